@@ -1,0 +1,83 @@
+# memleak-android. `make help` lists what can be done; every target names what it fetches before it does.
+# Nothing here needs root. Stamp files make a second run work offline.
+
+PYTHON3 ?= python3
+VENV    := .venv
+PY      := $(VENV)/bin/python
+STAMPS  := build/stamps
+PIP     := $(PY) -m pip install -q --disable-pip-version-check --no-build-isolation
+DIST    := build/dist
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.PHONY: help demo test dev check bench proof device wheel clean installed FORCE
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+
+demo: installed ## set everything up and find the leaks of a small leaky program
+	$(VENV)/bin/memleak-android demo
+
+test: $(STAMPS)/dev installed ## the tests (under 10 minutes); says what it installs and what it skips
+	@$(PYTHON3) .ci/packages.py test
+	$(PY) -m pytest -m "not proof"
+
+proof: $(STAMPS)/dev installed ## the long tests: what every issue had to show
+	@$(PYTHON3) .ci/packages.py test proof
+	$(PY) -m pytest -m proof
+
+bench: $(STAMPS)/dev installed ## overhead, paired against other tools
+	@$(PYTHON3) .ci/packages.py bench
+	$(PY) -m bench
+
+dev: $(STAMPS)/dev installed ## an editable install; run again after adding a file
+
+check: $(STAMPS)/dev installed ## ruff, mypy --strict, who may import whom
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy -p memleak_android.host -p memleak_android.unwind
+	$(VENV)/bin/lint-imports
+
+device: $(STAMPS)/venv ## build the agent, the shim and the demo program for x86_64
+	@mkdir -p build # one build at a time, whoever starts it
+	@flock build/device.lock $(MAKE) --no-print-directory -f ndk-build/Makefile PYTHON=$(PY)
+
+wheel: device ## a wheel with the device binaries inside: build/dist/
+	rm -rf build/lib build/bdist.* $(DIST)
+	$(PY) -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w $(DIST) .
+	@ls $(DIST)/*.whl
+
+clean: ## remove what was built; keeps .venv and the downloaded sources
+	rm -rf $(filter-out build/downloads,$(wildcard build/*)) host/prebuilt/*/ *.egg-info
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+# ---- stamps ---------------------------------------------------------------------------------------
+
+# The run-time packages and the compiler for the device parts.
+$(STAMPS)/venv: pyproject.toml
+	@mkdir -p $(@D)
+	@if [ ! -x $(PY) ]; then echo "making $(VENV)"; $(PYTHON3) -m venv $(VENV); fi
+	@echo "installing into $(VENV) what is missing of: setuptools, pyproject.toml's dependencies, ziglang (about 100 MB)"
+	@$(PY) -m pip install -q --disable-pip-version-check 'setuptools>=77' wheel
+	@$(PIP) -e '.[device]' --config-settings editable_mode=strict
+	@touch $@
+
+$(STAMPS)/dev: $(STAMPS)/venv pyproject.toml
+	@echo "installing into $(VENV) what is missing of: pytest, hypothesis, mypy, ruff and the rest of the dev extra"
+	@$(PIP) -e '.[dev,device]' --config-settings editable_mode=strict
+	@touch $@
+
+# The strict editable install is a tree of links: it has to be made again when a file comes or goes.
+$(STAMPS)/files: FORCE
+	@mkdir -p $(@D)
+	@find host unwind \( -name '*.py' -o -name '*.json' -o -path 'host/prebuilt/*/*' \) | sort >$@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+installed: device $(STAMPS)/venv
+	@$(MAKE) --no-print-directory $(STAMPS)/linked
+
+$(STAMPS)/linked: $(STAMPS)/files $(STAMPS)/venv
+	@$(PIP) --no-deps -e . --config-settings editable_mode=strict
+	@touch $@

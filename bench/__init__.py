@@ -1,0 +1,1 @@
+"""`make bench`: what measuring costs, in paired rounds against other tools and against the floor."""

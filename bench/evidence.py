@@ -1,0 +1,83 @@
+"""What evidence costs beside plain accounting, by BPF: real programs, and a sweep of the allocation rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.agent import Installation, bpf_lines, run_command
+from bench.programs import Program, compile_c, paced, real_programs
+from bench.shim import environment_lines, run_untraced, work_per_second
+from bench.spread import crossing, ratios
+from memleak_android.host.tracers.base import SessionOptions
+
+RATES = (1_000, 10_000, 50_000, 300_000)  # allocations per second of CPU
+STACKS = 64
+SECONDS = 0.4  # CPU of the undisturbed program
+LIMIT = 1.03
+UNTRACED_ROUNDS = 3  # they give the rate, no ratio
+_PROBED = ("malloc", "calloc", "realloc", "free")  # what the real programs call
+_PACED = ("malloc", "free")
+
+
+@dataclass(slots=True)
+class Comparison:
+    """One program: CPU seconds of target and agent, without the loading of the BPF programs."""
+
+    program: Program
+    rate: float = 0.0  # allocations per second of the undisturbed program's CPU
+    untraced_s: list[float] = field(default_factory=list)
+    off_s: list[float] = field(default_factory=list)
+    on_s: list[float] = field(default_factory=list)
+    evidence: int = 0
+    probed: tuple[str, ...] = _PROBED
+    lost: list[Mapping[str, int]] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> list[float]:
+        return ratios(self.on_s, self.off_s)
+
+    def run(self, here: Installation) -> None:
+        if len(self.untraced_s) < UNTRACED_ROUNDS:
+            self.untraced_s.append(run_untraced(self.program).cpu_s)
+        for into, extra in ((self.off_s, ("no_evidence 1",)), (self.on_s, ())):
+            options = SessionOptions(command=self.program.argv)
+            lines, _ = bpf_lines(options, [*extra, *environment_lines(self.program)], only=self.probed)
+            outcome = run_command("bpf", lines, here)
+            into.append(outcome.cpu_s - outcome.setup_cpu_s)
+        self.rate = outcome.allocations / min(self.untraced_s)
+        self.evidence = outcome.evidence
+        self.lost.append(outcome.lost)
+
+
+def measure(rounds: int, programs: Sequence[Program], here: Installation) -> list[Comparison]:
+    comparisons = [
+        Comparison(program, probed=_PACED if program.name.startswith("paced") else _PROBED)
+        for program in programs
+        if not program.missing
+    ]
+    for _ in range(rounds):
+        for one in comparisons:
+            one.run(here)
+    return comparisons
+
+
+def sweep(place: Path) -> list[Program]:
+    """The same program at the rates of RATES, all of them SECONDS long on this machine."""
+    compile_c("paced", place)
+    work = work_per_second(place)
+    return [
+        paced(place, f"paced {rate // 1000}k/s", int(rate * SECONDS), int(work / rate), STACKS)
+        for rate in RATES
+    ]
+
+
+def real(place: Path) -> list[Program]:
+    return real_programs(place, 1_500_000, 100_000)
+
+
+def rate_of_crossing(comparisons: Sequence[Comparison]) -> float | None:
+    """Where evidence first costs more than LIMIT says; None: nowhere among the rates measured."""
+    points = sorted((one.rate, sorted(one.ratio)[len(one.ratio) // 2]) for one in comparisons)
+    return crossing(points, LIMIT)

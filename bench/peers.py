@@ -1,0 +1,133 @@
+"""The tools compared with. They are found or installed beside us, never part of us."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bench.agent import Outcome
+from bench.clocks import children_cpu_s, task_cpu_ns
+
+# Debian 12's libbpf-tools has no memleak; this suite's has. It runs under that suite's own loader and libc.
+SUITE = "trixie"
+PACKAGES = ("libbpf-tools", "libc6", "libelf1t64", "zlib1g", "libzstd1")
+_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_LOADER = "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"
+_PROGRAM = "usr/sbin/memleak-libbpf"
+_ATTACHED = re.compile(rb"Tracing outstanding")
+
+
+def _mirror(etc: Path = Path("/etc/apt")) -> str:
+    """Where this machine's own packages come from: its first source whose address ends in /debian."""
+    files = [etc / "sources.list", *sorted((etc / "sources.list.d").glob("*"))]
+    text = "\n".join(file.read_text() for file in files if file.is_file())
+    found = re.search(r"^(?:URIs:|deb\s).*?(\S+/debian)/?(?:\s|$)", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def find_memleak(given: str | None, place: Path) -> tuple[list[str] | None, str]:
+    """The command that runs libbpf-tools' memleak, and where it comes from or why there is none.
+
+    given: a path named by the user. place: where the newer suite's package is unpacked, root only.
+    """
+    if given:
+        return ([given], given) if os.access(given, os.X_OK) else (None, f"{given} cannot be run")
+    for name in ("memleak-libbpf", "bpf-memleak"):
+        if path := shutil.which(name):
+            return [path], path
+    root = place / "root"
+    if not (root / _PROGRAM).exists():
+        if os.geteuid() != 0:
+            return None, "not here (name it by --peer or MEMLEAK_PEER)"
+        if reason := _unpack(place):
+            return None, f"could not be had: {reason}"
+    command = [str(root / _LOADER), "--library-path", str((root / _LOADER).parent), str(root / _PROGRAM)]
+    return command, f"libbpf-tools of Debian {SUITE}, unpacked into {place}"
+
+
+def _unpack(place: Path) -> str:
+    """Downloads and unpacks the packages without touching the system's; returns why not, or ""."""
+    if shutil.which("apt-get") is None or not _KEYRING.exists():
+        return "this is no Debian system"
+    print(f"downloading into {place} (Debian {SUITE}): {' '.join(PACKAGES)}", flush=True)
+    for folder in ("state/lists/partial", "cache/archives/partial", "root"):
+        (place / folder).mkdir(parents=True, exist_ok=True)
+    sources = place / "sources.list"
+    sources.write_text(f"deb [signed-by={_KEYRING}] {_mirror()} {SUITE} main\n")
+    settings = {
+        "Dir::State": place / "state",
+        "Dir::Cache": place / "cache",
+        "Dir::Etc::SourceList": sources,
+        "Dir::Etc::SourceParts": "/dev/null",
+        "Dir::State::status": "/dev/null",
+        "APT::Sandbox::User": "root",
+        "Acquire::Languages": "none",
+    }
+    words = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+    commands = [["apt-get", "-qq", *words, "update"], ["apt-get", "-qq", *words, "download", *PACKAGES]]
+    for command in commands:
+        done = subprocess.run(command, cwd=place, check=False, capture_output=True, text=True)
+        if done.returncode:
+            return (done.stderr.strip().splitlines() or ["apt-get failed"])[-1]
+    for package in place.glob("*.deb"):
+        subprocess.run(["dpkg", "-x", package.name, "root"], cwd=place, check=True)
+    return ""
+
+
+class AttachedMemleak:
+    """memleak on a running process; it only attaches, its first summary would come after 1000 s."""
+
+    def __init__(self, command: Sequence[str], pid: int) -> None:
+        # On a terminal its remarks come when they are made, in a pipe when its buffer is full.
+        self._terminal, other = pty.openpty()
+        argv = [*command, "-p", str(pid), "-T", "10", "1000", "1"]
+        self._process = subprocess.Popen(argv, stdin=other, stdout=other, stderr=other)
+        os.close(other)
+
+    def __enter__(self) -> Self:
+        said = b""
+        deadline = time.monotonic() + 30
+        while not _ATTACHED.search(said):
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                raise RuntimeError(f"memleak did not attach: {said.decode(errors='replace').strip()}")
+            if select.select([self._terminal], [], [], 0.1)[0]:
+                said += os.read(self._terminal, 1 << 16)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._terminal)
+
+    def cpu_ns(self) -> int:
+        return task_cpu_ns(self._process.pid)
+
+
+def run_heaptrack(argv: Sequence[str], environment: Mapping[str, str], folder: Path) -> Outcome:
+    """A command under heaptrack, until its interpreter and compressor have ended."""
+    folder.mkdir(parents=True, exist_ok=True)
+    output = folder / "heaptrack.out"
+    before, begin = children_cpu_s(), time.monotonic()
+    subprocess.run(
+        ["heaptrack", "-o", str(output), *argv],
+        check=True,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    outcome = Outcome(children_cpu_s() - before, time.monotonic() - begin)
+    for file in folder.glob("heaptrack.out*"):
+        file.unlink()
+    return outcome

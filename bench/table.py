@@ -1,0 +1,37 @@
+"""Figures as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from bench.spread import Spread
+
+
+def render(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns: the first to the left, all others to the right."""
+    widths = [max(len(row[i]) for row in (heading, *rows)) for i in range(len(heading))]
+    lines = []
+    for row in (heading, *rows):
+        cells = [text.ljust(widths[i]) if i == 0 else text.rjust(widths[i]) for i, text in enumerate(row)]
+        lines.append("  " + "  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def number(value: float, digits: int = 1) -> str:
+    return "∞" if math.isinf(value) else f"{value:,.{digits}f}"
+
+
+def spread(values: Sequence[float], digits: int = 1, unit: str = "") -> str:
+    """`median (low … high)`."""
+    one = Spread.of(values)
+    return f"{number(one.median, digits)}{unit} ({number(one.low, digits)} … {number(one.high, digits)})"
+
+
+def losses(rounds: Sequence[Mapping[str, int]]) -> str:
+    """The worst round by cause: `ring_full 12`, or `0`."""
+    worst: dict[str, int] = {}
+    for one in rounds:
+        for cause, count in one.items():
+            worst[cause] = max(count, worst.get(cause, 0))
+    return ", ".join(f"{cause} {count:,}" for cause, count in worst.items()) or "0"

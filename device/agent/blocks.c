@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "blocks.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "checksum.h"
+#include "version.h"
+
+#define MAX_PARTS 12
+
+static const char zeros[8];
+static bool host_is_gone;
+
+ml_u64 ml_clock_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (ml_u64)now.tv_sec * 1000000000u + (ml_u64)now.tv_nsec;
+}
+
+/* Writes everything or reports the host gone: a block is never left half written while it listens. */
+static int write_all(struct iovec *parts, int n_parts)
+{
+	while (n_parts > 0) {
+		ssize_t written = writev(STDOUT_FILENO, parts, n_parts);
+
+		if (written < 0) {
+			if (errno == EINTR)
+				continue;
+			if (errno == EAGAIN) {
+				struct pollfd writable = { .fd = STDOUT_FILENO, .events = POLLOUT };
+
+				poll(&writable, 1, -1);
+				continue;
+			}
+			host_is_gone = true;
+			return -1;
+		}
+		while (n_parts > 0 && (size_t)written >= parts->iov_len) {
+			written -= (ssize_t)parts->iov_len;
+			parts++;
+			n_parts--;
+		}
+		if (n_parts > 0) {
+			parts->iov_base = (char *)parts->iov_base + written;
+			parts->iov_len -= (size_t)written;
+		}
+	}
+	return 0;
+}
+
+int ml_blocks_writev(enum ml_block_kind kind, const struct iovec *parts, int n_parts)
+{
+	struct ml_block header = { .magic = ML_BLOCK_MAGIC, .kind = (ml_u16)kind, .version = ML_WIRE_VERSION };
+	struct iovec out[MAX_PARTS + 2] = { { &header, sizeof(header) } };
+	ml_u32 crc = 0;
+	size_t bytes = 0;
+	int n = 1;
+
+	if (host_is_gone || n_parts > MAX_PARTS)
+		return -1;
+	for (int i = 0; i < n_parts; i++) {
+		if (!parts[i].iov_len)
+			continue;
+		out[n++] = parts[i];
+		bytes += parts[i].iov_len;
+		crc = ml_checksum(crc, parts[i].iov_base, parts[i].iov_len);
+	}
+	if (bytes % 8) {
+		out[n] = (struct iovec){ (void *)zeros, 8 - bytes % 8 };
+		crc = ml_checksum(crc, zeros, out[n].iov_len);
+		bytes += out[n++].iov_len;
+	}
+	header.payload_bytes = (ml_u32)bytes;
+	header.crc32 = crc;
+	return write_all(out, n);
+}
+
+int ml_blocks_write(enum ml_block_kind kind, const void *payload, size_t payload_bytes)
+{
+	struct iovec part = { (void *)payload, payload_bytes };
+
+	return ml_blocks_writev(kind, &part, 1);
+}
+
+int ml_blocks_hello(enum ml_collector collector, int pid)
+{
+	struct timespec now;
+	struct ml_hello hello = {
+		.wire_version = ML_WIRE_VERSION,
+		.arch = ML_AGENT_ARCH,
+		.collector = (ml_u16)collector,
+		.page_bytes = (ml_u32)sysconf(_SC_PAGESIZE),
+		.pid = (ml_u32)pid,
+		.monotonic_ns = ml_clock_ns(),
+		.agent_version = ML_AGENT_VERSION,
+	};
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	hello.realtime_ns = (ml_u64)now.tv_sec * 1000000000u + (ml_u64)now.tv_nsec;
+	return ml_blocks_write(ML_BLOCK_HELLO, &hello, sizeof(hello));
+}
+
+static int write_text(enum ml_block_kind kind, const struct iovec *head, const char *format, va_list arguments)
+{
+	char text[2048];
+	int length = vsnprintf(text, sizeof(text), format, arguments);
+	struct iovec parts[2] = { *head, { text, 0 } };
+
+	if (length < 0)
+		return -1;
+	parts[1].iov_len = (size_t)length < sizeof(text) ? (size_t)length : sizeof(text) - 1;
+	if (kind == ML_BLOCK_ERROR)
+		((struct ml_error *)head->iov_base)->text_bytes = (ml_u32)parts[1].iov_len;
+	return ml_blocks_writev(kind, parts, 2);
+}
+
+int ml_blocks_log(const char *format, ...)
+{
+	struct iovec nothing = { NULL, 0 };
+	va_list arguments;
+	int result;
+
+	va_start(arguments, format);
+	result = write_text(ML_BLOCK_LOG, &nothing, format, arguments);
+	va_end(arguments);
+	return result;
+}
+
+void ml_blocks_log_children(ml_u64 n_children)
+{
+	if (n_children)
+		ml_blocks_log("%llu child process%s not measured; use --follow", (unsigned long long)n_children,
+			      n_children == 1 ? " was" : "es were");
+}
+
+int ml_blocks_error(enum ml_reason reason, const char *format, ...)
+{
+	struct ml_error error = { .reason = reason };
+	struct iovec head = { &error, sizeof(error) };
+	va_list arguments;
+	int result;
+
+	va_start(arguments, format);
+	result = write_text(ML_BLOCK_ERROR, &head, format, arguments);
+	va_end(arguments);
+	return result;
+}
+
+int ml_blocks_end(enum ml_reason reason, int wait_status)
+{
+	struct ml_end end = { .reason = reason, .status = wait_status, .timestamp_ns = ml_clock_ns() };
+
+	return ml_blocks_write(ML_BLOCK_END, &end, sizeof(end));
+}

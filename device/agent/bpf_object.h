@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loaded BPF object: its maps, mapped where the kernel allows, and its links. */
+#ifndef MEMLEAK_BPF_OBJECT_H
+#define MEMLEAK_BPF_OBJECT_H
+
+#include <bpf/libbpf.h>
+
+#include "../bpf/session.h"
+#include "config.h"
+#include "perf_path.h"
+
+#define ML_MAX_LINKS (2 * ML_MAX_PROBES + 8)
+
+struct ml_bpf {
+	struct bpf_object *object;
+	struct bpf_link *links[ML_MAX_LINKS];
+	int n_links;
+	int levels_fd, overflow_fd, processes_fd, stack_ends_fd, counters_fd, spans_fd;
+	int n_cpus;               /* possible CPUs: rows of counters */
+	struct ml_bpf_key *keys;  /* ML_BPF_KEY_SLOTS, shared with the programs */
+	struct ml_bpf_code *code; /* shared with the programs */
+	struct ml_frame_rule *rules; /* ML_FRAME_RULES, shared with the programs; NULL: they do not walk */
+	struct ml_bpf_bucket *levels[ML_BPF_LEVELS]; /* live table, code->n_levels of them */
+	ml_u32 buckets_shift;     /* of level 0 */
+	bool sees_mappings;       /* the programs are told of mmap, munmap and exec */
+	ml_u32 n_untaught;        /* records since the last that taught a rule */
+	bool is_old;              /* the object for kernels without a ring buffer or atomics that return */
+	struct ring_buffer *ring;
+	struct ml_perf_path *perf_path; /* instead, on older kernels */
+};
+
+/* Loads the programs that the configuration needs. 0, or -1 after an ERROR block. */
+int ml_bpf_load(struct ml_bpf *bpf, const struct ml_config *config, ring_buffer_sample_fn on_record, void *context);
+
+/* Hands what the programs sent to on_record; returns how many records of evidence came. */
+int ml_bpf_drain(struct ml_bpf *bpf);
+
+/* Waits so long, or until there is input on a file, or until a program says that it is worth while to drain. */
+void ml_bpf_wait(struct ml_bpf *bpf, int input, int timeout_ms);
+
+/* Places all probes in the process (pid > 0) or in every process (pid = -1). 0, or -1 after an ERROR block. */
+int ml_bpf_attach(struct ml_bpf *bpf, const struct ml_config *config, int pid);
+
+void ml_bpf_detach(struct ml_bpf *bpf);
+void ml_bpf_destroy(struct ml_bpf *bpf);
+
+/* Sum of one counter over all CPUs. */
+ml_u64 ml_bpf_counter(const struct ml_bpf *bpf, ml_u32 which);
+
+#endif

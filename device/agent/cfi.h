@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Call frame information (DWARF 5 §6.4, LSB 5.0 §10.6): what it says at one pc, as a rule for the tracers' walk. */
+#ifndef MEMLEAK_CFI_H
+#define MEMLEAK_CFI_H
+
+#include "frame_rule.h"
+#include "remote_memory.h"
+
+#define ML_CFI_PROGRAM_BYTES_MAX (64u << 10) /* of one CIE or FDE; the largest FDE of libLLVM has about 4 KiB */
+
+/* What differs between architectures: DWARF numbers of registers, and slots in the record's registers[] (wire.h). */
+struct ml_cfi_arch {
+	ml_u16 elf_machine;
+	ml_u8 sp, fp, return_address;
+	ml_u8 sp_slot, fp_slot, pc_slot;
+	ml_u8 has_return_signature; /* DW_CFA_AARCH64_negate_ra_state is an instruction */
+	ml_u64 code_mask;           /* what of a saved return address is an address */
+};
+
+extern const struct ml_cfi_arch ml_cfi_x86_64;
+extern const struct ml_cfi_arch ml_cfi_arm64;
+
+/* That of this program, NULL where the rules' shapes do not fit (32-bit). */
+const struct ml_cfi_arch *ml_cfi_native(void);
+
+enum ml_cfi_found {
+	ML_CFI_UNREADABLE = -1, /* the memory cannot be read now: nothing is known */
+	ML_CFI_ABSENT = 0,      /* there is none, or it is malformed */
+	ML_CFI_FOUND = 1,
+};
+
+/* A common information entry: what several FDEs share. */
+struct ml_cie {
+	ml_u64 program, end; /* addresses of the initial instructions */
+	ml_u64 code_align;
+	__INT64_TYPE__ data_align;
+	ml_u64 return_register; /* DWARF number */
+	ml_u8 pointer_encoding; /* DW_EH_PE_* */
+	ml_u8 has_augmentation_data;
+	ml_u8 is_signal_frame;
+};
+
+/* A frame description entry: the CFI of the code in [start, limit). */
+struct ml_fde {
+	struct ml_cie cie;
+	ml_u64 start, limit;
+	ml_u64 program, end;
+};
+
+/* The FDE at an address, and its CIE. */
+enum ml_cfi_found ml_cfi_read_fde(struct ml_remote_memory *memory, ml_u32 pid, ml_u64 address, struct ml_fde *fde);
+
+/*
+ * cfa, fp_words and ra_words of the rule at a pc of this FDE; ML_FRAME_NONE where CFI says what a rule cannot.
+ * Returns FOUND or UNREADABLE.
+ */
+enum ml_cfi_found ml_cfi_rule(struct ml_remote_memory *memory, ml_u32 pid, const struct ml_cfi_arch *arch,
+			      const struct ml_fde *fde, ml_u64 pc, struct ml_frame_rule *rule);
+
+/*
+ * A pointer in one of the encodings that linkers and compilers write in CFI: absolute or relative to itself, of 2, 4 or
+ * 8 bytes. Another one is an overrun.
+ */
+ml_u64 ml_cfi_pointer(struct ml_cursor *cursor, ml_u8 encoding);
+
+#endif

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frames.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "code_map.h"
+
+#define FRAMES_MAX 256
+#define OWN_RULES 4096
+
+struct ml_frames {
+	const struct ml_cfi_arch *arch;
+	struct ml_code_map map;
+	/*
+	 * Rules that the shared table does not hold, by place: its set is full, or there is nothing to say of that place
+	 * that would last (code made at run time, memory that cannot be read). Else each record would ask for them anew.
+	 */
+	struct ml_frame_rule own[OWN_RULES];
+	struct ml_frame_rule lessons[FRAMES_MAX]; /* what the record at hand taught */
+};
+
+/* One stack: the registers when the callee has returned. */
+struct walk {
+	const struct ml_evidence *record;
+	const ml_u8 *stack;
+	ml_u64 sp, fp, return_address;
+};
+
+struct ml_frames *ml_frames_create(void)
+{
+	struct ml_frames *frames = calloc(1, sizeof(*frames));
+
+	if (frames)
+		frames->arch = ml_cfi_native();
+	return frames;
+}
+
+void ml_frames_destroy(struct ml_frames *frames)
+{
+	if (!frames)
+		return;
+	ml_code_map_clear(&frames->map);
+	free(frames);
+}
+
+void ml_frames_forget(struct ml_frames *frames, ml_u32 pid)
+{
+	ml_code_map_forget(&frames->map, pid);
+	memset(frames->own, 0, sizeof(frames->own));
+}
+
+/* ---- the table ----------------------------------------------------------------------------------- */
+
+static const struct ml_frame_rule *find_shared(const struct ml_frame_rule *rules, ml_u64 place)
+{
+	const struct ml_frame_rule *set = &rules[ml_frame_set(place)];
+
+	for (int i = 0; i < ML_FRAME_SET_RULES; i++)
+		if (set[i].place == place)
+			return &set[i];
+	return NULL;
+}
+
+/* Images may be numbered per process: the process is part of our own rules' name. */
+static ml_u64 own_name(ml_u64 place, ml_u32 pid)
+{
+	return place ^ pid * 0xbf58476d1ce4e5b9ull;
+}
+
+static const struct ml_frame_rule *find_own(const struct ml_frames *frames, ml_u64 place, ml_u32 pid)
+{
+	ml_u64 name = own_name(place, pid);
+	const struct ml_frame_rule *slot = &frames->own[name % OWN_RULES];
+
+	return slot->place == name ? slot : NULL;
+}
+
+static const struct ml_frame_rule *keep_own(struct ml_frames *frames, const struct ml_frame_rule *rule, ml_u32 pid)
+{
+	ml_u64 name = own_name(rule->place, pid);
+	struct ml_frame_rule *slot = &frames->own[name % OWN_RULES];
+
+	*slot = *rule;
+	slot->place = name;
+	return slot;
+}
+
+/* The tracer reads meanwhile: a rule is whole before its place can be seen. Only the agent writes. */
+static int publish(struct ml_frame_rule *rules, const struct ml_frame_rule *rule)
+{
+	struct ml_frame_rule *set = &rules[ml_frame_set(rule->place)];
+
+	for (int i = 0; i < ML_FRAME_SET_RULES; i++) {
+		if (set[i].place == rule->place)
+			return 0;
+		if (set[i].place)
+			continue;
+		set[i].cfa = rule->cfa;
+		set[i].fp_words = rule->fp_words;
+		set[i].ra_words = rule->ra_words;
+		__atomic_store_n(&set[i].place, rule->place, __ATOMIC_RELEASE);
+		return 1;
+	}
+	return -1;
+}
+
+/* ---- looking a place up -------------------------------------------------------------------------- */
+
+/* What CFI says of one place goes among the lessons, or where it would not last or be known, among our own. */
+static const struct ml_frame_rule *resolve(struct ml_frames *frames, const struct ml_frames_space *space,
+					   ml_u64 return_address, ml_u64 place, int *n_lessons)
+{
+	struct ml_frame_rule rule = { .place = place, .cfa = ML_FRAME_NONE };
+	struct ml_code_process *process = ml_code_map_process(&frames->map, space->pid, space->image);
+	ml_u64 pc = return_address - 1; /* in the call: what follows it may be of another function */
+	struct ml_fde fde;
+	int is_file;
+	enum ml_cfi_found found = ml_code_map_find(&frames->map, process, frames->arch, pc, &fde, &is_file);
+
+	if (found == ML_CFI_UNREADABLE && !is_file)
+		return NULL;
+	if (found == ML_CFI_FOUND)
+		found = ml_cfi_rule(&frames->map.memory, space->pid, frames->arch, &fde, pc, &rule);
+	if (found == ML_CFI_UNREADABLE || !is_file)
+		return keep_own(frames, &rule, space->pid);
+	frames->lessons[*n_lessons] = rule;
+	return &frames->lessons[(*n_lessons)++];
+}
+
+static const struct ml_frame_rule *find(struct ml_frames *frames, const struct ml_frames_space *space,
+					ml_u64 return_address, int *n_lessons)
+{
+	ml_u64 place = ml_frame_place(return_address, space->image);
+	const struct ml_frame_rule *rule = find_shared(space->rules, place);
+
+	if (!rule)
+		rule = find_own(frames, place, space->pid);
+	for (int i = 0; !rule && i < *n_lessons; i++) /* recursion */
+		if (frames->lessons[i].place == place)
+			rule = &frames->lessons[i];
+	return rule ? rule : resolve(frames, space, return_address, place, n_lessons);
+}
+
+/* ---- the walk ------------------------------------------------------------------------------------ */
+
+/* A word of the slice; where a uretprobe has put its trampoline, what stood there. */
+static int read_word(const struct walk *walk, ml_u64 address, ml_u64 *word)
+{
+	const struct ml_evidence *record = walk->record;
+	ml_u64 offset = address - record->stack_address;
+
+	if (record->stack_bytes < sizeof(*word) || offset > record->stack_bytes - sizeof(*word))
+		return -1;
+	memcpy(word, walk->stack + offset, sizeof(*word));
+	for (int i = 0; i < record->n_fixups; i++)
+		if (record->fixups[i].slot_address == address)
+			*word = record->fixups[i].value;
+	return 0;
+}
+
+static int begin(struct walk *walk, const struct ml_evidence *record, const struct ml_cfi_arch *arch)
+{
+	const ml_u64 *registers = (const ml_u64 *)(record + 1);
+	ml_u64 needed = 1ull << arch->sp_slot | 1ull << arch->fp_slot | 1ull << arch->pc_slot;
+	ml_u64 bytes = sizeof(*record) + record->n_registers * sizeof(ml_u64) + (ml_u64)record->stack_bytes;
+
+	if (!(record->flags & ML_EVIDENCE_AT_RETURN) || record->n_registers <= arch->pc_slot ||
+	    record->n_registers <= arch->sp_slot || record->n_registers > 64 || record->n_fixups > ML_FIXUPS ||
+	    bytes > record->record_bytes || (record->registers_known & needed) != needed)
+		return -1;
+	*walk = (struct walk){
+		.record = record,
+		.stack = (const ml_u8 *)(registers + record->n_registers),
+		.sp = registers[arch->sp_slot],
+		.fp = registers[arch->fp_slot],
+		.return_address = registers[arch->pc_slot] & arch->code_mask,
+	};
+	return 0;
+}
+
+/* To the caller; -1: there is none, or the slice ends before it. */
+static int step(struct walk *walk, const struct ml_frame_rule *rule, const struct ml_cfi_arch *arch)
+{
+	ml_u64 offset = (ml_u64)(__INT64_TYPE__)ml_frame_cfa_offset(rule);
+	ml_u64 cfa, return_address;
+
+	switch (ml_frame_kind(rule)) {
+	case ML_FRAME_SP:
+		cfa = walk->sp + offset;
+		break;
+	case ML_FRAME_FP:
+		cfa = walk->fp + offset;
+		break;
+	case ML_FRAME_FP_DEREF:
+		if (read_word(walk, walk->fp + offset, &cfa))
+			return -1;
+		break;
+	default:
+		return -1;
+	}
+	/* what lies below sp is dead: frames only go up */
+	if (cfa - 8ull * rule->ra_words < walk->sp || cfa <= walk->sp ||
+	    read_word(walk, cfa - 8ull * rule->ra_words, &return_address) ||
+	    (rule->fp_words && read_word(walk, cfa - 8ull * rule->fp_words, &walk->fp)))
+		return -1;
+	walk->sp = cfa;
+	walk->return_address = return_address & arch->code_mask;
+	return 0;
+}
+
+static int publish_lessons(struct ml_frames *frames, const struct ml_frames_space *space, int n_lessons)
+{
+	int n_added = 0;
+
+	/* asked after all was read: what was read is then true for this image, even if it ends right now */
+	if (!n_lessons || space->image_now(space->context, space->pid) != space->image)
+		return 0;
+	for (int i = 0; i < n_lessons; i++) {
+		int added = publish(space->rules, &frames->lessons[i]);
+
+		if (added > 0)
+			n_added++;
+		else if (added < 0)
+			keep_own(frames, &frames->lessons[i], space->pid);
+	}
+	return n_added;
+}
+
+int ml_frames_learn(struct ml_frames *frames, const struct ml_frames_space *space, const struct ml_evidence *record)
+{
+	const struct ml_frame_rule *rule;
+	struct walk walk;
+	int n_lessons = 0;
+
+	if (!frames->arch || begin(&walk, record, frames->arch))
+		return 0;
+	for (int i = 0; i < FRAMES_MAX && walk.return_address; i++) {
+		rule = find(frames, space, walk.return_address, &n_lessons);
+		if (!rule || step(&walk, rule, frames->arch))
+			break;
+	}
+	return publish_lessons(frames, space, n_lessons);
+}

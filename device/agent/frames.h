@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Frame rules for the tracers (frame_rule.h), learned from the evidence that they send. */
+#ifndef MEMLEAK_FRAMES_H
+#define MEMLEAK_FRAMES_H
+
+#include "frame_rule.h"
+
+struct ml_frames;
+
+/* NULL: out of memory. What it takes is bounded, whatever the targets are. */
+struct ml_frames *ml_frames_create(void);
+void ml_frames_destroy(struct ml_frames *frames);
+
+struct ml_frames_space { /* whose rules, for one call */
+	ml_u32 pid;
+	ml_u64 image;                /* see ml_frame_place() */
+	struct ml_frame_rule *rules; /* ML_FRAME_RULES of them, shared with the tracer */
+	/* The image now: asked before what was read is published. Another than `image`: nothing is. */
+	ml_u64 (*image_now)(void *context, ml_u32 pid);
+	void *context;
+};
+
+/*
+ * Walks the record's stack, and looks into the process's CFI for the return addresses that have no rule yet. Returns how
+ * many rules were added. Every length in the record is checked. It costs no system call when all are known.
+ */
+int ml_frames_learn(struct ml_frames *frames, const struct ml_frames_space *space, const struct ml_evidence *record);
+
+/* Its mappings changed, or it ended: what was read of it is dropped. */
+void ml_frames_forget(struct ml_frames *frames, ml_u32 pid);
+
+#endif

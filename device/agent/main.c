@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+/* memleakd: runs one session on the target and speaks wire.h on its standard output. */
+#include <stdio.h>
+#include <string.h>
+
+#include "blocks.h"
+#include "bpf_session.h"
+#include "capabilities.h"
+#include "config.h"
+#include "preload_session.h"
+#include "version.h"
+
+static int run(int (*session)(const struct ml_config *))
+{
+	static struct ml_config config;
+
+	ml_control_catch_signals();
+	if (ml_config_read(&config)) {
+		ml_blocks_end(ML_REASON_USAGE_ERROR, -1);
+		return 2;
+	}
+	return session(&config);
+}
+
+int main(int argc, char **argv)
+{
+	const char *command = argc == 2 ? argv[1] : "";
+
+	if (!strcmp(command, "--version")) {
+		printf("memleakd %s wire %u\n", ML_AGENT_VERSION, ML_WIRE_VERSION);
+		return 0;
+	}
+	if (!strcmp(command, "probe"))
+		return ml_capabilities_print();
+	if (!strcmp(command, "bpf"))
+		return run(ml_bpf_run);
+	if (!strcmp(command, "preload"))
+		return run(ml_preload_run);
+	fprintf(stderr, "usage: memleakd --version | probe | bpf | preload\n");
+	return 2;
+}

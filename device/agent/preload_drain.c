@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Rings → records. Whatever the target wrote there is checked: it may be broken, or hostile. */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "blocks.h"
+#include "preload_frames.h"
+#include "preload_target.h"
+#include "process_maps.h"
+#include "sparse_stack.h"
+
+#define MAPS_TEXT_MAX (8u << 20)
+
+struct ring {
+	const unsigned char *data;
+	struct ml_thread *thread;
+	ml_u32 bytes; /* size of the ring */
+};
+
+struct piece {
+	ml_u32 kind; /* enum ml_ring_kind */
+	ml_u32 argument;
+	ml_u32 bytes;
+	const void *payload;
+};
+
+enum next { NEXT_RECORD, NEXT_NONE, NEXT_BROKEN };
+
+static enum next next_piece(const struct ring *ring, ml_u64 *position, struct piece *piece)
+{
+	ml_u64 head = __atomic_load_n(&ring->thread->head, __ATOMIC_ACQUIRE);
+
+	while (*position != head) {
+		ml_u32 offset = (ml_u32)(*position & (ring->bytes - 1));
+		struct ml_ring_record record;
+
+		memcpy(&record, ring->data + offset, sizeof(record)); /* once: it may change under us */
+		if (head - *position > ring->bytes || record.bytes < sizeof(record) || record.bytes % 8 ||
+		    record.bytes > head - *position || record.bytes > ring->bytes - offset)
+			return NEXT_BROKEN;
+		*position += record.bytes;
+		*piece = (struct piece){
+			.kind = record.kind & ((1u << ML_RING_ARGUMENT_SHIFT) - 1),
+			.argument = record.kind >> ML_RING_ARGUMENT_SHIFT,
+			.bytes = record.bytes - (ml_u32)sizeof(record),
+			.payload = ring->data + offset + sizeof(record),
+		};
+		if (piece->kind != ML_RING_PAD)
+			return NEXT_RECORD;
+	}
+	return NEXT_NONE;
+}
+
+/* What has arrived of the reading of this time; a reading that was given up makes way for a later one. */
+static struct ml_maps_text *maps_of(struct ml_preload_target *target, ml_u64 timestamp_ns)
+{
+	struct ml_maps_text *first = &target->maps[0], *second = &target->maps[1], *older;
+
+	if (first->timestamp_ns == timestamp_ns)
+		return first;
+	if (second->timestamp_ns == timestamp_ns)
+		return second;
+	older = first->timestamp_ns < second->timestamp_ns ? first : second;
+	older->timestamp_ns = timestamp_ns;
+	older->bytes = 0;
+	return older;
+}
+
+/* Room for `bytes` more, or NULL. */
+static char *extend_maps(struct ml_maps_text *maps, size_t bytes)
+{
+	size_t room = maps->bytes + bytes;
+	char *longer;
+
+	if (room > MAPS_TEXT_MAX)
+		return NULL;
+	if (room > maps->room) {
+		longer = realloc(maps->text, 2 * room);
+		if (!longer)
+			return NULL;
+		maps->text = longer;
+		maps->room = 2 * room;
+	}
+	maps->bytes = room;
+	return maps->text + room - bytes;
+}
+
+static void take_maps(struct ml_preload_target *target, const struct piece *piece, const struct ml_preload_sink *sink)
+{
+	struct ml_maps_text *maps;
+	struct ml_maps head;
+	char *room;
+
+	if (piece->bytes < sizeof(head))
+		return;
+	memcpy(&head, piece->payload, sizeof(head));
+	if (head.text_bytes > piece->bytes - sizeof(head))
+		return;
+	maps = maps_of(target, head.timestamp_ns);
+	room = extend_maps(maps, head.text_bytes);
+	if (room && head.text_bytes)
+		memcpy(room, (const char *)piece->payload + sizeof(head), head.text_bytes);
+	if (piece->argument) {
+		ml_process_maps_write(target->pid, head.timestamp_ns, maps->text, maps->bytes);
+		maps->timestamp_ns = 0;
+		if (sink->frames)
+			ml_frames_forget(sink->frames, target->pid);
+	}
+}
+
+static bool is_sound(const struct ml_evidence *record, ml_u64 bytes)
+{
+	if (record->flags & ML_EVIDENCE_STACK_SPARSE)
+		return ml_sparse_stack_is_sound(record, bytes);
+	return record->record_bytes <= bytes && record->n_registers <= 64 && record->n_fixups <= ML_FIXUPS &&
+	       sizeof(*record) + record->n_registers * sizeof(ml_u64) + record->stack_bytes <= bytes;
+}
+
+static void take_evidence(struct ml_preload_target *target, const struct piece *piece,
+			  const struct ml_preload_sink *sink)
+{
+	static struct {
+		struct ml_ring_evidence head;
+		unsigned char rest[ML_STACK_BYTES_MAX + 512];
+	} copy; /* once, before anything is believed */
+	struct ml_evidence *record = &copy.head.record;
+	ml_u64 bytes = piece->bytes < sizeof(copy) ? piece->bytes : sizeof(copy);
+
+	if (bytes < sizeof(copy.head))
+		return;
+	target->evidence_records++;
+	memcpy(&copy.head, piece->payload, sizeof(copy.head));
+	/* By program: forked siblings have keys in common, but what speaks for one says nothing of the other's mappings. */
+	if (!sink->is_wanted(sink->context, record->key, copy.head.stack_hash ^ (ml_u64)target->index << 32))
+		return;
+	memcpy(copy.rest, (const char *)piece->payload + sizeof(copy.head), bytes - sizeof(copy.head));
+	bytes -= offsetof(struct ml_ring_evidence, record);
+	if (!is_sound(record, bytes))
+		return;
+	record->record_bytes = (ml_u32)bytes;
+	record->pid = target->pid;
+	record->sequence = ml_preload_target_sequence(target, record->sequence);
+	ml_preload_frames_learn(sink->frames, target, record);
+	sink->on_evidence(sink->context, record);
+}
+
+static void take_event(const struct ml_preload_target *target, const struct piece *piece,
+		       const struct ml_preload_sink *sink)
+{
+	struct ml_event event;
+
+	if (piece->bytes < sizeof(event))
+		return;
+	memcpy(&event, piece->payload, sizeof(event));
+	event.pid = target->pid;
+	sink->on_event(sink->context, &event);
+}
+
+static size_t drain_ring(struct ml_preload_target *target, ml_u32 slot, const struct ml_preload_sink *sink)
+{
+	struct ml_thread *thread = &target->view.threads[slot];
+	ml_u32 ring_bytes = target->view.settings.ring_bytes;
+	struct ring ring = { target->view.rings + (ml_u64)slot * ring_bytes, thread, ring_bytes };
+	ml_u64 position = thread->tail;
+	enum next next;
+	size_t bytes = 0;
+	struct piece piece;
+
+	while ((next = next_piece(&ring, &position, &piece)) == NEXT_RECORD) {
+		if (piece.kind == ML_RING_MAPS)
+			take_maps(target, &piece, sink);
+		else if (piece.kind == ML_RING_EVIDENCE)
+			take_evidence(target, &piece, sink);
+		else if (piece.kind == ML_RING_EVENT)
+			take_event(target, &piece, sink);
+		bytes += piece.bytes;
+		__atomic_store_n(&thread->tail, position, __ATOMIC_RELEASE);
+	}
+	__atomic_store_n(&thread->tail, position, __ATOMIC_RELEASE);
+	if (next == NEXT_BROKEN) {
+		target->broken_rings |= 1ull << slot % 64;
+		ml_blocks_log("pid %u wrote over its recording ring %u: evidence from it is lost", target->pid, slot);
+	}
+	return bytes;
+}
+
+size_t ml_preload_target_drain(struct ml_preload_target *target, const struct ml_preload_sink *sink)
+{
+	size_t bytes = 0;
+
+	for (ml_u32 slot = 0; slot < target->view.settings.n_threads; slot++)
+		if (__atomic_load_n(&target->view.owners[slot], __ATOMIC_ACQUIRE) &&
+		    !(target->broken_rings >> slot % 64 & 1))
+			bytes += drain_ring(target, slot, sink);
+	return bytes;
+}
+
+static void add_code(void *context, ml_u64 start, ml_u64 end)
+{
+	ml_u64 *hash = context;
+
+	*hash = (*hash ^ start) * 0x9e3779b97f4a7c15ull;
+	*hash = (*hash ^ *hash >> 29 ^ end) * 0x9e3779b97f4a7c15ull;
+}
+
+void ml_preload_target_watch_maps(struct ml_preload_target *target)
+{
+	ml_u64 hash = 1;
+	size_t bytes;
+	char *text = target->is_gone ? NULL : ml_process_maps_read(target->pid, &bytes);
+
+	if (!text)
+		return;
+	ml_process_maps_code(text, add_code, &hash);
+	free(text);
+	if (target->code_hash && target->code_hash != hash)
+		__atomic_store_n(&target->view.segment->maps_dirty, ML_MAPS_DIRTY, __ATOMIC_RELAXED);
+	target->code_hash = hash;
+}
+
+/* ---- keys --------------------------------------------------------------------------------------------- */
+
+ml_u32 ml_preload_target_key_count(const struct ml_preload_target *target)
+{
+	ml_u32 used = __atomic_load_n(&target->view.segment->n_keys_used, __ATOMIC_ACQUIRE);
+
+	return used < target->view.settings.n_keys ? used : target->view.settings.n_keys;
+}
+
+/* As keys.c, without making one. */
+struct ml_key *ml_preload_target_find_key(const struct ml_preload_target *target, ml_u64 key)
+{
+	const struct ml_view *view = &target->view;
+	ml_u32 mask = 2 * view->settings.n_keys - 1;
+
+	for (ml_u32 i = 0; i < ML_KEY_PROBES; i++) {
+		ml_u32 number = __atomic_load_n(&view->key_index[((ml_u32)(key >> 32) + i) & mask], __ATOMIC_ACQUIRE);
+
+		if (!number || number >= view->settings.n_keys)
+			return NULL;
+		if (view->keys[number].key == key)
+			return &view->keys[number];
+	}
+	return NULL;
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "preload_ended.h"
+
+#include <stdlib.h>
+
+#include "blocks.h"
+
+#define FIRST_ROOM 1024
+#define PHI 0x9e3779b97f4a7c15ull
+
+/* Room for one more row, or false. */
+static bool extend(void **rows, size_t n, size_t *room, size_t max, size_t row_bytes)
+{
+	size_t wanted = *room ? 2 * *room : FIRST_ROOM;
+	void *longer;
+
+	if (n < *room)
+		return n < max;
+	if (n >= max)
+		return false;
+	longer = realloc(*rows, wanted * row_bytes);
+	if (!longer)
+		return false;
+	*rows = longer;
+	*room = wanted;
+	return true;
+}
+
+static int take_live(void *context, const struct ml_live_row *row)
+{
+	struct ml_preload_ended *ended = context;
+	void *rows = ended->live;
+
+	if (extend(&rows, ended->n_live, &ended->live_room, ended->live_max, sizeof(*row))) {
+		ended->live = rows;
+		ended->live[ended->n_live++] = *row;
+	} else {
+		ended->totals.lost[ML_LOST_TABLE_FULL]++;
+	}
+	return 0;
+}
+
+/* ---- what is held, by key ----------------------------------------------------------------------------- */
+
+/* The key's place, or the empty one where it belongs. The table is never full. */
+static struct ml_held_key *find_place(const struct ml_preload_ended *ended, ml_u64 key)
+{
+	size_t i = (size_t)(key * PHI >> 20);
+
+	while (ended->held[i & (ended->held_slots - 1)].key && ended->held[i & (ended->held_slots - 1)].key != key)
+		i++;
+	return &ended->held[i & (ended->held_slots - 1)];
+}
+
+static bool enlarge_held(struct ml_preload_ended *ended)
+{
+	struct ml_preload_ended larger = *ended;
+
+	larger.held_slots = ended->held_slots ? 2 * ended->held_slots : FIRST_ROOM;
+	larger.held = calloc(larger.held_slots, sizeof(*larger.held));
+	if (!larger.held)
+		return false;
+	for (size_t i = 0; i < ended->held_slots; i++)
+		if (ended->held[i].key)
+			*find_place(&larger, ended->held[i].key) = ended->held[i];
+	free(ended->held);
+	*ended = larger;
+	return true;
+}
+
+static bool add_held(struct ml_preload_ended *ended, const struct ml_key_row *row)
+{
+	struct ml_held_key *place;
+
+	if (!row->key)
+		return true;
+	if (2 * ended->n_held >= ended->held_slots && !enlarge_held(ended))
+		return false;
+	place = find_place(ended, row->key);
+	ended->n_held += !place->key;
+	place->key = row->key;
+	place->objects += row->alloc_objects - row->free_objects;
+	return true;
+}
+
+ml_u64 ml_preload_ended_objects(const struct ml_preload_ended *ended, ml_u64 key, bool *is_counted)
+{
+	const struct ml_held_key *place = ended->held_slots && key ? find_place(ended, key) : NULL;
+
+	if (!place || !place->key)
+		return 0;
+	*is_counted = true;
+	return place->objects;
+}
+
+/* ---- all of a target ---------------------------------------------------------------------------------- */
+
+/*
+ * A stack that holds nothing is of interest only beside one of a sibling that holds something. Not again when it made
+ * little room: it looks at every row.
+ */
+static void drop_keys_without_blocks(struct ml_preload_ended *ended)
+{
+	size_t n = 0;
+
+	if (ended->is_full)
+		return;
+	free(ended->held);
+	ended->held = NULL;
+	ended->held_slots = ended->n_held = 0;
+	for (size_t i = 0; i < ended->n_keys; i++)
+		if (ended->keys[i].alloc_objects != ended->keys[i].free_objects && add_held(ended, &ended->keys[i]))
+			ended->keys[n++] = ended->keys[i];
+	ended->n_keys = n;
+	ended->is_full = n > ML_ENDED_KEYS_MAX / 8 * 7;
+}
+
+static int take_key(void *context, const struct ml_key_row *row)
+{
+	struct ml_preload_ended *ended = context;
+	void *rows = ended->keys;
+
+	if (ended->n_keys == ML_ENDED_KEYS_MAX) {
+		if (!ended->has_dropped_keys)
+			ml_blocks_log("very many stacks of ended processes: those that hold nothing are left out of the "
+				      "allocation counts");
+		ended->has_dropped_keys = true;
+		if (row->alloc_objects == row->free_objects)
+			return 0;
+		drop_keys_without_blocks(ended);
+	}
+	if (extend(&rows, ended->n_keys, &ended->keys_room, ML_ENDED_KEYS_MAX, sizeof(*row))) {
+		ended->keys = rows;
+		if (add_held(ended, row)) {
+			ended->keys[ended->n_keys++] = *row;
+			return 0;
+		}
+	}
+	ended->totals.lost[ML_LOST_KEYS_FULL] += row->alloc_objects - row->free_objects;
+	return 0;
+}
+
+void ml_preload_ended_add(struct ml_preload_ended *ended, const struct ml_preload_target *target,
+			  struct ml_regions *regions)
+{
+	ml_preload_rows_count(target, &ended->totals);
+	ml_preload_rows_keys(target, take_key, ended);
+	ml_preload_rows_live(target, take_live, ended);
+	for (size_t i = 0; i < regions->count; i++) {
+		struct ml_live_row row = ml_preload_region_row(&regions->rows[i]);
+
+		if (row.pid == target->pid)
+			take_live(ended, &row);
+	}
+	ml_regions_forget(regions, target->pid, ~0ull);
+}
+
+void ml_preload_ended_destroy(struct ml_preload_ended *ended)
+{
+	free(ended->live);
+	free(ended->keys);
+	free(ended->held);
+}

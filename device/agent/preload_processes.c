@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "preload_processes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "blocks.h"
+#include "frames.h"
+#include "process_maps.h"
+
+#define NAMED_MAX 8 /* programs that were not measured and are said by name; the others are counted */
+
+/* ---- telling the host --------------------------------------------------------------------------------- */
+
+/* Leaves the name as it is where it cannot be read. */
+static void read_name(ml_u32 pid, char name[16])
+{
+	char path[32], text[16];
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%u/comm", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	n = read(fd, text, sizeof(text));
+	close(fd);
+	if (n <= 0)
+		return;
+	text[n - 1] = '\0'; /* a line end */
+	memcpy(name, text, (size_t)n);
+}
+
+void ml_preload_process_write(ml_u32 pid, enum ml_process_event event, int status, ml_u64 timestamp_ns)
+{
+	struct ml_process record = { .timestamp_ns = timestamp_ns, .pid = pid, .event = event, .status = status };
+
+	read_name(pid, record.comm);
+	ml_blocks_write(ML_BLOCK_PROCESS, &record, sizeof(record));
+}
+
+static void tell_unmeasured(struct ml_preload_processes *processes, ml_u32 pid, const char *name)
+{
+	if (++processes->n_unmeasured <= NAMED_MAX)
+		ml_blocks_log("pid %u became %s by exec, which was not measured: it never loaded the shim (use --tracer "
+			      "bpf)", pid, *name ? name : "another program");
+}
+
+/* ---- who ends ----------------------------------------------------------------------------------------- */
+
+static bool has_ended(ml_u32 pid, int pidfd)
+{
+	struct pollfd end = { .fd = pidfd, .events = POLLIN };
+
+	if (pidfd < 0)
+		return kill((pid_t)pid, 0) && errno == ESRCH;
+	return poll(&end, 1, 0) > 0;
+}
+
+static bool is_inside_exec(const struct ml_preload_target *target)
+{
+	return __atomic_load_n(&target->view.segment->n_leaving, __ATOMIC_SEQ_CST) != 0;
+}
+
+/* The end of the command is told with its status, by whoever waits for it. */
+static void tell_end(const struct ml_preload_processes *processes, ml_u32 pid)
+{
+	if (pid != processes->command)
+		ml_preload_process_write(pid, ML_PROCESS_EXIT, -1, ml_clock_ns());
+}
+
+static void forget_left(struct ml_preload_processes *processes, size_t i)
+{
+	if (processes->left[i].pidfd >= 0)
+		close(processes->left[i].pidfd);
+	processes->left[i] = processes->left[--processes->n_left];
+}
+
+bool ml_preload_processes_look(struct ml_preload_processes *processes)
+{
+	bool is_any_gone = false;
+
+	for (size_t i = processes->n_left; i-- > 0;)
+		if (has_ended(processes->left[i].pid, processes->left[i].pidfd)) {
+			tell_unmeasured(processes, processes->left[i].pid, processes->left[i].name);
+			tell_end(processes, processes->left[i].pid);
+			forget_left(processes, i);
+		}
+	for (size_t i = 0; i < processes->n_targets; i++) {
+		struct ml_preload_target *target = processes->targets[i];
+
+		if (is_inside_exec(target))
+			read_name(target->pid, target->next_name);
+		target->is_gone = target->is_gone || has_ended(target->pid, target->pidfd);
+		is_any_gone |= target->is_gone;
+	}
+	return is_any_gone;
+}
+
+static void remove_target(struct ml_preload_processes *processes, size_t i)
+{
+	struct ml_preload_target *target = processes->targets[i];
+
+	processes->n_children += target->view.segment->n_children;
+	if (processes->frames)
+		ml_frames_forget(processes->frames, target->pid);
+	ml_preload_target_destroy(target);
+	processes->targets[i] = processes->targets[--processes->n_targets];
+}
+
+/* The heap of a program that is no more. */
+static void drop_heap(struct ml_preload_processes *processes, size_t i, struct ml_regions *regions)
+{
+	ml_regions_forget(regions, processes->targets[i]->pid, ~0ull);
+	remove_target(processes, i);
+}
+
+static void close_one(struct ml_preload_processes *processes, size_t i, struct ml_regions *regions)
+{
+	struct ml_preload_target *target = processes->targets[i];
+	ml_u32 pid = target->pid;
+
+	if (is_inside_exec(target)) {
+		tell_unmeasured(processes, pid, target->next_name);
+		drop_heap(processes, i, regions);
+	} else {
+		ml_preload_ended_add(&processes->ended, target, regions);
+		remove_target(processes, i);
+	}
+	tell_end(processes, pid);
+}
+
+void ml_preload_processes_close(struct ml_preload_processes *processes, struct ml_regions *regions)
+{
+	for (size_t i = processes->n_targets; i-- > 0;)
+		if (processes->targets[i]->is_gone)
+			close_one(processes, i, regions);
+}
+
+/* ---- who becomes another program ---------------------------------------------------------------------- */
+
+/* Its memory is no longer there. Where that cannot be seen, exec made a program of other privileges of it. */
+static bool has_left(const struct ml_preload_target *target)
+{
+	size_t bytes;
+	char *text;
+	bool is_mapped;
+
+	if (!is_inside_exec(target))
+		return false;
+	text = ml_process_maps_read(target->pid, &bytes);
+	is_mapped = text && strstr(text, "/memfd:" ML_SEGMENT_NAME);
+	free(text);
+	return !is_mapped;
+}
+
+void ml_preload_processes_drop_left(struct ml_preload_processes *processes, struct ml_regions *regions)
+{
+	for (size_t i = processes->n_targets; i-- > 0;) {
+		struct ml_preload_target *target = processes->targets[i];
+		struct ml_preload_left *left;
+
+		if (processes->n_left == ML_PRELOAD_TARGETS || !has_left(target))
+			continue;
+		left = &processes->left[processes->n_left++];
+		*left = (struct ml_preload_left){ target->pid, target->pidfd, "" };
+		read_name(target->pid, left->name);
+		target->pidfd = -1; /* is the other's now */
+		drop_heap(processes, i, regions);
+	}
+}
+
+void ml_preload_processes_tell_left(struct ml_preload_processes *processes)
+{
+	for (; processes->n_left; forget_left(processes, processes->n_left - 1)) {
+		const struct ml_preload_left *left = &processes->left[processes->n_left - 1];
+
+		tell_unmeasured(processes, left->pid, left->name);
+	}
+}
+
+/* ---- who joins ---------------------------------------------------------------------------------------- */
+
+/* Why one more cannot be measured, NULL when it can. */
+static const char *refusal(const struct ml_preload_processes *processes)
+{
+	if (processes->n_targets == ML_PRELOAD_TARGETS)
+		return "too many processes at one time";
+	return processes->next_index >= ML_SEQUENCE_PROCESSES ? "too many processes in one session" : NULL;
+}
+
+struct ml_preload_target *ml_preload_processes_accept(struct ml_preload_processes *processes, int connection,
+						      ml_u64 nonce, const struct ml_settings *settings)
+{
+	struct ml_preload_invitation invitation = { nonce, processes->next_index, settings, refusal(processes) };
+	struct ml_preload_target *target =
+		ml_preload_target_accept(connection, &invitation, &processes->n_unmeasured);
+
+	if (target)
+		processes->next_index++;
+	return target;
+}
+
+/* True when the pid's last program is known, and was left by exec. */
+static bool has_called_exec(struct ml_preload_processes *processes, ml_u32 pid, struct ml_regions *regions)
+{
+	for (size_t i = processes->n_left; i-- > 0;)
+		if (processes->left[i].pid == pid && !has_ended(pid, processes->left[i].pidfd)) {
+			forget_left(processes, i);
+			return true;
+		}
+	for (size_t i = processes->n_targets; i-- > 0;) {
+		if (processes->targets[i]->pid != pid)
+			continue;
+		if (!has_ended(pid, processes->targets[i]->pidfd)) {
+			drop_heap(processes, i, regions);
+			return true;
+		}
+		close_one(processes, i, regions);
+	}
+	return false;
+}
+
+void ml_preload_processes_add(struct ml_preload_processes *processes, struct ml_preload_target *target,
+			      struct ml_regions *regions, ml_u64 timestamp_ns)
+{
+	bool is_exec = has_called_exec(processes, target->pid, regions);
+
+	processes->targets[processes->n_targets++] = target;
+	ml_preload_process_write(target->pid, is_exec ? ML_PROCESS_EXEC : ML_PROCESS_START, -1, timestamp_ns);
+}
+
+ml_u64 ml_preload_processes_children(const struct ml_preload_processes *processes)
+{
+	ml_u64 n = processes->n_children;
+
+	for (size_t i = 0; i < processes->n_targets; i++)
+		n += processes->targets[i]->view.segment->n_children;
+	return n;
+}
+
+/* ---- keys --------------------------------------------------------------------------------------------- */
+
+ml_u64 ml_preload_processes_live_objects(const struct ml_preload_processes *processes, ml_u64 key)
+{
+	bool is_counted = false;
+	ml_u64 live = ml_preload_ended_objects(&processes->ended, key, &is_counted);
+
+	for (size_t i = 0; i < processes->n_targets; i++) {
+		const struct ml_key *entry = ml_preload_target_find_key(processes->targets[i], key);
+
+		is_counted |= entry != NULL;
+		if (entry)
+			live += __atomic_load_n(&entry->alloc_objects, __ATOMIC_SEQ_CST) -
+				__atomic_load_n(&entry->free_objects, __ATOMIC_SEQ_CST);
+	}
+	return is_counted ? live : 1; /* a region's key: nobody counts what it holds */
+}
+
+void ml_preload_processes_ask_again(struct ml_preload_processes *processes, ml_u64 key)
+{
+	for (size_t i = 0; i < processes->n_targets; i++) {
+		struct ml_key *entry = ml_preload_target_find_key(processes->targets[i], key);
+
+		if (entry)
+			__atomic_store_n(&entry->next_due, 1, __ATOMIC_SEQ_CST);
+	}
+}
+
+void ml_preload_processes_destroy(struct ml_preload_processes *processes)
+{
+	while (processes->n_left)
+		forget_left(processes, processes->n_left - 1);
+	while (processes->n_targets)
+		remove_target(processes, processes->n_targets - 1);
+	ml_preload_ended_destroy(&processes->ended);
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The processes of a preload session: who joins, who becomes another program, who ends. */
+#ifndef MEMLEAK_PRELOAD_PROCESSES_H
+#define MEMLEAK_PRELOAD_PROCESSES_H
+
+#include "preload_ended.h"
+#include "preload_target.h"
+
+#define ML_PRELOAD_TARGETS 1024 /* at one time */
+
+/* A process that became another program, which has not joined. */
+struct ml_preload_left {
+	ml_u32 pid;
+	int pidfd;
+	char name[16];
+};
+
+/* All zero but command, frames and ended.live_max: none yet. */
+struct ml_preload_processes {
+	struct ml_preload_target *targets[ML_PRELOAD_TARGETS];
+	size_t n_targets; /* alive and measured */
+	struct ml_preload_left left[ML_PRELOAD_TARGETS];
+	size_t n_left;
+	struct ml_preload_ended ended;
+	struct ml_frames *frames; /* forgets who ends; may be NULL */
+	ml_u32 command;      /* pid of the one whose end the session tells */
+	ml_u32 next_index;   /* of the next that joins */
+	ml_u64 n_children;   /* of programs that are no more */
+	ml_u64 n_unmeasured; /* programs that ran in the session without being recorded, and ended */
+};
+
+/* Answers on the connection; NULL when nobody joins by it. The process waits until it is released. */
+struct ml_preload_target *ml_preload_processes_accept(struct ml_preload_processes *processes, int connection,
+						      ml_u64 nonce, const struct ml_settings *settings);
+
+/*
+ * Counts the new one among the others, and says so to the host. A process that comes again has called exec: its old
+ * heap and its regions are dropped. Unless it has ended: then it is another one under its pid.
+ * All rings have been drained since it was accepted; it still waits, so that it cannot have ended by itself.
+ */
+void ml_preload_processes_add(struct ml_preload_processes *processes, struct ml_preload_target *target,
+			      struct ml_regions *regions, ml_u64 timestamp_ns);
+
+/* Looks who has ended. True: someone has, so drain all rings and call close(). */
+bool ml_preload_processes_look(struct ml_preload_processes *processes);
+
+/* Keeps the books of those who have ended. */
+void ml_preload_processes_close(struct ml_preload_processes *processes, struct ml_regions *regions);
+
+/* Drops the heaps of programs that are no more: what took their place has not joined, so far. Before a snapshot. */
+void ml_preload_processes_drop_left(struct ml_preload_processes *processes, struct ml_regions *regions);
+
+/* At the end of the session: tells of all that drop_left() found. */
+void ml_preload_processes_tell_left(struct ml_preload_processes *processes);
+
+/* Children that made calls of their own and were not followed. */
+ml_u64 ml_preload_processes_children(const struct ml_preload_processes *processes);
+
+/* What the nursery asks. */
+ml_u64 ml_preload_processes_live_objects(const struct ml_preload_processes *processes, ml_u64 key);
+void ml_preload_processes_ask_again(struct ml_preload_processes *processes, ml_u64 key);
+
+/* A PROCESS block; status: wait status of EXIT, -1 = not known. */
+void ml_preload_process_write(ml_u32 pid, enum ml_process_event event, int status, ml_u64 timestamp_ns);
+
+void ml_preload_processes_destroy(struct ml_preload_processes *processes);
+
+#endif

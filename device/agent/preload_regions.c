@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "preload_regions.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "blocks.h"
+
+/* Calls of one reading: 64 MiB of them. */
+#define WAITING_MAX (1u << 20)
+
+void ml_preload_regions_destroy(struct ml_preload_regions *regions)
+{
+	ml_regions_destroy(&regions->ledger);
+	free(regions->waiting);
+}
+
+void ml_preload_regions_begin(struct ml_preload_regions *regions)
+{
+	regions->horizon_ns = ml_clock_ns();
+}
+
+int ml_preload_regions_add(struct ml_preload_regions *regions, const struct ml_event *event)
+{
+	struct ml_waiting_call *call;
+
+	if (regions->n_waiting == WAITING_MAX)
+		return -1;
+	if (regions->n_waiting == regions->room) {
+		size_t room = regions->room ? 2 * regions->room : 1024;
+		struct ml_waiting_call *larger = realloc(regions->waiting, room * sizeof(*larger));
+
+		if (!larger)
+			return -1;
+		regions->waiting = larger;
+		regions->room = room;
+	}
+	call = &regions->waiting[regions->n_waiting];
+	*call = (struct ml_waiting_call){ *event, regions->n_waiting };
+	regions->n_waiting++;
+	return 0;
+}
+
+static int compare(const void *left, const void *right)
+{
+	const struct ml_waiting_call *a = left, *b = right;
+
+	if (a->event.timestamp_ns != b->event.timestamp_ns)
+		return a->event.timestamp_ns < b->event.timestamp_ns ? -1 : 1;
+	return a->arrival < b->arrival ? -1 : a->arrival > b->arrival;
+}
+
+ml_u64 ml_preload_regions_settle(struct ml_preload_regions *regions)
+{
+	ml_u64 now = ml_clock_ns(), failed = 0;
+	size_t n = 0;
+
+	if (!regions->n_waiting)
+		return 0;
+	for (size_t i = 0; i < regions->n_waiting; i++) /* a time to come would wait for ever: only a broken target has one */
+		if (regions->waiting[i].event.timestamp_ns > now)
+			regions->waiting[i].event.timestamp_ns = now;
+	qsort(regions->waiting, regions->n_waiting, sizeof(*regions->waiting), compare);
+	while (n < regions->n_waiting && regions->waiting[n].event.timestamp_ns < regions->horizon_ns)
+		failed += ml_regions_apply(&regions->ledger, &regions->waiting[n++].event) != 0;
+	regions->n_waiting -= n;
+	memmove(regions->waiting, regions->waiting + n, regions->n_waiting * sizeof(*regions->waiting));
+	for (size_t i = 0; i < regions->n_waiting; i++)
+		regions->waiting[i].arrival = i;
+	return failed;
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What all processes of the session hold, living and ended, as blocks. */
+#ifndef MEMLEAK_PRELOAD_SNAPSHOT_H
+#define MEMLEAK_PRELOAD_SNAPSHOT_H
+
+#include "preload_processes.h"
+
+/* Both return 0, or -1 when the host is gone. */
+int ml_preload_snapshot(const struct ml_preload_processes *processes, const struct ml_regions *regions, ml_u64 number);
+int ml_preload_status(const struct ml_preload_processes *processes, const ml_u64 *agent_lost);
+
+#endif

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "process_maps.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "blocks.h"
+
+/* A process with the kernel's default of 65530 mappings has about 8 MiB of text. */
+#define TEXT_BYTES_MAX (ML_BLOCK_PAYLOAD_MAX - 4096)
+
+char *ml_process_maps_read(ml_u32 pid, size_t *bytes)
+{
+	char path[64];
+	size_t size = 64u << 10, fill = 0;
+	char *text = malloc(size);
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%u/maps", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	while (text && fd >= 0 && fill < TEXT_BYTES_MAX) {
+		ssize_t n = read(fd, text + fill, size - fill - 1);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		fill += (size_t)n;
+		if (size - fill < 4096) {
+			char *larger = realloc(text, size *= 2);
+
+			if (!larger)
+				break;
+			text = larger;
+		}
+	}
+	if (fd >= 0)
+		close(fd);
+	if (!text || !fill) {
+		free(text);
+		return NULL;
+	}
+	text[fill] = '\0';
+	*bytes = fill;
+	return text;
+}
+
+int ml_process_maps_write(ml_u32 pid, ml_u64 timestamp_ns, const char *text, size_t bytes)
+{
+	struct ml_maps header = { .timestamp_ns = timestamp_ns, .pid = pid, .text_bytes = (ml_u32)bytes };
+	struct iovec parts[] = { { &header, sizeof(header) }, { (void *)text, bytes } };
+
+	return ml_blocks_writev(ML_BLOCK_MAPS, parts, 2);
+}
+
+const char *ml_process_maps_line(const char *line, ml_u64 *start, ml_u64 *end, char permissions[4])
+{
+	char *at;
+
+	*start = strtoull(line, &at, 16);
+	if (*at != '-')
+		return NULL;
+	*end = strtoull(at + 1, &at, 16);
+	if (*at != ' ' || strnlen(at, 5) < 5)
+		return NULL;
+	memcpy(permissions, at + 1, 4);
+	at = strchr(at, '\n');
+	return at ? at + 1 : NULL;
+}
+
+void ml_process_maps_code(const char *text, void (*on_code)(void *context, ml_u64 start, ml_u64 end), void *context)
+{
+	char permissions[4];
+	ml_u64 start, end;
+
+	while (text && *text) {
+		text = ml_process_maps_line(text, &start, &end, permissions);
+		if (text && permissions[2] == 'x' && (ml_u64)start < 1ull << 56)
+			on_code(context, start, end);
+	}
+}
+
+ml_u64 ml_process_maps_end(const char *text, ml_u64 address)
+{
+	char permissions[4];
+	ml_u64 start, end;
+
+	while (text && *text) {
+		text = ml_process_maps_line(text, &start, &end, permissions);
+		if (text && start <= address && address < end)
+			return end;
+	}
+	return 0;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ledger of mmap'ed regions: whole pages, cut by munmap wherever it likes. */
+#ifndef MEMLEAK_REGIONS_H
+#define MEMLEAK_REGIONS_H
+
+#include <stddef.h>
+
+#include "wire.h"
+
+/* Sixteen times what one process may have (vm.max_map_count), for adjacent ones are one to the kernel. */
+#define ML_REGIONS_MAX (1u << 20)
+
+struct ml_region {
+	ml_u64 start, end;
+	ml_u64 timestamp_ns;
+	ml_u64 key;
+	ml_u32 pid, tid, function;
+};
+
+/* Sorted by pid and start, without overlap. All zero: empty. */
+struct ml_regions {
+	struct ml_region *rows;
+	size_t count;
+	struct ml_region *memory; /* the rows lie somewhere in it */
+	size_t room;
+};
+
+/* Applies one successful mmap, munmap or mremap. -1: out of memory or full, the ledger is unchanged or cut only. */
+int ml_regions_apply(struct ml_regions *regions, const struct ml_event *event);
+
+void ml_regions_destroy(struct ml_regions *regions);
+
+/* Forgets what a process had mapped until then: of an exec one may hear after the calls of the new program. */
+void ml_regions_forget(struct ml_regions *regions, ml_u32 pid, ml_u64 as_of_ns);
+
+#endif

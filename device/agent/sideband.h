@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What happens to processes beside their allocations: executable mappings, forks, execs and exits, from the
+ * kernel's perf side-band records (perf_event_open(2)), in the order of time.
+ */
+#ifndef MEMLEAK_SIDEBAND_H
+#define MEMLEAK_SIDEBAND_H
+
+#include <stdbool.h>
+
+#include "wire.h"
+
+struct ml_sideband_ops {
+	bool (*is_traced)(void *context, ml_u32 pid);
+	/* path is not terminated beyond record->path_bytes. */
+	void (*on_mapping)(void *context, const struct ml_mapping *record, const char *path);
+	void (*on_process)(void *context, const struct ml_process *record);
+	void *context;
+};
+
+struct ml_sideband;
+
+/* NULL with errno set when the kernel refuses; nothing is written. */
+struct ml_sideband *ml_sideband_open(struct ml_sideband_ops ops);
+
+/* Reports everything that happened before the call. Returns records lost by the kernel. */
+ml_u64 ml_sideband_drain(struct ml_sideband *sideband);
+
+void ml_sideband_close(struct ml_sideband *sideband);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starts the user's command held back before exec, so that everything is armed when it begins. */
+#ifndef MEMLEAK_SPAWN_H
+#define MEMLEAK_SPAWN_H
+
+#include <sys/types.h>
+
+#include "config.h"
+
+struct ml_child {
+	pid_t pid;
+	int release_fd; /* closing it without a byte ends the child before exec */
+	int error_fd;   /* carries errno when exec failed; closed by a successful exec */
+};
+
+/*
+ * Forks the child, which waits for what to do.
+ * extra_env: NAME=VALUE strings set for the command, NULL-terminated, may be NULL.
+ * 0, or -1 after an ERROR block.
+ */
+int ml_spawn_stopped(const struct ml_config *config, char *const *extra_env, struct ml_child *child);
+
+/* Has the child run into one of the probes (self_test.h), still before exec. -1: it is gone. */
+int ml_spawn_self_test(struct ml_child *child);
+
+/* Lets it exec. 0, or -1 after an ERROR block (TARGET_ERROR) when the command cannot be started. */
+int ml_spawn_release(const struct ml_config *config, struct ml_child *child);
+
+/* Ends a child that was not released yet. */
+void ml_spawn_abandon(struct ml_child *child);
+
+#endif

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The walk from frame to frame by the agent's rules (frame_rule.h): the key of a whole stack, and of nothing else. */
+#ifndef MEMLEAK_FRAME_WALK_BPF_H
+#define MEMLEAK_FRAME_WALK_BPF_H
+
+#include "images.bpf.h"
+
+/* Frames that one verified function steps over, and how often it is called. */
+#define ML_WALK_STEPS 8
+#define ML_WALK_FRAMES 128
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1u << ML_FRAME_SET_SHIFT);
+	__type(key, ml_u32);
+	__type(value, struct ml_bpf_rule_set);
+} frame_rules SEC(".maps");
+
+enum ml_walk_state {
+	ML_WALK_ON = 0,
+	ML_WALK_ENDED = 1, /* at the outermost frame */
+	ML_WALK_STUCK = 2, /* nothing to be said of this place, or a stack that contradicts it */
+	ML_WALK_UNKNOWN = 3, /* no rule yet */
+	ML_WALK_LIMIT = 4,   /* the next frame is beyond what a slice may show */
+};
+
+/* The rule of a place, NULL when there is none yet. */
+static __always_inline const struct ml_frame_rule *ml_find_rule(ml_u64 place)
+{
+	ml_u32 set = ml_frame_set(place) / ML_FRAME_SET_RULES;
+	struct ml_bpf_rule_set *rules = bpf_map_lookup_elem(&frame_rules, &set);
+
+	if (!rules)
+		return NULL;
+#pragma unroll
+	for (int i = 0; i < ML_FRAME_SET_RULES; i++)
+		if (rules->rules[i].place == place)
+			return &rules->rules[i];
+	return NULL;
+}
+
+/*
+ * Where the words from an address on are to be had: as many as the thread's last walk needed, since each look into the
+ * target's memory costs as much as a kilobyte. What lies behind the last page that can be read is cut.
+ */
+static __noinline long ml_open_window(struct ml_walk *walk, ml_u64 address)
+{
+	ml_u64 bytes;
+
+	if (!walk)
+		return -1;
+	bytes = walk->begin + walk->span - address;
+	if (bytes > sizeof(walk->words))
+		bytes = sizeof(walk->words);
+	if (bytes < ML_WINDOW_LEAST)
+		bytes = ML_WINDOW_LEAST;
+	walk->window = address;
+	walk->window_bytes = bytes;
+	if (!bpf_probe_read_user(walk->words, (ml_u32)bytes, (const void *)address))
+		return 0;
+	bytes = -address & (ML_PAGE_BYTES - 1);
+	if (bytes > sizeof(walk->words))
+		return -1;
+	walk->window_bytes = bytes;
+	return bpf_probe_read_user(walk->words, (ml_u32)bytes, (const void *)address);
+}
+
+/* The return address in a slot, where a return probe that is still pending has put another in its place. */
+__noinline ml_u64 ml_original_return(ml_u64 slot, ml_u64 found)
+{
+	struct ml_thread *thread = ml_this_thread();
+
+	if (!thread)
+		return found;
+	for (ml_u32 i = 0; i < ML_PENDING && i < thread->depth; i++)
+		if (thread->pending[i].sp == slot)
+			return thread->pending[i].return_address;
+	return found;
+}
+
+/* A frame: what one step starts from, in registers. */
+struct ml_frame {
+	ml_u64 return_address;
+	ml_u64 sp;
+	ml_u64 fp;
+	ml_u64 fp_place; /* where it was read, in words from the walk's beginning; ML_FP_REGISTER */
+	ml_u64 key;
+};
+
+#define ML_FP_REGISTER 0xffffull
+
+/* The frame pointer says where the frame is: the first time that is noted, of a second source only that there is one. */
+static __always_inline void ml_note_fp(struct ml_walk *walk, const struct ml_frame *frame)
+{
+	if (!walk->n_fp_sources) {
+		walk->fp_place = frame->fp_place;
+		walk->fp_offset = frame->fp - walk->begin;
+		walk->n_fp_sources = 1;
+	} else if (walk->fp_place != frame->fp_place) {
+		walk->n_fp_sources = 2;
+	}
+}
+
+/* Canonical frame address by the rule, 0 when it cannot be told. */
+static __always_inline ml_u64 ml_frame_address(struct ml_walk *walk, const struct ml_frame *frame,
+					       const struct ml_frame_rule *rule)
+{
+	ml_u32 kind = ml_frame_kind(rule);
+	ml_u64 offset = (ml_u64)(long long)ml_frame_cfa_offset(rule);
+	ml_u64 cfa = 0;
+
+	if (kind == ML_FRAME_SP)
+		return frame->sp + offset;
+	ml_note_fp(walk, frame);
+	if (kind == ML_FRAME_FP)
+		return frame->fp + offset;
+	walk->n_fp_sources = 2;
+	if (kind == ML_FRAME_FP_DEREF)
+		bpf_probe_read_user(&cfa, sizeof(cfa), (const void *)(frame->fp + offset));
+	return cfa;
+}
+
+/* Are the words from low to high in the window? The lowest says where the next window begins. */
+static __always_inline bool ml_see(struct ml_walk *walk, ml_u64 low, ml_u64 high)
+{
+	if (low >= walk->window && high - walk->window < walk->window_bytes)
+		return true;
+	return !ml_open_window(walk, low) && high - low < walk->window_bytes;
+}
+
+static __always_inline ml_u64 ml_word(const struct ml_walk *walk, ml_u64 address)
+{
+	return walk->words[(address - walk->window) >> 3 & (ML_WINDOW_WORDS - 1)];
+}
+
+/* To the caller's frame. */
+static __always_inline enum ml_walk_state ml_step(struct ml_walk *walk, struct ml_frame *frame)
+{
+	const struct ml_frame_rule *rule = ml_find_rule(ml_frame_place(frame->return_address, walk->image));
+	ml_u64 cfa, slot, fp_slot;
+
+	if (!rule)
+		return ML_WALK_UNKNOWN;
+	if (ml_frame_kind(rule) == ML_FRAME_END)
+		return ML_WALK_ENDED;
+	cfa = ml_frame_address(walk, frame, rule);
+	slot = cfa - 8ull * rule->ra_words;
+	fp_slot = rule->fp_words ? cfa - 8ull * rule->fp_words : slot;
+	if (cfa <= frame->sp || cfa & 7 || fp_slot < frame->sp || slot < frame->sp)
+		return ML_WALK_STUCK;
+	if (cfa > walk->limit)
+		return ML_WALK_LIMIT;
+	if (!ml_see(walk, fp_slot < slot ? fp_slot : slot, fp_slot < slot ? slot : fp_slot))
+		return ML_WALK_STUCK;
+	if (rule->fp_words) {
+		frame->fp = ml_word(walk, fp_slot);
+		frame->fp_place = (fp_slot - walk->begin) >> 3;
+	}
+	frame->return_address = ml_word(walk, slot);
+	if (walk->n_pending)
+		frame->return_address = ml_original_return(slot, frame->return_address);
+	if (!walk->n_places)
+		walk->first = frame->return_address;
+	walk->places[walk->n_places++ & (ML_MEMO_PLACES - 1)] = (ml_u16)((slot - walk->begin) >> 3);
+	frame->sp = cfa;
+	frame->key = ml_mix(frame->key, frame->return_address);
+	return ML_WALK_ON;
+}
+
+/* ML_WALK_STEPS frames. Global: verified by itself, once. Returns enum ml_walk_state. */
+__noinline int ml_walk_on(struct ml_walk *walk)
+{
+	struct ml_frame frame;
+	int state = ML_WALK_ON;
+
+	if (!walk)
+		return ML_WALK_STUCK;
+	frame = (struct ml_frame){ walk->return_address, walk->sp, walk->fp, walk->fp_source, walk->key };
+	for (int i = 0; i < ML_WALK_STEPS && state == ML_WALK_ON; i++)
+		state = ml_step(walk, &frame);
+	walk->return_address = frame.return_address;
+	walk->sp = frame.sp;
+	walk->fp = frame.fp;
+	walk->fp_source = frame.fp_place;
+	walk->key = frame.key;
+	return state;
+}
+
+/* Walks to the outermost frame: then the key is exact. Else walk->sp is what is left to look at. */
+static __always_inline enum ml_walk_state ml_walk(struct ml_walk *walk)
+{
+	int state = ML_WALK_ON;
+
+	walk->window_bytes = 0;
+	walk->begin = walk->sp;
+	walk->n_places = 0;
+	walk->n_fp_sources = 0;
+	walk->fp_source = ML_FP_REGISTER;
+	for (int i = 0; i < ML_WALK_FRAMES / ML_WALK_STEPS && state == ML_WALK_ON; i++)
+		state = ml_walk_on(walk);
+	walk->span = walk->sp - walk->begin;
+	return state;
+}
+
+#endif

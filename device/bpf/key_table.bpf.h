@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The table of stack keys (session.h). */
+#ifndef MEMLEAK_KEY_TABLE_BPF_H
+#define MEMLEAK_KEY_TABLE_BPF_H
+
+#include "maps.bpf.h"
+
+/*
+ * The table slot of a key, claimed when new. ML_BPF_NO_KEY when its neighbourhood is full.
+ */
+static __noinline ml_u32 ml_key_slot(ml_u64 key, ml_u64 process, ml_u64 flags)
+{
+	ml_u32 index = (ml_u32)(key >> 20);
+
+	for (int i = 0; i < ML_BPF_KEY_PROBES; i++) {
+		ml_u32 slot = (index + i) & (ML_BPF_KEY_SLOTS - 1);
+		struct ml_bpf_key *entry = bpf_map_lookup_elem(&keys, &slot);
+		ml_u64 found;
+
+		if (!entry)
+			break;
+		found = entry->key;
+		if (!found) {
+			found = __sync_val_compare_and_swap(&entry->key, 0, key);
+			if (!found) {
+				entry->process = process;
+				entry->flags = flags;
+				found = key;
+			}
+		}
+		if (found == key)
+			return slot;
+	}
+	return ML_BPF_NO_KEY;
+}
+
+/* Counts an allocation; returns how many blocks of the key are live now. */
+static __always_inline ml_u64 ml_count_alloc(struct ml_bpf_key *entry, ml_u64 size)
+{
+	__sync_fetch_and_add(&entry->alloc_bytes, size);
+	return __sync_fetch_and_add(&entry->alloc_objects, 1) + 1 - entry->free_objects;
+}
+
+#endif

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The live table (session.h): what is allocated and by whom. The authority for every total. */
+#ifndef MEMLEAK_LIVE_TABLE_BPF_H
+#define MEMLEAK_LIVE_TABLE_BPF_H
+
+#include "overflow.bpf.h"
+
+struct ml_level {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__type(key, ml_u32);
+	__type(value, struct ml_bpf_bucket);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, ML_BPF_LEVELS);
+	__type(key, ml_u32);
+	__array(values, struct ml_level);
+} levels SEC(".maps");
+
+static __always_inline struct ml_bpf_bucket *ml_bucket(ml_u32 level, ml_u32 home, ml_u32 probe)
+{
+	ml_u32 index = (home + probe) & ((1u << (options.buckets_shift + level)) - 1);
+	void *buckets = bpf_map_lookup_elem(&levels, &level);
+
+	return buckets ? bpf_map_lookup_elem(buckets, &index) : NULL;
+}
+
+/* The slot that holds this word, or ML_BPF_BUCKET_SLOTS. */
+static __always_inline ml_u32 ml_slot_of(const struct ml_bpf_bucket *bucket, ml_u64 word)
+{
+#pragma unroll
+	for (ml_u32 i = 0; i < ML_BPF_BUCKET_SLOTS; i++)
+		if (bucket->address[i] == word)
+			return i;
+	return ML_BPF_BUCKET_SLOTS;
+}
+
+static __always_inline ml_u32 ml_n_levels(const struct ml_bpf_code *shared)
+{
+	return shared && shared->n_levels <= ML_BPF_LEVELS ? (ml_u32)shared->n_levels : 0;
+}
+
+/* Takes the block out and copies it: before the allocator may give its address away again. */
+static __always_inline bool ml_claim_in(struct ml_bpf_bucket *bucket, ml_u64 address, ml_u64 process,
+					struct ml_bpf_block *block)
+{
+	ml_u32 slot = ml_slot_of(bucket, address);
+
+	if (slot >= ML_BPF_BUCKET_SLOTS)
+		return false;
+	slot &= ML_BPF_BUCKET_SLOTS - 1;
+	*block = bucket->block[slot];
+	return block->process == process &&
+	       __sync_val_compare_and_swap(&bucket->address[slot], address, 0) == address;
+}
+
+/* Where the newest level would hold an address: nearly always where it is. */
+static __always_inline struct ml_bpf_bucket *ml_home_bucket(ml_u64 address, ml_u32 *n_levels)
+{
+	ml_u32 zero = 0;
+	struct ml_bpf_code *shared = bpf_map_lookup_elem(&code, &zero);
+
+	*n_levels = ml_n_levels(shared);
+	return *n_levels ? ml_bucket(*n_levels - 1, ml_bpf_home(address), 0) : NULL;
+}
+
+/* Looks everywhere else: further along the newest level, in the older ones, in the overflow map. */
+static __noinline bool ml_claim_elsewhere(ml_u64 address, struct ml_bpf_block *block)
+{
+	ml_u32 zero = 0;
+	struct ml_bpf_code *shared = bpf_map_lookup_elem(&code, &zero);
+	ml_u32 n = ml_n_levels(shared);
+
+	if (!block || !shared)
+		return false;
+	for (ml_u32 i = 1; i <= ML_BPF_LEVELS && i <= n; i++) {
+		for (ml_u32 probe = 0; probe < ML_BPF_BUCKET_PROBES; probe++) {
+			struct ml_bpf_bucket *bucket = ml_bucket(n - i, ml_bpf_home(address), probe);
+			ml_u64 process = block->process;
+
+			if (!bucket)
+				break;
+			if (ml_claim_in(bucket, address, process, block))
+				return true;
+			block->process = process;
+			if (!bucket->overflowed)
+				break;
+		}
+	}
+	return shared->has_overflow && ml_claim_overflow(address, block);
+}
+
+/* home: its home bucket, of n_levels. block->process says whose it must be; the rest is filled in. */
+static __always_inline bool ml_claim_from(struct ml_bpf_bucket *home, ml_u32 n_levels, ml_u64 address,
+					  struct ml_bpf_block *block)
+{
+	ml_u64 process = block->process;
+
+	if (!home)
+		return false;
+	if (ml_claim_in(home, address, process, block))
+		return true;
+	block->process = process;
+	if (n_levels == 1 && !home->overflowed)
+		return false;
+	return ml_claim_elsewhere(address, block);
+}
+
+static __always_inline bool ml_claim(ml_u64 address, ml_u64 process, struct ml_bpf_block *block)
+{
+	ml_u32 n_levels;
+	struct ml_bpf_bucket *home = ml_home_bucket(address, &n_levels);
+
+	block->process = process;
+	return ml_claim_from(home, n_levels, address, block);
+}
+
+static __always_inline bool ml_put_in(struct ml_bpf_bucket *bucket, ml_u64 address, const struct ml_bpf_block *block)
+{
+	ml_u32 slot = ml_slot_of(bucket, 0);
+
+	if (slot >= ML_BPF_BUCKET_SLOTS)
+		return false;
+	slot &= ML_BPF_BUCKET_SLOTS - 1;
+	if (__sync_val_compare_and_swap(&bucket->address[slot], 0, ML_BPF_BUSY))
+		return false; /* another CPU was faster: the next bucket will do */
+	bucket->block[slot] = *block;
+	__sync_lock_test_and_set(&bucket->address[slot], address);
+	return true;
+}
+
+/* Newest level first: it has the most room. false: no room at all. */
+static __noinline bool ml_put_elsewhere(ml_u64 address, const struct ml_bpf_block *block)
+{
+	ml_u32 zero = 0;
+	struct ml_bpf_code *shared = bpf_map_lookup_elem(&code, &zero);
+	ml_u32 n = ml_n_levels(shared);
+
+	if (!block)
+		return false;
+	for (ml_u32 i = 1; i <= ML_BPF_LEVELS && i <= n; i++) {
+		for (ml_u32 probe = 0; probe < ML_BPF_BUCKET_PROBES; probe++) {
+			struct ml_bpf_bucket *bucket = ml_bucket(n - i, ml_bpf_home(address), probe);
+
+			if (!bucket)
+				break;
+			if (ml_put_in(bucket, address, block))
+				return true;
+			bucket->overflowed = 1;
+		}
+	}
+	return ml_put_overflow(address, block);
+}
+
+/*
+ * Puts a block in; false: no room at all. had_old: the address was live already, and what stood there, *old,
+ * has given way.
+ */
+static __always_inline bool ml_put(ml_u64 address, const struct ml_bpf_block *block, struct ml_bpf_block *old,
+				   bool *had_old)
+{
+	ml_u32 n_levels;
+	struct ml_bpf_bucket *home = ml_home_bucket(address, &n_levels);
+
+	old->process = block->process;
+	*had_old = ml_claim_from(home, n_levels, address, old);
+	return (home && ml_put_in(home, address, block)) || ml_put_elsewhere(address, block);
+}
+
+#endif

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The maps and the state of a thread. */
+#ifndef MEMLEAK_MAPS_BPF_H
+#define MEMLEAK_MAPS_BPF_H
+
+#include <linux/bpf.h>
+
+#include <bpf/bpf_helpers.h>
+
+#include "registers.bpf.h"
+#include "session.h"
+
+/* Calls in progress on a thread; heap calls nest two or three deep, signal handlers add levels. */
+#define ML_PENDING 8
+#define ML_PAGE_BYTES 4096ull
+/* Granules on either side of a caller that are taken for code. */
+#define ML_CODE_AROUND 16
+/* Stack words that the key looks at in one go. A power of two. */
+#define ML_KEY_WORDS 64
+#define ML_KEY_BYTES (8ull * ML_KEY_WORDS)
+/* Stack words that the walk reads in one go, at most and at least. The first is a power of two. */
+#define ML_WINDOW_WORDS 256
+#define ML_WINDOW_LEAST 256
+/* Frames of a walk that can be remembered. A power of two. */
+#define ML_MEMO_PLACES 64
+/*
+ * How many a key covers: the whole stack as far as a slice goes, or one go for a thread that allocates so
+ * often that it could not pay for more: ML_RATE_CALLS calls within ML_RATE_NS, 20,000 a second.
+ */
+#define ML_KEY_WORDS_WIDE 2048
+#define ML_KEY_WORDS_NARROW ML_KEY_WORDS
+#define ML_RATE_CALLS 256
+#define ML_RATE_NS (ML_RATE_CALLS * 50000ull)
+
+struct ml_pending {
+	ml_u64 sp;             /* at entry: what identifies the return */
+	ml_u64 size;
+	ml_u64 pointer;        /* old block, or where the result is stored */
+	ml_u64 old_size;       /* of mremap */
+	ml_u64 return_address; /* before the uretprobe replaced it */
+	ml_u32 function;
+	ml_u32 is_internal; /* the allocator calling itself: the outer call is the block */
+	ml_u32 has_old;
+	ml_u32 padding;
+	struct ml_bpf_block old; /* claimed by realloc until its return */
+};
+
+/* From a call outwards, frame by frame. sp, fp and return_address: as the callee returns. */
+struct ml_walk {
+	ml_u64 key;
+	ml_u64 image;
+	ml_u64 return_address;
+	ml_u64 sp;
+	ml_u64 fp;
+	ml_u64 limit;   /* no word at or above it is looked at */
+	ml_u64 wakeup;  /* flags for the ring buffer: does the agent wait for this stack? */
+	ml_u64 n_pending; /* calls whose return addresses are hidden */
+	ml_u64 window;  /* address of words[0] */
+	ml_u64 window_bytes;
+	ml_u64 begin;   /* sp of the innermost frame */
+	ml_u64 span;    /* how far the thread's last walk went */
+	ml_u64 first;     /* the first return address that was read */
+	ml_u64 fp_source; /* where fp was read, see struct ml_frame */
+	ml_u64 fp_place;  /* and that of the frame pointer which said where a frame is, */
+	ml_u64 fp_offset; /* with its distance from `begin` */
+	ml_u32 n_fp_sources;
+	ml_u32 n_places; /* return addresses that were read */
+	ml_u16 places[ML_MEMO_PLACES]; /* in words from `begin` */
+	ml_u64 words[ML_WINDOW_WORDS];
+};
+
+struct ml_thread {
+	ml_u32 tid; /* 0 = free */
+	ml_u32 padding;
+	ml_u64 sequence; /* of its last allocation */
+	ml_u64 process;  /* exec epoch << 32 | tgid */
+	ml_u64 identity; /* tgid | tid << 32: pid and tid of struct ml_evidence */
+	ml_u64 stack_end;
+	ml_u64 depth;     /* used entries of pending[] */
+	ml_u64 is_placed; /* stack_end was looked for */
+	ml_u64 key_words; /* ML_KEY_WORDS_WIDE or ML_KEY_WORDS_NARROW; part of every key */
+	ml_u64 rate_time_ns; /* when the last ML_RATE_CALLS calls began */
+	ml_u64 image;        /* as of images_seen */
+	ml_u64 images_seen;
+	struct ml_pending pending[ML_PENDING];
+	struct ml_walk walk;
+};
+
+const volatile struct ml_bpf_options options SEC(ML_BPF_OPTIONS_SECTION) = { .stack_bytes = ML_STACK_BYTES_MAX };
+
+/* Of the one process that is traced, when it is one. */
+ml_u64 exec_epoch;
+
+/* By tgid. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, ml_u32);
+	__type(value, struct ml_bpf_process);
+} processes SEC(".maps");
+
+/* tid → end of its stack, learned by the agent where the program cannot see it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, ml_u32);
+	__type(value, ml_u64);
+} stack_ends SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, ML_BPF_KEY_SLOTS);
+	__type(key, ml_u32);
+	__type(value, struct ml_bpf_key);
+} keys SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, ml_u32);
+	__type(value, struct ml_bpf_code);
+} code SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, ML_BPF_COUNTERS);
+	__type(key, ml_u32);
+	__type(value, ml_u64);
+} counters SEC(".maps");
+
+static __always_inline ml_u64 ml_mix(ml_u64 hash, ml_u64 value)
+{
+	hash = (hash ^ value) * 0x9e3779b97f4a7c15ull;
+	return hash ^ hash >> 29;
+}
+
+/* Adds to this CPU's counter; atomic because uprobe programs can be preempted. */
+static __noinline void ml_count(ml_u32 which, ml_u64 n)
+{
+	ml_u64 *counter = bpf_map_lookup_elem(&counters, &which);
+
+	if (counter)
+		__sync_fetch_and_add(counter, n);
+}
+
+#endif

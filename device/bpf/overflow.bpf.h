@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Blocks in a hash map of the kernel's: what the levels cannot take, and all on kernels without them. */
+#ifndef MEMLEAK_OVERFLOW_BPF_H
+#define MEMLEAK_OVERFLOW_BPF_H
+
+#include <stdbool.h>
+
+#include "maps.bpf.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1u << 19);
+	__type(key, struct ml_bpf_address);
+	__type(value, struct ml_bpf_block);
+} overflow SEC(".maps");
+
+static __noinline bool ml_claim_overflow(ml_u64 address, struct ml_bpf_block *block)
+{
+	struct ml_bpf_address where = { .address = address };
+	struct ml_bpf_block *found;
+
+	if (!block)
+		return false;
+	where.process = block->process;
+	found = bpf_map_lookup_elem(&overflow, &where);
+	if (!found)
+		return false;
+	*block = *found;
+	return bpf_map_delete_elem(&overflow, &where) == 0;
+}
+
+static __noinline bool ml_put_overflow(ml_u64 address, const struct ml_bpf_block *block)
+{
+	struct ml_bpf_address where = { .address = address };
+	ml_u32 zero = 0;
+	struct ml_bpf_code *shared = bpf_map_lookup_elem(&code, &zero);
+
+	if (!block || !shared)
+		return false;
+	where.process = block->process;
+	shared->has_overflow = 1;
+	return bpf_map_update_elem(&overflow, &where, block, BPF_ANY) == 0;
+}
+
+#endif

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Output through the BPF ring buffer (kernel commit 457f44363a88, in v5.8): one ring, in order. */
+#ifndef MEMLEAK_RING_OUTPUT_BPF_H
+#define MEMLEAK_RING_OUTPUT_BPF_H
+
+#include "fixups.bpf.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 16u << 20);
+} evidence SEC(".maps");
+
+struct ml_record {
+	struct ml_evidence evidence;
+	struct ml_regs registers;
+};
+
+static __noinline void ml_mark_fault(struct ml_evidence *evidence)
+{
+	evidence->stack_bytes = 0;
+	evidence->flags |= ML_EVIDENCE_STACK_FAULT;
+	ml_count(ML_LOST_STACK_FAULT, 1);
+}
+
+static __always_inline void ml_fill(struct ml_record *record, struct ml_regs *regs, struct ml_thread *thread,
+				    const struct ml_bpf_block *block, ml_u64 address, ml_u64 key, ml_u64 bytes)
+{
+	struct ml_evidence *evidence = &record->evidence;
+
+	evidence->function = (ml_u16)block->function;
+	evidence->sequence = block->sequence;
+	evidence->timestamp_ns = block->timestamp_ns;
+	evidence->key = key;
+	evidence->address = address;
+	evidence->size = block->size;
+	*(ml_u64 *)&evidence->pid = thread->identity;
+	*(ml_u32 *)&evidence->n_registers = ML_N_REGISTERS; /* and n_fixups = 0 */
+	evidence->stack_bytes = (ml_u32)bytes;
+	evidence->stack_address = ML_SP(regs);
+	evidence->registers_known = ML_REGISTERS_KNOWN;
+	if (thread->depth)
+		ml_add_fixups(evidence, thread, thread->depth);
+	bpf_probe_read_kernel(&record->registers, sizeof(record->registers), regs);
+}
+
+/*
+ * A record with room for `room` stack bytes; a size that the verifier knows is all that the ring buffer
+ * takes. -1: no room in the ring.
+ */
+#define ML_DEFINE_SEND(room)                                                                                           \
+	static __always_inline int ml_send_##room(struct ml_regs *regs, struct ml_thread *thread,                      \
+						  const struct ml_bpf_block *block, ml_u64 address, ml_u64 key,        \
+						  ml_u64 bytes, ml_u64 flags)                                          \
+	{                                                                                                              \
+		struct {                                                                                               \
+			struct ml_record record;                                                                       \
+			ml_u8 stack[room];                                                                             \
+		} *out = bpf_ringbuf_reserve(&evidence, sizeof(*out), 0);                                              \
+                                                                                                                       \
+		if (!out)                                                                                              \
+			return -1;                                                                                     \
+		out->record.evidence.record_bytes = sizeof(*out);                                                      \
+		out->record.evidence.flags = (ml_u16)flags;                                                            \
+		ml_fill(&out->record, regs, thread, block, address, key, bytes);                                       \
+		if (bytes > (room) || bpf_probe_read_user(out->stack, (ml_u32)bytes, (const void *)ML_SP(regs)))               \
+			ml_mark_fault(&out->record.evidence);                                                          \
+		bpf_ringbuf_submit(out, thread->walk.wakeup);                                                         \
+		return 0;                                                                                              \
+	}
+
+ML_DEFINE_SEND(512)
+ML_DEFINE_SEND(1024)
+ML_DEFINE_SEND(2048)
+ML_DEFINE_SEND(4096)
+ML_DEFINE_SEND(6144)
+ML_DEFINE_SEND(8192)
+ML_DEFINE_SEND(12288)
+ML_DEFINE_SEND(16384)
+ML_DEFINE_SEND(32768)
+ML_DEFINE_SEND(65528)
+
+#define ML_WHOLE ((ml_u64)ML_EVIDENCE_STACK_WHOLE << 32)
+
+/*
+ * The slice where the usual answer does not do: on another stack than before, or the agent may know its end
+ * by now; else the largest of a ladder that can be read whole.
+ */
+static __noinline ml_u64 ml_find_slice(struct ml_thread *thread, ml_u64 sp)
+{
+	ml_u64 above, word;
+
+	if (!ml_stack_above(thread, sp))
+		ml_learn_stack_end(thread, sp);
+	above = ml_stack_above(thread, sp);
+	if (above)
+		return above <= options.stack_bytes ? above | ML_WHOLE : options.stack_bytes;
+	for (ml_u32 bytes = 16384; bytes > 256; bytes /= 4)
+		if (bytes <= options.stack_bytes &&
+		    !bpf_probe_read_user(&word, sizeof(word), (const void *)(sp + bytes - 8)))
+			return bytes;
+	return 256;
+}
+
+/* The verifier drops what options.stack_bytes rules out. */
+#define ML_TRY(room)                                                                                                   \
+	if (cap <= (room) || bytes <= (room))                                                                          \
+		return ml_send_##room(regs, thread, block, address, key, bytes, flags)
+
+/* Sends the stack up to its end where that is known and near, else what can be had. -1: no room in the ring. */
+static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thread *thread,
+					    const struct ml_bpf_block *block, ml_u64 address, ml_u64 key, ml_u64 flags)
+{
+	ml_u64 above = thread->stack_end - ML_SP(regs);
+	ml_u32 cap = options.stack_bytes;
+	ml_u64 bytes = above;
+
+	flags |= ML_EVIDENCE_AT_RETURN;
+	if (above - 1 < cap) {
+		flags |= ML_EVIDENCE_STACK_WHOLE;
+	} else {
+		ml_u64 slice = ml_find_slice(thread, ML_SP(regs));
+
+		bytes = slice & 0xffffffff;
+		flags |= slice >> 32;
+	}
+	ML_TRY(512);
+	ML_TRY(1024);
+	ML_TRY(2048);
+	ML_TRY(4096);
+	ML_TRY(6144);
+	ML_TRY(8192);
+	ML_TRY(12288);
+	ML_TRY(16384);
+	ML_TRY(32768);
+	return ml_send_65528(regs, thread, block, address, key, bytes, flags);
+}
+
+static __always_inline bool ml_output_is_half_full(void)
+{
+	return bpf_ringbuf_query(&evidence, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(&evidence, BPF_RB_RING_SIZE) / 2;
+}
+
+/* 0, or not when there is no room. */
+static __always_inline long ml_output_event(struct ml_regs *regs, struct ml_event *event)
+{
+	(void)regs;
+	return bpf_ringbuf_output(&evidence, event, sizeof(*event), BPF_RB_NO_WAKEUP);
+}
+
+#endif

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
+/* Structures that the BPF tracer and the agent share in maps; never sent to the host. */
+#ifndef MEMLEAK_BPF_SESSION_H
+#define MEMLEAK_BPF_SESSION_H
+
+#include "frame_rule.h"
+#include "wire.h"
+
+/* Where a probed function stands in its file: from one of its addresses follow all the others. */
+struct ml_bpf_function {
+	ml_u64 entry_offset;
+	ml_u64 text_low; /* of the allocator's executable segment */
+	ml_u64 text_high;
+};
+
+/* Read-only data of the BPF object, alone in its section, set before load. */
+#define ML_BPF_OPTIONS_SECTION ".rodata.options"
+
+struct ml_bpf_options {
+	ml_u32 follow;         /* many processes: look each one up */
+	ml_u32 stack_bytes;    /* cap on a slice; 0 = account only, no evidence */
+	ml_u32 every_stack;    /* no deduplication */
+	ml_u32 events;         /* stream every call */
+	ml_u32 regions;        /* the mmap family is probed too */
+	ml_u32 buckets_shift;  /* of level 0 of the live table */
+	ml_u64 min_size;
+	ml_u64 max_size;
+	/* Offsets in tracepoints' events: */
+	ml_u32 fork_pid;   /* task_newtask */
+	ml_u32 fork_flags;
+	ml_u32 sees_mappings; /* 1: sys_enter_mmap, sys_enter_munmap and those of exec are attached */
+	ml_u32 munmap_addr;
+	ml_u32 munmap_len;
+	ml_u32 mmap_addr;
+	ml_u32 mmap_len;
+	ml_u32 mmap_prot;
+	ml_u32 mmap_flags;
+	ml_u32 padding;
+	struct ml_bpf_function functions[ML_FN_MAX];
+};
+
+/*
+ * Live table: levels of buckets, each level a mappable array of its own with twice the buckets of the one
+ * before; the agent adds the next as they fill. A block stands in one of ML_BPF_BUCKET_PROBES buckets of any
+ * level, from its home bucket on; `overflowed` says that looking further is worth while. A block that finds
+ * no place there, because the agent was kept from running, goes into an overflow map.
+ */
+#define ML_BPF_LEVELS 12
+/* Level n has 2^(options.buckets_shift + n) buckets. */
+#define ML_BPF_BUCKETS_SHIFT_MIN 7
+#define ML_BPF_BUCKETS_SHIFT_MAX 14
+#define ML_BPF_BUCKET_PROBES 4
+#define ML_BPF_BUCKET_SLOTS 8
+
+struct ml_bpf_address {
+	ml_u64 address;
+	ml_u64 process;
+};
+
+struct ml_bpf_block {
+	ml_u64 process; /* exec epoch << 32 | tgid */
+	ml_u64 size;
+	ml_u64 timestamp_ns;
+	ml_u64 sequence;     /* tid << 40 | a number that grows with each call of the thread */
+	ml_u32 key_slot;     /* index into the key table; ML_BPF_NO_KEY */
+	ml_u32 function;
+};
+
+/* Addresses stand together: looking for one touches one cache line. 0 = free, ML_BPF_BUSY = being written. */
+struct ml_bpf_bucket {
+	ml_u64 address[ML_BPF_BUCKET_SLOTS];
+	struct ml_bpf_block block[ML_BPF_BUCKET_SLOTS];
+	ml_u64 overflowed;
+};
+
+#define ML_BPF_BUSY 1ull
+#define ML_BPF_SEQUENCE_SHIFT 40
+
+static inline __attribute__((always_inline)) ml_u32 ml_bpf_home(ml_u64 address)
+{
+	return (ml_u32)((address >> 4) * 0x9e3779b97f4a7c15ull >> 32);
+}
+
+/* Threads: a table of ML_BPF_THREADS, open addressing over ML_BPF_THREAD_PROBES slots. */
+#define ML_BPF_THREADS (1u << 13)
+#define ML_BPF_THREAD_PROBES 16
+
+#define ML_BPF_NO_KEY 0xffffffffu
+
+/* Key table: a mappable array, open addressing, ML_BPF_KEY_PROBES slots from key & mask on. */
+#define ML_BPF_KEY_SLOTS (1u << 18)
+#define ML_BPF_KEY_PROBES 16
+
+/* Bits of its flags that are ours alone, beside enum ml_key_flag. */
+#define ML_BPF_KEY_EXACT (1ull << 32) /* all return addresses, by rules, and nothing else */
+
+struct ml_bpf_key {
+	ml_u64 key; /* 0 = free */
+	ml_u64 alloc_objects;
+	ml_u64 alloc_bytes;
+	ml_u64 free_objects;
+	ml_u64 free_bytes;
+	ml_u64 next_due; /* evidence is due when this many blocks are live; the agent writes 0 to ask again */
+	ml_u64 process;
+	ml_u64 flags; /* enum ml_key_flag, ML_BPF_KEY_… */
+};
+
+/*
+ * Executable memory in granules of 64 KiB, hashed to one bit each: a stack word whose bit is set may be a
+ * return address. A wrong bit only splits keys. high_bytes: the low byte of an address's upper half, a
+ * quick first test.
+ */
+#define ML_BPF_GRANULE_SHIFT 16
+#define ML_BPF_GRANULE_BITS 16
+
+struct ml_bpf_code {
+	ml_u64 n_levels;    /* of the live table */
+	ml_u64 images_changed; /* counts: an image number that a thread remembers may be old */
+	ml_u64 wants_wakeup; /* set by the agent while it learns rules: it wants to hear of unknown places at once */
+	ml_u64 generation;  /* part of every image number: the agent counts code that came unseen by the programs */
+	ml_u64 has_overflow; /* set by the programs: blocks stand in the overflow map too */
+	ml_u8 high_bytes[256];
+	ml_u8 granules[(1u << ML_BPF_GRANULE_BITS) / 8];
+};
+
+static inline __attribute__((always_inline)) ml_u32 ml_bpf_granule(ml_u64 address)
+{
+	ml_u32 granule = (ml_u32)(address >> ML_BPF_GRANULE_SHIFT);
+
+	return (granule * 0x9e3779b1u) >> (32 - ML_BPF_GRANULE_BITS);
+}
+
+/* Code in 64 KiB of address space: bytes low … high - 1 of it. Two pieces of code are taken for one. */
+struct ml_bpf_span {
+	ml_u32 low;
+	ml_u32 high;
+};
+
+/*
+ * A traced process. Its image numbers a history of its code: two times or processes that have other code at one
+ * address have other numbers. A child has its parent's number until it maps or unmaps code; the parent, who handed it
+ * on, may map code under it (the child never had any there), and whoever unmaps code takes a new number.
+ */
+struct ml_bpf_process {
+	ml_u32 epoch; /* counts exec */
+	ml_u32 is_borrowed; /* the image number is the parent's */
+	ml_u64 image;
+};
+
+#define ML_BPF_FIRST_IMAGE 1ull
+#define ML_BPF_GENERATION_SHIFT 40
+
+/* Rules to walk by (frame_rule.h): a mappable array whose values are sets. */
+struct ml_bpf_rule_set {
+	struct ml_frame_rule rules[ML_FRAME_SET_RULES];
+};
+
+/* Counters beside enum ml_lost, one row per CPU. */
+enum ml_bpf_counter {
+	ML_BPF_UNTRACKED_FREES = ML_LOST_MAX,
+	ML_BPF_COUNTERS,
+};
+
+#endif

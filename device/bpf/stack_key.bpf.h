@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The stack key: cheap at every allocation, and rather splitting one stack into several keys than merging
+ * two. It covers the process, its image and the return addresses of the whole stack, where rules lead through
+ * it. Where they do not, it covers the depth too, and the words of the rest that may be return addresses: as
+ * far as a slice goes while the target allocates at a rate that can pay for it, else ML_KEY_WORDS of them.
+ */
+#ifndef MEMLEAK_STACK_KEY_BPF_H
+#define MEMLEAK_STACK_KEY_BPF_H
+
+#include "images.bpf.h"
+#include "tables.bpf.h"
+#ifndef ML_OLD_KERNEL
+#include "frame_memo.bpf.h"
+#endif
+
+/* How far above sp a stack's end is looked for: ML_STACK_BYTES_MAX, the most that a slice can hold. */
+#define ML_STACK_PAGES 16
+
+/*
+ * The end of the mapping that holds sp, if it is near: the first page above that cannot be read. Pages of a
+ * stack above sp have been written, so they are present; a guard page or a hole ends it.
+ */
+static __noinline ml_u64 ml_find_stack_end(ml_u64 sp)
+{
+	ml_u64 page = (sp | (ML_PAGE_BYTES - 1)) + 1;
+	ml_u64 word;
+
+	for (int i = 0; i < ML_STACK_PAGES; i++, page += ML_PAGE_BYTES)
+		if (bpf_probe_read_user(&word, sizeof(word), (const void *)page))
+			return page;
+	return 0;
+}
+
+static __always_inline void ml_learn_stack_end(struct ml_thread *thread, ml_u64 sp)
+{
+	ml_u32 tid = (ml_u32)bpf_get_current_pid_tgid();
+	ml_u64 *taught = bpf_map_lookup_elem(&stack_ends, &tid);
+
+	thread->stack_end = taught && *taught > sp ? *taught : ml_find_stack_end(sp);
+}
+
+/* Bytes above sp up to the stack's end, or 0 when the end is not known or sp is on another stack. */
+static __always_inline ml_u64 ml_stack_above(const struct ml_thread *thread, ml_u64 sp)
+{
+	ml_u64 above = thread->stack_end - sp;
+
+	return thread->stack_end > sp && above <= 1ull << 26 ? above : 0;
+}
+
+/* Mixes those of n words into the key that may be return addresses. */
+static __always_inline ml_u64 ml_mix_words(ml_u64 key, const struct ml_thread *thread, const struct ml_bpf_code *ranges,
+					   ml_u32 n)
+{
+	for (ml_u32 i = 0; i < ML_KEY_WORDS && i < n; i++) {
+		ml_u64 word = thread->walk.words[i];
+		ml_u32 granule;
+
+		if (!ranges->high_bytes[word >> 32 & 0xff])
+			continue;
+		granule = ml_bpf_granule(word);
+		if (ranges->granules[granule >> 3 & (sizeof(ranges->granules) - 1)] >> (granule & 7) & 1)
+			key = ml_mix(key, word);
+	}
+	return key;
+}
+
+/*
+ * The next ML_KEY_WORDS from address on. Global: verified by itself, once, and not once for each turn of the
+ * loop that calls it. Returns the key as it was where the words cannot be read.
+ */
+__noinline ml_u64 ml_key_of_words(ml_u64 key, ml_u64 address)
+{
+	ml_u32 zero = 0;
+	struct ml_thread *thread = ml_this_thread();
+	struct ml_bpf_code *ranges = bpf_map_lookup_elem(&code, &zero);
+
+	if (!thread || !ranges || bpf_probe_read_user(thread->walk.words, ML_KEY_BYTES, (const void *)address))
+		return key;
+	return ml_mix_words(key, thread, ranges, ML_KEY_WORDS);
+}
+
+/* The innermost words: fewer than ML_KEY_WORDS near the end of the stack. */
+static __always_inline ml_u64 ml_key_of_top(ml_u64 key, struct ml_thread *thread, const struct ml_bpf_code *ranges,
+					    ml_u64 sp, ml_u64 above)
+{
+	ml_u32 bytes = ML_KEY_BYTES;
+
+	if (above && above < bytes) {
+		bytes = (ml_u32)above;
+		barrier_var(bytes); /* or the compiler sees that the mask changes nothing, and the verifier does not */
+		bytes &= ML_KEY_BYTES - 1;
+	}
+	if (bpf_probe_read_user(thread->walk.words, bytes, (const void *)sp))
+		return key;
+	return ml_mix_words(key, thread, ranges, bytes / 8);
+}
+
+/* Every ML_RATE_CALLS calls: does this thread allocate too often for keys of its whole stack? */
+static __noinline void ml_adapt_key(struct ml_thread *thread)
+{
+	ml_u64 now = bpf_ktime_get_ns();
+
+	thread->key_words = now - thread->rate_time_ns < ML_RATE_NS ? ML_KEY_WORDS_NARROW : ML_KEY_WORDS_WIDE;
+	thread->rate_time_ns = now;
+}
+
+/*
+ * The rest of a stack from walk->sp on, up to `bytes` that the key covers: as far as the thread's rate allows and no
+ * further than slices go. *is_partial: there is more.
+ */
+static __always_inline ml_u64 ml_scan_rest(struct ml_thread *thread, const struct ml_bpf_code *ranges, ml_u64 key,
+					   bool *is_partial)
+{
+	ml_u64 sp = thread->walk.sp;
+	ml_u64 above = ml_stack_above(thread, sp);
+	ml_u64 bytes = thread->key_words * 8;
+
+	key = ml_mix(key ^ thread->key_words, above ? above : sp);
+	if (sp >= thread->walk.limit)
+		return key;
+	if (bytes > thread->walk.limit - sp)
+		bytes = thread->walk.limit - sp;
+	key = ml_key_of_top(key, thread, ranges, sp, above);
+	*is_partial = !above || above - 1 >= bytes;
+	if (bytes > above)
+		bytes = above & ~(ML_KEY_BYTES - 1); /* the last few belong to the thread's start */
+	for (ml_u32 i = 1; i < ML_KEY_WORDS_WIDE / ML_KEY_WORDS && i * ML_KEY_BYTES < bytes; i++)
+		key = ml_key_of_words(key, sp + i * ML_KEY_BYTES);
+	return key;
+}
+
+/* *flags: ML_KEY_PARTIAL, ML_BPF_KEY_EXACT or neither. */
+static __always_inline ml_u64 ml_stack_key(struct ml_thread *thread, struct ml_regs *regs, ml_u64 *flags)
+{
+	struct ml_walk *walk = &thread->walk;
+	struct ml_bpf_code *ranges = ml_code();
+	bool is_partial = true;
+	ml_u64 key;
+#ifndef ML_OLD_KERNEL
+	enum ml_walk_state state;
+	ml_u64 above;
+#endif
+
+	*flags = ML_KEY_PARTIAL;
+	if (!ranges)
+		return 1;
+	walk->sp = ML_SP(regs);
+	walk->fp = ML_FP(regs);
+	walk->return_address = ML_IP(regs);
+	walk->limit = walk->sp + (options.stack_bytes ? options.stack_bytes : ML_STACK_BYTES_MAX);
+	walk->image = ml_image(thread, ranges);
+	walk->n_pending = thread->depth;
+	walk->key = ml_mix(ml_mix(thread->process, walk->image), walk->return_address);
+	if (!ml_is_code(ranges, walk->return_address))
+		ml_learn_code(walk->return_address);
+#ifndef ML_OLD_KERNEL
+	above = ml_stack_above(thread, walk->sp);
+	state = ml_walk_or_recall(walk, above);
+	walk->wakeup = state == ML_WALK_UNKNOWN && ranges->wants_wakeup ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+	if (state == ML_WALK_ENDED) {
+		*flags = ML_BPF_KEY_EXACT;
+		return walk->key ? walk->key : 1;
+	}
+	if (state == ML_WALK_LIMIT)
+		return ml_mix(walk->key, above ? above : ML_SP(regs)) | 1;
+#endif
+	if (thread->sequence % ML_RATE_CALLS == 0)
+		ml_adapt_key(thread);
+	key = ml_scan_rest(thread, ranges, walk->key, &is_partial);
+	if (!is_partial)
+		*flags = 0;
+	return key ? key : 1;
+}
+
+#endif

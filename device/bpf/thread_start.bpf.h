@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Whose thread it is, and what its state begins with. */
+#ifndef MEMLEAK_THREAD_START_BPF_H
+#define MEMLEAK_THREAD_START_BPF_H
+
+#include "maps.bpf.h"
+
+/* The traced process of this thread as `exec epoch << 32 | tgid`, 0 when it is not traced. */
+static __always_inline ml_u64 ml_current_process(void)
+{
+	ml_u32 tgid = (ml_u32)(bpf_get_current_pid_tgid() >> 32);
+	struct ml_bpf_process *process;
+
+	if (!options.follow)
+		return exec_epoch << 32 | tgid;
+	process = bpf_map_lookup_elem(&processes, &tgid);
+	return process ? (ml_u64)process->epoch << 32 | tgid : 0;
+}
+
+static __always_inline void ml_init_thread(struct ml_thread *thread, ml_u32 tid, ml_u64 process)
+{
+	thread->process = process;
+	thread->identity = (ml_u32)process | (ml_u64)tid << 32;
+	thread->stack_end = 0;
+	thread->depth = 0;
+	thread->is_placed = 0;
+	thread->key_words = ML_KEY_WORDS_WIDE;
+	thread->rate_time_ns = 0;
+	thread->images_seen = ~0ull;
+	/*
+	 * Numbers of a thread begin at its first call's microsecond. No thread makes a million recorded calls in
+	 * a second, so a later thread of the same tid begins above them.
+	 */
+	thread->sequence = (ml_u64)tid << ML_BPF_SEQUENCE_SHIFT |
+			   ((bpf_ktime_get_ns() >> 10) & ((1ull << ML_BPF_SEQUENCE_SHIFT) - 1));
+}
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The state of the current thread: a table of our own, since a hash map's lookup costs more than the rest. */
+#ifndef MEMLEAK_THREADS_BPF_H
+#define MEMLEAK_THREADS_BPF_H
+
+#include "thread_start.bpf.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, ML_BPF_THREADS);
+	__type(key, ml_u32);
+	__type(value, struct ml_thread);
+} threads SEC(".maps");
+
+static __always_inline ml_u32 ml_thread_slot(ml_u32 tid, ml_u32 probe)
+{
+	return ((tid * 0x9e3779b1u >> 16) + probe) & (ML_BPF_THREADS - 1);
+}
+
+static __noinline struct ml_thread *ml_find_thread(ml_u32 tid)
+{
+	for (ml_u32 probe = 1; probe < ML_BPF_THREAD_PROBES; probe++) {
+		ml_u32 slot = ml_thread_slot(tid, probe);
+		struct ml_thread *thread = bpf_map_lookup_elem(&threads, &slot);
+
+		if (thread && thread->tid == tid)
+			return thread;
+	}
+	return NULL;
+}
+
+/* State for a thread at its first call; NULL when it is not traced or there is no room. */
+static __noinline struct ml_thread *ml_make_thread(ml_u32 tid)
+{
+	ml_u64 process = ml_current_process();
+
+	if (!process)
+		return NULL;
+	for (ml_u32 probe = 0; probe < ML_BPF_THREAD_PROBES; probe++) {
+		ml_u32 slot = ml_thread_slot(tid, probe);
+		struct ml_thread *thread = bpf_map_lookup_elem(&threads, &slot);
+
+		if (!thread || thread->tid || __sync_val_compare_and_swap(&thread->tid, 0, tid))
+			continue;
+		ml_init_thread(thread, tid, process);
+		return thread;
+	}
+	ml_count(ML_LOST_THREADS_FULL, 1);
+	return NULL;
+}
+
+static __always_inline struct ml_thread *ml_this_thread(void)
+{
+	ml_u32 tid = (ml_u32)bpf_get_current_pid_tgid();
+	ml_u32 slot = ml_thread_slot(tid, 0);
+	struct ml_thread *thread = bpf_map_lookup_elem(&threads, &slot);
+
+	if (thread && thread->tid == tid)
+		return thread;
+	thread = ml_find_thread(tid);
+	return thread ? thread : ml_make_thread(tid);
+}
+
+static __always_inline void ml_forget_thread(ml_u32 tid)
+{
+	ml_u32 slot = ml_thread_slot(tid, 0);
+	struct ml_thread *thread = bpf_map_lookup_elem(&threads, &slot);
+
+	if (!thread || thread->tid != tid)
+		thread = ml_find_thread(tid);
+	if (thread)
+		thread->tid = 0;
+}
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Read-modify-write operations that are exact against other threads and against signal handlers of this one. A locked
+ * instruction costs some 5 ns, and most programs have one thread: then a single instruction without the lock is enough,
+ * for a handler runs before or after it. The agent only reads what these change.
+ */
+#ifndef MEMLEAK_ATOMICS_H
+#define MEMLEAK_ATOMICS_H
+
+#include "../wire.h"
+
+/* glibc's own promise (sys/single_threaded.h), withdrawn before a second thread starts. Weak: others make none. */
+extern char __libc_single_threaded __attribute__((weak));
+
+static inline int ml_is_single_threaded(void)
+{
+	return &__libc_single_threaded && *(volatile char *)&__libc_single_threaded;
+}
+
+#if defined(__x86_64__)
+
+static inline void ml_add(ml_u64 *place, ml_u64 value)
+{
+	if (ml_is_single_threaded())
+		__asm__ volatile("addq %1, %0" : "+m"(*place) : "er"(value) : "cc");
+	else
+		__atomic_fetch_add(place, value, __ATOMIC_RELAXED);
+}
+
+static inline int ml_exchange_if(ml_u64 *place, ml_u64 from, ml_u64 to)
+{
+	ml_u64 found = from;
+
+	if (!ml_is_single_threaded())
+		return __atomic_compare_exchange_n(place, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+	__asm__ volatile("cmpxchgq %2, %1" : "+a"(found), "+m"(*place) : "r"(to) : "memory", "cc");
+	return found == from;
+}
+
+/* Against handlers of this thread only. */
+static inline int ml_exchange_own(ml_u64 *place, ml_u64 from, ml_u64 to)
+{
+	ml_u64 found = from;
+
+	__asm__ volatile("cmpxchgq %2, %1" : "+a"(found), "+m"(*place) : "r"(to) : "memory", "cc");
+	return found == from;
+}
+
+#else
+
+static inline void ml_add(ml_u64 *place, ml_u64 value)
+{
+	__atomic_fetch_add(place, value, __ATOMIC_RELAXED);
+}
+
+static inline int ml_exchange_if(ml_u64 *place, ml_u64 from, ml_u64 to)
+{
+	return __atomic_compare_exchange_n(place, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+static inline int ml_exchange_own(ml_u64 *place, ml_u64 from, ml_u64 to)
+{
+	return ml_exchange_if(place, from, to);
+}
+
+#endif
+
+#endif

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bytes.h"
+
+typedef ml_u64 chunk __attribute__((vector_size(16), aligned(1), may_alias));
+
+void ml_copy(void *to, const void *from, size_t bytes)
+{
+	unsigned char *out = to;
+	const unsigned char *in = from;
+
+	for (; bytes >= 64; bytes -= 64, in += 64, out += 64) {
+		chunk a = *(const chunk *)in, b = *(const chunk *)(in + 16);
+		chunk c = *(const chunk *)(in + 32), d = *(const chunk *)(in + 48);
+
+		*(chunk *)out = a;
+		*(chunk *)(out + 16) = b;
+		*(chunk *)(out + 32) = c;
+		*(chunk *)(out + 48) = d;
+	}
+	for (; bytes; bytes--)
+		*out++ = *in++;
+}
+
+void ml_fill(void *to, int byte, size_t bytes)
+{
+	unsigned char *out = to;
+
+	while (bytes--)
+		*out++ = (unsigned char)byte;
+}
+
+size_t ml_length(const char *text)
+{
+	size_t length = 0;
+
+	while (text[length])
+		length++;
+	return length;
+}
+
+int ml_starts_with(const char *text, const char *prefix)
+{
+	while (*prefix)
+		if (*text++ != *prefix++)
+			return 0;
+	return 1;
+}
+
+ml_u64 ml_parse_hex(const char **text, const char *end)
+{
+	ml_u64 value = 0;
+
+	for (; *text < end; ++*text) {
+		char c = **text;
+
+		if (c >= '0' && c <= '9')
+			value = value << 4 | (ml_u64)(c - '0');
+		else if (c >= 'a' && c <= 'f')
+			value = value << 4 | (ml_u64)(c - 'a' + 10);
+		else
+			break;
+	}
+	return value;
+}
+
+/* What a compiler may call for a structure copy even in freestanding code. */
+void *memcpy(void *to, const void *from, size_t bytes);
+void *memset(void *to, int byte, size_t bytes);
+
+__attribute__((visibility("hidden"))) void *memcpy(void *to, const void *from, size_t bytes)
+{
+	ml_copy(to, from, bytes);
+	return to;
+}
+
+__attribute__((visibility("hidden"))) void *memset(void *to, int byte, size_t bytes)
+{
+	ml_fill(to, byte, bytes);
+	return to;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory and text without a libc. Kept apart from the compiler's builtins by name, so that none turns into a call. */
+#ifndef MEMLEAK_BYTES_H
+#define MEMLEAK_BYTES_H
+
+#include <stddef.h>
+
+#include "../wire.h"
+
+void ml_copy(void *to, const void *from, size_t bytes);
+void ml_fill(void *to, int byte, size_t bytes);
+size_t ml_length(const char *text);
+int ml_starts_with(const char *text, const char *prefix);
+
+/* Reads hexadecimal digits from *text on, at most `end`; moves *text behind them. */
+ml_u64 ml_parse_hex(const char **text, const char *end);
+
+#endif

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "connect.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "bytes.h"
+#include "clock.h"
+#include "syscalls.h"
+
+#define NONCE_DIGITS 16
+#define LEAST_THREADS 16u
+#define EFBIG 27
+#define EPROTO 71
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+static char socket_name[ML_CONNECT_TEXT_MAX];
+static ml_u64 nonce;
+
+char ml_connect_variable[sizeof(ML_CONNECT_VARIABLE) + ML_CONNECT_TEXT_MAX];
+
+static int parse_session(const char *text, size_t length)
+{
+	const char *digits = text + length - NONCE_DIGITS;
+
+	if (length < NONCE_DIGITS + 2 || length >= ML_CONNECT_TEXT_MAX || digits[-1] != ':')
+		return 0;
+	ml_copy(socket_name, text, length - NONCE_DIGITS - 1);
+	socket_name[length - NONCE_DIGITS - 1] = '\0';
+	ml_copy(ml_connect_variable, ML_CONNECT_VARIABLE, sizeof(ML_CONNECT_VARIABLE) - 1);
+	ml_copy(ml_connect_variable + sizeof(ML_CONNECT_VARIABLE) - 1, text, length);
+	nonce = ml_parse_hex(&digits, text + length);
+	return digits == text + length && nonce;
+}
+
+/* Before the libc set its `environ` the kernel's own copy can be read. */
+static int read_proc_environment(void)
+{
+	char buffer[4096];
+	size_t fill = 0;
+	long fd = ML_SYSCALL4(openat, AT_FDCWD, "/proc/self/environ", O_RDONLY | O_CLOEXEC, 0);
+	long n;
+	int is_found = 0;
+
+	while (fd >= 0 && !is_found &&
+	       (n = ML_SYSCALL3(read, fd, buffer + fill, sizeof(buffer) - 1 - fill)) > 0) {
+		size_t start = 0;
+
+		fill += (size_t)n;
+		for (size_t i = 0; i < fill && !is_found; i++) {
+			if (buffer[i])
+				continue;
+			if (ml_starts_with(buffer + start, ML_CONNECT_VARIABLE))
+				is_found = parse_session(buffer + start + sizeof(ML_CONNECT_VARIABLE) - 1,
+							 i - start - (sizeof(ML_CONNECT_VARIABLE) - 1));
+			start = i + 1;
+		}
+		if (!start) /* one long variable: its end is all that is needed */
+			start = fill;
+		for (size_t i = start; i < fill; i++)
+			buffer[i - start] = buffer[i];
+		fill -= start;
+	}
+	if (fd >= 0)
+		ML_SYSCALL1(close, fd);
+	return is_found;
+}
+
+int ml_connect_read_environment(char *const *environment)
+{
+	if (nonce)
+		return 1;
+	if (!environment)
+		return read_proc_environment();
+	for (; *environment; environment++)
+		if (ml_starts_with(*environment, ML_CONNECT_VARIABLE)) {
+			const char *text = *environment + sizeof(ML_CONNECT_VARIABLE) - 1;
+
+			return parse_session(text, ml_length(text));
+		}
+	return 0;
+}
+
+static long connect_agent(void)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	size_t length = ml_length(socket_name);
+	long fd = ML_SYSCALL3(socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct ucred peer = { 0, 0, 0 };
+	socklen_t peer_bytes = sizeof(peer);
+	long error;
+
+	if (fd < 0)
+		return fd;
+	ml_copy(address.sun_path + 1, socket_name, length); /* sun_path[0] == 0: the abstract name space */
+	error = ML_SYSCALL3(connect, fd, &address, offsetof(struct sockaddr_un, sun_path) + 1 + length);
+	if (!error)
+		error = ml_syscall(__NR_getsockopt, fd, SOL_SOCKET, SO_PEERCRED, (long)&peer, (long)&peer_bytes, 0);
+	if (!error && peer.uid != 0 && peer.uid != (uid_t)ML_SYSCALL0(geteuid))
+		error = -EPROTO;
+	if (!error)
+		return fd;
+	ML_SYSCALL1(close, fd);
+	return error;
+}
+
+static int receive_all(long fd, void *to, size_t bytes)
+{
+	for (size_t done = 0; done < bytes;) {
+		long n = ML_SYSCALL3(read, fd, (char *)to + done, bytes - done);
+
+		if (n == -4 /* EINTR */)
+			continue;
+		if (n <= 0)
+			return -EPROTO;
+		done += (size_t)n;
+	}
+	return 0;
+}
+
+static int send_with_fd(long socket, const void *bytes, size_t n_bytes, long fd)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr head;
+	} control = { .head = { .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS } };
+	struct iovec part = { (void *)bytes, n_bytes };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+
+	if (fd >= 0) {
+		*(int *)(void *)CMSG_DATA(&control.head) = (int)fd;
+		message.msg_control = &control;
+		message.msg_controllen = sizeof(control);
+	}
+	return ML_SYSCALL3(sendmsg, socket, &message, MSG_NOSIGNAL) == (long)n_bytes ? 0 : -EPROTO;
+}
+
+/* Beyond `ulimit -f` ftruncate() would not fail but kill the target by SIGXFSZ. */
+static int is_allowed(ml_u64 bytes)
+{
+	ml_u64 limit[2] = { 0, 0 };
+
+	return ML_SYSCALL4(prlimit64, 0, RLIMIT_FSIZE, 0, limit) < 0 || limit[0] >= bytes;
+}
+
+static long make_memory(ml_u64 bytes, void **base)
+{
+	long fd = ML_SYSCALL2(memfd_create, ML_SEGMENT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	long error;
+
+	if (fd < 0)
+		return fd;
+	error = is_allowed(bytes) ? ML_SYSCALL2(ftruncate, fd, bytes) : -EFBIG;
+	if (!error)
+		error = ML_SYSCALL3(fcntl, fd, F_ADD_SEALS, SEALS);
+	if (!error) {
+		long address = ML_MMAP(0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd);
+
+		if (address < 0 && address > -4096)
+			error = address;
+		else
+			*base = (void *)address;
+	}
+	if (!error)
+		return fd;
+	ML_SYSCALL1(close, fd);
+	return error;
+}
+
+static int exchange(long socket, struct ml_view *view)
+{
+	struct ml_greeting greeting = {
+		.magic = ML_SEGMENT_MAGIC,
+		.nonce = nonce,
+		.wire_version = ML_WIRE_VERSION,
+		.pid = (ml_u32)ML_SYSCALL0(getpid),
+		.parent = (ml_u32)ML_SYSCALL0(getppid),
+	};
+	struct ml_layout layout;
+	void *base = NULL;
+	long fd;
+	char go;
+	int error = send_with_fd(socket, &greeting, sizeof(greeting), -1);
+
+	if (!error)
+		error = receive_all(socket, &greeting, sizeof(greeting));
+	if (error || greeting.magic != ML_SEGMENT_MAGIC || greeting.nonce != nonce ||
+	    greeting.wire_version != ML_WIRE_VERSION || ml_layout_compute(&greeting.settings, &layout))
+		return -EPROTO;
+	fd = make_memory(layout.bytes, &base);
+	/* Little address space (`ulimit -v`, 32 bits): room for fewer threads, which then share a slot, and for less
+	 * of the heap in shadow memory. */
+	while (fd < 0 && greeting.settings.n_threads > LEAST_THREADS) {
+		greeting.settings.n_threads /= 4;
+		greeting.settings.n_chunks /= 4;
+		if (ml_layout_compute(&greeting.settings, &layout))
+			return -EPROTO;
+		fd = make_memory(layout.bytes, &base);
+	}
+	greeting.pid = (ml_u32)ML_SYSCALL0(getpid);
+	if (fd < 0) {
+		greeting.magic = (ml_u64)-fd; /* tells the agent why */
+		send_with_fd(socket, &greeting, sizeof(greeting), -1);
+		return (int)fd;
+	}
+	ml_view_set(view, base, &greeting.settings, &layout);
+	view->segment->magic = ML_SEGMENT_MAGIC;
+	view->segment->nonce = nonce;
+	view->segment->wire_version = ML_WIRE_VERSION;
+	view->segment->pid = greeting.pid;
+	view->segment->session_index = greeting.session_index;
+	view->segment->settings = greeting.settings;
+	view->segment->start_ns = ml_clock_coarse_ns() >> ML_TICK_SHIFT << ML_TICK_SHIFT;
+	view->segment->n_levels_open = 1;
+	view->segment->n_keys_used = 1;
+	view->segment->maps_dirty = ML_MAPS_DIRTY;
+	error = send_with_fd(socket, &greeting, sizeof(greeting), fd);
+	if (!error)
+		error = receive_all(socket, &go, 1);
+	ML_SYSCALL1(close, fd);
+	return error;
+}
+
+int ml_connect_segment(struct ml_view *view)
+{
+	long socket = nonce ? connect_agent() : -EPROTO;
+	int error;
+
+	if (socket < 0)
+		return (int)socket;
+	error = exchange(socket, view);
+	ML_SYSCALL1(close, socket);
+	return error;
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The target finds the user's environment; ours is put back for an exec only. */
+#include <stddef.h>
+
+#include "bytes.h"
+#include "connect.h"
+
+#define PRELOAD "LD_PRELOAD="
+
+static char shim_path[ML_CONNECT_PRELOAD_MAX / 2];
+
+static void remove_at(char **environment)
+{
+	do
+		environment[0] = environment[1];
+	while (*environment++);
+}
+
+/* The agent put its entry first: "LD_PRELOAD=OURS" or "LD_PRELOAD=OURS:THE USER'S". */
+static void clean_preload(char **variable)
+{
+	char *value = *variable + sizeof(PRELOAD) - 1;
+	char *rest = value;
+	size_t length;
+
+	while (*rest && *rest != ':')
+		rest++;
+	length = (size_t)(rest - value);
+	if (length < sizeof(shim_path))
+		ml_copy(shim_path, value, length);
+	if (!*rest) {
+		remove_at(variable);
+		return;
+	}
+	rest++;
+	while ((*value++ = *rest++))
+		;
+}
+
+void ml_connect_clean_environment(char **environment)
+{
+	int is_ours = 0;
+
+	for (char **variable = environment; variable && *variable; variable++)
+		is_ours |= ml_starts_with(*variable, ML_CONNECT_VARIABLE);
+	while (is_ours && *environment) {
+		char *text = *environment;
+
+		if (ml_starts_with(text, ML_CONNECT_VARIABLE))
+			remove_at(environment);
+		else if (ml_starts_with(text, PRELOAD))
+			clean_preload(environment);
+		if (*environment == text)
+			environment++;
+	}
+}
+
+/* "LD_PRELOAD=OURS" or "LD_PRELOAD=OURS:THE USER'S" into `out`; 0 when it does not fit. */
+static int make_preload(const char *users, char *out, size_t room)
+{
+	size_t ours = ml_length(shim_path), theirs = users ? ml_length(users) : 0;
+	size_t head = sizeof(PRELOAD) - 1;
+
+	if (head + ours + theirs + 2 > room)
+		return 0;
+	ml_copy(out, PRELOAD, head);
+	ml_copy(out + head, shim_path, ours);
+	if (theirs)
+		out[head + ours++] = ':';
+	ml_copy(out + head + ours, users, theirs);
+	out[head + ours + theirs] = '\0';
+	return 1;
+}
+
+int ml_connect_extend_environment(char *const *environment, char **extended, char *preload, size_t preload_bytes)
+{
+	const char *users = NULL;
+	size_t n = 0;
+
+	if (!shim_path[0])
+		return 0;
+	for (; environment && *environment; environment++) {
+		if (ml_starts_with(*environment, PRELOAD))
+			users = *environment + sizeof(PRELOAD) - 1;
+		else
+			extended[n++] = *environment;
+	}
+	extended[n++] = ml_connect_variable;
+	if (make_preload(users, preload, preload_bytes))
+		extended[n++] = preload;
+	extended[n] = NULL;
+	return 1;
+}

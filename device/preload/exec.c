@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A recorded process that calls exec goes on being recorded: the session's variables, which were taken out of its
+ * environment, are given to the new program alone. Children are not: they exec under a pid of their own.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+
+#include "connect.h"
+#include "originals.h"
+#include "recorder.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define ENOSYS 38
+
+extern char **environ __attribute__((weak));
+extern int *__errno_location(void) __attribute__((weak)); /* glibc, musl */
+extern int *__errno(void) __attribute__((weak));          /* bionic */
+
+static int not_available(void)
+{
+	int *(*place)(void) = __errno_location ? __errno_location : __errno;
+
+	if (place)
+		*place() = ENOSYS;
+	return -1;
+}
+
+static size_t count_strings(char *const *strings)
+{
+	size_t n = 0;
+
+	while (strings && strings[n])
+		n++;
+	return n;
+}
+
+/*
+ * Around exec: it comes back only when it failed. So a process that is found inside it, gone or with other memory than
+ * ours, has become another program, which tells the agent of itself or was not measured.
+ */
+static void count_leaving(int is_own_process, ml_u32 change)
+{
+	if (is_own_process)
+		__atomic_fetch_add(&ml_recorder_view()->segment->n_leaving, change, __ATOMIC_SEQ_CST);
+}
+
+/* Calls CALL with `environment` being what the new program is to find: all on the stack, for the caller may be a signal
+ * handler or a child of vfork(). */
+#define WITH_SESSION(users, call)                                                                         \
+	do {                                                                                              \
+		char *const *environment = (users);                                                       \
+		size_t n_variables = count_strings(environment);                                          \
+		char *extended[n_variables + 3];                                                          \
+		char preload[ML_CONNECT_PRELOAD_MAX];                                                     \
+		int is_own_process = ml_recorder_is_own_process(), result;                                \
+                                                                                                          \
+		if (is_own_process &&                                                                     \
+		    ml_connect_extend_environment(environment, extended, preload, sizeof(preload)))       \
+			environment = extended;                                                           \
+		count_leaving(is_own_process, 1);                                                         \
+		result = (call);                                                                          \
+		count_leaving(is_own_process, -1u);                                                       \
+		return result;                                                                            \
+	} while (0)
+
+EXPORT int execve(const char *path, char *const *arguments, char *const *users);
+EXPORT int execve(const char *path, char *const *arguments, char *const *users)
+{
+	if (!ml_originals_ready() || !ml_original.execve)
+		return not_available();
+	WITH_SESSION(users, ml_original.execve(path, arguments, environment));
+}
+
+EXPORT int execvpe(const char *file, char *const *arguments, char *const *users);
+EXPORT int execvpe(const char *file, char *const *arguments, char *const *users)
+{
+	if (!ml_originals_ready() || !ml_original.execvpe)
+		return not_available();
+	WITH_SESSION(users, ml_original.execvpe(file, arguments, environment));
+}
+
+EXPORT int fexecve(int fd, char *const *arguments, char *const *users);
+EXPORT int fexecve(int fd, char *const *arguments, char *const *users)
+{
+	if (!ml_originals_ready() || !ml_original.fexecve)
+		return not_available();
+	WITH_SESSION(users, ml_original.fexecve(fd, arguments, environment));
+}
+
+EXPORT int execv(const char *path, char *const *arguments);
+EXPORT int execv(const char *path, char *const *arguments)
+{
+	return execve(path, arguments, &environ ? environ : NULL);
+}
+
+EXPORT int execvp(const char *file, char *const *arguments);
+EXPORT int execvp(const char *file, char *const *arguments)
+{
+	return execvpe(file, arguments, &environ ? environ : NULL);
+}
+
+/* The l-forms: how many arguments there are before the NULL. */
+static size_t count_arguments(va_list rest)
+{
+	size_t n = 1;
+
+	while (va_arg(rest, char *))
+		n++;
+	return n;
+}
+
+static void collect_arguments(char **arguments, size_t n, char *first, va_list rest)
+{
+	arguments[0] = first;
+	for (size_t i = 1; i <= n; i++)
+		arguments[i] = va_arg(rest, char *);
+}
+
+/* RUN sees `arguments`, and `rest` behind their NULL. */
+#define WITH_LIST(first, run)                                                                             \
+	do {                                                                                              \
+		va_list rest, counting;                                                                   \
+		size_t n;                                                                                 \
+                                                                                                          \
+		va_start(rest, first);                                                                    \
+		va_copy(counting, rest);                                                                  \
+		n = count_arguments(counting);                                                            \
+		va_end(counting);                                                                         \
+		{                                                                                         \
+			char *arguments[n + 1];                                                           \
+			int result;                                                                       \
+                                                                                                          \
+			collect_arguments(arguments, n, (char *)(first), rest);                           \
+			result = (run);                                                                   \
+			va_end(rest);                                                                     \
+			return result;                                                                    \
+		}                                                                                         \
+	} while (0)
+
+EXPORT int execl(const char *path, const char *first, ...);
+EXPORT int execl(const char *path, const char *first, ...)
+{
+	WITH_LIST(first, execv(path, arguments));
+}
+
+EXPORT int execlp(const char *file, const char *first, ...);
+EXPORT int execlp(const char *file, const char *first, ...)
+{
+	WITH_LIST(first, execvp(file, arguments));
+}
+
+EXPORT int execle(const char *path, const char *first, ...);
+EXPORT int execle(const char *path, const char *first, ...)
+{
+	WITH_LIST(first, execve(path, arguments, va_arg(rest, char **)));
+}

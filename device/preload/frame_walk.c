@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frame_walk.h"
+
+#include <stddef.h>
+
+#define MAX_FRAMES 512
+
+/* The register is copied from frame to frame; only a rule that computes with it makes the copies matter. */
+struct frame {
+	ml_u64 return_address;
+	ml_u64 stack_pointer;
+	ml_u64 frame_pointer;
+	ml_u64 fp_place; /* where the frame pointer was read, 0 = it is the caller's register */
+};
+
+struct bounds {
+	ml_u64 low;
+	ml_u64 high;
+	struct ml_memo *memo;
+};
+
+static inline ml_u32 own_place(ml_u64 return_address)
+{
+	return (ml_u32)(return_address ^ return_address >> 9) % ML_THREAD_RULES;
+}
+
+static const struct ml_frame_rule *find_shared_rule(const struct ml_view *view, ml_u64 return_address, ml_u64 image)
+{
+	ml_u64 place = ml_frame_place(return_address, image);
+	const struct ml_frame_rule *set = &view->rules[ml_frame_set(place)];
+
+	for (int i = 0; i < ML_FRAME_SET_RULES; i++)
+		if (__atomic_load_n(&set[i].place, __ATOMIC_ACQUIRE) == place)
+			return &set[i];
+	return NULL;
+}
+
+static const struct ml_frame_rule *keep_rule(struct ml_thread *thread, const struct ml_frame_rule *rule,
+					     ml_u64 return_address)
+{
+	struct ml_frame_rule *own = &thread->rules[own_place(return_address)];
+
+	if (!rule || ml_frame_kind(rule) == ML_FRAME_NONE)
+		return rule;
+	*own = *rule;
+	own->place = return_address;
+	return own;
+}
+
+static inline const struct ml_frame_rule *find_rule(const struct ml_view *view, struct ml_thread *thread,
+						    ml_u64 return_address, ml_u64 image)
+{
+	const struct ml_frame_rule *own;
+
+	if (!thread)
+		return find_shared_rule(view, return_address, image);
+	own = &thread->rules[own_place(return_address)];
+	if (__builtin_expect(own->place == return_address, 1))
+		return own;
+	return keep_rule(thread, find_shared_rule(view, return_address, image), return_address);
+}
+
+/* Code went away: its addresses may be other code's. */
+static void begin(struct ml_thread *thread, const struct ml_code_map *map)
+{
+	if (!thread || thread->rules_generation == map->generation)
+		return;
+	for (ml_u32 i = 0; i < ML_THREAD_RULES; i++)
+		thread->rules[i].place = 0;
+	thread->rules_generation = map->generation;
+}
+
+static inline int is_readable(const struct bounds *bounds, ml_u64 address)
+{
+	return address - bounds->low < bounds->high - bounds->low && bounds->high - address >= sizeof(ml_u64) &&
+	       address % sizeof(ml_u64) == 0;
+}
+
+static inline ml_u64 read_word(const struct bounds *bounds, ml_u64 address)
+{
+	ml_memo_add_place(bounds->memo, (address - bounds->low) / sizeof(ml_u64));
+	return *(const ml_u64 *)(unsigned long)address;
+}
+
+static inline void note_frame_pointer(const struct bounds *bounds, struct frame *frame)
+{
+	if (!bounds->memo)
+		return;
+	if (frame->fp_place)
+		ml_memo_add_place(bounds->memo, (frame->fp_place - bounds->low) / sizeof(ml_u64));
+	else
+		bounds->memo->uses_fp = 1;
+}
+
+/* The canonical frame address, or 0. */
+static inline ml_u64 find_cfa(const struct bounds *bounds, const struct ml_frame_rule *rule, struct frame *frame)
+{
+	ml_u64 offset = (ml_u64)(long long)ml_frame_cfa_offset(rule);
+
+	switch (ml_frame_kind(rule)) {
+	case ML_FRAME_SP:
+		return frame->stack_pointer + offset;
+	case ML_FRAME_FP:
+		note_frame_pointer(bounds, frame);
+		return frame->frame_pointer + offset;
+	case ML_FRAME_FP_DEREF:
+		note_frame_pointer(bounds, frame);
+		return is_readable(bounds, frame->frame_pointer + offset) ?
+			       read_word(bounds, frame->frame_pointer + offset) :
+			       0;
+	default:
+		return 0;
+	}
+}
+
+/* 0 when the rule does not lead to a frame further up, which no rule that is true does. */
+static inline int step(const struct bounds *bounds, const struct ml_frame_rule *rule, ml_u64 address_mask,
+		       struct frame *frame)
+{
+	ml_u64 cfa = find_cfa(bounds, rule, frame);
+	ml_u64 ra_place = cfa - rule->ra_words * sizeof(ml_u64), fp_place = cfa - rule->fp_words * sizeof(ml_u64);
+
+	if (cfa <= frame->stack_pointer || ra_place < frame->stack_pointer || !is_readable(bounds, ra_place) ||
+	    fp_place < frame->stack_pointer || (rule->fp_words && !is_readable(bounds, fp_place)))
+		return 0;
+	frame->return_address = read_word(bounds, ra_place) & address_mask;
+	if (rule->fp_words) {
+		frame->frame_pointer = *(const ml_u64 *)(unsigned long)fp_place;
+		frame->fp_place = fp_place;
+	}
+	frame->stack_pointer = cfa;
+	return 1;
+}
+
+int ml_frame_walk(const struct ml_view *view, const struct ml_code_map *map, const struct ml_caller *caller,
+		  struct ml_walk *walk, const struct ml_notes *notes)
+{
+	struct bounds bounds = { caller->stack_pointer, caller->readable_end, notes->memo };
+	struct frame frame = {
+		caller->return_address & map->address_mask, caller->stack_pointer, caller->frame_pointer, 0,
+	};
+	int is_complete = 0;
+
+	begin(notes->thread, map);
+	for (int i = 0; i < MAX_FRAMES; i++) {
+		const struct ml_frame_rule *rule = find_rule(view, notes->thread, frame.return_address, map->generation);
+
+		/* Some start a thread by a return address of 0 instead of saying in the CFI that there is none. */
+		is_complete = !frame.return_address || (rule && ml_frame_kind(rule) == ML_FRAME_END);
+		if (is_complete || !rule || !step(&bounds, rule, map->address_mask, &frame))
+			break;
+		walk->hash = ml_stack_mix(walk->hash, frame.return_address);
+	}
+	walk->stack_pointer = frame.stack_pointer;
+	walk->frame_pointer = frame.frame_pointer;
+	return is_complete;
+}

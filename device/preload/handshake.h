@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What shim and agent say to each other on the agent's abstract socket before they share a segment. */
+#ifndef MEMLEAK_HANDSHAKE_H
+#define MEMLEAK_HANDSHAKE_H
+
+#include "../wire.h"
+
+#define ML_SEGMENT_MAGIC 0x31676573306b6c6dull /* "mlk0seg1" */
+
+enum ml_setting_flag {
+	ML_SETTING_EVERY_STACK = 1,
+	ML_SETTING_FOLLOW = 2,
+	ML_SETTING_EVENTS = 4,
+	ML_SETTING_MMAP = 8,
+	ML_SETTING_NO_EVIDENCE = 16,
+};
+
+struct ml_settings {
+	ml_u64 sample_bytes; /* mean distance of samples; 0 = every allocation */
+	ml_u64 min_size;
+	ml_u64 max_size;
+	ml_u64 max_live;
+	ml_u32 stack_bytes; /* cap on a slice */
+	ml_u32 key_bytes;   /* how much of the stack the key reads */
+	ml_u32 flags;       /* enum ml_setting_flag */
+	ml_u32 n_threads;   /* power of two */
+	ml_u32 n_keys;      /* power of two */
+	ml_u32 ring_bytes;  /* of one thread, power of two */
+	ml_u32 n_chunks;    /* of shadow memory, power of two; 0 = none */
+	ml_u32 reserved;
+};
+
+/* shim → agent, then agent → shim with the settings, then shim → agent with the memfd, then the shim waits for one byte. */
+struct ml_greeting {
+	ml_u64 magic; /* ML_SEGMENT_MAGIC */
+	ml_u64 nonce; /* proves on both ends that the other belongs to this session */
+	ml_u32 wire_version;
+	ml_u32 pid;
+	ml_u32 parent;
+	ml_u32 session_index; /* agent → shim: number of the process in the session, from 0 */
+	struct ml_settings settings;
+};
+
+ML_ASSERT_SIZE(struct ml_settings, 64);
+ML_ASSERT_SIZE(struct ml_greeting, 96);
+
+#endif

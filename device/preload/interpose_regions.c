@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The mmap family as the target finds it. Without --mmap each call is forwarded and nothing else. What a libc maps for
+ * itself (thread stacks, malloc's own memory) does not come this way in glibc and musl: their calls bind locally.
+ *
+ * Only where off_t fits a register: mmap and mmap64 of 32-bit systems pass it in different ways.
+ */
+#if __SIZEOF_LONG__ == 8
+
+#include <stddef.h>
+#include <sys/mman.h>
+
+#include "originals.h"
+#include "regions.h"
+#include "syscalls.h"
+
+#define HANDLER __attribute__((visibility("hidden"), used))
+#define EXPORT __attribute__((visibility("default")))
+
+#undef MAP_FAILED /* ours is a number */
+#define MAP_FAILED (~0ul)
+#ifndef MREMAP_DONTUNMAP /* Linux 5.7 */
+#define MREMAP_DONTUNMAP 4
+#endif
+
+extern int *__errno_location(void) __attribute__((weak)); /* glibc, musl */
+extern int *__errno(void) __attribute__((weak));          /* bionic */
+
+/* Named by the entries, which are assembly. */
+unsigned long ml_handle_mmap(void *address, size_t size, int protection, int flags, int fd, long offset,
+			     const struct ml_registers *registers);
+unsigned long ml_handle_mmap64(void *address, size_t size, int protection, int flags, int fd, long offset,
+			       const struct ml_registers *registers);
+unsigned long ml_handle_mremap(void *old, size_t old_size, size_t size, int flags, void *new, long unused,
+			       const struct ml_registers *registers);
+
+ML_ENTRY6(mmap, ml_handle_mmap);
+ML_ENTRY6(mmap64, ml_handle_mmap64);
+ML_ENTRY6(mremap, ml_handle_mremap);
+
+/* As a libc returns it. */
+static long from_kernel(long result)
+{
+	int *(*place)(void) = __errno_location ? __errno_location : __errno;
+
+	if (result >= 0 || result < -4095)
+		return result;
+	if (place)
+		*place() = (int)-result;
+	return -1;
+}
+
+static unsigned long map(enum ml_function function, void *address, size_t size, int protection, int flags, int fd,
+			 long offset, const struct ml_registers *registers)
+{
+	void *(*original)(void *, size_t, int, int, int, long);
+	struct ml_region_call call = { .function = function, .size = size, .registers = registers };
+	int is_taken = ml_originals_ready() && ml_regions_take(registers->return_address);
+
+	original = function == ML_FN_MMAP64 && ml_original.mmap64 ? ml_original.mmap64 : ml_original.mmap;
+	if (original)
+		call.address = (unsigned long)original(address, size, protection, flags, fd, offset);
+	else
+		call.address = (unsigned long)from_kernel(
+			ML_SYSCALL6(mmap, address, size, protection, flags, fd, offset));
+	if (is_taken && call.address != MAP_FAILED)
+		ml_regions_mapped(&call);
+	return call.address;
+}
+
+HANDLER unsigned long ml_handle_mmap(void *address, size_t size, int protection, int flags, int fd, long offset,
+				     const struct ml_registers *registers)
+{
+	return map(ML_FN_MMAP, address, size, protection, flags, fd, offset, registers);
+}
+
+HANDLER unsigned long ml_handle_mmap64(void *address, size_t size, int protection, int flags, int fd, long offset,
+				       const struct ml_registers *registers)
+{
+	return map(ML_FN_MMAP64, address, size, protection, flags, fd, offset, registers);
+}
+
+/* `new` is whatever the register held when the caller gave no fifth argument: the original knows by the flags. */
+HANDLER unsigned long ml_handle_mremap(void *old, size_t old_size, size_t size, int flags, void *new, long unused,
+				       const struct ml_registers *registers)
+{
+	struct ml_region_call call = {
+		.function = ML_FN_MREMAP,
+		.size = size,
+		.old_address = (unsigned long)old,
+		.registers = registers,
+	};
+	int is_taken = ml_originals_ready() && ml_regions_take(registers->return_address);
+	ml_u64 before_ns = is_taken ? ml_regions_now() : 0;
+
+	(void)unused;
+	if (ml_original.mremap)
+		call.address = (unsigned long)ml_original.mremap(old, old_size, size, flags, new);
+	else
+		call.address = (unsigned long)from_kernel(ML_SYSCALL6(mremap, old, old_size, size, flags, new, 0));
+	if (!is_taken || call.address == MAP_FAILED)
+		return call.address;
+	/* An old size of 0 maps shared memory a second time. */
+	if (old_size && !(flags & MREMAP_DONTUNMAP))
+		ml_regions_unmapped((unsigned long)old, old_size, before_ns);
+	ml_regions_mapped(&call);
+	return call.address;
+}
+
+EXPORT int munmap(void *address, size_t size);
+EXPORT int munmap(void *address, size_t size)
+{
+	int is_taken = ml_originals_ready() && ml_regions_take((ml_u64)(unsigned long)__builtin_return_address(0));
+	ml_u64 before_ns = is_taken ? ml_regions_now() : 0;
+	int result = ml_original.munmap ? ml_original.munmap(address, size) :
+					  (int)from_kernel(ML_SYSCALL2(munmap, address, size));
+
+	if (is_taken && !result)
+		ml_regions_unmapped((unsigned long)address, size, before_ns);
+	return result;
+}
+
+#endif

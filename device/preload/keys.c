@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "keys.h"
+
+/* A fresh entry's number, or 0. The count may run past n_keys, by one per failed try at most. */
+static ml_u32 new_entry(const struct ml_view *view, ml_u64 key)
+{
+	ml_u32 *used = &view->segment->n_keys_used;
+	ml_u32 number;
+
+	if (__atomic_load_n(used, __ATOMIC_RELAXED) >= view->settings.n_keys)
+		return 0;
+	number = __atomic_fetch_add(used, 1, __ATOMIC_RELAXED);
+	if (number >= view->settings.n_keys)
+		return 0;
+	view->keys[number].next_due = 1;
+	view->keys[number].next_verify = 2;
+	__atomic_store_n(&view->keys[number].key, key, __ATOMIC_RELEASE);
+	return number;
+}
+
+ml_u32 ml_keys_find(const struct ml_view *view, ml_u64 key)
+{
+	ml_u32 mask = 2 * view->settings.n_keys - 1;
+	ml_u32 fresh = 0;
+
+	for (ml_u32 i = 0; i < ML_KEY_PROBES; i++) {
+		ml_u32 *place = &view->key_index[((ml_u32)(key >> 32) + i) & mask];
+		ml_u32 number = __atomic_load_n(place, __ATOMIC_ACQUIRE);
+
+		if (!number) {
+			if (!fresh && !(fresh = new_entry(view, key)))
+				return 0;
+			/* Another thread may take the place first: then `number` is what it put there. */
+			if (__atomic_compare_exchange_n(place, &number, fresh, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+				return fresh;
+		}
+		if (view->keys[number].key == key)
+			return number;
+	}
+	return 0;
+}

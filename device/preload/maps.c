@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "maps.h"
+
+#include "bytes.h"
+#include "clock.h"
+#include "ring.h"
+#include "syscalls.h"
+#include "thread.h"
+
+#define AT_FDCWD (-100)
+#define O_RDONLY_CLOEXEC 02000000
+#define CLUSTER_GAP_PAGES (1u << 14) /* 64 MiB: below it two spans are one cluster */
+#define USER_ADDRESS_END (1ull << 56) /* [vsyscall] lies above */
+#define MAX_CODE_LINES 2048u
+#define WAIT_STEP_NS 100000
+#define WAIT_STEPS 500 /* 50 ms and more: many times as long as maps of 10,000 lines take */
+
+ml_u64 ml_maps_linker_low, ml_maps_linker_bytes;
+struct ml_maps_code ml_maps_allocator, ml_maps_own;
+
+/* ---- reading ------------------------------------------------------------------------------------------ */
+
+struct reader {
+	const struct ml_view *view; /* NULL: the text is not sent */
+	struct ml_thread *thread;
+	ml_u64 timestamp_ns;
+	long fd;
+	size_t fill;
+	size_t start; /* of the next line in the thread's scratch memory */
+};
+
+struct line {
+	ml_u64 low;
+	ml_u64 high;
+	int is_code;
+	const char *text;
+	size_t length;
+};
+
+static void send_text(struct reader *reader, const char *text, size_t bytes, ml_u32 last)
+{
+	struct ml_maps head = { reader->timestamp_ns, reader->view->segment->pid, (ml_u32)bytes };
+	char *room = ml_ring_reserve_patiently(reader->view, reader->thread, (ml_u32)(sizeof(head) + bytes));
+
+	if (!room) {
+		__atomic_fetch_add(&reader->view->segment->lost[ML_LOST_MAPPINGS], 1, __ATOMIC_RELAXED);
+		__atomic_store_n(&reader->view->segment->maps_dirty, ML_MAPS_DIRTY, __ATOMIC_RELAXED);
+		reader->view = NULL; /* a text with a hole is worse than none */
+		return;
+	}
+	ml_copy(room, &head, sizeof(head));
+	ml_copy(room + sizeof(head), text, bytes);
+	ml_ring_commit(reader->view, reader->thread, ML_RING_MAPS | last << ML_RING_ARGUMENT_SHIFT, (ml_u32)(sizeof(head) + bytes));
+}
+
+/* Moves the rest of the last line to the front and reads on behind it. */
+static int refill(struct reader *reader)
+{
+	char *scratch = reader->thread->scratch;
+	size_t rest = reader->fill - reader->start;
+	long n;
+
+	if (rest == sizeof(reader->thread->scratch))
+		rest = 0; /* a line without end: its beginning was parsed already */
+	for (size_t i = 0; i < rest; i++)
+		scratch[i] = scratch[reader->start + i];
+	n = ML_SYSCALL3(read, reader->fd, scratch + rest, sizeof(reader->thread->scratch) - rest);
+	reader->start = 0;
+	reader->fill = rest + (n > 0 ? (size_t)n : 0);
+	if (n > 0 && reader->view)
+		send_text(reader, scratch + rest, (size_t)n, 0);
+	return n > 0;
+}
+
+static void parse_line(struct line *line)
+{
+	const char *text = line->text, *end = line->text + line->length;
+
+	line->low = ml_parse_hex(&text, end);
+	text += text < end;
+	line->high = ml_parse_hex(&text, end);
+	line->is_code = end - text > 3 && text[3] == 'x';
+}
+
+static int next_line(struct reader *reader, struct line *line)
+{
+	const char *scratch = reader->thread->scratch;
+
+	for (;;) {
+		for (size_t i = reader->start; i < reader->fill; i++) {
+			if (scratch[i] != '\n')
+				continue;
+			*line = (struct line){ .text = scratch + reader->start, .length = i - reader->start };
+			reader->start = i + 1;
+			parse_line(line);
+			return 1;
+		}
+		if (!refill(reader))
+			return 0;
+	}
+}
+
+static int open_maps(struct reader *reader)
+{
+	reader->fd = ML_SYSCALL4(openat, AT_FDCWD, "/proc/self/maps", O_RDONLY_CLOEXEC, 0);
+	return reader->fd >= 0;
+}
+
+int ml_maps_find(struct ml_thread *thread, ml_u64 address, struct ml_maps_range *found)
+{
+	struct reader reader = { .thread = thread };
+	struct line line;
+	int is_found = 0;
+
+	if (!open_maps(&reader))
+		return 0;
+	while (!is_found && next_line(&reader, &line)) {
+		is_found = line.low <= address && address < line.high;
+		*found = (struct ml_maps_range){
+			line.low, line.high,
+			line.length > 7 && ml_starts_with(line.text + line.length - 7, "[stack]"),
+		};
+	}
+	ML_SYSCALL1(close, reader.fd);
+	return is_found;
+}
+
+/* ---- the code map ------------------------------------------------------------------------------------- */
+
+/* Who found the maps dirty waits for the thread that reads them, but not for ever: it may be stopped, or gone. */
+static enum reading {
+	READING_NONE,
+	READING,
+	READING_UNAWAITED, /* waited for in vain */
+} reading;
+
+/* Executable lines of the last reading, by address: to see whether any went away. Guarded by `reading`. */
+struct code_line {
+	ml_u64 low;
+	ml_u64 hash;
+};
+
+static struct code_line code_lines[2][MAX_CODE_LINES];
+static ml_u32 n_code_lines[2];
+
+static ml_u64 hash_text(const char *text, size_t length)
+{
+	ml_u64 hash = 0xcbf29ce484222325ull; /* FNV-1a */
+
+	for (size_t i = 0; i < length; i++)
+		hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3ull;
+	return hash;
+}
+
+static int are_all_still_there(ml_u32 old, ml_u32 new)
+{
+	ml_u32 j = 0;
+
+	for (ml_u32 i = 0; i < n_code_lines[old]; i++) {
+		while (j < n_code_lines[new] && code_lines[new][j].low < code_lines[old][i].low)
+			j++;
+		if (j == n_code_lines[new] || code_lines[new][j].hash != code_lines[old][i].hash)
+			return 0;
+	}
+	return 1;
+}
+
+static struct ml_code_cluster *cluster_for(struct ml_code_map *map, ml_u64 first_page, ml_u32 *used_bits)
+{
+	struct ml_code_cluster *last = map->n_clusters ? &map->clusters[map->n_clusters - 1] : NULL;
+
+	if (last && (map->n_clusters == ML_CODE_CLUSTERS ||
+		     first_page - (last->first_page + last->n_pages) < CLUSTER_GAP_PAGES))
+		return last;
+	map->clusters[map->n_clusters] = (struct ml_code_cluster){ first_page, 0, *used_bits };
+	return &map->clusters[map->n_clusters++];
+}
+
+static void add_code(struct ml_code_map *map, const struct line *line, ml_u32 *used_bits)
+{
+	ml_u64 first = line->low >> ML_CODE_PAGE_SHIFT, end = line->high >> ML_CODE_PAGE_SHIFT;
+	struct ml_code_cluster *cluster = cluster_for(map, first, used_bits);
+	ml_u64 end_bit = cluster->first_bit + (end - cluster->first_page);
+
+	if (end_bit > ML_CODE_PAGES)
+		return; /* too far from the rest: such addresses do not take part in the key */
+	while (*used_bits < end_bit) {
+		ml_u64 page = cluster->first_page + (*used_bits - cluster->first_bit);
+		ml_u64 bit = 1ull << (*used_bits % 64);
+
+		if (page >= first)
+			map->bits[*used_bits / 64] |= bit;
+		else
+			map->bits[*used_bits / 64] &= ~bit;
+		++*used_bits;
+	}
+	cluster->n_pages = (ml_u32)(end - cluster->first_page);
+}
+
+static void note_linker(const struct line *line)
+{
+	static const char *const names[] = { "ld-linux", "ld-musl", "/ld-2.", "/linker64", "/linker", "/ld.so" };
+
+	for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++)
+		for (size_t i = 0; i < line->length; i++)
+			if (ml_starts_with(line->text + i, names[n]) && i + ml_length(names[n]) <= line->length) {
+				ml_maps_linker_low = line->low;
+				ml_maps_linker_bytes = line->high - line->low;
+				return;
+			}
+}
+
+static void note_code(struct ml_maps_code *code, const struct line *line)
+{
+	if (code->address - line->low >= line->high - line->low)
+		return;
+	code->low = line->low;
+	code->bytes = line->high - line->low;
+}
+
+static void read_code(struct reader *reader, struct ml_code_map *map, ml_u32 which)
+{
+	struct line line;
+	ml_u64 highest = 1;
+	ml_u32 used_bits = 0;
+
+	map->n_clusters = 0;
+	ml_fill(map->clusters, 0, sizeof(map->clusters));
+	n_code_lines[which] = 0;
+	while (next_line(reader, &line)) {
+		if (line.high <= USER_ADDRESS_END)
+			highest |= line.high;
+		if (!line.is_code || line.high > USER_ADDRESS_END)
+			continue;
+		add_code(map, &line, &used_bits);
+		note_code(&ml_maps_allocator, &line);
+		note_code(&ml_maps_own, &line);
+		if (!ml_maps_linker_low)
+			note_linker(&line);
+		if (n_code_lines[which] < MAX_CODE_LINES)
+			code_lines[which][n_code_lines[which]++] =
+				(struct code_line){ line.low, hash_text(line.text, line.length) };
+	}
+	/* musl's linker is its libc: what it allocates says nothing. The agent looks at the maps now and then, too. */
+	if (ml_maps_linker_low == ml_maps_allocator.low)
+		ml_maps_linker_bytes = 0;
+	/* The stack lies at the top of the address space, so its address has all bits that addresses have. */
+	map->address_mask = ~0ull >> __builtin_clzll(highest);
+}
+
+/* 1 when the reading is ours to make; 0 when another made it meanwhile, or takes too long. */
+static int begin_reading(ml_u32 *dirty)
+{
+	struct ml_timespec pause = { 0, WAIT_STEP_NS };
+
+	for (int i = 0;; i++) {
+		enum reading expected = READING_NONE;
+
+		if (__atomic_compare_exchange_n(&reading, &expected, READING, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+			break;
+		if (i == WAIT_STEPS) {
+			expected = READING;
+			__atomic_compare_exchange_n(&reading, &expected, READING_UNAWAITED, 0, __ATOMIC_RELAXED,
+						    __ATOMIC_RELAXED);
+		}
+		if (expected == READING_UNAWAITED || i == WAIT_STEPS)
+			return 0;
+		ML_SYSCALL2(nanosleep, &pause, 0);
+	}
+	if (__atomic_load_n(dirty, __ATOMIC_RELAXED))
+		return 1;
+	__atomic_store_n(&reading, READING_NONE, __ATOMIC_RELEASE);
+	return 0;
+}
+
+/* The time is taken once every thread sees that the maps are read, and before they are. */
+static void read_anew(const struct ml_view *view, struct ml_thread *thread)
+{
+	ml_u32 *dirty = &view->segment->maps_dirty, old = view->segment->current_map, new = !old;
+	ml_u32 being_read = ML_MAPS_BEING_READ;
+	struct reader reader = { .view = view, .thread = thread };
+
+	__atomic_exchange_n(dirty, ML_MAPS_BEING_READ, __ATOMIC_SEQ_CST);
+	reader.timestamp_ns = ml_tick_after(ml_clock_exact_ns());
+	if (open_maps(&reader)) {
+		read_code(&reader, &view->code_maps[new], new);
+		if (reader.view)
+			send_text(&reader, "", 0, 1);
+		ML_SYSCALL1(close, reader.fd);
+		view->code_maps[new].timestamp_ns = reader.timestamp_ns;
+		view->code_maps[new].generation =
+			view->code_maps[old].generation + (ml_u32)!are_all_still_there(old, new);
+		view->code_maps[new].revision = view->code_maps[old].revision + 1;
+		__atomic_store_n(&view->segment->current_map, new, __ATOMIC_RELEASE);
+	}
+	__atomic_compare_exchange_n(dirty, &being_read, ML_MAPS_CLEAN, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+	__atomic_store_n(&reading, READING_NONE, __ATOMIC_RELEASE);
+}
+
+void ml_maps_refresh(const struct ml_view *view, struct ml_thread *thread)
+{
+	if (ml_ring_is_stuck(thread) || !ml_thread_enter(view, thread))
+		return;
+	if (begin_reading(&view->segment->maps_dirty))
+		read_anew(view, thread);
+	ml_thread_leave(view, thread);
+}
+
+void ml_maps_forget(void)
+{
+	n_code_lines[0] = n_code_lines[1] = 0;
+	reading = READING_NONE;
+}

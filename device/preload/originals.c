@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "originals.h"
+
+#include "maps.h"
+#include "recorder.h"
+#include "syscalls.h"
+
+#define ARENA_BYTES 65536u
+#define ARENA_ALIGN 16u
+#define PAGE_BYTES 16384u /* a multiple of every page size but arm64's 64 KiB */
+
+/* Weak: a target that does not link libdl has none in an old glibc; then glibc's private names serve. */
+extern void *dlsym(void *handle, const char *name) __attribute__((weak));
+extern void *__libc_malloc(size_t) __attribute__((weak));
+extern void *__libc_calloc(size_t, size_t) __attribute__((weak));
+extern void *__libc_realloc(void *, size_t) __attribute__((weak));
+extern void *__libc_memalign(size_t, size_t) __attribute__((weak));
+extern void __libc_free(void *) __attribute__((weak));
+extern char **environ __attribute__((weak));
+
+/* Bionic's 32-bit RTLD_NEXT is -2, everyone else's -1; only bionic has this function. */
+extern int __system_property_get(const char *name, char *value) __attribute__((weak));
+
+struct ml_originals ml_original;
+
+enum { UNKNOWN, LOOKING, KNOWN };
+
+static int state;
+static unsigned long looking_thread;
+
+static unsigned char arena[ARENA_BYTES] __attribute__((aligned(ARENA_ALIGN)));
+static size_t arena_used;
+
+void *ml_arena_alloc(size_t alignment, size_t size)
+{
+	size_t old = __atomic_load_n(&arena_used, __ATOMIC_RELAXED), start;
+
+	if (alignment < ARENA_ALIGN)
+		alignment = ARENA_ALIGN;
+	do {
+		start = (old + sizeof(size_t) + alignment - 1) & ~(alignment - 1);
+		if (size > ARENA_BYTES || start > ARENA_BYTES - size)
+			return NULL;
+	} while (!__atomic_compare_exchange_n(&arena_used, &old, start + size, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+	((size_t *)(void *)(arena + start))[-1] = size;
+	return arena + start;
+}
+
+int ml_arena_owns(const void *pointer)
+{
+	return (size_t)((const unsigned char *)pointer - arena) < ARENA_BYTES;
+}
+
+size_t ml_arena_size(const void *pointer)
+{
+	return ((const size_t *)pointer)[-1];
+}
+
+static void look_up(void)
+{
+	static const struct {
+		const char *name;
+		size_t offset;
+	} names[] = {
+#define NAME(function) { #function, offsetof(struct ml_originals, function) }
+		NAME(malloc), NAME(calloc), NAME(realloc), NAME(reallocarray), NAME(free), NAME(cfree),
+		NAME(posix_memalign), NAME(memalign), NAME(aligned_alloc), NAME(valloc), NAME(pvalloc),
+		NAME(free_sized), NAME(free_aligned_sized), NAME(malloc_usable_size),
+		NAME(execve), NAME(execvpe), NAME(fexecve),
+		NAME(mmap), NAME(mmap64), NAME(munmap), NAME(mremap),
+#undef NAME
+	};
+	void *next = (void *)(__system_property_get && sizeof(long) == 4 ? -2L : -1L);
+
+	ml_original = (struct ml_originals){
+		.malloc = __libc_malloc, .calloc = __libc_calloc, .realloc = __libc_realloc,
+		.memalign = __libc_memalign, .free = __libc_free,
+	};
+	for (size_t i = 0; dlsym && i < sizeof(names) / sizeof(names[0]); i++) {
+		/* RTLD_NEXT goes by the address it is called from: never let this become a tail call. */
+		void *found = dlsym(next, names[i].name);
+
+		if (found)
+			*(void **)((char *)&ml_original + names[i].offset) = found;
+	}
+}
+
+/* Not every libc has them: a program that finds ours must not fall into nothing. */
+static void *no_memory(size_t alignment, size_t size)
+{
+	(void)alignment;
+	(void)size;
+	return NULL;
+}
+
+static void *page_alloc(size_t size)
+{
+	return ml_original.memalign(PAGE_BYTES, size);
+}
+
+static void fill_gaps(void)
+{
+	if (!ml_original.memalign)
+		ml_original.memalign = ml_original.aligned_alloc;
+	if (!ml_original.aligned_alloc)
+		ml_original.aligned_alloc = ml_original.memalign ? ml_original.memalign : no_memory;
+	if (!ml_original.memalign)
+		ml_original.memalign = ml_original.aligned_alloc;
+	if (!ml_original.valloc)
+		ml_original.valloc = page_alloc;
+	if (!ml_original.pvalloc)
+		ml_original.pvalloc = page_alloc;
+}
+
+int ml_originals_ready(void)
+{
+	int expected = UNKNOWN;
+
+	if (__builtin_expect(__atomic_load_n(&state, __ATOMIC_ACQUIRE) == KNOWN, 1))
+		return 1;
+	if (__atomic_compare_exchange_n(&state, &expected, LOOKING, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+		looking_thread = ml_thread_pointer();
+		look_up();
+		fill_gaps();
+		ml_maps_allocator.address = (ml_u64)(unsigned long)ml_original.malloc;
+		ml_maps_own.address = (ml_u64)(unsigned long)look_up;
+		ml_recorder_start(&environ ? environ : NULL);
+		__atomic_store_n(&state, KNOWN, __ATOMIC_RELEASE);
+		return 1;
+	}
+	if (looking_thread == ml_thread_pointer())
+		return 0;
+	while (__atomic_load_n(&state, __ATOMIC_ACQUIRE) != KNOWN)
+		ML_SYSCALL0(sched_yield);
+	return 1;
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "regions.h"
+
+#include <stddef.h>
+
+#include "clock.h"
+#include "evidence.h"
+#include "maps.h"
+#include "recorder.h"
+#include "ring.h"
+#include "stack_key.h"
+#include "syscalls.h"
+#include "thread.h"
+
+#define SHARED_SLOT_TRIES 1000
+
+/*
+ * A slot to write to, marked as such, or NULL. A signal handler that interrupted the recorder at the thread's ring takes
+ * the shared one: the agent goes by the times. There one waits for other threads, but not for ever: what is below
+ * this handler may be another that holds it.
+ */
+static struct ml_thread *enter(const struct ml_view *view, struct ml_thread *own)
+{
+	struct ml_thread *shared;
+
+	if (ml_thread_enter(view, own))
+		return own;
+	shared = ml_thread_shared(view);
+	for (int i = 0; i < SHARED_SLOT_TRIES; i++) {
+		if (ml_thread_enter(view, shared))
+			return shared;
+		ML_SYSCALL0(sched_yield);
+	}
+	return NULL;
+}
+
+int ml_regions_take(ml_u64 return_address)
+{
+	const struct ml_view *view = ml_recorder_view();
+
+	/* The settings first: where no ledger is kept, a forked child need not join the session for it. */
+	if (!(view->settings.flags & ML_SETTING_MMAP) || !ml_recorder_is_on())
+		return 0;
+	if (__atomic_load_n(&view->segment->maps_dirty, __ATOMIC_RELAXED))
+		ml_maps_refresh(view, ml_thread_current(view));
+	return !ml_maps_code_has(&ml_maps_allocator, return_address) &&
+	       !ml_maps_code_has(&ml_maps_own, return_address);
+}
+
+ml_u64 ml_regions_now(void)
+{
+	return ml_clock_exact_ns();
+}
+
+/* Returns the slot whose ring served. */
+static struct ml_thread *send_event(const struct ml_view *view, struct ml_event event)
+{
+	struct ml_thread *thread = enter(view, ml_thread_current(view));
+	struct ml_event *room = NULL;
+
+	event.pid = view->segment->pid;
+	event.tid = (ml_u32)ML_SYSCALL0(gettid);
+	if (thread) {
+		room = ml_ring_reserve_patiently(view, thread, sizeof(*room));
+		if (room) {
+			*room = event;
+			ml_ring_commit(view, thread, ML_RING_EVENT, sizeof(*room));
+		}
+		ml_thread_leave(view, thread);
+	}
+	if (!room)
+		__atomic_fetch_add(&view->segment->lost[ML_LOST_REGIONS], 1, __ATOMIC_RELAXED);
+	return room ? thread : NULL;
+}
+
+void ml_regions_unmapped(ml_u64 address, ml_u64 size, ml_u64 before_ns)
+{
+	send_event(ml_recorder_view(), (struct ml_event){
+		.timestamp_ns = before_ns,
+		.address = ML_UNTAG(address),
+		.size = size,
+		.function = ML_FN_MUNMAP,
+	});
+}
+
+/*
+ * The stack key with the function in it: one that is shared with blocks would be dead with them, and the region's
+ * evidence with it.
+ */
+static ml_u64 name_stack(const struct ml_view *view, const struct ml_caller *caller, enum ml_function function)
+{
+	ml_u32 current = __atomic_load_n(&view->segment->current_map, __ATOMIC_ACQUIRE) & 1;
+	ml_u64 key = ml_stack_key(view, &view->code_maps[current], caller, &(struct ml_notes){ NULL, NULL });
+
+	key ^= function * ML_THREAD_PHI << 2; /* not the bits that say what the key saw */
+	return key ? key : 1;
+}
+
+void ml_regions_mapped(const struct ml_region_call *call)
+{
+	const struct ml_view *view = ml_recorder_view();
+	struct ml_thread *thread = ml_thread_current(view);
+	struct ml_caller caller = {
+		.return_address = call->registers->return_address,
+		.stack_pointer = ml_registers_stack_pointer(call->registers),
+		.frame_pointer = ML_FRAME_POINTER(call->registers),
+	};
+	struct ml_entry block = { .size = call->size, .timestamp_ns = ml_clock_exact_ns() };
+	ml_u64 key;
+
+	ml_evidence_find_stack(view, thread, &caller);
+	if (caller.frame_pointer - caller.stack_pointer >= caller.readable_end - caller.stack_pointer)
+		caller.frame_pointer = 0;
+	key = name_stack(view, &caller, call->function);
+	thread = send_event(view, (struct ml_event){
+		.timestamp_ns = block.timestamp_ns,
+		.address = ML_UNTAG(call->address),
+		.size = call->size,
+		.key = key,
+		.old_address = call->old_address,
+		.function = call->function,
+	});
+	if (!thread || view->settings.flags & ML_SETTING_NO_EVIDENCE)
+		return;
+	block.sequence = ml_thread_next_sequence(view, thread);
+	ml_evidence_send(view, thread, &(struct ml_evidence_call){
+		.function = call->function,
+		.address = ML_UNTAG(call->address),
+		.key = key,
+		.block = &block, /* of entry 0: the key has no counters */
+		.registers = call->registers,
+		.caller = &caller,
+	}, 0);
+}

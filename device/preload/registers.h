@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The caller's registers, saved by the entry of each interposed function before any compiled code can change them,
+ * and where they go in the kernel's struct pt_regs order (wire.h). Everything that depends on the architecture in the
+ * shim is here and in syscalls.h.
+ */
+#ifndef MEMLEAK_REGISTERS_H
+#define MEMLEAK_REGISTERS_H
+
+#include "../wire.h"
+
+#if defined(__x86_64__)
+
+struct ml_registers { /* as ML_ENTRY pushes them */
+	ml_u64 r15, r14, r13, r12, rbx, rbp, return_address;
+};
+
+#define ML_N_REGISTERS 21 /* r15 r14 r13 r12 rbp rbx r11 … orig_rax rip cs eflags rsp ss */
+#define ML_REGISTERS_KNOWN (0x3full | 1ull << 16 | 1ull << 19)
+#define ML_FRAME_POINTER(registers) ((registers)->rbp)
+#define ML_UNTAG(address) ((ml_u64)(address))
+
+static inline void ml_registers_store(const struct ml_registers *from, ml_u64 stack_pointer, ml_u64 *to)
+{
+	for (int i = 0; i < ML_N_REGISTERS; i++)
+		to[i] = 0;
+	to[0] = from->r15;
+	to[1] = from->r14;
+	to[2] = from->r13;
+	to[3] = from->r12;
+	to[4] = from->rbp;
+	to[5] = from->rbx;
+	to[16] = from->return_address;
+	to[19] = stack_pointer;
+}
+
+/* NAME(a, b, c) calls HANDLER(a, b, c, registers). */
+#define ML_ENTRY(name, handler)                                                                                   \
+	__asm__(".pushsection .text\n"                                                                            \
+		".globl " #name "\n"                                                                              \
+		".type " #name ", %function\n"                                                                    \
+		".p2align 4\n" #name ":\n"                                                                        \
+		".cfi_startproc\n"                                                                                \
+		"endbr64\n"                                                                                       \
+		"push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"                              \
+		".cfi_adjust_cfa_offset 48\n"                                                                     \
+		"mov %rsp, %rcx\n"                                                                                \
+		"sub $8, %rsp\n"                                                                                  \
+		".cfi_adjust_cfa_offset 8\n"                                                                      \
+		"call " #handler "\n"                                                                             \
+		"add $56, %rsp\n"                                                                                 \
+		".cfi_adjust_cfa_offset -56\n"                                                                    \
+		"ret\n"                                                                                           \
+		".cfi_endproc\n"                                                                                  \
+		".size " #name ", .-" #name "\n"                                                                  \
+		".popsection\n")
+
+/* NAME(a … f) calls HANDLER(a … f, registers): the seventh argument goes over the stack. */
+#define ML_ENTRY6(name, handler)                                                                                  \
+	__asm__(".pushsection .text\n"                                                                            \
+		".globl " #name "\n"                                                                              \
+		".type " #name ", %function\n"                                                                    \
+		".p2align 4\n" #name ":\n"                                                                        \
+		".cfi_startproc\n"                                                                                \
+		"endbr64\n"                                                                                       \
+		"push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"                              \
+		".cfi_adjust_cfa_offset 48\n"                                                                     \
+		"mov %rsp, %rax\n"                                                                                \
+		"push %rax\n"                                                                                     \
+		".cfi_adjust_cfa_offset 8\n"                                                                      \
+		"call " #handler "\n"                                                                             \
+		"add $56, %rsp\n"                                                                                 \
+		".cfi_adjust_cfa_offset -56\n"                                                                    \
+		"ret\n"                                                                                           \
+		".cfi_endproc\n"                                                                                  \
+		".size " #name ", .-" #name "\n"                                                                  \
+		".popsection\n")
+
+#elif defined(__aarch64__)
+
+struct ml_registers {
+	ml_u64 x29, return_address, x19, x20, x21, x22, x23, x24, x25, x26, x27, x28;
+};
+
+#define ML_N_REGISTERS 34 /* x0 … x30 sp pc pstate */
+#define ML_REGISTERS_KNOWN (0xfffull << 19 | 1ull << 31 | 1ull << 32)
+#define ML_FRAME_POINTER(registers) ((registers)->x29)
+/* Bionic and MTE put a tag into the top byte; the libc gets the pointer as it was, the table without. */
+#define ML_UNTAG(address) ((ml_u64)(address) & ~(0xffull << 56))
+
+static inline void ml_registers_store(const struct ml_registers *from, ml_u64 stack_pointer, ml_u64 *to)
+{
+	for (int i = 0; i < ML_N_REGISTERS; i++)
+		to[i] = 0;
+	for (int i = 0; i < 10; i++)
+		to[19 + i] = (&from->x19)[i];
+	to[29] = from->x29;
+	to[30] = from->return_address;
+	to[31] = stack_pointer;
+	to[32] = from->return_address;
+}
+
+#define ML_ENTRY(name, handler)                                                                                   \
+	__asm__(".pushsection .text\n"                                                                            \
+		".globl " #name "\n"                                                                              \
+		".type " #name ", %function\n"                                                                    \
+		".p2align 4\n" #name ":\n"                                                                        \
+		".cfi_startproc\n"                                                                                \
+		"hint #34\n" /* bti c */                                                                          \
+		"stp x29, x30, [sp, #-96]!\n"                                                                     \
+		".cfi_def_cfa_offset 96\n.cfi_offset x29, -96\n.cfi_offset x30, -88\n"                            \
+		"stp x19, x20, [sp, #16]\nstp x21, x22, [sp, #32]\nstp x23, x24, [sp, #48]\n"                     \
+		"stp x25, x26, [sp, #64]\nstp x27, x28, [sp, #80]\n"                                              \
+		"mov x29, sp\n"                                                                                   \
+		"mov x3, sp\n"                                                                                    \
+		"bl " #handler "\n"                                                                               \
+		"ldp x29, x30, [sp], #96\n"                                                                       \
+		"ret\n"                                                                                           \
+		".cfi_endproc\n"                                                                                  \
+		".size " #name ", .-" #name "\n"                                                                  \
+		".popsection\n")
+
+/* As ML_ENTRY, with six arguments. */
+#define ML_ENTRY6(name, handler)                                                                                  \
+	__asm__(".pushsection .text\n"                                                                            \
+		".globl " #name "\n"                                                                              \
+		".type " #name ", %function\n"                                                                    \
+		".p2align 4\n" #name ":\n"                                                                        \
+		".cfi_startproc\n"                                                                                \
+		"hint #34\n" /* bti c */                                                                          \
+		"stp x29, x30, [sp, #-96]!\n"                                                                     \
+		".cfi_def_cfa_offset 96\n.cfi_offset x29, -96\n.cfi_offset x30, -88\n"                            \
+		"stp x19, x20, [sp, #16]\nstp x21, x22, [sp, #32]\nstp x23, x24, [sp, #48]\n"                     \
+		"stp x25, x26, [sp, #64]\nstp x27, x28, [sp, #80]\n"                                              \
+		"mov x29, sp\n"                                                                                   \
+		"mov x6, sp\n"                                                                                    \
+		"bl " #handler "\n"                                                                               \
+		"ldp x29, x30, [sp], #96\n"                                                                       \
+		"ret\n"                                                                                           \
+		".cfi_endproc\n"                                                                                  \
+		".size " #name ", .-" #name "\n"                                                                  \
+		".popsection\n")
+
+#elif defined(__arm__)
+
+struct ml_registers {
+	unsigned int r4, r5, r6, r7, r8, r9, r10, r11, return_address;
+};
+
+#define ML_N_REGISTERS 18 /* r0 … r15 cpsr orig_r0 */
+#define ML_REGISTERS_KNOWN (0xff0ull | 7ull << 13)
+#define ML_FRAME_POINTER(registers) ((registers)->r11)
+#define ML_UNTAG(address) ((ml_u64)(unsigned long)(address))
+
+static inline void ml_registers_store(const struct ml_registers *from, ml_u64 stack_pointer, ml_u64 *to)
+{
+	for (int i = 0; i < ML_N_REGISTERS; i++)
+		to[i] = 0;
+	for (int i = 0; i < 8; i++)
+		to[4 + i] = (&from->r4)[i];
+	to[13] = stack_pointer;
+	to[14] = from->return_address;
+	to[15] = from->return_address;
+}
+
+#define ML_ENTRY(name, handler)                                                                                   \
+	__asm__(".pushsection .text\n"                                                                            \
+		".globl " #name "\n"                                                                              \
+		".type " #name ", %function\n"                                                                    \
+		".p2align 2\n.arm\n" #name ":\n"                                                                  \
+		".fnstart\n"                                                                                      \
+		"push {r4-r11, lr}\n"                                                                             \
+		".save {r4-r11, lr}\n"                                                                            \
+		".pad #4\n"                                                                                       \
+		"sub sp, sp, #4\n"                                                                                \
+		"add r3, sp, #4\n"                                                                                \
+		"bl " #handler "\n"                                                                               \
+		"add sp, sp, #4\n"                                                                                \
+		"pop {r4-r11, pc}\n"                                                                              \
+		".fnend\n"                                                                                        \
+		".size " #name ", .-" #name "\n"                                                                  \
+		".popsection\n")
+
+#endif
+
+/* The stack pointer when the call has returned. */
+static inline ml_u64 ml_registers_stack_pointer(const struct ml_registers *registers)
+{
+	return (ml_u64)(unsigned long)registers + sizeof(*registers);
+}
+
+#endif

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ring.h"
+
+#include <stddef.h>
+
+#include "clock.h"
+
+#define RESTART_BYTES (256u << 10) /* more than any record */
+#define WAIT_STEP_NS 100000
+#define WAIT_STEPS 5000 /* without any progress of the agent: 0.5 to 1 s */
+
+static struct ml_ring_record *record_at(const struct ml_view *view, const struct ml_thread *thread, ml_u64 position)
+{
+	ml_u64 ring = (ml_u64)(thread - view->threads) * view->settings.ring_bytes;
+
+	return (struct ml_ring_record *)(view->rings + ring + (position & (view->settings.ring_bytes - 1)));
+}
+
+static ml_u64 bytes_to_end(const struct ml_view *view, ml_u64 position)
+{
+	return view->settings.ring_bytes - (position & (view->settings.ring_bytes - 1));
+}
+
+static int has_room(const struct ml_view *view, struct ml_thread *thread, ml_u64 end)
+{
+	if (end - thread->cached_tail <= view->settings.ring_bytes)
+		return 1;
+	thread->cached_tail = __atomic_load_n(&thread->tail, __ATOMIC_ACQUIRE);
+	return end - thread->cached_tail <= view->settings.ring_bytes;
+}
+
+/*
+ * An empty ring begins anew now and then: what a slow target writes and the agent reads stays in the same few pages
+ * and in the caches, and the other pages are never made.
+ */
+static int may_restart(const struct ml_view *view, struct ml_thread *thread)
+{
+	if ((thread->head & (view->settings.ring_bytes - 1)) < RESTART_BYTES)
+		return 0;
+	thread->cached_tail = __atomic_load_n(&thread->tail, __ATOMIC_ACQUIRE);
+	return thread->cached_tail == thread->head;
+}
+
+void *ml_ring_reserve(const struct ml_view *view, struct ml_thread *thread, ml_u32 payload_bytes)
+{
+	ml_u64 bytes = sizeof(struct ml_ring_record) + ((payload_bytes + 7u) & ~7u);
+	ml_u64 left = bytes_to_end(view, thread->head);
+
+	if (left >= bytes && !may_restart(view, thread))
+		return has_room(view, thread, thread->head + bytes) ? record_at(view, thread, thread->head) + 1 : NULL;
+	if (!has_room(view, thread, thread->head + left + bytes))
+		return NULL;
+	*record_at(view, thread, thread->head) = (struct ml_ring_record){ (ml_u32)left, ML_RING_PAD };
+	__atomic_store_n(&thread->head, thread->head + left, __ATOMIC_RELEASE);
+	return record_at(view, thread, thread->head) + 1;
+}
+
+void *ml_ring_reserve_patiently(const struct ml_view *view, struct ml_thread *thread, ml_u32 payload_bytes)
+{
+	struct ml_timespec pause = { 0, WAIT_STEP_NS };
+	void *room = ml_ring_reserve(view, thread, payload_bytes);
+
+	if (room || ml_ring_is_stuck(thread))
+		return room;
+	for (int i = 0; !room && i < WAIT_STEPS; i++) {
+		ml_u64 tail = thread->cached_tail;
+
+		ML_SYSCALL2(nanosleep, &pause, 0);
+		room = ml_ring_reserve(view, thread, payload_bytes);
+		if (thread->cached_tail != tail)
+			i = 0;
+	}
+	thread->stuck_tail = room ? 0 : thread->cached_tail + 1;
+	return room;
+}
+
+void ml_ring_commit(const struct ml_view *view, struct ml_thread *thread, ml_u32 kind, ml_u32 used_bytes)
+{
+	ml_u32 bytes = (ml_u32)sizeof(struct ml_ring_record) + ((used_bytes + 7u) & ~7u);
+
+	*record_at(view, thread, thread->head) = (struct ml_ring_record){ bytes, kind };
+	__atomic_store_n(&thread->head, thread->head + bytes, __ATOMIC_RELEASE);
+}

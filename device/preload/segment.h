@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The memory that the shim inside a target and the agent share: a sealed memfd, made by the shim, kept by both.
+ * What is in it outlives the target, so that SIGKILL, _exit and exec lose nothing.
+ *
+ *   struct ml_segment | code maps | frame rules | owners | threads | memos | key index | keys | filter |
+ *   shadow chunks and rests | live table levels | rings
+ *
+ * Sparse: only what was touched takes memory. Sizes follow from struct ml_settings alone (ml_layout_compute), so
+ * the agent never believes an offset that the target could have written.
+ */
+#ifndef MEMLEAK_SEGMENT_H
+#define MEMLEAK_SEGMENT_H
+
+#include "../frame_rule.h"
+#include "../wire.h"
+#include "handshake.h"
+
+#define ML_SEGMENT_NAME "memleak" /* of the memfd, in /proc/PID/maps */
+#define ML_CACHE_LINE 64u
+
+/* ---- which addresses hold code ---------------------------------------------------------------------- */
+
+#define ML_CODE_PAGE_SHIFT 12
+#define ML_CODE_CLUSTERS 4u
+#define ML_CODE_PAGES (1u << 22) /* 16 GiB of address space in all clusters together */
+
+/* A span of pages of which some are executable; bit i of the map's bits is page first_page + i - first_bit. */
+struct ml_code_cluster {
+	ml_u64 first_page;
+	ml_u32 n_pages;
+	ml_u32 first_bit;
+};
+
+enum ml_maps_state { ML_MAPS_CLEAN, ML_MAPS_DIRTY, ML_MAPS_BEING_READ };
+
+struct ml_code_map {
+	ml_u32 n_clusters;
+	ml_u32 generation; /* changes when executable pages went away: an address may mean other code now */
+	ml_u32 revision;   /* changes with every reading */
+	ml_u32 reserved;
+	/*
+	 * When its reading began; the maps that the agent got bear it too. A block lies between the time of the map that
+	 * named it and the next one's, so that the host resolves it in the mappings of its time.
+	 */
+	ml_u64 timestamp_ns;
+	ml_u64 address_mask; /* what of a saved return address is the address: the rest may sign it (arm64 PAC) */
+	struct ml_code_cluster clusters[ML_CODE_CLUSTERS];
+	ml_u64 bits[ML_CODE_PAGES / 64];
+};
+
+static inline int ml_code_map_has(const struct ml_code_map *map, ml_u64 address)
+{
+	ml_u64 page = (address & map->address_mask) >> ML_CODE_PAGE_SHIFT;
+
+	for (ml_u32 i = 0; i < ML_CODE_CLUSTERS; i++) {
+		ml_u64 index = page - map->clusters[i].first_page;
+
+		if (i < map->n_clusters && index < map->clusters[i].n_pages) {
+			ml_u64 bit = (map->clusters[i].first_bit + index) % ML_CODE_PAGES;
+
+			return map->bits[bit / 64] >> bit % 64 & 1;
+		}
+	}
+	return 0;
+}
+
+/* ---- threads and their rings ------------------------------------------------------------------------ */
+
+/*
+ * The owner of each slot is kept apart, where a look-up touches one cache line: thread pointer | ML_OWNER_BUSY,
+ * 0 = never used. Busy: its thread is writing into the ring. Thread pointers are at least 8-byte aligned.
+ */
+#define ML_OWNER_BUSY 1u
+
+#define ML_THREAD_RULES 512u /* power of two */
+#define ML_THREAD_RESTS 256u
+#define ML_THREAD_CALLERS 512u /* power of two */
+
+struct ml_thread {
+	ml_u64 stack_low;  /* the thread's own stack as found in the maps; */
+	ml_u64 stack_high; /* 0 = not looked up yet */
+	ml_u64 foreign_low;  /* the last stack seen that is not its own */
+	ml_u64 foreign_high; /* (signal stack, coroutine) */
+	ml_u64 next_sequence; /* see thread.c */
+	ml_u64 random;
+	ml_u64 countdown; /* bytes to the next sample; 0 = none drawn yet */
+	ml_u64 untracked_frees;
+	ml_u32 tid;
+	ml_u32 is_naming; /* a memo of this thread is in use: a signal handler does without */
+	ml_u32 next_way;  /* the memo to be replaced next */
+	ml_u32 reserved;
+	ml_u64 stuck_tail; /* tail + 1 at which waiting for room was given up */
+	ml_u64 is_inside; /* a call that may call others of the family: calloc → malloc in musl */
+	/* The ring: positions only grow; the producer's and the consumer's are on lines of their own. */
+	ml_u64 head __attribute__((aligned(64)));
+	ml_u64 cached_tail;
+	ml_u64 tail __attribute__((aligned(64)));
+	char scratch[4096] __attribute__((aligned(64))); /* for reading maps; guarded by ML_OWNER_BUSY */
+	/*
+	 * The rules that its walks used, by return address: place is that. One look at a line of its own instead of a
+	 * hash and a set. Guarded by is_naming.
+	 */
+	struct ml_frame_rule rules[ML_THREAD_RULES];
+	ml_u32 rules_generation; /* of the code map */
+	ml_u16 first_places[ML_THREAD_CALLERS]; /* by return address: the first place of its last memo; as rules */
+	/* Rests of shadow memory that are free, and this thread's: the last is the first to be used. */
+	ml_u32 is_at_rests; /* a signal handler does without */
+	ml_u32 n_free_rests;
+	ml_u32 free_rests[ML_THREAD_RESTS];
+};
+
+/*
+ * A stack that was named before: while the return address and every word that the key was made of are what they were,
+ * so is the key. By induction from the innermost frame on, the same return addresses stand in the same places.
+ * Seven cache lines, of which most stacks need two: an odd number spreads them over all sets of the caches.
+ */
+#define ML_MEMOS 512u /* of one thread; power of two */
+#define ML_MEMO_PLACES 192u
+
+struct ml_memo {
+	ml_u64 return_address; /* 0 = empty */
+	ml_u64 stack_pointer;
+	ml_u64 frame_pointer;
+	ml_u64 words; /* hash of the words at the places */
+	ml_u64 key;
+	ml_u32 key_number;
+	ml_u32 revision;       /* of the code map */
+	ml_u32 rules_revision; /* of the frame rules, where some were missing */
+	ml_u16 n_places;
+	ml_u8 uses_fp;  /* the register took part, not only the stack */
+	ml_u8 is_exact; /* walked to the outermost frame: no further rule would change the key */
+	ml_u32 reach_bytes; /* from the stack pointer to behind the last of the places */
+	ml_u32 reserved;
+	ml_u16 places[ML_MEMO_PLACES]; /* word offsets from the stack pointer */
+};
+
+enum ml_ring_kind {
+	ML_RING_PAD = 1,      /* skip to the ring's start */
+	ML_RING_EVIDENCE = 2, /* struct ml_ring_evidence */
+	ML_RING_MAPS = 3,     /* struct ml_maps, text: a piece of the text; argument: 1 = the last piece */
+	ML_RING_EVENT = 4,    /* struct ml_event */
+};
+
+#define ML_RING_ARGUMENT_SHIFT 8 /* of ml_ring_record.kind */
+
+struct ml_ring_record {
+	ml_u32 bytes; /* with this header; multiple of 8 */
+	ml_u32 kind;  /* enum ml_ring_kind | argument << ML_RING_ARGUMENT_SHIFT */
+};
+
+/*
+ * stack_hash: of everything in the slice that may be a return address, where it stands, and how deep the stack is.
+ * Equal ones of one key are the same stack: one of them is enough.
+ */
+struct ml_ring_evidence {
+	ml_u64 stack_hash;
+	struct ml_evidence record; /* followed by its registers and stack bytes */
+};
+
+/*
+ * What stands behind the registers instead of stack_bytes of stack when the record's flag ML_EVIDENCE_STACK_SPARSE is
+ * set: the words that a walk by frame rules has read; then ml_u16 places[n_words], in words from stack_address on.
+ */
+struct ml_sparse_stack {
+	ml_u64 n_words; /* at most ML_MEMO_PLACES */
+	ml_u64 words[];
+};
+
+static inline ml_u16 *ml_sparse_stack_places(const struct ml_sparse_stack *sparse)
+{
+	return (ml_u16 *)(unsigned long)&sparse->words[sparse->n_words];
+}
+
+static inline ml_u32 ml_sparse_stack_bytes(ml_u32 n_words)
+{
+	return (ml_u32)(sizeof(struct ml_sparse_stack) + n_words * sizeof(ml_u64) + ((n_words * sizeof(ml_u16) + 7) & ~7ull));
+}
+
+/* ---- keys -------------------------------------------------------------------------------------------- */
+
+/* Bit of a key: it did not look at the whole stack (ML_KEY_PARTIAL). */
+#define ML_KEY_SAW_PART 1u
+/* Bit of a key: it was made of the return addresses alone, all of them: one key, one stack. */
+#define ML_KEY_IS_EXACT 2u
+
+/* One stack key. Entry 0 is for blocks that found no room for a key of their own. */
+struct ml_key {
+	ml_u64 key; /* 0 = the entry was never finished */
+	ml_u64 alloc_objects;
+	ml_u64 alloc_bytes;
+	ml_u64 free_objects;
+	ml_u64 free_bytes;
+	ml_u64 next_due;    /* evidence is sent when so many blocks are live */
+	ml_u64 next_verify; /* … or so many were allocated */
+	ml_u64 sent_stack;  /* struct ml_ring_evidence.stack_hash of what was sent last */
+};
+
+/* Places of the index that are looked at, from the key's upper half on, for a key. */
+#define ML_KEY_PROBES 64u
+
+/* A sequence number is unique in the session: process, number in it. */
+#define ML_SEQUENCE_NUMBER_BITS 41
+#define ML_SEQUENCE_NUMBER_MASK ((1ull << ML_SEQUENCE_NUMBER_BITS) - 1)
+#define ML_SEQUENCE_PROCESSES (1u << 22) /* below 2^63 together */
+
+/* ---- the live table ---------------------------------------------------------------------------------- */
+
+#define ML_TABLE_LEVELS 16
+#define ML_BUCKET_SLOTS 8u
+#define ML_SLOT_CLAIMED 1u
+
+/* A block as everyone but the table sees it. */
+struct ml_entry {
+	ml_u64 size;
+	ml_u64 timestamp_ns;
+	ml_u64 sequence;
+	ml_u32 key_index;
+	ml_u32 tid;
+	ml_u32 function; /* enum ml_function */
+};
+
+/*
+ * 256 KiB of the heap in shadow.h. A word is 0 where no block begins, else what a free needs: the block's size and key,
+ * where it begins, and the number of its rest, which only a snapshot reads.
+ */
+#define ML_SHADOW_CHUNK_SHIFT 18
+#define ML_SHADOW_GRANULES 8192u
+
+struct ml_shadow_chunk {
+	ml_u64 words[ML_SHADOW_GRANULES];
+};
+
+/* Of a live block; of one that is not, time_function may be the number of the next free one, plus 1. */
+struct ml_shadow_rest {
+	ml_u64 time_function; /* ns since the segment's start_ns | function << ML_SHADOW_FUNCTION_SHIFT */
+	ml_u64 sequence_tid;  /* as in struct ml_slot */
+};
+
+#define ML_SHADOW_RESTS_MAX (1u << 28)
+
+static inline ml_u32 ml_shadow_n_rests(const struct ml_settings *settings)
+{
+	if (!settings->n_chunks)
+		return 0;
+	return settings->max_live < ML_SHADOW_RESTS_MAX ? (ml_u32)settings->max_live : ML_SHADOW_RESTS_MAX;
+}
+
+/*
+ * A block in the hashed half of the table (table.c). The fields are as wide as their values can be: no block that
+ * exists has 2^56 bytes, the key is an entry number (n_keys), PID_MAX_LIMIT is 2^22.
+ */
+struct ml_slot {
+	ml_u64 address;       /* 0 = free, ML_SLOT_CLAIMED = being written; what follows is written before it */
+	ml_u64 size_function; /* size | function << ML_SLOT_SIZE_BITS */
+	ml_u64 time_key;      /* ticks since the segment's start_ns | key_index << ML_SLOT_TIME_BITS */
+	ml_u64 sequence_tid;  /* number in the process | tid << ML_SEQUENCE_NUMBER_BITS */
+};
+
+/*
+ * With sampling most blocks are not in the table, and a free must be told so fast: how many blocks of the table have
+ * an address of this hash. A count that reached 255 stays.
+ */
+#define ML_FILTER_COUNTS (1u << 16)
+#define ML_FILTER_STUCK 255u
+
+static inline ml_u32 ml_filter_place(ml_u64 address)
+{
+	return (ml_u32)((address >> 4) * 0x9e3779b97f4a7c15ull >> 48);
+}
+
+#define ML_SLOT_SIZE_BITS 56
+#define ML_SLOT_TIME_BITS 44
+#define ML_TICK_SHIFT 12 /* 4.096 microseconds: 2^44 of them are more than two years */
+#define ML_KEY_NUMBERS_MAX (1u << 20)
+
+/* Blocks of a map that was read at such a time are never before it. */
+static inline ml_u64 ml_tick_after(ml_u64 timestamp_ns)
+{
+	return (timestamp_ns + (1u << ML_TICK_SHIFT) - 1) >> ML_TICK_SHIFT << ML_TICK_SHIFT;
+}
+
+static inline ml_u64 ml_ticks(ml_u64 start_ns, ml_u64 timestamp_ns)
+{
+	ml_u64 since = timestamp_ns > start_ns ? timestamp_ns - start_ns : 0;
+
+	return since >> ML_TICK_SHIFT & ((1ull << ML_SLOT_TIME_BITS) - 1);
+}
+
+/* ---- the head ---------------------------------------------------------------------------------------- */
+
+struct ml_segment {
+	ml_u64 magic;
+	ml_u64 nonce;
+	ml_u32 wire_version;
+	ml_u32 pid;
+	ml_u32 session_index;
+	ml_u32 current_map; /* which code map is in force: 0 or 1 */
+	ml_u32 n_levels_open;
+	ml_u32 n_keys_used;
+	ml_u32 maps_dirty; /* enum ml_maps_state */
+	ml_u32 rules_revision; /* changes when the agent has published frame rules */
+	ml_u32 n_leaving; /* threads inside exec: not 0 in a process that became another program */
+	ml_u32 n_children; /* forked from it, with calls of their own, and not followed */
+	ml_u64 next_sequence_range; /* see thread.h */
+	ml_u64 start_ns; /* a multiple of a tick */
+	ml_u64 n_rests_used; /* never used ones are from here on */
+	ml_u64 free_rests;   /* a chain of them: number of the first, plus 1 | count of changes << 32 */
+	struct ml_settings settings;
+	ml_u64 lost[ML_LOST_MAX];
+};
+
+static inline ml_u64 ml_sequence_unpack(const struct ml_segment *segment, ml_u64 sequence_tid)
+{
+	ml_u64 number = sequence_tid & ML_SEQUENCE_NUMBER_MASK;
+
+	return number ? (ml_u64)segment->session_index << ML_SEQUENCE_NUMBER_BITS | number : 0;
+}
+
+/* The slot may be written to meanwhile: whoever reads another thread's looks at its address before and after. */
+static inline struct ml_entry ml_slot_unpack(const struct ml_segment *segment, const volatile struct ml_slot *slot)
+{
+	ml_u64 size_function = slot->size_function, time_key = slot->time_key, sequence_tid = slot->sequence_tid;
+
+	return (struct ml_entry){
+		.size = size_function & ((1ull << ML_SLOT_SIZE_BITS) - 1),
+		.timestamp_ns = segment->start_ns + ((time_key & ((1ull << ML_SLOT_TIME_BITS) - 1)) << ML_TICK_SHIFT),
+		.sequence = ml_sequence_unpack(segment, sequence_tid),
+		.key_index = (ml_u32)(time_key >> ML_SLOT_TIME_BITS),
+		.tid = (ml_u32)(sequence_tid >> ML_SEQUENCE_NUMBER_BITS),
+		.function = (ml_u32)(size_function >> ML_SLOT_SIZE_BITS),
+	};
+}
+
+ML_ASSERT_SIZE(struct ml_key, 64);
+ML_ASSERT_SIZE(struct ml_memo, 448);
+ML_ASSERT_SIZE(struct ml_slot, 32);
+ML_ASSERT_SIZE(struct ml_shadow_chunk, 65536);
+ML_ASSERT_SIZE(struct ml_shadow_rest, 16);
+ML_ASSERT_SIZE(struct ml_ring_record, 8);
+
+/* Offsets from the start of the segment. */
+struct ml_layout {
+	ml_u64 code_maps;
+	ml_u64 rules;  /* struct ml_frame_rule[ML_FRAME_RULES] */
+	ml_u64 owners; /* ml_u64[n_threads] */
+	ml_u64 threads;
+	ml_u64 memos; /* struct ml_memo[n_threads][ML_MEMOS] */
+	ml_u64 key_index; /* ml_u32[2 * n_keys]: entry number, 0 = empty */
+	ml_u64 keys;
+	ml_u64 filter; /* ml_u8[ML_FILTER_COUNTS] */
+	ml_u64 chunk_numbers; /* ml_u64[n_chunks]: address >> ML_SHADOW_CHUNK_SHIFT, plus 1 */
+	ml_u64 chunks;
+	ml_u64 rests; /* struct ml_shadow_rest[ml_shadow_n_rests()] */
+	ml_u64 level_slots[ML_TABLE_LEVELS];
+	ml_u64 level_displaced[ML_TABLE_LEVELS]; /* a bit for each pair of buckets, see table.c */
+	ml_u32 n_levels;
+	ml_u32 first_level_bits; /* log2 of the buckets of level 0; each further level has four times as many */
+	ml_u64 rings;
+	ml_u64 bytes;
+};
+
+static inline ml_u32 ml_layout_level_bits(const struct ml_layout *layout, ml_u32 level)
+{
+	return layout->first_level_bits + 2 * level;
+}
+
+/* -1 when the settings are out of bounds. */
+int ml_layout_compute(const struct ml_settings *settings, struct ml_layout *layout);
+
+/* A process's view of a mapped segment. */
+struct ml_view {
+	struct ml_segment *segment;
+	struct ml_layout layout;
+	struct ml_code_map *code_maps;
+	struct ml_frame_rule *rules;
+	ml_u64 *owners;
+	struct ml_thread *threads;
+	struct ml_memo *memos;
+	ml_u32 *key_index;
+	struct ml_key *keys;
+	ml_u8 *filter;
+	ml_u64 *chunk_numbers;
+	struct ml_shadow_chunk *chunks;
+	struct ml_shadow_rest *rests;
+	struct ml_slot *level_slots[ML_TABLE_LEVELS];
+	ml_u64 *level_displaced[ML_TABLE_LEVELS];
+	unsigned char *rings;
+	struct ml_settings settings; /* a private copy */
+};
+
+void ml_view_set(struct ml_view *view, void *base, const struct ml_settings *settings, const struct ml_layout *layout);
+
+#endif

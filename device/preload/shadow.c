@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shadow.h"
+
+#include "syscalls.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14; before, it fails and the pages come one by one */
+#endif
+
+#define FRESH_RESTS 4096u /* 64 KiB: populated at once */
+#define FRESH_STEP 64u    /* for one thread */
+
+/* ---- words -------------------------------------------------------------------------------------------- */
+
+ml_u64 *ml_shadow_find_on(const struct ml_view *view, ml_u64 address)
+{
+	ml_u64 chunk = address >> ML_SHADOW_CHUNK_SHIFT;
+	ml_u32 first = ml_shadow_first(view, chunk);
+
+	for (ml_u32 i = 0; i < ML_SHADOW_PROBES; i++) {
+		ml_u32 index = (first + i) & (view->settings.n_chunks - 1);
+		ml_u64 there = __atomic_load_n(&view->chunk_numbers[index], __ATOMIC_ACQUIRE);
+
+		if (there == chunk + 1)
+			return ml_shadow_at(view, index, address);
+		if (!there)
+			break;
+	}
+	return NULL;
+}
+
+/* A heap that grows will need all of it soon: a fault for each page would cost several times as much. */
+static void populate(const struct ml_view *view, ml_u32 index, ml_u64 chunk)
+{
+	if (ml_shadow_find(view, (chunk - 1) << ML_SHADOW_CHUNK_SHIFT))
+		ML_SYSCALL3(madvise, &view->chunks[index], sizeof(view->chunks[index]), MADV_POPULATE_WRITE);
+}
+
+ml_u64 *ml_shadow_find_or_make(const struct ml_view *view, ml_u64 address)
+{
+	ml_u64 *word = ml_shadow_find(view, address);
+	ml_u64 chunk = address >> ML_SHADOW_CHUNK_SHIFT;
+	ml_u32 first = ml_shadow_first(view, chunk);
+
+	if (__builtin_expect(word != NULL, 1) || !view->settings.n_chunks)
+		return word;
+	for (ml_u32 i = 0; i < ML_SHADOW_PROBES; i++) {
+		ml_u32 index = (first + i) & (view->settings.n_chunks - 1);
+		ml_u64 there = 0;
+
+		if (__atomic_compare_exchange_n(&view->chunk_numbers[index], &there, chunk + 1, 0, __ATOMIC_ACQ_REL,
+						__ATOMIC_ACQUIRE))
+			populate(view, index, chunk);
+		else if (there != chunk + 1)
+			continue;
+		return ml_shadow_at(view, index, address);
+	}
+	return NULL;
+}
+
+/* ---- rests -------------------------------------------------------------------------------------------- */
+
+/* Puts a chain in front of the shared one. */
+static void share(const struct ml_view *view, ml_u32 first, ml_u32 last)
+{
+	ml_u64 *head = &view->segment->free_rests;
+	ml_u64 old = __atomic_load_n(head, __ATOMIC_RELAXED), new;
+
+	do {
+		__atomic_store_n(&view->rests[last].time_function, (ml_u32)old, __ATOMIC_RELAXED);
+		new = ((old >> 32) + 1) << 32 | (first + 1);
+	} while (!__atomic_compare_exchange_n(head, &old, new, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+}
+
+/* The count of changes tells when the first was taken, used and put back meanwhile. */
+static ml_u32 take_shared(const struct ml_view *view)
+{
+	ml_u64 *head = &view->segment->free_rests;
+	ml_u64 old = __atomic_load_n(head, __ATOMIC_ACQUIRE), new;
+
+	do {
+		ml_u32 next;
+
+		if (!(ml_u32)old)
+			return ML_SHADOW_NO_REST;
+		next = (ml_u32)__atomic_load_n(&view->rests[(ml_u32)old - 1].time_function, __ATOMIC_RELAXED);
+		new = ((old >> 32) + 1) << 32 | next;
+	} while (!__atomic_compare_exchange_n(head, &old, new, 0, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE));
+	return (ml_u32)old - 1;
+}
+
+/* A few that were never used; how many. */
+static ml_u32 take_fresh(const struct ml_view *view, struct ml_thread *thread)
+{
+	ml_u32 n_rests = ml_shadow_n_rests(&view->settings);
+	ml_u64 first;
+
+	if (__atomic_load_n(&view->segment->n_rests_used, __ATOMIC_RELAXED) + FRESH_STEP > n_rests)
+		return 0;
+	first = __atomic_fetch_add(&view->segment->n_rests_used, FRESH_STEP, __ATOMIC_RELAXED);
+	if (first + FRESH_STEP > n_rests)
+		return 0;
+	if (first % FRESH_RESTS == 0 && first + FRESH_RESTS <= n_rests)
+		ML_SYSCALL3(madvise, &view->rests[first], FRESH_RESTS * sizeof(view->rests[0]), MADV_POPULATE_WRITE);
+	for (ml_u32 i = 0; i < FRESH_STEP; i++)
+		thread->free_rests[i] = (ml_u32)first + FRESH_STEP - 1 - i;
+	return FRESH_STEP;
+}
+
+static ml_u32 take_own(const struct ml_view *view, struct ml_thread *thread)
+{
+	if (!thread->n_free_rests)
+		thread->n_free_rests = take_fresh(view, thread);
+	return thread->n_free_rests ? thread->free_rests[--thread->n_free_rests] : take_shared(view);
+}
+
+/* Those on top are warm in the caches: the lower half goes. */
+static void share_half(const struct ml_view *view, struct ml_thread *thread)
+{
+	ml_u32 half = ML_THREAD_RESTS / 2;
+
+	for (ml_u32 i = 0; i + 1 < half; i++)
+		__atomic_store_n(&view->rests[thread->free_rests[i]].time_function, thread->free_rests[i + 1] + 1ull,
+				 __ATOMIC_RELAXED);
+	share(view, thread->free_rests[0], thread->free_rests[half - 1]);
+	for (ml_u32 i = 0; i < half; i++)
+		thread->free_rests[i] = thread->free_rests[half + i];
+	thread->n_free_rests = half;
+}
+
+/* The first slot is everyone's, and in a handler the interrupted call may be at the thread's. */
+static inline int enter(const struct ml_view *view, struct ml_thread *thread)
+{
+	if (thread == view->threads || thread->is_at_rests)
+		return 0;
+	thread->is_at_rests = 1;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	return 1;
+}
+
+static inline void leave(struct ml_thread *thread)
+{
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	thread->is_at_rests = 0;
+}
+
+ml_u32 ml_shadow_take_rest(const struct ml_view *view, struct ml_thread *thread)
+{
+	ml_u32 number;
+
+	if (!enter(view, thread))
+		return take_shared(view);
+	number = take_own(view, thread);
+	leave(thread);
+	return number;
+}
+
+void ml_shadow_give_rest(const struct ml_view *view, struct ml_thread *thread, ml_u32 number)
+{
+	if (number >= ml_shadow_n_rests(&view->settings))
+		return;
+	if (!enter(view, thread)) {
+		share(view, number, number);
+		return;
+	}
+	if (thread->n_free_rests == ML_THREAD_RESTS)
+		share_half(view, thread);
+	thread->free_rests[thread->n_free_rests++] = number;
+	leave(thread);
+}

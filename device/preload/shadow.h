@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The first half of the live table: shadow memory, where a block's place follows from its address alone. A chunk of the
+ * heap that holds blocks gets a chunk of words in the segment, one for each 32 bytes; neighbours in the heap are
+ * neighbours here, so the table is as kind to the caches as the target is. What only a snapshot asks for is elsewhere
+ * and takes room for the live blocks only. What has no place here (two blocks within 32 bytes, large blocks, odd
+ * addresses, a huge heap) is in table.c's other half.
+ */
+#ifndef MEMLEAK_SHADOW_H
+#define MEMLEAK_SHADOW_H
+
+#include <stddef.h>
+
+#include "segment.h"
+
+#define ML_SHADOW_GRANULE_SHIFT 5 /* the least distance of two blocks in glibc */
+#define ML_SHADOW_PROBES 8u
+
+#define ML_SHADOW_USED 1u
+#define ML_SHADOW_CLAIMED 2u /* being written */
+#define ML_SHADOW_PART_SHIFT 1  /* which 8 bytes of the granule it begins at */
+#define ML_SHADOW_KEY_SHIFT 3
+#define ML_SHADOW_SIZE_SHIFT 23
+#define ML_SHADOW_SIZE_MAX (1u << 13)
+#define ML_SHADOW_REST_SHIFT 36
+#define ML_SHADOW_FUNCTION_SHIFT 58
+
+static inline ml_u64 ml_shadow_part(ml_u64 address)
+{
+	return (address >> 3 & 3) << ML_SHADOW_PART_SHIFT | ML_SHADOW_USED;
+}
+
+/* Whether the word is that of a block at this address; the granule is the word's. */
+static inline int ml_shadow_is_at(ml_u64 word, ml_u64 address)
+{
+	return (word & ((1u << ML_SHADOW_KEY_SHIFT) - 1)) == ml_shadow_part(address);
+}
+
+static inline ml_u32 ml_shadow_first(const struct ml_view *view, ml_u64 chunk)
+{
+	return (ml_u32)(chunk * 0x9e3779b97f4a7c15ull >> 32) & (view->settings.n_chunks - 1);
+}
+
+static inline ml_u64 *ml_shadow_at(const struct ml_view *view, ml_u32 index, ml_u64 address)
+{
+	return &view->chunks[index].words[(address >> ML_SHADOW_GRANULE_SHIFT) % ML_SHADOW_GRANULES];
+}
+
+/* ml_shadow_find() where the chunk is not at its first place. */
+ml_u64 *ml_shadow_find_on(const struct ml_view *view, ml_u64 address);
+
+/* Where the word of a block at the address is; NULL where it has none. */
+static inline ml_u64 *ml_shadow_find(const struct ml_view *view, ml_u64 address)
+{
+	ml_u64 chunk = address >> ML_SHADOW_CHUNK_SHIFT;
+	ml_u32 first;
+
+	if (!view->settings.n_chunks)
+		return NULL;
+	first = ml_shadow_first(view, chunk);
+	if (__builtin_expect(__atomic_load_n(&view->chunk_numbers[first], __ATOMIC_ACQUIRE) == chunk + 1, 1))
+		return ml_shadow_at(view, first, address);
+	return ml_shadow_find_on(view, address);
+}
+
+/* As ml_shadow_find(), and makes a place where there was none. */
+ml_u64 *ml_shadow_find_or_make(const struct ml_view *view, ml_u64 address);
+
+#define ML_SHADOW_NO_REST 0xffffffffu
+
+/* A free rest for the thread's next block; ML_SHADOW_NO_REST when max_live of them are used, or in a handler. */
+ml_u32 ml_shadow_take_rest(const struct ml_view *view, struct ml_thread *thread);
+void ml_shadow_give_rest(const struct ml_view *view, struct ml_thread *thread, ml_u32 number);
+
+static inline ml_u32 ml_shadow_rest_of(ml_u64 word)
+{
+	return (ml_u32)(word >> ML_SHADOW_REST_SHIFT);
+}
+
+static inline ml_u64 ml_shadow_word(ml_u64 address, const struct ml_entry *entry, ml_u32 rest)
+{
+	return (ml_u64)rest << ML_SHADOW_REST_SHIFT | entry->size << ML_SHADOW_SIZE_SHIFT |
+	       (ml_u64)entry->key_index << ML_SHADOW_KEY_SHIFT | ml_shadow_part(address);
+}
+
+static inline ml_u64 ml_shadow_size(ml_u64 word)
+{
+	return word >> ML_SHADOW_SIZE_SHIFT & (ML_SHADOW_SIZE_MAX - 1);
+}
+
+static inline ml_u32 ml_shadow_key_index(ml_u64 word)
+{
+	return (ml_u32)(word >> ML_SHADOW_KEY_SHIFT) & (ML_KEY_NUMBERS_MAX - 1);
+}
+
+static inline struct ml_entry ml_shadow_unpack(const struct ml_segment *segment, ml_u64 word,
+					       const volatile struct ml_shadow_rest *rest)
+{
+	ml_u64 time_function = rest->time_function;
+
+	return (struct ml_entry){
+		.size = ml_shadow_size(word),
+		.timestamp_ns = segment->start_ns + (time_function & ((1ull << ML_SHADOW_FUNCTION_SHIFT) - 1)),
+		.sequence = ml_sequence_unpack(segment, rest->sequence_tid),
+		.key_index = ml_shadow_key_index(word),
+		.tid = (ml_u32)(rest->sequence_tid >> ML_SEQUENCE_NUMBER_BITS),
+		.function = (ml_u32)(time_function >> ML_SHADOW_FUNCTION_SHIFT),
+	};
+}
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * System calls without a libc: the shim must not set errno, must not be cancelled, and must not depend on which libc
+ * the target has. Results below 0 are -errno.
+ */
+#ifndef MEMLEAK_SYSCALLS_H
+#define MEMLEAK_SYSCALLS_H
+
+#include <asm/unistd.h> /* the numbers of the architecture; a kernel header, no libc */
+
+#if defined(__x86_64__)
+
+static inline long ml_syscall(long n, long a, long b, long c, long d, long e, long f)
+{
+	long result;
+	register long r10 __asm__("r10") = d;
+	register long r8 __asm__("r8") = e;
+	register long r9 __asm__("r9") = f;
+
+	__asm__ volatile("syscall"
+			 : "=a"(result)
+			 : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+			 : "rcx", "r11", "memory");
+	return result;
+}
+
+static inline unsigned long ml_thread_pointer(void)
+{
+	unsigned long pointer;
+
+	/* The word at %fs:0 is the thread pointer itself (psABI, TLS variant II). */
+	__asm__("mov %%fs:0, %0" : "=r"(pointer));
+	return pointer;
+}
+
+#elif defined(__aarch64__)
+
+static inline long ml_syscall(long n, long a, long b, long c, long d, long e, long f)
+{
+	register long x8 __asm__("x8") = n;
+	register long x0 __asm__("x0") = a;
+	register long x1 __asm__("x1") = b;
+	register long x2 __asm__("x2") = c;
+	register long x3 __asm__("x3") = d;
+	register long x4 __asm__("x4") = e;
+	register long x5 __asm__("x5") = f;
+
+	__asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
+	return x0;
+}
+
+static inline unsigned long ml_thread_pointer(void)
+{
+	unsigned long pointer;
+
+	__asm__("mrs %0, tpidr_el0" : "=r"(pointer));
+	return pointer;
+}
+
+#elif defined(__arm__)
+
+static inline long ml_syscall(long n, long a, long b, long c, long d, long e, long f)
+{
+	register long r0 __asm__("r0") = a;
+	register long r1 __asm__("r1") = b;
+	register long r2 __asm__("r2") = c;
+	register long r3 __asm__("r3") = d;
+	register long r4 __asm__("r4") = e;
+	register long r5 __asm__("r5") = f;
+
+	/* r7 is the frame pointer of Thumb code and cannot be named as an operand: it is saved by hand. */
+	__asm__ volatile("push {r7}\n\tmov r7, %1\n\tsvc 0\n\tpop {r7}"
+			 : "+r"(r0)
+			 : "r"(n), "r"(r1), "r"(r2), "r"(r3), "r"(r4), "r"(r5)
+			 : "memory");
+	return r0;
+}
+
+static inline unsigned long ml_thread_pointer(void)
+{
+	unsigned long pointer;
+
+	__asm__("mrc p15, 0, %0, c13, c0, 3" : "=r"(pointer));
+	return pointer;
+}
+
+#else
+#error "an architecture without system calls here"
+#endif
+
+#define ML_SYSCALL0(name) ml_syscall(__NR_##name, 0, 0, 0, 0, 0, 0)
+#define ML_SYSCALL1(name, a) ml_syscall(__NR_##name, (long)(a), 0, 0, 0, 0, 0)
+#define ML_SYSCALL2(name, a, b) ml_syscall(__NR_##name, (long)(a), (long)(b), 0, 0, 0, 0)
+#define ML_SYSCALL3(name, a, b, c) ml_syscall(__NR_##name, (long)(a), (long)(b), (long)(c), 0, 0, 0)
+#define ML_SYSCALL4(name, a, b, c, d) ml_syscall(__NR_##name, (long)(a), (long)(b), (long)(c), (long)(d), 0, 0)
+#define ML_SYSCALL6(name, a, b, c, d, e, f)                                                                       \
+	ml_syscall(__NR_##name, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
+
+#ifdef __NR_mmap2 /* offset in pages; only 0 is used here */
+#define ML_MMAP(address, bytes, protection, flags, fd) ML_SYSCALL6(mmap2, address, bytes, protection, flags, fd, 0)
+#else
+#define ML_MMAP(address, bytes, protection, flags, fd) ML_SYSCALL6(mmap, address, bytes, protection, flags, fd, 0)
+#endif
+
+#endif

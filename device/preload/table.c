@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "table.h"
+
+#include "atomics.h"
+#include "shadow.h"
+
+#define PHI 0x9e3779b97f4a7c15ull /* 2^64 / golden ratio: Knuth's multiplicative hash */
+#define PAGE_SHIFT 12  /* a page of the heap has a page of the table */
+#define GROUP_BITS 3
+#define REGION_SHIFT 9 /* a 512-byte region of it has one pair of buckets */
+#define GRANULE_SHIFT 5 /* the least distance of two blocks in glibc */
+#define PAIR_SLOTS (2 * ML_BUCKET_SLOTS)
+#define CHOICES 3 /* pairs of a level where a block may be */
+
+/*
+ * Room for 16 blocks. Neighbours in the heap are neighbours here, so the table is as kind to the caches as the target
+ * is. A block's own slot is its 32-byte granule in the region: while no other region was hashed to the pair, and no
+ * other block begins in the granule, the first look finds it.
+ */
+struct pair {
+	struct ml_slot *slots;
+	ml_u64 *displaced; /* the word and the bit that say: */
+	ml_u64 displaced_bit; /* a block that belongs here was put elsewhere while this level was the newest */
+	ml_u32 own;
+};
+
+static inline struct pair find_pair(const struct ml_view *view, ml_u32 level, ml_u32 choice, ml_u64 address)
+{
+	ml_u32 bits = ml_layout_level_bits(&view->layout, level) - 1;
+	ml_u64 hash = (address >> PAGE_SHIFT) * PHI;
+	ml_u64 number;
+
+	/* Blocks of a page or more often begin at one offset in it: some bits of the hash spread them over the group. */
+	number = (hash >> (64 - bits + GROUP_BITS)) << GROUP_BITS |
+		 (((address >> REGION_SHIFT) ^ hash >> 16) & ((1u << GROUP_BITS) - 1));
+	/* Pages full of small blocks that met in one group part again: each block for itself. */
+	if (choice) {
+		hash = (address >> 4 | (ml_u64)choice << 60) * PHI;
+		number = ((hash ^ hash >> 31) * PHI) >> (64 - bits);
+	}
+	return (struct pair){
+		view->level_slots[level] + number * PAIR_SLOTS,
+		view->level_displaced[level] + number / 64,
+		1ull << number % 64,
+		(ml_u32)(address >> GRANULE_SHIFT) % PAIR_SLOTS,
+	};
+}
+
+static inline int put(const struct ml_view *view, struct ml_slot *slot, ml_u64 address, const struct ml_entry *entry)
+{
+	if (__atomic_load_n(&slot->address, __ATOMIC_RELAXED) || !ml_exchange_if(&slot->address, 0, ML_SLOT_CLAIMED))
+		return 0;
+	slot->size_function = entry->size | (ml_u64)entry->function << ML_SLOT_SIZE_BITS;
+	slot->time_key = ml_ticks(view->segment->start_ns, entry->timestamp_ns) |
+			 (ml_u64)entry->key_index << ML_SLOT_TIME_BITS;
+	slot->sequence_tid = (entry->sequence & ML_SEQUENCE_NUMBER_MASK) |
+			     (ml_u64)entry->tid << ML_SEQUENCE_NUMBER_BITS;
+	__atomic_store_n(&slot->address, address, __ATOMIC_RELEASE);
+	return 1;
+}
+
+static inline int take(const struct ml_view *view, struct ml_slot *slot, ml_u64 address, struct ml_entry *entry)
+{
+	if (__atomic_load_n(&slot->address, __ATOMIC_ACQUIRE) != address)
+		return 0;
+	*entry = ml_slot_unpack(view->segment, slot);
+	return ml_exchange_if(&slot->address, address, 0);
+}
+
+/*
+ * New blocks go into the newest and largest level, where most frees find them at the first look; what does not fit
+ * goes to the older levels, then to everyone's further choices, and when those are full too the next level is opened.
+ */
+static int put_anywhere(const struct ml_view *view, ml_u32 n_open, ml_u64 address, const struct ml_entry *entry)
+{
+	for (ml_u32 choice = 0; choice < CHOICES; choice++) {
+		for (ml_u32 level = n_open; level-- > 0;) {
+			struct pair pair = find_pair(view, level, choice, address);
+
+			for (ml_u32 i = 0; i < PAIR_SLOTS; i++)
+				if (put(view, &pair.slots[(pair.own + i) % PAIR_SLOTS], address, entry))
+					return 1;
+		}
+	}
+	return 0;
+}
+
+static enum ml_table_result insert_hashed(const struct ml_view *view, ml_u64 address, const struct ml_entry *entry,
+					   struct ml_entry *old)
+{
+	ml_u32 *open = &view->segment->n_levels_open;
+	ml_u32 n_open = __atomic_load_n(open, __ATOMIC_ACQUIRE);
+	struct pair pair = find_pair(view, n_open - 1, 0, address);
+	enum ml_table_result result = ML_TABLE_INSERTED;
+
+	if (take(view, &pair.slots[pair.own], address, old))
+		result = ML_TABLE_REPLACED;
+	if (__builtin_expect(put(view, &pair.slots[pair.own], address, entry), 1))
+		return result;
+	for (;;) {
+		if (!(__atomic_load_n(pair.displaced, __ATOMIC_RELAXED) & pair.displaced_bit))
+			__atomic_fetch_or(pair.displaced, pair.displaced_bit, __ATOMIC_RELAXED);
+		if (put_anywhere(view, n_open, address, entry))
+			return result;
+		if (n_open >= view->layout.n_levels)
+			return ML_TABLE_FULL;
+		__atomic_compare_exchange_n(open, &n_open, n_open + 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+		n_open = __atomic_load_n(open, __ATOMIC_ACQUIRE);
+		pair = find_pair(view, n_open - 1, 0, address);
+	}
+}
+
+static int take_anywhere(const struct ml_view *view, ml_u32 n_open, ml_u64 address, struct ml_entry *entry)
+{
+	for (ml_u32 choice = 0; choice < CHOICES; choice++) {
+		for (ml_u32 level = n_open; level-- > 0;) {
+			struct pair pair = find_pair(view, level, choice, address);
+
+			for (ml_u32 i = 0; i < PAIR_SLOTS; i++)
+				if (take(view, &pair.slots[(pair.own + i) % PAIR_SLOTS], address, entry))
+					return 1;
+		}
+	}
+	return 0;
+}
+
+/*
+ * A block that went in while a level was the newest is at its own place there, or the level's bit says that it is not:
+ * most frees of blocks that are not in the table (sampling) read one line and one bit a level.
+ */
+static int claim_hashed(const struct ml_view *view, ml_u64 address, struct ml_entry *entry)
+{
+	ml_u32 n_open = __atomic_load_n(&view->segment->n_levels_open, __ATOMIC_ACQUIRE);
+	int is_displaced = 0;
+
+	/* A big table: all lines that may be needed come from memory at once, not one after the other. */
+	for (ml_u32 level = n_open; level-- > 0;) {
+		struct pair pair = find_pair(view, level, 0, address);
+
+		__builtin_prefetch(&pair.slots[pair.own], 1);
+	}
+	for (ml_u32 level = n_open; level-- > 0;) {
+		struct pair pair = find_pair(view, level, 0, address);
+
+		if (take(view, &pair.slots[pair.own], address, entry))
+			return 1;
+		is_displaced |= (__atomic_load_n(pair.displaced, __ATOMIC_RELAXED) & pair.displaced_bit) != 0;
+	}
+	return is_displaced && take_anywhere(view, n_open, address, entry);
+}
+
+/* ---- both halves -------------------------------------------------------------------------------------- */
+
+/* A block that is being put in and one that is being taken out are counted. */
+static inline void count_in_filter(const struct ml_view *view, ml_u64 address, int change)
+{
+	ml_u8 *place = &view->filter[ml_filter_place(address)];
+	ml_u8 count;
+
+	if (!view->settings.sample_bytes)
+		return;
+	count = __atomic_load_n(place, __ATOMIC_RELAXED);
+	while (count != ML_FILTER_STUCK &&
+	       !__atomic_compare_exchange_n(place, &count, (ml_u8)(count + change), 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
+static inline int has_shadow(ml_u64 address, ml_u64 size)
+{
+	return !(address & 7) && size < ML_SHADOW_SIZE_MAX;
+}
+
+static inline void fill(const struct ml_view *view, struct ml_shadow_rest *rest, const struct ml_entry *entry)
+{
+	ml_u64 start_ns = view->segment->start_ns;
+
+	rest->time_function = (entry->timestamp_ns > start_ns ? entry->timestamp_ns - start_ns : 0) |
+			      (ml_u64)entry->function << ML_SHADOW_FUNCTION_SHIFT;
+	rest->sequence_tid = (entry->sequence & ML_SEQUENCE_NUMBER_MASK) | (ml_u64)entry->tid << ML_SEQUENCE_NUMBER_BITS;
+}
+
+/* 0 when the block has no place in shadow memory. */
+static int insert_shadowed(const struct ml_view *view, struct ml_thread *thread, ml_u64 address,
+			   const struct ml_entry *entry, struct ml_entry *old, enum ml_table_result *result)
+{
+	ml_u64 *place = has_shadow(address, entry->size) ? ml_shadow_find_or_make(view, address) : NULL;
+	ml_u64 word = place ? __atomic_load_n(place, __ATOMIC_ACQUIRE) : 0;
+	ml_u32 rest;
+
+	if (!place || (word && !ml_shadow_is_at(word, address)))
+		return 0;
+	rest = word ? ml_shadow_rest_of(word) : ml_shadow_take_rest(view, thread);
+	if (rest >= ml_shadow_n_rests(&view->settings))
+		return 0;
+	if (word)
+		*old = ml_shadow_unpack(view->segment, word, &view->rests[rest]);
+	if (!ml_exchange_if(place, word, ML_SHADOW_CLAIMED)) {
+		if (!word)
+			ml_shadow_give_rest(view, thread, rest);
+		return 0;
+	}
+	fill(view, &view->rests[rest], entry);
+	__atomic_store_n(place, ml_shadow_word(address, entry, rest), __ATOMIC_RELEASE);
+	*result = word ? ML_TABLE_REPLACED : ML_TABLE_INSERTED;
+	return 1;
+}
+
+enum ml_table_result ml_table_insert(const struct ml_view *view, struct ml_thread *thread, ml_u64 address,
+				     const struct ml_entry *entry, struct ml_entry *old)
+{
+	enum ml_table_result result;
+
+	count_in_filter(view, address, 1); /* before the block can be found */
+	if (!insert_shadowed(view, thread, address, entry, old, &result))
+		result = insert_hashed(view, address, entry, old);
+	if (result != ML_TABLE_INSERTED)
+		count_in_filter(view, address, -1);
+	return result;
+}
+
+static inline int claim(const struct ml_view *view, struct ml_thread *thread, ml_u64 address, struct ml_entry *entry,
+			int is_whole)
+{
+	ml_u64 *place = address & 7 ? NULL : ml_shadow_find(view, address);
+	ml_u64 word = place ? __atomic_load_n(place, __ATOMIC_ACQUIRE) : 0;
+
+	if (place && ml_shadow_is_at(word, address)) {
+		entry->size = ml_shadow_size(word);
+		entry->key_index = ml_shadow_key_index(word);
+		if (is_whole && ml_shadow_rest_of(word) < ml_shadow_n_rests(&view->settings))
+			*entry = ml_shadow_unpack(view->segment, word, &view->rests[ml_shadow_rest_of(word)]);
+		if (!ml_exchange_if(place, word, 0))
+			return 0;
+		ml_shadow_give_rest(view, thread, ml_shadow_rest_of(word));
+	} else if (!claim_hashed(view, address, entry)) {
+		return 0;
+	}
+	count_in_filter(view, address, -1);
+	return 1;
+}
+
+int ml_table_claim(const struct ml_view *view, struct ml_thread *thread, ml_u64 address, struct ml_entry *entry)
+{
+	return claim(view, thread, address, entry, 1);
+}
+
+int ml_table_remove(const struct ml_view *view, struct ml_thread *thread, ml_u64 address, struct ml_entry *entry)
+{
+	return claim(view, thread, address, entry, 0);
+}
+
+void ml_table_expect(const struct ml_view *view, ml_u64 address)
+{
+	const ml_u64 *place = ml_shadow_find(view, address);
+
+	if (place)
+		__builtin_prefetch(place, 1);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The live table: address → what is known of the block there. Lock free; safe in signal handlers. thread: the caller's. */
+#ifndef MEMLEAK_TABLE_H
+#define MEMLEAK_TABLE_H
+
+#include "segment.h"
+
+enum ml_table_result {
+	ML_TABLE_INSERTED,
+	ML_TABLE_REPLACED, /* the address was seen to be live: its free was not noticed; *old is what it was */
+	ML_TABLE_FULL,
+};
+
+enum ml_table_result ml_table_insert(const struct ml_view *view, struct ml_thread *thread, ml_u64 address,
+				     const struct ml_entry *entry, struct ml_entry *old);
+
+/* Takes the block out of the table. 1 and *entry, or 0 when the address is not in it. */
+int ml_table_claim(const struct ml_view *view, struct ml_thread *thread, ml_u64 address, struct ml_entry *entry);
+
+/* The same for a block that will not be given back: of *entry only size and key_index are set. */
+int ml_table_remove(const struct ml_view *view, struct ml_thread *thread, ml_u64 address, struct ml_entry *entry);
+
+/* The address will be inserted soon: its place may come from memory meanwhile. */
+void ml_table_expect(const struct ml_view *view, ml_u64 address);
+
+/* With sampling: 1 when the block is not in the table for sure. */
+static inline int ml_table_excludes(const struct ml_view *view, ml_u64 address)
+{
+	return !__atomic_load_n(&view->filter[ml_filter_place(address)], __ATOMIC_RELAXED);
+}
+
+#endif

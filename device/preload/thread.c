@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "thread.h"
+
+#include "syscalls.h"
+
+#define WINDOW 64u /* slots in which a thread may be */
+#define ESRCH 3
+#define SHARED_OWNER 8u /* no thread pointer: too low for an address */
+
+static void start_slot(struct ml_thread *thread, ml_u64 owner)
+{
+	thread->tid = (ml_u32)ML_SYSCALL0(gettid);
+	thread->stack_low = thread->stack_high = 0;
+	thread->foreign_low = thread->foreign_high = 0;
+	thread->countdown = 0;
+	thread->is_inside = thread->is_naming = thread->is_at_rests = 0;
+	thread->random = 0;
+	ML_SYSCALL3(getrandom, &thread->random, sizeof(thread->random), 1 /* GRND_NONBLOCK */);
+	thread->random = (thread->random ^ owner * ML_THREAD_PHI) | 1;
+}
+
+static int take(const struct ml_view *view, ml_u32 slot, ml_u64 from, ml_u64 owner)
+{
+	if (!__atomic_compare_exchange_n(&view->owners[slot], &from, owner, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		return 0;
+	start_slot(&view->threads[slot], owner);
+	return 1;
+}
+
+/* A slot whose thread is gone. A busy one is left alone: its ring is in the middle of a record. */
+static int is_dead(const struct ml_view *view, ml_u32 slot, ml_u64 owner)
+{
+	return !(owner & ML_OWNER_BUSY) &&
+	       ML_SYSCALL3(tgkill, view->segment->pid, view->threads[slot].tid, 0) == -ESRCH;
+}
+
+struct ml_thread *ml_thread_shared(const struct ml_view *view)
+{
+	if (!view->owners[0])
+		take(view, 0, 0, SHARED_OWNER);
+	return view->threads;
+}
+
+static struct ml_thread *claim_slot(const struct ml_view *view, ml_u64 self, ml_u32 start)
+{
+	ml_u32 mask = view->settings.n_threads - 1;
+
+	for (ml_u32 i = 0; i < WINDOW && i <= mask; i++) {
+		ml_u32 slot = (start + i) & mask;
+
+		if (slot && !view->owners[slot] && take(view, slot, 0, self))
+			return &view->threads[slot];
+	}
+	for (ml_u32 i = 0; i < WINDOW && i <= mask; i++) {
+		ml_u32 slot = (start + i) & mask;
+		ml_u64 owner = view->owners[slot];
+
+		if (slot && is_dead(view, slot, owner) && take(view, slot, owner, self))
+			return &view->threads[slot];
+	}
+	__atomic_fetch_add(&view->segment->lost[ML_LOST_THREADS_FULL], 1, __ATOMIC_RELAXED);
+	return ml_thread_shared(view);
+}
+
+struct ml_thread *ml_thread_find(const struct ml_view *view, ml_u64 self, ml_u32 start)
+{
+	ml_u32 mask = view->settings.n_threads - 1;
+
+	for (ml_u32 i = 0; i < WINDOW && i <= mask; i++) {
+		ml_u32 slot = (start + i) & mask;
+		ml_u64 owner = __atomic_load_n(&view->owners[slot], __ATOMIC_RELAXED);
+
+		if ((owner & ~(ml_u64)ML_OWNER_BUSY) == self)
+			return &view->threads[slot];
+		if (!owner && slot)
+			break;
+	}
+	return claim_slot(view, self, start);
+}
+
+int ml_thread_enter(const struct ml_view *view, struct ml_thread *thread)
+{
+	ml_u64 *place = &view->owners[thread - view->threads];
+	ml_u64 owner = __atomic_load_n(place, __ATOMIC_RELAXED);
+
+	return !(owner & ML_OWNER_BUSY) && __atomic_compare_exchange_n(place, &owner, owner | ML_OWNER_BUSY, 0,
+								       __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+void ml_thread_leave(const struct ml_view *view, struct ml_thread *thread)
+{
+	__atomic_fetch_and(&view->owners[thread - view->threads], ~(ml_u64)ML_OWNER_BUSY, __ATOMIC_RELEASE);
+}
+
+ml_u64 ml_thread_take_sequence_range(const struct ml_view *view)
+{
+	ml_u64 range = __atomic_add_fetch(&view->segment->next_sequence_range, 1, __ATOMIC_RELAXED);
+
+	return range <= ML_SEQUENCE_NUMBER_MASK / ML_SEQUENCE_RANGE ? range * ML_SEQUENCE_RANGE + 1 : 0;
+}
+
+ml_u64 ml_thread_random(struct ml_thread *thread)
+{
+	ml_u64 x = thread->random;
+
+	x ^= x >> 12;
+	x ^= x << 25;
+	x ^= x >> 27;
+	thread->random = x;
+	return x * 0x2545f4914f6cdd1dull;
+}

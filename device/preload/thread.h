@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the recorder remembers of each thread, found by its thread pointer: no thread-local storage is needed. */
+#ifndef MEMLEAK_THREAD_H
+#define MEMLEAK_THREAD_H
+
+#include "atomics.h"
+#include "segment.h"
+#include "syscalls.h"
+
+#define ML_THREAD_PHI 0x9e3779b97f4a7c15ull /* 2^64 / golden ratio */
+
+/* The slot of a thread pointer, looked for from `start` on. */
+struct ml_thread *ml_thread_find(const struct ml_view *view, ml_u64 self, ml_u32 start);
+
+/* Slot 0, for whoever cannot use one of its own. */
+struct ml_thread *ml_thread_shared(const struct ml_view *view);
+
+/* The calling thread's slot; slot 0, which all share that found no other, when there is no room. */
+static inline struct ml_thread *ml_thread_current(const struct ml_view *view)
+{
+	ml_u64 self = ml_thread_pointer();
+	ml_u32 start = (ml_u32)((self * ML_THREAD_PHI) >> 40);
+	ml_u32 slot = start & (view->settings.n_threads - 1);
+
+	if (__builtin_expect((__atomic_load_n(&view->owners[slot], __ATOMIC_RELAXED) & ~(ml_u64)ML_OWNER_BUSY) == self, 1))
+		return &view->threads[slot];
+	return ml_thread_find(view, self, start);
+}
+
+/*
+ * Marks the slot as being written to. 0 when it already is: by this thread, interrupted by a signal handler that
+ * called us, or by another one that shares it. Only the ring and the scratch memory need it.
+ */
+int ml_thread_enter(const struct ml_view *view, struct ml_thread *thread);
+void ml_thread_leave(const struct ml_view *view, struct ml_thread *thread);
+
+/*
+ * A thread takes its numbers from ranges of its own: multiples of ML_SEQUENCE_RANGE are never used, and say that there
+ * is none. No range is given twice, so a number that is there before and after belongs to whoever replaces it.
+ */
+#define ML_SEQUENCE_RANGE 4096u
+
+/* The first number of a new range; 0 when the process has used up all. */
+ml_u64 ml_thread_take_sequence_range(const struct ml_view *view);
+
+/* Of the next block, exact against handlers; 0: out of numbers, the block has none. */
+static inline ml_u64 ml_thread_next_sequence(const struct ml_view *view, struct ml_thread *thread)
+{
+	ml_u64 number, next;
+
+	do {
+		next = number = __atomic_load_n(&thread->next_sequence, __ATOMIC_RELAXED);
+		if (__builtin_expect(number % ML_SEQUENCE_RANGE == 0, 0))
+			next = ml_thread_take_sequence_range(view);
+		if (!next)
+			return 0;
+		/* The first slot is shared by threads. */
+	} while (!(thread == view->threads ? ml_exchange_if(&thread->next_sequence, number, next + 1) :
+					     ml_exchange_own(&thread->next_sequence, number, next + 1)));
+	return (ml_u64)view->segment->session_index << ML_SEQUENCE_NUMBER_BITS | next;
+}
+
+/* Uniform 64 bits (xorshift64*). */
+ml_u64 ml_thread_random(struct ml_thread *thread);
+
+#endif

@@ -1,0 +1,3 @@
+from memleak_android.host.cli import main
+
+main()

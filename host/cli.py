@@ -1,0 +1,164 @@
+"""The command line: finds the verb, and is the only place that turns errors into lines and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import version
+from itertools import pairwise
+
+import click
+
+from memleak_android.host.commands import PROGRAM, Invocation, say
+from memleak_android.host.commands.demo import demo
+from memleak_android.host.commands.doctor import doctor
+from memleak_android.host.commands.record import record
+from memleak_android.host.commands.report import report
+from memleak_android.host.commands.trace import trace
+from memleak_android.host.commands.unwind import unwind
+from memleak_android.host.errors import MemleakError
+from memleak_android.unwind.errors import UnwindError
+
+OUR_BUG, USAGE, ABORTED, BROKEN_PIPE = 1, 2, 130, 141
+
+_BEFORE_VERB = {"-v", "--verbose", "-q", "--quiet"}
+_OF_GROUP = {"-h", "--help", "--version"}
+
+# memleak's own short flags that mean something else here, or nothing: flag → (only with a number, what to use).
+_MEMLEAK_FLAGS = {
+    "-p": (True, "--pid {0}"),
+    "-o": (True, "--older {0}ms (or -o ./{0} for a folder of that name)"),
+    "-s": (True, "--sample-bytes, which takes bytes; every allocation is counted by default"),
+    "-t": (False, "--trace"),
+    "-c": (False, "-- CMD"),
+    "-C": (False, "--combined-only"),
+    "-S": (False, "--symbols-prefix"),
+    "-F": (False, "--wa-missing-free, which is always on"),
+}
+
+
+class Verbs(click.Group):
+    """Shows the options of `trace`, which is what runs without a verb, in the program's own help."""
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Usage"):
+            for line in ("--pid N", "[OPTIONS] -- CMD [ARG]...", "VERB --help"):
+                formatter.write_text(f"{PROGRAM} {line}")
+        formatter.write_paragraph()
+        formatter.write_text(str(self.help))
+        self.commands["trace"].format_options(click.Context(self.commands["trace"]), formatter)
+        self.format_commands(ctx, formatter)
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version(PROGRAM), prog_name=PROGRAM, message="%(prog)s %(version)s")
+def verbs() -> None:
+    """Finds native memory leaks: which memory is still held, who allocated it, and how sure that is.
+
+    Without a verb it traces; stdout carries the result, stderr the progress.
+    """
+
+
+for verb in (trace, record, report, unwind, doctor, demo):
+    verbs.add_command(verb)
+
+
+def main() -> None:
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs the command line and returns its exit code."""
+    words, command = _split(list(arguments))
+    is_verbose = "-v" in words or "--verbose" in words
+    try:
+        invocation = Invocation(command)
+        words = _with_verb(words, has_command=command is not None)
+        result = verbs.main(words, prog_name=PROGRAM, standalone_mode=False, obj=invocation)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.ClickException as error:
+        return _fail(_usage_line(error), USAGE, is_verbose)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("aborted", ABORTED, is_verbose)
+    except MemleakError as error:
+        return _fail(str(error), error.exit_code, is_verbose)
+    except UnwindError as error:
+        return _fail(str(error), USAGE, is_verbose)
+    except BrokenPipeError:
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # or the exit flushes into the pipe again
+        return BROKEN_PIPE
+    except Exception as error:  # noqa: BLE001 - whatever is left is a bug of ours, and gets its file
+        return _our_bug(error)
+
+
+def _split(arguments: list[str]) -> tuple[list[str], tuple[str, ...] | None]:
+    """Our words, and the command behind the first `--` (None: there is no `--`)."""
+    if "--" not in arguments:
+        return arguments, None
+    place = arguments.index("--")
+    return arguments[:place], tuple(arguments[place + 1 :])
+
+
+def _with_verb(words: list[str], has_command: bool) -> list[str]:
+    first = next((i for i, word in enumerate(words) if word not in _BEFORE_VERB), len(words))
+    if first < len(words) and words[first] in verbs.commands:
+        if words[first] == trace.name:
+            _check_foreign_words(words[first + 1 :])
+        return [words[first], *words[:first], *words[first + 1 :]]
+    if first < len(words) and words[first] in _OF_GROUP:
+        return words
+    _check_foreign_words(words[first:])
+    if not has_command and not any(word.split("=")[0] == "--pid" for word in words):
+        raise click.UsageError(
+            f"no target; name one by --pid N or -- CMD, or see what comes by `{PROGRAM} demo`"
+        )
+    return ["trace", *words]
+
+
+def _check_foreign_words(words: list[str]) -> None:
+    """Lines for what people who know memleak would write."""
+    for word, following in pairwise([*words, ""]):
+        flag, value = word[:2], (word[2:] or following)
+        if flag not in _MEMLEAK_FLAGS or word.startswith("--"):
+            continue
+        needs_number, right = _MEMLEAK_FLAGS[flag]
+        if not needs_number or value.isdecimal():
+            shown = f"{flag} {value}" if needs_number else flag
+            raise click.UsageError(f"{shown} is memleak's; use {right.format(value)}")
+    if words and words[0].isdecimal():
+        count = f" --count {words[1]}" if len(words) > 1 and words[1].isdecimal() else ""
+        raise click.UsageError(f"interval {words[0]} without its option; use --interval {words[0]}s{count}")
+    if words and not words[0].startswith("-"):
+        known = ", ".join(sorted(verbs.commands))
+        raise click.UsageError(
+            f"unknown verb: {words[0]} (expected {known}); to run a command write -- {words[0]}"
+        )
+
+
+def _usage_line(error: click.ClickException) -> str:
+    message = error.format_message().strip().rstrip(".")
+    message = message[:1].lower() + message[1:]
+    return message if "; " in message else f"{message}; see `{PROGRAM} --help`"
+
+
+def _fail(line: str, exit_code: int, is_verbose: bool) -> int:
+    if is_verbose and exit_code != ABORTED:
+        traceback.print_exc()
+    say(f"error: {line}")
+    return exit_code
+
+
+def _our_bug(error: Exception) -> int:
+    with tempfile.NamedTemporaryFile(
+        "w", prefix=f"{PROGRAM}-", suffix=".traceback.txt", delete=False
+    ) as file:
+        traceback.print_exception(error, file=file)
+    first = next(iter(str(error).splitlines()), "")
+    say(f"error: a bug of {PROGRAM}: {type(error).__name__}: {first}; please report it with {file.name}")
+    return OUR_BUG

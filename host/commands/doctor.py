@@ -1,0 +1,75 @@
+"""`doctor`: what this machine allows, and which tracer would be taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from memleak_android.host.commands import Invocation
+from memleak_android.host.commands.trace import session_options
+from memleak_android.host.device.capabilities import Capabilities, probe_local
+from memleak_android.host.errors import TracerError
+from memleak_android.host.options import target_options, tracer_options
+from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.bpf import plan_session
+from memleak_android.host.tracers.choice import choose_tracer
+from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+
+
+@click.command(short_help="Say what can be measured here, and how.")
+@target_options
+@tracer_options
+@click.pass_obj
+def doctor(invocation: Invocation, /, **given: Any) -> int:
+    """Says what this machine allows and which tracer would be taken; with a target, where its probes would go."""
+    capabilities = probe_local()
+    for name, value in _machine_lines(capabilities):
+        click.echo(f"{name:<22} {value}")
+    if given["pid"] is not None or invocation.command is not None:
+        options = session_options(invocation, given)
+        for name, value in _target_lines(options, choose_tracer(given["tracer"], options, capabilities)):
+            click.echo(f"{name:<22} {value}")
+    return 0
+
+
+def _machine_lines(found: Capabilities) -> Iterator[tuple[str, str]]:
+    yield "machine", f"{found.machine}, kernel {found.kernel}, uid {found.uid}"
+    for name, error in (
+        ("load BPF programs", found.bpf_error),
+        ("place uprobes", found.uprobe_error),
+        ("ring buffer", found.ring_buffer_error),
+        ("mappable arrays", found.mappable_array_error),
+        ("read user memory", found.probe_read_user_error),
+        ("attach cookies", found.attach_cookie_error),
+    ):
+        yield name, f"no: {error}" if error else "yes"
+    yield "kernel BTF", "yes" if found.has_btf else "no (not needed for programs)"
+    yield "lockdown", found.lockdown or "none"
+    for name in ("memleakd", "libmemleak.so"):
+        yield name, _binary(name)
+    refusal = found.bpf_refusal
+    yield "--pid N", f"cannot be measured: {refusal}; run as root" if refusal else "by bpf"
+    yield "-- CMD", f"by preload ({refusal})" if refusal else "by bpf (--tracer preload works too)"
+
+
+def _binary(name: str) -> str:
+    try:
+        return str(find_binary(name, local_arch()))
+    except TracerError as error:
+        return f"no: {error}"
+
+
+def _target_lines(options: SessionOptions, tracer: str) -> Iterator[tuple[str, str]]:
+    yield "tracer", tracer
+    if tracer != "bpf":
+        return
+    plan = plan_session(options)
+    yield "allocator", plan.allocator.path
+    for probe in plan.probes:
+        back = f", return {probe.return_cost}" if probe.return_cost else ""
+        moved = probe.entry_offset - probe.function_offset
+        yield f"  {probe.function}", f"entry +{moved:#x} {probe.entry_cost}{back}"
+    for note in plan.notes:
+        yield "  note", note

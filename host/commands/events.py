@@ -1,0 +1,37 @@
+"""--trace: every call as a line."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from memleak_android.host.payloads import decode_events
+from memleak_android.host.wire import Function
+
+_NAMES = {function.value: function.name.lower() for function in Function}
+_RELEASING = {
+    Function.FREE,
+    Function.CFREE,
+    Function.FREE_SIZED,
+    Function.FREE_ALIGNED_SIZED,
+    Function.MUNMAP,
+}
+
+
+def print_events(payload: bytes) -> None:
+    """`SECONDS PID/TID malloc(24) = 0x55d0…`, in the order in which the calls were recorded."""
+    lines = []
+    for row in decode_events(payload).tolist():
+        timestamp_ns, address, size, _, old, pid, tid, function, error = row
+        name = _NAMES.get(function, f"function {function}")
+        if function in _RELEASING:
+            call = f"{name}({address:#x}{f', {size}' if size else ''})"
+        else:
+            arguments = f"{old:#x}, {size}" if old else f"{size}"
+            call = f"{name}({arguments}) = {_result(address, error)}"
+        lines.append(f"{timestamp_ns / 1e9:.6f} {pid}/{tid} {call}")
+    print("\n".join(lines), file=sys.stdout)
+
+
+def _result(address: int, error: int) -> str:
+    return f"{address:#x}" if not error else f"0 ({os.strerror(error)})"

@@ -1,0 +1,61 @@
+"""Texts of a Linux machine → values. Nothing here reads a file or runs a command."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from memleak_android.unwind.maps import Mapping
+
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+
+
+def parse_maps(text: str) -> list[Mapping]:
+    """Mappings of /proc/PID/maps (proc(5)); lines that are none are left out."""
+    found = []
+    for line in text.splitlines():
+        fields = line.split(None, 5)
+        if len(fields) < 5:
+            continue
+        start, dash, end = fields[0].partition("-")
+        try:
+            low, high, offset, inode = int(start, 16), int(end, 16), int(fields[2], 16), int(fields[4])
+        except ValueError:
+            continue
+        if dash and low < high:
+            path = _unescape(fields[5]) if len(fields) == 6 else ""
+            found.append(Mapping(low, high, fields[1], offset, path, fields[3], inode))
+    return found
+
+
+def _unescape(path: str) -> str:
+    """seq_path() writes a newline as \\012; nothing else is changed in maps."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), path) if "\\" in path else path
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    """What /proc/PID/status tells: state is its letter, uid the effective one."""
+
+    name: str
+    state: str
+    tgid: int
+    uid: int
+    has_memory: bool  # kernel threads and zombies have none
+    namespace_pids: tuple[int, ...]  # outermost first
+
+
+def parse_status(text: str) -> ProcessStatus:
+    """Raises ValueError when the text is not that of /proc/PID/status."""
+    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    try:
+        return ProcessStatus(
+            name=fields["Name"].strip(),
+            state=fields["State"].split()[0],
+            tgid=int(fields["Tgid"]),
+            uid=int(fields["Uid"].split()[1]),
+            has_memory="VmSize" in fields,
+            namespace_pids=tuple(int(word) for word in fields.get("NSpid", fields["Tgid"]).split()),
+        )
+    except (KeyError, IndexError, ValueError) as error:
+        raise ValueError(f"no /proc/PID/status: {error}") from error

@@ -1,0 +1,60 @@
+"""What a finished recording holds: frames, counters and modules; stack bytes only if asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from memleak_android.host import heap, payloads
+from memleak_android.host.analysis import malformed_missing, told_missing
+from memleak_android.host.capture import Capture
+from memleak_android.host.payloads import Chunk
+from memleak_android.host.survivors import Survivors
+from memleak_android.host.wire import NO_TRACE, SITE_ROW, Block, BlockKind, Reason, Rows, SiteFlag
+
+_ROWS_PER_CHUNK = 1 << 17  # of 56 bytes: 7 MiB of at most 16
+STACK_KINDS = frozenset((BlockKind.EVIDENCE, BlockKind.MAPS, BlockKind.MAPPINGS, BlockKind.PROCESS))
+
+
+def finished_blocks(capture: Capture, survivors: Survivors, raw: Iterable[Block] = ()) -> Iterator[Block]:
+    """The blocks of a finished recording. raw: blocks of the session that are kept as they are."""
+    if capture.hello is not None:
+        yield Block(BlockKind.HELLO, capture.hello.tobytes())
+    session = capture.session | {"missing": [*told_missing(capture), *malformed_missing(capture)]}
+    yield payloads.encode_text(BlockKind.SESSION, json.dumps(session))
+    for remark in capture.remarks:
+        yield payloads.encode_text(BlockKind.LOG, remark)
+    for reason, text in capture.errors:
+        if reason in set(Reason):
+            yield payloads.encode_error(Reason(reason), text)
+    yield from raw
+    modules = [{"path": file.path, "build_id": file.build_id} for file in survivors.files]
+    yield payloads.encode_text(BlockKind.MODULES, json.dumps(modules))
+    yield from (payloads.encode_traces(chunk) for chunk in survivors.stacks.chunks())
+    if survivors.snapshot.is_whole:
+        yield from _chunks(BlockKind.KEYS, survivors, survivors.snapshot.keys)
+        yield from _chunks(BlockKind.LIVE, survivors, survivors.snapshot.live)
+        yield from _chunks(BlockKind.SITES, survivors, _site_rows(survivors))
+    if capture.status is not None:
+        yield Block(BlockKind.STATUS, capture.status.tobytes())
+    if capture.end is not None:
+        yield Block(BlockKind.END, capture.end.tobytes())
+
+
+def _chunks(kind: BlockKind, survivors: Survivors, rows: Rows) -> Iterator[Block]:
+    """At least one chunk, so that an empty table is told apart from a missing one."""
+    snapshot = survivors.snapshot
+    for first in range(0, max(len(rows), 1), _ROWS_PER_CHUNK):
+        end = first + _ROWS_PER_CHUNK
+        chunk = Chunk(snapshot.number, snapshot.timestamp_ns, end >= len(rows), rows[first:end])
+        yield payloads.encode_chunk(kind, chunk)
+
+
+def _site_rows(survivors: Survivors) -> Rows:
+    rows = np.empty(len(survivors.trace), SITE_ROW)
+    rows["sequence"] = survivors.snapshot.live["sequence"]
+    rows["trace"] = np.where(survivors.trace == heap.NONE, NO_TRACE, survivors.trace)
+    rows["flags"] = np.where(survivors.is_approximate, int(SiteFlag.APPROXIMATE), 0)
+    return rows

@@ -1,0 +1,156 @@
+"""The ledger: which evidence speaks for which live block, and what follows for sums over stacks.
+
+The live table is the authority on what is held. Evidence only says where a block came from:
+- a block with evidence of its own (same sequence) is exact;
+- any other takes evidence of its stack key. Where all evidence of the key unwinds to one stack, that is exact too;
+  where it does not, the key is ambiguous: the block takes the nearest earlier evidence and is approximate;
+- a block whose key has no evidence is unattributed. It is counted, never dropped and never guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.host.wire import FIRST_REGION_FUNCTION, Rows
+
+NONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """For each of n live blocks: the evidence that speaks for it.
+
+    evidence: (n,) index into the evidence references, NONE = unattributed.
+    is_own: (n,) True where that evidence was taken at this very allocation.
+    """
+
+    evidence: NDArray[np.int64]
+    is_own: NDArray[np.bool_]
+
+
+def attribute(live: Rows, evidence: Rows, parents: dict[int, int]) -> Attribution:
+    """Joins live blocks (LIVE_ROW) with evidence (EVIDENCE_REFERENCE).
+
+    parents: pid → the process it was forked from; a forked process holds blocks that its parent allocated,
+    under the parent's stack keys.
+    """
+    chosen = _match_sequences(live["sequence"], evidence["sequence"])
+    is_own = chosen != NONE
+    pids = live["pid"].astype(np.int64)
+    for _ in range(len(parents) + 1):
+        missing = np.flatnonzero(chosen == NONE)
+        if not len(missing) or not len(evidence):
+            break
+        chosen[missing] = _nearest_earlier(live[missing], pids[missing], evidence)
+        forked = np.isin(pids, list(parents)) & (chosen == NONE)
+        if not forked.any():
+            break
+        pids[forked] = [parents[pid] for pid in pids[forked].tolist()]
+    return Attribution(chosen, is_own)
+
+
+def _match_sequences(wanted: NDArray[np.uint64], present: NDArray[np.uint64]) -> NDArray[np.int64]:
+    if not len(present):
+        return np.full(len(wanted), NONE, np.int64)
+    order = np.argsort(present, kind="stable")
+    place = np.minimum(np.searchsorted(present[order], wanted), len(present) - 1)
+    found = present[order][place] == wanted
+    return np.where(found & (wanted != 0), order[place], NONE).astype(np.int64)
+
+
+def _nearest_earlier(live: Rows, pids: NDArray[np.int64], evidence: Rows) -> NDArray[np.int64]:
+    """For each block the evidence of its (pid, key) with the highest sequence below its own, else the lowest above.
+
+    One sort of both together: then the evidence for a block is the last one before it in its group.
+    """
+    n = len(evidence)
+    pid = np.concatenate([evidence["pid"].astype(np.int64), pids])
+    key = np.concatenate([evidence["key"], live["key"]])
+    sequence = np.concatenate([evidence["sequence"], live["sequence"]])
+    order = np.lexsort((sequence, key, pid))
+    is_evidence = order < n
+    starts = np.ones(len(order), bool)
+    starts[1:] = (key[order][1:] != key[order][:-1]) | (pid[order][1:] != pid[order][:-1])
+    group = np.cumsum(starts)
+    place = np.arange(len(order))
+    before = np.maximum.accumulate(np.where(is_evidence, place, -1))
+    after = np.minimum.accumulate(np.where(is_evidence, place, len(order))[::-1])[::-1]
+    result = np.full(len(order), NONE, np.int64)
+    for candidate in (np.minimum(after, len(order) - 1), np.maximum(before, 0)):  # an earlier one overrules
+        fits = is_evidence[candidate] & (group[candidate] == group)
+        result = np.where(fits, order[candidate], result)
+    unsorted = np.empty_like(result)
+    unsorted[order] = result
+    return unsorted[n:]
+
+
+def evidence_of_held_keys(live: Rows, attribution: Attribution, evidence: Rows) -> NDArray[np.int64]:
+    """Indexes of all evidence that must be unwound: what speaks for a block, and what its key has besides."""
+    used = np.unique(attribution.evidence[attribution.evidence != NONE])
+    shared = np.unique(attribution.evidence[(attribution.evidence != NONE) & ~attribution.is_own])
+    groups = key_groups(evidence)
+    return np.union1d(used, np.flatnonzero(np.isin(groups, groups[shared])))
+
+
+def key_groups(rows: Rows, images: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """For each row the number of its (pid, key), or of its (pid, key, image): see AddressSpaces.images()."""
+    columns = [rows["pid"].astype(np.int64), rows["key"].astype(np.int64)]
+    if images is not None:
+        columns.append(images)
+    if not len(rows):
+        return np.empty(0, np.int64)
+    order = np.lexsort(columns)
+    changes = np.zeros(len(rows), bool)
+    for column in columns:
+        changes[1:] |= np.diff(column[order]) != 0
+    groups = np.empty(len(rows), np.int64)
+    groups[order] = np.cumsum(changes)
+    return groups
+
+
+def ambiguous_evidence(
+    groups: NDArray[np.int64], stacks: NDArray[np.int64], unwound: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """For each evidence: its key was found to cover more than one stack.
+
+    stacks: (n,) number of the stack of each evidence; only that of `unwound` (indexes) is known.
+    """
+    lowest = np.full(groups.max(initial=-1) + 1, np.iinfo(np.int64).max)
+    highest = np.full(len(lowest), -1)
+    np.minimum.at(lowest, groups[unwound], stacks[unwound])
+    np.maximum.at(highest, groups[unwound], stacks[unwound])
+    return np.asarray((lowest < highest)[groups])
+
+
+def weights(live: Rows) -> NDArray[np.float64]:
+    """How many blocks each sampled block stands for: 1/p with p = 1 - exp(-size/N) (Poisson sampling of bytes).
+
+    1 where sample_bytes is 0: such a block was recorded for certain.
+    """
+    n = live["sample_bytes"].astype(np.float64)
+    size = np.maximum(live["size"].astype(np.float64), 1.0)
+    sampled = n > 0
+    p = np.where(sampled, -np.expm1(-size / np.where(sampled, n, 1.0)), 1.0)
+    return np.asarray(1.0 / p)
+
+
+def variances(live: Rows, weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of each block's contribution to a sum of bytes: s²(1-p)/p², in bytes²."""
+    size = live["size"].astype(np.float64)
+    return np.asarray(size * size * weight * (weight - 1.0))
+
+
+def is_region(live: Rows) -> NDArray[np.bool_]:
+    """True for entries of the region ledger (mmap), which are no heap blocks."""
+    return np.asarray(live["function"] >= FIRST_REGION_FUNCTION)
+
+
+def select(
+    live: Rows, now_ns: int, older_ns: int = 0, min_size: int = 0, max_size: int = 2**64 - 1
+) -> NDArray[np.bool_]:
+    """True for blocks that a print limited by age and size shows. Totals at the end are never limited."""
+    old = live["timestamp_ns"].astype(np.uint64) <= np.uint64(max(0, now_ns - older_ns))
+    return np.asarray(old & (live["size"] >= np.uint64(min_size)) & (live["size"] <= np.uint64(max_size)))

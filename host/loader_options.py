@@ -1,0 +1,147 @@
+"""What a snapshot folder does not say itself, as options: how its files lay in the process."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from memleak_android.host.errors import UsageError
+from memleak_android.unwind.arch import ARCHES, arch_by_name
+from memleak_android.unwind.maps import Mapping
+from memleak_android.unwind.snapshot import MemoryFile, SnapshotOptions
+
+F = TypeVar("F", bound=Callable[..., Any])
+_SYMFILE = "JIT_SYMFILE"
+_JSON_BYTES_MAX = 1 << 24
+
+
+class _Number:
+    """A number of 64 bits, hexadecimal with 0x, else decimal; of a JSON file also a number."""
+
+    @staticmethod
+    def of(value: object, what: str) -> int:
+        try:
+            number = int(value, 0) if isinstance(value, str) else value
+        except ValueError:
+            number = None
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 1 << 64:
+            raise UsageError(f"{what}: {value!r} is no number", "write 0x7f0000000000 or 4096")
+        return number
+
+
+def loader_options(command: F) -> F:
+    """Adds the options."""
+    for option in (
+        click.option("--arch", type=click.Choice([arch.name for arch in ARCHES]), help="Default: by the registers' names."),
+        click.option("--pac-mask", metavar="MASK", help="Bits of signed return addresses (NT_ARM_PAC_MASK)."),
+        click.option("--no-memory", is_flag=True, help="No memory was captured; read no *.data."),
+        click.option("--memory-file", "memory_files", multiple=True, metavar="NAME", help="Read this *.data, not all of them (repeatable)."),
+        click.option("--extra-memory", multiple=True, metavar="NAME@START[:OFFSET[:SIZE]]", help="A file's bytes lay at START (repeatable)."),
+        click.option("--extra-map", multiple=True, metavar="START-END:FLAGS:OFFSET:NAME", help=f"One more mapping; FLAGS r-x,{_SYMFILE} for a JIT's code (repeatable)."),
+        click.option("--jit-debug/--no-jit-debug", default=True, help="Use what JIT compilers announce to debuggers, where it was captured [default: yes]."),
+        click.option("--loader", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE", help="A JSON object with these options (or expected.json, its `loader`)."),
+        click.option("--max-frames", type=click.IntRange(1, 65536), default=1024, show_default=True),
+        click.option("--frame-pointers", is_flag=True, help="Step by frame pointer also where no file can confirm it."),
+        click.option("--reduce-interrupted", is_flag=True, help="Reduce also the pc that a signal interrupted, as libunwindstack does."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def snapshot_options(given: dict[str, Any]) -> SnapshotOptions:
+    """The options as given, over those of --loader. Raises UsageError."""
+    loader = _loader(given["loader"])
+    mask = given["pac_mask"] if given["pac_mask"] is not None else loader.get("pac_mask")
+    files = given["memory_files"] or loader.get("memory_files")
+    return SnapshotOptions(
+        arch=arch_by_name(given["arch"]) if given["arch"] else None,
+        signature_mask=None if mask is None else _Number.of(mask, "--pac-mask"),
+        with_memory=not (given["no_memory"] or loader.get("no_memory")),
+        memory_files=tuple(_plain_name(name) for name in files) if files else None,
+        extra_memory=(
+            *(_memory_of_json(entry) for entry in loader.get("extra_memory", ())),
+            *(_memory_of_text(text) for text in given["extra_memory"]),
+        ),
+        extra_maps=(
+            *(_map_of_json(entry) for entry in loader.get("extra_maps", ())),
+            *(_map_of_text(text) for text in given["extra_map"]),
+        ),
+        max_frames=given["max_frames"],
+        jit_debug=given["jit_debug"],
+        frame_pointers=given["frame_pointers"],
+        reduce_interrupted=given["reduce_interrupted"],
+    )
+
+
+def _loader(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        if path.stat().st_size > _JSON_BYTES_MAX:
+            raise ValueError("too large")
+        loaded = json.loads(path.read_bytes())
+        loaded = loaded.get("loader", loaded)
+        for key in ("extra_memory", "extra_maps", "memory_files"):
+            if not isinstance(loaded.get(key, []), list):
+                raise TypeError(f"{key} is no list")
+        return dict(loaded)
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise UsageError(f"could not read {path}: {error}", "expected a JSON object") from None
+
+
+def _plain_name(name: object) -> str:
+    """Files are of the folder and of nothing else."""
+    if not isinstance(name, str) or not name or "/" in name or name in (".", ".."):
+        raise UsageError(f"{name!r} is no file of the folder", "give its plain name")
+    return name
+
+
+def _memory_of_text(text: str) -> MemoryFile:
+    name, at, place = text.rpartition("@")
+    numbers = [_Number.of(word, "--extra-memory") for word in place.split(":")]
+    if not at or len(numbers) > 3:
+        raise UsageError(f"--extra-memory: {text!r}", "write NAME@START[:OFFSET[:SIZE]]")
+    return MemoryFile(_plain_name(name), *numbers)
+
+
+def _memory_of_json(entry: Any) -> MemoryFile:
+    try:
+        size = entry.get("size")
+        return MemoryFile(
+            _plain_name(entry["file"]),
+            _Number.of(entry["start"], "start"),
+            _Number.of(entry.get("file_offset", 0), "file_offset"),
+            None if size is None else _Number.of(size, "size"),
+        )
+    except (KeyError, TypeError, AttributeError):
+        raise UsageError(f"extra_memory: {entry!r}", "expected file, start, file_offset, size") from None
+
+
+def _map_of_text(text: str) -> Mapping:
+    match = re.fullmatch(r"([^-:]+)-([^-:]+):([^:]*):([^:]+):(.*)", text)
+    if not match:
+        raise UsageError(f"--extra-map: {text!r}", "write START-END:FLAGS:OFFSET:NAME")
+    start, end, flags, offset, name = match.groups()
+    return _mapping(start, end, flags.replace(",", " "), offset, name)
+
+
+def _map_of_json(entry: Any) -> Mapping:
+    try:
+        return _mapping(entry["start"], entry["end"], entry["flags"], entry.get("offset", 0), entry["name"])
+    except (KeyError, TypeError, AttributeError):
+        raise UsageError(f"extra_maps: {entry!r}", "expected start, end, offset, flags, name") from None
+
+
+def _mapping(start: object, end: object, flags: str, offset: object, name: str) -> Mapping:
+    low, high = _Number.of(start, "start"), _Number.of(end, "end")
+    if low >= high:
+        raise UsageError(f"a mapping from {low:#x} to {high:#x}", "its end must lie behind its start")
+    permissions, *rest = flags.split() or [""]
+    return Mapping(
+        low, high, permissions, _Number.of(offset, "offset"), str(name), is_symfile=_SYMFILE in rest
+    )

@@ -1,0 +1,206 @@
+"""The files behind mappings: found while the process is still there, opened once, read when first needed."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from memleak_android.unwind.errors import UnwindError
+from memleak_android.unwind.maps import Mapping
+from memleak_android.unwind.module import Module
+
+_READ_BYTES_MAX = (
+    256 << 20
+)  # larger files are mapped: reading is safe when somebody truncates the file, mapping is not
+_OPEN_FILES_MAX = 700  # stays below the usual limit of 1024 descriptors
+_DELETED = " (deleted)"
+VDSO = "[vdso]"
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleFile:
+    """A module under the path it is mapped as. data is empty and module None where the file cannot be used."""
+
+    path: str
+    build_id: str
+    data: memoryview = field(repr=False)
+    module: Module | None = field(repr=False)
+
+    def vaddr_of(self, mapping: Mapping, address: int) -> int:
+        """The vaddr of an address in a mapping of this file; its file offset where the file cannot be read."""
+        if self.module is None:
+            return address - mapping.start + mapping.file_offset
+        return self.module.vaddr_of(mapping, address) & (2**64 - 1)
+
+
+class FileFinder(Protocol):
+    """Ways to the file behind a mapping of a process; only regular files that are the mapped ones."""
+
+    def open(self, pid: int, mapping: Mapping) -> int | None: ...
+
+
+class LocalFiles:
+    """Files of processes on this machine.
+
+    is_running: the processes live, so /proc/PID can be asked. Otherwise only the path is left, and the file there
+    is taken when its inode is still the one that was mapped.
+    """
+
+    def __init__(self, is_running: bool) -> None:
+        self._is_running = is_running
+
+    def open(self, pid: int, mapping: Mapping) -> int | None:
+        for path, is_by_address in self._places(pid, mapping):
+            descriptor = _open_regular(path)
+            if descriptor is None:
+                continue
+            if not mapping.inode or os.fstat(descriptor).st_ino == mapping.inode:
+                return descriptor
+            if is_by_address and _base_name(os.readlink(f"/proc/self/fd/{descriptor}")) == _base_name(
+                mapping.path
+            ):
+                return descriptor
+            os.close(descriptor)
+        return None
+
+    def _places(self, pid: int, mapping: Mapping) -> Iterator[tuple[str, bool]]:
+        if not mapping.path.startswith("/"):
+            return
+        path = mapping.path.removesuffix(_DELETED)
+        if self._is_running:
+            # The mapped file itself, deleted or replaced or not, but asks for CAP_CHECKPOINT_RESTORE (proc(5)). Another
+            # library may have taken its place by now; on overlayfs the file's own inode number is not the mapping's.
+            yield f"/proc/{pid}/map_files/{mapping.start:x}-{mapping.end:x}", True
+            yield f"/proc/{pid}/root{path}", False
+        yield path, False
+
+
+def _base_name(path: str) -> str:
+    return path.removesuffix(_DELETED).rpartition("/")[2]
+
+
+def _open_regular(path: str) -> int | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _read(descriptor: int) -> memoryview:
+    size = os.fstat(descriptor).st_size
+    if size > _READ_BYTES_MAX:
+        try:
+            return memoryview(mmap.mmap(descriptor, 0, prot=mmap.PROT_READ))
+        except (ValueError, OverflowError):  # /proc/kcore, for one, is larger than any address space
+            return memoryview(b"")
+    pieces = []
+    at = 0
+    while at < size and (piece := os.pread(descriptor, min(1 << 24, size - at), at)):
+        pieces.append(piece)
+        at += len(piece)
+    return memoryview(b"".join(pieces))
+
+
+def own_vdso() -> bytes:
+    """The kernel's vdso, which is the same in every process of one architecture."""
+    try:
+        with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", buffering=0) as memory:
+            for line in maps:
+                if line.rstrip().endswith(VDSO):
+                    start, end = (int(part, 16) for part in line.split()[0].split("-"))
+                    memory.seek(start)
+                    return memory.read(end - start) or b""
+    except OSError:
+        pass
+    return b""
+
+
+_Key = tuple[str, str, int]
+
+
+class ModuleFiles:
+    """The modules of a session by number. Each file is opened once."""
+
+    def __init__(self, finder: FileFinder, vdso: bytes = b"") -> None:
+        self.files: list[ModuleFile] = []
+        self._finder = finder
+        self._vdso = vdso
+        self._numbers: dict[_Key, int] = {}
+        self._descriptors: dict[_Key, int] = {}
+
+    def note(self, pid: int, mapping: Mapping) -> None:
+        """Opens the file of an executable mapping now, because later the process may be gone."""
+        key = _key(mapping)
+        if not mapping.is_executable or key in self._descriptors or key in self._numbers:
+            return
+        if len(self._descriptors) < _OPEN_FILES_MAX:
+            descriptor = self._finder.open(pid, mapping)
+            if descriptor is not None:
+                self._descriptors[key] = descriptor
+
+    def number(self, pid: int, mapping: Mapping) -> int | None:
+        """The index in `files` of what a mapping shows; None for memory that is no file's."""
+        if not mapping.path.startswith("/") and mapping.path != VDSO:
+            return None
+        key = _key(mapping)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.files)
+            self.files.append(_load(mapping.path, self._data(pid, mapping, key)))
+        return self._numbers[key]
+
+    def close(self) -> None:
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+        self._descriptors.clear()
+
+    def _data(self, pid: int, mapping: Mapping, key: _Key) -> memoryview:
+        if mapping.path == VDSO:
+            return memoryview(self._vdso)
+        descriptor = self._descriptors.pop(key, None)
+        if descriptor is None:
+            descriptor = self._finder.open(pid, mapping)
+        if descriptor is None:
+            return memoryview(b"")
+        try:
+            return _read(descriptor)
+        except OSError:
+            return memoryview(b"")
+        finally:
+            os.close(descriptor)
+
+
+def _key(mapping: Mapping) -> _Key:
+    return mapping.path, mapping.device if mapping.inode else "", mapping.inode
+
+
+def _load(path: str, data: memoryview) -> ModuleFile:
+    if data:
+        try:
+            module = Module.from_bytes(data, path)
+        except UnwindError:
+            return ModuleFile(path, "", data, None)
+        return ModuleFile(path, module.build_id, data, module)
+    return ModuleFile(path, "", data, None)
+
+
+def reopen(path: str, build_id: str) -> ModuleFile:
+    """A module of a finished recording: the file at its path where that still has the build-id, else without data."""
+    descriptor = _open_regular(path.removesuffix(_DELETED))
+    if descriptor is not None:
+        try:
+            found = _load(path, _read(descriptor))
+        except OSError:
+            found = ModuleFile(path, "", memoryview(b""), None)
+        finally:
+            os.close(descriptor)
+        if found.module is not None and found.build_id == build_id:
+            return found
+    return ModuleFile(path, build_id, memoryview(b""), None)

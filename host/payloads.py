@@ -1,0 +1,298 @@
+"""Payloads of blocks to arrays and back.
+
+Arrays are little-endian structured NumPy arrays that own no Python objects. Decoders check every length
+against the payload before they look at it: a block that passed its checksum may still come from a broken
+or hostile writer, and then raises MalformedBlock.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.host.errors import MemleakError
+from memleak_android.host.wire import (
+    END,
+    ERROR,
+    EVENT,
+    EVIDENCE,
+    FIXUPS,
+    FRAME_ROW,
+    HELLO,
+    KEY_ROW,
+    LIVE,
+    LIVE_ROW,
+    MAPPING,
+    MAPS,
+    PROCESS,
+    REGISTERS_MAX,
+    SITE_ROW,
+    STATUS,
+    TRACE_ROW,
+    TRACES,
+    Block,
+    BlockKind,
+    Reason,
+    Rows,
+)
+
+
+class MalformedBlock(MemleakError):
+    """A whole block whose contents contradict themselves."""
+
+    def __init__(self, kind: BlockKind, reason: str) -> None:
+        super().__init__(f"malformed {kind.name} block: {reason}")
+        self.kind = kind
+        self.reason = reason
+
+
+# What no honest writer exceeds. Within these, sums and conversions of the host cannot overflow.
+_LIMITS = {
+    "pid": 1 << 31,  # PID_MAX_LIMIT is 2^22 (linux/threads.h)
+    "tid": 1 << 31,
+    "parent": 1 << 31,
+    "timestamp_ns": 1 << 62,
+    "monotonic_ns": 1 << 62,
+    "realtime_ns": 1 << 62,
+    "size": 1 << 57,  # of user space, with five-level page tables
+    "alloc_objects": 1 << 62,
+    "alloc_bytes": 1 << 62,
+    "free_objects": 1 << 62,
+    "free_bytes": 1 << 62,
+    "sequence": 1 << 63,
+}
+
+
+def _check_numbers(kind: BlockKind, rows: Rows) -> None:
+    for name in rows.dtype.names or ():
+        if name in _LIMITS and len(rows) and int(rows[name].max()) >= _LIMITS[name]:
+            raise MalformedBlock(kind, f"{name} of {int(rows[name].max())}")
+
+
+def _struct(kind: BlockKind, dtype: np.dtype[np.void], payload: bytes) -> np.void:
+    if len(payload) < dtype.itemsize:
+        raise MalformedBlock(kind, f"{len(payload)} bytes, at least {dtype.itemsize} expected")
+    rows = np.frombuffer(payload, dtype, 1)
+    _check_numbers(kind, rows)
+    return rows[0]  # type: ignore[no-any-return]
+
+
+def decode_hello(payload: bytes) -> np.void:
+    return _struct(BlockKind.HELLO, HELLO, payload)
+
+
+def decode_status(payload: bytes) -> np.void:
+    return _struct(BlockKind.STATUS, STATUS, payload)
+
+
+def decode_end(payload: bytes) -> np.void:
+    return _struct(BlockKind.END, END, payload)
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceBatch:
+    """n evidence records of one block.
+
+    rows: (n,) of EVIDENCE. registers, known: (n, r), r the largest n_registers of the batch, in pt_regs order;
+    unknown registers are 0. The stack slice of record i is
+    data[stack_offset[i] : stack_offset[i] + rows["stack_bytes"][i]]; offsets are multiples of 8.
+    """
+
+    rows: Rows
+    registers: NDArray[np.uint64]
+    known: NDArray[np.bool_]
+    stack_offset: NDArray[np.int64]
+    data: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def _record_offsets(kind: BlockKind, payload: bytes, least: int) -> NDArray[np.int64]:
+    """Offsets of records that each begin with their own length (the only loop over records)."""
+    offsets, at, end = [], 0, len(payload)
+    unpack = struct.Struct("<I").unpack_from
+    while at < end:
+        size = unpack(payload, at)[0] if end - at >= 4 else 0
+        if size < least or size % 8 or size > end - at:
+            raise MalformedBlock(kind, f"record of {size} bytes at byte {at} of {end}")
+        offsets.append(at)
+        at += size
+    return np.array(offsets, dtype=np.int64)
+
+
+def _gather(
+    kind: BlockKind, data: NDArray[np.uint8], offsets: NDArray[np.int64], dtype: np.dtype[np.void]
+) -> Rows:
+    picked = data[offsets[:, None] + np.arange(dtype.itemsize)]
+    rows = np.ascontiguousarray(picked).view(dtype).reshape(len(offsets))
+    _check_numbers(kind, rows)
+    return rows
+
+
+def decode_evidence(payload: bytes) -> EvidenceBatch:
+    offsets = _record_offsets(BlockKind.EVIDENCE, payload, EVIDENCE.itemsize)
+    data = np.frombuffer(payload, np.uint8)
+    rows = _gather(BlockKind.EVIDENCE, data, offsets, EVIDENCE)
+    n_registers = rows["n_registers"].astype(np.int64)
+    stack_offset = offsets + EVIDENCE.itemsize + 8 * n_registers
+    used = stack_offset - offsets + rows["stack_bytes"]
+    bad = (used > rows["record_bytes"]) | (n_registers > REGISTERS_MAX) | (rows["n_fixups"] > FIXUPS)
+    if bad.any():
+        raise MalformedBlock(BlockKind.EVIDENCE, f"record at byte {offsets[bad][0]} is longer than it says")
+    slots = np.arange(n_registers.max(initial=0))
+    present = slots < n_registers[:, None]
+    known = present & ((rows["registers_known"][:, None] >> slots.astype(np.uint64)) & np.uint64(1)).astype(
+        bool
+    )
+    words = np.frombuffer(payload, "<u8")
+    index = np.where(present, (offsets[:, None] + EVIDENCE.itemsize) // 8 + slots, 0)
+    registers = np.where(known, words[index] if len(words) else 0, np.uint64(0))
+    return EvidenceBatch(rows, registers, known, stack_offset, data)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One chunk of a snapshot's rows (LIVE_ROW, KEY_ROW or SITE_ROW)."""
+
+    snapshot: int
+    timestamp_ns: int
+    last: bool
+    rows: Rows
+
+
+_CHUNK_ROWS = {BlockKind.LIVE: LIVE_ROW, BlockKind.KEYS: KEY_ROW, BlockKind.SITES: SITE_ROW}
+
+
+def decode_chunk(block: Block) -> Chunk:
+    """A LIVE, KEYS or SITES block: the header, then one column per field of the row."""
+    kind = BlockKind(block.kind)
+    header, row = _struct(kind, LIVE, block.payload), _CHUNK_ROWS[kind]
+    count = int(header["count"])
+    rows = _from_columns(kind, block.payload, LIVE.itemsize, row, count)[0]
+    return Chunk(int(header["snapshot"]), int(header["timestamp_ns"]), bool(header["last"]), rows)
+
+
+def _from_columns(
+    kind: BlockKind, payload: bytes, at: int, dtype: np.dtype[np.void], count: int
+) -> tuple[Rows, int]:
+    if count * dtype.itemsize > len(payload) - at:
+        raise MalformedBlock(kind, f"{count} rows of {dtype.itemsize} bytes in a payload of {len(payload)}")
+    rows = np.empty(count, dtype)
+    for name in dtype.names or ():
+        column = dtype[name]
+        rows[name] = np.frombuffer(payload, column, count, at)
+        at += count * column.itemsize
+    _check_numbers(kind, rows)
+    return rows, at
+
+
+def _columns(rows: Rows) -> bytes:
+    return b"".join(np.ascontiguousarray(rows[name]).tobytes() for name in rows.dtype.names or ())
+
+
+def encode_chunk(kind: BlockKind, chunk: Chunk) -> Block:
+    header = struct.pack("<QQII", chunk.snapshot, chunk.timestamp_ns, len(chunk.rows), int(chunk.last))
+    return Block(kind, header + _columns(chunk.rows))
+
+
+def _pad(data: bytes) -> bytes:
+    return data + b"\0" * (-len(data) % 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Maps:
+    timestamp_ns: int
+    pid: int
+    text: str
+
+
+def decode_maps(payload: bytes) -> Maps:
+    header = _struct(BlockKind.MAPS, MAPS, payload)
+    text = payload[MAPS.itemsize : MAPS.itemsize + int(header["text_bytes"])]
+    return Maps(int(header["timestamp_ns"]), int(header["pid"]), text.decode("utf-8", "surrogateescape"))
+
+
+def encode_maps(maps: Maps) -> Block:
+    text = maps.text.encode("utf-8", "surrogateescape")
+    return Block(BlockKind.MAPS, _pad(struct.pack("<QII", maps.timestamp_ns, maps.pid, len(text)) + text))
+
+
+def decode_mappings(payload: bytes) -> tuple[Rows, list[str]]:
+    """Rows of MAPPING and the path of each."""
+    offsets = _record_offsets(BlockKind.MAPPINGS, payload, MAPPING.itemsize)
+    rows = _gather(BlockKind.MAPPINGS, np.frombuffer(payload, np.uint8), offsets, MAPPING)
+    if (rows["path_bytes"] > rows["record_bytes"] - MAPPING.itemsize).any():
+        raise MalformedBlock(BlockKind.MAPPINGS, "a path is longer than its record")
+    starts = (offsets + MAPPING.itemsize).tolist()
+    sizes = rows["path_bytes"].tolist()
+    cuts = zip(starts, sizes, strict=True)
+    return rows, [
+        payload[at : at + size].rstrip(b"\0").decode("utf-8", "surrogateescape") for at, size in cuts
+    ]
+
+
+def _array(kind: BlockKind, dtype: np.dtype[np.void], payload: bytes) -> Rows:
+    if len(payload) % dtype.itemsize:
+        raise MalformedBlock(kind, f"{len(payload)} bytes, not a multiple of {dtype.itemsize}")
+    rows = np.frombuffer(payload, dtype)
+    if kind != BlockKind.EVENTS:  # a call that failed may have asked for any size
+        _check_numbers(kind, rows)
+    return rows
+
+
+def decode_processes(payload: bytes) -> Rows:
+    return _array(BlockKind.PROCESS, PROCESS, payload)
+
+
+def decode_events(payload: bytes) -> Rows:
+    return _array(BlockKind.EVENTS, EVENT, payload)
+
+
+def decode_error(payload: bytes) -> tuple[int, str]:
+    """Reason (enum Reason, maybe unknown) and text."""
+    header = _struct(BlockKind.ERROR, ERROR, payload)
+    return int(header["reason"]), decode_text(
+        payload[ERROR.itemsize : ERROR.itemsize + int(header["text_bytes"])]
+    )
+
+
+def encode_error(reason: Reason, text: str) -> Block:
+    data = text.encode()
+    return Block(BlockKind.ERROR, _pad(struct.pack("<II", reason, len(data)) + data))
+
+
+def decode_text(payload: bytes) -> str:
+    return payload.rstrip(b"\0").decode("utf-8", "replace")
+
+
+def encode_text(kind: BlockKind, text: str) -> Block:
+    return Block(kind, _pad(text.encode()))
+
+
+@dataclass(frozen=True, slots=True)
+class TraceChunk:
+    """Traces first_trace… of a recording: rows of TRACE_ROW, and the FRAME_ROWs of all of them, in order."""
+
+    first_trace: int
+    last: bool
+    traces: Rows
+    frames: Rows
+
+
+def decode_traces(payload: bytes) -> TraceChunk:
+    kind = BlockKind.TRACES
+    header = _struct(kind, TRACES, payload)
+    traces, at = _from_columns(kind, payload, TRACES.itemsize, TRACE_ROW, int(header["n_traces"]))
+    frames, _ = _from_columns(kind, payload, at, FRAME_ROW, int(header["n_frames"]))
+    if int(traces["n_frames"].sum(dtype=np.uint64)) != len(frames):
+        raise MalformedBlock(kind, f"traces of {int(traces['n_frames'].sum())} frames, {len(frames)} frames")
+    return TraceChunk(int(header["first_trace"]), bool(header["last"]), traces, frames)
+
+
+def encode_traces(chunk: TraceChunk) -> Block:
+    header = struct.pack("<IIII", chunk.first_trace, len(chunk.traces), len(chunk.frames), int(chunk.last))
+    return Block(BlockKind.TRACES, header + _columns(chunk.traces) + _columns(chunk.frames))

@@ -1,0 +1,1 @@
+"""Device binaries by ABI, put here by ndk-build and shipped in the wheel."""

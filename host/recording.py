@@ -1,0 +1,164 @@
+"""The recording file `*.memleak`: a 16-byte file header, then blocks (host/wire.py).
+
+While recording it is readable by the user only, holds the blocks as they arrive, and is flushed after each:
+after a crash everything up to the last whole block can be read. A finished recording is written beside it and
+moved into place in one step; it holds frames, counters and modules, and stack bytes only if asked.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from memleak_android.host.errors import OutputExistsError, RecordingError
+from memleak_android.host.wire import (
+    BLOCK,
+    WIRE_VERSION,
+    Block,
+    BlockParser,
+    BrokenStream,
+    encode_block,
+    read_blocks,
+)
+
+FILE_MAGIC = b"MEMLEAK\0"
+_FILE_HEADER = struct.Struct("<8sII")  # magic, version, reserved
+FILE_HEADER = _FILE_HEADER.pack(FILE_MAGIC, WIRE_VERSION, 0)
+
+
+class RecordingWriter:
+    """Appends blocks to a new file of mode 0600. A full disk ends the writing, not the session: see `failure`."""
+
+    def __init__(self, path: Path, force: bool = False) -> None:
+        self.path = path
+        self.failure: OSError | None = None
+        self.size = 0  # bytes of whole blocks and the header
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if force else os.O_EXCL)
+        try:
+            self._fd = os.open(path, flags, 0o600)
+        except FileExistsError:
+            raise OutputExistsError(path) from None
+        except OSError as error:
+            raise RecordingError(
+                f"cannot write {path}: {error.strerror}", "choose another place with -o"
+            ) from None
+        os.fchmod(self._fd, 0o600)
+        self._append(FILE_HEADER)
+
+    def write(self, block: Block) -> int:
+        """Returns the offset at which the block begins in the file; -1 when it could not be written."""
+        offset = self.size
+        return offset if self._append(encode_block(block)) else -1
+
+    def _append(self, data: bytes) -> bool:
+        if self.failure is not None:
+            return False
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._fd, view) :]
+        except OSError as error:
+            self.failure = error
+            self._drop_partial_block()
+            return False
+        self.size += len(data)
+        return True
+
+    def _drop_partial_block(self) -> None:
+        try:
+            os.ftruncate(self._fd, self.size)
+            os.lseek(self._fd, self.size, os.SEEK_SET)
+        except OSError:
+            pass  # the reader stops at the last whole block anyway
+
+    def read_block(self, offset: int) -> Block:
+        return read_block_at(self._fd, offset)
+
+    def sync(self) -> None:
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def read_block_at(fd: int, offset: int) -> Block:
+    """The block that begins at `offset`; raises BrokenStream when there is none any more."""
+    parser = BlockParser(offset)
+    header = os.pread(fd, BLOCK.itemsize, offset)
+    for block in parser.feed(header):
+        return block  # an empty payload
+    payload_bytes = struct.unpack_from("<I", header, 8)[0] if len(header) == BLOCK.itemsize else 0
+    for block in parser.feed(os.pread(fd, payload_bytes, offset + BLOCK.itemsize)):
+        return block
+    raise BrokenStream(offset, "the file has become shorter")
+
+
+class Recording:
+    """A recording opened for reading.
+
+    Raises RecordingError where nothing in it can be read: not ours, another version, no whole block.
+    `broken` tells, after blocks() has ended, where and why reading stopped before the file's end.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.broken: BrokenStream | None = None
+        try:
+            self._stream = path.open("rb", buffering=0)
+            header = self._stream.read(_FILE_HEADER.size) or b""
+        except OSError as error:
+            raise RecordingError(f"cannot read {path}: {error.strerror}", "name a .memleak file") from None
+        _check_file_header(path, header)
+
+    def blocks(self) -> Iterator[tuple[int, Block]]:
+        """Every whole block with the offset at which it begins."""
+        offset = self._stream.seek(_FILE_HEADER.size)
+        try:
+            for block in read_blocks(self._stream, offset):
+                yield offset, block
+                offset += BLOCK.itemsize + len(block.payload)
+        except BrokenStream as error:
+            self.broken = error
+        if offset == _FILE_HEADER.size:
+            reason = self.broken.reason if self.broken else "it ends after its header"
+            raise RecordingError(f"{self.path} holds no readable block: {reason}", "record again")
+
+    def read_block(self, offset: int) -> Block:
+        return read_block_at(self._stream.fileno(), offset)
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _check_file_header(path: Path, header: bytes) -> None:
+    if len(header) < _FILE_HEADER.size or not header.startswith(FILE_MAGIC):
+        reason = "empty" if not header else "not a memleak recording"
+        raise RecordingError(f"{path} is {reason}", "name a file that `memleak-android record` wrote")
+    version = _FILE_HEADER.unpack(header)[1]
+    if version != WIRE_VERSION:
+        raise RecordingError(
+            f"{path} is a recording of version {version}, this program reads version {WIRE_VERSION}",
+            "use the memleak-android that recorded it",
+        )
+
+
+def write_finished(path: Path, blocks: Iterable[Block]) -> None:
+    """Writes the finished recording and moves it to `path` in one step; on failure `path` is left as it was."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    writer = RecordingWriter(temporary, force=True)
+    try:
+        for block in blocks:
+            writer.write(block)
+        if writer.failure is not None:
+            raise writer.failure
+        writer.sync()
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    finally:
+        writer.close()

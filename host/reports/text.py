@@ -1,0 +1,234 @@
+"""The report a person reads at the end: who holds what, how sure that is, and what to do next."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import TextIO
+
+from rich.color import ColorSystem
+from rich.style import Style
+
+from memleak_android.host.profile import CallSite, Profile, SymbolClass, Verdict
+from memleak_android.host.reports.base import (
+    ROOT,
+    ReportOptions,
+    amount,
+    frame_text,
+    module_name,
+    printable,
+    sorted_sites,
+)
+
+# Why a stack is not complete, and what helps, by TraceEnd.
+END_REASONS = {
+    "NO_MAPPING": "the next return address lies in no mapped file",
+    "NO_UNWIND_ROW": "no unwind information for the last frame",
+    "STACK_TRUNCATED": "the rest lies outside the captured stack bytes",
+    "NO_PROGRESS": "the last frame leads back to itself",
+    "UNSUPPORTED_RULE": "the last frame's unwind rule is malformed or not supported",
+    "MAX_FRAMES": "deeper than the frame limit",
+}
+
+# What a loss means for the figures, by cause (enum ml_lost of device/wire.h).
+LOSSES = {
+    "ring_full": "stacks dropped, no room in the ring (outstanding blocks left without one are unattributed)",
+    "stack_fault": "stacks whose bytes could not be read",
+    "table_full": "blocks that the live table could not take: totals are too low; raise --max-live",
+    "keys_full": "blocks without a stack key",
+    "threads_full": "calls of threads beyond the limit, not counted: totals are too low",
+    "pending_full": "calls nested too deep, not counted",
+    "missed_entry": "returns whose call was not seen",
+    "missed_return": "calls whose return was not seen",
+    "missed_free": "frees that were not seen (their addresses were handed out again)",
+    "events": "events of --trace dropped",
+    "mappings": "mapping changes dropped: frames may be named in the wrong module",
+    "nursery_full": "stacks dropped, the agent's nursery was full (outstanding blocks left without one are unattributed)",
+    "regions": "mmap operations that could not be applied",
+    "programs": "programs that ran but were not measured",
+}
+
+# Sections after the user's sites, in this order; every other kind (pair:NAME) stands between them.
+SECTION_TITLES = {
+    "kernel": "allocated by the kernel",
+    "mmap": "memory mappings",
+    "runtime": "held by the C/C++ runtime itself until exit (no leaks)",
+}
+
+VERDICTS = {
+    Verdict.OK: "nothing is missing, and no limit was exceeded",
+    Verdict.LEAKS: "a limit was exceeded",
+    Verdict.INCOMPLETE: "something is missing: see lost, unattributed and the notes",
+}
+
+# Modules below these come with the system: their symbols are packages of its own, not the user's to build.
+SYSTEM_FOLDERS = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/", "/system/", "/apex/", "/vendor/", "[")
+MAX_MODULE_NOTES = 5
+
+SITE_STYLE, FRAME_STYLE, WARNING_STYLE, QUIET_STYLE = "bold", "", "yellow", "dim"
+
+
+def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
+    """The whole report as text. Colour only when asked for; control characters in names are escaped."""
+    for style, line in _lines(profile, options):
+        if options.colour and style:
+            line = Style.parse(style).render(line, color_system=ColorSystem.STANDARD)
+        stream.write(line + "\n")
+
+
+def _lines(profile: Profile, options: ReportOptions) -> Iterator[tuple[str, str]]:
+    yield from (("", line) for line in _header(profile))
+    sites = sorted_sites(profile.sites, options.sort)
+    others = sorted({s.kind for s in sites} - {"user", *SECTION_TITLES})
+    for kind in ("user", *others, *SECTION_TITLES):
+        of_kind = [site for site in sites if site.kind == kind]
+        if of_kind:
+            yield "", ""
+            yield from _section(kind, of_kind, options)
+    yield "", ""
+    yield from _summary(profile)
+    yield from _advice(profile)
+
+
+def _header(profile: Profile) -> Iterator[str]:
+    target = profile.target
+    subject = printable(target.package or target.command) or f"pid {target.pid}"
+    details = [f"pid {target.pid}"] if subject != f"pid {target.pid}" else []
+    details += [target.arch, *([f"device {printable(target.serial)}"] if target.serial else [])]
+    if target.exit_status is not None:
+        details.append(_exit_text(target.exit_status))
+    yield f"target    {subject} ({', '.join(details)})"
+    sampled = f"one sample per {target.sample_bytes:,} bytes" if target.sample_bytes else "every allocation"
+    estimated = ", figures are estimates" if any(s.stderr_space is not None for s in profile.sites) else ""
+    yield f"tracer    {target.tracer}, {sampled}{estimated}; stacks by {target.unwind}"
+    clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(profile.wall_clock_s))
+    yield f"time      {profile.duration_ns / 1e9:.1f} s until {clock}"
+
+
+def _exit_text(wait_status: int) -> str:
+    """Of a wait status (wait(2)): low 7 bits the signal, the next byte the exit code."""
+    signal = wait_status & 0x7F
+    return f"killed by signal {signal}" if signal else f"exited with status {wait_status >> 8 & 0xFF}"
+
+
+def _section(kind: str, sites: list[CallSite], options: ReportOptions) -> Iterator[tuple[str, str]]:
+    total = amount(sum(s.inuse_space for s in sites), sum(s.inuse_objects for s in sites))
+    title = SECTION_TITLES.get(kind, "outstanding allocations" if kind == "user" else kind)
+    yield SITE_STYLE, f"{title}: {total}"
+    shown = sites[: options.top] if options.top else sites
+    for number, site in enumerate(shown, 1):
+        yield from _site(number, site, options)
+    hidden = sites[len(shown) :]
+    if hidden:
+        rest = amount(sum(s.inuse_space for s in hidden), sum(s.inuse_objects for s in hidden))
+        yield QUIET_STYLE, f"... {len(hidden)} more: {rest} (-T {len(sites)} shows all)"
+
+
+def _site(number: int, site: CallSite, options: ReportOptions) -> Iterator[tuple[str, str]]:
+    error = f" ± {site.stderr_space:,}" if site.stderr_space is not None else ""
+    total = amount(site.inuse_space, site.inuse_objects)
+    yield SITE_STYLE, f"{number:>3}. {total}{error} from stack"
+    about = [f"oldest {site.oldest_ns / 1e9:.1f} s", f"id {site.id}"]
+    if site.alloc_space is not None and site.alloc_objects is not None:
+        about.insert(0, f"allocated in all {amount(site.alloc_space, site.alloc_objects)}")
+    yield QUIET_STYLE, f"     {', '.join(about)}"
+    if site.approximate:
+        yield WARNING_STYLE, "     approximate: some of these blocks may belong to another stack"
+    if options.show_allocs and not options.combined_only:
+        for block in site.blocks:
+            yield QUIET_STYLE, f"       addr = {block.address:#x} size = {block.size}"
+    width = len(str(max(len(site.frames) - 1, 0)))
+    for index, frame in enumerate(site.frames):
+        yield FRAME_STYLE, f"       #{index:<{width}}  {frame_text(frame)}"
+    if site.end != ROOT:
+        reason = END_REASONS.get(site.end, "the stack is not complete")
+        yield WARNING_STYLE, f"       partial stack ({site.end}): {reason}"
+
+
+def _summary(profile: Profile) -> Iterator[tuple[str, str]]:
+    totals = profile.totals
+    yield SITE_STYLE, f"outstanding    {amount(totals.inuse_space, totals.inuse_objects)}"
+    kinds = sorted({s.kind for s in profile.sites} - {"mmap"}, key=lambda kind: (kind != "user", kind))
+    for kind in kinds:
+        yield "", f"  {kind:<12} {_sum_of_kind(profile, kind)}"
+    if totals.unattributed_objects:
+        total = amount(totals.unattributed_space, totals.unattributed_objects)
+        yield WARNING_STYLE, f"  unattributed {total}: outstanding, but their stacks were not captured"
+    if any(s.kind == "mmap" for s in profile.sites):
+        yield "", f"mappings       {_sum_of_kind(profile, 'mmap')} (not part of the above)"
+    if totals.alloc_space is not None and totals.alloc_objects is not None:
+        yield "", f"allocated      {amount(totals.alloc_space, totals.alloc_objects)} over the whole time"
+    if totals.alloc_objects == 0:
+        yield (
+            WARNING_STYLE,
+            "note: not one allocation was seen; is the allocator the one that was traced (-O)?",
+        )
+    if totals.untracked_frees:
+        yield "", f"frees          {totals.untracked_frees:,} of blocks whose allocation was not seen"
+    yield "", _unwinding_line(profile)
+    for cause, count in totals.lost.items():
+        yield WARNING_STYLE, f"lost           {count:,} {LOSSES.get(cause, printable(cause))}"
+    yield (
+        WARNING_STYLE if profile.verdict is not Verdict.OK else "",
+        f"verdict        {profile.verdict} ({VERDICTS[profile.verdict]})",
+    )
+
+
+def _sum_of_kind(profile: Profile, kind: str) -> str:
+    sites = [s for s in profile.sites if s.kind == kind]
+    total = amount(sum(s.inuse_space for s in sites), sum(s.inuse_objects for s in sites))
+    return f"{total}, {len(sites)} stack{'s' * (len(sites) != 1)}"
+
+
+def _unwinding_line(profile: Profile) -> str:
+    unwinding = profile.unwinding
+    line = f"stacks         {unwinding.stacks:,} unwound, {unwinding.complete:,} complete"
+    if not unwinding.partial:
+        return line
+    ends = ", ".join(f"{name} {count:,}" for name, count in unwinding.ends.items() if name != ROOT and count)
+    return f"{line}, {unwinding.partial:,} partial ({ends})"
+
+
+def _advice(profile: Profile) -> Iterator[tuple[str, str]]:
+    """What is missing, and the option or command that brings it."""
+    for note in profile.notes:
+        yield WARNING_STYLE, f"note: {printable(note)}"
+    nameless = _nameless_modules(profile)
+    for (module, build_id), (n_nameless, n_frames) in list(nameless.items())[:MAX_MODULE_NOTES]:
+        what = f"{n_nameless} of {n_frames} frames in {printable(module_name(module))}"
+        yield (
+            WARNING_STYLE,
+            f"note: no symbols for {what} (build-id {build_id or 'none'}); pass --symbols DIR",
+        )
+    next_step = _next_step(profile, any(not m.startswith(SYSTEM_FOLDERS) for m, _ in nameless))
+    if next_step:
+        yield "", f"next: {next_step}"
+
+
+def _nameless_modules(profile: Profile) -> dict[tuple[str, str], tuple[int, int]]:
+    """(module, build_id) → (places without a name, places in all) in the user's stacks, most first.
+
+    Only modules whose symbols can be bettered: not those with debug information.
+    """
+    frames = {
+        (f.module, f.build_id, f.vaddr): not f.function
+        for site in profile.sites
+        if site.kind == "user"
+        for f in site.frames
+        if f.module
+    }
+    whole = {(m.module, m.build_id) for m in profile.modules if m.symbols is SymbolClass.LINES}
+    all_frames = Counter((module, build_id) for module, build_id, _ in frames)
+    without = Counter((module, build_id) for (module, build_id, _), nameless in frames.items() if nameless)
+    return {key: (n, all_frames[key]) for key, n in without.most_common() if key not in whole}
+
+
+def _next_step(profile: Profile, has_nameless: bool) -> str:
+    if "table_full" in profile.totals.lost:
+        return "again with a higher --max-live"
+    if has_nameless:
+        return "again with --symbols DIR, a folder that holds the unstripped libraries"
+    if any(s.kind == "user" for s in profile.sites):
+        return "--show-allocs lists the single blocks, --json FILE keeps this report for comparison"
+    return ""

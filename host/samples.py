@@ -1,0 +1,103 @@
+"""Evidence as the unwinder takes it: slices read back from the file, trampolines of return probes undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.host.payloads import EvidenceBatch, decode_evidence
+from memleak_android.host.wire import FIXUPS, Block, EvidenceFlag, Rows
+from memleak_android.unwind.arch import Arch
+from memleak_android.unwind.trace import SampleBatch
+
+BATCH_BYTES = 64 << 20  # stack bytes unwound at once: bounds the host's memory, whatever has survived
+
+ReadBlock = Callable[[int], Block]
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """indexes: which of the asked-for references these are. rows: their evidence (EVIDENCE)."""
+
+    indexes: NDArray[np.int64]
+    rows: Rows
+    batch: SampleBatch
+
+
+def read_samples(
+    references: Rows, spaces: NDArray[np.int32], read_block: ReadBlock, arch: Arch
+) -> Iterator[Samples]:
+    """The evidence of `references` (EVIDENCE_REFERENCE) in batches of at most about BATCH_BYTES.
+
+    spaces: for each reference the index of its address space.
+    """
+    order = np.lexsort((references["record"], references["block_offset"]))
+    offsets = references["block_offset"][order]
+    bounds = [0, *(np.flatnonzero(np.diff(offsets)) + 1).tolist(), len(order)]
+    gathered: list[tuple[NDArray[np.int64], EvidenceBatch, NDArray[np.int64]]] = []
+    size = 0
+    for first, end in pairwise(bounds):
+        if first == end:
+            continue
+        indexes = order[first:end]
+        evidence = decode_evidence(read_block(int(offsets[first])).payload)
+        records = references["record"][indexes].astype(np.int64)
+        gathered.append((indexes, evidence, records))
+        size += int(evidence.rows["stack_bytes"][records].sum())
+        if size >= BATCH_BYTES:
+            yield _join(gathered, spaces, arch)
+            gathered, size = [], 0
+    if gathered:
+        yield _join(gathered, spaces, arch)
+
+
+def _join(
+    gathered: list[tuple[NDArray[np.int64], EvidenceBatch, NDArray[np.int64]]],
+    spaces: NDArray[np.int32],
+    arch: Arch,
+) -> Samples:
+    indexes = np.concatenate([one for one, _, _ in gathered])
+    rows = np.concatenate([evidence.rows[records] for _, evidence, records in gathered])
+    registers = np.zeros((len(rows), len(arch.registers)), np.uint64)
+    known = np.zeros(registers.shape, bool)
+    at = 0
+    for _, evidence, records in gathered:
+        width = min(evidence.registers.shape[1], registers.shape[1])
+        registers[at : at + len(records), :width] = evidence.registers[records, :width]
+        known[at : at + len(records), :width] = evidence.known[records, :width]
+        at += len(records)
+    length = rows["stack_bytes"].astype(np.int64)
+    offset = np.concatenate([[0], np.cumsum((length + 7) & ~7)]).astype(np.int64)
+    stack = np.zeros(offset[-1], np.uint8)
+    at = 0
+    for _, evidence, records in gathered:
+        for start in evidence.stack_offset[records].tolist():
+            stack[offset[at] : offset[at] + length[at]] = evidence.data[start : start + int(length[at])]
+            at += 1
+    _undo_trampolines(stack, offset[:-1], rows)
+    batch = SampleBatch(
+        arch=arch,
+        registers=registers,
+        known=known,
+        stack_address=rows["stack_address"].astype(np.uint64),
+        stack_offset=offset[:-1],
+        stack_length=length,
+        stack_bytes=stack,
+        space=spaces[indexes],
+        at_return=(rows["flags"] & np.uint16(EvidenceFlag.AT_RETURN)) != 0,
+    )
+    return Samples(indexes, rows, batch)
+
+
+def _undo_trampolines(stack: NDArray[np.uint8], offset: NDArray[np.int64], rows: Rows) -> None:
+    """Puts back the return addresses that return probes replaced in the slices."""
+    for i in range(FIXUPS):
+        fixup = rows["fixups"][:, i]
+        place = (fixup["slot_address"] - rows["stack_address"]).astype(np.int64)
+        fits = (i < rows["n_fixups"]) & (place >= 0) & (place + 8 <= rows["stack_bytes"].astype(np.int64))
+        values = np.ascontiguousarray(fixup["value"][fits]).view(np.uint8).reshape(-1, 8)
+        stack[(offset + place)[fits][:, None] + np.arange(8)] = values

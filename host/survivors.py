@@ -1,0 +1,183 @@
+"""What is held and by which stacks: live table × evidence, unwound, or read from a finished recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.host import heap
+from memleak_android.host.address_spaces import AddressSpaces, ProcessSpace
+from memleak_android.host.capture import Capture, Snapshot
+from memleak_android.host.errors import RecordingError
+from memleak_android.host.modules import ModuleFile, ModuleFiles
+from memleak_android.host.samples import ReadBlock, read_samples
+from memleak_android.host.stacks import StackTable, frame_rows, trace_rows
+from memleak_android.host.wire import KEY_ROW, LIVE_ROW, NO_TRACE, ArchNumber, KeyFlag, Rows, SiteFlag
+from memleak_android.unwind.arch import Arch, arch_by_name
+from memleak_android.unwind.batch import BatchUnwinder
+from memleak_android.unwind.maps import Mapping
+from memleak_android.unwind.module import Module
+
+EMPTY_SNAPSHOT = Snapshot(0, 0, np.empty(0, LIVE_ROW), np.empty(0, KEY_ROW), is_whole=False)
+
+
+# A key with one of these says of blocks without evidence of their own only what is likely.
+_UNSURE = np.uint64(KeyFlag.AMBIGUOUS | KeyFlag.PARTIAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Survivors:
+    """What is held at a snapshot, and by which stacks.
+
+    trace: for each live block a number in `stacks`, heap.NONE = unattributed. is_approximate: likewise by block.
+    """
+
+    snapshot: Snapshot
+    trace: NDArray[np.int64]
+    is_approximate: NDArray[np.bool_]
+    stacks: StackTable
+    files: Sequence[ModuleFile]
+
+
+@dataclass(frozen=True, slots=True)
+class _Modules:
+    """Implements unwind's ModuleSource."""
+
+    files: ModuleFiles
+    spaces: Sequence[ProcessSpace]
+
+    def module(self, space: int, mapping: Mapping) -> Module | None:
+        number = self.files.number(self.spaces[space].pid, mapping)
+        return None if number is None else self.files.files[number].module
+
+
+class Analysis:
+    """Unwinds a capture whose evidence lies in a file. What was unwound for one snapshot is kept for the next."""
+
+    def __init__(self, capture: Capture, read_block: ReadBlock, files: ModuleFiles) -> None:
+        self._capture = capture
+        self._read_block = read_block
+        self._files = files
+        self._stacks = StackTable()
+        self._traces: dict[tuple[int, int], int] = {}  # by sequence and image
+
+    def survivors(self) -> Survivors:
+        """Of the capture's last whole snapshot."""
+        capture = self._capture
+        snapshot, references = capture.snapshot or EMPTY_SNAPSHOT, capture.evidence()
+        spaces = AddressSpaces(capture.maps, capture.mappings, capture.processes)
+        attribution = heap.attribute(snapshot.live, references, spaces.parents)
+        wanted = heap.evidence_of_held_keys(snapshot.live, attribution, references)
+        images = spaces.images(references["pid"], references["timestamp_ns"])
+        traces = np.full(len(references), heap.NONE, np.int64)
+        traces[wanted] = self._unwind(
+            references[wanted], references["timestamp_ns"][wanted], images[wanted], spaces
+        )
+        trace = np.full(len(snapshot.live), heap.NONE, np.int64)
+        is_approximate = np.zeros(len(trace), bool)
+        found = np.flatnonzero(attribution.evidence != heap.NONE)
+        speaks = attribution.evidence[found]
+        trace[found] = traces[speaks]
+        is_approximate[found] = self._ambiguous(references, images, wanted, traces, snapshot)[speaks]
+        is_approximate &= ~attribution.is_own
+        shared = found[~attribution.is_own[found]]
+        self._follow_images(shared, snapshot.live, references[attribution.evidence[shared]], spaces, trace)
+        return Survivors(snapshot, trace, is_approximate, self._stacks, self._files.files)
+
+    def _follow_images(
+        self,
+        blocks: NDArray[np.int64],
+        live: Rows,
+        references: Rows,
+        spaces: AddressSpaces,
+        trace: NDArray[np.int64],
+    ) -> None:
+        """Corrects `trace` for blocks allocated when other code stood at the addresses of their key.
+
+        A key stands for addresses. Where a library was closed and another opened at its place since the evidence,
+        the same evidence is unwound once more, with the mappings of the block's time. references: (blocks,).
+        """
+        times = live["timestamp_ns"][blocks]
+        then = spaces.images(references["pid"], times)
+        moved = np.flatnonzero(then != spaces.images(references["pid"], references["timestamp_ns"]))
+        if not len(moved):
+            return
+        pairs = np.stack([references["sequence"][moved].astype(np.int64), then[moved]], axis=1)
+        _, first, inverse = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+        chosen = moved[first]
+        numbers = self._unwind(references[chosen], times[chosen], then[chosen], spaces)
+        trace[blocks[moved]] = numbers[inverse.reshape(-1)]
+
+    def _ambiguous(
+        self,
+        references: Rows,
+        images: NDArray[np.int64],
+        wanted: NDArray[np.int64],
+        traces: NDArray[np.int64],
+        snapshot: Snapshot,
+    ) -> NDArray[np.bool_]:
+        """For each evidence: its key covers more than one stack, by what was unwound or by the target's own word."""
+        stacks = np.full(len(references), heap.NONE, np.int64)
+        stacks[wanted] = self._stacks.stack_of_trace[traces[wanted]]
+        found = heap.ambiguous_evidence(heap.key_groups(references, images), stacks, wanted)
+        declared = snapshot.keys["key"][(snapshot.keys["flags"] & _UNSURE) != 0]
+        return np.asarray(found | np.isin(references["key"], declared))
+
+    def _unwind(
+        self,
+        references: Rows,
+        times_ns: NDArray[np.uint64],
+        images: NDArray[np.int64],
+        spaces: AddressSpaces,
+    ) -> NDArray[np.int64]:
+        """The trace of each reference, with the mappings of its process at `times_ns` (of the image `images`)."""
+        names = list(zip(references["sequence"].tolist(), images.tolist(), strict=True))
+        new = np.array([i for i, name in enumerate(names) if name not in self._traces], np.int64)
+        space = spaces.index(references["pid"][new], times_ns[new])
+        if len(new):
+            unwinder = BatchUnwinder(spaces.spaces, _Modules(self._files, spaces.spaces))
+            for samples in read_samples(references[new], space, self._read_block, arch_of(self._capture)):
+                traces = unwinder.unwind(samples.batch)
+                frames = frame_rows(traces, samples.batch.space, spaces.spaces, self._files)
+                numbers = range(len(self._stacks), len(self._stacks) + len(traces))
+                self._stacks.append(trace_rows(samples.rows, traces), frames)
+                asked = new[samples.indexes].tolist()
+                self._traces.update(zip((names[i] for i in asked), numbers, strict=True))
+        return np.array([self._traces[name] for name in names], np.int64)
+
+
+def arch_of(capture: Capture) -> Arch:
+    """The architecture of the target; raises RecordingError where the capture does not tell one we know."""
+    number = int(capture.hello["arch"]) if capture.hello is not None else 0
+    name = ArchNumber(number).name.lower() if number in set(ArchNumber) else f"number {number}"
+    arch = arch_by_name(name)
+    if arch is None:
+        raise RecordingError(f"unsupported architecture: {name}", "use a newer memleak-android")
+    return arch
+
+
+def finished_survivors(capture: Capture, open_module: Callable[[str, str], ModuleFile]) -> Survivors:
+    """Of a finished recording: stacks are read, not unwound. open_module: path and build-id → module."""
+    snapshot = capture.snapshot or EMPTY_SNAPSHOT
+    stacks = StackTable()
+    for chunk in capture.traces:
+        stacks.append(chunk.traces, chunk.frames)
+    order = np.argsort(capture.sites["sequence"], kind="stable")
+    sites = capture.sites[order]
+    trace = np.full(len(snapshot.live), heap.NONE, np.int64)
+    is_approximate = np.zeros(len(snapshot.live), bool)
+    if len(sites):
+        place = np.minimum(np.searchsorted(sites["sequence"], snapshot.live["sequence"]), len(sites) - 1)
+        found = sites["sequence"][place] == snapshot.live["sequence"]
+        number = sites["trace"][place]
+        found &= (number != NO_TRACE) & (number < len(stacks))
+        trace[found] = number[found]
+        is_approximate = found & ((sites["flags"][place] & np.uint32(SiteFlag.APPROXIMATE)) != 0)
+    files = [
+        open_module(str(module.get("path", "")), str(module.get("build_id", "")))
+        for module in capture.modules
+    ]
+    return Survivors(snapshot, trace, is_approximate, stacks, files)

@@ -1,0 +1,152 @@
+"""Module + vaddr → the functions there: name, offset, file, line, inlined ones included."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.host.debug_files import Content, DebugFileSearch, SymbolFile, unpack_debugdata
+from memleak_android.host.demangle import demangle
+from memleak_android.host.elf_sections import BadElf, ElfSections
+from memleak_android.host.profile import SymbolClass
+from memleak_android.host.symbol_table import Symbol, SymbolTable
+from memleak_android.host.symcache import LineTable, load_line_table
+
+
+class SymbolModule(Protocol):
+    """What is needed of a module: its path as mapped, its build-id (hex, "" = none), the bytes of its file."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def build_id(self) -> str: ...
+
+    @property
+    def data(self) -> memoryview: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedFrame:
+    """One function at an address.
+
+    offset: from its start to the vaddr asked for; 0 when inlined, -1 before a signal trampoline.
+    """
+
+    function: str  # demangled; "" = no name known
+    offset: int
+    file: str | None
+    line: int | None
+    inlined: bool
+
+
+# A signal handler returns to these, though nothing called it from there: the byte before is not theirs, and the
+# lookup at return address - 1 misses them (glibc sysdeps/unix/sysv/linux/x86_64/libc_sigaction.c).
+SIGNAL_TRAMPOLINES = frozenset({"__restore_rt", "__restore", "__kernel_rt_sigreturn", "__kernel_sigreturn"})
+
+NAMELESS = (ResolvedFrame("", 0, None, None, False),)
+
+
+def default_cache_dir() -> Path:
+    """Where symcaches are kept: $XDG_CACHE_HOME/memleak-android or ~/.cache/memleak-android."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memleak-android"
+
+
+class Symbolizer:
+    """Names addresses of many modules; each module's symbols are loaded when first asked for.
+
+    symbol_dirs: searched recursively for files by build-id. cache_dir: None = nothing is kept on disk.
+    A file that cannot be read gives names of lower quality or none, never an error.
+    """
+
+    def __init__(
+        self,
+        symbol_dirs: Sequence[Path] = (),
+        cache_dir: Path | None = None,
+        search: DebugFileSearch | None = None,
+    ) -> None:
+        self._search = search or DebugFileSearch(symbol_dirs)
+        self._cache_dir = cache_dir
+        self._modules: dict[tuple[str, str | int], tuple[SymbolModule, _ModuleSymbols]] = {}
+
+    def resolve(self, module: SymbolModule, vaddrs: NDArray[np.uint64]) -> list[tuple[ResolvedFrame, ...]]:
+        """For each vaddr the functions there, innermost inlined first; never empty.
+
+        Return addresses must have been reduced by 1 already, so that they lie in the call.
+        """
+        unique, inverse = np.unique(np.asarray(vaddrs, np.uint64), return_inverse=True)
+        chains = self._symbols_of(module).resolve(unique)
+        return [chains[i] for i in inverse.tolist()]
+
+    def symbol_class(self, module: SymbolModule) -> SymbolClass:
+        return self._symbols_of(module).symbol_class
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Files that were refused, one sentence each."""
+        return tuple(self._search.notes)
+
+    def _symbols_of(self, module: SymbolModule) -> _ModuleSymbols:
+        # Without a build-id only the object tells two files of one path apart; it is kept, so its id stays its own.
+        key = (module.path, module.build_id or id(module))
+        if key not in self._modules:
+            self._modules[key] = (module, _load(module, self._search, self._cache_dir))
+        return self._modules[key][1]
+
+
+class _ModuleSymbols:
+    def __init__(self, table: SymbolTable, lines: LineTable | None) -> None:
+        self._table = table
+        self._lines = lines
+        self._names: dict[str, str] = {}
+
+    @property
+    def symbol_class(self) -> SymbolClass:
+        if self._lines is not None:
+            return SymbolClass.LINES
+        return SymbolClass.NAMES if len(self._table) else SymbolClass.NONE
+
+    def resolve(self, vaddrs: NDArray[np.uint64]) -> list[tuple[ResolvedFrame, ...]]:
+        symbols = self._table.find(vaddrs)
+        after = self._table.find(vaddrs + np.uint64(1))
+        for i, (symbol, following) in enumerate(zip(symbols, after, strict=True)):
+            if symbol is None and following is not None and following.name in SIGNAL_TRAMPOLINES:
+                symbols[i] = following
+        return [self._chain(vaddr, symbol) for vaddr, symbol in zip(vaddrs.tolist(), symbols, strict=True)]
+
+    def _chain(self, vaddr: int, symbol: Symbol | None) -> tuple[ResolvedFrame, ...]:
+        found = self._lines.lookup(vaddr) if self._lines else []
+        if not found:
+            if symbol is None:
+                return NAMELESS
+            return (ResolvedFrame(self._name(symbol.name), vaddr - symbol.vaddr, None, None, False),)
+        *inlined, outer = found
+        # The symbol table names the machine code (one name with and without debug information, so that a
+        # site keeps its id); DWARF's start is of no use for a function in several pieces (.cold).
+        name, start = (symbol.name, symbol.vaddr) if symbol else (outer.name, min(outer.vaddr, vaddr))
+        last = ResolvedFrame(self._name(name), vaddr - start, outer.file, outer.line, False)
+        return (*(ResolvedFrame(self._name(f.name), 0, f.file, f.line, True) for f in inlined), last)
+
+    def _name(self, name: str) -> str:
+        if name not in self._names:
+            self._names[name] = demangle(name)
+        return self._names[name]
+
+
+def _load(module: SymbolModule, search: DebugFileSearch, cache_dir: Path | None) -> _ModuleSymbols:
+    try:
+        own: ElfSections | None = ElfSections(memoryview(module.data))
+    except (BadElf, OSError):
+        own = None
+    path = module.path.removesuffix(" (deleted)")
+    files = search.find(path, module.build_id, own)
+    packed = [unpacked for f in files if (unpacked := unpack_debugdata(f.elf)) is not None]
+    best: SymbolFile | None = next((f for f in files if f.content is Content.DEBUG_INFO), None)
+    lines = load_line_table(best, module.build_id, cache_dir)
+    return _ModuleSymbols(SymbolTable([f.elf for f in files] + packed), lines)

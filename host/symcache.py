@@ -1,0 +1,148 @@
+"""Lines and inlined functions of one module, by the `symbolic` library; kept on disk by build-id.
+
+`symbolic` has no wheels for some systems; there `load_symcache` returns None and names come from symbol tables.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import struct
+import tempfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memleak_android.host.debug_files import SymbolFile
+
+
+def _import_symbolic() -> Any:
+    """The library, or None. Its import sets an environment variable, which a traced command would inherit."""
+    before = dict(os.environ)
+    try:
+        return importlib.import_module("symbolic")
+    except ImportError:  # pragma: no cover - a system without a wheel of symbolic
+        return None
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+
+
+symbolic: Any = _import_symbolic()
+
+# Appended to the symcache's bytes: magic, CRC-32, vaddr of the first PT_LOAD. symbolic itself does not notice
+# flipped bytes.
+TRAILER = struct.Struct("<8sIQ")
+TRAILER_MAGIC = b"mlsymc\x00\x01"
+MAX_CACHE_BYTES = 1 << 30
+BUILD_ID = re.compile(r"[0-9a-f]{8,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """One function at an address: its mangled name, its start, and the line within it."""
+
+    name: str
+    vaddr: int
+    file: str | None
+    line: int | None
+
+
+class LineTable:
+    """vaddr → functions, innermost inlined first, the one with machine code of its own last."""
+
+    def __init__(self, symcache: Any, first_load_vaddr: int) -> None:
+        self._symcache = symcache
+        self._base = first_load_vaddr  # symbolic counts from the first PT_LOAD
+
+    def lookup(self, vaddr: int) -> list[Location]:
+        if vaddr < self._base:
+            return []
+        try:
+            found = self._symcache.lookup(vaddr - self._base)
+        except symbolic.SymbolicError:
+            return []
+        return [
+            Location(
+                s.symbol,
+                s.sym_addr + self._base,
+                os.path.normpath(s.full_path) if s.full_path else None,
+                s.line or None,
+            )
+            for s in found
+        ]
+
+
+def load_line_table(file: SymbolFile | None, build_id: str, cache_dir: Path | None) -> LineTable | None:
+    """From the cache, else made from `file` (one with .debug_info) and cached. None where neither can be had."""
+    if symbolic is None:
+        return None
+    cache = cache_dir / f"{build_id}.symcache" if cache_dir and BUILD_ID.fullmatch(build_id) else None
+    if cache is not None and (table := _read_cache(cache)) is not None:
+        return table
+    if file is None:
+        return None
+    try:
+        archive = symbolic.Archive.from_bytes(_as_bytes(file.elf.data))
+        symcache = next(archive.iter_objects()).make_symcache()
+        packed = symcache.open_stream().read()
+    except (symbolic.SymbolicError, OSError, StopIteration):
+        return None
+    if cache is not None:
+        _write_cache(cache, packed, file.elf.first_load_vaddr)
+    return LineTable(symcache, file.elf.first_load_vaddr)
+
+
+def _as_bytes(data: memoryview) -> bytes:
+    return data.obj if isinstance(data.obj, bytes) and len(data.obj) == len(data) else bytes(data)
+
+
+def _read_cache(path: Path) -> LineTable | None:
+    """None for a cache file that is absent, damaged or of another version: it is made anew."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    if len(data) < TRAILER.size:
+        return None
+    magic, crc, first_load_vaddr = TRAILER.unpack(data[-TRAILER.size :])
+    packed = data[: -TRAILER.size]
+    if magic != TRAILER_MAGIC or zlib.crc32(packed) != crc:
+        return None
+    try:
+        symcache = symbolic.SymCache.from_bytes(packed)
+        return LineTable(symcache, first_load_vaddr) if symcache.is_latest_version else None
+    except symbolic.SymbolicError:
+        return None
+
+
+def _write_cache(path: Path, packed: bytes, first_load_vaddr: int) -> None:
+    """Whole or not at all; a cache that cannot be written is no loss."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".new")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(packed)
+                file.write(TRAILER.pack(TRAILER_MAGIC, zlib.crc32(packed), first_load_vaddr))
+            os.replace(temporary, path)
+        except OSError:
+            os.unlink(temporary)
+            return
+        _prune(path)
+    except OSError:
+        return
+
+
+def _prune(newest: Path) -> None:
+    """Removes the oldest caches beyond MAX_CACHE_BYTES in all."""
+    found = [(p.stat().st_mtime, p.stat().st_size, p) for p in newest.parent.glob("*.symcache")]
+    total = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if total <= MAX_CACHE_BYTES:
+            return
+        if path != newest:
+            path.unlink(missing_ok=True)
+            total -= size

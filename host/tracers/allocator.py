@@ -1,0 +1,268 @@
+"""Which functions make up an allocator, which object provides them, and the probes they get."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from memleak_android.host.device.elf_file import EM_X86_64, MACHINE_NAMES, ElfFile, FunctionSymbol
+from memleak_android.host.device.local import LoadedObject
+from memleak_android.host.errors import TargetError
+from memleak_android.host.tracers.base import Probe, SessionOptions
+from memleak_android.host.tracers.forwarding import follow_jumps
+from memleak_android.host.tracers.placement import (
+    FUNCTION_BYTES_MAX,
+    Placement,
+    jumps_from_outside,
+    place_entry,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatorFunction:
+    """One function whose calls are recorded.
+
+    number: enum ml_function of device/wire.h. arguments: how many integer arguments the probe reads.
+    names: symbols with this signature as far as the probe sees it. An address found under one function is
+    not probed again under a later one.
+    """
+
+    name: str
+    number: int
+    arguments: int
+    has_return_probe: bool
+    names: tuple[str, ...]
+    is_mandatory: bool = False
+
+
+# operator new and delete: only where the allocator's own object defines them (jemalloc, tcmalloc), because
+# there they need not come by malloc. Itanium C++ ABI names; size or pointer is the first argument of all.
+_NEW = (
+    "_Znwm", "_Znam", "_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t",
+    "_ZnwmSt11align_val_t", "_ZnamSt11align_val_t",
+    "_ZnwmSt11align_val_tRKSt9nothrow_t", "_ZnamSt11align_val_tRKSt9nothrow_t",
+)  # fmt: skip
+_DELETE = (
+    "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm", "_ZdlPvRKSt9nothrow_t", "_ZdaPvRKSt9nothrow_t",
+    "_ZdlPvSt11align_val_t", "_ZdaPvSt11align_val_t", "_ZdlPvmSt11align_val_t", "_ZdaPvmSt11align_val_t",
+    "_ZdlPvSt11align_val_tRKSt9nothrow_t", "_ZdaPvSt11align_val_tRKSt9nothrow_t",
+)  # fmt: skip
+
+HEAP_FUNCTIONS = (
+    AllocatorFunction("malloc", 1, 1, True, ("malloc", *_NEW), is_mandatory=True),
+    AllocatorFunction("calloc", 2, 2, True, ("calloc",)),
+    AllocatorFunction("realloc", 3, 2, True, ("realloc",)),
+    AllocatorFunction("reallocarray", 4, 3, True, ("reallocarray",)),
+    AllocatorFunction("posix_memalign", 5, 3, True, ("posix_memalign",)),
+    AllocatorFunction("memalign", 6, 2, True, ("memalign",)),
+    AllocatorFunction("aligned_alloc", 7, 2, True, ("aligned_alloc",)),
+    AllocatorFunction("valloc", 8, 1, True, ("valloc",)),
+    AllocatorFunction("pvalloc", 9, 1, True, ("pvalloc",)),
+    AllocatorFunction("free", 10, 1, False, ("free", *_DELETE), is_mandatory=True),
+    AllocatorFunction("cfree", 11, 1, False, ("cfree",)),
+    AllocatorFunction("free_sized", 12, 1, False, ("free_sized",)),
+    AllocatorFunction("free_aligned_sized", 13, 1, False, ("free_aligned_sized",)),
+)
+REGION_FUNCTIONS = (
+    AllocatorFunction("mmap", 32, 6, True, ("mmap",)),
+    AllocatorFunction("mmap64", 33, 6, True, ("mmap64",)),
+    AllocatorFunction("munmap", 34, 2, True, ("munmap",)),
+    AllocatorFunction("mremap", 35, 5, True, ("mremap",)),
+)
+FUNCTION_NUMBERS = {one.name: one.number for one in HEAP_FUNCTIONS + REGION_FUNCTIONS}
+
+_ARGUMENT_REGISTERS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")  # psABI x86-64 §3.2.3
+
+
+def find_allocator(objects: Sequence[LoadedObject], options: SessionOptions) -> LoadedObject:
+    """The object whose malloc the dynamic linker binds: the first in search order that defines it.
+
+    objects: in that order (LocalProcess.loaded_objects, loader.load_order). options.object names another
+    one: by path, file name, soname or the name without version (`libc`); also a file not loaded so far.
+    """
+    if options.object is not None:
+        return _named_object(objects, options.object)
+    malloc = options.symbols_prefix + "malloc"
+    for one in objects:
+        if _open(one.open_path).dynamic_functions({malloc}):
+            return one
+    for one in objects[:1]:  # a static program: only its symbol table can know
+        if _open(one.open_path).static_functions({malloc}):
+            return one
+    place = objects[0].path if len(objects) == 1 else f"any of the program's {len(objects)} objects"
+    raise _no_allocator(malloc, place)
+
+
+def find_region_functions(objects: Sequence[LoadedObject]) -> LoadedObject | None:
+    """The object whose mmap the dynamic linker binds."""
+    return next((one for one in objects if _open(one.open_path).dynamic_functions({"mmap"})), None)
+
+
+def _named_object(objects: Sequence[LoadedObject], name: str) -> LoadedObject:
+    for one in objects:
+        base = os.path.basename(one.path)
+        if name in (one.path, base, base.partition(".so")[0]) or name == _open(one.open_path).soname:
+            return one
+    if os.path.isfile(name):
+        path = os.path.realpath(name)
+        return LoadedObject(path, path)
+    names = ", ".join(os.path.basename(one.path) for one in objects)
+    raise TargetError(f"no object named {name} in the program", f"it has {names}")
+
+
+def plan_probes(object_path: str, options: SessionOptions) -> tuple[list[Probe], list[str]]:
+    """Probes for the allocator in the ELF file at object_path, and remarks for `doctor` and -v.
+
+    With options.mmap also for the region functions, where it exports them (libc does).
+    Raises TargetError: not an ELF file, 32-bit, no malloc or free to be found.
+    """
+    elf = _open(object_path)
+    notes: list[str] = []
+    found = _find(elf, HEAP_FUNCTIONS, options.symbols_prefix)
+    missing = [one.name for one in HEAP_FUNCTIONS if one.is_mandatory and one.name not in found]
+    if missing:
+        raise _no_allocator(f"{options.symbols_prefix}{missing[0]}", object_path)
+    probes = _probes(elf, object_path, HEAP_FUNCTIONS, found, notes)
+    if options.mmap:
+        probes += _probes(elf, object_path, REGION_FUNCTIONS, _find(elf, REGION_FUNCTIONS, ""), notes)
+    return probes, notes
+
+
+def plan_region_probes(object_path: str) -> tuple[list[Probe], list[str]]:
+    """Probes for mmap and its family alone: for the libc of a program whose allocator is another object."""
+    elf = _open(object_path)
+    notes: list[str] = []
+    return _probes(elf, object_path, REGION_FUNCTIONS, _find(elf, REGION_FUNCTIONS, ""), notes), notes
+
+
+def _no_allocator(name: str, place: str) -> TargetError:
+    return TargetError(
+        f"no function {name} found in {place}",
+        "name the object that holds the allocator with --object, its prefix with --symbols-prefix,"
+        " or use a build that is not stripped",
+    )
+
+
+def _open(path: str) -> ElfFile:
+    try:
+        elf = ElfFile(path)
+    except OSError as error:
+        raise TargetError(f"cannot open {path}: {error.strerror}") from error
+    if not elf.is_64_bit:
+        raise TargetError(f"{path} is 32-bit, which cannot be traced", "use a 64-bit build of it")
+    if elf.machine != EM_X86_64:
+        machine = MACHINE_NAMES.get(elf.machine, f"machine {elf.machine}")
+        raise TargetError(f"{path} is {machine} code, which cannot be traced here (expected x86_64)")
+    return elf
+
+
+def _find(
+    elf: ElfFile, functions: Iterable[AllocatorFunction], prefix: str
+) -> dict[str, list[FunctionSymbol]]:
+    """Symbols by the function's name: exported ones, else (a static program) those of .symtab."""
+    functions = tuple(functions)
+    wanted = {prefix + name for one in functions for name in one.names}
+    symbols = elf.dynamic_functions(wanted)
+    if not any(symbol.name == prefix + functions[0].name for symbol in symbols):
+        symbols = elf.static_functions(wanted)
+    by_name: dict[str, list[FunctionSymbol]] = {}
+    for one in functions:
+        names = [prefix + name for name in one.names]
+        own = sorted((s for s in symbols if s.name in names), key=lambda s: names.index(s.name))
+        if own:
+            by_name[one.name] = own
+    return by_name
+
+
+def _probes(
+    elf: ElfFile,
+    path: str,
+    functions: Sequence[AllocatorFunction],
+    found: dict[str, list[FunctionSymbol]],
+    notes: list[str],
+) -> list[Probe]:
+    owners: dict[int, AllocatorFunction] = {}
+    chosen: list[tuple[AllocatorFunction, FunctionSymbol]] = []
+    for function in functions:
+        for symbol in found.get(function.name, ()):
+            if symbol.is_indirect:
+                notes.append(f"{symbol.name}: not probed, its address is chosen at run time (ifunc)")
+            elif symbol.vaddr not in owners:
+                owners[symbol.vaddr] = function
+                chosen.append((function, symbol))
+    sites = []
+    for function, symbol in chosen:
+        if _is_forwarded(elf, function, symbol, owners, chosen):
+            notes.append(f"{symbol.name}: not probed, it only jumps on to a function that is")
+        else:
+            sites.append(_Site(elf, path, function, symbol))
+    for site, jumped_to in zip(sites, _jumps_from_outside(elf, sites), strict=True):
+        placement = site.place(jumped_to)
+        notes.append(f"{site.symbol.name}+{placement.offset:#x}: {placement.cost}, {placement.reason}")
+    return [site.probe() for site in sites]
+
+
+def _is_forwarded(
+    elf: ElfFile,
+    function: AllocatorFunction,
+    symbol: FunctionSymbol,
+    owners: dict[int, AllocatorFunction],
+    chosen: Sequence[tuple[AllocatorFunction, FunctionSymbol]],
+) -> bool:
+    """Whether a call of symbol is a call of another probed function to the same effect."""
+    addresses, name = follow_jumps(elf, symbol.vaddr)
+    goals = [owners[address] for address in addresses if address in owners and address != symbol.vaddr]
+    goals += [one for one, other in chosen if other.name == name and other.vaddr != symbol.vaddr]
+    return any(goal is function or not (goal.has_return_probe or function.has_return_probe) for goal in goals)
+
+
+class _Site:
+    """One function to be probed, before and after its place is chosen."""
+
+    def __init__(self, elf: ElfFile, path: str, function: AllocatorFunction, symbol: FunctionSymbol) -> None:
+        offset = elf.file_offset(symbol.vaddr)
+        text = elf.text_segment(offset) if offset is not None else None
+        if offset is None or text is None:
+            raise TargetError(f"{path}: {symbol.name} at {symbol.vaddr:#x} is not in an executable segment")
+        self.path, self.function, self.symbol, self.text, self.offset = path, function, symbol, text, offset
+        self.text_end = text.file_offset + text.file_bytes
+        self.end = min(offset + symbol.size, self.text_end)
+        self.code = elf.slice(offset, min(self.end - offset, FUNCTION_BYTES_MAX + 1))
+        self.placement = self.place(set())
+
+    def place(self, jumped_to: set[int]) -> Placement:
+        self.placement = place_entry(
+            self.code,
+            frozenset(_ARGUMENT_REGISTERS[: self.function.arguments]),
+            skip_no_op=not self.function.has_return_probe,
+            jumped_to=jumped_to,
+        )
+        return self.placement
+
+    def probe(self) -> Probe:
+        place, has_return = self.offset + self.placement.offset, self.function.has_return_probe
+        return Probe(
+            function=self.function.name,
+            path=self.path,
+            function_offset=self.offset,
+            entry_offset=place,
+            return_offset=place if has_return else None,
+            text_low=self.text.file_offset,
+            text_high=self.text_end,
+            entry_cost=self.placement.cost,
+            return_cost=self.placement.cost if has_return else "",
+        )
+
+
+def _jumps_from_outside(elf: ElfFile, sites: Sequence[_Site]) -> list[set[int]]:
+    """By site. The text is looked through once, and only where a probe would move."""
+    found: list[set[int]] = [set() for _ in sites]
+    for text in {site.text for site in sites if site.placement.offset}:
+        inside = [i for i, site in enumerate(sites) if site.text == text]
+        low = text.file_offset
+        ranges = [(sites[i].offset - low, sites[i].end - low) for i in inside]
+        hits = jumps_from_outside(elf.view(low, text.file_bytes), ranges)
+        for i, hit in zip(inside, hits, strict=True):
+            found[i] = hit
+    return found

@@ -1,0 +1,33 @@
+"""Where the device binaries of this installation are."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+from memleak_android.host import prebuilt
+from memleak_android.host.errors import TracerError
+
+ARCH_OF_MACHINE = {"x86_64": "x86_64", "aarch64": "arm64", "armv7l": "arm32", "armv8l": "arm32"}
+
+# For work on the device parts: a binary from elsewhere.
+OVERRIDES = {"memleakd": "MEMLEAKD", "libmemleak.so": "MEMLEAK_SHIM"}
+
+
+def local_arch() -> str:
+    machine = platform.machine()
+    if machine not in ARCH_OF_MACHINE:
+        expected = ", ".join(sorted(ARCH_OF_MACHINE))
+        raise TracerError(f"unsupported machine: {machine} (expected {expected})", "measure another machine")
+    return ARCH_OF_MACHINE[machine]
+
+
+def find_binary(name: str, arch: str) -> Path:
+    """The device binary `name` for `arch`; raises TracerError when this installation has none."""
+    override = os.environ.get(OVERRIDES.get(name, ""), "")
+    # resolve(): a strict editable install is a tree of symlinks that does not know files built since
+    path = Path(override) if override else Path(str(prebuilt.__file__)).resolve().parent / arch / name
+    if not path.is_file():
+        raise TracerError(f"{path} is missing: no {name} for {arch}", "build it with `make device`")
+    return path.absolute()

@@ -1,0 +1,41 @@
+"""The preload tracer: a command started with our shim before its own libraries. No rights needed."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import quote
+
+from memleak_android.host.device.elf_file import ElfFile
+from memleak_android.host.device.loader import resolve_command
+from memleak_android.host.errors import TargetError, TracerError
+from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.base import SessionOptions, session_lines
+from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+from memleak_android.host.wire import WIRE_VERSION
+
+
+def start(options: SessionOptions) -> AgentSession:
+    if options.pid is not None:
+        raise TracerError(
+            f"--tracer preload cannot attach to process {options.pid}", "start the program with -- CMD"
+        )
+    if options.object or options.symbols_prefix:
+        raise TracerError(
+            "-O and --symbols-prefix need the bpf tracer: the shim is found by the functions' own names",
+            "run as root",
+        )
+    _check_word_size(options.command[0])
+    arch = local_arch()
+    agent, shim = find_binary("memleakd", arch), find_binary("libmemleak.so", arch)
+    lines = [*session_lines(options, WIRE_VERSION), f"shim {quote(os.fsencode(shim), safe='/')}"]
+    return AgentSession("preload", [str(agent), "preload"], lines, give_stdio=True)
+
+
+def _check_word_size(command: str) -> None:
+    """Raises TargetError for a 32-bit program: its linker would run it without the shim."""
+    try:
+        elf = ElfFile(resolve_command(command, os.environ))
+    except (OSError, TargetError):
+        return  # the agent finds out why it cannot be started
+    if not elf.is_64_bit:
+        raise TargetError(f"{elf.path} is 32-bit, which cannot be traced", "use a 64-bit build of it")

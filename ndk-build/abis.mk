@@ -1,0 +1,21 @@
+# What differs between the ABIs (Android's names), and nothing else.
+# zig_*: target of the agent (static, musl). shim_*: target of the shim (freestanding, any libc).
+# bpfarch_*: what bpf_tracing.h calls it. uapi_*: zig's folder of its kernel headers.
+
+zig_x86_64       := x86_64-linux-musl
+shim_x86_64      := x86_64-linux-gnu
+cpu_x86_64       := -mcpu=x86_64
+bpfarch_x86_64   := x86
+uapi_x86_64      := x86-linux-any
+
+zig_arm64-v8a     := aarch64-linux-musl
+shim_arm64-v8a    := aarch64-linux-gnu
+cpu_arm64-v8a     := -mcpu=generic
+bpfarch_arm64-v8a := arm64
+uapi_arm64-v8a    := aarch64-linux-any
+
+zig_armeabi-v7a     := arm-linux-musleabihf
+shim_armeabi-v7a    := arm-linux-gnueabihf
+cpu_armeabi-v7a     := -mcpu=generic+v7a
+bpfarch_armeabi-v7a := arm
+uapi_armeabi-v7a    := arm-linux-any

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * exact_stacks ROUNDS: 16 call paths allocate in turn, from frames that hold addresses of code which nobody will return
+ * to, others each time, and at depths that differ. Twice ROUNDS rounds, with a pause between the two halves.
+ */
+#include <alloca.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PATHS 16
+
+static uint64_t state = 88172645463325252u;
+static void *volatile kept;
+
+static __attribute__((noinline)) void *even(unsigned path, int depth);
+
+static uint64_t draw(void)
+{
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return state;
+}
+
+static __attribute__((noinline)) void *odd(unsigned path, int depth)
+{
+	volatile uintptr_t stale[6];
+	void *block;
+
+	for (int i = 0; i < 6; i++)
+		stale[i] = (uintptr_t)even + draw() % 64;
+	block = !depth ? malloc(24) : path & 1 ? odd(path >> 1, depth - 1) : even(path >> 1, depth - 1);
+	return stale[0] ? block : NULL;
+}
+
+static __attribute__((noinline)) void *even(unsigned path, int depth)
+{
+	volatile uintptr_t stale[11];
+	void *block;
+
+	for (int i = 0; i < 11; i++)
+		stale[i] = (uintptr_t)odd + draw() % 64;
+	block = !depth ? malloc(24) : path & 1 ? odd(path >> 1, depth - 1) : even(path >> 1, depth - 1);
+	return stale[0] ? block : NULL;
+}
+
+/* The same path somewhere else on the stack. */
+static __attribute__((noinline)) void allocate(unsigned path, size_t deeper)
+{
+	char *room = alloca(deeper);
+
+	memset(room, 0, deeper);
+	kept = room;
+	free(even(path, 12));
+}
+
+int main(int argc, char **argv)
+{
+	long rounds = argc > 1 ? atol(argv[1]) : 1000;
+
+	for (int half = 0; half < 2; half++) {
+		for (long i = 0; i < rounds; i++)
+			for (unsigned path = 0; path < PATHS; path++)
+				allocate(path, 16 * (draw() % 8 + 1));
+		usleep(300000);
+	}
+	return 0;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Processes that end, fork, and become other programs: argv[1] says how, argv[2] and on which program. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TRIES 200
+#define CANNOT 77
+#define STAY_S 3
+
+extern char **environ;
+void *volatile kept;
+static char **new_arguments;
+
+static void keep(int n, size_t bytes)
+{
+	while (n--)
+		kept = malloc(bytes);
+}
+
+static int fails_to_exec(char *unused)
+{
+	char *const arguments[] = { unused, NULL };
+
+	keep(3, 1009);
+	execv("/nonexistent", arguments);
+	execvp("nonexistent-program", arguments);
+	keep(4, 1013);
+	return 0;
+}
+
+static int becomes(char *program)
+{
+	keep(5, 1019);
+	execv(program, new_arguments);
+	return 1;
+}
+
+static void *exec_in_thread(void *program)
+{
+	becomes(program);
+	return NULL;
+}
+
+static int becomes_by_thread(char *program)
+{
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, exec_in_thread, program);
+	pthread_join(thread, NULL);
+	return 1;
+}
+
+static int child_becomes(char *program)
+{
+	pid_t child = fork();
+
+	if (child)
+		return waitpid(child, NULL, 0) != child;
+	return becomes(program);
+}
+
+/* The children exec; this process, whose memory they share until then, does not. */
+static int lends_memory(char *program)
+{
+	char *const arguments[] = { program, NULL };
+	pid_t child;
+
+	keep(6, 1021);
+	if (posix_spawn(&child, program, NULL, NULL, arguments, environ) || waitpid(child, NULL, 0) != child)
+		return 1;
+	child = vfork();
+	if (child == 0) {
+		execv(program, arguments);
+		_exit(1);
+	}
+	return waitpid(child, NULL, 0) != child;
+}
+
+static pid_t fork_child(size_t bytes)
+{
+	pid_t child = fork();
+
+	if (child == 0) {
+		keep(7, bytes);
+		_exit(0);
+	}
+	waitpid(child, NULL, 0);
+	return child;
+}
+
+static int has_ten_children(char *unused)
+{
+	(void)unused;
+	for (int i = 0; i < 10; i++)
+		fork_child(1039);
+	return 0;
+}
+
+static int stays(char *unused)
+{
+	(void)unused;
+	sleep(STAY_S);
+	return 0;
+}
+
+/* Two children of one pid. Other processes may take it in between: those hold nothing. */
+static int reuses_a_pid(char *unused)
+{
+	pid_t first = fork_child(1031);
+	char text[16];
+
+	(void)unused;
+	for (int i = 0; i < TRIES; i++) {
+		int fd = open("/proc/sys/kernel/ns_last_pid", O_WRONLY);
+		int n = snprintf(text, sizeof(text), "%d", first - 1);
+		pid_t child;
+
+		if (fd < 0 || write(fd, text, (size_t)n) != n)
+			return CANNOT;
+		close(fd);
+		child = fork();
+		if (child == 0) {
+			if (getpid() == first)
+				keep(7, 1033);
+			_exit(0);
+		}
+		waitpid(child, NULL, 0);
+		if (child == first)
+			return 0;
+	}
+	return CANNOT;
+}
+
+static void *keep_many(void *unused)
+{
+	keep(10007, 24);
+	return unused;
+}
+
+static int numbers_many(char *unused)
+{
+	pthread_t threads[3];
+
+	(void)unused;
+	for (int i = 0; i < 3; i++)
+		pthread_create(&threads[i], NULL, keep_many, NULL);
+	for (int i = 0; i < 3; i++)
+		pthread_join(threads[i], NULL);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		int (*run)(char *program);
+	} ways[] = {
+		{ "fails", fails_to_exec },    { "becomes", becomes },	 { "thread", becomes_by_thread },
+		{ "child", child_becomes },    { "lends", lends_memory }, { "reuse", reuses_a_pid },
+		{ "ten", has_ten_children },   { "stays", stays },	 { "numbers", numbers_many },
+	};
+
+	new_arguments = argv + 2;
+	for (size_t i = 0; argc > 2 && i < sizeof(ways) / sizeof(ways[0]); i++)
+		if (!strcmp(argv[1], ways[i].name))
+			return ways[i].run(argv[2]);
+	return 2;
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The shim's table, keys and rings under many threads, for a sanitizer to watch. Exit code 0: every count is right. */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "keys.h"
+#include "ring.h"
+#include "table.h"
+
+#define THREADS 4
+#define ROUNDS 40000
+#define HELD 512
+#define RECORDS 20000
+
+static struct ml_view view;
+
+/* Each thread has addresses of its own, as live blocks do; the lines of the table are everyone's. */
+static void *use_table(void *argument)
+{
+	uintptr_t self = (uintptr_t)argument;
+	struct ml_thread *thread = &view.threads[1 + self];
+	uint64_t held[HELD] = { 0 };
+	unsigned seed = (unsigned)self + 1;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		int at = rand_r(&seed) % HELD;
+		struct ml_entry entry = { .size = (uint64_t)i, .sequence = self << 32 | (unsigned)i }, found;
+
+		if (held[at]) {
+			if (!ml_table_claim(&view, thread, held[at], &found) || found.sequence >> 32 != self)
+				return (void *)1;
+			held[at] = 0;
+			continue;
+		}
+		held[at] = 0x7f0000000000 + (((uint64_t)rand_r(&seed) % 1000 * HELD + (unsigned)at) * THREADS + self) * 16;
+		entry.key_index = ml_keys_find(&view, (uint64_t)(rand_r(&seed) % 300 + 1) << 32);
+		if (!entry.key_index || ml_table_insert(&view, thread, held[at], &entry, &found) != ML_TABLE_INSERTED)
+			return (void *)2;
+	}
+	for (int i = 0; i < HELD; i++) {
+		struct ml_entry found;
+
+		if (held[i] && !ml_table_claim(&view, thread, held[i], &found))
+			return (void *)3;
+	}
+	return NULL;
+}
+
+static void *produce(void *argument)
+{
+	struct ml_thread *thread = argument;
+
+	for (unsigned i = 0; i < RECORDS;) {
+		unsigned *room = ml_ring_reserve(&view, thread, 8 + i % 4000);
+
+		if (!room)
+			continue;
+		room[0] = i;
+		ml_ring_commit(&view, thread, ML_RING_EVIDENCE, 8 + i++ % 4000);
+	}
+	return NULL;
+}
+
+static int consume(struct ml_thread *thread)
+{
+	uint64_t mask = view.settings.ring_bytes - 1;
+	unsigned expected = 0;
+
+	while (expected < RECORDS) {
+		uint64_t head = __atomic_load_n(&thread->head, __ATOMIC_ACQUIRE);
+
+		while (thread->tail != head) {
+			unsigned char *ring = view.rings + (uint64_t)(thread - view.threads) * view.settings.ring_bytes;
+			struct ml_ring_record *record = (void *)(ring + (thread->tail & mask));
+
+			if (record->kind == ML_RING_EVIDENCE && *(unsigned *)(record + 1) != expected++)
+				return 4;
+			__atomic_store_n(&thread->tail, thread->tail + record->bytes, __ATOMIC_RELEASE);
+		}
+	}
+	return 0;
+}
+
+static int is_empty(const struct ml_layout *layout)
+{
+	uint64_t slots = (uint64_t)ML_BUCKET_SLOTS << ml_layout_level_bits(layout, 0);
+	int is_found = 0;
+
+	for (uint64_t i = 0; i < slots; i++)
+		is_found |= view.level_slots[0][i].address != 0;
+	for (uint32_t i = 0; i < view.settings.n_chunks; i++)
+		for (uint32_t granule = 0; view.chunk_numbers[i] && granule < ML_SHADOW_GRANULES; granule++)
+			is_found |= view.chunks[i].words[granule] != 0;
+	return !is_found;
+}
+
+/* The argument: chunks of shadow memory, 0 = the hashed half of the table alone. */
+int main(int argc, char **argv)
+{
+	struct ml_settings settings = { .max_live = 100000, .n_threads = 2 * THREADS, .n_keys = 1024, .ring_bytes = 65536 };
+	struct ml_layout layout;
+	pthread_t ids[THREADS];
+	intptr_t failed;
+	void *base;
+
+	settings.n_chunks = argc > 1 ? (unsigned)atoi(argv[1]) : 0;
+	failed = ml_layout_compute(&settings, &layout);
+	base = mmap(NULL, layout.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	ml_view_set(&view, base, &settings, &layout);
+	view.segment->n_levels_open = 1;
+	view.segment->n_keys_used = 1;
+	for (uintptr_t i = 0; i < THREADS; i++)
+		pthread_create(&ids[i], NULL, use_table, (void *)i);
+	for (int i = 0; i < THREADS; i++) {
+		void *result;
+
+		pthread_join(ids[i], &result);
+		failed |= (intptr_t)result;
+	}
+	failed |= !is_empty(&layout);
+	pthread_create(&ids[0], NULL, produce, &view.threads[1]);
+	failed |= consume(&view.threads[1]);
+	pthread_join(ids[0], NULL);
+	return (int)failed;
+}

@@ -1,0 +1,75 @@
+"""What evidence costs in BPF instructions, counted in the program as the kernel translated it."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
+from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+from tests.support.bpf_programs import (
+    ATOMIC_64,
+    EXIT,
+    Instruction,
+    is_call_of,
+    kernel_symbol,
+    shortest,
+    translated,
+)
+from tests.support.workloads import need
+
+ALLOC_OBJECTS = 8  # offset of alloc_objects in struct ml_bpf_key (device/bpf/session.h)
+LIMIT = 80  # what the project set itself: beyond plain accounting, on the 512-byte path
+
+
+def return_program(*extra: str) -> list[Instruction]:
+    """The program of all returns, translated for a session with these lines."""
+    options = SessionOptions(command=("/bin/sleep", "5"), stack_bytes=512)
+    lines = [*bpf_session_lines(options, plan_session(options)), *extra, "start"]
+    with subprocess.Popen(
+        [find_binary("memleakd", local_arch()), "bpf"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    ) as agent:
+        assert agent.stdin is not None
+        agent.stdin.write("\n".join(lines) + "\n")
+        agent.stdin.flush()
+        program: list[Instruction] = []
+        for _ in range(100):
+            time.sleep(0.1)
+            program = translated("allocation_return", agent.pid)
+            if program:
+                break
+        agent.stdin.close()
+    return program
+
+
+def test_fewer_than_eighty_instructions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the counted allocation to the return: with a record of registers and 512 bytes sent, and without."""
+    need("bpf")
+    if not kernel_symbol("__bpf_call_base"):
+        pytest.skip("the kernel does not tell the addresses of its symbols")
+    plain, full = return_program("no_evidence 1"), return_program()
+    steps = []
+    for program in (plain, full):
+        counted = {
+            i for i, one in enumerate(program) if one.code == ATOMIC_64 and one.offset == ALLOC_OBJECTS
+        }
+        exits = {i for i, one in enumerate(program) if one.code == EXIT}
+        _, start = shortest(program, 0, counted)
+        sent = {i for i, one in enumerate(program) if is_call_of(one, "bpf_ringbuf_submit")}
+        if program is full:
+            assert sent, "no record is sent"
+            there, at = shortest(program, start, sent)
+            steps.append(there + shortest(program, at, exits)[0])
+        else:
+            assert not sent
+            steps.append(shortest(program, start, exits)[0])
+    with capsys.disabled():
+        print(f"\nevidence path: {steps[1] - steps[0]} BPF instructions beyond plain accounting", end=" ")
+    assert steps[1] - steps[0] < LIMIT

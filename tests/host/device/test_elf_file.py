@@ -1,0 +1,134 @@
+"""ELF files as the dynamic linker sees them, against readelf; and damaged ones."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memleak_android.host.device.elf_file import BadElfError, ElfFile
+
+FILES = [
+    "/bin/ls",
+    "/bin/bash",
+    "/lib/x86_64-linux-gnu/libc.so.6",
+    "/lib64/ld-linux-x86-64.so.2",
+    "/usr/bin/python3",
+]
+
+
+def readelf(option: str, path: str) -> str:
+    if shutil.which("readelf") is None:
+        pytest.skip("readelf is not installed (Debian: binutils)")
+    if not os.path.exists(path):
+        pytest.skip(f"no {path} here")
+    return subprocess.run(["readelf", "-W", option, path], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_dynamic_section(path: str) -> None:
+    text = readelf("-d", path)
+    elf = ElfFile(path)
+    assert list(elf.needed) == re.findall(r"\(NEEDED\).*\[(.*)\]", text)
+    assert [elf.soname] == (re.findall(r"\(SONAME\).*\[(.*)\]", text) or [""])
+    interpreter = re.findall(r"interpreter: (.*)\]", readelf("-l", path))
+    assert [elf.interpreter] == (interpreter or [""])
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_exported_functions(path: str) -> None:
+    """Every function that readelf lists, by name, value, size and version mark."""
+    expected = set()
+    for line in readelf("--dyn-syms", path).splitlines():
+        words = line.split()
+        if len(words) >= 8 and words[3] in ("FUNC", "IFUNC") and words[6] != "UND":
+            name, at, _ = words[7].partition("@")
+            is_default = at == "" or "@@" in words[7]
+            expected.add((name, int(words[1], 16), int(words[2], 0), is_default, words[3] == "IFUNC"))
+    names = {one[0] for one in expected} | {"printf", "no_such_function"}
+    found = ElfFile(path).dynamic_functions(names)
+    assert {(s.name, s.vaddr, s.size, s.is_default, s.is_indirect) for s in found} == expected
+
+
+def test_static_symbols(tmp_path: Path) -> None:
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    (tmp_path / "main.c").write_text(
+        "static __attribute__((used)) void hidden(void) {}\nint main(void) { return 0; }\n"
+    )
+    subprocess.run(["gcc", "-o", "main", "main.c"], cwd=tmp_path, check=True)
+    elf = ElfFile(tmp_path / "main")
+    (hidden,) = elf.static_functions({"hidden"})
+    assert f"{hidden.vaddr:016x}" in readelf("-s", str(tmp_path / "main"))
+    assert elf.dynamic_functions({"hidden"}) == []
+    subprocess.run(["strip", "main"], cwd=tmp_path, check=True)
+    assert ElfFile(tmp_path / "main").static_functions({"hidden"}) == []
+
+
+def test_file_offsets_of_addresses() -> None:
+    path = "/bin/ls"
+    elf = ElfFile(path)
+    entry = re.search(r"Entry point address:\s+0x([0-9a-f]+)", readelf("-h", path))
+    assert entry is not None
+    offset = elf.file_offset(int(entry[1], 16))
+    assert offset is not None
+    text = elf.text_segment(offset)
+    assert text is not None and text.file_offset <= offset < text.file_offset + text.file_bytes
+    assert elf.text_segment(0) is None
+    assert elf.file_offset(2**63) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "too short"),
+        (b"#!/bin/sh\n", "too short"),
+        (b"x" * 64, "no ELF magic"),
+        (b"\x7fELF\x03\x01" + bytes(58), "class 3, byte order 1"),
+        (b"\x7fELF\x02\x02" + bytes(58), "class 2, byte order 2"),
+    ],
+)
+def test_no_elf_file(tmp_path: Path, content: bytes, reason: str) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(BadElfError) as caught:
+        ElfFile(tmp_path / "file")
+    assert str(caught.value) == f"{tmp_path}/file cannot be read as an ELF file: {reason}"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    folder = tmp_path_factory.mktemp("library")
+    (folder / "a.c").write_text(
+        "void *malloc(unsigned long n) { return (void *)n; }\nvoid free(void *p) { (void)p; }\n"
+    )
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", "a.so", "a.c", "-Wl,-soname,a"], cwd=folder, check=True)
+    return (folder / "a.so").read_bytes()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300, deadline=None)
+@given(st.data())
+def test_damaged_files_raise_only_this_error(library: bytes, tmp_path: Path, data: st.DataObject) -> None:
+    """Header, program headers and the dynamic section are where damage hurts: half the bytes go there."""
+    damaged = bytearray(library)
+    interesting = st.one_of(st.integers(0, 0x300), st.integers(0, len(library) - 1))
+    for _ in range(data.draw(st.integers(1, 12))):
+        damaged[data.draw(interesting)] = data.draw(st.integers(0, 255))
+    file = tmp_path / "damaged"
+    file.write_bytes(
+        damaged[: data.draw(st.integers(0, len(damaged)))] if data.draw(st.booleans()) else damaged
+    )
+    try:
+        elf = ElfFile(file)
+        _ = elf.needed, elf.soname, elf.rpath, elf.runpath, elf.interpreter
+        elf.dynamic_functions({"malloc", "free"})
+        elf.static_functions({"malloc", "free"})
+    except BadElfError:
+        pass

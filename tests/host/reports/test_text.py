@@ -1,0 +1,115 @@
+"""The text report against whole expected texts."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.profile import Profile, Target
+from memleak_android.host.reports import interval, text
+from memleak_android.host.reports.base import ReportOptions
+from memleak_android.unwind.trace import TraceEnd
+from tests.support.goldens import assert_golden
+from tests.support.profiles import CODEC, DECODE, SERVER, START, empty_profile, frame, profile, site
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def text_of(of: Profile, **options: object) -> str:
+    stream = io.StringIO()
+    text.write(of, stream, ReportOptions(**options))  # type: ignore[arg-type]
+    return stream.getvalue()
+
+
+def interval_of(of: Profile, **options: object) -> str:
+    stream = io.StringIO()
+    interval.write(of, stream, ReportOptions(**options))  # type: ignore[arg-type]
+    return stream.getvalue()
+
+
+def test_everything_at_once() -> None:
+    assert_golden(text_of(profile()), "text.txt")
+
+
+def test_single_allocations_and_top() -> None:
+    assert_golden(text_of(profile(), show_allocs=True, top=1, sort="count"), "text_allocs_top1.txt")
+
+
+def test_nothing_outstanding() -> None:
+    assert_golden(text_of(empty_profile()), "text_empty.txt")
+
+
+def test_sampled_app_on_a_device() -> None:
+    target = Target("arm64", 321, "", "plt", "cfi", 65536, "com.example.app", "emulator-5554", 9)
+    assert_golden(text_of(profile(target=target, sites=(DECODE,), notes=())), "text_device.txt")
+
+
+def test_colour_changes_nothing_but_colour() -> None:
+    coloured = text_of(profile(), colour=True)
+    assert "\x1b[1m" in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == text_of(profile())
+
+
+def test_combined_only_shows_no_single_allocation() -> None:
+    assert "addr =" in text_of(profile(), show_allocs=True)
+    assert text_of(profile(), show_allocs=True, combined_only=True) == text_of(profile())
+
+
+def test_names_cannot_steer_the_terminal() -> None:
+    hostile = replace(frame(CODEC, "f"), function="\x1b]0;owned\x07\nroot", file="a\x9b\udc80.c", line=1)
+    output = text_of(profile(sites=(site("1", 2, 1, hostile),), notes=("\x1b[2J",)))
+    assert r"\x1b]0;owned\x07\nroot+0x0  a\x9b\udc80.c:1 [libcodec.so]" in output
+    assert "\x1b" not in output
+    assert output.encode()
+
+
+def test_every_trace_end_has_a_reason() -> None:
+    assert set(text.END_REASONS) | {"ROOT"} == {end.name for end in TraceEnd}
+
+
+def test_every_loss_has_a_sentence() -> None:
+    header = (Path(__file__).parents[3] / "device" / "wire.h").read_text()
+    causes = re.findall(r"\bML_LOST_(\w+) = \d+", header)
+    assert set(text.LOSSES) == {cause.lower() for cause in causes} - {"max"}
+
+
+def test_interval_in_memleaks_form() -> None:
+    assert_golden(interval_of(profile(), show_allocs=True), "interval.txt")
+
+
+def test_interval_top_by_count() -> None:
+    sites = (site("1", 100, 1, *START), site("2", 50, 7, *START), site("3", 60, 3, *START))
+    heads = re.findall(
+        r"^\t(\d+ bytes.*)$", interval_of(profile(sites=sites), top=2, sort="count"), re.MULTILINE
+    )
+    assert heads[:2] == ["50 bytes in 7 allocations from stack", "60 bytes in 3 allocations from stack"]
+    assert heads[2:] == ["207 bytes in 3 allocations unattributed"]
+
+
+def test_symbols_are_asked_for_only_where_they_can_be_had() -> None:
+    system = replace(frame(CODEC, ""), module="/usr/lib/libstdc++.so.6", vaddr=0x23)
+    with_lines = replace(frame(SERVER, ""), vaddr=0x29)
+    output = text_of(profile(sites=(site("1", 2, 1, system, with_lines),), notes=()))
+    assert re.findall("^note: .*$", output, re.MULTILINE) == [
+        "note: no symbols for 1 of 1 frames in libstdc++.so.6 (build-id cc03); pass --symbols DIR"
+    ]
+    assert "next: again" not in output
+
+
+def test_no_allocation_at_all_is_said() -> None:
+    nothing = empty_profile()
+    output = text_of(replace(nothing, totals=replace(nothing.totals, alloc_space=0, alloc_objects=0)))
+    assert "note: not one allocation was seen" in output

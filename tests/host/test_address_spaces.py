@@ -1,0 +1,196 @@
+"""Which file stood where, when: exec, fork, a library closed and another opened at its place."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from memleak_android.host import payloads
+from memleak_android.host.address_spaces import AddressSpaces
+from memleak_android.host.payloads import Maps
+from memleak_android.host.wire import ProcessEvent
+from tests.support import builders
+
+MAIN = "00400000-00500000 r-xp 00000000 08:01 7 /bin/main\n"
+LIB = "7f0000000000-7f0000010000 r-xp 00000000 08:01 8 /lib/one.so\n"
+
+
+def spaces(
+    maps: list[Maps] | None = None, mappings: list[bytes] | None = None, processes: list[bytes] | None = None
+) -> AddressSpaces:
+    rows = [payloads.decode_mappings(b"".join(mappings))] if mappings else []
+    events = [payloads.decode_processes(b"".join(processes))] if processes else []
+    return AddressSpaces(maps or [], rows, events)
+
+
+def path_at(made: AddressSpaces, pid: int, timestamp_ns: int, address: int) -> str | None:
+    (index,) = made.index(np.array([pid], np.uint32), np.array([timestamp_ns], np.uint64))
+    mapping = made.spaces[index].find(address)
+    return mapping.path if mapping else None
+
+
+def test_maps_hold_for_what_happened_before_they_were_read() -> None:
+    made = spaces([Maps(1000, 1, MAIN)])
+    assert path_at(made, 1, 10, 0x401000) == "/bin/main"
+    assert path_at(made, 1, 2000, 0x401000) == "/bin/main"
+    assert path_at(made, 1, 2000, 0x600000) is None
+    assert path_at(made, 2, 2000, 0x401000) is None
+
+
+def test_library_closed_and_another_opened_at_its_place() -> None:
+    made = spaces(
+        [Maps(100, 1, MAIN + LIB)],
+        [builders.mapping(0x7F0000000000, 0x7F0000008000, "/lib/two.so", pid=1, timestamp_ns=500)],
+    )
+    assert path_at(made, 1, 499, 0x7F0000001000) == "/lib/one.so"
+    assert path_at(made, 1, 500, 0x7F0000001000) == "/lib/two.so"
+    assert path_at(made, 1, 500, 0x7F0000009000) == "/lib/one.so"  # the part that was not covered
+    assert path_at(made, 1, 500, 0x401000) == "/bin/main"
+
+
+def test_maps_hold_in_order_of_time_not_of_arrival() -> None:
+    """Threads send them by rings of their own."""
+    other = LIB.replace("one", "two")
+    made = spaces([Maps(100, 1, LIB), Maps(300, 1, LIB), Maps(200, 1, other), Maps(400, 1, other)])
+    found = [path_at(made, 1, time, 0x7F0000001000) for time in (150, 250, 350, 450)]
+    assert found == ["/lib/one.so", "/lib/two.so", "/lib/one.so", "/lib/two.so"]
+
+
+def test_maps_that_read_like_those_before_make_no_new_space() -> None:
+    record = builders.mapping(0x7F0000000000, 0x7F0000010000, "/lib/two.so", pid=1, timestamp_ns=350)
+    made = spaces([Maps(time, 1, LIB) for time in (100, 200, 300, 400, 500)], [record])
+    times = np.array([150, 250, 320, 360, 450, 550], np.uint64)
+    found = made.index(np.full(6, 1, np.uint32), times)
+    assert len(set(found[:3].tolist())) == len(set(found[4:].tolist())) == 1
+    assert len(made.spaces) == 3
+
+
+def test_rest_behind_a_covered_part_keeps_its_file_offset() -> None:
+    made = spaces(
+        [Maps(100, 1, LIB)],
+        [builders.mapping(0x7F0000004000, 0x7F0000005000, "/lib/two.so", pid=1, timestamp_ns=500)],
+    )
+    (index,) = made.index(np.array([1], np.uint32), np.array([600], np.uint64))
+    found = [(m.start, m.end, m.file_offset, m.path) for m in made.spaces[index].mappings]
+    assert found == [
+        (0x7F0000000000, 0x7F0000004000, 0, "/lib/one.so"),
+        (0x7F0000004000, 0x7F0000005000, 0, "/lib/two.so"),
+        (0x7F0000005000, 0x7F0000010000, 0x5000, "/lib/one.so"),
+    ]
+
+
+def test_exec_ends_all_mappings_and_later_maps_hold_since_the_exec() -> None:
+    made = spaces(
+        [Maps(100, 1, MAIN), Maps(900, 1, MAIN.replace("main", "other"))],
+        processes=[builders.process(ProcessEvent.EXEC, pid=1, timestamp_ns=500)],
+    )
+    assert path_at(made, 1, 499, 0x401000) == "/bin/main"
+    assert path_at(made, 1, 500, 0x401000) == "/bin/other"
+    assert path_at(made, 1, 1000, 0x401000) == "/bin/other"
+
+
+def test_exec_without_maps_since_knows_nothing() -> None:
+    made = spaces(
+        [Maps(100, 1, MAIN)], processes=[builders.process(ProcessEvent.EXEC, pid=1, timestamp_ns=500)]
+    )
+    assert path_at(made, 1, 600, 0x401000) is None
+
+
+def test_fork_continues_the_mappings_of_that_moment() -> None:
+    made = spaces(
+        [Maps(100, 1, MAIN + LIB)],
+        [
+            builders.mapping(0x600000, 0x601000, "/lib/before.so", pid=1, timestamp_ns=400),
+            builders.mapping(0x700000, 0x701000, "/lib/after.so", pid=1, timestamp_ns=600),
+            builders.mapping(0x800000, 0x801000, "/lib/own.so", pid=2, timestamp_ns=700),
+        ],
+        [builders.process(ProcessEvent.FORK, pid=2, parent=1, timestamp_ns=500)],
+    )
+    assert path_at(made, 2, 800, 0x401000) == "/bin/main"
+    assert path_at(made, 2, 800, 0x600000) == "/lib/before.so"
+    assert path_at(made, 2, 800, 0x700000) is None
+    assert path_at(made, 2, 800, 0x800000) == "/lib/own.so"
+    assert path_at(made, 2, 650, 0x800000) is None
+    assert made.parents == {2: 1}
+
+
+def test_short_lived_child_that_execs() -> None:
+    made = spaces(
+        [Maps(100, 1, MAIN), Maps(520, 2, LIB)],
+        processes=[
+            builders.process(ProcessEvent.FORK, pid=2, parent=1, timestamp_ns=500),
+            builders.process(ProcessEvent.EXEC, pid=2, timestamp_ns=510),
+            builders.process(ProcessEvent.EXIT, pid=2, timestamp_ns=530),
+        ],
+    )
+    assert path_at(made, 2, 505, 0x401000) == "/bin/main"
+    assert path_at(made, 2, 515, 0x401000) is None
+    assert path_at(made, 2, 515, 0x7F0000001000) == "/lib/one.so"
+
+
+@pytest.mark.parametrize("parents", [[(2, 2)], [(2, 3), (3, 2)]])
+def test_forks_in_a_circle_end(parents: list[tuple[int, int]]) -> None:
+    rows = [builders.process(ProcessEvent.FORK, pid=p, parent=q, timestamp_ns=500) for p, q in parents]
+    assert path_at(spaces(processes=rows), 2, 600, 0x401000) is None
+
+
+def test_one_space_per_epoch_that_is_asked_for() -> None:
+    made = spaces(
+        [Maps(100, 1, MAIN)],
+        [
+            builders.mapping(0x600000 + n * 0x1000, 0x601000 + n * 0x1000, "/x", pid=1, timestamp_ns=n)
+            for n in range(200, 400)
+        ],
+    )
+    found = made.index(np.array([1, 1, 1, 1], np.uint32), np.array([50, 1000, 250, 2000], np.uint64))
+    assert found.tolist() == [0, 2, 1, 2]
+    assert len(made.spaces) == 3
+
+
+def test_hostile_maps_text() -> None:
+    text = "ffff-1 r-xp 0 0:0 0 /a\n" + "0-1fffffffffffffffff r-xp 0 0:0 0 /b\nnonsense\n" + MAIN
+    assert path_at(spaces([Maps(1, 1, text)]), 1, 5, 0x401000) == "/bin/main"
+
+
+def images_at(made: AddressSpaces, pid: int, *timestamps_ns: int) -> list[int]:
+    found = made.images(np.full(len(timestamps_ns), pid, np.uint32), np.array(timestamps_ns, np.uint64))
+    return (found & 0xFFFFFFFF).tolist()
+
+
+def test_image_changes_only_where_code_is_replaced() -> None:
+    made = spaces(
+        [
+            Maps(100, 1, MAIN + LIB),
+            Maps(250, 1, MAIN + LIB + "7f5000000000-7f5000001000 r-xp 0 08:01 9 /lib/late.so\n"),
+        ],
+        [
+            builders.mapping(0x600000, 0x601000, "/lib/more.so", pid=1, timestamp_ns=200),
+            builders.mapping(0x7F0000000000, 0x7F0000010000, "/lib/one.so", pid=1, timestamp_ns=300),
+            builders.mapping(0x7F0000004000, 0x7F0000005000, "/lib/two.so", pid=1, timestamp_ns=400),
+            builders.mapping(0x7F0000000000, 0x7F0000010000, "/lib/one.so", pid=1, timestamp_ns=500),
+        ],
+        [builders.process(ProcessEvent.EXEC, pid=1, timestamp_ns=600)],
+    )
+    assert images_at(made, 1, 50, 150, 200, 250, 300, 400, 450, 500, 600, 900) == [
+        0,
+        0,
+        0,
+        0,
+        0,
+        1,
+        1,
+        2,
+        3,
+        3,
+    ]
+    assert images_at(made, 7, 1, 2) == [0, 0]
+
+
+def test_maps_read_later_that_name_another_file_are_another_image() -> None:
+    made = spaces([Maps(100, 1, MAIN + LIB), Maps(200, 1, MAIN + LIB.replace("one", "two"))])
+    assert images_at(made, 1, 150, 250) == [0, 1]
+
+
+def test_deleted_file_is_still_the_same_code() -> None:
+    made = spaces([Maps(100, 1, MAIN + LIB), Maps(200, 1, MAIN + LIB.replace("one.so", "one.so (deleted)"))])
+    assert images_at(made, 1, 150, 250) == [0, 0]

@@ -1,0 +1,207 @@
+"""The command line as a user meets it: lines, exit codes, files. The agent is tests/support/fake_agent.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.recording import Recording
+from memleak_android.host.wire import BlockKind
+from tests.support.command_line import CommandLine
+
+PRELOAD = ("--tracer", "preload")
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> CommandLine:
+    return CommandLine(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("", "no target; name one by --pid N or -- CMD, or see what comes by `memleak-android demo`"),
+        ("--", "no command behind --; write -- CMD and its arguments"),
+        ("--pid 1 -- ls", "both --pid and a command; name one target"),
+        ("trace", "no target; name one by --pid N or -- CMD"),
+        (
+            "attach",
+            "unknown verb: attach (expected demo, doctor, record, report, trace, unwind); to run a command write -- attach",
+        ),
+        ("-p 4711", "-p 4711 is memleak's; use --pid 4711"),
+        ("-p4711", "-p 4711 is memleak's; use --pid 4711"),
+        ("trace -p 4711", "-p 4711 is memleak's; use --pid 4711"),
+        ("--pid 1 -o 500", "-o 500 is memleak's; use --older 500ms (or -o ./500 for a folder of that name)"),
+        ("-s 10", "-s 10 is memleak's; use --sample-bytes, which takes bytes; every allocation is counted by default"),
+        ("-t --pid 1", "-t is memleak's; use --trace"),
+        ("5 3", "interval 5 without its option; use --interval 5s --count 3"),
+        ("5", "interval 5 without its option; use --interval 5s"),
+        ("--pid 1 --older 5", "invalid value for '--older': '5' is no time (write 500ms, 5s or 2m); see `memleak-android --help`"),
+        ("--pid 1 -z 5Q", "invalid value for '-z' / '--min-size': '5Q' is no size (write 4096, 64K or 1MiB); see `memleak-android --help`"),
+        ("--pid 1 --fail-on-leak 5,x", "invalid value for '--fail-on-leak': '5,x' is no limit (write 64K or 64K,100); see `memleak-android --help`"),
+        ("--pid 1 --max-lost 2", "invalid value for '--max-lost': '2' is no share (write 0.1% or 0.001); see `memleak-android --help`"),
+        ("--pid 1 --count 3", "--count without --interval; say how often by --interval T"),
+        ("report missing.memleak", "cannot read missing.memleak: No such file or directory; name a .memleak file"),
+        ("report x.memleak -- ls", "`report` takes no command; write memleak-android -- CMD to trace one"),
+    ],
+)  # fmt: skip
+def test_usage_errors_are_one_line_and_exit_2(line: CommandLine, words: str, error: str) -> None:
+    result = line.run(*words.split())
+    assert (result.code, result.out) == (2, "")
+    assert result.err == f"memleak-android: error: {error}\n"
+
+
+def test_version_and_help(line: CommandLine) -> None:
+    assert line.run("--version").out.startswith("memleak-android 0.")
+    text = line.run("--help").out
+    for word in ("--pid", "--interval", "--fail-on-leak", "record", "report", "doctor", "demo", "-- CMD"):
+        assert word in text
+
+
+def test_trace_of_a_command(line: CommandLine) -> None:
+    result = line.run(*PRELOAD, "--", "sh", "-c", "echo its own words; exit 3")
+    assert result.code == 0
+    assert result.out.startswith("its own words\n")
+    assert "60 bytes in 3 allocations" in result.out
+    assert "verdict        ok" in result.out
+    assert result.err == "memleak-android: sh exited with status 3\n"
+
+
+def test_verb_may_be_named(line: CommandLine) -> None:
+    assert (
+        line.run("trace", *PRELOAD, "--", "true").code
+        == line.run("-q", "trace", *PRELOAD, "--", "true").code
+        == 0
+    )
+
+
+def test_signal_that_killed_the_command_is_told(line: CommandLine) -> None:
+    result = line.run(*PRELOAD, "--", "sh", "-c", "kill -9 $$")
+    assert result.err == "memleak-android: sh was killed by signal 9\n"
+
+
+def test_json_on_stdout_is_only_json(line: CommandLine) -> None:
+    result = line.run(*PRELOAD, "--json", "-", "--", "true")
+    report = json.loads(result.out)
+    assert report["totals"]["inuse_space"] == 60
+    assert [site["inuse_space"] for site in report["sites"]] == [30, 20, 10]
+    assert report["sites"][0]["alloc_space"] == 60
+    assert report["target"]["command"] == "true"
+    assert report["target"]["exit_status"] == 0
+
+
+def test_folder_of_results(line: CommandLine) -> None:
+    result = line.run(*PRELOAD, "-o", "out", "--", "true")
+    assert result.code == 0
+    assert sorted(os.listdir(line.folder / "out")) == ["recording.memleak", "report.json", "report.txt"]
+    assert "wrote out/report.txt" in result.err
+    assert (line.folder / "out/report.txt").read_text() == result.out
+    recording = line.folder / "out/recording.memleak"
+    assert stat.S_IMODE(recording.stat().st_mode) == 0o600
+    assert line.run("report", recording).out == result.out
+    again = line.run(*PRELOAD, "-o", "out", "--", "touch", "ran")
+    assert (again.code, again.error) == (
+        2,
+        "out/report.txt exists, not overwritten; use --force or another name",
+    )
+    assert not (line.folder / "ran").exists()
+    assert line.run(*PRELOAD, "-o", "out", "--force", "--", "true").code == 0
+
+
+def test_recording_holds_no_stack_bytes_unless_asked(line: CommandLine) -> None:
+    scenario = {"stack_bytes": 50000}
+    for options, least, most in (((), 0, 10_000), (("--keep-stacks",), 150_000, 200_000)):
+        result = line.run(
+            "record", "-o", "a.memleak", "--force", *options, *PRELOAD, "--", "true", scenario=scenario
+        )
+        assert (result.code, result.out) == (0, "")
+        assert least <= (line.folder / "a.memleak").stat().st_size <= most
+        assert line.run("report", "a.memleak", "--format", "json").out.count('"inuse_space": 30') == 1
+
+
+def test_recording_of_every_call(line: CommandLine) -> None:
+    result = line.run("record", "-o", "a.memleak", "--record-all", *PRELOAD, "--", "true")
+    assert (result.code, result.out) == (0, "")
+    kinds = [block.kind for _, block in Recording(line.folder / "a.memleak").blocks()]
+    assert kinds.count(BlockKind.EVENTS) == 1
+    assert BlockKind.EVIDENCE not in kinds
+
+
+def test_nothing_is_left_in_the_spool(line: CommandLine) -> None:
+    line.run(*PRELOAD, "--", "true")
+    assert os.listdir(line.folder / "cache/memleak-android/spool") == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "code"), [("59", 23), ("60", 0), ("1K,2", 23), ("1K,3", 0), ("1MiB", 0), ("0", 23)]
+)
+def test_fail_on_leak(line: CommandLine, limit: str, code: int) -> None:
+    assert line.run(*PRELOAD, "--fail-on-leak", limit, "--", "true").code == code
+
+
+def test_interval_prints_in_memleaks_form(line: CommandLine) -> None:
+    result = line.run(
+        *PRELOAD, "--interval", "200ms", "--count", "2", "--older", "0s", "-T", "1", "--", "sleep", "2"
+    )
+    assert result.code == 0
+    prints = result.out.split("[")[1:]
+    assert len([one for one in prints if " Top 1 stacks with outstanding allocations:" in one]) == 2
+    assert result.out.count("30 bytes in 1 allocations from stack") == 2
+    assert "20 bytes" not in result.out
+    assert "verdict" not in result.out
+
+
+def test_target_that_ends_between_interval_prints_still_gets_its_report(line: CommandLine) -> None:
+    result = line.run(*PRELOAD, "--interval", "200ms", "--", "sleep", "0.5")
+    assert "stacks with outstanding allocations:" in result.out
+    assert "outstanding    60 bytes in 3 allocations" in result.out
+    assert "verdict        ok" in result.out
+
+
+def test_age_limits_interval_prints_but_not_totals(line: CommandLine) -> None:
+    result = line.run(
+        *PRELOAD,
+        "--interval",
+        "200ms",
+        "--count",
+        "1",
+        "--older",
+        "1h",
+        "--json",
+        "a.json",
+        "--",
+        "sleep",
+        "1",
+    )
+    assert "Top 0 stacks" in result.out
+    assert json.loads((line.folder / "a.json").read_text())["totals"]["inuse_objects"] == 3
+
+
+def test_sizes_limit_sites_but_not_totals(line: CommandLine) -> None:
+    result = line.run(*PRELOAD, "-z", "15", "-Z", "25", "--json", "-", "--", "true")
+    report = json.loads(result.out)
+    assert [site["inuse_space"] for site in report["sites"]] == [20]
+    assert report["totals"]["inuse_space"] == 60
+
+
+def test_trace_prints_every_call(line: CommandLine) -> None:
+    result = line.run(*PRELOAD, "--trace", "--", "true")
+    assert " 77/78 malloc(24) = 0x1000\n" in result.out
+
+
+def test_duration_ends_the_session(line: CommandLine) -> None:
+    result = line.run(*PRELOAD, "--duration", "300ms", "--json", "-", "--", "sh", "-c", "exec sleep 3 >&2")
+    assert result.code == 0
+    report = json.loads(result.out)
+    assert 300e6 <= report["duration_ns"] < 3e9
+    assert "exit_status" not in report["target"]
+    assert re.search(
+        r"^memleak-android: the measurement is over; sh goes on running \(pid \d+\)$",
+        result.err,
+        re.MULTILINE,
+    )

@@ -1,0 +1,279 @@
+"""What goes wrong in a session, as a user meets it: agents that fail, interrupts, full disks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memleak_android.host import cli
+from tests.support import builders
+from tests.support.command_line import CommandLine
+from tests.support.growing_recording import wait_for_snapshot
+
+PRELOAD = ("--tracer", "preload")
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> CommandLine:
+    return CommandLine(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "code", "error"),
+    [
+        ({"error": [5, "could not load the program: EPERM (run as root)"]}, 5, "could not load the program: EPERM; run as root"),
+        ({"error": [4, "process 7 ended"]}, 4, "process 7 ended"),
+        ({"error": [6, "configuration line not understood: x (report it)"]}, 1, "configuration line not understood: x; report it"),
+        ({"hello_version": 9}, 5, "the agent speaks wire version 9, this program 1; build both with `make device`"),
+        ({"block_version": 9}, 5, "the agent speaks wire version 9, this program 1; build both with `make device`"),
+        ({"die_after": "hello"}, 5, "the agent died: exit code 3; it said: out of memory"),
+        ({"die_after": "status"}, 5, "the agent died: exit code 3; run `memleak-android doctor`"),
+        ({"garbage": True}, 5, "the agent wrote something unreadable (magic is 0x6d676553, not 0x314b4c4d); run `memleak-android doctor`"),
+    ],
+)  # fmt: skip
+def test_no_session(line: CommandLine, scenario: dict[str, Any], code: int, error: str) -> None:
+    result = line.run(*PRELOAD, "--", "true", scenario=scenario)
+    assert (result.code, result.error, result.out) == (code, error, "")
+
+
+def test_command_that_cannot_be_started(line: CommandLine) -> None:
+    result = line.run(*PRELOAD, "--", "./missing")
+    assert (result.code, result.error) == (
+        4,
+        "could not start ./missing: No such file or directory; check the path",
+    )
+
+
+def test_agent_that_is_not_there(line: CommandLine) -> None:
+    (line.folder / "memleakd").unlink()
+    result = line.run(*PRELOAD, "--", "true")
+    assert result.code == 5
+    assert result.error.endswith("memleakd is missing: no memleakd for x86_64; build it with `make device`")
+
+
+def test_preload_cannot_attach(line: CommandLine) -> None:
+    result = line.run(*PRELOAD, "--pid", os.getpid())
+    assert result.code == 5
+    assert (
+        result.error
+        == f"--tracer preload cannot attach to process {os.getpid()}; start the program with -- CMD"
+    )
+
+
+def test_agent_that_dies_later_leaves_an_incomplete_report(line: CommandLine) -> None:
+    result = line.run(
+        *PRELOAD,
+        "--interval",
+        "100ms",
+        "--json",
+        "a.json",
+        "--",
+        "sleep",
+        "1",
+        scenario={"die_after": "snapshot"},
+    )
+    assert result.code == 6
+    report = json.loads((line.folder / "a.json").read_text())
+    assert report["verdict"] == "incomplete"
+    assert report["totals"]["inuse_space"] == 60
+    assert any("the agent died: exit code 3" in note for note in report["notes"])
+
+
+def test_cut_output_of_the_agent_keeps_what_arrived(line: CommandLine) -> None:
+    result = line.run("record", "-o", "a.memleak", *PRELOAD, "--", "true", scenario={"cut": True})
+    assert result.code == 6
+    report = line.run("report", "a.memleak")
+    assert report.code == 6
+    assert "verdict        incomplete" in report.out
+    assert "unreadable (cut after" in report.out
+
+
+def test_noise_and_much_data_do_not_block_the_pipes(line: CommandLine) -> None:
+    scenario = {"stderr_bytes": 1 << 20, "evidence": 500, "stack_bytes": 60000}
+    result = line.run(*PRELOAD, "--json", "-", "--", "true", scenario=scenario)
+    assert json.loads(result.out)["totals"]["inuse_objects"] == 500
+
+
+def test_long_command_line_reaches_the_agent_unchanged(line: CommandLine) -> None:
+    words = ["a b", "ä%0A\n", "\udcff", "x" * 100_000]
+    config = line.folder / "config"
+    scenario = {"config_file": str(config)}
+    code = "import sys; sys.exit(len(sys.argv) != 5 or sys.argv[3] != '\\udcff')"
+    result = line.run(*PRELOAD, "--", "python3", "-c", code, *words, scenario=scenario)
+    assert "exited with status 0" in result.err
+    lines = config.read_text().splitlines()
+    assert lines[0] == "wire 1"
+    assert lines[4] == "arg a%20b"
+    assert lines[5] == "arg %C3%A4%250A%0A"
+    assert lines[6] == "arg %FF"
+    assert "sample_bytes 0" in lines
+    assert lines[-1] == "stdio 3 4 5"
+
+
+def test_losses_and_unattributed_blocks(line: CommandLine) -> None:
+    result = line.run(*PRELOAD, "--json", "-", "--", "true", scenario={"unattributed": 2, "lost": {"0": 5}})
+    report = json.loads(result.out)
+    assert result.code == 6
+    assert report["totals"]["unattributed_space"] == 14
+    assert report["totals"]["inuse_space"] == 74
+    assert report["totals"]["lost"] == {"ring_full": 5}
+    assert line.run(*PRELOAD, "--max-lost", "50%", "--", "true", scenario={"unattributed": 2}).code == 0
+
+
+def test_disk_that_fills_up_while_recording(line: CommandLine) -> None:
+    """RLIMIT_FSIZE of 400 KiB stands for the disk."""
+    scenario = {"evidence": 20, "stack_bytes": 60000}
+    limited = 'ulimit -f 800; exec "$0" -m memleak_android.host record -o a.memleak --tracer preload -- true'
+    environment = line.environment(scenario)
+    done = subprocess.run(
+        ["sh", "-c", limited, sys.executable],
+        cwd=line.folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 6, done.stderr
+    report = line.run("report", "a.memleak", "--format", "json")
+    assert report.code == 6
+    found = json.loads(report.out)
+    assert found["totals"]["inuse_objects"] == 20
+    assert 0 < found["totals"]["unattributed_objects"] < 20
+    assert "a.memleak could not be written on: File too large" in found["notes"]
+
+
+def test_recording_of_a_killed_session_is_still_good(line: CommandLine) -> None:
+    ready = line.folder / "ready"
+    words = ("record", "-o", "a.memleak", *PRELOAD, "--", "sh", "-c", "echo 1 >ready; exec sleep 2 >&2")
+    with line.start(*words) as process:
+        wait_for(ready)
+        time.sleep(0.3)
+        process.kill()
+        process.communicate(timeout=30)
+    report = line.run("report", "a.memleak")
+    assert report.code == 6
+    assert "note: no snapshot of the live table: what is held is not known" in report.out
+
+
+def test_shim_cannot_be_told_the_allocators_library(line: CommandLine) -> None:
+    result = line.run(*PRELOAD, "-O", "libjemalloc.so", "--", "true")
+    assert result.code == 5
+    assert result.error.startswith("-O and --symbols-prefix need the bpf tracer")
+
+
+def test_full_live_table_is_never_fine(line: CommandLine) -> None:
+    result = line.run(*PRELOAD, "--max-lost", "1", "--", "true", scenario={"lost": {"2": 1}})
+    assert result.code == 6
+    assert "note: the live table was full: 1 blocks are missing in all sums (raise --max-live)" in result.out
+
+
+def wait_for(path: Path) -> None:
+    for _ in range(1000):
+        if path.exists() and path.read_text():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{path} did not appear")
+
+
+def test_first_interrupt_stops_and_reports(line: CommandLine) -> None:
+    ready = line.folder / "ready"
+    for number in (signal.SIGINT, signal.SIGTERM):
+        ready.unlink(missing_ok=True)
+        with line.start(*PRELOAD, "--", "sh", "-c", "echo 1 >ready; exec sleep 3") as process:
+            wait_for(ready)
+            process.send_signal(number)
+            out, err = process.communicate(timeout=30)
+        assert process.returncode == 0, err
+        assert "60 bytes in 3 allocations" in out
+
+
+def test_second_interrupt_aborts(line: CommandLine) -> None:
+    ready = line.folder / "ready"
+    scenario = {"ignore_stop": True}
+    with line.start(*PRELOAD, "--", "sh", "-c", "echo 1 >ready; exec sleep 3", scenario=scenario) as process:
+        wait_for(ready)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    assert err.splitlines()[-1] == "memleak-android: error: aborted"
+
+
+def test_abort_of_a_stuck_agent_keeps_what_had_arrived(line: CommandLine) -> None:
+    words = ("record", "-o", "a.memleak", *PRELOAD, "--", "sh", "-c", "exec sleep 3 >&2")
+    with line.start(*words, scenario={"stuck": True}) as process:
+        wait_for_snapshot(line.folder / "a.memleak")  # the first safety snapshot
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert [one for one in err.splitlines() if one][-2:] == [
+        "memleak-android: a.memleak keeps what had arrived, stack bytes included; run the report on it",
+        "memleak-android: error: aborted",
+    ]
+    report = line.run("report", "a.memleak")
+    assert report.code == 6
+    assert "60 bytes in 3 allocations" in report.out
+    assert "note: the session did not end in order: what is held is that of the last snapshot" in report.out
+
+
+def test_closed_stdout_is_no_crash(line: CommandLine) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    recording = builders.write_recording(line.folder / "a.memleak", [builders.hello()])
+    with line.start("report", recording) as process:
+        assert process.stdout
+        process.stdout.close()
+        process.stdout = None
+        _, err = process.communicate(timeout=30)
+    os.close(write)
+    assert "Traceback" not in err
+
+
+def test_disk_full_for_reports(line: CommandLine) -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full")
+    recording = builders.write_recording(line.folder / "a.memleak", [builders.hello()])
+    result = line.run("report", recording, "-o", "missing/a.txt")
+    assert result.code == 6
+    assert result.error == "cannot write missing/a.txt: No such file or directory; use another place"
+
+
+def test_cache_that_cannot_be_a_folder(line: CommandLine) -> None:
+    (line.folder / "cache").write_text("a file where a folder belongs")
+    result = line.run(*PRELOAD, "--", "true")
+    assert result.code == 0
+    assert "target    true" in result.out
+
+
+def test_bug_of_ours_names_its_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("no targets\nto divide by")
+
+    monkeypatch.setattr(cli.verbs, "main", fail)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    code = cli.run(["doctor"])
+    (kept,) = tmp_path.iterdir()
+    assert code == 1
+    assert capsys.readouterr().err == (
+        "memleak-android: error: a bug of memleak-android: ZeroDivisionError: no targets; "
+        f"please report it with {kept}\n"
+    )
+    assert "ZeroDivisionError: no targets" in kept.read_text()
+
+
+def test_verbose_shows_the_traceback(line: CommandLine) -> None:
+    assert "Traceback" in line.run("-v", "report", "missing.memleak").err

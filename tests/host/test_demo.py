@@ -1,0 +1,49 @@
+"""`demo`, the whole path: every planted leak exactly, by both tracers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.commands.demo import find_sites, read_planted
+from memleak_android.host.device.capabilities import probe_local
+from memleak_android.host.errors import TracerError
+from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+from tests.support.profiles import SERVER, frame, site
+
+
+def run_demo(tracer: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    try:
+        for name in ("memleakd", "libmemleak.so", "memleak-demo"):
+            find_binary(name, local_arch())
+    except TracerError as error:
+        pytest.skip(str(error))
+    words = [sys.executable, "-m", "memleak_android.host", "demo", "--tracer", tracer]
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+
+
+@pytest.mark.parametrize("tracer", ["preload", pytest.param("bpf", marks=pytest.mark.bpf)])
+def test_planted_leaks_are_found_exactly(tracer: str, tmp_path: Path) -> None:
+    if tracer == "bpf" and (refusal := probe_local().bpf_refusal):
+        pytest.skip(refusal)
+    done = run_demo(tracer, tmp_path)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    assert f"tracer    {tracer}, every allocation" in done.stdout
+    table = done.stdout[done.stdout.index("\nplanted ") :].splitlines()[2:]
+    assert len(table) == len(read_planted(find_binary("demo.json", local_arch())))
+    assert all(line.endswith("complete") for line in table)
+
+
+def test_planted_functions_may_have_others_between(tmp_path: Path) -> None:
+    path = tmp_path / "demo.json"
+    path.write_text(
+        '{"leaks": [{"name": "x", "allocator": "malloc", "bytes": 1, "objects": 1, "functions": ["a::b", "main"]}]}'
+    )
+    (planted,) = read_planted(path)
+    names = ("malloc", "a::b(int)", "raise", "main")
+    whole = site("1", 1, 1, *(frame(SERVER, name) for name in names))
+    other = site("2", 1, 1, *(frame(SERVER, name) for name in reversed(names)))
+    assert find_sites(planted, [whole, other]) == [whole]

@@ -1,0 +1,142 @@
+"""Recordings whose blocks are whole but lie: a report or a typed error, in bounded time, whatever they say."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.analysis import View, make_profile
+from memleak_android.host.capture import Capture
+from memleak_android.host.errors import MemleakError
+from memleak_android.host.finished import finished_blocks
+from memleak_android.host.modules import LocalFiles, ModuleFiles, own_vdso, reopen
+from memleak_android.host.payloads import encode_text
+from memleak_android.host.recording import Recording
+from memleak_android.host.reports import report_json, text
+from memleak_android.host.reports.base import ReportOptions
+from memleak_android.host.survivors import Analysis, finished_survivors
+from memleak_android.host.symbols import Symbolizer
+from memleak_android.host.wire import Block, BlockKind, ProcessEvent
+from memleak_android.unwind.errors import UnwindError
+from tests.support import builders as made
+
+MAPS = "".join(
+    f"{start:08x}-{start + 0x1000:08x} r-xp 00000000 08:01 {n} {path}\n"
+    for n, (start, path) in enumerate(
+        [(0x400000, "/usr/bin/env"), (0x500000, "[vdso]"), (0x600000, "/nonexistent")]
+    )
+)
+
+
+def raw_blocks() -> list[Block]:
+    return [
+        made.hello(),
+        encode_text(
+            BlockKind.SESSION,
+            '{"tracer": "bpf", "command": "x", "pid": 100, "missing": [], "sample_bytes": 0}',
+        ),
+        made.maps(MAPS),
+        Block(
+            BlockKind.PROCESS, made.process(ProcessEvent.FORK, pid=200, parent=100, timestamp_ns=3 * 10**9)
+        ),
+        Block(BlockKind.MAPPINGS, made.mapping(0x400000, 0x401000, "/bin/sh", timestamp_ns=3 * 10**9)),
+        made.evidence(
+            *(
+                made.evidence_record(
+                    sequence=n, key=n // 2, pc=0x400800 + 0x80000 * n, stack=bytes(range(256))
+                )
+                for n in range(1, 6)
+            )
+        ),
+        *made.snapshot(
+            made.live_rows(
+                *({"sequence": n, "key": n // 2, "sample_bytes": 4096 * (n % 2)} for n in range(1, 9))
+            ),
+            made.key_rows(*({"key": n, "alloc_objects": 5, "alloc_bytes": 50} for n in range(5))),
+        ),
+        made.status(alloc_objects=10, alloc_bytes=100),
+        made.end(),
+    ]
+
+
+def read(path: Path) -> None:
+    capture, recording = Capture(), Recording(path)
+    try:
+        for offset, block in recording.blocks():
+            capture.add(block, offset)
+        if capture.is_finished:
+            survivors = finished_survivors(capture, reopen)
+        else:
+            survivors = Analysis(
+                capture, recording.read_block, ModuleFiles(LocalFiles(False), own_vdso())
+            ).survivors()
+        profile = make_profile(capture, survivors, Symbolizer(), View(show_allocs=True))
+        text.write(profile, io.StringIO(), ReportOptions())
+        report_json.write(profile, io.StringIO(), ReportOptions(show_allocs=True))
+    finally:
+        recording.close()
+
+
+def finished(folder: Path) -> list[Block]:
+    capture, recording = Capture(), Recording(made.write_recording(folder / "raw.memleak", raw_blocks()))
+    for offset, block in recording.blocks():
+        capture.add(block, offset)
+    survivors = Analysis(capture, recording.read_block, ModuleFiles(LocalFiles(False))).survivors()
+    recording.close()
+    return list(finished_blocks(capture, survivors))
+
+
+def mutations(blocks: list[Block], seed: int, count: int) -> Iterator[list[Block]]:
+    """One block with some of its words replaced by extremes, or shortened; sometimes others are missing."""
+    rng = random.Random(seed)
+    for _ in range(count):
+        result = [block for block in blocks if rng.random() > 0.03]
+        victim = rng.randrange(len(result))
+        payload = bytearray(result[victim].payload)
+        for _ in range(rng.choice([1, 1, 3, 9])):
+            width = rng.choice([2, 4, 8])
+            at = rng.randrange(0, max(1, min(len(payload), rng.choice([32, 150, 10**6]))), width)
+            value = rng.choice([0, 1, 2 ** (8 * width) - 1, 2 ** (8 * width - 1), rng.getrandbits(8 * width)])
+            payload[at : at + width] = value.to_bytes(width, "little")
+        size = len(result[victim].payload)
+        keep = size if rng.random() > 0.1 else rng.randrange(0, size + 1, 8)
+        result[victim] = Block(result[victim].kind, bytes(payload[:keep]))
+        yield result
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_lying_blocks(tmp_path: Path, is_finished: bool) -> None:
+    blocks = finished(tmp_path) if is_finished else raw_blocks()
+    outcomes = {"report": 0, "error": 0}
+    for n, mutated in enumerate(mutations(blocks, seed=1, count=250)):
+        path = made.write_recording(tmp_path / "a.memleak", mutated)
+        try:
+            read(path)
+            outcomes["report"] += 1
+        except (MemleakError, UnwindError):
+            outcomes["error"] += 1
+        except Exception as error:
+            error.add_note(f"mutation {n} of the {'finished' if is_finished else 'raw'} recording")
+            raise
+    assert outcomes["report"] > 200, "nearly every such recording still has something to report"
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "session", ["{}", '{"pid": "x", "command": {"a": 1}, "missing": 7, "sample_bytes": null}', '{"pid": 1e99}', "[" * 9000]
+)  # fmt: skip
+def test_session_text_of_any_shape(tmp_path: Path, session: str) -> None:
+    blocks = [made.hello(), encode_text(BlockKind.SESSION, session + " " * (-len(session) % 8)), made.end()]
+    read(made.write_recording(tmp_path / "a.memleak", blocks))
+
+
+def test_modules_that_name_the_machines_own_special_files(tmp_path: Path) -> None:
+    names = ["/proc/kcore", "/dev/zero", "/proc/self/mem", "relative", "", "/etc", "\x00"]
+    modules = ", ".join(f'{{"path": "{name}", "build_id": ""}}'.replace("\x00", "\\u0000") for name in names)
+    blocks = [made.hello(), encode_text(BlockKind.MODULES, f"[{modules}, 7, null]"), made.end()]
+    read(made.write_recording(tmp_path / "a.memleak", blocks))

@@ -1,0 +1,142 @@
+"""Payloads to arrays: the odd shapes, and what a hostile writer may send."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memleak_android.host import payloads
+from memleak_android.host.payloads import MalformedBlock
+from memleak_android.host.wire import EVIDENCE, LIVE_ROW, Block, BlockKind, Function
+from tests.support import builders
+
+
+def test_evidence_of_different_lengths_and_padding() -> None:
+    block = builders.evidence(
+        builders.evidence_record(sequence=5, pc=0x401000, stack=b"abc", extra_padding=64),
+        builders.evidence_record(sequence=6, pc=0x402000),
+        builders.evidence_record(sequence=7, pc=0x403000, stack=bytes(range(16)), registers={0: 15}),
+    )
+    batch = payloads.decode_evidence(block.payload)
+    assert batch.rows["sequence"].tolist() == [5, 6, 7]
+    assert batch.registers[:, builders.RIP].tolist() == [0x401000, 0x402000, 0x403000]
+    assert batch.registers[2, 0] == 15
+    assert batch.known.sum(axis=1).tolist() == [2, 2, 3]
+    slices = [
+        batch.data[at : at + size].tobytes()
+        for at, size in zip(batch.stack_offset, batch.rows["stack_bytes"], strict=True)
+    ]
+    assert slices == [b"abc", b"", bytes(range(16))]
+    assert (batch.stack_offset % 8 == 0).all()
+
+
+def test_unknown_registers_are_zero_whatever_was_sent() -> None:
+    record = bytearray(builders.evidence_record(sequence=1, pc=0x401000))
+    record[EVIDENCE.itemsize : EVIDENCE.itemsize + 8] = b"\xff" * 8
+    batch = payloads.decode_evidence(bytes(record))
+    assert batch.registers[0, 0] == 0
+    assert not batch.known[0, 0]
+
+
+def test_empty_evidence_block() -> None:
+    batch = payloads.decode_evidence(b"")
+    assert len(batch) == 0
+    assert batch.registers.shape == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("record_bytes", 0),
+        ("record_bytes", 148),
+        ("record_bytes", 2**31),
+        ("record_bytes", 313),
+        ("stack_bytes", 2**32 - 1),
+        ("n_registers", 65),
+        ("n_registers", 22),
+        ("n_fixups", 5),
+    ],
+)
+def test_evidence_that_contradicts_itself(field: str, value: int) -> None:
+    record = bytearray(builders.evidence_record(sequence=1))
+    offset = EVIDENCE.fields[field][1]  # type: ignore[index]
+    size = EVIDENCE[field].itemsize
+    record[offset : offset + size] = value.to_bytes(size, "little")
+    with pytest.raises(MalformedBlock):
+        payloads.decode_evidence(bytes(record))
+
+
+@given(st.binary(max_size=64).map(lambda b: b[: len(b) & ~7]), st.sampled_from(list(BlockKind)))
+def test_any_payload_is_decoded_or_refused(data: bytes, kind: BlockKind) -> None:
+    decode = {
+        BlockKind.EVIDENCE: payloads.decode_evidence,
+        BlockKind.MAPS: payloads.decode_maps,
+        BlockKind.MAPPINGS: payloads.decode_mappings,
+        BlockKind.PROCESS: payloads.decode_processes,
+        BlockKind.EVENTS: payloads.decode_events,
+        BlockKind.STATUS: payloads.decode_status,
+        BlockKind.ERROR: payloads.decode_error,
+        BlockKind.END: payloads.decode_end,
+        BlockKind.HELLO: payloads.decode_hello,
+        BlockKind.TRACES: payloads.decode_traces,
+    }.get(kind)
+    try:
+        if kind in (BlockKind.LIVE, BlockKind.KEYS, BlockKind.SITES):
+            payloads.decode_chunk(Block(kind, data))
+        elif decode is not None:
+            decode(data)  # type: ignore[operator]
+    except MalformedBlock as error:
+        assert error.kind == kind
+
+
+def test_live_columns_lie_in_the_order_of_the_header() -> None:
+    """ml_u64 address, size, timestamp_ns, sequence, key; ml_u32 pid, tid, function, sample_bytes."""
+    wide = [[1, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12], [13, 14, 15]]
+    narrow = [[16, 17, 18], [19, 20, 21], [22, 23, 24], [25, 26, 27]]
+    payload = struct.pack("<QQII", 9, 99, 3, 1) + np.array(wide, "<u8").tobytes()
+    payload += np.array(narrow, "<u4").tobytes()
+    chunk = payloads.decode_chunk(Block(BlockKind.LIVE, payload))
+    assert (chunk.snapshot, chunk.timestamp_ns, chunk.last) == (9, 99, True)
+    assert [chunk.rows[name].tolist() for name in LIVE_ROW.names or ()] == wide + narrow
+    assert payloads.encode_chunk(BlockKind.LIVE, chunk).payload == payload
+
+
+def test_count_of_a_chunk_beyond_its_payload() -> None:
+    with pytest.raises(MalformedBlock, match="4294967295 rows of 56 bytes"):
+        payloads.decode_chunk(Block(BlockKind.LIVE, struct.pack("<QQII", 1, 1, 2**32 - 1, 1)))
+
+
+def test_mappings_with_paths_of_any_length_and_bytes() -> None:
+    records = [
+        builders.mapping(0x1000, 0x2000, "/a", timestamp_ns=5),
+        builders.mapping(0x3000, 0x4000, "", timestamp_ns=6),
+        builders.mapping(0x5000, 0x6000, "/lib/größe.so", timestamp_ns=7),
+    ]
+    rows, paths = payloads.decode_mappings(b"".join(records))
+    assert rows["start"].tolist() == [0x1000, 0x3000, 0x5000]
+    assert paths == ["/a", "", "/lib/größe.so"]
+
+
+def test_traces_round_trip() -> None:
+    traces = np.zeros(2, payloads.TRACE_ROW)
+    traces["n_frames"], traces["function"] = [2, 1], Function.CALLOC
+    frames = np.zeros(3, payloads.FRAME_ROW)
+    frames["address"], frames["method"] = [7, 8, 9], 3
+    chunk = payloads.decode_traces(
+        payloads.encode_traces(payloads.TraceChunk(4, True, traces, frames)).payload
+    )
+    assert chunk.first_trace == 4
+    assert (chunk.traces == traces).all()
+    assert (chunk.frames == frames).all()
+
+
+def test_traces_with_more_frames_than_there_are() -> None:
+    traces = np.zeros(1, payloads.TRACE_ROW)
+    traces["n_frames"] = 2**32 - 1
+    block = payloads.encode_traces(payloads.TraceChunk(0, True, traces, np.zeros(1, payloads.FRAME_ROW)))
+    with pytest.raises(MalformedBlock):
+        payloads.decode_traces(block.payload)

@@ -1,0 +1,159 @@
+"""Recordings: permissions, cuts, other versions, full disks."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.errors import OutputExistsError, RecordingError
+from memleak_android.host.recording import FILE_HEADER, Recording, RecordingWriter, write_finished
+from memleak_android.host.spool import open_spool, remove_leftovers, spool_root
+from memleak_android.host.wire import Block, BrokenStream
+from tests.support import builders
+
+BLOCKS = [Block(10, b"first\0\0\0"), Block(10, bytes(4096)), Block(12, bytes(16))]
+
+
+def test_file_header_literally() -> None:
+    assert bytes.fromhex("4d454d4c45414b00 01000000 00000000") == FILE_HEADER
+
+
+def test_readable_by_the_user_only_and_after_each_block(tmp_path: Path) -> None:
+    path = tmp_path / "a.memleak"
+    before = os.umask(0)
+    try:
+        writer = RecordingWriter(path)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    offsets = []
+    for n, block in enumerate(BLOCKS, 1):
+        offsets.append(writer.write(block))
+        assert [b for _, b in Recording(path).blocks()] == BLOCKS[:n]
+    assert [writer.read_block(offset) for offset in offsets] == BLOCKS
+    assert [offset for offset, _ in Recording(path).blocks()] == offsets
+
+
+def test_existing_file_stays(tmp_path: Path) -> None:
+    path = tmp_path / "a.memleak"
+    path.write_text("mine")
+    with pytest.raises(OutputExistsError) as caught:
+        RecordingWriter(path)
+    assert str(caught.value) == f"{path} exists, not overwritten; use --force or another name"
+    assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize("size", [40, 41, 55, 56, 57, 4135, 4152, 4167])
+def test_cut_anywhere(tmp_path: Path, size: int) -> None:
+    path = builders.write_recording(tmp_path / "a.memleak", BLOCKS)
+    assert path.stat().st_size == 16 + 24 + 4112 + 32
+    os.truncate(path, size)
+    recording = Recording(path)
+    found = [block for _, block in recording.blocks()]
+    assert found == BLOCKS[: 1 if size < 4152 else 2]
+    is_clean = size in (40, 4152)
+    assert (recording.broken is None) == is_clean
+    if recording.broken:
+        assert recording.broken.offset == (40 if size < 4152 else 4152)
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"", "{} is empty; name a file that `memleak-android record` wrote"),
+        (b"\x7fELF" * 100, "{} is not a memleak recording; name a file that `memleak-android record` wrote"),
+        (b"MEMLEAK\0", "{} is not a memleak recording; name a file that `memleak-android record` wrote"),
+        (
+            b"MEMLEAK\0\x07" + bytes(7),
+            "{} is a recording of version 7, this program reads version 1; use the memleak-android that recorded it",
+        ),
+        (FILE_HEADER, "{} holds no readable block: it ends after its header; record again"),
+        (
+            FILE_HEADER + b"x" * 99,
+            "{} holds no readable block: magic is 0x78787878, not 0x314b4c4d; record again",
+        ),
+    ],
+)
+def test_nothing_readable(tmp_path: Path, content: bytes, line: str) -> None:
+    path = tmp_path / "a.memleak"
+    path.write_bytes(content)
+    with pytest.raises(RecordingError) as caught:
+        list(Recording(path).blocks())
+    assert str(caught.value) == line.format(path)
+    assert caught.value.exit_code == 2
+
+
+def test_file_that_became_shorter_is_a_typed_error(tmp_path: Path) -> None:
+    path = builders.write_recording(tmp_path / "a.memleak", BLOCKS)
+    recording = Recording(path)
+    os.truncate(path, 60)
+    for offset in (40, 100):
+        with pytest.raises(BrokenStream):
+            recording.read_block(offset)
+
+
+def test_full_disk_keeps_whole_blocks(tmp_path: Path) -> None:
+    """RLIMIT_FSIZE stands for the full disk: write() fails in the middle of a block in the same way."""
+    writer = RecordingWriter(tmp_path / "a.memleak")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+    try:
+        offsets = [writer.write(block) for block in BLOCKS]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert offsets == [16, -1, -1]
+    assert writer.failure is not None
+    recording = Recording(writer.path)
+    assert [block for _, block in recording.blocks()] == BLOCKS[:1]
+    assert recording.broken is None
+
+
+def test_finished_recording_replaces_in_one_step(tmp_path: Path) -> None:
+    path = builders.write_recording(tmp_path / "a.memleak", BLOCKS)
+
+    def failing() -> object:
+        yield BLOCKS[0]
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_finished(path, failing())  # type: ignore[arg-type]
+    assert [block for _, block in Recording(path).blocks()] == BLOCKS
+    write_finished(path, BLOCKS[:1])
+    assert [block for _, block in Recording(path).blocks()] == BLOCKS[:1]
+    assert os.listdir(tmp_path) == ["a.memleak"]
+
+
+def test_spool_is_private_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with open_spool() as place:
+        (place / "blocks").write_text("secret")
+        assert stat.S_IMODE(place.stat().st_mode) == 0o700
+        assert stat.S_IMODE(place.parent.stat().st_mode) == 0o700
+        remove_leftovers(spool_root())
+        assert place.exists(), "the spool of a session that runs was taken for a leftover"
+    assert not place.exists()
+
+
+def test_spool_of_a_killed_session_is_removed_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    program = (
+        "import os, signal\nfrom memleak_android.host.spool import open_spool\n"
+        "with open_spool() as place:\n    (place / 'blocks').write_text('secret')\n"
+        "    print(place, flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    left = Path(killed.stdout.strip())
+    assert (left / "blocks").exists()
+    with open_spool():
+        assert not left.exists()

@@ -1,0 +1,67 @@
+"""Evidence as the unwinder takes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memleak_android.host.capture import Capture
+from memleak_android.host.recording import Recording
+from memleak_android.host.samples import read_samples
+from memleak_android.unwind.arch import arch_by_name
+from tests.support.builders import RSP, evidence, evidence_record, hello, write_recording
+
+
+def read(path: Path) -> tuple[Capture, Recording]:
+    capture, recording = Capture(), Recording(path)
+    for offset, block in recording.blocks():
+        capture.add(block, offset)
+    return capture, recording
+
+
+def test_trampolines_in_the_slice_are_undone(tmp_path: Path) -> None:
+    stack = b"".join(word.to_bytes(8, "little") for word in (1, 0x7FFFFFFFE000, 3, 0x7FFFFFFFE000))
+    sp = 0x7FFF0000
+    record = evidence_record(
+        sequence=1,
+        pc=0x401000,
+        sp=sp,
+        stack=stack,
+        # the third slot lies below the slice, the fourth reaches beyond its end
+        fixups=[(sp + 8, 0x401234), (sp + 24, 0x405678), (sp - 8, 9), (sp + 28, 9)],
+    )
+    capture, recording = read(write_recording(tmp_path / "a.memleak", [hello(), evidence(record)]))
+    arch = arch_by_name("x86_64")
+    assert arch
+    (samples,) = read_samples(capture.evidence(), np.zeros(1, np.int32), recording.read_block, arch)
+    words = samples.batch.stack_bytes.view("<u8").tolist()
+    assert words == [1, 0x401234, 3, 0x405678]
+    assert samples.batch.registers[0, RSP] == sp
+
+
+def test_samples_come_back_in_batches_with_their_own_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memleak_android.host.samples.BATCH_BYTES", 100)
+    blocks = [
+        evidence(*(evidence_record(sequence=10 * b + r, stack=bytes([10 * b + r]) * 48) for r in range(3)))
+        for b in range(1, 4)
+    ]
+    capture, recording = read(write_recording(tmp_path / "a.memleak", [hello(), *blocks]))
+    references = capture.evidence()[[8, 0, 4, 5]]
+    arch = arch_by_name("x86_64")
+    assert arch
+    found = {}
+    batches = list(read_samples(references, np.arange(4, dtype=np.int32), recording.read_block, arch))
+    assert len(batches) > 1
+    for samples in batches:
+        for i, index in enumerate(samples.indexes.tolist()):
+            at, size = samples.batch.stack_offset[i], samples.batch.stack_length[i]
+            found[index] = (
+                int(samples.rows["sequence"][i]),
+                samples.batch.stack_bytes[at : at + size].tolist(),
+            )
+            assert samples.batch.space[i] == index
+    assert found == {i: (s, [s] * 48) for i, s in enumerate((32, 10, 21, 22))}

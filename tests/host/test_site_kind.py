@@ -1,0 +1,244 @@
+"""Which stacks are the runtime's own: a real program under valgrind, and stacks copied from real runs."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from memleak_android.host.profile import Frame
+from memleak_android.host.site_kind import site_id, site_kind
+from tests.support.symbol_oracles import compile_cxx, need
+
+# Each line allocates blocks that stay; the word after // says whose they are.
+PROGRAM = r"""
+#include <clocale>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <dlfcn.h>
+#include <iconv.h>
+#include <iostream>
+#include <libintl.h>
+#include <locale.h>
+#include <pwd.h>
+#include <thread>
+static void handler() {}
+int main() {
+    puts("x"); // runtime
+    setlocale(LC_ALL, "C.UTF-8"); // runtime
+    textdomain("abc"); // runtime
+    bindtextdomain("abc", "/tmp"); // runtime
+    for (int i = 0; i < 40; i++) atexit(handler); // runtime
+    tzset(); // runtime
+    getpwnam("root"); // runtime
+    std::thread([] { }).detach(); // thread
+    iconv_open("UTF-16", "ISO-8859-15"); // mixed
+    strdup("leak"); // user
+    FILE *file = fopen("/etc/passwd", "r"); // user
+    char *line = nullptr; size_t size = 0;
+    getline(&line, &size, file); // mixed: the line is the user's, the FILE's buffer is not
+    getchar(); // runtime
+    newlocale(LC_ALL_MASK, "C.UTF-8", nullptr); // user
+    dlopen("libm.so.6", RTLD_NOW); // runtime
+    asprintf(&line, "%d", 23); // user
+    new std::string(1009, 'x'); // user
+    open_memstream(&line, &size); // user
+    std::cout << line; // any
+}
+"""
+
+
+def stacks_at_exit(program: Path, folder: Path) -> list[list[Frame]]:
+    """Stacks of all blocks that valgrind finds outstanding."""
+    output = folder / "leaks.xml"
+    options = "--leak-check=full --show-leak-kinds=all --num-callers=40 --run-libc-freeres=no --xml=yes"
+    command = [
+        need("valgrind"),
+        *options.split(),
+        "--run-cxx-freeres=no",
+        f"--xml-file={output}",
+        str(program),
+    ]
+    subprocess.run(command, capture_output=True, check=True, env={"PATH": "/usr/bin:/bin"})
+    return [
+        [frame_of(f) for f in error.find("stack") or ()] for error in ElementTree.parse(output).iter("error")
+    ]
+
+
+def frame_of(element: ElementTree.Element) -> Frame:
+    function = (element.findtext("fn") or "").split("@")[0]
+    line = int(element.findtext("line") or 0)
+    return Frame(
+        0, element.findtext("obj") or "", "", 0, function, 0, element.findtext("file"), line, False, ""
+    )
+
+
+@pytest.fixture(scope="module")
+def program_stacks(tmp_path_factory: pytest.TempPathFactory) -> list[list[Frame]]:
+    folder = tmp_path_factory.mktemp("site_kind")
+    return stacks_at_exit(compile_cxx(PROGRAM, folder / "program", "-O0", "-pthread", "-w"), folder)
+
+
+def program_line(stack: list[Frame]) -> int:
+    return next((f.line or 0 for f in stack if f.module.endswith("/program")), 0)
+
+
+def test_each_line_of_a_real_program(program_stacks: list[list[Frame]]) -> None:
+    kinds: dict[int, set[str]] = defaultdict(set)
+    for frames in program_stacks:
+        kinds[program_line(frames)].add(site_kind(frames))
+    for line, text in enumerate(PROGRAM.split("\n"), 1):
+        _, _, whose = text.partition("// ")
+        if whose == "runtime":
+            assert kinds[line] <= {"runtime"}, text
+        elif whose == "user":
+            assert kinds[line] == {"user"}, text
+        elif whose.startswith("mixed"):
+            assert kinds[line] == {"user", "runtime"}, text
+    assert kinds[0] == {"runtime"}  # no line of ours: the libstdc++ pool
+
+
+def test_without_debug_files_only_iconv_tables_are_missed(program_stacks: list[list[Frame]]) -> None:
+    for frames in program_stacks:
+        stripped = [frames[0]]
+        for frame in frames[1:]:
+            is_known = frame.function in dynamic_symbols(frame.module) or frame.module.endswith("/program")
+            stripped.append(frame if is_known else replace(frame, function=""))
+        if site_kind(stripped) != site_kind(frames):
+            assert site_kind(stripped) == "user"
+            assert any(f.function == "iconv_open" for f in stripped), stripped
+
+
+@functools.cache
+def dynamic_symbols(path: str) -> set[str]:
+    listing = subprocess.run(
+        [need("nm"), "-D", "--defined-only", path], capture_output=True, text=True, check=True
+    ).stdout
+    return {line.split()[-1].split("@")[0] for line in listing.splitlines()}
+
+
+LIBC, LD, LIBSTDCXX = (
+    "/lib/x86_64-linux-gnu/libc.so.6",
+    "/lib64/ld-linux-x86-64.so.2",
+    "/usr/lib/libstdc++.so.6.0.30",
+)
+EXE = "/srv/app"
+BIONIC = "/apex/com.android.runtime/lib64/bionic/libc.so"
+
+
+def stack(*frames: tuple[str, str]) -> list[Frame]:
+    return [Frame(0x7000 + i, m, "", 16 * i, f, 0, None, None, False, "") for i, (f, m) in enumerate(frames)]
+
+
+# What a stripped libstdc++ and a stripped glibc leave of real stacks.
+RUNTIME = {
+    "emergency pool of a stripped libstdc++": stack(
+        ("malloc", LIBC), ("", LIBSTDCXX), ("call_init", LD), ("_dl_init", LD), ("", LD)
+    ),
+    "emergency pool in a static program": stack(
+        ("malloc", EXE), ("_GLOBAL__sub_I_eh_alloc.cc", EXE), ("main", EXE)
+    ),
+    "stdout of a static program": stack(("malloc", EXE), ("_IO_file_doallocate", EXE), ("puts", EXE)),
+    "locale in a stripped libc": stack(
+        ("malloc", LIBC), ("", LIBC), ("", LIBC), ("setlocale", LIBC), ("main", EXE)
+    ),
+    "time zone in a stripped libc": stack(
+        ("malloc", LIBC), ("strdup", LIBC), ("", LIBC), ("localtime", LIBC)
+    ),
+    "thread vector in a stripped ld.so": stack(
+        ("calloc", LIBC), ("", LD), ("_dl_allocate_tls", LD), ("pthread_create", LIBC), ("main", EXE)
+    ),
+    "behind our own shim": stack(
+        ("malloc", "/tmp/libmemleak-preload.so"), ("_IO_file_doallocate", LIBC), ("puts", LIBC), ("main", EXE)
+    ),
+    "stdin": stack(
+        ("malloc", LIBC),
+        ("_IO_file_doallocate", LIBC),
+        ("_IO_file_underflow", LIBC),
+        ("scanf", LIBC),
+        ("main", EXE),
+    ),
+    "a FILE that is read by fgets": stack(
+        ("malloc", LIBC),
+        ("_IO_file_doallocate", LIBC),
+        ("_IO_file_underflow", LIBC),
+        ("fgets", LIBC),
+        ("main", EXE),
+    ),
+    "the same in a static program": stack(
+        ("malloc", EXE),
+        ("_IO_file_doallocate", EXE),
+        ("_IO_new_file_underflow", EXE),
+        ("fgets", EXE),
+        ("main", EXE),
+    ),
+    "stdio of bionic": stack(("malloc", BIONIC), ("__smakebuf", BIONIC), ("puts", BIONIC), ("main", EXE)),
+    "environment": stack(("realloc", LIBC), ("__add_to_environ", LIBC), ("setenv", LIBC), ("main", EXE)),
+    "unwind tables": stack(
+        ("malloc", LIBC), ("", "/lib/libgcc_s.so.1"), ("_Unwind_Find_FDE", "/lib/libgcc_s.so.1")
+    ),
+}
+
+CALL = Frame(0, "", "", 0, "calloc", 0, None, None, False, "registers")
+RUNTIME["the traced call as the pipeline puts it first"] = [CALL, *RUNTIME["unwind tables"][1:]]
+
+USER = {
+    "a FILE": stack(("malloc", LIBC), ("__fopen_internal", LIBC), ("main", EXE)),
+    "strdup": stack(("malloc", LIBC), ("strdup", LIBC), ("main", EXE)),
+    "a constructor of the user's library run by the loader": stack(
+        ("malloc", LIBC), ("init", "/srv/libapp.so"), ("call_init", LD), ("_dl_init", LD)
+    ),
+    "a string grown by libstdc++": stack(
+        ("malloc", LIBC), ("operator new(unsigned long)", LIBSTDCXX), ("", LIBSTDCXX), ("main", EXE)
+    ),
+    "the user's callback under a runtime function": stack(
+        ("malloc", LIBC), ("compare", EXE), ("setlocale", LIBC), ("main", EXE)
+    ),
+    "a partial stack that ends in libc": stack(("malloc", LIBC), ("", LIBC)),
+    "the user's own function with a name of libc's": stack(("malloc", EXE), ("tzset", EXE), ("main", EXE)),
+    "nothing but the allocator": stack(("malloc", LIBC)),
+    "no frames": [],
+}
+
+
+@pytest.mark.parametrize("name", RUNTIME)
+def test_runtime(name: str) -> None:
+    assert site_kind(RUNTIME[name]) == "runtime"
+
+
+@pytest.mark.parametrize("name", USER)
+def test_user(name: str) -> None:
+    assert site_kind(USER[name]) == "user"
+
+
+def test_many_stdio_buffers_of_one_stack_are_leaked_files() -> None:
+    frames = stack(("malloc", LIBC), ("_IO_file_doallocate", LIBC), ("fputs", LIBC), ("main", EXE))
+    assert site_kind(frames, inuse_objects=1) == "runtime"
+    assert site_kind(frames, inuse_objects=23) == "user"
+
+
+def test_site_id_survives_addresses_and_moved_lines() -> None:
+    one = [Frame(0x7F01, "/a/libx.so", "aa", 0x10, "f()", 4, "x.cc", 5, False, "eh_frame")]
+    other = [Frame(0x5501, "/b/libx.so (deleted)", "bb", 0x90, "f()", 8, "x.cc", 7, False, "fp")]
+    assert site_id(one) == site_id(other) == "bf08935499295b1f"
+
+
+def test_site_id_tells_stacks_apart() -> None:
+    stacks = [
+        stack(("f", EXE), ("g", EXE)),
+        stack(("g", EXE), ("f", EXE)),
+        stack(("f", EXE)),
+        stack(("f", LIBC)),
+        stack(("", EXE)),
+        stack(("main", EXE), ("", EXE)),
+        [],
+    ]
+    assert len({site_id(s) for s in stacks}) == len(stacks)
+    assert all(len(site_id(s)) == 16 for s in stacks)

@@ -1,0 +1,186 @@
+"""Both ends of the wire: device/wire.h as a C compiler sees it, host/wire.py as NumPy does."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memleak_android.host import wire
+from memleak_android.host.wire import Block, BlockParser, BrokenStream, encode_block, read_blocks
+from tests.support import builders
+from tests.support.symbol_oracles import need
+
+HEADER = Path(__file__).parents[2] / "device" / "wire.h"
+
+STRUCTS = {
+    "ml_block": wire.BLOCK,
+    "ml_hello": wire.HELLO,
+    "ml_fixup": wire.FIXUP,
+    "ml_evidence": wire.EVIDENCE,
+    "ml_live": wire.LIVE,
+    "ml_keys": wire.KEYS,
+    "ml_status": wire.STATUS,
+    "ml_maps": wire.MAPS,
+    "ml_mapping": wire.MAPPING,
+    "ml_process": wire.PROCESS,
+    "ml_event": wire.EVENT,
+    "ml_error": wire.ERROR,
+    "ml_end": wire.END,
+    "ml_traces": wire.TRACES,
+    "ml_sites": wire.SITES,
+}
+
+ENUMS = {
+    "ML_BLOCK_": wire.BlockKind,
+    "ML_ARCH_": wire.ArchNumber,
+    "ML_COLLECTOR_": wire.Collector,
+    "ML_FN_": wire.Function,
+    "ML_EVIDENCE_": wire.EvidenceFlag,
+    "ML_KEY_": wire.KeyFlag,
+    "ML_LOST_": wire.Lost,
+    "ML_PROCESS_": wire.ProcessEvent,
+    "ML_REASON_": wire.Reason,
+    "ML_SITE_": wire.SiteFlag,
+}
+
+
+def run_c(tmp_path: Path, body: str) -> bytes:
+    source, program = tmp_path / "wire.c", tmp_path / "wire"
+    source.write_text(
+        f'#include <stddef.h>\n#include <stdio.h>\n#include "{HEADER}"\nint main(void) {{\n{body}\nreturn 0; }}\n'
+    )
+    subprocess.run([need("gcc"), "-Wall", "-Wextra", "-Werror", "-o", program, source], check=True)
+    return subprocess.run([program], check=True, capture_output=True).stdout
+
+
+def is_number(dtype: np.dtype[np.void], name: str) -> bool:
+    return dtype[name].kind in "ui" and dtype[name].shape == ()
+
+
+def test_every_struct_and_field_of_the_header_is_mirrored() -> None:
+    text = HEADER.read_text()
+    defined = {
+        match[1]: re.findall(r"(\w+)(?:\[\w+\])?;", re.sub(r"/\*.*?\*/", "", match[2], flags=re.DOTALL))
+        for match in re.finditer(r"^struct (ml_\w+) \{(.*?)^\};", text, re.DOTALL | re.MULTILINE)
+    }
+    assert defined == {name: list(dtype.names or ()) for name, dtype in STRUCTS.items()}
+
+
+def test_sizes_and_offsets(tmp_path: Path) -> None:
+    lines = []
+    for name, dtype in STRUCTS.items():
+        lines.append(f'printf("{name} %zu\\n", sizeof(struct {name}));')
+        for field in dtype.names or ():
+            lines.append(
+                f'printf("{name}.{field} %zu %zu\\n", offsetof(struct {name}, {field}),'
+                f" sizeof(((struct {name} *)0)->{field}));"
+            )
+    expected = []
+    for name, dtype in STRUCTS.items():
+        expected.append(f"{name} {dtype.itemsize}")
+        for field, (of_field, offset) in ((f, dtype.fields[f][:2]) for f in dtype.names or ()):  # type: ignore[index]
+            expected.append(f"{name}.{field} {offset} {of_field.itemsize}")
+    assert run_c(tmp_path, "\n".join(lines)).decode().splitlines() == expected
+
+
+def test_numbers_of_enums(tmp_path: Path) -> None:
+    text = HEADER.read_text()
+    lines, expected = [], []
+    for prefix, enum in ENUMS.items():
+        for member in enum:
+            lines.append(f'printf("{prefix}{member.name} %d\\n", (int){prefix}{member.name});')
+            expected.append(f"{prefix}{member.name} {member.value}")
+    assert run_c(tmp_path, "\n".join(lines)).decode().splitlines() == expected
+    mirrored = {line.split()[0] for line in expected}
+    in_header = set(re.findall(r"^\s+(ML_[A-Z0-9_]+) = ", text, re.MULTILINE))
+    assert in_header - mirrored == {"ML_FN_MAX", "ML_LOST_MAX"}
+
+
+def test_constants(tmp_path: Path) -> None:
+    names = {
+        "ML_WIRE_VERSION": wire.WIRE_VERSION,
+        "ML_BLOCK_MAGIC": wire.BLOCK_MAGIC,
+        "ML_BLOCK_PAYLOAD_MAX": wire.BLOCK_PAYLOAD_MAX,
+        "ML_FIXUPS": wire.FIXUPS,
+        "ML_STACK_BYTES_MAX": wire.STACK_BYTES_MAX,
+        "ML_LOST_MAX": wire.LOST_MAX,
+        "ML_NO_TRACE": wire.NO_TRACE,
+        "ML_NO_MODULE": wire.NO_MODULE,
+    }
+    body = "\n".join(f'printf("%llu\\n", (unsigned long long){name});' for name in names)
+    assert [int(line) for line in run_c(tmp_path, body).split()] == list(names.values())
+
+
+@pytest.mark.parametrize("name", STRUCTS)
+def test_patterned_structs_have_the_same_bytes(tmp_path: Path, name: str) -> None:
+    """Field n is 0xA1A2… + n·0x1010…: swapped fields and byte orders show at once."""
+    dtype = STRUCTS[name]
+    row = np.zeros(1, dtype)
+    lines = [f"struct {name} it = {{0}};"]
+    for n, field in enumerate(f for f in dtype.names or () if is_number(dtype, f)):
+        bits = 8 * dtype[field].itemsize
+        pattern = (0xA1A2A3A4A5A6A7A8 + n * 0x1010101010101010) % 2**bits
+        lines.append(f"it.{field} = ({'ml_s32' if dtype[field].kind == 'i' else 'ml_u64'}){pattern:#x}ull;")
+        row[field] = np.array(pattern, f"<u{bits // 8}").view(dtype[field])
+    lines.append("fwrite(&it, sizeof it, 1, stdout);")
+    assert run_c(tmp_path, "\n".join(lines)) == row.tobytes()
+
+
+def test_literal_bytes_of_a_block() -> None:
+    # the checksum by `printf "remark\\0\\0" | gzip | tail -c8 | head -c4`
+    block = Block(wire.BlockKind.LOG, b"remark\0\0")
+    assert encode_block(block) == bytes.fromhex("4d4c4b31 0a00 0100 08000000 692455c7") + b"remark\0\0"
+
+
+def test_blocks_read_back_whatever_the_pieces() -> None:
+    blocks = [Block(10, b""), Block(10, bytes(8)), Block(99, bytes(range(256)) * 100)]
+    data = b"".join(encode_block(block) for block in blocks)
+    for piece_bytes in (1, 7, 16, 1 << 20):
+        assert list(read_blocks(io.BytesIO(data), piece_bytes=piece_bytes)) == blocks
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda d: d[:-1], "cut after 39 bytes"),
+        (lambda d: d[:50], "cut after 26 bytes"),
+        (lambda d: d[:24] + b"\xff" + d[25:], "magic is 0x314b4cff, not 0x314b4c4d"),
+        (lambda d: d[:30] + b"\x02" + d[31:], "wire version 2, not 1"),
+        (lambda d: d[:32] + b"\xff\xff\xff\xff" + d[36:], "payload of 4294967295 bytes"),
+        (lambda d: d[:32] + b"\x09\x00\x00\x00" + d[36:], "payload of 9 bytes"),
+        (lambda d: d[:45] + b"\xff" + d[46:], "checksum does not match"),
+    ],
+)
+def test_damaged_stream_ends_at_the_damage(damage: object, reason: str) -> None:
+    data = encode_block(Block(10, bytes(8))) + encode_block(Block(10, bytes(24)))
+    blocks: list[Block] = []
+    with pytest.raises(BrokenStream) as caught:
+        blocks.extend(read_blocks(io.BytesIO(damage(data))))  # type: ignore[operator]
+    assert blocks == [Block(10, bytes(8))]
+    assert caught.value.offset == 24
+    assert reason in caught.value.reason
+
+
+def test_huge_payload_is_refused_before_it_is_waited_for() -> None:
+    header = (
+        wire.encode_block(Block(10, b""))[:8] + (wire.BLOCK_PAYLOAD_MAX + 8).to_bytes(4, "little") + bytes(4)
+    )
+    with pytest.raises(BrokenStream):
+        list(BlockParser().feed(header))
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_end_in_a_typed_error_or_nothing(data: bytes) -> None:
+    valid = encode_block(builders.hello())
+    try:
+        first, *_ = read_blocks(io.BytesIO(valid + data))
+        assert first.kind == wire.BlockKind.HELLO
+    except BrokenStream as error:
+        assert error.offset >= len(valid)

@@ -1,0 +1,227 @@
+"""Which functions of which object are probed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.device.local import LoadedObject
+from memleak_android.host.errors import TargetError
+from memleak_android.host.tracers.allocator import (
+    FUNCTION_NUMBERS,
+    HEAP_FUNCTIONS,
+    REGION_FUNCTIONS,
+    find_allocator,
+    plan_probes,
+    plan_region_probes,
+)
+from memleak_android.host.tracers.base import Probe, SessionOptions
+from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
+
+LIBC = "/lib/x86_64-linux-gnu/libc.so.6"
+WIRE_H = Path(__file__).parents[3] / "device" / "wire.h"
+OPTIONS = SessionOptions(pid=1)
+
+ALLOCATOR_C = """
+#include <stddef.h>
+static char arena[4096];
+static size_t used;
+__attribute__((noinline)) void *P(malloc)(size_t n) { used += n; return arena + used - n; }
+__attribute__((noinline)) void *P(calloc)(size_t n, size_t m) { return P(malloc)(n * m); }
+void *P(memalign)(size_t a, size_t n) { used = (used + a - 1) & -a; return P(malloc)(n); }
+__attribute__((alias(S(memalign)))) void *P(aligned_alloc)(size_t, size_t);
+__attribute__((noinline)) void P(free)(void *p) { if (p) used--; }
+void P(cfree)(void *p) { P(free)(p); }
+#ifdef CPLUSPLUS
+void *_Znwm(size_t n) { void *p = P(malloc)(n); return p ? p : arena; }
+void _ZdlPv(void *p) { P(free)(p); }
+void _ZdlPvm(void *p, size_t n) { used -= n; P(free)(p); }
+#endif
+"""
+
+
+def needs_libc() -> None:
+    if not os.path.exists(LIBC):
+        pytest.skip(f"no {LIBC} here")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    made = tmp_path_factory.mktemp("allocator")
+    (made / "allocator.c").write_text(ALLOCATOR_C)
+    (made / "main.c").write_text("#include <stdlib.h>\nint main(void) { free(malloc(1)); return 0; }\n")
+    (made / "empty.c").write_text("int nothing(void) { return 0; }\n")
+    return made
+
+
+def gcc(folder: Path, output: str, *arguments: str) -> str:
+    command = ["gcc", "-O2", "-fno-builtin", "-w", "-o", output, *arguments]
+    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"gcc cannot build this here: {done.stderr.strip().splitlines()[-1]}")
+    return str(folder / output)
+
+
+def library(folder: Path, output: str, prefix: str = "", *flags: str) -> str:
+    macros = (f"-DP(name)={prefix}##name" if prefix else "-DP(name)=name", f'-DS(name)="{prefix}"#name')
+    return gcc(
+        folder, output, "-shared", "-fPIC", "-Wl,-soname," + output + ".7", *macros, *flags, "allocator.c"
+    )
+
+
+def functions(probes: list[Probe]) -> Counter[str]:
+    return Counter(probe.function for probe in probes)
+
+
+def refusal(path: str, options: SessionOptions = OPTIONS) -> str:
+    with pytest.raises(TargetError) as caught:
+        plan_probes(path, options)
+    return str(caught.value)
+
+
+def test_numbers_are_those_of_the_wire_format() -> None:
+    text = WIRE_H.read_text()
+    numbers = {name.lower(): int(value) for name, value in re.findall(r"\bML_FN_(\w+) = (\d+),", text)}
+    del numbers["unknown"], numbers["max"]
+    assert numbers == FUNCTION_NUMBERS
+
+
+def test_glibc() -> None:
+    needs_libc()
+    probes, notes = plan_probes(LIBC, OPTIONS)
+    found = functions(probes)
+    assert set(found.values()) == {1}
+    assert {"malloc", "calloc", "realloc", "posix_memalign", "memalign", "free"} <= set(found)
+    assert "aligned_alloc" not in found  # one address with memalign
+    assert not set(found) & {one.name for one in REGION_FUNCTIONS}
+    assert len(notes) == len(probes)
+    for probe in probes:
+        assert probe.text_low <= probe.function_offset <= probe.entry_offset < probe.text_high
+        assert probe.return_offset == (None if probe.function == "free" else probe.entry_offset)
+
+
+def test_regions_on_request() -> None:
+    needs_libc()
+    probes, _ = plan_probes(LIBC, SessionOptions(pid=1, mmap=True))
+    assert {"mmap", "munmap", "mremap"} <= set(functions(probes))
+    assert "mmap64" not in functions(probes)  # one address with mmap
+    only_regions, _ = plan_region_probes(LIBC)
+    assert only_regions == [probe for probe in probes if FUNCTION_NUMBERS[probe.function] >= 32]
+
+
+def test_aliases_and_forwarders_are_probed_once(folder: Path) -> None:
+    probes, notes = plan_probes(library(folder, "plain.so"), OPTIONS)
+    assert functions(probes) == Counter(["malloc", "calloc", "memalign", "free"])
+    assert "cfree: not probed, it only jumps on to a function that is" in notes
+
+
+def test_operators_of_the_allocator_itself(folder: Path) -> None:
+    probes, _ = plan_probes(library(folder, "cplusplus.so", "", "-DCPLUSPLUS"), OPTIONS)
+    # _Znwm does more than malloc, _ZdlPvm more than free; _ZdlPv is free
+    assert functions(probes)["malloc"] == 2
+    assert functions(probes)["free"] == 2
+
+
+def test_prefix(folder: Path) -> None:
+    path = library(folder, "prefixed.so", "je_")
+    probes, _ = plan_probes(path, SessionOptions(pid=1, symbols_prefix="je_"))
+    assert functions(probes)["malloc"] == 1
+    assert refusal(path) == (
+        f"no function malloc found in {path}; name the object that holds the allocator with --object,"
+        " its prefix with --symbols-prefix, or use a build that is not stripped"
+    )
+
+
+def test_objects_that_cannot_be_probed(folder: Path) -> None:
+    assert refusal("/no/such/file") == "cannot open /no/such/file: No such file or directory"
+    assert refusal(str(folder / "main.c")) == f"{folder}/main.c cannot be read as an ELF file: no ELF magic"
+    with_malloc_only = gcc(
+        folder, "half.so", "-shared", "-fPIC", "-Dfree=other", "-DS(n)=#n", "-DP(n)=n", "allocator.c"
+    )
+    assert refusal(with_malloc_only).startswith(f"no function free found in {with_malloc_only}; ")
+
+
+def test_a_32_bit_object(folder: Path) -> None:
+    path = gcc(folder, "small.so", "-m32", "-shared", "-nostdlib", "-fPIC", "empty.c")
+    assert refusal(path) == f"{path} is 32-bit, which cannot be traced; use a 64-bit build of it"
+
+
+def test_another_machine(folder: Path) -> None:
+    path = Path(library(folder, "foreign.so"))
+    data = bytearray(path.read_bytes())
+    data[18:20] = (183).to_bytes(2, "little")
+    path.write_bytes(data)
+    assert refusal(str(path)) == f"{path} is arm64 code, which cannot be traced here (expected x86_64)"
+
+
+def test_static_programs(folder: Path) -> None:
+    path = gcc(folder, "static", "-static", "main.c")
+    one = LoadedObject(path, path)
+    assert find_allocator([one], OPTIONS) == one
+    probes, _ = plan_probes(path, OPTIONS)
+    assert {"malloc", "free"} <= set(functions(probes))
+    subprocess.run(["strip", path], check=True)
+    with pytest.raises(TargetError) as caught:
+        find_allocator([one], OPTIONS)
+    assert str(caught.value).startswith(f"no function malloc found in {path}; ")
+
+
+def test_the_first_object_in_search_order_is_the_allocator(folder: Path) -> None:
+    needs_libc()
+    own = library(folder, "first.so")
+    nothing = gcc(folder, "nothing.so", "-shared", "-fPIC", "empty.c")
+    objects = [LoadedObject(f"/inside/{os.path.basename(path)}", path) for path in (nothing, own, LIBC)]
+    assert find_allocator(objects, OPTIONS) is objects[1]
+    assert find_allocator(objects[::-1], OPTIONS) is objects[2]
+    for name in ("libc.so.6", "libc", "/inside/libc.so.6"):
+        assert find_allocator(objects, SessionOptions(pid=1, object=name)) is objects[2]
+    assert find_allocator(objects, SessionOptions(pid=1, object="first.so.7")) is objects[1]
+    assert find_allocator(objects[:1], SessionOptions(pid=1, object=own)) == LoadedObject(own, own)
+    with pytest.raises(TargetError) as caught:
+        find_allocator(objects, SessionOptions(pid=1, object="libother"))
+    assert (
+        str(caught.value) == "no object named libother in the program; it has nothing.so, first.so, libc.so.6"
+    )
+    with pytest.raises(TargetError, match="no function malloc found in any of the program's 2 objects"):
+        find_allocator([objects[0], objects[0]], OPTIONS)
+
+
+def test_plan_of_a_command(folder: Path) -> None:
+    needs_libc()
+    program = gcc(folder, "main", "main.c")
+    options = SessionOptions(command=(program, "an argument"), mmap=True)
+    plan = plan_session(options, {})
+    assert os.path.samefile(plan.allocator.open_path, LIBC)
+    own = library(folder, "preloaded.so")
+    plan = plan_session(options, {"LD_PRELOAD": own})
+    assert plan.allocator.path == own
+    paths = {probe.function: probe.path for probe in plan.probes}
+    assert paths["malloc"] == own
+    assert os.path.samefile(paths["mmap"], LIBC)
+    lines = bpf_session_lines(options, plan)
+    assert lines[0] == "wire 1" and "arg an%20argument" in lines
+    malloc = plan.probes[0]
+    assert (
+        f"probe 1 {malloc.function_offset:x} {malloc.entry_offset:x} {malloc.return_offset:x}"
+        f" {malloc.text_low:x} {malloc.text_high:x} {own}"
+    ) in lines
+    assert sum(line.startswith("probe ") for line in lines) == len(plan.probes)
+
+
+def test_plan_of_a_process() -> None:
+    needs_libc()
+    plan = plan_session(SessionOptions(pid=os.getpid()))
+    assert {probe.function for probe in plan.probes} >= {"malloc", "free"}
+
+
+def test_every_function_has_a_number_of_its_own() -> None:
+    table = HEAP_FUNCTIONS + REGION_FUNCTIONS
+    assert len({one.number for one in table}) == len({one.name for one in table}) == len(table)

@@ -1,0 +1,134 @@
+"""Distribution programs against valgrind: what they hold at their exit, to the byte, and every stack of it.
+
+No tolerance: each address of each frame is compared. What valgrind does differently, and how it is made equal:
+
+- it adds strings to the environment, which programs copy: ours is run with the same (valgrind.equal_environment);
+- its own malloc, setenv and putenv are frames of the stack: left out (valgrind.in_use_at_exit);
+- it knows no clone3, so that a thread's outermost frame is clone: left out in both (oracles.THREAD_START);
+- it unwinds past _start into the words of argv: cut there (oracles.stacks_of_valgrind);
+- a shell's PPID and a pid in a string have as many bytes as digits: no program here keeps one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+
+from tests.support import valgrind
+from tests.support.oracles import Stack, stacks_of_report, stacks_of_valgrind
+from tests.support.workloads import Run, both_tracers, run
+
+GIT = {"GIT_OPTIONAL_LOCKS": "0", "GIT_CONFIG_NOSYSTEM": "1", "GIT_PAGER": "cat"}
+AUTHOR = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+
+# Run in a folder of their own that make_inputs() fills.
+PROGRAMS: dict[str, list[str]] = {
+    "jq": ["/usr/bin/jq", "-c", ".[]", "numbers.json", "numbers.json"],
+    "sqlite3": [
+        "/usr/bin/sqlite3",
+        ":memory:",
+        "create table t(x); insert into t values (1), (2); select * from t",
+    ],
+    "git-log": ["/usr/bin/git", "log", "--stat"],
+    "git-status": ["/usr/bin/git", "status", "--porcelain"],
+    "python3": ["/usr/bin/python3", "-I", "-c", "import json; print(json.dumps([1, 2, {}]))"],
+    "xz-threads": ["/usr/bin/xz", "-T2", "--block-size=256KiB", "-1", "-k", "-f", "-q", "input"],
+    "awk": ["/usr/bin/mawk", "{ n[length($0)]++ } END { for (i in n) print i, n[i] }", "numbers.json"],
+    "apt (C++)": ["/usr/bin/apt-config", "dump", "Dir"],
+    "grep": ["/usr/bin/grep", "-E", "-c", "(a|b)*c?[0-9]{1,3}", "numbers.json"],
+}
+SLOW = {"git-status", "awk", "grep"}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One program with its inputs, and what valgrind says of it."""
+
+    argv: list[str]
+    folder: Path
+    environment: Mapping[str, str]
+    runs: dict[str, Run] = field(default_factory=dict)
+
+    @cached_property
+    def records(self) -> list[valgrind.Record]:
+        return valgrind.in_use_at_exit(self.argv, self.environment, self.folder)
+
+    def run(self, tracer: str) -> Run:
+        if tracer not in self.runs:
+            self.runs[tracer] = self._run(tracer)
+        return self.runs[tracer]
+
+    def _run(self, tracer: str) -> Run:
+        environment = valgrind.equal_environment(self.environment, self.folder)
+        return run(tracer, self.folder, "--", *self.argv, environment=environment)
+
+
+def make_inputs(folder: Path) -> None:
+    (folder / "numbers.json").write_text("[" + ",\n".join(map(str, range(300))) + "]\n")
+    shutil.copyfile(os.path.realpath("/usr/bin/python3"), folder / "input")
+    for words in (["init", "-q"], ["add", "numbers.json"], ["commit", "-q", "-m", "numbers"]):
+        environment = {**os.environ, **GIT, **AUTHOR, "HOME": str(folder)}
+        subprocess.run(["git", *words], cwd=folder, env=environment, check=True, capture_output=True)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.proof] * (name in SLOW)) for name in PROGRAMS],
+)
+def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    argv = PROGRAMS[request.param]
+    for needed in ("git", argv[0]):
+        if shutil.which(needed) is None:
+            pytest.skip(f"{needed} is not installed")
+    folder = tmp_path_factory.mktemp(request.param)
+    make_inputs(folder)
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(folder),
+        "LC_ALL": "C.UTF-8",
+        "PYTHONMALLOC": "malloc",
+        "PYTHONHASHSEED": "0",
+        **GIT,
+    }
+    return Judged(argv, folder, environment)
+
+
+@both_tracers
+def test_bytes_and_blocks_held_at_exit(tracer: str, judged: Judged) -> None:
+    totals = judged.run(tracer).totals
+    assert (totals["inuse_space"], totals["inuse_objects"]) == valgrind.totals(judged.records)
+
+
+@both_tracers
+def test_stacks_are_complete(tracer: str, judged: Judged) -> None:
+    unwinding = judged.run(tracer).report["unwinding"]
+    assert unwinding["complete"] >= 0.99 * unwinding["stacks"]
+
+
+@both_tracers
+def test_each_stack_frame_by_frame(tracer: str, judged: Judged) -> None:
+    """Every block by the stack that valgrind names; what is not sure must have been called so."""
+    result = judged.run(tracer)
+    ours = stacks_of_report(result.report)
+    theirs = stacks_of_valgrind(judged.records, result.report)
+    unsure = result.totals["unattributed_objects"] + sum(
+        site["inuse_objects"] for site in result.report["sites"] if site.get("approximate")
+    )
+    if not unsure:
+        assert differing(ours, theirs) == {}
+    else:
+        assert sum(abs(mine[1] - other[1]) for mine, other in differing(ours, theirs).values()) <= 2 * unsure
+
+
+def differing(
+    ours: Mapping[Stack, tuple[int, int]], theirs: Mapping[Stack, tuple[int, int]]
+) -> dict[Stack, tuple[tuple[int, int], tuple[int, int]]]:
+    both = {stack: (ours.get(stack, (0, 0)), theirs.get(stack, (0, 0))) for stack in {*ours, *theirs}}
+    return {stack: pair for stack, pair in both.items() if pair[0] != pair[1]}

@@ -1,0 +1,37 @@
+"""Children that a target forks: measured on request, and not forgotten about where they are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.workloads import both_tracers, built, functions, run
+
+
+@both_tracers
+@pytest.mark.parametrize(
+    ("children", "remark"),
+    [
+        (0, []),
+        (1, ["1 child process was not measured; use --follow"]),
+        (3, ["3 child processes were not measured; use --follow"]),
+    ],
+)
+def test_children_not_measured_are_mentioned(
+    tracer: str, children: int, remark: list[str], tmp_path: Path
+) -> None:
+    result = run(tracer, tmp_path, "--", built("forks"), str(children))
+    assert [note for note in result.report["notes"] if "child" in note] == remark
+    assert result.amounts() == (7, 1)
+    assert result.report["verdict"] == "ok"
+
+
+@both_tracers
+def test_siblings_that_allocate_by_the_same_stack(tracer: str, tmp_path: Path) -> None:
+    """They have their addresses, and so their stack keys, in common."""
+    result = run(tracer, tmp_path, "--", built("forks"), "5", options=["--follow"])
+    assert not [note for note in result.report["notes"] if "child" in note]
+    assert result.totals["unattributed_objects"] == 0
+    (site,) = (site for site in result.sites() if "leak_in_child" in functions(site))
+    assert (site["inuse_space"], site["inuse_objects"], site["end"]) == (55, 5, "ROOT")

@@ -1,0 +1,38 @@
+"""Two call paths built to meet in a weak stack key: told apart, or reported approximate; never merged silently."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.support.workloads import both_tracers, built, functions, run
+
+
+@both_tracers
+@pytest.mark.parametrize(
+    "pause_us", [pytest.param(0, id="fast"), pytest.param(1000, id="slow", marks=pytest.mark.proof)]
+)
+@pytest.mark.parametrize(
+    ("blocks", "order"),
+    [
+        *(pytest.param(blocks, "interleaved") for blocks in ((7, 5), (997, 3), (5, 499))),
+        *(pytest.param(blocks, "after") for blocks in ((7, 5), (5, 499), (997, 3))),
+    ],
+)
+def test_same_return_address_and_depth(
+    tracer: str, blocks: tuple[int, int], order: str, pause_us: int, tmp_path: Path
+) -> None:
+    program = built("colliding_paths")
+    result = run(tracer, tmp_path, "--", program, *map(str, (*blocks, order, pause_us)), codes=[0, 6])
+    assert result.totals["inuse_objects"] == sum(blocks)
+    found: Counter[str] = Counter()
+    for site in result.sites():
+        (path,) = {"first_path", "second_path"} & set(functions(site))
+        if not site.get("approximate"):
+            found[path] += site["inuse_objects"]
+    for path, true in zip(("first_path", "second_path"), blocks, strict=True):
+        assert found[path] <= true, "blocks of the other path are counted here, and not called approximate"
+    unsure = sum(site["inuse_objects"] for site in result.sites() if site.get("approximate"))
+    assert found.total() + unsure + result.totals["unattributed_objects"] == sum(blocks)

@@ -1,0 +1,88 @@
+"""Sessions that are ended by force: what had arrived is in the recording, and the target goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.attaching import agents_of, descendant, until_ended
+from tests.support.growing_recording import wait_for_snapshot
+from tests.support.workloads import PROGRAM, both_tracers, build, functions, need
+
+LEAKS = 5
+
+
+@contextmanager
+def recording_session(tracer: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """`record -o a.memleak` on a command that holds LEAKS blocks and waits, and the pid of that command; from when a
+    safety snapshot has them all, without any --interval."""
+    need(tracer)
+    program = build("leaks_when_told", folder, output="program")
+    words = ["record", "-o", folder / "a.memleak", "--tracer", tracer, "--", program]
+    session = subprocess.Popen(
+        [*PROGRAM, *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        assert session.stdin is not None and session.stdout is not None
+        assert session.stdout.readline() == b"ready\n"
+        session.stdin.write(b"x" * LEAKS)
+        session.stdin.flush()
+        wait_for_snapshot(folder / "a.memleak", LEAKS)
+        yield session, descendant(session.pid, "program")
+    finally:
+        session.kill()
+        session.communicate()
+
+
+def reported(folder: Path) -> dict[str, Any]:
+    argv = [sys.executable, "-m", "memleak_android.host", "report", "--format", "json", "a.memleak"]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 6, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def check_report(folder: Path) -> None:
+    report = reported(folder)
+    (site,) = (site for site in report["sites"] if "outer" in functions(site))
+    assert (site["inuse_space"], site["inuse_objects"], site["end"]) == (LEAKS * 1013, LEAKS, "ROOT")
+    assert functions(site)[1:5] == ["inner", "middle", "outer", "main"]
+    assert report["verdict"] == "incomplete"
+    assert any("what is held is that of the last snapshot" in note for note in report["notes"])
+
+
+@both_tracers
+def test_host_is_killed(tracer: str, tmp_path: Path) -> None:
+    with recording_session(tracer, tmp_path) as (session, target):
+        (agent,) = agents_of(session.pid)
+        session.kill()
+        session.wait()
+        assert until_ended(agent)
+        assert not until_ended(target, patience_s=0.3)
+    check_report(tmp_path)
+    assert until_ended(target)  # its standard input is closed now
+
+
+@both_tracers
+def test_agent_is_stuck_and_the_session_aborted(tracer: str, tmp_path: Path) -> None:
+    with recording_session(tracer, tmp_path) as (session, target):
+        (agent,) = agents_of(session.pid)
+        os.kill(agent, signal.SIGSTOP)
+        session.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert session.poll() is None
+        session.send_signal(signal.SIGINT)
+        _, err = session.communicate(timeout=60)
+        assert session.returncode == 130
+        assert b"a.memleak keeps what had arrived" in err
+        assert until_ended(agent)
+    check_report(tmp_path)
+    assert until_ended(target)

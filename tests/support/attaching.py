@@ -1,0 +1,127 @@
+"""Our program attached to a running process, and what its probes did to the process's code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.workloads import PROGRAM, need
+
+BREAKPOINT = 0xCC  # int3
+
+
+@contextmanager
+def waiting(
+    argv: Sequence[str | Path], name: str, **how: Any
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A program that has written its first line, and the pid of it, or of its descendant called `name`."""
+    process = subprocess.Popen(
+        list(map(str, argv)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how
+    )
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        if not process.stdout.readline():
+            pytest.skip(f"{argv[0]} does not run here: {process.stderr.read().decode().strip()}")
+        yield process, descendant(process.pid, name)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            process.communicate()
+
+
+def descendant(pid: int, name: str) -> int:
+    """`pid`, or the first of its descendants, whose command is `name`."""
+    if Path(f"/proc/{pid}/comm").read_text().strip() == name:
+        return pid
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        return descendant(int(child), name)
+    raise AssertionError(f"no {name}")
+
+
+@contextmanager
+def attached(pid: int, report: Path, *options: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """`--tracer bpf --pid PID --json REPORT`, from when its probes are in place; killed in the end."""
+    need("bpf")
+    words = ["--tracer", "bpf", "--pid", pid, "--interval", "100ms", "--json", report, *options]
+    process = subprocess.Popen(
+        [*PROGRAM, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        first = process.stdout.readline()  # the first interval print: the agent runs
+        assert first, process.stderr.read()
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            process.communicate()
+
+
+def result(process: subprocess.Popen[str], report: Path) -> dict[str, Any]:
+    """The report of a session that ends by itself."""
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    found: dict[str, Any] = json.loads(report.read_text())
+    return found
+
+
+def agents_of(pid: int) -> list[int]:
+    """The children of our program that are its agent."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children if _comm(child) == "memleakd"]
+
+
+def _comm(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def changed_code(pid: int) -> dict[int, int]:
+    """Address → byte, wherever the code of a process is not what its files say."""
+    changed: dict[int, int] = {}
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            span, rights, offset, _, inode, *_ = line.split(maxsplit=5)
+            if "x" not in rights or inode == "0":
+                continue
+            low, high = (int(each, 16) for each in span.split("-"))
+            with open(f"/proc/{pid}/map_files/{span}", "rb") as file:
+                wanted = os.pread(file.fileno(), high - low, int(offset, 16))
+            found = os.pread(memory.fileno(), len(wanted), low)
+            now, before = (np.frombuffer(code, np.uint8) for code in (found, wanted[: len(found)]))
+            changed |= {low + int(i): int(now[i]) for i in np.flatnonzero(now != before)}
+    return changed
+
+
+def until_unchanged(pid: int, patience_s: float = 20) -> dict[int, int]:
+    """What is still changed in a process's code when nothing is, or after the patience."""
+    deadline = time.monotonic() + patience_s
+    while (found := changed_code(pid)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
+def until_ended(pid: int, patience_s: float = 20) -> bool:
+    """Whether a process ends within the patience; one that nobody waits for has ended."""
+    deadline = time.monotonic() + patience_s
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not is_running(pid)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

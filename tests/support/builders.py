@@ -1,0 +1,178 @@
+"""Hand-made blocks: evidence, live tables, counters, whole recordings."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from memleak_android.host import payloads
+from memleak_android.host.recording import FILE_HEADER
+from memleak_android.host.wire import (
+    EVIDENCE,
+    KEY_ROW,
+    LIVE_ROW,
+    STATUS,
+    ArchNumber,
+    Block,
+    BlockKind,
+    Collector,
+    EvidenceFlag,
+    Function,
+    Lost,
+    Reason,
+    Rows,
+    encode_block,
+)
+
+X86_64_REGISTERS = 21
+RIP, RSP = 16, 19  # slots of struct pt_regs
+
+
+def hello(
+    *, wire_version: int = 1, pid: int = 100, monotonic_ns: int = 10**9, realtime_ns: int = 10**18
+) -> Block:
+    payload = struct.pack(
+        "<IHHIIQQ24s",
+        wire_version,
+        ArchNumber.X86_64,
+        Collector.PRELOAD,
+        4096,
+        pid,
+        monotonic_ns,
+        realtime_ns,
+        b"0.1.0",
+    )
+    return Block(BlockKind.HELLO, payload)
+
+
+def evidence_record(
+    *,
+    sequence: int,
+    key: int = 1,
+    pc: int = 0,
+    sp: int = 0x7FFF0000,
+    stack: bytes = b"",
+    fixups: Sequence[tuple[int, int]] = (),
+    function: int = Function.MALLOC,
+    size: int = 16,
+    pid: int = 100,
+    timestamp_ns: int = 2 * 10**9,
+    flags: int = EvidenceFlag.AT_RETURN,
+    registers: dict[int, int] | None = None,
+    extra_padding: int = 0,
+) -> bytes:
+    """One ml_evidence with its registers, stack and padding."""
+    values = np.zeros(X86_64_REGISTERS, "<u8")
+    values[RIP], values[RSP] = pc, sp
+    known = 1 << RIP | 1 << RSP
+    for slot, value in (registers or {}).items():
+        values[slot] = value
+        known |= 1 << slot
+    header = np.zeros(1, EVIDENCE)[0]
+    tail = values.tobytes() + stack + b"\0" * (-len(stack) % 8) + b"\0" * extra_padding
+    fields = {
+        "record_bytes": EVIDENCE.itemsize + len(tail),
+        "flags": flags,
+        "function": function,
+        "sequence": sequence,
+        "timestamp_ns": timestamp_ns,
+        "key": key,
+        "address": 0x5000 + sequence * 0x100,
+        "size": size,
+        "pid": pid,
+        "tid": pid,
+        "n_registers": X86_64_REGISTERS,
+        "n_fixups": len(fixups),
+        "stack_bytes": len(stack),
+        "stack_address": sp,
+        "registers_known": known,
+    }
+    for name, value in fields.items():
+        header[name] = value
+    for i, fixup in enumerate(fixups):
+        header["fixups"][i] = fixup
+    return bytes(header.tobytes()) + tail
+
+
+def evidence(*records: bytes) -> Block:
+    return Block(BlockKind.EVIDENCE, b"".join(records))
+
+
+def live_rows(*rows: dict[str, int]) -> Rows:
+    """Rows of LIVE_ROW; what is not given has a plausible value."""
+    result = np.zeros(len(rows), LIVE_ROW)
+    for i, row in enumerate(rows):
+        sequence = row.get("sequence", i + 1)
+        defaults = {
+            "address": 0x5000 + sequence * 0x100,
+            "size": 16,
+            "timestamp_ns": 2 * 10**9,
+            "sequence": sequence,
+            "key": 1,
+            "pid": 100,
+            "tid": 100,
+            "function": int(Function.MALLOC),
+        }
+        for name, value in {**defaults, **row}.items():
+            result[name][i] = value
+    return result
+
+
+def key_rows(*rows: dict[str, int]) -> Rows:
+    result = np.zeros(len(rows), KEY_ROW)
+    for i, row in enumerate(rows):
+        for name, value in {"pid": 100, "key": 1, **row}.items():
+            result[name][i] = value
+    return result
+
+
+def snapshot(
+    live: Rows, keys: Rows | None = None, *, number: int = 1, timestamp_ns: int = 5 * 10**9
+) -> list[Block]:
+    """A whole snapshot in one chunk each."""
+    counters = key_rows() if keys is None else keys
+    return [
+        payloads.encode_chunk(BlockKind.KEYS, payloads.Chunk(number, timestamp_ns, True, counters)),
+        payloads.encode_chunk(BlockKind.LIVE, payloads.Chunk(number, timestamp_ns, True, live)),
+    ]
+
+
+def status(*, lost: dict[Lost, int] | None = None, **fields: int) -> Block:
+    row = np.zeros(1, STATUS)[0]
+    for name, value in {"timestamp_ns": 5 * 10**9, **fields}.items():
+        row[name] = value
+    for cause, count in (lost or {}).items():
+        row["lost"][cause] = count
+    return Block(BlockKind.STATUS, row.tobytes())
+
+
+def maps(text: str, *, pid: int = 100, timestamp_ns: int = 15 * 10**8) -> Block:
+    return payloads.encode_maps(payloads.Maps(timestamp_ns, pid, text))
+
+
+def process(event: int, *, pid: int, parent: int = 0, timestamp_ns: int) -> bytes:
+    return struct.pack("<QIIIi16s", timestamp_ns, pid, parent, event, -1, b"target")
+
+
+def mapping(start: int, end: int, path: str, *, pid: int = 100, timestamp_ns: int, inode: int = 0) -> bytes:
+    """One ml_mapping, executable."""
+    name = path.encode()
+    padded = name + b"\0" * (-len(name) % 8)
+    return (
+        struct.pack(
+            "<IIQQQQQIIII", 64 + len(padded), pid, timestamp_ns, start, end, 0, inode, 0, 0, 5, len(name)
+        )
+        + padded
+    )
+
+
+def end(reason: Reason = Reason.STOPPED, wait_status: int = -1, timestamp_ns: int = 5 * 10**9) -> Block:
+    return Block(BlockKind.END, struct.pack("<IiQ", reason, wait_status, timestamp_ns))
+
+
+def write_recording(path: Path, blocks: Iterable[Block]) -> Path:
+    path.write_bytes(FILE_HEADER + b"".join(encode_block(block) for block in blocks))
+    return path

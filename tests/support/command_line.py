@@ -1,0 +1,69 @@
+"""Runs the program as a user does, in a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FAKE_AGENT = Path(__file__).with_name("fake_agent.py")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """folder: where the program runs, keeps its cache, and finds its agent. scenario: see fake_agent.py."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        agent, shim = self.folder / "memleakd", self.folder / "shim.so"
+        agent.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{FAKE_AGENT}" "$@"\n')
+        agent.chmod(0o755)
+        shim.touch()
+
+    def environment(self, scenario: dict[str, Any]) -> dict[str, str]:
+        return {
+            **os.environ,
+            "MEMLEAKD": str(self.folder / "memleakd"),
+            "MEMLEAK_SHIM": str(self.folder / "shim.so"),
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            "FAKE_AGENT": json.dumps(scenario),
+            "TMPDIR": str(self.folder),
+        }
+
+    def start(
+        self, *words: object, scenario: dict[str, Any] | None = None, **how: Any
+    ) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "memleak_android.host", *map(str, words)],
+            cwd=self.folder,
+            env=self.environment(scenario or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **how,
+        )
+
+    def run(self, *words: object, scenario: dict[str, Any] | None = None) -> Finished:
+        with self.start(*words, scenario=scenario) as process:
+            out, err = process.communicate(timeout=60)
+        return Finished(process.returncode, out, err)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The one error line."""
+        prefix = "memleak-android: error: "
+        (line,) = (line for line in self.err.splitlines() if line.startswith(prefix))
+        return line.removeprefix(prefix)

@@ -1,0 +1,15 @@
+"""Whole expected outputs as files. UPDATE_GOLDENS=1 in the environment rewrites them, for a reviewer to read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+GOLDENS = Path(__file__).parent.parent / "host" / "goldens"
+
+
+def assert_golden(actual: str, name: str) -> None:
+    path = GOLDENS / name
+    if os.environ.get("UPDATE_GOLDENS"):
+        path.write_text(actual)
+    assert actual == path.read_text()

@@ -1,0 +1,37 @@
+"""Native modules that npm packages carry for Android: fetched once by `npm pack`, unpacked below build/, not run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "build" / "npm"
+
+
+def native_modules(*packages: str) -> list[Path]:
+    """The .node files (ELF) of packages given as name@version. Skips the test when they cannot be had."""
+    found: list[Path] = []
+    for package in packages:
+        folder = FOLDER / package.replace("/", "_")
+        if not folder.is_dir():
+            _fetch(package, folder)
+        found += sorted(folder.rglob("*.node"))
+    return found
+
+
+def _fetch(package: str, folder: Path) -> None:
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not on this machine (apt-get install npm)")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        ["npm", "pack", "--silent", package], cwd=FOLDER, capture_output=True, text=True, check=False
+    )
+    archive = FOLDER / (done.stdout.split() or [""])[-1]
+    if done.returncode or not archive.is_file():
+        pytest.skip(f"{package} cannot be fetched by npm pack (offline?)")
+    with tarfile.open(archive) as bundle:
+        bundle.extractall(folder, filter="data")

@@ -1,0 +1,101 @@
+"""A command run under the preload agent, and everything the agent said of it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+
+from memleak_android.host.errors import TracerError
+from memleak_android.host.payloads import (
+    EvidenceBatch,
+    Maps,
+    decode_chunk,
+    decode_end,
+    decode_evidence,
+    decode_maps,
+    decode_processes,
+    decode_status,
+    decode_text,
+)
+from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.base import SessionOptions, session_lines
+from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+from memleak_android.host.wire import WIRE_VERSION, BlockKind, Rows
+
+
+@dataclass
+class PreloadSession:
+    """live, keys: rows of the last snapshot. status: the last STATUS."""
+
+    live: Rows
+    keys: Rows
+    status: np.void
+    end: np.void
+    evidence: list[EvidenceBatch] = field(default_factory=list)
+    maps: list[Maps] = field(default_factory=list)
+    processes: list[tuple[int, int]] = field(default_factory=list)  # pid, event
+    process_times_ns: list[int] = field(default_factory=list)  # of `processes`
+    remarks: list[str] = field(default_factory=list)
+
+    def sizes(self) -> Counter[int]:
+        """Live blocks by size."""
+        return Counter(self.live["size"].tolist())
+
+    def evidence_keys(self) -> set[int]:
+        return {int(key) for batch in self.evidence for key in batch.rows["key"]}
+
+
+def find_parts() -> tuple[Path, Path]:
+    try:
+        return find_binary("memleakd", local_arch()), find_binary("libmemleak.so", local_arch())
+    except TracerError as error:
+        pytest.skip(str(error))
+
+
+def run_preloaded(
+    command: Sequence[str | Path], environment: Mapping[str, str] | None = None, **options: int
+) -> PreloadSession:
+    """options: fields of SessionOptions."""
+    agent, shim = find_parts()
+    session_options = SessionOptions(command=tuple(map(str, command)), **options)  # type: ignore[arg-type]
+    lines = session_lines(session_options, WIRE_VERSION)
+    lines += [f"env {quote(f'{name}={value}')}" for name, value in (environment or {}).items()]
+    lines.append(f"shim {quote(os.fspath(shim), safe='/')}")
+    session = AgentSession("preload", [str(agent), "preload"], lines)
+    try:
+        return _collect(session)
+    finally:
+        session.close()
+
+
+def _collect(session: AgentSession) -> PreloadSession:
+    live, keys, last = [], [], {}
+    rest = PreloadSession(np.zeros(0), np.zeros(0), np.void(b""), np.void(b""))  # filled below
+    for block in session.blocks():
+        last[block.kind] = block
+        if block.kind == BlockKind.LIVE:
+            live.append(decode_chunk(block).rows)
+        elif block.kind == BlockKind.KEYS:
+            keys.append(decode_chunk(block).rows)
+        elif block.kind == BlockKind.EVIDENCE:
+            rest.evidence.append(decode_evidence(block.payload))
+        elif block.kind == BlockKind.MAPS:
+            rest.maps.append(decode_maps(block.payload))
+        elif block.kind == BlockKind.PROCESS:
+            rows = decode_processes(block.payload)
+            rest.processes += [(int(row["pid"]), int(row["event"])) for row in rows]
+            rest.process_times_ns += rows["timestamp_ns"].tolist()
+        elif block.kind == BlockKind.LOG:
+            rest.remarks.append(decode_text(block.payload))
+        assert block.kind != BlockKind.ERROR, block.payload
+    rest.live, rest.keys = np.concatenate(live), np.concatenate(keys)
+    rest.status = decode_status(last[BlockKind.STATUS].payload)
+    rest.end = decode_end(last[BlockKind.END].payload)
+    return rest

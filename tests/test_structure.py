@@ -1,0 +1,121 @@
+"""The house rules that a machine can check: sizes, names, licence lines, who may import whom."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("host", "unwind", "device", "ndk-build", "tests", ".ci")
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+VAGUE_NAMES = {"manager", "helper", "helpers", "util", "utils", "common", "misc", "shared", "base_classes"}
+LICENCES = {"device/bpf": {"GPL-2.0-only", "BSD-2-Clause"}, "": {"Apache-2.0"}}  # each offers at least these
+
+
+def files(*suffixes: str) -> Iterator[Path]:
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*")):
+            hidden = {"__pycache__", "prebuilt"} & set(path.relative_to(ROOT).parts[:-1])
+            if path.suffix in suffixes and path.is_file() and not hidden:
+                yield path
+
+
+def python_functions(source: str) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def c_functions(source: str) -> Iterator[tuple[str, int]]:
+    """Kernel style: the body's braces stand alone in column 0, the name in a line before them."""
+    lines = source.splitlines()
+    start = None
+    for number, line in enumerate(lines):
+        if line == "{":
+            start = number
+        elif line == "}" and start is not None:
+            heading = " ".join(lines[max(0, start - 4) : start])
+            names = re.findall(r"(\w+)\(", heading)
+            yield (names[0] if names else f"line {start}"), number - start + 2
+            start = None
+
+
+def test_files_are_short() -> None:
+    long = {}
+    for path in files(".py", ".c", ".h", ".cc", ".mk"):
+        lines = len(path.read_text().splitlines())
+        if lines > MAX_FILE_LINES:
+            long[str(path.relative_to(ROOT))] = lines
+    assert not long
+
+
+def test_functions_are_short() -> None:
+    long = {}
+    for path in files(".py", ".c", ".h", ".cc"):
+        functions = python_functions if path.suffix == ".py" else c_functions
+        for name, lines in functions(path.read_text()):
+            if lines > MAX_FUNCTION_LINES:
+                long[f"{path.relative_to(ROOT)}:{name}"] = lines
+    assert not long
+
+
+def test_the_counting_sees_long_functions() -> None:
+    body = "\n".join("\tx++;" for _ in range(70))
+    assert dict(c_functions(f"static int ml_long(int x)\n{{\n{body}\n}}\n")) == {"ml_long": 73}
+    body = "\n".join("    x += 1" for _ in range(70))
+    assert dict(python_functions(f"def long(x):\n{body}\n")) == {"long": 71}
+
+
+def test_files_are_named_for_what_they_hold() -> None:
+    vague = [str(path) for path in files(".py", ".c", ".h", ".cc") if VAGUE_NAMES & set(path.stem.split("_"))]
+    assert not vague
+
+
+def test_every_c_file_states_its_licence() -> None:
+    for path in files(".c", ".h", ".cc"):
+        place = str(path.relative_to(ROOT))
+        if not place.startswith(("device/", "ndk-build/")):
+            continue
+        needed = next(names for folder, names in LICENCES.items() if place.startswith(folder))
+        stated = re.search(r"SPDX-License-Identifier: ([^*\n]+)", path.read_text().splitlines()[0])
+        assert stated and needed <= set(stated[1].split()), place
+
+
+def test_shim_and_bpf_programs_do_not_know_each_other() -> None:
+    for mine, other in (("bpf", "preload"), ("preload", "bpf")):
+        for path in (ROOT / "device" / mine).glob("*.[ch]"):
+            included = re.findall(r'#include "([^"]+)"', path.read_text())
+            assert not [name for name in included if f"{other}/" in name], path
+
+
+def test_only_one_file_imports_capstone() -> None:
+    importers = [
+        path.name
+        for path in files(".py")
+        if re.search(r"^\s*(import|from) capstone", path.read_text(), re.MULTILINE)
+    ]
+    assert [name for name in importers if not name.startswith("test_")] == ["disassembly.py"]
+
+
+def test_layers() -> None:
+    linter = Path(sys.executable).with_name("lint-imports")
+    if not linter.exists():
+        pytest.skip("import-linter is not installed (make dev)")
+    done = subprocess.run([linter, "--no-cache"], cwd=ROOT, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_shell_scripts_are_strict() -> None:
+    bash = shutil.which("bash")
+    for path in (ROOT / ".ci" / "run",):
+        assert "set -euo pipefail" in path.read_text()
+        if bash:
+            subprocess.run([bash, "-n", path], check=True)

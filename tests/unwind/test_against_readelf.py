@@ -1,0 +1,195 @@
+"""Every row of real libraries against `readelf --debug-dump=frames-interp`."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from corpus import CORPUS
+from debian_packages import packages
+from npm_packages import native_modules
+
+from memleak_android.unwind import Module
+from memleak_android.unwind.rules import RuleKind, UnwindRow
+from memleak_android.unwind.trace import Method
+
+NAMES = {
+    "x86_64": [
+        "rax",
+        "rdx",
+        "rcx",
+        "rbx",
+        "rsi",
+        "rdi",
+        "rbp",
+        "rsp",
+        *(f"r{n}" for n in range(8, 16)),
+        "ra",
+    ],
+    "arm64": [
+        *(f"x{n}" for n in range(31)),
+        "sp",
+        *(f"r{n}" for n in range(32, 64)),
+        *(f"v{n}" for n in range(32)),
+    ],
+    "arm32": [f"r{n}" for n in range(320)],
+}
+FDE = re.compile(r"^[0-9a-f]+ [0-9a-f]+ [0-9a-f]+ FDE .*pc=([0-9a-f]+)\.\.([0-9a-f]+)")
+LIBRARIES = (
+    "libc6",
+    "libstdc++6",
+    "libssl3",
+    "libpython3.11-minimal",
+    "libglib2.0-0",
+    "git",
+    "libicu72",
+    "libboost-regex1.74.0",
+)
+
+
+def machines_own() -> list[Path]:
+    folder = Path("/usr/lib/x86_64-linux-gnu")
+    names = ["libc.so.6", "ld-linux-x86-64.so.2", "libstdc++.so.6", "libm.so.6", "libcrypto.so.3"]
+    paths = [
+        *(folder / name for name in names),
+        *map(Path, ("/usr/bin/bash", "/usr/bin/git", "/usr/bin/python3")),
+    ]
+    found = [path for path in paths if path.exists()]
+    if not found:
+        pytest.skip("none of the usual x86_64 files is on this machine")
+    return found
+
+
+def debian(architecture: str, *names: str) -> list[Path]:
+    """Every ELF file of 100 KB or more of these packages, by name or all."""
+    folder = packages(architecture, *LIBRARIES)
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
+    chosen = [p for p in paths if p.stat().st_size > 100_000 and (not names or p.name.startswith(names))]
+    return [path for path in chosen if path.read_bytes()[:4] == b"\x7fELF"]
+
+
+def corpus(*names: str) -> list[Path]:
+    if not CORPUS.is_dir():
+        pytest.skip(f"the corpus is not beside the repository ({CORPUS})")
+    return [CORPUS / name for name in names]
+
+
+def readelf_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """(vaddr, {column: text}) of every FDE's rows."""
+    text = subprocess.run(
+        ["readelf", "--debug-dump=frames-interp", "-W", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    end, columns, in_fde = 0, [], False
+    for line in text.splitlines():
+        match = FDE.match(line)
+        fields = line.split()
+        if match:
+            in_fde, end = int(match[1], 16) != 0, int(match[2], 16)  # 0: discarded by the linker
+        elif not fields or "CIE" in fields:
+            in_fde = False
+        elif fields[0] == "LOC":
+            columns = fields[1:]
+        elif in_fde and len(fields) == len(columns) + 1 and int(fields[0], 16) < end:
+            yield int(fields[0], 16), dict(zip(columns, fields[1:], strict=True))
+
+
+def as_readelf(row: UnwindRow, names: list[str]) -> dict[str, str]:
+    """Our row in readelf's words; what is undefined or unspecified is left out."""
+    shown = {"CFA": "exp" if row.cfa_expression else f"{names[row.cfa_register]}{row.cfa_offset:+d}"}
+    for rule in row.rules:
+        text = {
+            RuleKind.UNDEFINED: "u",
+            RuleKind.SAME_VALUE: "s",
+            RuleKind.OFFSET: f"c{rule.offset:+d}",
+            RuleKind.VAL_OFFSET: f"v{rule.offset:+d}",
+            RuleKind.REGISTER: f"{names[rule.offset] if rule.kind is RuleKind.REGISTER else ''}",
+            RuleKind.EXPRESSION: "exp",
+            RuleKind.VAL_EXPRESSION: "vexp",
+        }[rule.kind]
+        shown["ra" if rule.register == row.return_register else names[rule.register]] = text
+    return {name: text for name, text in shown.items() if text != "u"}
+
+
+def differences(path: Path) -> tuple[int, list[object]]:
+    """(rows of readelf's, those of ours that differ)."""
+    if shutil.which("readelf") is None:
+        pytest.skip("readelf is not installed (apt-get install binutils)")
+    wanted = list(readelf_rows(path))
+    module = Module.from_path(path)
+    table, names = module.table, NAMES[module.arch.name]
+    ids = table.row_ids(np.array([vaddr for vaddr, _ in wanted], np.uint64))
+    different: list[object] = []
+    for (vaddr, columns), row_id in zip(wanted, ids.tolist(), strict=True):
+        want = {name: text for name, text in columns.items() if text != "u"}
+        got = as_readelf(table.rows[row_id], names) if row_id >= 0 else {"row": "none"}
+        if got != want:
+            different.append((hex(vaddr), want, got))
+    return len(wanted), different
+
+
+@pytest.mark.parametrize(
+    ("files", "rows_min"),
+    [
+        (machines_own, 50_000),
+        (lambda: debian("arm64", "libc.so", "libstdc++", "libcrypto", "libssl", "ld-linux"), 30_000),
+        (lambda: corpus("bluetooth_arm64__pc_2/libbluetooth.so", "photos_reset_arm64/libart.so"), 40_000),
+        (lambda: corpus("offset_arm/libc.so", "jit_map_arm/libart.so", "jit_map_arm/jit_map0.so"), 500),
+    ],
+    ids=["x86_64", "arm64", "android_arm64", "android_arm32"],
+)
+def test_rows_equal_readelfs(files: Callable[[], list[Path]], rows_min: int) -> None:
+    total = 0
+    for path in files():
+        count, different = differences(path)
+        total += count
+        assert not different[:5], f"{path.name}: {len(different)} of {count} rows differ"
+    assert total > rows_min
+
+
+@pytest.mark.proof
+def test_rows_of_mini_debuginfo_equal_readelfs(tmp_path: Path) -> None:
+    """.debug_frame inside .gnu_debugdata, unpacked by xz for readelf's sake."""
+    if shutil.which("xz") is None or shutil.which("objcopy") is None:
+        pytest.skip("needs xz and objcopy (apt-get install xz-utils binutils)")
+    for path in corpus("gnu_debugdata_arm/libandroid_runtime.so", "photos_reset_arm64/boot.oat"):
+        module = Module.from_path(path)
+        inner = module.section(".gnu_debugdata")
+        assert inner is not None
+        (tmp_path / "inner.xz").write_bytes(module.section_bytes(inner))
+        subprocess.run(["xz", "-dkf", tmp_path / "inner.xz"], check=True)
+        wanted = list(readelf_rows(tmp_path / "inner"))
+        ids = module.table.row_ids(np.array([vaddr for vaddr, _ in wanted], np.uint64)).tolist()
+        found = [module.table.rows[i] for i in ids]
+        names = NAMES[module.arch.name]
+        assert len(wanted) > 5000 and {row.method for row in found} == {Method.DEBUGDATA}
+        for (vaddr, columns), row in zip(wanted, found, strict=True):
+            want = {name: text for name, text in columns.items() if text != "u"}
+            assert as_readelf(row, names) == want, (path.name, hex(vaddr))
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("architecture", ["amd64", "arm64"])
+def test_rows_of_thirty_files_equal_readelfs(architecture: str) -> None:
+    files = debian(architecture)
+    assert len(files) >= 30
+    for path in files:
+        count, different = differences(path)
+        assert not different[:5], f"{path.name}: {len(different)} of {count} rows differ"
+
+
+@pytest.mark.proof
+def test_rows_of_android_modules_equal_readelfs() -> None:
+    """Skia and a Rust library, by the NDK's clang."""
+    for path in native_modules(
+        "@napi-rs/canvas-android-arm64@1.0.11", "@css-inline/css-inline-android-arm64@0.20.1"
+    ):
+        count, different = differences(path)
+        assert count > 5000 and not different[:5], f"{path.name}: {len(different)} of {count} rows differ"

@@ -1,0 +1,384 @@
+"""Each call frame instruction and each form of CIE and FDE, from bytes written by hand."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+import numpy as np
+import pytest
+from cfi_assembler import CfiAssembler, Cie, advance, block, eh_frame_hdr, offset, op, restore, sleb, uleb
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memleak_android.unwind.arch.x86_64 import ARCH
+from memleak_android.unwind.cfi import CfiSection
+from memleak_android.unwind.eh_frame_hdr import parse_hdr
+from memleak_android.unwind.errors import BadCfiError
+from memleak_android.unwind.rules import RegisterRule, RuleKind, UnwindRow
+from memleak_android.unwind.table import CfiSource, UnwindTable
+from memleak_android.unwind.trace import Method
+
+START, LENGTH = 0x1000, 0x100
+RBX, RBP, RSP, R12, RIP = 3, 6, 7, 12, 16
+CIE = Cie(op(0x0C, RSP, 8) + offset(RIP, 1))  # CFA = rsp+8, return address at CFA-8
+
+
+def u64(value: int) -> bytes:
+    return struct.pack("<Q", value)
+
+
+def source_of(
+    *program: bytes,
+    cie: Cie = CIE,
+    method: Method = Method.EH_FRAME,
+    wide: bool = False,
+    wide_id: bool = False,
+) -> CfiSource:
+    assembler = CfiAssembler(method is Method.EH_FRAME, wide, wide_id)
+    at = assembler.cie(cie)
+    assembler.fde(at, u64(START), u64(LENGTH), program, cie.augmentation.startswith("z"))
+    is_eh = method is Method.EH_FRAME
+    return CfiSource(CfiSection(bytes(assembler.data), 0x5000, method, 8, is_eh=is_eh), None)
+
+
+def table_of(*program: bytes, cie: Cie = CIE) -> UnwindTable:
+    return UnwindTable(ARCH, [source_of(*program, cie=cie)])
+
+
+def row_of(*program: bytes, at: int = LENGTH - 1, cie: Cie = CIE) -> UnwindRow:
+    row = table_of(*program, cie=cie).row_at(START + at)
+    assert row is not None
+    return row
+
+
+def rule_of(row: UnwindRow, register: int) -> tuple[RuleKind, int, bytes] | None:
+    return next(((r.kind, r.offset, r.expression) for r in row.rules if r.register == register), None)
+
+
+@pytest.mark.parametrize(
+    ("program", "register", "rule"),
+    [
+        (offset(RBX, 2), RBX, (RuleKind.OFFSET, -16, b"")),
+        (op(0x05, RBX, 2), RBX, (RuleKind.OFFSET, -16, b"")),  # offset_extended is factored
+        (op(0x11, RBX, sleb(-2)), RBX, (RuleKind.OFFSET, 16, b"")),
+        (op(0x14, RBX, 2), RBX, (RuleKind.VAL_OFFSET, -16, b"")),
+        (op(0x15, RBX, sleb(-2)), RBX, (RuleKind.VAL_OFFSET, 16, b"")),
+        (op(0x2F, RBX, 2), RBX, (RuleKind.OFFSET, 16, b"")),
+        (op(0x07, RBX), RBX, (RuleKind.UNDEFINED, 0, b"")),
+        (op(0x08, RBX), RBX, (RuleKind.SAME_VALUE, 0, b"")),
+        (op(0x09, RBX, R12), RBX, (RuleKind.REGISTER, R12, b"")),
+        (op(0x10, RBX, block(b"\x77\x08")), RBX, (RuleKind.EXPRESSION, 0, b"\x77\x08")),
+        (op(0x16, RBX, block(b"\x77\x08")), RBX, (RuleKind.VAL_EXPRESSION, 0, b"\x77\x08")),
+        (offset(RBX, 2) + restore(RBX), RBX, None),
+        (op(0x07, RIP) + restore(RIP), RIP, (RuleKind.OFFSET, -8, b"")),  # back to the CIE's rule
+        (op(0x07, RIP) + op(0x06, RIP), RIP, (RuleKind.OFFSET, -8, b"")),
+        (op(0x2E, 64), RBX, None),  # GNU_args_size
+    ],
+)
+def test_register_rules(program: bytes, register: int, rule: object) -> None:
+    assert rule_of(row_of(program), register) == rule
+
+
+@pytest.mark.parametrize(
+    ("program", "cfa"),
+    [
+        (op(0x0C, RBP, 16), (RBP, 16, b"")),
+        (op(0x12, RBP, sleb(-2)), (RBP, 16, b"")),  # def_cfa_sf is factored by the data alignment
+        (op(0x0D, RBP), (RBP, 8, b"")),
+        (op(0x0E, 32), (RSP, 32, b"")),
+        (op(0x0E, 2**64 - 224), (RSP, -224, b"")),
+        (op(0x0C, RBP, 2**64 - 16), (RBP, -16, b"")),
+        (op(0x13, sleb(-3)), (RSP, 24, b"")),
+        (op(0x0F, block(b"\x77\x08\x06")), (-1, 0, b"\x77\x08\x06")),
+    ],
+)
+def test_cfa_rules(program: bytes, cfa: object) -> None:
+    row = row_of(program)
+    assert (row.cfa_register, row.cfa_offset, row.cfa_expression) == cfa
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        advance(0x10),
+        op(0x02, b"\x10"),
+        op(0x03, b"\x10\0"),
+        op(0x04, b"\x10\0\0\0"),
+        op(0x1D, u64(0x10)),
+        op(0x01, u64(START + 0x10)),
+    ],
+)
+def test_advances(instruction: bytes) -> None:
+    table = table_of(instruction, op(0x0E, 16))
+    before, after = table.row_at(START + 0xF), table.row_at(START + 0x10)
+    assert before is not None and after is not None
+    assert (before.cfa_offset, after.cfa_offset) == (8, 16)
+
+
+def test_remember_and_restore_include_the_cfa() -> None:
+    program = (op(0x0A), offset(RBX, 2), op(0x0E, 16), advance(1), op(0x0B), advance(1), offset(RBP, 3))
+    table = table_of(*program)
+    rows = [table.row_at(START + i) for i in range(3)]
+    assert [row.cfa_offset for row in rows if row] == [16, 8, 8]
+    assert [rule_of(row, RBX) is not None for row in rows if row] == [True, False, False]
+    assert [rule_of(row, RBP) is not None for row in rows if row] == [False, False, True]
+
+
+def test_addresses_outside_have_no_row() -> None:
+    table = table_of()
+    assert table.row_at(START - 1) is None and table.row_at(START + LENGTH) is None
+    assert table.row_at(START) is not None and table.row_at(START + LENGTH - 1) is not None
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        b"\x3c",
+        op(0x0B),
+        op(0x0C, 5000, 0),
+        advance(1) + b"\x01",
+        op(0x0F, block(b"")),
+        op(0x0F, block(b"\x77\0")) + op(0x0E, 8),
+    ],
+    ids=["unknown", "restore_first", "register", "set_loc_cut", "empty_expression", "offset_of_expression"],
+)
+def test_malformed_programs_are_told_apart_from_absent_ones(program: bytes) -> None:
+    with pytest.raises(BadCfiError):
+        table_of(program).row_at(START)
+
+
+@pytest.mark.parametrize("version", [1, 3, 4])
+@pytest.mark.parametrize(("wide", "wide_id"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize("method", [Method.EH_FRAME, Method.DEBUG_FRAME])
+def test_versions_widths_and_sections(version: int, wide: bool, wide_id: bool, method: Method) -> None:
+    cie = Cie(CIE.initial, version=version)
+    source = source_of(op(0x0E, 24), cie=cie, method=method, wide=wide, wide_id=wide_id)
+    row = UnwindTable(ARCH, [source]).row_at(START)
+    assert row is not None and row.cfa_offset == 24 and row.method is method
+
+
+def test_augmentations() -> None:
+    data = b"\x00" + b"\x00" + u64(0x1234)  # R absptr, P absptr
+    row = row_of(cie=Cie(CIE.initial, "zRPS", data))
+    assert row.is_signal
+    assert not row_of(cie=Cie(CIE.initial, "zRP", data)).is_signal
+    # letters that nobody knows are skipped by their length
+    assert row_of(op(0x0E, 40), cie=Cie(CIE.initial, "zRX", b"\0abc")).cfa_offset == 40
+
+
+@pytest.mark.parametrize(
+    ("encoding", "form"),
+    [
+        (0x00, "<Q"),
+        (0x02, "<H"),
+        (0x03, "<I"),
+        (0x04, "<Q"),
+        (0x0A, "<h"),
+        (0x0B, "<i"),
+        (0x0C, "<q"),
+        (0x01, ""),
+        (0x09, ""),
+    ],
+)
+@pytest.mark.parametrize("application", [0x00, 0x10, 0x20, 0x30])
+def test_pointer_encodings(encoding: int, form: str, application: int) -> None:
+    section, text, data = 0x800, 0x900, 0x980
+    assembler = CfiAssembler()
+    at = assembler.cie(Cie(CIE.initial, "zR", bytes([encoding | application])))
+    base = {0: 0, 0x10: section + len(assembler.data) + 8, 0x20: text, 0x30: data}[application]
+
+    def encode(value: int) -> bytes:
+        return struct.pack(form, value) if form else (uleb if encoding == 1 else sleb)(value)
+
+    assembler.fde(at, encode(START - base), encode(LENGTH), [op(0x0E, 24)], augmented=True)
+    cfi = CfiSection(bytes(assembler.data), section, Method.EH_FRAME, 8, text, data)
+    row = UnwindTable(ARCH, [CfiSource(cfi, None)]).row_at(START + 5)
+    assert row is not None and row.cfa_offset == 24
+
+
+def test_hdr_that_lies_is_not_the_last_word() -> None:
+    """A table that leads to the wrong FDE, or holds none: the section is walked instead."""
+    assembler = CfiAssembler()
+    at = assembler.cie(CIE)
+    first = assembler.fde(at, u64(0x1000), u64(0x10), [])
+    second = assembler.fde(at, u64(0x2000), u64(0x10), [op(0x0E, 48)])
+    empty = assembler.fde(at, u64(0x2000), u64(0), [op(0x0E, 99)])
+    cfi = CfiSection(bytes(assembler.data), 0x5000, Method.EH_FRAME, 8)
+    for entries, count in (
+        ([(0x1000, 0x5000 + first), (0x2000, 0x5000 + first)], None),
+        ([(0x1000, 0x5000 + first), (0x2000, 0x5000 + empty)], None),
+        ([(0x1000, 0x5000 + first)], 0),
+        ([(0x1000, 0x5000 + first), (0x2000, 0x5000 + second)], None),
+    ):
+        index = parse_hdr(eh_frame_hdr(0x4000, 0x5000, entries, count), 0x4000, cfi)
+        row = UnwindTable(ARCH, [CfiSource(cfi, index)]).row_at(0x2004)
+        assert row is not None and row.cfa_offset == 48
+    assert parse_hdr(b"\x01\x1b\xff\xff" + bytes(20), 0x4000, cfi) is None
+
+
+@pytest.mark.parametrize(
+    ("encoding", "form"), [(0x3B, "<i"), (0x33, "<I"), (0x3C, "<q"), (0x0C, "<q"), (0x00, "<Q"), (0x1B, "<i")]
+)
+def test_hdr_tables_of_every_fixed_form(encoding: int, form: str) -> None:
+    assembler = CfiAssembler()
+    at = assembler.cie(CIE)
+    entries = [(s, 0x5000 + assembler.fde(at, u64(s), u64(0x10), [])) for s in (0x6000, 0x7000, 0x8000)]
+    cfi = CfiSection(bytes(assembler.data), 0x5000, Method.EH_FRAME, 8)
+    hdr = bytearray(struct.pack("<BBBBiI", 1, 0x1B, 0x03, encoding, 0x5000 - 0x4004, 3))
+    for value in (v for entry in entries for v in entry):
+        base = {0x30: 0x4000, 0x10: 0x4000 + len(hdr), 0: 0}[encoding & 0x70]
+        hdr += struct.pack(form, value - base)
+    index = parse_hdr(bytes(hdr), 0x4000, cfi)
+    assert index is not None
+    assert index.starts.tolist() == [0x6000, 0x7000, 0x8000]
+    assert index.offsets.tolist() == [vaddr - 0x5000 for _, vaddr in entries]
+
+
+def test_a_table_that_claims_2_to_the_60_entries() -> None:
+    cfi = CfiSection(b"", 0x5000, Method.EH_FRAME, 8)
+    hdr = b"\x01\x1b\x04\x3b" + bytes(4) + u64(1 << 60) + struct.pack("<iiii", 0x10, 0x20, 0x30, 0x40)
+    index = parse_hdr(hdr, 0x4000, cfi)
+    assert index is not None and index.starts.tolist() == [0x4010, 0x4030]
+
+
+def test_indirect_pointers_are_read_through() -> None:
+    """DW_EH_PE_indirect | pcrel | sdata4: the function's start stands in a word of the file."""
+    assembler = CfiAssembler()
+    at = assembler.cie(Cie(CIE.initial, "zR", b"\x9b"))
+    place = 0x5000 + len(assembler.data) + 8
+    assembler.fde(
+        at, struct.pack("<i", 0x9000 - place), struct.pack("<i", 0x10), [op(0x0E, 24)], augmented=True
+    )
+    words = {0x9000: START}
+    found = CfiSection(bytes(assembler.data), 0x5000, Method.EH_FRAME, 8, read_word=words.get)
+    row = UnwindTable(ARCH, [CfiSource(found, None)]).row_at(START)
+    assert row is not None and row.cfa_offset == 24
+    lost = CfiSection(bytes(assembler.data), 0x5000, Method.EH_FRAME, 8)
+    assert UnwindTable(ARCH, [CfiSource(lost, None)]).row_at(START) is None
+
+
+def test_function_relative_locations() -> None:
+    """DW_CFA_set_loc with DW_EH_PE_funcrel, which counts from the function's own start."""
+    assembler = CfiAssembler()
+    at = assembler.cie(Cie(CIE.initial, "zR", b"\x43"))
+    program = [op(0x01, struct.pack("<I", 0x20)), op(0x0E, 24)]
+    assembler.fde(at, struct.pack("<I", START), struct.pack("<I", LENGTH), program, augmented=True)
+    cfi = CfiSection(bytes(assembler.data), 0x5000, Method.EH_FRAME, 8)
+    table = UnwindTable(ARCH, [CfiSource(cfi, None)])
+    rows = [table.row_at(START + i) for i in (0x1F, 0x20)]
+    assert [row.cfa_offset for row in rows if row] == [8, 24]
+
+
+def test_aligned_pointers() -> None:
+    """DW_EH_PE_aligned: padded to a word of the address space, not of the section."""
+    for shift in range(8):
+        assembler = CfiAssembler()
+        at = assembler.cie(Cie(CIE.initial, "zR", b"\x50"))
+        vaddr = 0x5000 + shift
+        padding = bytes(-(vaddr + len(assembler.data) + 8) % 8)
+        assembler.fde(at, padding + u64(START), u64(LENGTH), [op(0x0E, 24)], augmented=True)
+        table = UnwindTable(
+            ARCH, [CfiSource(CfiSection(bytes(assembler.data), vaddr, Method.EH_FRAME, 8), None)]
+        )
+        row = table.row_at(START)
+        assert row is not None and row.cfa_offset == 24, shift
+
+
+def test_signed_return_addresses_follow_remembered_states() -> None:
+    """DW_CFA_AARCH64_negate_ra_state in the CIE of a key-B function ("zRB"), undone and remembered."""
+    toggle, lit = op(0x2D), b"\x30\x31"
+    program = (
+        *(op(0x0A), toggle, advance(1), op(0x0B), advance(1), toggle, toggle, advance(1)),
+        *(op(0x16, 34, block(lit[1:])), advance(1), op(0x16, 34, block(lit[:1])), advance(1), op(0x2C)),
+    )
+    table = table_of(*program, cie=Cie(CIE.initial, "zRBG", b"\0"))
+    rows = [table.row_at(START + i) for i in range(6)]
+    assert [row.is_return_signed for row in rows if row] == [True, False, False, True, False, True]
+    assert all(rule.register != 34 for row in rows if row for rule in row.rules)
+
+
+ENTRIES = st.lists(
+    st.tuples(st.booleans(), st.sampled_from(range(1 << 16)), st.integers(0, 30)), min_size=14, max_size=40
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([0x00, 0x03, 0x1B, 0x0B, 0x01, 0x10, 0x30, 0x02]),
+    ENTRIES,
+    st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), max_size=3),
+)
+def test_scanning_many_entries_finds_what_reading_each_does(
+    encoding: int, entries: list[tuple[bool, int, int]], damage: list[tuple[int, int]]
+) -> None:
+    """Entries of one CIE are read as arrays, others one by one."""
+    assembler = CfiAssembler()
+    cies = [assembler.cie(Cie(CIE.initial, "zR", bytes([e]))) for e in (encoding, 0x1B)]
+    written = set()
+    for which, seed, wide in entries:
+        assembler.wide = wide == 0
+        body = hashlib.blake2b(seed.to_bytes(2, "little"), digest_size=16).digest()
+        written.add(assembler.fde(cies[which], body, b"", [], augmented=True))
+    for at, byte in damage:
+        assembler.data[at % len(assembler.data)] = byte
+    cfi = CfiSection(bytes(assembler.data), 0x5000, Method.EH_FRAME, 8)
+    scanned = cfi.scan()
+    assert np.all(scanned.starts[1:] >= scanned.starts[:-1])
+    found = set(zip(scanned.starts.tolist(), scanned.offsets.tolist(), strict=True))
+    readable = set()
+    for place in range(0, len(assembler.data), 4):
+        try:
+            fde = cfi.fde(place)
+        except BadCfiError:
+            continue
+        if fde.start and fde.end > fde.start:
+            readable.add((fde.start, place))
+    # an entry that is malformed behind its address may be listed: reading it says so
+    places = {place for _, place in readable}
+    assert {entry for entry in found if entry[1] in places} <= readable
+    if not damage:
+        assert {entry for entry in readable if entry[1] in written} <= found
+
+
+def test_terminator_ends_eh_frame() -> None:
+    assembler = CfiAssembler()
+    at = assembler.cie(CIE)
+    assembler.fde(at, u64(0x1000), u64(0x10), [])
+    assembler.data += bytes(4)
+    assembler.fde(at, u64(0x2000), u64(0x10), [])
+    cfi = CfiSection(bytes(assembler.data), 0x5000, Method.EH_FRAME, 8)
+    assert cfi.scan().starts.tolist() == [0x1000]
+
+
+def test_debug_frame_comes_first() -> None:
+    frames = [source_of(op(0x0E, 32), method=Method.DEBUG_FRAME), source_of(op(0x0E, 16))]
+    row = UnwindTable(ARCH, frames).row_at(START)
+    assert row is not None and row.method is Method.DEBUG_FRAME and row.cfa_offset == 32
+
+
+def test_rows_are_shared() -> None:
+    table = table_of(op(0x0A), op(0x0E, 16), advance(1), op(0x0B), advance(1), op(0x0E, 16))
+    ids = table.row_ids(np.arange(START, START + 3, dtype=np.uint64))
+    assert ids[0] == ids[2] != ids[1] and len(table.rows) == 2
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.binary(max_size=200))
+def test_random_sections_do_no_harm(data: bytes) -> None:
+    for method in (Method.EH_FRAME, Method.DEBUG_FRAME):
+        cfi = CfiSection(data, 0x5000, method, 8, is_eh=method is Method.EH_FRAME)
+        table = UnwindTable(ARCH, [CfiSource(cfi, parse_hdr(data, 0x4000, cfi))])
+        table.row_ids(np.array([0, 1, START, 0x5000, 2**64 - 1], np.uint64))
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.binary(max_size=60), st.binary(max_size=20))
+def test_random_programs_do_no_harm(program: bytes, initial: bytes) -> None:
+    table = table_of(program, cie=Cie(CIE.initial + initial))
+    for vaddr in (START, START + 1, START + LENGTH - 1):
+        try:
+            row = table.row_at(vaddr)
+        except BadCfiError:
+            continue
+        assert row is None or all(isinstance(rule, RegisterRule) for rule in row.rules)

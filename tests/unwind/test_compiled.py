@@ -1,0 +1,141 @@
+"""Whole files compiled at once: the same rows as the scalar decoder's, address by address."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cfi_assembler import CfiAssembler, Cie, advance, block, offset, op, restore
+from corpus import CORPUS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memleak_android.unwind import Module
+from memleak_android.unwind.arch.x86_64 import ARCH
+from memleak_android.unwind.cfi import CfiSection
+from memleak_android.unwind.cfi_lockstep import distinct_rows
+from memleak_android.unwind.compiled import ASK, compile_table
+from memleak_android.unwind.rules import UnwindRow
+from memleak_android.unwind.table import CfiSource, UnwindTable
+from memleak_android.unwind.trace import Method
+
+FILES = [
+    Path("/usr/lib/x86_64-linux-gnu/libc.so.6"),
+    Path("/usr/lib/x86_64-linux-gnu/libstdc++.so.6"),
+    CORPUS / "photos_reset_arm64" / "libart.so",
+    CORPUS / "photos_reset_arm64" / "boot.oat",
+    CORPUS / "gnu_debugdata_arm" / "libandroid_runtime.so",
+    CORPUS / "jit_map_arm" / "libart.so",
+    CORPUS / "debug_frame_first_x86" / "waiter",
+]
+
+
+def rows_at(table: UnwindTable, vaddrs: np.ndarray) -> Iterator[UnwindRow | int]:
+    for row_id in table.row_ids(vaddrs.astype(np.uint64)).tolist():
+        yield table.rows[row_id] if row_id >= 0 else row_id
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_compiled_files_have_the_same_rows(path: Path) -> None:
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    lazy, whole = Module.from_path(path), Module.from_path(path)
+    compiled = compile_table(whole.arch, whole.table.sources)
+    whole.table.compile_with(compiled)
+    edges = np.concatenate([compiled.starts, compiled.starts - np.uint64(1), compiled.starts + np.uint64(4)])
+    assert list(rows_at(lazy.table, edges)) == list(rows_at(whole.table, edges))
+    assert (compiled.find(edges) == ASK).mean() < 0.15
+
+
+INSTRUCTIONS = st.one_of(
+    st.integers(0, 63).map(advance),
+    st.builds(offset, st.sampled_from([3, 6, 12, 13, 14, 15, 16, 17]), st.sampled_from([1, 2, 6, 130, 20000])),
+    st.sampled_from([3, 6, 12]).map(restore),
+    st.sampled_from([8, 16, 64, 136, 5000, 2**20, 2**30, 2**63]).map(lambda n: op(0x0E, n)),
+    st.sampled_from([6, 7, 200]).map(lambda n: op(0x0D, n)),
+    st.builds(lambda r, n: op(0x0C, r, n), st.sampled_from([6, 7, 10]), st.sampled_from([8, 16, 300])),
+    st.sampled_from([op(0x0A), op(0x0A), op(0x0B), op(0x00), op(0x2D), op(0x2E, 48), op(0x07, 16), op(0x08, 3)]),
+    st.builds(lambda n: op(0x02, bytes([n])), st.integers(0, 255)),
+    st.builds(lambda n: op(0x03, struct.pack("<H", n)), st.integers(0, 400)),
+    st.builds(lambda n: op(0x05, 13, n), st.integers(0, 300)),
+    st.sampled_from([op(0x0F, block(b"\x77\x08")), op(0x10, 3, block(b"\x77\x08")), op(0x11, 3, b"\x7e"), b"\x3c", b"\x0e"]),
+)  # fmt: skip
+FUNCTIONS = st.lists(
+    st.tuples(st.lists(INSTRUCTIONS, max_size=8), st.integers(0, 2)), min_size=30, max_size=70
+)
+
+
+def section_of(functions: list[tuple[list[bytes], int]]) -> CfiSection:
+    """A function each 0x100 bytes, of 0x80, 0x100 or 0x180 (into the next); three CIEs."""
+    assembler = CfiAssembler()
+    begin = op(0x0C, 7, 8) + offset(16, 1)
+    cies = [
+        assembler.cie(Cie(begin + offset(3, 2), "zR", b"\x00")),
+        assembler.cie(Cie(begin, "zRS", b"\x00", code_align=4)),
+        assembler.cie(Cie(op(0x0F, block(b"\x77\x08")), "zR", b"\x00")),
+    ]
+    for i, (program, kind) in enumerate(functions):
+        size = (0x80, 0x100, 0x180)[(i * 7 + kind) % 3] if i % 5 == 0 else 0x100
+        start, length = struct.pack("<Q", 0x1000 + 0x100 * i), struct.pack("<Q", size)
+        assembler.fde(cies[kind if i % 4 == 0 else 0], start, length, program, augmented=True)
+    return CfiSection(bytes(assembler.data), 0x90000, Method.EH_FRAME, 8)
+
+
+@settings(max_examples=80, deadline=None)
+@given(FUNCTIONS)
+def test_programs_of_all_instructions(functions: list[tuple[list[bytes], int]]) -> None:
+    """Those that the lock-step runs, and those that it must give back."""
+    section = section_of(functions)
+    lazy, whole = (UnwindTable(ARCH, [CfiSource(section, None)]) for _ in range(2))
+    whole.compile_with(compile_table(ARCH, whole.sources))
+    vaddrs = np.arange(0xFF0, 0x1000 + 0x100 * (len(functions) + 1), 3)
+    assert list(rows_at(lazy, vaddrs)) == list(rows_at(whole, vaddrs))
+
+
+@settings(max_examples=60, deadline=None)
+@given(FUNCTIONS, st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 255)), min_size=1, max_size=30))
+def test_damaged_sections_do_no_harm(
+    functions: list[tuple[list[bytes], int]], damage: list[tuple[int, int]]
+) -> None:
+    section = section_of(functions)
+    data = bytearray(section.data)
+    for at, byte in damage:
+        data[at % len(data)] = byte
+    section.data = bytes(data)
+    lazy, whole = (UnwindTable(ARCH, [CfiSource(section, None)]) for _ in range(2))
+    whole.compile_with(compile_table(ARCH, whole.sources))
+    vaddrs = np.arange(0xFF0, 0x1000 + 0x100 * (len(functions) + 1), 5)
+    assert list(rows_at(lazy, vaddrs)) == list(rows_at(whole, vaddrs))
+
+
+def test_compiled_rows_answer_without_the_sources() -> None:
+    """The lazy way is not taken for what was compiled, nor for addresses that have no rule at all."""
+    source = CfiSource(section_of([([op(0x0E, 16)], 0)] * 60), None)
+    table = UnwindTable(ARCH, [source])
+    compiled = compile_table(ARCH, [source])
+    table.compile_with(compiled)
+    source.section.data = b""
+    source.index = None
+    before, inside, behind = rows_at(table, np.array([0xFFF, 0x1010, 0x1000 + 0x100 * 60 + 0x90]))
+    assert isinstance(inside, UnwindRow) and inside.cfa_offset == 16 and before == behind == -1
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-(2**31), 2**31 - 1)), min_size=1, max_size=50))
+def test_distinct_rows(pairs: list[tuple[int, int]]) -> None:
+    keys = np.array(pairs * 2, np.int32)
+    first, number = distinct_rows(keys)
+    assert np.array_equal(keys[first][number], keys)
+    assert len(first) == len({tuple(row) for row in keys.tolist()})
+
+
+def test_distinct_rows_when_hashes_collide(monkeypatch: pytest.MonkeyPatch) -> None:
+    from memleak_android.unwind import cfi_lockstep
+
+    monkeypatch.setattr(cfi_lockstep, "_MULTIPLIERS", np.zeros(256, np.uint64))
+    keys = np.array([[1, 2], [3, 4], [1, 2], [5, 6], [3, 4]], np.int32)
+    first, number = distinct_rows(keys)
+    assert np.array_equal(keys[first][number], keys) and len(first) == 3

@@ -1,0 +1,102 @@
+"""Captured stacks with the frames that another unwinder pins (snapshot folders), frame by frame."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from corpus import CASES, case_folder, expectation, options_of
+
+from memleak_android.unwind.batch import unwind_batch
+from memleak_android.unwind.plan import Planner
+from memleak_android.unwind.snapshot import Snapshot, SnapshotFrame
+from memleak_android.unwind.step import unwind_sample
+
+
+def facts(frame: SnapshotFrame) -> dict[str, str]:
+    return {
+        "pc": hex(frame.lookup),
+        "sp": hex(frame.sp),
+        "rel_pc": hex(frame.rel_pc),
+        "map_name": frame.mapping.path if frame.mapping else "<unknown>",
+    }
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_frames_are_the_pinned_ones(name: str) -> None:
+    folder = case_folder(name)
+    expected = expectation(folder)
+    frames, _ = Snapshot(folder, options_of(expected)).unwind()
+    pinned = [
+        {k: f[k] for k in ("pc", "sp", "rel_pc", "map_name") if f[k] is not None} for f in expected["frames"]
+    ]
+    found = [facts(frame) for frame in frames]
+    assert [{k: f[k] for k in p} for f, p in zip(found, pinned, strict=False)] == pinned
+    assert len(found) == len(pinned)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_architecture_is_found(name: str) -> None:
+    folder = case_folder(name)
+    expected = expectation(folder)
+    assert Snapshot(folder, replace(options_of(expected), arch=None)).arch.name == expected["arch"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_lock_step_and_the_scalar_unwinder_agree(name: str) -> None:
+    folder = case_folder(name)
+    snapshot = Snapshot(folder, options_of(expectation(folder)))
+    samples = replace(snapshot.sample(), beside=None)
+    traces = unwind_batch(samples, [snapshot.space], snapshot)
+    frames, end = unwind_sample(samples, 0, Planner(snapshot.arch, [snapshot.space], snapshot), 1024)
+    columns = (traces.address, traces.sp, traces.is_return, traces.method)
+    assert [tuple(c.tolist()[i] for c in columns) for i in range(len(traces.address))] == [
+        tuple(f) for f in frames
+    ]
+    assert traces.end.tolist() == [end]
+
+
+def test_what_a_signal_interrupted_is_looked_up_where_it_was() -> None:
+    """Only as the other unwinder's rule is its pc reduced."""
+    folder = case_folder("offset_arm")
+    options = replace(options_of(expectation(folder)), reduce_interrupted=False)
+    frames, _ = Snapshot(folder, options).unwind()
+    assert [f.lookup for f in frames if f.method.name == "SIGNAL"] == [0]
+
+
+def test_a_stack_alone_is_cut_where_the_other_stack_begins() -> None:
+    folder = case_folder("offset_arm")
+    options = replace(options_of(expectation(folder)), memory_files=("stack0.data",))
+    frames, _ = Snapshot(folder, options).unwind()
+    assert 4 < len(frames) < len(expectation(folder)["frames"])
+
+
+@pytest.mark.parametrize("name", ["straddle_arm64", "photos_reset_arm64"])
+def test_frame_by_frame_a_shorter_slice_gives_a_prefix(name: str) -> None:
+    folder = case_folder(name)
+    snapshot = Snapshot(folder, options_of(expectation(folder)))
+    samples = replace(snapshot.sample(), beside=None)
+    whole = unwind_batch(samples, [snapshot.space], snapshot).address.tolist()
+    for length in range(0, int(samples.stack_length[0]), 72):
+        cut = replace(samples, stack_length=np.array([length]))
+        part = unwind_batch(cut, [snapshot.space], snapshot).address.tolist()
+        assert part == whole[: len(part)] and len(part)
+
+
+@pytest.mark.parametrize(
+    "name", ["photos_reset_arm64", "apk_rx_arm64", "bluetooth_arm64__pc_4", "straddle_arm", "jit_map_arm"]
+)
+def test_common_stacks_need_no_slow_path(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaf functions, interpreter frames, exidx: all in lock-step, as the scalar unwinder finds them."""
+    folder = case_folder(name)
+    snapshot = Snapshot(folder, options_of(expectation(folder)))
+    samples = replace(snapshot.sample(), beside=None)
+    frames, _ = unwind_sample(samples, 0, Planner(snapshot.arch, [snapshot.space], snapshot), 1024)
+
+    def refuse(*arguments: object) -> None:
+        raise AssertionError("stepped one by one")
+
+    monkeypatch.setattr("memleak_android.unwind.batch.unwind_sample", refuse)
+    traces = unwind_batch(samples, [snapshot.space], snapshot)
+    assert traces.address.tolist() == [frame.address for frame in frames]

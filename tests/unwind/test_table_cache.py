@@ -1,0 +1,132 @@
+"""Compiled tables on disk: what comes back is what went in, or nothing."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cfi_assembler import op
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_elf import CODE_VADDR, FUNCTION_BYTES, tiny_elf
+
+from memleak_android.unwind import Module
+from memleak_android.unwind.arch.x86_64 import ARCH
+from memleak_android.unwind.compiled import compile_table
+from memleak_android.unwind.table_cache import TableCache, decode_entry, encode_entry, source_digest
+
+LIBC = Path("/usr/lib/x86_64-linux-gnu/libc.so.6")
+DIGEST = bytes(range(32))
+
+
+def tiny(offset: int = 16) -> Module:
+    return Module.from_bytes(tiny_elf([[op(0x0E, offset)], [op(0x0E, offset + 8)], None]))
+
+
+def entry() -> bytes:
+    module = tiny()
+    data = encode_entry(compile_table(ARCH, module.table.sources), DIGEST)
+    assert data is not None
+    return data
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    if not LIBC.exists():
+        pytest.skip(f"{LIBC} is not on this machine")
+    cache = TableCache(tmp_path / "cache")
+    first, second, plain = (Module.from_path(LIBC) for _ in range(3))
+    assert not cache.load(first)
+    assert cache.store(first) and cache.load(second)
+    text = plain.section(".text")
+    assert text is not None
+    vaddrs = np.arange(text.vaddr, text.vaddr + text.size, 7, dtype=np.uint64)
+    found = [
+        [m.table.rows[i] if i >= 0 else i for i in m.table.row_ids(vaddrs)] for m in (first, second, plain)
+    ]
+    assert found[0] == found[1] == found[2]
+    (path,) = (tmp_path / "cache").iterdir()
+    assert path.name.startswith(plain.build_id) and path.stat().st_mode & 0o077 == 0
+
+
+def test_another_file_with_the_same_build_id_gets_nothing(tmp_path: Path) -> None:
+    cache = TableCache(tmp_path)
+    ours, forged = tiny(16), tiny(64)
+    assert ours.build_id == forged.build_id
+    assert cache.store(ours) and not cache.load(forged)
+    assert source_digest(ours.image) == source_digest(tiny(16).image) != source_digest(forged.image)
+
+
+def test_damaged_entries_are_none(tmp_path: Path) -> None:
+    cache = TableCache(tmp_path)
+    assert cache.store(tiny())
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    for i in range(len(whole)):
+        path.write_bytes(whole[:i] + bytes([whole[i] ^ 0x10]) + whole[i + 1 :])
+        assert not cache.load(tiny()), i
+    for i in range(len(whole)):
+        path.write_bytes(whole[:i])
+        assert not cache.load(tiny()), i
+    path.write_bytes(whole + b"\0")
+    assert not cache.load(tiny())
+    path.write_bytes(whole)
+    assert cache.load(tiny())
+
+
+def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    module = tiny()
+    assert not TableCache(tmp_path / "file" / "cache").store(module)
+    row = module.table.row_at(CODE_VADDR)
+    assert row is not None and row.cfa_offset == 16
+
+
+def test_entries_are_not_read_through_links(tmp_path: Path) -> None:
+    cache = TableCache(tmp_path)
+    assert cache.store(tiny())
+    (path,) = tmp_path.iterdir()
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert not cache.load(tiny())
+
+
+def test_many_writers_at_once(tmp_path: Path) -> None:
+    def store_and_load(i: int) -> bool:
+        return TableCache(tmp_path).store(tiny()) and TableCache(tmp_path).load(tiny())
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(store_and_load, range(40)))
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=6))
+def test_lying_entries_with_good_checksums_do_no_harm(changes: list[tuple[int, int]]) -> None:
+    """Whoever can write the folder can give wrong rows, but nothing else."""
+    data = bytearray(entry())
+    for at, byte in changes:
+        data[12 + at % (len(data) - 12)] = byte
+    data[12:16] = bytes(4)
+    header = bytearray(data[: header_bytes()])
+    header[12:16] = struct.pack("<I", zlib.crc32(data[header_bytes() :], zlib.crc32(header)))
+    table = decode_entry(bytes(header) + bytes(data[header_bytes() :]), DIGEST)
+    if table is not None:
+        module = tiny()
+        module.table.compile_with(table)
+        module.table.row_ids(np.arange(CODE_VADDR - 3, CODE_VADDR + 3 * FUNCTION_BYTES, 3, dtype=np.uint64))
+
+
+def header_bytes() -> int:
+    from memleak_android.unwind.table_cache import _HEADER
+
+    return _HEADER.size
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=400))
+def test_random_entries_are_none(data: bytes) -> None:
+    assert decode_entry(data, DIGEST) is None

@@ -1,0 +1,61 @@
+"""An off-line unwinder: captured registers, stack bytes and modules in, frames out.
+
+What it does not do: it names no functions, attaches to nothing, opens no file by itself (the caller's
+ModuleSource does), and reads no memory but the captured slices. A stack that cannot be finished says why in its
+TraceEnd; every frame says by which evidence (Method) it was reached. Without CFI that is the machine code up to
+the function's return (PROLOGUE), or the frame pointer where the code uses one (FP), both guarded.
+
+    class Files:                                        # a ModuleSource
+        def module(self, space, mapping):
+            return Module.from_path(mapping.path) if mapping.path.startswith("/") else None
+
+    arch = arch_by_name("x86_64")
+    samples = SampleBatch(arch, registers, known, stack_address, stack_offset, stack_length,
+                          stack_bytes, space, at_return)
+    traces = unwind_batch(samples, [AddressSpace(mappings)], Files())
+    first = traces.address[traces.offsets[0] : traces.offsets[1]]   # innermost first
+    complete = traces.end == TraceEnd.ROOT
+
+A stack that was captured into a folder (Snapshot's module says how) is unwound by
+
+    frames, end = Snapshot(Path("snapshot"), SnapshotOptions(signature_mask=0x007f_ff80_0000_0000)).unwind()
+
+BatchUnwinder keeps what it learnt between batches; table_cache.TableCache keeps a file's decoded rules on disk.
+A mapping's file is translated by Module.vaddr_of(mapping, address). The vdso has no file: give Module.from_bytes(its bytes).
+Errors: Module.from_path and from_bytes raise BadElfError or UnsupportedArchError, Snapshot BadSnapshotError;
+unwinding raises none of them.
+"""
+
+from __future__ import annotations
+
+from memleak_android.unwind.arch import Arch, arch_by_elf_machine, arch_by_name
+from memleak_android.unwind.batch import BatchUnwinder, unwind_batch
+from memleak_android.unwind.errors import BadElfError, BadSnapshotError, UnsupportedArchError, UnwindError
+from memleak_android.unwind.maps import AddressSpace, Mapping
+from memleak_android.unwind.module import Module
+from memleak_android.unwind.plan import ModuleSource
+from memleak_android.unwind.snapshot import Snapshot, SnapshotFrame, SnapshotOptions
+from memleak_android.unwind.trace import Method, SampleBatch, TraceBatch, TraceEnd
+
+__all__ = [
+    "AddressSpace",
+    "Arch",
+    "BadElfError",
+    "BadSnapshotError",
+    "BatchUnwinder",
+    "Mapping",
+    "Method",
+    "Module",
+    "ModuleSource",
+    "SampleBatch",
+    "Snapshot",
+    "SnapshotFrame",
+    "SnapshotOptions",
+    "TraceBatch",
+    "TraceEnd",
+    "UnsupportedArchError",
+    "UnwindError",
+    "arch_by_elf_machine",
+    "arch_by_name",
+    "unwind_batch",
+]

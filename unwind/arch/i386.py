@@ -1,0 +1,60 @@
+"""i386, for captured stacks: System V psABI for i386 table 2.14 (DWARF numbers); struct pt_regs and struct sigcontext_32
+of the kernel (arch/x86/include/asm/ptrace.h, uapi/asm/sigcontext.h)."""
+
+from __future__ import annotations
+
+from memleak_android.unwind.arch.base import Arch, Register, SignalFrame
+
+_REGISTERS = (
+    Register("ebx", 3, ("bx",)),
+    Register("ecx", 1, ("cx",)),
+    Register("edx", 2, ("dx",)),
+    Register("esi", 6, ("si",)),
+    Register("edi", 7, ("di",)),
+    Register("ebp", 5, ("bp",)),
+    Register("eax", 0, ("ax",)),
+    Register("ds"),
+    Register("es"),
+    Register("fs"),
+    Register("gs"),
+    Register("orig_eax", None, ("orig_ax",)),
+    Register("eip", 8, ("ip",)),
+    Register("cs"),
+    Register("eflags", None, ("flags",)),
+    Register("esp", 4, ("sp",)),
+    Register("ss"),
+)
+
+_SAVED = ((4, 16), (3, 20), (5, 24), (15, 28), (0, 32), (2, 36), (1, 40), (6, 44), (12, 56))
+_SIGRETURN = (
+    SignalFrame(  # pop %eax; mov $119,%eax; int $0x80. sp points to the signal's number, then sigcontext
+        bytes.fromhex("58b877000000cd80"), _SAVED, bytes.fromhex("7404")
+    )
+)
+_RT_SIGRETURN = SignalFrame(  # mov $173,%eax; int $0x80. The third word is a pointer to ucontext
+    bytes.fromhex("b8ad000000cd80"), _SAVED, bytes.fromhex("7408 06 2314")
+)
+
+# call rel32; call r/m32 (ff /2), as in x86_64
+_CALL = (
+    rb"(?:\xe8.{4}|\xff(?:[\xd0-\xd7\x10-\x13\x16\x17]|\x14.|[\x50-\x53\x55-\x57].|\x54..|\x15.{4}"
+    rb"|[\x90-\x93\x95-\x97].{4}|\x94.{5}|\x14[\x05\x0d\x15\x1d\x2d\x35\x3d\x25].{4}))\Z"
+)
+
+ARCH = Arch(
+    name="x86",
+    elf_machine=3,
+    word_bytes=4,
+    registers=_REGISTERS,
+    pc=12,
+    sp=15,
+    fp=5,
+    return_register=8,
+    callee_saved=(5, 0, 3, 4),  # ebp ebx esi edi
+    code_mask=0xFFFF_FFFF,
+    frame_pointer_words=(0, 1),
+    signal_frames=(_SIGRETURN, _RT_SIGRETURN),
+    call_pattern=_CALL,
+    address_bits=32,
+    u64_alignment=4,
+)

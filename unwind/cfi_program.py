@@ -1,0 +1,332 @@
+"""The call frame instructions of one FDE, run once, give its rows (DWARF 5 §6.4.2, §6.4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from memleak_android.unwind.cfi import CfiSection, Cie, Fde
+from memleak_android.unwind.errors import BadCfiError
+from memleak_android.unwind.reader import (
+    U8,
+    U16,
+    U32,
+    U64,
+    PointerBases,
+    read_number,
+    read_pointer,
+    read_sleb,
+    read_uleb,
+)
+from memleak_android.unwind.rules import RegisterRule, RuleKind, UnwindRow
+from memleak_android.unwind.trace import Method
+
+_ROWS_MAX = 65536  # of one FDE; the largest seen in libLLVM has some hundreds
+_REMEMBERED_MAX = 1024
+_REGISTER_MAX = 1024
+_RA_SIGN_STATE = 34  # AADWARF64 §4.1: a pseudo-register of arm64, 1 while the return address is signed
+_SIGNED = RegisterRule(_RA_SIGN_STATE, RuleKind.VAL_EXPRESSION, 0, b"\x31")  # DW_OP_lit1
+_UNSIGNED = RegisterRule(_RA_SIGN_STATE, RuleKind.VAL_EXPRESSION, 0, b"\x30")
+
+_Cfa = tuple[int, int, bytes]  # register, offset, expression
+_Rules = dict[int, RegisterRule]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedFde:
+    """Rows in order, as three columns: first vaddr, CFA, rules by register (shared between rows)."""
+
+    starts: list[int]
+    cfas: list[_Cfa]
+    rules: list[_Rules]
+
+    def row(self, i: int, cie: Cie, method: Method) -> UnwindRow:
+        """The i-th row as a value that compares equal for equal rules."""
+        rules = self.rules[i]
+        sign = rules.get(_RA_SIGN_STATE)
+        ordered = tuple(
+            [rules[r] for r in sorted(rules) if r != _RA_SIGN_STATE or sign not in (_SIGNED, _UNSIGNED)]
+        )
+        return UnwindRow(*self.cfas[i], ordered, cie.return_register, cie.is_signal, method, sign == _SIGNED)
+
+
+def decode(section: CfiSection, fde: Fde) -> DecodedFde:
+    """Runs the instructions of an FDE's CIE and its own. Raises BadCfiError."""
+    machine = _Machine(section.data, fde.cie, fde.start, section, fde.start)
+    try:
+        machine.run(*fde.cie.program)
+        machine.initial = machine.rules
+        machine.shared = True
+        if machine.location != fde.start:
+            raise BadCfiError("an advance among a CIE's initial instructions", fde.cie.program[0])
+        machine.run(*fde.program)
+    except IndexError:
+        raise BadCfiError("it ends in the middle of an instruction", fde.program[0]) from None
+    machine.close_row()
+    return DecodedFde(machine.starts, machine.cfas, machine.rows)
+
+
+@dataclass(slots=True)
+class _Machine:
+    data: bytes
+    cie: Cie
+    location: int
+    section: CfiSection
+    function: int  # where it starts
+    cfa: _Cfa | None = None
+    rules: _Rules = field(default_factory=dict)  # replaced, not changed, once `shared`
+    shared: bool = False
+    initial: _Rules = field(default_factory=dict)
+    remembered: list[tuple[_Cfa | None, _Rules]] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    cfas: list[_Cfa] = field(default_factory=list)
+    rows: list[_Rules] = field(default_factory=list)
+
+    def run(self, at: int, end: int) -> None:
+        """The frequent instructions are spelled out here, the others are in _DEFINED."""
+        data, code_align, data_align = self.data, self.cie.code_align, self.cie.data_align
+        while at < end:
+            opcode = data[at]
+            at += 1
+            if opcode >= 0x40:
+                low = opcode & 0x3F
+                if opcode < 0x80:  # DW_CFA_advance_loc
+                    self.advance(low * code_align, at)
+                elif opcode < 0xC0:  # DW_CFA_offset
+                    value, at = read_uleb(data, at)
+                    self.set_rule(RegisterRule(low, RuleKind.OFFSET, value * data_align))
+                else:  # DW_CFA_restore
+                    self.restore(low)
+            elif opcode == 0x0E and data[at] < 0x80 and self.cfa and not self.cfa[2]:  # DW_CFA_def_cfa_offset
+                self.cfa = (self.cfa[0], data[at], b"")
+                at += 1
+            elif opcode == 0x02:  # DW_CFA_advance_loc1
+                self.advance(data[at] * code_align, at)
+                at += 1
+            elif opcode:
+                operation = _OPERATIONS[opcode]
+                if operation is None:
+                    raise BadCfiError(f"unknown instruction {opcode:#04x}", at - 1)
+                at = operation(self, at)
+        if at > end:
+            raise BadCfiError("an instruction that reaches past its entry", at)
+
+    def advance(self, distance: int, at: int) -> None:
+        if distance <= 0:
+            if distance:
+                raise BadCfiError("rows that go backwards", at)
+            return
+        if len(self.starts) >= _ROWS_MAX:
+            raise BadCfiError("too many rows", at)
+        self.close_row()
+        self.location += distance
+
+    def close_row(self) -> None:
+        if self.cfa is None:
+            raise BadCfiError("a row without a CFA", self.cie.program[0])
+        self.starts.append(self.location)
+        self.cfas.append(self.cfa)
+        self.rows.append(self.rules)
+        self.shared = True
+
+    def own_rules(self) -> _Rules:
+        if self.shared:
+            self.rules = dict(self.rules)
+            self.shared = False
+        return self.rules
+
+    def set_rule(self, rule: RegisterRule) -> None:
+        self.own_rules()[rule.register] = rule
+
+    def restore(self, register: int) -> None:
+        rule = self.initial.get(register)
+        if rule is None:
+            self.own_rules().pop(register, None)
+        else:
+            self.set_rule(rule)
+
+    def register(self, at: int) -> tuple[int, int]:
+        number, after = read_uleb(self.data, at)
+        if number >= _REGISTER_MAX:
+            raise BadCfiError(f"an impossible register number {number}", at)
+        return number, after
+
+    def block(self, at: int) -> tuple[bytes, int]:
+        size, at = read_uleb(self.data, at)
+        if size > len(self.data) - at:
+            raise BadCfiError("an expression that reaches past the section", at)
+        return bytes(self.data[at : at + size]), at + size
+
+
+_Operation = Callable[[_Machine, int], int]
+
+
+def _advance(form_index: int) -> _Operation:
+    form = (U8, U16, U32, U64)[form_index]
+
+    def operation(m: _Machine, at: int) -> int:
+        delta, after = read_number(m.data, at, form)
+        m.advance(delta * m.cie.code_align, at)
+        return after
+
+    return operation
+
+
+def _set_loc(m: _Machine, at: int) -> int:
+    bases = PointerBases(m.section.vaddr, m.cie.word_bytes, m.section.text, m.section.base, m.function)
+    location, after = read_pointer(m.data, at, m.cie.pointer_encoding & 0x7F, bases)
+    m.advance(location - m.location, at)
+    return after
+
+
+def _rule(kind: RuleKind, *, operand: str = "") -> _Operation:
+    """An instruction that gives one register a rule. operand: '' none, u / s factored offset, r register."""
+
+    def operation(m: _Machine, at: int) -> int:
+        register, at = m.register(at)
+        value = 0
+        if operand == "r":
+            value, at = m.register(at)
+        elif operand:
+            value, at = read_uleb(m.data, at) if operand == "u" else read_sleb(m.data, at)
+            value *= m.cie.data_align
+        m.set_rule(RegisterRule(register, kind, value))
+        return at
+
+    return operation
+
+
+def _expression_rule(kind: RuleKind) -> _Operation:
+    def operation(m: _Machine, at: int) -> int:
+        register, at = m.register(at)
+        code, at = m.block(at)
+        m.set_rule(RegisterRule(register, kind, 0, code))
+        return at
+
+    return operation
+
+
+def _negative_offset_extended(m: _Machine, at: int) -> int:
+    register, at = m.register(at)
+    value, at = read_uleb(m.data, at)
+    m.set_rule(RegisterRule(register, RuleKind.OFFSET, -value * m.cie.data_align))
+    return at
+
+
+def _restore_extended(m: _Machine, at: int) -> int:
+    register, at = m.register(at)
+    m.restore(register)
+    return at
+
+
+def _negate_ra_state(m: _Machine, at: int) -> int:
+    if m.rules.get(_RA_SIGN_STATE) == _SIGNED:
+        m.own_rules().pop(_RA_SIGN_STATE)
+    else:
+        m.set_rule(_SIGNED)
+    return at
+
+
+def _remember_state(m: _Machine, at: int) -> int:
+    if len(m.remembered) >= _REMEMBERED_MAX:
+        raise BadCfiError("too many remembered states", at)
+    m.shared = True
+    m.remembered.append((m.cfa, m.rules))
+    return at
+
+
+def _restore_state(m: _Machine, at: int) -> int:
+    if not m.remembered:
+        raise BadCfiError("restore_state without remember_state", at)
+    m.shared = True
+    m.cfa, m.rules = m.remembered.pop()  # the CFA too, as GCC and LLVM mean it
+    return at
+
+
+def _def_cfa(m: _Machine, at: int) -> int:
+    register, at = m.register(at)
+    offset, at = read_uleb(m.data, at)
+    m.cfa = (register, _signed(offset, m.cie), b"")
+    return at
+
+
+def _def_cfa_sf(m: _Machine, at: int) -> int:
+    register, at = m.register(at)
+    offset, at = read_sleb(m.data, at)
+    m.cfa = (register, offset * m.cie.data_align, b"")
+    return at
+
+
+def _plain_cfa(m: _Machine, at: int) -> _Cfa:
+    if m.cfa is None or m.cfa[2]:
+        raise BadCfiError("a change of a CFA that is not register and offset", at)
+    return m.cfa
+
+
+def _def_cfa_register(m: _Machine, at: int) -> int:
+    register, after = m.register(at)
+    m.cfa = (register, _plain_cfa(m, at)[1], b"")
+    return after
+
+
+def _def_cfa_offset(m: _Machine, at: int) -> int:
+    offset, after = read_uleb(m.data, at)
+    m.cfa = (_plain_cfa(m, at)[0], _signed(offset, m.cie), b"")
+    return after
+
+
+def _signed(offset: int, cie: Cie) -> int:
+    """LLVM writes negative offsets (in ART's arm64 assembly: 2**64 - 224) into instructions that have no sign."""
+    bits = 8 * cie.word_bytes
+    return offset - (1 << bits) if offset >> (bits - 1) == 1 else offset
+
+
+def _def_cfa_offset_sf(m: _Machine, at: int) -> int:
+    offset, after = read_sleb(m.data, at)
+    m.cfa = (_plain_cfa(m, at)[0], offset * m.cie.data_align, b"")
+    return after
+
+
+def _def_cfa_expression(m: _Machine, at: int) -> int:
+    code, at = m.block(at)
+    if not code:
+        raise BadCfiError("an empty CFA expression", at)
+    m.cfa = (-1, 0, code)
+    return at
+
+
+def _args_size(m: _Machine, at: int) -> int:
+    return read_uleb(m.data, at)[1]  # matters to exception handlers only
+
+
+_DEFINED: dict[int, _Operation] = {
+    0x00: lambda _, at: at,  # DW_CFA_nop
+    0x01: _set_loc,
+    0x02: _advance(0),
+    0x03: _advance(1),
+    0x04: _advance(2),
+    0x05: _rule(RuleKind.OFFSET, operand="u"),  # DW_CFA_offset_extended: factored
+    0x06: _restore_extended,
+    0x07: _rule(RuleKind.UNDEFINED),
+    0x08: _rule(RuleKind.SAME_VALUE),
+    0x09: _rule(RuleKind.REGISTER, operand="r"),
+    0x0A: _remember_state,
+    0x0B: _restore_state,
+    0x0C: _def_cfa,
+    0x0D: _def_cfa_register,
+    0x0E: _def_cfa_offset,
+    0x0F: _def_cfa_expression,
+    0x10: _expression_rule(RuleKind.EXPRESSION),
+    0x11: _rule(RuleKind.OFFSET, operand="s"),  # DW_CFA_offset_extended_sf
+    0x12: _def_cfa_sf,
+    0x13: _def_cfa_offset_sf,
+    0x14: _rule(RuleKind.VAL_OFFSET, operand="u"),
+    0x15: _rule(RuleKind.VAL_OFFSET, operand="s"),
+    0x16: _expression_rule(RuleKind.VAL_EXPRESSION),
+    0x1D: _advance(3),  # DW_CFA_MIPS_advance_loc8
+    0x2C: _negate_ra_state,  # DW_CFA_AARCH64_negate_ra_state_with_pc: signed with the pc, too
+    0x2D: _negate_ra_state,  # DW_CFA_AARCH64_negate_ra_state; elsewhere DW_CFA_GNU_window_save (SPARC only)
+    0x2E: _args_size,  # DW_CFA_GNU_args_size
+    0x2F: _negative_offset_extended,  # DW_CFA_GNU_negative_offset_extended
+}
+_OPERATIONS: list[_Operation | None] = [_DEFINED.get(opcode) for opcode in range(0x40)]

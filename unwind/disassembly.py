@@ -1,0 +1,199 @@
+"""Machine code bytes → instructions, with what each one reads, writes and where it may go.
+
+The only importer of capstone. Nothing here decides anything: host/tracers/placement.py, patch plans and
+call-site checks ask. Registers are named by their widest form (`rdi`, also for `edi` and `dil`), so that
+a write to a part counts as a write to the whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from typing import Any
+
+import capstone
+from capstone import x86_const
+
+
+class Flow(Enum):
+    """Where execution goes after an instruction."""
+
+    NEXT = "next"
+    CONDITIONAL = "conditional"  # jcc, loop, jrcxz: to the target or to the next one
+    JUMP = "jump"
+    CALL = "call"
+    RETURN = "return"
+    SYSTEM = "system"  # syscall, int n: the kernel may do anything
+    STOP = "stop"  # hlt, ud2: never goes on
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOperand:
+    """`base + index*scale + displacement`; base and index "" when there is none."""
+
+    base: str
+    index: str
+    displacement: int
+    is_written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One decoded instruction at `address` (of whatever space the caller decodes in).
+
+    target: of a direct branch, None for an indirect one and for all others.
+    reads, writes: registers in their widest form, implicit ones (rsp of push) included, flags and rip not.
+    memory: explicit memory operands; the stack access of push, pop, call and ret is not among them.
+    """
+
+    address: int
+    code: bytes
+    mnemonic: str
+    operands: str
+    flow: Flow
+    target: int | None
+    reads: frozenset[str]
+    writes: frozenset[str]
+    memory: tuple[MemoryOperand, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.code)
+
+    @property
+    def end(self) -> int:
+        return self.address + len(self.code)
+
+    @property
+    def is_branch(self) -> bool:
+        return self.flow in (Flow.CONDITIONAL, Flow.JUMP, Flow.CALL)
+
+    @property
+    def is_indirect(self) -> bool:
+        return self.is_branch and self.target is None
+
+    @property
+    def writes_memory(self) -> bool:
+        """Apart from what push and call put on the stack."""
+        return any(operand.is_written for operand in self.memory)
+
+    def __str__(self) -> str:
+        return f"{self.mnemonic} {self.operands}".rstrip()
+
+
+def decode_x86_64(code: bytes, address: int = 0) -> Iterator[Instruction]:
+    """Linear decode from the first byte on; ends early, without an error, at the first undecodable byte."""
+    for raw in _x86_64().disasm(code, address):
+        yield _instruction(raw)
+
+
+@cache
+def _x86_64() -> Any:
+    engine = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    engine.detail = True
+    return engine
+
+
+# Capstone does not mark the memory operand of every instruction as written (atomics least of all), so the
+# rule is turned round: a first operand in memory counts as written unless the instruction is one of these.
+_ONLY_READS_FIRST_OPERAND = re.compile(
+    r"(cmp|test|bt|nop|prefetch\w*|jmp|call|push|mul|imul|div|idiv|ucomis[sd]|comis[sd]|fld\w*)$"
+)
+_WRITES_ANY_MEMORY_OPERAND = re.compile(r"(lock |xacquire |xrelease )|(xchg|xadd|cmpxchg\w*)$")
+
+_FLOW_BY_ID = {
+    x86_const.X86_INS_CALL: Flow.CALL,
+    x86_const.X86_INS_LCALL: Flow.CALL,
+    x86_const.X86_INS_JMP: Flow.JUMP,
+    x86_const.X86_INS_LJMP: Flow.JUMP,
+    x86_const.X86_INS_RET: Flow.RETURN,
+    x86_const.X86_INS_RETF: Flow.RETURN,
+    x86_const.X86_INS_SYSCALL: Flow.SYSTEM,
+    x86_const.X86_INS_SYSENTER: Flow.SYSTEM,
+    x86_const.X86_INS_INT: Flow.SYSTEM,
+    x86_const.X86_INS_INT1: Flow.SYSTEM,
+    x86_const.X86_INS_INT3: Flow.SYSTEM,
+    x86_const.X86_INS_HLT: Flow.STOP,
+    x86_const.X86_INS_UD2: Flow.STOP,
+}
+
+
+def _instruction(raw: Any) -> Instruction:
+    flow = _flow(raw)
+    operands = raw.operands
+    target = None
+    if (
+        flow in (Flow.CONDITIONAL, Flow.JUMP, Flow.CALL)
+        and operands
+        and operands[0].type == x86_const.X86_OP_IMM
+    ):
+        target = operands[0].imm & (2**64 - 1)
+    reads, writes = raw.regs_access()
+    return Instruction(
+        address=raw.address,
+        code=bytes(raw.bytes),
+        mnemonic=raw.mnemonic,
+        operands=raw.op_str,
+        flow=flow,
+        target=target,
+        reads=_names(raw, reads),
+        writes=_names(raw, writes),
+        memory=tuple(_memory_operands(raw)),
+    )
+
+
+def _flow(raw: Any) -> Flow:
+    known = _FLOW_BY_ID.get(raw.id)
+    if known is not None:
+        return known
+    # loop and jrcxz are in the second group only
+    if x86_const.X86_GRP_JUMP in raw.groups or x86_const.X86_GRP_BRANCH_RELATIVE in raw.groups:
+        return Flow.CONDITIONAL
+    if x86_const.X86_GRP_IRET in raw.groups:
+        return Flow.RETURN
+    return Flow.NEXT
+
+
+def _memory_operands(raw: Any) -> Iterator[MemoryOperand]:
+    if raw.id == x86_const.X86_INS_LEA:
+        return
+    writes_any = _WRITES_ANY_MEMORY_OPERAND.match(raw.mnemonic) is not None
+    reads_first = _ONLY_READS_FIRST_OPERAND.match(raw.mnemonic) is not None
+    for i, operand in enumerate(raw.operands):
+        if operand.type != x86_const.X86_OP_MEM:
+            continue
+        marked = bool(operand.access & capstone.CS_AC_WRITE) and not reads_first
+        yield MemoryOperand(
+            base=_name(raw, operand.mem.base),
+            index=_name(raw, operand.mem.index),
+            displacement=operand.mem.disp,
+            is_written=marked or writes_any or (i == 0 and not reads_first),
+        )
+
+
+def _names(raw: Any, registers: Any) -> frozenset[str]:
+    names = (_name(raw, register) for register in registers)
+    return frozenset(name for name in names if name not in ("", "rflags", "rip"))
+
+
+def _name(raw: Any, register: int) -> str:
+    return _widest(raw.reg_name(register)) if register else ""
+
+
+_LEGACY = re.compile(r"[er]?([abcd])(x|l|h)$")
+_POINTER = re.compile(r"[er]?(sp|bp|si|di|ip)l?$")
+_NUMBERED = re.compile(r"(r\d+)[dwb]$")
+
+
+@cache
+def _widest(name: str) -> str:
+    if match := _LEGACY.match(name):
+        return f"r{match[1]}x"
+    if match := _POINTER.match(name):
+        return f"r{match[1]}"
+    if match := _NUMBERED.match(name):
+        return match[1]
+    return "rflags" if name == "eflags" else name

@@ -1,0 +1,121 @@
+"""Code of JIT compilers that announce it to debuggers (GDB manual, "JIT Compilation Interface").
+
+The compiler keeps a list of small ELF files in memory, reached through the variable __jit_debug_descriptor:
+
+    struct descriptor { u32 version; u32 action; entry *relevant; entry *first; };
+    struct entry { entry *next; entry *previous; void *symfile; u64 symfile_bytes; };
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.unwind.arch.base import Arch
+from memleak_android.unwind.errors import (
+    BadCfiError,
+    BadElfError,
+    UnreadableMemoryError,
+    UnsupportedArchError,
+)
+from memleak_android.unwind.maps import AddressSpace, Mapping
+from memleak_android.unwind.memory import MemoryRegions
+from memleak_android.unwind.module import Module
+from memleak_android.unwind.sources import row_sources
+
+_VARIABLE = b"__jit_debug_descriptor"
+_VERSION = 1
+_ENTRIES_MAX = 1 << 14
+_SYMFILE_BYTES_MAX = 1 << 26
+_SYMFILES_BYTES_MAX = 1 << 28  # of all together
+_FUNCTIONS_MAX = 1 << 18
+_SYM_64 = np.dtype([("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")])  # fmt: skip
+_SYM_32 = np.dtype([("name", "<u4"), ("value", "<u4"), ("size", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2")])  # fmt: skip
+
+
+def jit_modules(
+    arch: Arch, space: AddressSpace, memory: MemoryRegions, module_of: Callable[[Mapping], Module | None]
+) -> Iterator[Module]:
+    """The ELF files of every list that can be read. What they describe lies at the addresses that they name."""
+    total = 0
+    for address in _descriptors(space, module_of):
+        for start, size in _entries(arch, memory, address):
+            total += size
+            if size > _SYMFILE_BYTES_MAX or total > _SYMFILES_BYTES_MAX:
+                continue
+            try:
+                module = Module.from_bytes(memory.image(start, size), f"[jit:{start:x}]")
+            except (BadElfError, UnsupportedArchError):
+                continue
+            if module.arch == arch:
+                yield module
+
+
+def function_ranges(module: Module) -> list[tuple[int, int]]:
+    """[start, end) of the code that a JIT's ELF describes, by its segments, or without any by its CFI."""
+    code = [(s.vaddr, s.vaddr + s.memory_bytes) for s in module.segments if s.is_executable]
+    if code:
+        return code
+    found = []
+    for source in row_sources(module.image, lambda: None):
+        *_, index = source.indexes()
+        for offset in index.offsets[:_FUNCTIONS_MAX].tolist():
+            try:
+                rows = source.function(offset)
+            except BadCfiError:
+                continue
+            found.append((rows.start, rows.end))
+    return found
+
+
+def _descriptors(space: AddressSpace, module_of: Callable[[Mapping], Module | None]) -> Iterator[int]:
+    """Where the variable lies: in the writable mappings of the libraries that export it."""
+    seen: set[int] = set()
+    variables: dict[Module, list[int]] = {}
+    for mapping in space.mappings:
+        if not mapping.permissions.startswith("rw") or not mapping.file_offset or not mapping.path:
+            continue
+        module = module_of(mapping)
+        if module is None:
+            continue
+        if module not in variables:
+            variables[module] = _variable(module)
+        for vaddr in variables[module]:
+            address = vaddr - module.bias_of(mapping)
+            if mapping.start <= address < mapping.end and address not in seen:
+                seen.add(address)
+                yield address
+
+
+def _variable(module: Module) -> list[int]:
+    layout = _SYM_64 if module.arch.word_bytes == 8 else _SYM_32
+    found: list[int] = []
+    for table_name, strings_name in ((".dynsym", ".dynstr"), (".symtab", ".strtab")):
+        table, strings = module.section(table_name), module.section(strings_name)
+        if table is None or strings is None:
+            continue
+        text, data = bytes(module.section_bytes(strings)), bytes(module.section_bytes(table))
+        at = text.find(_VARIABLE + b"\0")
+        symbols: NDArray[np.void] = np.frombuffer(data, layout, len(data) // layout.itemsize)
+        chosen = (symbols["name"] == at) & (symbols["section"] != 0) & (at >= 0)
+        found += symbols["value"][chosen].tolist()
+    return found
+
+
+def _entries(arch: Arch, memory: MemoryRegions, descriptor: int) -> Iterator[tuple[int, int]]:
+    """(address, bytes) of each ELF. A list that leads into a circle or out of the captured memory ends there."""
+    word = arch.word_bytes
+    size_at = -(-3 * word // arch.u64_alignment) * arch.u64_alignment
+    seen: set[int] = set()
+    try:
+        if memory.read(descriptor, 4) != _VERSION:
+            return
+        entry = memory.read(descriptor + 8 + word, word)
+        while entry and entry not in seen and len(seen) < _ENTRIES_MAX:
+            seen.add(entry)
+            yield memory.read(entry + 2 * word, word), memory.read(entry + size_at, 8)
+            entry = memory.read(entry, word)
+    except UnreadableMemoryError:
+        return

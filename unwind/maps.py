@@ -1,0 +1,95 @@
+"""Mapping and AddressSpace: which file stands where in a process at one instant."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+_HOLES_MAX = 4  # between two segments; linkers leave one
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """One line of /proc/PID/maps (proc(5)): [start, end) holds `path` from `file_offset` on.
+
+    is_symfile: not memory of the file, but code that the file describes, by its addresses in this process (what
+    simpleperf writes of a JIT compiler's code).
+    """
+
+    start: int
+    end: int
+    permissions: str  # "r-xp"
+    file_offset: int
+    path: str  # "" = anonymous; a trailing " (deleted)" is kept
+    device: str = "00:00"
+    inode: int = 0
+    is_symfile: bool = False
+
+    @property
+    def is_executable(self) -> bool:
+        return "x" in self.permissions
+
+    @property
+    def is_hole(self) -> bool:
+        """What a linker reserves between two segments of a library: nothing, and nobody's."""
+        return not self.path and not self.file_offset and self.permissions.startswith("---")
+
+
+class AddressSpace:
+    """Mappings of one process at one instant, sorted by start, without overlap."""
+
+    def __init__(self, mappings: Iterable[Mapping]) -> None:
+        self.mappings: tuple[Mapping, ...] = tuple(sorted(mappings, key=lambda m: m.start))
+        self._starts = [m.start for m in self.mappings]
+
+    def find(self, address: int) -> Mapping | None:
+        i = bisect_right(self._starts, address) - 1
+        if i >= 0 and address < self.mappings[i].end:
+            return self.mappings[i]
+        return None
+
+    def neighbour(self, mapping: Mapping, step: int) -> Mapping | None:
+        """The next mapping (step 1) or the one before (-1) when it shows the same file; holes do not count."""
+        i = bisect_right(self._starts, mapping.start) - 1 + step
+        for _ in range(_HOLES_MAX):
+            if 0 <= i < len(self.mappings) and self.mappings[i].is_hole:
+                i += step
+        if mapping.path and 0 <= i < len(self.mappings) and self.mappings[i].path == mapping.path:
+            return self.mappings[i]
+        return None
+
+
+def layered(lower: Iterable[Mapping], upper: Iterable[Mapping] = ()) -> AddressSpace:
+    """An address space of mappings that may overlap: `upper` lie over `lower`, else what begins first holds."""
+    tops = _apart(upper)
+    starts = [m.start for m in tops]
+    placed = list(tops)
+    for mapping in _apart(lower):
+        at = mapping.start
+        for top in tops[max(bisect_right(starts, at) - 1, 0) :]:
+            if top.start >= mapping.end:
+                break
+            if at < top.start:
+                placed.append(_part(mapping, at, top.start))
+            at = max(at, top.end)
+        if at < mapping.end:
+            placed.append(_part(mapping, at, mapping.end))
+    return AddressSpace(placed)
+
+
+def _apart(mappings: Iterable[Mapping]) -> list[Mapping]:
+    apart: list[Mapping] = []
+    end = 0
+    for mapping in sorted(mappings, key=lambda m: m.start):
+        if mapping.end > end:
+            apart.append(_part(mapping, max(mapping.start, end), mapping.end))
+            end = mapping.end
+    return apart
+
+
+def _part(mapping: Mapping, start: int, end: int) -> Mapping:
+    if (start, end) == (mapping.start, mapping.end):
+        return mapping
+    moved = 0 if mapping.is_symfile else start - mapping.start
+    return replace(mapping, start=start, end=end, file_offset=mapping.file_offset + moved)

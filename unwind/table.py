@@ -1,0 +1,239 @@
+"""UnwindTable: the rows of one module as columns, decoded only for functions that stacks contain."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.unwind.arch.base import Arch
+from memleak_android.unwind.cfi import CfiSection, FdeIndex
+from memleak_android.unwind.cfi_program import decode
+from memleak_android.unwind.errors import BadCfiError
+from memleak_android.unwind.rules import UnwindRow
+
+NO_ROW = -1
+BAD_ROW = -2  # there is CFI, but it is malformed
+_DECODED_MAX = 4  # times the section's size: entries made to overlap each other must not cost more
+_OVERLAPS_MAX = 8  # how far back an FDE is looked for that begins before its neighbour and ends after it
+
+
+class FunctionRows(NamedTuple):
+    """The rules of one entry, for vaddrs [start, end). starts: first vaddr of each row, none when malformed.
+
+    row(i): the i-th row.
+    """
+
+    start: int
+    end: int
+    starts: list[int]
+    row: Callable[[int], UnwindRow]
+
+
+class RowSource(Protocol):
+    """One table of unwind rules, whatever its format."""
+
+    def indexes(self) -> Iterator[FdeIndex]:
+        """Ways to find an entry by vaddr, the quick one first, the one that cannot lie last."""
+        ...
+
+    def function(self, offset: int) -> FunctionRows:
+        """The entry at an offset of an index. Raises BadCfiError where there is none."""
+        ...
+
+
+class CompiledRows(Protocol):
+    """All rows of a file, ready for look-up (compiled.py)."""
+
+    def find(self, vaddrs: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Line numbers; NO_ROW where no source has a rule, less than that where the sources must be asked."""
+        ...
+
+    def row(self, line: int) -> UnwindRow: ...
+
+
+def malformed(start: int, end: int) -> FunctionRows:
+    """There are rules for [start, end), but they cannot be used."""
+    return FunctionRows(start, end, [], _no_row)
+
+
+def _no_row(i: int) -> UnwindRow:
+    raise IndexError(i)
+
+
+@dataclass(slots=True)
+class CfiSource:
+    """One section and the index to search it by; index None: scan the section when first needed."""
+
+    section: CfiSection
+    index: FdeIndex | None
+    _scanned: FdeIndex | None = None
+    _decoded_bytes: int = 0
+
+    def indexes(self) -> Iterator[FdeIndex]:
+        if self.index is not None:
+            yield self.index
+        if self._scanned is None:
+            self._scanned = self.section.scan()
+        yield self._scanned
+
+    def function(self, offset: int) -> FunctionRows:
+        fde = self.section.fde(offset)
+        self._decoded_bytes += fde.program[1] - fde.program[0]
+        if self._decoded_bytes > _DECODED_MAX * len(self.section.data):
+            return malformed(fde.start, fde.end)
+        try:
+            decoded = decode(self.section, fde)
+        except BadCfiError:
+            return malformed(fde.start, fde.end)
+        method, cie = self.section.method, fde.cie
+        return FunctionRows(fde.start, fde.end, decoded.starts, lambda i: decoded.row(i, cie, method))
+
+
+class UnwindTable:
+    """rows: the distinct rows met so far; row_ids() gives positions in it.
+
+    sources: the first that has rules for a vaddr wins. They are taken one by one as those before do not
+    suffice, so that making one may be expensive.
+    """
+
+    def __init__(self, arch: Arch, sources: Iterable[RowSource]) -> None:
+        self.arch = arch
+        self.rows: list[UnwindRow] = []
+        self._more = iter(sources)
+        self._sources: list[_Source] = []
+        self._id_of_row: dict[UnwindRow, int] = {}
+        self.compiled: CompiledRows | None = None
+        self._id_of_line: dict[int, int] = {}
+
+    @property
+    def sources(self) -> Iterator[RowSource]:
+        """All of them, those that were not needed so far, too."""
+        return (source.table for source in self._every_source())
+
+    def row_at(self, vaddr: int) -> UnwindRow | None:
+        """The row for one vaddr. Raises BadCfiError where the CFI for it is malformed."""
+        row_id = int(self.row_ids(np.array([vaddr], np.uint64))[0])
+        if row_id == BAD_ROW:
+            raise BadCfiError("the rules for this address cannot be decoded", vaddr)
+        return None if row_id == NO_ROW else self.rows[row_id]
+
+    def row_ids(self, vaddrs: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """For each vaddr the position in `rows`, NO_ROW or BAD_ROW. Decodes what is not known yet."""
+        ids = np.full(len(vaddrs), NO_ROW, np.int64)
+        open_ = np.arange(len(vaddrs))
+        if self.compiled is not None:
+            open_ = self._find_compiled(self.compiled, vaddrs, ids)
+            if not len(open_):
+                return ids
+        for source in self._every_source():
+            for index in source.table.indexes():
+                open_ = self._search(source, index, vaddrs, open_, ids)
+                if not len(open_):
+                    return ids
+        return ids
+
+    def _find_compiled(
+        self, compiled: CompiledRows, vaddrs: NDArray[np.uint64], ids: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Fills ids with what the compiled rows know; returns the positions that only the sources know."""
+        lines = compiled.find(vaddrs)
+        distinct, inverse = np.unique(lines, return_inverse=True)
+        row_ids = np.full(len(distinct), NO_ROW, np.int64)
+        for i, line in enumerate(distinct.tolist()):
+            if line >= 0:
+                row_id = self._id_of_line.get(line)
+                if row_id is None:
+                    row_id = self._id_of_line[line] = self._intern(compiled.row(line))
+                row_ids[i] = row_id
+        ids[:] = row_ids[inverse]
+        return np.flatnonzero(lines < NO_ROW)
+
+    def compile_with(self, compiled: CompiledRows) -> None:
+        """Takes rows of the whole file that were compiled from these very sources."""
+        self.compiled = compiled
+        self._id_of_line.clear()
+
+    def _every_source(self) -> Iterator[_Source]:
+        position = 0
+        while True:
+            if position == len(self._sources):
+                table = next(self._more, None)
+                if table is None:
+                    return
+                self._sources.append(_Source(table))
+            yield self._sources[position]
+            position += 1
+
+    def _search(
+        self,
+        source: _Source,
+        index: FdeIndex,
+        vaddrs: NDArray[np.uint64],
+        open_: NDArray[np.int64],
+        ids: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """Fills ids[open_] from one index; returns those for which no usable entry was found."""
+        if not len(index.starts) or not len(open_):
+            return open_
+        wanted = vaddrs[open_]
+        candidates = (np.searchsorted(index.starts, wanted, "right") - 1).tolist()
+        found = [
+            self._row_id(source, index, candidate, vaddr)
+            for candidate, vaddr in zip(candidates, wanted.tolist(), strict=True)
+        ]
+        new = np.array(found, np.int64)
+        ids[open_] = np.where(new == NO_ROW, ids[open_], new)
+        return open_[new < 0]
+
+    def _row_id(self, source: _Source, index: FdeIndex, candidate: int, vaddr: int) -> int:
+        for i in range(candidate, max(candidate - _OVERLAPS_MAX, -1), -1):
+            offset = int(index.offsets[i])
+            function = source.functions.get(offset)
+            if function is None:
+                function = source.functions[offset] = _function_of(source.table, offset)
+            if function.rows.start <= vaddr < function.rows.end:
+                return self._row_of(function, vaddr)
+        return NO_ROW
+
+    def _row_of(self, function: _Function, vaddr: int) -> int:
+        if not function.ids:
+            return BAD_ROW
+        i = bisect_right(function.rows.starts, vaddr) - 1
+        row_id = function.ids[i]
+        if row_id is None:
+            row_id = function.ids[i] = self._intern(function.rows.row(i))
+        return row_id
+
+    def _intern(self, row: UnwindRow) -> int:
+        row_id = self._id_of_row.get(row)
+        if row_id is None:
+            row_id = self._id_of_row[row] = len(self.rows)
+            self.rows.append(row)
+        return row_id
+
+
+@dataclass(slots=True)
+class _Source:
+    table: RowSource
+    functions: dict[int, _Function] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Function:
+    """ids: positions in UnwindTable.rows, None until asked for."""
+
+    rows: FunctionRows
+    ids: list[int | None]
+
+
+def _function_of(table: RowSource, offset: int) -> _Function:
+    try:
+        rows = table.function(offset)
+    except BadCfiError:
+        rows = malformed(0, 0)
+    return _Function(rows, [None] * len(rows.starts))

@@ -1,0 +1,205 @@
+"""Compiled tables on disk, so that a file's call frame information is decoded once.
+
+An entry belongs to the very bytes it was made from: its name holds their SHA-256, so neither a file that bears
+another's build-id nor a stripped twin can lend its rows to anyone. Entries are written beside their place and
+renamed; readers and writers need no lock. What is damaged, of another version or impossible is no entry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import struct
+import tempfile
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from memleak_android.unwind.cfi_compile import RowClass
+from memleak_android.unwind.cfi_lockstep import CFA_REGISTER, CLASS, FIRST_RULE, SIGNED
+from memleak_android.unwind.compiled import ASK, CompiledTable, compile_table
+from memleak_android.unwind.elf_image import ElfImage
+from memleak_android.unwind.module import Module
+from memleak_android.unwind.trace import Method
+
+_MAGIC = b"MLROWS\r\n"
+_VERSION = 1  # of the file's form and of what the compiler makes of the same bytes
+_ENTRY_MAX = 1 << 30  # bytes
+_FOLDER_MAX = 1 << 30  # bytes; the oldest entries go first
+_REGISTERS_MAX = 128
+_CLASS = struct.Struct("<HBB")  # return register, is signal, method
+_SECTIONS = (".debug_frame", ".zdebug_frame", ".eh_frame_hdr", ".eh_frame", ".gnu_debugdata", ".ARM.exidx", ".ARM.extab")  # fmt: skip
+
+
+class _Header(NamedTuple):
+    magic: bytes
+    version: int
+    checksum: int  # CRC-32 of all that follows the header
+    base: int  # vaddr that `starts` count from
+    steps: int
+    lines: int
+    registers: int
+    classes: int
+    digest: bytes
+
+
+_HEADER = struct.Struct("<8sIIQQIHH32s")
+
+
+class TableCache:
+    """folder: made when the first entry is stored; only its owner may read it."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+
+    def load(self, module: Module) -> bool:
+        """Gives the module's table its compiled rows, when there is a good entry."""
+        digest = source_digest(module.image)
+        try:
+            descriptor = os.open(self._path(module, digest), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with open(descriptor, "rb") as file:
+                if os.fstat(file.fileno()).st_size > _ENTRY_MAX:
+                    return False
+                data = file.read()
+        except OSError:
+            return False
+        compiled = decode_entry(data, digest)
+        if compiled is not None:
+            module.table.compile_with(compiled)
+        return compiled is not None
+
+    def store(self, module: Module) -> bool:
+        """Compiles the whole module, gives its table the rows and writes the entry; False when it cannot be kept."""
+        digest = source_digest(module.image)
+        compiled = compile_table(module.arch, module.table.sources)
+        module.table.compile_with(compiled)
+        data = encode_entry(compiled, digest)
+        if data is None:
+            return False
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _write(self._path(module, digest), data)
+        except OSError:
+            return False
+        self._prune()
+        return True
+
+    def _path(self, module: Module, digest: bytes) -> Path:
+        return self.folder / f"{module.build_id[:40] or 'unnamed'}-{digest.hex()[:32]}.rows"
+
+    def _prune(self) -> None:
+        """Keeps the folder below its bound; other users of it may delete at the same time."""
+        entries = []
+        for path in self.folder.glob("*.rows"):
+            with contextlib.suppress(OSError):
+                entries.append((path.stat().st_mtime_ns, path.stat().st_size, path))
+        left = _FOLDER_MAX
+        for _, size, path in sorted(entries, reverse=True):
+            left -= size
+            if left < 0:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+
+def source_digest(image: ElfImage) -> bytes:
+    """SHA-256 of all that the rows of a file depend on: its unwind sections and where everything lies."""
+    digest = hashlib.sha256(f"{image.machine} {image.segments} {sorted(image.tables.items())}".encode())
+    for section in image.sections:
+        digest.update(repr(section).encode())
+        if section.name in _SECTIONS:
+            digest.update(image.section_bytes(section))
+    for table in image.tables.values():
+        digest.update(image.section_bytes(table))
+    if not image.sections or (".ARM.exidx" in image.tables and not image.section(".ARM.extab")):
+        # without section headers rows lie anywhere in the file
+        digest.update(image.data if image.is_readable() else b"")
+    return digest.digest()
+
+
+def encode_entry(compiled: CompiledTable, digest: bytes) -> bytes | None:
+    """The bytes of an entry, or None for vaddrs that lie more than 4 GB apart, or an absurd register number."""
+    base = int(compiled.starts[0]) if len(compiled.starts) else 0
+    distances = compiled.starts - np.uint64(base)
+    if len(distances) and int(distances[-1]) >= 1 << 32:
+        return None
+    if any(kind.return_register >= 1 << 16 for kind in compiled.classes) or len(compiled.classes) >= 1 << 16:
+        return None
+    body = b"".join(
+        (
+            distances.astype("<u4").tobytes(),
+            compiled.ids.astype("<i4").tobytes(),
+            compiled.states.astype("<i4").tobytes(),
+            bytes(compiled.registers),
+            b"".join(_CLASS.pack(*kind) for kind in compiled.classes),
+        )
+    )
+    header = _Header(
+        _MAGIC, _VERSION, 0, base, len(compiled.starts), len(compiled.states),
+        len(compiled.registers), len(compiled.classes), digest,
+    )  # fmt: skip
+    unchecked = _HEADER.pack(*header)
+    return _HEADER.pack(*header._replace(checksum=zlib.crc32(body, zlib.crc32(unchecked)))) + body
+
+
+def decode_entry(data: bytes, digest: bytes) -> CompiledTable | None:
+    """The table of an entry, or None when anything about it is wrong."""
+    if len(data) < _HEADER.size:
+        return None
+    header = _Header(*_HEADER.unpack_from(data))
+    columns = FIRST_RULE + header.registers
+    sizes = (4 * header.steps, 4 * header.steps, 4 * header.lines * columns, header.registers)
+    expected = _HEADER.size + sum(sizes) + _CLASS.size * header.classes
+    if header[:2] != (_MAGIC, _VERSION) or header.digest != digest or len(data) != expected:
+        return None
+    body = memoryview(data)[_HEADER.size :]
+    if zlib.crc32(body, zlib.crc32(_HEADER.pack(*header._replace(checksum=0)))) != header.checksum:
+        return None
+    at = np.cumsum([0, *sizes]).tolist()
+    table = CompiledTable(
+        np.frombuffer(body[at[0] : at[1]], "<u4").astype(np.uint64) + np.uint64(header.base),
+        np.frombuffer(body[at[1] : at[2]], "<i4"),
+        np.frombuffer(body[at[2] : at[3]], "<i4").reshape(-1, columns),
+        _classes(body[at[4] :]),
+        tuple(body[at[3] : at[4]]),
+    )
+    return table if _is_possible(table) else None
+
+
+def _classes(data: memoryview) -> tuple[RowClass, ...]:
+    known = {int(method): method for method in Method}
+    return tuple(
+        RowClass(register, bool(signal), known.get(method, Method.REGISTERS))
+        for register, signal, method in _CLASS.iter_unpack(data)
+    )
+
+
+def _is_possible(table: CompiledTable) -> bool:
+    """A checksum keeps no liar out: nothing in an entry may lead outside its arrays."""
+    registers = np.array(table.registers, np.int64)
+    cfa, classes = table.states[:, CFA_REGISTER], table.states[:, CLASS]
+    return bool(
+        np.all(table.starts[1:] > table.starts[:-1])
+        and np.all((table.ids >= ASK) & (table.ids < len(table.states)))
+        and np.all((classes >= 0) & (classes < len(table.classes)))
+        and np.all((cfa >= 0) & (cfa < _REGISTERS_MAX))
+        and np.all((table.states[:, SIGNED] & ~1) == 0)
+        and np.all(registers[1:] > registers[:-1])
+        and np.all(registers < _REGISTERS_MAX)
+        and all(kind.method is not Method.REGISTERS for kind in table.classes)
+    )
+
+
+def _write(path: Path, data: bytes) -> None:
+    """The whole file or none."""
+    descriptor, name = tempfile.mkstemp(prefix=".rows-", dir=path.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
