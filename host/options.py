@@ -119,7 +119,11 @@ tracer_options = _stack(
         help="auto: bpf where it is allowed, else preload.",
     ),
     click.option(
-        "--stack-bytes", type=SIZE, default=65528, metavar="CAP", help="At most this much of a stack."
+        "--stack-bytes",
+        type=SIZE,
+        default=65528,
+        metavar="CAP",
+        help="At most this much of a stack (65528 at most).",
     ),
     click.option(
         "--sample-bytes",

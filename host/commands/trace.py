@@ -101,7 +101,7 @@ def session_options(invocation: Invocation, given: dict[str, Any]) -> SessionOpt
         pid=pid,
         command=command or (),
         follow=given["follow"],
-        stack_bytes=min(given["stack_bytes"], STACK_BYTES_MAX) // 8 * 8,
+        stack_bytes=_slice_cap(given["stack_bytes"]),
         sample_bytes=given["sample_bytes"],
         every_stack=given["every_stack"],
         max_live=given["max_live"],
@@ -111,6 +111,15 @@ def session_options(invocation: Invocation, given: dict[str, Any]) -> SessionOpt
         symbols_prefix=given["symbols_prefix"],
         **limits,
     )
+
+
+def _slice_cap(wanted: int) -> int:
+    """In whole words. 64 KiB is taken for the eight bytes less that a record can carry."""
+    if wanted > 1 << 16:
+        raise click.UsageError(
+            f"--stack-bytes {wanted}: a record carries at most {STACK_BYTES_MAX} bytes of stack"
+        )
+    return min(wanted, STACK_BYTES_MAX) // 8 * 8
 
 
 _TRACE_ONLY = {"older_ns": "older", "min_size": "min_size", "max_size": "max_size", "events": "events"}
