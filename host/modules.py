@@ -12,6 +12,7 @@ from typing import Protocol
 from memleak_android.unwind.errors import UnwindError
 from memleak_android.unwind.maps import Mapping
 from memleak_android.unwind.module import Module
+from memleak_android.unwind.table_cache import TableCache
 
 _READ_BYTES_MAX = (
     256 << 20
@@ -127,10 +128,14 @@ _Key = tuple[str, str, int]
 
 
 class ModuleFiles:
-    """The modules of a session by number. Each file is opened once."""
+    """The modules of a session by number. Each file is opened once.
 
-    def __init__(self, finder: FileFinder, vdso: bytes = b"") -> None:
+    tables: where decoded unwind rules are kept on disk; None = nowhere.
+    """
+
+    def __init__(self, finder: FileFinder, vdso: bytes = b"", tables: TableCache | None = None) -> None:
         self.files: list[ModuleFile] = []
+        self._tables = tables
         self._finder = finder
         self._vdso = vdso
         self._numbers: dict[_Key, int] = {}
@@ -153,7 +158,10 @@ class ModuleFiles:
         key = _key(mapping)
         if key not in self._numbers:
             self._numbers[key] = len(self.files)
-            self.files.append(_load(mapping.path, self._data(pid, mapping, key)))
+            file = _load(mapping.path, self._data(pid, mapping, key))
+            if self._tables is not None and file.module is not None:
+                self._tables.serve(file.module)
+            self.files.append(file)
         return self._numbers[key]
 
     def close(self) -> None:

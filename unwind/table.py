@@ -56,6 +56,14 @@ class CompiledRows(Protocol):
     def row(self, line: int) -> UnwindRow: ...
 
 
+class RowSupply(Protocol):
+    """Where compiled rows may come from (table_cache.py): asked again and again as a table is used more."""
+
+    def rows(self, asked: int) -> CompiledRows | None:
+        """Rows of the whole file, once they pay. asked: vaddrs that the table was asked for so far, these too."""
+        ...
+
+
 def malformed(start: int, end: int) -> FunctionRows:
     """There are rules for [start, end), but they cannot be used."""
     return FunctionRows(start, end, [], _no_row)
@@ -99,6 +107,7 @@ class UnwindTable:
 
     sources: the first that has rules for a vaddr wins. They are taken one by one as those before do not
     suffice, so that making one may be expensive.
+    supply: who may know the rows of the whole file; None = they are only decoded function by function.
     """
 
     def __init__(self, arch: Arch, sources: Iterable[RowSource]) -> None:
@@ -108,6 +117,8 @@ class UnwindTable:
         self._sources: list[_Source] = []
         self._id_of_row: dict[UnwindRow, int] = {}
         self.compiled: CompiledRows | None = None
+        self.supply: RowSupply | None = None
+        self._asked = 0
         self._id_of_line: dict[int, int] = {}
 
     @property
@@ -126,6 +137,7 @@ class UnwindTable:
         """For each vaddr the position in `rows`, NO_ROW or BAD_ROW. Decodes what is not known yet."""
         ids = np.full(len(vaddrs), NO_ROW, np.int64)
         open_ = np.arange(len(vaddrs))
+        self._ask_supply(len(vaddrs))
         if self.compiled is not None:
             open_ = self._find_compiled(self.compiled, vaddrs, ids)
             if not len(open_):
@@ -152,6 +164,13 @@ class UnwindTable:
                 row_ids[i] = row_id
         ids[:] = row_ids[inverse]
         return np.flatnonzero(lines < NO_ROW)
+
+    def _ask_supply(self, more: int) -> None:
+        if self.compiled is None and self.supply is not None:
+            self._asked += more
+            compiled = self.supply.rows(self._asked)
+            if compiled is not None:
+                self.compile_with(compiled)
 
     def compile_with(self, compiled: CompiledRows) -> None:
         """Takes rows of the whole file that were compiled from these very sources."""

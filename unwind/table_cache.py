@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import stat
 import struct
 import tempfile
+import time
 import zlib
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +25,7 @@ from memleak_android.unwind.cfi_lockstep import CFA_REGISTER, CLASS, FIRST_RULE,
 from memleak_android.unwind.compiled import ASK, CompiledTable, compile_table
 from memleak_android.unwind.elf_image import ElfImage
 from memleak_android.unwind.module import Module
+from memleak_android.unwind.table import CompiledRows
 from memleak_android.unwind.trace import Method
 
 _MAGIC = b"MLROWS\r\n"
@@ -30,6 +33,15 @@ _VERSION = 1  # of the file's form and of what the compiler makes of the same by
 _ENTRY_MAX = 1 << 30  # bytes
 _FOLDER_MAX = 1 << 30  # bytes; the oldest entries go first
 _REGISTERS_MAX = 128
+_UNFINISHED = ".rows-"
+_WRITING_MAX_S = 3600.0  # a file that is unfinished for longer was left by a writer that died
+# Decoding for one vaddr (10 to 20 us) takes as long as reading the entry of so many bytes of CFI, and as compiling so
+# many: libLLVM-14 has 4.9 MB, whose entry is read in 8 ms and made in 300.
+_READ_BYTES = 10_000
+_COMPILED_BYTES = 400
+_WORK = {".debug_frame": 1, ".zdebug_frame": 4, ".eh_frame": 1, ".gnu_debugdata": 8, ".ARM.exidx": 20}
+_WORK_MIN = 4096
+_FRAME_PER_HDR = 6  # bytes of .eh_frame for each byte of its index, in files without section headers
 _CLASS = struct.Struct("<HBB")  # return register, is signal, method
 _SECTIONS = (".debug_frame", ".zdebug_frame", ".eh_frame_hdr", ".eh_frame", ".gnu_debugdata", ".ARM.exidx", ".ARM.extab")  # fmt: skip
 
@@ -55,27 +67,42 @@ class TableCache:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
 
+    def serve(self, module: Module) -> None:
+        """From now on the module's table takes its rows from here, as soon as that costs less than decoding them."""
+        module.table.supply = _Supply(self, module)
+
     def load(self, module: Module) -> bool:
         """Gives the module's table its compiled rows, when there is a good entry."""
-        digest = source_digest(module.image)
-        try:
-            descriptor = os.open(self._path(module, digest), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            with open(descriptor, "rb") as file:
-                if os.fstat(file.fileno()).st_size > _ENTRY_MAX:
-                    return False
-                data = file.read()
-        except OSError:
-            return False
-        compiled = decode_entry(data, digest)
+        compiled = self.find(module)
         if compiled is not None:
             module.table.compile_with(compiled)
         return compiled is not None
 
+    def find(self, module: Module) -> CompiledTable | None:
+        """The rows of a module, when there is a good entry; that is then the youngest."""
+        digest = source_digest(module.image)
+        try:
+            descriptor = os.open(self._path(module, digest), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with open(descriptor, "rb") as file:
+                about = os.fstat(file.fileno())
+                if not stat.S_ISREG(about.st_mode) or about.st_size > _ENTRY_MAX:
+                    return None
+                data = file.read()
+                with contextlib.suppress(OSError):
+                    os.utime(file.fileno())
+        except OSError:
+            return None
+        return decode_entry(data, digest)
+
     def store(self, module: Module) -> bool:
         """Compiles the whole module, gives its table the rows and writes the entry; False when it cannot be kept."""
-        digest = source_digest(module.image)
         compiled = compile_table(module.arch, module.table.sources)
         module.table.compile_with(compiled)
+        return self.keep(module, compiled)
+
+    def keep(self, module: Module, compiled: CompiledTable) -> bool:
+        """Writes the entry of a module's compiled rows; False when it cannot be kept."""
+        digest = source_digest(module.image)
         data = encode_entry(compiled, digest)
         if data is None:
             return False
@@ -93,15 +120,49 @@ class TableCache:
     def _prune(self) -> None:
         """Keeps the folder below its bound; other users of it may delete at the same time."""
         entries = []
-        for path in self.folder.glob("*.rows"):
+        for path in (*self.folder.glob("*.rows"), *self.folder.glob(f"{_UNFINISHED}*")):
             with contextlib.suppress(OSError):
-                entries.append((path.stat().st_mtime_ns, path.stat().st_size, path))
+                about = path.lstat()
+                entries.append((about.st_mtime, about.st_size, path))
         left = _FOLDER_MAX
-        for _, size, path in sorted(entries, reverse=True):
+        abandoned = time.time() - _WRITING_MAX_S
+        for modified, size, path in sorted(entries, reverse=True):
             left -= size
-            if left < 0:
+            if left < 0 or (path.name.startswith(_UNFINISHED) and modified < abandoned):
                 with contextlib.suppress(OSError):
                     path.unlink()
+
+
+class _Supply:
+    """Rents before it buys: an entry is read, or made, when decoding one by one has cost about as much."""
+
+    def __init__(self, cache: TableCache, module: Module) -> None:
+        self._cache = cache
+        self._module = module
+        self._bytes = _work_bytes(module.image)
+        self._sought = False
+
+    def rows(self, asked: int) -> CompiledRows | None:
+        if not self._sought and asked * _READ_BYTES >= self._bytes:
+            self._sought = True
+            found = self._cache.find(self._module)
+            if found is not None:
+                return found
+        if asked * _COMPILED_BYTES < self._bytes:
+            return None
+        compiled = compile_table(self._module.arch, self._module.table.sources)
+        self._cache.keep(self._module, compiled)
+        return compiled
+
+
+def _work_bytes(image: ElfImage) -> int:
+    """What compiling a file costs, as bytes of CFI that would cost the same."""
+    total = _WORK_MIN
+    for name, weight in _WORK.items():
+        section = image.table(name)
+        total += weight * section.size if section else 0
+    hdr = None if image.section(".eh_frame") else image.table(".eh_frame_hdr")
+    return total + (_FRAME_PER_HDR * hdr.size if hdr else 0)
 
 
 def source_digest(image: ElfImage) -> bytes:
@@ -194,7 +255,7 @@ def _is_possible(table: CompiledTable) -> bool:
 
 def _write(path: Path, data: bytes) -> None:
     """The whole file or none."""
-    descriptor, name = tempfile.mkstemp(prefix=".rows-", dir=path.parent)
+    descriptor, name = tempfile.mkstemp(prefix=_UNFINISHED, dir=path.parent)
     try:
         with open(descriptor, "wb") as file:
             file.write(data)

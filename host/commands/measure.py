@@ -31,6 +31,7 @@ from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.choice import TracerName, start_tracer
 from memleak_android.host.wire import BlockKind, Reason
+from memleak_android.unwind.table_cache import TableCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,8 @@ class Measured:
 def measure(plan: Measurement) -> Measured:
     """Runs the session to its end. Raises TargetError, TracerError, or RecordingError where there is no result."""
     capture = Capture()
-    with _writer(plan) as writer, closing(ModuleFiles(LocalFiles(is_running=True), own_vdso())) as files:
+    tables = TableCache(default_cache_dir() / "tables")
+    with _writer(plan) as writer, closing(ModuleFiles(LocalFiles(True), own_vdso(), tables)) as files:
         analysis = Analysis(capture, writer.read_block, files)
         symbolizer = Symbolizer(plan.symbol_dirs, default_cache_dir())
         tracer = start_tracer(plan.tracer, plan.options)

@@ -18,6 +18,7 @@ from memleak_android.host.recording import Recording
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.survivors import Analysis, Survivors, finished_survivors
 from memleak_android.host.symbols import Symbolizer, default_cache_dir
+from memleak_android.unwind.table_cache import TableCache
 
 
 @click.command(short_help="Make a report from a recording.")
@@ -66,5 +67,6 @@ def _read(recording: Recording) -> tuple[Capture, list[str]]:
 def _survivors(capture: Capture, recording: Recording) -> Survivors:
     if capture.is_finished:
         return finished_survivors(capture, reopen)
-    files = ModuleFiles(LocalFiles(is_running=False), own_vdso())
+    tables = TableCache(default_cache_dir() / "tables")
+    files = ModuleFiles(LocalFiles(is_running=False), own_vdso(), tables)
     return Analysis(capture, recording.read_block, files).survivors()

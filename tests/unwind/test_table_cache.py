@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_elf import CODE_VADDR, FUNCTION_BYTES, tiny_elf
 
-from memleak_android.unwind import Module
+from memleak_android.unwind import Module, table_cache
 from memleak_android.unwind.arch.x86_64 import ARCH
 from memleak_android.unwind.compiled import compile_table
+from memleak_android.unwind.rules import UnwindRow
 from memleak_android.unwind.table_cache import TableCache, decode_entry, encode_entry, source_digest
 
 LIBC = Path("/usr/lib/x86_64-linux-gnu/libc.so.6")
@@ -92,6 +95,65 @@ def test_entries_are_not_read_through_links(tmp_path: Path) -> None:
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
     assert not cache.load(tiny())
+
+
+def ask(module: Module, times: int) -> UnwindRow | None:
+    rows = [module.table.row_at(CODE_VADDR) for _ in range(times)]
+    assert all(row == rows[0] for row in rows)
+    return rows[0]
+
+
+def test_rows_are_compiled_and_kept_once_that_pays(tmp_path: Path) -> None:
+    cache, module = TableCache(tmp_path / "cache"), tiny()
+    cache.serve(module)
+    ask(module, 5)
+    assert module.table.compiled is None and not cache.folder.exists()
+    assert ask(module, 20) == tiny().table.row_at(CODE_VADDR)
+    assert module.table.compiled is not None and len(list(cache.folder.iterdir())) == 1
+
+
+def test_an_entry_is_taken_before_much_is_decoded(tmp_path: Path) -> None:
+    cache, module = TableCache(tmp_path), tiny()
+    assert cache.store(tiny())
+    cache.serve(module)
+    assert ask(module, 1) == tiny().table.row_at(CODE_VADDR)
+    assert module.table.compiled is not None
+
+
+def test_a_large_file_is_not_compiled_for_a_few_stacks(tmp_path: Path) -> None:
+    if not LIBC.exists():
+        pytest.skip(f"{LIBC} is not on this machine")
+    cache, module = TableCache(tmp_path / "cache"), Module.from_path(LIBC)
+    cache.serve(module)
+    text = module.section(".text")
+    assert text is not None
+    ask_vaddrs = np.arange(text.vaddr, text.vaddr + 50, dtype=np.uint64)
+    module.table.row_ids(ask_vaddrs)
+    assert module.table.compiled is None and not cache.folder.exists()
+
+
+def test_the_entry_that_was_not_used_for_longest_goes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = TableCache(tmp_path)
+    modules = [tiny(offset) for offset in (16, 32, 48)]
+    for age, module in zip((300, 200), modules, strict=False):
+        before = set(tmp_path.iterdir())
+        assert cache.store(module)
+        (path,) = set(tmp_path.iterdir()) - before
+        os.utime(path, (time.time() - age,) * 2)
+    assert cache.load(tiny(16))  # the older one, which makes it the younger one
+    monkeypatch.setattr(table_cache, "_FOLDER_MAX", 2 * path.stat().st_size)
+    assert cache.store(modules[2])
+    assert [cache.load(tiny(offset)) for offset in (16, 32, 48)] == [True, False, True]
+
+
+def test_what_a_killed_writer_left_goes(tmp_path: Path) -> None:
+    for name, age in ((".rows-old", 7200), (".rows-new", 60)):
+        (tmp_path / name).write_bytes(b"half an entry")
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    assert TableCache(tmp_path).store(tiny())
+    assert not (tmp_path / ".rows-old").exists() and (tmp_path / ".rows-new").exists()
 
 
 def test_many_writers_at_once(tmp_path: Path) -> None:
