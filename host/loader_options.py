@@ -47,7 +47,7 @@ def loader_options(command: F) -> F:
         click.option("--loader", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE", help="A JSON object with these options (or expected.json, its `loader`)."),
         click.option("--max-frames", type=click.IntRange(1, 65536), default=1024, show_default=True),
         click.option("--frame-pointers", is_flag=True, help="Step by frame pointer also where no file can confirm it."),
-        click.option("--reduce-interrupted", is_flag=True, help="Reduce also the pc that a signal interrupted, as libunwindstack does."),
+        click.option("--like-libunwindstack", "--reduce-interrupted", "like_libunwindstack", is_flag=True, help="Report the frames around signals and calls to nowhere as that unwinder does."),
     ):  # fmt: skip
         command = option(command)
     return command
@@ -72,9 +72,9 @@ def snapshot_options(given: dict[str, Any]) -> SnapshotOptions:
             *(_map_of_text(text) for text in given["extra_map"]),
         ),
         max_frames=given["max_frames"],
-        jit_debug=given["jit_debug"],
+        jit_debug=given["jit_debug"] and loader.get("jit_debug") is not False,
         frame_pointers=given["frame_pointers"],
-        reduce_interrupted=given["reduce_interrupted"],
+        like_libunwindstack=given["like_libunwindstack"],
     )
 
 
@@ -111,15 +111,15 @@ def _memory_of_text(text: str) -> MemoryFile:
 
 def _memory_of_json(entry: Any) -> MemoryFile:
     try:
-        size = entry.get("size")
+        start, size = entry.get("start"), entry.get("size")
         return MemoryFile(
             _plain_name(entry["file"]),
-            _Number.of(entry["start"], "start"),
+            None if start is None else _Number.of(start, "start"),
             _Number.of(entry.get("file_offset", 0), "file_offset"),
             None if size is None else _Number.of(size, "size"),
         )
     except (KeyError, TypeError, AttributeError):
-        raise UsageError(f"extra_memory: {entry!r}", "expected file, start, file_offset, size") from None
+        raise UsageError(f"extra_memory: {entry!r}", "expected file, and start, file_offset, size") from None
 
 
 def _map_of_text(text: str) -> Mapping:

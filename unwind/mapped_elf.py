@@ -9,8 +9,10 @@ from memleak_android.unwind.errors import BadElfError, UnsupportedArchError
 from memleak_android.unwind.maps import AddressSpace, Mapping
 from memleak_android.unwind.memory import MemoryRegions
 from memleak_android.unwind.module import Module
+from memleak_android.unwind.snapshot_files import file_in
 
 _MAGIC = b"\x7fELF"
+_DELETED = " (deleted)"  # what the kernel adds in maps
 _IMAGE_BYTES_MAX = 1 << 28  # of one ELF put together from memory
 _SEGMENTS_MAX = 16  # mappings that one library has, at most
 
@@ -60,10 +62,10 @@ class ElfFinder:
         An ELF may begin where the mapping does (a library stored in an APK), where the file does, or where the
         read-only mapping before this one does (a library in an APK whose code is a segment of its own).
         """
-        name = PurePosixPath(mapping.path).name
-        path = self._folder / name
+        name = PurePosixPath(mapping.path.removesuffix(_DELETED)).name
         try:
-            if name in ("", "..") or not path.is_file():
+            path = file_in(self._folder, name)
+            if path is None:
                 return None
             before = self._space.neighbour(mapping, -1)
             offsets = [mapping.file_offset, 0]
@@ -72,7 +74,7 @@ class ElfFinder:
             for offset in offsets:
                 if (path, offset) in self._files or _begins_elf(path, offset):
                     return MappedElf(self._opened(path, offset), offset)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RuntimeError):  # of links: a loop
             return None
         return MappedElf(None, mapping.file_offset)
 

@@ -10,7 +10,6 @@ The same layout as AOSP's off-line cases for libunwindstack.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,21 +23,10 @@ from memleak_android.unwind.mapped_elf import ElfFinder, MappedElf
 from memleak_android.unwind.maps import AddressSpace, Mapping, layered
 from memleak_android.unwind.memory import MemoryRegions
 from memleak_android.unwind.module import Module
+from memleak_android.unwind.snapshot_files import MemoryFile, read_mappings, read_memory, read_registers
 from memleak_android.unwind.trace import Method, SampleBatch, TraceBatch, TraceEnd
 
-_FILE_BYTES_MAX = 1 << 30
-_LINES_MAX = 1 << 18
-_PAGE = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryFile:
-    """A file of the folder whose bytes [file_offset, file_offset + size) lay at `start`. size None: to its end."""
-
-    name: str
-    start: int
-    file_offset: int = 0
-    size: int | None = None
+__all__ = ["MemoryFile", "Snapshot", "SnapshotFrame", "SnapshotOptions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +37,8 @@ class SnapshotOptions:
     with_memory: False: no memory was captured at all. signature_mask: bits that signed return addresses use.
     frame_pointers: step by frame pointer also through code that no file shows, so that nothing can confirm it.
     jit_debug: use what JIT compilers announce to debuggers, where it was captured.
-    reduce_interrupted: look up also what a signal interrupted as if it were a caller (libunwindstack's rule).
+    like_libunwindstack: report two kinds of frames as that unwinder does: what a signal interrupted is looked up as if
+    it were a caller, and the caller of a call to nowhere keeps the stack pointer from before its return.
     """
 
     arch: Arch | None = None
@@ -60,7 +49,7 @@ class SnapshotOptions:
     extra_maps: tuple[Mapping, ...] = ()
     max_frames: int = 1024
     frame_pointers: bool = False
-    reduce_interrupted: bool = False
+    like_libunwindstack: bool = False
     jit_debug: bool = True
 
 
@@ -95,21 +84,21 @@ class SnapshotFrame:
 
 
 class Snapshot:
-    """A folder, read. Raises BadSnapshotError; a file that maps.txt names and that is missing is no error."""
+    """A folder, read. Raises BadSnapshotError; a file that maps.txt names and that is missing is no error.
+
+    unknown_registers: names in regs.txt that the architecture does not have; they are not used.
+    """
 
     def __init__(self, folder: Path, options: SnapshotOptions | None = None) -> None:
         self._folder = folder
         self._options = options or SnapshotOptions()
         self._jit: dict[Mapping, Module] = {}
-        lines = _lines(folder / "maps.txt")
-        mappings = [
-            _mapping(folder / "maps.txt", number, line) for number, line in enumerate(lines, 1) if line
-        ]
-        self._shown = layered(mappings, self._options.extra_maps)
-        self._given = _registers(folder / "regs.txt")
-        self._memory = MemoryRegions(self._captured() if self._options.with_memory else ())
+        self._shown = layered(read_mappings(folder), self._options.extra_maps)
+        self._given = read_registers(folder)
+        self._memory = MemoryRegions(self._captured())
         self._finder = ElfFinder(folder, self._shown, self._memory if self._options.with_memory else None)
         self.arch = self._options.arch or self._find_arch()
+        self.unknown_registers = tuple(name for name in self._given if not _has(self.arch, name))
         self.space: AddressSpace = self._with_jit() if self._options.jit_debug else self._shown
 
     def unwind(self) -> tuple[list[SnapshotFrame], TraceEnd]:
@@ -138,15 +127,16 @@ class Snapshot:
         registers = np.zeros((1, len(arch.registers)), np.uint64)
         known = np.zeros(registers.shape, np.bool_)
         for name, value in self._given.items():
-            try:
-                slot = arch.slot(name)
-            except KeyError:
-                raise BadSnapshotError(
-                    self._folder / "regs.txt",
-                    f"{name} is no register of {arch.name}",
-                    "name the architecture",
-                ) from None
-            registers[0, slot], known[0, slot] = value, True
+            if not _has(arch, name):
+                continue
+            if value >> 8 * arch.word_bytes:
+                raise self._bad_registers(
+                    f"{name} is {value:#x}, more than {arch.name} holds", "name the architecture"
+                )
+            registers[0, arch.slot(name)], known[0, arch.slot(name)] = value, True
+        if not known[0, arch.pc]:
+            name = arch.registers[arch.pc].name
+            raise self._bad_registers(f"no {name}, which {arch.name} needs", "name the architecture")
         sp = int(registers[0, arch.sp])
         start, data = self._memory.region_of(sp)
         zero = np.zeros(1, np.int64)
@@ -170,8 +160,10 @@ class Snapshot:
             is_return = (
                 False  # a handler returns to the trampoline's first instruction; nothing there has called it
             )
-        if method is Method.SIGNAL and self._options.reduce_interrupted:
-            is_return = True
+        if self._options.like_libunwindstack:
+            is_return = is_return or method is Method.SIGNAL
+            if method is Method.LR and self.arch.link is None:
+                sp = int(traces.sp[i - 1])
         at = (pc & self.arch.instruction_mask) - is_return
         mapping = self._shown.find(at)
         if mapping is None:
@@ -208,28 +200,17 @@ class Snapshot:
         return layered(self._shown.mappings, tops) if tops else self._shown
 
     def _captured(self) -> list[tuple[int, memoryview]]:
-        names = self._options.memory_files
-        paths = sorted(self._folder.glob("*.data")) if names is None else [self._folder / n for n in names]
-        regions = []
-        for path in paths:
-            data = _content(path)
-            if len(data) < 8:
-                raise BadSnapshotError(path, "no start address", "8 bytes of address, then the memory")
-            regions.append((int.from_bytes(data[:8], "little"), data[8:]))
-        for extra in self._options.extra_memory:
-            data = _content(self._folder / extra.name)
-            end = len(data) if extra.size is None else extra.file_offset + extra.size
-            regions.append((extra.start, data[extra.file_offset : end]))
-        return regions
+        if not self._options.with_memory:
+            return []
+        return read_memory(self._folder, self._options.memory_files, self._options.extra_memory)
 
     def _find_arch(self) -> Arch:
-        fitting = [arch for arch in ARCHES if _knows(arch, self._given)]
-        if not fitting:
-            raise BadSnapshotError(
-                self._folder / "regs.txt",
-                "its registers are of no architecture known here",
-                _expected_arches(),
-            )
+        """The one that knows most of the names; where several do, as those of 32 and 64 bits: by the ELF files."""
+        strange = {arch: sum(not _has(arch, name) for name in self._given) for arch in ARCHES}
+        known = [arch for arch in ARCHES if any(_has(arch, name) for name in self._given)]
+        if not known:
+            raise self._bad_registers("its registers are of no architecture known here", _expected_arches())
+        fitting = [arch for arch in known if strange[arch] == min(strange.values())]
         if len(fitting) == 1:
             return fitting[0]
         pc = self._shown.find(self._given.get("pc", 0))
@@ -240,64 +221,13 @@ class Snapshot:
         wide = max(self._given.values()) >> 32 != 0
         return next((arch for arch in fitting if (arch.word_bytes == 8) == wide), fitting[0])
 
+    def _bad_registers(self, reason: str, hint: str) -> BadSnapshotError:
+        return BadSnapshotError(self._folder / "regs.txt", reason, hint)
 
-def _knows(arch: Arch, names: Sequence[str] | dict[str, int]) -> bool:
-    known = {name for register in arch.registers for name in (register.name, *register.aliases)}
-    return known.issuperset(names)
+
+def _has(arch: Arch, name: str) -> bool:
+    return any(name == register.name or name in register.aliases for register in arch.registers)
 
 
 def _expected_arches() -> str:
     return "expected those of " + ", ".join(arch.name for arch in ARCHES)
-
-
-def _content(path: Path) -> memoryview:
-    try:
-        if path.stat().st_size > _FILE_BYTES_MAX:
-            raise BadSnapshotError(
-                path, f"larger than {_FILE_BYTES_MAX} bytes", "give the captured part only"
-            )
-        return memoryview(path.read_bytes())
-    except OSError as error:
-        raise BadSnapshotError(path, error.strerror or str(error), "a snapshot folder needs it") from None
-
-
-def _lines(path: Path) -> list[str]:
-    lines = bytes(_content(path)).decode("utf-8", "replace").splitlines()
-    if len(lines) > _LINES_MAX:
-        raise BadSnapshotError(path, f"more than {_LINES_MAX} lines", "give the text of one process")
-    return [line.strip() for line in lines]
-
-
-def _registers(path: Path) -> dict[str, int]:
-    values = {}
-    for number, line in enumerate(_lines(path), 1):
-        name, colon, value = line.partition(":")
-        try:
-            if line:
-                values[name.strip()] = int(value, 16) & (1 << 64) - 1
-        except ValueError:
-            colon = ""
-        if line and not colon:
-            raise BadSnapshotError(
-                path, f"line {number} is no register: {line[:60]!r}", "expected `name: hex`"
-            )
-    if not values:
-        raise BadSnapshotError(path, "it names no register", "expected lines `name: hex`")
-    return values
-
-
-def _mapping(path: Path, number: int, line: str) -> Mapping:
-    """Some writers put the last byte in the place of the end, which is a multiple of the page size."""
-    fields = line.split(None, 5)
-    low, _, high = fields[0].partition("-")
-    try:
-        start, end = int(low, 16), int(high, 16)
-        permissions, offset = fields[1], int(fields[2], 16)
-        end += end % _PAGE == _PAGE - 1
-        if not 0 <= start < end <= 1 << 64 or offset >> 63:
-            raise ValueError
-    except (ValueError, IndexError):
-        raise BadSnapshotError(
-            path, f"line {number} is no mapping: {line[:60]!r}", "expected the text of /proc/PID/maps"
-        ) from None
-    return Mapping(start, end, permissions, offset, fields[5] if len(fields) > 5 else "")

@@ -37,6 +37,8 @@ def unwind(context: click.Context, /, snapshot_dir: Path, as_json: bool, **given
     refuse_command(context)
     snapshot = Snapshot(snapshot_dir, snapshot_options(given))
     frames, end = snapshot.unwind()
+    if snapshot.unknown_registers:
+        say(f"not used, no registers of {snapshot.arch.name}: {', '.join(snapshot.unknown_registers)[:200]}")
     described = [_described(index, frame) for index, frame in enumerate(frames)]
     if as_json:
         result = {"schema": _SCHEMA, "arch": snapshot.arch.name, "end": end.name, "frames": described}

@@ -73,6 +73,6 @@ def options_of(expected: dict[str, Any], **more: Any) -> SnapshotOptions:
             for m in loader.get("extra_maps", ())
         ),
         max_frames=expected["max_frames"],
-        reduce_interrupted=True,
+        like_libunwindstack=True,
         **more,
     )

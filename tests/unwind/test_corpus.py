@@ -60,7 +60,7 @@ def test_the_lock_step_and_the_scalar_unwinder_agree(name: str) -> None:
 def test_what_a_signal_interrupted_is_looked_up_where_it_was() -> None:
     """Only as the other unwinder's rule is its pc reduced."""
     folder = case_folder("offset_arm")
-    options = replace(options_of(expectation(folder)), reduce_interrupted=False)
+    options = replace(options_of(expectation(folder)), like_libunwindstack=False)
     frames, _ = Snapshot(folder, options).unwind()
     assert [f.lookup for f in frames if f.method.name == "SIGNAL"] == [0]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def jit_case(tmp_path: Path, *, circle: bool = False) -> Path:
     """The case with its two symbol files in captured memory instead of beside it."""
     case = case_folder("jit_map_arm")
     for name in ("libart.so", "libc.so", "regs.txt", "stack.data"):
-        (tmp_path / name).symlink_to(case / name)
+        shutil.copyfile(case / name, tmp_path / name)
     (tmp_path / "maps.txt").write_text((case / "maps.txt").read_text() + CACHE + LIBART_DATA)
     files = [(case / f"jit_map{i}.so").read_bytes() for i in range(2)]
     last = ENTRIES[0] if circle else 0

@@ -1,0 +1,201 @@
+"""`unwind`: folders that are unusual, unfinished or made to mislead."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cfi_assembler import advance, op
+from command_line import Finished
+from tiny_elf import CODE_VADDR, FUNCTION_BYTES, tiny_elf
+
+from memleak_android.host.cli import run
+
+BASE, STACK = 0x700000000000, 0x7FFF00001000
+INNER, OUTER = BASE + CODE_VADDR + 0x10, BASE + CODE_VADDR + FUNCTION_BYTES + 0x20
+REGISTERS = f"rip: {INNER:x}\nrsp: {STACK:x}\nrbp: 0\n"
+MAPS = f"{BASE:x}-{BASE + 0x9000:x} r-xp 00000000 00:00 0   /data/app/libtiny.so\n"
+
+Unwind = Callable[..., Finished]
+
+
+@pytest.fixture
+def unwind(capfd: pytest.CaptureFixture[str]) -> Unwind:
+    def run_it(folder: Path, *options: str) -> Finished:
+        code = run(["unwind", str(folder), *options])
+        out, err = capfd.readouterr()
+        return Finished(code, out, err)
+
+    return run_it
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two frames: a function that pushed one word, and its caller, from which nothing returns."""
+    place = tmp_path / "case"
+    place.mkdir()
+    (place / "libtiny.so").write_bytes(tiny_elf([[advance(1), op(0x0E, 16)], [op(0x07, 16)]]))
+    (place / "regs.txt").write_text(REGISTERS)
+    (place / "maps.txt").write_text(MAPS)
+    (place / "stack.data").write_bytes(struct.pack("<QQQ", STACK, 0x1234, OUTER))
+    return place
+
+
+def pcs(done: Finished) -> list[int]:
+    assert done.code == 0, done.err
+    return [int(frame["pc"], 16) for frame in json.loads(done.out)["frames"]]
+
+
+def test_the_plain_folder(unwind: Unwind, folder: Path) -> None:
+    done = unwind(folder, "--json")
+    result = json.loads(done.out)
+    assert done.err == ""
+    assert (result["schema"], result["arch"], result["end"]) == ("memleak-android/unwind/1", "x86_64", "ROOT")
+    first, second = result["frames"]
+    assert first["method"] == "registers" and second["method"] == "eh_frame"
+    assert (first["index"], first["pc"], first["sp"]) == (0, hex(INNER), hex(STACK))
+    assert (second["pc"], second["rel_pc"], second["sp"]) == (
+        hex(OUTER - 1),
+        hex(OUTER - 1 - BASE),
+        hex(STACK + 16),
+    )
+    assert second["function"] is second["function_offset"] is None
+    assert second["map_name"] == "/data/app/libtiny.so"
+
+
+def test_text_files_as_other_systems_write_them(unwind: Unwind, folder: Path) -> None:
+    """CRLF, a byte order mark, blank lines, capitals, 0x."""
+    plain = unwind(folder, "--json").out
+    text = REGISTERS.upper().replace(": ", " : 0x").replace("\n", "\r\n\r\n")
+    (folder / "regs.txt").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    (folder / "maps.txt").write_bytes(("\r\n" + MAPS).replace("\n", "\r\n").encode())
+    assert unwind(folder, "--json").out == plain
+
+
+def test_a_map_that_ends_with_its_last_byte(unwind: Unwind, folder: Path) -> None:
+    plain = unwind(folder, "--json").out
+    (folder / "maps.txt").write_text(MAPS.replace(f"{BASE + 0x9000:x}", f"{BASE + 0x8FFF:x}"))
+    assert unwind(folder, "--json").out == plain
+
+
+def test_a_file_that_was_deleted_while_it_was_mapped(unwind: Unwind, folder: Path) -> None:
+    (folder / "maps.txt").write_text(MAPS.replace(".so", ".so (deleted)"))
+    assert pcs(unwind(folder, "--json")) == [INNER, OUTER - 1]
+
+
+def test_a_stack_in_pieces(unwind: Unwind, folder: Path) -> None:
+    plain = unwind(folder, "--json").out
+    data = (folder / "stack.data").read_bytes()
+    (folder / "stack.data").unlink()
+    (folder / "stack1.data").write_bytes(data[:16])
+    (folder / "stack0.data").write_bytes(struct.pack("<Q", STACK + 8) + data[16:])
+    assert unwind(folder, "--json").out == plain
+
+
+@pytest.mark.parametrize("name", ["stack.data", "libtiny.so"])
+def test_what_is_missing_costs_frames_and_no_more(unwind: Unwind, folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    done = unwind(folder, "--json")
+    assert pcs(done) == [INNER]
+    assert json.loads(done.out)["end"] == {"stack.data": "STACK_TRUNCATED"}.get(name, "NO_UNWIND_ROW")
+
+
+def test_registers_that_nobody_knows_are_named_and_not_used(unwind: Unwind, folder: Path) -> None:
+    plain = unwind(folder, "--json").out
+    (folder / "regs.txt").write_text(REGISTERS + "gs_base: 246\nfs_base: 7f00\n")
+    done = unwind(folder, "--json")
+    assert done.out == plain
+    assert done.err.splitlines() == ["memleak-android: not used, no registers of x86_64: gs_base, fs_base"]
+
+
+@pytest.mark.parametrize(
+    ("registers", "options", "line"),
+    [
+        ("rsp: 1\n", (), "no rip, which x86_64 needs"),
+        (REGISTERS, ("--arch", "arm64"), "no pc, which arm64 needs"),
+        ("pc: 700000001010\nsp: 7fff00001000\n", ("--arch", "arm32"), "more than arm32 holds"),
+        ("rip: -1\n", (), "line 1 is no register"),
+        ("rip: 10000000000000000\n", (), "line 1 is no register"),
+    ],
+)
+def test_registers_that_cannot_be_used(
+    unwind: Unwind, folder: Path, registers: str, options: tuple[str, ...], line: str
+) -> None:
+    (folder / "regs.txt").write_text(registers)
+    done = unwind(folder, *options)
+    assert done.code == 2 and done.out == ""
+    assert len(done.err.splitlines()) == 1 and line in done.err
+
+
+def test_registers_of_32_bits_among_mappings_of_64(unwind: Unwind, folder: Path) -> None:
+    """The names are of two architectures; the file at the pc says which, without one the width does."""
+    (folder / "regs.txt").write_text("pc: 1010\nsp: 2000\nlr: 0\n")
+    assert json.loads(unwind(folder, "--json").out)["arch"] == "arm32"
+    (folder / "regs.txt").write_text("pc: 700000001010\nsp: 2000\nlr: 0\n")
+    assert json.loads(unwind(folder, "--json").out)["arch"] == "arm64"
+
+
+def test_links_within_the_folder_are_files_and_those_that_lead_out_are_not(
+    unwind: Unwind, folder: Path
+) -> None:
+    plain = unwind(folder, "--json").out
+    (folder / "libtiny.so").rename(folder / "common.so")
+    (folder / "libtiny.so").symlink_to("common.so")
+    assert unwind(folder, "--json").out == plain
+    (folder / "common.so").rename(folder.parent / "common.so")
+    (folder / "libtiny.so").unlink()
+    (folder / "libtiny.so").symlink_to("../common.so")
+    assert pcs(unwind(folder, "--json")) == [INNER]
+
+
+@pytest.mark.parametrize("name", ["regs.txt", "maps.txt", "stack.data"])
+@pytest.mark.parametrize("kind", ["out", "loop", "device", "pipe", "folder"])
+def test_what_is_no_file_of_the_folder_is_not_read(
+    unwind: Unwind, folder: Path, name: str, kind: str
+) -> None:
+    path = folder / name
+    if kind == "out":
+        path.rename(folder.parent / name)
+        path.symlink_to(folder.parent / name)
+    else:
+        path.unlink()
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "folder":
+            path.mkdir()
+        else:
+            path.symlink_to(path if kind == "loop" else "/dev/zero")
+    done = unwind(folder)
+    assert done.code == 2 and done.out == ""
+    assert len(done.err.splitlines()) == 1 and name in done.err
+
+
+def test_a_folder_reached_by_a_link_is_that_folder(unwind: Unwind, folder: Path) -> None:
+    (folder.parent / "link").symlink_to(folder)
+    assert unwind(folder.parent / "link", "--json").out == unwind(folder, "--json").out
+
+
+def test_nothing_is_written_into_the_folder(unwind: Unwind, folder: Path) -> None:
+    before = {path.name: path.stat().st_mtime_ns for path in (folder, *folder.iterdir())}
+    folder.chmod(0o555)
+    assert unwind(folder).code == 0
+    assert {path.name: path.stat().st_mtime_ns for path in (folder, *folder.iterdir())} == before
+
+
+def test_a_path_of_one_dash_is_no_folder(
+    unwind: Unwind, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    done = unwind(Path("-"))
+    assert done.code == 2 and len(done.err.splitlines()) == 1
+
+
+def test_memory_files_of_a_loader_may_begin_with_their_address(unwind: Unwind, folder: Path) -> None:
+    plain = unwind(folder, "--json").out
+    (folder / "stack.data").rename(folder / "dump.bin")
+    (folder / "loader.json").write_text('{"loader": {"extra_memory": [{"file": "dump.bin"}]}}')
+    assert unwind(folder, "--json", "--loader", str(folder / "loader.json")).out == plain
