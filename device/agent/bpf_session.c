@@ -5,8 +5,6 @@
 #include <bpf/bpf.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -153,17 +151,18 @@ static void on_process(void *context, const struct ml_process *record)
 		session->n_children += !session->config->follow;
 		if (!session->config->follow)
 			return;
-		ml_process_set_add(&session->processes, record->pid);
+		session->lost[ML_LOST_MAPPINGS] += ml_process_set_add(&session->processes, record->pid) < 0;
 	}
 	ml_blocks_write(ML_BLOCK_PROCESS, record, sizeof(*record));
 	if (record->event != ML_PROCESS_FORK)
 		ml_frames_forget(session->frames, record->pid);
 	if (record->event == ML_PROCESS_EXEC) {
+		ml_process_set_add(&session->processes, record->pid); /* by a thread that is not the first */
 		write_maps(session, record->pid);
 		ml_regions_forget(&session->regions, record->pid, record->timestamp_ns);
 	}
 	if (record->event == ML_PROCESS_EXIT)
-		ml_process_set_remove(&session->processes, record->pid);
+		ml_process_set_leave(&session->processes, record->pid);
 }
 
 /* Who must keep up with the target runs before it; the command itself was started with the user's priority. */
@@ -250,28 +249,32 @@ static int drain(struct session *session)
 	return records;
 }
 
-/* All threads of a process that is not our child: it may stay a zombie as long as its parent likes. */
-static bool is_gone(const struct session *session)
+static bool is_gone(struct session *session)
 {
-	struct pollfd ended = { .fd = session->pidfd, .events = POLLIN };
+	if (session->is_child)
+		return waitpid(session->pid, &session->wait_status, WNOHANG) == session->pid;
+	return ml_process_has_ended((ml_u32)session->pid, session->pidfd);
+}
 
-	if (session->pidfd >= 0)
-		return poll(&ended, 1, 0) == 1;
-	return kill(session->pid, 0) && errno == ESRCH; /* before 5.3 */
+/* Nothing follows what a process recorded before it was gone: it stays in the set until that is drained. */
+static void forget_ended(struct session *session)
+{
+	bool is_target = session->pid && is_gone(session);
+
+	if (!ml_process_set_find_ended(&session->processes) && !is_target)
+		return;
+	drain(session);
+	ml_process_set_drop_ended(&session->processes);
+	if (!is_target)
+		return;
+	ml_process_set_remove(&session->processes, (ml_u32)session->pid);
+	session->is_child = false;
+	session->pid = 0;
 }
 
 static bool has_target_ended(struct session *session)
 {
-	if (session->is_child) {
-		if (session->pid && waitpid(session->pid, &session->wait_status, WNOHANG) == session->pid) {
-			ml_process_set_remove(&session->processes, (ml_u32)session->pid);
-			session->is_child = false;
-			session->pid = 0;
-		}
-	} else if (session->pid && is_gone(session)) {
-		ml_process_set_remove(&session->processes, (ml_u32)session->pid);
-		session->pid = 0;
-	}
+	forget_ended(session);
 	return !session->pid && (!session->config->follow || !session->processes.count);
 }
 
@@ -384,7 +387,7 @@ int ml_bpf_run(const struct ml_config *config)
 	ml_sideband_close(session->sideband);
 	ml_nursery_destroy(session->nursery);
 	ml_frames_destroy(session->frames);
-	free(session->processes.pids);
+	ml_process_set_destroy(&session->processes);
 	ml_regions_destroy(&session->regions);
 	free(session);
 	return exit_code;

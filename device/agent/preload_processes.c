@@ -4,16 +4,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "blocks.h"
-#include "frames.h"
 #include "process_maps.h"
+#include "process_set.h"
 
 #define NAMED_MAX 8 /* programs that were not measured and are said by name; the others are counted */
 
@@ -55,15 +53,6 @@ static void tell_unmeasured(struct ml_preload_processes *processes, ml_u32 pid, 
 
 /* ---- who ends ----------------------------------------------------------------------------------------- */
 
-static bool has_ended(ml_u32 pid, int pidfd)
-{
-	struct pollfd end = { .fd = pidfd, .events = POLLIN };
-
-	if (pidfd < 0)
-		return kill((pid_t)pid, 0) && errno == ESRCH;
-	return poll(&end, 1, 0) > 0;
-}
-
 static bool is_inside_exec(const struct ml_preload_target *target)
 {
 	return __atomic_load_n(&target->view.segment->n_leaving, __ATOMIC_SEQ_CST) != 0;
@@ -88,7 +77,7 @@ bool ml_preload_processes_look(struct ml_preload_processes *processes)
 	bool is_any_gone = false;
 
 	for (size_t i = processes->n_left; i-- > 0;)
-		if (has_ended(processes->left[i].pid, processes->left[i].pidfd)) {
+		if (ml_process_has_ended(processes->left[i].pid, processes->left[i].pidfd)) {
 			tell_unmeasured(processes, processes->left[i].pid, processes->left[i].name);
 			tell_end(processes, processes->left[i].pid);
 			forget_left(processes, i);
@@ -98,7 +87,7 @@ bool ml_preload_processes_look(struct ml_preload_processes *processes)
 
 		if (is_inside_exec(target))
 			read_name(target->pid, target->next_name);
-		target->is_gone = target->is_gone || has_ended(target->pid, target->pidfd);
+		target->is_gone = target->is_gone || ml_process_has_ended(target->pid, target->pidfd);
 		is_any_gone |= target->is_gone;
 	}
 	return is_any_gone;
@@ -109,8 +98,6 @@ static void remove_target(struct ml_preload_processes *processes, size_t i)
 	struct ml_preload_target *target = processes->targets[i];
 
 	processes->n_children += target->view.segment->n_children;
-	if (processes->frames)
-		ml_frames_forget(processes->frames, target->pid);
 	ml_preload_target_destroy(target);
 	processes->targets[i] = processes->targets[--processes->n_targets];
 }
@@ -212,14 +199,14 @@ struct ml_preload_target *ml_preload_processes_accept(struct ml_preload_processe
 static bool has_called_exec(struct ml_preload_processes *processes, ml_u32 pid, struct ml_regions *regions)
 {
 	for (size_t i = processes->n_left; i-- > 0;)
-		if (processes->left[i].pid == pid && !has_ended(pid, processes->left[i].pidfd)) {
+		if (processes->left[i].pid == pid && !ml_process_has_ended(pid, processes->left[i].pidfd)) {
 			forget_left(processes, i);
 			return true;
 		}
 	for (size_t i = processes->n_targets; i-- > 0;) {
 		if (processes->targets[i]->pid != pid)
 			continue;
-		if (!has_ended(pid, processes->targets[i]->pidfd)) {
+		if (!ml_process_has_ended(pid, processes->targets[i]->pidfd)) {
 			drop_heap(processes, i, regions);
 			return true;
 		}

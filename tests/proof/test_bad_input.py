@@ -10,10 +10,11 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.workloads import PROGRAM, both_tracers, build, built, need, run
+from tests.support.workloads import PROGRAM, both_tracers, build, built, functions, need, run
 
 ABORTED, USAGE, TARGET, TRACER, INCOMPLETE = 130, 2, 4, 5, 6
 
@@ -136,7 +137,7 @@ def test_file_that_is_no_recording_of_ours(kind: str, recording: bytes, tmp_path
     ],
 )
 def test_interrupt_at_any_moment(tracer: str, after_s: float, tmp_path: Path) -> None:
-    """One Ctrl-C: a report, or nothing yet to report; the agent is gone."""
+    """One Ctrl-C: a report of what was allocated until then, or nothing yet to report; the agent is gone."""
     need(tracer)
     report = tmp_path / "report.json"
     argv: list[str | Path] = [*PROGRAM, "--tracer", tracer, "--json", report, "--", built("waits"), "7"]
@@ -150,8 +151,19 @@ def test_interrupt_at_any_moment(tracer: str, after_s: float, tmp_path: Path) ->
     assert process.returncode in (0, ABORTED, INCOMPLETE, -signal.SIGINT), err
     assert "Traceback" not in err or process.returncode == -signal.SIGINT
     if process.returncode in (0, INCOMPLETE):
-        assert json.loads(report.read_text())["totals"]["inuse_objects"] in (0, 7)
+        check_beginning(json.loads(report.read_text()))
     assert not [pid for pid in agents if is_agent(pid)]
+
+
+def check_beginning(report: dict[str, Any]) -> None:
+    """Of `waits 7`: the first blocks, however many; each of its size, and by main or without a stack."""
+    totals = report["totals"]
+    blocks = totals["inuse_objects"]
+    assert 0 <= blocks <= 7 and totals["inuse_space"] == 1009 * blocks
+    for site in report["sites"]:
+        assert functions(site)[:2] == ["malloc", "main"] and site["end"] == "ROOT", site
+        assert site["inuse_space"] == 1009 * site["inuse_objects"]
+    assert sum(site["inuse_objects"] for site in report["sites"]) == blocks - totals["unattributed_objects"]
 
 
 def is_agent(pid: str) -> bool:

@@ -1,0 +1,71 @@
+"""An agent that gets no CPU while its target runs to the end: nothing of what happened meanwhile is lost.
+
+strace delays it between its last look at what the target did and its question whether the target has ended; a busy
+machine does the same to it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.tracers.prebuilt import find_binary
+from tests.support.workloads import Run, build, built, functions, need, run
+
+DELAY_US = 600_000
+REST = "sleep 0.2; "  # the agent's first look comes before what follows, and its question after it
+
+
+def run_past_the_agent(folder: Path, script: str, *options: str) -> Run:
+    need("bpf")
+    agent = find_binary("memleakd", "x86_64")
+    late = folder / "late"
+    delay = f"-o /dev/null -e trace=wait4 -e inject=wait4:delay_enter={DELAY_US}"
+    late.write_text(f'#!/bin/sh\nexec strace {delay} {agent} "$@"\n')
+    late.chmod(0o755)
+    if shutil.which("strace") is None or subprocess.run([late, "--version"], check=False).returncode:
+        pytest.skip("strace does not run here (apt-get install strace)")
+    environment = {**os.environ, "MEMLEAKD": str(late)}
+    return run("bpf", folder, "--", "sh", "-c", script, options=options, environment=environment)
+
+
+def plugin(folder: Path) -> Path:
+    sizes = ("-DLEAK=leak_late", "-DLEAK_BYTES=1013")
+    return build("plugin", folder, "-shared", "-fPIC", *sizes, output="liblate.so")
+
+
+def held_by(result: Run, function: str) -> Counter[tuple[str, str]]:
+    """Blocks by module and end of the stacks that allocate in this function."""
+    found = Counter[tuple[str, str]]()
+    for site in result.sites():
+        if functions(site)[1:2] == [function]:
+            found[Path(site["frames"][1]["module"]).name, site["end"]] += site["inuse_objects"]
+    return found
+
+
+def test_library_opened_before_the_end(tmp_path: Path) -> None:
+    library = plugin(tmp_path)
+    script = f"{REST} exec {built('one_after_another')} {library} {library}"
+    result = run_past_the_agent(tmp_path, script)
+    assert held_by(result, "leak_late") == {("liblate.so", "ROOT"): 6}
+
+
+def test_child_that_outlives_the_command(tmp_path: Path) -> None:
+    """It was forked before the agent knew that the command had ended, and is waited for all the same."""
+    program = build("many_processes", tmp_path)
+    result = run_past_the_agent(tmp_path, f"{REST} (sleep 1; {program}; true) & exit 0", "--follow")
+    assert held_by(result, "leak_in_child") == {("many_processes", "ROOT"): 7}
+
+
+@pytest.mark.parametrize("way", ["opens a library", "becomes another program"])
+def test_first_thread_ends_before_the_process(way: str, tmp_path: Path) -> None:
+    """Its exit is not that of the process: what comes later has its mappings too."""
+    library = plugin(tmp_path)
+    words = [library] if way == "opens a library" else ["", built("one_after_another"), library, library]
+    result = run("bpf", tmp_path, "--", built("first_thread_ends"), *words, options=["--follow"])
+    assert held_by(result, "leak_late") == {("liblate.so", "ROOT"): 1 if len(words) == 1 else 6}
