@@ -45,6 +45,14 @@ $(B)/$(1)/$(2)/%.o: device/$(2)/%.c ndk-build/Makefile ndk-build/libraries.mk nd
 	@$(CC) -target $(3) $(cpu_$(1)) -MMD -MP -c $$< -o $$@
 endef
 
+# Sources of the agent's, compiled as the shim is. $(1) abi
+define shared_rules
+$(SHARED_NAMES:%=$(B)/$(1)/preload/agent_%.o): $(B)/$(1)/preload/agent_%.o: device/agent/%.c ndk-build/Makefile ndk-build/libraries.mk ndk-build/abis.mk $(B)/include/.complete
+	@echo "  CC     $$@"
+	@mkdir -p $$(@D)
+	@$(CC) -target $(shim_$(1)) $(cpu_$(1)) $(SHIM_CFLAGS) -U_GNU_SOURCE -MMD -MP -c $$< -o $$@
+endef
+
 # $(1) abi
 define abi_rules
 $(call library_rule,$(1),zlib,$(addprefix $(ZLIB)/,$(addsuffix .c,$(ZLIB_NAMES))))
@@ -52,6 +60,7 @@ $(call library_rule,$(1),libelf,$(ELFUTILS)/libelf/*.c $(ELFUTILS)/lib/crc32.c $
 $(call library_rule,$(1),libbpf,$(LIBBPF)/src/*.c)
 $(call object_rules,$(1),agent,$(zig_$(1)) $(AGENT_CFLAGS))
 $(call object_rules,$(1),preload,$(shim_$(1)) $(SHIM_CFLAGS))
+$(call shared_rules,$(1))
 
 $(BPF_NAMES:%=$(B)/$(1)/bpf/%.bpf.o): $(B)/$(1)/bpf/%.bpf.o: device/bpf/%.bpf.c ndk-build/bpf.mk ndk-build/abis.mk $(B)/include/.complete
 	@echo "  BPF    $$@"
@@ -72,7 +81,8 @@ $(PREBUILT)/$(1)/memleakd: $(patsubst device/agent/%.c,$(B)/$(1)/agent/%.o,$(AGE
 	@mkdir -p $$(@D)
 	@$(CC) -target $(zig_$(1)) $(cpu_$(1)) $(AGENT_LDFLAGS) $$^ -o $$@.new && mv $$@.new $$@
 
-$(PREBUILT)/$(1)/libmemleak.so: $(patsubst device/preload/%.c,$(B)/$(1)/preload/%.o,$(SHIM_SOURCES))
+$(PREBUILT)/$(1)/libmemleak.so: $(patsubst device/preload/%.c,$(B)/$(1)/preload/%.o,$(SHIM_SOURCES)) \
+		$(SHARED_NAMES:%=$(B)/$(1)/preload/agent_%.o)
 	@echo "  LINK   $$@"
 	@mkdir -p $$(@D)
 	@$(CC) -target $(shim_$(1)) $(cpu_$(1)) $(SHIM_LDFLAGS) $$^ -o $$@.new && mv $$@.new $$@

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "blocks.h"
-#include "preload_frames.h"
 #include "preload_target.h"
 #include "process_maps.h"
 #include "sparse_stack.h"
@@ -86,7 +85,7 @@ static char *extend_maps(struct ml_maps_text *maps, size_t bytes)
 	return maps->text + room - bytes;
 }
 
-static void take_maps(struct ml_preload_target *target, const struct piece *piece, const struct ml_preload_sink *sink)
+static void take_maps(struct ml_preload_target *target, const struct piece *piece)
 {
 	struct ml_maps_text *maps;
 	struct ml_maps head;
@@ -104,8 +103,6 @@ static void take_maps(struct ml_preload_target *target, const struct piece *piec
 	if (piece->argument) {
 		ml_process_maps_write(target->pid, head.timestamp_ns, maps->text, maps->bytes);
 		maps->timestamp_ns = 0;
-		if (sink->frames)
-			ml_frames_forget(sink->frames, target->pid);
 	}
 }
 
@@ -141,7 +138,6 @@ static void take_evidence(struct ml_preload_target *target, const struct piece *
 	record->record_bytes = (ml_u32)bytes;
 	record->pid = target->pid;
 	record->sequence = ml_preload_target_sequence(target, record->sequence);
-	ml_preload_frames_learn(sink->frames, target, record);
 	sink->on_evidence(sink->context, record);
 }
 
@@ -169,7 +165,7 @@ static size_t drain_ring(struct ml_preload_target *target, ml_u32 slot, const st
 
 	while ((next = next_piece(&ring, &position, &piece)) == NEXT_RECORD) {
 		if (piece.kind == ML_RING_MAPS)
-			take_maps(target, &piece, sink);
+			take_maps(target, &piece);
 		else if (piece.kind == ML_RING_EVIDENCE)
 			take_evidence(target, &piece, sink);
 		else if (piece.kind == ML_RING_EVENT)

@@ -15,14 +15,13 @@ struct ml_preload_left {
 	char name[16];
 };
 
-/* All zero but command, frames and ended.live_max: none yet. */
+/* All zero but command and ended.live_max: none yet. */
 struct ml_preload_processes {
 	struct ml_preload_target *targets[ML_PRELOAD_TARGETS];
 	size_t n_targets; /* alive and measured */
 	struct ml_preload_left left[ML_PRELOAD_TARGETS];
 	size_t n_left;
 	struct ml_preload_ended ended;
-	struct ml_frames *frames; /* forgets who ends; may be NULL */
 	ml_u32 command;      /* pid of the one whose end the session tells */
 	ml_u32 next_index;   /* of the next that joins */
 	ml_u64 n_children;   /* of programs that are no more */

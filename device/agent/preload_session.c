@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "blocks.h"
-#include "frames.h"
 #include "nursery.h"
 #include "preload_processes.h"
 #include "preload_regions.h"
@@ -26,18 +25,13 @@
 #define STATUS_NS 250000000ull
 #define EVENTS_PER_BLOCK 4096
 
-/*
- * More than this in the rings after one wait: come back at once. With less, soon: new stacks have new frames, and until
- * their rules are learned the target does without.
- */
-#define BUSY_BYTES (1u << 20)
+#define BUSY_BYTES (1u << 20) /* more than this in the rings after one wait: come back at once */
 
 struct session {
 	const struct ml_config *config;
 	struct ml_settings settings;
 	struct ml_nursery *nursery;
 	struct ml_preload_seen seen;
-	struct ml_frames *frames; /* NULL when there is no memory for it */
 	struct ml_preload_regions regions;
 	struct ml_preload_processes processes;
 	int listener;
@@ -109,7 +103,7 @@ static void on_event(void *context, const struct ml_event *event)
 
 static size_t drain(struct session *session)
 {
-	struct ml_preload_sink sink = { is_wanted, on_evidence, on_event, session, session->frames };
+	struct ml_preload_sink sink = { is_wanted, on_evidence, on_event, session };
 	size_t bytes = 0;
 
 	ml_preload_regions_begin(&session->regions);
@@ -232,7 +226,6 @@ static int open_session(struct session *session)
 	struct ml_nursery_source source = { live_objects, ask_again, session };
 
 	session->nursery = ml_nursery_create(session->config->nursery_bytes, session->config->older_ns, source);
-	session->frames = session->processes.frames = ml_frames_create();
 	session->settings = settings_from(session->config);
 	session->processes.ended.live_max = session->config->max_live;
 	if (session->config->pid) {
@@ -361,7 +354,6 @@ int ml_preload_run(const struct ml_config *config)
 		exit_code = finish(session, follow_target(session));
 	ml_preload_processes_destroy(&session->processes);
 	ml_preload_seen_destroy(&session->seen);
-	ml_frames_destroy(session->frames);
 	ml_preload_regions_destroy(&session->regions);
 	ml_nursery_destroy(session->nursery);
 	if (session->listener >= 0)

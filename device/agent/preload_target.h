@@ -65,7 +65,6 @@ struct ml_preload_sink {
 	void (*on_evidence)(void *context, const struct ml_evidence *record);
 	void (*on_event)(void *context, const struct ml_event *event);
 	void *context;
-	struct ml_frames *frames; /* learns from what is kept; may be NULL */
 };
 
 /* Reads all rings; maps are written as blocks at once. Returns the bytes read. */

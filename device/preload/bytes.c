@@ -63,9 +63,10 @@ ml_u64 ml_parse_hex(const char **text, const char *end)
 	return value;
 }
 
-/* What a compiler may call for a structure copy even in freestanding code. */
+/* What a compiler may call for a structure copy even in freestanding code, and memcmp for the agent's sources. */
 void *memcpy(void *to, const void *from, size_t bytes);
 void *memset(void *to, int byte, size_t bytes);
+int memcmp(const void *one, const void *other, size_t bytes);
 
 __attribute__((visibility("hidden"))) void *memcpy(void *to, const void *from, size_t bytes)
 {
@@ -77,4 +78,14 @@ __attribute__((visibility("hidden"))) void *memset(void *to, int byte, size_t by
 {
 	ml_fill(to, byte, bytes);
 	return to;
+}
+
+__attribute__((visibility("hidden"))) int memcmp(const void *one, const void *other, size_t bytes)
+{
+	const unsigned char *a = one, *b = other;
+
+	for (; bytes; bytes--, a++, b++)
+		if (*a != *b)
+			return *a - *b;
+	return 0;
 }

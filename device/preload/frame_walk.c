@@ -3,6 +3,8 @@
 
 #include <stddef.h>
 
+#include "frame_resolve.h"
+
 #define MAX_FRAMES 512
 
 /* The register is copied from frame to frame; only a rule that computes with it makes the copies matter. */
@@ -58,6 +60,24 @@ static inline const struct ml_frame_rule *find_rule(const struct ml_view *view, 
 	if (__builtin_expect(own->place == return_address, 1))
 		return own;
 	return keep_rule(thread, find_shared_rule(view, return_address, image), return_address);
+}
+
+/* To look a rule up takes stack of the target's: not of a handler's or a coroutine's, which may be small. */
+static int may_resolve(const struct ml_thread *thread, const struct ml_caller *caller)
+{
+	return thread && caller->stack_end == thread->stack_high && caller->stack_end == caller->readable_end &&
+	       caller->stack_pointer - thread->stack_low > ML_FRAME_RESOLVE_STACK_BYTES;
+}
+
+/* NULL also where there is none to be found. */
+static const struct ml_frame_rule *resolve_rule(const struct ml_view *view, const struct ml_code_map *map,
+						struct ml_thread *thread, ml_u64 return_address)
+{
+	struct ml_frame_rule rule;
+
+	if (!ml_frame_resolve(view, map, return_address, &rule) || ml_frame_kind(&rule) == ML_FRAME_NONE)
+		return NULL;
+	return keep_rule(thread, &rule, return_address);
 }
 
 /* Code went away: its addresses may be other code's. */
@@ -139,12 +159,14 @@ int ml_frame_walk(const struct ml_view *view, const struct ml_code_map *map, con
 	struct frame frame = {
 		caller->return_address & map->address_mask, caller->stack_pointer, caller->frame_pointer, 0,
 	};
-	int is_complete = 0;
+	int is_complete = 0, can_resolve = may_resolve(notes->thread, caller);
 
 	begin(notes->thread, map);
 	for (int i = 0; i < MAX_FRAMES; i++) {
 		const struct ml_frame_rule *rule = find_rule(view, notes->thread, frame.return_address, map->generation);
 
+		if (!rule && frame.return_address && can_resolve)
+			rule = resolve_rule(view, map, notes->thread, frame.return_address);
 		/* Some start a thread by a return address of 0 instead of saying in the CFI that there is none. */
 		is_complete = !frame.return_address || (rule && ml_frame_kind(rule) == ML_FRAME_END);
 		if (is_complete || !rule || !step(&bounds, rule, map->address_mask, &frame))

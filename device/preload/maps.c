@@ -3,6 +3,7 @@
 
 #include "bytes.h"
 #include "clock.h"
+#include "code_lines.h"
 #include "ring.h"
 #include "syscalls.h"
 #include "thread.h"
@@ -11,7 +12,6 @@
 #define O_RDONLY_CLOEXEC 02000000
 #define CLUSTER_GAP_PAGES (1u << 14) /* 64 MiB: below it two spans are one cluster */
 #define USER_ADDRESS_END (1ull << 56) /* [vsyscall] lies above */
-#define MAX_CODE_LINES 2048u
 #define WAIT_STEP_NS 100000
 #define WAIT_STEPS 500 /* 50 ms and more: many times as long as maps of 10,000 lines take */
 
@@ -27,14 +27,6 @@ struct reader {
 	long fd;
 	size_t fill;
 	size_t start; /* of the next line in the thread's scratch memory */
-};
-
-struct line {
-	ml_u64 low;
-	ml_u64 high;
-	int is_code;
-	const char *text;
-	size_t length;
 };
 
 static void send_text(struct reader *reader, const char *text, size_t bytes, ml_u32 last)
@@ -72,17 +64,18 @@ static int refill(struct reader *reader)
 	return n > 0;
 }
 
-static void parse_line(struct line *line)
+static void parse_line(struct ml_maps_line *line)
 {
 	const char *text = line->text, *end = line->text + line->length;
 
 	line->low = ml_parse_hex(&text, end);
 	text += text < end;
 	line->high = ml_parse_hex(&text, end);
+	line->is_readable = end - text > 1 && text[1] == 'r';
 	line->is_code = end - text > 3 && text[3] == 'x';
 }
 
-static int next_line(struct reader *reader, struct line *line)
+static int next_line(struct reader *reader, struct ml_maps_line *line)
 {
 	const char *scratch = reader->thread->scratch;
 
@@ -90,7 +83,7 @@ static int next_line(struct reader *reader, struct line *line)
 		for (size_t i = reader->start; i < reader->fill; i++) {
 			if (scratch[i] != '\n')
 				continue;
-			*line = (struct line){ .text = scratch + reader->start, .length = i - reader->start };
+			*line = (struct ml_maps_line){ .text = scratch + reader->start, .length = i - reader->start };
 			reader->start = i + 1;
 			parse_line(line);
 			return 1;
@@ -109,7 +102,7 @@ static int open_maps(struct reader *reader)
 int ml_maps_find(struct ml_thread *thread, ml_u64 address, struct ml_maps_range *found)
 {
 	struct reader reader = { .thread = thread };
-	struct line line;
+	struct ml_maps_line line;
 	int is_found = 0;
 
 	if (!open_maps(&reader))
@@ -134,37 +127,6 @@ static enum reading {
 	READING_UNAWAITED, /* waited for in vain */
 } reading;
 
-/* Executable lines of the last reading, by address: to see whether any went away. Guarded by `reading`. */
-struct code_line {
-	ml_u64 low;
-	ml_u64 hash;
-};
-
-static struct code_line code_lines[2][MAX_CODE_LINES];
-static ml_u32 n_code_lines[2];
-
-static ml_u64 hash_text(const char *text, size_t length)
-{
-	ml_u64 hash = 0xcbf29ce484222325ull; /* FNV-1a */
-
-	for (size_t i = 0; i < length; i++)
-		hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3ull;
-	return hash;
-}
-
-static int are_all_still_there(ml_u32 old, ml_u32 new)
-{
-	ml_u32 j = 0;
-
-	for (ml_u32 i = 0; i < n_code_lines[old]; i++) {
-		while (j < n_code_lines[new] && code_lines[new][j].low < code_lines[old][i].low)
-			j++;
-		if (j == n_code_lines[new] || code_lines[new][j].hash != code_lines[old][i].hash)
-			return 0;
-	}
-	return 1;
-}
-
 static struct ml_code_cluster *cluster_for(struct ml_code_map *map, ml_u64 first_page, ml_u32 *used_bits)
 {
 	struct ml_code_cluster *last = map->n_clusters ? &map->clusters[map->n_clusters - 1] : NULL;
@@ -176,7 +138,7 @@ static struct ml_code_cluster *cluster_for(struct ml_code_map *map, ml_u64 first
 	return &map->clusters[map->n_clusters++];
 }
 
-static void add_code(struct ml_code_map *map, const struct line *line, ml_u32 *used_bits)
+static void add_code(struct ml_code_map *map, const struct ml_maps_line *line, ml_u32 *used_bits)
 {
 	ml_u64 first = line->low >> ML_CODE_PAGE_SHIFT, end = line->high >> ML_CODE_PAGE_SHIFT;
 	struct ml_code_cluster *cluster = cluster_for(map, first, used_bits);
@@ -197,7 +159,7 @@ static void add_code(struct ml_code_map *map, const struct line *line, ml_u32 *u
 	cluster->n_pages = (ml_u32)(end - cluster->first_page);
 }
 
-static void note_linker(const struct line *line)
+static void note_linker(const struct ml_maps_line *line)
 {
 	static const char *const names[] = { "ld-linux", "ld-musl", "/ld-2.", "/linker64", "/linker", "/ld.so" };
 
@@ -210,7 +172,7 @@ static void note_linker(const struct line *line)
 			}
 }
 
-static void note_code(struct ml_maps_code *code, const struct line *line)
+static void note_code(struct ml_maps_code *code, const struct ml_maps_line *line)
 {
 	if (code->address - line->low >= line->high - line->low)
 		return;
@@ -220,26 +182,26 @@ static void note_code(struct ml_maps_code *code, const struct line *line)
 
 static void read_code(struct reader *reader, struct ml_code_map *map, ml_u32 which)
 {
-	struct line line;
+	struct ml_maps_line line;
 	ml_u64 highest = 1;
 	ml_u32 used_bits = 0;
 
 	map->n_clusters = 0;
 	ml_fill(map->clusters, 0, sizeof(map->clusters));
-	n_code_lines[which] = 0;
+	ml_code_lines_clear(which);
 	while (next_line(reader, &line)) {
 		if (line.high <= USER_ADDRESS_END)
 			highest |= line.high;
-		if (!line.is_code || line.high > USER_ADDRESS_END)
+		if (line.high > USER_ADDRESS_END)
+			continue;
+		ml_code_lines_add(which, &line);
+		if (!line.is_code)
 			continue;
 		add_code(map, &line, &used_bits);
 		note_code(&ml_maps_allocator, &line);
 		note_code(&ml_maps_own, &line);
 		if (!ml_maps_linker_low)
 			note_linker(&line);
-		if (n_code_lines[which] < MAX_CODE_LINES)
-			code_lines[which][n_code_lines[which]++] =
-				(struct code_line){ line.low, hash_text(line.text, line.length) };
 	}
 	/* musl's linker is its libc: what it allocates says nothing. The agent looks at the maps now and then, too. */
 	if (ml_maps_linker_low == ml_maps_allocator.low)
@@ -289,7 +251,7 @@ static void read_anew(const struct ml_view *view, struct ml_thread *thread)
 		ML_SYSCALL1(close, reader.fd);
 		view->code_maps[new].timestamp_ns = reader.timestamp_ns;
 		view->code_maps[new].generation =
-			view->code_maps[old].generation + (ml_u32)!are_all_still_there(old, new);
+			view->code_maps[old].generation + (ml_u32)!ml_code_lines_are_kept(old, new);
 		view->code_maps[new].revision = view->code_maps[old].revision + 1;
 		__atomic_store_n(&view->segment->current_map, new, __ATOMIC_RELEASE);
 	}
@@ -308,6 +270,6 @@ void ml_maps_refresh(const struct ml_view *view, struct ml_thread *thread)
 
 void ml_maps_forget(void)
 {
-	n_code_lines[0] = n_code_lines[1] = 0;
+	ml_code_lines_forget();
 	reading = READING_NONE;
 }

@@ -8,6 +8,7 @@
 #include "clock.h"
 #include "connect.h"
 #include "evidence.h"
+#include "frame_resolve.h"
 #include "keys.h"
 #include "maps.h"
 #include "ring.h"
@@ -58,6 +59,7 @@ int ml_recorder_after_fork(void)
 		return 0;
 	}
 	ml_maps_forget();
+	ml_frame_resolve_forget();
 	if (ml_connect_segment(&view))
 		return 0;
 	*ml_recorder_state = ML_RECORDER_ON;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Allocates by PATHS call paths whose frames hold what other calls left behind, at ever other depths of the stack, so
- * that only the return addresses stay the same. Sizes tell the paths apart: 1000 + path. A few rounds come first, and
- * then a wait in which the agent can learn; the blocks of the others are kept.
+ * that only the return addresses stay the same. Sizes tell the paths apart: 1000 + path. All blocks are kept.
  */
 #include <alloca.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #define PATHS 8
-#define WARM_ROUNDS 100
 #define ROUNDS 400
+
+static void *volatile kept;
 
 /* Leaves addresses of code all over the stack below. */
 static __attribute__((noinline)) void litter(int seed)
@@ -60,15 +60,8 @@ static __attribute__((noinline)) void *deeper(int round, int path)
 
 int main(void)
 {
-	for (int round = 0; round < WARM_ROUNDS + ROUNDS; round++) {
-		for (int path = 0; path < PATHS; path++) {
-			void *block = deeper(round, path);
-
-			if (round < WARM_ROUNDS)
-				free(block);
-		}
-		if (round < WARM_ROUNDS)
-			usleep(5000);
-	}
+	for (int round = 0; round < ROUNDS; round++)
+		for (int path = 0; path < PATHS; path++)
+			kept = deeper(round, path);
 	_exit(0);
 }

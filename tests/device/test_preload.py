@@ -17,6 +17,7 @@ from memleak_android.host.wire import ProcessEvent
 from tests.support.preload_session import PreloadSession, run_preloaded
 
 HERE = Path(__file__).resolve().parent
+PARTS = HERE.parents[1] / "device"
 MALLOC, CALLOC, REALLOC, REALLOCARRAY, POSIX_MEMALIGN, MEMALIGN, ALIGNED_ALLOC, VALLOC, PVALLOC = range(1, 10)
 RING_FULL, TABLE_FULL, MISSED_FREE = 0, 2, 8
 
@@ -213,13 +214,27 @@ def test_little_address_space_is_enough(workload: Path) -> None:
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 def test_table_keys_and_rings_under_many_threads(tmp_path: Path, sanitizer: str) -> None:
+    names = ("layout.c", "shadow.c", "table.c", "keys.c", "ring.c")
+    program = sanitized(tmp_path, sanitizer, "table_stress.c", *(PARTS / "preload" / name for name in names))
+    for chunks in ("0", "256"):
+        run_sanitized(program, chunks)
+
+
+@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+def test_rules_of_code_that_goes_away(tmp_path: Path, sanitizer: str) -> None:
+    shared = ("cfi.c", "cfi_entry.c", "eh_frame.c", "remote_memory.c")
+    names = [PARTS / "preload" / "frame_resolve.c", PARTS / "preload" / "code_lines.c"]
+    program = sanitized(
+        tmp_path, sanitizer, "resolve_stress.c", *names, *(PARTS / "agent" / name for name in shared)
+    )
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        libc = next(line.split()[-1] for line in maps if re.search(r"/libc\.so\.6$|/libc-2", line))
+    run_sanitized(program, libc)
+
+
+def sanitized(folder: Path, sanitizer: str, *sources: str | Path) -> Path:
     if shutil.which("gcc") is None or shutil.which("setarch") is None:
         pytest.skip("gcc or setarch is not installed")
-    parts = HERE.parents[1] / "device" / "preload"
-    sources = [
-        HERE / "table_stress.c",
-        *(parts / name for name in ("layout.c", "shadow.c", "table.c", "keys.c", "ring.c")),
-    ]
     flags = [
         "-std=gnu11",
         "-D_GNU_SOURCE",
@@ -227,14 +242,20 @@ def test_table_keys_and_rings_under_many_threads(tmp_path: Path, sanitizer: str)
         "-g",
         "-w",
         f"-fsanitize={sanitizer}",
-        f"-I{parts}",
+        f"-I{PARTS}",
+        f"-I{PARTS / 'preload'}",
         "-pthread",
     ]
-    subprocess.run(["gcc", *flags, *sources, "-o", tmp_path / "stress"], check=True)
-    for chunks in ("0", "256"):
-        argv = ["setarch", "-R", tmp_path / "stress", chunks]
-        run = subprocess.run(argv, capture_output=True, text=True, check=False)
-        assert (run.returncode, run.stderr) == (0, ""), chunks
+    program = folder / "stress"
+    subprocess.run(["gcc", *flags, *(HERE / source for source in sources), "-o", program], check=True)
+    return program
+
+
+def run_sanitized(program: Path, argument: str) -> None:
+    run = subprocess.run(
+        ["setarch", "-R", program, argument], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (run.returncode, run.stderr) == (0, ""), argument
 
 
 REAL = {

@@ -1,4 +1,4 @@
-"""The shim's stack keys: one for one stack, once the agent has learned the frames; evidence of a few words."""
+"""The shim's stack keys: one for one stack, from its first allocation on; evidence of a few words."""
 
 from __future__ import annotations
 

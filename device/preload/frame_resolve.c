@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * All memory is read by the kernel (process_vm_readv(2) on ourselves), page by page into a cache: a library that another
+ * thread unmaps meanwhile cannot make us fault. What is read of it is then true of code that nobody is in any more.
+ */
+#include "frame_resolve.h"
+
+#include <stddef.h>
+#include <sys/uio.h>
+
+#include "../agent/eh_frame.h"
+#include "code_lines.h"
+#include "syscalls.h"
+
+#define MODULES 64u /* power of two */
+
+struct module { /* of the code mapping that begins at `low` */
+	ml_u64 low; /* 0 = empty */
+	enum ml_cfi_found found;
+	struct ml_eh_frame eh_frame;
+};
+
+/* Whoever sets is_taken has the rest and the table of rules to himself. */
+static struct {
+	ml_u32 is_taken;
+	ml_u32 generation; /* of the code map that the rest is true for */
+	ml_u32 pid;
+	struct module modules[MODULES];
+	struct ml_remote_memory memory;
+} reader;
+
+/* What remote_memory.c calls; the target's libc is not to be asked. */
+__attribute__((visibility("hidden"))) ssize_t process_vm_readv(pid_t pid, const struct iovec *here, unsigned long n_here,
+							       const struct iovec *there, unsigned long n_there,
+							       unsigned long flags)
+{
+	return ML_SYSCALL6(process_vm_readv, pid, here, n_here, there, n_there, flags);
+}
+
+static void renew(ml_u32 generation)
+{
+	ml_u32 pid = (ml_u32)ML_SYSCALL0(getpid);
+
+	if (reader.pid == pid && reader.generation == generation)
+		return;
+	if (reader.pid)
+		ml_remote_memory_forget(&reader.memory, reader.pid);
+	for (ml_u32 i = 0; i < MODULES; i++)
+		reader.modules[i].low = 0;
+	reader.pid = pid;
+	reader.generation = generation;
+}
+
+static struct module *module_at(ml_u32 which, const struct ml_cfi_arch *arch, ml_u64 pc)
+{
+	struct ml_code_place place;
+	struct module *module;
+
+	if (!ml_code_lines_find(which, pc, &place) || !place.low)
+		return NULL;
+	module = &reader.modules[place.low / ML_REMOTE_PAGE_BYTES % MODULES];
+	if (module->low == place.low)
+		return module;
+	module->low = place.low;
+	module->found = ML_CFI_ABSENT;
+	for (ml_u32 i = 0; i < place.n_headers && module->found != ML_CFI_FOUND; i++)
+		module->found = ml_eh_frame_open(&reader.memory, reader.pid, arch, place.headers[i], pc, &module->eh_frame);
+	if (module->found == ML_CFI_UNREADABLE)
+		module->low = 0; /* perhaps next time */
+	return module;
+}
+
+/* The readers look meanwhile: a rule is whole before its place can be seen. A full set is no loss but of time. */
+static void publish(const struct ml_view *view, const struct ml_frame_rule *rule)
+{
+	struct ml_frame_rule *set = &view->rules[ml_frame_set(rule->place)];
+
+	for (int i = 0; i < ML_FRAME_SET_RULES; i++) {
+		if (set[i].place == rule->place)
+			return;
+		if (set[i].place)
+			continue;
+		set[i].cfa = rule->cfa;
+		set[i].fp_words = rule->fp_words;
+		set[i].ra_words = rule->ra_words;
+		__atomic_store_n(&set[i].place, rule->place, __ATOMIC_RELEASE);
+		__atomic_fetch_add(&view->segment->rules_revision, 1, __ATOMIC_RELEASE);
+		return;
+	}
+}
+
+static int is_in_force(const struct ml_view *view, const struct ml_code_map *map, ml_u32 revision)
+{
+	ml_u32 current = __atomic_load_n(&view->segment->current_map, __ATOMIC_ACQUIRE) & 1;
+
+	return &view->code_maps[current] == map && __atomic_load_n(&map->revision, __ATOMIC_RELAXED) == revision;
+}
+
+static int resolve(const struct ml_view *view, const struct ml_code_map *map, ml_u64 return_address,
+		   struct ml_frame_rule *rule)
+{
+	const struct ml_cfi_arch *arch = ml_cfi_native();
+	ml_u64 pc = return_address - 1; /* in the call: what follows it may be of another function */
+	ml_u32 revision = __atomic_load_n(&map->revision, __ATOMIC_RELAXED);
+	struct module *module;
+	struct ml_fde fde;
+	enum ml_cfi_found found;
+
+	renew(map->generation);
+	module = arch ? module_at((ml_u32)(map - view->code_maps), arch, pc) : NULL;
+	if (!module || module->found != ML_CFI_FOUND)
+		return 0;
+	*rule = (struct ml_frame_rule){ .place = ml_frame_place(return_address, map->generation), .cfa = ML_FRAME_NONE };
+	found = ml_eh_frame_find(&reader.memory, reader.pid, &module->eh_frame, pc, &fde);
+	if (found == ML_CFI_FOUND)
+		found = ml_cfi_rule(&reader.memory, reader.pid, arch, &fde, pc, rule);
+	if (found == ML_CFI_UNREADABLE || !is_in_force(view, map, revision)) {
+		module->low = 0; /* it may have been another map's */
+		return 0;
+	}
+	publish(view, rule);
+	return 1;
+}
+
+int ml_frame_resolve(const struct ml_view *view, const struct ml_code_map *map, ml_u64 return_address,
+		     struct ml_frame_rule *rule)
+{
+	int is_known;
+
+	if (__atomic_exchange_n(&reader.is_taken, 1, __ATOMIC_ACQUIRE))
+		return 0;
+	is_known = resolve(view, map, return_address, rule);
+	__atomic_store_n(&reader.is_taken, 0, __ATOMIC_RELEASE);
+	return is_known;
+}
+
+void ml_frame_resolve_forget(void)
+{
+	reader.is_taken = 0; /* that the rest is another process's is seen by its pid */
+}
