@@ -22,11 +22,13 @@ enum ml_frame_kind {
 struct ml_frame_rule {
 	ml_u64 place;    /* ml_frame_place(); 0 = empty. Written last. */
 	ml_s32 cfa;      /* offset in bytes * ML_FRAME_KINDS + enum ml_frame_kind */
-	ml_u16 fp_words; /* the caller's frame pointer is at CFA - 8 * fp_words; 0 = it was not touched */
+	ml_u16 fp_words; /* the caller's frame pointer is at CFA - 8 * fp_words; 0 = it was not touched; ML_FRAME_FP_AT_FP */
 	ml_u16 ra_words; /* the return address is at CFA - 8 * ra_words */
 };
 
 #define ML_FRAME_KINDS 8
+/* The caller's frame pointer is where this one points: GCC pushes it below the gap that aligns the stack. Never with ML_FRAME_SP. */
+#define ML_FRAME_FP_AT_FP 0xffff
 
 static inline __attribute__((always_inline)) ml_u32 ml_frame_kind(const struct ml_frame_rule *rule)
 {

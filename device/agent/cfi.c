@@ -34,9 +34,9 @@ const struct ml_cfi_arch *ml_cfi_native(void)
 #endif
 }
 
-enum saved_kind { UNTOUCHED, AT_CFA, UNDEFINED, OTHERWISE };
+enum saved_kind { UNTOUCHED, AT_CFA, AT_FP, UNDEFINED, OTHERWISE };
 
-/* Where the caller's value of a register is: AT_CFA: *(CFA + offset). */
+/* Where the caller's value of a register is: AT_CFA: *(CFA + offset); AT_FP: *(frame pointer). */
 struct saved {
 	enum saved_kind kind;
 	__INT64_TYPE__ offset;
@@ -156,6 +156,23 @@ static void set_cfa_expression(struct machine *m)
 	m->program.at = start + bytes;
 }
 
+/* DW_OP_breg<fp> 0: where GCC's functions that align their stack keep the frame pointer. */
+static void set_saved_expression(struct machine *m)
+{
+	ml_u64 number = read_register(m), bytes = ml_cursor_uleb(&m->program);
+	ml_u64 start = m->program.at;
+	enum saved_kind kind = OTHERWISE;
+
+	m->is_malformed |= bytes > m->program.end - start;
+	if (m->is_malformed)
+		return;
+	if (bytes == 2 && ml_cursor_number(&m->program, 1) == (ml_u64)(DW_OP_BREG0 + m->arch->fp) &&
+	    ml_cursor_number(&m->program, 1) == 0)
+		kind = AT_FP;
+	set_saved(m, number, kind, 0);
+	m->program.at = start + bytes;
+}
+
 static void remember(struct machine *m)
 {
 	if (m->n_remembered < REMEMBERED_MAX)
@@ -199,6 +216,8 @@ static int run_register_rule(struct machine *m, ml_u8 opcode)
 		ml_cursor_uleb(&m->program);
 		return 1;
 	case 0x10: /* DW_CFA_expression */
+		set_saved_expression(m);
+		return 1;
 	case 0x16: /* DW_CFA_val_expression */
 		set_saved(m, read_register(m), OTHERWISE, 0);
 		skip_block(m);
@@ -319,7 +338,7 @@ static ml_u16 words_below(const struct saved *saved)
 {
 	ml_u64 bytes = -(ml_u64)saved->offset;
 
-	if (saved->kind != AT_CFA || bytes % 8 || bytes / 8 > 0xffff)
+	if (saved->kind != AT_CFA || bytes % 8 || bytes / 8 >= ML_FRAME_FP_AT_FP)
 		return 0;
 	return (ml_u16)(bytes / 8);
 }
@@ -328,7 +347,7 @@ static void write_rule(const struct machine *m, struct ml_frame_rule *rule)
 {
 	const struct row *row = &m->row;
 	ml_u16 ra_words = words_below(&row->return_address);
-	ml_u16 fp_words = words_below(&row->fp);
+	ml_u16 fp_words = row->fp.kind == AT_FP ? ML_FRAME_FP_AT_FP : words_below(&row->fp);
 	enum ml_frame_kind kind = ML_FRAME_NONE;
 
 	if (row->return_address.kind == UNDEFINED) {
@@ -341,7 +360,7 @@ static void write_rule(const struct machine *m, struct ml_frame_rule *rule)
 		kind = ML_FRAME_SP;
 	else if (row->cfa_kind == CFA_REGISTER && row->cfa_register == m->arch->fp)
 		kind = ML_FRAME_FP;
-	if (kind == ML_FRAME_NONE || !ra_words || (!fp_words && row->fp.kind != UNTOUCHED) ||
+	if (kind == ML_FRAME_NONE || !ra_words || (kind == ML_FRAME_SP && fp_words == ML_FRAME_FP_AT_FP) || (!fp_words && row->fp.kind != UNTOUCHED) ||
 	    row->cfa_offset < -(1 << 27) || row->cfa_offset > 1 << 27)
 		return;
 	rule->cfa = (ml_s32)row->cfa_offset * ML_FRAME_KINDS + (ml_s32)kind;

@@ -183,7 +183,7 @@ static int begin(struct walk *walk, const struct ml_evidence *record, const stru
 static int step(struct walk *walk, const struct ml_frame_rule *rule, const struct ml_cfi_arch *arch)
 {
 	ml_u64 offset = (ml_u64)(__INT64_TYPE__)ml_frame_cfa_offset(rule);
-	ml_u64 cfa, return_address;
+	ml_u64 cfa, fp_slot, return_address;
 
 	switch (ml_frame_kind(rule)) {
 	case ML_FRAME_SP:
@@ -200,9 +200,10 @@ static int step(struct walk *walk, const struct ml_frame_rule *rule, const struc
 		return -1;
 	}
 	/* what lies below sp is dead: frames only go up */
+	fp_slot = rule->fp_words == ML_FRAME_FP_AT_FP ? walk->fp : cfa - 8ull * rule->fp_words;
 	if (cfa - 8ull * rule->ra_words < walk->sp || cfa <= walk->sp ||
 	    read_word(walk, cfa - 8ull * rule->ra_words, &return_address) ||
-	    (rule->fp_words && read_word(walk, cfa - 8ull * rule->fp_words, &walk->fp)))
+	    (rule->fp_words && read_word(walk, fp_slot, &walk->fp)))
 		return -1;
 	walk->sp = cfa;
 	walk->return_address = return_address & arch->code_mask;

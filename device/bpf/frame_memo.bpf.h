@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Walks that were made before. The place of each return address follows from the return addresses below it, and from
- * the frame pointer where a rule takes it: when the same ones stand in the same places, by induction it is the same
+ * the frame pointers where rules take them: when the same ones stand in the same places, by induction it is the same
  * stack, and comparing costs a fraction of looking each rule up.
  */
 #ifndef MEMLEAK_FRAME_MEMO_BPF_H
@@ -18,12 +18,12 @@ struct ml_memo {
 	ml_u64 version;   /* odd: being written */
 	ml_u64 key;       /* process, image and all return addresses */
 	ml_u64 first;     /* what stands in the first place: most others differ there */
-	ml_u64 fp_place;  /* as in struct ml_walk; */
-	ml_u64 fp_offset;
-	ml_u32 has_fp;    /* 0 = the frame pointer took no part */
+	ml_u64 frames;    /* as in struct ml_walk */
+	ml_u64 fp;        /* the register, as its distance from sp, where uses_fp */
+	ml_u32 uses_fp;
 	ml_u32 state;     /* how the walk ended: enum ml_walk_state */
 	ml_u32 n_places;
-	ml_u16 places[ML_MEMO_PLACES];
+	ml_u16 places[ML_WALK_PLACES];
 };
 
 struct {
@@ -39,43 +39,38 @@ static __always_inline ml_u32 ml_memo_set(const struct ml_walk *walk, ml_u64 abo
 	return (ml_u32)(ml_mix(walk->key, above) >> 32) % ML_MEMO_SETS * ML_MEMO_WAYS;
 }
 
-static __always_inline ml_u64 ml_memo_word(const struct ml_walk *walk, ml_u32 place)
+/* A quick first test: what is behind the window's bytes is of another stack. */
+static __always_inline bool ml_memo_begins(const struct ml_walk *walk, const struct ml_memo *memo)
 {
-	return walk->words[place & (ML_WINDOW_WORDS - 1)];
+	return memo->n_places && memo->first == walk->words[memo->places[0] & (ML_WINDOW_WORDS - 1)] &&
+	       (!memo->uses_fp || walk->fp - walk->begin == memo->fp);
 }
 
-/* Does the frame pointer that took part stand where it stood? Behind the window's bytes are those of another stack. */
-static __always_inline bool ml_memo_has_fp(const struct ml_walk *walk, const struct ml_memo *memo)
-{
-	ml_u64 place = memo->fp_place, fp = walk->fp;
-
-	if (!memo->has_fp)
-		return true;
-	if (place != ML_FP_REGISTER) {
-		if (8 * place >= walk->window_bytes)
-			return false;
-		fp = ml_memo_word(walk, (ml_u32)place);
-	}
-	return fp - walk->begin == memo->fp_offset;
-}
-
-/* The key of the words in the memo's places; 0 when one cannot be read. Global: verified by itself. */
+/*
+ * The key of the words in the memo's places, 0 when one cannot be read; walk->frames is then that of the addresses
+ * among them. Global: verified by itself.
+ */
 __noinline ml_u64 ml_memo_key(struct ml_walk *walk, const struct ml_memo *memo)
 {
-	ml_u64 key;
+	ml_u64 key, frames = 0;
 	ml_u32 n;
 
 	if (!walk || !memo)
 		return 0;
 	key = walk->key;
 	n = memo->n_places;
-	for (ml_u32 i = 0; i < ML_MEMO_PLACES && i < n; i++) {
-		ml_u64 address = walk->begin + 8ull * memo->places[i];
+	for (ml_u32 i = 0; i < ML_WALK_PLACES && i < n; i++) {
+		ml_u32 place = memo->places[i];
+		ml_u64 address = walk->begin + 8ull * (place & (ML_PLACE_FRAME - 1));
 
 		if (address - walk->window >= walk->window_bytes && ml_open_window(walk, address))
 			return 0;
-		key = ml_mix(key, ml_word(walk, address));
+		if (place & ML_PLACE_FRAME)
+			frames = ml_mix(frames, ml_word(walk, address) - walk->begin);
+		else
+			key = ml_mix(key, ml_word(walk, address));
 	}
+	walk->frames = frames;
 	return key;
 }
 
@@ -86,11 +81,11 @@ static __always_inline enum ml_walk_state ml_memo_fits(struct ml_walk *walk, con
 	ml_u64 key = *(volatile const ml_u64 *)&memo->key;
 	ml_u32 state = *(volatile const ml_u32 *)&memo->state;
 
-	if (version & 1 || !memo->n_places || memo->first != ml_memo_word(walk, memo->places[0]) ||
-	    !ml_memo_has_fp(walk, memo) || ml_memo_key(walk, memo) != key ||
-	    *(volatile const ml_u64 *)&memo->version != version)
+	if (version & 1 || !ml_memo_begins(walk, memo) || ml_memo_key(walk, memo) != key ||
+	    walk->frames != memo->frames || *(volatile const ml_u64 *)&memo->version != version)
 		return ML_WALK_ON;
 	walk->key = key;
+	walk->is_recalled = 1;
 	return state;
 }
 
@@ -115,21 +110,19 @@ static __always_inline enum ml_walk_state ml_recall(struct ml_walk *walk, ml_u64
 	return ML_WALK_ON;
 }
 
-/* All but the last few places are near; they are in order. */
+/* All but the last few places are near; they are in order, but for addresses. */
 static __always_inline bool ml_can_remember(const struct ml_walk *walk)
 {
-	ml_u32 n = walk->n_places;
+	ml_u32 n = (ml_u32)walk->n_places, last_near = (n - ML_MEMO_FAR - 1) & (ML_WALK_PLACES - 1);
 
-	if (walk->n_pending || walk->n_fp_sources > 1 || !n || n > ML_MEMO_PLACES)
-		return false;
-	if (walk->n_fp_sources && walk->fp_place != ML_FP_REGISTER && walk->fp_place >= ML_WINDOW_WORDS)
+	if (walk->n_pending || !n || n > ML_WALK_PLACES)
 		return false;
 	return walk->places[0] < ML_WINDOW_WORDS &&
-	       (n <= ML_MEMO_FAR || walk->places[(n - ML_MEMO_FAR - 1) & (ML_MEMO_PLACES - 1)] < ML_WINDOW_WORDS);
+	       (n <= ML_MEMO_FAR || (walk->places[last_near] & (ML_PLACE_FRAME - 1)) < ML_WINDOW_WORDS);
 }
 
-/* Keeps a walk in place of another of its set; `number` is the set's first. */
-static __noinline int ml_remember(struct ml_walk *walk, ml_u32 number, ml_u32 state)
+/* Keeps a walk in place of another of its set; `number` is the set's first, fp the frame pointer it began with. */
+static __noinline int ml_remember(struct ml_walk *walk, ml_u64 fp, ml_u32 number, ml_u32 state)
 {
 	struct ml_memo *memo;
 	ml_u64 version;
@@ -143,11 +136,11 @@ static __noinline int ml_remember(struct ml_walk *walk, ml_u32 number, ml_u32 st
 		return 0;
 	memo->key = walk->key;
 	memo->state = state;
-	memo->n_places = walk->n_places;
-	memo->has_fp = walk->n_fp_sources;
-	memo->fp_place = walk->fp_place;
-	memo->fp_offset = walk->fp_offset;
-	memo->first = walk->first;
+	memo->n_places = (ml_u32)walk->n_places;
+	memo->uses_fp = walk->uses_fp;
+	memo->fp = fp - walk->begin;
+	memo->frames = walk->frames;
+	memo->first = walk->read[0];
 	__builtin_memcpy(memo->places, walk->places, sizeof(memo->places));
 	__sync_fetch_and_add(&memo->version, 1);
 	return 0;
@@ -158,12 +151,13 @@ static __always_inline enum ml_walk_state ml_walk_or_recall(struct ml_walk *walk
 {
 	ml_u32 number = ml_memo_set(walk, above);
 	enum ml_walk_state state = ml_recall(walk, above);
+	ml_u64 fp = walk->fp;
 
 	if (state != ML_WALK_ON)
 		return state;
 	state = ml_walk(walk);
 	if (state == ML_WALK_ENDED || state == ML_WALK_LIMIT)
-		ml_remember(walk, number, state);
+		ml_remember(walk, fp, number, state);
 	return state;
 }
 

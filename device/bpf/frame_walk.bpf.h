@@ -90,37 +90,6 @@ struct ml_frame {
 
 #define ML_FP_REGISTER 0xffffull
 
-/* The frame pointer says where the frame is: the first time that is noted, of a second source only that there is one. */
-static __always_inline void ml_note_fp(struct ml_walk *walk, const struct ml_frame *frame)
-{
-	if (!walk->n_fp_sources) {
-		walk->fp_place = frame->fp_place;
-		walk->fp_offset = frame->fp - walk->begin;
-		walk->n_fp_sources = 1;
-	} else if (walk->fp_place != frame->fp_place) {
-		walk->n_fp_sources = 2;
-	}
-}
-
-/* Canonical frame address by the rule, 0 when it cannot be told. */
-static __always_inline ml_u64 ml_frame_address(struct ml_walk *walk, const struct ml_frame *frame,
-					       const struct ml_frame_rule *rule)
-{
-	ml_u32 kind = ml_frame_kind(rule);
-	ml_u64 offset = (ml_u64)(long long)ml_frame_cfa_offset(rule);
-	ml_u64 cfa = 0;
-
-	if (kind == ML_FRAME_SP)
-		return frame->sp + offset;
-	ml_note_fp(walk, frame);
-	if (kind == ML_FRAME_FP)
-		return frame->fp + offset;
-	walk->n_fp_sources = 2;
-	if (kind == ML_FRAME_FP_DEREF)
-		bpf_probe_read_user(&cfa, sizeof(cfa), (const void *)(frame->fp + offset));
-	return cfa;
-}
-
 /* Are the words from low to high in the window? The lowest says where the next window begins. */
 static __always_inline bool ml_see(struct ml_walk *walk, ml_u64 low, ml_u64 high)
 {
@@ -132,6 +101,60 @@ static __always_inline bool ml_see(struct ml_walk *walk, ml_u64 low, ml_u64 high
 static __always_inline ml_u64 ml_word(const struct ml_walk *walk, ml_u64 address)
 {
 	return walk->words[(address - walk->window) >> 3 & (ML_WINDOW_WORDS - 1)];
+}
+
+/* A word that leads further. */
+static __always_inline void ml_note(struct ml_walk *walk, ml_u64 place, ml_u64 word)
+{
+	ml_u32 n = walk->n_places++ & (ML_WALK_PLACES - 1);
+
+	walk->places[n] = (ml_u16)place;
+	walk->read[n] = word;
+}
+
+static __always_inline void ml_note_address(struct ml_walk *walk, ml_u64 place, ml_u64 word)
+{
+	ml_note(walk, place | ML_PLACE_FRAME, word);
+	walk->frames = ml_mix(walk->frames, word - walk->begin);
+}
+
+/* The frame pointer says where the frame is. */
+static __always_inline void ml_note_fp(struct ml_walk *walk, const struct ml_frame *frame)
+{
+	if (frame->fp_place == ML_FP_REGISTER)
+		walk->uses_fp = 1;
+	else
+		ml_note_address(walk, frame->fp_place, frame->fp);
+}
+
+/* Canonical frame address by the rule, 0 when it cannot be told. */
+static __always_inline ml_u64 ml_frame_address(struct ml_walk *walk, const struct ml_frame *frame,
+					       const struct ml_frame_rule *rule)
+{
+	ml_u32 kind = ml_frame_kind(rule);
+	ml_u64 offset = (ml_u64)(long long)ml_frame_cfa_offset(rule);
+	ml_u64 slot = frame->fp + offset, cfa;
+
+	if (kind == ML_FRAME_SP)
+		return frame->sp + offset;
+	if (kind != ML_FRAME_FP && kind != ML_FRAME_FP_DEREF)
+		return 0;
+	ml_note_fp(walk, frame);
+	if (kind == ML_FRAME_FP)
+		return slot;
+	if (slot - frame->sp >= walk->limit - frame->sp || slot & 7 || !ml_see(walk, slot, slot))
+		return 0;
+	cfa = ml_word(walk, slot);
+	ml_note_address(walk, (slot - walk->begin) >> 3, cfa);
+	return cfa;
+}
+
+/* Where the caller's frame pointer is; that of the return address where it is still in the register. */
+static __always_inline ml_u64 ml_fp_slot(const struct ml_frame *frame, const struct ml_frame_rule *rule, ml_u64 cfa)
+{
+	if (rule->fp_words == ML_FRAME_FP_AT_FP)
+		return frame->fp;
+	return cfa - 8ull * (rule->fp_words ? rule->fp_words : rule->ra_words);
 }
 
 /* To the caller's frame. */
@@ -146,8 +169,8 @@ static __always_inline enum ml_walk_state ml_step(struct ml_walk *walk, struct m
 		return ML_WALK_ENDED;
 	cfa = ml_frame_address(walk, frame, rule);
 	slot = cfa - 8ull * rule->ra_words;
-	fp_slot = rule->fp_words ? cfa - 8ull * rule->fp_words : slot;
-	if (cfa <= frame->sp || cfa & 7 || fp_slot < frame->sp || slot < frame->sp)
+	fp_slot = ml_fp_slot(frame, rule, cfa);
+	if (cfa <= frame->sp || (cfa | fp_slot) & 7 || fp_slot - frame->sp >= cfa - frame->sp || slot < frame->sp)
 		return ML_WALK_STUCK;
 	if (cfa > walk->limit)
 		return ML_WALK_LIMIT;
@@ -160,9 +183,7 @@ static __always_inline enum ml_walk_state ml_step(struct ml_walk *walk, struct m
 	frame->return_address = ml_word(walk, slot);
 	if (walk->n_pending)
 		frame->return_address = ml_original_return(slot, frame->return_address);
-	if (!walk->n_places)
-		walk->first = frame->return_address;
-	walk->places[walk->n_places++ & (ML_MEMO_PLACES - 1)] = (ml_u16)((slot - walk->begin) >> 3);
+	ml_note(walk, (slot - walk->begin) >> 3, frame->return_address);
 	frame->sp = cfa;
 	frame->key = ml_mix(frame->key, frame->return_address);
 	return ML_WALK_ON;
@@ -176,13 +197,13 @@ __noinline int ml_walk_on(struct ml_walk *walk)
 
 	if (!walk)
 		return ML_WALK_STUCK;
-	frame = (struct ml_frame){ walk->return_address, walk->sp, walk->fp, walk->fp_source, walk->key };
+	frame = (struct ml_frame){ walk->return_address, walk->sp, walk->fp, walk->fp_place, walk->key };
 	for (int i = 0; i < ML_WALK_STEPS && state == ML_WALK_ON; i++)
 		state = ml_step(walk, &frame);
 	walk->return_address = frame.return_address;
 	walk->sp = frame.sp;
 	walk->fp = frame.fp;
-	walk->fp_source = frame.fp_place;
+	walk->fp_place = frame.fp_place;
 	walk->key = frame.key;
 	return state;
 }
@@ -195,8 +216,9 @@ static __always_inline enum ml_walk_state ml_walk(struct ml_walk *walk)
 	walk->window_bytes = 0;
 	walk->begin = walk->sp;
 	walk->n_places = 0;
-	walk->n_fp_sources = 0;
-	walk->fp_source = ML_FP_REGISTER;
+	walk->uses_fp = walk->is_recalled = 0;
+	walk->frames = 0;
+	walk->fp_place = ML_FP_REGISTER;
 	for (int i = 0; i < ML_WALK_FRAMES / ML_WALK_STEPS && state == ML_WALK_ON; i++)
 		state = ml_walk_on(walk);
 	walk->span = walk->sp - walk->begin;

@@ -21,8 +21,10 @@
 /* Stack words that the walk reads in one go, at most and at least. The first is a power of two. */
 #define ML_WINDOW_WORDS 256
 #define ML_WINDOW_LEAST 256
-/* Frames of a walk that can be remembered. A power of two. */
-#define ML_MEMO_PLACES 64
+/* Words of a walk that can be remembered and sent. A power of two. */
+#define ML_WALK_PLACES 128
+/* Beside the place of a word: it is an address of the stack, not of code. */
+#define ML_PLACE_FRAME 0x8000u
 /*
  * How many a key covers: the whole stack as far as a slice goes, or one go for a thread that allocates so
  * often that it could not pay for more: ML_RATE_CALLS calls within ML_RATE_NS, 20,000 a second.
@@ -59,13 +61,13 @@ struct ml_walk {
 	ml_u64 window_bytes;
 	ml_u64 begin;   /* sp of the innermost frame */
 	ml_u64 span;    /* how far the thread's last walk went */
-	ml_u64 first;     /* the first return address that was read */
-	ml_u64 fp_source; /* where fp was read, see struct ml_frame */
-	ml_u64 fp_place;  /* and that of the frame pointer which said where a frame is, */
-	ml_u64 fp_offset; /* with its distance from `begin` */
-	ml_u32 n_fp_sources;
-	ml_u32 n_places; /* return addresses that were read */
-	ml_u16 places[ML_MEMO_PLACES]; /* in words from `begin` */
+	ml_u64 fp_place;  /* where fp was read, see struct ml_frame */
+	ml_u64 frames;    /* hash of the addresses of the stack that were read, each as its distance from `begin` */
+	ml_u32 uses_fp;   /* the register said where a frame is */
+	ml_u32 is_recalled; /* what follows is of another walk */
+	ml_u64 n_places;  /* words that led further: */
+	ml_u16 places[ML_WALK_PLACES]; /* in words from `begin`, with ML_PLACE_FRAME */
+	ml_u64 read[ML_WALK_PLACES];
 	ml_u64 words[ML_WINDOW_WORDS];
 };
 

@@ -138,7 +138,8 @@ static inline int step(const struct bounds *bounds, const struct ml_frame_rule *
 		       struct frame *frame)
 {
 	ml_u64 cfa = find_cfa(bounds, rule, frame);
-	ml_u64 ra_place = cfa - rule->ra_words * sizeof(ml_u64), fp_place = cfa - rule->fp_words * sizeof(ml_u64);
+	ml_u64 ra_place = cfa - rule->ra_words * sizeof(ml_u64);
+	ml_u64 fp_place = rule->fp_words == ML_FRAME_FP_AT_FP ? frame->frame_pointer : cfa - rule->fp_words * sizeof(ml_u64);
 
 	if (cfa <= frame->stack_pointer || ra_place < frame->stack_pointer || !is_readable(bounds, ra_place) ||
 	    fp_place < frame->stack_pointer || (rule->fp_words && !is_readable(bounds, fp_place)))

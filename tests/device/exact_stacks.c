@@ -46,12 +46,14 @@ static __attribute__((noinline)) void *even(unsigned path, int depth)
 	return stale[0] ? block : NULL;
 }
 
-/* The same path somewhere else on the stack. */
+/* The same path somewhere else on the stack, and out of a frame whose place follows from a word in it (GCC's realigned ones). */
 static __attribute__((noinline)) void allocate(unsigned path, size_t deeper)
 {
+	_Alignas(64) volatile char aligned[64];
 	char *room = alloca(deeper);
 
-	memset(room, 0, deeper);
+	aligned[0] = 0;
+	memset(room, aligned[0], deeper);
 	kept = room;
 	free(even(path, 12));
 }

@@ -227,7 +227,7 @@ static int walk(ml_u64 addresses[256])
 		return_slots[n] = cfa - 8 * rule->ra_words;
 		at = *(ml_u64 *)return_slots[n];
 		if (rule->fp_words)
-			fp = *(ml_u64 *)(cfa - 8 * rule->fp_words);
+			fp = *(ml_u64 *)(rule->fp_words == ML_FRAME_FP_AT_FP ? fp : cfa - 8 * rule->fp_words);
 		sp = cfa;
 	}
 	return -256;
@@ -356,13 +356,23 @@ static int aligned_frame(const void *left, const void *right)
 	return *(const int *)left - *(const int *)right + (room[0] & 0);
 }
 
+static int recurse(int depth);
+
+/* More aligned than the ABI's stack is: GCC finds the CFA by a word below the frame pointer. */
+static __attribute__((noinline)) int realigned(int depth)
+{
+	volatile _Alignas(64) ml_u8 room[64] = { (ml_u8)depth };
+
+	return recurse(depth) + (room[0] != (ml_u8)depth);
+}
+
 static __attribute__((noinline)) int recurse(int depth)
 {
 	volatile int numbers[] = { 3, 1, 2, depth };
 	int result;
 
 	if (depth) {
-		result = recurse(depth - 1) + 1;
+		result = (depth % 3 ? recurse(depth - 1) : realigned(depth - 1)) + 1;
 	} else {
 		qsort((void *)numbers, 4, sizeof(int), aligned_frame);
 		result = 0;
