@@ -136,5 +136,5 @@ def _dynamic_entries(data: memoryview, *, is_64: bool) -> list[tuple[int, int]]:
                 break
             found.append((tag, value))
         return found[::-1]
-    except struct.error:
+    except (struct.error, OverflowError):  # an offset of 63 bits and more
         return []

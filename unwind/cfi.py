@@ -30,6 +30,8 @@ _PCREL = 0x10
 _WIDE = 0xFFFFFFFF  # in place of a length: a 64-bit one follows (DWARF 5 §7.4)
 _VECTOR_MIN = 16  # FDEs of one CIE; fewer are read one by one
 _TWO_WORDS = struct.Struct("<II")
+_ENTRIES_MAX = 1 << 22  # of a walk through a section; the largest programs have a million FDEs
+_VADDR_END = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ class CfiSection:
             at += size
         if at > end:
             raise BadCfiError("an FDE that is longer than its length", offset)
-        return Fde(start, start + length, cie, (at, end))
+        return Fde(start, min(start + length, _VADDR_END), cie, (at, end))
 
     def _pointed_at(self, vaddr: int) -> int:
         value = self.read_word(vaddr)
@@ -161,10 +163,12 @@ class CfiSection:
         fits = at + 2 * size <= len(self.data)
         window = np.where(fits, at, 0)[:, None] + np.arange(2 * size)
         fields = image[window].view(layout).astype(np.int64)
-        starts = fields[:, 0] + (at + np.int64(self.vaddr) if cie.pointer_encoding & _PCREL else 0)
+        place = at.view(np.uint64) + np.uint64(self.vaddr)
+        starts = fields[:, 0] + (place.view(np.int64) if cie.pointer_encoding & _PCREL else 0)
+        lengths = fields[:, 1]
         if cie.word_bytes == 4:
-            starts &= 0xFFFFFFFF
-        return np.where(fits, starts, 0).view(np.uint64), np.where(fits, fields[:, 1], 0).view(np.uint64)
+            starts, lengths = starts & 0xFFFFFFFF, lengths & 0xFFFFFFFF
+        return np.where(fits, starts, 0).view(np.uint64), np.where(fits, lengths, 0).view(np.uint64)
 
     def programs(
         self, offsets: NDArray[np.int64], cie: Cie
@@ -214,28 +218,32 @@ class CfiSection:
         return fde.start, fde.end - fde.start
 
     def _fde_offsets(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(offsets of all FDEs, offsets of their CIEs): a walk from entry to entry."""
+        """(offsets of FDEs, offsets of their CIEs): a walk from entry to entry, of _ENTRIES_MAX at most."""
         data, size, is_eh, head = self.data, len(self.data), self.is_eh, _TWO_WORDS.unpack_from
         offsets: list[int] = []
         cies: list[int] = []
         at = 0
-        while at + 8 <= size:
+        for _ in range(_ENTRIES_MAX):
+            if at + 8 > size:
+                break
             length, cie_id = head(data, at)
             end = at + 4 + length
-            if length == _WIDE or length == 0:
+            if length == 0:
+                if is_eh:
+                    break  # the terminator (LSB 5.0 §10.6.1); what follows may be no CFI
+                end, cie_offset = at + 4, None
+            elif length == _WIDE:
                 try:
                     _, end, cie_offset = self._entry(at)
                 except BadCfiError:
                     break
-                if is_eh and length == 0:
-                    break  # the terminator (LSB 5.0 §10.6.1); what follows may be no CFI
             elif end > size:
                 break
             elif is_eh:
                 cie_offset = at + 4 - cie_id if cie_id else None
             else:
                 cie_offset = cie_id if cie_id != _WIDE else None
-            if cie_offset is not None and cie_offset >= 0:
+            if cie_offset is not None and 0 <= cie_offset < size:
                 offsets.append(at)
                 cies.append(cie_offset)
             at = end

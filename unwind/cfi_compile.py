@@ -64,7 +64,7 @@ def registers_in(section: CfiSection, entries: Entries) -> Counter[int]:
             decoded = decode(section, fde)
         except BadCfiError:
             continue
-        found.update(register for rules in decoded.rules for register in rules if register < _REGISTERS_MAX)
+        found.update(register for _, register, _ in decoded.changes if register < _REGISTERS_MAX)
     return found
 
 

@@ -22,6 +22,8 @@ from memleak_android.unwind.rules import RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.trace import Method
 
 _ROWS_MAX = 65536  # of one FDE; the largest seen in libLLVM has some hundreds
+_CHANGES_MAX = 65536  # of rules, in one FDE
+_PROGRAM_MAX = 1 << 18  # bytes of one FDE's instructions, nops included
 _REMEMBERED_MAX = 1024
 _REGISTER_MAX = 1024
 _RA_SIGN_STATE = 34  # AADWARF64 §4.1: a pseudo-register of arm64, 1 while the return address is signed
@@ -30,19 +32,26 @@ _UNSIGNED = RegisterRule(_RA_SIGN_STATE, RuleKind.VAL_EXPRESSION, 0, b"\x30")
 
 _Cfa = tuple[int, int, bytes]  # register, offset, expression
 _Rules = dict[int, RegisterRule]
+_Change = tuple[int, int, RegisterRule | None]  # the change before it, a register, its rule from here on
+_NO_CHANGE = -1
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedFde:
-    """Rows in order, as three columns: first vaddr, CFA, rules by register (shared between rows)."""
+    """Rows in order, as three columns: first vaddr, CFA, the last change of a rule.
+
+    Each change names the one before it, so that a row costs what it changed and not what it holds: 200 KB of
+    instructions about 1024 registers would make rows of 2 GB.
+    """
 
     starts: list[int]
     cfas: list[_Cfa]
-    rules: list[_Rules]
+    last_changes: list[int]
+    changes: list[_Change]
 
     def row(self, i: int, cie: Cie, method: Method) -> UnwindRow:
         """The i-th row as a value that compares equal for equal rules."""
-        rules = self.rules[i]
+        rules = _rules_after(self.changes, self.last_changes[i])
         sign = rules.get(_RA_SIGN_STATE)
         ordered = tuple(
             [rules[r] for r in sorted(rules) if r != _RA_SIGN_STATE or sign not in (_SIGNED, _UNSIGNED)]
@@ -50,20 +59,27 @@ class DecodedFde:
         return UnwindRow(*self.cfas[i], ordered, cie.return_register, cie.is_signal, method, sign == _SIGNED)
 
 
+def _rules_after(changes: list[_Change], last: int) -> _Rules:
+    rules: dict[int, RegisterRule | None] = {}
+    while last != _NO_CHANGE:
+        last, register, rule = changes[last]
+        rules.setdefault(register, rule)
+    return {register: rule for register, rule in rules.items() if rule is not None}
+
+
 def decode(section: CfiSection, fde: Fde) -> DecodedFde:
     """Runs the instructions of an FDE's CIE and its own. Raises BadCfiError."""
     machine = _Machine(section.data, fde.cie, fde.start, section, fde.start)
     try:
         machine.run(*fde.cie.program)
-        machine.initial = machine.rules
-        machine.shared = True
+        machine.initial = _rules_after(machine.changes, machine.last_change)
         if machine.location != fde.start:
             raise BadCfiError("an advance among a CIE's initial instructions", fde.cie.program[0])
         machine.run(*fde.program)
     except IndexError:
         raise BadCfiError("it ends in the middle of an instruction", fde.program[0]) from None
     machine.close_row()
-    return DecodedFde(machine.starts, machine.cfas, machine.rows)
+    return DecodedFde(machine.starts, machine.cfas, machine.rows, machine.changes)
 
 
 @dataclass(slots=True)
@@ -74,17 +90,20 @@ class _Machine:
     section: CfiSection
     function: int  # where it starts
     cfa: _Cfa | None = None
-    rules: _Rules = field(default_factory=dict)  # replaced, not changed, once `shared`
-    shared: bool = False
+    last_change: int = _NO_CHANGE
+    is_signed: bool = False  # the rule of RA_SIGN_STATE is _SIGNED
     initial: _Rules = field(default_factory=dict)
-    remembered: list[tuple[_Cfa | None, _Rules]] = field(default_factory=list)
+    remembered: list[tuple[_Cfa | None, int, bool]] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     cfas: list[_Cfa] = field(default_factory=list)
-    rows: list[_Rules] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    changes: list[_Change] = field(default_factory=list)
 
     def run(self, at: int, end: int) -> None:
         """The frequent instructions are spelled out here, the others are in _DEFINED."""
         data, code_align, data_align = self.data, self.cie.code_align, self.cie.data_align
+        if end - at > _PROGRAM_MAX:
+            raise BadCfiError("too many instructions", at)
         while at < end:
             opcode = data[at]
             at += 1
@@ -126,24 +145,21 @@ class _Machine:
             raise BadCfiError("a row without a CFA", self.cie.program[0])
         self.starts.append(self.location)
         self.cfas.append(self.cfa)
-        self.rows.append(self.rules)
-        self.shared = True
-
-    def own_rules(self) -> _Rules:
-        if self.shared:
-            self.rules = dict(self.rules)
-            self.shared = False
-        return self.rules
+        self.rows.append(self.last_change)
 
     def set_rule(self, rule: RegisterRule) -> None:
-        self.own_rules()[rule.register] = rule
+        self.change(rule.register, rule)
 
     def restore(self, register: int) -> None:
-        rule = self.initial.get(register)
-        if rule is None:
-            self.own_rules().pop(register, None)
-        else:
-            self.set_rule(rule)
+        self.change(register, self.initial.get(register))
+
+    def change(self, register: int, rule: RegisterRule | None) -> None:
+        if len(self.changes) >= _CHANGES_MAX:
+            raise BadCfiError("too many rules", self.cie.program[0])
+        self.changes.append((self.last_change, register, rule))
+        self.last_change = len(self.changes) - 1
+        if register == _RA_SIGN_STATE:
+            self.is_signed = rule == _SIGNED
 
     def register(self, at: int) -> tuple[int, int]:
         number, after = read_uleb(self.data, at)
@@ -220,26 +236,21 @@ def _restore_extended(m: _Machine, at: int) -> int:
 
 
 def _negate_ra_state(m: _Machine, at: int) -> int:
-    if m.rules.get(_RA_SIGN_STATE) == _SIGNED:
-        m.own_rules().pop(_RA_SIGN_STATE)
-    else:
-        m.set_rule(_SIGNED)
+    m.change(_RA_SIGN_STATE, None if m.is_signed else _SIGNED)
     return at
 
 
 def _remember_state(m: _Machine, at: int) -> int:
     if len(m.remembered) >= _REMEMBERED_MAX:
         raise BadCfiError("too many remembered states", at)
-    m.shared = True
-    m.remembered.append((m.cfa, m.rules))
+    m.remembered.append((m.cfa, m.last_change, m.is_signed))
     return at
 
 
 def _restore_state(m: _Machine, at: int) -> int:
     if not m.remembered:
         raise BadCfiError("restore_state without remember_state", at)
-    m.shared = True
-    m.cfa, m.rules = m.remembered.pop()  # the CFA too, as GCC and LLVM mean it
+    m.cfa, m.last_change, m.is_signed = m.remembered.pop()  # the CFA too, as GCC and LLVM mean it
     return at
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.unwind.arch.base import Arch
+from memleak_android.unwind.cfi import Entries
 from memleak_android.unwind.cfi_compile import (
     PlainRows,
     RowClass,
@@ -27,6 +28,7 @@ ASK = -2  # the row is not plain, or functions overlap here: the sources know
 _REGISTERS_MAX = 72  # with columns of their own; ART names 63 in each CIE for arm64
 _ROWS_BY_HAND_MAX = 1 << 17  # bounds memory
 _VADDR_MAX = 1 << 62
+_UNKNOWN_MAX = 1 << 12  # entries of a search table that a walk through the section has not met
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +80,31 @@ def compile_table(arch: Arch, sources: Iterable[RowSource]) -> CompiledTable:
     steps = _Steps(np.empty(0, np.uint64), np.empty(0, np.int64))
     for source, entries in tables:
         if isinstance(source, CfiSource) and entries is not None:
-            plain = compile_section(source.section, entries, lines.registers, lines.classes)
-            found = _of_entries(source, plain, lines)
+            if _is_complete(source, entries):
+                plain = compile_section(source.section, entries, lines.registers, lines.classes)
+                found = _of_entries(source, plain, lines)
+            else:
+                found = _Steps(np.zeros(1, np.uint64), np.array([ASK]))
         else:
             found = _of_index(source, lines)
         steps = _first_wins(steps, found)
     return lines.table(steps)
+
+
+def _is_complete(source: CfiSource, entries: Entries) -> bool:
+    """Whether a walk has found all functions that the search table names; through a damaged section it does not."""
+    if source.index is None:
+        return True
+    unknown = np.setdiff1d(source.index.offsets, entries.offsets).tolist()
+    return len(unknown) < _UNKNOWN_MAX and not any(_has_code(source, offset) for offset in unknown)
+
+
+def _has_code(source: CfiSource, offset: int) -> bool:
+    try:
+        fde = source.section.fde(offset)
+    except BadCfiError:
+        return False
+    return 0 < fde.start < fde.end
 
 
 class _Lines:

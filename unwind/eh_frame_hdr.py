@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memleak_android.unwind.cfi import CfiSection, FdeIndex
 from memleak_android.unwind.errors import BadCfiError
@@ -37,15 +38,20 @@ def parse_hdr(hdr: bytes, hdr_vaddr: int, section: CfiSection) -> FdeIndex | Non
         return None
     table = np.frombuffer(hdr, dtype, 2 * count, at).astype(np.int64)
     if application == _DATAREL:
-        table += np.int64(hdr_vaddr)
+        table += _wrapped(hdr_vaddr)
     elif application == _PCREL:
-        table += np.arange(len(table)) * size + np.int64(hdr_vaddr + at)
+        table += np.arange(len(table)) * size + _wrapped(hdr_vaddr + at)
     starts = table[0::2].view(np.uint64)
     if section.word_bytes == 4:
         starts = starts & np.uint64(0xFFFFFFFF)
     if np.any(starts[1:] < starts[:-1]):
         return None
-    return FdeIndex(starts, table[1::2] - np.int64(section.vaddr))
+    return FdeIndex(starts, table[1::2] - _wrapped(section.vaddr))
+
+
+def _wrapped(vaddr: int) -> NDArray[np.int64]:
+    """A vaddr as NumPy adds it to signed columns; the upper half of the addresses is negative there."""
+    return np.array([vaddr & (1 << 64) - 1], np.uint64).view(np.int64)
 
 
 def eh_frame_vaddr(hdr: bytes, hdr_vaddr: int, word_bytes: int) -> int | None:

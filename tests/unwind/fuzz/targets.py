@@ -1,0 +1,199 @@
+"""What is done with an input of each kind: all that the unwinder does with a file that it was given.
+
+A target returns where the input was used or was refused by an UnwindError of one line; anything else is a finding.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from memleak_android.host.elf_names import FunctionNames, soname
+from memleak_android.unwind import AddressSpace, Mapping, Module, SampleBatch, UnwindError, unwind_batch
+from memleak_android.unwind.arch import ARCHES, Arch
+from memleak_android.unwind.cfi import CfiSection
+from memleak_android.unwind.compiled import compile_table
+from memleak_android.unwind.eh_frame_hdr import parse_hdr
+from memleak_android.unwind.elf_image import ElfImage
+from memleak_android.unwind.exidx import ExidxSource
+from memleak_android.unwind.expression import evaluate, fold
+from memleak_android.unwind.jit_debug import function_ranges, jit_modules
+from memleak_android.unwind.memory import MemoryRegions
+from memleak_android.unwind.plan import StepKind, StepPlan
+from memleak_android.unwind.rule_columns import RuleColumns
+from memleak_android.unwind.snapshot import Snapshot, SnapshotOptions
+from memleak_android.unwind.table import CfiSource, RowSource, UnwindTable
+from memleak_android.unwind.trace import Method
+from tests.unwind.fuzz.elf_container import Part, write_elf
+
+BASE, STACK = 0x40000000, 0x7000000
+_PLACES_MAX = 96
+_FRAMES_MAX = 64
+_VADDRS = (0, 0x1000, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
+_X86_64 = 62
+_COMPILED_END = 1 << 62  # compiled tables know no functions beyond; processes have none there
+
+
+def elf(data: bytes) -> None:
+    """A file: headers, tables, names, and stacks in its code."""
+    module = Module.from_bytes(data, "a.so")
+    vaddrs = _rows(module.arch, module.table, list(module.table.sources))
+    mapping = Mapping(BASE, BASE + 0x10000, "r-xp", 0, "a.so")
+    module.bias_of(mapping)
+    module.functions(frozenset({b"exit"}))
+    function_ranges(module)
+    names = FunctionNames(module.image.data)
+    for vaddr in vaddrs.tolist():
+        names.find(vaddr)
+    soname(module)
+    _stacks(module, mapping, vaddrs)
+
+
+def _rows(arch: Arch, table: UnwindTable, sources: list[RowSource]) -> np.ndarray:
+    """Every row that a few addresses of each source have, lazily and compiled: the same. Returns the addresses."""
+    places = [np.arange(0, 0x800, 0x2F, np.uint64), np.array(_VADDRS, np.uint64)]
+    for source in sources:
+        for index in source.indexes():
+            starts = index.starts[:: len(index.starts) // _PLACES_MAX + 1]
+            places += [starts, starts + np.uint64(3), starts + np.uint64(11)]
+    vaddrs = np.unique(np.concatenate(places))
+    ids = table.row_ids(vaddrs)
+    columns = RuleColumns(arch)
+    for row in table.rows:
+        columns.line_of(StepPlan(StepKind.ROW, row))
+    whole = UnwindTable(arch, sources)
+    whole.compile_with(compile_table(arch, sources))
+    for vaddr, one, other in zip(vaddrs.tolist(), ids.tolist(), whole.row_ids(vaddrs).tolist(), strict=True):
+        if vaddr >= _COMPILED_END:
+            continue
+        lazy = table.rows[one] if one >= 0 else one
+        assert lazy == (whole.rows[other] if other >= 0 else other), hex(vaddr)
+    return vaddrs
+
+
+class _One:
+    def __init__(self, module: Module) -> None:
+        self._module = module
+
+    def module(self, space: int, mapping: Mapping) -> Module | None:
+        return self._module if mapping.path else None
+
+
+def _stacks(module: Module, mapping: Mapping, vaddrs: np.ndarray) -> None:
+    """Samples whose pc and whose stack words are those addresses."""
+    arch = module.arch
+    bias = module.bias_of(mapping) & (1 << 64) - 1
+    pcs = vaddrs - np.uint64(bias)
+    pcs = np.unique(np.concatenate([pcs[(pcs >= BASE) & (pcs < BASE + 0x10000)], [np.uint64(BASE + 0x191)]]))[
+        :64
+    ]
+    words = np.resize(np.concatenate([pcs, [0, STACK + 64, STACK - 8]]), 512).astype(f"<u{arch.word_bytes}")
+    n = len(pcs)
+    registers = np.full((n, len(arch.registers)), STACK + 32, np.uint64)
+    registers[:, arch.pc], registers[:, arch.sp] = pcs, STACK
+    zero = np.zeros(n, np.int64)
+    flat = words.view(np.uint8)
+    samples = SampleBatch(
+        arch, registers, np.ones(registers.shape, np.bool_), np.full(n, STACK, np.uint64), zero, zero + len(flat),
+        flat, np.zeros(n, np.int32), np.arange(n) % 2 == 1,
+    )  # fmt: skip
+    traces = unwind_batch(samples, [AddressSpace([mapping])], _One(module), max_frames=_FRAMES_MAX)
+    assert len(traces) == n and np.diff(traces.offsets).max(initial=0) <= _FRAMES_MAX
+
+
+def cfi(data: bytes) -> None:
+    """A section: the first byte says whose, its kind and where it lies; the end may be a search table."""
+    kind, body = (data[0], data[1:]) if data else (0, b"")
+    arch = ARCHES[kind % len(ARCHES)]
+    vaddr = _VADDRS[(kind >> 4) % len(_VADDRS)]
+    is_eh = not kind & 8
+    section = CfiSection(
+        body, vaddr, Method.EH_FRAME, arch.word_bytes, 0x100, vaddr, is_eh=is_eh, read_word=lambda v: v
+    )
+    source = CfiSource(section, parse_hdr(body[-256:], vaddr, section))
+    _rows(arch, UnwindTable(arch, [source]), [source])
+
+
+def exidx(data: bytes) -> None:
+    """An index; what it refers to lies in the same bytes."""
+    arch = next(a for a in ARCHES if a.word_bytes == 4 and a.link is not None)
+    source = ExidxSource(data, 0, 0x9000, lambda vaddr, size: data[vaddr : vaddr + size])
+    _rows(arch, UnwindTable(arch, [source]), [source])
+
+
+class _Machine:
+    word_bytes = 8
+
+    def register(self, number: int) -> int:
+        return STACK + 8 * number
+
+    def memory(self, address: int, size: int) -> int:
+        return address * 0x9E3779B97F4A7C15 & (1 << 8 * size) - 1
+
+
+def expression(data: bytes) -> None:
+    """Evaluated, and folded to a register and a number."""
+    fold(data, {16: 0x1234}, 8)
+    fold(data, {}, 4)
+    value = evaluate(data, _Machine(), 0x1000)
+    assert 0 <= value < 1 << 64
+
+
+def xz(data: bytes) -> None:
+    """.gnu_debugdata of a file that is well-formed otherwise."""
+    image = ElfImage(memoryview(write_elf(_X86_64, [Part(".gnu_debugdata", data)])), "a.so")
+    inner = image.mini_debuginfo()
+    if inner is not None:
+        inner.debug_section("frame")
+
+
+def maps(data: bytes) -> None:
+    """maps.txt of a snapshot folder."""
+    _snapshot({"regs.txt": b"rip: 40100190\nrsp: 7000000\n", "maps.txt": data, "stack.data": bytes(64)})
+
+
+def snapshot(data: bytes) -> None:
+    """A whole folder: regs.txt, maps.txt, stack.data and a.so, with \\xff\\xfe\\xfd between."""
+    names = ("regs.txt", "maps.txt", "stack.data", "a.so")
+    files = dict(zip(names, data.split(b"\xff\xfe\xfd", 3), strict=False))
+    memory = MemoryRegions([(STACK, memoryview(data))])
+    for arch in ARCHES:
+        list(
+            jit_modules(
+                arch,
+                AddressSpace([Mapping(STACK, STACK + 0x1000, "rw-p", 1, "a.so")]),
+                memory,
+                lambda m: None,
+            )
+        )
+    _snapshot(files)
+
+
+def _snapshot(files: dict[str, bytes]) -> None:
+    with tempfile.TemporaryDirectory(prefix="memleak-fuzz-") as name:
+        folder = Path(name)
+        for file, data in files.items():
+            (folder / file).write_bytes(data)
+        taken = Snapshot(folder, SnapshotOptions(max_frames=_FRAMES_MAX))
+        frames, _ = taken.unwind()
+        assert len(frames) <= _FRAMES_MAX
+        for frame in frames:
+            assert frame.rel_pc is not None
+            if frame.named_by is not None:
+                FunctionNames(frame.named_by[0].image.data).find(frame.named_by[1])
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    function.__name__: function for function in (elf, cfi, exidx, expression, xz, maps, snapshot)
+}
+
+
+def run(kind: str, data: bytes) -> None:
+    """One input. Raises what no input may cause."""
+    try:
+        TARGETS[kind](data)
+    except UnwindError as error:
+        assert len(str(error).splitlines()) == 1, repr(str(error))
