@@ -36,6 +36,7 @@ class _State:
     """The stack pointer is `base` (sp or x29 as they are at the pc) + delta.
 
     saved: register → offset from `base`, of the word it is loaded from. lost: written otherwise.
+    constants: register → number, of what moves the stack pointer further than an immediate can.
     """
 
     at: int
@@ -44,6 +45,7 @@ class _State:
     saved: tuple[tuple[int, int], ...] = ()
     lost: frozenset[int] = frozenset()
     is_signed: bool = False
+    constants: tuple[tuple[int, int], ...] = ()
 
     def loads(self, register: int, offset: int) -> _State:
         kept = tuple(slot for slot in self.saved if slot[0] != register)
@@ -79,7 +81,8 @@ def walk_arm64(arch: Arch, read: ReadCode, vaddr: int) -> UnwindRow | None:
             if _LR in state.lost and _begins_function(word):
                 break  # the call before it does not return
             after = state.loses(_LR) if flow is _Flow.CALL else _effect(state, word)
-            state = None if after is None else replace(after, at=state.at + 4)
+            constants = () if flow is _Flow.CALL else _constants(state, word)
+            state = None if after is None else replace(after, at=state.at + 4, constants=constants)
     return None
 
 
@@ -126,8 +129,30 @@ def _effect(state: _State, word: int) -> _State | None:
         return _load_store(state, word)
     rd = word & 31
     if word & 0x3F20_0000 == 0x0B20_0000 and rd == _SP:  # add, sub (extended register) to sp
-        return None
+        return _by_constant(state, word)
     return state.loses(rd) if group & 0b0111 == 0b0101 and rd in _KEPT else state
+
+
+def _constants(state: _State, word: int) -> tuple[tuple[int, int], ...]:
+    """What is known of scratch registers after an instruction: movz and movk, until anything may write them."""
+    rd, hw, number = word & 31, word >> 21 & 3, word >> 5 & 0xFFFF
+    before = dict(state.constants).get(rd)
+    known = tuple(
+        c for c in state.constants if c[0] not in (rd, word >> 10 & 31)
+    )  # a load of a pair writes two
+    if word & 0xFF80_0000 == 0xD280_0000:
+        return (*known, (rd, number << 16 * hw))
+    if word & 0xFF80_0000 == 0xF280_0000 and before is not None:
+        return (*known, (rd, before & ~(0xFFFF << 16 * hw) | number << 16 * hw))
+    return known
+
+
+def _by_constant(state: _State, word: int) -> _State | None:
+    """add, sub sp, sp, xN: how frames of more than 4095 bytes end."""
+    number = dict(state.constants).get(word >> 16 & 31)
+    if number is None or word & 0xBFE0_FFFF != 0x8B20_63FF:
+        return None
+    return replace(state, delta=state.delta + (-number if word & 0x4000_0000 else number))
 
 
 def _immediate(state: _State, word: int) -> _State | None:

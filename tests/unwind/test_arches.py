@@ -127,10 +127,10 @@ SIGNALS = [
     ("arm64", 0, 0, {}),
     ("x86", 0, 4, {}),
     ("x86", 1, OTHER_STACK + 0x14 - STACK, {8: OTHER_STACK}),
-    *(("arm32", form, 0x0C, {0: 0}) for form in range(4)),
-    *(("arm32", form, 0x20, {0: 0x5AC3C35A}) for form in range(4)),
-    *(("arm32", form, 0xA0, {0: 0}) for form in range(4, 8)),
-    *(("arm32", form, 0xA8, {0: STACK + 0x108}) for form in range(4, 8)),
+    *(("arm32", form, 0x0C, {0: 0}) for form in range(5)),
+    *(("arm32", form, 0x20, {0: 0x5AC3C35A}) for form in range(5)),
+    *(("arm32", form, 0xA0, {0: 0}) for form in range(5, 10)),
+    *(("arm32", form, 0xA8, {0: STACK + 0x108}) for form in range(5, 10)),
 ]
 
 

@@ -38,6 +38,7 @@ def _trampolines(number: int, base: bytes) -> tuple[SignalFrame, ...]:
         f"{n}70a0e3 {n}0090ef",  # mov r7, #n; svc #(0x900000 + n): understood by both ABIs
         f"{n}0090ef",  # svc #(0x900000 + n)
         f"{n}27 00df",  # movs r7, #n; svc #0 (Thumb)
+        f"4ff0{n}07 00df",  # mov.w r7, #n; svc #0 (Thumb-2, glibc's sa_restorer_v2 as armhf builds it)
     )
     return tuple(SignalFrame(bytes.fromhex(code), _SAVED, base) for code in codes)
 
