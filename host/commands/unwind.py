@@ -1,4 +1,4 @@
-"""`unwind`: the frames of a captured stack, off-line."""
+"""`unwind`: the frames of captured stacks, off-line: of a snapshot folder, or of all samples of a perf.data."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from memleak_android.host.commands import refuse_command, say
+from memleak_android.host.commands.unwind_samples import print_samples
 from memleak_android.host.elf_names import FunctionNames, NamedPlace, soname
 from memleak_android.host.loader_options import loader_options, snapshot_options
-from memleak_android.host.options import common_options
+from memleak_android.host.options import FILE, common_options
 from memleak_android.unwind.module import Module
 from memleak_android.unwind.snapshot import Snapshot, SnapshotFrame
 from memleak_android.unwind.trace import TraceEnd
@@ -20,22 +22,52 @@ from memleak_android.unwind.trace import TraceEnd
 _SCHEMA = "memleak-android/unwind/1"
 
 
-@click.command(short_help="Unwind a captured stack (a snapshot folder).")
-@click.argument(
-    "snapshot_dir", metavar="SNAPSHOT_DIR", type=click.Path(path_type=Path, exists=True, file_okay=False)
+@click.command(short_help="Unwind captured stacks (a snapshot folder, a perf.data).")
+@click.argument("path", metavar="SNAPSHOT_DIR|PERF_DATA", type=click.Path(path_type=Path, exists=True))
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON (schema memleak-android/unwind/1; of a perf.data unwind-samples/1).",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (schema memleak-android/unwind/1).")
+@click.option(
+    "--folded", is_flag=True, help="Of a perf.data: stacks with their numbers of samples, for flame graphs."
+)
+@click.option(
+    "--symbols",
+    type=FILE,
+    multiple=True,
+    metavar="DIR",
+    help="Of a perf.data: more ELF files, by path below DIR or by name.",
+)
 @loader_options
 @common_options
 @click.pass_context
-def unwind(context: click.Context, /, snapshot_dir: Path, as_json: bool, **given: Any) -> int:
-    """Prints the frames of a stack that was captured with its registers, mappings, memory and ELF files.
+def unwind(
+    context: click.Context,
+    /,
+    path: Path,
+    as_json: bool,
+    folded: bool,
+    symbols: tuple[Path, ...],
+    **given: Any,
+) -> int:
+    """Prints the frames of stacks that were captured with their registers.
 
     SNAPSHOT_DIR holds regs.txt, maps.txt, *.data (an address of 8 bytes, then the memory there) and the ELF files
     that maps.txt names, as libunwindstack's own off-line cases do.
+
+    PERF_DATA is what `perf record --call-graph dwarf` wrote; it is printed as perf script does.
     """
     refuse_command(context)
-    snapshot = Snapshot(snapshot_dir, snapshot_options(given))
+    if not path.is_dir():
+        _refuse(context, f"is for snapshot folders, and {path} is none")
+        form = "json" if as_json else "folded" if folded else "text"
+        of_both = {"max_frames": given["max_frames"], "frame_pointers": given["frame_pointers"]}
+        return print_samples(path, form, symbols, **of_both)
+    if folded or symbols:
+        raise click.UsageError("--folded and --symbols are for a perf.data")
+    snapshot = Snapshot(path, snapshot_options(given))
     frames, end = snapshot.unwind()
     if snapshot.unknown_registers:
         say(f"not used, no registers of {snapshot.arch.name}: {', '.join(snapshot.unknown_registers)[:200]}")
@@ -49,6 +81,24 @@ def unwind(context: click.Context, /, snapshot_dir: Path, as_json: bool, **given
     if end is not TraceEnd.ROOT:
         say(f"the stack is not complete: {end.name}")
     return 0
+
+
+def _refuse(context: click.Context, reason: str) -> None:
+    """Options of snapshots beside a perf.data."""
+    of_both = {
+        "path",
+        "as_json",
+        "folded",
+        "symbols",
+        "max_frames",
+        "frame_pointers",
+        "quiet",
+        "verbose",
+        "force",
+    }
+    for name in context.params:
+        if name not in of_both and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name.replace('_', '-')} {reason}")
 
 
 def _described(index: int, frame: SnapshotFrame) -> dict[str, Any]:

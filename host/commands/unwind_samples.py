@@ -1,0 +1,70 @@
+"""The half of `unwind` that reads a perf.data."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+from memleak_android.host.commands import say
+from memleak_android.host.errors import IncompleteError, RecordingError
+from memleak_android.host.perf_data.assembly import stacks_of
+from memleak_android.host.perf_data.files import RecordedFiles
+from memleak_android.host.perf_data.places import Places
+from memleak_android.host.perf_data.stacks import SampleReader, SampleUnwinder
+from memleak_android.host.reports.samples_folded import SamplesFolded
+from memleak_android.host.reports.samples_json import SamplesJson
+from memleak_android.host.reports.samples_text import SamplesText, printable
+from memleak_android.host.symbols import Symbolizer, default_cache_dir
+
+_NOTES_MAX = 10
+
+
+def print_samples(
+    path: Path, form: str, symbol_dirs: Sequence[Path], *, max_frames: int, frame_pointers: bool
+) -> int:
+    """Writes the stacks of all samples to stdout. form: text, folded or json. Returns the exit code.
+
+    Raises RecordingError where there is nothing to unwind.
+    """
+    reader = SampleReader(path)
+    if not reader.events_with_stacks:
+        raise RecordingError(
+            f"{path} holds no stacks that could be unwound", "record with `perf record --call-graph dwarf`"
+        )
+    if not len(reader.order):
+        raise RecordingError(f"{path} holds no sample", "record for longer, or another event")
+    files = RecordedFiles(reader.recording, reader.processes, symbol_dirs)
+    places = Places(reader.processes.spaces, files, Symbolizer(symbol_dirs, default_cache_dir()))
+    writer = _writer(form, sys.stdout, with_event=len(set(reader.order.event.tolist())) > 1)
+    unwinder = SampleUnwinder(
+        reader.processes.spaces, files, max_frames=max_frames, frame_pointers=frame_pointers
+    )
+    for stacks in stacks_of(reader, unwinder, places):
+        writer.write(stacks)
+    writer.close()
+    sys.stdout.flush()
+    return _tell(reader, files)
+
+
+def _writer(form: str, stream: TextIO, *, with_event: bool) -> SamplesText | SamplesFolded | SamplesJson:
+    if form == "folded":
+        return SamplesFolded(stream, with_event=with_event)
+    return SamplesJson(stream) if form == "json" else SamplesText(stream)
+
+
+def _tell(reader: SampleReader, files: RecordedFiles) -> int:
+    """What is not as it should be, on stderr."""
+    for note in files.notes[:_NOTES_MAX]:
+        say(printable(note))
+    if (more := len(files.notes) - _NOTES_MAX) > 0:
+        say(f"{more} more files are not used")
+    if reader.processes.lost:
+        say(f"{reader.processes.lost} samples were lost while recording")
+    if reader.recording.cut:
+        say(
+            f"{reader.recording.path} is cut or damaged: {reader.recording.cut} bytes at its end are no records"
+        )
+        return IncompleteError.exit_code
+    return 0

@@ -1,0 +1,214 @@
+"""The file around the records: header, events, and what is told about the machine (perf.data-file-format.txt)."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from memleak_android.host.errors import RecordingError
+from memleak_android.host.perf_data import records
+from memleak_android.host.perf_data.event import Event, read_event
+from memleak_android.host.perf_data.records import Area, find_records
+from memleak_android.host.perf_data.uneven import make_even, walk_uneven
+
+_MAGIC, _MAGIC_SWAPPED = b"PERFILE2", b"2ELIFREP"
+_HEADER = struct.Struct("<8sQQQQQQ16x4Q")  # magic, size, attribute size, attributes, data, features
+_PIPE_HEADER_BYTES = 16
+_SECTION = struct.Struct("<QQ")
+_BUILD_ID, _HOST, _RELEASE, _ARCH, _EVENT_DESC = 2, 3, 4, 6, 12  # features
+_BUILD_ID_SIZE_KNOWN = 1 << 15  # of misc
+_EVENTS_MAX = 4096
+_TEXT_MAX = 4096
+_NAME_UPDATE = 2
+
+
+@dataclass(slots=True)
+class PerfData:
+    """A recording. build_ids: hex by path, of the files that perf has looked into. "" = not told.
+
+    cut: bytes at the end that are no whole record, or that the header promises and the file does not have.
+    """
+
+    path: Path
+    events: list[Event] = field(default_factory=list)
+    areas: list[Area] = field(default_factory=list)
+    machine: str = ""  # uname -m
+    host: str = ""
+    release: str = ""  # uname -r
+    build_ids: dict[str, str] = field(default_factory=dict)
+    cut: int = 0
+
+
+def open_perf_data(path: Path) -> PerfData:
+    """Raises RecordingError when it is none, or holds no event."""
+    data = _map(path)
+    if bytes(data[:8]) == _MAGIC_SWAPPED:
+        raise RecordingError(
+            f"could not read {path}: it is of a big-endian machine", "only little-endian ones are supported"
+        )
+    if bytes(data[:8]) != _MAGIC or len(data) < _PIPE_HEADER_BYTES:
+        raise RecordingError(
+            f"could not read {path}: it is no perf.data", "make one by `perf record --call-graph dwarf`"
+        )
+    recording = PerfData(path)
+    if struct.unpack_from("<Q", data, 8)[0] == _PIPE_HEADER_BYTES:
+        _add_area(recording, data, _PIPE_HEADER_BYTES, len(data))
+    else:
+        _read_seekable(recording, data)
+    for area in recording.areas:
+        _read_told(recording, area)
+    if not recording.events:
+        raise RecordingError(f"could not read {path}: it names no event", "it was cut before the first one")
+    return recording
+
+
+def _map(path: Path) -> memoryview:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open(descriptor, "rb"):
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise RecordingError(
+                    f"could not read {path}: it is no regular file", "write it to a file first"
+                )
+            return memoryview(mmap.mmap(descriptor, 0, prot=mmap.PROT_READ))
+    except OSError as error:
+        raise RecordingError(f"could not read {path}: {error.strerror}", "name a perf.data") from None
+    except ValueError:
+        raise RecordingError(f"could not read {path}: it is empty", "name a perf.data") from None
+
+
+def _read_seekable(recording: PerfData, data: memoryview) -> None:
+    path = recording.path
+    if len(data) < _HEADER.size:
+        raise RecordingError(f"could not read {path}: its header is cut", "record again")
+    _, _, step, attributes, attributes_bytes, begin, size, *features = _HEADER.unpack_from(data)
+    if begin & 7 or begin > len(data):
+        raise RecordingError(f"could not read {path}: its records begin at {begin:#x}", "record again")
+    # A recorder that was killed has not written how much there is.
+    end = begin + size if size else len(data)
+    recording.cut += max(end - len(data), 0)
+    _read_features(recording, data, begin + size, features if size else [])
+    _read_attributes(recording, data, attributes, attributes_bytes, step)
+    _add_area(recording, data, begin, end)
+
+
+def _read_attributes(recording: PerfData, data: memoryview, begin: int, size: int, step: int) -> None:
+    """perf_file_attr: an attribute and where its ids are."""
+    names = {event.ids: event.name for event in recording.events}
+    recording.events.clear()
+    if step < _SECTION.size or begin + size > len(data):
+        raise RecordingError(
+            f"could not read {recording.path}: its events lie outside the file", "record again"
+        )
+    for at in range(begin, begin + min(size, step * _EVENTS_MAX) - step + 1, step):
+        attribute = bytes(data[at : at + step - _SECTION.size])
+        ids = _ids(data, *_SECTION.unpack_from(data, at + step - _SECTION.size))
+        recording.events.append(read_event(attribute, ids, names.get(ids, "")))
+
+
+def _ids(data: memoryview, begin: int, size: int) -> tuple[int, ...]:
+    whole = data[begin : begin + size]
+    return tuple(np.frombuffer(whole[: len(whole) & ~7], "<u8").tolist())
+
+
+def _read_features(recording: PerfData, data: memoryview, at: int, words: list[int]) -> None:
+    for number in range(64 * len(words)):
+        if words[number // 64] >> number % 64 & 1 and at + _SECTION.size <= len(data):
+            begin, size = _SECTION.unpack_from(data, at)
+            _read_feature(recording, number, data[begin : begin + size])
+            at += _SECTION.size
+
+
+def _read_feature(recording: PerfData, number: int, content: memoryview) -> None:
+    if number == _ARCH:
+        recording.machine = _text(content)
+    elif number == _HOST:
+        recording.host = _text(content)
+    elif number == _RELEASE:
+        recording.release = _text(content)
+    elif number == _BUILD_ID:
+        for at, _, misc, size in walk_uneven(content, 0, len(content)):
+            _read_build_id(recording, content[at + 8 : at + size], misc)
+    elif number == _EVENT_DESC:
+        _read_event_names(recording, content)
+
+
+def _text(content: memoryview) -> str:
+    """A string with its length before it, padded by NULs."""
+    return bytes(content[4 : 4 + _TEXT_MAX]).split(b"\0")[0].decode("utf-8", "replace")
+
+
+def _read_build_id(recording: PerfData, record: memoryview, misc: int) -> None:
+    """perf_record_header_build_id: pid, 20 bytes and their number, then the file's name."""
+    content = bytes(record)
+    if len(content) >= 28:
+        size = min(content[24], 20) if misc & _BUILD_ID_SIZE_KNOWN else 20
+        name = content[28:].split(b"\0")[0].decode("utf-8", "replace")
+        recording.build_ids[name] = content[4 : 4 + size].hex()
+
+
+def _read_event_names(recording: PerfData, content: memoryview) -> None:
+    """For each event its attribute, number of ids, name, ids."""
+    if len(content) < 8:
+        return
+    count, size = struct.unpack_from("<II", content)
+    at = 8
+    for _ in range(min(count, _EVENTS_MAX)):
+        if at + size + 8 > len(content):
+            return
+        attribute, (ids, length) = content[at : at + size], struct.unpack_from("<II", content, at + size)
+        at += size + 8
+        name = bytes(content[at : at + min(length, _TEXT_MAX)]).split(b"\0")[0].decode("utf-8", "replace")
+        at += length
+        recording.events.append(read_event(bytes(attribute), _ids(content, at, 8 * ids), name))
+        at += 8 * ids
+
+
+def _add_area(recording: PerfData, data: memoryview, begin: int, end: int) -> None:
+    end = min(end, len(data))
+    area = find_records(data, begin, end)
+    recording.areas.append(area)
+    if area.left < 8:
+        recording.cut += area.left
+        return
+    *parts, left = make_even(recording.path, data, end - area.left, end)
+    recording.cut += left
+    for part in parts:
+        even = find_records(part, 0, len(part))
+        recording.cut += even.left
+        recording.areas.append(even)
+
+
+def _read_told(recording: PerfData, area: Area) -> None:
+    """What a recording that was written to a pipe tells in records."""
+    kinds = area.types
+    told = np.isin(kinds, (records.ATTRIBUTE, records.BUILD_ID, records.EVENT_UPDATE, records.FEATURE))
+    for number in np.flatnonzero(told)[: 1 << 20].tolist():
+        content = area.record(number)
+        if kinds[number] == records.BUILD_ID:
+            _read_build_id(recording, content, int(area.misc[number]))
+        elif kinds[number] == records.FEATURE and len(content) >= 8:
+            feature = struct.unpack_from("<Q", content)[0]
+            if feature != _EVENT_DESC:
+                _read_feature(recording, feature, content[8:])
+        elif kinds[number] == records.ATTRIBUTE and len(content) >= 8 and len(recording.events) < _EVENTS_MAX:
+            size = struct.unpack_from("<I", content, 4)[0]
+            recording.events.append(read_event(bytes(content[:size]), _ids(content, size, len(content))))
+        elif kinds[number] == records.EVENT_UPDATE:
+            _rename(recording, bytes(content))
+
+
+def _rename(recording: PerfData, update: bytes) -> None:
+    if len(update) < 17 or struct.unpack_from("<Q", update)[0] != _NAME_UPDATE:
+        return
+    identity = struct.unpack_from("<Q", update, 8)[0]
+    name = update[16:].split(b"\0")[0].decode("utf-8", "replace")
+    for i, event in enumerate(recording.events):
+        if identity in event.ids:
+            recording.events[i] = event.renamed(name)

@@ -1,0 +1,65 @@
+"""Addresses of samples → places in files, with names. Each distinct address of an address space is looked up once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.host.modules import ModuleFile
+from memleak_android.host.perf_data.files import RecordedFiles
+from memleak_android.host.perf_data.kernel_symbols import KernelSymbols
+from memleak_android.host.sampled_stacks import KERNEL, Place
+from memleak_android.host.symbols import NAMELESS, Symbolizer
+from memleak_android.unwind.maps import AddressSpace
+
+KERNEL_SPACE = -1
+
+
+class Places:
+    """Hands out numbers of places; `known` has them all."""
+
+    def __init__(self, spaces: Sequence[AddressSpace], files: RecordedFiles, symbolizer: Symbolizer) -> None:
+        self.known: list[Place] = []
+        self._spaces = spaces
+        self._files = files
+        self._symbolizer = symbolizer
+        self._kernel = KernelSymbols(files.recording)
+        self._numbers: dict[tuple[int, int], int] = {}
+
+    def numbers(self, space: NDArray[np.int32], lookup: NDArray[np.uint64]) -> NDArray[np.int32]:
+        """For each address of a space (KERNEL_SPACE: of the kernel) the position in `known`."""
+        keys = np.empty(len(lookup), [("space", "<i8"), ("lookup", "<u8")])
+        keys["space"], keys["lookup"] = space, lookup
+        distinct, inverse = np.unique(keys, return_inverse=True)
+        wanted: list[tuple[int, int]] = distinct.tolist()
+        self._learn([key for key in wanted if key not in self._numbers])
+        return np.array([self._numbers[key] for key in wanted], np.int32)[inverse.reshape(-1)]
+
+    def _learn(self, keys: list[tuple[int, int]]) -> None:
+        by_file: dict[int, list[tuple[tuple[int, int], int]]] = {}
+        for key in keys:
+            space, lookup = key
+            if space == KERNEL_SPACE:
+                self._add(key, Place(KERNEL, "", lookup, self._kernel.resolve(lookup)))
+                continue
+            mapping = self._spaces[space].find(lookup)
+            number = self._files.number(mapping) if mapping is not None else None
+            if mapping is not None and number is not None:
+                vaddr = self._files.files[number].vaddr_of(mapping, lookup)
+                by_file.setdefault(number, []).append((key, vaddr))
+            else:
+                path = mapping.path if mapping is not None else ""
+                self._add(key, Place(path, "", lookup, NAMELESS))
+        for number, members in by_file.items():
+            self._name(self._files.files[number], members)
+
+    def _name(self, file: ModuleFile, members: list[tuple[tuple[int, int], int]]) -> None:
+        vaddrs = np.array([vaddr for _, vaddr in members], np.uint64)
+        for (key, vaddr), functions in zip(members, self._symbolizer.resolve(file, vaddrs), strict=True):
+            self._add(key, Place(file.path, file.build_id, vaddr, functions))
+
+    def _add(self, key: tuple[int, int], place: Place) -> None:
+        self._numbers[key] = len(self.known)
+        self.known.append(place)

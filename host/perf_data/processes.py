@@ -1,0 +1,218 @@
+"""What was mapped where, by process and moment: MMAP, MMAP2, COMM, FORK and EXIT in order of time.
+
+A mapping that takes nobody's place is added to the image that is there: no code can have run at these addresses
+before. Only one that takes another's place, exec and fork begin a new image.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.host.errors import RecordingError
+from memleak_android.host.perf_data import records
+from memleak_android.host.perf_data.records import Area
+from memleak_android.unwind.maps import AddressSpace, Mapping
+
+_EXEC = 1 << 13  # misc of COMM: the name changed by exec (kernel commit 82b897782d10, v3.16)
+_DATA = 1 << 13  # misc of MMAP: not executable
+_HAS_BUILD_ID = 1 << 14  # misc of MMAP2
+_KERNEL_PID = 0xFFFF_FFFF
+BUILD_ID = "build-id"  # Mapping.device of a mapping whose inode number stands for a build-id
+_ADDRESS_END = 1 << 64
+
+
+_MAPPINGS_MAX = 1 << 17  # of a process; the kernel's own limit is half of it (sysctl vm.max_map_count)
+_COPIED_MAX = 1 << 26  # mappings, of all images: what fork and mappings over mappings may cost
+
+
+@dataclass(slots=True)
+class _Layout:
+    """Mappings without overlap, in two equal lists: of starts, and themselves."""
+
+    starts: list[int] = field(default_factory=list)
+    mappings: list[Mapping] = field(default_factory=list)
+
+    def copy(self) -> _Layout:
+        return _Layout(self.starts.copy(), self.mappings.copy())
+
+    def covered(self, new: Mapping) -> tuple[int, int]:
+        """The range of mappings that `new` overlaps."""
+        first = bisect_left(self.starts, new.start)
+        if first and self.mappings[first - 1].end > new.start:
+            first -= 1
+        return first, bisect_left(self.starts, new.end)
+
+    def lay(self, new: Mapping, first: int, last: int) -> None:
+        """As mmap(2) with MAP_FIXED does. first, last: what covered() gives."""
+        pieces = [new]
+        for old in self.mappings[first:last]:
+            if old.start < new.start:
+                pieces.insert(0, _part(old, old.start, new.start))
+            if old.end > new.end:
+                pieces.append(_part(old, new.end, old.end))
+        self.mappings[first:last] = pieces
+        self.starts[first:last] = [piece.start for piece in pieces]
+
+
+@dataclass(slots=True)
+class _Image:
+    """What a process shows from a moment on. is_shared: a forked process has the same layout."""
+
+    since: int
+    layout: _Layout
+    is_shared: bool = False
+
+
+def _part(old: Mapping, start: int, end: int) -> Mapping:
+    return Mapping(
+        start, end, old.permissions, old.file_offset + start - old.start, old.path, old.device, old.inode
+    )
+
+
+def _matters(new: Mapping, covered: list[Mapping]) -> bool:
+    """Whether code changes. The kernel says nothing of unmapped data, whose place is taken again and again."""
+    return any((old.is_executable or new.is_executable) and old != new for old in covered)
+
+
+class Processes:
+    """Built from records in order of time; `rank` is a record's place in that order.
+
+    spaces: the address spaces handed out so far. lost: samples that the kernel could not keep.
+    build_ids: by the inode number of a mapping whose device is BUILD_ID.
+    """
+
+    def __init__(self, sample_pids: NDArray[np.uint32], sample_ranks: NDArray[np.int64]) -> None:
+        order = np.lexsort((sample_ranks, sample_pids))
+        self._pids, self._ranks = sample_pids[order], sample_ranks[order]
+        self._copied = 0
+        self.spaces: list[AddressSpace] = [AddressSpace([])]
+        self.pids: list[int] = [0]
+        self.lost = 0
+        self.build_ids: list[str] = [""]
+        self._images: dict[int, list[_Image]] = {}
+        self._space_of: dict[int, int] = {}  # by id of an image
+        self._space_by_content: dict[tuple[Mapping, ...], int] = {}
+        self._names: dict[int, tuple[list[int], list[str]]] = {}  # by tid: since when, which
+
+    def add(self, area: Area, number: int, kind: int, rank: int) -> None:
+        """One record. What is too short to be one is left out."""
+        content, misc = bytes(area.record(number)), int(area.heads[number]) >> 32 & 0xFFFF
+        try:
+            if kind in (records.MMAP, records.MMAP2):
+                self._add_mapping(content, misc, rank, is_second=kind == records.MMAP2)
+            elif kind == records.COMM:
+                self._add_name(content, misc, rank)
+            elif kind == records.FORK:
+                self._add_fork(content, rank)
+            elif kind == records.LOST:
+                self.lost += struct.unpack_from("<QQ", content)[1]
+            elif kind == records.LOST_SAMPLES:
+                self.lost += struct.unpack_from("<Q", content)[0]
+        except struct.error:
+            return
+
+    def spaces_at(self, pids: NDArray[np.uint32], ranks: NDArray[np.int64]) -> NDArray[np.int32]:
+        """For each moment of a process the position in `spaces`; 0, which is empty, for unknown processes."""
+        found = np.zeros(len(pids), np.int32)
+        for pid in np.unique(pids).tolist():
+            images = self._images.get(pid)
+            if images:
+                own = np.flatnonzero(pids == pid)
+                at = np.searchsorted([image.since for image in images], ranks[own], "right") - 1
+                numbers = {i: self._number(pid, images[i]) for i in np.unique(np.maximum(at, 0)).tolist()}
+                found[own] = [numbers[max(i, 0)] for i in at.tolist()]
+        return found
+
+    def name_at(self, tid: int, rank: int) -> str:
+        """comm of a thread; ":TID" where no record names it, as perf writes it."""
+        since, names = self._names.get(tid, ([], []))
+        at = bisect_left(since, rank) - 1
+        return names[max(at, 0)] if names else f":{tid}"
+
+    def _number(self, pid: int, image: _Image) -> int:
+        number = self._space_of.get(id(image))
+        if number is None:
+            content = tuple(image.layout.mappings)
+            number = self._space_by_content.setdefault(content, len(self.spaces))
+            if number == len(self.spaces):
+                self.spaces.append(AddressSpace(content))
+                self.pids.append(pid)
+            self._space_of[id(image)] = number
+        return number
+
+    def _own_layout(self, pid: int, rank: int, *, is_new: bool) -> _Layout:
+        """The layout of a process, to be changed. is_new: samples before `rank` shall not see that."""
+        images = self._images.setdefault(pid, [_Image(0, _Layout())])
+        image = images[-1]
+        is_new = is_new and self._has_samples(pid, image.since, rank)
+        if is_new or image.is_shared:
+            self._copied += len(image.layout.starts)
+            if self._copied > _COPIED_MAX:
+                raise RecordingError("the recording maps code over code too often", "record fewer processes")
+            copy = image.layout.copy()
+            if is_new:
+                images.append(_Image(rank, copy))
+                return copy
+            image.layout, image.is_shared = copy, False
+        return image.layout
+
+    def _has_samples(self, pid: int, begin: int, end: int) -> bool:
+        first, last = np.searchsorted(self._pids, [pid, pid + 1]).tolist()
+        inside = np.searchsorted(self._ranks[first:last], [begin, end])
+        return bool(inside[0] < inside[1])
+
+    def _add_mapping(self, content: bytes, misc: int, rank: int, *, is_second: bool) -> None:
+        pid, _, start, length, offset = struct.unpack_from("<IIQQQ", content)
+        permissions, device, inode, name = "rw-p" if misc & _DATA else "r-xp", "00:00", 0, content[32:]
+        if is_second:
+            bits = struct.unpack_from("<I", content, 56)[0]
+            permissions = "".join(c if bits & b else "-" for c, b in (("r", 1), ("w", 2), ("x", 4))) + "p"
+            device, inode = self._file(content[32:56], misc)
+            name = content[64:]
+        if pid == _KERNEL_PID or not length or start + length > _ADDRESS_END:
+            return
+        path = name.split(b"\0")[0].decode("utf-8", "replace")
+        new = Mapping(start, start + length, permissions, offset, path, device, inode)
+        layout = self._own_layout(pid, rank, is_new=False)
+        first, last = layout.covered(new)
+        if _matters(new, layout.mappings[first:last]):
+            layout = self._own_layout(pid, rank, is_new=True)
+        layout.lay(new, first, last)
+        if len(layout.starts) > _MAPPINGS_MAX:
+            raise RecordingError(f"process {pid} has more than {_MAPPINGS_MAX} mappings", "record again")
+
+    def _file(self, content: bytes, misc: int) -> tuple[str, int]:
+        """(device, inode): the file's, or what stands for its build-id."""
+        if misc & _HAS_BUILD_ID:
+            build_id = content[4 : 4 + min(content[0], 20)].hex()
+            if build_id not in self.build_ids:
+                self.build_ids.append(build_id)
+            return BUILD_ID, self.build_ids.index(build_id)
+        major, minor, inode = struct.unpack_from("<IIQ", content)
+        return f"{major:02x}:{minor:02x}", inode
+
+    def _add_name(self, content: bytes, misc: int, rank: int) -> None:
+        pid, tid = struct.unpack_from("<II", content)
+        self._rename(tid, rank, content[8:].split(b"\0")[0].decode("utf-8", "replace"))
+        if misc & _EXEC:
+            self._images.setdefault(pid, []).append(_Image(rank, _Layout()))
+
+    def _add_fork(self, content: bytes, rank: int) -> None:
+        pid, parent, tid, parent_tid = struct.unpack_from("<IIII", content)
+        since, names = self._names.get(parent_tid, ([], []))
+        if since:
+            self._rename(tid, rank, names[-1])
+        if pid != parent and parent in self._images:
+            image = self._images[parent][-1]
+            image.is_shared = True
+            self._images.setdefault(pid, []).append(_Image(rank, image.layout, is_shared=True))
+
+    def _rename(self, tid: int, rank: int, name: str) -> None:
+        since, names = self._names.setdefault(tid, ([], []))
+        since.append(rank)
+        names.append(name)

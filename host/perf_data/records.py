@@ -1,0 +1,96 @@
+"""Where the records of a perf.data lie. They are walked once, by their headers only."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+MMAP, LOST, COMM, EXIT, FORK, SAMPLE, MMAP2, LOST_SAMPLES = 1, 2, 3, 4, 7, 9, 10, 13
+ATTRIBUTE, TRACING_DATA, BUILD_ID, AUXTRACE, EVENT_UPDATE, FEATURE, COMPRESSED, COMPRESSED2 = 64, 66, 67, 71, 78, 80, 81, 83  # fmt: skip
+_LONGER = frozenset({TRACING_DATA, AUXTRACE})  # bytes follow that their header's size does not count
+_PACKED = frozenset({COMPRESSED, COMPRESSED2})  # what they hold are records, too: uneven.py
+_BLOCK = 1 << 16  # records between two looks at the clock of memory: what a list of them may hold
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """Bytes that hold records, one behind the other, from the first of `offsets` (bytes from the area's start) on.
+
+    data: from a multiple of 8 on, as the kernel writes records. heads: type in the low 32 bits, then misc, then size.
+    left: bytes at the end that hold no record, or none that this walk understands.
+    """
+
+    data: memoryview
+    words: NDArray[np.uint64]
+    offsets: NDArray[np.int64]
+    heads: NDArray[np.uint64]
+    left: int
+
+    @property
+    def types(self) -> NDArray[np.uint32]:
+        return self.heads.astype(np.uint32)
+
+    @property
+    def misc(self) -> NDArray[np.uint16]:
+        return (self.heads >> np.uint64(32)).astype(np.uint16)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        return (self.heads >> np.uint64(48)).astype(np.int64)
+
+    def record(self, number: int) -> memoryview:
+        """The bytes of a record behind its header."""
+        begin = int(self.offsets[number])
+        return self.data[begin + 8 : begin + int(self.heads[number] >> np.uint64(48))]
+
+
+def find_records(data: memoryview, begin: int, end: int) -> Area:
+    """The records between two places, up to the first of an uneven size. begin: a multiple of 8."""
+    end = min(end, len(data))
+    usable = data[: end & ~7]
+    found: list[NDArray[np.int64]] = []
+    at = begin
+    while True:
+        block, following = _walk(usable, at)
+        found.append(block)
+        if following == at or not len(block):
+            break
+        at = following
+    words = np.frombuffer(usable, "<u8")
+    offsets = np.concatenate(found)
+    return Area(data, words, offsets, words[offsets >> 3], end - at)
+
+
+def _walk(data: memoryview, at: int) -> tuple[NDArray[np.int64], int]:
+    """The next offsets, and where the walk goes on."""
+    sizes, kinds = data.cast("H"), data.cast("I")
+    end = len(data)
+    found: list[int] = []
+    while at + 8 <= end and len(found) < _BLOCK:
+        size = sizes[(at >> 1) + 3]
+        if kinds[at >> 2] in _LONGER:
+            size += bytes_behind(data, at, size)
+        if size < 8 or size & 7 or at + size > end or kinds[at >> 2] in _PACKED:
+            break
+        found.append(at)
+        at += size
+    return np.array(found, np.int64), at
+
+
+def bytes_behind(data: memoryview, at: int, size: int) -> int:
+    """What follows a record: of AUXTRACE its trace, of TRACING_DATA the formats of tracepoints, padded to 8."""
+    kind = int.from_bytes(data[at : at + 4], "little")
+    if kind not in _LONGER or size < 16 - 4 * (kind == TRACING_DATA) or at + size > len(data):
+        return 0
+    length = struct.unpack_from("<Q" if kind == AUXTRACE else "<I", data, at + 8)[0]
+    return (int(length) + 7) & ~7
+
+
+def forget_pages(data: memoryview) -> None:
+    """Lets go of the pages of a mapped file that were read, so that memory stays flat however large it is."""
+    if isinstance(data.obj, mmap.mmap):
+        data.obj.madvise(mmap.MADV_DONTNEED)

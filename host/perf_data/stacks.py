@@ -1,0 +1,153 @@
+"""From samples to stacks, a bounded number at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.host.perf_data.container import PerfData, open_perf_data
+from memleak_android.host.perf_data.layout import Ints, SampleColumns, read_samples
+from memleak_android.host.perf_data.machine import Machine, machine_of
+from memleak_android.host.perf_data.order import SampleOrder, put_in_order
+from memleak_android.host.perf_data.records import forget_pages
+from memleak_android.unwind.arch import Arch
+from memleak_android.unwind.batch import BatchUnwinder
+from memleak_android.unwind.maps import AddressSpace
+from memleak_android.unwind.plan import ModuleSource
+from memleak_android.unwind.trace import SampleBatch, TraceBatch
+
+_SAMPLES_MAX = 1 << 15  # at a time
+_STACK_BYTES_MAX = 512 << 20  # at a time; of the file's pages, which are let go of afterwards
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Samples of one area, event and ABI. chosen: positions in the chunk."""
+
+    chosen: Ints
+    columns: SampleColumns
+    batch: SampleBatch | None  # None: without registers and stack
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some samples in order of time, and what was captured of each."""
+
+    order: SampleOrder
+    space: NDArray[np.int32]
+    groups: list[Group]
+
+
+class SampleReader:
+    """The samples of a recording, ready to be unwound."""
+
+    def __init__(self, path: Path) -> None:
+        self.recording: PerfData = open_perf_data(path)
+        self.order, self.processes = put_in_order(self.recording)
+        self._machines: dict[int, Machine] = {}
+
+    @cached_property
+    def events_with_stacks(self) -> list[int]:
+        return [i for i, event in enumerate(self.recording.events) if event.has_stacks]
+
+    def chunks(self) -> Iterator[Chunk]:
+        for begin, end in self._bounds():
+            yield self._chunk(self.order.part(begin, end))
+            for area in self.recording.areas:
+                forget_pages(area.data)
+
+    def _bounds(self) -> Iterator[tuple[int, int]]:
+        sizes = np.zeros(len(self.order), np.int64)
+        for number, area in enumerate(self.recording.areas):
+            own = np.flatnonzero(self.order.area == number)
+            sizes[own] = area.sizes[self.order.record[own]]
+        total = np.cumsum(sizes)
+        begin = 0
+        while begin < len(total):
+            limit = (int(total[begin - 1]) if begin else 0) + _STACK_BYTES_MAX
+            end = min(int(np.searchsorted(total, limit, "right")), begin + _SAMPLES_MAX)
+            yield begin, max(end, begin + 1)
+            begin = max(end, begin + 1)
+
+    def _chunk(self, order: SampleOrder) -> Chunk:
+        space = self.processes.spaces_at(order.pid, order.rank)
+        groups = []
+        kinds = order.area.astype(np.int64) << 32 | order.event
+        for kind in np.unique(kinds).tolist():
+            chosen = np.flatnonzero(kinds == kind)
+            area, event = self.recording.areas[kind >> 32], self.recording.events[kind & 0xFFFF_FFFF]
+            columns = read_samples(area, order.record[chosen], event)
+            machine = self._machine(kind & 0xFFFF_FFFF)
+            for abi in np.unique(columns.abi).tolist():
+                own = np.flatnonzero(columns.abi == abi)
+                part, places = columns.part(own), chosen[own]
+                batch = None
+                if abi in machine.arches:
+                    slots = machine.slots(abi, event.registers)
+                    words = area.words
+                    batch = _batch(machine.arches[abi][0], slots, words, part, space[places])
+                groups.append(Group(places, part, batch))
+        return Chunk(order, space, groups)
+
+    def _machine(self, event: int) -> Machine:
+        if event not in self._machines:
+            registers = self.recording.events[event].registers
+            self._machines[event] = (
+                machine_of(self.recording.machine, registers) if registers else Machine({})
+            )
+        return self._machines[event]
+
+
+def _batch(
+    arch: Arch, slots: Ints, words: NDArray[np.uint64], columns: SampleColumns, space: NDArray[np.int32]
+) -> SampleBatch:
+    """The slices stay where they are: the whole area is the batch's stack_bytes."""
+    shape = (len(columns.registers), len(arch.registers))
+    registers, known = np.zeros(shape, np.uint64), np.zeros(shape, np.bool_)
+    for i, slot in enumerate(slots.tolist()):
+        if slot >= 0:
+            registers[:, slot] = words[columns.registers + i]
+            known[:, slot] = True
+    if arch.word_bytes == 4:
+        registers &= np.uint64(0xFFFF_FFFF)
+    return SampleBatch(
+        arch,
+        registers,
+        known,
+        registers[:, arch.sp].copy(),
+        8 * columns.stack,
+        columns.stack_bytes,
+        words.view(np.uint8),
+        space,
+        np.zeros(shape[0], np.bool_),
+    )
+
+
+class SampleUnwinder:
+    """Unwinds groups; keeps for each architecture what it learnt. Options as BatchUnwinder has them."""
+
+    def __init__(
+        self,
+        spaces: Sequence[AddressSpace],
+        files: ModuleSource,
+        *,
+        max_frames: int = 1024,
+        frame_pointers: bool = False,
+    ) -> None:
+        self._spaces = spaces
+        self._files = files
+        self._max_frames = max_frames
+        self._frame_pointers = frame_pointers
+        self._unwinders: dict[Arch, BatchUnwinder] = {}
+
+    def unwind(self, batch: SampleBatch) -> TraceBatch:
+        if batch.arch not in self._unwinders:
+            self._unwinders[batch.arch] = BatchUnwinder(
+                self._spaces, self._files, max_frames=self._max_frames, frame_pointers=self._frame_pointers
+            )
+        return self._unwinders[batch.arch].unwind(batch)

@@ -1,0 +1,93 @@
+"""Records that do not begin at multiples of 8, made even: those that follow a packed one, and those of a pipe.
+
+PERF_RECORD_COMPRESSED is as long as what zstd gave (COMPRESSED2 of kernel commit 208c0e168344, v6.16, is padded), and
+what perf writes into a pipe of its own (PERF_RECORD_HEADER_FEATURE) is as long as its text.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from memleak_android.host.errors import RecordingError
+from memleak_android.host.perf_data.records import COMPRESSED, COMPRESSED2, bytes_behind
+
+_HEAD = struct.Struct("<IHH")  # type, misc, size
+_GROWTH_MAX = 1000  # times the file; stacks of zeros shrink to a hundredth
+_GROWTH_FREE = 64 << 20  # bytes; below that any growth is fine
+_PIECE = 1 << 20
+
+
+def make_even(path: Path, data: memoryview, begin: int, end: int) -> tuple[memoryview, memoryview, int]:
+    """(the records, what packed ones hold, bytes at the end that are no record), the first two in unnamed files.
+
+    Raises RecordingError for packed records without zstandard, or that unpack to absurd sizes.
+    """
+    with (
+        tempfile.TemporaryFile() as even,
+        tempfile.TemporaryFile() as packed,
+        tempfile.TemporaryFile() as out,
+    ):
+        done = begin
+        for at, kind, misc, size in walk_uneven(data, begin, end):
+            record = data[at : at + size]
+            done = at + size + bytes_behind(data, at, size)
+            if kind in (COMPRESSED, COMPRESSED2):
+                packed.write(_packed(record, kind))
+            elif size <= 0xFFF8:  # what does not fit once it is padded is a text of perf's own
+                even.write(_HEAD.pack(kind, misc, (size + 7) & ~7))
+                even.write(record[8:])
+                even.write(bytes(-size % 8))
+        if packed.tell():
+            packed.seek(0)
+            _unpack(path, packed, out, max(_GROWTH_MAX * len(data), _GROWTH_FREE))
+        return _mapped(even), _mapped(out), end - done
+
+
+def walk_uneven(data: memoryview, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """(place, type, misc, size) of each record."""
+    while at + 8 <= end:
+        kind, misc, size = _HEAD.unpack_from(data, at)
+        behind = bytes_behind(data, at, size)
+        if size < 8 or at + size + behind > end:
+            return
+        yield at, kind, misc, size
+        at += size + behind
+
+
+def _packed(record: memoryview, kind: int) -> memoryview:
+    if kind == COMPRESSED2 and len(record) >= 16:
+        return record[16 : 16 + int(struct.unpack_from("<Q", record, 8)[0])]
+    return record[8:]
+
+
+def _unpack(path: Path, packed: IO[bytes], out: IO[bytes], limit: int) -> None:
+    """A stream that breaks off gives what came before."""
+    try:
+        import zstandard
+    except ImportError:
+        raise RecordingError(
+            f"could not read {path}: it is compressed", "install the package zstandard, or record without -z"
+        ) from None
+    reader = zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True)
+    try:
+        while piece := reader.read(_PIECE):
+            out.write(piece)
+            if out.tell() > limit:
+                raise RecordingError(
+                    f"could not read {path}: it unpacks to more than {limit} bytes", "record without -z"
+                )
+    except zstandard.ZstdError as error:
+        if not out.tell():
+            raise RecordingError(f"could not unpack {path}: {error}", "record without -z") from None
+
+
+def _mapped(file: IO[bytes]) -> memoryview:
+    file.flush()
+    if not file.tell():
+        return memoryview(b"")
+    return memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))

@@ -1,0 +1,58 @@
+"""Samples as `perf script -F comm,tid,time,event,ip,sym,dso` prints them, so that its readers can read them, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TextIO
+
+from memleak_android.host.sampled_stacks import Place, SampledStacks, unfinished
+
+_UNNAMED = "[unknown]"
+
+
+def printable(text: str) -> str:
+    """Names come from files: nothing in them may steer a terminal or break a line."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+class SamplesText:
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lines: list[str] = []  # by place
+
+    def write(self, stacks: SampledStacks) -> None:
+        self._lines += map(_lines, stacks.places[len(self._lines) :])
+        lines, places, bounds = self._lines, stacks.place.tolist(), stacks.offsets.tolist()
+        for i in range(len(stacks)):
+            head = _head(stacks, i)
+            rest = "".join([lines[place] for place in places[bounds[i] : bounds[i + 1]]])
+            reason = unfinished(int(stacks.end[i]))
+            self._stream.write(f"{head}\n{rest}" + (f"\t{'':16} [{reason}]\n\n" if reason else "\n"))
+
+    def close(self) -> None:
+        """Nothing is left to be written."""
+
+
+def _head(stacks: SampledStacks, i: int) -> str:
+    seconds, rest = divmod(int(stacks.time_ns[i]), 10**9)
+    time = f"{seconds:5}.{rest // 1000:06}"
+    return f"{printable(stacks.comm[i])} {stacks.tid[i]:5} {time}: {printable(stacks.event[i])}: "
+
+
+def _lines(place: Place) -> str:
+    """One line per function, inlined ones marked."""
+    module = printable(place.module or _UNNAMED)
+    return "".join(
+        f"\t{place.vaddr:16x} {printable(function.function or _UNNAMED)} ({'inlined' if function.inlined else module})\n"
+        for function in place.functions
+    )
+
+
+def names_of(places: Sequence[Place]) -> list[str]:
+    """For each place its functions, outermost first, separated by `;`."""
+    return [";".join(_name(place, i) for i in reversed(range(len(place.functions)))) for place in places]
+
+
+def _name(place: Place, i: int) -> str:
+    name = place.functions[i].function or f"[{place.module.rpartition('/')[2] or 'unknown'}]"
+    return printable(name).replace(";", ":")

@@ -1,0 +1,65 @@
+"""Stacks of a sampling profiler, ready to be written: what reports of `unwind perf.data` receive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.host.symbols import ResolvedFrame
+from memleak_android.unwind.trace import TraceEnd
+
+KERNEL = "[kernel.kallsyms]"
+NOT_CAPTURED = 255  # in `end`: a sample without registers and stack, whose frames are the kernel's word
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One place in code. vaddr: in the module; the address itself where no file is known.
+
+    functions: innermost inlined first, never empty; an unknown name is "".
+    """
+
+    module: str
+    build_id: str
+    vaddr: int
+    functions: tuple[ResolvedFrame, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SampledStacks:
+    """n samples in order of time; the frames of sample i are [offsets[i], offsets[i + 1]), innermost first.
+
+    place: positions in `places`, which grows from one batch to the next. lookup: the address that was looked up (of
+    a return address the byte before). method: enum Method. end: enum TraceEnd or NOT_CAPTURED.
+    """
+
+    comm: Sequence[str]
+    pid: NDArray[np.uint32]
+    tid: NDArray[np.uint32]
+    time_ns: NDArray[np.uint64]
+    period: NDArray[np.uint64]
+    event: Sequence[str]
+    arch: Sequence[str]
+    offsets: NDArray[np.int64]
+    place: NDArray[np.int32]
+    lookup: NDArray[np.uint64]
+    sp: NDArray[np.uint64]
+    method: NDArray[np.uint8]
+    end: NDArray[np.uint8]
+    places: Sequence[Place]
+
+    def __len__(self) -> int:
+        return len(self.end)
+
+
+_ENDS = {TraceEnd.STACK_TRUNCATED: "truncated"}
+
+
+def unfinished(end: int) -> str:
+    """Why a stack is not whole, in words; "" where it is, or where nobody can say."""
+    if end in (TraceEnd.ROOT, NOT_CAPTURED):
+        return ""
+    return _ENDS.get(TraceEnd(end), TraceEnd(end).name.lower().replace("_", " "))
