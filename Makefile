@@ -40,7 +40,7 @@ check: $(STAMPS)/dev installed ## ruff, mypy --strict, who may import whom
 	$(VENV)/bin/mypy -p memleak_android.host -p memleak_android.unwind
 	$(VENV)/bin/lint-imports
 
-device: $(STAMPS)/venv ## build the agent, the shim and the demo program for x86_64
+device: $(STAMPS)/venv ## build the agent, the shim, the unwinder's engine and the demo program for x86_64
 	@mkdir -p build # one build at a time, whoever starts it
 	@flock build/device.lock $(MAKE) --no-print-directory -f ndk-build/Makefile PYTHON=$(PY)
 
@@ -50,7 +50,7 @@ wheel: device ## a wheel with the device binaries inside: build/dist/
 	@ls $(DIST)/*.whl
 
 clean: ## remove what was built; keeps .venv and the downloaded sources
-	rm -rf $(filter-out build/downloads,$(wildcard build/*)) host/prebuilt/*/ *.egg-info
+	rm -rf $(filter-out build/downloads,$(wildcard build/*)) host/prebuilt/*/ unwind/engine/*.so *.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 # ---- stamps ---------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ $(STAMPS)/dev: $(STAMPS)/venv pyproject.toml
 # The strict editable install is a tree of links: it has to be made again when a file comes or goes.
 $(STAMPS)/files: FORCE
 	@mkdir -p $(@D)
-	@find host unwind \( -name '*.py' -o -name '*.json' -o -path 'host/prebuilt/*/*' \) | sort >$@.new
+	@find host unwind \( -name '*.py' -o -name '*.json' -o -path 'host/prebuilt/*/*' -o -path 'unwind/engine/*.so' \) | sort >$@.new
 	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 
 installed: device $(STAMPS)/venv

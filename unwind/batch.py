@@ -2,26 +2,46 @@
 
 A round looks up every pc (one hash probe), computes every CFA, reads every return address. Callee-saved
 registers are not read when a frame saves them: only *where* they lie is carried along, and only for the
-registers that some CFA of this program is based on. What does not fit columns goes to step.py.
+registers that some CFA of this program is based on. What does not fit columns goes to step.py. The rounds are
+machine code where the compiled engine is at hand, else NumPy; results are the same.
 """
 
 from __future__ import annotations
 
+import ctypes
+import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memleak_android.unwind.engine.library import NEEDS_LOCKSTEP, NEEDS_SCALAR, library_path, load
+from memleak_android.unwind.engine.stepper import Stepper, can_step
 from memleak_android.unwind.lockstep import Lockstep
-from memleak_android.unwind.lockstep_state import Chunk
+from memleak_android.unwind.lockstep_state import Ints
 from memleak_android.unwind.maps import AddressSpace
 from memleak_android.unwind.plan import ModuleSource, Planner
-from memleak_android.unwind.step import StepFrame, unwind_sample
+from memleak_android.unwind.scalar import ScalarUnwinder
+from memleak_android.unwind.step_lines import StepLines
 from memleak_android.unwind.trace import SampleBatch, TraceBatch
 
 _CHUNK_SAMPLES = 1 << 15  # bounds memory: about 200 bytes per sample and frame
 _SPACES_MAX = 1 << 15  # one PcIndex names that many address spaces in its keys
+
+
+class _Piece(Protocol):
+    """The frames of some samples; depth and end hold one number for each of them."""
+
+    @property
+    def samples(self) -> Ints: ...
+    @property
+    def depth(self) -> Ints: ...
+    @property
+    def end(self) -> NDArray[np.uint8]: ...
+    def write(self, first: Ints, out: TraceBatch) -> None: ...
 
 
 class BatchUnwinder:
@@ -30,6 +50,8 @@ class BatchUnwinder:
     signature_mask: the bits of return addresses that the target's pointer authentication uses (arm64:
     NT_ARM_PAC_MASK); None: those that no address of a space needs.
     frame_pointers: whether code that no file shows is stepped by frame pointer, which nothing can confirm there.
+    jobs: threads; results do not depend on it. Only the compiled engine lets several of them run at once.
+    engine: the compiled engine's shared object; None, or one that cannot be used: NumPy.
     """
 
     def __init__(
@@ -40,14 +62,19 @@ class BatchUnwinder:
         max_frames: int = 1024,
         signature_mask: int | None = None,
         frame_pointers: bool = True,
+        jobs: int = 1,
+        engine: Path | None = library_path(),  # noqa: B008 (a constant of this machine)
     ) -> None:
         self._frame_pointers = frame_pointers
         self._signature_mask = signature_mask
         self._spaces = spaces
         self._modules = modules
         self._max_frames = max_frames
+        self._jobs = max(jobs, 1)
+        self._library = None if engine is None else load(engine)
         self._planner: Planner | None = None
-        self._locksteps: dict[int, Lockstep] = {}
+        self._idle: dict[int, list[_Worker]] = {}
+        self._lock = threading.Lock()
 
     def unwind(self, samples: SampleBatch) -> TraceBatch:
         """One trace per sample, in order."""
@@ -59,91 +86,93 @@ class BatchUnwinder:
                 signature_mask=self._signature_mask,
                 frame_pointers=self._frame_pointers,
             )
-            self._locksteps = {}
+            self._idle = {}
         planner = self._planner
-        found = [self._unwind_chunk(samples, chosen, first, planner) for first, chosen in _chunks(samples)]
-        return _assemble(len(samples), found)
+        chunks = list(_chunks(samples, self._jobs))
+        if self._jobs == 1 or len(chunks) < 2:
+            found = [self._unwind_chunk(samples, chosen, first, planner) for first, chosen in chunks]
+        else:
+            with ThreadPoolExecutor(min(self._jobs, len(chunks))) as pool:
+                found = list(pool.map(lambda c: self._unwind_chunk(samples, c[1], c[0], planner), chunks))
+        return _assemble(len(samples), [piece for pieces in found for piece in pieces])
 
-    def _unwind_chunk(
-        self, samples: SampleBatch, chosen: NDArray[np.int64], first: int, planner: Planner
-    ) -> Chunk:
-        lockstep = self._locksteps.get(first)
-        if lockstep is None:
-            lockstep = self._locksteps[first] = Lockstep(planner, first)
-        chunk = lockstep.unwind(samples, chosen, self._max_frames)
-        scalar = np.flatnonzero(chunk.needs_scalar)
+    def _unwind_chunk(self, samples: SampleBatch, chosen: Ints, first: int, planner: Planner) -> list[_Piece]:
+        with self._lock:
+            idle = self._idle.setdefault(first, [])
+            worker = idle.pop() if idle else _Worker(planner, first, self._library)
+        try:
+            return worker.unwind(samples, chosen, self._max_frames)
+        finally:
+            with self._lock:
+                idle.append(worker)
+
+
+class _Worker:
+    """What one thread needs for one block of address spaces."""
+
+    def __init__(self, planner: Planner, first_space: int, library: ctypes.CDLL | None) -> None:
+        self._planner = planner
+        lines = StepLines(planner, first_space)
+        self._lockstep = Lockstep(lines)
+        self._stepper = None if library is None else Stepper(lines, library)
+
+    def unwind(self, samples: SampleBatch, chosen: Ints, max_frames: int) -> list[_Piece]:
+        """Pieces of which the later ones hold where two speak of one sample."""
+        pieces: list[_Piece] = []
+        scalar = chosen[:0]
+        if self._stepper is not None and can_step(samples):
+            stepped = self._stepper.unwind(samples, chosen, max_frames)
+            pieces.append(stepped)
+            scalar = chosen[stepped.outcome == NEEDS_SCALAR]
+            chosen = chosen[stepped.outcome == NEEDS_LOCKSTEP]
+        if len(chosen):
+            chunk = self._lockstep.unwind(samples, chosen, max_frames)
+            pieces.append(chunk)
+            scalar = np.concatenate([scalar, chosen[chunk.needs_scalar]])
         if len(scalar):
-            _replace_scalar(chunk, scalar, samples, planner, self._max_frames)
-        return chunk
+            pieces.append(ScalarUnwinder(self._planner, max_frames).unwind(samples, scalar))
+        return pieces
 
 
 def unwind_batch(
-    samples: SampleBatch, spaces: Sequence[AddressSpace], modules: ModuleSource, *, max_frames: int = 1024
+    samples: SampleBatch,
+    spaces: Sequence[AddressSpace],
+    modules: ModuleSource,
+    *,
+    max_frames: int = 1024,
+    jobs: int = 1,
 ) -> TraceBatch:
     """One trace per sample, in order. samples.space are positions in `spaces`."""
-    return BatchUnwinder(spaces, modules, max_frames=max_frames).unwind(samples)
+    return BatchUnwinder(spaces, modules, max_frames=max_frames, jobs=jobs).unwind(samples)
 
 
-def _chunks(samples: SampleBatch) -> Iterator[tuple[int, NDArray[np.int64]]]:
+def _chunks(samples: SampleBatch, jobs: int) -> Iterator[tuple[int, Ints]]:
     """(first space of its block, sample numbers): bounded counts, one block of address spaces each."""
+    size = min(_CHUNK_SAMPLES, max(-(-len(samples) // jobs), 1))
     blocks = samples.space // _SPACES_MAX
     for block in np.unique(blocks).tolist():
         members = np.flatnonzero(blocks == block)
-        for start in range(0, len(members), _CHUNK_SAMPLES):
-            yield block * _SPACES_MAX, members[start : start + _CHUNK_SAMPLES]
+        for start in range(0, len(members), size):
+            yield block * _SPACES_MAX, members[start : start + size]
 
 
-def _replace_scalar(
-    chunk: Chunk, scalar: NDArray[np.int64], samples: SampleBatch, planner: Planner, max_frames: int
-) -> None:
-    """Appends the frames that step.py finds and takes the started ones of these samples out."""
-    keep = ~chunk.needs_scalar[chunk.owner]
-    frames: list[StepFrame] = []
-    owners: list[int] = []
-    levels: list[int] = []
-    for i in scalar.tolist():
-        found, end = unwind_sample(samples, int(chunk.samples[i]), planner, max_frames)
-        frames += found
-        owners += [i] * len(found)
-        levels += range(len(found))
-        chunk.end[i] = end
-    columns = zip(*frames, strict=True) if frames else ((), (), (), ())
-    address, sp, is_return, method = columns
-    chunk.owner = np.concatenate([chunk.owner[keep], np.array(owners, np.int64)])
-    chunk.level = np.concatenate([chunk.level[keep], np.array(levels, np.int64)])
-    chunk.address = np.concatenate([chunk.address[keep], np.array(address, np.uint64)])
-    chunk.sp = np.concatenate([chunk.sp[keep], np.array(sp, np.uint64)])
-    chunk.is_return = np.concatenate([chunk.is_return[keep], np.array(is_return, np.bool_)])
-    chunk.method = np.concatenate([chunk.method[keep], np.array(method, np.uint8)])
-
-
-@dataclass(slots=True)
-class _Columns:
-    address: NDArray[np.uint64]
-    sp: NDArray[np.uint64]
-    is_return: NDArray[np.bool_]
-    method: NDArray[np.uint8]
-
-
-def _assemble(n: int, chunks: list[Chunk]) -> TraceBatch:
-    """Frames by sample and level, out of chunks whose frames lie in the order in which they were found."""
+def _assemble(n: int, pieces: list[_Piece]) -> TraceBatch:
+    """Frames by sample and level, out of pieces whose frames lie in the order in which they were found."""
     depth = np.zeros(n + 1, np.int64)
     end = np.zeros(n, np.uint8)
-    for chunk in chunks:
-        depth[chunk.samples + 1] = np.bincount(chunk.owner, minlength=len(chunk.samples))
-        end[chunk.samples] = chunk.end
+    for piece in pieces:
+        depth[piece.samples + 1] = piece.depth
+        end[piece.samples] = piece.end
     offsets = np.cumsum(depth)
     total = int(offsets[-1])
-    out = _Columns(
+    out = TraceBatch(
+        offsets,
         np.empty(total, np.uint64),
         np.empty(total, np.uint64),
         np.empty(total, np.bool_),
         np.empty(total, np.uint8),
+        end,
     )
-    for chunk in chunks:
-        places = offsets[chunk.samples[chunk.owner]] + chunk.level
-        out.address[places] = chunk.address
-        out.sp[places] = chunk.sp
-        out.is_return[places] = chunk.is_return
-        out.method[places] = chunk.method
-    return TraceBatch(offsets, out.address, out.sp, out.is_return, out.method, end)
+    for piece in pieces:
+        piece.write(offsets[piece.samples], out)
+    return out

@@ -7,109 +7,51 @@ from numpy.typing import NDArray
 
 from memleak_android.unwind.fallback import frame_pointer_span
 from memleak_android.unwind.lockstep_state import IN_REGISTER, UNKNOWN, Chunk, Ints, Live, words_of
-from memleak_android.unwind.pc_index import ABSENT, PcIndex
-from memleak_android.unwind.plan import Planner
-from memleak_android.unwind.rule_columns import LOST, LineKind, RuleColumns
+from memleak_android.unwind.rule_columns import LOST, LineKind
+from memleak_android.unwind.step_lines import PC_BITS, StepLines, TrackMore
 from memleak_android.unwind.trace import Method, SampleBatch, TraceEnd
 
-_PC_BITS = 48  # of a user address; what lies above is in no mapping
 _SP_DISTANCE_MAX = 1 << 48  # of sp from its slice; beyond, KEPT would not stay below it
 
 
-_END_OF_KIND = np.zeros(len(LineKind), np.uint8)
-_END_OF_KIND[LineKind.ROOT] = TraceEnd.ROOT
-_END_OF_KIND[LineKind.NO_MAPPING] = TraceEnd.NO_MAPPING
-_END_OF_KIND[LineKind.UNSUPPORTED_RULE] = TraceEnd.UNSUPPORTED_RULE
-_END_OF_KIND[LineKind.NO_UNWIND_ROW] = TraceEnd.NO_UNWIND_ROW
+END_OF_KIND = np.zeros(len(LineKind), np.uint8)
+END_OF_KIND[LineKind.ROOT] = TraceEnd.ROOT
+END_OF_KIND[LineKind.NO_MAPPING] = TraceEnd.NO_MAPPING
+END_OF_KIND[LineKind.UNSUPPORTED_RULE] = TraceEnd.UNSUPPORTED_RULE
+END_OF_KIND[LineKind.NO_UNWIND_ROW] = TraceEnd.NO_UNWIND_ROW
+END_OF_KIND[LineKind.START] = TraceEnd.NO_UNWIND_ROW
 
 
-_UNCERTAIN_BY_LINK = np.isin(
+UNCERTAIN_BY_LINK = np.isin(
     np.arange(len(LineKind)), (LineKind.NO_MAPPING, LineKind.NO_UNWIND_ROW, LineKind.FRAME_POINTER)
 )
-_UNCERTAIN_BY_STACK = np.arange(len(LineKind)) == LineKind.NO_MAPPING
-
-
-class _TrackMore(Exception):
-    """A CFA is based on a register whose place has not been carried along."""
+UNCERTAIN_BY_STACK = np.arange(len(LineKind)) == LineKind.NO_MAPPING
 
 
 class Lockstep:
-    """Steps chunks over a block of address spaces that begins at `first_space`."""
+    """Steps chunks; the lines it goes by are kept for the next one."""
 
-    def __init__(self, planner: Planner, first_space: int) -> None:
-        self._planner = planner
-        self._first_space = first_space
-        self._index = PcIndex()
-        self._columns = RuleColumns(planner.arch)
-        self._tracked = [self._columns.fp_position]  # positions in arch.callee_saved
+    def __init__(self, lines: StepLines) -> None:
+        self._lines = lines
 
     def unwind(self, samples: SampleBatch, chosen: Ints, max_frames: int) -> Chunk:
         """The traces of samples[chosen]."""
         while True:
-            run = _Run(self, samples, chosen)
+            run = _Run(self._lines, samples, chosen)
             try:
                 return run.unwind(max_frames)
-            except _TrackMore:
+            except TrackMore:
                 continue  # at most once per callee-saved register in this object's life
-
-    def signature_masks(self, spaces: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """By address space of the block: the bits of a return address that may be a signature."""
-        masks = np.zeros(int(spaces.max(initial=0)) + 1, np.uint64)
-        for space in np.unique(spaces).tolist():
-            masks[space] = self._planner.signature_mask(self._first_space + space)
-        return masks
-
-    @property
-    def columns(self) -> RuleColumns:
-        return self._columns
-
-    @property
-    def tracked(self) -> list[int]:
-        return self._tracked
-
-    def lines_of(
-        self, pc: NDArray[np.uint64], is_return: NDArray[np.bool_], space_key: NDArray[np.uint64]
-    ) -> NDArray[np.int32]:
-        """The line of RuleColumns for each pc. space_key: the address space's number in the block, in the bits above pc and is_return."""
-        keys = (pc << np.uint64(1)) | is_return | space_key
-        if len(pc) and int(np.bitwise_or.reduce(pc)) >> _PC_BITS:
-            far = pc >> np.uint64(_PC_BITS) != 0
-            keys[far] = space_key[far]  # pc 0: in no mapping either
-        lines = self._index.find(keys)
-        if len(lines) and lines.min() == ABSENT:
-            self._learn(np.unique(keys[lines == ABSENT]))
-            lines = self._index.find(keys)
-        return lines
-
-    def _learn(self, keys: NDArray[np.uint64]) -> None:
-        spaces = (keys >> np.uint64(_PC_BITS + 1)).astype(np.int64)
-        pcs = (keys >> np.uint64(1)) & np.uint64((1 << _PC_BITS) - 1)
-        is_return = (keys & np.uint64(1)).astype(np.bool_)
-        lines = np.empty(len(keys), np.int32)
-        before = len(self._columns)
-        for space in np.unique(spaces).tolist():
-            chosen = np.flatnonzero(spaces == space)
-            plans = self._planner.plans(self._first_space + space, pcs[chosen], is_return[chosen])
-            lines[chosen] = [self._columns.line_of(plan) for plan in plans]
-        self._index.insert(keys, lines)
-        self._track(before)
-
-    def _track(self, before: int) -> None:
-        new = slice(before, len(self._columns))
-        bases = {*self._columns.cfa_register[new].tolist(), *self._columns.dex_register[new].tolist()} - {-1}
-        if not bases <= set(self._tracked):
-            self._tracked = sorted(bases | set(self._tracked))
-            raise _TrackMore
 
 
 class _Run:
     """One pass over one chunk."""
 
-    def __init__(self, lockstep: Lockstep, samples: SampleBatch, chosen: Ints) -> None:
+    def __init__(self, lines: StepLines, samples: SampleBatch, chosen: Ints) -> None:
         arch = samples.arch
-        self._lockstep = lockstep
-        self._columns = lockstep.columns
-        self._tracked = list(lockstep.tracked)
+        self._step_lines = lines
+        self._columns = lines.columns
+        self._tracked = list(lines.tracked)
         self._chosen = chosen
         self._base = samples.stack_address[chosen].view(np.int64)
         self._words = words_of(samples)
@@ -119,7 +61,7 @@ class _Run:
         self._word_bytes = arch.word_bytes
         self._tag_bits = 64 - arch.address_bits if arch.word_bytes == 8 else 0
         self._is_signed = arch.signature_bits != 0
-        self._uncertain = _UNCERTAIN_BY_STACK if arch.link is None else _UNCERTAIN_BY_LINK
+        self._uncertain = UNCERTAIN_BY_STACK if arch.link is None else UNCERTAIN_BY_LINK
         self._shift = arch.word_bytes.bit_length() - 1
         self._fp_saved, _, self._fp_span = frame_pointer_span(arch)
         self._levels: list[Live] = []
@@ -134,10 +76,10 @@ class _Run:
         if samples.beside is not None:
             self._scalar |= np.array([samples.beside[i] is not None for i in chosen.tolist()], np.bool_)
         known = samples.known[chosen]
-        spaces = (samples.space[chosen] - lockstep._first_space).astype(np.uint64)
+        spaces = (samples.space[chosen] - lines.first_space).astype(np.uint64)
         self._link = None if arch.link is None else samples.registers[chosen, arch.link]
         self._link_known = known[:, arch.link or 0]
-        self._signatures = lockstep.signature_masks(spaces) if self._is_signed else np.empty(0, np.uint64)
+        self._signatures = lines.signature_masks(spaces) if self._is_signed else np.empty(0, np.uint64)
         sp = samples.registers[chosen, arch.sp].view(np.int64) - self._base
         self._scalar |= np.abs(sp) > _SP_DISTANCE_MAX
         self._starts_late = bool((sp < 0).any())  # a slice that begins above its stack pointer
@@ -147,7 +89,7 @@ class _Run:
             sp,
             samples.at_return[chosen],
             np.full(n, Method.REGISTERS, np.uint8),
-            spaces << np.uint64(_PC_BITS + 1),
+            spaces << np.uint64(PC_BITS + 1),
             samples.stack_offset[chosen] // arch.word_bytes,
             samples.stack_length[chosen] - arch.word_bytes,
             [np.where(known[:, slot], IN_REGISTER, UNKNOWN) for slot in self._slots],
@@ -168,7 +110,7 @@ class _Run:
 
     def _step(self, live: Live) -> Live:
         columns = self._columns
-        lines = self._lockstep.lines_of(live.pc, live.is_return, live.space_key)
+        lines = self._step_lines.lines_of(live.pc, live.is_return, live.space_key)
         kinds = columns.kind.take(lines)
         fallback = None
         if kinds.any():
@@ -219,7 +161,7 @@ class _Run:
             address[chosen] = self._link[live.owner[chosen]] if first else live.pc[chosen]  # type: ignore[index]
         signed = np.flatnonzero(columns.is_signed.take(lines))
         if len(signed):
-            spaces = live.space_key[signed] >> np.uint64(_PC_BITS + 1)
+            spaces = live.space_key[signed] >> np.uint64(PC_BITS + 1)
             address[signed] &= ~self._signatures[spaces]
         return address
 
@@ -231,8 +173,12 @@ class _Run:
             self._scalar[live.owner[uncertain]] = True
         ended = np.flatnonzero(kinds > LineKind.FRAME_POINTER)
         kind, owner = kinds[ended], live.owner[ended]
-        self._end[owner] = _END_OF_KIND[kind]
+        self._end[owner] = END_OF_KIND[kind]
         self._scalar[owner[kind == LineKind.SCALAR]] = True
+        starts = ended[kind == LineKind.START]
+        if len(starts):
+            fp, known = self._register(live, self._tracked.index(self._columns.fp_position), starts)
+            self._end[live.owner[starts[known & (fp == 0)]]] = TraceEnd.ROOT
 
     def _flag_scalar(self, live: Live, which: NDArray[np.bool_]) -> NDArray[np.bool_]:
         self._scalar[live.owner[which]] = True
@@ -283,7 +229,9 @@ class _Run:
     ) -> None:
         """A step by frame pointer must stay in the slice and go up. Others end here; readable becomes False."""
         chosen = np.flatnonzero(fallback)
-        good = readable[chosen] & (cfa[chosen] - self._fp_span >= live.sp[chosen])
+        fp = cfa[chosen] - self._fp_span
+        saved = fp + self._fp_saved
+        good = readable[chosen] & (fp >= live.sp[chosen]) & (saved >= 0) & (saved <= live.limit[chosen])
         self._end[live.owner[chosen[~good]]] = TraceEnd.NO_UNWIND_ROW
         readable[chosen] = good
 
@@ -294,7 +242,7 @@ class _Run:
         chosen = np.flatnonzero(fallback)
         target = address[chosen]
         always = np.ones(len(chosen), np.bool_)
-        lines = self._lockstep.lines_of(target, always, live.space_key[chosen])
+        lines = self._step_lines.lines_of(target, always, live.space_key[chosen])
         saved = (cfa[chosen] - self._fp_span + self._fp_saved) >> self._shift
         chain_end = (target == 0) & (self._words[live.word[chosen] + saved] == 0)
         nowhere = np.zeros(len(fallback), np.bool_)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.unwind.trace import SampleBatch
+from memleak_android.unwind.trace import SampleBatch, TraceBatch
 
 IN_REGISTER = -1  # place of a register that still holds its captured value
 UNKNOWN = -2
@@ -27,6 +27,24 @@ class Chunk:
     method: NDArray[np.uint8]
     end: NDArray[np.uint8]
     needs_scalar: NDArray[np.bool_]
+
+    @property
+    def depth(self) -> Ints:
+        """Frames of each sample; 0 of those that need the scalar unwinder."""
+        depth = np.bincount(self.owner, minlength=len(self.samples))
+        depth[self.needs_scalar] = 0
+        return depth
+
+    def write(self, first: Ints, out: TraceBatch) -> None:
+        """Puts the frames of each sample to [first, first + depth) of the columns."""
+        places = first[self.owner] + self.level
+        columns = (self.address, self.sp, self.is_return, self.method)
+        if self.needs_scalar.any():
+            kept = np.flatnonzero(~self.needs_scalar[self.owner])
+            places = places[kept]
+            columns = tuple(column[kept] for column in columns)  # type: ignore[assignment]
+        for column, found in zip((out.address, out.sp, out.is_return, out.method), columns, strict=True):
+            column[places] = found
 
 
 @dataclass(slots=True)

@@ -12,7 +12,10 @@ _FILL = 4  # slots per key at least: most look-ups end at the first slot
 
 
 class PcIndex:
-    """uint64 keys → int32 values."""
+    """uint64 keys → int32 values.
+
+    keys, values: the slots, to be read only; a key's first slot is key * _MULTIPLIER >> shift.
+    """
 
     def __init__(self, bits: int = 12) -> None:
         self._count = 0
@@ -24,32 +27,33 @@ class PcIndex:
     def find(self, keys: NDArray[np.uint64]) -> NDArray[np.int32]:
         """The value of each key, ABSENT where it has none."""
         slots = self._slots_of(keys)
-        found = self._keys[slots]
-        values = self._values[slots]
+        found = self.keys[slots]
+        values = self.values[slots]
         pending = np.flatnonzero(found != keys)
         while len(pending):
             pending = pending[found[pending] != _EMPTY]
             slots[pending] = (slots[pending] + 1) & self._mask
-            found[pending] = self._keys[slots[pending]]
-            values[pending] = self._values[slots[pending]]
+            found[pending] = self.keys[slots[pending]]
+            values[pending] = self.values[slots[pending]]
             pending = pending[found[pending] != keys[pending]]
         return values
 
     def insert(self, keys: NDArray[np.uint64], values: NDArray[np.int32]) -> None:
         """Adds distinct keys that are not in it yet."""
         self._count += len(keys)
-        if self._count * _FILL > len(self._keys):
-            old = self._keys != _EMPTY
-            keys = np.concatenate([self._keys[old], keys])
-            values = np.concatenate([self._values[old], values])
+        if self._count * _FILL > len(self.keys):
+            old = self.keys != _EMPTY
+            keys = np.concatenate([self.keys[old], keys])
+            values = np.concatenate([self.values[old], values])
             self._allocate((self._count * _FILL).bit_length())
         self._place(keys, values)
 
     def _allocate(self, bits: int) -> None:
-        self._shift = np.uint64(64 - bits)
+        self.shift = 64 - bits
+        self._shift = np.uint64(self.shift)
         self._mask = (1 << bits) - 1
-        self._keys = np.full(1 << bits, _EMPTY, np.uint64)
-        self._values = np.full(1 << bits, ABSENT, np.int32)
+        self.keys = np.full(1 << bits, _EMPTY, np.uint64)
+        self.values = np.full(1 << bits, ABSENT, np.int32)
 
     def _slots_of(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
         return ((keys * _MULTIPLIER) >> self._shift).view(np.int64)
@@ -58,9 +62,9 @@ class PcIndex:
         slots = self._slots_of(keys)
         pending = np.arange(len(keys))
         while len(pending):
-            free = pending[self._keys[slots[pending]] == _EMPTY]
-            self._keys[slots[free]] = keys[free]  # of several keys for one slot the last one stays
-            placed = free[self._keys[slots[free]] == keys[free]]
-            self._values[slots[placed]] = values[placed]
+            free = pending[self.keys[slots[pending]] == _EMPTY]
+            self.keys[slots[free]] = keys[free]  # of several keys for one slot the last one stays
+            placed = free[self.keys[slots[free]] == keys[free]]
+            self.values[slots[placed]] = values[placed]
             pending = np.setdiff1d(pending, placed, assume_unique=True)
             slots[pending] = (slots[pending] + 1) & self._mask

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
@@ -51,10 +52,11 @@ UNCERTAIN_BY_STACK = frozenset({StepKind.NO_MAPPING})
 
 
 class StepPlan(NamedTuple):
-    """How to step out of a frame."""
+    """How to step out of a frame. otherwise: by which row where what `row` claims is not confirmed."""
 
     kind: StepKind
     row: UnwindRow | None = None
+    otherwise: UnwindRow | None = None
 
 
 NO_MAPPING = StepPlan(StepKind.NO_MAPPING)
@@ -69,7 +71,10 @@ _EXITS = frozenset({b"exit", b"pthread_exit", b"thrd_exit"})
 
 
 class Planner:
-    """Plans for many pcs at once. One per set of address spaces; modules are asked for once per mapping."""
+    """Plans for many pcs at once. One per set of address spaces; modules are asked for once per mapping.
+
+    Several threads may ask one; only one of them at a time does, and only then modules and their tables are used.
+    """
 
     def __init__(
         self,
@@ -93,6 +98,7 @@ class Planner:
         self._by_record = FRAME_POINTER if arch.has_frame_records else NO_UNWIND_ROW
         self._unreadable = self._by_record if frame_pointers else NO_UNWIND_ROW
         self._plans: dict[tuple[int, int, bool], StepPlan] = {}
+        self._lock = threading.RLock()
 
     def plan(self, space: int, pc: int, is_return: bool) -> StepPlan:
         """As plans(), for one pc, remembered."""
@@ -105,6 +111,10 @@ class Planner:
 
     def plans(self, space: int, pcs: NDArray[np.uint64], is_return: NDArray[np.bool_]) -> list[StepPlan]:
         """One plan per pc. is_return: the pc is a return address, its code is looked up one byte before."""
+        with self._lock:
+            return self._plans_of(space, pcs, is_return)
+
+    def _plans_of(self, space: int, pcs: NDArray[np.uint64], is_return: NDArray[np.bool_]) -> list[StepPlan]:
         plans = [NO_MAPPING] * len(pcs)
         if self._mask is not None:
             pcs = pcs & self._mask
@@ -173,12 +183,24 @@ class Planner:
             plan = StepPlan(StepKind.ROW, signals[i]) if i in signals else plan_of.get(row_id)
             if plan is None:
                 plan = self._without_row(module, key >> 1)
+            elif plan.row is not None and plan.row.method is Method.EXIDX:
+                plan = self._between_calls(module, key >> 1, bool(key & 1), plan)
             if plan.row is not None and plan.row.cfa_expression:
                 # what it folds to may depend on the address: not remembered by vaddr
                 plan = plan._replace(row=self._folded(plan.row, int(pcs[i])))
             else:
                 known[key] = plan
             plans[place] = plan
+
+    def _between_calls(self, module: Module, vaddr: int, is_return: bool, plan: StepPlan) -> StepPlan:
+        """An exception index speaks of places where calls are made, and is silent about functions without an entry:
+        linkers say `cannot unwind` for them. There the code ahead is believed."""
+        row = plan.row
+        assert row is not None
+        if is_return and not row.ends_stack:
+            return plan
+        found = self._without_row(module, vaddr)
+        return plan if found.row is None or found.row.same_caller(row) else found._replace(otherwise=row)
 
     def _without_row(self, module: Module, vaddr: int) -> StepPlan:
         """No CFI covers vaddr: what the code ahead says."""
@@ -219,8 +241,9 @@ class Planner:
         mapping = self.spaces[space].find(address - 1)
         if mapping is None or not mapping.is_executable:
             return False
-        at = int(np.searchsorted(self._bounds_of(space)[0], np.uint64(address - 1), "right")) - 1
-        opened = self._open(space, at, mapping)
+        with self._lock:
+            at = int(np.searchsorted(self._bounds_of(space)[0], np.uint64(address - 1), "right")) - 1
+            opened = self._open(space, at, mapping)
         if opened is None:
             return True
         module, bias = opened

@@ -31,6 +31,7 @@ class LineKind(IntEnum):
     UNSUPPORTED_RULE = 4
     SCALAR = 5  # needs step.py
     NO_UNWIND_ROW = 6
+    START = 7  # the thread's start where the frame pointer is 0
 
 
 _KIND_OF_END = {
@@ -38,7 +39,7 @@ _KIND_OF_END = {
     StepKind.UNSUPPORTED_RULE: LineKind.UNSUPPORTED_RULE,
     StepKind.ROOT: LineKind.ROOT,
     StepKind.NO_UNWIND_ROW: LineKind.NO_UNWIND_ROW,
-    StepKind.START: LineKind.SCALAR,
+    StepKind.START: LineKind.START,
 }
 
 
@@ -48,6 +49,8 @@ _COLUMNS = (
     "cfa_register",
     "by_link",
     "is_signed",
+    "cfa_is_read",
+    "cfa_added",
     "cfa_offset",
     "return_offset",
     "dex_register",
@@ -175,9 +178,11 @@ class RuleColumns:
         position = self._position.get(self.arch.slot_of_dwarf.get(place.register, -1)) if place else None
         if place is None or position is None or self.dex_register[line] >= 0:
             return False
+        if abs(place.offset) >= _OFFSET_MAX:
+            return False
         self.dex_register[line], self.dex_offset[line] = position, place.offset
         self.names_bytecode = True
-        return rule.kind is RuleKind.VAL_EXPRESSION and abs(place.offset) < _OFFSET_MAX
+        return rule.kind is RuleKind.VAL_EXPRESSION
 
     def _write_return(self, line: int, row: UnwindRow, rule: RegisterRule | None) -> LineKind:
         self.is_signed[line] = row.is_return_signed

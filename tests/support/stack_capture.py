@@ -15,14 +15,16 @@ import numpy as np
 from memleak_android.unwind import (
     AddressSpace,
     BadElfError,
+    BatchUnwinder,
     Mapping,
     Module,
     SampleBatch,
+    TraceBatch,
     TraceEnd,
     UnsupportedArchError,
     arch_by_name,
-    unwind_batch,
 )
+from memleak_android.unwind.engine.library import library_path
 from memleak_android.unwind.plan import Planner
 from memleak_android.unwind.step import StepFrame, unwind_sample
 
@@ -184,9 +186,16 @@ def scalar_traces(
 def assert_same_traces(
     samples: SampleBatch, spaces: Sequence[AddressSpace], modules: FileModules, max_frames: int = 1024
 ) -> None:
-    """The lock-step and the scalar unwinder agree in every column."""
-    traces = unwind_batch(samples, spaces, modules, max_frames=max_frames)
-    for i, (frames, end) in enumerate(scalar_traces(samples, spaces, modules, max_frames)):
+    """The lock-step, compiled and not, and the scalar unwinder agree in every column."""
+    expected = scalar_traces(samples, spaces, modules, max_frames)
+    for engine in (None, library_path()):
+        unwinder = BatchUnwinder(spaces, modules, max_frames=max_frames, engine=engine)
+        assert_traces(unwinder.unwind(samples), expected)
+
+
+def assert_traces(traces: TraceBatch, expected: Sequence[tuple[Sequence[StepFrame], TraceEnd]]) -> None:
+    """Every column of every trace is what the scalar unwinder says."""
+    for i, (frames, end) in enumerate(expected):
         columns = (traces.address, traces.sp, traces.is_return, traces.method)
         span = slice(int(traces.offsets[i]), int(traces.offsets[i + 1]))
         found = list(zip(*(column[span].tolist() for column in columns), strict=True))

@@ -7,11 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from corpus import case_folder, expectation, options_of
+from stack_capture import assert_traces
 
 from memleak_android.unwind import BatchUnwinder, SampleBatch
-from memleak_android.unwind.plan import Planner
+from memleak_android.unwind.arch import arm64
+from memleak_android.unwind.engine.library import library_path
+from memleak_android.unwind.plan import Planner, StepKind, StepPlan
+from memleak_android.unwind.rule_columns import RuleColumns
+from memleak_android.unwind.rules import DEX_MARK, RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.snapshot import Snapshot
 from memleak_android.unwind.step import unwind_sample
+from memleak_android.unwind.trace import Method
 
 SAMPLES = 300
 
@@ -64,15 +70,27 @@ def test_the_same_frames(name: str, frame_pointers: bool) -> None:
     if not len(one.stack_bytes):
         pytest.fail("no stack")
     spaces = [snapshot.space]
-    traces = BatchUnwinder(spaces, snapshot, frame_pointers=frame_pointers).unwind(samples)
     planner = Planner(snapshot.arch, spaces, snapshot, frame_pointers=frame_pointers)
-    deep = 0
-    for i in range(SAMPLES):
-        expected, end = unwind_sample(samples, i, planner, 1024)
-        span = slice(int(traces.offsets[i]), int(traces.offsets[i + 1]))
-        columns = (traces.address, traces.sp, traces.is_return, traces.method)
-        found = list(zip(*(column[span].tolist() for column in columns), strict=True))
-        assert found == [tuple(frame) for frame in expected], f"sample {i}"
-        assert traces.end[i] == end, f"sample {i}"
-        deep += len(expected) > 3
-    assert deep > 10
+    expected = [unwind_sample(samples, i, planner, 1024) for i in range(SAMPLES)]
+    for engine in (None, library_path()):
+        unwinder = BatchUnwinder(spaces, snapshot, frame_pointers=frame_pointers, engine=engine)
+        assert_traces(unwinder.unwind(samples), expected)
+    assert sum(len(frames) > 3 for frames, _ in expected) > 10
+
+
+def test_columns_keep_what_they_hold_when_they_grow() -> None:
+    """ART's interpreter among many other rules: its CFA is read from the stack, and it names bytecode."""
+    columns = RuleColumns(arm64.ARCH)
+    cfa = b"\x8d\x10\x06\x23\x08"  # *(x29 + 16) + 8
+    dex = RegisterRule(0, RuleKind.VAL_EXPRESSION, 0, DEX_MARK + b"\x86\x00")
+    reading = UnwindRow(-1, 0, cfa, (dex,), 30, False, Method.DEBUGDATA)
+    line = columns.line_of(StepPlan(StepKind.ROW, reading))
+    before = {
+        name: column[..., line].copy() for name, column in vars(columns).items() if hasattr(column, "shape")
+    }
+    assert before["cfa_is_read"] and before["cfa_added"] == 8 and before["dex_register"] >= 0
+    for size in range(16, 16 * 400, 16):
+        row = UnwindRow(31, size, b"", (), 30, False, Method.EH_FRAME)
+        columns.line_of(StepPlan(StepKind.ROW, row))
+    for name, value in before.items():
+        assert (vars(columns)[name][..., line] == value).all(), name

@@ -1,0 +1,202 @@
+"""Drives the compiled engine over chunks: what NumPy's lock-step does, with the same lines and the same results."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.unwind.engine import library as c
+from memleak_android.unwind.fallback import frame_pointer_span
+from memleak_android.unwind.lockstep import (
+    END_OF_KIND,
+    UNCERTAIN_BY_LINK,
+    UNCERTAIN_BY_STACK,
+)
+from memleak_android.unwind.lockstep_state import Ints
+from memleak_android.unwind.rule_columns import KEPT, LOST, LineKind, RuleColumns
+from memleak_android.unwind.step_lines import PC_BITS, StepLines, TrackMore
+from memleak_android.unwind.trace import SampleBatch, TraceBatch
+
+_FRAMES_PER_SAMPLE = 32  # of a block, which is followed by another when it is full
+_BLOCK_FRAMES_MIN = 2 * c.LANES * c.BUFFER_FRAMES
+_BLOCK_FRAMES_MAX = 1 << 20
+_MAX_FRAMES = (1 << 31) - 1
+
+
+def can_step(samples: SampleBatch) -> bool:
+    """Whether every slice lies inside stack_bytes, which the engine does not look at again."""
+    offset, length = samples.stack_offset, samples.stack_length
+    inside = (offset >= 0) & (length >= 0) & (offset <= len(samples.stack_bytes) - length)
+    return bool(inside.all()) and len(samples.arch.callee_saved) <= c.SAVED_MAX
+
+
+@dataclass(slots=True)
+class EngineChunk:
+    """The frames of some samples, as blocks of the engine. Those that it left to others have depth 0."""
+
+    samples: Ints
+    depth: Ints
+    end: NDArray[np.uint8]
+    outcome: NDArray[np.uint8]
+    _blocks: list[tuple[NDArray[Any], NDArray[Any]]]
+    _library: ctypes.CDLL
+
+    def write(self, first: Ints, out: TraceBatch) -> None:
+        """Puts the frames of each sample to [first, first + depth) of the columns."""
+        columns = (out.address, out.sp, out.is_return, out.method)
+        for frames, segments in self._blocks:
+            self._library.walk_place(
+                frames.ctypes.data,
+                segments.ctypes.data,
+                len(segments),
+                self.outcome.ctypes.data,
+                first.ctypes.data,
+                *(column.ctypes.data for column in columns),
+            )
+
+
+class Stepper:
+    """Steps chunks by the same StepLines as NumPy's lock-step."""
+
+    def __init__(self, lines: StepLines, library: ctypes.CDLL) -> None:
+        self._step_lines = lines
+        self._library = library
+        self._lines = np.empty(0, c.LINE)
+
+    def unwind(self, samples: SampleBatch, chosen: Ints, max_frames: int) -> EngineChunk:
+        """The traces of samples[chosen]. samples: such as can_step() accepts."""
+        while True:
+            try:
+                return _Run(self, self._step_lines, self._library, samples, chosen, max_frames).unwind()
+            except TrackMore:
+                continue  # at most once per callee-saved register in the lines' life
+
+    def lines(self) -> NDArray[Any]:
+        """All lines of the columns, as the engine reads them."""
+        columns, done = self._step_lines.columns, len(self._lines)
+        if done < len(columns):
+            self._lines = np.concatenate([self._lines, _packed(columns, slice(done, len(columns)))])
+        return self._lines
+
+
+def _packed(columns: RuleColumns, which: slice) -> NDArray[Any]:
+    lines = np.zeros(which.stop - which.start, c.LINE)
+    for name in ("cfa_offset", "return_offset", "kind", "method", "cfa_register"):
+        lines[name] = getattr(columns, name)[which]
+    lines["flags"] = columns.by_link[which] * c.BY_LINK + columns.is_signed[which] * c.SIGNED
+    not_here = columns.cfa_is_read[which] | (columns.dex_register[which] >= 0)
+    lines["flags"][not_here] |= c.NOT_DONE_HERE
+    saved = columns.saved[:, which].T
+    saved = np.where(saved == KEPT, c.KEPT, np.where(saved == LOST, c.LOST, saved))
+    lines["saved"][:, : saved.shape[1]] = saved
+    return lines
+
+
+class _Run:
+    """One pass over one chunk. Every array that the engine sees is held here as long as it does."""
+
+    def __init__(
+        self,
+        stepper: Stepper,
+        lines: StepLines,
+        library: ctypes.CDLL,
+        samples: SampleBatch,
+        chosen: Ints,
+        max_frames: int,
+    ) -> None:
+        n = len(chosen)
+        self._stepper, self._step_lines, self._library, self._chosen = stepper, lines, library, chosen
+        self._depth = np.zeros(n, np.uint32)
+        self._ends = np.zeros(n, np.uint8)
+        self._outcome = np.zeros(n, np.uint8)
+        if samples.beside is not None:
+            beside = [samples.beside[i] is not None for i in chosen.tolist()]
+            self._outcome[beside] = c.NEEDS_SCALAR
+        self._blocks: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        self._waiting = np.empty(n, c.LANE)
+        self._resumed = np.empty(n, c.LANE)
+        self._held: dict[str, NDArray[Any]] = {}
+        self._walk = c.Walk()
+        self._walk.max_frames = min(max_frames, _MAX_FRAMES)
+        self._walk.end = n
+        self._walk.first_space = lines.first_space
+        self._describe_arch(samples)
+        self._give_samples(samples)
+
+    def unwind(self) -> EngineChunk:
+        walk = self._walk
+        while walk.next < walk.end or walk.resumed_count:
+            self._give_lines()
+            self._run_block()
+            self._waiting, self._resumed = self._resumed, self._waiting
+            walk.resumed_count, walk.waiting_count = walk.waiting_count, 0
+            missing = np.unique(self._resumed["missing"][: walk.resumed_count])
+            missing = missing[missing != c.NOTHING_MISSING]
+            if len(missing):
+                self._step_lines.learn(missing)
+        depth = np.where(self._outcome == c.DONE, self._depth, 0).astype(np.int64)
+        return EngineChunk(self._chosen, depth, self._ends, self._outcome, self._blocks, self._library)
+
+    def _run_block(self) -> None:
+        walk = self._walk
+        left = walk.end - walk.next + walk.resumed_count
+        size = _BLOCK_FRAMES_MIN + min(left * _FRAMES_PER_SAMPLE, _BLOCK_FRAMES_MAX)
+        frames, segments = np.empty(size, c.FRAME), np.empty(size // 8 + left, c.SEGMENT)
+        self._point("frames", frames)
+        self._point("segments", segments)
+        self._point("waiting", self._waiting)
+        self._point("resumed", self._resumed)
+        walk.frame_capacity, walk.segment_capacity = len(frames), len(segments)
+        walk.frame_count = walk.segment_count = 0
+        self._library.walk_run(ctypes.byref(walk))
+        if walk.segment_count:
+            self._blocks.append((frames[: walk.frame_count], segments[: walk.segment_count]))
+
+    def _point(self, name: str, array: NDArray[Any]) -> None:
+        self._held[name] = array
+        setattr(self._walk, name, array.ctypes.data)
+
+    def _describe_arch(self, samples: SampleBatch) -> None:
+        arch, walk = samples.arch, self._walk
+        walk.code_mask, walk.word_bytes = arch.code_mask, arch.word_bytes
+        uncertain = UNCERTAIN_BY_STACK if arch.link is None else UNCERTAIN_BY_LINK
+        walk.uncertain_kinds = sum(1 << kind for kind in LineKind if uncertain[kind])
+        walk.end_of_kind = sum(int(END_OF_KIND[kind]) << 4 * kind for kind in LineKind)
+        walk.tag_bits = 64 - arch.address_bits if arch.word_bytes == 8 else 0
+        walk.registers, walk.pc, walk.sp = len(arch.registers), arch.pc, arch.sp
+        walk.link = -1 if arch.link is None else arch.link
+        walk.is_signed = arch.signature_bits != 0
+        walk.fp_saved, _, walk.fp_span = frame_pointer_span(arch)
+        walk.fp_position, walk.pc_bits = self._step_lines.columns.fp_position, PC_BITS
+        walk.saved_registers = len(arch.callee_saved)
+        walk.saved_slot[: len(arch.callee_saved)] = arch.callee_saved
+
+    def _give_samples(self, samples: SampleBatch) -> None:
+        self._point("register_values", np.ascontiguousarray(samples.registers, np.uint64))
+        self._point("registers_known", np.ascontiguousarray(samples.known, np.bool_))
+        self._point("stack_address", np.ascontiguousarray(samples.stack_address, np.uint64))
+        self._point("stack_offset", np.ascontiguousarray(samples.stack_offset, np.int64))
+        self._point("stack_length", np.ascontiguousarray(samples.stack_length, np.int64))
+        self._point("stack_bytes", np.ascontiguousarray(samples.stack_bytes, np.uint8))
+        self._point("space", np.ascontiguousarray(samples.space, np.int32))
+        self._point("at_return", np.ascontiguousarray(samples.at_return, np.bool_))
+        self._point("chosen", np.ascontiguousarray(self._chosen, np.int64))
+        self._point("depth", self._depth)
+        self._point("ends", self._ends)
+        self._point("outcome", self._outcome)
+        if samples.arch.signature_bits:
+            spaces = (samples.space[self._chosen] - self._step_lines.first_space).astype(np.uint64)
+            self._point("signature_masks", self._step_lines.signature_masks(spaces))
+
+    def _give_lines(self) -> None:
+        walk, index = self._walk, self._step_lines.index
+        self._point("lines", self._stepper.lines())
+        self._point("keys", index.keys)
+        self._point("values", index.values)
+        walk.key_mask, walk.key_shift = len(index.keys) - 1, index.shift
+        walk.tracked = len(self._step_lines.tracked)
+        walk.tracked_position[: walk.tracked] = self._step_lines.tracked

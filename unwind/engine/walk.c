@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The rounds of unwind/lockstep.py as machine code, with the same results to the bit. Every sample walks by itself,
+ * but WALK_LANES of them take turns, and each asks for the memory that it needs before it lets the others go on.
+ * Needs memcpy and nothing else of a libc. Reads nothing but the arrays it is given, which the caller checked.
+ */
+#include "walk.h"
+
+#define PREFETCH(p) __builtin_prefetch(p)
+#define KEY_MULTIPLIER 0x9E3779B97F4A7C15ull
+#define KEY_EMPTY UINT64_MAX
+#define SP_DISTANCE_MAX ((int64_t)1 << 48)
+
+enum { ROOT = 0, NO_UNWIND_ROW = 2, STACK_TRUNCATED = 3, NO_PROGRESS = 4, MAX_FRAMES = 6 }; /* TraceEnd */
+enum { METHOD_REGISTERS = 0 };
+enum turn { GOES_ON, IS_OVER };
+
+struct lanes {
+	struct walk_lane lane[WALK_LANES];
+	struct walk_frame buffer[WALK_LANES][WALK_BUFFER_FRAMES];
+};
+
+static uint64_t key_of(const struct walk *walk, uint64_t pc, uint64_t is_return, uint64_t space_key)
+{
+	if (pc >> walk->pc_bits)
+		return space_key;
+	return (pc << 1 | is_return) | space_key;
+}
+
+static uint64_t slot_of(const struct walk *walk, uint64_t key)
+{
+	return key * KEY_MULTIPLIER >> walk->key_shift;
+}
+
+/* The line of a key, or -1. */
+static int32_t find(const struct walk *walk, uint64_t key, uint64_t slot)
+{
+	for (;; slot = (slot + 1) & walk->key_mask) {
+		if (walk->keys[slot] == key)
+			return walk->values[slot];
+		if (walk->keys[slot] == KEY_EMPTY)
+			return -1;
+	}
+}
+
+static uint64_t word_at(const struct walk *walk, const struct walk_lane *lane, int64_t place)
+{
+	uint64_t wide;
+	uint32_t narrow;
+
+	if (walk->word_bytes == 8) {
+		__builtin_memcpy(&wide, lane->stack + place, 8);
+		return wide;
+	}
+	__builtin_memcpy(&narrow, lane->stack + place, 4);
+	return narrow;
+}
+
+static int is_readable(const struct walk_lane *lane, int64_t place)
+{
+	return place >= 0 && place <= lane->limit;
+}
+
+static void flush(struct walk *walk, struct walk_lane *lane, const struct walk_frame *buffer)
+{
+	struct walk_segment *segment = walk->segments + walk->segment_count;
+
+	if (!lane->buffered)
+		return;
+	*segment = (struct walk_segment){lane->sample, lane->level - lane->buffered, lane->buffered, 0,
+					 (uint64_t)walk->frame_count};
+	__builtin_memcpy(walk->frames + walk->frame_count, buffer, lane->buffered * sizeof(*buffer));
+	walk->frame_count += lane->buffered;
+	walk->segment_count++;
+	lane->buffered = 0;
+}
+
+static enum turn finish(struct walk *walk, struct walk_lane *lane, const struct walk_frame *buffer, uint8_t end)
+{
+	flush(walk, lane, buffer);
+	walk->depth[lane->sample] = lane->level;
+	walk->ends[lane->sample] = end;
+	return IS_OVER;
+}
+
+static enum turn give_up(struct walk *walk, struct walk_lane *lane, enum walk_outcome outcome)
+{
+	lane->buffered = 0;
+	walk->outcome[lane->sample] = outcome;
+	return IS_OVER;
+}
+
+/* Waits for the line of a key; the sample takes its turn again from where it stands. */
+static enum turn wait_for(struct walk *walk, struct walk_lane *lane, const struct walk_frame *buffer, uint64_t key)
+{
+	flush(walk, lane, buffer);
+	lane->missing = key;
+	walk->waiting[walk->waiting_count++] = *lane;
+	return IS_OVER;
+}
+
+static void look_ahead(const struct walk *walk, struct walk_lane *lane)
+{
+	lane->slot = slot_of(walk, key_of(walk, lane->pc, lane->is_return, lane->space_key));
+	PREFETCH(walk->keys + lane->slot);
+	PREFETCH(walk->values + lane->slot);
+	lane->is_reading = 0;
+}
+
+/* One more frame. */
+static enum turn arrive(struct walk *walk, struct walk_lane *lane, struct walk_frame *buffer)
+{
+	if (lane->level == walk->max_frames)
+		return finish(walk, lane, buffer, MAX_FRAMES);
+	if (lane->buffered == WALK_BUFFER_FRAMES)
+		flush(walk, lane, buffer);
+	buffer[lane->buffered++] =
+	    (struct walk_frame){lane->pc, lane->base + (uint64_t)lane->sp, lane->is_return, lane->method, {0}};
+	lane->level++;
+	look_ahead(walk, lane);
+	return GOES_ON;
+}
+
+static int64_t distance(const struct walk *walk, const struct walk_lane *lane, uint64_t address)
+{
+	uint64_t apart = address - lane->base;
+
+	return (int64_t)(apart << walk->tag_bits) >> walk->tag_bits; /* without a tag */
+}
+
+/* The value of a callee-saved register (an index into saved); 0 where it is not known. */
+static int register_value(const struct walk *walk, const struct walk_lane *lane, int position, uint64_t *value)
+{
+	int64_t place = lane->place[position];
+
+	if (place == WALK_IN_REGISTER)
+		*value = walk->register_values[walk->chosen[lane->sample] * walk->registers + walk->saved_slot[position]];
+	else if (place != WALK_UNKNOWN)
+		*value = word_at(walk, lane, place);
+	return place != WALK_UNKNOWN;
+}
+
+static int cfa_by_register(const struct walk *walk, struct walk_lane *lane, const struct walk_line *line)
+{
+	uint64_t value;
+
+	if (!register_value(walk, lane, line->cfa_register, &value))
+		return 0;
+	lane->cfa = distance(walk, lane, value) + line->cfa_offset;
+	return 1;
+}
+
+/* Where an interrupted function may not have begun yet. */
+static int is_uncertain(const struct walk *walk, const struct walk_lane *lane, const struct walk_line *line)
+{
+	if (line->kind == WALK_FRAME_POINTER && walk->is_signed)
+		return 1;
+	return walk->uncertain_kinds >> line->kind & 1 && !lane->is_return;
+}
+
+/* A pc that cannot be stepped from. */
+static enum turn end_by_kind(struct walk *walk, struct walk_lane *lane, const struct walk_frame *buffer,
+			     const struct walk_line *line)
+{
+	uint64_t fp;
+
+	if (line->kind == WALK_START && register_value(walk, lane, walk->fp_position, &fp) && !fp)
+		return finish(walk, lane, buffer, ROOT);
+	if (line->kind == WALK_SCALAR || is_uncertain(walk, lane, line))
+		return give_up(walk, lane, WALK_NEEDS_SCALAR);
+	return finish(walk, lane, buffer, walk->end_of_kind >> 4 * line->kind & 15);
+}
+
+static int by_link_is_known(const struct walk *walk, const struct walk_lane *lane)
+{
+	return lane->level > 1 || walk->registers_known[walk->chosen[lane->sample] * walk->registers + walk->link];
+}
+
+static int frame_record_is_readable(const struct walk *walk, const struct walk_lane *lane)
+{
+	int64_t fp = lane->cfa - walk->fp_span;
+
+	return fp >= lane->sp && is_readable(lane, fp + walk->fp_saved);
+}
+
+/* First half of a step: where the return address lies. */
+static enum turn look(struct walk *walk, struct walk_lane *lane, const struct walk_frame *buffer)
+{
+	uint64_t key = key_of(walk, lane->pc, lane->is_return, lane->space_key);
+	int32_t number = find(walk, key, lane->slot);
+	const struct walk_line *line = walk->lines + number;
+	int readable = 1, is_fallback;
+
+	if (number < 0)
+		return wait_for(walk, lane, buffer, key);
+	lane->line = (uint32_t)number;
+	if (line->flags & WALK_NOT_DONE_HERE)
+		return give_up(walk, lane, WALK_NEEDS_LOCKSTEP);
+	is_fallback = line->kind == WALK_FRAME_POINTER;
+	if (line->kind > WALK_FRAME_POINTER || is_uncertain(walk, lane, line))
+		return end_by_kind(walk, lane, buffer, line);
+	if (line->cfa_register < 0)
+		lane->cfa = lane->sp + line->cfa_offset;
+	else
+		readable = cfa_by_register(walk, lane, line);
+	lane->back = lane->cfa + line->return_offset;
+	if (line->flags & WALK_BY_LINK)
+		readable = readable && by_link_is_known(walk, lane);
+	else
+		readable = readable && is_readable(lane, lane->back);
+	if (readable && lane->cfa & (walk->word_bytes - 1))
+		return give_up(walk, lane, WALK_NEEDS_SCALAR);
+	if (is_fallback && !(readable && frame_record_is_readable(walk, lane)))
+		return finish(walk, lane, buffer, NO_UNWIND_ROW);
+	if (!readable)
+		return finish(walk, lane, buffer, STACK_TRUNCATED);
+	if (!(line->flags & WALK_BY_LINK))
+		PREFETCH(lane->stack + lane->back);
+	lane->is_reading = 1;
+	return GOES_ON;
+}
+
+static uint64_t return_address(const struct walk *walk, const struct walk_lane *lane, const struct walk_line *line)
+{
+	uint64_t address;
+
+	if (!(line->flags & WALK_BY_LINK))
+		address = word_at(walk, lane, lane->back);
+	else if (lane->level > 1)
+		address = lane->pc; /* a caller's link register holds its own pc, as the callee left it */
+	else
+		address = walk->register_values[walk->chosen[lane->sample] * walk->registers + walk->link];
+	if (line->flags & WALK_SIGNED)
+		address &= ~walk->signature_masks[lane->space_key >> (walk->pc_bits + 1)];
+	return address & walk->code_mask;
+}
+
+static void restore_registers(const struct walk *walk, struct walk_lane *lane, const struct walk_line *line)
+{
+	for (int i = 0; i < walk->tracked; i++) {
+		int position = walk->tracked_position[i];
+		int32_t offset = line->saved[position];
+		int64_t slot = lane->cfa + offset;
+
+		if (offset == WALK_KEPT)
+			continue;
+		if (offset == WALK_LOST || slot > lane->limit || (slot < 0 && slot >= lane->sp))
+			lane->place[position] = WALK_UNKNOWN;
+		else if (slot >= lane->sp) /* below it a slot is dead: see step.py */
+			lane->place[position] = slot;
+	}
+}
+
+/* A step by frame pointer that leads nowhere ends the walk: 1. It leads somewhere: 0. Not known yet: -1. */
+static int leads_nowhere(const struct walk *walk, const struct walk_lane *lane, uint64_t address, uint64_t *key)
+{
+	int32_t line;
+
+	if (!address && !word_at(walk, lane, lane->cfa - walk->fp_span + walk->fp_saved))
+		return 0;
+	*key = key_of(walk, address, 1, lane->space_key);
+	line = find(walk, *key, slot_of(walk, *key));
+	return line < 0 ? -1 : walk->lines[line].kind == WALK_NO_MAPPING;
+}
+
+/* Second half of a step: to the caller. */
+static enum turn read(struct walk *walk, struct walk_lane *lane, struct walk_frame *buffer)
+{
+	const struct walk_line *line = walk->lines + lane->line;
+	uint64_t address = return_address(walk, lane, line), key;
+
+	if (line->kind == WALK_FRAME_POINTER) {
+		int nowhere = leads_nowhere(walk, lane, address, &key);
+
+		if (nowhere < 0)
+			return wait_for(walk, lane, buffer, key);
+		if (nowhere)
+			return finish(walk, lane, buffer, NO_UNWIND_ROW);
+	}
+	if (!address)
+		return finish(walk, lane, buffer, ROOT);
+	if (lane->cfa < lane->sp || (lane->cfa == lane->sp && address == lane->pc))
+		return finish(walk, lane, buffer, NO_PROGRESS);
+	restore_registers(walk, lane, line);
+	lane->pc = address;
+	lane->sp = lane->cfa;
+	lane->is_return = 1;
+	lane->method = line->method;
+	return arrive(walk, lane, buffer);
+}
+
+static enum turn begin(struct walk *walk, struct walk_lane *lane, struct walk_frame *buffer, int64_t position)
+{
+	int64_t sample = walk->chosen[position];
+	const uint64_t *values = walk->register_values + sample * walk->registers;
+	const uint8_t *known = walk->registers_known + sample * walk->registers;
+
+	lane->sample = (uint32_t)position;
+	lane->level = lane->buffered = 0;
+	lane->base = walk->stack_address[sample];
+	lane->pc = values[walk->pc];
+	lane->sp = (int64_t)(values[walk->sp] - lane->base);
+	lane->stack = walk->stack_bytes + walk->stack_offset[sample];
+	lane->limit = walk->stack_length[sample] - walk->word_bytes;
+	lane->space_key = (uint64_t)(walk->space[sample] - walk->first_space) << (walk->pc_bits + 1);
+	lane->is_return = walk->at_return[sample];
+	lane->method = METHOD_REGISTERS;
+	for (int i = 0; i < walk->saved_registers; i++)
+		lane->place[i] = known[walk->saved_slot[i]] ? WALK_IN_REGISTER : WALK_UNKNOWN;
+	if (walk->outcome[position] != WALK_DONE) /* the caller has set it apart */
+		return IS_OVER;
+	if (!known[walk->pc] || !known[walk->sp] || lane->sp > SP_DISTANCE_MAX || lane->sp < -SP_DISTANCE_MAX)
+		return give_up(walk, lane, WALK_NEEDS_SCALAR);
+	return arrive(walk, lane, buffer);
+}
+
+/* The next sample for a lane; 0 when there is none that has to step. */
+static int fill(struct walk *walk, struct walk_lane *lane, struct walk_frame *buffer, int64_t *resumed)
+{
+	if (*resumed < walk->resumed_count) {
+		*lane = walk->resumed[(*resumed)++];
+		look_ahead(walk, lane); /* the index may have grown */
+		return 1;
+	}
+	while (walk->next < walk->end)
+		if (begin(walk, lane, buffer, walk->next++) == GOES_ON)
+			return 1;
+	return 0;
+}
+
+static int has_room(const struct walk *walk)
+{
+	return walk->frame_capacity - walk->frame_count >= 2 * WALK_LANES * WALK_BUFFER_FRAMES &&
+	       walk->segment_capacity - walk->segment_count >= 4 * WALK_LANES;
+}
+
+static int fill_all(struct walk *walk, struct lanes *lanes, uint32_t *turns, int64_t *resumed)
+{
+	int running = 0;
+
+	for (uint32_t i = 0; i < WALK_LANES; i++)
+		if (fill(walk, &lanes->lane[i], lanes->buffer[i], resumed))
+			turns[running++] = i;
+	return running;
+}
+
+/* Both halves of a step for every lane, one half after the other: what look() asked for has come when read() needs it. */
+static int step_all(struct walk *walk, struct lanes *lanes, uint32_t *turns, int running, int64_t *resumed)
+{
+	for (int i = 0; i < running; i++) {
+		struct walk_lane *lane = &lanes->lane[turns[i]];
+		struct walk_frame *buffer = lanes->buffer[turns[i]];
+
+		if (look(walk, lane, buffer) == IS_OVER && !fill(walk, lane, buffer, resumed))
+			turns[i--] = turns[--running];
+	}
+	for (int i = 0; i < running; i++) {
+		struct walk_lane *lane = &lanes->lane[turns[i]];
+		struct walk_frame *buffer = lanes->buffer[turns[i]];
+
+		if (lane->is_reading && read(walk, lane, buffer) == IS_OVER && !fill(walk, lane, buffer, resumed))
+			turns[i--] = turns[--running];
+	}
+	return running;
+}
+
+void walk_run(struct walk *walk)
+{
+	struct lanes lanes;
+	uint32_t turns[WALK_LANES];
+	int64_t resumed = 0;
+	int running = fill_all(walk, &lanes, turns, &resumed);
+
+	while (running && has_room(walk))
+		running = step_all(walk, &lanes, turns, running, &resumed);
+	for (int i = 0; i < running; i++)
+		wait_for(walk, &lanes.lane[turns[i]], lanes.buffer[turns[i]], KEY_EMPTY);
+	while (resumed < walk->resumed_count) /* the block was full before they had their turn */
+		walk->waiting[walk->waiting_count++] = walk->resumed[resumed++];
+}

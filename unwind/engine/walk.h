@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What Python hands to the compiled engine and gets back. unwind/engine/__init__.py mirrors every structure here;
+ * WALK_VERSION changes with each of them.
+ */
+#ifndef WALK_H
+#define WALK_H
+
+#include <stdint.h>
+
+#define WALK_VERSION 1
+#define WALK_SAVED_MAX 12
+#define WALK_LANES 24	       /* samples in flight: so many loads from memory are waited for at once */
+#define WALK_BUFFER_FRAMES 64  /* of a lane, before they go to the block */
+
+/* How to step out of a frame: one line of RuleColumns (unwind/rule_columns.py), one line of the cache. */
+struct walk_line {
+	int32_t cfa_offset, return_offset;
+	uint8_t kind, method;
+	int8_t cfa_register; /* index into saved, -1 = stack pointer */
+	uint8_t flags;
+	int32_t saved[WALK_SAVED_MAX]; /* from the CFA, or one of these: */
+	uint32_t unused;
+};
+
+#define WALK_KEPT INT32_MIN
+#define WALK_LOST (INT32_MIN + 1)
+
+enum walk_flag { WALK_BY_LINK = 1, WALK_SIGNED = 2, WALK_NOT_DONE_HERE = 4 };
+
+/* LineKind of unwind/rule_columns.py */
+enum walk_kind { WALK_STEP, WALK_FRAME_POINTER, WALK_ROOT, WALK_NO_MAPPING, WALK_UNSUPPORTED_RULE, WALK_SCALAR,
+		 WALK_NO_UNWIND_ROW, WALK_START };
+
+/* A sample on its way. Kept by Python between two calls when a line was missing. */
+struct walk_lane {
+	uint64_t pc, space_key, base; /* base: address of the slice's first byte */
+	const uint8_t *stack;
+	int64_t sp, limit, cfa, back; /* bytes from base; limit: of the last readable word */
+	uint64_t missing;	      /* the key that has no line yet */
+	uint64_t slot;
+	uint32_t sample, level, buffered, line;
+	uint8_t is_return, method, is_reading, unused[5];
+	int64_t place[WALK_SAVED_MAX]; /* bytes from base, or one of these: */
+};
+
+#define WALK_IN_REGISTER (-1)
+#define WALK_UNKNOWN (-2)
+
+/* Frames [first, first + count) of a block are those of `sample` from `level` on. */
+struct walk_segment {
+	uint32_t sample, level, count, unused;
+	uint64_t first;
+};
+
+struct walk_frame {
+	uint64_t address, sp;
+	uint8_t is_return, method, unused[6];
+};
+
+struct walk {
+	/* the architecture (unwind/arch) */
+	uint64_t code_mask;
+	uint64_t uncertain_kinds, end_of_kind; /* a bit, and 4 bits, for each kind */
+	int32_t word_bytes, tag_bits, registers, pc, sp, link, saved_registers, is_signed;
+	int32_t fp_position, fp_saved, fp_span, pc_bits;
+	int32_t saved_slot[WALK_SAVED_MAX];
+	/* what is known: lines, and which pc has which (unwind/pc_index.py) */
+	const struct walk_line *lines;
+	const uint64_t *keys;
+	const int32_t *values;
+	uint64_t key_mask;
+	int32_t key_shift, tracked;
+	int32_t tracked_position[WALK_SAVED_MAX];
+	const uint64_t *signature_masks;
+	/* the samples (SampleBatch) */
+	const uint64_t *register_values;
+	const uint8_t *registers_known;
+	const uint64_t *stack_address;
+	const int64_t *stack_offset, *stack_length;
+	const uint8_t *stack_bytes;
+	const int32_t *space;
+	const uint8_t *at_return;
+	const int64_t *chosen;
+	int64_t first_space, next, end; /* positions in chosen; next moves on */
+	/* samples that go on after a missing line came, and those that wait for one now */
+	const struct walk_lane *resumed;
+	struct walk_lane *waiting;
+	int64_t resumed_count, waiting_count;
+	/* results; samples are positions in chosen */
+	struct walk_frame *frames;
+	struct walk_segment *segments;
+	int64_t frame_capacity, frame_count, segment_capacity, segment_count;
+	uint32_t *depth;
+	uint8_t *ends, *outcome;
+	uint32_t max_frames, unused;
+};
+
+/* outcome of a sample; TraceEnd is in ends */
+enum walk_outcome { WALK_DONE, WALK_NEEDS_SCALAR, WALK_NEEDS_LOCKSTEP };
+
+int64_t walk_version(void); /* of all that is written twice: this file and its Python mirror */
+/* Steps samples until all are done, waiting for lines, or the block is full. */
+void walk_run(struct walk *walk);
+/* Copies one block's frames of samples that are done here to where they stand in the result. */
+void walk_place(const struct walk_frame *frames, const struct walk_segment *segments, int64_t count,
+		const uint8_t *outcome, const int64_t *first, uint64_t *address, uint64_t *sp, uint8_t *is_return,
+		uint8_t *method);
+
+#endif
