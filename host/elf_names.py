@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +32,7 @@ from memleak_android.unwind.module import Module
 _CLOSING = re.compile(r"(?<!operator>)(?<=>)(?=>)")  # Android's demangler writes > > where ours writes >>
 _TABLES_MAX = 4
 _NESTING_MAX = 64
+_SHOWN_MAX = 1 << 16  # characters; 130 made on purpose unfold to half a million
 _DYNAMIC_ENTRIES_MAX = 4096
 _SONAME_BYTES_MAX = 4096
 _PT_DYNAMIC, _DT_NULL, _DT_STRTAB, _DT_STRSZ, _DT_SONAME = 2, 0, 5, 10, 14
@@ -43,21 +47,48 @@ class NamedPlace:
 
 
 class FunctionNames:
-    """The functions of one ELF file: of its symbol tables in their order, then of those in .gnu_debugdata."""
+    """The functions of one ELF file: of its symbol tables in their order, then of those in .gnu_debugdata.
 
-    def __init__(self, data: memoryview) -> None:
-        self._tables: list[_Table] = []
-        try:
-            own = ElfSections(data)
-        except BadElf:
-            return
-        inner = unpack_debugdata(own)
-        for elf in (own, inner) if inner is not None else (own,):
-            self._tables += _tables_of(elf)
+    debugdata: gives what is packed there, where somebody has unpacked it already; of an odex file that is most of
+    the work.
+    """
+
+    def __init__(self, data: memoryview, debugdata: Callable[[], memoryview | None] | None = None) -> None:
+        self._own: ElfSections | None = None
+        self._debugdata = debugdata
+        with suppress(BadElf):
+            self._own = ElfSections(data)
+
+    @classmethod
+    def of(cls, module: Module) -> FunctionNames:
+        """Those of a file that the unwinder has open."""
+        return cls(module.image.data, lambda: module.mini_debuginfo.data if module.mini_debuginfo else None)
 
     def find(self, vaddr: int) -> NamedPlace | None:
         """The function at a vaddr (of Thumb code with or without its bit 0)."""
-        return next((found for table in self._tables if (found := table.find(vaddr)) is not None), None)
+        return _find(self._tables, vaddr) or _find(self._packed_tables, vaddr)
+
+    @cached_property
+    def _tables(self) -> list[_Table]:
+        return _tables_of(self._own) if self._own is not None else []
+
+    @cached_property
+    def _packed_tables(self) -> list[_Table]:
+        """Unpacked when the file's own tables did not suffice."""
+        if self._own is None:
+            return []
+        if self._debugdata is None:
+            packed = unpack_debugdata(self._own)
+            return _tables_of(packed) if packed is not None else []
+        data = self._debugdata()
+        try:
+            return _tables_of(ElfSections(data)) if data is not None else []
+        except BadElf:
+            return []
+
+
+def _find(tables: list[_Table], vaddr: int) -> NamedPlace | None:
+    return next((found for table in tables if (found := table.find(vaddr)) is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +110,10 @@ class _Table:
                 i = max(int(np.searchsorted(self.start, self.start[i])), i - _NESTING_MAX)
                 i += int(np.argmax(self.end[i : last + 1] > vaddr))
                 name = text_at(self.strings, int(self.name[i]))
-                return NamedPlace(_CLOSING.sub(" ", demangle(name)), vaddr - int(self.start[i]))
+                shown = demangle(name)
+                if len(shown) > _SHOWN_MAX:
+                    shown = name
+                return NamedPlace(_CLOSING.sub(" ", shown), vaddr - int(self.start[i]))
         return None
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 import lzma
+import struct
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _SEGMENTS_MAX = 1024
+_LOADS_MAX = 64  # PT_LOADs; linkers make a dozen, and each is searched for each address
+_NOTES_MAX = 1024  # of all note segments together
+_NAME_BYTES_MAX = 256
+_BUILD_ID_BYTES_MAX = 64
 _SECTIONS_MAX = 16384  # beyond, section headers are ignored: segments are enough to unwind
 _PF_X = 1
 _SHF_COMPRESSED = 0x800
@@ -29,6 +35,8 @@ _INFLATED_MAX = 1 << 28  # bytes; beyond any .debug_frame and any .gnu_debugdata
 _XZ_MEMORY_MAX = 1 << 27  # xz -9 needs 65 MiB to unpack
 _PIECE = 1 << 20
 _SHT_NOBITS = 8
+_NT_GNU_BUILD_ID = 3
+_NOTE_HEAD = struct.Struct("<III")
 _SPECIAL_SEGMENTS = {
     "PT_GNU_EH_FRAME": ".eh_frame_hdr",
     "PT_ARM_EXIDX": ".ARM.exidx",
@@ -92,7 +100,7 @@ class ElfImage:
             p = elf._get_segment_header(i)
             offset = min(p["p_offset"], size)
             file_bytes = min(p["p_filesz"], size - offset)
-            if p["p_type"] == "PT_LOAD":
+            if p["p_type"] == "PT_LOAD" and len(segments) < _LOADS_MAX:
                 executable = bool(p["p_flags"] & _PF_X)
                 segments.append(Segment(offset, file_bytes, p["p_vaddr"], p["p_memsz"], executable))
             elif p["p_type"] in _SPECIAL_SEGMENTS:
@@ -150,10 +158,11 @@ class ElfImage:
         """NT_GNU_BUILD_ID in hex, or ''."""
         section = self.section(".note.gnu.build-id")
         places = self.notes + ([(section.file_offset, section.size)] if section else [])
-        for offset, size in places if self.is_readable() else ():
-            found = _build_id_in(bytes(self.data[offset : offset + min(size, 65536)]))
-            if found:
-                return found
+        contents = (bytes(self.data[at : at + min(size, 65536)]) for at, size in places if self.is_readable())
+        notes = itertools.chain.from_iterable(map(_notes, contents))
+        for kind, owner, value in itertools.islice(notes, _NOTES_MAX):
+            if kind == _NT_GNU_BUILD_ID and owner == b"GNU\0" and len(value) <= _BUILD_ID_BYTES_MAX:
+                return value.hex()
         return ""
 
     def mini_debuginfo(self) -> ElfImage | None:
@@ -259,21 +268,18 @@ def _sections_with_bytes(headers: list[Any], strings: bytes, size: int) -> Itera
         no_bytes = h["sh_type"] in ("SHT_NOBITS", _SHT_NOBITS, "SHT_NULL")
         if no_bytes or h["sh_offset"] > size or h["sh_size"] > size - h["sh_offset"]:
             continue
-        end = strings.find(b"\0", h["sh_name"])
-        name = strings[h["sh_name"] : end].decode("utf-8", "replace")
+        name = strings[h["sh_name"] : h["sh_name"] + _NAME_BYTES_MAX].split(b"\0")[0].decode("utf-8", "replace")
         compressed = bool(h["sh_flags"] & _SHF_COMPRESSED)
         yield Section(name, h["sh_addr"], h["sh_offset"], h["sh_size"], compressed)
 
 
-def _build_id_in(notes: bytes) -> str:
-    """NT_GNU_BUILD_ID among ELF notes (elf(5)): hex, or ''."""
+def _notes(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """(type, owner, value) of ELF notes (elf(5))."""
     at = 0
-    while at + 12 <= len(notes):
-        name_bytes = int.from_bytes(notes[at : at + 4], "little")
-        bytes_of_value = int.from_bytes(notes[at + 4 : at + 8], "little")
-        kind = int.from_bytes(notes[at + 8 : at + 12], "little")
-        value_at = at + 12 + (name_bytes + 3 & ~3)
-        if kind == 3 and notes[at + 12 : at + 16] == b"GNU\0" and name_bytes == 4:
-            return notes[value_at : value_at + bytes_of_value].hex()
-        at = value_at + (bytes_of_value + 3 & ~3)
-    return ""
+    while at + 12 <= len(data):
+        owner_bytes, value_bytes, kind = _NOTE_HEAD.unpack_from(data, at)
+        value_at = at + 12 + (owner_bytes + 3 & ~3)
+        if value_at + value_bytes > len(data):
+            return
+        yield kind, data[at + 12 : at + 12 + owner_bytes], data[value_at : value_at + value_bytes]
+        at = value_at + (value_bytes + 3 & ~3)

@@ -11,6 +11,7 @@ from memleak_android.unwind.reader import S16, S32, S64, U8, U16, U32, U64, read
 
 _STEPS_MAX = 4096
 _STACK_MAX = 256
+_SHOWN_BYTES = 32  # of an expression, in an error
 
 
 class Machine(Protocol):
@@ -95,7 +96,8 @@ class _Evaluation:
                     raise ExpressionError("an expression that jumps outside itself")
             return self.stack[-1]
         except (BadCfiError, IndexError, ZeroDivisionError) as error:
-            raise ExpressionError(f"malformed DWARF expression {self.code.hex()}: {error}") from None
+            shown = self.code[:_SHOWN_BYTES].hex() + ("…" if len(self.code) > _SHOWN_BYTES else "")
+            raise ExpressionError(f"malformed DWARF expression {shown}: {error}") from None
 
     def _step(self, op: int, at: int) -> int:
         if 0x30 <= op <= 0x4F:  # DW_OP_lit0 … lit31

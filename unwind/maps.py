@@ -67,7 +67,8 @@ def layered(lower: Iterable[Mapping], upper: Iterable[Mapping] = ()) -> AddressS
     placed = list(tops)
     for mapping in _apart(lower):
         at = mapping.start
-        for top in tops[max(bisect_right(starts, at) - 1, 0) :]:
+        for i in range(max(bisect_right(starts, at) - 1, 0), len(tops)):
+            top = tops[i]
             if top.start >= mapping.end:
                 break
             if at < top.start:

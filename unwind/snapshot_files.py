@@ -11,6 +11,7 @@ from memleak_android.unwind.errors import BadSnapshotError
 from memleak_android.unwind.maps import Mapping
 
 _FILE_BYTES_MAX = 1 << 30
+_TEXT_BYTES_MAX = 1 << 26
 _LINES_MAX = 1 << 18
 _PAGE = 4096
 _REGISTER = re.compile(r"\s*(\w{1,32})\s*:\s*(?:0[xX])?([0-9a-fA-F]{1,16})\s*", re.ASCII)
@@ -102,7 +103,12 @@ def _content(folder: Path, name: str) -> memoryview:
 
 def _lines(folder: Path, name: str) -> list[tuple[int, str]]:
     """Lines that are not blank, with their numbers; however the writer ended them."""
-    lines = bytes(_content(folder, name)).decode("utf-8-sig", "replace").splitlines()
+    content = _content(folder, name)
+    if len(content) > _TEXT_BYTES_MAX:
+        raise BadSnapshotError(
+            folder / name, f"larger than {_TEXT_BYTES_MAX} bytes", "give the text of one process"
+        )
+    lines = bytes(content).decode("utf-8-sig", "replace").splitlines()
     if len(lines) > _LINES_MAX:
         raise BadSnapshotError(folder / name, f"more than {_LINES_MAX} lines", "give the text of one process")
     return [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
@@ -118,6 +124,7 @@ def _mapping(path: Path, number: int, line: str) -> Mapping:
         end += end % _PAGE == _PAGE - 1
         if not 0 <= start < end <= 1 << 64 or offset >> 63:
             raise ValueError
+        end = min(end, (1 << 64) - 1)  # as all addresses, ends are numbers of 64 bits
     except (ValueError, IndexError):
         raise BadSnapshotError(
             path, f"line {number} is no mapping: {line[:60]!r}", "expected the text of /proc/PID/maps"
