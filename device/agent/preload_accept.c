@@ -107,16 +107,23 @@ static struct ml_preload_target *take_segment(int connection, const struct ml_gr
 	struct ml_preload_target *target = NULL;
 	struct ml_greeting greeting;
 	struct ml_layout layout;
+	const char *reason = NULL;
 	int fd;
 
-	if (!receive(connection, &greeting, &fd)) {
+	errno = 0;
+	if (receive(connection, &greeting, &fd)) {
+		reason = errno == EAGAIN ? "its shim did not answer in time" : NULL; /* else it has ended */
+	} else if (greeting.magic != ML_SEGMENT_MAGIC) {
+		reason = strerror((int)(greeting.magic % 4096));
+	} else {
 		settings.n_threads = greeting.settings.n_threads; /* the target may have had to do with fewer */
 		settings.n_chunks = greeting.settings.n_chunks;
-		if (greeting.magic != ML_SEGMENT_MAGIC)
-			tell_unmeasured(expected->pid, strerror((int)(greeting.magic % 4096)), n_unmeasured);
-		else if (fd >= 0 && !ml_layout_compute(&settings, &layout) && is_sound(fd, layout.bytes))
+		if (fd >= 0 && !ml_layout_compute(&settings, &layout) && is_sound(fd, layout.bytes))
 			target = map_segment(fd, expected, &settings, &layout);
+		reason = target ? NULL : "its memory could not be shared";
 	}
+	if (reason)
+		tell_unmeasured(expected->pid, reason, n_unmeasured);
 	if (fd >= 0)
 		close(fd);
 	return target;

@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from memleak_android.host import cli
+from memleak_android.host.wire import BlockKind
 from tests.support import builders
 from tests.support.command_line import CommandLine
-from tests.support.growing_recording import wait_for_snapshot
+from tests.support.growing_recording import wait_for_block, wait_for_snapshot
 
 PRELOAD = ("--tracer", "preload")
+GOES_ON = "exec sleep 20 >/dev/null 2>&1"  # and holds no end of a pipe that a test reads to its end
 
 
 @pytest.fixture
@@ -153,10 +155,10 @@ def test_disk_that_fills_up_while_recording(line: CommandLine) -> None:
 
 def test_recording_of_a_killed_session_is_still_good(line: CommandLine) -> None:
     ready = line.folder / "ready"
-    words = ("record", "-o", "a.memleak", *PRELOAD, "--", "sh", "-c", "echo 1 >ready; exec sleep 2 >&2")
-    with line.start(*words) as process:
+    words = ("record", "-o", "a.memleak", *PRELOAD, "--", "sh", "-c", f"echo 1 >ready; {GOES_ON}")
+    with line.start(*words, scenario={"no_snapshots": True}) as process:
         wait_for(ready)
-        time.sleep(0.3)
+        wait_for_block(line.folder / "a.memleak", BlockKind.EVIDENCE)
         process.kill()
         process.communicate(timeout=30)
     report = line.run("report", "a.memleak")
@@ -188,7 +190,7 @@ def test_first_interrupt_stops_and_reports(line: CommandLine) -> None:
     ready = line.folder / "ready"
     for number in (signal.SIGINT, signal.SIGTERM):
         ready.unlink(missing_ok=True)
-        with line.start(*PRELOAD, "--", "sh", "-c", "echo 1 >ready; exec sleep 3") as process:
+        with line.start(*PRELOAD, "--", "sh", "-c", f"echo 1 >ready; {GOES_ON}") as process:
             wait_for(ready)
             process.send_signal(number)
             out, err = process.communicate(timeout=30)
@@ -199,10 +201,10 @@ def test_first_interrupt_stops_and_reports(line: CommandLine) -> None:
 def test_second_interrupt_aborts(line: CommandLine) -> None:
     ready = line.folder / "ready"
     scenario = {"ignore_stop": True}
-    with line.start(*PRELOAD, "--", "sh", "-c", "echo 1 >ready; exec sleep 3", scenario=scenario) as process:
+    with line.start(*PRELOAD, "--", "sh", "-c", f"echo 1 >ready; {GOES_ON}", scenario=scenario) as process:
         wait_for(ready)
         process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
+        wait_for(line.folder / "told_to_stop")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (130, "")
@@ -210,11 +212,11 @@ def test_second_interrupt_aborts(line: CommandLine) -> None:
 
 
 def test_abort_of_a_stuck_agent_keeps_what_had_arrived(line: CommandLine) -> None:
-    words = ("record", "-o", "a.memleak", *PRELOAD, "--", "sh", "-c", "exec sleep 3 >&2")
+    words = ("record", "-o", "a.memleak", *PRELOAD, "--", "sh", "-c", GOES_ON)
     with line.start(*words, scenario={"stuck": True}) as process:
         wait_for_snapshot(line.folder / "a.memleak")  # the first safety snapshot
         process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
+        wait_for(line.folder / "told_to_stop")
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
     assert process.returncode == 130

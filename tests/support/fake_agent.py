@@ -162,12 +162,15 @@ def run(child, start):
         emit_status()
         if line is None:
             return INPUT_CLOSED, -1, number
-        if "snapshot" in line:
+        if "snapshot" in line and not scenario.get("no_snapshots"):
             snapshot(number, start)
             emit_status()
             number += 1
             if scenario.get("die_after") == "snapshot":
                 os._exit(3)
+        if "stop" in line:
+            with open("told_to_stop", "w") as file:
+                file.write("stop\n")
         if "stop" in line and scenario.get("stuck"):
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             time.sleep(1000)

@@ -252,15 +252,21 @@ def test_ended_meanwhile(start: Start, waiting: Path) -> None:
 
 
 def test_processes_that_end_at_any_moment() -> None:
-    """Each attempt ends in an object or in one TargetError, never in another exception."""
+    """Each attempt ends in an object or in one TargetError, never in another exception. The first process is still
+    there, and the last is gone."""
     outcomes = set()
     for i in range(150):
-        child = subprocess.Popen(["/bin/true"])
-        time.sleep(i * 1e-5)
+        child = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE)
+        assert child.stdin is not None
+        if i > 0:
+            child.stdin.close()
+            time.sleep(i * 1e-5)
+        if i == 149:
+            os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         try:
             LocalProcess.open(child.pid).loaded_objects()
             outcomes.add("attached")
         except TargetError as error:
             outcomes.add(str(error).replace(str(child.pid), "PID"))
-        child.wait()
-    assert len(outcomes) > 1, outcomes
+        child.communicate()
+    assert len(outcomes) > 1 and "attached" in outcomes, outcomes
