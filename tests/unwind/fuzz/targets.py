@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from memleak_android.host.elf_names import FunctionNames, soname
-from memleak_android.unwind import AddressSpace, Mapping, Module, SampleBatch, UnwindError, unwind_batch
+from memleak_android.unwind import AddressSpace, Mapping, Module, SampleBatch, UnwindError
 from memleak_android.unwind.arch import ARCHES, Arch
+from memleak_android.unwind.batch import BatchUnwinder
 from memleak_android.unwind.cfi import CfiSection
 from memleak_android.unwind.compiled import compile_table
 from memleak_android.unwind.eh_frame_hdr import parse_hdr
@@ -32,6 +33,7 @@ from tests.unwind.fuzz.elf_container import Part, write_elf
 BASE, STACK = 0x40000000, 0x7000000
 _PLACES_MAX = 96
 _FRAMES_MAX = 64
+_FAR = ((1 << 63) - 8, 1 << 63, (1 << 64) - 16, STACK, STACK + 4096, BASE + 0x195, 0)  # in registers
 _VADDRS = (0, 0x1000, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
 _X86_64 = 62
 _COMPILED_END = 1 << 62  # compiled tables know no functions beyond; processes have none there
@@ -83,7 +85,7 @@ class _One:
 
 
 def _stacks(module: Module, mapping: Mapping, vaddrs: np.ndarray) -> None:
-    """Samples whose pc and whose stack words are those addresses."""
+    """Samples whose pc and whose stack words are those addresses; by the compiled engine and by NumPy the same."""
     arch = module.arch
     bias = module.bias_of(mapping) & (1 << 64) - 1
     pcs = vaddrs - np.uint64(bias)
@@ -93,6 +95,8 @@ def _stacks(module: Module, mapping: Mapping, vaddrs: np.ndarray) -> None:
     words = np.resize(np.concatenate([pcs, [0, STACK + 64, STACK - 8]]), 512).astype(f"<u{arch.word_bytes}")
     n = len(pcs)
     registers = np.full((n, len(arch.registers)), STACK + 32, np.uint64)
+    far = np.array(_FAR, np.uint64) & np.uint64((1 << 8 * arch.word_bytes) - 1)
+    registers[::3] = np.resize(far, registers[::3].shape)
     registers[:, arch.pc], registers[:, arch.sp] = pcs, STACK
     zero = np.zeros(n, np.int64)
     flat = words.view(np.uint8)
@@ -100,8 +104,12 @@ def _stacks(module: Module, mapping: Mapping, vaddrs: np.ndarray) -> None:
         arch, registers, np.ones(registers.shape, np.bool_), np.full(n, STACK, np.uint64), zero, zero + len(flat),
         flat, np.zeros(n, np.int32), np.arange(n) % 2 == 1,
     )  # fmt: skip
-    traces = unwind_batch(samples, [AddressSpace([mapping])], _One(module), max_frames=_FRAMES_MAX)
+    space, files = [AddressSpace([mapping])], _One(module)
+    traces = BatchUnwinder(space, files, max_frames=_FRAMES_MAX).unwind(samples)
     assert len(traces) == n and np.diff(traces.offsets).max(initial=0) <= _FRAMES_MAX
+    numpys = BatchUnwinder(space, files, max_frames=_FRAMES_MAX, engine=None).unwind(samples)
+    for column in ("offsets", "address", "sp", "is_return", "method", "end"):
+        assert np.array_equal(getattr(traces, column), getattr(numpys, column)), column
 
 
 def cfi(data: bytes) -> None:
