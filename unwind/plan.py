@@ -235,6 +235,7 @@ class Planner:
     def follows_call(self, space: int, address: int, *, or_erased: bool = False) -> bool:
         """Whether the instruction before an address is a call, as far as its code can be read.
 
+        Signal handlers are not called by what they return to; of their trampolines it is True, too.
         or_erased: zeros count as code that cannot be read; files that were thinned out for keeping have them.
         """
         address &= self.arch.instruction_mask
@@ -250,7 +251,10 @@ class Planner:
         before = module.bytes_at(address + bias - _CALL_BYTES_MAX, _CALL_BYTES_MAX)
         if or_erased and not any(before):
             return True
-        return re.search(self.arch.call_pattern, before, re.DOTALL) is not None
+        if re.search(self.arch.call_pattern, before, re.DOTALL):
+            return True
+        row = self.plan(space, address, is_return=True).row
+        return row is not None and row.is_signal
 
     def _folded(self, row: UnwindRow, pc: int) -> UnwindRow:
         """The row with a CFA expression that depends on one register and the pc only made plain."""

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 import pytest
+from cfi_assembler import op
+from tiny_elf import CODE_VADDR, FUNCTION_BYTES, tiny_elf
 
+from memleak_android.unwind import Method, TraceEnd
 from memleak_android.unwind.arch.arm64 import ARCH as ARM64
+from memleak_android.unwind.arch.x86_64 import ARCH as X86_64
 from memleak_android.unwind.epilogue import Dead, walk_to_return
 from memleak_android.unwind.rules import RegisterRule, RuleKind, UnwindRow
+from memleak_android.unwind.snapshot import Snapshot
 
 LR, FP = 30, 29
 LDP_X29_X30 = 0xA9407BFD  # ldp x29, x30, [sp]
@@ -48,3 +54,43 @@ def test_an_arm64_frame_that_is_too_large_for_an_immediate(constant: tuple[int, 
 )
 def test_a_constant_that_was_overwritten_is_not_believed(between: int) -> None:
     assert isinstance(walked(0xD2846A0C, between, LDP_X29_X30, ADD_SP_X12, RET), Dead)
+
+
+BASE, STACK = 0x700000000000, 0x7FFF00001000
+
+
+def snapshot(folder: Path, elf: bytes, pc: int, words: dict[int, int]) -> Snapshot:
+    """x86_64: an ELF at BASE, the pc in it, words of the stack by their distance from the stack pointer."""
+    stack = bytearray(max(words) + 8)
+    for at, word in words.items():
+        struct.pack_into("<Q", stack, at, word)
+    (folder / "lib.so").write_bytes(elf)
+    (folder / "maps.txt").write_text(f"{BASE:x}-{BASE + 0x9000:x} r-xp 0 00:00 0 /lib.so\n")
+    (folder / "regs.txt").write_text(f"rip: {pc:x}\nrsp: {STACK:x}\n")
+    (folder / "stack.data").write_bytes(struct.pack("<Q", STACK) + stack)
+    return Snapshot(folder)
+
+
+def test_a_handler_without_rules_returns_to_a_trampoline_that_no_call_stands_before(tmp_path: Path) -> None:
+    handler, trampoline, interrupted = (BASE + CODE_VADDR + i * FUNCTION_BYTES for i in range(3))
+    elf = bytearray(tiny_elf([None, None, [op(0x07, 16)]], code=b"\x90" * 7 + b"\xc3"))  # nop …; ret
+    at = CODE_VADDR + FUNCTION_BYTES
+    elf[at : at + 9] = bytes.fromhex("48c7c00f0000000f05")  # mov $15, %rax; syscall
+    (frame,) = X86_64.signal_frames
+    saved = {8 + offset: 0x5000 + slot for slot, offset in frame.saved}
+    saved[8 + dict(frame.saved)[X86_64.pc]] = interrupted + 0x10
+    found = snapshot(tmp_path, bytes(elf), handler + 2, {0: trampoline, **saved})
+    frames, end = found.unwind()
+    assert [(f.lookup, f.method) for f in frames] == [
+        (handler + 2, Method.REGISTERS),
+        (trampoline, Method.PROLOGUE),
+        (interrupted + 0x10, Method.SIGNAL),
+    ]
+    assert frames[2].sp == 0x5000 + X86_64.sp and end is TraceEnd.ROOT
+
+
+def test_code_without_rules_returns_nowhere_else_but_behind_a_call(tmp_path: Path) -> None:
+    elf = tiny_elf([None, None, [op(0x07, 16)]], code=b"\x90" * 7 + b"\xc3")
+    pc = BASE + CODE_VADDR + 2
+    frames, end = snapshot(tmp_path, elf, pc, {0: pc + FUNCTION_BYTES}).unwind()
+    assert [f.lookup for f in frames] == [pc] and end is TraceEnd.NO_UNWIND_ROW
