@@ -12,9 +12,14 @@ TABLE = Path(__file__).with_name("packages.txt")
 
 
 def missing_packages(groups: list[str]) -> dict[str, str]:
-    """Package → what it is for, of those whose program is not here."""
+    """Package → what it is for, of those whose program or file is not here."""
     rows = (line.split(None, 3) for line in TABLE.read_text().splitlines() if not line.startswith("#"))
-    return {row[1]: row[3] for row in rows if row and row[0] in groups and shutil.which(row[2]) is None}
+    return {row[1]: row[3] for row in rows if row and row[0] in groups and not _is_here(row[2])}
+
+
+def _is_here(program: str) -> bool:
+    """A program by its name; what is none (headers) by its path."""
+    return Path(program).exists() if program.startswith("/") else shutil.which(program) is not None
 
 
 def install(packages: list[str]) -> bool:

@@ -1,0 +1,99 @@
+"""Stacks of clang and python3, sampled on the spot, against elfutils' libdwfl: address by address.
+
+Equal means: as many frames and every address of them equal, on slices that hold whole stacks and on cut ones. A
+difference is printed whole; at most one in 10,000 is borne. `python -m bench unwind` does the same with more samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memleak_android.host.perf_data.files import RecordedFiles
+from memleak_android.host.perf_data.stacks import SampleReader, SampleUnwinder
+from memleak_android.unwind import SampleBatch, TraceEnd
+from tests.support import dwfl_oracle
+from tests.support.perf_recordings import clang, python, record
+
+pytestmark = [pytest.mark.proof, pytest.mark.timeout(300)]
+
+RECORDINGS: dict[str, tuple[Callable[[Path], list[str]], int, int]] = {
+    "clang, 16 KB": (lambda place: clang(place, 60), 16384, 2000),
+    "clang, 64 KB": (lambda place: clang(place, 40), 65528, 500),
+    "python3, 16 KB": (lambda place: python(12), 16384, 2000),
+    "python3, 64 KB": (lambda place: python(8), 65528, 500),
+}
+
+
+class Recorded:
+    def __init__(self, path: Path) -> None:
+        self.reader = SampleReader(path)
+        self.files = RecordedFiles(self.reader.recording, self.reader.processes)
+        self.spaces = self.reader.processes.spaces
+        self.unwinder = SampleUnwinder(self.spaces, self.files)
+        groups = [group for chunk in self.reader.chunks() for group in chunk.groups]
+        self.batches = [group.batch for group in groups if group.batch is not None]
+
+
+@pytest.fixture(scope="module", params=RECORDINGS)
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    if reason := dwfl_oracle.missing():
+        pytest.skip(reason)
+    command, stack_bytes, frequency = RECORDINGS[request.param]
+    place = tmp_path_factory.mktemp("recording")
+    try:
+        path = record(place / "perf.data", command(place), stack_bytes=stack_bytes, frequency=frequency)
+    except LookupError as error:
+        pytest.skip(str(error))
+    return Recorded(path)
+
+
+def compare(recorded: Recorded, batch: SampleBatch, place: Path) -> np.ndarray:
+    """Asserts equality; returns how the traces end."""
+    traces = recorded.unwinder.unwind(batch)
+    ours = dwfl_oracle.chains_of(traces)
+    theirs = dwfl_oracle.unwind_by_dwfl(
+        dwfl_oracle.build(place),
+        place,
+        [batch],
+        recorded.spaces,
+        recorded.files,
+        recorded.reader.recording.path,
+    )
+    different = dwfl_oracle.differences(ours, theirs)
+    for i in different[:20]:
+        print(
+            i,
+            TraceEnd(traces.end[i]).name,
+            list(map(hex, ours.of(i))),
+            list(map(hex, theirs.of(i))),
+            sep="\n  ",
+        )
+    assert len(different) <= len(batch) // 10_000, f"{len(different)} of {len(batch)} chains differ"
+    return traces.end
+
+
+def test_chains_are_those_of_libdwfl(recorded: Recorded, tmp_path: Path) -> None:
+    sampled = 0
+    for batch in recorded.batches:
+        compare(recorded, batch, tmp_path)
+        sampled += len(batch)
+    assert sampled > 300
+
+
+def test_cut_slices_end_where_they_are_cut(recorded: Recorded, tmp_path: Path) -> None:
+    """Nothing is made up behind the last readable word: every chain begins as that of the whole slice does."""
+    (batch,) = recorded.batches[:1]
+    cut = replace(batch, stack_length=np.minimum(batch.stack_length, 2048))
+    ends = compare(recorded, cut, tmp_path)
+    whole, short = recorded.unwinder.unwind(batch), recorded.unwinder.unwind(cut)
+    first, length = whole.offsets[:-1], np.diff(short.offsets)
+    owner = np.repeat(np.arange(len(length)), length)
+    level = np.arange(len(owner)) - np.repeat(short.offsets[:-1], length)
+    assert np.all(length <= np.diff(whole.offsets))
+    assert np.array_equal(short.address, whole.address[first[owner] + level])
+    assert np.count_nonzero(ends == TraceEnd.STACK_TRUNCATED) > len(batch) // 2

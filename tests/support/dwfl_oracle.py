@@ -1,0 +1,139 @@
+"""elfutils' libdwfl as an oracle for batches of samples: builds tests/unwind/oracle/dwfl_samples.c and feeds it."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.unwind import AddressSpace, SampleBatch, TraceBatch
+from memleak_android.unwind.module import Module
+from memleak_android.unwind.plan import ModuleSource
+
+_SOURCE = Path(__file__).resolve().parents[1] / "unwind" / "oracle" / "dwfl_samples.c"
+_PAGE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Chains:
+    """n chains of lookup addresses, flat, and the CPU seconds of each pass over all of them."""
+
+    offsets: NDArray[np.int64]
+    lookup: NDArray[np.uint64]
+    seconds: tuple[float, ...]
+
+    def of(self, i: int) -> list[int]:
+        found: list[int] = self.lookup[self.offsets[i] : self.offsets[i + 1]].tolist()
+        return found
+
+
+def missing() -> str:
+    """Why the oracle cannot be had here, or ""."""
+    if shutil.which("gcc") is None:
+        return "gcc is not installed"
+    if not Path("/usr/include/elfutils/libdwfl.h").exists():
+        return "libdw-dev is not installed"
+    return ""
+
+
+def build(place: Path) -> Path:
+    """The program, compiled anew where its source is newer."""
+    program = place / "dwfl_samples"
+    if not program.exists() or program.stat().st_mtime < _SOURCE.stat().st_mtime:
+        place.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["gcc", "-O2", "-Wall", "-Werror", "-o", program, _SOURCE, "-ldw"], check=True)
+    return program
+
+
+def chains_of(traces: TraceBatch) -> Chains:
+    """Our own in the same form."""
+    return Chains(traces.offsets, traces.address - traces.is_return.astype(np.uint64), ())
+
+
+def unwind_by_dwfl(
+    program: Path,
+    place: Path,
+    batches: Sequence[SampleBatch],
+    spaces: Sequence[AddressSpace],
+    modules: ModuleSource,
+    stacks: Path,
+    *,
+    passes: int = 1,
+) -> Chains:
+    """Chains of x86_64 batches whose stack_bytes are the file `stacks`."""
+    description, chains = place / "samples.dwfl", place / "chains.dwfl"
+    with description.open("wb") as file:
+        file.write(struct.pack("<Q", len(spaces)))
+        for number, space in enumerate(spaces):
+            file.write(_space(place, number, space, modules))
+        file.write(struct.pack("<Q", sum(map(len, batches))))
+        for batch in batches:
+            file.write(_samples(batch).tobytes())
+    done = subprocess.run(
+        [program, description, stacks, chains, str(passes)], check=True, capture_output=True, text=True
+    )
+    return _read(chains, tuple(int(line) / 1e9 for line in done.stdout.split()))
+
+
+def _space(place: Path, number: int, space: AddressSpace, modules: ModuleSource) -> bytes:
+    found: dict[tuple[int, int], bytes] = {}
+    for mapping in space.mappings:
+        module = modules.module(number, mapping) if mapping.is_executable else None
+        if module is not None and module.segments:
+            first = min(segment.vaddr for segment in module.segments)
+            address = (first & -_PAGE) - module.bias_of(mapping)
+            path = str(_file_of(place, module)).encode() + b"\0"
+            entry = struct.pack("<QQ", address & (1 << 64) - 1, len(path)) + path + bytes(-len(path) % 8)
+            found[id(module), address] = entry
+    return struct.pack("<Q", len(found)) + b"".join(found.values())
+
+
+def _file_of(place: Path, module: Module) -> Path:
+    """libdwfl opens files; the vdso is none."""
+    path = Path(module.path)
+    if not path.is_file():
+        path = place / f"{module.path.strip('[]')}.so"
+        path.write_bytes(module.image.data)
+    return path
+
+
+def _samples(batch: SampleBatch) -> NDArray[np.uint64]:
+    assert batch.arch.name == "x86_64"
+    columns = np.empty((len(batch), 21), np.uint64)
+    columns[:, 0] = batch.space
+    for number in range(17):
+        columns[:, 1 + number] = batch.registers[:, batch.arch.slot_of_dwarf[number]]
+    columns[:, 18], columns[:, 19], columns[:, 20] = (
+        batch.stack_address,
+        batch.stack_length,
+        batch.stack_offset,
+    )
+    return columns
+
+
+def _read(path: Path, seconds: tuple[float, ...]) -> Chains:
+    words = np.fromfile(path, "<u8")
+    starts, at = [], 0
+    while at < len(words):
+        starts.append(at)
+        at += 1 + int(words[at])
+    is_head = np.zeros(len(words), np.bool_)
+    is_head[starts] = True
+    lengths = words[is_head].astype(np.int64)
+    return Chains(np.concatenate([[0], np.cumsum(lengths)]), words[~is_head], seconds)
+
+
+def differences(ours: Chains, theirs: Chains) -> list[int]:
+    """Numbers of the samples whose chains are not the same."""
+    assert len(ours.offsets) == len(theirs.offsets)
+    same = np.diff(ours.offsets) == np.diff(theirs.offsets)
+    for i in np.flatnonzero(same).tolist():
+        mine = ours.lookup[ours.offsets[i] : ours.offsets[i + 1]]
+        same[i] = np.array_equal(mine, theirs.lookup[theirs.offsets[i] : theirs.offsets[i + 1]])
+    return np.flatnonzero(~same).tolist()
