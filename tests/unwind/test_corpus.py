@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from corpus import CASES, case_folder, expectation, options_of
 
-from memleak_android.unwind.batch import unwind_batch
+from memleak_android.unwind.batch import BatchUnwinder, unwind_batch
+from memleak_android.unwind.engine.library import library_path
 from memleak_android.unwind.plan import Planner
 from memleak_android.unwind.snapshot import Snapshot, SnapshotFrame
 from memleak_android.unwind.step import unwind_sample
@@ -48,13 +49,12 @@ def test_the_lock_step_and_the_scalar_unwinder_agree(name: str) -> None:
     folder = case_folder(name)
     snapshot = Snapshot(folder, options_of(expectation(folder)))
     samples = replace(snapshot.sample(), beside=None)
-    traces = unwind_batch(samples, [snapshot.space], snapshot)
     frames, end = unwind_sample(samples, 0, Planner(snapshot.arch, [snapshot.space], snapshot), 1024)
-    columns = (traces.address, traces.sp, traces.is_return, traces.method)
-    assert [tuple(c.tolist()[i] for c in columns) for i in range(len(traces.address))] == [
-        tuple(f) for f in frames
-    ]
-    assert traces.end.tolist() == [end]
+    for engine in (None, library_path()):
+        traces = BatchUnwinder([snapshot.space], snapshot, engine=engine).unwind(samples)
+        columns = (traces.address, traces.sp, traces.is_return, traces.method)
+        assert list(zip(*(c.tolist() for c in columns), strict=True)) == [tuple(f) for f in frames]
+        assert traces.end.tolist() == [end]
 
 
 def test_what_a_signal_interrupted_is_looked_up_where_it_was() -> None:
@@ -97,6 +97,7 @@ def test_common_stacks_need_no_slow_path(name: str, monkeypatch: pytest.MonkeyPa
     def refuse(*arguments: object) -> None:
         raise AssertionError("stepped one by one")
 
-    monkeypatch.setattr("memleak_android.unwind.batch.unwind_sample", refuse)
-    traces = unwind_batch(samples, [snapshot.space], snapshot)
-    assert traces.address.tolist() == [frame.address for frame in frames]
+    monkeypatch.setattr("memleak_android.unwind.batch.ScalarUnwinder.unwind", refuse)
+    for engine in (None, library_path()):
+        traces = BatchUnwinder([snapshot.space], snapshot, engine=engine).unwind(samples)
+        assert traces.address.tolist() == [frame.address for frame in frames]
