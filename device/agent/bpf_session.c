@@ -132,14 +132,14 @@ static void on_mapping(void *context, const struct ml_mapping *record, const cha
 /* The whole map of a process, with what the side band does not tell: the vdso, stacks, older mappings. */
 static void write_maps(struct session *session, ml_u32 pid)
 {
-	ml_u64 now = ml_clock_ns();
+	ml_u64 timestamp_ns;
 	size_t bytes;
-	char *text = ml_process_maps_read(pid, &bytes);
+	char *text = ml_process_maps_now(pid, &timestamp_ns, &bytes);
 
 	if (!text)
 		return;
 	ml_process_maps_code(text, add_code, session);
-	ml_process_maps_write(pid, now, text, bytes);
+	ml_process_maps_write(pid, timestamp_ns, text, bytes);
 	free(text);
 }
 

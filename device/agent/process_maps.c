@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,8 @@
 
 /* A process with the kernel's default of 65530 mappings has about 8 MiB of text. */
 #define TEXT_BYTES_MAX (ML_BLOCK_PAYLOAD_MAX - 4096)
+/* Of a process that maps code again and again, before the last one has to do. */
+#define MAX_READINGS 8
 
 char *ml_process_maps_read(ml_u32 pid, size_t *bytes)
 {
@@ -47,6 +50,60 @@ char *ml_process_maps_read(ml_u32 pid, size_t *bytes)
 	}
 	text[fill] = '\0';
 	*bytes = fill;
+	return text;
+}
+
+/* Behind the next line of executable memory: *line is where that begins, NULL when there is none. */
+static const char *next_code(const char *text, const char **line)
+{
+	char permissions[4];
+	ml_u64 start, end;
+
+	for (const char *next; *text; text = next) {
+		next = ml_process_maps_line(text, &start, &end, permissions);
+		if (!next)
+			break;
+		*line = text;
+		if (permissions[2] == 'x')
+			return next;
+	}
+	*line = NULL;
+	return text;
+}
+
+static bool have_same_code(const char *one, const char *other)
+{
+	const char *line, *other_line;
+
+	do {
+		one = next_code(one, &line);
+		other = next_code(other, &other_line);
+		if (!line || !other_line)
+			return line == other_line;
+	} while (one - line == other - other_line && !memcmp(line, other_line, (size_t)(one - line)));
+	return false;
+}
+
+char *ml_process_maps_now(ml_u32 pid, ml_u64 *timestamp_ns, size_t *bytes)
+{
+	bool is_true = false;
+	char *text;
+
+	*timestamp_ns = ml_clock_ns();
+	text = ml_process_maps_read(pid, bytes);
+	for (int i = 1; text && !is_true && i < MAX_READINGS; i++) {
+		ml_u64 between_ns = ml_clock_ns();
+		size_t again_bytes;
+		char *again = ml_process_maps_read(pid, &again_bytes);
+
+		if (!again)
+			return text; /* it ends: that was the last there was */
+		is_true = have_same_code(text, again);
+		free(text);
+		text = again;
+		*bytes = again_bytes;
+		*timestamp_ns = between_ns;
+	}
 	return text;
 }
 

@@ -9,7 +9,14 @@
 /* The text of /proc/PID/maps (malloc'ed), or NULL with errno set; *bytes is its length. */
 char *ml_process_maps_read(ml_u32 pid, size_t *bytes);
 
-/* Sends the text as a MAPS block stamped with the time before it was read. */
+/*
+ * The same as it was at a time: read until the code in two readings is the same, of which the time lies between. Reading
+ * takes long where the machine is busy, and the kernel locks the mappings for a page of text only (fs/seq_file.c). For a
+ * process that changes all the while it is the time before the last reading.
+ */
+char *ml_process_maps_now(ml_u32 pid, ml_u64 *timestamp_ns, size_t *bytes);
+
+/* Sends the text as a MAPS block stamped with its time. */
 int ml_process_maps_write(ml_u32 pid, ml_u64 timestamp_ns, const char *text, size_t bytes);
 
 /* One line, "START-END PERMISSIONS …": returns where the next one begins, or NULL where it is none or is cut. */
