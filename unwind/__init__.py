@@ -31,6 +31,7 @@ from __future__ import annotations
 from memleak_android.unwind.arch import Arch, arch_by_elf_machine, arch_by_name
 from memleak_android.unwind.batch import BatchUnwinder, unwind_batch
 from memleak_android.unwind.errors import BadElfError, BadSnapshotError, UnsupportedArchError, UnwindError
+from memleak_android.unwind.joining import join_truncated
 from memleak_android.unwind.maps import AddressSpace, Mapping
 from memleak_android.unwind.module import Module
 from memleak_android.unwind.plan import ModuleSource
@@ -57,5 +58,6 @@ __all__ = [
     "UnwindError",
     "arch_by_elf_machine",
     "arch_by_name",
+    "join_truncated",
     "unwind_batch",
 ]
