@@ -21,7 +21,18 @@ def as_json(programs: Sequence[Comparison], swept: Sequence[Comparison]) -> dict
 
 
 def as_text(programs: Sequence[Comparison], swept: Sequence[Comparison]) -> str:
-    heading = ("", "allocs/s", "untraced", "accounting", "with evidence", "records", "lost", "on / off")
+    heading = (
+        "",
+        "allocs/s",
+        "untraced",
+        "inexact",
+        "off",
+        "on",
+        "records",
+        "lost",
+        "on / off",
+        "on / inexact",
+    )
     crossed = rate_of_crossing(swept)
     where = f"from {number(crossed, 0)} allocations/s on" if crossed else "at none of the rates measured"
     return "\n".join(
@@ -34,7 +45,7 @@ def as_text(programs: Sequence[Comparison], swept: Sequence[Comparison]) -> str:
 
 
 def _row(name: str, one: Comparison) -> tuple[str, ...]:
-    medians = [Spread.of(values).median for values in (one.untraced_s, one.off_s, one.on_s)]
+    medians = [Spread.of(values).median for values in (one.untraced_s, one.inexact_s, one.off_s, one.on_s)]
     return (
         name,
         number(one.rate, 0),
@@ -42,6 +53,7 @@ def _row(name: str, one: Comparison) -> tuple[str, ...]:
         f"{one.evidence:,}",
         losses(one.lost),
         spread(one.ratio, 3),
+        spread(one.ratio_to_inexact, 3),
     )
 
 
@@ -50,9 +62,11 @@ def _one(one: Comparison) -> dict[str, Any]:
         "argv": one.program.argv,
         "rate": one.rate,
         "untraced_s": one.untraced_s,
+        "inexact_s": one.inexact_s,
         "off_s": one.off_s,
         "on_s": one.on_s,
         "evidence": one.evidence,
         "lost": [dict(lost) for lost in one.lost],
         "ratio": one.ratio,
+        "ratio_to_inexact": one.ratio_to_inexact,
     }

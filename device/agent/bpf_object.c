@@ -87,7 +87,8 @@ static int set_options(struct bpf_object *object, const struct ml_config *config
 	struct bpf_map *map = bpf_object__find_map_by_name(object, ML_BPF_OPTIONS_SECTION);
 	struct ml_bpf_options options = {
 		.follow = config->follow,
-		.stack_bytes = config->no_evidence ? 0 : config->stack_bytes,
+		.stack_bytes = config->no_evidence > 1 ? 0 : config->stack_bytes,
+		.rules_only = config->no_evidence == 1,
 		.every_stack = config->every_stack,
 		.events = config->events,
 		.regions = config->mmap,

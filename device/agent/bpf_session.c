@@ -14,6 +14,7 @@
 
 #include "armed.h"
 #include "blocks.h"
+#include "bpf_evidence.h"
 #include "bpf_images.h"
 #include "bpf_keys.h"
 #include "bpf_snapshot.h"
@@ -101,9 +102,10 @@ static int on_record(void *context, void *data, size_t bytes)
 		on_event(session, data);
 		return 0;
 	}
-	if (bytes < sizeof(*record) || ml_nursery_add(session->nursery, record)) {
+	if (bytes < sizeof(*record) ||
+	    (!session->config->no_evidence && ml_bpf_evidence_keep(session->nursery, record, bytes))) {
 		session->lost[ML_LOST_NURSERY_FULL]++;
-	} else {
+	} else if (!(record->flags & ML_EVIDENCE_STACK_SPARSE)) { /* of an exact key: there is nothing to learn */
 		ml_stack_ends_teach(&session->stack_ends, record);
 		ml_bpf_learn(&session->bpf, session->frames, record);
 	}

@@ -40,7 +40,7 @@ struct ml_config {
 	bool events;
 	bool mmap;
 	bool perf_event_path; /* force the path for kernels without a BPF ring buffer */
-	bool no_evidence;     /* accounting only: the baseline of the overhead benchmark */
+	int no_evidence;      /* accounting only: the baseline of the overhead benchmark; 2 = and no frame rules (BPF) */
 	bool empty_probes;    /* programs that do nothing: the floor of the overhead benchmark */
 	ml_u64 nursery_bytes;
 	ml_u64 ring_bytes;

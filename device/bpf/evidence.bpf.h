@@ -19,7 +19,6 @@
  */
 #define ML_DUE_EACH 16
 #define ML_DUE_STEP_EXACT 5
-#define ML_DUE_EACH 16
 
 /* Is this one of the few allocations of a known key that are sent again? */
 static __always_inline bool ml_verify_due(const struct ml_bpf_block *block, const struct ml_bpf_key *entry)
@@ -55,6 +54,24 @@ static __noinline void ml_sending_failed(struct ml_bpf_key *entry)
 	ml_count(ML_LOST_RING_FULL, 1);
 }
 
+/* The walk of an exact key has read all that unwinding needs. What verifies it is the stack as it is. */
+static __always_inline ml_u64 ml_evidence_flags(const struct ml_bpf_key *entry, ml_u64 due)
+{
+	if (due)
+		return ML_EVIDENCE_VERIFY;
+	return entry->flags & ML_BPF_KEY_EXACT && !options.every_stack ? ML_EVIDENCE_STACK_SPARSE : 0;
+}
+
+/* Without evidence: only what rules can be learned from, once for each key. */
+static __always_inline void ml_bring_unknown(struct ml_regs *regs, struct ml_thread *thread,
+					     const struct ml_bpf_block *block, ml_u64 address, struct ml_bpf_key *entry)
+{
+	if (!thread->walk.is_unknown || entry->next_due)
+		return;
+	entry->next_due = ~0ull;
+	ml_send_evidence(regs, thread, block, address, entry->key, 0);
+}
+
 /* Sends evidence where it is due. `live_objects` counts this block already. */
 static __always_inline void ml_bring_evidence(struct ml_regs *regs, struct ml_thread *thread,
 					      const struct ml_bpf_block *block, ml_u64 address, struct ml_bpf_key *entry,
@@ -65,10 +82,10 @@ static __always_inline void ml_bring_evidence(struct ml_regs *regs, struct ml_th
 	if (live_objects < due && !options.every_stack && !ml_verify_due(block, entry))
 		return;
 	if (!due)
-		entry->next_due = live_objects + 1;
+		entry->next_due = entry->flags & ML_BPF_KEY_EXACT ? live_objects << ML_DUE_STEP_EXACT : live_objects + 1;
 	else if (!ml_is_worth_sending(entry, live_objects))
 		return;
-	if (ml_send_evidence(regs, thread, block, address, entry->key, due ? ML_EVIDENCE_VERIFY : 0))
+	if (ml_send_evidence(regs, thread, block, address, entry->key, ml_evidence_flags(entry, due)))
 		ml_sending_failed(entry);
 }
 

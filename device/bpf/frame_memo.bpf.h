@@ -61,11 +61,11 @@ __noinline ml_u64 ml_memo_key(struct ml_walk *walk, const struct ml_memo *memo)
 	n = memo->n_places;
 	for (ml_u32 i = 0; i < ML_WALK_PLACES && i < n; i++) {
 		ml_u32 place = memo->places[i];
-		ml_u64 address = walk->begin + 8ull * (place & (ML_PLACE_FRAME - 1));
+		ml_u64 address = walk->begin + 8ull * (place & (ML_BPF_PLACE_FRAME - 1));
 
 		if (address - walk->window >= walk->window_bytes && ml_open_window(walk, address))
 			return 0;
-		if (place & ML_PLACE_FRAME)
+		if (place & ML_BPF_PLACE_FRAME)
 			frames = ml_mix(frames, ml_word(walk, address) - walk->begin);
 		else
 			key = ml_mix(key, ml_word(walk, address));
@@ -118,7 +118,7 @@ static __always_inline bool ml_can_remember(const struct ml_walk *walk)
 	if (walk->n_pending || !n || n > ML_WALK_PLACES)
 		return false;
 	return walk->places[0] < ML_WINDOW_WORDS &&
-	       (n <= ML_MEMO_FAR || (walk->places[last_near] & (ML_PLACE_FRAME - 1)) < ML_WINDOW_WORDS);
+	       (n <= ML_MEMO_FAR || (walk->places[last_near] & (ML_BPF_PLACE_FRAME - 1)) < ML_WINDOW_WORDS);
 }
 
 /* Keeps a walk in place of another of its set; `number` is the set's first, fp the frame pointer it began with. */

@@ -114,7 +114,7 @@ static __always_inline void ml_note(struct ml_walk *walk, ml_u64 place, ml_u64 w
 
 static __always_inline void ml_note_address(struct ml_walk *walk, ml_u64 place, ml_u64 word)
 {
-	ml_note(walk, place | ML_PLACE_FRAME, word);
+	ml_note(walk, place | ML_BPF_PLACE_FRAME, word);
 	walk->frames = ml_mix(walk->frames, word - walk->begin);
 }
 

@@ -22,9 +22,7 @@
 #define ML_WINDOW_WORDS 256
 #define ML_WINDOW_LEAST 256
 /* Words of a walk that can be remembered and sent. A power of two. */
-#define ML_WALK_PLACES 128
-/* Beside the place of a word: it is an address of the stack, not of code. */
-#define ML_PLACE_FRAME 0x8000u
+#define ML_WALK_PLACES ML_BPF_WORDS_MAX
 /*
  * How many a key covers: the whole stack as far as a slice goes, or one go for a thread that allocates so
  * often that it could not pay for more: ML_RATE_CALLS calls within ML_RATE_NS, 20,000 a second.
@@ -65,8 +63,9 @@ struct ml_walk {
 	ml_u64 frames;    /* hash of the addresses of the stack that were read, each as its distance from `begin` */
 	ml_u32 uses_fp;   /* the register said where a frame is */
 	ml_u32 is_recalled; /* what follows is of another walk */
+	ml_u64 is_unknown;  /* it ended at a place without a rule */
 	ml_u64 n_places;  /* words that led further: */
-	ml_u16 places[ML_WALK_PLACES]; /* in words from `begin`, with ML_PLACE_FRAME */
+	ml_u16 places[ML_WALK_PLACES]; /* in words from `begin`, with ML_BPF_PLACE_FRAME */
 	ml_u64 read[ML_WALK_PLACES];
 	ml_u64 words[ML_WINDOW_WORDS];
 };

@@ -130,7 +130,9 @@ static __always_inline void ml_record(struct ml_regs *regs, struct ml_thread *th
 		return;
 	}
 	live_objects = ml_count_alloc(entry, size);
-	if (options.stack_bytes)
+	if (options.rules_only)
+		ml_bring_unknown(regs, thread, &block, address, entry);
+	else if (options.stack_bytes)
 		ml_bring_evidence(regs, thread, &block, address, entry, live_objects);
 }
 
@@ -197,7 +199,7 @@ static __noinline void ml_record_region(struct ml_regs *regs, struct ml_thread *
 	key = ml_stack_key(thread, regs, &flags);
 	ml_send_region(regs, thread, pending->function, value, pending->size,
 		       pending->function == ML_FN_MREMAP ? pending->pointer : 0, key);
-	if (options.stack_bytes && ml_send_evidence(regs, thread, &block, value, key, 0))
+	if (options.stack_bytes && !options.rules_only && ml_send_evidence(regs, thread, &block, value, key, 0))
 		ml_count(ML_LOST_RING_FULL, 1);
 }
 

@@ -79,6 +79,34 @@ ML_DEFINE_SEND(16384)
 ML_DEFINE_SEND(32768)
 ML_DEFINE_SEND(65528)
 
+/* The words that the walk has read, and where: all that unwinding the stack of an exact key needs. */
+#define ML_DEFINE_SEND_WORDS(room)                                                                                     \
+	static __always_inline int ml_send_words_##room(struct ml_regs *regs, struct ml_thread *thread,                \
+							const struct ml_bpf_block *block, ml_u64 address, ml_u64 key,  \
+							ml_u64 flags)                                                  \
+	{                                                                                                              \
+		struct {                                                                                               \
+			struct ml_record record;                                                                       \
+			ml_u64 n_words;                                                                                \
+			ml_u64 words[room];                                                                            \
+			ml_u16 places[room];                                                                           \
+		} *out = bpf_ringbuf_reserve(&evidence, sizeof(*out), 0);                                              \
+                                                                                                                       \
+		if (!out)                                                                                              \
+			return -1;                                                                                     \
+		out->record.evidence.record_bytes = sizeof(*out);                                                      \
+		out->record.evidence.flags = (ml_u16)flags;                                                            \
+		ml_fill(&out->record, regs, thread, block, address, key, thread->walk.sp - thread->walk.begin);        \
+		out->n_words = thread->walk.n_places;                                                                  \
+		bpf_probe_read_kernel(out->words, sizeof(out->words), thread->walk.read);                              \
+		bpf_probe_read_kernel(out->places, sizeof(out->places), thread->walk.places);                          \
+		bpf_ringbuf_submit(out, thread->walk.wakeup);                                                          \
+		return 0;                                                                                              \
+	}
+
+ML_DEFINE_SEND_WORDS(32)
+ML_DEFINE_SEND_WORDS(128)
+
 #define ML_WHOLE ((ml_u64)ML_EVIDENCE_STACK_WHOLE << 32)
 
 /*
@@ -106,7 +134,10 @@ static __noinline ml_u64 ml_find_slice(struct ml_thread *thread, ml_u64 sp)
 	if (cap <= (room) || bytes <= (room))                                                                          \
 		return ml_send_##room(regs, thread, block, address, key, bytes, flags)
 
-/* Sends the stack up to its end where that is known and near, else what can be had. -1: no room in the ring. */
+/*
+ * Sends the stack up to its end where that is known and near, else what can be had; with ML_EVIDENCE_STACK_SPARSE among the
+ * flags its words where they are known. -1: no room in the ring.
+ */
 static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thread *thread,
 					    const struct ml_bpf_block *block, ml_u64 address, ml_u64 key, ml_u64 flags)
 {
@@ -115,6 +146,13 @@ static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thre
 	ml_u64 bytes = above;
 
 	flags |= ML_EVIDENCE_AT_RETURN;
+	if (flags & ML_EVIDENCE_STACK_SPARSE) {
+		if (ml_has_words(thread, regs))
+			return thread->walk.n_places <= 32 ?
+				       ml_send_words_32(regs, thread, block, address, key, flags) :
+				       ml_send_words_128(regs, thread, block, address, key, flags);
+		flags &= ~(ml_u64)ML_EVIDENCE_STACK_SPARSE;
+	}
 	if (above - 1 < cap) {
 		flags |= ML_EVIDENCE_STACK_WHOLE;
 	} else {

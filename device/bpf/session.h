@@ -35,7 +35,7 @@ struct ml_bpf_options {
 	ml_u32 mmap_len;
 	ml_u32 mmap_prot;
 	ml_u32 mmap_flags;
-	ml_u32 padding;
+	ml_u32 rules_only; /* evidence of stacks that run into unknown places, for the agent to learn from, and no other */
 	struct ml_bpf_function functions[ML_FN_MAX];
 };
 
@@ -154,6 +154,13 @@ struct ml_bpf_process {
 struct ml_bpf_rule_set {
 	struct ml_frame_rule rules[ML_FRAME_SET_RULES];
 };
+
+/*
+ * Behind the registers of a record with ML_EVIDENCE_STACK_SPARSE: u64 n_words, u64 words[room], u16 places[room]. A ring
+ * takes records of sizes known beforehand: the room follows from the size. The places count in words from stack_address.
+ */
+#define ML_BPF_WORDS_MAX 128
+#define ML_BPF_PLACE_FRAME 0x8000u /* beside a place: the word is an address of the stack, not of code */
 
 /* Counters beside enum ml_lost, one row per CPU. */
 enum ml_bpf_counter {

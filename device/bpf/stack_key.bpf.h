@@ -130,6 +130,32 @@ static __always_inline ml_u64 ml_scan_rest(struct ml_thread *thread, const struc
 	return key;
 }
 
+/* From the caller on, as it will find itself. */
+static __always_inline void ml_begin_walk(struct ml_thread *thread, struct ml_regs *regs)
+{
+	struct ml_walk *walk = &thread->walk;
+
+	walk->sp = ML_SP(regs);
+	walk->fp = ML_FP(regs);
+	walk->return_address = ML_IP(regs);
+	walk->key = ml_mix(ml_mix(thread->process, walk->image), walk->return_address);
+}
+
+#ifndef ML_OLD_KERNEL
+/* After an exact key: are the words that lead through the stack at hand? A walk that was recalled did not keep them. */
+static __noinline bool ml_has_words(struct ml_thread *thread, struct ml_regs *regs)
+{
+	if (!thread || !regs)
+		return false;
+	if (thread->walk.is_recalled) {
+		ml_begin_walk(thread, regs);
+		if (ml_walk(&thread->walk) != ML_WALK_ENDED)
+			return false;
+	}
+	return thread->walk.n_places <= ML_WALK_PLACES;
+}
+#endif
+
 /* *flags: ML_KEY_PARTIAL, ML_BPF_KEY_EXACT or neither. */
 static __always_inline ml_u64 ml_stack_key(struct ml_thread *thread, struct ml_regs *regs, ml_u64 *flags)
 {
@@ -145,19 +171,17 @@ static __always_inline ml_u64 ml_stack_key(struct ml_thread *thread, struct ml_r
 	*flags = ML_KEY_PARTIAL;
 	if (!ranges)
 		return 1;
-	walk->sp = ML_SP(regs);
-	walk->fp = ML_FP(regs);
-	walk->return_address = ML_IP(regs);
-	walk->limit = walk->sp + (options.stack_bytes ? options.stack_bytes : ML_STACK_BYTES_MAX);
+	walk->limit = ML_SP(regs) + (options.stack_bytes ? options.stack_bytes : ML_STACK_BYTES_MAX);
 	walk->image = ml_image(thread, ranges);
 	walk->n_pending = thread->depth;
-	walk->key = ml_mix(ml_mix(thread->process, walk->image), walk->return_address);
+	ml_begin_walk(thread, regs);
 	if (!ml_is_code(ranges, walk->return_address))
 		ml_learn_code(walk->return_address);
 #ifndef ML_OLD_KERNEL
 	above = ml_stack_above(thread, walk->sp);
 	state = ml_walk_or_recall(walk, above);
-	walk->wakeup = state == ML_WALK_UNKNOWN && ranges->wants_wakeup ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+	walk->is_unknown = state == ML_WALK_UNKNOWN;
+	walk->wakeup = walk->is_unknown && ranges->wants_wakeup ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
 	if (state == ML_WALK_ENDED) {
 		*flags = ML_BPF_KEY_EXACT;
 		return walk->key ? walk->key : 1;

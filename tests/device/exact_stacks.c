@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * exact_stacks ROUNDS: 16 call paths allocate in turn, from frames that hold addresses of code which nobody will return
- * to, others each time, and at depths that differ. Twice ROUNDS rounds, with a pause between the two halves.
+ * to, others each time, and at depths that differ. Twice ROUNDS rounds, with a pause between the two halves. The blocks
+ * of the last round are kept.
  */
 #include <alloca.h>
 #include <stdint.h>
@@ -13,6 +14,7 @@
 
 static uint64_t state = 88172645463325252u;
 static void *volatile kept;
+static void *blocks[PATHS];
 
 static __attribute__((noinline)) void *even(unsigned path, int depth);
 
@@ -55,7 +57,8 @@ static __attribute__((noinline)) void allocate(unsigned path, size_t deeper)
 	aligned[0] = 0;
 	memset(room, aligned[0], deeper);
 	kept = room;
-	free(even(path, 12));
+	free(blocks[path]);
+	blocks[path] = even(path, 12);
 }
 
 int main(int argc, char **argv)

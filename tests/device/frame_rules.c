@@ -239,15 +239,6 @@ static ml_u64 tell_image(void *context, ml_u32 pid)
 	return image_now;
 }
 
-static double measure(struct ml_frames *frames, const struct ml_frames_space *space)
-{
-	ml_u64 from_ns = ml_clock_ns();
-
-	for (int i = 0; i < 100000; i++)
-		ml_frames_learn(frames, space, &record.head);
-	return (double)(ml_clock_ns() - from_ns) / 100000;
-}
-
 static int learn(struct ml_frames *frames, ml_u64 new_image)
 {
 	struct ml_frames_space space = { (ml_u32)getpid(), new_image, rules, tell_image, NULL };
@@ -298,7 +289,6 @@ static void examine(void)
 	image_now = 7;
 	printf("added %d\n", ml_frames_learn(frames, &space, &record.head));
 	printf("added_again %d\n", ml_frames_learn(frames, &space, &record.head));
-	fprintf(stderr, "%.0f ns per known record\n", measure(frames, &space));
 	n = walk(addresses);
 	printf("complete %d\n", n > 0);
 	for (int i = 1; i < abs(n); i++)
