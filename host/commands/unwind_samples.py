@@ -13,10 +13,12 @@ from memleak_android.host.perf_data.assembly import stacks_of
 from memleak_android.host.perf_data.files import RecordedFiles
 from memleak_android.host.perf_data.places import Places
 from memleak_android.host.perf_data.stacks import SampleReader, SampleUnwinder
+from memleak_android.host.reports.base import printable
 from memleak_android.host.reports.samples_folded import SamplesFolded
 from memleak_android.host.reports.samples_json import SamplesJson
-from memleak_android.host.reports.samples_text import SamplesText, printable
+from memleak_android.host.reports.samples_text import SamplesText
 from memleak_android.host.symbols import Symbolizer, default_cache_dir
+from memleak_android.unwind.table_cache import TableCache
 
 _NOTES_MAX = 10
 
@@ -35,7 +37,8 @@ def print_samples(
         )
     if not len(reader.order):
         raise RecordingError(f"{path} holds no sample", "record for longer, or another event")
-    files = RecordedFiles(reader.recording, reader.processes, symbol_dirs)
+    tables = TableCache(default_cache_dir() / "tables")
+    files = RecordedFiles(reader.recording, reader.processes, symbol_dirs, tables)
     places = Places(reader.processes.spaces, files, Symbolizer(symbol_dirs, default_cache_dir()))
     writer = _writer(form, sys.stdout, with_event=len(set(reader.order.event.tolist())) > 1)
     unwinder = SampleUnwinder(

@@ -4,36 +4,47 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from memleak_android.host.debug_files import read_build_id
 from memleak_android.host.elf_sections import BadElf
-from memleak_android.host.modules import ModuleFile, ModuleFiles, own_vdso
+from memleak_android.host.modules import VDSO, ModuleFile, own_vdso
 from memleak_android.host.perf_data.container import PerfData
 from memleak_android.host.perf_data.processes import BUILD_ID, Processes
+from memleak_android.unwind.errors import UnwindError
 from memleak_android.unwind.maps import Mapping
 from memleak_android.unwind.module import Module
+from memleak_android.unwind.table_cache import TableCache
 
-_FILES_MAX = 200_000  # looked at in a --symbols folder
+_INDEXED_MAX = 200_000  # files of --symbols folders
+_MEMORY = ("//anon", "/anon_hugepage", "/dev/zero", "/SYSV", "/memfd:")  # no file, whatever it looks like
 
 
 class RecordedFiles:
     """A ModuleSource. notes: files that are not those of the recording, one sentence each.
 
     A file is taken when it has the build-id that the recording tells; where that tells none, when it was not changed
-    since. In a --symbols folder it lies under its whole path, or anywhere by its name.
+    since. In a --symbols folder it lies under its whole path, or anywhere by its name. Files are mapped, not read: of a
+    library of 100 MB an unwinder needs a twentieth. tables: where decoded unwind rules are kept; None = nowhere.
     """
 
-    def __init__(self, recording: PerfData, processes: Processes, symbol_dirs: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        recording: PerfData,
+        processes: Processes,
+        symbol_dirs: Sequence[Path] = (),
+        tables: TableCache | None = None,
+    ) -> None:
         self.notes: list[str] = []
         self.recording = recording
+        self.files: list[ModuleFile] = []
+        self._numbers: dict[tuple[str, str, int], int] = {}
         self._processes = processes
         self._folders = tuple(symbol_dirs)
+        self._tables = tables
         self._by_name: dict[str, list[Path]] | None = None
         self._recorded_at = os.stat(recording.path).st_mtime
-        is_this_kernel = recording.release in ("", platform.release())
-        self._files = ModuleFiles(self, own_vdso() if is_this_kernel else b"")
 
     def module(self, space: int, mapping: Mapping) -> Module | None:
         number = self.number(mapping)
@@ -41,24 +52,41 @@ class RecordedFiles:
 
     def number(self, mapping: Mapping) -> int | None:
         """The position in `files` of what a mapping shows; None for memory that is no file's."""
-        if mapping.path.startswith(("//anon", "/anon_hugepage", "/dev/zero", "/SYSV")):
+        if mapping.path != VDSO and (not mapping.path.startswith("/") or mapping.path.startswith(_MEMORY)):
             return None
-        return self._files.number(0, mapping)
+        key = (mapping.path, mapping.device, mapping.inode)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.files)
+            self.files.append(self._load(mapping))
+        return self._numbers[key]
 
-    @property
-    def files(self) -> list[ModuleFile]:
-        return self._files.files
+    def _load(self, mapping: Mapping) -> ModuleFile:
+        module = self._open_vdso() if mapping.path == VDSO else self._open(mapping)
+        if module is None:
+            return ModuleFile(mapping.path, self._build_id(mapping), memoryview(b""), None)
+        if self._tables is not None:
+            self._tables.serve(module)
+        return ModuleFile(mapping.path, module.build_id, module.image.data, module)
 
-    def open(self, pid: int, mapping: Mapping) -> int | None:
-        """For ModuleFiles: the descriptor of the file behind a mapping."""
+    def _open_vdso(self) -> Module | None:
+        """Every process of one kernel has the same."""
+        data = own_vdso() if self.recording.release in ("", platform.release()) else b""
+        try:
+            module = Module.from_bytes(data, VDSO) if data else None
+        except UnwindError:
+            return None
+        wanted = self.recording.build_ids.get(VDSO, "")
+        return module if module is not None and wanted in ("", module.build_id) else None
+
+    def _open(self, mapping: Mapping) -> Module | None:
         build_id = self._build_id(mapping)
         for path in self._places(mapping.path.removesuffix(" (deleted)")):
             reason = self._reason_against(path, build_id)
             if reason is None:
                 try:
-                    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-                except OSError as error:
-                    reason = str(error.strerror)
+                    return Module.from_path(path)
+                except UnwindError as error:
+                    reason = str(error)
             if reason:
                 self.notes.append(f"{path} is not used: {reason}")
         return None
@@ -68,14 +96,17 @@ class RecordedFiles:
             return self._processes.build_ids[mapping.inode]
         return self.recording.build_ids.get(mapping.path, "")
 
-    def _places(self, path: str) -> list[Path]:
-        inside = [folder / PurePosixPath(path).relative_to("/") for folder in self._folders]
-        return [*inside, *self._indexed().get(PurePosixPath(path).name, ()), Path(path)]
+    def _places(self, path: str) -> Iterator[Path]:
+        for folder in self._folders:
+            yield folder / PurePosixPath(path).relative_to("/")
+        if self._folders:
+            yield from self._indexed().get(PurePosixPath(path).name, ())
+        yield Path(path)
 
     def _indexed(self) -> dict[str, list[Path]]:
         if self._by_name is None:
             self._by_name = {}
-            left = _FILES_MAX
+            left = _INDEXED_MAX
             for folder in self._folders:
                 for place, _, names in os.walk(folder):
                     for name in names[: max(left, 0)]:
@@ -90,11 +121,7 @@ class RecordedFiles:
                 return ""
             if build_id:
                 found = read_build_id(path)
-                return (
-                    None
-                    if found == build_id
-                    else f"its build-id is {found or 'missing'}, recorded was {build_id}"
-                )
+                return None if found == build_id else f"its build-id is {found or 'missing'}, not {build_id}"
             is_given = any(path.is_relative_to(folder) for folder in self._folders)
             if path.stat().st_mtime > self._recorded_at and not is_given:
                 return "it was changed after the recording"

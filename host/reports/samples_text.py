@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
+from memleak_android.host.reports.base import printable
 from memleak_android.host.sampled_stacks import Place, SampledStacks, unfinished
 
 _UNNAMED = "[unknown]"
-
-
-def printable(text: str) -> str:
-    """Names come from files: nothing in them may steer a terminal or break a line."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
 class SamplesText:

@@ -182,4 +182,4 @@ def test_what_cannot_be_unwound_gives_one_line(
 def test_names_cannot_steer_a_terminal(unwind: Unwind, recorded: Recorded) -> None:
     content = perf.seekable([ATTRIBUTE], [comm(7, 8, "a\x1b[2J\nb", 0), *recorded.maps, recorded.at(1)])
     done = unwind(content)
-    assert "\x1b" not in done.out and "a\\x1b[2J\\x0ab" in done.out
+    assert "\x1b" not in done.out and "a\\x1b[2J\\nb" in done.out
