@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -14,6 +15,7 @@ from memleak_android.unwind.snapshot_files import file_in
 _MAGIC = b"\x7fELF"
 _DELETED = " (deleted)"  # what the kernel adds in maps
 _IMAGE_BYTES_MAX = 1 << 28  # of one ELF put together from memory
+_PAGE = 4096
 _SEGMENTS_MAX = 16  # mappings that one library has, at most
 
 
@@ -59,24 +61,35 @@ class ElfFinder:
     def _of_file(self, mapping: Mapping) -> MappedElf | None:
         """The ELF of the file that a mapping shows; None when there is no such file.
 
-        An ELF may begin where the mapping does (a library stored in an APK), where the file does, or where the
-        read-only mapping before this one does (a library in an APK whose code is a segment of its own).
+        An ELF may begin where the mapping does (a library stored in an APK), where the file does, or where a
+        mapping before this one does (a library in an APK whose code is a segment of its own).
         """
         name = PurePosixPath(mapping.path.removesuffix(_DELETED)).name
         try:
             path = file_in(self._folder, name)
             if path is None:
                 return None
-            before = self._space.neighbour(mapping, -1)
-            offsets = [mapping.file_offset, 0]
-            if before is not None and not before.is_executable and before.file_offset < mapping.file_offset:
-                offsets.append(before.file_offset)
+            offsets = [mapping.file_offset, 0, *(before.file_offset for before in self._before(mapping))]
             for offset in offsets:
                 if (path, offset) in self._files or _begins_elf(path, offset):
-                    return MappedElf(self._opened(path, offset), offset)
+                    module = self._opened(path, offset)
+                    if module is None or offset in offsets[:2] or _reaches(module, mapping, offset):
+                        return MappedElf(module, offset)
         except (OSError, ValueError, RuntimeError):  # of links: a loop
             return None
         return MappedElf(None, mapping.file_offset)
+
+    def _before(self, mapping: Mapping) -> Iterator[Mapping]:
+        """Mappings of the same file before this one, the nearest first: its ELF may begin at one of them.
+
+        Code may stand in several: whoever patches an instruction gives its page rights of its own for a while.
+        """
+        for _ in range(_SEGMENTS_MAX if mapping.is_executable else 1):
+            before = self._space.neighbour(mapping, -1)
+            if before is None or before.file_offset >= mapping.file_offset:
+                return
+            yield before
+            mapping = before
 
     def _opened(self, path: Path, offset: int) -> Module | None:
         if (path, offset) not in self._files:
@@ -90,18 +103,17 @@ class ElfFinder:
         """The ELF that the captured memory of a mapping and of its neighbours holds."""
         if self._memory is None:
             return MappedElf(None, mapping.file_offset)
-        first: Mapping | None = mapping
-        if self._memory.bytes_at(mapping.start, 4) != _MAGIC:
-            first = self._space.neighbour(mapping, -1)
-        if first is None or first.file_offset > mapping.file_offset:
-            return MappedElf(None, mapping.file_offset)
-        distance = mapping.file_offset - first.file_offset
-        if first.start not in self._images:
-            self._images[first.start] = self._image(first, self._memory)
-        module = self._images[first.start]
-        if module is None:
-            return MappedElf(None, mapping.file_offset, distance)
-        return MappedElf(module, first.file_offset, from_memory=True)
+        for first in (mapping, *self._before(mapping)):
+            if self._memory.bytes_at(first.start, 4) != _MAGIC:
+                continue
+            if first.start not in self._images:
+                self._images[first.start] = self._image(first, self._memory)
+            module = self._images[first.start]
+            if module is not None and _reaches(module, mapping, first.file_offset):
+                return MappedElf(module, first.file_offset, from_memory=True)
+            break
+        before = next(self._before(mapping), mapping)
+        return MappedElf(None, mapping.file_offset, mapping.file_offset - before.file_offset)
 
     def _image(self, first: Mapping, memory: MemoryRegions) -> Module | None:
         """The file as far as the mappings from `first` on show it and their bytes are known."""
@@ -127,6 +139,13 @@ class ElfFinder:
             return None
         module.elf_offset = first.file_offset
         return module
+
+
+def _reaches(module: Module, mapping: Mapping, elf_offset: int) -> bool:
+    """Whether the mapping shows bytes of a segment of the ELF that begins at an offset of the same file."""
+    first = mapping.file_offset - elf_offset
+    last = first + mapping.end - mapping.start
+    return any(s.file_offset < last and first < s.file_offset + s.file_bytes for s in module.segments)
 
 
 def _begins_elf(path: Path, offset: int) -> bool:

@@ -21,13 +21,14 @@ PAGE = 4096
 APK_OFFSET = 5 * PAGE
 
 
-def arm64_elf() -> bytes:
+def arm64_elf(code_pages: int = 1) -> bytes:
     """Two PT_LOAD: headers at vaddr 0, code at vaddr 0x3000 from file offset 0x1000 on (two biases)."""
+    size = code_pages * PAGE
     header = b"\x7fELF\x02\x01\x01" + bytes(9)
     header += struct.pack("<HHIQQQIHHHHHH", 3, 183, 1, 0, 64, 0, 0, 64, 56, 2, 64, 0, 0)
     header += struct.pack("<IIQQQQQQ", 1, 4, 0, 0, 0, PAGE, PAGE, PAGE)
-    header += struct.pack("<IIQQQQQQ", 1, 5, PAGE, 3 * PAGE, 3 * PAGE, PAGE, PAGE, PAGE)
-    code = struct.pack("<I", 0xD65F03C0) * (PAGE // 4)  # ret
+    header += struct.pack("<IIQQQQQQ", 1, 5, PAGE, 3 * PAGE, 3 * PAGE, size, size, PAGE)
+    code = struct.pack("<I", 0xD65F03C0) * (size // 4)  # ret
     return header.ljust(PAGE, b"\0") + code
 
 
@@ -73,6 +74,34 @@ def test_the_same_from_memory(tmp_path: Path, offset: int, holes: bool) -> None:
     assert found.module is not None and found.from_memory and found.start_offset == offset
     assert found.vaddr(code, code.start + 0x10) == 3 * PAGE + 0x10
     assert found.module.bytes_at(3 * PAGE, 4) == elf[PAGE : PAGE + 4]
+
+
+@pytest.mark.parametrize("from_memory", [False, True])
+@pytest.mark.parametrize("offset", [0, APK_OFFSET])
+def test_code_that_was_patched_lies_in_several_mappings(
+    tmp_path: Path, offset: int, from_memory: bool
+) -> None:
+    """A page in the middle, or at the end, has rights of its own; another library of the APK follows."""
+    elf = arm64_elf(code_pages=3)
+    data = b"PK" * (offset // 2) + elf + arm64_elf()
+    base, name = 0x7000000000, "a.apk"
+    places = [(0, 0, "r--p"), (3, 1, "r-xp"), (4, 2, "rwxp"), (5, 3, "r-xp"), (9, 4, "r--p"), (12, 5, "r-xp")]
+    space = AddressSpace(
+        Mapping(base + page * PAGE, base + (page + 1) * PAGE, rights, offset + file_page * PAGE, name)
+        for page, file_page, rights in places
+    )
+    regions = [(m.start, memoryview(data[m.file_offset : m.file_offset + PAGE])) for m in space.mappings]
+    if not from_memory:
+        (tmp_path / name).write_bytes(data)
+    finder = ElfFinder(tmp_path, space, MemoryRegions(regions if from_memory else ()))
+    for mapping in space.mappings[1:4]:
+        found = finder.find(mapping)
+        assert found.module is not None and found.start_offset == offset
+        assert found.vaddr(mapping, mapping.start) == mapping.start - base
+    if offset:
+        other = finder.find(space.mappings[5])
+        assert other.start_offset == offset + 4 * PAGE
+        assert other.vaddr(space.mappings[5], space.mappings[5].start) == 3 * PAGE
 
 
 def test_an_elf_that_begins_at_its_mapping(tmp_path: Path) -> None:
