@@ -11,9 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import evidence, evidence_report, machine, pairs, pairs_report, programs, shim, shim_report
+from bench import (
+    evidence,
+    evidence_report,
+    machine,
+    pairs,
+    pairs_report,
+    programs,
+    shim,
+    shim_report,
+    unwind,
+    unwind_report,
+    whole_file,
+)
 from bench.agent import Installation
 from bench.peers import find_memleak
+from tests.support import dwfl_oracle
 
 PLACE = Path("build/bench").absolute()
 
@@ -64,6 +77,18 @@ def measure_evidence(request: Request) -> tuple[str, dict[str, Any]]:
     return text, {"left_out": _left_out(chosen), **evidence_report.as_json(programs_compared, swept)}
 
 
+def measure_unwind(request: Request) -> tuple[str, dict[str, Any]]:
+    """Sampled stacks unwound, CPU of one core."""
+    if reason := dwfl_oracle.missing():
+        return f"  not run: {reason}", {"missing": reason}
+    place = PLACE / "unwind"
+    recordings = unwind.make_recordings(place)
+    unwind.compare(recordings, place)
+    unwind.measure(request.rounds, recordings, place)
+    decoded = whole_file.measure()
+    return unwind_report.as_text(recordings, decoded), unwind_report.as_json(recordings, decoded)
+
+
 def _left_out(chosen: Sequence[programs.Program]) -> list[str]:
     return [f"{one.name} not run: {one.missing}" for one in chosen if one.missing]
 
@@ -72,6 +97,7 @@ FIGURES: dict[str, Callable[[Request], tuple[str, dict[str, Any]]]] = {
     "pairs": measure_pairs,
     "shim": measure_shim,
     "evidence": measure_evidence,
+    "unwind": measure_unwind,
 }
 
 

@@ -137,3 +137,11 @@ def differences(ours: Chains, theirs: Chains) -> list[int]:
         mine = ours.lookup[ours.offsets[i] : ours.offsets[i + 1]]
         same[i] = np.array_equal(mine, theirs.lookup[theirs.offsets[i] : theirs.offsets[i + 1]])
     return np.flatnonzero(~same).tolist()
+
+
+def joined(parts: Sequence[Chains]) -> Chains:
+    """Several batches' chains as one."""
+    lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+    return Chains(
+        np.concatenate([[0], np.cumsum(lengths)]), np.concatenate([part.lookup for part in parts]), ()
+    )

@@ -1,0 +1,121 @@
+"""Unwinding sampled stacks: ours beside libdwfl (one Dwfl kept for each address space) and perf script, paired."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.clocks import children_cpu_s
+from bench.unwind_once import Samples, unwind
+from tests.support import dwfl_oracle
+from tests.support.perf_recordings import clang, python, record
+
+PASSES = 4  # the first is cold, the best of the others is warm
+OURS = ("numpy", "compiled")
+
+
+@dataclass(slots=True)
+class Recording:
+    """A perf.data to be unwound. missing: why there is none."""
+
+    name: str
+    path: Path
+    samples: int = 0
+    frames: int = 0
+    differ: int = 0
+    missing: str = ""
+    seconds: dict[str, list[float]] = field(default_factory=dict)  # of each row, by round
+
+
+def make_recordings(place: Path) -> list[Recording]:
+    """Made anew: they hold the addresses of this machine's files."""
+    place.mkdir(parents=True, exist_ok=True)
+    wanted = {
+        "clang 16 KB": (lambda: clang(place, 100), 16384, 4000),
+        "clang 64 KB": (lambda: clang(place, 60), 65528, 1500),
+        "python3 16 KB": (lambda: python(50), 16384, 4000),
+        "python3 64 KB": (lambda: python(30), 65528, 1500),
+    }
+    made = []
+    for name, (command, stack_bytes, frequency) in wanted.items():
+        one = Recording(name, place / f"{name.replace(' ', '-')}.data")
+        try:
+            record(one.path, command(), stack_bytes=stack_bytes, frequency=frequency)
+        except LookupError as error:
+            one.missing = str(error)
+        made.append(one)
+    return made
+
+
+def compare(recordings: list[Recording], place: Path) -> None:
+    """Counts the chains that are not libdwfl's. Fills the cache of decoded rules, too."""
+    program = dwfl_oracle.build(place)
+    for one in recordings:
+        if not one.missing:
+            samples = Samples(one.path, place / "tables")
+            traces, _ = unwind(samples, "compiled", 2)
+            theirs = _chains_of_libdwfl(program, place, one, samples, passes=1)
+            ours = dwfl_oracle.joined([dwfl_oracle.chains_of(trace) for trace in traces])
+            one.samples, one.frames = len(ours.offsets) - 1, len(ours.lookup)
+            one.differ = len(dwfl_oracle.differences(ours, theirs))
+
+
+def measure(rounds: int, recordings: list[Recording], place: Path) -> None:
+    """Adds a round's seconds to each row, one after the other."""
+    program = dwfl_oracle.build(place)
+    for _ in range(rounds):
+        for one in recordings:
+            if not one.missing:
+                _measure_round(one, place, program)
+
+
+def _measure_round(one: Recording, place: Path, program: Path) -> None:
+    samples = Samples(one.path, None)
+    theirs = _chains_of_libdwfl(program, place, one, samples, passes=PASSES).seconds
+    _add(one, "libdwfl cold", theirs[0])
+    _add(one, "libdwfl warm", min(theirs[1:]))
+    del samples
+    for engine in OURS:
+        cold, *warm = _ours(one, "-", engine)
+        _add(one, f"{engine} cold", cold)
+        _add(one, f"{engine} warm", min(warm))
+        _add(one, f"{engine} cold, cached", _ours(one, str(place / "tables"), engine)[0])
+    if perf := _perf_script(one):
+        _add(one, "perf script", perf)
+
+
+def _add(one: Recording, row: str, seconds: float) -> None:
+    one.seconds.setdefault(row, []).append(seconds)
+
+
+def _chains_of_libdwfl(
+    program: Path, place: Path, one: Recording, samples: Samples, *, passes: int
+) -> dwfl_oracle.Chains:
+    return dwfl_oracle.unwind_by_dwfl(
+        program, place, samples.batches, samples.spaces, samples.files, one.path, passes=passes
+    )
+
+
+def _ours(one: Recording, tables: str, engine: str) -> list[float]:
+    command = [sys.executable, "-m", "bench.unwind_once", str(one.path), tables, engine, str(PASSES)]
+    environment = dict(os.environ, OPENBLAS_NUM_THREADS="1")
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    seconds: list[float] = json.loads(done.stdout)["seconds"]
+    return seconds
+
+
+def _perf_script(one: Recording) -> float:
+    """What its frames cost: with them less without them."""
+    command = ["perf", "script", "--no-inline", "-i", str(one.path), "-F"]
+    with_frames = _cpu([*command, "tid,time,ip"])
+    return max(with_frames - _cpu([*command, "tid,time"]), 0)
+
+
+def _cpu(command: list[str]) -> float:
+    before = children_cpu_s()
+    subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return children_cpu_s() - before

@@ -1,0 +1,54 @@
+"""One process that unwinds one recording: `python -m bench.unwind_once RECORDING TABLES|- ENGINE PASSES`.
+
+Prints JSON: samples, frames, CPU seconds of each pass over all samples. The first is cold: it opens the files and decodes
+their rules. TABLES: a folder of decoded rules. ENGINE: numpy or compiled. Neither parsing nor naming is timed; libdwfl and
+perf are timed without them, too.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from memleak_android.host.perf_data.files import RecordedFiles
+from memleak_android.host.perf_data.stacks import SampleReader
+from memleak_android.unwind import BatchUnwinder, SampleBatch, TraceBatch
+from memleak_android.unwind.engine.library import library_path
+from memleak_android.unwind.table_cache import TableCache
+
+
+class Samples:
+    """All samples of a recording as batches, and what they are unwound with."""
+
+    def __init__(self, recording: Path, tables: Path | None) -> None:
+        self.reader = SampleReader(recording)
+        self.spaces = self.reader.processes.spaces
+        cache = TableCache(tables) if tables is not None else None
+        self.files = RecordedFiles(self.reader.recording, self.reader.processes, (), cache)
+        groups = [group for chunk in self.reader.chunks() for group in chunk.groups]
+        self.batches: list[SampleBatch] = [group.batch for group in groups if group.batch is not None]
+
+
+def unwind(samples: Samples, engine: str, passes: int) -> tuple[list[TraceBatch], list[float]]:
+    """The traces of each batch, and CPU seconds by pass."""
+    path = library_path() if engine == "compiled" else None
+    unwinder = BatchUnwinder(samples.spaces, samples.files, frame_pointers=False, engine=path)
+    seconds = []
+    for _ in range(passes):
+        begin = time.process_time()
+        traces = [unwinder.unwind(batch) for batch in samples.batches]
+        seconds.append(time.process_time() - begin)
+    return traces, seconds
+
+
+def main(recording: str, tables: str, engine: str, passes: str) -> None:
+    samples = Samples(Path(recording), None if tables == "-" else Path(tables))
+    traces, seconds = unwind(samples, engine, int(passes))
+    count, frames = sum(map(len, samples.batches)), sum(len(one.address) for one in traces)
+    print(json.dumps({"samples": count, "frames": frames, "seconds": seconds}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
