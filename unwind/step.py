@@ -93,7 +93,7 @@ class _Walk:
             try:
                 registers, method = self._step(registers, plan)
             except _End as stop:
-                if claim is None or not self._withdraw():
+                if stop.end is TraceEnd.ROOT or claim is None or not self._withdraw():
                     return self.frames, stop.end
                 try:
                     registers, method = self._step(*claim)
