@@ -57,3 +57,24 @@ class UnwindRow(NamedTuple):
     is_signal: bool
     method: Method
     is_return_signed: bool = False
+
+    @property
+    def return_rule(self) -> RegisterRule | None:
+        """The rule of the return address; None: it is in its register."""
+        return next((rule for rule in self.rules if rule.register == self.return_register), None)
+
+    @property
+    def ends_stack(self) -> bool:
+        """Whether the rules say that nobody called this code."""
+        rule = self.return_rule
+        return rule is not None and rule.kind is RuleKind.UNDEFINED
+
+    def same_caller(self, other: UnwindRow) -> bool:
+        """Whether both find the return address and the stack pointer of the caller in the same places."""
+        mine = self.cfa_register, self.cfa_offset, self.cfa_expression, _place(self.return_rule)
+        return mine == (other.cfa_register, other.cfa_offset, other.cfa_expression, _place(other.return_rule))
+
+
+def _place(rule: RegisterRule | None) -> tuple[RuleKind, int, bytes] | None:
+    """Where a rule finds its value, whichever register it is for (exception tables also pop the pc itself)."""
+    return None if rule is None else (rule.kind, rule.offset, rule.expression)
