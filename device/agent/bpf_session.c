@@ -18,6 +18,7 @@
 #include "bpf_images.h"
 #include "bpf_keys.h"
 #include "bpf_snapshot.h"
+#include "event_batch.h"
 #include "live_levels.h"
 #include "nursery.h"
 #include "process_maps.h"
@@ -27,6 +28,7 @@
 #include "self_test.h"
 #include "spawn.h"
 #include "stack_ends.h"
+#include "thread_states.h"
 #include "tracefs.h"
 
 /*
@@ -38,10 +40,6 @@
 #define BUSY_RECORDS 64
 #define IDLE_ROUNDS 100
 #define STATUS_NS 500000000ull
-/* What a test call may take: the machine may be busy. */
-#define SELF_TEST_MS 10000
-/* Events of one block. */
-#define EVENTS 1024
 
 struct session {
 	const struct ml_config *config;
@@ -61,9 +59,8 @@ struct session {
 	ml_u64 before_armed[ML_LOST_MAX]; /* counted while the probes were being placed one by one */
 	ml_u64 lost[ML_LOST_MAX]; /* by the agent, beside what the programs count */
 	struct ml_regions regions;
-	size_t n_events;
-	struct ml_event events[EVENTS]; /* not yet written */
 	struct ml_stack_ends stack_ends;
+	struct ml_event_batch events;
 };
 
 static void add_code(void *context, ml_u64 start, ml_u64 end)
@@ -75,21 +72,15 @@ static void add_code(void *context, ml_u64 start, ml_u64 end)
 
 static void write_events(struct session *session)
 {
-	if (session->n_events && ml_blocks_write(ML_BLOCK_EVENTS, session->events,
-						 session->n_events * sizeof(session->events[0])))
-		session->is_host_gone = true;
-	session->n_events = 0;
+	session->is_host_gone |= ml_event_batch_write(&session->events) != 0;
 }
 
 static void on_event(struct session *session, const struct ml_event *event)
 {
 	if (event->function >= ML_FN_MMAP && ml_regions_apply(&session->regions, event))
 		session->lost[ML_LOST_REGIONS]++;
-	if (!session->config->events)
-		return;
-	session->events[session->n_events++] = *event;
-	if (session->n_events == EVENTS)
-		write_events(session);
+	if (session->config->events)
+		session->is_host_gone |= ml_event_batch_add(&session->events, event) != 0;
 }
 
 /* The ring carries evidence and events; their sizes tell them apart. */
@@ -145,6 +136,16 @@ static void write_maps(struct session *session, ml_u32 pid)
 	free(text);
 }
 
+/* The kernel gives up a probe on one process with its first thread: uprobe_perf_filter() in kernel/trace/trace_uprobe.c. */
+static void tell_first_thread_ended(struct session *session)
+{
+	if (session->config->follow)
+		return;
+	session->lost[ML_LOST_PROGRAMS]++;
+	ml_blocks_log("pid %d went on without its first thread: what it allocated from then on was not measured (use --follow)",
+		      session->pid);
+}
+
 static void on_process(void *context, const struct ml_process *record)
 {
 	struct session *session = context;
@@ -159,12 +160,13 @@ static void on_process(void *context, const struct ml_process *record)
 	if (record->event != ML_PROCESS_FORK)
 		ml_frames_forget(session->frames, record->pid);
 	if (record->event == ML_PROCESS_EXEC) {
-		ml_process_set_add(&session->processes, record->pid); /* by a thread that is not the first */
+		if (ml_process_set_stay(&session->processes, record->pid))
+			tell_first_thread_ended(session);
 		write_maps(session, record->pid);
 		ml_regions_forget(&session->regions, record->pid, record->timestamp_ns);
 	}
 	if (record->event == ML_PROCESS_EXIT)
-		ml_process_set_leave(&session->processes, record->pid);
+		ml_process_set_leave(&session->processes, record->pid, ml_clock_ns());
 }
 
 /* Who must keep up with the target runs before it; the command itself was started with the user's priority. */
@@ -206,15 +208,8 @@ static int test_probes(struct session *session)
 {
 	if (!ml_self_test_possible(session->config) || session->config->empty_probes)
 		return 0;
-	if (!ml_spawn_self_test(&session->child))
-		for (int ms = 0; ms < SELF_TEST_MS; ms++, usleep(1000))
-			if ((session->self_tests = ml_bpf_counter(&session->bpf, ML_BPF_UNTRACKED_FREES)))
-				return 0;
-	ml_blocks_error(ML_REASON_TRACER_ERROR,
-			"the probes are placed, but a test call of free() did not arrive within %d ms (see "
-			"memleak-android doctor, or use --tracer preload)",
-			SELF_TEST_MS);
-	return -1;
+	session->self_tests = ml_self_test_run(&session->child, &session->bpf);
+	return session->self_tests ? 0 : -1;
 }
 
 /* A call that was under way when its function's probes came is not one that was missed. */
@@ -224,7 +219,7 @@ static void begin_counting(struct session *session)
 		session->before_armed[cause] = ml_bpf_counter(&session->bpf, cause);
 	ml_bpf_drain(&session->bpf);
 	if (session->is_child)
-		session->n_events = 0; /* of the self-test */
+		session->events.count = 0; /* of the self-test */
 }
 
 static int arm(struct session *session)
@@ -274,8 +269,15 @@ static void forget_ended(struct session *session)
 	session->pid = 0;
 }
 
+static void look_at_first_thread(struct session *session)
+{
+	if (ml_process_set_goes_on(&session->processes, (ml_u32)session->pid, ml_clock_ns()))
+		tell_first_thread_ended(session);
+}
+
 static bool has_target_ended(struct session *session)
 {
+	look_at_first_thread(session);
 	forget_ended(session);
 	return !session->pid && (!session->config->follow || !session->processes.count);
 }

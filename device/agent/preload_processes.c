@@ -11,7 +11,7 @@
 
 #include "blocks.h"
 #include "process_maps.h"
-#include "process_set.h"
+#include "thread_states.h"
 
 #define NAMED_MAX 8 /* programs that were not measured and are said by name; the others are counted */
 

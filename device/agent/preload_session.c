@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "blocks.h"
+#include "event_batch.h"
 #include "nursery.h"
 #include "preload_processes.h"
 #include "preload_regions.h"
@@ -23,7 +24,6 @@
 
 #define IDLE_MS 16
 #define STATUS_NS 250000000ull
-#define EVENTS_PER_BLOCK 4096
 
 #define BUSY_BYTES (1u << 20) /* more than this in the rings after one wait: come back at once */
 
@@ -41,8 +41,7 @@ struct session {
 	bool has_exited, is_host_gone;
 	ml_u64 snapshots, next_status_ns;
 	ml_u64 lost[ML_LOST_MAX];
-	ml_u32 n_events;
-	struct ml_event events[EVENTS_PER_BLOCK];
+	struct ml_event_batch events;
 };
 
 /* ---- what the nursery asks ---------------------------------------------------------------------------- */
@@ -79,14 +78,6 @@ static void on_evidence(void *context, const struct ml_evidence *record)
 		session->lost[ML_LOST_NURSERY_FULL]++;
 }
 
-static void write_events(struct session *session)
-{
-	if (session->n_events && ml_blocks_write(ML_BLOCK_EVENTS, session->events,
-						 session->n_events * sizeof(session->events[0])))
-		session->is_host_gone = true;
-	session->n_events = 0;
-}
-
 static void on_event(void *context, const struct ml_event *event)
 {
 	struct session *session = context;
@@ -94,11 +85,8 @@ static void on_event(void *context, const struct ml_event *event)
 	if (event->function >= ML_FN_MMAP && event->function <= ML_FN_MREMAP &&
 	    ml_preload_regions_add(&session->regions, event))
 		session->lost[ML_LOST_REGIONS]++;
-	if (!session->config->events)
-		return;
-	session->events[session->n_events++] = *event;
-	if (session->n_events == EVENTS_PER_BLOCK)
-		write_events(session);
+	if (session->config->events)
+		session->is_host_gone |= ml_event_batch_add(&session->events, event) != 0;
 }
 
 static size_t drain(struct session *session)
@@ -110,7 +98,7 @@ static size_t drain(struct session *session)
 	for (size_t i = 0; i < session->processes.n_targets; i++)
 		bytes += ml_preload_target_drain(session->processes.targets[i], &sink);
 	session->lost[ML_LOST_REGIONS] += ml_preload_regions_settle(&session->regions);
-	write_events(session);
+	session->is_host_gone |= ml_event_batch_write(&session->events) != 0;
 	return bytes;
 }
 

@@ -1,50 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#define _GNU_SOURCE
 #include "process_set.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+
+#include "thread_states.h"
+
+/* A thread that ends its process may wait that long for a CPU before it is seen to be ending itself. */
+#define ENDING_NS 250000000ull
 
 struct ml_traced_process {
 	ml_u32 pid;
-	enum { RUNNING, LEAVING, ENDED } state;
+	enum { RUNNING, LEAVING, GOING_ON, ENDED } state; /* GOING_ON: without its first thread, and that was told */
+	ml_u64 left_ns;
 };
-
-/* Nobody is there, or a zombie without other threads: proc_pid_stat(5), fields 3 and 20. */
-static bool has_no_thread(ml_u32 pid)
-{
-	char path[64], text[512], state;
-	int fd, n_threads;
-	const char *behind;
-	ssize_t n;
-
-	snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return errno == ENOENT;
-	n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	if (n <= 0)
-		return n < 0 && errno == ESRCH;
-	text[n] = '\0';
-	behind = strrchr(text, ')'); /* the name may hold anything */
-	return behind &&
-	       sscanf(behind, ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d", &state,
-		      &n_threads) == 2 &&
-	       (state == 'X' || (state == 'Z' && n_threads <= 1));
-}
-
-bool ml_process_has_ended(ml_u32 pid, int pidfd)
-{
-	struct pollfd end = { .fd = pidfd, .events = POLLIN };
-
-	return pidfd >= 0 ? poll(&end, 1, 0) == 1 : has_no_thread(pid);
-}
 
 static size_t find(const struct ml_process_set *set, ml_u32 pid)
 {
@@ -64,7 +32,11 @@ int ml_process_set_add(struct ml_process_set *set, ml_u32 pid)
 {
 	size_t i = find(set, pid);
 
-	if (i == set->room) {
+	if (i < set->count) {
+		set->processes[i].state = RUNNING; /* its number was another's */
+		return 0;
+	}
+	if (set->count == set->room) {
 		size_t room = set->room ? 2 * set->room : 16;
 		struct ml_traced_process *larger = realloc(set->processes, room * sizeof(*larger));
 
@@ -73,17 +45,37 @@ int ml_process_set_add(struct ml_process_set *set, ml_u32 pid)
 		set->processes = larger;
 		set->room = room;
 	}
-	set->count += i == set->count;
-	set->processes[i] = (struct ml_traced_process){ .pid = pid, .state = RUNNING };
+	set->processes[set->count++] = (struct ml_traced_process){ .pid = pid, .state = RUNNING };
 	return 0;
 }
 
-void ml_process_set_leave(struct ml_process_set *set, ml_u32 pid)
+void ml_process_set_leave(struct ml_process_set *set, ml_u32 pid, ml_u64 now_ns)
 {
 	size_t i = find(set, pid);
 
 	if (i < set->count)
-		set->processes[i].state = LEAVING;
+		set->processes[i] = (struct ml_traced_process){ .pid = pid, .state = LEAVING, .left_ns = now_ns };
+}
+
+bool ml_process_set_stay(struct ml_process_set *set, ml_u32 pid)
+{
+	size_t i = find(set, pid);
+	bool is_leaving = i < set->count && set->processes[i].state == LEAVING;
+
+	if (i < set->count)
+		set->processes[i].state = RUNNING;
+	return is_leaving;
+}
+
+bool ml_process_set_goes_on(struct ml_process_set *set, ml_u32 pid, ml_u64 now_ns)
+{
+	size_t i = find(set, pid);
+
+	if (i == set->count || set->processes[i].state != LEAVING || now_ns < set->processes[i].left_ns + ENDING_NS ||
+	    !ml_process_has_other_threads(pid))
+		return false;
+	set->processes[i].state = GOING_ON;
+	return true;
 }
 
 bool ml_process_set_find_ended(struct ml_process_set *set)
@@ -91,7 +83,7 @@ bool ml_process_set_find_ended(struct ml_process_set *set)
 	bool is_any = false;
 
 	for (size_t i = 0; i < set->count; i++) {
-		if (set->processes[i].state != LEAVING || !has_no_thread(set->processes[i].pid))
+		if (set->processes[i].state == RUNNING || !ml_process_has_ended(set->processes[i].pid, -1))
 			continue;
 		set->processes[i].state = ENDED;
 		is_any = true;

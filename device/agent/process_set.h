@@ -11,9 +11,6 @@
 
 #include "wire.h"
 
-/* All threads of it. pidfd: -1 where there is none (before Linux 5.3). */
-bool ml_process_has_ended(ml_u32 pid, int pidfd);
-
 struct ml_process_set {
 	struct ml_traced_process *processes;
 	size_t count, room;
@@ -21,11 +18,17 @@ struct ml_process_set {
 
 bool ml_process_set_has(const struct ml_process_set *set, ml_u32 pid);
 
-/* Also one whose first thread has ended: it runs again. -1: out of memory. */
+/* -1: out of memory. */
 int ml_process_set_add(struct ml_process_set *set, ml_u32 pid);
 
-/* Its first thread has ended. */
-void ml_process_set_leave(struct ml_process_set *set, ml_u32 pid);
+/* Its first thread has ended, as is seen now. */
+void ml_process_set_leave(struct ml_process_set *set, ml_u32 pid, ml_u64 now_ns);
+
+/* Another program has begun in it: true when one of its other threads called exec. */
+bool ml_process_set_stay(struct ml_process_set *set, ml_u32 pid);
+
+/* Once for each process that was seen to leave and goes on with other threads: true. */
+bool ml_process_set_goes_on(struct ml_process_set *set, ml_u32 pid, ml_u64 now_ns);
 
 /*
  * Looks which of those that are leaving have no thread any more: whether there is any. All that they did is in the

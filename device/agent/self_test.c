@@ -9,6 +9,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "blocks.h"
+
+/* What the call may take until it is counted: the machine may be busy. */
+#define PATIENCE_MS 10000
 /* Not NULL, aligned like a block, and in the page that no process maps. */
 #define NO_BLOCK 16ul
 
@@ -98,4 +102,19 @@ void ml_self_test_call(const struct ml_config *config)
 	for (size_t i = 0; i < N_SIGNALS; i++)
 		sigaction(signals[i], &before[i], NULL);
 	munmap((void *)((size_t)code & ~(page - 1)), 2 * page);
+}
+
+ml_u64 ml_self_test_run(struct ml_child *child, const struct ml_bpf *bpf)
+{
+	ml_u64 calls;
+
+	if (!ml_spawn_self_test(child))
+		for (int ms = 0; ms < PATIENCE_MS; ms++, usleep(1000))
+			if ((calls = ml_bpf_counter(bpf, ML_BPF_UNTRACKED_FREES)))
+				return calls;
+	ml_blocks_error(ML_REASON_TRACER_ERROR,
+			"the probes are placed, but a test call of free() did not arrive within %d ms (see "
+			"memleak-android doctor, or use --tracer preload)",
+			PATIENCE_MS);
+	return 0;
 }

@@ -8,7 +8,9 @@
 
 #include <stdbool.h>
 
+#include "bpf_object.h"
 #include "config.h"
+#include "spawn.h"
 
 /* Is there a probe that the child can run into on this architecture? */
 bool ml_self_test_possible(const struct ml_config *config);
@@ -18,5 +20,11 @@ bool ml_self_test_possible(const struct ml_config *config);
  * that no allocator gives away. What it ran into is undone; the exec that follows forgets the rest.
  */
 void ml_self_test_call(const struct ml_config *config);
+
+/*
+ * In the agent: has the waiting child do it. Returns how many calls the programs counted; 0 after an ERROR block when none
+ * arrived.
+ */
+ml_u64 ml_self_test_run(struct ml_child *child, const struct ml_bpf *bpf);
 
 #endif

@@ -17,6 +17,7 @@ import pytest
 from memleak_android.host.tracers.prebuilt import find_binary
 from tests.support.workloads import Run, build, built, functions, need, run
 
+INCOMPLETE = 6
 DELAY_US = 600_000
 REST = "sleep 0.2; "  # the agent's first look comes before what follows, and its question after it
 
@@ -62,10 +63,29 @@ def test_child_that_outlives_the_command(tmp_path: Path) -> None:
     assert held_by(result, "leak_in_child") == {("many_processes", "ROOT"): 7}
 
 
-@pytest.mark.parametrize("way", ["opens a library", "becomes another program"])
-def test_first_thread_ends_before_the_process(way: str, tmp_path: Path) -> None:
-    """Its exit is not that of the process: what comes later has its mappings too."""
+@pytest.fixture(params=["opens a library", "becomes another program"])
+def without_first_thread(request: pytest.FixtureRequest, tmp_path: Path) -> list[str | Path]:
+    """A command that allocates after its first thread has ended, while another goes on."""
     library = plugin(tmp_path)
-    words = [library] if way == "opens a library" else ["", built("one_after_another"), library, library]
-    result = run("bpf", tmp_path, "--", built("first_thread_ends"), *words, options=["--follow"])
-    assert held_by(result, "leak_late") == {("liblate.so", "ROOT"): 1 if len(words) == 1 else 6}
+    is_exec = request.param == "becomes another program"
+    return [
+        built("first_thread_ends"),
+        *(["", built("one_after_another"), library] if is_exec else []),
+        library,
+    ]
+
+
+def test_first_thread_ends_before_the_process(without_first_thread: list[str | Path], tmp_path: Path) -> None:
+    """Its exit is not that of the process: what comes later has its mappings too."""
+    result = run("bpf", tmp_path, "--", *without_first_thread, options=["--follow"])
+    blocks = 1 if len(without_first_thread) == 2 else 6
+    assert held_by(result, "leak_late") == {("liblate.so", "ROOT"): blocks}
+
+
+def test_probes_that_end_with_the_first_thread_are_told(
+    without_first_thread: list[str | Path], tmp_path: Path
+) -> None:
+    result = run("bpf", tmp_path, "--", *without_first_thread, codes=[INCOMPLETE])
+    assert result.totals["lost"] == {"programs": 1}
+    (note,) = (note for note in result.report["notes"] if "first thread" in note)
+    assert "went on without its first thread" in note and "use --follow" in note

@@ -30,7 +30,7 @@ static void *go_on(void *unused)
 
 	while (state_of_first_thread() != 'Z')
 		usleep(1000);
-	usleep(100000); /* the agent looks every 10 ms */
+	sleep(1); /* the agent is sure after a quarter of it */
 	if (!*words[1])
 		execv(words[2], words + 2);
 	library = dlopen(words[1], RTLD_NOW);

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which threads of a process still run: the first may end before the others, and remains as a zombie. */
+#ifndef MEMLEAK_THREAD_STATES_H
+#define MEMLEAK_THREAD_STATES_H
+
+#include <stdbool.h>
+
+#include "wire.h"
+
+/* All threads of it. pidfd: -1 where there is none (before Linux 5.3). */
+bool ml_process_has_ended(ml_u32 pid, int pidfd);
+
+/* Is there a thread beside the first that is not being ended itself? */
+bool ml_process_has_other_threads(ml_u32 pid);
+
+#endif
