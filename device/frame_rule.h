@@ -18,7 +18,11 @@ enum ml_frame_kind {
 	ML_FRAME_FP_DEREF = 5, /* CFA = *(frame pointer + cfa_offset): functions that align their stack */
 };
 
-/* sp and fp: as they are when the callee has returned. The caller's sp is the CFA (psABI x86-64 §3.2.2, AAPCS64 §6.4). */
+/*
+ * sp and fp: as they are when the callee has returned. The caller's sp is the CFA (psABI x86-64 §3.2.2, AAPCS64 §6.4).
+ * Two words, each read at once. A rule may give way to another: who has read the second word looks whether the first
+ * is still the same.
+ */
 struct ml_frame_rule {
 	ml_u64 place;    /* ml_frame_place(); 0 = empty. Written last. */
 	ml_s32 cfa;      /* offset in bytes * ML_FRAME_KINDS + enum ml_frame_kind */

@@ -24,6 +24,7 @@ struct ml_bpf {
 	ml_u32 buckets_shift;     /* of level 0 */
 	bool sees_mappings;       /* the programs are told of mmap, munmap and exec */
 	ml_u32 n_untaught;        /* records since the last that taught a rule */
+	ml_u64 recycle_ns;        /* when the rules may be looked through again */
 	bool is_old;              /* the object for kernels without a ring buffer or atomics that return */
 	struct ring_buffer *ring;
 	struct ml_perf_path *perf_path; /* instead, on older kernels */

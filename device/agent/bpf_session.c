@@ -17,6 +17,7 @@
 #include "bpf_evidence.h"
 #include "bpf_images.h"
 #include "bpf_keys.h"
+#include "bpf_rules.h"
 #include "bpf_snapshot.h"
 #include "event_batch.h"
 #include "live_levels.h"
@@ -242,6 +243,7 @@ static int drain(struct session *session)
 	/* Mappings first: the stacks that run through new ones are looked up in them. */
 	session->lost[ML_LOST_MAPPINGS] += ml_sideband_drain(session->sideband);
 	records = ml_bpf_drain(&session->bpf);
+	ml_bpf_recycle_rules(&session->bpf, session->frames, &session->processes);
 	write_events(session);
 	return records;
 }

@@ -18,6 +18,8 @@ struct ml_frames {
 	 */
 	struct ml_frame_rule own[OWN_RULES];
 	struct ml_frame_rule lessons[FRAMES_MAX]; /* what the record at hand taught */
+	ml_u64 images[ML_FRAME_RULES]; /* of each rule in the shared table */
+	bool is_full;
 };
 
 /* One stack: the registers when the callee has returned. */
@@ -87,9 +89,10 @@ static const struct ml_frame_rule *keep_own(struct ml_frames *frames, const stru
 }
 
 /* The tracer reads meanwhile: a rule is whole before its place can be seen. Only the agent writes. */
-static int publish(struct ml_frame_rule *rules, const struct ml_frame_rule *rule)
+static int publish(struct ml_frames *frames, const struct ml_frames_space *space, const struct ml_frame_rule *rule)
 {
-	struct ml_frame_rule *set = &rules[ml_frame_set(rule->place)];
+	ml_u32 first = ml_frame_set(rule->place);
+	struct ml_frame_rule *set = &space->rules[first];
 
 	for (int i = 0; i < ML_FRAME_SET_RULES; i++) {
 		if (set[i].place == rule->place)
@@ -100,9 +103,39 @@ static int publish(struct ml_frame_rule *rules, const struct ml_frame_rule *rule
 		set[i].fp_words = rule->fp_words;
 		set[i].ra_words = rule->ra_words;
 		__atomic_store_n(&set[i].place, rule->place, __ATOMIC_RELEASE);
+		frames->images[first + (ml_u32)i] = space->image;
 		return 1;
 	}
+	frames->is_full = true;
 	return -1;
+}
+
+bool ml_frames_is_full(const struct ml_frames *frames)
+{
+	return frames->is_full;
+}
+
+static int compare_images(const void *left, const void *right)
+{
+	ml_u64 a = *(const ml_u64 *)left, b = *(const ml_u64 *)right;
+
+	return (a > b) - (a < b);
+}
+
+ml_u32 ml_frames_recycle(struct ml_frames *frames, struct ml_frame_rule *rules, const ml_u64 *images, size_t n_images)
+{
+	ml_u32 n_dropped = 0;
+
+	for (ml_u32 i = 0; i < ML_FRAME_RULES; i++) {
+		if (!rules[i].place || bsearch(&frames->images[i], images, n_images, sizeof(*images), compare_images))
+			continue;
+		/* before anything of the next rule is written there */
+		__atomic_exchange_n(&rules[i].place, 0, __ATOMIC_SEQ_CST);
+		n_dropped++;
+	}
+	frames->is_full = false;
+	memset(frames->own, 0, sizeof(frames->own)); /* what found no room may find it now */
+	return n_dropped;
 }
 
 /* ---- looking a place up -------------------------------------------------------------------------- */
@@ -218,7 +251,7 @@ static int publish_lessons(struct ml_frames *frames, const struct ml_frames_spac
 	if (!n_lessons || space->image_now(space->context, space->pid) != space->image)
 		return 0;
 	for (int i = 0; i < n_lessons; i++) {
-		int added = publish(space->rules, &frames->lessons[i]);
+		int added = publish(frames, space, &frames->lessons[i]);
 
 		if (added > 0)
 			n_added++;

@@ -3,6 +3,9 @@
 #ifndef MEMLEAK_FRAMES_H
 #define MEMLEAK_FRAMES_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "frame_rule.h"
 
 struct ml_frames;
@@ -25,6 +28,12 @@ struct ml_frames_space { /* whose rules, for one call */
  * many rules were added. Every length in the record is checked. It costs no system call when all are known.
  */
 int ml_frames_learn(struct ml_frames *frames, const struct ml_frames_space *space, const struct ml_evidence *record);
+
+/* Has there been no room in the table for something that was learned, since rules were dropped? */
+bool ml_frames_is_full(const struct ml_frames *frames);
+
+/* Drops all rules but those of these images, in rising order. Returns how many were dropped. */
+ml_u32 ml_frames_recycle(struct ml_frames *frames, struct ml_frame_rule *rules, const ml_u64 *images, size_t n_images);
 
 /* Its mappings changed, or it ended: what was read of it is dropped. */
 void ml_frames_forget(struct ml_frames *frames, ml_u32 pid);

@@ -112,3 +112,8 @@ void ml_process_set_destroy(struct ml_process_set *set)
 	set->processes = NULL;
 	set->count = set->room = 0;
 }
+
+ml_u32 ml_process_set_pid(const struct ml_process_set *set, size_t i)
+{
+	return set->processes[i].pid;
+}

@@ -40,4 +40,7 @@ void ml_process_set_drop_ended(struct ml_process_set *set);
 void ml_process_set_remove(struct ml_process_set *set, ml_u32 pid);
 void ml_process_set_destroy(struct ml_process_set *set);
 
+/* One of the first `count` of them. */
+ml_u32 ml_process_set_pid(const struct ml_process_set *set, size_t i);
+
 #endif

@@ -25,19 +25,30 @@ enum ml_walk_state {
 	ML_WALK_LIMIT = 4,   /* the next frame is beyond what a slice may show */
 };
 
-/* The rule of a place, NULL when there is none yet. */
-static __always_inline const struct ml_frame_rule *ml_find_rule(ml_u64 place)
+/* The second word of a rule, if its first is still this place: it may be giving way to another one. */
+static __always_inline bool ml_take_rule(const struct ml_frame_rule *from, ml_u64 place, struct ml_frame_rule *rule)
+{
+	ml_u64 what = *(const volatile ml_u64 *)&from->cfa;
+
+	rule->cfa = (ml_s32)what;
+	rule->fp_words = (ml_u16)(what >> 32);
+	rule->ra_words = (ml_u16)(what >> 48);
+	return *(const volatile ml_u64 *)&from->place == place;
+}
+
+/* The rule of a place; false when there is none yet. */
+static __always_inline bool ml_find_rule(ml_u64 place, struct ml_frame_rule *rule)
 {
 	ml_u32 set = ml_frame_set(place) / ML_FRAME_SET_RULES;
 	struct ml_bpf_rule_set *rules = bpf_map_lookup_elem(&frame_rules, &set);
 
 	if (!rules)
-		return NULL;
+		return false;
 #pragma unroll
 	for (int i = 0; i < ML_FRAME_SET_RULES; i++)
 		if (rules->rules[i].place == place)
-			return &rules->rules[i];
-	return NULL;
+			return ml_take_rule(&rules->rules[i], place, rule);
+	return false;
 }
 
 /*
@@ -160,23 +171,23 @@ static __always_inline ml_u64 ml_fp_slot(const struct ml_frame *frame, const str
 /* To the caller's frame. */
 static __always_inline enum ml_walk_state ml_step(struct ml_walk *walk, struct ml_frame *frame)
 {
-	const struct ml_frame_rule *rule = ml_find_rule(ml_frame_place(frame->return_address, walk->image));
+	struct ml_frame_rule rule;
 	ml_u64 cfa, slot, fp_slot;
 
-	if (!rule)
+	if (!ml_find_rule(ml_frame_place(frame->return_address, walk->image), &rule))
 		return ML_WALK_UNKNOWN;
-	if (ml_frame_kind(rule) == ML_FRAME_END)
+	if (ml_frame_kind(&rule) == ML_FRAME_END)
 		return ML_WALK_ENDED;
-	cfa = ml_frame_address(walk, frame, rule);
-	slot = cfa - 8ull * rule->ra_words;
-	fp_slot = ml_fp_slot(frame, rule, cfa);
+	cfa = ml_frame_address(walk, frame, &rule);
+	slot = cfa - 8ull * rule.ra_words;
+	fp_slot = ml_fp_slot(frame, &rule, cfa);
 	if (cfa <= frame->sp || (cfa | fp_slot) & 7 || fp_slot - frame->sp >= cfa - frame->sp || slot < frame->sp)
 		return ML_WALK_STUCK;
 	if (cfa > walk->limit)
 		return ML_WALK_LIMIT;
 	if (!ml_see(walk, fp_slot < slot ? fp_slot : slot, fp_slot < slot ? slot : fp_slot))
 		return ML_WALK_STUCK;
-	if (rule->fp_words) {
+	if (rule.fp_words) {
 		frame->fp = ml_word(walk, fp_slot);
 		frame->fp_place = (fp_slot - walk->begin) >> 3;
 	}

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The agent's CFI resolver on ELF files that this program maps as a loader does, and on its own stack.
+ * The agent's CFI resolver on ELF files that this program maps as a loader does.
  *
  *   frame_rules file ARCH PATH            for each return address (vaddr, u64) on standard input a struct answer
  *   frame_rules mutate ARCH PATH N SEED   the same addresses N times, each time with other bytes of its CFI
- *   frame_rules self                      a stack of its own, as the rules walk it and as libgcc does
  */
 #define _GNU_SOURCE
 #include <elf.h>
-#include <execinfo.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +18,6 @@
 
 #include "blocks.h"
 #include "code_map.h"
-#include "frames.h"
 #include "process_maps.h"
 
 /* process_maps.c can send maps too; nothing here asks for it. */
@@ -188,199 +185,6 @@ static void run_mutations(const struct ml_cfi_arch *arch, const char *path, int 
 	free(vaddrs);
 }
 
-/* ---- our own stack ------------------------------------------------------------------------------- */
-
-static struct ml_frame_rule rules[ML_FRAME_RULES];
-static struct {
-	struct ml_evidence head;
-	ml_u64 registers[21]; /* struct pt_regs of x86_64 */
-	ml_u8 stack[32768];
-} record;
-static ml_u64 image = 7, image_now = 7;
-static ml_u64 return_slots[256]; /* of each frame that was walked */
-static void *truth[256];
-static int n_truth;
-
-/* As a tracer does it: by the rules alone. */
-static int walk(ml_u64 addresses[256])
-{
-	ml_u64 sp = record.registers[19], fp = record.registers[4], at = record.registers[16];
-
-	for (int n = 0; n < 256; n++) {
-		ml_u64 place = ml_frame_place(at, image), cfa;
-		const struct ml_frame_rule *rule = &rules[ml_frame_set(place)];
-		int way = 0;
-
-		addresses[n] = at;
-		while (way < ML_FRAME_SET_RULES && rule[way].place != place)
-			way++;
-		if (way == ML_FRAME_SET_RULES)
-			return -(n + 1);
-		rule += way;
-		if (ml_frame_kind(rule) == ML_FRAME_END)
-			return n + 1;
-		cfa = (ml_frame_kind(rule) == ML_FRAME_SP ? sp : fp) + (ml_u64)ml_frame_cfa_offset(rule);
-		if (ml_frame_kind(rule) == ML_FRAME_FP_DEREF)
-			cfa = *(ml_u64 *)cfa;
-		if (ml_frame_kind(rule) == ML_FRAME_NONE || cfa <= sp)
-			return -(n + 1);
-		return_slots[n] = cfa - 8 * rule->ra_words;
-		at = *(ml_u64 *)return_slots[n];
-		if (rule->fp_words)
-			fp = *(ml_u64 *)(rule->fp_words == ML_FRAME_FP_AT_FP ? fp : cfa - 8 * rule->fp_words);
-		sp = cfa;
-	}
-	return -256;
-}
-
-static ml_u64 tell_image(void *context, ml_u32 pid)
-{
-	(void)context, (void)pid;
-	return image_now;
-}
-
-static int learn(struct ml_frames *frames, ml_u64 new_image)
-{
-	struct ml_frames_space space = { (ml_u32)getpid(), new_image, rules, tell_image, NULL };
-
-	image = image_now = new_image;
-	return ml_frames_learn(frames, &space, &record.head);
-}
-
-/* The record as it is where a uretprobe holds the return address of the sixth frame; then as other things spoil it. */
-static void examine_variants(struct ml_frames *frames)
-{
-	ml_u8 *code = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	ml_u64 *word = (ml_u64 *)(record.stack + (return_slots[5] - record.head.stack_address));
-	ml_u64 original = *word;
-	ml_u64 pc = record.registers[16];
-
-	*word = (ml_u64)code + 8;
-	printf("cut_by_trampoline %d\n", learn(frames, 11));
-	record.head.n_fixups = 1;
-	record.head.fixups[0] = (struct ml_fixup){ return_slots[5], original };
-	printf("with_fixup %d\n", learn(frames, 12));
-	record.registers[16] = (ml_u64)code + 16;
-	printf("code_of_no_file %d\n", learn(frames, 13));
-	record.registers[16] = 0x1000;
-	printf("no_code %d\n", learn(frames, 14));
-	record.registers[16] = pc;
-	record.head.stack_bytes = 40;
-	printf("short_slice %d\n", learn(frames, 15));
-	record.head.stack_bytes = sizeof(record.stack) + 8;
-	printf("impossible_slice %d\n", learn(frames, 16));
-	record.head.stack_bytes = 0;
-	printf("no_slice %d\n", learn(frames, 17));
-	record.head.stack_bytes = 40;
-	record.head.registers_known = 1 << 16 | 1 << 19;
-	printf("no_fp %d\n", learn(frames, 18));
-}
-
-/* What the stack looks like while the callers are still there. */
-static void examine(void)
-{
-	struct ml_frames *frames = ml_frames_create();
-	struct ml_frames_space space = { (ml_u32)getpid(), image, rules, tell_image, NULL };
-	ml_u64 addresses[256] = { 0 };
-	int n;
-
-	image_now = 8;
-	printf("other_image %d\n", ml_frames_learn(frames, &space, &record.head));
-	image_now = 7;
-	printf("added %d\n", ml_frames_learn(frames, &space, &record.head));
-	printf("added_again %d\n", ml_frames_learn(frames, &space, &record.head));
-	n = walk(addresses);
-	printf("complete %d\n", n > 0);
-	for (int i = 1; i < abs(n); i++)
-		printf("walked %lx\n", (unsigned long)addresses[i]);
-	for (int i = 2; i < n_truth; i++)
-		printf("truth %lx\n", (unsigned long)truth[i]);
-	examine_variants(frames);
-	ml_frames_forget(frames, (ml_u32)getpid());
-	ml_frames_destroy(frames);
-}
-
-#if defined(__x86_64__)
-#include <ucontext.h>
-
-static ml_u32 bytes_to_end_of_stack(ml_u64 sp)
-{
-	size_t bytes;
-	char *text = ml_process_maps_read((ml_u32)getpid(), &bytes);
-	ml_u64 left = text ? ml_process_maps_end(text, sp) - sp : 0;
-
-	free(text);
-	return left < sizeof(record.stack) ? (ml_u32)left : sizeof(record.stack);
-}
-
-/* getcontext() leaves what a tracer sees when an allocator has returned. */
-static __attribute__((noinline)) void capture(void)
-{
-	struct ml_evidence *head = &record.head;
-	ucontext_t context;
-
-	n_truth = backtrace(truth, 256);
-	getcontext(&context);
-	record.registers[16] = (ml_u64)context.uc_mcontext.gregs[REG_RIP];
-	record.registers[19] = (ml_u64)context.uc_mcontext.gregs[REG_RSP];
-	record.registers[4] = (ml_u64)context.uc_mcontext.gregs[REG_RBP];
-	*head = (struct ml_evidence){
-		.record_bytes = sizeof(record), .flags = ML_EVIDENCE_AT_RETURN, .pid = (ml_u32)getpid(), .n_registers = 21,
-		.stack_bytes = bytes_to_end_of_stack(record.registers[19]), .stack_address = record.registers[19],
-		.registers_known = 1 << 4 | 1 << 16 | 1 << 19,
-	};
-	/* not memcpy(): what lies between variables is none of a sanitizer's business */
-	if (ml_remote_memory_read(&memory, head->pid, head->stack_address, record.stack, head->stack_bytes))
-		fail("our own stack");
-	examine();
-}
-
-static int aligned_frame(const void *left, const void *right)
-{
-	volatile ml_u8 room[(size_t)(*(const int *)left & 15) + 1]; /* a frame that only rbp finds */
-
-	if (!n_truth) {
-		room[0] = *(const ml_u8 *)right;
-		capture();
-	}
-	return *(const int *)left - *(const int *)right + (room[0] & 0);
-}
-
-static int recurse(int depth);
-
-/* More aligned than the ABI's stack is: GCC finds the CFA by a word below the frame pointer. */
-static __attribute__((noinline)) int realigned(int depth)
-{
-	volatile _Alignas(64) ml_u8 room[64] = { (ml_u8)depth };
-
-	return recurse(depth) + (room[0] != (ml_u8)depth);
-}
-
-static __attribute__((noinline)) int recurse(int depth)
-{
-	volatile int numbers[] = { 3, 1, 2, depth };
-	int result;
-
-	if (depth) {
-		result = (depth % 3 ? recurse(depth - 1) : realigned(depth - 1)) + 1;
-	} else {
-		qsort((void *)numbers, 4, sizeof(int), aligned_frame);
-		result = 0;
-	}
-	return result + numbers[3];
-}
-
-static void run_self(void)
-{
-	recurse(12);
-}
-#else
-static void run_self(void)
-{
-	puts("not on this architecture");
-}
-#endif
-
 int main(int argc, char **argv)
 {
 	const struct ml_cfi_arch *arch = argc > 2 && !strcmp(argv[2], "arm64") ? &ml_cfi_arm64 : &ml_cfi_x86_64;
@@ -389,8 +193,6 @@ int main(int argc, char **argv)
 		run_file(arch, argv[3]);
 	else if (argc == 6 && !strcmp(argv[1], "mutate"))
 		run_mutations(arch, argv[3], atoi(argv[4]), (unsigned int)atoi(argv[5]));
-	else if (argc == 2 && !strcmp(argv[1], "self"))
-		run_self();
 	else
 		return 2;
 	return 0;

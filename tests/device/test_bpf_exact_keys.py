@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,3 +94,19 @@ def sites_of(report: dict[str, Any]) -> dict[tuple[tuple[str, str], ...], int]:
         tuple((frame["module"], frame["vaddr"]) for frame in site["frames"]): site["inuse_objects"]
         for site in report["sites"]
     }
+
+
+@pytest.mark.proof
+def test_rules_of_ended_programs_give_way(program: str) -> None:
+    """300 programs fill the table of rules; the one that comes last is still walked by rules."""
+    if shutil.which("sqlite3") is None:
+        pytest.skip("no sqlite3 here")
+    statements = (
+        "create table t(a, b); insert into t values(1, 2); select count(*) from t group by a order by b"
+    )
+    loop = f"i=0; while [ $i -lt 300 ]; do sqlite3 :memory: '{statements}'; i=$((i+1)); done"
+    command = ("/bin/sh", "-c", f"{loop} >/dev/null; exec {program} {ROUNDS}")
+    keys = session_of(SessionOptions(command=command, follow=True)).keys
+    often = keys[keys["alloc_objects"] >= ROUNDS]
+    assert often["alloc_objects"].size == PATHS
+    assert not often["flags"].any()

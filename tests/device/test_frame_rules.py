@@ -50,7 +50,7 @@ Rule = tuple[int, int, int, int]
 def build(target: Path, *flags: str) -> Path:
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
-    sources = [HERE / "frame_rules.c", *(AGENT / f"{name}.c" for name in SOURCES)]
+    sources = [HERE / f"{target.name}.c", *(AGENT / f"{name}.c" for name in SOURCES)]
     warnings = ["-Wall", "-Wextra", "-Werror"]
     includes = [f"-I{AGENT}", f"-I{AGENT.parent}"]
     subprocess.run(
@@ -64,10 +64,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("rules") / "frame_rules", "-O2")
 
 
+SANITIZERS = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
 @pytest.fixture(scope="module")
 def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    flags = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-    return build(tmp_path_factory.mktemp("rules") / "sanitized", *flags)
+    return build(tmp_path_factory.mktemp("sanitized") / "frame_rules", *SANITIZERS)
 
 
 def answers(program: Path, path: Path, vaddrs: NDArray[np.uint64], arch: str = "x86_64") -> NDArray[np.void]:
@@ -276,11 +278,12 @@ def test_each_instruction(program: Path, written_by_hand: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def own_stack(program: Path) -> dict[str, list[str]]:
-    """What `frame_rules self` prints, by the first word."""
+def own_stack(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What frame_stack prints, by the first word."""
     if os.uname().machine != "x86_64":
         pytest.skip("the program captures its stack on x86_64 only")
-    lines = subprocess.run([program, "self"], capture_output=True, check=True, text=True).stdout.splitlines()
+    program = build(tmp_path_factory.mktemp("stack") / "frame_stack", "-O2")
+    lines = subprocess.run([program], capture_output=True, check=True, text=True).stdout.splitlines()
     told: dict[str, list[str]] = {}
     for line in lines:
         word, value = line.split()
@@ -309,9 +312,19 @@ def test_records_that_say_less(own_stack: dict[str, list[str]]) -> None:
     assert own_stack["code_of_no_file"] == own_stack["no_code"] == ["0"]
 
 
-def test_nothing_is_read_out_of_bounds(sanitized: Path, own_stack: dict[str, list[str]]) -> None:
+def test_room_is_given_back(own_stack: dict[str, list[str]]) -> None:
+    """What no living image needs makes room when the table is full; the rules of those that live stay."""
+    assert own_stack["kept"] == own_stack["added"]
+    assert (own_stack["no_room"], own_stack["is_full"]) == (["0"], ["1"])
+    assert own_stack["is_full_after"] == own_stack["kept_after"] == ["0"]
+    assert own_stack["room_after"] == own_stack["added"]
+
+
+def test_nothing_is_read_out_of_bounds(tmp_path: Path, own_stack: dict[str, list[str]]) -> None:
     """The same under the sanitizers, whose frames differ."""
-    told = subprocess.run([sanitized, "self"], capture_output=True, check=True, text=True).stdout
+    told = subprocess.run(
+        [build(tmp_path / "frame_stack", *SANITIZERS)], capture_output=True, check=True, text=True
+    ).stdout
     assert "complete 1" in told.splitlines()
     assert {line.split()[0] for line in told.splitlines()} == set(own_stack)
 
