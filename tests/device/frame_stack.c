@@ -245,4 +245,3 @@ int main(void)
 	return 2;
 }
 #endif
-

@@ -1,0 +1,73 @@
+"""Which of the two BPF objects is loaded: the one for this kernel, and if it is the other one, the user is told."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
+from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+from tests.support.workloads import built, need, run
+
+RING_BUFFER, PERF_EVENT_ARRAY = 27, 4  # enum bpf_map_type of linux/bpf.h
+NO_RING = 0  # bytes
+REMARK = "the BPF object for newer kernels cannot be loaded"
+
+
+def map_types(*extra: str) -> set[int]:
+    """Of the maps that the agent holds while its command runs."""
+    options = SessionOptions(command=("/bin/sleep", "20"))
+    lines = [*bpf_session_lines(options, plan_session(options)), *extra, "start"]
+    with subprocess.Popen(
+        [find_binary("memleakd", local_arch()), "bpf"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    ) as agent:
+        assert agent.stdin is not None
+        agent.stdin.write("\n".join(lines) + "\n")
+        agent.stdin.flush()
+        types = set[int]()
+        for _ in range(200):
+            time.sleep(0.05)
+            types = held(agent.pid)
+            if types & {RING_BUFFER, PERF_EVENT_ARRAY}:
+                break
+        agent.stdin.close()
+    return types
+
+
+def held(pid: int) -> set[int]:
+    types = set[int]()
+    for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
+        for line in entry.read_text().splitlines():
+            if line.startswith("map_type:"):
+                types.add(int(line.split()[1]))
+    return types
+
+
+@pytest.mark.parametrize("extra", [(), ("follow 1", "every_stack 1", "mmap 1", "events 1")], ids=len)
+def test_the_object_for_this_kernel_is_in_use(extra: tuple[str, ...]) -> None:
+    """A verifier that no longer likes it would cost exact keys and time, and nothing would fail."""
+    need("bpf")
+    types = map_types(*extra)
+    assert RING_BUFFER in types
+    assert PERF_EVENT_ARRAY not in types
+
+
+def test_the_user_is_told_of_the_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need("bpf")
+    agent = find_binary("memleakd", local_arch())
+    wrapper = tmp_path / "memleakd"
+    wrapper.write_text(
+        f'#!/bin/sh\n[ "$1" = bpf ] || exec {agent} "$@"\nsed -u "s/^start$/ring_bytes {NO_RING}\\nstart/" | {agent} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("MEMLEAKD", str(wrapper))
+    result = run("bpf", tmp_path, "--", built("plain_leak"), "23", "1009", codes=[0, 6])
+    assert REMARK in result.out + result.err
+    assert result.amounts() == (23 * 1009, 23)
