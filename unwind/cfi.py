@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from memleak_android.unwind.engine.rows import walk_entries
 from memleak_android.unwind.errors import BadCfiError
 from memleak_android.unwind.reader import (
     DW_EH_PE_INDIRECT,
@@ -102,6 +103,7 @@ class CfiSection:
     is_eh: bool = True
     read_word: Callable[[int], int | None] = lambda vaddr: None
     _cies: dict[int, Cie] = field(default_factory=dict)
+    _padded: NDArray[np.uint8] | None = None
 
     def fde(self, offset: int) -> Fde:
         """The FDE at a section offset. Raises BadCfiError."""
@@ -128,12 +130,18 @@ class CfiSection:
             raise BadCfiError("an indirect pointer to nowhere", vaddr)
         return value
 
+    def padded(self) -> NDArray[np.uint8]:
+        """The section and 16 bytes behind it, so that an operand at its end can be read before it is refused."""
+        if self._padded is None:
+            self._padded = np.frombuffer(self.data + bytes(16), np.uint8)
+        return self._padded
+
     def entries(self) -> Entries:
         """Every FDE, found by walking the section from its start; what is malformed is left out."""
         offsets, cies = self._fde_offsets()
         starts, lengths = np.zeros(len(offsets), np.uint64), np.zeros(len(offsets), np.uint64)
         for cie_offset, members in groups(cies):
-            starts[members], lengths[members] = self._ranges_of(offsets[members], cie_offset)
+            starts[members], lengths[members] = self.ranges_of(offsets[members], cie_offset)
         order = np.lexsort((offsets, starts))
         order = order[(starts[order] != 0) & (lengths[order] != 0)]
         return Entries(starts[order], lengths[order], offsets[order], cies[order])
@@ -143,7 +151,7 @@ class CfiSection:
         found = self.entries()
         return FdeIndex(found.starts, found.offsets)
 
-    def _ranges_of(
+    def ranges_of(
         self, offsets: NDArray[np.int64], cie_offset: int
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         """(start, length) of FDEs of one CIE; (0, 0) for malformed ones."""
@@ -220,9 +228,9 @@ class CfiSection:
     def _fde_offsets(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(offsets of FDEs, offsets of their CIEs): a walk from entry to entry, of _ENTRIES_MAX at most."""
         data, size, is_eh, head = self.data, len(self.data), self.is_eh, _TWO_WORDS.unpack_from
+        first_offsets, first_cies, at = walk_entries(self.data, self.is_eh)
         offsets: list[int] = []
         cies: list[int] = []
-        at = 0
         for _ in range(_ENTRIES_MAX):
             if at + 8 > size:
                 break
@@ -247,7 +255,10 @@ class CfiSection:
                 offsets.append(at)
                 cies.append(cie_offset)
             at = end
-        return np.array(offsets, np.int64), np.array(cies, np.int64)
+        return (
+            np.concatenate([first_offsets, np.array(offsets, np.int64)]),
+            np.concatenate([first_cies, np.array(cies, np.int64)]),
+        )
 
     def _entry(self, offset: int) -> tuple[int, int, int | None]:
         """(offset after the CIE pointer, end, offset of the CIE or None for a CIE or terminator)."""

@@ -92,9 +92,8 @@ def compile_section(
     chosen = np.flatnonzero(is_plain)
     code_align, data_align = np.array(aligns, np.int64).reshape(-1, 2).T
     initial_states = np.array(states, np.int32).reshape(-1, FIRST_RULE + len(registers))
-    data = np.frombuffer(section.data + bytes(16), np.uint8)
     rows = run(
-        Programs(data, at[chosen], end[chosen], cie_number[chosen], code_align, data_align, initial_states, column_of)
+        Programs(section.padded(), at[chosen], end[chosen], cie_number[chosen], code_align, data_align, initial_states, column_of)
     )  # fmt: skip
     is_plain[chosen] = rows.is_done
     function = chosen[rows.program]

@@ -216,8 +216,8 @@ def _of_functions(
 
 def _first_wins(first: _Steps, second: _Steps) -> _Steps:
     """first where it has rules, else second."""
-    if not len(first.starts):
-        return second
+    if not len(first.starts) or not len(second.starts):
+        return second if len(second.starts) else first
     bounds = np.union1d(first.starts, second.starts)
     ids = _at(first, bounds)
     return _sorted_steps((bounds, np.where(ids == NO_ROW, _at(second, bounds), ids)))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from memleak_android.unwind.arch.base import Arch
 from memleak_android.unwind.cfi import CfiSection, FdeIndex
+from memleak_android.unwind.cfi_ahead import CfiAhead
 from memleak_android.unwind.cfi_program import decode
 from memleak_android.unwind.errors import BadCfiError
 from memleak_android.unwind.rules import UnwindRow
@@ -19,6 +20,7 @@ from memleak_android.unwind.rules import UnwindRow
 NO_ROW = -1
 BAD_ROW = -2  # there is CFI, but it is malformed
 _DECODED_MAX = 4  # times the section's size: entries made to overlap each other must not cost more
+_AHEAD_MIN = 24  # functions; fewer are decoded as quickly one by one
 _OVERLAPS_MAX = 8  # how far back an FDE is looked for that begins before its neighbour and ends after it
 
 
@@ -81,6 +83,7 @@ class CfiSource:
     index: FdeIndex | None
     _scanned: FdeIndex | None = None
     _decoded_bytes: int = 0
+    _ahead: CfiAhead | None = None
 
     def indexes(self) -> Iterator[FdeIndex]:
         if self.index is not None:
@@ -88,6 +91,19 @@ class CfiSource:
         if self._scanned is None:
             self._scanned = self.section.scan()
         yield self._scanned
+
+    def functions(self, offsets: NDArray[np.int64]) -> Iterator[tuple[int, FunctionRows]]:
+        """Those of the entries at distinct offsets that can be decoded together."""
+        data = np.frombuffer(self.section.data, np.uint8)
+        inside = offsets[(offsets >= 0) & (offsets <= len(data) - 4)]
+        lengths = data[inside[:, None] + np.arange(4)].view("<u4")
+        self._decoded_bytes += int(np.minimum(lengths, len(data)).astype(np.int64).sum())
+        if self._decoded_bytes > _DECODED_MAX * len(data):
+            return
+        if self._ahead is None:
+            self._ahead = CfiAhead(self.section)
+        for found in self._ahead.functions(inside):
+            yield found.offset, FunctionRows(found.start, found.end, found.starts, found.row)
 
     def function(self, offset: int) -> FunctionRows:
         fde = self.section.fde(offset)
@@ -200,10 +216,11 @@ class UnwindTable:
         if not len(index.starts) or not len(open_):
             return open_
         wanted = vaddrs[open_]
-        candidates = (np.searchsorted(index.starts, wanted, "right") - 1).tolist()
+        candidates = np.searchsorted(index.starts, wanted, "right") - 1
+        _decode_ahead(source, index.offsets[np.unique(candidates[candidates >= 0])])
         found = [
             self._row_id(source, index, candidate, vaddr)
-            for candidate, vaddr in zip(candidates, wanted.tolist(), strict=True)
+            for candidate, vaddr in zip(candidates.tolist(), wanted.tolist(), strict=True)
         ]
         new = np.array(found, np.int64)
         ids[open_] = np.where(new == NO_ROW, ids[open_], new)
@@ -248,6 +265,15 @@ class _Function:
 
     rows: FunctionRows
     ids: list[int | None]
+
+
+def _decode_ahead(source: _Source, offsets: NDArray[np.int64]) -> None:
+    if not isinstance(source.table, CfiSource) or len(offsets) < _AHEAD_MIN:
+        return
+    new = [offset for offset in offsets.tolist() if offset not in source.functions]
+    if len(new) >= _AHEAD_MIN:
+        for offset, rows in source.table.functions(np.unique(np.array(new, np.int64))):
+            source.functions[offset] = _Function(rows, [None] * len(rows.starts))
 
 
 def _function_of(table: RowSource, offset: int) -> _Function:

@@ -13,11 +13,12 @@ from corpus import CORPUS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memleak_android.unwind import Module
+from memleak_android.unwind import Module, cfi, cfi_compile, table
 from memleak_android.unwind.arch.x86_64 import ARCH
 from memleak_android.unwind.cfi import CfiSection
-from memleak_android.unwind.cfi_lockstep import distinct_rows
+from memleak_android.unwind.cfi_lockstep import distinct_rows, run, run_rounds
 from memleak_android.unwind.compiled import ASK, compile_table
+from memleak_android.unwind.engine.library import library_path, load
 from memleak_android.unwind.rules import UnwindRow
 from memleak_android.unwind.table import CfiSource, UnwindTable
 from memleak_android.unwind.trace import Method
@@ -33,9 +34,32 @@ FILES = [
 ]
 
 
-def rows_at(table: UnwindTable, vaddrs: np.ndarray) -> Iterator[UnwindRow | int]:
-    for row_id in table.row_ids(vaddrs.astype(np.uint64)).tolist():
-        yield table.rows[row_id] if row_id >= 0 else row_id
+@pytest.fixture(autouse=True, scope="module", params=[run, run_rounds], ids=["engine", "numpy"])
+def decoder(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Both ways to run many programs; what is said to be lazy decodes one by one."""
+    if request.param is run and load(library_path()) is None:
+        pytest.skip("no compiled engine for this machine (make device builds it)")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cfi_compile, "run", request.param)
+        patch.setattr(table, "_AHEAD_MIN", 1 << 60)
+        if request.param is run_rounds:
+            patch.setattr(cfi, "walk_entries", lambda data, is_eh: (np.empty(0, int), np.empty(0, int), 0))
+        yield
+
+
+def ahead_rows_at(unwind_table: UnwindTable, vaddrs: np.ndarray) -> list[UnwindRow | int]:
+    """As rows_at, decoding as many functions together as can be."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "_AHEAD_MIN", 1)
+        return list(rows_at(unwind_table, vaddrs))
+
+
+EDGES_MAX = 8_000
+
+
+def rows_at(unwind_table: UnwindTable, vaddrs: np.ndarray) -> Iterator[UnwindRow | int]:
+    for row_id in unwind_table.row_ids(vaddrs.astype(np.uint64)).tolist():
+        yield unwind_table.rows[row_id] if row_id >= 0 else row_id
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.name}")
@@ -46,7 +70,10 @@ def test_compiled_files_have_the_same_rows(path: Path) -> None:
     compiled = compile_table(whole.arch, whole.table.sources)
     whole.table.compile_with(compiled)
     edges = np.concatenate([compiled.starts, compiled.starts - np.uint64(1), compiled.starts + np.uint64(4)])
-    assert list(rows_at(lazy.table, edges)) == list(rows_at(whole.table, edges))
+    edges = edges[:: len(edges) // EDGES_MAX + 1]
+    expected = list(rows_at(lazy.table, edges))
+    assert expected == list(rows_at(whole.table, edges))
+    assert expected == ahead_rows_at(Module.from_path(path).table, edges)
     assert (compiled.find(edges) == ASK).mean() < 0.15
 
 
@@ -84,7 +111,7 @@ def section_of(functions: list[tuple[list[bytes], int]]) -> CfiSection:
     return CfiSection(bytes(assembler.data), 0x90000, Method.EH_FRAME, 8)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(FUNCTIONS)
 def test_programs_of_all_instructions(functions: list[tuple[list[bytes], int]]) -> None:
     """Those that the lock-step runs, and those that it must give back."""
@@ -92,10 +119,12 @@ def test_programs_of_all_instructions(functions: list[tuple[list[bytes], int]]) 
     lazy, whole = (UnwindTable(ARCH, [CfiSource(section, None)]) for _ in range(2))
     whole.compile_with(compile_table(ARCH, whole.sources))
     vaddrs = np.arange(0xFF0, 0x1000 + 0x100 * (len(functions) + 1), 3)
-    assert list(rows_at(lazy, vaddrs)) == list(rows_at(whole, vaddrs))
+    expected = list(rows_at(lazy, vaddrs))
+    assert expected == list(rows_at(whole, vaddrs))
+    assert expected == ahead_rows_at(UnwindTable(ARCH, [CfiSource(section, None)]), vaddrs)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(FUNCTIONS, st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 255)), min_size=1, max_size=30))
 def test_damaged_sections_do_no_harm(
     functions: list[tuple[list[bytes], int]], damage: list[tuple[int, int]]
@@ -108,22 +137,23 @@ def test_damaged_sections_do_no_harm(
     lazy, whole = (UnwindTable(ARCH, [CfiSource(section, None)]) for _ in range(2))
     whole.compile_with(compile_table(ARCH, whole.sources))
     vaddrs = np.arange(0xFF0, 0x1000 + 0x100 * (len(functions) + 1), 5)
-    assert list(rows_at(lazy, vaddrs)) == list(rows_at(whole, vaddrs))
+    expected = list(rows_at(lazy, vaddrs))
+    assert expected == list(rows_at(whole, vaddrs))
+    assert expected == ahead_rows_at(UnwindTable(ARCH, [CfiSource(section, None)]), vaddrs)
 
 
 def test_compiled_rows_answer_without_the_sources() -> None:
     """The lazy way is not taken for what was compiled, nor for addresses that have no rule at all."""
     source = CfiSource(section_of([([op(0x0E, 16)], 0)] * 60), None)
-    table = UnwindTable(ARCH, [source])
-    compiled = compile_table(ARCH, [source])
-    table.compile_with(compiled)
+    whole = UnwindTable(ARCH, [source])
+    whole.compile_with(compile_table(ARCH, [source]))
     source.section.data = b""
     source.index = None
-    before, inside, behind = rows_at(table, np.array([0xFFF, 0x1010, 0x1000 + 0x100 * 60 + 0x90]))
+    before, inside, behind = rows_at(whole, np.array([0xFFF, 0x1010, 0x1000 + 0x100 * 60 + 0x90]))
     assert isinstance(inside, UnwindRow) and inside.cfa_offset == 16 and before == behind == -1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-(2**31), 2**31 - 1)), min_size=1, max_size=50))
 def test_distinct_rows(pairs: list[tuple[int, int]]) -> None:
     keys = np.array(pairs * 2, np.int32)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-VERSION = 1  # WALK_VERSION
+VERSION = 2  # WALK_VERSION
 SAVED_MAX = 12
 LANES = 24
 BUFFER_FRAMES = 64
@@ -86,6 +86,10 @@ def load(path: Path) -> ctypes.CDLL | None:
         library.walk_run.restype = None
         library.walk_place.argtypes = [_POINTER, _POINTER, _I64, *[_POINTER] * 6]
         library.walk_place.restype = None
+        library.rows_run.argtypes = [_POINTER]
+        library.rows_run.restype = _I32
+        library.entries_walk.argtypes = [_POINTER]
+        library.entries_walk.restype = None
     except (OSError, AttributeError):
         return None
     return library

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What Python hands to the compiled engine and gets back. unwind/engine/__init__.py mirrors every structure here;
- * WALK_VERSION changes with each of them.
+ * What Python hands to the compiled engine and gets back. unwind/engine/library.py mirrors every structure here;
+ * WALK_VERSION changes with each of them and with rows.h.
  */
 #ifndef WALK_H
 #define WALK_H
 
 #include <stdint.h>
 
-#define WALK_VERSION 1
+#define WALK_VERSION 2
 #define WALK_SAVED_MAX 12
 #define WALK_LANES 24	       /* samples in flight: so many loads from memory are waited for at once */
 #define WALK_BUFFER_FRAMES 64  /* of a lane, before they go to the block */
