@@ -24,7 +24,8 @@ def _is_here(program: str) -> bool:
 
 def install(packages: list[str]) -> bool:
     environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
-    words = ["install", "-qq", "-y", "--no-install-recommends", *packages]
+    # What is here stays: cross compilers, for one, would take the place of gcc-multilib.
+    words = ["install", "-qq", "-y", "--no-install-recommends", "--no-remove", *packages]
     # Lists may be absent (containers) or fresh: try without an update first, it works offline too.
     for before in ([], ["update", "-qq"]):
         if before:
