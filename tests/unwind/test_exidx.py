@@ -156,6 +156,9 @@ def android_files() -> list[Path]:
         "@napi-rs/lzma-android-arm-eabi@1.5.1",
         "@napi-rs/simple-git-android-arm-eabi@0.1.22",
         "@css-inline/css-inline-android-arm-eabi@0.20.1",
+        "@napi-rs/tar-android-arm-eabi@1.1.1",
+        "@node-rs/argon2-android-arm-eabi@2.2.1",
+        "@node-rs/bcrypt-android-arm-eabi@1.10.8",
     )
 
 

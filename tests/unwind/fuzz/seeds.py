@@ -174,7 +174,7 @@ def all_seeds() -> dict[str, list[bytes]]:
         + [bytes([i + 8]) + debug_frame(m, 0) for i, m in enumerate(_CFI)],
         "exidx": [exidx(0, 0x8000, 240) + EXTAB],
         "expression": [b"\x77\x08\x80\x00\x3f\x1a\x3b\x2a\x33\x24\x22", b"\x0cDEX1\x13\x73\x00", b"\x12\x06\x23\x10\x2f\xf9\xff"],
-        "xz": [lzma.compress(elf(X86_64), preset=0)],
+        "xz": [lzma.compress(elf(X86_64), check=check, preset=0) for check in (lzma.CHECK_CRC64, lzma.CHECK_NONE)],
         "maps": [MAPS],
         "snapshot": [b"\xff\xfe\xfd".join((REGISTERS[m], MAPS, stack(m), elf(m))) for m in _CFI],
     }  # fmt: skip
