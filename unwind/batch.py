@@ -150,7 +150,8 @@ def _chunks(samples: SampleBatch, jobs: int) -> Iterator[tuple[int, Ints]]:
     """(first space of its block, sample numbers): bounded counts, one block of address spaces each."""
     size = min(_CHUNK_SAMPLES, max(-(-len(samples) // jobs), 1))
     blocks = samples.space // _SPACES_MAX
-    for block in np.unique(blocks).tolist():
+    several = len(blocks) and blocks.min() != blocks.max()
+    for block in np.unique(blocks).tolist() if several else blocks[:1].tolist():
         members = np.flatnonzero(blocks == block)
         for start in range(0, len(members), size):
             yield block * _SPACES_MAX, members[start : start + size]

@@ -66,8 +66,15 @@ UNSUPPORTED_RULE = StepPlan(StepKind.UNSUPPORTED_RULE)
 _CALL_BYTES_MAX = 7
 _ADDRESS_BITS_MIN = 39  # the smallest user address space of Android and Linux on arm64
 _ALL = (1 << 64) - 1
+_BY_ADDRESS = -1  # in place of a plan's number
 # Not _exit: exit itself goes straight there, and it has a caller.
 _EXITS = frozenset({b"exit", b"pthread_exit", b"thrd_exit"})
+
+
+class _Place(NamedTuple):
+    vaddr: int
+    is_return: bool
+    pc: int
 
 
 class Planner:
@@ -94,7 +101,11 @@ class Planner:
         self._opened: dict[tuple[int, int], tuple[Module, int] | None] = {}
         self._announced: set[Module] = set()  # by a JIT compiler
         self._exits: dict[Module, frozenset[int]] = {}
-        self._known: dict[Module, dict[int, StepPlan]] = {}
+        self.distinct: list[StepPlan] = []  # only grows
+        self._number_of: dict[StepPlan, int] = {}
+        self._number(NO_MAPPING)
+        self._rows: dict[Module, NDArray[np.int64]] = {}  # numbers by position in the table's rows
+        self._known: dict[Module, dict[tuple[int, bool], int]] = {}  # of what is not told by rows alone
         self._by_record = FRAME_POINTER if arch.has_frame_records else NO_UNWIND_ROW
         self._unreadable = self._by_record if frame_pointers else NO_UNWIND_ROW
         self._plans: dict[tuple[int, int, bool], StepPlan] = {}
@@ -111,86 +122,95 @@ class Planner:
 
     def plans(self, space: int, pcs: NDArray[np.uint64], is_return: NDArray[np.bool_]) -> list[StepPlan]:
         """One plan per pc. is_return: the pc is a return address, its code is looked up one byte before."""
-        with self._lock:
-            return self._plans_of(space, pcs, is_return)
+        return [self.distinct[number] for number in self.numbers(space, pcs, is_return).tolist()]
 
-    def _plans_of(self, space: int, pcs: NDArray[np.uint64], is_return: NDArray[np.bool_]) -> list[StepPlan]:
-        plans = [NO_MAPPING] * len(pcs)
+    def numbers(self, space: int, pcs: NDArray[np.uint64], is_return: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """As plans(), as positions in `distinct`."""
+        numbers = np.zeros(len(pcs), np.int64)  # distinct[0] is NO_MAPPING
         if self._mask is not None:
             pcs = pcs & self._mask
         lookups = pcs - is_return.astype(np.uint64)
-        starts, ends = self._bounds_of(space)
-        if not len(starts):
-            return plans
-        at = np.searchsorted(starts, lookups, "right") - 1
-        inside = (at >= 0) & (lookups < ends[np.maximum(at, 0)])
-        for number in np.unique(at[inside]).tolist():
-            mapping = self.spaces[space].mappings[number]
-            if mapping.is_executable:
-                chosen = np.flatnonzero(inside & (at == number))
-                self._plan_mapping(space, number, mapping, pcs[chosen], lookups[chosen], chosen, plans)
-        return plans
+        with self._lock:
+            starts, ends = self._bounds_of(space)
+            if not len(starts):
+                return numbers
+            at = np.searchsorted(starts, lookups, "right") - 1
+            inside = (at >= 0) & (lookups < ends[np.maximum(at, 0)])
+            for number in np.unique(at[inside]).tolist():
+                mapping = self.spaces[space].mappings[number]
+                if mapping.is_executable:
+                    chosen = np.flatnonzero(inside & (at == number))
+                    numbers[chosen] = self._in_mapping(space, number, mapping, pcs[chosen], is_return[chosen])
+        return numbers
 
-    def _plan_mapping(
+    def _number(self, plan: StepPlan) -> int:
+        number = self._number_of.get(plan)
+        if number is None:
+            number = self._number_of[plan] = len(self.distinct)
+            self.distinct.append(plan)
+        return number
+
+    def _in_mapping(
         self,
         space: int,
         number: int,
         mapping: Mapping,
         pcs: NDArray[np.uint64],
-        lookups: NDArray[np.uint64],
-        places: NDArray[np.int64],
-        plans: list[StepPlan],
-    ) -> None:
+        is_return: NDArray[np.bool_],
+    ) -> NDArray[np.int64]:
         opened = self._open(space, number, mapping)
         if opened is None:
-            for place in places.tolist():
-                plans[place] = self._unreadable
-            return
+            return np.full(len(pcs), self._number(self._unreadable))
         module, bias = opened
-        known = self._known.setdefault(module, {})
-        keys = ((pcs + np.array(bias & (1 << 64) - 1, np.uint64)) * np.uint64(2) + (pcs != lookups)).tolist()
-        missing: list[int] = []
-        for i, (place, key) in enumerate(zip(places.tolist(), keys, strict=True)):
-            plan = known.get(key)
-            if plan is None:
-                missing.append(i)
-            else:
-                plans[place] = plan
-        if missing:
-            self._plan_module(module, [keys[i] for i in missing], pcs[missing], places[missing], plans)
-
-    def _plan_module(
-        self,
-        module: Module,
-        keys: list[int],
-        pcs: NDArray[np.uint64],
-        places: NDArray[np.int64],
-        plans: list[StepPlan],
-    ) -> None:
-        """keys: 2 * vaddr of the pc, + 1 for return addresses."""
-        known, rows = self._known[module], module.table.rows
-        numbers = np.array(keys, np.uint64)
-        vaddrs = numbers >> np.uint64(1)
-        ids = module.table.row_ids(vaddrs - (numbers & np.uint64(1)))
-        plan_of = {BAD_ROW: UNSUPPORTED_RULE}
-        for row_id in np.unique(ids[ids >= 0]).tolist():
-            row = rows[row_id]
-            plan_of[row_id] = StepPlan(
-                StepKind.ROW, row._replace(method=Method.JIT) if module in self._announced else row
-            )
+        vaddrs = (pcs + np.array(bias & _ALL, np.uint64)) & np.uint64(_ALL >> 1)
+        ids = module.table.row_ids(vaddrs - is_return)
+        numbers = self._by_row(module, ids)
         signals = signal_rows(self.arch, module, vaddrs)
-        for i, (key, place, row_id) in enumerate(zip(keys, places.tolist(), ids.tolist(), strict=True)):
-            plan = StepPlan(StepKind.ROW, signals[i]) if i in signals else plan_of.get(row_id)
-            if plan is None:
-                plan = self._without_row(module, key >> 1)
-            elif plan.row is not None and plan.row.method is Method.EXIDX:
-                plan = self._between_calls(module, key >> 1, bool(key & 1), plan)
-            if plan.row is not None and plan.row.cfa_expression:
-                # what it folds to may depend on the address: not remembered by vaddr
-                plan = plan._replace(row=self._folded(plan.row, int(pcs[i])))
-            else:
-                known[key] = plan
-            plans[place] = plan
+        numbers[list(signals)] = _BY_ADDRESS
+        for i in np.flatnonzero(numbers == _BY_ADDRESS).tolist():
+            place = _Place(int(vaddrs[i]), bool(is_return[i]), int(pcs[i]))
+            numbers[i] = self._by_address(module, place, int(ids[i]), signals.get(i))
+        return numbers
+
+    def _by_row(self, module: Module, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Of positions in the module's rows; _BY_ADDRESS where the row does not say it all."""
+        rows, known = module.table.rows, self._rows.get(module, np.empty(0, np.int64))
+        if len(known) < len(rows):
+            new = [self._of_row(module, row) for row in rows[len(known) :]]
+            known = self._rows[module] = np.concatenate([known, np.array(new, np.int64)])
+        numbers = np.full(len(ids), _BY_ADDRESS, np.int64)
+        numbers[ids == BAD_ROW] = self._number(UNSUPPORTED_RULE)
+        numbers[ids >= 0] = known[ids[ids >= 0]]
+        return numbers
+
+    def _of_row(self, module: Module, row: UnwindRow) -> int:
+        if row.cfa_expression or row.method is Method.EXIDX:
+            return _BY_ADDRESS
+        return self._number(self._row_plan(module, row))
+
+    def _row_plan(self, module: Module, row: UnwindRow) -> StepPlan:
+        return StepPlan(StepKind.ROW, row._replace(method=Method.JIT) if module in self._announced else row)
+
+    def _by_address(self, module: Module, place: _Place, row_id: int, signal: UnwindRow | None) -> int:
+        known = self._known.setdefault(module, {})
+        key = place.vaddr, place.is_return
+        number = known.get(key)
+        if number is not None:
+            return number
+        if signal is not None:
+            plan = StepPlan(StepKind.ROW, signal)
+        elif row_id < 0:
+            plan = self._without_row(module, place.vaddr)
+        else:
+            row = module.table.rows[row_id]
+            plan = self._row_plan(module, row)
+            if plan.row is not None and plan.row.method is Method.EXIDX:
+                plan = self._between_calls(module, place.vaddr, place.is_return, plan)
+        if plan.row is not None and plan.row.cfa_expression:
+            # what it folds to may depend on the address: not remembered by vaddr
+            return self._number(plan._replace(row=self._folded(plan.row, place.pc)))
+        number = known[key] = self._number(plan)
+        return number
 
     def _between_calls(self, module: Module, vaddr: int, is_return: bool, plan: StepPlan) -> StepPlan:
         """An exception index speaks of places where calls are made, and is silent about functions without an entry:

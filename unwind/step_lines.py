@@ -24,6 +24,7 @@ class StepLines:
         self.first_space = first_space
         self.index = PcIndex()
         self._columns = RuleColumns(planner.arch)
+        self._line_of_plan = np.empty(0, np.int32)
         self._tracked = [self._columns.fp_position]  # positions in arch.callee_saved
 
     def signature_masks(self, spaces: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -64,10 +65,18 @@ class StepLines:
         before = len(self._columns)
         for space in np.unique(spaces).tolist():
             chosen = np.flatnonzero(spaces == space)
-            plans = self._planner.plans(self.first_space + space, pcs[chosen], is_return[chosen])
-            lines[chosen] = [self._columns.line_of(plan) for plan in plans]
+            numbers = self._planner.numbers(self.first_space + space, pcs[chosen], is_return[chosen])
+            lines[chosen] = self._lines_of_plans(numbers)
         self.index.insert(keys, lines)
         self._track(before)
+
+    def _lines_of_plans(self, numbers: NDArray[np.int64]) -> NDArray[np.int32]:
+        more = int(numbers.max(initial=-1)) + 1 - len(self._line_of_plan)
+        if more > 0:
+            self._line_of_plan = np.append(self._line_of_plan, np.full(more, ABSENT, np.int32))
+        new = np.unique(numbers[self._line_of_plan[numbers] == ABSENT])
+        self._line_of_plan[new] = [self._columns.line_of(self._planner.distinct[n]) for n in new.tolist()]
+        return self._line_of_plan[numbers]
 
     def _track(self, before: int) -> None:
         new = slice(before, len(self._columns))

@@ -114,7 +114,5 @@ def run_compiled(programs: Programs) -> CompiledRun | None:
     if library.rows_run(ctypes.byref(run)) != 0:
         return None
     rows, states = run.row_count, run.state_count
-    columns_of_rows = (found.program, found.starts, found.line)
-    return CompiledRun(
-        *(column[:rows].copy() for column in columns_of_rows), found.states[:states].copy(), found.is_done
-    )
+    program, starts, line = (column[:rows].copy() for column in (found.program, found.starts, found.line))
+    return CompiledRun(program, starts, line, found.states[:states].copy(), found.is_done)
