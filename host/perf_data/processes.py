@@ -27,7 +27,7 @@ _ADDRESS_END = 1 << 64
 
 
 _MAPPINGS_MAX = 1 << 17  # of a process; the kernel's own limit is half of it (sysctl vm.max_map_count)
-_COPIED_MAX = 1 << 26  # mappings, of all images: what fork and mappings over mappings may cost
+_COPIED_MAX = 1 << 24  # mappings, of all images: what fork and mappings over mappings may cost
 
 
 @dataclass(slots=True)
@@ -47,15 +47,15 @@ class _Layout:
             first -= 1
         return first, bisect_left(self.starts, new.end)
 
-    def lay(self, new: Mapping, first: int, last: int) -> None:
-        """As mmap(2) with MAP_FIXED does. first, last: what covered() gives."""
+    def lay(self, new: Mapping, first: int, last: int, known: dict[Mapping, Mapping]) -> None:
+        """As mmap(2) with MAP_FIXED does. first, last: what covered() gives. known: equal mappings are one object."""
         pieces = [new]
         for old in self.mappings[first:last]:
             if old.start < new.start:
                 pieces.insert(0, _part(old, old.start, new.start))
             if old.end > new.end:
                 pieces.append(_part(old, new.end, old.end))
-        self.mappings[first:last] = pieces
+        self.mappings[first:last] = [known.setdefault(piece, piece) for piece in pieces]
         self.starts[first:last] = [piece.start for piece in pieces]
 
 
@@ -88,15 +88,19 @@ class Processes:
 
     def __init__(self, sample_pids: NDArray[np.uint32], sample_ranks: NDArray[np.int64]) -> None:
         order = np.lexsort((sample_ranks, sample_pids))
-        self._pids, self._ranks = sample_pids[order], sample_ranks[order]
+        pids, first = np.unique(sample_pids[order], return_index=True)
+        self._ranks = dict(
+            zip(pids.tolist(), np.split(sample_ranks[order], first[1:]), strict=False)
+        )  # of none, split makes one
         self._copied = 0
+        self._known: dict[Mapping, Mapping] = {}
         self.spaces: list[AddressSpace] = [AddressSpace([])]
         self.pids: list[int] = [0]
         self.lost = 0
         self.build_ids: list[str] = [""]
         self._images: dict[int, list[_Image]] = {}
         self._space_of: dict[int, int] = {}  # by id of an image
-        self._space_by_content: dict[tuple[Mapping, ...], int] = {}
+        self._space_by_content: dict[tuple[int, ...], int] = {}  # by the ids of its mappings
         self._names: dict[int, tuple[list[int], list[str]]] = {}  # by tid: since when, which
 
     def add(self, area: Area, number: int, kind: int, rank: int) -> None:
@@ -137,10 +141,10 @@ class Processes:
     def _number(self, pid: int, image: _Image) -> int:
         number = self._space_of.get(id(image))
         if number is None:
-            content = tuple(image.layout.mappings)
+            content = tuple(map(id, image.layout.mappings))
             number = self._space_by_content.setdefault(content, len(self.spaces))
             if number == len(self.spaces):
-                self.spaces.append(AddressSpace(content))
+                self.spaces.append(AddressSpace(image.layout.mappings))
                 self.pids.append(pid)
             self._space_of[id(image)] = number
         return number
@@ -162,9 +166,11 @@ class Processes:
         return image.layout
 
     def _has_samples(self, pid: int, begin: int, end: int) -> bool:
-        first, last = np.searchsorted(self._pids, [pid, pid + 1]).tolist()
-        inside = np.searchsorted(self._ranks[first:last], [begin, end])
-        return bool(inside[0] < inside[1])
+        ranks = self._ranks.get(pid)
+        if ranks is None:
+            return False
+        first = int(np.searchsorted(ranks, begin))
+        return first < len(ranks) and int(ranks[first]) < end
 
     def _add_mapping(self, content: bytes, misc: int, rank: int, *, is_second: bool) -> None:
         pid, _, start, length, offset = struct.unpack_from("<IIQQQ", content)
@@ -182,7 +188,7 @@ class Processes:
         first, last = layout.covered(new)
         if _matters(new, layout.mappings[first:last]):
             layout = self._own_layout(pid, rank, is_new=True)
-        layout.lay(new, first, last)
+        layout.lay(new, first, last, self._known)
         if len(layout.starts) > _MAPPINGS_MAX:
             raise RecordingError(f"process {pid} has more than {_MAPPINGS_MAX} mappings", "record again")
 
