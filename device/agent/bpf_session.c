@@ -189,7 +189,7 @@ static int open_session(struct session *session)
 	session->stack_ends.fd = session->bpf.stack_ends_fd;
 	ml_bpf_add_process(&session->bpf, (ml_u32)session->pid);
 	ml_process_set_add(&session->processes, (ml_u32)session->pid);
-	session->sideband = ml_sideband_open(ops);
+	session->sideband = ml_sideband_open(-1, ops);
 	if (!session->sideband) {
 		ml_blocks_error(ML_REASON_TRACER_ERROR, "could not follow the mappings of pid %d: %s (run as root)",
 				session->pid, strerror(errno));

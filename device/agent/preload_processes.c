@@ -44,7 +44,7 @@ void ml_preload_process_write(ml_u32 pid, enum ml_process_event event, int statu
 	ml_blocks_write(ML_BLOCK_PROCESS, &record, sizeof(record));
 }
 
-static void tell_unmeasured(struct ml_preload_processes *processes, ml_u32 pid, const char *name)
+void ml_preload_processes_tell_unmeasured(struct ml_preload_processes *processes, ml_u32 pid, const char *name)
 {
 	if (++processes->n_unmeasured <= NAMED_MAX)
 		ml_blocks_log("pid %u became %s by exec, which was not measured: it never loaded the shim (use --tracer "
@@ -78,7 +78,7 @@ bool ml_preload_processes_look(struct ml_preload_processes *processes)
 
 	for (size_t i = processes->n_left; i-- > 0;)
 		if (ml_process_has_ended(processes->left[i].pid, processes->left[i].pidfd)) {
-			tell_unmeasured(processes, processes->left[i].pid, processes->left[i].name);
+			ml_preload_processes_tell_unmeasured(processes, processes->left[i].pid, processes->left[i].name);
 			tell_end(processes, processes->left[i].pid);
 			forget_left(processes, i);
 		}
@@ -115,7 +115,7 @@ static void close_one(struct ml_preload_processes *processes, size_t i, struct m
 	ml_u32 pid = target->pid;
 
 	if (is_inside_exec(target)) {
-		tell_unmeasured(processes, pid, target->next_name);
+		ml_preload_processes_tell_unmeasured(processes, pid, target->next_name);
 		drop_heap(processes, i, regions);
 	} else {
 		ml_preload_ended_add(&processes->ended, target, regions);
@@ -148,6 +148,22 @@ static bool has_left(const struct ml_preload_target *target)
 	return !is_mapped;
 }
 
+bool ml_preload_processes_becomes_another(struct ml_preload_processes *processes, ml_u32 pid)
+{
+	for (size_t i = 0; i < processes->n_left; i++)
+		if (processes->left[i].pid == pid) {
+			read_name(pid, processes->left[i].name);
+			return true;
+		}
+	for (size_t i = 0; i < processes->n_targets; i++)
+		if (processes->targets[i]->pid == pid) {
+			__atomic_store_n(&processes->targets[i]->view.segment->n_leaving, 1, __ATOMIC_SEQ_CST);
+			read_name(pid, processes->targets[i]->next_name);
+			return true;
+		}
+	return false;
+}
+
 void ml_preload_processes_drop_left(struct ml_preload_processes *processes, struct ml_regions *regions)
 {
 	for (size_t i = processes->n_targets; i-- > 0;) {
@@ -169,7 +185,7 @@ void ml_preload_processes_tell_left(struct ml_preload_processes *processes)
 	for (; processes->n_left; forget_left(processes, processes->n_left - 1)) {
 		const struct ml_preload_left *left = &processes->left[processes->n_left - 1];
 
-		tell_unmeasured(processes, left->pid, left->name);
+		ml_preload_processes_tell_unmeasured(processes, left->pid, left->name);
 	}
 }
 

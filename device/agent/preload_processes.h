@@ -52,6 +52,15 @@ void ml_preload_processes_drop_left(struct ml_preload_processes *processes, stru
 /* At the end of the session: tells of all that drop_left() found. */
 void ml_preload_processes_tell_left(struct ml_preload_processes *processes);
 
+/*
+ * The kernel tells that a process has called exec. True when it is a measured one, whose heap is gone; what takes its place
+ * is told like any other that does not join. By a system call of its own the shim would not have known.
+ */
+bool ml_preload_processes_becomes_another(struct ml_preload_processes *processes, ml_u32 pid);
+
+/* A program that has run without being recorded: says so, and counts it. */
+void ml_preload_processes_tell_unmeasured(struct ml_preload_processes *processes, ml_u32 pid, const char *name);
+
 /* Children that made calls of their own and were not followed. */
 ml_u64 ml_preload_processes_children(const struct ml_preload_processes *processes);
 

@@ -16,6 +16,7 @@
 #include "blocks.h"
 #include "event_batch.h"
 #include "nursery.h"
+#include "preload_children.h"
 #include "preload_processes.h"
 #include "preload_regions.h"
 #include "preload_seen.h"
@@ -34,6 +35,7 @@ struct session {
 	struct ml_preload_seen seen;
 	struct ml_preload_regions regions;
 	struct ml_preload_processes processes;
+	struct ml_preload_children children;
 	int listener;
 	ml_u64 nonce;
 	struct ml_child child;
@@ -114,6 +116,8 @@ static void accept_one(struct session *session)
 		return;
 	target = ml_preload_processes_accept(&session->processes, connection, session->nonce, &session->settings);
 	if (target) {
+		ml_preload_children_drain(&session->children);
+		ml_preload_children_joined(&session->children, target->pid);
 		drain(session); /* what an old program of the same process left */
 		ml_preload_processes_add(&session->processes, target, &session->regions.ledger, before_ns);
 		ml_preload_target_release(connection);
@@ -123,8 +127,10 @@ static void accept_one(struct session *session)
 
 static void close_ended(struct session *session)
 {
+	ml_preload_children_drain(&session->children);
 	if (!ml_preload_processes_look(&session->processes))
 		return;
+	ml_preload_children_drain(&session->children); /* what they did until their end */
 	drain(session);
 	ml_preload_processes_close(&session->processes, &session->regions.ledger);
 }
@@ -140,7 +146,8 @@ static bool has_ended(struct session *session)
 		ml_preload_process_write((ml_u32)session->child.pid, ML_PROCESS_EXIT, session->wait_status, ml_clock_ns());
 		session->processes.command = 0; /* its pid may be another's from now on */
 	}
-	return session->has_exited && !(session->config->follow && processes->n_targets + processes->n_left);
+	return session->has_exited && !(session->config->follow && (processes->n_targets + processes->n_left ||
+								    ml_preload_children_awaited(&session->children)));
 }
 
 /* Two descriptors a process. The command was started already, with the limit that it is to find. */
@@ -205,6 +212,8 @@ static int start_command(struct session *session)
 	if (ml_spawn_stopped(config, extra, &session->child))
 		return -1;
 	session->processes.command = (ml_u32)session->child.pid;
+	if (config->follow)
+		ml_preload_children_open(&session->children, session->child.pid, &session->processes);
 	allow_descriptors();
 	return 0;
 }
@@ -315,6 +324,8 @@ static int finish(struct session *session, enum ml_reason reason)
 		ml_blocks_end(ML_REASON_TRACER_ERROR, session->wait_status);
 		return 5;
 	}
+	ml_preload_children_tell_rest(&session->children);
+	session->lost[ML_LOST_MAPPINGS] += session->children.lost;
 	write_snapshot(session);
 	ml_preload_processes_tell_left(&session->processes);
 	ml_blocks_log_children(ml_preload_processes_children(&session->processes));
@@ -340,6 +351,7 @@ int ml_preload_run(const struct ml_config *config)
 		ml_blocks_end(ML_REASON_TARGET_ERROR, -1), exit_code = 4;
 	else
 		exit_code = finish(session, follow_target(session));
+	ml_preload_children_close(&session->children);
 	ml_preload_processes_destroy(&session->processes);
 	ml_preload_seen_destroy(&session->seen);
 	ml_preload_regions_destroy(&session->regions);

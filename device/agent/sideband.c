@@ -13,8 +13,12 @@
 
 #include "blocks.h"
 
-/* Pages of one CPU's buffer beside its header page, a power of two: a process start makes about 2 KiB. */
+/*
+ * Pages of one CPU's buffer beside its header page, a power of two: a process start makes about 2 KiB, without mappings
+ * 200 bytes. Without privilege there are 512 KiB a CPU (perf_event_mlock_kb).
+ */
 #define RING_PAGES 256
+#define RING_PAGES_OF_ONE 32
 
 struct cpu_ring {
 	int fd;
@@ -27,6 +31,7 @@ struct ml_sideband {
 	struct cpu_ring *rings;
 	int n_rings;
 	size_t page_bytes;
+	size_t ring_pages;
 	char record[65536]; /* one record, unwrapped */
 };
 
@@ -58,7 +63,7 @@ struct comm_record {
 	char comm[];
 };
 
-static int open_cpu(int cpu)
+static int open_cpu(const struct ml_sideband *sideband, int pid, int cpu)
 {
 	struct perf_event_attr attributes = {
 		.type = PERF_TYPE_SOFTWARE,
@@ -66,8 +71,9 @@ static int open_cpu(int cpu)
 		.config = PERF_COUNT_SW_DUMMY,
 		.sample_type = PERF_SAMPLE_TID | PERF_SAMPLE_TIME,
 		.sample_id_all = 1,
-		.mmap = 1,
-		.mmap2 = 1,
+		.inherit = pid >= 0,
+		.mmap = sideband->ops.on_mapping != NULL,
+		.mmap2 = sideband->ops.on_mapping != NULL,
 		.comm = 1,
 		.comm_exec = 1,
 		.task = 1,
@@ -78,17 +84,17 @@ static int open_cpu(int cpu)
 		.wakeup_watermark = 1u << 30,
 	};
 
-	return (int)syscall(SYS_perf_event_open, &attributes, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
+	return (int)syscall(SYS_perf_event_open, &attributes, pid, cpu, -1, PERF_FLAG_FD_CLOEXEC);
 }
 
-static bool open_ring(struct ml_sideband *sideband, int cpu)
+static bool open_ring(struct ml_sideband *sideband, int pid, int cpu)
 {
 	struct cpu_ring *ring = &sideband->rings[sideband->n_rings];
 
-	ring->fd = open_cpu(cpu);
+	ring->fd = open_cpu(sideband, pid, cpu);
 	if (ring->fd < 0)
 		return errno == ENODEV; /* a CPU that is off line */
-	ring->header = mmap(NULL, (RING_PAGES + 1) * sideband->page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring->fd, 0);
+	ring->header = mmap(NULL, (sideband->ring_pages + 1) * sideband->page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring->fd, 0);
 	if (ring->header == MAP_FAILED) {
 		close(ring->fd);
 		return false;
@@ -97,7 +103,7 @@ static bool open_ring(struct ml_sideband *sideband, int cpu)
 	return true;
 }
 
-struct ml_sideband *ml_sideband_open(struct ml_sideband_ops ops)
+struct ml_sideband *ml_sideband_open(int pid, struct ml_sideband_ops ops)
 {
 	int n_cpus = (int)sysconf(_SC_NPROCESSORS_CONF);
 	struct ml_sideband *sideband = calloc(1, sizeof(*sideband));
@@ -105,11 +111,15 @@ struct ml_sideband *ml_sideband_open(struct ml_sideband_ops ops)
 	if (!sideband)
 		return NULL;
 	sideband->ops = ops;
+	sideband->ring_pages = pid >= 0 ? RING_PAGES_OF_ONE : RING_PAGES;
 	sideband->page_bytes = (size_t)sysconf(_SC_PAGESIZE);
 	sideband->rings = calloc((size_t)n_cpus, sizeof(*sideband->rings));
 	for (int cpu = 0; cpu < n_cpus; cpu++) {
-		if (!sideband->rings || !open_ring(sideband, cpu)) {
+		if (!sideband->rings || !open_ring(sideband, pid, cpu)) {
+			int error = errno;
+
 			ml_sideband_close(sideband);
+			errno = error;
 			return NULL;
 		}
 	}
@@ -121,7 +131,7 @@ void ml_sideband_close(struct ml_sideband *sideband)
 	if (!sideband)
 		return;
 	for (int i = 0; i < sideband->n_rings; i++) {
-		munmap(sideband->rings[i].header, (RING_PAGES + 1) * sideband->page_bytes);
+		munmap(sideband->rings[i].header, (sideband->ring_pages + 1) * sideband->page_bytes);
 		close(sideband->rings[i].fd);
 	}
 	free(sideband->rings);
@@ -133,7 +143,7 @@ static void copy_out(const struct ml_sideband *sideband, const struct cpu_ring *
 		     size_t bytes)
 {
 	const char *data = (const char *)ring->header + sideband->page_bytes;
-	size_t size = RING_PAGES * sideband->page_bytes;
+	size_t size = sideband->ring_pages * sideband->page_bytes;
 	size_t at = position % size;
 	size_t first = bytes < size - at ? bytes : size - at;
 

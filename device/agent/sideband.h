@@ -12,7 +12,7 @@
 
 struct ml_sideband_ops {
 	bool (*is_traced)(void *context, ml_u32 pid);
-	/* path is not terminated beyond record->path_bytes. */
+	/* path is not terminated beyond record->path_bytes. NULL: mappings are not asked for. */
 	void (*on_mapping)(void *context, const struct ml_mapping *record, const char *path);
 	void (*on_process)(void *context, const struct ml_process *record);
 	void *context;
@@ -20,8 +20,11 @@ struct ml_sideband_ops {
 
 struct ml_sideband;
 
-/* NULL with errno set when the kernel refuses; nothing is written. */
-struct ml_sideband *ml_sideband_open(struct ml_sideband_ops ops);
+/*
+ * pid: of a process that has one thread yet; it and its children to come, which needs no privilege up to
+ * perf_event_paranoid 2. -1: the whole machine. NULL with errno set when the kernel refuses; nothing is written.
+ */
+struct ml_sideband *ml_sideband_open(int pid, struct ml_sideband_ops ops);
 
 /* Reports everything that happened before the call. Returns records lost by the kernel. */
 ml_u64 ml_sideband_drain(struct ml_sideband *sideband);

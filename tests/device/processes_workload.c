@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Processes that end, fork, and become other programs: argv[1] says how, argv[2] and on which program. */
+#define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -80,6 +82,32 @@ static int lends_memory(char *program)
 		_exit(1);
 	}
 	return waitpid(child, NULL, 0) != child;
+}
+
+/* By no function that could be interposed. */
+static int calls_exec(char *place)
+{
+	char *const arguments[] = { new_arguments[1], NULL };
+	pid_t child = 0;
+
+	keep(2, 1039);
+	if (!strcmp(place, "child"))
+		child = fork();
+	if (child > 0)
+		return waitpid(child, NULL, 0) != child;
+	syscall(SYS_execve, arguments[0], arguments, environ);
+	return 1;
+}
+
+/* The child makes its first call, by which it joins, when this process has ended. */
+static int leaves_a_child(char *unused)
+{
+	(void)unused;
+	if (fork() == 0) {
+		usleep(300000);
+		keep(3, 1049);
+	}
+	return 0;
 }
 
 static pid_t fork_child(size_t bytes)
@@ -164,6 +192,7 @@ int main(int argc, char **argv)
 		{ "fails", fails_to_exec },    { "becomes", becomes },	 { "thread", becomes_by_thread },
 		{ "child", child_becomes },    { "lends", lends_memory }, { "reuse", reuses_a_pid },
 		{ "ten", has_ten_children },   { "stays", stays },	 { "numbers", numbers_many },
+		{ "calls", calls_exec },       { "leaves", leaves_a_child },
 	};
 
 	new_arguments = argv + 2;

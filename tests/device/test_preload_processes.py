@@ -94,6 +94,22 @@ def test_child_that_becomes_such_a_program(workload: Path, static: Path) -> None
     assert lost(session) == {"PROGRAMS": 1}
 
 
+@pytest.mark.parametrize("place", ["command", "child"])
+def test_exec_that_the_shim_does_not_see(place: str, workload: Path, static: Path) -> None:
+    """By a system call of the program's own: the old heap is gone, and the new one is not measured."""
+    is_child = place == "child"
+    session = ran(run_preloaded([workload, "calls", place, static], follow=True), code=0 if is_child else 2)
+    assert session.sizes() == ({1039: 2} if is_child else {})
+    assert lost(session) == {"PROGRAMS": 1}
+
+
+def test_child_that_the_command_does_not_wait_for(workload: Path) -> None:
+    """It makes its first call when the command has ended."""
+    session = ran(run_preloaded([workload, "leaves", "-"], follow=True))
+    assert session.sizes() == {1049: 3}
+    assert lost(session) == {}
+
+
 def test_exec_in_between_is_no_loss(workload: Path) -> None:
     """A program that loads the shim again is measured; what ran before it is forgotten."""
     session = ran(run_preloaded([workload, "becomes", workload]), code=2)
@@ -106,7 +122,7 @@ def test_exec_in_between_is_no_loss(workload: Path) -> None:
 def test_memory_lent_to_children_that_exec(follow: bool, workload: Path, static: Path) -> None:
     session = ran(run_preloaded([workload, "lends", static], follow=follow))
     assert session.sizes() == {1021: 6}
-    assert lost(session) == {}
+    assert lost(session) == ({"PROGRAMS": 2} if follow else {})
 
 
 def test_two_processes_of_one_pid(workload: Path) -> None:

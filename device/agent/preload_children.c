@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "preload_children.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "blocks.h"
+#include "thread_states.h"
+
+struct ml_preload_child {
+	ml_u32 pid;
+	bool has_called_exec;
+	char name[16]; /* of its program */
+};
+
+static bool is_traced(void *context, ml_u32 pid)
+{
+	(void)context, (void)pid;
+	return true; /* the kernel tells of the command and its children only */
+}
+
+static struct ml_preload_child *find(struct ml_preload_children *children, ml_u32 pid)
+{
+	for (size_t i = 0; i < children->count; i++)
+		if (children->children[i].pid == pid)
+			return &children->children[i];
+	return NULL;
+}
+
+static struct ml_preload_child *add(struct ml_preload_children *children, ml_u32 pid)
+{
+	struct ml_preload_child *child = find(children, pid);
+
+	if (!child && children->count == children->room) {
+		size_t room = children->room ? 2 * children->room : 16;
+		struct ml_preload_child *larger = realloc(children->children, room * sizeof(*larger));
+
+		if (!larger) {
+			children->lost++;
+			return NULL;
+		}
+		children->children = larger;
+		children->room = room;
+	}
+	if (!child)
+		child = &children->children[children->count++];
+	*child = (struct ml_preload_child){ .pid = pid };
+	return child;
+}
+
+static void forget(struct ml_preload_children *children, struct ml_preload_child *child)
+{
+	if (child->has_called_exec)
+		ml_preload_processes_tell_unmeasured(children->processes, child->pid, child->name);
+	*child = children->children[--children->count];
+}
+
+/* A child that has not joined may have the number of a measured process that has ended. */
+static void on_exec(struct ml_preload_children *children, const struct ml_process *record)
+{
+	struct ml_preload_child *child = find(children, record->pid);
+
+	if (!child && ml_preload_processes_becomes_another(children->processes, record->pid))
+		return;
+	child = add(children, record->pid);
+	if (!child)
+		return;
+	child->has_called_exec = record->pid != children->processes->command;
+	memcpy(child->name, record->comm, sizeof(child->name) - 1);
+}
+
+static void on_process(void *context, const struct ml_process *record)
+{
+	struct ml_preload_children *children = context;
+	struct ml_preload_child *child = find(children, record->pid);
+
+	if (record->event == ML_PROCESS_FORK)
+		add(children, record->pid);
+	else if (record->event == ML_PROCESS_EXEC)
+		on_exec(children, record);
+	else if (record->event == ML_PROCESS_EXIT && child)
+		forget(children, child);
+}
+
+void ml_preload_children_open(struct ml_preload_children *children, int command,
+			      struct ml_preload_processes *processes)
+{
+	struct ml_sideband_ops ops = { is_traced, NULL, on_process, children };
+
+	children->processes = processes;
+	children->sideband = ml_sideband_open(command, ops);
+	if (!children->sideband)
+		ml_blocks_log("children that cannot load the shim are not noticed here: %s (see perf_event_paranoid)",
+			      strerror(errno));
+}
+
+void ml_preload_children_drain(struct ml_preload_children *children)
+{
+	if (children->sideband)
+		children->lost += ml_sideband_drain(children->sideband);
+}
+
+void ml_preload_children_joined(struct ml_preload_children *children, ml_u32 pid)
+{
+	struct ml_preload_child *child = find(children, pid);
+
+	if (!child)
+		return;
+	child->has_called_exec = false;
+	forget(children, child);
+}
+
+bool ml_preload_children_awaited(struct ml_preload_children *children)
+{
+	bool is_any = false;
+
+	for (size_t i = children->count; i-- > 0;) {
+		struct ml_preload_child *child = &children->children[i];
+
+		if (ml_process_has_ended(child->pid, -1))
+			forget(children, child);
+		else
+			is_any |= !child->has_called_exec && child->pid != children->processes->command;
+	}
+	return is_any;
+}
+
+void ml_preload_children_tell_rest(struct ml_preload_children *children)
+{
+	ml_preload_children_drain(children);
+	while (children->count)
+		forget(children, &children->children[children->count - 1]);
+}
+
+void ml_preload_children_close(struct ml_preload_children *children)
+{
+	ml_sideband_close(children->sideband);
+	free(children->children);
+}
