@@ -268,7 +268,9 @@ def _sections_with_bytes(headers: list[Any], strings: bytes, size: int) -> Itera
         no_bytes = h["sh_type"] in ("SHT_NOBITS", _SHT_NOBITS, "SHT_NULL")
         if no_bytes or h["sh_offset"] > size or h["sh_size"] > size - h["sh_offset"]:
             continue
-        name = strings[h["sh_name"] : h["sh_name"] + _NAME_BYTES_MAX].split(b"\0")[0].decode("utf-8", "replace")
+        name = (
+            strings[h["sh_name"] : h["sh_name"] + _NAME_BYTES_MAX].split(b"\0")[0].decode("utf-8", "replace")
+        )
         compressed = bool(h["sh_flags"] & _SHF_COMPRESSED)
         yield Section(name, h["sh_addr"], h["sh_offset"], h["sh_size"], compressed)
 
