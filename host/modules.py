@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+
 from memleak_android.unwind.errors import UnwindError
 from memleak_android.unwind.maps import Mapping
 from memleak_android.unwind.module import Module
@@ -17,6 +19,7 @@ from memleak_android.unwind.table_cache import TableCache
 _READ_BYTES_MAX = (
     256 << 20
 )  # larger files are mapped: reading is safe when somebody truncates the file, mapping is not
+_PIECE = 1 << 24  # bytes read at once
 _OPEN_FILES_MAX = 700  # stays below the usual limit of 1024 descriptors
 _DELETED = " (deleted)"
 VDSO = "[vdso]"
@@ -102,12 +105,11 @@ def _read(descriptor: int) -> memoryview:
             return memoryview(mmap.mmap(descriptor, 0, prot=mmap.PROT_READ))
         except (ValueError, OverflowError):  # /proc/kcore, for one, is larger than any address space
             return memoryview(b"")
-    pieces = []
+    data = np.empty(size, np.uint8).data
     at = 0
-    while at < size and (piece := os.pread(descriptor, min(1 << 24, size - at), at)):
-        pieces.append(piece)
-        at += len(piece)
-    return memoryview(b"".join(pieces))
+    while at < size and (count := os.preadv(descriptor, [data[at : at + _PIECE]], at)):
+        at += count
+    return data[:at].toreadonly()
 
 
 def own_vdso() -> bytes:

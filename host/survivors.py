@@ -57,7 +57,8 @@ class _Modules:
 class Analysis:
     """Unwinds a capture whose evidence lies in a file. What was unwound for one snapshot is kept for the next."""
 
-    def __init__(self, capture: Capture, read_block: ReadBlock, files: ModuleFiles) -> None:
+    def __init__(self, capture: Capture, read_block: ReadBlock, files: ModuleFiles, *, jobs: int = 1) -> None:
+        self._jobs = jobs
         self._capture = capture
         self._read_block = read_block
         self._files = files
@@ -138,7 +139,8 @@ class Analysis:
         new = np.array([i for i, name in enumerate(names) if name not in self._traces], np.int64)
         space = spaces.index(references["pid"][new], times_ns[new])
         if len(new):
-            unwinder = BatchUnwinder(spaces.spaces, _Modules(self._files, spaces.spaces))
+            modules = _Modules(self._files, spaces.spaces)
+            unwinder = BatchUnwinder(spaces.spaces, modules, jobs=self._jobs)
             for samples in read_samples(references[new], space, self._read_block, arch_of(self._capture)):
                 traces = unwinder.unwind(samples.batch)
                 frames = frame_rows(traces, samples.batch.space, spaces.spaces, self._files)

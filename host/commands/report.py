@@ -25,6 +25,13 @@ from memleak_android.unwind.table_cache import TableCache
 @click.argument("recording", type=FILE, metavar="FILE")
 @click.option("--format", "format_", type=click.Choice(sorted(FORMATS)), default="text", show_default=True)
 @click.option("-o", "path", type=FILE, metavar="OUT", help="Write there, not to stdout.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 256),
+    default=1,
+    metavar="N",
+    help="Threads that unwind what an unfinished recording holds.",
+)
 @view_options
 @result_options
 @common_options
@@ -44,7 +51,7 @@ def report(context: click.Context, /, recording: Path, format_: str, path: Path 
     options = ReportOptions(given["top"], given["show_allocs"], given["sort"], given["combined_only"])
     with closing(Recording(recording)) as opened:
         capture, missing = _read(opened)
-        survivors = _survivors(capture, opened)
+        survivors = _survivors(capture, opened, given["jobs"])
         profile = make_profile(
             capture, survivors, Symbolizer(given["symbols"], default_cache_dir()), view, missing
         )
@@ -64,9 +71,9 @@ def _read(recording: Recording) -> tuple[Capture, list[str]]:
     return capture, [f"{recording.path} is cut or damaged: {broken.message}"] if broken else []
 
 
-def _survivors(capture: Capture, recording: Recording) -> Survivors:
+def _survivors(capture: Capture, recording: Recording, jobs: int) -> Survivors:
     if capture.is_finished:
         return finished_survivors(capture, reopen)
     tables = TableCache(default_cache_dir() / "tables")
     files = ModuleFiles(LocalFiles(is_running=False), own_vdso(), tables)
-    return Analysis(capture, recording.read_block, files).survivors()
+    return Analysis(capture, recording.read_block, files, jobs=jobs).survivors()
