@@ -108,7 +108,8 @@ class RecordedFiles:
             self._by_name = {}
             left = _INDEXED_MAX
             for folder in self._folders:
-                for place, _, names in os.walk(folder):
+                for place, below, names in os.walk(folder):
+                    below.sort()
                     for name in names[: max(left, 0)]:
                         self._by_name.setdefault(name, []).append(Path(place) / name)
                     left -= len(names)

@@ -330,3 +330,45 @@ def test_broken_bytes_are_survived(tmp_path: Path, seed: int) -> None:
                 assert np.all(batch.stack_offset + batch.stack_length <= len(batch.stack_bytes))
         except RecordingError:
             continue
+
+
+def test_a_packed_bomb_is_refused(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    packed = zstandard.ZstdCompressor().compress(bytes(200 << 20))
+    with pytest.raises(RecordingError, match="unpacks to more than"):
+        read(tmp_path, perf.seekable([SIMPLE], [perf.record(81, packed)]))
+
+
+def test_forks_of_a_large_process_cost_a_bounded_amount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each child with mappings of its own needs a copy; those that only run need none."""
+    monkeypatch.setattr("memleak_android.host.perf_data.processes._COPIED_MAX", 10_000)
+    large = [perf.mmap2(7, 0x2000 * n, 0x1000, 0, "/x", n) for n in range(500)]
+    plain = [
+        one for n in range(40) for one in (perf.fork(100 + n, 7, 900 + n), sample(100 + n, 900 + n, b""))
+    ]
+    reader = read(tmp_path, perf.seekable([SIMPLE], [*large, *plain]))
+    assert len(set(reader.processes.spaces_at(reader.order.pid, reader.order.rank).tolist())) == 1
+    mapping = [perf.mmap2(100 + n, 0x1000, 0x1000, 0, "/y", 2000 + n) for n in range(40)]
+    with pytest.raises(RecordingError, match="too often"):
+        read(tmp_path, perf.seekable([SIMPLE], [*large, *plain, *mapping]))
+
+
+def test_a_process_cannot_have_any_number_of_mappings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memleak_android.host.perf_data.processes._MAPPINGS_MAX", 10)
+    with pytest.raises(RecordingError, match="more than 10 mappings"):
+        read(
+            tmp_path,
+            perf.seekable([SIMPLE], [perf.mmap2(7, 0x2000 * n, 0x1000, 0, "/x", n) for n in range(11)]),
+        )
+
+
+def test_an_image_that_no_sample_saw_is_not_kept(tmp_path: Path) -> None:
+    code = [perf.mmap2(7, 0x1000, 0x1000, 0, f"/{n}", n) for n in range(500)]
+    reader = read(tmp_path, perf.seekable([SIMPLE], [*code, sample(7, 1000, stack_part(X86, STACK))]))
+    reader.processes.spaces_at(reader.order.pid, reader.order.rank)
+    assert len(reader.processes.spaces) == 2
+    assert TestSpaces().path_at(reader, 0) == "/499"

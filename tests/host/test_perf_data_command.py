@@ -139,6 +139,10 @@ def test_files_come_from_symbols_folders(unwind: Unwind, recorded: Recorded, tmp
             place = files / (path[1:] if "libc" in path else os.path.basename(path))
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(Path(m.path).read_bytes())
+            if "libc" in path:
+                decoy = files / "another" / place.name
+                decoy.parent.mkdir(exist_ok=True)
+                decoy.write_bytes(Path("/bin/bash").read_bytes())
         moved.maps.append(
             mmap2(7, m.start, m.end - m.start, m.file_offset, path, 0, protection=5 if m.is_executable else 3)
         )
