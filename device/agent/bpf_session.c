@@ -260,7 +260,7 @@ static void forget_ended(struct session *session)
 {
 	bool is_target = session->pid && is_gone(session);
 
-	if (!ml_process_set_find_ended(&session->processes) && !is_target)
+	if (!ml_process_set_find_ended(&session->processes, session->lost[ML_LOST_MAPPINGS]) && !is_target)
 		return;
 	drain(session);
 	ml_process_set_drop_ended(&session->processes);

@@ -78,12 +78,12 @@ bool ml_process_set_goes_on(struct ml_process_set *set, ml_u32 pid, ml_u64 now_n
 	return true;
 }
 
-bool ml_process_set_find_ended(struct ml_process_set *set)
+bool ml_process_set_find_ended(struct ml_process_set *set, bool is_doubtful)
 {
 	bool is_any = false;
 
 	for (size_t i = 0; i < set->count; i++) {
-		if (set->processes[i].state == RUNNING || !ml_process_has_ended(set->processes[i].pid, -1))
+		if ((set->processes[i].state == RUNNING && !is_doubtful) || !ml_process_has_ended(set->processes[i].pid, -1))
 			continue;
 		set->processes[i].state = ENDED;
 		is_any = true;

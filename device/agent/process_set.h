@@ -32,9 +32,10 @@ bool ml_process_set_goes_on(struct ml_process_set *set, ml_u32 pid, ml_u64 now_n
 
 /*
  * Looks which of those that are leaving have no thread any more: whether there is any. All that they did is in the
- * rings by then; ml_process_set_drop_ended() forgets them once those have been drained.
+ * rings by then; ml_process_set_drop_ended() forgets them once those have been drained. is_doubtful: records were lost,
+ * so that any may have ended.
  */
-bool ml_process_set_find_ended(struct ml_process_set *set);
+bool ml_process_set_find_ended(struct ml_process_set *set, bool is_doubtful);
 void ml_process_set_drop_ended(struct ml_process_set *set);
 
 void ml_process_set_remove(struct ml_process_set *set, ml_u32 pid);

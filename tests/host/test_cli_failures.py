@@ -160,7 +160,7 @@ def test_recording_of_a_killed_session_is_still_good(line: CommandLine) -> None:
         wait_for(ready)
         wait_for_block(line.folder / "a.memleak", BlockKind.EVIDENCE)
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
     report = line.run("report", "a.memleak")
     assert report.code == 6
     assert "note: no snapshot of the live table: what is held is not known" in report.out
@@ -193,7 +193,7 @@ def test_first_interrupt_stops_and_reports(line: CommandLine) -> None:
         with line.start(*PRELOAD, "--", "sh", "-c", f"echo 1 >ready; {GOES_ON}") as process:
             wait_for(ready)
             process.send_signal(number)
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
         assert "60 bytes in 3 allocations" in out
 
@@ -206,7 +206,7 @@ def test_second_interrupt_aborts(line: CommandLine) -> None:
         process.send_signal(signal.SIGINT)
         wait_for(line.folder / "told_to_stop")
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
     assert err.splitlines()[-1] == "memleak-android: error: aborted"
 
@@ -218,7 +218,7 @@ def test_abort_of_a_stuck_agent_keeps_what_had_arrived(line: CommandLine) -> Non
         process.send_signal(signal.SIGINT)
         wait_for(line.folder / "told_to_stop")
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert [one for one in err.splitlines() if one][-2:] == [
         "memleak-android: a.memleak keeps what had arrived, stack bytes included; run the report on it",
@@ -238,7 +238,7 @@ def test_closed_stdout_is_no_crash(line: CommandLine) -> None:
         assert process.stdout
         process.stdout.close()
         process.stdout = None
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=60)
     os.close(write)
     assert "Traceback" not in err
 

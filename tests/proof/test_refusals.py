@@ -256,5 +256,5 @@ def test_process_that_ended_and_is_not_waited_for(tmp_path: Path) -> None:
         process.stdin.write(b"xx")
         process.stdin.flush()
         os.kill(pid, signal.SIGKILL)
-        session.communicate(timeout=20)
+        session.communicate(timeout=60)
         assert session.returncode == 0

@@ -103,7 +103,7 @@ def run(
     options: Sequence[str | Path] = (),
     environment: Mapping[str, str] | None = None,
     codes: Sequence[int] = (0,),
-    timeout_s: float = 110,
+    timeout_s: float = 280,
 ) -> Run:
     """`memleak-android --tracer TRACER --json … OPTIONS TARGET`, run in `folder`; fails on another exit code."""
     need(tracer)
