@@ -43,6 +43,7 @@ class ElfFinder:
     """Finds the ELF images of an address space, each opened once. folder: where files lie by their base names.
 
     memory: None where none was captured: then the place of a missing file's ELF is not looked for either.
+    refused: names of files that are there but are not read, as file_in() says.
     """
 
     def __init__(self, folder: Path, space: AddressSpace, memory: MemoryRegions | None) -> None:
@@ -52,6 +53,7 @@ class ElfFinder:
         self._found: dict[Mapping, MappedElf] = {}
         self._files: dict[tuple[Path, int], Module | None] = {}
         self._images: dict[int, Module | None] = {}
+        self.refused: set[str] = set()
 
     def find(self, mapping: Mapping) -> MappedElf:
         if mapping not in self._found:
@@ -68,6 +70,7 @@ class ElfFinder:
         try:
             path = file_in(self._folder, name)
             if path is None:
+                self._note_refused(name)
                 return None
             offsets = [mapping.file_offset, 0, *(before.file_offset for before in self._before(mapping))]
             for offset in offsets:
@@ -78,6 +81,10 @@ class ElfFinder:
         except (OSError, ValueError, RuntimeError):  # of links: a loop
             return None
         return MappedElf(None, mapping.file_offset)
+
+    def _note_refused(self, name: str) -> None:
+        if name and (self._folder / name).is_symlink():
+            self.refused.add(name)
 
     def _before(self, mapping: Mapping) -> Iterator[Mapping]:
         """Mappings of the same file before this one, the nearest first: its ELF may begin at one of them.

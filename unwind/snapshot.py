@@ -113,6 +113,11 @@ class Snapshot:
         traces = unwinder.unwind(self.sample())
         return [self._frame(traces, i) for i in range(len(traces.address))], TraceEnd(int(traces.end[0]))
 
+    @property
+    def refused_files(self) -> list[str]:
+        """Names of links in the folder that were not followed, because they lead out of it or nowhere."""
+        return sorted(self._finder.refused)
+
     def module(self, space: int, mapping: Mapping) -> Module | None:
         """The ELF behind a mapping (this is a ModuleSource)."""
         return self._jit.get(mapping) or self.elf(mapping).module

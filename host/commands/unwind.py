@@ -15,6 +15,7 @@ from memleak_android.host.commands.unwind_samples import print_samples
 from memleak_android.host.elf_names import FunctionNames, NamedPlace, soname
 from memleak_android.host.loader_options import loader_options, snapshot_options
 from memleak_android.host.options import FILE, common_options
+from memleak_android.host.reports.base import printable
 from memleak_android.unwind.module import Module
 from memleak_android.unwind.snapshot import Snapshot, SnapshotFrame
 from memleak_android.unwind.trace import TraceEnd
@@ -69,6 +70,9 @@ def unwind(
         raise click.UsageError("--folded and --symbols are for a perf.data")
     snapshot = Snapshot(path, snapshot_options(given))
     frames, end = snapshot.unwind()
+    if snapshot.refused_files:
+        names = ", ".join(snapshot.refused_files)[:200]
+        say(f"not read, links that do not lead to a file of the folder: {names}; put the files there")
     if snapshot.unknown_registers:
         say(f"not used, no registers of {snapshot.arch.name}: {', '.join(snapshot.unknown_registers)[:200]}")
     described = [_described(index, frame) for index, frame in enumerate(frames)]
@@ -77,7 +81,7 @@ def unwind(
         click.echo(json.dumps(result, indent=1))
         return 0
     for frame in described:
-        click.echo(_line(frame, 2 * snapshot.arch.word_bytes))
+        click.echo(printable(_line(frame, 2 * snapshot.arch.word_bytes)))
     if end is not TraceEnd.ROOT:
         say(f"the stack is not complete: {end.name}")
     return 0
@@ -139,7 +143,7 @@ def _name(frame: SnapshotFrame) -> NamedPlace | None:
 
 @cache
 def _functions(module: Module) -> FunctionNames:
-    return FunctionNames(module.image.data)
+    return FunctionNames.of(module)
 
 
 @cache

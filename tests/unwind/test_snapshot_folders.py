@@ -149,7 +149,11 @@ def test_links_within_the_folder_are_files_and_those_that_lead_out_are_not(
     (folder / "common.so").rename(folder.parent / "common.so")
     (folder / "libtiny.so").unlink()
     (folder / "libtiny.so").symlink_to("../common.so")
-    assert pcs(unwind(folder, "--json")) == [INNER]
+    done = unwind(folder, "--json")
+    assert pcs(done) == [INNER]
+    assert done.err.splitlines() == [
+        "memleak-android: not read, links that do not lead to a file of the folder: libtiny.so; put the files there"
+    ]
 
 
 @pytest.mark.parametrize("name", ["regs.txt", "maps.txt", "stack.data"])
