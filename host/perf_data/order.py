@@ -54,7 +54,7 @@ def put_in_order(recording: PerfData) -> tuple[SampleOrder, Processes]:
         np.arange(len(recording.areas), dtype=np.int32), [len(a.offsets) for a in recording.areas]
     )
     record = np.concatenate([np.arange(len(a.offsets)) for a in recording.areas])
-    found = [_moments(one, recording.events) for one in recording.areas]
+    found = [_moments(part, recording.events) for one in recording.areas for part in one.parts()]
     event, pid_tid, times, kinds = (np.concatenate(column) for column in zip(*found, strict=True))
     order = np.argsort(
         times, kind="stable"

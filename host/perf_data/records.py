@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ MMAP, LOST, COMM, EXIT, FORK, SAMPLE, MMAP2, LOST_SAMPLES = 1, 2, 3, 4, 7, 9, 10
 ATTRIBUTE, TRACING_DATA, BUILD_ID, AUXTRACE, EVENT_UPDATE, FEATURE, COMPRESSED, COMPRESSED2 = 64, 66, 67, 71, 78, 80, 81, 83  # fmt: skip
 _LONGER = frozenset({TRACING_DATA, AUXTRACE})  # bytes follow that their header's size does not count
 _PACKED = frozenset({COMPRESSED, COMPRESSED2})  # what they hold are records, too: uneven.py
-_BLOCK = 1 << 16  # records between two looks at the clock of memory: what a list of them may hold
+_PART_BYTES = 16 << 20  # looked through before its pages are let go of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,16 @@ class Area:
     def sizes(self) -> NDArray[np.int64]:
         return (self.heads >> np.uint64(48)).astype(np.int64)
 
+    def parts(self) -> Iterator[Area]:
+        """Some records after the other, at least one part; the pages of those before are let go of."""
+        first, end = 0, -1
+        while end < len(self.offsets):
+            limit = int(self.offsets[first]) + _PART_BYTES if len(self.offsets) else 0
+            end = max(int(np.searchsorted(self.offsets, limit)), first + 1)
+            yield Area(self.data, self.words, self.offsets[first:end], self.heads[first:end], 0)
+            forget_pages(self.data)
+            first = end
+
     def record(self, number: int) -> memoryview:
         """The bytes of a record behind its header."""
         begin = int(self.offsets[number])
@@ -52,25 +63,25 @@ def find_records(data: memoryview, begin: int, end: int) -> Area:
     """The records between two places, up to the first of an uneven size. begin: a multiple of 8."""
     end = min(end, len(data))
     usable = data[: end & ~7]
-    found: list[NDArray[np.int64]] = []
+    words = np.frombuffer(usable, "<u8")
+    offsets, heads = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
     at = begin
     while True:
-        block, following = _walk(usable, at)
-        found.append(block)
-        if following == at or not len(block):
-            break
+        part, following = _walk(usable, at)
+        offsets.append(part)
+        heads.append(words[part >> 3])
+        forget_pages(data)
+        if following == at:
+            return Area(data, words, np.concatenate(offsets), np.concatenate(heads), end - at)
         at = following
-    words = np.frombuffer(usable, "<u8")
-    offsets = np.concatenate(found)
-    return Area(data, words, offsets, words[offsets >> 3], end - at)
 
 
 def _walk(data: memoryview, at: int) -> tuple[NDArray[np.int64], int]:
     """The next offsets, and where the walk goes on."""
     sizes, kinds = data.cast("H"), data.cast("I")
-    end = len(data)
+    end, limit = len(data), at + _PART_BYTES
     found: list[int] = []
-    while at + 8 <= end and len(found) < _BLOCK:
+    while at + 8 <= end and at < limit:
         size = sizes[(at >> 1) + 3]
         if kinds[at >> 2] in _LONGER:
             size += bytes_behind(data, at, size)
