@@ -228,10 +228,10 @@ ml_u32 ml_preload_target_key_count(const struct ml_preload_target *target)
 struct ml_key *ml_preload_target_find_key(const struct ml_preload_target *target, ml_u64 key)
 {
 	const struct ml_view *view = &target->view;
-	ml_u32 mask = 2 * view->settings.n_keys - 1;
 
 	for (ml_u32 i = 0; i < ML_KEY_PROBES; i++) {
-		ml_u32 number = __atomic_load_n(&view->key_index[((ml_u32)(key >> 32) + i) & mask], __ATOMIC_ACQUIRE);
+		const ml_u32 *place = &view->key_index[ml_key_place(&view->settings, key, i)];
+		ml_u32 number = __atomic_load_n(place, __ATOMIC_ACQUIRE);
 
 		if (!number || number >= view->settings.n_keys)
 			return NULL;

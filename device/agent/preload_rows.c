@@ -97,15 +97,18 @@ static int copy_chunk(const struct ml_preload_target *target, ml_u32 index)
 
 	if (copy_segment(target, chunk->words, shadow.before, sizeof(shadow.before)))
 		return -1;
+	for (ml_u32 i = 0; i < ML_SHADOW_GRANULES; i++) /* the compiler does many at a time */
+		any |= shadow.before[i];
+	if (!(any & ML_SHADOW_USED))
+		return 1;
 	for (ml_u32 i = 0; i < ML_SHADOW_GRANULES; i++) {
 		ml_u64 word = shadow.before[i];
 
-		any |= word;
 		if (word & ML_SHADOW_USED && ml_shadow_rest_of(word) < n_rests)
 			shadow.rest[i] = *(const volatile struct ml_shadow_rest *)&target->view.rests[ml_shadow_rest_of(word)];
 	}
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
-	return !(any & ML_SHADOW_USED) || copy_segment(target, chunk->words, shadow.after, sizeof(shadow.after));
+	return copy_segment(target, chunk->words, shadow.after, sizeof(shadow.after));
 }
 
 static int take_chunk(const struct ml_preload_target *target, ml_u32 index, ml_u64 start, ml_take_live *take,

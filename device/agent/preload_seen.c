@@ -1,23 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload_seen.h"
 
-#include <stdlib.h>
+#include <stddef.h>
+#include <sys/mman.h>
 
 #define STACKS (1u << 18)
 #define EPOCHS (1u << 16)
 #define PHI 0x9e3779b97f4a7c15ull
 
+/* Not by calloc(): musl's writes to every page. */
+static void *zero_pages(size_t bytes)
+{
+	void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return pages == MAP_FAILED ? NULL : pages;
+}
+
 int ml_preload_seen_create(struct ml_preload_seen *seen)
 {
-	seen->stacks = calloc(STACKS, sizeof(*seen->stacks));
-	seen->epochs = calloc(EPOCHS, sizeof(*seen->epochs));
+	seen->stacks = zero_pages(STACKS * sizeof(*seen->stacks));
+	seen->epochs = zero_pages(EPOCHS * sizeof(*seen->epochs));
 	return seen->stacks && seen->epochs ? 0 : -1;
 }
 
 void ml_preload_seen_destroy(struct ml_preload_seen *seen)
 {
-	free(seen->stacks);
-	free(seen->epochs);
+	if (seen->stacks)
+		munmap(seen->stacks, STACKS * sizeof(*seen->stacks));
+	if (seen->epochs)
+		munmap(seen->epochs, EPOCHS * sizeof(*seen->epochs));
 }
 
 static ml_u64 mix(ml_u64 hash, ml_u64 value)

@@ -20,11 +20,10 @@ static ml_u32 new_entry(const struct ml_view *view, ml_u64 key)
 
 ml_u32 ml_keys_find(const struct ml_view *view, ml_u64 key)
 {
-	ml_u32 mask = 2 * view->settings.n_keys - 1;
 	ml_u32 fresh = 0;
 
 	for (ml_u32 i = 0; i < ML_KEY_PROBES; i++) {
-		ml_u32 *place = &view->key_index[((ml_u32)(key >> 32) + i) & mask];
+		ml_u32 *place = &view->key_index[ml_key_place(&view->settings, key, i)];
 		ml_u32 number = __atomic_load_n(place, __ATOMIC_ACQUIRE);
 
 		if (!number) {

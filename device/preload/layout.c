@@ -55,7 +55,7 @@ int ml_layout_compute(const struct ml_settings *settings, struct ml_layout *layo
 	layout->owners = place(&end, settings->n_threads * sizeof(ml_u64));
 	layout->threads = place(&end, settings->n_threads * (ml_u64)sizeof(struct ml_thread));
 	layout->memos = place(&end, (ml_u64)settings->n_threads * ML_MEMOS * sizeof(struct ml_memo));
-	layout->key_index = place(&end, 2ull * settings->n_keys * sizeof(ml_u32));
+	layout->key_index = place(&end, (ml_key_near(settings) + 2ull * settings->n_keys) * sizeof(ml_u32));
 	layout->keys = place(&end, settings->n_keys * (ml_u64)sizeof(struct ml_key));
 	layout->filter = place(&end, ML_FILTER_COUNTS);
 	layout->chunk_numbers = place(&end, settings->n_chunks * sizeof(ml_u64));

@@ -11,6 +11,7 @@
 #include "frame_resolve.h"
 #include "keys.h"
 #include "maps.h"
+#include "memo.h"
 #include "ring.h"
 #include "sampler.h"
 #include "stack_key.h"
@@ -20,9 +21,6 @@
 
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
-
-#define PHI 0x9e3779b97f4a7c15ull
-#define WAYS 4u
 
 static struct ml_view view;
 
@@ -126,30 +124,6 @@ static inline const struct ml_code_map *enter_map(struct ml_thread *thread, ml_u
 	return map;
 }
 
-static inline ml_u16 *first_place(struct ml_thread *thread, ml_u64 return_address)
-{
-	return &thread->first_places[(return_address ^ return_address >> 9) % ML_THREAD_CALLERS];
-}
-
-/*
- * Stacks of one depth below one call are alternatives of each other. Who called that caller tells most of them apart,
- * and stands in the same place of them all; a few of the others are remembered side by side.
- */
-static struct ml_memo *find_memo(struct ml_thread *thread, const struct ml_caller *caller, ml_u32 revision, int *is_same)
-{
-	ml_u32 rules_revision = __atomic_load_n(&view.segment->rules_revision, __ATOMIC_ACQUIRE);
-	ml_u64 first = ml_stack_word(caller, *first_place(thread, caller->return_address));
-	ml_u64 hash = ((caller->return_address + 3 * first) ^ caller->stack_pointer << 20) * PHI >> 40;
-	struct ml_memo *set = &view.memos[(ml_u64)(thread - view.threads) * ML_MEMOS + hash % ML_MEMOS / WAYS * WAYS];
-
-	*is_same = 1;
-	for (ml_u32 way = 0; way < WAYS; way++)
-		if (ml_stack_is_same(&set[way], caller, revision, rules_revision))
-			return &set[way];
-	*is_same = 0;
-	return &set[thread->next_way++ % WAYS];
-}
-
 /* What a stack is called; until leave_name() a handler of this thread does without memos. */
 struct name {
 	ml_u64 key;
@@ -170,11 +144,11 @@ static struct name enter_name(struct ml_thread *thread, const struct ml_code_map
 	}
 	thread->is_naming = 1;
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	name.memo = find_memo(thread, caller, map->revision, &is_same);
+	name.memo = ml_memo_find(&view, thread, map, caller, &is_same);
 	if (!is_same) {
 		name.key = ml_stack_key(&view, map, caller, &(struct ml_notes){ thread, name.memo });
 		ml_stack_remember(name.memo, caller, name.key, ml_keys_find(&view, name.key));
-		*first_place(thread, caller->return_address) = name.memo->n_places ? name.memo->places[0] : 0;
+		ml_memo_draw_outline(thread, name.memo, view.keys[name.memo->key_number].alloc_objects != 0);
 	}
 	name.key = name.memo->key;
 	name.number = name.memo->key_number;

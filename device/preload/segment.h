@@ -49,6 +49,17 @@ struct ml_code_map {
 	ml_u64 bits[ML_CODE_PAGES / 64];
 };
 
+/* 1 for all code, and for what lies between one library and the next. */
+static inline int ml_code_map_spans(const struct ml_code_map *map, ml_u64 address)
+{
+	ml_u64 page = (address & map->address_mask) >> ML_CODE_PAGE_SHIFT;
+	int is_spanned = 0;
+
+	for (ml_u32 i = 0; i < ML_CODE_CLUSTERS; i++) /* those that are not used have no pages */
+		is_spanned |= page - map->clusters[i].first_page < map->clusters[i].n_pages;
+	return is_spanned;
+}
+
 static inline int ml_code_map_has(const struct ml_code_map *map, ml_u64 address)
 {
 	ml_u64 page = (address & map->address_mask) >> ML_CODE_PAGE_SHIFT;
@@ -77,6 +88,16 @@ static inline int ml_code_map_has(const struct ml_code_map *map, ml_u64 address)
 #define ML_THREAD_RESTS 256u
 #define ML_THREAD_CALLERS 512u /* power of two */
 
+/* Places of the stack below a call whose words tell most of the stacks there apart (memo.h). */
+#define ML_OUTLINE_PLACES 28u
+
+struct ml_outline {
+	ml_u16 n_places;
+	ml_u16 n_forgotten; /* memos that had made way for others and were made anew */
+	ml_u32 since;       /* when counting began: the thread's next_sequence */
+	ml_u16 places[ML_OUTLINE_PLACES]; /* as in struct ml_memo */
+};
+
 struct ml_thread {
 	ml_u64 stack_low;  /* the thread's own stack as found in the maps; */
 	ml_u64 stack_high; /* 0 = not looked up yet */
@@ -103,7 +124,7 @@ struct ml_thread {
 	 */
 	struct ml_frame_rule rules[ML_THREAD_RULES];
 	ml_u32 rules_generation; /* of the code map */
-	ml_u16 first_places[ML_THREAD_CALLERS]; /* by return address: the first place of its last memo; as rules */
+	struct ml_outline outlines[ML_THREAD_CALLERS]; /* by return address; guarded as rules */
 	/* Rests of shadow memory that are free, and this thread's: the last is the first to be used. */
 	ml_u32 is_at_rests; /* a signal handler does without */
 	ml_u32 n_free_rests;
@@ -131,7 +152,7 @@ struct ml_memo {
 	ml_u8 uses_fp;  /* the register took part, not only the stack */
 	ml_u8 is_exact; /* walked to the outermost frame: no further rule would change the key */
 	ml_u32 reach_bytes; /* from the stack pointer to behind the last of the places */
-	ml_u32 reserved;
+	ml_u32 signature;   /* of the words that its outline named when it was made */
 	ml_u16 places[ML_MEMO_PLACES]; /* word offsets from the stack pointer */
 };
 
@@ -196,8 +217,25 @@ struct ml_key {
 	ml_u64 sent_stack;  /* struct ml_ring_evidence.stack_hash of what was sent last */
 };
 
-/* Places of the index that are looked at, from the key's upper half on, for a key. */
-#define ML_KEY_PROBES 64u
+/*
+ * Where the number of a key's entry may stand in the index: the i-th place, of ML_KEY_PROBES. The first ones are near
+ * each other for all keys, so that a program of some thousand stacks does not make a page for each.
+ */
+#define ML_KEY_NEAR (1u << 15)
+#define ML_KEY_NEAR_PROBES 16u
+#define ML_KEY_PROBES (ML_KEY_NEAR_PROBES + 64u)
+
+static inline ml_u32 ml_key_near(const struct ml_settings *settings)
+{
+	return 2 * settings->n_keys < ML_KEY_NEAR ? 2 * settings->n_keys : ML_KEY_NEAR;
+}
+
+static inline ml_u32 ml_key_place(const struct ml_settings *settings, ml_u64 key, ml_u32 i)
+{
+	ml_u32 near = ml_key_near(settings), from = (ml_u32)(key >> 32) + i;
+
+	return i < ML_KEY_NEAR_PROBES ? from & (near - 1) : near + (from & (2 * settings->n_keys - 1));
+}
 
 /* A sequence number is unique in the session: process, number in it. */
 #define ML_SEQUENCE_NUMBER_BITS 41
