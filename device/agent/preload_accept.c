@@ -59,8 +59,11 @@ static int receive(int connection, struct ml_greeting *greeting, int *fd)
 		.msg_controllen = sizeof(control.bytes),
 	};
 	struct cmsghdr *head;
-	ssize_t n = recvmsg(connection, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL);
+	ssize_t n;
 
+	do
+		n = recvmsg(connection, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL);
+	while (n < 0 && errno == EINTR); /* with a timeout also by SIGCONT: signal(7) */
 	*fd = -1;
 	head = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
 	if (head && head->cmsg_type == SCM_RIGHTS && head->cmsg_len == CMSG_LEN(sizeof(int)))

@@ -1,21 +1,26 @@
 """An agent that gets no CPU while its target runs to the end: nothing of what happened meanwhile is lost.
 
-strace delays it between its last look at what the target did and its question whether the target has ended; a busy
-machine does the same to it.
+strace delays it between its last look at what the target did and its question whether the target has ended, or signals
+stop it; a busy machine does the same to it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
+import signal
 import subprocess
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from memleak_android.host.tracers.prebuilt import find_binary
-from tests.support.workloads import Run, build, built, functions, need, run
+from tests.support.attaching import agents_of, descendant
+from tests.support.workloads import PROGRAM, Run, both_tracers, build, built, functions, need, run
 
 INCOMPLETE = 6
 DELAY_US = 600_000
@@ -89,3 +94,32 @@ def test_probes_that_end_with_the_first_thread_are_told(
     assert result.totals["lost"] == {"programs": 1}
     (note,) = (note for note in result.report["notes"] if "first thread" in note)
     assert "went on without its first thread" in note and "use --follow" in note
+
+
+def agent_of(session: subprocess.Popen[bytes]) -> int:
+    """Of a session whose command has begun."""
+    while session.poll() is None:
+        for agent in agents_of(session.pid):
+            with contextlib.suppress(AssertionError, FileNotFoundError):
+                descendant(agent, "many_processes")
+                return agent
+        time.sleep(0.01)
+    raise AssertionError("the session ended early")
+
+
+@both_tracers
+def test_agent_that_is_stopped_again_and_again(tracer: str, tmp_path: Path) -> None:
+    """Ctrl-Z and fg; calls that wait with a time limit come back interrupted then: signal(7)."""
+    need(tracer)
+    program, report = build("many_processes", tmp_path), tmp_path / "report.json"
+    words = ["--tracer", tracer, "--json", report, "--follow", "--", program, 30]
+    with subprocess.Popen([*PROGRAM, *map(str, words)], stdout=subprocess.DEVNULL) as session:
+        agent = agent_of(session)
+        while session.poll() is None:
+            for number, pause_s in ((signal.SIGSTOP, 0.01), (signal.SIGCONT, 0.001)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(agent, number)
+                time.sleep(pause_s)
+    assert session.returncode == 0
+    result = Run(0, "", "", json.loads(report.read_text()))
+    assert held_by(result, "leak_in_child") == {("many_processes", "ROOT"): 210}
