@@ -15,7 +15,9 @@ from enum import Enum
 
 from memleak_android.unwind.arch.base import Arch
 from memleak_android.unwind.disassembly import Flow, Instruction, decode_x86_64
+from memleak_android.unwind.epilogue_arm32 import walk_arm32
 from memleak_android.unwind.epilogue_arm64 import walk_arm64
+from memleak_android.unwind.prologue_arm32 import prologue_arm32
 from memleak_android.unwind.rules import RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.trace import Method
 
@@ -100,6 +102,12 @@ def walk_to_return(arch: Arch, read: ReadCode, vaddr: int, exits: frozenset[int]
     return Dead.USES_FRAME_POINTER if uses_frame_pointer else Dead.NO_RETURN
 
 
+def read_prologue(arch: Arch, read: ReadCode, vaddr: int) -> UnwindRow | None:
+    """The rules at vaddr by the instructions that a function began with; None: not known for this architecture."""
+    reader = _PROLOGUES.get(arch.name)
+    return None if reader is None else reader(arch, read, vaddr)
+
+
 def _instructions(read: ReadCode, at: int) -> Iterator[Instruction]:
     while True:
         start = at
@@ -167,5 +175,6 @@ def _row(arch: Arch, state: _State) -> UnwindRow:
     )
 
 
-_OTHER_WALKS = {"arm64": walk_arm64}
+_OTHER_WALKS = {"arm64": walk_arm64, "arm32": walk_arm32}
+_PROLOGUES = {"arm32": prologue_arm32}
 _CALLEE_SAVED = {"x86_64": frozenset({"rbp", "rbx", "r12", "r13", "r14", "r15"})}

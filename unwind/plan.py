@@ -184,7 +184,7 @@ class Planner:
         return numbers
 
     def _of_row(self, module: Module, row: UnwindRow) -> int:
-        if row.cfa_expression or row.method is Method.EXIDX:
+        if row.cfa_expression or self._is_coarse(row):
             return _BY_ADDRESS
         return self._number(self._row_plan(module, row))
 
@@ -204,7 +204,7 @@ class Planner:
         else:
             row = module.table.rows[row_id]
             plan = self._row_plan(module, row)
-            if plan.row is not None and plan.row.method is Method.EXIDX:
+            if self._is_coarse(row) and module not in self._announced:
                 plan = self._between_calls(module, place.vaddr, place.is_return, plan)
         if plan.row is not None and plan.row.cfa_expression:
             # what it folds to may depend on the address: not remembered by vaddr
@@ -212,26 +212,33 @@ class Planner:
         number = known[key] = self._number(plan)
         return number
 
+    def _is_coarse(self, row: UnwindRow) -> bool:
+        """Whether a row may hold only where calls are made."""
+        return (row.method is Method.EXIDX or not self.arch.has_epilogue_rules) and not row.is_signal
+
     def _between_calls(self, module: Module, vaddr: int, is_return: bool, plan: StepPlan) -> StepPlan:
         """An exception index speaks of places where calls are made, and is silent about functions without an entry:
-        linkers say `cannot unwind` for them. There the code ahead is believed."""
+        linkers say `cannot unwind` for them. There the code is believed; its prologue only where it is all there is."""
         row = plan.row
         assert row is not None
         if is_return and not row.ends_stack:
             return plan
-        found = self._without_row(module, vaddr)
+        found = self._without_row(module, vaddr, by_prologue=row.ends_stack)
         return plan if found.row is None or found.row.same_caller(row) else found._replace(otherwise=row)
 
-    def _without_row(self, module: Module, vaddr: int) -> StepPlan:
-        """No CFI covers vaddr: what the code ahead says."""
+    def _without_row(self, module: Module, vaddr: int, *, by_prologue: bool = True) -> StepPlan:
+        """No CFI covers vaddr: what the code ahead says, else the code before it."""
         # capstone costs 30 ms to import, and most programs have CFI for all their code
-        from memleak_android.unwind.epilogue import Dead, walk_to_return
+        from memleak_android.unwind.epilogue import Dead, read_prologue, walk_to_return
 
         if module not in self._exits:
             self._exits[module] = module.functions(_EXITS)
         found = walk_to_return(self.arch, module.bytes_at, vaddr, self._exits[module])
         if isinstance(found, UnwindRow):
             return StepPlan(StepKind.ROW, found)
+        before = read_prologue(self.arch, module.bytes_at, vaddr) if by_prologue else None
+        if before is not None:
+            return StepPlan(StepKind.ROW, before)
         kinds = {
             Dead.EXITS: StepKind.ROOT,
             Dead.STOPS: StepKind.START,

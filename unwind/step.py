@@ -187,9 +187,14 @@ def _captured(samples: SampleBatch, i: int) -> Registers:
 def _step(registers: Registers, plan: StepPlan, planner: Planner, space: int, pc: int, sp: int) -> Registers:
     if plan.kind is StepKind.ROW:
         assert plan.row is not None
-        caller = _step_by_row(registers, plan.row, planner, space, pc, sp)
-        if plan.row.method is Method.PROLOGUE:
-            _check_call_site(caller, planner, space)
+        try:
+            caller = _step_by_row(registers, plan.row, planner, space, pc, sp)
+            if plan.row.method is Method.PROLOGUE:
+                _check_call_site(caller, planner, space)
+        except _End:
+            if plan.otherwise is None:
+                raise
+            return _step_by_row(registers, plan.otherwise, planner, space, pc, sp)
         return caller
     if plan.kind is StepKind.FRAME_POINTER:
         return _step_by_frame_pointer(registers, planner, space, sp)

@@ -68,6 +68,7 @@ ARCH = Arch(
     link=_LR,
     instruction_mask=0xFFFF_FFFE,
     address_bits=32,
+    has_epilogue_rules=False,  # LLVM writes none (ARMFrameLowering::emitEpilogue)
     has_frame_records=False,  # r11 in ARM code, r7 in Thumb code
     call_forms=(
         CallForm(4, 1, _THUMB_WIDE),
