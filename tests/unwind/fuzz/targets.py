@@ -42,7 +42,7 @@ _COMPILED_END = 1 << 62  # compiled tables know no functions beyond; processes h
 def elf(data: bytes) -> None:
     """A file: headers, tables, names, and stacks in its code."""
     module = Module.from_bytes(data, "a.so")
-    vaddrs = _rows(module.arch, module.table, list(module.table.sources))
+    vaddrs = _rows(module.arch, lambda: list(Module.from_bytes(data, "a.so").table.sources))
     mapping = Mapping(BASE, BASE + 0x10000, "r-xp", 0, "a.so")
     module.bias_of(mapping)
     module.functions(frozenset({b"exit"}))
@@ -54,8 +54,10 @@ def elf(data: bytes) -> None:
     _stacks(module, mapping, vaddrs)
 
 
-def _rows(arch: Arch, table: UnwindTable, sources: list[RowSource]) -> np.ndarray:
+def _rows(arch: Arch, open_sources: Callable[[], list[RowSource]]) -> np.ndarray:
     """Every row that a few addresses of each source have, lazily and compiled: the same. Returns the addresses."""
+    sources = open_sources()
+    table = UnwindTable(arch, sources)
     places = [np.arange(0, 0x800, 0x2F, np.uint64), np.array(_VADDRS, np.uint64)]
     for source in sources:
         for index in source.indexes():
@@ -66,8 +68,8 @@ def _rows(arch: Arch, table: UnwindTable, sources: list[RowSource]) -> np.ndarra
     columns = RuleColumns(arch)
     for row in table.rows:
         columns.line_of(StepPlan(StepKind.ROW, row))
-    whole = UnwindTable(arch, sources)
-    whole.compile_with(compile_table(arch, sources))
+    whole = UnwindTable(arch, open_sources())  # each reads so many bytes and no more
+    whole.compile_with(compile_table(arch, whole.sources))
     for vaddr, one, other in zip(vaddrs.tolist(), ids.tolist(), whole.row_ids(vaddrs).tolist(), strict=True):
         if vaddr >= _COMPILED_END:
             continue
@@ -121,15 +123,14 @@ def cfi(data: bytes) -> None:
     section = CfiSection(
         body, vaddr, Method.EH_FRAME, arch.word_bytes, 0x100, vaddr, is_eh=is_eh, read_word=lambda v: v
     )
-    source = CfiSource(section, parse_hdr(body[-256:], vaddr, section))
-    _rows(arch, UnwindTable(arch, [source]), [source])
+    _rows(arch, lambda: [CfiSource(section, parse_hdr(body[-256:], vaddr, section))])
 
 
 def exidx(data: bytes) -> None:
     """An index; what it refers to lies in the same bytes."""
     arch = next(a for a in ARCHES if a.word_bytes == 4 and a.link is not None)
     source = ExidxSource(data, 0, 0x9000, lambda vaddr, size: data[vaddr : vaddr + size])
-    _rows(arch, UnwindTable(arch, [source]), [source])
+    _rows(arch, lambda: [source])
 
 
 class _Machine:
