@@ -21,10 +21,14 @@ ml_u32 ml_memo_fine_signature(const struct ml_code_map *map, const struct ml_cal
 /* From the innermost place to the outermost, evenly. */
 static void draw(struct ml_outline *outline, const struct ml_memo *memo, ml_u32 n)
 {
-	ml_u32 last = memo->n_places - 1u;
+	ml_u32 at = 0, rest = 0;
 
-	for (ml_u32 i = 0; i < n; i++)
-		outline->places[i] = memo->places[n == 1 ? 0 : i * last / (n - 1)];
+	for (ml_u32 i = 0; i < n; i++) {
+		outline->places[i] = memo->places[at];
+		/* at = i * (n_places - 1) / (n - 1): 32-bit Arm has no instruction for that, and there is no library */
+		for (rest += memo->n_places - 1u; n > 1 && rest >= n - 1; rest -= n - 1)
+			at++;
+	}
 	outline->n_places = (ml_u16)n;
 }
 

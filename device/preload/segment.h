@@ -342,7 +342,9 @@ struct ml_segment {
 	ml_u32 n_children; /* forked from it, with calls of their own, and not followed */
 	ml_u64 next_sequence_range; /* see thread.h */
 	ml_u64 start_ns; /* a multiple of a tick */
+	ml_u64 n_hashed;     /* blocks in the hashed half of the table */
 	ml_u64 n_rests_used; /* never used ones are from here on */
+	ml_u64 n_rests_shared; /* of them, those in the chain: */
 	ml_u64 free_rests;   /* a chain of them: number of the first, plus 1 | count of changes << 32 */
 	struct ml_settings settings;
 	ml_u64 lost[ML_LOST_MAX];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shadow.h"
 
+#include "atomics.h"
 #include "syscalls.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -60,8 +61,8 @@ ml_u64 *ml_shadow_find_or_make(const struct ml_view *view, ml_u64 address)
 
 /* ---- rests -------------------------------------------------------------------------------------------- */
 
-/* Puts a chain in front of the shared one. */
-static void share(const struct ml_view *view, ml_u32 first, ml_u32 last)
+/* Puts a chain of so many in front of the shared one. */
+static void share(const struct ml_view *view, ml_u32 first, ml_u32 last, ml_u32 n)
 {
 	ml_u64 *head = &view->segment->free_rests;
 	ml_u64 old = __atomic_load_n(head, __ATOMIC_RELAXED), new;
@@ -70,6 +71,7 @@ static void share(const struct ml_view *view, ml_u32 first, ml_u32 last)
 		__atomic_store_n(&view->rests[last].time_function, (ml_u32)old, __ATOMIC_RELAXED);
 		new = ((old >> 32) + 1) << 32 | (first + 1);
 	} while (!__atomic_compare_exchange_n(head, &old, new, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+	ml_add(&view->segment->n_rests_shared, n);
 }
 
 /* The count of changes tells when the first was taken, used and put back meanwhile. */
@@ -81,11 +83,12 @@ static ml_u32 take_shared(const struct ml_view *view)
 	do {
 		ml_u32 next;
 
-		if (!(ml_u32)old)
+		if (!(ml_u32)old || !ml_shadow_has_room(view, 1))
 			return ML_SHADOW_NO_REST;
 		next = (ml_u32)__atomic_load_n(&view->rests[(ml_u32)old - 1].time_function, __ATOMIC_RELAXED);
 		new = ((old >> 32) + 1) << 32 | next;
 	} while (!__atomic_compare_exchange_n(head, &old, new, 0, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE));
+	ml_add(&view->segment->n_rests_shared, ~0ull);
 	return (ml_u32)old - 1;
 }
 
@@ -95,7 +98,8 @@ static ml_u32 take_fresh(const struct ml_view *view, struct ml_thread *thread)
 	ml_u32 n_rests = ml_shadow_n_rests(&view->settings);
 	ml_u64 first;
 
-	if (__atomic_load_n(&view->segment->n_rests_used, __ATOMIC_RELAXED) + FRESH_STEP > n_rests)
+	if (__atomic_load_n(&view->segment->n_rests_used, __ATOMIC_RELAXED) + FRESH_STEP > n_rests ||
+	    !ml_shadow_has_room(view, FRESH_STEP))
 		return 0;
 	first = __atomic_fetch_add(&view->segment->n_rests_used, FRESH_STEP, __ATOMIC_RELAXED);
 	if (first + FRESH_STEP > n_rests)
@@ -122,7 +126,7 @@ static void share_half(const struct ml_view *view, struct ml_thread *thread)
 	for (ml_u32 i = 0; i + 1 < half; i++)
 		__atomic_store_n(&view->rests[thread->free_rests[i]].time_function, thread->free_rests[i + 1] + 1ull,
 				 __ATOMIC_RELAXED);
-	share(view, thread->free_rests[0], thread->free_rests[half - 1]);
+	share(view, thread->free_rests[0], thread->free_rests[half - 1], half);
 	for (ml_u32 i = 0; i < half; i++)
 		thread->free_rests[i] = thread->free_rests[half + i];
 	thread->n_free_rests = half;
@@ -160,7 +164,7 @@ void ml_shadow_give_rest(const struct ml_view *view, struct ml_thread *thread, m
 	if (number >= ml_shadow_n_rests(&view->settings))
 		return;
 	if (!enter(view, thread)) {
-		share(view, number, number);
+		share(view, number, number, 1);
 		return;
 	}
 	if (thread->n_free_rests == ML_THREAD_RESTS)

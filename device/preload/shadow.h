@@ -68,6 +68,19 @@ ml_u64 *ml_shadow_find_or_make(const struct ml_view *view, ml_u64 address);
 
 #define ML_SHADOW_NO_REST 0xffffffffu
 
+/*
+ * 1 while so many more blocks keep both halves of the table together within max_live. Rests that a thread keeps for its
+ * next blocks count as used, so the last ML_THREAD_RESTS of each thread may not be had.
+ */
+static inline int ml_shadow_has_room(const struct ml_view *view, ml_u64 n_more)
+{
+	const struct ml_segment *segment = view->segment;
+	ml_u64 used = __atomic_load_n(&segment->n_hashed, __ATOMIC_RELAXED) +
+		      __atomic_load_n(&segment->n_rests_used, __ATOMIC_RELAXED);
+
+	return used + n_more <= view->settings.max_live + __atomic_load_n(&segment->n_rests_shared, __ATOMIC_RELAXED);
+}
+
 /* A free rest for the thread's next block; ML_SHADOW_NO_REST when max_live of them are used, or in a handler. */
 ml_u32 ml_shadow_take_rest(const struct ml_view *view, struct ml_thread *thread);
 void ml_shadow_give_rest(const struct ml_view *view, struct ml_thread *thread, ml_u32 number);

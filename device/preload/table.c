@@ -85,6 +85,16 @@ static int put_anywhere(const struct ml_view *view, ml_u32 n_open, ml_u64 addres
 	return 0;
 }
 
+/* 0 when the table holds max_live blocks. */
+static int count_hashed(const struct ml_view *view)
+{
+	ml_add(&view->segment->n_hashed, 1);
+	if (__builtin_expect(ml_shadow_has_room(view, 0), 1))
+		return 1;
+	ml_add(&view->segment->n_hashed, ~0ull);
+	return 0;
+}
+
 static enum ml_table_result insert_hashed(const struct ml_view *view, ml_u64 address, const struct ml_entry *entry,
 					   struct ml_entry *old)
 {
@@ -95,6 +105,8 @@ static enum ml_table_result insert_hashed(const struct ml_view *view, ml_u64 add
 
 	if (take(view, &pair.slots[pair.own], address, old))
 		result = ML_TABLE_REPLACED;
+	else if (!count_hashed(view))
+		return ML_TABLE_FULL;
 	if (__builtin_expect(put(view, &pair.slots[pair.own], address, entry), 1))
 		return result;
 	for (;;) {
@@ -102,8 +114,10 @@ static enum ml_table_result insert_hashed(const struct ml_view *view, ml_u64 add
 			__atomic_fetch_or(pair.displaced, pair.displaced_bit, __ATOMIC_RELAXED);
 		if (put_anywhere(view, n_open, address, entry))
 			return result;
-		if (n_open >= view->layout.n_levels)
+		if (n_open >= view->layout.n_levels) {
+			ml_add(&view->segment->n_hashed, ~0ull);
 			return ML_TABLE_FULL;
+		}
 		__atomic_compare_exchange_n(open, &n_open, n_open + 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 		n_open = __atomic_load_n(open, __ATOMIC_ACQUIRE);
 		pair = find_pair(view, n_open - 1, 0, address);
@@ -232,8 +246,10 @@ static inline int claim(const struct ml_view *view, struct ml_thread *thread, ml
 		if (!ml_exchange_if(place, word, 0))
 			return 0;
 		ml_shadow_give_rest(view, thread, ml_shadow_rest_of(word));
-	} else if (!claim_hashed(view, address, entry)) {
-		return 0;
+	} else {
+		if (!claim_hashed(view, address, entry))
+			return 0;
+		ml_add(&view->segment->n_hashed, ~0ull);
 	}
 	count_in_filter(view, address, -1);
 	return 1;

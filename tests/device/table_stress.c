@@ -8,12 +8,14 @@
 
 #include "keys.h"
 #include "ring.h"
+#include "shadow.h"
 #include "table.h"
 
 #define THREADS 4
 #define ROUNDS 40000
 #define HELD 512
 #define RECORDS 20000
+#define FILL_BASE 0x7e0000000000ull
 
 static struct ml_view view;
 
@@ -97,6 +99,28 @@ static int is_empty(const struct ml_layout *layout)
 	return !is_found;
 }
 
+/* Blocks for both halves in turn until there is no more room: never more than the limit, and little less. */
+static int fills_up(void)
+{
+	uint64_t limit = view.settings.max_live, n = 0;
+	struct ml_thread *thread = &view.threads[1];
+	struct ml_entry found;
+
+	for (;; n++) {
+		struct ml_entry entry = { .size = n % 2 ? ML_SHADOW_SIZE_MAX : 24, .key_index = 1, .sequence = n + 1 };
+		enum ml_table_result result = ml_table_insert(&view, thread, FILL_BASE + n * 32, &entry, &found);
+
+		if (result == ML_TABLE_FULL)
+			break;
+		if (result != ML_TABLE_INSERTED || n > limit)
+			return 0;
+	}
+	for (uint64_t i = 0; i < n; i++)
+		if (!ml_table_claim(&view, thread, FILL_BASE + i * 32, &found) || found.sequence != i + 1)
+			return 0;
+	return n >= limit - limit / 16;
+}
+
 /* The argument: chunks of shadow memory, 0 = the hashed half of the table alone. */
 int main(int argc, char **argv)
 {
@@ -121,6 +145,9 @@ int main(int argc, char **argv)
 		pthread_join(ids[i], &result);
 		failed |= (intptr_t)result;
 	}
+	failed |= !is_empty(&layout);
+	for (int i = 0; i < 2; i++) /* what was taken out makes room again */
+		failed |= !fills_up();
 	failed |= !is_empty(&layout);
 	pthread_create(&ids[0], NULL, produce, &view.threads[1]);
 	failed |= consume(&view.threads[1]);
