@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _STATES_MAX = 1 << 15  # distinct ones; libLLVM-14 has 1,100
 _SLOTS = 1 << 17
+_ROWS_MAX = 1 << 25  # entries made to overlap each other could have a row for each byte of the section, each
 _I64, _POINTER = ctypes.c_int64, ctypes.c_void_p
 
 
@@ -85,6 +86,8 @@ def run_compiled(programs: Programs) -> CompiledRun | None:
         return None
     n, columns = len(programs.at), programs.initial.shape[1]
     rows_max = int((programs.end - programs.at).sum()) + n  # a row takes an instruction
+    if rows_max > _ROWS_MAX:
+        return None
     slots = np.full(_SLOTS, -1, np.int32)
     given = {
         name: np.ascontiguousarray(getattr(programs, name))

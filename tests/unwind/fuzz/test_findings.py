@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from memleak_android.host.elf_names import soname
 from memleak_android.unwind import Module, UnwindError
 from memleak_android.unwind.arch.x86_64 import ARCH
 from memleak_android.unwind.cfi import CfiSection
+from memleak_android.unwind.cfi_ahead import CfiAhead
 from memleak_android.unwind.cfi_program import decode
 from memleak_android.unwind.compiled import compile_table
 from memleak_android.unwind.eh_frame_hdr import parse_hdr
@@ -120,6 +122,20 @@ def test_compiled_rows_of_a_section_that_is_cut_in_two() -> None:
     lazy = table.row_at(0x3004)
     table.compile_with(compile_table(ARCH, table.sources))
     assert lazy is not None and table.row_at(0x3004) == lazy
+
+
+def test_thousands_of_entries_that_overlap_each_other() -> None:
+    """Each reaches to the end of the section: decoded together they could have 100 million rows."""
+    size, head = 1 << 16, CfiAssembler()
+    head.cie(CIE)
+    places = range(len(head.data), len(head.data) + 8 * 2048, 8)
+    data = bytes(head.data) + b"".join(struct.pack("<II", size - at - 4, at + 4) for at in places)
+    section = CfiSection(data.ljust(size, b"\0"), 0, Method.EH_FRAME, 8)
+    tracemalloc.start()
+    list(CfiAhead(section, [3, 6, 16]).functions(np.array(places, np.int64)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 29
 
 
 def test_sixty_four_million_empty_entries() -> None:
