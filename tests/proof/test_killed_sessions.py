@@ -7,13 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.attaching import agents_of, descendant, until_ended
+from tests.support.attaching import agents_of, descendant, interrupt, until_ended
 from tests.support.growing_recording import wait_for_snapshot
 from tests.support.workloads import PROGRAM, both_tracers, build, functions, need
 
@@ -76,8 +75,7 @@ def test_agent_is_stuck_and_the_session_aborted(tracer: str, tmp_path: Path) -> 
     with recording_session(tracer, tmp_path) as (session, target):
         (agent,) = agents_of(session.pid)
         os.kill(agent, signal.SIGSTOP)
-        session.send_signal(signal.SIGINT)
-        time.sleep(0.5)
+        interrupt(session)
         assert session.poll() is None
         session.send_signal(signal.SIGINT)
         _, err = session.communicate(timeout=60)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -118,6 +119,23 @@ def until_ended(pid: int, patience_s: float = 20) -> bool:
     while is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     return not is_running(pid)
+
+
+def interrupt(process: subprocess.Popen[Any]) -> None:
+    """SIGINT, until it has been taken and the process waits again: a second one before that would be the same one."""
+    process.send_signal(signal.SIGINT)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        status = dict(
+            line.split(":\t", 1)
+            for line in Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            if ":\t" in line
+        )
+        is_pending = (int(status["SigPnd"], 16) | int(status["ShdPnd"], 16)) >> (signal.SIGINT - 1) & 1
+        if not is_pending and status["State"][0] in "SZ":
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"pid {process.pid} takes no SIGINT")
 
 
 def is_running(pid: int) -> bool:
