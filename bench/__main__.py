@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from bench import (
     shim,
     shim_report,
     unwind,
+    unwind_arches,
     unwind_report,
     whole_file,
 )
@@ -93,11 +94,18 @@ def _left_out(chosen: Sequence[programs.Program]) -> list[str]:
     return [f"{one.name} not run: {one.missing}" for one in chosen if one.missing]
 
 
+def measure_arches(request: Request) -> tuple[str, dict[str, Any]]:
+    """The warm unwinder by architecture, one core."""
+    costs = unwind_arches.measure(request.rounds)
+    return unwind_arches.as_text(costs), {"ns_per_frame": [asdict(cost) for cost in costs]}
+
+
 FIGURES: dict[str, Callable[[Request], tuple[str, dict[str, Any]]]] = {
     "pairs": measure_pairs,
     "shim": measure_shim,
     "evidence": measure_evidence,
     "unwind": measure_unwind,
+    "arches": measure_arches,
 }
 
 

@@ -136,12 +136,15 @@ class _Run:
             live, lines, cfa, back = live.keep(readable), lines[readable], cfa[readable], back[readable]
             fallback = None if fallback is None else fallback[readable]
         if self._link is None:
-            address = self._words[live.word + (back >> self._shift)]
+            address = self._word_at(live.word + (back >> self._shift))
         else:
             address = self._by_link(live, lines, back)
         if self._mask is not None:
             address &= self._mask
         return self._advance(live, lines, cfa, address, fallback)
+
+    def _word_at(self, index: Ints) -> NDArray[np.uint64]:
+        return self._words.take(index).astype(np.uint64, copy=False)
 
     def _link_readable(self, live: Live, lines: NDArray[np.int32], back: Ints) -> NDArray[np.bool_]:
         by_link = self._columns.by_link.take(lines)
@@ -154,7 +157,7 @@ class _Run:
         """Return addresses where code has a link register: a caller's holds its own pc, as the callee left it."""
         columns = self._columns
         by_link = columns.by_link.take(lines)
-        address = self._words[np.where(by_link, 0, live.word + (back >> self._shift))]
+        address = self._word_at(np.where(by_link, 0, live.word + (back >> self._shift)))
         chosen = np.flatnonzero(by_link)
         if len(chosen):
             first = len(self._levels) == 1
@@ -211,14 +214,14 @@ class _Run:
         known[chosen[~inside]] = False
         self._scalar[live.owner[chosen[inside & (at & (self._word_bytes - 1) != 0)]]] = True
         chosen, at = chosen[inside], at[inside]
-        value = self._words[live.word[chosen] + (at >> self._shift)].view(np.int64)
+        value = self._word_at(live.word[chosen] + (at >> self._shift)).view(np.int64)
         distance = value + self._columns.cfa_added.take(lines[chosen]) - self._base[live.owner[chosen]]
         cfa[chosen] = distance << self._tag_bits >> self._tag_bits if self._tag_bits else distance
 
     def _register(self, live: Live, t: int, chosen: Ints) -> tuple[Ints, NDArray[np.bool_]]:
         """Values of the t-th tracked register in some live samples, and whether they are known."""
         place = live.place[t][chosen]
-        value = self._words.take(np.maximum(place, 0)).view(np.int64)
+        value = self._word_at(np.maximum(place, 0)).view(np.int64)
         captured = place == IN_REGISTER
         if captured.any():
             value[captured] = self._captured[t][live.owner[chosen[captured]]].view(np.int64)

@@ -79,11 +79,11 @@ class Live:
         )
 
 
-def words_of(samples: SampleBatch) -> NDArray[np.uint64]:
-    """The flat stack bytes as words, at least one. A copy only where the bytes cannot be seen as words."""
+def words_of(samples: SampleBatch) -> NDArray[np.uint64] | NDArray[np.uint32]:
+    """The flat stack bytes as the architecture's words, at least one. A copy only where they cannot be seen as such."""
     word_bytes = samples.arch.word_bytes
     data = np.ascontiguousarray(samples.stack_bytes)
     missing = -len(data) % word_bytes or (word_bytes if not len(data) else 0)
     if missing or data.ctypes.data % word_bytes:
         data = np.concatenate([data, np.zeros(missing, np.uint8)])
-    return data.view("<u8") if word_bytes == 8 else data.view("<u4").astype(np.uint64)
+    return data.view("<u8") if word_bytes == 8 else data.view("<u4")

@@ -1,0 +1,153 @@
+"""Nanoseconds per frame by architecture: stacks laid out by the rules of real C libraries, none of them run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.unwind import AddressSpace, Arch, BatchUnwinder, Mapping, Module, SampleBatch, TraceEnd
+from memleak_android.unwind.engine.library import library_path, load
+from memleak_android.unwind.plan import Planner, StepKind
+from memleak_android.unwind.rules import RuleKind
+from memleak_android.unwind.trace import Method
+
+LIBRARIES = {
+    "x86_64": Path("/usr/lib/x86_64-linux-gnu/libc.so.6"),
+    "arm64": Path("/usr/aarch64-linux-gnu/lib/libc.so.6"),
+    "arm32": Path("/usr/arm-linux-gnueabihf/lib/libc.so.6"),
+}
+SAMPLES, DEPTH, PLACES = 20_000, 24, 400
+_BASE = 0x4000_0000
+_STACK = 0x7F00_0000
+_FRAME_BYTES_MAX = 256
+
+
+@dataclass(frozen=True)
+class Places:
+    """Return addresses, and how to step from each: bytes from the stack pointer to the CFA and to the next address."""
+
+    pcs: NDArray[np.uint64]
+    sizes: NDArray[np.int64]
+    backs: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """ns per frame of the warm unwinder; compiled None where there is no engine."""
+
+    arch: str
+    numpy: float
+    compiled: float | None
+
+
+class _One:
+    def __init__(self, module: Module) -> None:
+        self._module = module
+
+    def module(self, space: int, mapping: Mapping) -> Module:
+        return self._module
+
+
+def measure(rounds: int) -> list[Cost]:
+    """Of those architectures whose library is on this machine, paired and alternating."""
+    cases = [_case(Module.from_path(path)) for path in LIBRARIES.values() if path.exists()]
+    engines = [None, *([library_path()] if load(library_path()) else [])]
+    best: dict[tuple[str, bool], float] = {}
+    for _ in range(rounds):
+        for samples, space, files in cases:
+            for engine in engines:
+                unwinder = BatchUnwinder([space], files, engine=engine)
+                key = samples.arch.name, engine is not None
+                best[key] = min(best.get(key, 1e9), *_passes(unwinder, samples))
+    names = [samples.arch.name for samples, _, _ in cases]
+    return [Cost(name, best[name, False], best.get((name, True))) for name in names]
+
+
+def _passes(unwinder: BatchUnwinder, samples: SampleBatch) -> Iterator[float]:
+    traces = unwinder.unwind(samples)
+    assert (traces.end == TraceEnd.ROOT).all() and len(traces.address) == SAMPLES * DEPTH
+    for _ in range(3):
+        begin = time.process_time()
+        unwinder.unwind(samples)
+        yield (time.process_time() - begin) * 1e9 / (SAMPLES * DEPTH)
+
+
+def _case(module: Module) -> tuple[SampleBatch, AddressSpace, _One]:
+    code = next(segment for segment in module.segments if segment.is_executable)
+    begin = code.file_offset - code.file_offset % 4096
+    end = _BASE + code.file_offset + code.file_bytes - begin
+    space, files = AddressSpace([Mapping(_BASE, end, "r-xp", begin, module.path)]), _One(module)
+    return _samples(module.arch, _places(module.arch, space, files, end)), space, files
+
+
+def _places(arch: Arch, space: AddressSpace, files: _One, end: int) -> Places:
+    """Places where the return address lies on the stack and the CFA is so far from the stack pointer."""
+    tried = np.random.default_rng(1).integers(_BASE + 4096, end - 4, 20_000).astype(np.uint64) & ~np.uint64(3)
+    plans = Planner(arch, [space], files).plans(0, tried, np.ones(len(tried), np.bool_))
+    found = []
+    for pc, plan in zip(tried.tolist(), plans, strict=True):
+        row = plan.row
+        if (
+            plan.kind is not StepKind.ROW
+            or row is None
+            or row.method is Method.PROLOGUE
+            or row.cfa_expression
+        ):
+            continue
+        rule = next((rule for rule in row.rules if rule.register == row.return_register), None)
+        is_plain = arch.slot_of_dwarf.get(row.cfa_register) == arch.sp and not row.is_return_signed
+        if (
+            is_plain
+            and rule is not None
+            and rule.kind is RuleKind.OFFSET
+            and 0 < row.cfa_offset <= _FRAME_BYTES_MAX
+        ):
+            found.append((pc, row.cfa_offset, row.cfa_offset + rule.offset))
+    pcs, sizes, backs = np.array(found[:PLACES], np.int64).T
+    return Places(pcs.view(np.uint64), sizes, backs)
+
+
+def _samples(arch: Arch, places: Places) -> SampleBatch:
+    chosen = np.random.default_rng(2).integers(0, len(places.pcs), (DEPTH, SAMPLES))
+    size = DEPTH * _FRAME_BYTES_MAX
+    words = np.zeros((SAMPLES, size // arch.word_bytes), f"<u{arch.word_bytes}")
+    sp = np.zeros(SAMPLES, np.int64)
+    for level in range(DEPTH):
+        here = chosen[level]
+        if level + 1 < DEPTH:
+            back = (sp + places.backs[here]) // arch.word_bytes
+            words[np.arange(SAMPLES), back] = places.pcs[chosen[level + 1]]
+        sp += places.sizes[here]
+    registers = np.zeros((SAMPLES, len(arch.registers)), np.uint64)
+    registers[:, arch.pc], registers[:, arch.sp] = places.pcs[chosen[0]], _STACK
+    return SampleBatch(
+        arch,
+        registers,
+        np.ones(registers.shape, np.bool_),
+        np.full(SAMPLES, _STACK, np.uint64),
+        np.arange(SAMPLES, dtype=np.int64) * size,
+        np.full(SAMPLES, size, np.int64),
+        words.view(np.uint8).reshape(-1),
+        np.zeros(SAMPLES, np.int32),
+        np.ones(SAMPLES, np.bool_),
+    )
+
+
+def as_text(costs: list[Cost]) -> str:
+    """One line per architecture, with its ratio to the first."""
+    lines = ["  ns per frame, warm          NumPy        compiled"]
+    for cost in costs:
+        first = costs[0]
+        line = f"  {cost.arch:20} {cost.numpy:8.1f} ({cost.numpy / first.numpy:.2f})"
+        if cost.compiled is not None and first.compiled is not None:
+            line += f" {cost.compiled:8.1f} ({cost.compiled / first.compiled:.2f})"
+        lines.append(line)
+    missing = [name for name, path in LIBRARIES.items() if not path.exists()]
+    return "\n".join(
+        [*lines, *(f"  {name} not measured: its C library is not installed" for name in missing)]
+    )
