@@ -228,10 +228,10 @@ class CfiSection:
     def _fde_offsets(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(offsets of FDEs, offsets of their CIEs): a walk from entry to entry, of _ENTRIES_MAX at most."""
         data, size, is_eh, head = self.data, len(self.data), self.is_eh, _TWO_WORDS.unpack_from
-        first_offsets, first_cies, at = walk_entries(self.data, self.is_eh)
+        first_offsets, first_cies, at = walk_entries(self.data, self.is_eh, _ENTRIES_MAX)
         offsets: list[int] = []
         cies: list[int] = []
-        for _ in range(_ENTRIES_MAX):
+        for _ in range(_ENTRIES_MAX - len(first_offsets)):
             if at + 8 > size:
                 break
             length, cie_id = head(data, at)

@@ -43,7 +43,9 @@ def decoder(request: pytest.FixtureRequest) -> Iterator[None]:
         patch.setattr(cfi_compile, "run", request.param)
         patch.setattr(table, "_AHEAD_MIN", 1 << 60)
         if request.param is run_rounds:
-            patch.setattr(cfi, "walk_entries", lambda data, is_eh: (np.empty(0, int), np.empty(0, int), 0))
+            patch.setattr(
+                cfi, "walk_entries", lambda data, is_eh, most: (np.empty(0, int), np.empty(0, int), 0)
+            )
         yield
 
 

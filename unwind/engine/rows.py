@@ -50,13 +50,14 @@ class EntriesWalk(ctypes.Structure):
     )
 
 
-def walk_entries(data: bytes, is_eh: bool) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """(offsets of FDEs, of their CIEs, where to go on) up to the first entry that is not plain."""
+def walk_entries(data: bytes, is_eh: bool, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """(offsets of FDEs, of their CIEs, where to go on) up to the first entry that is not plain; `most` of them."""
     library = load(library_path())
     if library is None or not data:
         return np.empty(0, np.int64), np.empty(0, np.int64), 0
     image = np.frombuffer(data, np.uint8)
-    offsets, cies = np.empty((2, len(data) // 5 + 1), np.int64)  # an entry has 5 bytes at least
+    # an entry has 5 bytes at least
+    offsets, cies = np.empty((2, min(len(data) // 5 + 1, most)), np.int64)
     walk = EntriesWalk(
         data=image.ctypes.data,
         size=len(data),

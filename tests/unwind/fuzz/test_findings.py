@@ -146,6 +146,16 @@ def test_sixty_four_million_empty_entries() -> None:
     assert time.process_time() - before < 5
 
 
+def test_millions_of_the_smallest_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A walk stops at its bound, by the compiled engine as without it."""
+    monkeypatch.setattr("memleak_android.unwind.cfi._ENTRIES_MAX", 1000)
+    assembler = CfiAssembler(is_eh=False)
+    cie = assembler.cie(CIE)
+    for i in range(1500):
+        assembler.fde(cie, u64(0x1000 + 16 * i), u64(16), [])
+    assert 990 < len(section_of(assembler).entries().starts) <= 1000
+
+
 def test_a_dynamic_section_at_2_to_the_63() -> None:
     data = bytearray(seeds.elf(seeds.X86_64))
     at = 64 + 56  # the second program header: PT_DYNAMIC
