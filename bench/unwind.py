@@ -27,6 +27,7 @@ class Recording:
     samples: int = 0
     frames: int = 0
     differ: int = 0
+    made_up: int = 0  # chains that libdwfl goes on with where no code is
     missing: str = ""
     seconds: dict[str, list[float]] = field(default_factory=dict)  # of each row, by round
 
@@ -61,7 +62,10 @@ def compare(recordings: list[Recording], place: Path) -> None:
             theirs = _chains_of_libdwfl(program, place, one, samples, passes=1)
             ours = dwfl_oracle.joined([dwfl_oracle.chains_of(trace) for trace in traces])
             one.samples, one.frames = len(ours.offsets) - 1, len(ours.lookup)
-            one.differ = len(dwfl_oracle.differences(ours, theirs))
+            differ = dwfl_oracle.differences(ours, theirs)
+            space = [number for batch in samples.batches for number in batch.space.tolist()]
+            made_up = [i for i in differ if dwfl_oracle.is_made_up(ours, theirs, i, samples.spaces[space[i]])]
+            one.differ, one.made_up = len(differ) - len(made_up), len(made_up)
 
 
 def measure(rounds: int, recordings: list[Recording], place: Path) -> None:

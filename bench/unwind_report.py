@@ -28,6 +28,7 @@ def _recording(one: Recording) -> str:
     head = (
         f"  {one.name}: {one.samples:,} samples, {one.frames / one.samples:.1f} frames each; "
         f"chains that differ from libdwfl: {one.differ}"
+        + (f", and {one.made_up} that it goes on with where no code is mapped" if one.made_up else "")
     )
     rows = []
     for row in (name for name in ROWS if name in one.seconds):
@@ -70,6 +71,7 @@ def as_json(recordings: Sequence[Recording], whole: WholeFile) -> dict[str, Any]
                 "samples": one.samples,
                 "frames": one.frames,
                 "differ": one.differ,
+                "made_up": one.made_up,
                 "seconds": one.seconds,
             }
             for one in recordings

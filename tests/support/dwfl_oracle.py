@@ -139,6 +139,19 @@ def differences(ours: Chains, theirs: Chains) -> list[int]:
     return np.flatnonzero(~same).tolist()
 
 
+def is_made_up(ours: Chains, theirs: Chains, i: int, space: AddressSpace) -> bool:
+    """Whether theirs is ours and then goes on at a place that is no code: elfutils steps by rbp where no file is known.
+
+    The recording's own mappings are the third opinion. Such samples were taken in the page where the kernel steps over
+    somebody's uprobes, or below a return probe's trampoline.
+    """
+    mine, other = ours.of(i), theirs.of(i)
+    if len(other) <= len(mine) or other[: len(mine)] != mine:
+        return False
+    mapping = space.find(other[len(mine)])
+    return mapping is None or not mapping.is_executable
+
+
 def joined(parts: Sequence[Chains]) -> Chains:
     """Several batches' chains as one."""
     lengths = np.concatenate([np.diff(part.offsets) for part in parts])
