@@ -2,9 +2,8 @@
 
 Equal means: as many frames and every address of them equal, on slices that hold whole stacks and on cut ones. A
 difference is printed whole; at most one in 10,000 is borne, or one: libdwfl stops where a sample hits _init, which has no
-rules, and its code says how to go on. `python -m bench
-unwind` does the same with more samples. Where another tracer's probes stand in the sampled program, both are given stacks
-in which the kernel has put its own addresses: then nothing is compared.
+rules, and its code says how to go on. Where another tracer's probes stand in the sampled program, both are given stacks
+in which the kernel has put its own addresses: then nothing is compared. `python -m bench unwind` takes more samples.
 """
 
 from __future__ import annotations
