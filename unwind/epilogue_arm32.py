@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from memleak_android.unwind.arch.base import Arch
 from memleak_android.unwind.decode_arm32 import ALWAYS, LR, Flow, Operation, decode_arm, decode_thumb
-from memleak_android.unwind.instruction_set_arm32 import ReadCode, is_arm
+from memleak_android.unwind.instruction_set_arm32 import ReadCode, is_arm, may_be_arm
 from memleak_android.unwind.rules import RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.stack_arm32 import State, after
 from memleak_android.unwind.trace import Method
@@ -23,7 +23,10 @@ _COVERED = 15  # stands for the condition of an IT
 
 def walk_arm32(arch: Arch, read: ReadCode, vaddr: int) -> UnwindRow | None:
     """The rules at vaddr; None where no return was found."""
-    return _Walk(arch, read, decode_arm if is_arm(read, vaddr) else decode_thumb).run(vaddr)
+    if is_arm(read, vaddr):
+        return _Walk(arch, read, decode_arm).run(vaddr)
+    found = _Walk(arch, read, decode_arm).run(vaddr) if may_be_arm(read, vaddr) else None
+    return found or _Walk(arch, read, decode_thumb).run(vaddr)
 
 
 class _Walk:

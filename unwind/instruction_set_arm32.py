@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 
 ReadCode = Callable[[int, int], bytes]
 _WORDS_AROUND = 24  # to either side, by which the instruction set is told
 _A32_SHARE = 0.4  # of words that look like A32: told 3 % of glibc's A32 and 0.02 % of its T32 code wrongly
+_WORDS_NEAR = 6
+_NEAR_ALWAYS, _NEAR_SHARE = 0.15, 0.85  # told 0.08 % of glibc's T32 code wrongly
 _A32_TOP = frozenset([*range(0xE0, 0xF0), *range(0xF2, 0xF6)])
 # add ip, pc, …; add ip, ip, …; ldr pc, [ip, …]! or what is left of it
 _PLT_ENTRY = re.compile(rb"(?:.[\xc0-\xcf][\x8c\x8f]\xe2){0,2}.[\xf0-\xff]\xbc\xe5", re.DOTALL)
@@ -24,3 +27,15 @@ def is_arm(read: ReadCode, vaddr: int) -> bool:
     code = read(start - 4 * _WORDS_AROUND, 4 * _WORDS_AROUND) + read(start, 4 * _WORDS_AROUND)
     looks = sum(top in _A32_TOP and low < 0xE8 for top, low in zip(code[3::4], code[1::4], strict=False))
     return looks > _A32_SHARE * (len(code) // 4)
+
+
+def may_be_arm(read: ReadCode, vaddr: int) -> bool:
+    """Whether code looks like A32 under conditions, of which it has one besides `always` (glibc's memset)."""
+    if vaddr & 2:
+        return False
+    code = read(vaddr - 4 * _WORDS_NEAR, 4 * _WORDS_NEAR) + read(vaddr, 4 * _WORDS_NEAR)
+    conditions = Counter(top >> 4 for top in code[3::4])
+    always = conditions.pop(14, 0)
+    other = max(conditions.values(), default=0)
+    words = len(code) // 4
+    return always > _NEAR_ALWAYS * words and always + other > _NEAR_SHARE * words

@@ -81,8 +81,8 @@ def _moved(state: State, move: Move) -> State:
 
 def _transferred(state: State, transfer: Transfer) -> State | None:
     place = state.place(transfer.rn)
-    if transfer.is_load and SP in transfer.registers:
-        return None
+    if transfer.is_load and SP in transfer.registers:  # a block of variable length is given back
+        state = replace(state, is_sp_lost=True)
     for i, register in enumerate(transfer.registers):
         if register not in _KEPT:
             continue

@@ -131,7 +131,13 @@ class _Walk:
         arch = registers.arch
         pc, sp = registers.values[arch.pc], registers.values[arch.sp]
         assert pc is not None and sp is not None
-        caller = _step(registers, plan, self._planner, self._space, pc, sp)
+        try:
+            caller = _step(registers, plan, self._planner, self._space, pc, sp)
+        except _End:
+            if plan.otherwise is None:
+                raise
+            plan = StepPlan(plan.kind, plan.otherwise)
+            caller = _step(registers, plan, self._planner, self._space, pc, sp)
         if plan.row is None:
             return caller, Method.FP
         return caller, Method.SIGNAL if plan.row.is_signal else plan.row.method
@@ -187,14 +193,9 @@ def _captured(samples: SampleBatch, i: int) -> Registers:
 def _step(registers: Registers, plan: StepPlan, planner: Planner, space: int, pc: int, sp: int) -> Registers:
     if plan.kind is StepKind.ROW:
         assert plan.row is not None
-        try:
-            caller = _step_by_row(registers, plan.row, planner, space, pc, sp)
-            if plan.row.method is Method.PROLOGUE:
-                _check_call_site(caller, planner, space)
-        except _End:
-            if plan.otherwise is None:
-                raise
-            return _step_by_row(registers, plan.otherwise, planner, space, pc, sp)
+        caller = _step_by_row(registers, plan.row, planner, space, pc, sp)
+        if plan.row.method is Method.PROLOGUE:
+            _check_call_site(caller, planner, space)
         return caller
     if plan.kind is StepKind.FRAME_POINTER:
         return _step_by_frame_pointer(registers, planner, space, sp)

@@ -23,8 +23,6 @@ from memleak_android.unwind import (
 )
 from memleak_android.unwind.memory import MemoryRegions
 
-ENGINE = {"engine": None}
-
 
 class Files:
     """The modules of a run, opened once."""
@@ -114,7 +112,7 @@ class Outcome:
 def compared(run: Run) -> Outcome:
     """All chains of a run, whole or not at all: a chain is right when it has every frame and no other."""
     samples = batch_of(run)
-    traces = BatchUnwinder(run.spaces, Files(), **ENGINE).unwind(samples)
+    traces = BatchUnwinder(run.spaces, Files()).unwind(samples)
     found, n = run.recorded, len(samples)
     lengths = np.diff(traces.offsets)
     first_wrong = np.full(n, -1, np.int64)
