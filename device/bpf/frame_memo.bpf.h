@@ -11,8 +11,8 @@
 
 #define ML_MEMO_SETS 1024 /* power of two */
 #define ML_MEMO_WAYS 4
-/* Places beyond the window, behind large local arrays: seen through windows of their own. */
-#define ML_MEMO_FAR 8
+/* Looks into the target's memory that are worth it: more, and looking the rules up is not what costs most. */
+#define ML_MEMO_WINDOWS 8
 
 struct ml_memo {
 	ml_u64 version;   /* odd: being written */
@@ -110,15 +110,10 @@ static __always_inline enum ml_walk_state ml_recall(struct ml_walk *walk, ml_u64
 	return ML_WALK_ON;
 }
 
-/* All but the last few places are near; they are in order, but for addresses. */
 static __always_inline bool ml_can_remember(const struct ml_walk *walk)
 {
-	ml_u32 n = (ml_u32)walk->n_places, last_near = (n - ML_MEMO_FAR - 1) & (ML_WALK_PLACES - 1);
-
-	if (walk->n_pending || !n || n > ML_WALK_PLACES)
-		return false;
-	return walk->places[0] < ML_WINDOW_WORDS &&
-	       (n <= ML_MEMO_FAR || (walk->places[last_near] & (ML_BPF_PLACE_FRAME - 1)) < ML_WINDOW_WORDS);
+	return !walk->n_pending && walk->n_places && walk->n_places <= ML_WALK_PLACES &&
+	       walk->n_windows <= ML_MEMO_WINDOWS && walk->places[0] < ML_WINDOW_WORDS;
 }
 
 /* Keeps a walk in place of another of its set; `number` is the set's first, fp the frame pointer it began with. */

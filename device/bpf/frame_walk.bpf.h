@@ -66,6 +66,7 @@ static __noinline long ml_open_window(struct ml_walk *walk, ml_u64 address)
 		bytes = sizeof(walk->words);
 	if (bytes < ML_WINDOW_LEAST)
 		bytes = ML_WINDOW_LEAST;
+	walk->n_windows++;
 	walk->window = address;
 	walk->window_bytes = bytes;
 	if (!bpf_probe_read_user(walk->words, (ml_u32)bytes, (const void *)address))
@@ -226,7 +227,7 @@ static __always_inline enum ml_walk_state ml_walk(struct ml_walk *walk)
 
 	walk->window_bytes = 0;
 	walk->begin = walk->sp;
-	walk->n_places = 0;
+	walk->n_places = walk->n_windows = 0;
 	walk->uses_fp = walk->is_recalled = 0;
 	walk->frames = 0;
 	walk->fp_place = ML_FP_REGISTER;

@@ -64,6 +64,7 @@ struct ml_walk {
 	ml_u32 uses_fp;   /* the register said where a frame is */
 	ml_u32 is_recalled; /* what follows is of another walk */
 	ml_u64 is_unknown;  /* it ended at a place without a rule */
+	ml_u64 n_windows; /* that were opened */
 	ml_u64 n_places;  /* words that led further: */
 	ml_u16 places[ML_WALK_PLACES]; /* in words from `begin`, with ML_BPF_PLACE_FRAME */
 	ml_u64 read[ML_WALK_PLACES];
