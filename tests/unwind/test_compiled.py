@@ -34,19 +34,28 @@ FILES = [
 ]
 
 
-@pytest.fixture(autouse=True, scope="module", params=[run, run_rounds], ids=["engine", "numpy"])
+@pytest.fixture(autouse=True, scope="module")
+def one_by_one() -> Iterator[None]:
+    """What is said to be lazy does not decode functions together."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "_AHEAD_MIN", 1 << 60)
+        yield
+
+
+@pytest.fixture(scope="module", params=[run, run_rounds], ids=["engine", "numpy"])
 def decoder(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Both ways to run many programs; what is said to be lazy decodes one by one."""
+    """Both ways to run many programs."""
     if request.param is run and load(library_path()) is None:
         pytest.skip("no compiled engine for this machine (make device builds it)")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cfi_compile, "run", request.param)
-        patch.setattr(table, "_AHEAD_MIN", 1 << 60)
         if request.param is run_rounds:
-            patch.setattr(
-                cfi, "walk_entries", lambda data, is_eh, most: (np.empty(0, int), np.empty(0, int), 0)
-            )
+            use_numpy(patch)
         yield
+
+
+def use_numpy(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(cfi_compile, "run", run_rounds)
+    patch.setattr(cfi, "walk_entries", lambda *_: (np.empty(0, int), np.empty(0, int), 0))
 
 
 def ahead_rows_at(unwind_table: UnwindTable, vaddrs: np.ndarray) -> list[UnwindRow | int]:
@@ -77,6 +86,22 @@ def test_compiled_files_have_the_same_rows(path: Path) -> None:
     assert expected == list(rows_at(whole.table, edges))
     assert expected == ahead_rows_at(Module.from_path(path).table, edges)
     assert (compiled.find(edges) == ASK).mean() < 0.15
+
+
+def test_numpy_compiles_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = FILES[0]
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    tables = []
+    for prepare in (lambda patch: None, use_numpy):
+        prepare(monkeypatch)
+        module = Module.from_path(path)
+        module.table.compile_with(compile_table(module.arch, module.table.sources))
+        tables.append(module.table)
+    text = module.section(".text")
+    assert text is not None
+    vaddrs = np.arange(text.vaddr, text.vaddr + text.size, 23)
+    assert list(rows_at(tables[0], vaddrs)) == list(rows_at(tables[1], vaddrs))
 
 
 INSTRUCTIONS = st.one_of(
@@ -113,9 +138,9 @@ def section_of(functions: list[tuple[list[bytes], int]]) -> CfiSection:
     return CfiSection(bytes(assembler.data), 0x90000, Method.EH_FRAME, 8)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(FUNCTIONS)
-def test_programs_of_all_instructions(functions: list[tuple[list[bytes], int]]) -> None:
+def test_programs_of_all_instructions(decoder: None, functions: list[tuple[list[bytes], int]]) -> None:
     """Those that the lock-step runs, and those that it must give back."""
     section = section_of(functions)
     lazy, whole = (UnwindTable(ARCH, [CfiSource(section, None)]) for _ in range(2))
@@ -126,10 +151,10 @@ def test_programs_of_all_instructions(functions: list[tuple[list[bytes], int]]) 
     assert expected == ahead_rows_at(UnwindTable(ARCH, [CfiSource(section, None)]), vaddrs)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(FUNCTIONS, st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 255)), min_size=1, max_size=30))
 def test_damaged_sections_do_no_harm(
-    functions: list[tuple[list[bytes], int]], damage: list[tuple[int, int]]
+    decoder: None, functions: list[tuple[list[bytes], int]], damage: list[tuple[int, int]]
 ) -> None:
     section = section_of(functions)
     data = bytearray(section.data)
