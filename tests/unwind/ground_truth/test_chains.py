@@ -11,9 +11,9 @@ from comparison import Outcome, compared
 from guest import Sampling
 from guest_builds import BUILDS, PACKAGED, Build, run_build, run_packaged
 
-# arm32 falls short of 0.999: what is told of A32 code among T32 is a guess, registers that the EHABI unwinder has
-# overwritten are lost, and Debian's C code there has no unwind tables at all.
-_SHARE = {"arm64": 0.999, "arm32": 0.995}
+_SHARE = 0.999
+# Of hard.cc: while an exception is on its way and longjmp loads registers, the words that lead to the caller are gone.
+_SHARE_OF_EACH = 0.995
 _SAMPLES_MIN = 30_000
 
 
@@ -41,18 +41,19 @@ def report(outcomes: dict[str, Outcome]) -> tuple[int, float]:
 @pytest.mark.parametrize("arch", ["arm64", "arm32"])
 def test_random_instructions_of_real_programs(arch: str) -> None:
     outcomes = {
-        f"{arch}: {build.name}": compared(run_build(build, sampling(5000, 900), "60", "signals"))
+        f"{arch}: {build.name}": compared(run_build(build, sampling(2000, 2200), "60", "signals"))
         for build in BUILDS
         if build.arch == arch
     }
     outcomes |= {
-        f"{arch}: {program.path} of Debian": compared(run_packaged(arch, program, sampling(5000, 300)))
+        f"{arch}: {program.path} of Debian": compared(run_packaged(arch, program, sampling(8000, 300)))
         for program in PACKAGED
     }
     samples, share = report(outcomes)
     print(f"{arch}: {100 * share:.3f} % of {samples} chains are equal")
     assert samples >= _SAMPLES_MIN
-    assert share >= _SHARE[arch]
+    assert share >= _SHARE
+    assert min(outcome.same.mean() for outcome in outcomes.values()) >= _SHARE_OF_EACH
 
 
 @pytest.mark.parametrize("build", [BUILDS[0], BUILDS[6]], ids=lambda build: build.arch)
