@@ -68,7 +68,7 @@ def test_child_that_outlives_the_command(tmp_path: Path) -> None:
     assert held_by(result, "leak_in_child") == {("many_processes", "ROOT"): 7}
 
 
-@pytest.fixture(params=["opens a library", "becomes another program"])
+@pytest.fixture(params=["opens a library", pytest.param("becomes another program", marks=pytest.mark.proof)])
 def without_first_thread(request: pytest.FixtureRequest, tmp_path: Path) -> list[str | Path]:
     """A command that allocates after its first thread has ended, while another goes on."""
     library = plugin(tmp_path)
