@@ -15,6 +15,7 @@ from memleak_android.host.sampled_stacks import KERNEL
 from memleak_android.host.symbols import NAMELESS, ResolvedFrame
 
 _FUNCTIONS = "tTwW"
+_COMES_AND_GOES = ["[bpf]"]  # what lies there now need not have been there
 
 
 class KernelSymbols:
@@ -31,6 +32,8 @@ class KernelSymbols:
         at = int(np.searchsorted(starts, np.uint64(address), "right")) - 1
         if at < 0:
             return NAMELESS
+        if not names[at]:
+            return NAMELESS
         return (ResolvedFrame(names[at], address - int(starts[at]), None, None, False),)
 
     @cached_property
@@ -38,7 +41,11 @@ class KernelSymbols:
         """Starts in ascending order, and names; empty where addresses are hidden (sysctl kernel.kptr_restrict)."""
         lines = self._lines() if self._is_running_kernel() else []
         rows = [line.split(maxsplit=3) for line in lines]
-        functions = sorted((int(row[0], 16), row[2]) for row in rows if len(row) > 2 and row[1] in _FUNCTIONS)
+        functions = sorted(
+            (int(row[0], 16), "" if row[3:] == _COMES_AND_GOES else row[2])
+            for row in rows
+            if len(row) > 2 and row[1] in _FUNCTIONS
+        )
         if not functions or not functions[-1][0]:
             return np.empty(0, np.uint64), []
         return np.array([start for start, _ in functions], np.uint64), [name for _, name in functions]

@@ -16,6 +16,7 @@ BUILD_ID = bytes(range(1, 21))
 KALLSYMS = """ffffffff81000000 T startup
 ffffffff81000800 d a_datum
 ffffffff81001000 t do_one\t[module]
+ffffffff81002000 t bpf_prog_1234_other\t[bpf]
 """
 
 
@@ -42,6 +43,10 @@ def recorded(root: Path, build_id: bytes = BUILD_ID) -> PerfData:
 def test_functions_are_named(root: Path) -> None:
     places = (0xFFFF_FFFF_8100_0810, 0xFFFF_FFFF_8100_1004, 0xFFFF_FFFF_8000_0000)
     assert names(recorded(root), root, *places) == [("startup", 0x810), ("do_one", 4), ("", 0)]
+
+
+def test_loaded_programs_are_not_those_of_the_recording(root: Path) -> None:
+    assert names(recorded(root), root, 0xFFFF_FFFF_8100_2004) == [("", 0)]
 
 
 def test_another_kernel_has_other_names(root: Path) -> None:
