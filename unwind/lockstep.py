@@ -261,7 +261,8 @@ class _Run:
         fallback: NDArray[np.bool_] | None,
     ) -> Live:
         ends = address == 0
-        stuck = (cfa < live.sp) | ((cfa == live.sp) & (address == live.pc))
+        stays = cfa == live.sp if self._link is None else (cfa == live.sp) | self._columns.by_link.take(lines)
+        stuck = (cfa < live.sp) | (stays & (address == live.pc))
         stuck &= ~ends
         self._end[live.owner[ends]] = TraceEnd.ROOT
         if stuck.any():

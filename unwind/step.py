@@ -255,12 +255,18 @@ def _step_by_row(
     if address == 0 and not row.is_signal:  # a call through a null pointer may be what the signal is about
         raise _End(TraceEnd.ROOT)
     rise = stack.relative(cfa) - stack.relative(sp)
-    if not row.is_signal and (rise < 0 or (rise == 0 and address == pc)):
+    stays = address == pc and (rise == 0 or _is_by_link(arch, row, back))  # a call site's own link leads back to it
+    if not row.is_signal and (rise < 0 or stays):
         raise _End(TraceEnd.NO_PROGRESS)
     values[arch.pc] = address
     if not row.is_signal and arch.link is not None:
         values[arch.link] = address
     return Registers(arch, values, stack, dex_pc)
+
+
+def _is_by_link(arch: Arch, row: UnwindRow, back: RegisterRule | None) -> bool:
+    is_kept = back is None or back.kind is RuleKind.SAME_VALUE
+    return is_kept and arch.link is not None and arch.slot_of_dwarf.get(row.return_register) == arch.link
 
 
 def _restored(registers: Registers, rule: RegisterRule, cfa: int, sp: int) -> int | None:

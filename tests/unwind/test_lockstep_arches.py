@@ -75,7 +75,7 @@ def test_the_same_frames(name: str, frame_pointers: bool) -> None:
     for engine in (None, library_path()):
         unwinder = BatchUnwinder(spaces, snapshot, frame_pointers=frame_pointers, engine=engine)
         assert_traces(unwinder.unwind(samples), expected)
-    assert sum(len(frames) > 3 for frames, _ in expected) > 10
+    assert sum(len(frames) > 1 for frames, _ in expected) > 10
 
 
 def test_columns_keep_what_they_hold_when_they_grow() -> None:

@@ -279,7 +279,7 @@ static enum turn read(struct walk *walk, struct walk_lane *lane, struct walk_fra
 	}
 	if (!address)
 		return finish(walk, lane, buffer, ROOT);
-	if (lane->cfa < lane->sp || (lane->cfa == lane->sp && address == lane->pc))
+	if (lane->cfa < lane->sp || (address == lane->pc && (lane->cfa == lane->sp || line->flags & WALK_BY_LINK)))
 		return finish(walk, lane, buffer, NO_PROGRESS);
 	restore_registers(walk, lane, line);
 	lane->pc = address;
