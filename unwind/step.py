@@ -255,7 +255,8 @@ def _step_by_row(
     if address == 0 and not row.is_signal:  # a call through a null pointer may be what the signal is about
         raise _End(TraceEnd.ROOT)
     rise = stack.relative(cfa) - stack.relative(sp)
-    stays = address == pc and (rise == 0 or _is_by_link(arch, row, back))  # a call site's own link leads back to it
+    # The link register of a call site leads back to it.
+    stays = address == pc and (rise == 0 or _is_by_link(arch, row, back))
     if not row.is_signal and (rise < 0 or stays):
         raise _End(TraceEnd.NO_PROGRESS)
     values[arch.pc] = address

@@ -246,7 +246,8 @@ def test_11_undefined_is_the_end_and_no_rule_is_a_leaf(tmp_path: Path) -> None:
     assert pcs(frames) == [leaf, last] and end is TraceEnd.ROOT
     frames, end = unwind(tmp_path, ARM64, file, {"pc": leaf, "lr": leaf}, [7])
     assert pcs(frames) == [leaf] and end is TraceEnd.NO_PROGRESS
-    rising = library(ARM64, [[], [op(0x0E, 16)]])  # a caller cannot keep its link register, whatever its CFA does
+    # A caller cannot keep its link register, whatever its CFA does.
+    rising = library(ARM64, [[], [op(0x0E, 16)]])
     leaf, caller = (address(rising, ARM64, i) for i in range(2))
     frames, end = unwind(tmp_path, ARM64, rising, {"pc": leaf, "lr": caller}, [7] * 64)
     assert pcs(frames) == [leaf, caller] and end is TraceEnd.NO_PROGRESS
