@@ -37,7 +37,7 @@ SHIM_CFLAGS := -std=gnu11 -D_GNU_SOURCE -O2 -g $(WARNINGS) -ffreestanding -fno-b
 SHIM_LDFLAGS := -shared -nostdlib -s -Wl,-soname,libmemleak.so -Wl,--hash-style=both -Wl,-z,max-page-size=16384 \
 	-Wl,-z,nodelete -Wl,-z,now -Wl,-z,defs -Wl,--build-id=sha1
 
-# $(1) abi, $(2) agent | preload, $(3) flags
+# $(1) abi, $(2) agent | cfi | preload, $(3) flags
 define object_rules
 $(B)/$(1)/$(2)/%.o: device/$(2)/%.c ndk-build/Makefile ndk-build/libraries.mk ndk-build/abis.mk $(B)/include/.complete
 	@echo "  CC     $$@"
@@ -45,9 +45,9 @@ $(B)/$(1)/$(2)/%.o: device/$(2)/%.c ndk-build/Makefile ndk-build/libraries.mk nd
 	@$(CC) -target $(3) $(cpu_$(1)) -MMD -MP -c $$< -o $$@
 endef
 
-# Sources of the agent's, compiled as the shim is. $(1) abi
-define shared_rules
-$(SHARED_NAMES:%=$(B)/$(1)/preload/agent_%.o): $(B)/$(1)/preload/agent_%.o: device/agent/%.c ndk-build/Makefile ndk-build/libraries.mk ndk-build/abis.mk $(B)/include/.complete
+# CFI as the shim reads it, compiled as the shim is. $(1) abi
+define shim_cfi_rules
+$(B)/$(1)/shim_cfi/%.o: device/cfi/%.c ndk-build/Makefile ndk-build/libraries.mk ndk-build/abis.mk $(B)/include/.complete
 	@echo "  CC     $$@"
 	@mkdir -p $$(@D)
 	@$(CC) -target $(shim_$(1)) $(cpu_$(1)) $(SHIM_CFLAGS) -U_GNU_SOURCE -MMD -MP -c $$< -o $$@
@@ -60,7 +60,8 @@ $(call library_rule,$(1),libelf,$(ELFUTILS)/libelf/*.c $(ELFUTILS)/lib/crc32.c $
 $(call library_rule,$(1),libbpf,$(LIBBPF)/src/*.c)
 $(call object_rules,$(1),agent,$(zig_$(1)) $(AGENT_CFLAGS))
 $(call object_rules,$(1),preload,$(shim_$(1)) $(SHIM_CFLAGS))
-$(call shared_rules,$(1))
+$(call object_rules,$(1),cfi,$(zig_$(1)) $(AGENT_CFLAGS))
+$(call shim_cfi_rules,$(1))
 
 $(BPF_NAMES:%=$(B)/$(1)/bpf/%.bpf.o): $(B)/$(1)/bpf/%.bpf.o: device/bpf/%.bpf.c ndk-build/bpf.mk ndk-build/abis.mk $(B)/include/.complete
 	@echo "  BPF    $$@"
@@ -76,13 +77,14 @@ $(BPF_NAMES:%=$(B)/$(1)/bpf/embed_%.o): $(B)/$(1)/bpf/embed_%.o: $(B)/$(1)/bpf/%
 	@$(CC) -target $(zig_$(1)) $(cpu_$(1)) -c $$(@:.o=.S) -o $$@
 
 $(PREBUILT)/$(1)/memleakd: $(patsubst device/agent/%.c,$(B)/$(1)/agent/%.o,$(AGENT_SOURCES)) \
+		$(CFI_NAMES:%=$(B)/$(1)/cfi/%.o) \
 		$(BPF_NAMES:%=$(B)/$(1)/bpf/embed_%.o) $(B)/$(1)/libbpf.a $(B)/$(1)/libelf.a $(B)/$(1)/zlib.a
 	@echo "  LINK   $$@"
 	@mkdir -p $$(@D)
 	@$(CC) -target $(zig_$(1)) $(cpu_$(1)) $(AGENT_LDFLAGS) $$^ -o $$@.new && mv $$@.new $$@
 
 $(PREBUILT)/$(1)/libmemleak.so: $(patsubst device/preload/%.c,$(B)/$(1)/preload/%.o,$(SHIM_SOURCES)) \
-		$(SHARED_NAMES:%=$(B)/$(1)/preload/agent_%.o)
+		$(CFI_NAMES:%=$(B)/$(1)/shim_cfi/%.o)
 	@echo "  LINK   $$@"
 	@mkdir -p $$(@D)
 	@$(CC) -target $(shim_$(1)) $(cpu_$(1)) $(SHIM_LDFLAGS) $$^ -o $$@.new && mv $$@.new $$@

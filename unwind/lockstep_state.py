@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,12 +39,13 @@ class Chunk:
     def write(self, first: Ints, out: TraceBatch) -> None:
         """Puts the frames of each sample to [first, first + depth) of the columns."""
         places = first[self.owner] + self.level
-        columns = (self.address, self.sp, self.is_return, self.method)
+        columns: tuple[NDArray[Any], ...] = (self.address, self.sp, self.is_return, self.method)
+        into: tuple[NDArray[Any], ...] = (out.address, out.sp, out.is_return, out.method)
         if self.needs_scalar.any():
             kept = np.flatnonzero(~self.needs_scalar[self.owner])
             places = places[kept]
-            columns = tuple(column[kept] for column in columns)  # type: ignore[assignment]
-        for column, found in zip((out.address, out.sp, out.is_return, out.method), columns, strict=True):
+            columns = tuple(column[kept] for column in columns)
+        for column, found in zip(into, columns, strict=True):
             column[places] = found
 
 

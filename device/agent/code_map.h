@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_CODE_MAP_H
 #define MEMLEAK_CODE_MAP_H
 
-#include "eh_frame.h"
+#include "cfi/eh_frame.h"
 
 #define ML_CODE_MAP_PROCESSES 8
 #define ML_CODE_MAP_MODULES 64

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <sys/uio.h>
 
-#include "../agent/eh_frame.h"
+#include "cfi/eh_frame.h"
 #include "code_lines.h"
 #include "syscalls.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rule of a return address that none is known for yet, out of the CFI in the process's own memory (agent/cfi.h). */
+/* The rule of a return address that none is known for yet, out of the CFI in the process's own memory (cfi/cfi.h). */
 #ifndef MEMLEAK_FRAME_RESOLVE_H
 #define MEMLEAK_FRAME_RESOLVE_H
 

@@ -12,7 +12,7 @@
 #include "blocks.h"
 #include "frames.h"
 #include "process_maps.h"
-#include "remote_memory.h"
+#include "cfi/remote_memory.h"
 
 /* process_maps.c can send maps too; nothing here asks for it. */
 int ml_blocks_writev(enum ml_block_kind kind, const struct iovec *parts, int n_parts)

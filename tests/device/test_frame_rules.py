@@ -19,7 +19,10 @@ from memleak_android.unwind.rules import RuleKind, UnwindRow
 HERE = Path(__file__).resolve().parent
 AGENT = HERE.parents[1] / "device" / "agent"
 CORPUS = HERE.parents[2] / "shared" / "corpus"
-SOURCES = ["remote_memory", "cfi", "cfi_entry", "eh_frame", "code_map", "frames", "process_maps"]
+SOURCES = [
+    *sorted((AGENT.parent / "cfi").glob("*.c")),
+    *(AGENT / f"{name}.c" for name in ("code_map", "frames", "process_maps")),
+]
 NONE, END, SP, FP, FP_DEREF = 1, 2, 3, 4, 5
 AT_FP = 0xFFFF  # ML_FRAME_FP_AT_FP
 ANSWER = np.dtype(
@@ -50,7 +53,7 @@ Rule = tuple[int, int, int, int]
 def build(target: Path, *flags: str) -> Path:
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
-    sources = [HERE / f"{target.name}.c", *(AGENT / f"{name}.c" for name in SOURCES)]
+    sources = [HERE / f"{target.name}.c", *SOURCES]
     warnings = ["-Wall", "-Wextra", "-Werror"]
     includes = [f"-I{AGENT}", f"-I{AGENT.parent}"]
     subprocess.run(
