@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
 /*
  * How to step from a return address to the caller's, for stack keys on the target: what the DWARF CFI of the calling
- * function says at that place, where it says it in the usual shape. The agent learns the rules from the evidence that
- * it gets (agent/frames.c) and writes them into a table that it shares with the tracer; the tracer only looks them up.
+ * function says at that place, where it says it in the usual shape. For the BPF programs the agent learns the rules from
+ * the evidence that it gets (agent/frames.c) and writes them into a table; the shim reads them out of its own process
+ * the first time it meets a return address (preload/frame_resolve.c).
  * A place without a rule costs precision of the key (it then reads more of the stack than frames), never a wrong one.
  */
 #ifndef MEMLEAK_FRAME_RULE_H
