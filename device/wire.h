@@ -20,7 +20,7 @@ typedef __UINT64_TYPE__ ml_u64;
 typedef __INT32_TYPE__ ml_s32;
 
 /* Both ends must name the same number or refuse to talk: there is no negotiation. */
-#define ML_WIRE_VERSION 1u
+#define ML_WIRE_VERSION 2u
 
 /* ---- blocks: the agent's standard output and the recording file ---------------------------------- */
 
@@ -114,7 +114,7 @@ enum ml_evidence_flag {
 	ML_EVIDENCE_STACK_FAULT = 4,    /* the slice could not be read; stack_bytes is 0 */
 	ML_EVIDENCE_FIXUPS_CUT = 8,     /* more than ML_FIXUPS calls were pending */
 	ML_EVIDENCE_VERIFY = 16,        /* a re-send of a known key */
-	ML_EVIDENCE_STACK_SPARSE = 32,  /* only what leads from frame to frame was read; the rest of the slice is 0 */
+	ML_EVIDENCE_STACK_SPARSE = 32,  /* not the slice follows but what of it leads from frame to frame (ml_sparse_stack) */
 };
 
 struct ml_fixup {
@@ -146,6 +146,25 @@ struct ml_evidence {
 	ml_u64 registers_known; /* bit i: registers[i] holds the caller's value */
 	struct ml_fixup fixups[ML_FIXUPS];
 };
+
+/*
+ * Where ML_EVIDENCE_STACK_SPARSE is set, this stands in the place of the stack bytes: the words that a walk by frame
+ * rules has read, then ml_u16 places[n_words], in words from stack_address on, each below stack_bytes / 8.
+ */
+struct ml_sparse_stack {
+	ml_u64 n_words;
+	ml_u64 words[];
+};
+
+static inline ml_u16 *ml_sparse_stack_places(const struct ml_sparse_stack *sparse)
+{
+	return (ml_u16 *)(unsigned long)&sparse->words[sparse->n_words];
+}
+
+static inline ml_u32 ml_sparse_stack_bytes(ml_u32 n_words)
+{
+	return (ml_u32)(sizeof(struct ml_sparse_stack) + n_words * sizeof(ml_u64) + ((n_words * sizeof(ml_u16) + 7) & ~7ull));
+}
 
 /* ---- the live table and the counters ------------------------------------------------------------- */
 
@@ -324,6 +343,7 @@ ML_ASSERT_SIZE(struct ml_block, 16);
 ML_ASSERT_SIZE(struct ml_hello, 56);
 ML_ASSERT_SIZE(struct ml_fixup, 16);
 ML_ASSERT_SIZE(struct ml_evidence, 144);
+ML_ASSERT_SIZE(struct ml_sparse_stack, 8);
 ML_ASSERT_SIZE(struct ml_live, 24);
 ML_ASSERT_SIZE(struct ml_keys, 24);
 ML_ASSERT_SIZE(struct ml_status, 200);

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from memleak_android.host import sparse_words
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.wire import (
     END,
@@ -35,6 +36,7 @@ from memleak_android.host.wire import (
     TRACES,
     Block,
     BlockKind,
+    EvidenceFlag,
     Reason,
     Rows,
 )
@@ -98,7 +100,8 @@ class EvidenceBatch:
 
     rows: (n,) of EVIDENCE. registers, known: (n, r), r the largest n_registers of the batch, in pt_regs order;
     unknown registers are 0. The stack slice of record i is
-    data[stack_offset[i] : stack_offset[i] + rows["stack_bytes"][i]]; offsets are multiples of 8.
+    data[stack_offset[i] : stack_offset[i] + rows["stack_bytes"][i]]; offsets are multiples of 8. Where its flag
+    STACK_SPARSE is set, some words of the slice are there instead, and the rest counts as 0 (sparse_words.py).
     """
 
     rows: Rows
@@ -139,7 +142,9 @@ def decode_evidence(payload: bytes) -> EvidenceBatch:
     rows = _gather(BlockKind.EVIDENCE, data, offsets, EVIDENCE)
     n_registers = rows["n_registers"].astype(np.int64)
     stack_offset = offsets + EVIDENCE.itemsize + 8 * n_registers
-    used = stack_offset - offsets + rows["stack_bytes"]
+    sparse = (rows["flags"] & np.uint16(EvidenceFlag.STACK_SPARSE)) != 0
+    stack_bytes = np.where(sparse, 0, rows["stack_bytes"].astype(np.int64))
+    used = stack_offset - offsets + stack_bytes
     bad = (used > rows["record_bytes"]) | (n_registers > REGISTERS_MAX) | (rows["n_fixups"] > FIXUPS)
     if bad.any():
         raise MalformedBlock(BlockKind.EVIDENCE, f"record at byte {offsets[bad][0]} is longer than it says")
@@ -149,6 +154,11 @@ def decode_evidence(payload: bytes) -> EvidenceBatch:
         bool
     )
     words = np.frombuffer(payload, "<u8")
+    fault = sparse_words.fault(
+        data, rows, stack_offset, offsets + rows["record_bytes"], np.flatnonzero(sparse)
+    )
+    if fault is not None:
+        raise MalformedBlock(BlockKind.EVIDENCE, f"record at byte {offsets[fault]}: its words of the stack")
     index = np.where(present, (offsets[:, None] + EVIDENCE.itemsize) // 8 + slots, 0)
     registers = np.where(known, words[index] if len(words) else 0, np.uint64(0))
     return EvidenceBatch(rows, registers, known, stack_offset, data)

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from memleak_android.host import sparse_words
 from memleak_android.host.payloads import EvidenceBatch, decode_evidence
 from memleak_android.host.wire import FIXUPS, Block, EvidenceFlag, Rows
 from memleak_android.unwind.arch import Arch
@@ -75,9 +76,8 @@ def _join(
     stack = np.zeros(offset[-1], np.uint8)
     at = 0
     for _, evidence, records in gathered:
-        for start in evidence.stack_offset[records].tolist():
-            stack[offset[at] : offset[at] + length[at]] = evidence.data[start : start + int(length[at])]
-            at += 1
+        _fill(stack, offset[at : at + len(records)], evidence, records)
+        at += len(records)
     _undo_trampolines(stack, offset[:-1], rows)
     batch = SampleBatch(
         arch=arch,
@@ -91,6 +91,21 @@ def _join(
         at_return=(rows["flags"] & np.uint16(EvidenceFlag.AT_RETURN)) != 0,
     )
     return Samples(indexes, rows, batch)
+
+
+def _fill(
+    stack: NDArray[np.uint8], offset: NDArray[np.int64], evidence: EvidenceBatch, records: NDArray[np.int64]
+) -> None:
+    """Puts the slices of some records where offset says: whole ones as they are, of others the words that are known."""
+    rows = evidence.rows[records]
+    sparse = (rows["flags"] & np.uint16(EvidenceFlag.STACK_SPARSE)) != 0
+    whole = np.flatnonzero(~sparse)
+    starts, sizes = evidence.stack_offset[records[whole]].tolist(), rows["stack_bytes"][whole].tolist()
+    for to, start, size in zip(offset[whole].tolist(), starts, sizes, strict=True):
+        stack[to : to + size] = evidence.data[start : start + size]
+    few = np.flatnonzero(sparse)
+    words = sparse_words.read(evidence.data, evidence.stack_offset, records[few])
+    stack.view(np.uint64)[offset[few][words.owner] // 8 + words.place] = words.value
 
 
 def _undo_trampolines(stack: NDArray[np.uint8], offset: NDArray[np.int64], rows: Rows) -> None:

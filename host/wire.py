@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from memleak_android.host.errors import MemleakError
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 BLOCK_MAGIC = 0x314B4C4D
 BLOCK_PAYLOAD_MAX = 16 << 20
 FIXUPS = 4
@@ -163,6 +163,7 @@ EVIDENCE = _record(
     ("n_registers", "<u2"), ("n_fixups", "<u2"), ("stack_bytes", "<u4"), ("stack_address", "<u8"),
     ("registers_known", "<u8"), ("fixups", [("slot_address", "<u8"), ("value", "<u8")], (FIXUPS,)),  # type: ignore[arg-type]
 )  # fmt: skip
+SPARSE_STACK = _record(8, ("n_words", "<u8"))
 LIVE = _record(24, ("snapshot", "<u8"), ("timestamp_ns", "<u8"), ("count", "<u4"), ("last", "<u4"))
 KEYS = LIVE
 LIVE_ROW = _record(

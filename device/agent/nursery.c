@@ -6,7 +6,6 @@
 #include <sys/mman.h>
 
 #include "blocks.h"
-#include "sparse_stack.h"
 
 /* Evidence leaves in blocks of about this size: large enough to checksum cheaply, small beside the limit. */
 #define STAGE_BYTES (1u << 20)
@@ -163,15 +162,11 @@ static int write_stage(struct ml_nursery *nursery)
 
 static int write_record(struct ml_nursery *nursery, const struct ml_evidence *record)
 {
-	bool is_sparse = record->flags & ML_EVIDENCE_STACK_SPARSE;
-	ml_u32 bytes = is_sparse ? ml_sparse_stack_whole_bytes(record) : record->record_bytes;
+	ml_u32 bytes = record->record_bytes;
 
 	if (nursery->staged + bytes > STAGE_BYTES && write_stage(nursery))
 		return -1;
-	if (is_sparse)
-		ml_sparse_stack_make_whole(record, nursery->stage + nursery->staged);
-	else
-		memcpy(nursery->stage + nursery->staged, record, bytes);
+	memcpy(nursery->stage + nursery->staged, record, bytes);
 	nursery->staged += bytes;
 	return 0;
 }

@@ -123,25 +123,6 @@ struct ml_ring_evidence {
 	struct ml_evidence record; /* followed by its registers and stack bytes */
 };
 
-/*
- * What stands behind the registers instead of stack_bytes of stack when the record's flag ML_EVIDENCE_STACK_SPARSE is
- * set: the words that a walk by frame rules has read; then ml_u16 places[n_words], in words from stack_address on.
- */
-struct ml_sparse_stack {
-	ml_u64 n_words; /* at most ML_MEMO_PLACES */
-	ml_u64 words[];
-};
-
-static inline ml_u16 *ml_sparse_stack_places(const struct ml_sparse_stack *sparse)
-{
-	return (ml_u16 *)(unsigned long)&sparse->words[sparse->n_words];
-}
-
-static inline ml_u32 ml_sparse_stack_bytes(ml_u32 n_words)
-{
-	return (ml_u32)(sizeof(struct ml_sparse_stack) + n_words * sizeof(ml_u64) + ((n_words * sizeof(ml_u16) + 7) & ~7ull));
-}
-
 /* ---- keys -------------------------------------------------------------------------------------------- */
 
 /* Bit of a key: it did not look at the whole stack (ML_KEY_PARTIAL). */

@@ -70,6 +70,30 @@ def test_evidence_that_contradicts_itself(field: str, value: int) -> None:
         payloads.decode_evidence(bytes(record))
 
 
+@pytest.mark.parametrize(
+    ("stack_bytes", "words", "claimed"),
+    [
+        (24, {3: 5}, None),  # beyond its slice
+        (65536, {0: 5}, None),  # longer than any
+        (20, {0: 5}, None),  # not in words
+        (24, {0: 5}, 2),  # more words than there are
+        (24, {0: 5}, 2**61),
+        (24, {0: 5}, 2**64 - 1),
+    ],
+)
+def test_words_of_a_slice_that_contradict_themselves(
+    stack_bytes: int, words: dict[int, int], claimed: int | None
+) -> None:
+    sound = builders.evidence_record(sequence=1, stack=bytes(64), words={7: 1, 0: 2})
+    record = bytearray(builders.evidence_record(sequence=2, stack=bytes(stack_bytes), words=words))
+    if claimed is not None:
+        at = EVIDENCE.itemsize + 8 * builders.X86_64_REGISTERS
+        record[at : at + 8] = claimed.to_bytes(8, "little")
+    with pytest.raises(MalformedBlock, match=f"at byte {len(sound)}: its words"):
+        payloads.decode_evidence(sound + bytes(record))
+    assert len(payloads.decode_evidence(sound)) == 1
+
+
 @given(st.binary(max_size=64).map(lambda b: b[: len(b) & ~7]), st.sampled_from(list(BlockKind)))
 def test_any_payload_is_decoded_or_refused(data: bytes, kind: BlockKind) -> None:
     decode = {

@@ -22,7 +22,7 @@ BLOCKS = [Block(10, b"first\0\0\0"), Block(10, bytes(4096)), Block(12, bytes(16)
 
 
 def test_file_header_literally() -> None:
-    assert bytes.fromhex("4d454d4c45414b00 01000000 00000000") == FILE_HEADER
+    assert bytes.fromhex("4d454d4c45414b00 02000000 00000000") == FILE_HEADER
 
 
 def test_readable_by_the_user_only_and_after_each_block(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_cut_anywhere(tmp_path: Path, size: int) -> None:
         (b"MEMLEAK\0", "{} is not a memleak recording; name a file that `memleak-android record` wrote"),
         (
             b"MEMLEAK\0\x07" + bytes(7),
-            "{} is a recording of version 7, this program reads version 1; use the memleak-android that recorded it",
+            "{} is a recording of version 7, this program reads version 2; use the memleak-android that recorded it",
         ),
         (FILE_HEADER, "{} holds no readable block: it ends after its header; record again"),
         (

@@ -65,3 +65,25 @@ def test_samples_come_back_in_batches_with_their_own_rows(
             )
             assert samples.batch.space[i] == index
     assert found == {i: (s, [s] * 48) for i, s in enumerate((32, 10, 21, 22))}
+
+
+def test_slices_whole_and_sparse(tmp_path: Path) -> None:
+    """Words stand at their places, the rest is 0; a return probe's trampoline among them is undone."""
+    sp = 0x7FFF0000
+    block = evidence(
+        evidence_record(sequence=1, sp=sp, stack=bytes(48), words={0: 11, 5: 2**64 - 1, 2: 13}),
+        evidence_record(sequence=2, sp=sp, stack=b"abcdefgh"),
+        evidence_record(sequence=3, sp=sp, stack=bytes(24), words={1: 7}, fixups=[(sp + 8, 0x401234)]),
+        evidence_record(sequence=4, sp=sp, stack=bytes(8), words={}),
+    )
+    capture, recording = read(write_recording(tmp_path / "a.memleak", [hello(), block]))
+    arch = arch_by_name("x86_64")
+    assert arch
+    references = capture.evidence()[[3, 1, 2, 0]]
+    (samples,) = read_samples(references, np.zeros(4, np.int32), recording.read_block, arch)
+    found = {}
+    for i, sequence in enumerate(samples.rows["sequence"].tolist()):
+        at, size = samples.batch.stack_offset[i], samples.batch.stack_length[i]
+        found[sequence] = samples.batch.stack_bytes[at : at + size].view("<u8").tolist()
+    whole = int.from_bytes(b"abcdefgh", "little")
+    assert found == {1: [11, 0, 13, 0, 0, 2**64 - 1], 2: [whole], 3: [0, 0x401234, 0], 4: [0]}

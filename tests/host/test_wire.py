@@ -24,6 +24,7 @@ STRUCTS = {
     "ml_hello": wire.HELLO,
     "ml_fixup": wire.FIXUP,
     "ml_evidence": wire.EVIDENCE,
+    "ml_sparse_stack": wire.SPARSE_STACK,
     "ml_live": wire.LIVE,
     "ml_keys": wire.KEYS,
     "ml_status": wire.STATUS,
@@ -136,7 +137,7 @@ def test_patterned_structs_have_the_same_bytes(tmp_path: Path, name: str) -> Non
 def test_literal_bytes_of_a_block() -> None:
     # the checksum by `printf "remark\\0\\0" | gzip | tail -c8 | head -c4`
     block = Block(wire.BlockKind.LOG, b"remark\0\0")
-    assert encode_block(block) == bytes.fromhex("4d4c4b31 0a00 0100 08000000 692455c7") + b"remark\0\0"
+    assert encode_block(block) == bytes.fromhex("4d4c4b31 0a00 0200 08000000 692455c7") + b"remark\0\0"
 
 
 def test_blocks_read_back_whatever_the_pieces() -> None:
@@ -152,7 +153,7 @@ def test_blocks_read_back_whatever_the_pieces() -> None:
         (lambda d: d[:-1], "cut after 39 bytes"),
         (lambda d: d[:50], "cut after 26 bytes"),
         (lambda d: d[:24] + b"\xff" + d[25:], "magic is 0x314b4cff, not 0x314b4c4d"),
-        (lambda d: d[:30] + b"\x02" + d[31:], "wire version 2, not 1"),
+        (lambda d: d[:30] + b"\x01" + d[31:], "wire version 1, not 2"),
         (lambda d: d[:32] + b"\xff\xff\xff\xff" + d[36:], "payload of 4294967295 bytes"),
         (lambda d: d[:32] + b"\x09\x00\x00\x00" + d[36:], "payload of 9 bytes"),
         (lambda d: d[:45] + b"\xff" + d[46:], "checksum does not match"),

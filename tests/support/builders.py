@@ -63,8 +63,12 @@ def evidence_record(
     flags: int = EvidenceFlag.AT_RETURN,
     registers: dict[int, int] | None = None,
     extra_padding: int = 0,
+    words: dict[int, int] | None = None,
 ) -> bytes:
-    """One ml_evidence with its registers, stack and padding."""
+    """One ml_evidence with its registers, stack and padding.
+
+    words: what is known of the stack instead of all of it, by place in words; `stack` says how long the slice is.
+    """
     values = np.zeros(X86_64_REGISTERS, "<u8")
     values[RIP], values[RSP] = pc, sp
     known = 1 << RIP | 1 << RSP
@@ -72,7 +76,12 @@ def evidence_record(
         values[slot] = value
         known |= 1 << slot
     header = np.zeros(1, EVIDENCE)[0]
-    tail = values.tobytes() + stack + b"\0" * (-len(stack) % 8) + b"\0" * extra_padding
+    sent = stack
+    if words is not None:
+        flags |= EvidenceFlag.STACK_SPARSE
+        places = np.array(list(words), "<u2").tobytes()
+        sent = np.array([len(words), *words.values()], "<u8").tobytes() + places
+    tail = values.tobytes() + sent + b"\0" * (-len(sent) % 8) + b"\0" * extra_padding
     fields = {
         "record_bytes": EVIDENCE.itemsize + len(tail),
         "flags": flags,
