@@ -85,7 +85,8 @@ def load_line_table(file: SymbolFile | None, build_id: str, cache_dir: Path | No
     if file is None:
         return None
     try:
-        archive = symbolic.Archive.from_bytes(_as_bytes(file.elf.data))
+        data = _as_bytes(file.elf.data)  # symbolic borrows it from here on: it has to outlive the archive
+        archive = symbolic.Archive.from_bytes(data)
         symcache = next(archive.iter_objects()).make_symcache()
         packed = symcache.open_stream().read()
     except (symbolic.SymbolicError, OSError, StopIteration):

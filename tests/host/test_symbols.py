@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from memleak_android.host import symcache
-from memleak_android.host.debug_files import DebugFileSearch
+from memleak_android.host.debug_files import Content, DebugFileSearch, SymbolFile
+from memleak_android.host.elf_sections import ElfSections
 from memleak_android.host.profile import SymbolClass
 from memleak_android.host.symbols import ResolvedFrame, Symbolizer
 from tests.support.symbol_elf import LOCAL, NOTYPE, ElfSymbol, write_elf
@@ -47,6 +48,18 @@ def resolve(path: Path, vaddrs: list[int], *symbol_dirs: Path) -> list[tuple[Res
 def nm_vaddr(path: Path, name: str) -> int:
     listing = subprocess.run([need("nm"), "-C", str(path)], capture_output=True, text=True, check=True)
     return next(int(line.split()[0], 16) for line in listing.stdout.splitlines() if line.endswith(f" {name}"))
+
+
+def test_lines_of_a_file_in_a_buffer_that_has_to_be_copied(program: Path) -> None:
+    """symbolic borrows what it parses; a copy that nobody held was a crash of the interpreter."""
+    data = bytearray(
+        program.read_bytes() + bytes(4 << 20)
+    )  # too long for the heap: what is freed is unmapped
+    file = SymbolFile(None, ElfSections(memoryview(data)), Content.DEBUG_INFO)
+    table = symcache.load_line_table(file, "", None)
+    assert table is not None
+    start = nm_vaddr(program, "planted::outer(unsigned long)")
+    assert any(location.line for location in table.lookup(start))
 
 
 @pytest.mark.parametrize("which", ["program", "fixed_program"])
