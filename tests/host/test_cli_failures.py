@@ -112,7 +112,7 @@ def test_long_command_line_reaches_the_agent_unchanged(line: CommandLine) -> Non
     result = line.run(*PRELOAD, "--", "python3", "-c", code, *words, scenario=scenario)
     assert "exited with status 0" in result.err
     lines = config.read_text().splitlines()
-    assert lines[0] == "wire 1"
+    assert lines[0] == "wire 2"
     assert lines[4] == "arg a%20b"
     assert lines[5] == "arg %C3%A4%250A%0A"
     assert lines[6] == "arg %FF"

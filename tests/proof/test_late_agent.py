@@ -61,6 +61,7 @@ def test_library_opened_before_the_end(tmp_path: Path) -> None:
     assert held_by(result, "leak_late") == {("liblate.so", "ROOT"): 6}
 
 
+@pytest.mark.proof
 def test_child_that_outlives_the_command(tmp_path: Path) -> None:
     """It was forked before the agent knew that the command had ended, and is waited for all the same."""
     program = build("many_processes", tmp_path)
@@ -87,6 +88,7 @@ def test_first_thread_ends_before_the_process(without_first_thread: list[str | P
     assert held_by(result, "leak_late") == {("liblate.so", "ROOT"): blocks}
 
 
+@pytest.mark.proof
 def test_probes_that_end_with_the_first_thread_are_told(
     without_first_thread: list[str | Path], tmp_path: Path
 ) -> None:

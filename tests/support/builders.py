@@ -32,7 +32,7 @@ RIP, RSP = 16, 19  # slots of struct pt_regs
 
 
 def hello(
-    *, wire_version: int = 1, pid: int = 100, monotonic_ns: int = 10**9, realtime_ns: int = 10**18
+    *, wire_version: int = 2, pid: int = 100, monotonic_ns: int = 10**9, realtime_ns: int = 10**18
 ) -> Block:
     payload = struct.pack(
         "<IHHIIQQ24s",

@@ -56,7 +56,7 @@ def padded(data):
 
 
 def emit(kind, payload):
-    version = scenario.get("block_version", 1)
+    version = scenario.get("block_version", 2)
     header = struct.pack("<IHHII", 0x314B4C4D, kind, version, len(payload), zlib.crc32(payload))
     sys.stdout.buffer.write(header + payload)
     sys.stdout.buffer.flush()
@@ -67,7 +67,7 @@ def now():
 
 
 def say_hello():
-    version = scenario.get("hello_version", 1)
+    version = scenario.get("hello_version", 2)
     emit(HELLO, struct.pack("<IHHIIQQ24s", version, 1, 2, 4096, 0, now(), time.time_ns(), b"fake"))
 
 
@@ -96,7 +96,7 @@ def snapshot(number, start):
     emit(KEYS, struct.pack("<QQII", number, now(), len(keys), 1) + columns(keys, "Q" * 7))
     payload = struct.pack("<QQII", number, now(), len(live), 1) + columns(live, "QQQQQIIII")
     if scenario.get("cut"):
-        header = struct.pack("<IHHII", 0x314B4C4D, LIVE, 1, len(payload), zlib.crc32(payload))
+        header = struct.pack("<IHHII", 0x314B4C4D, LIVE, 2, len(payload), zlib.crc32(payload))
         sys.stdout.buffer.write(header + payload[: len(payload) // 2])
         sys.stdout.buffer.flush()
         os._exit(0)

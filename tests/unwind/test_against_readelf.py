@@ -139,7 +139,11 @@ def differences(path: Path) -> tuple[int, list[object]]:
     ("files", "rows_min"),
     [
         (machines_own, 50_000),
-        (lambda: debian("arm64", "libc.so", "libstdc++", "libcrypto", "libssl", "ld-linux"), 30_000),
+        pytest.param(
+            lambda: debian("arm64", "libc.so", "libstdc++", "libcrypto", "libssl", "ld-linux"),
+            30_000,
+            marks=pytest.mark.proof,
+        ),
         (lambda: corpus("bluetooth_arm64__pc_2/libbluetooth.so", "photos_reset_arm64/libart.so"), 40_000),
         (lambda: corpus("offset_arm/libc.so", "jit_map_arm/libart.so", "jit_map_arm/jit_map0.so"), 500),
     ],

@@ -167,6 +167,7 @@ def has_row(stepped: Stepped, i: int) -> bool:
     return module.table.row_at(module.vaddr_of(mapping, stack.registers[16])) is not None
 
 
+@pytest.mark.proof
 def test_a_libc_without_cfi(tmp_path: Path) -> None:
     """musl: from main on, stacks are complete by its machine code alone, and nothing is ever made up."""
     compiler = shutil.which("musl-gcc")

@@ -165,7 +165,7 @@ def android_files() -> list[Path]:
 @pytest.mark.parametrize(
     "files",
     [
-        armhf_files,
+        pytest.param(armhf_files, marks=pytest.mark.proof),
         corpus_files,
         pytest.param(cplusplus_files, marks=pytest.mark.proof),
         pytest.param(android_files, marks=pytest.mark.proof),

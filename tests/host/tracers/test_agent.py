@@ -18,7 +18,7 @@ from memleak_android.host.tracers.agent import AgentDied, AgentSession
 from memleak_android.host.wire import Block, BlockKind
 from tests.support.command_line import FAKE_AGENT
 
-ATTACH = ("wire 1", "pid 77")
+ATTACH = ("wire 2", "pid 77")
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_users_terminal_where_standard_input_is_closed(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom memleak_android.host.tracers.agent import AgentSession\n"
         f"s = AgentSession('fake', [sys.executable, {str(FAKE_AGENT)!r}], "
-        "['wire 1', 'arg sh', 'arg -c', 'arg readlink%20/proc/self/fd/0%20/proc/self/fd/2'], give_stdio=True)\n"
+        "['wire 2', 'arg sh', 'arg -c', 'arg readlink%20/proc/self/fd/0%20/proc/self/fd/2'], give_stdio=True)\n"
         "list(s.blocks())\ns.close()\n"
     )
     done = subprocess.run(

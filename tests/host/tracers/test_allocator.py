@@ -207,7 +207,7 @@ def test_plan_of_a_command(folder: Path) -> None:
     assert paths["malloc"] == own
     assert os.path.samefile(paths["mmap"], LIBC)
     lines = bpf_session_lines(options, plan)
-    assert lines[0] == "wire 1" and "arg an%20argument" in lines
+    assert lines[0] == "wire 2" and "arg an%20argument" in lines
     malloc = plan.probes[0]
     assert (
         f"probe 1 {malloc.function_offset:x} {malloc.entry_offset:x} {malloc.return_offset:x}"
