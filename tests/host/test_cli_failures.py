@@ -200,7 +200,7 @@ def test_first_interrupt_stops_and_reports(line: CommandLine) -> None:
 
 def test_second_interrupt_aborts(line: CommandLine) -> None:
     ready = line.folder / "ready"
-    scenario = {"ignore_stop": True}
+    scenario = {"ignore_stop": True, "stop_file": "told_to_stop"}
     with line.start(*PRELOAD, "--", "sh", "-c", f"echo 1 >ready; {GOES_ON}", scenario=scenario) as process:
         wait_for(ready)
         process.send_signal(signal.SIGINT)
@@ -213,7 +213,7 @@ def test_second_interrupt_aborts(line: CommandLine) -> None:
 
 def test_abort_of_a_stuck_agent_keeps_what_had_arrived(line: CommandLine) -> None:
     words = ("record", "-o", "a.memleak", *PRELOAD, "--", "sh", "-c", GOES_ON)
-    with line.start(*words, scenario={"stuck": True}) as process:
+    with line.start(*words, scenario={"stuck": True, "stop_file": "told_to_stop"}) as process:
         wait_for_snapshot(line.folder / "a.memleak")  # the first safety snapshot
         process.send_signal(signal.SIGINT)
         wait_for(line.folder / "told_to_stop")

@@ -19,6 +19,7 @@ Keys of a scenario, all optional:
   run             seconds until the target ends by itself (attached sessions only)
   ignore_stop     goes on after `stop`
   stuck           from `stop` on: silent and deaf to everything but SIGKILL
+  stop_file       made when `stop` comes
 """
 
 import json
@@ -168,8 +169,8 @@ def run(child, start):
             number += 1
             if scenario.get("die_after") == "snapshot":
                 os._exit(3)
-        if "stop" in line:
-            with open("told_to_stop", "w") as file:
+        if "stop" in line and scenario.get("stop_file"):
+            with open(scenario["stop_file"], "w") as file:
                 file.write("stop\n")
         if "stop" in line and scenario.get("stuck"):
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
