@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from memleak_android.host.cli import run
-from tests.support.command_line import Finished
+from tests.support.command_line import Unwind
 from tests.support.corpus import CASES, case_folder, expectation
 
 KEYS = ("pc", "sp", "rel_pc", "function", "function_offset", "map_name", "soname", "elf_start_offset")
@@ -18,19 +16,6 @@ MAY_BE_UNKNOWN = (
     "pc",
     "sp",
 )  # null in an expectation says that it has none; of the others, that there is none
-
-
-Unwind = Callable[..., Finished]
-
-
-@pytest.fixture
-def unwind(capfd: pytest.CaptureFixture[str]) -> Unwind:
-    def run_it(folder: Path, *options: str) -> Finished:
-        code = run(["unwind", str(folder), *options])
-        out, err = capfd.readouterr()
-        return Finished(code, out, err)
-
-    return run_it
 
 
 @pytest.mark.parametrize("name", CASES)

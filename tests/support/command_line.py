@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,3 +68,7 @@ class Finished:
         prefix = "memleak-android: error: "
         (line,) = (line for line in self.err.splitlines() if line.startswith(prefix))
         return line.removeprefix(prefix)
+
+
+# `unwind FOLDER OPTION…` (the fixture of tests/host/conftest.py)
+Unwind = Callable[..., Finished]

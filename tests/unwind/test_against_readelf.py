@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpus import CORPUS
-from debian_packages import packages
-from npm_packages import native_modules
 
 from memleak_android.unwind import Module
 from memleak_android.unwind.rules import RuleKind, UnwindRow
 from memleak_android.unwind.trace import Method
+from tests.support.corpus import CORPUS
+from tests.support.debian_packages import packages
+from tests.support.npm_packages import native_modules
 
 NAMES = {
     "x86_64": [

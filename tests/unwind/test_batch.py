@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from running_program import blocked, eu_stack
-from stack_capture import FileModules, assert_same_traces, capture, sample_batch
 
 from memleak_android.unwind import AddressSpace, Mapping, TraceEnd, unwind_batch
+from tests.support.running_program import blocked, eu_stack
+from tests.support.stack_capture import FileModules, assert_same_traces, capture, sample_batch
 
 PYTHON = "import time; sorted([2, 1], key=lambda x: time.sleep(60))"
 PROGRAMS = {

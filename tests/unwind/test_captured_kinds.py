@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from self_capture import (
+
+from memleak_android.unwind import Method, TraceEnd
+from memleak_android.unwind.snapshot import Snapshot, SnapshotFrame
+from tests.support.self_capture import (
     APK_OFFSET,
     ARM32,
     ARM64,
@@ -20,9 +23,6 @@ from self_capture import (
     pack_debug_frame,
     strip,
 )
-
-from memleak_android.unwind import Method, TraceEnd
-from memleak_android.unwind.snapshot import Snapshot, SnapshotFrame
 
 TABLES = ("-fasynchronous-unwind-tables", "-funwind-tables")
 NO_TABLES = ("-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fno-exceptions")

@@ -7,7 +7,6 @@ import struct
 
 import numpy as np
 import pytest
-from cfi_assembler import CfiAssembler, Cie, advance, block, eh_frame_hdr, offset, op, restore, sleb, uleb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,18 @@ from memleak_android.unwind.errors import BadCfiError
 from memleak_android.unwind.rules import RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.table import CfiSource, UnwindTable
 from memleak_android.unwind.trace import Method
+from tests.support.cfi_assembler import (
+    CfiAssembler,
+    Cie,
+    advance,
+    block,
+    eh_frame_hdr,
+    offset,
+    op,
+    restore,
+    sleb,
+    uleb,
+)
 
 START, LENGTH = 0x1000, 0x100
 RBX, RBP, RSP, R12, RIP = 3, 6, 7, 12, 16

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cfi_assembler import CfiAssembler, Cie, advance, block, offset, op, restore
-from corpus import CORPUS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +20,8 @@ from memleak_android.unwind.engine.library import library_path, load
 from memleak_android.unwind.rules import UnwindRow
 from memleak_android.unwind.table import CfiSource, UnwindTable
 from memleak_android.unwind.trace import Method
+from tests.support.cfi_assembler import CfiAssembler, Cie, advance, block, offset, op, restore
+from tests.support.corpus import CORPUS
 
 FILES = [
     Path("/usr/lib/x86_64-linux-gnu/libc.so.6"),

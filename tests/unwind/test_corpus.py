@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from corpus import CASES, case_folder, expectation, options_of
 
 from memleak_android.unwind.batch import BatchUnwinder, unwind_batch
 from memleak_android.unwind.engine.library import library_path
 from memleak_android.unwind.plan import Planner
 from memleak_android.unwind.snapshot import Snapshot, SnapshotFrame
 from memleak_android.unwind.step import unwind_sample
+from tests.support.corpus import CASES, case_folder, expectation, options_of
 
 
 def facts(frame: SnapshotFrame) -> dict[str, str]:

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cfi_assembler import block, offset, op
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from running_program import blocked
-from stack_capture import assert_same_traces, capture, sample_batch
-from tiny_elf import CODE_VADDR, FUNCTION_BYTES, WITH_FRAME_POINTER, tiny_elf
 
 from memleak_android.unwind import AddressSpace, BatchUnwinder, Mapping, Module, SampleBatch, TraceBatch
 from memleak_android.unwind.arch.x86_64 import ARCH
 from memleak_android.unwind.engine import stepper
 from memleak_android.unwind.engine.library import LANE, LINE, library_path, load
+from tests.support.cfi_assembler import block, offset, op
+from tests.support.running_program import blocked
+from tests.support.stack_capture import assert_same_traces, capture, sample_batch
+from tests.support.tiny_elf import CODE_VADDR, FUNCTION_BYTES, WITH_FRAME_POINTER, tiny_elf
 
 STACK = 0x7FFF_0000
 WORDS = 96

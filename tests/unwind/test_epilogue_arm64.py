@@ -6,7 +6,6 @@ import struct
 from pathlib import Path
 
 import pytest
-from arm64_compiler import shared_library
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from memleak_android.unwind import Method
 from memleak_android.unwind.arch.arm64 import ARCH
 from memleak_android.unwind.epilogue import Dead, walk_to_return
 from memleak_android.unwind.rules import RegisterRule, RuleKind, UnwindRow
+from tests.support.arm64_compiler import shared_library
 
 PROGRAM = """
 int g(int, int); void h(char *);

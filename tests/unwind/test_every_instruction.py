@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stack_capture import (
+
+from memleak_android.unwind import AddressSpace, TraceEnd, unwind_batch
+from tests.support.stack_capture import (
     CapturedStack,
     FileModules,
     assert_same_traces,
@@ -22,8 +24,6 @@ from stack_capture import (
     single_step,
     traced_child,
 )
-
-from memleak_android.unwind import AddressSpace, TraceEnd, unwind_batch
 
 PROGRAM = r"""
 #include <stdlib.h>

@@ -10,11 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from corpus import CORPUS
-from debian_packages import packages
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from npm_packages import native_modules
 
 from memleak_android.unwind import arch_by_name
 from memleak_android.unwind.elf_image import ElfImage
@@ -25,6 +22,9 @@ from memleak_android.unwind.rules import RuleKind, UnwindRow
 from memleak_android.unwind.sources import row_sources
 from memleak_android.unwind.table import UnwindTable
 from memleak_android.unwind.trace import Method
+from tests.support.corpus import CORPUS
+from tests.support.debian_packages import packages
+from tests.support.npm_packages import native_modules
 
 MASK = 0xFFFFFFFF
 SP, LR, PC = 13, 14, 15

@@ -7,7 +7,6 @@ import struct
 from pathlib import Path
 
 import pytest
-from corpus import case_folder, expectation, options_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from memleak_android.unwind.memory import MemoryRegions
 from memleak_android.unwind.module import Module
 from memleak_android.unwind.snapshot import Snapshot, SnapshotOptions
 from memleak_android.unwind.trace import Method
+from tests.support.corpus import case_folder, expectation, options_of
 
 CACHE = "d0250000-d0260000 r-xp 0 00:00 0 anonymous:d0250000\n"
 LIBART_DATA = "e4ae8000-e4af3000 rw-p 479000 00:00 0 libart.so\n"

@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from corpus import case_folder, expectation, options_of
-from stack_capture import assert_traces
 
 from memleak_android.unwind import BatchUnwinder, SampleBatch
 from memleak_android.unwind.arch import arm64
@@ -18,6 +16,8 @@ from memleak_android.unwind.rules import DEX_MARK, RegisterRule, RuleKind, Unwin
 from memleak_android.unwind.snapshot import Snapshot
 from memleak_android.unwind.step import unwind_sample
 from memleak_android.unwind.trace import Method
+from tests.support.corpus import case_folder, expectation, options_of
+from tests.support.stack_capture import assert_traces
 
 SAMPLES = 300
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from running_program import blocked
-from stack_capture import CapturedStack, FileModules, capture, sample_batch
 
 from memleak_android.unwind import AddressSpace, BatchUnwinder, TraceEnd
+from tests.support.running_program import blocked
+from tests.support.stack_capture import CapturedStack, FileModules, capture, sample_batch
 
 PROGRAM = "import time\ndef f(n): return sorted([1], key=lambda x: f(n - 1)) if n else time.sleep(60)\nf(2)"
 SLICE = 16384

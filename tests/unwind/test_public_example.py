@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import numpy as np
-from running_program import blocked, eu_stack
-from stack_capture import capture
 
 from memleak_android import unwind
 from memleak_android.unwind import TraceEnd
+from tests.support.running_program import blocked, eu_stack
+from tests.support.stack_capture import capture
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "unwinding.md"
 

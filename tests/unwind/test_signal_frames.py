@@ -8,10 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from running_program import blocked, eu_stack
-from stack_capture import FileModules, assert_same_traces, capture, sample_batch
 
 from memleak_android.unwind import AddressSpace, Method, TraceEnd, unwind_batch
+from tests.support.running_program import blocked, eu_stack
+from tests.support.stack_capture import FileModules, assert_same_traces, capture, sample_batch
 
 PROGRAM = r"""
 #define _GNU_SOURCE

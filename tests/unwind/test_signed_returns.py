@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from arm64_compiler import shared_library
 
 from memleak_android.unwind import AddressSpace, BatchUnwinder, Mapping, Method, Module, SampleBatch, TraceEnd
 from memleak_android.unwind.plan import Planner
 from memleak_android.unwind.step import unwind_sample
+from tests.support.arm64_compiler import shared_library
 
 PROGRAM = """
 int other(int);

@@ -7,7 +7,6 @@ import struct
 from pathlib import Path
 
 import pytest
-from corpus import CASES, case_folder, expectation, options_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from memleak_android.unwind.mapped_elf import ElfFinder
 from memleak_android.unwind.maps import layered
 from memleak_android.unwind.memory import MemoryRegions
 from memleak_android.unwind.snapshot import Snapshot, SnapshotOptions
+from tests.support.corpus import CASES, case_folder, expectation, options_of
 
 PAGE = 4096
 APK_OFFSET = 5 * PAGE

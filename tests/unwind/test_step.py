@@ -7,11 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from cfi_assembler import block, offset, op, sleb
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stack_capture import CapturedStack, FileModules, assert_same_traces, sample_batch
-from tiny_elf import CODE_VADDR, FUNCTION_BYTES, STOPPING, WITH_FRAME_POINTER, WITHOUT_FRAME_POINTER, tiny_elf
 
 from memleak_android.unwind import (
     AddressSpace,
@@ -23,6 +20,16 @@ from memleak_android.unwind import (
     unwind_batch,
 )
 from memleak_android.unwind.arch.x86_64 import ARCH
+from tests.support.cfi_assembler import block, offset, op, sleb
+from tests.support.stack_capture import CapturedStack, FileModules, assert_same_traces, sample_batch
+from tests.support.tiny_elf import (
+    CODE_VADDR,
+    FUNCTION_BYTES,
+    STOPPING,
+    WITH_FRAME_POINTER,
+    WITHOUT_FRAME_POINTER,
+    tiny_elf,
+)
 
 LOAD = 0x7F00_0000_0000
 STACK = 0x7FFC_0000_1000

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cfi_assembler import op
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_elf import CODE_VADDR, FUNCTION_BYTES, tiny_elf
 
 from memleak_android.unwind import Module, table_cache
 from memleak_android.unwind.arch.x86_64 import ARCH
 from memleak_android.unwind.compiled import compile_table
 from memleak_android.unwind.rules import UnwindRow
 from memleak_android.unwind.table_cache import TableCache, decode_entry, encode_entry, source_digest
+from tests.support.cfi_assembler import op
+from tests.support.tiny_elf import CODE_VADDR, FUNCTION_BYTES, tiny_elf
 
 LIBC = Path("/usr/lib/x86_64-linux-gnu/libc.so.6")
 DIGEST = bytes(range(32))

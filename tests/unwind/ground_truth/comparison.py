@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from guest import Run
 from numpy.typing import NDArray
 
 from memleak_android.unwind import (
@@ -22,6 +21,7 @@ from memleak_android.unwind import (
     arch_by_name,
 )
 from memleak_android.unwind.memory import MemoryRegions
+from tests.unwind.ground_truth.guest import Run
 
 
 class Files:

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from guest_cpu import CPUS, is_thumb, new_engine, signal_frame, unicorn
-from guest_memory import LAYOUTS, GuestMemory
-from guest_program import load, start_stack
-from shadow_stack import Recorded, Recorder, library
-from system_calls import SystemCalls
-
 from memleak_android.unwind import AddressSpace
+from tests.unwind.ground_truth.guest_cpu import CPUS, is_thumb, new_engine, signal_frame, unicorn
+from tests.unwind.ground_truth.guest_memory import LAYOUTS, GuestMemory
+from tests.unwind.ground_truth.guest_program import load, start_stack
+from tests.unwind.ground_truth.shadow_stack import Recorded, Recorder, library
+from tests.unwind.ground_truth.system_calls import SystemCalls
 
 _SA_ONSTACK, _SA_RESTORER = 0x0800_0000, 0x0400_0000
 _NEVER = 0xFFFF_FFFF_FFFF_0000

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from debian_packages import packages
-from guest import Guest, Run, Sampling
+
+from tests.support.debian_packages import packages
+from tests.unwind.ground_truth.guest import Guest, Run, Sampling
 
 _HERE = Path(__file__).resolve().parent
 _BUILT = _HERE.parents[2] / "build" / "ground_truth"

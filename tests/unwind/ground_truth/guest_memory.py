@@ -7,10 +7,9 @@ import mmap
 from dataclasses import dataclass
 from pathlib import Path
 
-from shadow_stack import Region
-
 from memleak_android.unwind import AddressSpace, Mapping
 from memleak_android.unwind.maps import layered
+from tests.unwind.ground_truth.shadow_stack import Region
 
 PAGE = 4096
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
-from guest_memory import PAGE, GuestMemory
+
+from tests.unwind.ground_truth.guest_memory import PAGE, GuestMemory
 
 _AT = {
     "PHDR": 3,

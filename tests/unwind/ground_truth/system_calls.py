@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from guest_memory import PAGE, GuestMemory
+from tests.unwind.ground_truth.guest_memory import PAGE, GuestMemory
 
 _AT_FDCWD = -100
 _MAP_FIXED, _MAP_ANONYMOUS = 0x10, 0x20

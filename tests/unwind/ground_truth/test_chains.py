@@ -7,9 +7,10 @@ longjmp and the unwinding of exceptions either, where the words that lead to the
 from __future__ import annotations
 
 import pytest
-from comparison import Outcome, compared
-from guest import Sampling
-from guest_builds import BUILDS, PACKAGED, Build, run_build, run_packaged
+
+from tests.unwind.ground_truth.comparison import Outcome, compared
+from tests.unwind.ground_truth.guest import Sampling
+from tests.unwind.ground_truth.guest_builds import BUILDS, PACKAGED, Build, run_build, run_packaged
 
 _SHARE = 0.999
 # Of hard.cc: while an exception is on its way and longjmp loads registers, the words that lead to the caller are gone.

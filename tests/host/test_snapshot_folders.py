@@ -5,32 +5,18 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cfi_assembler import advance, op
-from command_line import Finished
-from tiny_elf import CODE_VADDR, FUNCTION_BYTES, tiny_elf
 
-from memleak_android.host.cli import run
+from tests.support.cfi_assembler import advance, op
+from tests.support.command_line import Finished, Unwind
+from tests.support.tiny_elf import CODE_VADDR, FUNCTION_BYTES, tiny_elf
 
 BASE, STACK = 0x700000000000, 0x7FFF00001000
 INNER, OUTER = BASE + CODE_VADDR + 0x10, BASE + CODE_VADDR + FUNCTION_BYTES + 0x20
 REGISTERS = f"rip: {INNER:x}\nrsp: {STACK:x}\nrbp: 0\n"
 MAPS = f"{BASE:x}-{BASE + 0x9000:x} r-xp 00000000 00:00 0   /data/app/libtiny.so\n"
-
-Unwind = Callable[..., Finished]
-
-
-@pytest.fixture
-def unwind(capfd: pytest.CaptureFixture[str]) -> Unwind:
-    def run_it(folder: Path, *options: str) -> Finished:
-        code = run(["unwind", str(folder), *options])
-        out, err = capfd.readouterr()
-        return Finished(code, out, err)
-
-    return run_it
 
 
 @pytest.fixture
