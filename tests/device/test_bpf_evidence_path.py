@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from memleak_android.host.tracers.base import SessionOptions
-from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
-from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+from tests.support.bpf_agent import seen_in_session
 from tests.support.bpf_programs import (
     ATOMIC_64,
     EXIT,
@@ -31,24 +28,7 @@ LIMIT = 80  # what the project set itself: beyond plain accounting, on the 512-b
 def return_program(*extra: str) -> list[Instruction]:
     """The program of all returns, translated for a session with these lines."""
     options = SessionOptions(command=("/bin/sleep", "5"), stack_bytes=512)
-    lines = [*bpf_session_lines(options, plan_session(options)), *extra, "start"]
-    with subprocess.Popen(
-        [find_binary("memleakd", local_arch()), "bpf"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    ) as agent:
-        assert agent.stdin is not None
-        agent.stdin.write("\n".join(lines) + "\n")
-        agent.stdin.flush()
-        program: list[Instruction] = []
-        for _ in range(100):
-            time.sleep(0.1)
-            program = translated("allocation_return", agent.pid)
-            if program:
-                break
-        agent.stdin.close()
-    return program
+    return seen_in_session(options, extra, lambda agent: translated("allocation_return", agent))
 
 
 def test_fewer_than_eighty_instructions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from memleak_android.host.tracers.base import SessionOptions
-from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
 from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+from tests.support.bpf_agent import seen_in_session
 from tests.support.workloads import built, need, run
 
 RING_BUFFER, PERF_EVENT_ARRAY = 27, 4  # enum bpf_map_type of linux/bpf.h
@@ -20,34 +18,17 @@ REMARK = "the BPF object for newer kernels cannot be loaded"
 
 def map_types(*extra: str) -> set[int]:
     """Of the maps that the agent holds while its command runs."""
-    options = SessionOptions(command=("/bin/sleep", "20"))
-    lines = [*bpf_session_lines(options, plan_session(options)), *extra, "start"]
-    with subprocess.Popen(
-        [find_binary("memleakd", local_arch()), "bpf"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    ) as agent:
-        assert agent.stdin is not None
-        agent.stdin.write("\n".join(lines) + "\n")
-        agent.stdin.flush()
-        types = set[int]()
-        for _ in range(200):
-            time.sleep(0.05)
-            types = held(agent.pid)
-            if types & {RING_BUFFER, PERF_EVENT_ARRAY}:
-                break
-        agent.stdin.close()
-    return types
+    return seen_in_session(SessionOptions(command=("/bin/sleep", "20")), extra, held)
 
 
 def held(pid: int) -> set[int]:
+    """Empty until the one that evidence goes through is there."""
     types = set[int]()
     for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
         for line in entry.read_text().splitlines():
             if line.startswith("map_type:"):
                 types.add(int(line.split()[1]))
-    return types
+    return types if types & {RING_BUFFER, PERF_EVENT_ARRAY} else set()
 
 
 @pytest.mark.parametrize("extra", [(), ("follow 1", "every_stack 1", "mmap 1", "events 1")], ids=len)

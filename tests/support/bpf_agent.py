@@ -1,0 +1,39 @@
+"""The agent of a BPF session, with its programs and maps in the kernel for as long as a test looks at them."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
+from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+
+PATIENCE_S = 10.0
+T = TypeVar("T")
+
+
+def seen_in_session(options: SessionOptions, extra: tuple[str, ...], look: Callable[[int], T]) -> T:
+    """What look(the agent's pid) finds as soon as it finds something, or at the last.
+
+    extra: configuration lines behind those of the options.
+    """
+    lines = [*bpf_session_lines(options, plan_session(options)), *extra, "start"]
+    with subprocess.Popen(
+        [find_binary("memleakd", local_arch()), "bpf"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    ) as agent:
+        assert agent.stdin is not None
+        agent.stdin.write("\n".join(lines) + "\n")
+        agent.stdin.flush()
+        deadline = time.monotonic() + PATIENCE_S
+        found = look(agent.pid)
+        while not found and time.monotonic() < deadline:
+            time.sleep(0.05)
+            found = look(agent.pid)
+        agent.stdin.close()
+    return found
