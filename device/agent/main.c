@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* memleakd: runs one session on the target and speaks wire.h on its standard output. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "blocks.h"
 #include "bpf_session.h"
 #include "capabilities.h"
 #include "config.h"
+#include "loaded_objects.h"
 #include "preload_session.h"
 #include "version.h"
 
@@ -30,12 +32,16 @@ int main(int argc, char **argv)
 		printf("memleakd %s wire %u\n", ML_AGENT_VERSION, ML_WIRE_VERSION);
 		return 0;
 	}
+	if (!strcmp(command, "vdso"))
+		return ml_vdso_print();
+	if (argc > 2 && !strcmp(argv[1], "objects"))
+		return ml_loaded_objects_print(atoi(argv[2]), argv + 3, argc - 3);
 	if (!strcmp(command, "probe"))
 		return ml_capabilities_print();
 	if (!strcmp(command, "bpf"))
 		return run(ml_bpf_run);
 	if (!strcmp(command, "preload"))
 		return run(ml_preload_run);
-	fprintf(stderr, "usage: memleakd --version | probe | bpf | preload\n");
+	fprintf(stderr, "usage: memleakd --version | probe | vdso | objects PID [NAME...] | bpf | preload\n");
 	return 2;
 }
