@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from bench.clocks import children_cpu_s, task_cpu_ns
 from memleak_android.host.capture import Capture
+from memleak_android.host.device.local_channel import LocalChannel
 from memleak_android.host.recording import RecordingWriter
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.allocator import FUNCTION_NUMBERS
@@ -96,7 +97,7 @@ def run_command(collector: str, lines: Sequence[str], here: Installation) -> Out
             setup_ns.append(int(capture.status["tracer_cpu_ns"]))
 
     cpu_before, begin, host_before = children_cpu_s(), time.monotonic(), time.thread_time()
-    session = AgentSession(collector, [str(here.agent), collector], [*lines])
+    session = AgentSession(collector, LocalChannel([str(here.agent), collector]), lines)
     try:
         _consume(session, here.recording, capture, on_status)
     finally:
@@ -121,7 +122,9 @@ class Attached:
     """A BPF session on a running process: armed when entered, ended with its last snapshot when left."""
 
     def __init__(self, lines: Sequence[str], here: Installation) -> None:
-        self._session = AgentSession("bpf", [str(here.agent), "bpf"], [*lines])
+        channel = LocalChannel([str(here.agent), "bpf"])
+        self._pid = channel.pid
+        self._session = AgentSession("bpf", channel, lines)
         self._capture = Capture()
         self._armed = threading.Event()
         self._reader = threading.Thread(target=self._read, args=(here.recording,))
@@ -146,7 +149,7 @@ class Attached:
         self._session.close()
 
     def cpu_ns(self) -> int:
-        return task_cpu_ns(self._session._pid)
+        return task_cpu_ns(self._pid)
 
     def lost(self) -> int:
         return sum(_losses(self._capture.status).values())

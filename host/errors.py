@@ -43,6 +43,10 @@ class DeviceError(MemleakError):
     exit_code = 3
 
 
+class ConnectionCut(DeviceError):
+    """The device is gone in the middle of it. What arrived before is good."""
+
+
 class TargetError(MemleakError):
     """The process or command that should be measured cannot be used."""
 

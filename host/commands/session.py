@@ -11,7 +11,7 @@ from memleak_android.host.capture import Capture
 from memleak_android.host.commands.interrupts import stop_on_interrupt
 from memleak_android.host.commands.progress import Progress
 from memleak_android.host.device.parse import parse_maps
-from memleak_android.host.errors import MemleakError, TargetError, TracerError
+from memleak_android.host.errors import ConnectionCut, MemleakError, TargetError, TracerError
 from memleak_android.host.modules import ModuleFiles
 from memleak_android.host.recording import RecordingWriter
 from memleak_android.host.tracers.agent import AgentDied
@@ -62,11 +62,11 @@ class Session:
     _opened: set[tuple[int, str]] = field(default_factory=set)  # maps whose files were opened
 
     def run(self) -> None:
-        """Raises TargetError or TracerError where there is nothing to report."""
+        """Raises TargetError, TracerError or ConnectionCut where there is nothing to report."""
         try:
             with stop_on_interrupt(self._stop):
                 self._read()
-        except AgentDied as error:
+        except (AgentDied, ConnectionCut) as error:
             if self.capture.snapshot is None:
                 raise
             self.missing.append(f"{error.message} ({error.hint})")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from memleak_android.unwind.maps import Mapping
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
+_LINE_CHARACTERS_MAX = 300
 
 
 def parse_maps(text: str) -> list[Mapping]:
@@ -59,3 +60,15 @@ def parse_status(text: str) -> ProcessStatus:
         )
     except (KeyError, IndexError, ValueError) as error:
         raise ValueError(f"no /proc/PID/status: {error}") from error
+
+
+def last_line(text: bytes | bytearray) -> str:
+    """The last line of what a program said that is not empty: printable and short, whatever it said."""
+    lines = bytes(text[-(_LINE_CHARACTERS_MAX << 4) :]).decode("utf-8", "replace").strip().splitlines()
+    return printable(lines[-1].strip()) if lines else ""
+
+
+def printable(text: str) -> str:
+    """Without control characters, escape sequences of terminals among them, and cut where it is long."""
+    shown = "".join(c if c.isprintable() else "?" for c in text[: _LINE_CHARACTERS_MAX + 1])
+    return shown if len(shown) <= _LINE_CHARACTERS_MAX else f"{shown[: _LINE_CHARACTERS_MAX - 1]}…"

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Literal
 
 from memleak_android.host.device.capabilities import Capabilities, probe_local
+from memleak_android.host.device.local_channel import USER_STDIO_LINE, LocalChannel
 from memleak_android.host.errors import TracerError
 from memleak_android.host.tracers import preload
 from memleak_android.host.tracers.agent import AgentSession
@@ -49,7 +50,9 @@ def _start_bpf(options: SessionOptions) -> AgentSession:
     agent = find_binary("memleakd", local_arch())
     plan = plan_session(options)
     lines = bpf_session_lines(options, plan)
-    session = AgentSession("bpf", [str(agent), "bpf"], lines, give_stdio=options.pid is None)
+    starts_command = options.pid is None
+    channel = LocalChannel([str(agent), "bpf"], give_stdio=starts_command)
+    session = AgentSession("bpf", channel, [*lines, *([USER_STDIO_LINE] if starts_command else [])])
     session.notes = plan.notes
     session.about = {"allocator": plan.allocator.path, "probes": [asdict(probe) for probe in plan.probes]}
     return session

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from memleak_android.host.device.elf_file import ElfFile
 from memleak_android.host.device.loader import resolve_command
+from memleak_android.host.device.local_channel import USER_STDIO_LINE, LocalChannel
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import SessionOptions, session_lines
@@ -28,7 +29,8 @@ def start(options: SessionOptions) -> AgentSession:
     arch = local_arch()
     agent, shim = find_binary("memleakd", arch), find_binary("libmemleak.so", arch)
     lines = [*session_lines(options, WIRE_VERSION), f"shim {quote(os.fsencode(shim), safe='/')}"]
-    return AgentSession("preload", [str(agent), "preload"], lines, give_stdio=True)
+    channel = LocalChannel([str(agent), "preload"], give_stdio=True)
+    return AgentSession("preload", channel, [*lines, USER_STDIO_LINE])
 
 
 def _check_word_size(command: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from memleak_android.host.device.local_channel import LocalChannel
 from memleak_android.host.payloads import decode_chunk, decode_evidence, decode_status
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import SessionOptions
@@ -32,7 +33,8 @@ class Seen:
 
 def session_of(options: SessionOptions) -> Seen:
     lines = bpf_session_lines(options, plan_session(options))
-    session = AgentSession("bpf", [str(find_binary("memleakd", local_arch())), "bpf"], lines)
+    channel = LocalChannel([str(find_binary("memleakd", local_arch())), "bpf"])
+    session = AgentSession("bpf", channel, lines)
     keys, evidence, records = list[Rows](), list[Rows](), 0
     try:
         for block in session.blocks():

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
+from memleak_android.host.device.local_channel import LocalChannel
 from memleak_android.host.errors import TracerError
 from memleak_android.host.payloads import (
     EvidenceBatch,
@@ -68,7 +69,7 @@ def run_preloaded(
     lines = session_lines(session_options, WIRE_VERSION)
     lines += [f"env {quote(f'{name}={value}')}" for name, value in (environment or {}).items()]
     lines.append(f"shim {quote(os.fspath(shim), safe='/')}")
-    session = AgentSession("preload", [str(agent), "preload"], lines)
+    session = AgentSession("preload", LocalChannel([str(agent), "preload"]), lines)
     try:
         return _collect(session)
     finally:

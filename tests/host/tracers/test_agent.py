@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from memleak_android.host.device.local_channel import LocalChannel
 from memleak_android.host.errors import TracerError
 from memleak_android.host.tracers.agent import AgentDied, AgentSession
 from memleak_android.host.wire import Block, BlockKind
@@ -27,13 +27,20 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def begin(scenario: dict[str, Any], lines: Sequence[str] = ATTACH, **how: Any) -> AgentSession:
         monkeypatch.setenv("FAKE_AGENT", json.dumps(scenario))
-        session = AgentSession("fake", [sys.executable, str(FAKE_AGENT), "preload"], lines, **how)
+        channel = LocalChannel([sys.executable, str(FAKE_AGENT), "preload"])
+        session = AgentSession("fake", channel, lines, **how)
         sessions.append(session)
         return session
 
     yield begin
     for session in sessions:
         session.close()
+
+
+def pid_of(session: AgentSession) -> int:
+    channel = session._channel
+    assert isinstance(channel, LocalChannel)
+    return channel.pid
 
 
 def until_died(session: AgentSession) -> tuple[list[Block], TracerError]:
@@ -76,7 +83,7 @@ def test_silent_agent_is_given_up_and_ended(start: Any) -> None:
     assert error.message == "the agent did not answer for 0.5 s"
     session.close()
     with pytest.raises(ProcessLookupError):
-        os.kill(session._pid, 0)
+        os.kill(pid_of(session), 0)
 
 
 def test_configuration_larger_than_a_pipe_beside_output_larger_than_a_pipe(
@@ -95,7 +102,7 @@ def test_agent_that_is_no_program(tmp_path: Path) -> None:
     program.write_bytes(b"\x7fELF nonsense")
     program.chmod(0o755)
     with pytest.raises(TracerError) as caught:
-        AgentSession("fake", [str(program)], ATTACH)
+        LocalChannel([str(program)])
     assert str(caught.value) == f"could not start {program}: Exec format error; build it with `make device`"
     assert caught.value.exit_code == 5
 
@@ -106,7 +113,7 @@ def test_no_descriptor_is_left_open(start: Any, tmp_path: Path) -> None:
     list(session.blocks())
     session.close()
     with pytest.raises(TracerError):
-        AgentSession("fake", [str(tmp_path / "missing")], ATTACH)
+        LocalChannel([str(tmp_path / "missing")])
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
@@ -117,16 +124,17 @@ def test_stuck_agent_is_killed(start: Any) -> None:
             if block.kind == BlockKind.STATUS:
                 session.stop()
     session.abandon()
-    assert session._wait(20) and session._wait_status is not None
-    assert os.waitstatus_to_exitcode(session._wait_status) == -signal.SIGKILL
+    assert session._channel.end_text() == "killed by SIGKILL"
 
 
 def test_users_terminal_where_standard_input_is_closed(tmp_path: Path) -> None:
     """`memleak-android … <&- 2>&-`: the target gets /dev/null there, and our pipes stay our pipes."""
     program = (
         "import sys\nfrom memleak_android.host.tracers.agent import AgentSession\n"
-        f"s = AgentSession('fake', [sys.executable, {str(FAKE_AGENT)!r}], "
-        "['wire 2', 'arg sh', 'arg -c', 'arg readlink%20/proc/self/fd/0%20/proc/self/fd/2'], give_stdio=True)\n"
+        "from memleak_android.host.device.local_channel import USER_STDIO_LINE, LocalChannel\n"
+        f"c = LocalChannel([sys.executable, {str(FAKE_AGENT)!r}], give_stdio=True)\n"
+        "s = AgentSession('fake', c, "
+        "['wire 2', 'arg sh', 'arg -c', 'arg readlink%20/proc/self/fd/0%20/proc/self/fd/2', USER_STDIO_LINE])\n"
         "list(s.blocks())\ns.close()\n"
     )
     done = subprocess.run(
