@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
+from memleak_android.host.device.zip_directory import StoredFile
 from memleak_android.unwind.errors import UnwindError
 from memleak_android.unwind.maps import Mapping
 from memleak_android.unwind.module import Module
@@ -42,9 +43,21 @@ class ModuleFile:
 
 
 class FileFinder(Protocol):
-    """Ways to the file behind a mapping of a process; only regular files that are the mapped ones."""
+    """Ways to the file behind a mapping of a process; only regular files that are the mapped ones.
 
-    def open(self, pid: int, mapping: Mapping) -> int | None: ...
+    opens_early: files are to be opened as soon as they are heard of, not when a stack needs them.
+    """
+
+    @property
+    def opens_early(self) -> bool: ...
+
+    def open(self, pid: int, mapping: Mapping) -> int | None:
+        """A descriptor of the file; of the stored one alone where the mapping shows a part of an archive."""
+        ...
+
+    def stored(self, pid: int, mapping: Mapping) -> StoredFile | None:
+        """The file inside an archive (an APK) that a mapping shows; None where it shows a file of its own."""
+        ...
 
 
 class LocalFiles:
@@ -54,8 +67,13 @@ class LocalFiles:
     is taken when its inode is still the one that was mapped.
     """
 
+    opens_early = True
+
     def __init__(self, is_running: bool) -> None:
         self._is_running = is_running
+
+    def stored(self, pid: int, mapping: Mapping) -> StoredFile | None:
+        return None  # nothing here maps libraries out of archives
 
     def open(self, pid: int, mapping: Mapping) -> int | None:
         for path, is_by_address in self._places(pid, mapping):
@@ -126,7 +144,7 @@ def own_vdso() -> bytes:
     return b""
 
 
-_Key = tuple[str, str, int]
+_Key = tuple[str, str, int, int]
 
 
 class ModuleFiles:
@@ -145,6 +163,8 @@ class ModuleFiles:
 
     def note(self, pid: int, mapping: Mapping) -> None:
         """Opens the file of an executable mapping now, because later the process may be gone."""
+        if not self._finder.opens_early:
+            return
         key = _key(mapping)
         if not mapping.is_executable or key in self._descriptors or key in self._numbers:
             return
@@ -157,10 +177,11 @@ class ModuleFiles:
         """The index in `files` of what a mapping shows; None for memory that is no file's."""
         if not mapping.path.startswith("/") and mapping.path != VDSO:
             return None
-        key = _key(mapping)
+        stored = self._finder.stored(pid, mapping) if mapping.path != VDSO else None
+        key = _key(mapping, stored)
         if key not in self._numbers:
             self._numbers[key] = len(self.files)
-            file = _load(mapping.path, self._data(pid, mapping, key))
+            file = _load(mapping.path, self._data(pid, mapping, key), stored)
             if self._tables is not None and file.module is not None:
                 self._tables.serve(file.module)
             self.files.append(file)
@@ -187,16 +208,20 @@ class ModuleFiles:
             os.close(descriptor)
 
 
-def _key(mapping: Mapping) -> _Key:
-    return mapping.path, mapping.device if mapping.inode else "", mapping.inode
+def _key(mapping: Mapping, stored: StoredFile | None = None) -> _Key:
+    device = mapping.device if mapping.inode else ""
+    return mapping.path, device, mapping.inode, stored.offset if stored else 0
 
 
-def _load(path: str, data: memoryview) -> ModuleFile:
+def _load(path: str, data: memoryview, stored: StoredFile | None = None) -> ModuleFile:
+    """stored: `data` is this part of the archive at `path`; named as Android's linker names it."""
+    path = f"{path}!/{stored.name}" if stored else path
     if data:
         try:
             module = Module.from_bytes(data, path)
         except UnwindError:
             return ModuleFile(path, "", data, None)
+        module.elf_offset = stored.offset if stored else 0
         return ModuleFile(path, module.build_id, data, module)
     return ModuleFile(path, "", data, None)
 

@@ -44,7 +44,7 @@ class LocalProcess:
         """Raises TargetError: not there, a thread, ended, a kernel thread, not ours, 32-bit."""
         with _reading(pid):
             status = _status(pid)
-            _check_status(pid, status)
+            check_status(pid, status)
             _check_access(pid, status)
             command = _command_line(pid) or status.name
             return cls(pid, command, _root(pid), status.name)
@@ -149,7 +149,7 @@ def _exactly(file: int, offset: int, size: int) -> bytes:
     return data
 
 
-def _check_status(pid: int, status: ProcessStatus) -> None:
+def check_status(pid: int, status: ProcessStatus) -> None:
     if status.state in "ZX":
         raise TargetError(f"process {pid} ({status.name}) has ended already (zombie)")
     if status.tgid != pid:

@@ -1,0 +1,137 @@
+"""Copies of a device's files: the right one, once, and no more of them than there is room for."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.device.local_machine import LocalMachine
+from memleak_android.host.device.pulled_files import PulledFiles, forget_oldest, kept_copies
+from memleak_android.host.device.remote_modules import RemoteFiles
+from memleak_android.host.device.target import Answer
+from memleak_android.host.errors import DeviceError
+from memleak_android.host.modules import ModuleFiles
+from memleak_android.host.tracers.prebuilt import find_binary
+from memleak_android.unwind.maps import Mapping
+
+LIBRARY = find_binary("libmemleak.so", LocalMachine().arch)
+
+
+class Counting(LocalMachine):
+    """This machine as a device: what was asked of it, and what it claims instead of the truth."""
+
+    is_local = False
+    has_root = False
+
+    def __init__(self) -> None:
+        self.pulled: list[str] = []
+        self.cut_to: int | None = None
+
+    def pull(self, path: str, into: Path, *, as_root: bool = False, run_as: str = "") -> None:
+        self.pulled.append(path)
+        into.write_bytes(Path(path).read_bytes()[: self.cut_to])
+
+
+def mapping_of(path: Path, offset: int = 0, inode: int | None = None) -> Mapping:
+    inode = path.stat().st_ino if inode is None else inode
+    return Mapping(0x10000, 0x90000, "r-xp", offset, str(path), "08:01", inode)
+
+
+def test_a_file_with_a_build_id_is_pulled_once_for_all_sessions(tmp_path: Path) -> None:
+    device = Counting()
+    for _ in range(2):
+        pulled = PulledFiles(device, tmp_path)
+        files = ModuleFiles(RemoteFiles(device, pulled))
+        assert files.number(1, mapping_of(LIBRARY)) == files.number(1, mapping_of(LIBRARY)) == 0
+        assert bytes(files.files[0].data) == LIBRARY.read_bytes()
+        pulled.close()
+    assert device.pulled == [str(LIBRARY)]
+    (copy,) = kept_copies(tmp_path, files.files[0].build_id)
+    assert copy.read_bytes() == LIBRARY.read_bytes()
+
+
+def test_a_file_without_a_build_id_goes_with_its_session(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"no ELF file, and longer than a header has to be, by far")
+    pulled = PulledFiles(Counting(), tmp_path / "kept")
+    file = pulled.look(["/no/such/file", str(tmp_path / "x")])
+    assert file is not None and file.build_id == ""
+    copy = pulled.copy(file)
+    assert copy.read_bytes() == (tmp_path / "x").read_bytes()
+    pulled.close()
+    assert not copy.exists() and not (tmp_path / "kept").exists()
+
+
+def test_nothing_is_pulled_before_a_stack_needs_it(tmp_path: Path) -> None:
+    device = Counting()
+    files = ModuleFiles(RemoteFiles(device, PulledFiles(device, tmp_path)))
+    files.note(1, mapping_of(LIBRARY))
+    assert device.pulled == []
+
+
+def test_a_file_that_was_replaced_is_refused(tmp_path: Path) -> None:
+    device = Counting()
+    finder = RemoteFiles(device, PulledFiles(device, tmp_path))
+    assert finder.open(1, mapping_of(LIBRARY, inode=7)) is None
+    assert finder.refused == [f"{LIBRARY} could not be pulled: another file has its place by now"]
+
+
+def test_a_copy_that_came_short_is_not_kept(tmp_path: Path) -> None:
+    device = Counting()
+    device.cut_to = 9000
+    pulled = PulledFiles(device, tmp_path)
+    file = pulled.look([str(LIBRARY)])
+    assert file is not None
+    with pytest.raises(DeviceError, match="changed while it was pulled"):
+        pulled.copy(file)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("facts", ["", "0 ", "9 5 5", "0 x 5", "0 5 5 5", "-1 5 5"])
+def test_a_device_that_answers_nonsense_has_no_such_file(facts: str, tmp_path: Path) -> None:
+    class Odd(Counting):
+        def run(self, argv: Sequence[str], **options: object) -> Answer:  # type: ignore[override]
+            return Answer(0, facts.encode() + argv[4].encode() + b"\x7fELF", b"")
+
+    assert PulledFiles(Odd(), tmp_path).look(["/a", "/b"]) is None
+
+
+def test_a_library_inside_an_archive(tmp_path: Path) -> None:
+    """As an APK has it: stored, at the next page; another one before it, and something compressed."""
+    archive, name, begin = tmp_path / "base.apk", "lib/arm64-v8a/libx.so", 4096
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("classes.dex", b"dex" * 500, zipfile.ZIP_DEFLATED)
+        entry = zipfile.ZipInfo(name)
+        entry.extra = b"\x35\xd9" + (begin - file.fp.tell() - 34 - len(name)).to_bytes(2, "little")  # type: ignore[union-attr]
+        entry.extra += bytes(begin - file.fp.tell() - 34 - len(name))  # type: ignore[union-attr]
+        file.writestr(entry, LIBRARY.read_bytes())
+        file.writestr("lib/arm64-v8a/liby.so", b"another one")
+    device = Counting()
+    files = ModuleFiles(RemoteFiles(device, PulledFiles(device, tmp_path / "kept")))
+    number = files.number(1, mapping_of(archive, begin + 4096))
+    assert number is not None and device.pulled == []
+    module = files.files[number]
+    assert module.path == f"{archive}!/{name}"
+    assert bytes(module.data) == LIBRARY.read_bytes()
+    text = next(s for s in module.module.segments if s.is_executable)  # type: ignore[union-attr]
+    shown = mapping_of(archive, begin + text.file_offset)
+    assert module.vaddr_of(shown, shown.start + 5) == text.vaddr + 5
+    assert files.number(1, mapping_of(archive, archive.stat().st_size - 60)) != number
+
+
+def test_the_longest_unused_copies_go_first(tmp_path: Path) -> None:
+    for age, name in enumerate("abc"):
+        path = tmp_path / "ab" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x" * 10)
+        os.utime(path, (1000 - age, 1000 - age))
+    forget_oldest(tmp_path, 25)
+    assert sorted(path.name for path in tmp_path.rglob("?")) == ["a", "b"]
+
+
+@pytest.mark.parametrize("build_id", ["", "../../etc", "AB" * 20, "a*", "ab/cd"])
+def test_a_build_id_never_leads_out_of_the_folder(build_id: str, tmp_path: Path) -> None:
+    assert kept_copies(tmp_path / "kept", build_id) == []

@@ -1,0 +1,80 @@
+"""What a device's shell and agent tell of a process, against what this machine's own /proc tells of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from memleak_android.host.device.local import LocalProcess
+from memleak_android.host.device.local_machine import LocalMachine
+from memleak_android.host.device.remote_process import RemoteProcess
+from memleak_android.host.device.target import Answer
+from memleak_android.host.errors import DeviceError, TargetError
+from memleak_android.host.tracers.prebuilt import find_binary
+
+
+class Answering(LocalMachine):
+    """A device that says what it was told to say."""
+
+    name = "device x"
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+
+    def run(self, argv: object, **options: object) -> Answer:  # type: ignore[override]
+        return self.answer
+
+
+@pytest.fixture(scope="module")
+def sleeping() -> Iterator[int]:
+    with subprocess.Popen([sys.executable, "-c", "import zlib, time; print(1, flush=True); time.sleep(99)"],
+                          stdout=subprocess.PIPE) as process:  # fmt: skip
+        assert process.stdout is not None and process.stdout.read(1)
+        yield process.pid
+        process.kill()
+
+
+def test_a_process_looks_the_same_from_afar(sleeping: int) -> None:
+    near, far = LocalProcess.open(sleeping), RemoteProcess.open(LocalMachine(), sleeping)
+    assert (far.pid, far.name, far.command) == (near.pid, near.name, near.command)
+    assert list(far.mappings) == near.mappings()
+    assert far.is_64_bit and far.uid == os.geteuid()
+    assert far.executable is not None and os.path.realpath(sys.executable) == far.executable.path
+
+
+def test_objects_come_in_the_linkers_order_and_say_what_they_define(sleeping: int) -> None:
+    if os.geteuid():
+        pytest.skip("needs root to read the process")
+    agent = str(find_binary("memleakd", LocalMachine().arch))
+    objects = RemoteProcess.open(LocalMachine(), sleeping).objects(
+        agent, ("malloc", "mmap", "no_such_function")
+    )
+    near = [one.path for one in LocalProcess.open(sleeping).loaded_objects()]
+    assert [one.path for one in objects] == near
+    (libc,) = (one for one in objects if one.name.startswith("libc.so"))
+    assert libc.defines == {"malloc", "mmap"}
+    assert next(one for one in objects if "malloc" in one.defines) == libc
+
+
+def test_who_is_not_there() -> None:
+    with pytest.raises(TargetError, match="there is no process 4194303 on this machine"):
+        RemoteProcess.open(LocalMachine(), 4194303)
+
+
+def test_one_that_has_ended() -> None:
+    with subprocess.Popen(["true"]) as process:
+        while b"\nState:\tZ" not in open(f"/proc/{process.pid}/status", "rb").read():  # noqa: SIM115
+            time.sleep(0.01)
+        with pytest.raises(TargetError, match="has ended already"):
+            RemoteProcess.open(LocalMachine(), process.pid)
+
+
+@pytest.mark.parametrize("noise", [b"", b"\xff" * 1000, b"Name:\tx\n", b"\0" * 70000])
+def test_half_an_answer_is_an_error_of_the_device(noise: bytes) -> None:
+    with pytest.raises(DeviceError, match="device x did not tell of process 7"):
+        RemoteProcess.open(Answering(Answer(0, noise, b"")), 7)
