@@ -1,6 +1,6 @@
 # What differs between the ABIs (Android's names), and nothing else.
 # zig_*: target of the agent (static, musl). shim_*: target of the shim (freestanding, any libc).
-# bpfarch_*: what bpf_tracing.h calls it. uapi_*: zig's folder of its kernel headers.
+# bpfarch_*: what bpf_tracing.h calls it; none: the kernel places no uprobes in such code, or breaks it (Thumb). uapi_*: zig's folder of its kernel headers.
 
 zig_x86_64       := x86_64-linux-musl
 shim_x86_64      := x86_64-linux-gnu
@@ -17,5 +17,5 @@ uapi_arm64-v8a    := aarch64-linux-any
 zig_armeabi-v7a     := arm-linux-musleabihf
 shim_armeabi-v7a    := arm-linux-gnueabihf
 cpu_armeabi-v7a     := -mcpu=generic+v7a
-bpfarch_armeabi-v7a := arm
+bpfarch_armeabi-v7a :=
 uapi_armeabi-v7a    := arm-linux-any

@@ -63,17 +63,12 @@ $(call object_rules,$(1),preload,$(shim_$(1)) $(SHIM_CFLAGS))
 $(call object_rules,$(1),cfi,$(zig_$(1)) $(AGENT_CFLAGS))
 $(call shim_cfi_rules,$(1))
 
-$(BPF_NAMES:%=$(B)/$(1)/bpf/%.bpf.o): $(B)/$(1)/bpf/%.bpf.o: device/bpf/%.bpf.c ndk-build/bpf.mk ndk-build/abis.mk $(B)/include/.complete
-	@echo "  BPF    $$@"
-	@mkdir -p $$(@D)
-	@$(CC) $(BPF_CFLAGS) -mcpu=$$(or $$(BPF_CPU_$$*),$$(BPF_CPU)) -isystem $(ZIG_INCLUDE)/$(uapi_$(1)) -isystem $(ZIG_INCLUDE)/any-linux-any \
-		-D__TARGET_ARCH_$(bpfarch_$(1)) -MMD -MP -c $$< -o $$@
+$(call $(if $(bpfarch_$(1)),bpf_rules,no_bpf_rules),$(1))
 
 # The object's bytes inside the agent: ml_bpf_NAME_start … ml_bpf_NAME_end, aligned as ELF needs.
-$(BPF_NAMES:%=$(B)/$(1)/bpf/embed_%.o): $(B)/$(1)/bpf/embed_%.o: $(B)/$(1)/bpf/%.bpf.o ndk-build/strip_dwarf.py
-	@$(PYTHON) ndk-build/strip_dwarf.py $$< $$(<:.o=.stripped)
+$(BPF_NAMES:%=$(B)/$(1)/bpf/embed_%.o): $(B)/$(1)/bpf/embed_%.o: $(B)/$(1)/bpf/%.stripped ndk-build/libraries.mk
 	@printf '.section .rodata\n.balign 16\n.global ml_bpf_%s_start\nml_bpf_%s_start:\n.incbin "%s"\n.global ml_bpf_%s_end\nml_bpf_%s_end:\n.byte 0\n.section .note.GNU-stack,"",%%progbits\n' \
-		$$* $$* $$(<:.o=.stripped) $$* $$* >$$(@:.o=.S)
+		$$* $$* $$< $$* $$* >$$(@:.o=.S)
 	@$(CC) -target $(zig_$(1)) $(cpu_$(1)) -c $$(@:.o=.S) -o $$@
 
 $(PREBUILT)/$(1)/memleakd: $(patsubst device/agent/%.c,$(B)/$(1)/agent/%.o,$(AGENT_SOURCES)) \

@@ -23,6 +23,16 @@ static const unsigned char register_slots[N_PERF_REGISTERS] = {
 };
 #define N_REGISTERS 21
 #define SP_SLOT 19
+#elif defined(__aarch64__)
+/* arch/arm64/include/uapi/asm/perf_regs.h: x0 … x29, lr, sp, pc, in the order of struct user_pt_regs; no pstate. */
+#define PERF_REGISTERS ((1ull << 33) - 1)
+#define N_PERF_REGISTERS 33
+static const unsigned char register_slots[N_PERF_REGISTERS] = {
+	0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16,
+	17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,
+};
+#define N_REGISTERS 34
+#define SP_SLOT 31
 #else
 #define PERF_REGISTERS 0ull
 #define N_PERF_REGISTERS 0

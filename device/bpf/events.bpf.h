@@ -22,7 +22,7 @@ static __always_inline void ml_trace_alloc(struct ml_regs *regs, const struct ml
 		.address = address,
 		.size = pending->size,
 		.key = key,
-		.old_address = pending->function == ML_FN_POSIX_MEMALIGN ? 0 : pending->pointer,
+		.old_address = pending->function == ML_FN_POSIX_MEMALIGN ? 0 : ML_UNTAG(pending->pointer),
 		.function = pending->function,
 		.error = address ? 0 : 12 /* ENOMEM */,
 	};

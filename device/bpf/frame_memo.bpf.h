@@ -42,7 +42,7 @@ static __always_inline ml_u32 ml_memo_set(const struct ml_walk *walk, ml_u64 abo
 /* A quick first test: what is behind the window's bytes is of another stack. */
 static __always_inline bool ml_memo_begins(const struct ml_walk *walk, const struct ml_memo *memo)
 {
-	return memo->n_places && memo->first == walk->words[memo->places[0] & (ML_WINDOW_WORDS - 1)] &&
+	return memo->n_places && memo->first == ML_CODE_ADDRESS(walk->words[memo->places[0] & (ML_WINDOW_WORDS - 1)]) &&
 	       (!memo->uses_fp || walk->fp - walk->begin == memo->fp);
 }
 
@@ -68,7 +68,7 @@ __noinline ml_u64 ml_memo_key(struct ml_walk *walk, const struct ml_memo *memo)
 		if (place & ML_BPF_PLACE_FRAME)
 			frames = ml_mix(frames, ml_word(walk, address) - walk->begin);
 		else
-			key = ml_mix(key, ml_word(walk, address));
+			key = ml_mix(key, ML_CODE_ADDRESS(ml_word(walk, address)));
 	}
 	walk->frames = frames;
 	return key;
@@ -135,7 +135,7 @@ static __noinline int ml_remember(struct ml_walk *walk, ml_u64 fp, ml_u32 number
 	memo->uses_fp = walk->uses_fp;
 	memo->fp = fp - walk->begin;
 	memo->frames = walk->frames;
-	memo->first = walk->read[0];
+	memo->first = ML_CODE_ADDRESS(walk->read[0]);
 	__builtin_memcpy(memo->places, walk->places, sizeof(memo->places));
 	__sync_fetch_and_add(&memo->version, 1);
 	return 0;

@@ -78,15 +78,15 @@ static __noinline long ml_open_window(struct ml_walk *walk, ml_u64 address)
 	return bpf_probe_read_user(walk->words, (ml_u32)bytes, (const void *)address);
 }
 
-/* The return address in a slot, where a return probe that is still pending has put another in its place. */
-__noinline ml_u64 ml_original_return(ml_u64 slot, ml_u64 found)
+/* The return address of a frame, where a return probe that is still pending has put another in its place. */
+__noinline ml_u64 ml_original_return(ml_u64 hidden_at, ml_u64 found)
 {
 	struct ml_thread *thread = ml_this_thread();
 
 	if (!thread)
 		return found;
 	for (ml_u32 i = 0; i < ML_PENDING && i < thread->depth; i++)
-		if (thread->pending[i].sp == slot)
+		if (thread->pending[i].sp == hidden_at)
 			return thread->pending[i].return_address;
 	return found;
 }
@@ -192,9 +192,9 @@ static __always_inline enum ml_walk_state ml_step(struct ml_walk *walk, struct m
 		frame->fp = ml_word(walk, fp_slot);
 		frame->fp_place = (fp_slot - walk->begin) >> 3;
 	}
-	frame->return_address = ml_word(walk, slot);
+	frame->return_address = ML_CODE_ADDRESS(ml_word(walk, slot));
 	if (walk->n_pending)
-		frame->return_address = ml_original_return(slot, frame->return_address);
+		frame->return_address = ml_original_return(ML_HIDDEN_AT(slot, cfa), frame->return_address);
 	ml_note(walk, (slot - walk->begin) >> 3, frame->return_address);
 	frame->sp = cfa;
 	frame->key = ml_mix(frame->key, frame->return_address);

@@ -54,7 +54,7 @@ static __always_inline int ml_enter(struct ml_regs *regs, ml_u32 function, ml_u6
 {
 	struct ml_thread *thread = ml_this_thread();
 	struct ml_pending *pending;
-	ml_u64 return_address = 0;
+	ml_u64 return_address;
 
 	if (!thread)
 		return 0;
@@ -64,7 +64,7 @@ static __always_inline int ml_enter(struct ml_regs *regs, ml_u32 function, ml_u6
 		thread->depth = 0;
 	}
 	pending = &thread->pending[thread->depth & (ML_PENDING - 1)];
-	bpf_probe_read_user(&return_address, sizeof(return_address), (const void *)ML_SP(regs));
+	return_address = ml_return_address(regs);
 	pending->is_internal = ml_is_internal(thread, ML_IP(regs), ML_SP(regs), return_address, function);
 	pending->sp = ML_SP(regs);
 	pending->size = size;
@@ -165,7 +165,7 @@ static __always_inline ml_u64 ml_result(struct ml_regs *regs, const struct ml_pe
 	if (pending->function != ML_FN_POSIX_MEMALIGN)
 		return value;
 	if ((ml_s32)value == 0)
-		bpf_probe_read_user(&address, sizeof(address), (const void *)pending->pointer);
+		bpf_probe_read_user(&address, sizeof(address), (const void *)ML_UNTAG(pending->pointer));
 	return address;
 }
 
@@ -232,11 +232,8 @@ static __always_inline int ml_return(struct ml_regs *regs)
  * A free that finds no block: of one that is older than the session, or no free of the program's at all.
  * glibc empties a thread's cache of freed chunks through free() (malloc/malloc.c, tcache_thread_shutdown).
  */
-static __noinline void ml_count_untracked(ml_u64 ip, ml_u64 sp, ml_u32 function)
+static __noinline void ml_count_untracked(ml_u64 ip, ml_u64 return_address, ml_u32 function)
 {
-	ml_u64 return_address = 0;
-
-	bpf_probe_read_user(&return_address, sizeof(return_address), (const void *)sp);
 	if (!ml_is_own_code(ip, return_address, function & (ML_FN_MAX - 1)))
 		ml_count(ML_BPF_UNTRACKED_FREES, 1);
 }
@@ -252,9 +249,9 @@ static __always_inline int ml_release(struct ml_regs *regs, ml_u32 function, ml_
 	if (ml_claim(ML_UNTAG(pointer), process, &block))
 		ml_release_key(&block);
 	else
-		ml_count_untracked(ML_IP(regs), ML_SP(regs), function);
+		ml_count_untracked(ML_IP(regs), ml_return_address(regs), function);
 	if (options.events)
-		ml_trace_free(regs, process, function, pointer, block.size);
+		ml_trace_free(regs, process, function, ML_UNTAG(pointer), block.size);
 	return 0;
 }
 

@@ -30,9 +30,58 @@ struct ml_regs {
 #define ML_FP(regs) ((regs)->bp)
 /* `call` pushed the return address; `ret` popped it. */
 #define ML_RETURN_POPS 8
-#define ML_RETURN_ADDRESS_ON_STACK 1
-/* Addresses carry no tags. */
+/* A pending return probe has put its trampoline where the call pushed the return address: at the sp of the entry. */
+#define ML_HIDDEN_AT(slot, cfa) (slot)
+/* Addresses carry no tags and no signatures. */
 #define ML_UNTAG(address) (address)
+#define ML_CODE_ADDRESS(word) (word)
+
+/* At a function's entry. */
+static __always_inline ml_u64 ml_return_address(struct ml_regs *regs)
+{
+	ml_u64 address = 0;
+
+	bpf_probe_read_user(&address, sizeof(address), (const void *)ML_SP(regs));
+	return address;
+}
+
+#elif defined(__TARGET_ARCH_arm64)
+
+/* struct user_pt_regs, arch/arm64/include/uapi/asm/ptrace.h */
+struct ml_regs {
+	ml_u64 x[31], sp, pc, pstate;
+};
+
+#define ML_N_REGISTERS 34
+/* x19 … x29, sp and pc: what a caller still has after a call (AAPCS64 §6.1.1). */
+#define ML_REGISTERS_KNOWN (0x7ffull << 19 | 1ull << 31 | 1ull << 32)
+
+#define ML_ARG1(regs) ((regs)->x[0])
+#define ML_ARG2(regs) ((regs)->x[1])
+#define ML_ARG3(regs) ((regs)->x[2])
+#define ML_ARG4(regs) ((regs)->x[3])
+#define ML_ARG5(regs) ((regs)->x[4])
+#define ML_RETURN_VALUE(regs) ((regs)->x[0])
+#define ML_SP(regs) ((regs)->sp)
+#define ML_IP(regs) ((regs)->pc)
+#define ML_FP(regs) ((regs)->x[29])
+/* `bl` and `ret` leave the stack alone. */
+#define ML_RETURN_POPS 0
+/*
+ * A return probe puts its trampoline into the link register, and the function saves it somewhere in its frame: what is
+ * known of the place is the frame's end, the sp of the entry.
+ */
+#define ML_HIDDEN_AT(slot, cfa) (cfa)
+/* The top byte is no part of a data address (arm64 Documentation/tagged-pointers.rst). */
+#define ML_UNTAG(address) ((address) & 0x00ffffffffffffffull)
+/* Above a user's address of 48 bits may stand a signature (Armv8.3 PAuth). */
+#define ML_CODE_ADDRESS(word) ((word) & 0x0000ffffffffffffull)
+
+/* At a function's entry: the link register, which the function may have signed before the probe. */
+static __always_inline ml_u64 ml_return_address(struct ml_regs *regs)
+{
+	return ML_CODE_ADDRESS(regs->x[30]);
+}
 
 #else
 #error "no register layout for this architecture"

@@ -53,7 +53,7 @@ static __always_inline ml_u64 ml_mix_words(ml_u64 key, const struct ml_thread *t
 					   ml_u32 n)
 {
 	for (ml_u32 i = 0; i < ML_KEY_WORDS && i < n; i++) {
-		ml_u64 word = thread->walk.words[i];
+		ml_u64 word = ML_CODE_ADDRESS(thread->walk.words[i]);
 		ml_u32 granule;
 
 		if (!ranges->high_bytes[word >> 32 & 0xff])
