@@ -12,21 +12,29 @@ SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test dev check bench proof device wheel clean installed FORCE
+.PHONY: help demo test dev check bench proof emulator test-emulator device wheel clean installed FORCE
 
 help: ## show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 15
 
 demo: installed ## set everything up and find the leaks of a small leaky program
 	$(VENV)/bin/memleak-android demo
 
 test: $(STAMPS)/dev installed ## the tests (under 10 minutes); says what it installs and what it skips
 	@$(PYTHON3) .ci/packages.py test
-	$(PY) -m pytest -m "not proof"
+	$(PY) -m pytest -m "not proof and not emulator"
 
 proof: $(STAMPS)/dev installed ## the long tests: what every issue had to show
 	@$(PYTHON3) .ci/packages.py test proof
-	$(PY) -m pytest -m proof
+	$(PY) -m pytest -m "proof and not emulator"
+
+emulator: $(STAMPS)/dev ## start an arm64 machine that answers adb, and say how to reach it
+	@$(PYTHON3) .ci/packages.py emulator
+	@$(PY) -m tests.emulator start
+
+test-emulator: $(STAMPS)/dev installed ## the tests over adb, in machines that they start themselves
+	@$(PYTHON3) .ci/packages.py emulator
+	$(PY) -m pytest -m emulator
 
 bench: $(STAMPS)/dev installed ## overhead, paired against other tools
 	@$(PYTHON3) .ci/packages.py bench

@@ -1,0 +1,123 @@
+"""Files of Debian packages of any suite and architecture: fetched and verified by apt, unpacked below build/emulator.
+
+Nothing is installed: apt runs with lists and a cache of its own (apt.conf(5), Dir::State, Dir::Cache), the mirror and
+the keyring are those that the machine's own apt is configured with.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+BUILD = Path(__file__).resolve().parents[2] / "build" / "emulator"
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+APT_SECONDS = 300.0
+
+
+class Unavailable(Exception):
+    """What the machine is made of cannot be had here; says what and why."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One Debian release for one architecture, e.g. Suite("trixie", "arm64")."""
+
+    name: str
+    architecture: str
+
+    @property
+    def _state(self) -> Path:
+        return BUILD / "apt" / f"{self.name}-{self.architecture}"
+
+    def unpacked(self, *packages: str) -> Path:
+        """A folder with the files of the packages; fetches what is not there yet. Raises Unavailable."""
+        root = BUILD / "debian" / f"{self.name}-{self.architecture}"
+        for package in packages:
+            stamp = root / f".{package}"
+            if not stamp.exists():
+                root.mkdir(parents=True, exist_ok=True)
+                subprocess.run(["dpkg-deb", "-x", self._fetched(package), root], check=True)
+                stamp.touch()
+        return root
+
+    def depends(self, package: str) -> str:
+        """The first package that a meta package depends on, e.g. the kernel of today's linux-image-arm64."""
+        stamp = self._state / f"{package}.depends"
+        if not stamp.exists():
+            self._have_lists()
+            found = re.search(r"Depends: ([^\s:]+)", self._apt("apt-cache", "depends", package))
+            if found is None:
+                raise Unavailable(f"Debian {self.name} has no {package} for {self.architecture}")
+            stamp.write_text(found[1])
+        return stamp.read_text()
+
+    def _fetched(self, package: str) -> Path:
+        archives = self._state / "archives"
+        archives.mkdir(parents=True, exist_ok=True)
+        # A mirror keeps one version of each package: lists older than it name files that are gone.
+        for lists_may_be_old in (True, False):
+            if not any(archives.glob(f"{package}_*.deb")):
+                self._have_lists(fresh=not lists_may_be_old)
+                self._apt("apt-get", "-qq", "download", package)
+        found = sorted(archives.glob(f"{package}_*.deb"))
+        if not found:
+            raise Unavailable(
+                f"{package}:{self.architecture} of Debian {self.name} cannot be fetched (offline?)"
+            )
+        return found[-1]
+
+    def _have_lists(self, *, fresh: bool = False) -> None:
+        lists = self._state / "lists"
+        if fresh or not any(lists.glob("*_Packages*")):
+            (lists / "partial").mkdir(parents=True, exist_ok=True)
+            self._apt("apt-get", "-qq", "update")
+
+    def _apt(self, program: str, *words: str) -> str:
+        for tool in ("apt-get", "apt-cache", "dpkg-deb"):
+            if shutil.which(tool) is None:
+                raise Unavailable(f"{tool} is not on this machine: the emulator is made of Debian packages")
+        archives = self._state / "archives"
+        archives.mkdir(parents=True, exist_ok=True)
+        settings = [word for setting in self._settings() for word in ("-o", setting)]
+        done = subprocess.run(
+            [program, *settings, *words], cwd=archives, stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, check=False, timeout=APT_SECONDS,
+        )  # fmt: skip
+        return done.stdout
+
+    def _settings(self) -> list[str]:
+        state = self._state
+        (state / "cache" / "archives" / "partial").mkdir(parents=True, exist_ok=True)
+        sources = state / "sources.list"
+        sources.write_text(f"deb [signed-by={KEYRING}] {_mirror()} {self.name} main\n")
+        settings = {
+            "APT::Architecture": self.architecture,
+            "APT::Architectures": self.architecture,
+            "Acquire::Languages": "none",
+            "Debug::NoLocking": "true",
+            "Dir::Cache": state / "cache",
+            "Dir::Etc::preferencesparts": "/dev/null",
+            "Dir::Etc::sourcelist": sources,
+            "Dir::Etc::sourceparts": "/dev/null",
+            "Dir::State::lists": state / "lists",
+            "Dir::State::status": "/dev/null",
+        }
+        if os.geteuid() == 0:  # root's apt would fetch as _apt, who may not write below our folder
+            settings["APT::Sandbox::User"] = "root"
+        return [f"{name}={value}" for name, value in settings.items()]
+
+
+def _mirror() -> str:
+    """The address of the Debian archive that the machine's apt uses; Debian's own where it uses none."""
+    if shutil.which("apt-get") is None:
+        return "http://deb.debian.org/debian"
+    targets = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    mirrors = [uri for uri in targets.stdout.split() if uri.rstrip("/").endswith("/debian")]
+    return mirrors[0] if mirrors else "http://deb.debian.org/debian"

@@ -1,0 +1,210 @@
+"""A machine that answers adb: a QEMU and an adb server of its own, started, found again and stopped by their ports.
+
+Machine N has four numbers in a row: N in its serial "emulator-N", as Google's emulator has it; N+1 where its adbd
+listens; N+2 where its adb server listens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tests.emulator import qemu
+from tests.emulator.debian import BUILD, Unavailable
+from tests.emulator.image import write_image
+from tests.emulator.kernels import DEFAULT, LINES, kernel
+from tests.emulator.qemu import Hardware, MachineFailed
+
+RUN = BUILD / "run"
+# Not 5554…5584, where every adb server looks for emulators by itself: tests of others would see this one.
+NUMBERS = range(5600, 5700, 10)
+ADB_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a machine is: its kernel's line, and as whom adbd runs ("shell" as on phones, "root" as after adb root)."""
+
+    kernel: str = DEFAULT
+    adb_user: str = "shell"
+
+    @property
+    def arguments(self) -> str:
+        return "memleak.adb=root" if self.adb_user == "root" else ""
+
+    @property
+    def hardware(self) -> Hardware:
+        return Hardware(cpu="max") if self.kernel.endswith("16k") else Hardware()
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A running machine. `boot_s` is the time from QEMU's start to the first answer of adb shell."""
+
+    number: int
+    qemu_pid: int
+    server_pid: int
+    boot_s: float
+    options: Options
+
+    @property
+    def serial(self) -> str:
+        return f"emulator-{self.number}"
+
+    @property
+    def server_port(self) -> int:
+        return self.number + 2
+
+    @property
+    def folder(self) -> Path:
+        return RUN / str(self.number)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a program has to have in its environment to see this machine, and this one only."""
+        return {"ANDROID_ADB_SERVER_PORT": str(self.server_port), "ANDROID_SERIAL": self.serial}
+
+    def adb(self, *words: str | Path, timeout_s: float = ADB_SECONDS) -> subprocess.CompletedProcess[bytes]:
+        """Runs the adb client; for what the shell returned see the code, stdout and stderr."""
+        argv = [_adb(), "-P", str(self.server_port), "-s", self.serial, *words]
+        return subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=timeout_s
+        )
+
+    def shell(self, command: str, timeout_s: float = ADB_SECONDS) -> tuple[int, str, str]:
+        """Exit code, stdout and stderr of `adb shell COMMAND`."""
+        done = self.adb("shell", command, timeout_s=timeout_s)
+        return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+
+    def root_shell(self, command: str, timeout_s: float = ADB_SECONDS) -> tuple[int, str]:
+        """Exit code and output of a command run as root on the console, whatever adb may do."""
+        return qemu.root_shell(self.folder, command, timeout_s)
+
+    def runs(self) -> bool:
+        return qemu.runs(self.qemu_pid, f"memleak-{self.serial}")
+
+    def stop(self) -> None:
+        """Ends both processes and removes the machine's folder; a second call does nothing."""
+        qemu.end(self.server_pid, str(self.server_port))
+        qemu.end(self.qemu_pid, f"memleak-{self.serial}")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def start(options: Options, *, number: int = 0, outlives_us: bool = False) -> Machine:
+    """Starts a machine and returns when adb shell answers. Raises Unavailable or MachineFailed, and leaves nothing.
+
+    With number 0 it takes the first free one. It ends with this process unless `outlives_us`.
+    """
+    if options.kernel not in LINES:
+        raise Unavailable(f"no kernel {options.kernel}; there are {', '.join(LINES)}")
+    _adb()
+    number = number or _free_number()
+    folder = RUN / str(number)
+    chosen = kernel(options.kernel)
+    folder.mkdir(parents=True, exist_ok=True)
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        with (folder / "initramfs").open("wb") as stream:
+            write_image(stream, chosen)
+        began = time.monotonic()
+        argv = qemu.command(
+            f"memleak-emulator-{number}", chosen.image, options.hardware, number + 1, options.arguments
+        )
+        processes.append(_spawn(argv, folder, "qemu.log", outlives_us))
+        server = [_adb(), "-P", str(number + 2), "nodaemon", "server"]
+        processes.append(_spawn(server, folder, "adb.log", outlives_us))
+        qemu.wait_until_ready(folder, processes[0])
+        (folder / "initramfs").unlink()
+        _announce(number)
+        machine = Machine(number, processes[0].pid, processes[1].pid, 0.0, options)
+        _wait_for_shell(machine)
+        machine = Machine(number, processes[0].pid, processes[1].pid, time.monotonic() - began, options)
+        (folder / "machine.json").write_text(json.dumps(asdict(machine)))
+    except BaseException:  # Ctrl-C too: nothing stays
+        for process in processes:
+            process.kill()
+            process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return machine
+
+
+def running() -> list[Machine]:
+    """The machines that run, whoever started them."""
+    found = []
+    for path in sorted(RUN.glob("*/machine.json")):
+        fields = json.loads(path.read_text())
+        machine = Machine(**{**fields, "options": Options(**fields["options"])})
+        if machine.runs():
+            found.append(machine)
+    return found
+
+
+def _adb() -> str:
+    found = shutil.which("adb")
+    if found is None:
+        raise Unavailable("adb is not on this machine (apt-get install adb)")
+    return found
+
+
+def _free_number() -> int:
+    for number in NUMBERS:
+        if _is_free(number + 1) and _is_free(number + 2):
+            return number
+    raise MachineFailed(f"all of {NUMBERS} are taken: python -m tests.emulator status")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def _spawn(argv: list[str | Path], folder: Path, log: str, outlives_us: bool) -> subprocess.Popen[bytes]:
+    # A killed test run takes its machine along (prctl(2), PR_SET_PDEATHSIG).
+    words = list(argv) if outlives_us else ["setpriv", "--pdeathsig", "KILL", *argv]
+    environment = dict(os.environ, HOME=str(folder))  # adb writes its key there
+    with (folder / log).open("wb") as output:
+        return subprocess.Popen(
+            words, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            start_new_session=True, env=environment,
+        )  # fmt: skip
+
+
+def _announce(number: int) -> None:
+    """Tells the adb server of an emulator, as emulators do when they start (packages/modules/adb, SERVICES.TXT)."""
+    deadline = time.monotonic() + ADB_SECONDS
+    message = f"host:emulator:{number + 1}"
+    while True:
+        try:
+            with socket.create_connection(("127.0.0.1", number + 2), timeout=ADB_SECONDS) as server:
+                server.sendall(f"{len(message):04x}{message}".encode())
+                server.recv(4)
+                return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise MachineFailed(
+                    f"the adb server on port {number + 2} does not answer: {error}"
+                ) from error
+            time.sleep(qemu.POLL_SECONDS)
+
+
+def _wait_for_shell(machine: Machine) -> None:
+    deadline = time.monotonic() + ADB_SECONDS
+    said = ""
+    while time.monotonic() < deadline:
+        code, output, said = machine.shell("echo here")
+        if code == 0 and output == "here\n":
+            return
+        time.sleep(qemu.POLL_SECONDS)
+    raise MachineFailed(f"adb shell does not answer on {machine.serial}: {said.strip()}")
