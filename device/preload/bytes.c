@@ -89,3 +89,17 @@ __attribute__((visibility("hidden"))) int memcmp(const void *one, const void *ot
 			return *a - *b;
 	return 0;
 }
+
+#if defined(__arm__)
+/* What an unwinding table names as its reader where it has the usual shape (EHABI §7.3); every unwinder has its own. */
+void __aeabi_unwind_cpp_pr0(void);
+void __aeabi_unwind_cpp_pr1(void);
+
+__attribute__((visibility("hidden"))) void __aeabi_unwind_cpp_pr0(void)
+{
+}
+
+__attribute__((visibility("hidden"))) void __aeabi_unwind_cpp_pr1(void)
+{
+}
+#endif

@@ -13,8 +13,10 @@
 
 #define NONCE_DIGITS 16
 #define LEAST_THREADS 16u
+#define ENOMEM 12
 #define EFBIG 27
 #define EPROTO 71
+#define SEGMENT_BYTES_MAX (sizeof(long) == 8 ? 1ull << 62 : 3ull << 28) /* the target needs address space, too */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 static char socket_name[ML_CONNECT_TEXT_MAX];
@@ -148,9 +150,11 @@ static int is_allowed(ml_u64 bytes)
 
 static long make_memory(ml_u64 bytes, void **base)
 {
-	long fd = ML_SYSCALL2(memfd_create, ML_SEGMENT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	long error;
+	long fd, error;
 
+	if (bytes > SEGMENT_BYTES_MAX)
+		return -ENOMEM;
+	fd = ML_SYSCALL2(memfd_create, ML_SEGMENT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return fd;
 	error = is_allowed(bytes) ? ML_SYSCALL2(ftruncate, fd, bytes) : -EFBIG;

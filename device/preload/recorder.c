@@ -2,12 +2,12 @@
 #include "recorder.h"
 
 #include <stddef.h>
-#include <sys/mman.h>
 
 #include "atomics.h"
 #include "clock.h"
 #include "connect.h"
 #include "evidence.h"
+#include "forks.h"
 #include "frame_resolve.h"
 #include "keys.h"
 #include "maps.h"
@@ -35,18 +35,16 @@ static void count_lost(enum ml_lost cause)
 
 void ml_recorder_start(char *const *environment)
 {
-	long page;
+	int *state;
 
 	if (ml_recorder_state != &never || !ml_connect_read_environment(environment))
 		return;
-	page = ML_MMAP(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-	if ((page < 0 && page > -4096) || ML_SYSCALL3(madvise, page, 4096, MADV_WIPEONFORK))
-		return;
-	if (ml_connect_segment(&view))
+	state = ml_forks_watched_word();
+	if (!state || ml_connect_segment(&view))
 		return;
 	ml_recorder_is_sampling = view.settings.sample_bytes != 0;
-	*(int *)page = ML_RECORDER_ON;
-	__atomic_store_n(&ml_recorder_state, (int *)page, __ATOMIC_RELEASE);
+	*state = ML_RECORDER_ON;
+	__atomic_store_n(&ml_recorder_state, state, __ATOMIC_RELEASE);
 }
 
 int ml_recorder_after_fork(void)

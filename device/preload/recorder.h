@@ -16,8 +16,8 @@ enum ml_recorder_state {
 };
 
 /*
- * Points to a word on a page that fork() wipes, so that a child never writes into its parent's books. A child of
- * vfork() shares the page with the parent, as it shares the heap.
+ * Points to a word that fork() clears (forks.h), so that a child never writes into its parent's books. A child of
+ * vfork() shares it with the parent, as it shares the heap.
  */
 extern int *ml_recorder_state __attribute__((visibility("hidden")));
 

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forks.h"
+
+#include <stddef.h>
+#include <sys/mman.h>
+
+#include "syscalls.h"
+
+#define WORD_BYTES 4096u /* the least that can be mapped */
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18 /* Linux 4.14, commit d2cd9ede6e19 */
+#endif
+
+/* glibc and bionic (from API 23 on); musl has the other name only. */
+extern int __register_atfork(void (*before)(void), void (*parent)(void), void (*child)(void), void *library)
+	__attribute__((weak));
+extern int pthread_atfork(void (*before)(void), void (*parent)(void), void (*child)(void)) __attribute__((weak));
+
+static int *word;
+
+static void clear_in_child(void)
+{
+	__atomic_store_n(word, 0, __ATOMIC_RELAXED);
+}
+
+/* No library is named: the shim is never unloaded. */
+static int register_handler(void)
+{
+	if (__register_atfork)
+		return !__register_atfork(NULL, NULL, clear_in_child, NULL);
+	return pthread_atfork && !pthread_atfork(NULL, NULL, clear_in_child);
+}
+
+int *ml_forks_watched_word(void)
+{
+	long page = ML_MMAP(0, WORD_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+
+	if (page < 0 && page > -4096)
+		return NULL;
+	word = (int *)page;
+	if (!ML_SYSCALL3(madvise, page, WORD_BYTES, MADV_WIPEONFORK) || register_handler())
+		return word;
+	ML_SYSCALL2(munmap, page, WORD_BYTES);
+	return NULL;
+}
