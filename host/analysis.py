@@ -113,6 +113,8 @@ def _target(capture: Capture) -> Target:
         unwind=str(session.get("unwind", "cfi")),
         sample_bytes=_number(session.get("sample_bytes")),
         exit_status=status if ended and status >= 0 else None,
+        package=str(session.get("package") or "") or None,
+        serial=str(session.get("serial") or "") or None,
     )
 
 

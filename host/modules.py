@@ -46,7 +46,10 @@ class FileFinder(Protocol):
     """Ways to the file behind a mapping of a process; only regular files that are the mapped ones.
 
     opens_early: files are to be opened as soon as they are heard of, not when a stack needs them.
+    vdso: of the processes' kernel, b"" where it is not known.
     """
+
+    vdso: bytes
 
     @property
     def opens_early(self) -> bool: ...
@@ -69,8 +72,9 @@ class LocalFiles:
 
     opens_early = True
 
-    def __init__(self, is_running: bool) -> None:
+    def __init__(self, is_running: bool, vdso: bytes = b"") -> None:
         self._is_running = is_running
+        self.vdso = vdso
 
     def stored(self, pid: int, mapping: Mapping) -> StoredFile | None:
         return None  # nothing here maps libraries out of archives
@@ -153,11 +157,10 @@ class ModuleFiles:
     tables: where decoded unwind rules are kept on disk; None = nowhere.
     """
 
-    def __init__(self, finder: FileFinder, vdso: bytes = b"", tables: TableCache | None = None) -> None:
+    def __init__(self, finder: FileFinder, tables: TableCache | None = None) -> None:
         self.files: list[ModuleFile] = []
         self._tables = tables
         self._finder = finder
-        self._vdso = vdso
         self._numbers: dict[_Key, int] = {}
         self._descriptors: dict[_Key, int] = {}
 
@@ -194,7 +197,7 @@ class ModuleFiles:
 
     def _data(self, pid: int, mapping: Mapping, key: _Key) -> memoryview:
         if mapping.path == VDSO:
-            return memoryview(self._vdso)
+            return memoryview(self._finder.vdso)
         descriptor = self._descriptors.pop(key, None)
         if descriptor is None:
             descriptor = self._finder.open(pid, mapping)

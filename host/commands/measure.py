@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from memleak_android.host.commands import PROGRAM, say
 from memleak_android.host.commands.events import print_events
 from memleak_android.host.commands.progress import Progress
 from memleak_android.host.commands.session import Schedule, Session
+from memleak_android.host.device.local_machine import LocalMachine
+from memleak_android.host.device.target import Target
 from memleak_android.host.exec_images import unprobed_program
 from memleak_android.host.finished import STACK_KINDS, finished_blocks
 from memleak_android.host.modules import LocalFiles, ModuleFiles, own_vdso
@@ -30,18 +32,20 @@ from memleak_android.host.symbols import Symbolizer, default_cache_dir
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.choice import TracerName, start_tracer
+from memleak_android.host.tracers.device import DeviceTracers
 from memleak_android.host.wire import BlockKind, Reason
 from memleak_android.unwind.table_cache import TableCache
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What is to be measured and kept. recording: where the finished recording goes, None = nowhere."""
+    """What is to be measured, where, and kept. recording: where the finished recording goes, None = nowhere."""
 
     options: SessionOptions
     tracer: TracerName
     view: View
     schedule: Schedule
+    target: Target = field(default_factory=LocalMachine)
     symbol_dirs: Sequence[Path] = ()
     recording: Path | None = None
     keep_stacks: bool = False
@@ -63,11 +67,10 @@ class Measured:
 def measure(plan: Measurement) -> Measured:
     """Runs the session to its end. Raises TargetError, TracerError, or RecordingError where there is no result."""
     capture = Capture()
-    tables = TableCache(default_cache_dir() / "tables")
-    with _writer(plan) as writer, closing(ModuleFiles(LocalFiles(True), own_vdso(), tables)) as files:
+    with _writer(plan) as writer, _files(plan.target) as (files, start):
         analysis = Analysis(capture, writer.read_block, files)
         symbolizer = Symbolizer(plan.symbol_dirs, default_cache_dir())
-        tracer = start_tracer(plan.tracer, plan.options)
+        tracer = start(plan.tracer, plan.options)
         if tracer.fallback and not plan.quiet:
             say(f"measuring by {tracer.name}: {tracer.fallback}")
         for note in tracer.notes if plan.verbose else ():
@@ -112,6 +115,24 @@ def _finish_recording(
     say(f"wrote {path}")
 
 
+_Start = Callable[[TracerName, SessionOptions], AgentSession]
+
+
+@contextmanager
+def _files(target: Target) -> Iterator[tuple[ModuleFiles, _Start]]:
+    """The modules of the target's processes, and what starts a session with it."""
+    tables = TableCache(default_cache_dir() / "tables")
+    if target.is_local:
+        with closing(ModuleFiles(LocalFiles(True, own_vdso()), tables)) as files:
+            yield files, start_tracer
+        return
+    with (
+        closing(DeviceTracers(target, default_cache_dir() / "modules")) as device,
+        closing(ModuleFiles(device.files, tables)) as files,
+    ):
+        yield files, device.start
+
+
 @contextmanager
 def _writer(plan: Measurement) -> Iterator[RecordingWriter]:
     """The file that blocks go to: the recording itself, or one in the private spool."""
@@ -133,7 +154,8 @@ def _describe(plan: Measurement, tracer: AgentSession, capture: Capture, writer:
         "program": f"{PROGRAM} {version(PROGRAM)}",
         "tracer": tracer.name,
         "unwind": "cfi",
-        "command": shlex.join(options.command) or command_of(options.pid),
+        "command": shlex.join(options.command) or tracer.command or command_of(options.pid),
+        "serial": plan.target.serial,
         "pid": options.pid or 0,
         "attached": options.pid is not None,
         "sample_bytes": 0 if tracer.name == "bpf" else options.sample_bytes,  # BPF counts every allocation

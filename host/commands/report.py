@@ -75,5 +75,5 @@ def _survivors(capture: Capture, recording: Recording, jobs: int) -> Survivors:
     if capture.is_finished:
         return finished_survivors(capture, reopen)
     tables = TableCache(default_cache_dir() / "tables")
-    files = ModuleFiles(LocalFiles(is_running=False), own_vdso(), tables)
+    files = ModuleFiles(LocalFiles(is_running=False, vdso=own_vdso()), tables)
     return Analysis(capture, recording.read_block, files, jobs=jobs).survivors()

@@ -19,7 +19,10 @@ _ZIP = b"PK\3\4"
 
 
 class RemoteFiles:
-    """Implements FileFinder for a device. refused: files that could not be had, one sentence each."""
+    """Implements FileFinder for a device.
+
+    vdso: that of its kernel, once somebody has asked the agent. refused: files that could not be had, one sentence each.
+    """
 
     opens_early = False  # a session would pull every library that is mapped
 
@@ -28,15 +31,20 @@ class RemoteFiles:
         self._pulled = pulled
         self._looked: dict[tuple[str, str, int], RemoteFile | None] = {}
         self._stored: dict[tuple[str, int, int], StoredFile | None] = {}
+        self.vdso = b""
         self.refused: list[str] = []
 
     def open(self, pid: int, mapping: Mapping) -> int | None:
+        place = self.copy(pid, mapping)
+        return os.open(place, os.O_RDONLY | os.O_CLOEXEC) if place else None
+
+    def copy(self, pid: int, mapping: Mapping) -> Path | None:
+        """A copy of the file on this machine; None where it cannot be had, and the reason is in `refused`."""
         try:
-            place = self._copy(pid, mapping)
+            return self._copy(pid, mapping)
         except (MemleakError, OSError) as error:
             self._refuse(mapping, error.message if isinstance(error, MemleakError) else str(error.strerror))
             return None
-        return os.open(place, os.O_RDONLY | os.O_CLOEXEC) if place else None
 
     def stored(self, pid: int, mapping: Mapping) -> StoredFile | None:
         """The library inside an archive that a mapping shows, None where it shows a file of its own."""

@@ -47,7 +47,7 @@ def profile_of(path: Path, view: View | None = None) -> Profile:
     if capture.is_finished:
         survivors = finished_survivors(capture, reopen)
     else:
-        survivors = Analysis(capture, recording.read_block, ModuleFiles(LocalFiles(False), b"")).survivors()
+        survivors = Analysis(capture, recording.read_block, ModuleFiles(LocalFiles(False))).survivors()
     return make_profile(capture, survivors, Symbolizer(), view or View())
 
 
@@ -277,7 +277,7 @@ def test_finished_recording_gives_the_same_profile(tmp_path: Path) -> None:
     ]
     raw = write_recording(tmp_path / "raw.memleak", blocks)
     capture, recording = read(raw)
-    survivors = Analysis(capture, recording.read_block, ModuleFiles(LocalFiles(False), b"")).survivors()
+    survivors = Analysis(capture, recording.read_block, ModuleFiles(LocalFiles(False))).survivors()
     finished = write_recording(tmp_path / "finished.memleak", finished_blocks(capture, survivors))
     assert profile_of(finished) == profile_of(raw)
     assert BlockKind.EVIDENCE not in {block.kind for _, block in Recording(finished).blocks()}

@@ -72,7 +72,7 @@ def read(path: Path) -> None:
             survivors = finished_survivors(capture, reopen)
         else:
             survivors = Analysis(
-                capture, recording.read_block, ModuleFiles(LocalFiles(False), own_vdso())
+                capture, recording.read_block, ModuleFiles(LocalFiles(False, own_vdso()))
             ).survivors()
         profile = make_profile(capture, survivors, Symbolizer(), View(show_allocs=True))
         text.write(profile, io.StringIO(), ReportOptions())

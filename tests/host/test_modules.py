@@ -58,7 +58,7 @@ def test_vdso_is_a_module() -> None:
     data = own_vdso()
     if not data:
         pytest.skip("this process has no vdso")
-    files = ModuleFiles(LocalFiles(is_running=True), data)
+    files = ModuleFiles(LocalFiles(is_running=True, vdso=data))
     number = files.number(1, Mapping(0x7000, 0x9000, "r-xp", 0, "[vdso]"))
     assert number == 0
     assert files.files[0].module is not None
