@@ -1,0 +1,233 @@
+"""What Android says of an app, as recorded and as made up by somebody who wishes us ill."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from memleak_android.host.device.android_app import (
+    App,
+    AppProcess,
+    check_package,
+    choose_process,
+    find_app,
+    launch,
+    parse_app,
+    parse_processes,
+    running_processes,
+    wait_for_process,
+)
+from memleak_android.host.device.local_machine import LocalMachine
+from memleak_android.host.device.target import Answer
+from memleak_android.host.errors import DeviceError, TargetError, UsageError
+
+# `dumpsys package`, shortened: an overlay first, then the package, then the copy of it in the system image.
+DUMP_13 = """\
+Activity Resolver Table:
+  Non-Data Actions:
+      android.intent.action.MAIN:
+        8f1c0d3 com.example.app/.Main filter 4a1b210
+
+Packages:
+  Package [com.example.app.debug] (1111111):
+    appId=10777
+    pkgFlags=[ SYSTEM ]
+  Package [com.example.app] (2b3c4d5):
+    appId=10123
+    pkg=Package{5d4c3b2 com.example.app}
+    codePath=/data/app/~~abc==/com.example.app-xyz==
+    primaryCpuAbi=arm64-v8a
+    secondaryCpuAbi=null
+    versionCode=1 minSdk=23 targetSdk=33
+    flags=[ DEBUGGABLE HAS_CODE ALLOW_CLEAR_USER_DATA ]
+    privateFlags=[ PRIVATE_FLAG_ACTIVITIES_RESIZE_MODE_RESIZEABLE PROFILEABLE_BY_SHELL ]
+    pkgFlags=[ DEBUGGABLE HAS_CODE ]
+  Package [com.example.other] (9999999):
+    appId=10500
+Hidden system packages:
+  Package [com.example.app] (3c2d1e0):
+    appId=10999
+"""
+DUMP_9 = """\
+Packages:
+  Package [com.example.app] (2b3c4d5):
+    userId=10123
+    flags=[ HAS_CODE ]
+    primaryCpuAbi=null
+"""
+PS = """\
+  PID   UID NAME
+    1     0 init
+  320     0 zygote64
+ 4711 10123 com.example.app
+ 4712 10123 com.example.app:remote
+ 4713 10123 org.other.name
+ 4714 99001 com.example.app:sandbox
+ 4715 10124 com.example.app
+ 4716 1010123 com.example.app
+ 4717 10124 com.example.app:evil
+    x     y garbage
+99999999999 10123 com.example.app
+"""
+
+
+def app(**changes: object) -> App:
+    fields: dict[str, object] = {
+        "package": "com.example.app",
+        "user": 0,
+        "app_id": 10123,
+        "is_debuggable": True,
+        "is_profileable": False,
+        "abi": "arm64-v8a",
+        "paths": ("/data/app/base.apk",),
+        "data_dir": "/data/data/com.example.app",
+        "run_as_refusal": "",
+    }
+    return App(**(fields | changes))  # type: ignore[arg-type]
+
+
+class Phone(LocalMachine):
+    """Answers by the first word of a command, or of the script behind sh -c."""
+
+    name = "device x"
+    has_root = False
+
+    def __init__(self, **answers: str) -> None:
+        self.answers = answers
+        self.asked: list[list[str]] = []
+
+    def run(self, argv: Sequence[str], **options: object) -> Answer:  # type: ignore[override]
+        self.asked.append(list(argv))
+        words = argv[2].split() if argv[0] == "sh" else argv
+        said = self.answers.get(words[0], "")
+        return Answer(0, said.replace("<MARK>", argv[-1]).encode(), b"")
+
+
+def test_the_packages_own_section_counts() -> None:
+    found = parse_app("com.example.app", 0, ["/data/app/base.apk"], DUMP_13, "uid=10123(u0_a123) gid=10123")
+    assert (found.app_id, found.abi, found.is_debuggable, found.is_profileable) == (
+        10123,
+        "arm64-v8a",
+        True,
+        True,
+    )
+    assert (found.uid, found.data_dir, found.run_as_refusal) == (10123, "/data/data/com.example.app", "")
+
+
+def test_an_older_dump_of_another_user() -> None:
+    found = parse_app("com.example.app", 10, [], DUMP_9, "run-as: package not debuggable: com.example.app\n")
+    assert (found.app_id, found.uid, found.abi, found.is_debuggable) == (10123, 1010123, "", False)
+    assert found.run_as_refusal == "run-as: package not debuggable: com.example.app"
+    assert found.data_dir == "/data/user/10/com.example.app"
+
+
+@pytest.mark.parametrize(
+    "dump", ["", "Unable to find package: com.example.app\n", "Package [com.example.app]", "\0" * 99]
+)
+def test_a_dump_that_tells_nothing(dump: str) -> None:
+    found = parse_app("com.example.app", 0, [], dump, "")
+    assert (found.app_id, found.abi, found.run_as_refusal) == (None, "", "no answer")
+
+
+def test_processes_are_taken_by_uid_and_name() -> None:
+    found = running_processes(Phone(ps=PS), app())
+    assert [(one.pid, one.name) for one in found] == [
+        (4711, "com.example.app"),
+        (4712, "com.example.app:remote"),
+        (4713, "org.other.name"),
+        (4714, "com.example.app:sandbox"),
+    ]
+    assert [one.pid for one in running_processes(Phone(ps=PS), app(user=10))] == [4716]
+
+
+def test_the_process_that_is_meant() -> None:
+    processes = [one for one in parse_processes(PS) if one.uid in (10123, 99001)]
+    for name, pid in ((None, 4711), (":remote", 4712), ("org.other.name", 4713), ("com.example.app", 4711)):
+        assert choose_process(app(), processes, name).pid == pid
+    assert choose_process(app(), processes[1:2], None).pid == 4712
+
+
+@pytest.mark.parametrize(
+    ("processes", "name", "line"),
+    [
+        ((), None, "com.example.app is not running; start it, or use --launch or --wait"),
+        (("com.example.app",), ":gone", "com.example.app has no process com.example.app:gone; it runs com.example.app (pid 0)"),
+        (
+            ("com.example.app:a", "com.example.app:b"),
+            None,
+            (
+                "the main process of com.example.app is not running;"
+                " use --process NAME: com.example.app:a (pid 0), com.example.app:b (pid 1)"
+            ),
+        ),
+        (
+            ("com.example.app",) * 2,
+            None,
+            "2 processes are called com.example.app: com.example.app (pid 0), com.example.app (pid 1); name one by --pid",
+        ),
+    ],
+)  # fmt: skip
+def test_no_process_is_guessed(processes: Sequence[str], name: str | None, line: str) -> None:
+    with pytest.raises(TargetError) as caught:
+        choose_process(app(), [AppProcess(i, 10123, one) for i, one in enumerate(processes)], name)
+    assert str(caught.value) == line
+
+
+@pytest.mark.parametrize(
+    "package", ["", "a;reboot", "$(id)", "a b", "com.example/../x", "a" * 300, "-p", "a\n", "1a"]
+)
+def test_what_is_no_package_name_is_never_sent(package: str) -> None:
+    phone = Phone()
+    with pytest.raises(UsageError, match="is no package name"):
+        find_app(phone, package)
+    assert phone.asked == []
+    assert check_package("android") == "android"
+
+
+def test_a_package_that_is_not_installed() -> None:
+    with pytest.raises(TargetError) as caught:
+        find_app(
+            Phone(pm="<MARK>Unable to find package<MARK>run-as: unknown package<MARK>"), "com.example.app"
+        )
+    assert str(caught.value).startswith("com.example.app is not installed on device x; install it")
+
+
+@pytest.mark.parametrize("said", ["", "package:/a.apk\n<MARK>", "<MARK>" * 9])
+def test_half_an_answer(said: str) -> None:
+    with pytest.raises(DeviceError, match=r"device x did not tell of com.example.app: half an answer"):
+        find_app(Phone(pm=said), "com.example.app")
+
+
+def test_split_packages_and_carriage_returns() -> None:
+    said = (
+        "package:/data/app/x/base.apk\r\npackage:/data/app/x/split_config.arm64_v8a.apk\r\n<MARK>"
+        + DUMP_9
+        + "<MARK>uid=1<MARK>"
+    )
+    found = find_app(Phone(pm=said), "com.example.app")
+    assert found.paths == ("/data/app/x/base.apk", "/data/app/x/split_config.arm64_v8a.apk")
+
+
+def test_an_app_is_started_by_its_launcher_activity() -> None:
+    phone = Phone(cmd="priority=0 preferredOrder=0\ncom.example.app/.Main\n", am="Starting: Intent { … }\n")
+    launch(phone, app())
+    assert phone.asked[1:] == [
+        ["am", "force-stop", "--user", "0", "com.example.app"],
+        ["am", "start", "--user", "0", "-n", "com.example.app/.Main"],
+    ]
+
+
+def test_an_app_that_cannot_be_started() -> None:
+    phone = Phone(
+        cmd="com.example.app/.Main; reboot", am="", monkey="** No activities found to run, monkey aborted."
+    )
+    with pytest.raises(TargetError, match=r"com.example.app could not be started: .* No activities found"):
+        launch(phone, app())
+    assert phone.asked[-1][:3] == ["monkey", "-p", "com.example.app"]
+
+
+def test_waiting_ends() -> None:
+    with pytest.raises(TargetError, match="is not running"):
+        wait_for_process(Phone(ps=""), app(), None, 0.0)
+    assert wait_for_process(Phone(ps=PS), app(), ":remote", None).pid == 4712
