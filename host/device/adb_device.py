@@ -1,0 +1,187 @@
+"""A device behind adb as a target. Every command goes through shell protocol v2, quoted, with a time and a limit."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from memleak_android.host.device import adb, root
+from memleak_android.host.device.adb_channel import AdbChannel
+from memleak_android.host.device.deploy import AdbDeployment
+from memleak_android.host.device.local_machine import ARCH_OF_MACHINE
+from memleak_android.host.device.parse import printable
+from memleak_android.host.device.target import OUTPUT_BYTES_MAX, RUN_TIMEOUT_S, Answer
+from memleak_android.host.errors import DeviceError
+
+_POLL_S = 0.1
+_CLOSE_S = 0.2
+_PULL_SILENCE_S = 20.0
+
+
+@dataclass(frozen=True)
+class AdbDevice:
+    """Implements Target for a row of the adb server whose state is `device`."""
+
+    row: adb.DeviceRow
+    is_local = False
+
+    @property
+    def serial(self) -> str:
+        return self.row.serial
+
+    @property
+    def name(self) -> str:
+        return f"device {printable(self.row.serial)}"
+
+    @cached_property
+    def arch(self) -> str:
+        machine = self.run(["uname", "-m"]).out.decode("utf-8", "replace").strip()
+        if machine not in ARCH_OF_MACHINE:
+            expected = ", ".join(sorted(ARCH_OF_MACHINE))
+            raise DeviceError(
+                f"{self.name}: unsupported machine {printable(machine)!r} (expected {expected})",
+                "measure another device",
+            )
+        return ARCH_OF_MACHINE[machine]
+
+    @cached_property
+    def root_route(self) -> root.RootRoute:
+        answer = self._run_line(root.PROBE, b"", root.PROBE_TIMEOUT_S, OUTPUT_BYTES_MAX, "a way to root")
+        return root.parse_probe(answer.out)
+
+    @property
+    def has_root(self) -> bool:
+        return self.root_route is not root.RootRoute.NONE
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        as_root: bool = False,
+        run_as: str = "",
+        stdin: bytes = b"",
+        timeout_s: float = RUN_TIMEOUT_S,
+        limit_bytes: int = OUTPUT_BYTES_MAX,
+    ) -> Answer:
+        line = self._line(argv, as_root, run_as)
+        return self._run_line(line, stdin, timeout_s, limit_bytes, argv[0])
+
+    def read_file(
+        self, path: str, limit_bytes: int = OUTPUT_BYTES_MAX, *, as_root: bool = False, run_as: str = ""
+    ) -> bytes:
+        found = bytearray()
+        for piece in self._contents(path, as_root, run_as, RUN_TIMEOUT_S):
+            found += piece
+            if len(found) >= limit_bytes:
+                break
+        return bytes(found[:limit_bytes])
+
+    def pull(self, path: str, into: Path, *, as_root: bool = False, run_as: str = "") -> None:
+        part = into.with_name(f".{into.name}.part")
+        try:
+            with part.open("wb") as file:
+                for piece in self._contents(path, as_root, run_as, None):
+                    file.write(piece)
+            part.replace(into)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def open_agent(self, argv: Sequence[str], *, as_root: bool = False, run_as: str = "") -> AdbChannel:
+        return self._open(self._line(argv, as_root, run_as))
+
+    def deploy(self, files: Mapping[str, Path], *, run_as: str = "") -> AdbDeployment:
+        return AdbDeployment(self, files, run_as)
+
+    def _line(self, argv: Sequence[str], as_root: bool, run_as: str) -> str:
+        """The command line for the device's shell. exec: adbd's SIGHUP then finds the program itself."""
+        if any("\0" in word for word in argv):
+            raise DeviceError("an argument holds a NUL byte", "leave it out")
+        words = list(argv)
+        if run_as:
+            words = ["run-as", run_as, *words]
+        elif as_root:
+            if not self.has_root:
+                raise DeviceError(
+                    f"{self.name} gives no root (adbd runs as shell, and no su answers)",
+                    "root it, use an emulator image without Google Play, or a debuggable app",
+                )
+            words = root.elevated(words, self.root_route)
+        return f"exec {shlex.join(words)}"
+
+    def _open(self, line: str) -> AdbChannel:
+        if "shell_v2" not in self._features:
+            raise DeviceError(
+                f"{self.name} has no shell protocol v2 (Android 6 or older), which alone tells exit codes",
+                "use Android 7 or later",
+            )
+        return AdbChannel(adb.open_service(self.row, f"shell,v2,raw:{line}"), self.name)
+
+    @cached_property
+    def _features(self) -> frozenset[str]:
+        return adb.features(self.row)
+
+    def _run_line(self, line: str, stdin: bytes, timeout_s: float, limit_bytes: int, what: str) -> Answer:
+        channel = self._open(line)
+        out = bytearray()
+        try:
+            for piece in self._pieces(channel, stdin, time.monotonic() + timeout_s):
+                out += piece
+                if len(out) > limit_bytes:
+                    raise DeviceError(
+                        f"{self.name} answered {printable(what)} with more than {limit_bytes} bytes",
+                        "it does not behave like Android: see `memleak-android doctor`",
+                    )
+        except TimeoutError:
+            raise DeviceError(
+                f"{self.name} did not answer {printable(what)} within {timeout_s:g} s",
+                "try again, or `adb reconnect`",
+            ) from None
+        finally:
+            channel.close(_CLOSE_S if channel.exit_code is None else 0, 0)
+        assert channel.exit_code is not None
+        return Answer(channel.exit_code, bytes(out), channel.stderr)
+
+    def _pieces(self, channel: AdbChannel, stdin: bytes, deadline: float | None) -> Iterator[bytes]:
+        """Its output until it ends. Without a deadline it may take any time but not be silent for long."""
+        outgoing, is_open = bytearray(stdin), True
+        limit = time.monotonic() + _PULL_SILENCE_S if deadline is None else deadline
+        while (piece := channel.exchange(outgoing, _POLL_S)) is not None:
+            if is_open and not outgoing:
+                channel.close_input()
+                is_open = False
+            if piece:
+                yield piece
+            if piece and deadline is None:
+                limit = time.monotonic() + _PULL_SILENCE_S
+            elif time.monotonic() > limit:
+                raise TimeoutError
+
+    def _contents(self, path: str, as_root: bool, run_as: str, timeout_s: float | None) -> Iterator[bytes]:
+        """Pieces of a file. cat is there on every Android; what it says is its last word before the exit status."""
+        channel = self._open(self._line(["cat", "--", path], as_root, run_as))
+        try:
+            deadline = None if timeout_s is None else time.monotonic() + timeout_s
+            yield from self._pieces(channel, b"", deadline)
+            if channel.exit_code:
+                raise _file_error(channel.last_words(), path)
+        except TimeoutError:
+            raise DeviceError(f"{self.name} stopped sending {printable(path)}", "try again") from None
+        finally:
+            channel.close(0, 0)
+
+
+_ERRNO_OF_TEXT = {os.strerror(number).lower(): number for number in errno.errorcode}
+_ERRNO_OF_TEXT["i/o error"] = errno.EIO  # as bionic says it
+
+
+def _file_error(complaint: str, path: str) -> OSError:
+    """The error that a program's last words (`cat: PATH: No such file or directory`) mean."""
+    text = complaint.rpartition(": ")[2].strip().lower()
+    number = _ERRNO_OF_TEXT.get(text, errno.EIO)
+    return OSError(number, os.strerror(number) if number != errno.EIO else complaint or "I/O error", path)

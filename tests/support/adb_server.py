@@ -1,0 +1,58 @@
+"""A real adb server of the tests' own, so that nobody's devices are touched, and the fake devices it knows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from memleak_android.host.device.adb import DeviceRow, list_devices
+from tests.support.fake_adbd import FakeDevice
+
+PORT_VARIABLE = "ANDROID_ADB_SERVER_PORT"
+
+
+def find_adb() -> str:
+    """The one in PATH, else the one that the wheel of adbutils carries."""
+    from adbutils import adb_path
+
+    return shutil.which("adb") or str(adb_path())
+
+
+@contextmanager
+def own_adb_server() -> Iterator[None]:
+    """While it is entered, adb and we talk to a server on a free port; no serial is preset."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    kept = {name: os.environ.get(name) for name in (PORT_VARIABLE, "ANDROID_SERIAL")}
+    os.environ[PORT_VARIABLE] = str(port)
+    os.environ.pop("ANDROID_SERIAL", None)
+    try:
+        adb("start-server")
+        yield
+    finally:
+        adb("kill-server")
+        for name, value in kept.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def adb(*words: str) -> str:
+    done = subprocess.run([find_adb(), *words], capture_output=True, text=True, timeout=30, check=False)
+    return done.stdout
+
+
+@contextmanager
+def connected(device: FakeDevice) -> Iterator[DeviceRow]:
+    """The device's row as the server has it: unauthorized and offline devices have one too."""
+    with device:
+        adb("connect", device.serial)
+        try:
+            yield next(row for row in list_devices() if row.serial == device.serial)
+        finally:
+            adb("disconnect", device.serial)
