@@ -1,8 +1,8 @@
 """Machine code bytes → instructions, with what each one reads, writes and where it may go.
 
 The only importer of capstone. Nothing here decides anything: host/tracers/placement.py, patch plans and
-call-site checks ask. Registers are named by their widest form (`rdi`, also for `edi` and `dil`), so that
-a write to a part counts as a write to the whole.
+call-site checks ask. Registers are named by their widest form (`rdi`, also for `edi` and `dil`; `x0`, also for `w0`),
+so that a write to a part counts as a write to the whole.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from functools import cache
 from typing import Any
 
 import capstone
-from capstone import x86_const
+from capstone import arm64_const, x86_const
 
 
 class Flow(Enum):
     """Where execution goes after an instruction."""
 
     NEXT = "next"
-    CONDITIONAL = "conditional"  # jcc, loop, jrcxz: to the target or to the next one
+    CONDITIONAL = "conditional"  # jcc, loop, jrcxz; b.cond, cbz, tbz: to the target or to the next one
     JUMP = "jump"
     CALL = "call"
     RETURN = "return"
@@ -93,6 +93,19 @@ def decode_x86_64(code: bytes, address: int = 0) -> Iterator[Instruction]:
 @cache
 def _x86_64() -> Any:
     engine = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    engine.detail = True
+    return engine
+
+
+def decode_arm64(code: bytes, address: int = 0) -> Iterator[Instruction]:
+    """As decode_x86_64, of A64 code: 4 bytes each, whatever is left over at the end is not decoded."""
+    for raw in _arm64().disasm(code, address):
+        yield _arm64_instruction(raw)
+
+
+@cache
+def _arm64() -> Any:
+    engine = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
     engine.detail = True
     return engine
 
@@ -197,3 +210,78 @@ def _widest(name: str) -> str:
     if match := _NUMBERED.match(name):
         return match[1]
     return "rflags" if name == "eflags" else name
+
+
+# ---- A64 --------------------------------------------------------------------------------------------
+
+_ARM64_FLOW = (
+    (re.compile(r"b$"), Flow.JUMP),
+    (re.compile(r"(br|bra[ab]z?)$"), Flow.JUMP),
+    (re.compile(r"(bc?\.\w+|cbn?z|tbn?z)$"), Flow.CONDITIONAL),
+    (re.compile(r"(bl|blr|blra[ab]z?)$"), Flow.CALL),
+    (re.compile(r"(ret|reta[ab]|eret\w*)$"), Flow.RETURN),
+    (re.compile(r"(brk|hlt|udf)$"), Flow.STOP),
+    (re.compile(r"(svc|hvc|smc|dc|ic|at|tlbi|sysl?|msr|dcps\d)$"), Flow.SYSTEM),
+)
+# What may write memory is told by what does not: loads and prefetches. Atomics begin like loads (Arm ARM C4.1.94).
+_ARM64_ONLY_READS = re.compile(r"(ld(?!(add|clr|eor|set|smax|smin|umax|umin)(a?l?)[bh]?$)|prfu?m)")
+_ARM64_SIGNS = re.compile(r"(pac|aut|xpac)")  # x30 where none is named
+_ARM64_RENAMED = {"fp": "x29", "lr": "x30", "wsp": "sp"}
+_ARM64_IGNORED = frozenset(("nzcv", "xzr", "wzr"))
+
+
+def _arm64_instruction(raw: Any) -> Instruction:
+    flow = next((flow for name, flow in _ARM64_FLOW if name.match(raw.mnemonic)), Flow.NEXT)
+    memory = tuple(_arm64_memory_operands(raw))
+    reads, writes = (_arm64_names(raw, registers) for registers in raw.regs_access())
+    if _ARM64_SIGNS.match(raw.mnemonic):
+        writes |= {"x30"}
+    if any(operand.is_written for operand in memory):  # the results of atomics are not marked
+        writes |= _arm64_names(raw, _operands_of(raw, arm64_const.ARM64_OP_REG)) - reads
+    if any(operand.is_written for operand in memory) and raw.writeback:
+        writes |= {operand.base for operand in memory}
+    return Instruction(
+        address=raw.address,
+        code=bytes(raw.bytes),
+        mnemonic=raw.mnemonic,
+        operands=raw.op_str,
+        flow=flow,
+        target=_arm64_target(raw) if flow in (Flow.CONDITIONAL, Flow.JUMP, Flow.CALL) else None,
+        reads=reads,
+        writes=writes,
+        memory=memory,
+    )
+
+
+def _operands_of(raw: Any, kind: int) -> list[int]:
+    return [operand.reg for operand in raw.operands if operand.type == kind]
+
+
+def _arm64_target(raw: Any) -> int | None:
+    """The last operand is where a direct branch goes: tbz has a bit number before it."""
+    last = raw.operands[-1] if raw.operands else None
+    if last is None or last.type != arm64_const.ARM64_OP_IMM:
+        return None
+    return int(last.imm) & (2**64 - 1)
+
+
+def _arm64_memory_operands(raw: Any) -> Iterator[MemoryOperand]:
+    for operand in raw.operands:
+        if operand.type == arm64_const.ARM64_OP_MEM:
+            yield MemoryOperand(
+                base=_arm64_name(raw, operand.mem.base),
+                index=_arm64_name(raw, operand.mem.index),
+                displacement=operand.mem.disp,
+                is_written=_ARM64_ONLY_READS.match(raw.mnemonic) is None,
+            )
+
+
+def _arm64_names(raw: Any, registers: Any) -> frozenset[str]:
+    return frozenset(_arm64_name(raw, register) for register in registers) - _ARM64_IGNORED - {""}
+
+
+def _arm64_name(raw: Any, register: int) -> str:
+    name = str(raw.reg_name(register)) if register else ""
+    if match := re.fullmatch(r"w(\d+)", name):
+        return f"x{match[1]}"
+    return _ARM64_RENAMED.get(name, name)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from memleak_android.host.device.elf_file import EM_X86_64, MACHINE_NAMES, ElfFile, FunctionSymbol
+from memleak_android.host.device.elf_file import EM_ARM, MACHINE_NAMES, ElfFile, FunctionSymbol
 from memleak_android.host.device.local import LoadedObject
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers.base import Probe, SessionOptions
@@ -17,6 +17,8 @@ from memleak_android.host.tracers.placement import (
     jumps_from_outside,
     place_entry,
 )
+from memleak_android.host.tracers.prebuilt import local_arch
+from memleak_android.host.tracers.probed_arch import PROBED_ARCHES
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,6 @@ REGION_FUNCTIONS = (
     AllocatorFunction("mremap", 35, 5, True, ("mremap",)),
 )
 FUNCTION_NUMBERS = {one.name: one.number for one in HEAP_FUNCTIONS + REGION_FUNCTIONS}
-
-_ARGUMENT_REGISTERS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")  # psABI x86-64 §3.2.3
 
 
 def find_allocator(objects: Sequence[LoadedObject], options: SessionOptions) -> LoadedObject:
@@ -144,16 +144,32 @@ def _no_allocator(name: str, place: str) -> TargetError:
     )
 
 
+def check_runs_here(path: str) -> None:
+    """Raises TargetError where the ELF file at path is not this machine's."""
+    name = _machine_name(_open(path))
+    if name != local_arch():
+        raise TargetError(f"{path} is {name} code, which cannot be traced here (expected {local_arch()})")
+
+
+def _machine_name(elf: ElfFile) -> str:
+    return MACHINE_NAMES.get(elf.machine, f"machine {elf.machine}")
+
+
 def _open(path: str) -> ElfFile:
     try:
         elf = ElfFile(path)
     except OSError as error:
         raise TargetError(f"cannot open {path}: {error.strerror}") from error
+    if elf.machine == EM_ARM:
+        # EOPNOTSUPP on a 64-bit kernel (arch/arm64/kernel/probes/uprobes.c). A 32-bit one takes Thumb code for A32 code
+        # (arch/arm/probes/uprobes/core.c): the target would be killed.
+        raise TargetError(
+            f"{path} is 32-bit arm code, where the kernel places no uprobes", "use --tracer preload with it"
+        )
     if not elf.is_64_bit:
         raise TargetError(f"{path} is 32-bit, which cannot be traced", "use a 64-bit build of it")
-    if elf.machine != EM_X86_64:
-        machine = MACHINE_NAMES.get(elf.machine, f"machine {elf.machine}")
-        raise TargetError(f"{path} is {machine} code, which cannot be traced here (expected x86_64)")
+    if elf.machine not in PROBED_ARCHES:
+        raise TargetError(f"{path} is {_machine_name(elf)} code, which cannot be traced")
     return elf
 
 
@@ -227,14 +243,16 @@ class _Site:
             raise TargetError(f"{path}: {symbol.name} at {symbol.vaddr:#x} is not in an executable segment")
         self.path, self.function, self.symbol, self.text, self.offset = path, function, symbol, text, offset
         self.text_end = text.file_offset + text.file_bytes
+        self.arch = PROBED_ARCHES[elf.machine]
         self.end = min(offset + symbol.size, self.text_end)
         self.code = elf.slice(offset, min(self.end - offset, FUNCTION_BYTES_MAX + 1))
         self.placement = self.place(set())
 
     def place(self, jumped_to: set[int]) -> Placement:
         self.placement = place_entry(
+            self.arch,
             self.code,
-            frozenset(_ARGUMENT_REGISTERS[: self.function.arguments]),
+            frozenset(self.arch.arguments[: self.function.arguments]),
             skip_no_op=not self.function.has_return_probe,
             jumped_to=jumped_to,
         )
@@ -262,7 +280,7 @@ def _jumps_from_outside(elf: ElfFile, sites: Sequence[_Site]) -> list[set[int]]:
         inside = [i for i, site in enumerate(sites) if site.text == text]
         low = text.file_offset
         ranges = [(sites[i].offset - low, sites[i].end - low) for i in inside]
-        hits = jumps_from_outside(elf.view(low, text.file_bytes), ranges)
+        hits = jumps_from_outside(PROBED_ARCHES[elf.machine], elf.view(low, text.file_bytes), ranges)
         for i, hit in zip(inside, hits, strict=True):
             found[i] = hit
     return found

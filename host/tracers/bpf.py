@@ -10,6 +10,7 @@ from memleak_android.host.device.loader import load_order, resolve_command
 from memleak_android.host.device.local import LoadedObject, LocalProcess
 from memleak_android.host.tracers.allocator import (
     FUNCTION_NUMBERS,
+    check_runs_here,
     find_allocator,
     find_region_functions,
     plan_probes,
@@ -35,6 +36,7 @@ def plan_session(options: SessionOptions, environment: Mapping[str, str] | None 
     """
     objects = _objects(options, os.environ if environment is None else environment)
     allocator = find_allocator(objects, options)
+    check_runs_here(allocator.open_path)
     probes, notes = plan_probes(allocator.open_path, options)
     if options.mmap and not any(probe.function == "mmap" for probe in probes):
         libc = find_region_functions(objects)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from memleak_android.host.device.elf_file import DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, ElfFile
-from memleak_android.unwind.disassembly import Flow, decode_x86_64
+from memleak_android.host.tracers.probed_arch import PROBED_ARCHES
+from memleak_android.unwind.disassembly import Flow, Instruction
 
 _RELA = np.dtype([("offset", "<u8"), ("type", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
 _HOPS_MAX = 4
@@ -20,21 +21,34 @@ def follow_jumps(elf: ElfFile, vaddr: int) -> tuple[set[int], str]:
 
     Empty and "" for a function that does something of its own first.
     """
+    arch = PROBED_ARCHES[elf.machine]
     passed: set[int] = set()
     for _ in range(_HOPS_MAX):
         offset = elf.file_offset(vaddr)
         code = elf.data[offset : offset + _STUB_BYTES] if offset is not None else b""
-        first = next((one for one in decode_x86_64(code, vaddr) if one.mnemonic != "endbr64"), None)
-        if first is None or first.flow is not Flow.JUMP:
-            return passed, ""
-        if first.target is None:
-            through = first.memory[0] if first.memory else None
-            if through is None or through.base != "rip":
-                return passed, ""
-            return passed, _name_in_slot(elf, first.end + through.displacement)
-        vaddr = first.target
-        passed.add(vaddr)
+        decoded = [one for one in arch.decode(code, vaddr) if one.mnemonic != arch.landing]
+        if decoded and decoded[0].flow is Flow.JUMP and decoded[0].target is not None:
+            vaddr = decoded[0].target
+            passed.add(vaddr)
+            continue
+        slot = _slot(decoded)
+        return passed, "" if slot is None else _name_in_slot(elf, slot)
     return passed, ""
+
+
+def _slot(stub: list[Instruction]) -> int | None:
+    """The slot of the global offset table through which a PLT entry jumps."""
+    if not stub:
+        return None
+    through = stub[0].memory[0] if stub[0].memory else None
+    if stub[0].flow is Flow.JUMP and through is not None and through.base == "rip":
+        return stub[0].end + through.displacement
+    if [one.mnemonic for one in stub[:2]] != ["adrp", "ldr"] or not any(
+        one.flow is Flow.JUMP and one.is_indirect for one in stub[2:4]
+    ):
+        return None
+    page, loaded = stub[0].operands.partition("#")[2], stub[1].memory[0]
+    return int(page, 0) + loaded.displacement if loaded.base in stub[0].writes else None
 
 
 def _name_in_slot(elf: ElfFile, slot_vaddr: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -157,9 +158,22 @@ def test_a_32_bit_object(folder: Path) -> None:
 def test_another_machine(folder: Path) -> None:
     path = Path(library(folder, "foreign.so"))
     data = bytearray(path.read_bytes())
-    data[18:20] = (183).to_bytes(2, "little")
+    for machine, expected in (
+        (8, f"{path} is machine 8 code, which cannot be traced"),
+        (40, f"{path} is 32-bit arm code, where the kernel places no uprobes; use --tracer preload with it"),
+    ):
+        data[18:20] = machine.to_bytes(2, "little")
+        path.write_bytes(data)
+        assert refusal(str(path)) == expected
+
+
+def test_a_program_of_another_machine_on_this_one(folder: Path) -> None:
+    path = Path(library(folder, "other.so"))
+    data = bytearray(path.read_bytes())
+    data[18:20] = (183 if platform.machine() != "aarch64" else 62).to_bytes(2, "little")
     path.write_bytes(data)
-    assert refusal(str(path)) == f"{path} is arm64 code, which cannot be traced here (expected x86_64)"
+    with pytest.raises(TargetError, match=r"is (arm64|x86_64) code, which cannot be traced here"):
+        plan_session(SessionOptions(pid=os.getpid(), object=str(path)))
 
 
 def test_static_programs(folder: Path) -> None:

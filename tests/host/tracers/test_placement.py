@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from memleak_android.host.tracers.placement import (
-    EMULATED,
     SINGLE_STEPPED,
-    is_emulated,
     jumps_from_outside,
     place_entry,
 )
+from memleak_android.host.tracers.probed_arch import X86_64
+from memleak_android.host.tracers.probed_x86_64 import is_emulated
 from memleak_android.unwind.disassembly import decode_x86_64
 
 ENDBR64 = "f30f1efa"
@@ -91,8 +91,8 @@ MOVES = {
 @pytest.mark.parametrize("name", MOVES)
 def test_moves_to(name: str) -> None:
     offset, code = MOVES[name]
-    placement = place_entry(function(*code), RDI, skip_no_op=True)
-    assert (placement.offset, placement.cost) == (offset, EMULATED), placement.reason
+    placement = place_entry(X86_64, function(*code), RDI, skip_no_op=True)
+    assert (placement.offset, placement.cost) == (offset, X86_64.cheap), placement.reason
 
 
 STAYS = {
@@ -115,24 +115,24 @@ STAYS = {
 
 @pytest.mark.parametrize("reason", STAYS)
 def test_stays_at_the_entry(reason: str) -> None:
-    placement = place_entry(function(*STAYS[reason]), RDI)
+    placement = place_entry(X86_64, function(*STAYS[reason]), RDI)
     assert (placement.offset, placement.cost, placement.reason) == (0, SINGLE_STEPPED, reason)
 
 
 def test_a_switch_keeps_the_probe_at_the_entry() -> None:
     code = function(ENDBR64, PUSH_RBP, "3e" + "ff24c5" + "00100000")  # notrack jmp [rax*8 + 0x1000]
-    assert place_entry(code, RDI).offset == 0
+    assert place_entry(X86_64, code, RDI).offset == 0
 
 
 def test_an_emulated_entry_stays_whatever_follows() -> None:
-    placement = place_entry(function(PUSH_RBP, jmp(-3)), RDI)
-    assert (placement.offset, placement.cost) == (0, EMULATED)
+    placement = place_entry(X86_64, function(PUSH_RBP, jmp(-3)), RDI)
+    assert (placement.offset, placement.cost) == (0, X86_64.cheap)
 
 
 def test_only_the_arguments_asked_for_matter() -> None:
     code = function("4889c6", PUSH_RBP, RET)  # mov rsi, rax
-    assert place_entry(code, RDI).offset == 3
-    assert place_entry(code, frozenset({"rdi", "rsi"})).offset == 0
+    assert place_entry(X86_64, code, RDI).offset == 3
+    assert place_entry(X86_64, code, frozenset({"rdi", "rsi"})).offset == 0
 
 
 SKIPS = {
@@ -149,29 +149,32 @@ SKIPS = {
 @pytest.mark.parametrize("name", SKIPS)
 def test_an_exit_with_an_effect_is_not_passed(name: str) -> None:
     code = function(TEST_RDI, je(3), PUSH_RBP, POP_RBP, RET, *SKIPS[name])
-    placement = place_entry(code, RDI, skip_no_op=True)
-    assert (placement.offset, placement.cost) == (3, EMULATED)  # on the branch itself: every call comes there
+    placement = place_entry(X86_64, code, RDI, skip_no_op=True)
+    assert (placement.offset, placement.cost) == (
+        3,
+        X86_64.cheap,
+    )  # on the branch itself: every call comes there
 
 
 def test_a_branch_out_of_the_function_is_not_passed() -> None:
-    assert place_entry(function(TEST_RDI, je(0x40), PUSH_RBP, RET), RDI, skip_no_op=True).offset == 3
+    assert place_entry(X86_64, function(TEST_RDI, je(0x40), PUSH_RBP, RET), RDI, skip_no_op=True).offset == 3
 
 
 def test_calls_without_effect_are_kept_unless_asked() -> None:
     code = function(*MOVES["glibc 2.36 free: test, je ret, push"][1])
-    assert place_entry(code, RDI).offset == 3
-    assert place_entry(code, RDI, skip_no_op=True).offset == 5
+    assert place_entry(X86_64, code, RDI).offset == 3
+    assert place_entry(X86_64, code, RDI, skip_no_op=True).offset == 5
 
 
 def test_jumped_to_from_outside() -> None:
     code = function(ENDBR64, PUSH_RBP, POP_RBP, RET)
-    assert place_entry(code, RDI, jumped_to=[4]).reason == "+0x4 is jumped to"
-    assert place_entry(code, RDI, jumped_to=[2]).offset == 0
-    assert place_entry(code, RDI, jumped_to=[5]).offset == 4
+    assert place_entry(X86_64, code, RDI, jumped_to=[4]).reason == "+0x4 is jumped to"
+    assert place_entry(X86_64, code, RDI, jumped_to=[2]).offset == 0
+    assert place_entry(X86_64, code, RDI, jumped_to=[5]).offset == 4
 
 
 def test_a_function_too_long_to_judge() -> None:
-    placement = place_entry(function(ENDBR64, PUSH_RBP) + b"\x90" * (64 << 10), RDI)
+    placement = place_entry(X86_64, function(ENDBR64, PUSH_RBP) + b"\x90" * (64 << 10), RDI)
     assert (placement.offset, placement.reason) == (0, "it is longer than 65536 bytes")
 
 
@@ -199,7 +202,7 @@ def test_jumps_into_the_entry_are_found(code: str, at: int, target: int) -> None
 
 
 def outside(text: bytearray, *functions: tuple[int, int]) -> list[set[int]]:
-    return jumps_from_outside(np.frombuffer(bytes(text), dtype=np.uint8), functions)
+    return jumps_from_outside(X86_64, np.frombuffer(bytes(text), dtype=np.uint8), functions)
 
 
 def test_jumps_of_the_function_itself_are_left_to_the_decoder() -> None:

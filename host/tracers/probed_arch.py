@@ -1,0 +1,69 @@
+"""What the placement of probes has to know of an architecture, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.host.device.elf_file import EM_AARCH64, EM_X86_64
+from memleak_android.host.tracers import probed_arm64, probed_x86_64
+from memleak_android.unwind.disassembly import Instruction, decode_arm64, decode_x86_64
+
+FindJumps = Callable[[NDArray[np.uint8], int, int], tuple[NDArray[np.int64], NDArray[np.int64]]]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedArch:
+    """One architecture whose code takes uprobes.
+
+    decode: code bytes and address → instructions. is_cheap: the kernel does this one's work itself, which `cheap`
+    names. arguments: registers of integer arguments. preserved: registers that hold the caller's values at the entry,
+    that of the return address among them. load: mnemonic that loads a pointer as it is.
+    landing: an instruction at the beginning of a function that does nothing.
+    find_jumps: sources and targets in text of what looks like a direct jump or call to a range of it.
+    """
+
+    elf_machine: int
+    decode: Callable[[bytes, int], Iterator[Instruction]]
+    is_cheap: Callable[[Instruction], bool]
+    cheap: str
+    arguments: tuple[str, ...]
+    preserved: frozenset[str]
+    sp: str
+    load: str
+    landing: str
+    find_jumps: FindJumps
+
+
+# psABI x86-64 §3.2.1, §3.2.3. The return address must still be at (rsp), where a return probe exchanges it.
+X86_64 = ProbedArch(
+    elf_machine=EM_X86_64,
+    decode=decode_x86_64,
+    is_cheap=probed_x86_64.is_emulated,
+    cheap="emulated",
+    arguments=("rdi", "rsi", "rdx", "rcx", "r8", "r9"),
+    preserved=frozenset(("rbx", "rbp", "rsp", "r12", "r13", "r14", "r15")),
+    sp="rsp",
+    load="mov",
+    landing="endbr64",
+    find_jumps=probed_x86_64.find_jumps,
+)
+
+# AAPCS64 §6.1.1. The return address must still be in x30 and unsigned, where a return probe exchanges it.
+ARM64 = ProbedArch(
+    elf_machine=EM_AARCH64,
+    decode=decode_arm64,
+    is_cheap=probed_arm64.is_simulated,
+    cheap="simulated",
+    arguments=("x0", "x1", "x2", "x3", "x4", "x5"),
+    preserved=frozenset((*(f"x{n}" for n in range(19, 31)), "sp")),
+    sp="sp",
+    load="ldr",
+    landing="bti",
+    find_jumps=probed_arm64.find_jumps,
+)
+
+PROBED_ARCHES = {arch.elf_machine: arch for arch in (X86_64, ARM64)}
