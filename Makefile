@@ -7,6 +7,8 @@ PY      := $(VENV)/bin/python
 STAMPS  := build/stamps
 PIP     := $(PY) -m pip install -q --disable-pip-version-check --no-build-isolation
 DIST    := build/dist
+# Whose device binaries are built: Android's names.
+ABIS    ?= x86_64
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -48,11 +50,12 @@ check: $(STAMPS)/dev installed ## ruff, mypy --strict, who may import whom
 	$(VENV)/bin/mypy -p memleak_android.host -p memleak_android.unwind
 	$(VENV)/bin/lint-imports
 
-device: $(STAMPS)/venv ## build the agent, the shim, the unwinder's engine and the demo program for x86_64
+device: $(STAMPS)/venv ## build the agent, the shim, the unwinder's engine and the demo program; ABIS="x86_64 arm64-v8a armeabi-v7a"
 	@mkdir -p build # one build at a time, whoever starts it
-	@flock build/device.lock $(MAKE) --no-print-directory -f ndk-build/Makefile PYTHON=$(PY)
+	@flock build/device.lock $(MAKE) --no-print-directory -f ndk-build/Makefile PYTHON=$(PY) ABIS="$(ABIS)"
 
-wheel: device ## a wheel with the device binaries inside: build/dist/
+wheel: ABIS := x86_64 arm64-v8a armeabi-v7a
+wheel: device ## a wheel with the device binaries of all ABIs inside: build/dist/
 	rm -rf build/lib build/bdist.* $(DIST)
 	$(PY) -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w $(DIST) .
 	@ls $(DIST)/*.whl

@@ -11,6 +11,9 @@ from memleak_android.host.errors import TracerError
 
 ARCH_OF_MACHINE = {"x86_64": "x86_64", "aarch64": "arm64", "armv7l": "arm32", "armv8l": "arm32"}
 
+# The folder of each architecture's binaries: Android's name of the ABI, as ndk-build/ knows it.
+ABI_OF_ARCH = {"x86_64": "x86_64", "arm64": "arm64-v8a", "arm32": "armeabi-v7a"}
+
 # For work on the device parts: a binary from elsewhere.
 OVERRIDES = {"memleakd": "MEMLEAKD", "libmemleak.so": "MEMLEAK_SHIM"}
 
@@ -27,7 +30,8 @@ def find_binary(name: str, arch: str) -> Path:
     """The device binary `name` for `arch`; raises TracerError when this installation has none."""
     override = os.environ.get(OVERRIDES.get(name, ""), "")
     # resolve(): a strict editable install is a tree of symlinks that does not know files built since
-    path = Path(override) if override else Path(str(prebuilt.__file__)).resolve().parent / arch / name
+    abi = ABI_OF_ARCH.get(arch, arch)
+    path = Path(override) if override else Path(str(prebuilt.__file__)).resolve().parent / abi / name
     if not path.is_file():
-        raise TracerError(f"{path} is missing: no {name} for {arch}", "build it with `make device`")
+        raise TracerError(f"{path} is missing: no {name} for {arch}", f"build it with `make device ABIS={abi}`")
     return path.absolute()
