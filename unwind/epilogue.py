@@ -9,7 +9,7 @@ function): the unwinder believes it only where the return address stands behind 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -52,7 +52,7 @@ class _State:
     lost: frozenset[str] = frozenset()
 
 
-def walk_to_return(arch: Arch, read: ReadCode, vaddr: int, exits: frozenset[int]) -> UnwindRow | Dead:
+def walk_to_return(arch: Arch, read: ReadCode, vaddr: int, exits: Container[int]) -> UnwindRow | Dead:
     """The rules at vaddr, or why there are none. exits: vaddrs of exit and pthread_exit.
 
     A thread's start is `exit(main(…))`: the result of the call goes straight to exit. An exit or a hlt behind a
@@ -77,7 +77,7 @@ def walk_to_return(arch: Arch, read: ReadCode, vaddr: int, exits: frozenset[int]
             uses_frame_pointer |= _is_intact(state, "rbp") and any(
                 m.base == "rbp" for m in instruction.memory
             )
-            if flow is Flow.CALL and instruction.target in exits:
+            if flow is Flow.CALL and instruction.target is not None and instruction.target in exits:
                 if is_straight:
                     return Dead.EXITS
                 break

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -77,6 +78,27 @@ class _Place(NamedTuple):
     pc: int
 
 
+class _Exits:
+    """The vaddrs in a module that never return; its names are searched when one is asked for: most walks meet no call."""
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._found: frozenset[int] | None = None
+
+    def __contains__(self, vaddr: object) -> bool:
+        if self._found is None:
+            self._found = self._module.functions(_EXITS)
+        return vaddr in self._found
+
+
+@dataclass(slots=True)
+class _KnownRows:
+    """What is known of a table's rows, by position. numbers: of their plans."""
+
+    numbers: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    has_frame: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
+
+
 class Planner:
     """Plans for many pcs at once. One per set of address spaces; modules are asked for once per mapping.
 
@@ -100,11 +122,11 @@ class Planner:
         self._bounds: dict[int, tuple[NDArray[np.uint64], NDArray[np.uint64]]] = {}
         self._opened: dict[tuple[int, int], tuple[Module, int] | None] = {}
         self._announced: set[Module] = set()  # by a JIT compiler
-        self._exits: dict[Module, frozenset[int]] = {}
+        self._exits: dict[Module, _Exits] = {}
         self.distinct: list[StepPlan] = []  # only grows
         self._number_of: dict[StepPlan, int] = {}
         self._number(NO_MAPPING)
-        self._rows: dict[Module, NDArray[np.int64]] = {}  # numbers by position in the table's rows
+        self._rows: dict[Module, _KnownRows] = {}
         self._known: dict[Module, dict[tuple[int, bool], int]] = {}  # of what is not told by rows alone
         self._by_record = FRAME_POINTER if arch.has_frame_records else NO_UNWIND_ROW
         self._unreadable = self._by_record if frame_pointers else NO_UNWIND_ROW
@@ -165,7 +187,7 @@ class Planner:
         vaddrs = (pcs + np.array(bias & _ALL, np.uint64)) & np.uint64(_ALL >> 1)
         ids = module.table.row_ids(vaddrs - is_return)
         numbers = self._by_row(module, ids)
-        signals = signal_rows(self.arch, module, vaddrs)
+        signals = self._signals(module, vaddrs, ids)
         numbers[list(signals)] = _BY_ADDRESS
         for i in np.flatnonzero(numbers == _BY_ADDRESS).tolist():
             place = _Place(int(vaddrs[i]), bool(is_return[i]), int(pcs[i]))
@@ -174,14 +196,35 @@ class Planner:
 
     def _by_row(self, module: Module, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Of positions in the module's rows; _BY_ADDRESS where the row does not say it all."""
-        rows, known = module.table.rows, self._rows.get(module, np.empty(0, np.int64))
-        if len(known) < len(rows):
-            new = [self._of_row(module, row) for row in rows[len(known) :]]
-            known = self._rows[module] = np.concatenate([known, np.array(new, np.int64)])
+        rows, known = module.table.rows, self._rows.setdefault(module, _KnownRows())
+        if len(known.numbers) < len(rows):
+            new = rows[len(known.numbers) :]
+            known.numbers = np.append(known.numbers, [self._of_row(module, row) for row in new])
+            known.has_frame = np.append(known.has_frame, [self._has_frame(row) for row in new])
         numbers = np.full(len(ids), _BY_ADDRESS, np.int64)
         numbers[ids == BAD_ROW] = self._number(UNSUPPORTED_RULE)
-        numbers[ids >= 0] = known[ids[ids >= 0]]
+        numbers[ids >= 0] = known.numbers[ids[ids >= 0]]
         return numbers
+
+    def _signals(
+        self, module: Module, vaddrs: NDArray[np.uint64], ids: NDArray[np.int64]
+    ) -> dict[int, UnwindRow]:
+        """The rules of signal frames, by position in vaddrs, where code may be a handler's trampoline."""
+        maybe = np.ones(len(ids), np.bool_)
+        maybe[ids >= 0] = ~self._rows[module].has_frame[ids[ids >= 0]]
+        places = np.flatnonzero(maybe)
+        found = signal_rows(self.arch, module, vaddrs[places])
+        return {int(places[i]): row for i, row in found.items()}
+
+    def _has_frame(self, row: UnwindRow) -> bool:
+        """Whether a row says that something lies on the stack besides what a call puts there: no trampoline pushes.
+
+        To look whether code is one costs more than the row: its page is touched for that alone.
+        """
+        if row.is_signal or row.cfa_expression or self._is_coarse(row):
+            return False
+        at_entry = self.arch.word_bytes if self.arch.link is None else 0
+        return row.cfa_register != self.arch.dwarf_of_sp or row.cfa_offset > at_entry
 
     def _of_row(self, module: Module, row: UnwindRow) -> int:
         if row.cfa_expression or self._is_coarse(row):
@@ -231,9 +274,8 @@ class Planner:
         # capstone costs 30 ms to import, and most programs have CFI for all their code
         from memleak_android.unwind.epilogue import Dead, read_prologue, walk_to_return
 
-        if module not in self._exits:
-            self._exits[module] = module.functions(_EXITS)
-        found = walk_to_return(self.arch, module.bytes_at, vaddr, self._exits[module])
+        exits = self._exits.setdefault(module, _Exits(module))
+        found = walk_to_return(self.arch, module.bytes_at, vaddr, exits)
         if isinstance(found, UnwindRow):
             return StepPlan(StepKind.ROW, found)
         before = read_prologue(self.arch, module.bytes_at, vaddr) if by_prologue else None

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from memleak_android.unwind.arch.base import Arch
 from memleak_android.unwind.cfi import CfiSection, FdeIndex
-from memleak_android.unwind.cfi_ahead import CfiAhead
+from memleak_android.unwind.cfi_ahead import NOT_PLAIN, CfiAhead
 from memleak_android.unwind.cfi_program import decode
 from memleak_android.unwind.errors import BadCfiError
 from memleak_android.unwind.rules import UnwindRow
@@ -21,6 +21,7 @@ NO_ROW = -1
 BAD_ROW = -2  # there is CFI, but it is malformed
 _DECODED_MAX = 4  # times the section's size: entries made to overlap each other must not cost more
 _AHEAD_MIN = 24  # functions; fewer are decoded as quickly one by one
+_NOT_TRIED = -2  # in place of a number in CfiAhead
 _OVERLAPS_MAX = 8  # how far back an FDE is looked for that begins before its neighbour and ends after it
 
 
@@ -83,7 +84,7 @@ class CfiSource:
     index: FdeIndex | None
     _scanned: FdeIndex | None = None
     _decoded_bytes: int = 0
-    _ahead: CfiAhead | None = None
+    decoded: CfiAhead | None = None
 
     def indexes(self) -> Iterator[FdeIndex]:
         if self.index is not None:
@@ -92,18 +93,17 @@ class CfiSource:
             self._scanned = self.section.scan()
         yield self._scanned
 
-    def functions(self, offsets: NDArray[np.int64]) -> Iterator[tuple[int, FunctionRows]]:
-        """Those of the entries at distinct offsets that can be decoded together."""
+    def ahead(self, offsets: NDArray[np.int64]) -> CfiAhead | None:
+        """Where the entries at some offsets may be decoded together; None = that would cost too much."""
         data = np.frombuffer(self.section.data, np.uint8)
         inside = offsets[(offsets >= 0) & (offsets <= len(data) - 4)]
         lengths = data[inside[:, None] + np.arange(4)].view("<u4")
         self._decoded_bytes += int(np.minimum(lengths, len(data)).astype(np.int64).sum())
         if self._decoded_bytes > _DECODED_MAX * len(data):
-            return
-        if self._ahead is None:
-            self._ahead = CfiAhead(self.section)
-        for found in self._ahead.functions(inside):
-            yield found.offset, FunctionRows(found.start, found.end, found.starts, found.row)
+            return None
+        if self.decoded is None:
+            self.decoded = CfiAhead(self.section)
+        return self.decoded
 
     def function(self, offset: int) -> FunctionRows:
         fde = self.section.fde(offset)
@@ -135,7 +135,7 @@ class UnwindTable:
         self.compiled: CompiledRows | None = None
         self.supply: RowSupply | None = None
         self._asked = 0
-        self._id_of_line: dict[int, int] = {}
+        self._ids_of_compiled = _LineIds()
 
     @property
     def sources(self) -> Iterator[RowSource]:
@@ -159,8 +159,8 @@ class UnwindTable:
             if not len(open_):
                 return ids
         for source in self._every_source():
-            for index in source.table.indexes():
-                open_ = self._search(source, index, vaddrs, open_, ids)
+            for number, index in enumerate(source.table.indexes()):
+                open_ = self._search(source, number, index, vaddrs, open_, ids)
                 if not len(open_):
                     return ids
         return ids
@@ -170,15 +170,8 @@ class UnwindTable:
     ) -> NDArray[np.int64]:
         """Fills ids with what the compiled rows know; returns the positions that only the sources know."""
         lines = compiled.find(vaddrs)
-        distinct, inverse = np.unique(lines, return_inverse=True)
-        row_ids = np.full(len(distinct), NO_ROW, np.int64)
-        for i, line in enumerate(distinct.tolist()):
-            if line >= 0:
-                row_id = self._id_of_line.get(line)
-                if row_id is None:
-                    row_id = self._id_of_line[line] = self._intern(compiled.row(line))
-                row_ids[i] = row_id
-        ids[:] = row_ids[inverse]
+        known = np.flatnonzero(lines >= 0)
+        ids[known] = self._ids_of_compiled.of(lines[known], compiled.row, self._intern)
         return np.flatnonzero(lines < NO_ROW)
 
     def _ask_supply(self, more: int) -> None:
@@ -191,7 +184,7 @@ class UnwindTable:
     def compile_with(self, compiled: CompiledRows) -> None:
         """Takes rows of the whole file that were compiled from these very sources."""
         self.compiled = compiled
-        self._id_of_line.clear()
+        self._ids_of_compiled = _LineIds()
 
     def _every_source(self) -> Iterator[_Source]:
         position = 0
@@ -207,24 +200,42 @@ class UnwindTable:
     def _search(
         self,
         source: _Source,
+        number: int,
         index: FdeIndex,
         vaddrs: NDArray[np.uint64],
         open_: NDArray[np.int64],
         ids: NDArray[np.int64],
     ) -> NDArray[np.int64]:
-        """Fills ids[open_] from one index; returns those for which no usable entry was found."""
+        """Fills ids[open_] from the index of that number; returns those for which no usable entry was found."""
         if not len(index.starts) or not len(open_):
             return open_
         wanted = vaddrs[open_]
         candidates = np.searchsorted(index.starts, wanted, "right") - 1
-        _decode_ahead(source, index.offsets[np.unique(candidates[candidates >= 0])])
-        found = [
-            self._row_id(source, index, candidate, vaddr)
-            for candidate, vaddr in zip(candidates.tolist(), wanted.tolist(), strict=True)
-        ]
-        new = np.array(found, np.int64)
-        ids[open_] = np.where(new == NO_ROW, ids[open_], new)
-        return open_[new < 0]
+        found = self._search_ahead(source, number, index, candidates, wanted)
+        for i in np.flatnonzero(found == NO_ROW).tolist():
+            found[i] = self._row_id(source, index, int(candidates[i]), int(wanted[i]))
+        ids[open_] = np.where(found == NO_ROW, ids[open_], found)
+        return open_[found < 0]
+
+    def _search_ahead(
+        self,
+        source: _Source,
+        number: int,
+        index: FdeIndex,
+        candidates: NDArray[np.int64],
+        vaddrs: NDArray[np.uint64],
+    ) -> NDArray[np.int64]:
+        """Positions in `rows` for vaddrs in candidates that can be decoded together, NO_ROW for the others."""
+        found = np.full(len(vaddrs), NO_ROW, np.int64)
+        if not isinstance(source.table, CfiSource):
+            return found
+        ahead, numbers = _decode_ahead(source, source.table, number, index, candidates[candidates >= 0])
+        chosen = np.flatnonzero((numbers[candidates] >= 0) & (candidates >= 0))
+        if ahead is not None and len(chosen):
+            lines = ahead.find(numbers[candidates[chosen]], vaddrs[chosen])
+            chosen, lines = chosen[lines >= 0], lines[lines >= 0]
+            found[chosen] = source.ids_ahead.of(lines, ahead.row, self._intern)
+        return found
 
     def _row_id(self, source: _Source, index: FdeIndex, candidate: int, vaddr: int) -> int:
         for i in range(candidate, max(candidate - _OVERLAPS_MAX, -1), -1):
@@ -253,10 +264,33 @@ class UnwindTable:
         return row_id
 
 
+class _LineIds:
+    """Positions in UnwindTable.rows of somebody's numbered lines, learnt as they are asked for."""
+
+    def __init__(self) -> None:
+        self._ids = np.empty(0, np.int64)
+
+    def of(
+        self, lines: NDArray[np.int64], row: Callable[[int], UnwindRow], intern: Callable[[UnwindRow], int]
+    ) -> NDArray[np.int64]:
+        """row: of a line. intern: a row's position."""
+        more = int(lines.max(initial=-1)) + 1 - len(self._ids)
+        if more > 0:
+            self._ids = np.append(self._ids, np.full(more, NO_ROW, np.int64))
+        new = np.unique(lines[self._ids[lines] == NO_ROW]).tolist()
+        self._ids[new] = [intern(row(line)) for line in new]
+        found: NDArray[np.int64] = self._ids[lines]
+        return found
+
+
 @dataclass(slots=True)
 class _Source:
+    """functions: by offset, those decoded one by one. ahead: for each index its entries' numbers in CfiAhead."""
+
     table: RowSource
     functions: dict[int, _Function] = field(default_factory=dict)
+    ahead: dict[int, NDArray[np.int64]] = field(default_factory=dict)
+    ids_ahead: _LineIds = field(default_factory=_LineIds)
 
 
 @dataclass(slots=True)
@@ -267,13 +301,21 @@ class _Function:
     ids: list[int | None]
 
 
-def _decode_ahead(source: _Source, offsets: NDArray[np.int64]) -> None:
-    if not isinstance(source.table, CfiSource) or len(offsets) < _AHEAD_MIN:
-        return
-    new = [offset for offset in offsets.tolist() if offset not in source.functions]
-    if len(new) >= _AHEAD_MIN:
-        for offset, rows in source.table.functions(np.unique(np.array(new, np.int64))):
-            source.functions[offset] = _Function(rows, [None] * len(rows.starts))
+def _decode_ahead(
+    source: _Source, table: CfiSource, number: int, index: FdeIndex, candidates: NDArray[np.int64]
+) -> tuple[CfiAhead | None, NDArray[np.int64]]:
+    """Who has decoded functions together, and by position in the index their numbers; what is new is decoded now."""
+    numbers = source.ahead.get(number)
+    if numbers is None:
+        numbers = source.ahead[number] = np.full(len(index.starts), _NOT_TRIED, np.int64)
+    new = np.unique(candidates[numbers[candidates] == _NOT_TRIED])
+    if len(new) < _AHEAD_MIN:
+        return table.decoded, numbers
+    offsets, first = np.unique(index.offsets[new], return_index=True)
+    new = new[first]
+    ahead = table.ahead(offsets)
+    numbers[new] = NOT_PLAIN if ahead is None else ahead.decode(offsets)
+    return ahead or table.decoded, numbers
 
 
 def _function_of(table: RowSource, offset: int) -> _Function:

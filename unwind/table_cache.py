@@ -36,9 +36,10 @@ _REGISTERS_MAX = 128
 _UNFINISHED = ".rows-"
 _WRITING_MAX_S = 3600.0  # a file that is unfinished for longer was left by a writer that died
 # Decoding for one vaddr (10 to 20 us) takes as long as reading the entry of so many bytes of CFI, and as compiling so
-# many: libLLVM-14 has 4.9 MB, whose entry is read in 8 ms and made in 300.
+# many (libLLVM-14 has 4.9 MB, whose entry is read in 8 ms and made in 120 to 300); what is made is there for the
+# processes to come, too, so it is made at a quarter of its price.
 _READ_BYTES = 10_000
-_COMPILED_BYTES = 400
+_COMPILED_BYTES = 1600
 _WORK = {".debug_frame": 1, ".zdebug_frame": 4, ".eh_frame": 1, ".gnu_debugdata": 8, ".ARM.exidx": 20}
 _WORK_MIN = 4096
 _FRAME_PER_HDR = 6  # bytes of .eh_frame for each byte of its index, in files without section headers

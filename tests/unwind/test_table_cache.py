@@ -106,7 +106,7 @@ def ask(module: Module, times: int) -> UnwindRow | None:
 def test_rows_are_compiled_and_kept_once_that_pays(tmp_path: Path) -> None:
     cache, module = TableCache(tmp_path / "cache"), tiny()
     cache.serve(module)
-    ask(module, 5)
+    ask(module, 2)
     assert module.table.compiled is None and not cache.folder.exists()
     assert ask(module, 20) == tiny().table.row_at(CODE_VADDR)
     assert module.table.compiled is not None and len(list(cache.folder.iterdir())) == 1

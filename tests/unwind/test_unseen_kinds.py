@@ -89,6 +89,20 @@ def test_a_handler_without_rules_returns_to_a_trampoline_that_no_call_stands_bef
     assert frames[2].sp == 0x5000 + X86_64.sp and end is TraceEnd.ROOT
 
 
+@pytest.mark.parametrize(("rules", "method"), [([], Method.SIGNAL), ([op(0x0E, 24)], Method.EH_FRAME)])
+def test_a_trampolines_code_is_believed_over_rules_that_know_of_no_frame(
+    tmp_path: Path, rules: list[bytes], method: Method
+) -> None:
+    """Rules of an entry are what an assembler gives a trampoline that nobody described; others were written on purpose."""
+    elf = bytearray(tiny_elf([rules, [], [op(0x07, 16)]]))
+    elf[CODE_VADDR + 8 : CODE_VADDR + 17] = bytes.fromhex("48c7c00f0000000f05")  # mov $15, %rax; syscall
+    (frame,) = X86_64.signal_frames
+    back = BASE + CODE_VADDR + 2 * FUNCTION_BYTES + 8
+    words = {dict(frame.saved)[X86_64.pc]: back, dict(frame.saved)[X86_64.sp]: STACK + 24, 16: back, 0: 0}
+    frames, _ = snapshot(tmp_path, bytes(elf), BASE + CODE_VADDR + 8, words).unwind()
+    assert [f.method for f in frames] == [Method.REGISTERS, method]
+
+
 def test_code_without_rules_returns_nowhere_else_but_behind_a_call(tmp_path: Path) -> None:
     elf = tiny_elf([None, None, [op(0x07, 16)]], code=b"\x90" * 7 + b"\xc3")
     pc = BASE + CODE_VADDR + 2
