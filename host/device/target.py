@@ -77,9 +77,14 @@ class Target(Protocol):
     where is_local. All raise DeviceError (no such device, cut, too slow, no way to root).
     """
 
-    serial: str
-    name: str
-    is_local: bool
+    @property
+    def serial(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def is_local(self) -> bool: ...
 
     @property
     def arch(self) -> str:

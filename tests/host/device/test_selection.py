@@ -1,0 +1,109 @@
+"""Which device is meant: the server's texts, and the rules of adb and scrcpy."""
+
+from __future__ import annotations
+
+import pytest
+
+from memleak_android.host.device.adb import DeviceRow, parse_devices
+from memleak_android.host.device.selection import SeveralDevices, Wish, select
+from memleak_android.host.errors import DeviceError
+
+SHORT = (
+    "0123456789ABCDEF\tdevice\n"
+    "emulator-5554\toffline\n"
+    "192.168.1.7:5555\tunauthorized\n"
+    "my old phone\tdevice\n"
+    "XYZ\tno permissions (user in plugdev group; are your udev rules wrong?); see [http://developer.android.com]\n"
+)
+LONG = (
+    "0123456789ABCDEF       device usb:1-2 product:oriole model:Pixel_6 device:oriole transport_id:3\n"
+    "emulator-5554          offline transport_id:1\n"
+    "192.168.1.7:5555       unauthorized transport_id:7\n"
+    "my old phone           device product:x model:y device:z transport_id:9\n"
+    "XYZ                    no permissions (user in plugdev group; are your udev rules wrong?); see [http://developer.android.com] usb:1-4 transport_id:8\n"
+)
+PHONE, EMULATOR, WIFI, OLD, FORBIDDEN = parse_devices(SHORT, LONG)
+
+
+def test_fields_of_the_servers_lines() -> None:
+    assert DeviceRow("0123456789ABCDEF", "device", "oriole", "Pixel_6", "oriole", "3", "usb:1-2") == PHONE
+    assert (OLD.serial, OLD.state, OLD.transport_id) == ("my old phone", "device", "9")
+    assert (FORBIDDEN.state, FORBIDDEN.bus) == ("no permissions", "usb:1-4")
+    assert [row.is_usb for row in (PHONE, EMULATOR, WIFI, OLD, FORBIDDEN)] == [True, False, False, True, True]
+
+
+def test_texts_that_are_cut_or_nonsense() -> None:
+    for end in range(len(SHORT)):
+        assert all(row.serial in SHORT for row in parse_devices(SHORT[:end], LONG))
+    assert parse_devices("", LONG) == []
+    assert parse_devices("\t\n\tdevice\nno tab\n", LONG) == []
+    assert parse_devices("A\tdevice\r\n", "") == [DeviceRow("A", "device")]
+    assert parse_devices("A\tde\x1b[31mvice\n", "")[0].state == "de?[31mvice"
+
+
+def test_the_only_one_is_meant() -> None:
+    assert select([PHONE], Wish()) is PHONE
+
+
+@pytest.mark.parametrize(
+    ("rows", "wish", "meant"),
+    [
+        ([PHONE, OLD], Wish("my old phone"), OLD),
+        ([PHONE, OLD], Wish("usb:1-2"), PHONE),
+        ([PHONE, EMULATOR], Wish(usb=True), PHONE),
+    ],
+)
+def test_the_one_that_is_named(rows: list[DeviceRow], wish: Wish, meant: DeviceRow) -> None:
+    assert select(rows, wish) is meant
+
+
+@pytest.mark.parametrize(
+    ("rows", "wish", "line"),
+    [
+        (
+            [],
+            Wish(),
+            "no devices/emulators found; connect one with USB debugging on, or start an emulator",
+        ),
+        ([PHONE], Wish("nope"), "device 'nope' not found; adb knows: 0123456789ABCDEF"),
+        ([PHONE], Wish(tcp=True), "no emulator or TCP device found; adb knows: 0123456789ABCDEF"),
+        ([EMULATOR], Wish(usb=True), "no USB device found; adb knows: emulator-5554"),
+        (
+            [WIFI],
+            Wish(),
+            "device 192.168.1.7:5555 is unauthorized; accept this computer in the dialog on its screen",
+        ),
+        (
+            [EMULATOR],
+            Wish(),
+            "device emulator-5554 is offline; connect it again, or try `adb reconnect offline`",
+        ),
+        (
+            [FORBIDDEN],
+            Wish(),
+            "device XYZ is closed to your user; allow your user to use it (udev rules), then `adb kill-server`",
+        ),
+        ([DeviceRow("A", "recovery")], Wish(), "device A is in state recovery; boot it into Android"),
+        (
+            [PHONE, EMULATOR],
+            Wish(),
+            "more than one device/emulator; name one by --serial ID, -d (USB) or -e (TCP)",
+        ),
+        (
+            [PHONE, OLD],
+            Wish(usb=True),
+            "more than one device/emulator; name one by --serial ID, -d (USB) or -e (TCP)",
+        ),
+    ],
+)
+def test_refusals(rows: list[DeviceRow], wish: Wish, line: str) -> None:
+    with pytest.raises(DeviceError) as caught:
+        select(rows, wish)
+    assert str(caught.value) == line
+    assert caught.value.exit_code == 3
+
+
+def test_several_are_shown_by_whoever_asks() -> None:
+    with pytest.raises(SeveralDevices) as caught:
+        select([PHONE, EMULATOR, OLD], Wish(usb=True))
+    assert caught.value.rows == [PHONE, OLD]
