@@ -14,6 +14,7 @@ import click
 
 from memleak_android.host.commands import PROGRAM, Invocation, say
 from memleak_android.host.commands.demo import demo
+from memleak_android.host.commands.devices import devices
 from memleak_android.host.commands.doctor import doctor
 from memleak_android.host.commands.record import record
 from memleak_android.host.commands.report import report
@@ -25,6 +26,7 @@ from memleak_android.unwind.errors import UnwindError
 OUR_BUG, USAGE, ABORTED, BROKEN_PIPE = 1, 2, 130, 141
 
 _BEFORE_VERB = {"-v", "--verbose", "-q", "--quiet"}
+_TARGETS = {"--pid", "--package"}
 _OF_GROUP = {"-h", "--help", "--version"}
 
 # memleak's own short flags that mean something else here, or nothing: flag → (only with a number, what to use).
@@ -45,7 +47,7 @@ class Verbs(click.Group):
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Usage"):
-            for line in ("--pid N", "[OPTIONS] -- CMD [ARG]...", "VERB --help"):
+            for line in ("--serial ID --package APP", "--pid N", "[OPTIONS] -- CMD [ARG]...", "VERB --help"):
                 formatter.write_text(f"{PROGRAM} {line}")
         formatter.write_paragraph()
         formatter.write_text(str(self.help))
@@ -62,7 +64,7 @@ def verbs() -> None:
     """
 
 
-for verb in (trace, record, report, unwind, doctor, demo):
+for verb in (trace, record, report, unwind, doctor, devices, demo):
     verbs.add_command(verb)
 
 
@@ -114,9 +116,9 @@ def _with_verb(words: list[str], has_command: bool) -> list[str]:
     if first < len(words) and words[first] in _OF_GROUP:
         return words
     _check_foreign_words(words[first:])
-    if not has_command and not any(word.split("=")[0] == "--pid" for word in words):
+    if not has_command and not any(word.split("=")[0] in _TARGETS or word[:2] == "-p" for word in words):
         raise click.UsageError(
-            f"no target; name one by --pid N or -- CMD, or see what comes by `{PROGRAM} demo`"
+            f"no target; name one by --pid N, --package APP or -- CMD, or see what comes by `{PROGRAM} demo`"
         )
     return ["trace", *words]
 

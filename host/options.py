@@ -105,8 +105,20 @@ def _stack(*options: Callable[[Any], Any]) -> Callable[[F], F]:
     return decorate
 
 
+device_options = _stack(
+    click.option("-s", "--serial", metavar="ID", help="On this device (adb's serial; ANDROID_SERIAL)."),
+    click.option("-d", "usb", is_flag=True, help="On the USB device."),
+    click.option("-e", "tcp", is_flag=True, help="On the emulator or TCP device."),
+)
+
 target_options = _stack(
+    device_options,
     click.option("--pid", type=click.IntRange(1, 2**31 - 1), metavar="N", help="Attach to this process."),
+    click.option("-p", "--package", metavar="APP", help="Attach to this app on a device."),
+    click.option("--process", metavar="NAME", help="Which of its processes: a name, or :remote."),
+    click.option("--user", type=click.IntRange(0, 21473), default=0, metavar="N", help="Android user."),
+    click.option("--launch", is_flag=True, help="Start the app anew and measure from there on."),
+    click.option("--wait", is_flag=True, help="Wait until the process of the app is there."),
     click.option("--follow", is_flag=True, help="Measure its child processes too."),
 )
 

@@ -21,6 +21,7 @@ from memleak_android.host.commands.progress import Progress
 from memleak_android.host.commands.session import Schedule, Session
 from memleak_android.host.device.local_machine import LocalMachine
 from memleak_android.host.device.target import Target
+from memleak_android.host.errors import UsageError
 from memleak_android.host.exec_images import unprobed_program
 from memleak_android.host.finished import STACK_KINDS, finished_blocks
 from memleak_android.host.modules import LocalFiles, ModuleFiles, own_vdso
@@ -32,7 +33,7 @@ from memleak_android.host.symbols import Symbolizer, default_cache_dir
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.choice import TracerName, start_tracer
-from memleak_android.host.tracers.device import DeviceTracers
+from memleak_android.host.tracers.device import AppRequest, DeviceTracers
 from memleak_android.host.wire import BlockKind, Reason
 from memleak_android.unwind.table_cache import TableCache
 
@@ -46,6 +47,7 @@ class Measurement:
     view: View
     schedule: Schedule
     target: Target = field(default_factory=LocalMachine)
+    app: AppRequest | None = None
     symbol_dirs: Sequence[Path] = ()
     recording: Path | None = None
     keep_stacks: bool = False
@@ -67,7 +69,7 @@ class Measured:
 def measure(plan: Measurement) -> Measured:
     """Runs the session to its end. Raises TargetError, TracerError, or RecordingError where there is no result."""
     capture = Capture()
-    with _writer(plan) as writer, _files(plan.target) as (files, start):
+    with _writer(plan) as writer, _files(plan.target, plan.app) as (files, start):
         analysis = Analysis(capture, writer.read_block, files)
         symbolizer = Symbolizer(plan.symbol_dirs, default_cache_dir())
         tracer = start(plan.tracer, plan.options)
@@ -119,15 +121,17 @@ _Start = Callable[[TracerName, SessionOptions], AgentSession]
 
 
 @contextmanager
-def _files(target: Target) -> Iterator[tuple[ModuleFiles, _Start]]:
+def _files(target: Target, app: AppRequest | None) -> Iterator[tuple[ModuleFiles, _Start]]:
     """The modules of the target's processes, and what starts a session with it."""
     tables = TableCache(default_cache_dir() / "tables")
     if target.is_local:
+        if app is not None:
+            raise UsageError(f"{app.package} is no app of this machine", "name the device by --serial")
         with closing(ModuleFiles(LocalFiles(True, own_vdso()), tables)) as files:
             yield files, start_tracer
         return
     with (
-        closing(DeviceTracers(target, default_cache_dir() / "modules")) as device,
+        closing(DeviceTracers(target, default_cache_dir() / "modules", app)) as device,
         closing(ModuleFiles(device.files, tables)) as files,
     ):
         yield files, device.start
@@ -154,14 +158,14 @@ def _describe(plan: Measurement, tracer: AgentSession, capture: Capture, writer:
         "program": f"{PROGRAM} {version(PROGRAM)}",
         "tracer": tracer.name,
         "unwind": "cfi",
-        "command": shlex.join(options.command) or tracer.command or command_of(options.pid),
+        "command": shlex.join(options.command) or command_of(options.pid),
         "serial": plan.target.serial,
         "pid": options.pid or 0,
         "attached": options.pid is not None,
         "sample_bytes": 0 if tracer.name == "bpf" else options.sample_bytes,  # BPF counts every allocation
         "options": asdict(options),
         "about": tracer.about,
-    }
+    } | tracer.target
     block = payloads.encode_text(BlockKind.SESSION, json.dumps(session))
     capture.add(block, -1)
     writer.write(block)

@@ -12,7 +12,8 @@ from memleak_android.host.commands import Invocation
 from memleak_android.host.commands.measure import Measurement, measure
 from memleak_android.host.commands.results import EXIT_CODES, check_new
 from memleak_android.host.commands.session import Schedule
-from memleak_android.host.commands.trace import session_options
+from memleak_android.host.commands.target import chosen_target
+from memleak_android.host.commands.trace import app_request, session_options
 from memleak_android.host.options import FILE, common_options, result_options, target_options, tracer_options
 
 
@@ -33,6 +34,8 @@ def record(invocation: Invocation, /, path: Path, **given: Any) -> int:
     measured = measure(
         Measurement(
             options=session_options(invocation, given),
+            app=app_request(given),
+            target=chosen_target(invocation, given),
             tracer=given["tracer"],
             view=View(limit=given["fail_on_leak"], max_lost=given["max_lost"]),
             schedule=Schedule(given["duration"]),

@@ -12,6 +12,8 @@ from memleak_android.host.commands import Invocation
 from memleak_android.host.commands.measure import Measurement, measure
 from memleak_android.host.commands.results import EXIT_CODES, Destinations, write_results
 from memleak_android.host.commands.session import Schedule
+from memleak_android.host.commands.target import chosen_target
+from memleak_android.host.device.android_app import check_package
 from memleak_android.host.options import (
     DURATION,
     FILE,
@@ -25,6 +27,7 @@ from memleak_android.host.profile import Profile
 from memleak_android.host.reports import interval
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.device import AppRequest
 from memleak_android.host.wire import STACK_BYTES_MAX
 
 
@@ -65,6 +68,8 @@ def trace(invocation: Invocation, /, **given: Any) -> int:
     )
     measurement = Measurement(
         options=session_options(invocation, given),
+        app=app_request(given),
+        target=chosen_target(invocation, given),
         tracer=given["tracer"],
         view=View(
             min_size=given["min_size"],
@@ -94,8 +99,10 @@ def session_options(invocation: Invocation, given: dict[str, Any]) -> SessionOpt
         raise click.UsageError("no command behind --; write -- CMD and its arguments")
     if command and pid is not None:
         raise click.UsageError("both --pid and a command; name one target")
-    if not command and pid is None:
-        raise click.UsageError("no target; name one by --pid N or -- CMD")
+    if given["package"] and (command or pid is not None):
+        raise click.UsageError(f"--package and {'a command' if command else '--pid'}; name one target")
+    if not command and pid is None and not given["package"]:
+        raise click.UsageError("no target; name one by --pid N, --package APP or -- CMD")
     limits = {name: given[key] for name, key in _TRACE_ONLY.items() if key in given}
     return SessionOptions(
         pid=pid,
@@ -111,6 +118,19 @@ def session_options(invocation: Invocation, given: dict[str, Any]) -> SessionOpt
         symbols_prefix=given["symbols_prefix"],
         **limits,
     )
+
+
+def app_request(given: dict[str, Any]) -> AppRequest | None:
+    """What --package and its like ask for. Raises UsageError for --process and the others without it."""
+    package = given["package"]
+    if package is None:
+        alone = next((f"--{name}" for name in ("process", "launch", "wait") if given[name]), "")
+        if alone:
+            raise click.UsageError(f"{alone} without --package; name the app by --package APP")
+        return None
+    if given["launch"] and given["wait"]:
+        raise click.UsageError("both --launch and --wait; start the app by one of them")
+    return AppRequest(check_package(package), given["process"], given["user"], given["launch"], given["wait"])
 
 
 def _slice_cap(wanted: int) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from memleak_android.host.device.android_app import find_app, launch, wait_for_process
 from memleak_android.host.device.pulled_files import PulledFiles
 from memleak_android.host.device.remote_modules import RemoteFiles
 from memleak_android.host.device.remote_process import RemoteProcess
@@ -22,6 +23,7 @@ from memleak_android.host.tracers.prebuilt import find_binary
 from memleak_android.host.tracers.remote_bpf import check_word_size, plan_remote
 
 _VDSO_BYTES_MAX = 1 << 20
+_LAUNCHED_S = 30.0
 
 # What the BPF tracer cannot do without, by the agent's own names for it (`memleakd probe`).
 _NEEDED = {
@@ -33,16 +35,30 @@ _NEEDED = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class AppRequest:
+    """Which process of which app. process: None = the main one. launch: start it anew; wait: until somebody does."""
+
+    package: str
+    process: str | None = None
+    user: int = 0
+    launch: bool = False
+    wait: bool = False
+
+
 class DeviceTracers:
     """Starts sessions on one device. files: where the modules of its processes come from, during and after them."""
 
-    def __init__(self, target: Target, cache_dir: Path) -> None:
+    def __init__(self, target: Target, cache_dir: Path, app: AppRequest | None = None) -> None:
         self._target = target
+        self._request = app
         self._pulled = PulledFiles(target, cache_dir)
         self.files = RemoteFiles(target, self._pulled)
 
     def start(self, name: TracerName, options: SessionOptions) -> AgentSession:
         """Raises DeviceError, TargetError or TracerError, with the reason and the way out."""
+        if self._request is not None:
+            return self._start_app(name, options, self._request)
         if options.pid is None:
             raise TracerError("commands on a device cannot be measured yet", "name a process by --pid N")
         if name == "preload":
@@ -53,6 +69,16 @@ class DeviceTracers:
 
     def close(self) -> None:
         self._pulled.close()
+
+    def _start_app(self, name: TracerName, options: SessionOptions, request: AppRequest) -> AgentSession:
+        app = find_app(self._target, request.package, request.user)
+        if request.launch:
+            launch(self._target, app)
+        timeout_s = _LAUNCHED_S if request.launch else None if request.wait else 0.0
+        process = wait_for_process(self._target, app, request.process, timeout_s)
+        session = self._attach(replace(options, pid=process.pid), process.pid)
+        session.target |= {"package": app.package, "command": process.name}
+        return session
 
     def _attach(self, options: SessionOptions, pid: int) -> AgentSession:
         process = RemoteProcess.open(self._target, pid)
@@ -74,7 +100,7 @@ class DeviceTracers:
             session = AgentSession("bpf", channel, bpf_session_lines(options, plan), put_away=deployed.close)
             undo.pop_all()
         session.notes = plan.notes
-        session.command = process.command
+        session.target = {"command": process.command, "pid": pid, "attached": True}
         session.about = {"allocator": plan.allocator.path, "probes": [asdict(probe) for probe in plan.probes]}
         return session
 

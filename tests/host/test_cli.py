@@ -25,10 +25,10 @@ def line(tmp_path: Path) -> CommandLine:
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ("", "no target; name one by --pid N or -- CMD, or see what comes by `memleak-android demo`"),
+        ("", "no target; name one by --pid N, --package APP or -- CMD, or see what comes by `memleak-android demo`"),
         ("--", "no command behind --; write -- CMD and its arguments"),
         ("--pid 1 -- ls", "both --pid and a command; name one target"),
-        ("trace", "no target; name one by --pid N or -- CMD"),
+        ("trace", "no target; name one by --pid N, --package APP or -- CMD"),
         (
             "attach",
             "unknown verb: attach (expected demo, doctor, record, report, trace, unwind); to run a command write -- attach",
