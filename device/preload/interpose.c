@@ -14,6 +14,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #define EINVAL 22
 #define ENOMEM 12
+#define TOO_MUCH (~(size_t)0 >> 1)
 
 /* Named by the entries, which are assembly. */
 void *ml_handle_malloc(size_t size, size_t unused1, size_t unused2, const struct ml_registers *registers);
@@ -115,8 +116,8 @@ static void *resize(enum ml_function function, void *old, size_t n, size_t unit,
 	if (old && ml_recorder_is_on())
 		was_known = ml_recorder_claim(old, registers->return_address, &block);
 	enter();
-	if (overflows) /* for its errno */
-		new = ml_original.reallocarray ? ml_original.reallocarray(old, n, unit) : NULL;
+	if (overflows) /* for its errno; bionic has had it since API 29 */
+		new = ml_original.reallocarray ? ml_original.reallocarray(old, n, unit) : ml_original.realloc(old, TOO_MUCH);
 	else
 		new = ml_original.realloc(old, bytes);
 	leave();
@@ -331,14 +332,21 @@ EXPORT size_t malloc_usable_size(void *pointer)
 /* ---- early start -------------------------------------------------------------------------------------- */
 
 extern char **environ __attribute__((weak));
+extern int __system_property_get(const char *name, char *value) __attribute__((weak)); /* bionic alone */
 
-/* glibc and bionic hand over the environment; musl has it in `environ` by now. */
+/*
+ * In bionic the preloaded come before libc, which has not set `environ` yet, and the linker hands the environment over.
+ * musl hands nothing over and has set it by now.
+ */
 __attribute__((constructor)) static void start(int argc, char **argv, char **environment)
 {
+	char **ours = &environ ? environ : NULL;
+
 	(void)argc;
 	(void)argv;
-	(void)environment;
 	ml_originals_ready();
+	if (!ours && __system_property_get)
+		ours = environment;
 	if (!ml_recorder_is_following())
-		ml_connect_clean_environment(&environ ? environ : NULL);
+		ml_connect_clean_environment(ours);
 }

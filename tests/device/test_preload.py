@@ -131,6 +131,16 @@ def test_a_fork_that_is_followed_keeps_its_own(workload: Path) -> None:
     assert session.status["untracked_frees"] == 11
 
 
+@pytest.mark.parametrize("follow", [False, True])
+def test_forks_where_the_kernel_wipes_no_page(workload: Path, tmp_path: Path, follow: bool) -> None:
+    launcher = compiled(tmp_path, "refuse_wipe_on_fork.c", output="launcher")
+    session = run_preloaded([launcher, workload, "forks"], follow=follow)
+    assert session.sizes() == {1013: 11, 1019: 1} | ({2029: 7} if follow else {})
+    if not follow:
+        balanced(session)
+    assert os.waitstatus_to_exitcode(int(session.end["status"])) == 0
+
+
 def test_sigkill_loses_nothing(workload: Path) -> None:
     session = run_preloaded([workload, "killed"])
     assert session.sizes() == {1009: 23}
