@@ -5,12 +5,16 @@
 
 #include "overflow.bpf.h"
 
+/*
+ * Sizes, not types: what has BTF is no level to kernels 5.15 to 6.1 when the agent's have none (bpf_map_meta_equal() compares
+ * timer_off, which map_check_btf() sets; gone with kernel commit db559117828d).
+ */
 struct ml_level {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
 	__uint(max_entries, 1);
-	__type(key, ml_u32);
-	__type(value, struct ml_bpf_bucket);
+	__uint(key_size, sizeof(ml_u32));
+	__uint(value_size, sizeof(struct ml_bpf_bucket));
 };
 
 struct {
