@@ -1,12 +1,14 @@
-"""The verb `unwind`, run in this process."""
+"""The verb `unwind`, run in this process; the adb server that all tests of devices share."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from memleak_android.host.cli import run
+from tests.support.adb_server import own_adb_server
 from tests.support.command_line import Finished, Unwind
 
 
@@ -18,3 +20,10 @@ def unwind(capfd: pytest.CaptureFixture[str]) -> Unwind:
         return Finished(code, out, err)
 
     return run_it
+
+
+@pytest.fixture(scope="session")
+def adb_server() -> Iterator[None]:
+    """Its start takes half a second."""
+    with own_adb_server():
+        yield

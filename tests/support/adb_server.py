@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -49,10 +50,26 @@ def adb(*words: str) -> str:
 
 @contextmanager
 def connected(device: FakeDevice) -> Iterator[DeviceRow]:
-    """The device's row as the server has it: unauthorized and offline devices have one too."""
-    with device:
-        adb("connect", device.serial)
+    """The device's row as the server has it: unauthorized and offline devices have one too.
+
+    `adb connect` is not waited for: with a device that is offline it takes ten seconds.
+    """
+    with (
+        device,
+        subprocess.Popen([find_adb(), "connect", device.serial], stdout=subprocess.DEVNULL) as adb_connect,
+    ):
         try:
-            yield next(row for row in list_devices() if row.serial == device.serial)
+            yield _await_row(device)
         finally:
+            adb_connect.kill()
             adb("disconnect", device.serial)
+
+
+def _await_row(device: FakeDevice) -> DeviceRow:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        for row in list_devices():
+            if (row.serial, row.state) == (device.serial, device.faults.state):
+                return row
+        time.sleep(0.02)
+    raise TimeoutError(f"{device.serial} is not {device.faults.state}")

@@ -33,9 +33,11 @@ class Stream:
         self.incoming: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.acknowledged = asyncio.Event()
         self.is_closed = False
+        self.is_accepted = False
         self._writing = asyncio.Lock()
 
     async def accept(self) -> None:
+        self.is_accepted = True
         await self._connection.send(OKAY, self._local, self._remote)
 
     async def write(self, data: bytes) -> None:
@@ -131,4 +133,4 @@ class Connection:
         finally:
             del self._streams[local]
             if not self._writer.is_closing():
-                await self.send(CLSE, local, remote)
+                await self.send(CLSE, local if stream.is_accepted else 0, remote)  # 0: the opening failed

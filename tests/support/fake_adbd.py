@@ -19,7 +19,7 @@ from typing import Self
 from tests.support.adb_transport import AUTH, HEADER, MAX_PAYLOAD, Connection, Stream, StreamClosed
 
 STDIN, STDOUT, STDERR, EXIT, CLOSE_STDIN = range(5)
-_TOKEN_BYTES = 20
+_TOKEN_BYTES, _PUBLIC_KEY = 20, 3
 
 
 @dataclass
@@ -115,12 +115,13 @@ class FakeDevice:
         self._connections.discard(connection)
 
     async def _refuse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """unauthorized: every key is answered by a new challenge."""
+        """unauthorized: every signature is answered by a new challenge, and a key by waiting for the user."""
         try:
             while True:
                 header = HEADER.unpack(await reader.readexactly(HEADER.size))
                 await reader.readexactly(header[3])
-                if self.faults.state == "unauthorized":
+                is_key = header[:2] == (AUTH, _PUBLIC_KEY)
+                if self.faults.state == "unauthorized" and not is_key:
                     token = bytes(_TOKEN_BYTES)
                     writer.write(HEADER.pack(AUTH, 1, 0, len(token), sum(token), AUTH ^ 0xFFFFFFFF) + token)
         except (asyncio.IncompleteReadError, ConnectionError):

@@ -1,0 +1,242 @@
+"""The whole program against a device behind the real adb server; each failure is one line and its exit code.
+
+The device is tests/support/fake_adbd.py; the agent on it is a script: what a session says is fake_agent.py's, the rest
+is the real agent's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memleak_android.host.cli import run
+from memleak_android.host.errors import TracerError
+from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+from tests.support.adb_server import connected
+from tests.support.command_line import FAKE_AGENT, Finished
+from tests.support.fake_adbd import FakeDevice, Faults
+from tests.support.running_program import blocked
+
+pytestmark = pytest.mark.usefixtures("adb_server")
+
+CAPABILITIES = ("bpf", "bpf_mappable_array", "bpf_uprobe_programs", "uprobe_pmu", "sideband")
+Run = Callable[..., Finished]
+Plug = Callable[..., FakeDevice]
+
+
+@pytest.fixture
+def plug(tmp_path: Path) -> Iterator[Plug]:
+    """Connects one more device."""
+    with ExitStack() as stack:
+
+        def connect(**faults: Any) -> FakeDevice:
+            place = tmp_path / f"device{time.monotonic_ns()}"
+            device = FakeDevice(place, Faults(**faults))
+            stack.enter_context(connected(device))
+            return device
+
+        yield connect
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where everything of a run lies; the agent is the script."""
+    try:
+        real = find_binary("memleakd", local_arch())
+    except TracerError as error:
+        pytest.skip(str(error))
+    agent = tmp_path / "memleakd"
+    probed = json.dumps(dict.fromkeys(CAPABILITIES, True))
+    agent.write_text(
+        f"#!/bin/sh\ncase $1 in\nprobe) echo '{probed}' ;;\nbpf) exec '{sys.executable}' '{FAKE_AGENT}' bpf ;;\n"
+        f"*) exec '{real}' \"$@\" ;;\nesac\n"
+    )
+    monkeypatch.setenv("MEMLEAKD", str(agent))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("FAKE_AGENT", "{}")
+    return tmp_path
+
+
+@pytest.fixture
+def program(environment: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the program in this process."""
+
+    def run_it(*words: object, scenario: dict[str, Any] | None = None) -> Finished:
+        monkeypatch.setenv("FAKE_AGENT", json.dumps(scenario or {}))
+        code = run([str(word) for word in words])
+        out, err = capfd.readouterr()
+        return Finished(code, out, err)
+
+    return run_it
+
+
+def is_left(device: FakeDevice) -> bool:
+    deadline = time.monotonic() + 5
+    while os.listdir(device.temporary) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return bool(os.listdir(device.temporary))
+
+
+def test_no_device(program: Run) -> None:
+    for words in (["devices"], ["-d", "--pid", 1], ["--package", "com.example.leaky"]):
+        done = program(*words)
+        assert done.code == 3 and not done.out
+        assert "found; connect one with USB debugging on, or start an emulator" in done.error
+
+
+def test_several_devices_are_shown_with_the_flags(program: Run, plug: Plug) -> None:
+    first, second = plug(), plug(state="offline")
+    done = program("--package", "com.example.leaky")
+    assert (
+        done.code == 3
+        and done.error == "more than one device/emulator; name one by --serial ID, -d (USB) or -e (TCP)"
+    )
+    lines = done.err.splitlines()
+    assert [line.split()[1] for line in lines[:3]] == ["SERIAL", first.serial, second.serial]
+    done = program("devices", "--json")
+    assert done.code == 0
+    assert [(row["serial"], row["usable"]) for row in json.loads(done.out)["devices"]] == [
+        (first.serial, True),
+        (second.serial, False),
+    ]
+    assert [line.split()[:2] for line in program("devices").out.splitlines()[1:]] == [
+        [first.serial, "device"],
+        [second.serial, "offline"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("faults", "line"),
+    [
+        ({"state": "unauthorized"}, "is unauthorized; accept this computer in the dialog on its screen"),
+        ({"state": "offline"}, "is offline; connect it again, or try `adb reconnect offline`"),
+        ({"features": "cmd"}, "which alone tells exit codes; use Android 7 or later"),
+        ({"refused": "shell"}, "adb: closed; the device closed the connection: try again"),
+    ],
+)
+def test_devices_that_cannot_be_used(program: Run, plug: Plug, faults: dict[str, Any], line: str) -> None:
+    device = plug(**faults)
+    done = program("--serial", device.serial, "--pid", 1)
+    assert done.code == 3 and done.error.endswith(line)
+
+
+def test_contradictory_flags(program: Run) -> None:
+    done = program("-d", "-e", "--pid", 1)
+    assert done.code == 2 and done.error.startswith("more than one of -s, -d and -e")
+
+
+def test_a_serial_that_a_shell_would_take_apart(program: Run, plug: Plug) -> None:
+    device = plug()
+    done = program("--serial", "my phone; reboot\x1b[31m", "--pid", 1)
+    assert done.code == 3
+    assert done.error == f"device 'my phone; reboot?[31m' not found; adb knows: {device.serial}"
+    assert not device.commands
+
+
+def test_the_serial_of_the_environment(program: Run, plug: Plug, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, _ = plug(), plug()
+    monkeypatch.setenv("ANDROID_SERIAL", device.serial)
+    done = program("--pid", 2**31 - 1)
+    assert done.code == 4 and device.commands
+
+
+def test_a_session_leaves_nothing(program: Run, plug: Plug) -> None:
+    device = plug()
+    with blocked(["cat"]) as pid:
+        done = program("-s", device.serial, "--pid", pid, "--json", "-", scenario={"run": 0.1})
+    assert done.code == 0, done.err
+    report = json.loads(done.out)
+    assert report["totals"]["inuse_space"] == 60
+    assert report["target"]["serial"] == device.serial
+    assert not os.listdir(device.temporary)
+
+
+def cut_after(device: FakeDevice, word: str, delay_s: float) -> threading.Thread:
+    """Pulls the cable some time after a command that contains the word."""
+
+    def pull() -> None:
+        deadline = time.monotonic() + 20
+        while not any(word in line for line in list(device.commands)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(delay_s)
+        device.cut()
+
+    thread = threading.Thread(target=pull)
+    thread.start()
+    return thread
+
+
+def test_a_connection_cut_after_a_snapshot_is_reported(program: Run, plug: Plug) -> None:
+    device = plug()
+    with blocked(["cat"]) as pid:
+        pulling = cut_after(device, "memleakd bpf", 1.0)
+        done = program("-s", device.serial, "--pid", pid, "--interval", "200ms")
+        pulling.join()
+    assert done.code == 6, done.err
+    assert "60 bytes in 3 allocations" in done.out
+    assert f"the connection to device {device.serial} was cut" in done.out
+    assert not is_left(device)
+
+
+def test_a_connection_cut_before_anything_came(program: Run, plug: Plug) -> None:
+    device = plug()
+    with blocked(["cat"]) as pid:
+        pulling = cut_after(device, "memleakd bpf", 0.3)
+        done = program("-s", device.serial, "--pid", pid, scenario={"silent": True})
+        pulling.join()
+    assert done.code == 3
+    assert done.error == f"the connection to device {device.serial} was cut; connect it again"
+    assert not is_left(device)
+
+
+def test_an_agent_that_dies_on_the_device(program: Run, plug: Plug) -> None:
+    device = plug()
+    with blocked(["cat"]) as pid:
+        done = program("-s", device.serial, "--pid", pid, scenario={"die_after": "hello"})
+    assert (done.code, done.error) == (5, "the agent died: exit code 3; it said: out of memory")
+    assert not os.listdir(device.temporary)
+
+
+def test_a_device_that_says_something_else(program: Run, plug: Plug) -> None:
+    device = plug()
+    with blocked(["cat"]) as pid:
+        done = program("-s", device.serial, "--pid", pid, scenario={"garbage": True})
+    assert done.code == 5 and done.error.startswith("the agent wrote something unreadable")
+    assert not os.listdir(device.temporary)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGKILL, -signal.SIGKILL)])
+def test_interrupted(environment: Path, plug: Plug, number: signal.Signals, code: int) -> None:
+    """Ctrl-C ends with a report; even SIGKILL leaves nothing on the device."""
+    device = plug()
+    words = ["-s", device.serial, "--pid"]
+    with (
+        blocked(["cat"]) as pid,
+        subprocess.Popen(
+            [sys.executable, "-m", "memleak_android.host", *words, str(pid)],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        deadline = time.monotonic() + 20
+        while (
+            not any("memleakd bpf" in line for line in list(device.commands)) and time.monotonic() < deadline
+        ):
+            time.sleep(0.01)
+        time.sleep(0.5)
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert ("60 bytes in 3 allocations" in out) == (number == signal.SIGINT)
+    assert not is_left(device)
