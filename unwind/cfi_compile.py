@@ -28,14 +28,16 @@ _REGISTERS_MAX = 128  # the lock-step reads one byte of LEB128
 _SAMPLES = 48
 _PROGRAM_MAX = 4096  # bytes; of those in the sample
 _PLAIN_MARKS = {RuleKind.UNDEFINED: UNDEFINED, RuleKind.SAME_VALUE: SAME_VALUE}
+_KIND_OF_MARK = {mark: rule for rule, mark in _PLAIN_MARKS.items()}
 
 
 class RowClass(NamedTuple):
-    """What all rows of one CIE share."""
+    """What all rows of one CIE share. cfa_expression: of a procedure linkage table, the one that compilers write."""
 
     return_register: int
     is_signal: bool
     method: Method
+    cfa_expression: bytes = b""
 
 
 class PlainRows(NamedTuple):
@@ -111,7 +113,7 @@ def _initial_state(
         row = decode(section, empty).row(0, empty.cie, section.method)
     except BadCfiError:
         return None
-    return state_of(row, registers, classes)
+    return None if row.cfa_expression else state_of(row, registers, classes)
 
 
 def state_of(
@@ -120,10 +122,9 @@ def state_of(
     """A row as columns, or None when it does not fit. Its class is added to `classes`."""
     columns = {register: column for column, register in enumerate(registers, FIRST_RULE)}
     state = np.full(FIRST_RULE + len(registers), ABSENT, np.int32)
-    if row.cfa_expression or not 0 <= row.cfa_register < _REGISTERS_MAX or abs(row.cfa_offset) >= 1 << 30:
+    register = 0 if row.cfa_expression else row.cfa_register
+    if not 0 <= register < _REGISTERS_MAX or abs(row.cfa_offset) >= 1 << 30:
         return None
-    kind = classes.setdefault(RowClass(row.return_register, row.is_signal, row.method), len(classes))
-    state[:FIRST_RULE] = row.cfa_register, row.cfa_offset, row.is_return_signed, kind
     for rule in row.rules:
         column = columns.get(rule.register)
         if rule.kind in _PLAIN_MARKS:
@@ -135,18 +136,32 @@ def state_of(
         if column is None:
             return None
         state[column] = value
+    kind = RowClass(row.return_register, row.is_signal, row.method, row.cfa_expression)
+    number = classes.setdefault(kind, len(classes))
+    state[:FIRST_RULE] = register, row.cfa_offset, row.is_return_signed, number
     return state
 
 
 def row_of(state: NDArray[np.int32], classes: Sequence[RowClass], registers: Sequence[int]) -> UnwindRow:
     """The row that state_of() or the lock-step made columns of. registers: ascending."""
     register, offset, signed, number, *values = state.tolist()
-    kind, kinds = classes[number], {mark: rule for rule, mark in _PLAIN_MARKS.items()}
+    kind = classes[number]
     rules = tuple(
-        RegisterRule(number, kinds[value]) if value in kinds else RegisterRule(number, RuleKind.OFFSET, value)
-        for number, value in zip(registers, values, strict=True)
-        if value != ABSENT
+        [
+            RegisterRule(
+                number, _KIND_OF_MARK.get(value, RuleKind.OFFSET), 0 if value in _KIND_OF_MARK else value
+            )
+            for number, value in zip(registers, values, strict=True)
+            if value != ABSENT
+        ]
     )
     return UnwindRow(
-        register, offset, b"", rules, kind.return_register, kind.is_signal, kind.method, bool(signed)
+        -1 if kind.cfa_expression else register,
+        offset,
+        kind.cfa_expression,
+        rules,
+        kind.return_register,
+        kind.is_signal,
+        kind.method,
+        bool(signed),
     )

@@ -33,24 +33,28 @@ _UNKNOWN_MAX = 1 << 12  # entries of a search table that a walk through the sect
 
 @dataclass(frozen=True, slots=True)
 class CompiledTable:
-    """starts: ascending vaddrs. ids: from there on, a line of `states`, NO_ROW or ASK.
+    """starts: ascending vaddrs, less `base`. ids: from there on, a line of `states`, NO_ROW or ASK.
 
     states: (lines, FIRST_RULE + registers) as cfi_lockstep has them. classes: by the number in column CLASS.
     registers: DWARF numbers of the columns, ascending.
     """
 
-    starts: NDArray[np.uint64]
+    starts: NDArray[np.uint64] | NDArray[np.uint32]
     ids: NDArray[np.int32]
     states: NDArray[np.int32]
     classes: tuple[RowClass, ...]
     registers: tuple[int, ...]
+    base: int = 0
 
     def find(self, vaddrs: NDArray[np.uint64]) -> NDArray[np.int64]:
         """For each vaddr a line of `states`, NO_ROW or ASK."""
-        at = np.searchsorted(self.starts, vaddrs, "right") - 1
         if not len(self.ids):
             return np.full(len(vaddrs), NO_ROW, np.int64)
-        return np.where(at < 0, NO_ROW, self.ids[np.maximum(at, 0)])
+        base = np.uint64(self.base)
+        # what lies too far behind for the column is behind all of it
+        distances = np.minimum(vaddrs - base, np.iinfo(self.starts.dtype).max).astype(self.starts.dtype)
+        at = np.searchsorted(self.starts, distances, "right") - 1
+        return np.where((at < 0) | (vaddrs < base), NO_ROW, self.ids[np.maximum(at, 0)])
 
     def row(self, line: int) -> UnwindRow:
         """One line as a row."""

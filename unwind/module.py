@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 from functools import cached_property
 from pathlib import Path
 
@@ -111,16 +112,13 @@ class Module:
         table, strings = self.section(".dynsym"), self.section(".dynstr")
         if table is None or strings is None:
             return frozenset()
-        data, text = bytes(self.section_bytes(table)), bytes(self.section_bytes(strings))
+        data, text = self.section_bytes(table), self.section_bytes(strings)
         form = _SYMBOLS[self.arch.word_bytes]
         symbols = np.frombuffer(data, form, len(data) // form.itemsize)
-        wanted = set()
+        wanted: set[int] = set()
         for name in names:
             # linkers let short names share the tail of longer ones, so any place may be meant
-            at = text.find(name + b"\0")
-            while at >= 0:
-                wanted.add(at)
-                at = text.find(name + b"\0", at + 1)
+            wanted.update(found.start() for found in re.finditer(re.escape(name) + b"\0", text))
         chosen = np.isin(symbols["name"], list(wanted)) & (symbols["vaddr"] != 0)
         mask = self.arch.instruction_mask  # Thumb functions have bit 0 set
         return frozenset(vaddr & mask for vaddr in symbols["vaddr"][chosen].tolist())
@@ -129,7 +127,7 @@ class Module:
         """Positions in vaddrs where the file's contents begin with `code`."""
         image = np.frombuffer(self._data, np.uint8)
         found = [np.empty(0, np.int64)]
-        for segment in self.segments if self._is_readable() else ():
+        for segment in self.segments if len(vaddrs) and self._is_readable() else ():
             delta = vaddrs - np.uint64(segment.vaddr)  # wraps for what lies below
             chosen = np.flatnonzero(delta < np.uint64(max(segment.file_bytes - len(code) + 1, 0)))
             at = delta[chosen].astype(np.int64) + segment.file_offset

@@ -66,5 +66,5 @@ class PcIndex:
             self.keys[slots[free]] = keys[free]  # of several keys for one slot the last one stays
             placed = free[self.keys[slots[free]] == keys[free]]
             self.values[slots[placed]] = values[placed]
-            pending = np.setdiff1d(pending, placed, assume_unique=True)
+            pending = pending[self.keys[slots[pending]] != keys[pending]]
             slots[pending] = (slots[pending] + 1) & self._mask

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import mmap
 import os
 import stat
 import struct
@@ -29,7 +30,7 @@ from memleak_android.unwind.table import CompiledRows
 from memleak_android.unwind.trace import Method
 
 _MAGIC = b"MLROWS\r\n"
-_VERSION = 1  # of the file's form and of what the compiler makes of the same bytes
+_VERSION = 2  # of the file's form and of what the compiler makes of the same bytes
 _ENTRY_MAX = 1 << 30  # bytes
 _FOLDER_MAX = 1 << 30  # bytes; the oldest entries go first
 _REGISTERS_MAX = 128
@@ -43,7 +44,8 @@ _COMPILED_BYTES = 1600
 _WORK = {".debug_frame": 1, ".zdebug_frame": 4, ".eh_frame": 1, ".gnu_debugdata": 8, ".ARM.exidx": 20}
 _WORK_MIN = 4096
 _FRAME_PER_HDR = 6  # bytes of .eh_frame for each byte of its index, in files without section headers
-_CLASS = struct.Struct("<HBB")  # return register, is signal, method
+_CLASS = struct.Struct("<HBBI")  # return register, is signal, method, bytes of its CFA expression
+_EXPRESSION_MAX = 1 << 16
 _SECTIONS = (".debug_frame", ".zdebug_frame", ".eh_frame_hdr", ".eh_frame", ".gnu_debugdata", ".ARM.exidx", ".ARM.extab")  # fmt: skip
 
 
@@ -88,10 +90,11 @@ class TableCache:
                 about = os.fstat(file.fileno())
                 if not stat.S_ISREG(about.st_mode) or about.st_size > _ENTRY_MAX:
                     return None
-                data = file.read()
+                # nobody changes an entry in its place; reading one takes as long as all that is done with it
+                data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
                 with contextlib.suppress(OSError):
                     os.utime(file.fileno())
-        except OSError:
+        except (OSError, ValueError):  # ValueError: it is empty
             return None
         return decode_entry(data, digest)
 
@@ -183,11 +186,14 @@ def source_digest(image: ElfImage) -> bytes:
 
 def encode_entry(compiled: CompiledTable, digest: bytes) -> bytes | None:
     """The bytes of an entry, or None for vaddrs that lie more than 4 GB apart, or an absurd register number."""
-    base = int(compiled.starts[0]) if len(compiled.starts) else 0
-    distances = compiled.starts - np.uint64(base)
+    first = int(compiled.starts[0]) if len(compiled.starts) else 0
+    base, distances = compiled.base + first, compiled.starts - compiled.starts.dtype.type(first)
     if len(distances) and int(distances[-1]) >= 1 << 32:
         return None
-    if any(kind.return_register >= 1 << 16 for kind in compiled.classes) or len(compiled.classes) >= 1 << 16:
+    kinds = compiled.classes
+    if any(k.return_register >= 1 << 16 or len(k.cfa_expression) >= _EXPRESSION_MAX for k in kinds):
+        return None
+    if len(kinds) >= 1 << 16:
         return None
     body = b"".join(
         (
@@ -195,7 +201,8 @@ def encode_entry(compiled: CompiledTable, digest: bytes) -> bytes | None:
             compiled.ids.astype("<i4").tobytes(),
             compiled.states.astype("<i4").tobytes(),
             bytes(compiled.registers),
-            b"".join(_CLASS.pack(*kind) for kind in compiled.classes),
+            *(_CLASS.pack(*kind[:3], len(kind.cfa_expression)) for kind in kinds),
+            *(kind.cfa_expression for kind in kinds),
         )
     )
     header = _Header(
@@ -206,36 +213,43 @@ def encode_entry(compiled: CompiledTable, digest: bytes) -> bytes | None:
     return _HEADER.pack(*header._replace(checksum=zlib.crc32(body, zlib.crc32(unchecked)))) + body
 
 
-def decode_entry(data: bytes, digest: bytes) -> CompiledTable | None:
+def decode_entry(data: bytes | mmap.mmap, digest: bytes) -> CompiledTable | None:
     """The table of an entry, or None when anything about it is wrong."""
     if len(data) < _HEADER.size:
         return None
     header = _Header(*_HEADER.unpack_from(data))
     columns = FIRST_RULE + header.registers
     sizes = (4 * header.steps, 4 * header.steps, 4 * header.lines * columns, header.registers)
-    expected = _HEADER.size + sum(sizes) + _CLASS.size * header.classes
-    if header[:2] != (_MAGIC, _VERSION) or header.digest != digest or len(data) != expected:
+    least = _HEADER.size + sum(sizes) + _CLASS.size * header.classes
+    if header[:2] != (_MAGIC, _VERSION) or header.digest != digest or len(data) < least:
         return None
     body = memoryview(data)[_HEADER.size :]
     if zlib.crc32(body, zlib.crc32(_HEADER.pack(*header._replace(checksum=0)))) != header.checksum:
         return None
     at = np.cumsum([0, *sizes]).tolist()
+    classes = _classes(body[at[4] :], header.classes)
+    if classes is None:
+        return None
     table = CompiledTable(
-        np.frombuffer(body[at[0] : at[1]], "<u4").astype(np.uint64) + np.uint64(header.base),
+        np.frombuffer(body[at[0] : at[1]], "<u4"),
         np.frombuffer(body[at[1] : at[2]], "<i4"),
         np.frombuffer(body[at[2] : at[3]], "<i4").reshape(-1, columns),
-        _classes(body[at[4] :]),
+        classes,
         tuple(body[at[3] : at[4]]),
+        header.base,
     )
     return table if _is_possible(table) else None
 
 
-def _classes(data: memoryview) -> tuple[RowClass, ...]:
+def _classes(data: memoryview, count: int) -> tuple[RowClass, ...] | None:
+    """Heads of the classes, behind them their expressions and nothing else."""
     known = {int(method): method for method in Method}
-    return tuple(
-        RowClass(register, bool(signal), known.get(method, Method.REGISTERS))
-        for register, signal, method in _CLASS.iter_unpack(data)
-    )
+    at, classes = _CLASS.size * count, []
+    for register, signal, method, size in _CLASS.iter_unpack(data[:at]):
+        expression = bytes(data[at : at + min(size, _EXPRESSION_MAX)])
+        classes.append(RowClass(register, bool(signal), known.get(method, Method.REGISTERS), expression))
+        at += size
+    return tuple(classes) if at == len(data) else None
 
 
 def _is_possible(table: CompiledTable) -> bool:
@@ -244,7 +258,8 @@ def _is_possible(table: CompiledTable) -> bool:
     cfa, classes = table.states[:, CFA_REGISTER], table.states[:, CLASS]
     return bool(
         np.all(table.starts[1:] > table.starts[:-1])
-        and np.all((table.ids >= ASK) & (table.ids < len(table.states)))
+        and table.ids.min(initial=ASK) >= ASK
+        and table.ids.max(initial=ASK) < len(table.states)
         and np.all((classes >= 0) & (classes < len(table.classes)))
         and np.all((cfa >= 0) & (cfa < _REGISTERS_MAX))
         and np.all((table.states[:, SIGNED] & ~1) == 0)

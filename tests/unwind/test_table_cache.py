@@ -19,7 +19,7 @@ from memleak_android.unwind.arch.x86_64 import ARCH
 from memleak_android.unwind.compiled import compile_table
 from memleak_android.unwind.rules import UnwindRow
 from memleak_android.unwind.table_cache import TableCache, decode_entry, encode_entry, source_digest
-from tests.support.cfi_assembler import op
+from tests.support.cfi_assembler import block, op
 from tests.support.tiny_elf import CODE_VADDR, FUNCTION_BYTES, tiny_elf
 
 LIBC = Path("/usr/lib/x86_64-linux-gnu/libc.so.6")
@@ -53,6 +53,18 @@ def test_round_trip(tmp_path: Path) -> None:
     assert found[0] == found[1] == found[2]
     (path,) = (tmp_path / "cache").iterdir()
     assert path.name.startswith(plain.build_id) and path.stat().st_mode & 0o077 == 0
+
+
+def test_the_rules_of_a_linkage_table_come_back_without_the_file(tmp_path: Path) -> None:
+    """The one expression in every file: its sources are not even opened for it."""
+    plt = op(0x0F, block(b"\x77\x08\x80\x00\x3f\x1a\x3b\x2a\x33\x24\x22"))
+    wanted, stored, loaded = (Module.from_bytes(tiny_elf([[plt], [op(0x0E, 24)], None])) for _ in range(3))
+    cache = TableCache(tmp_path)
+    assert cache.store(stored) and cache.load(loaded)
+    vaddrs = np.arange(CODE_VADDR, CODE_VADDR + 2 * FUNCTION_BYTES, 5, dtype=np.uint64)
+    rows = [[m.table.rows[i] for i in m.table.row_ids(vaddrs).tolist()] for m in (wanted, stored, loaded)]
+    assert rows[0] == rows[1] == rows[2] and rows[0][0].cfa_expression
+    assert not loaded.table._sources
 
 
 def test_another_file_with_the_same_build_id_gets_nothing(tmp_path: Path) -> None:
