@@ -181,6 +181,8 @@ static bool parse_line(struct ml_config *config, char *key, char *value)
 		return parse_probe(config, value);
 	if (!strcmp(key, "stdio"))
 		return parse_stdio(config, value);
+	if (!strcmp(key, "await"))
+		return (config->await = unquote(value)) != NULL;
 	if (!strcmp(key, "shim"))
 		return (config->shim_path = unquote(value)) != NULL;
 	return parse_number(config, key, value);
@@ -200,9 +202,11 @@ static int check_version(const char *key, const char *value)
 
 static int check_complete(const struct ml_config *config)
 {
-	if (!config->pid == !config->n_arguments) {
-		ml_blocks_error(ML_REASON_USAGE_ERROR, "configuration names %s (exactly one of pid and arg)",
-				config->pid ? "both a pid and a command" : "neither a pid nor a command");
+	int n_targets = (config->pid != 0) + (config->n_arguments != 0) + (config->await != NULL);
+
+	if (n_targets != 1) {
+		ml_blocks_error(ML_REASON_USAGE_ERROR, "configuration names %s (exactly one of pid, arg and await)",
+				n_targets ? "more than one target" : "no target");
 		return -1;
 	}
 	return 0;

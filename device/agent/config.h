@@ -23,7 +23,8 @@ struct ml_probe {
 };
 
 struct ml_config {
-	int pid;     /* 0 = a command is started */
+	int pid;     /* 0 = a command is started, or awaited */
+	char *await; /* NAME:NONCE, by which a process joins that somebody else starts (preload); NULL = none */
 	char **argv; /* NULL-terminated; empty = attach to pid */
 	int n_arguments;
 	char **env_changes; /* NAME=VALUE; NULL-terminated */

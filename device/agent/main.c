@@ -21,6 +21,11 @@ static int run(int (*session)(const struct ml_config *))
 		ml_blocks_end(ML_REASON_USAGE_ERROR, -1);
 		return 2;
 	}
+	if (config.await && session != ml_preload_run) {
+		ml_blocks_error(ML_REASON_USAGE_ERROR, "only the preload tracer can await a process");
+		ml_blocks_end(ML_REASON_USAGE_ERROR, -1);
+		return 2;
+	}
 	return session(&config);
 }
 

@@ -24,18 +24,45 @@
 
 #define HANDSHAKE_S 5
 #define REASONS_MAX 8 /* that are said; the others are counted */
+#define NONCE_DIGITS 16
 #define SEALS_NEEDED (F_SEAL_SHRINK | F_SEAL_GROW)
 
-int ml_preload_listen(ml_u64 *nonce, char *name, size_t room)
+static int make_up(ml_u64 *nonce, char *name, size_t room)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	int listener, length;
-
 	if (getrandom(nonce, sizeof(*nonce), 0) != sizeof(*nonce))
 		return -1;
 	*nonce |= 1;
-	length = snprintf(name, room, "memleakd-%d-%08x", (int)getpid(), (unsigned)(*nonce >> 32) * 2654435761u);
-	memcpy(address.sun_path + 1, name, (size_t)length);
+	snprintf(name, room, "memleakd-%d-%08x", (int)getpid(), (unsigned)(*nonce >> 32) * 2654435761u);
+	return 0;
+}
+
+static int parse(const char *awaited, ml_u64 *nonce, char *name, size_t room)
+{
+	const char *colon = strrchr(awaited, ':');
+	char *end;
+
+	errno = EINVAL;
+	if (!colon || colon == awaited || (size_t)(colon - awaited) >= room || strlen(colon + 1) != NONCE_DIGITS)
+		return -1;
+	*nonce = strtoull(colon + 1, &end, 16);
+	snprintf(name, room, "%.*s", (int)(colon - awaited), awaited);
+	return *end || !*nonce ? -1 : 0;
+}
+
+int ml_preload_listen(const char *awaited, ml_u64 *nonce, char *name, size_t room)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	size_t length;
+	int listener;
+
+	if (awaited ? parse(awaited, nonce, name, room) : make_up(nonce, name, room))
+		return -1;
+	length = strlen(name);
+	if (length >= sizeof(address.sun_path)) {
+		errno = EINVAL;
+		return -1;
+	}
+	memcpy(address.sun_path + 1, name, length);
 	listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (listener < 0 || (!bind(listener, (void *)&address,
 				   (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1) + (socklen_t)length) &&

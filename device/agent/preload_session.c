@@ -135,11 +135,19 @@ static void close_ended(struct session *session)
 	ml_preload_processes_close(&session->processes, &session->regions.ledger);
 }
 
+/* Who is awaited is no child: the session ends with the last of those who joined. */
+static bool have_all_ended(const struct ml_preload_processes *processes)
+{
+	return processes->next_index && !processes->n_targets && !processes->n_left;
+}
+
 static bool has_ended(struct session *session)
 {
 	const struct ml_preload_processes *processes = &session->processes;
 
 	close_ended(session);
+	if (session->config->await)
+		return have_all_ended(processes);
 	if (!session->has_exited && waitpid(session->child.pid, &session->wait_status, WNOHANG) == session->child.pid) {
 		session->has_exited = true;
 		close_ended(session);
@@ -183,12 +191,20 @@ static struct ml_settings settings_from(const struct ml_config *config)
 	};
 }
 
+static int start_listening(struct session *session, char *name, size_t room)
+{
+	session->listener = ml_preload_listen(session->config->await, &session->nonce, name, room);
+	if (session->listener < 0)
+		ml_blocks_error(ML_REASON_TRACER_ERROR, "could not listen for the target: %s", strerror(errno));
+	return session->listener < 0;
+}
+
 /* LD_PRELOAD with ours first, so that the shim can take exactly its own entry out again. */
-static int start_command(struct session *session)
+static int start_command(struct session *session, const char *name)
 {
 	const struct ml_config *config = session->config;
 	const char *users = getenv("LD_PRELOAD");
-	char *preload, *variable, name[64];
+	char *preload, *variable;
 	char *extra[3] = { NULL };
 
 	if (!config->shim_path || access(config->shim_path, R_OK)) {
@@ -199,12 +215,10 @@ static int start_command(struct session *session)
 	for (int i = 0; i < config->n_env_changes; i++)
 		if (!strncmp(config->env_changes[i], "LD_PRELOAD=", 11))
 			users = config->env_changes[i] + 11;
-	session->listener = ml_preload_listen(&session->nonce, name, sizeof(name));
-	if (session->listener < 0 ||
-	    asprintf(&preload, "LD_PRELOAD=%s%s%s", config->shim_path, users && *users ? ":" : "",
+	if (asprintf(&preload, "LD_PRELOAD=%s%s%s", config->shim_path, users && *users ? ":" : "",
 		     users && *users ? users : "") < 0 ||
 	    asprintf(&variable, "MEMLEAK_SESSION=%s:%016llx", name, (unsigned long long)session->nonce) < 0) {
-		ml_blocks_error(ML_REASON_TRACER_ERROR, "could not listen for the target: %s", strerror(errno));
+		ml_blocks_error(ML_REASON_TRACER_ERROR, "out of memory");
 		return -1;
 	}
 	extra[0] = preload;
@@ -214,13 +228,13 @@ static int start_command(struct session *session)
 	session->processes.command = (ml_u32)session->child.pid;
 	if (config->follow)
 		ml_preload_children_open(&session->children, session->child.pid, &session->processes);
-	allow_descriptors();
 	return 0;
 }
 
 static int open_session(struct session *session)
 {
 	struct ml_nursery_source source = { live_objects, ask_again, session };
+	char name[64];
 
 	session->nursery = ml_nursery_create(session->config->nursery_bytes, session->config->older_ns, source);
 	session->settings = settings_from(session->config);
@@ -237,7 +251,10 @@ static int open_session(struct session *session)
 	}
 	if (session->config->mmap && sizeof(long) < 8)
 		ml_blocks_log("the preload tracer keeps no ledger of mmap on 32-bit systems (use --tracer bpf)");
-	return start_command(session);
+	if (start_listening(session, name, sizeof(name)) || (!session->config->await && start_command(session, name)))
+		return -1;
+	allow_descriptors();
+	return 0;
 }
 
 /* ---- running ------------------------------------------------------------------------------------------ */
@@ -318,9 +335,12 @@ static enum ml_reason follow_target(struct session *session)
 static int finish(struct session *session, enum ml_reason reason)
 {
 	if (!session->processes.next_index) {
-		ml_blocks_error(ML_REASON_TRACER_ERROR,
-				"%s never loaded the recorder: linked statically, or set-user-ID (use --tracer bpf)",
-				session->config->argv[0]);
+		if (session->config->await)
+			ml_blocks_error(ML_REASON_TRACER_ERROR, "no process loaded the recorder (was the target started anew?)");
+		else
+			ml_blocks_error(ML_REASON_TRACER_ERROR,
+					"%s never loaded the recorder: linked statically, or set-user-ID (use --tracer bpf)",
+					session->config->argv[0]);
 		ml_blocks_end(ML_REASON_TRACER_ERROR, session->wait_status);
 		return 5;
 	}
@@ -347,7 +367,7 @@ int ml_preload_run(const struct ml_config *config)
 	ml_blocks_hello(ML_COLLECTOR_PRELOAD, 0);
 	if (open_session(session))
 		ml_blocks_end(ML_REASON_TRACER_ERROR, -1);
-	else if (ml_spawn_release(config, &session->child))
+	else if (!config->await && ml_spawn_release(config, &session->child))
 		ml_blocks_end(ML_REASON_TARGET_ERROR, -1), exit_code = 4;
 	else
 		exit_code = finish(session, follow_target(session));

@@ -29,8 +29,11 @@ struct ml_preload_target {
 	ml_u64 broken_rings; /* bit i % 64: the target wrote over a ring, which is no longer read */
 };
 
-/* An abstract socket of a name made up for it, and what proves that who connects belongs to the session. -1: errno. */
-int ml_preload_listen(ml_u64 *nonce, char *name, size_t room);
+/*
+ * An abstract socket, its name, and what proves that who connects belongs to the session: as `awaited` says (NAME:NONCE,
+ * 16 hexadecimal digits), or made up where it is NULL. -1: errno.
+ */
+int ml_preload_listen(const char *awaited, ml_u64 *nonce, char *name, size_t room);
 
 struct ml_preload_invitation {
 	ml_u64 nonce;

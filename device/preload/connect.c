@@ -11,85 +11,26 @@
 #include "clock.h"
 #include "syscalls.h"
 
-#define NONCE_DIGITS 16
+extern int __system_property_get(const char *name, char *value) __attribute__((weak)); /* bionic alone */
+
 #define LEAST_THREADS 16u
 #define ENOMEM 12
 #define EFBIG 27
 #define EPROTO 71
 #define SEGMENT_BYTES_MAX (sizeof(long) == 8 ? 1ull << 62 : 3ull << 28) /* the target needs address space, too */
+#define ANDROID_SHELL 2000 /* AID_SHELL of android_filesystem_config.h: what adb's commands run as */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-static char socket_name[ML_CONNECT_TEXT_MAX];
-static ml_u64 nonce;
-
-char ml_connect_variable[sizeof(ML_CONNECT_VARIABLE) + ML_CONNECT_TEXT_MAX];
-
-static int parse_session(const char *text, size_t length)
+/* Abstract names have no owner: whoever listens there must be one who may look into this process anyway. */
+static int may_serve(uid_t uid)
 {
-	const char *digits = text + length - NONCE_DIGITS;
-
-	if (length < NONCE_DIGITS + 2 || length >= ML_CONNECT_TEXT_MAX || digits[-1] != ':')
-		return 0;
-	ml_copy(socket_name, text, length - NONCE_DIGITS - 1);
-	socket_name[length - NONCE_DIGITS - 1] = '\0';
-	ml_copy(ml_connect_variable, ML_CONNECT_VARIABLE, sizeof(ML_CONNECT_VARIABLE) - 1);
-	ml_copy(ml_connect_variable + sizeof(ML_CONNECT_VARIABLE) - 1, text, length);
-	nonce = ml_parse_hex(&digits, text + length);
-	return digits == text + length && nonce;
-}
-
-/* Before the libc set its `environ` the kernel's own copy can be read. */
-static int read_proc_environment(void)
-{
-	char buffer[4096];
-	size_t fill = 0;
-	long fd = ML_SYSCALL4(openat, AT_FDCWD, "/proc/self/environ", O_RDONLY | O_CLOEXEC, 0);
-	long n;
-	int is_found = 0;
-
-	while (fd >= 0 && !is_found &&
-	       (n = ML_SYSCALL3(read, fd, buffer + fill, sizeof(buffer) - 1 - fill)) > 0) {
-		size_t start = 0;
-
-		fill += (size_t)n;
-		for (size_t i = 0; i < fill && !is_found; i++) {
-			if (buffer[i])
-				continue;
-			if (ml_starts_with(buffer + start, ML_CONNECT_VARIABLE))
-				is_found = parse_session(buffer + start + sizeof(ML_CONNECT_VARIABLE) - 1,
-							 i - start - (sizeof(ML_CONNECT_VARIABLE) - 1));
-			start = i + 1;
-		}
-		if (!start) /* one long variable: its end is all that is needed */
-			start = fill;
-		for (size_t i = start; i < fill; i++)
-			buffer[i - start] = buffer[i];
-		fill -= start;
-	}
-	if (fd >= 0)
-		ML_SYSCALL1(close, fd);
-	return is_found;
-}
-
-int ml_connect_read_environment(char *const *environment)
-{
-	if (nonce)
-		return 1;
-	if (!environment)
-		return read_proc_environment();
-	for (; *environment; environment++)
-		if (ml_starts_with(*environment, ML_CONNECT_VARIABLE)) {
-			const char *text = *environment + sizeof(ML_CONNECT_VARIABLE) - 1;
-
-			return parse_session(text, ml_length(text));
-		}
-	return 0;
+	return uid == 0 || uid == (uid_t)ML_SYSCALL0(geteuid) || (__system_property_get && uid == ANDROID_SHELL);
 }
 
 static long connect_agent(void)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	size_t length = ml_length(socket_name);
+	size_t length = ml_length(ml_connect_session.socket_name);
 	long fd = ML_SYSCALL3(socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	struct ucred peer = { 0, 0, 0 };
 	socklen_t peer_bytes = sizeof(peer);
@@ -97,11 +38,11 @@ static long connect_agent(void)
 
 	if (fd < 0)
 		return fd;
-	ml_copy(address.sun_path + 1, socket_name, length); /* sun_path[0] == 0: the abstract name space */
+	ml_copy(address.sun_path + 1, ml_connect_session.socket_name, length); /* sun_path[0] == 0: the abstract name space */
 	error = ML_SYSCALL3(connect, fd, &address, offsetof(struct sockaddr_un, sun_path) + 1 + length);
 	if (!error)
 		error = ml_syscall(__NR_getsockopt, fd, SOL_SOCKET, SO_PEERCRED, (long)&peer, (long)&peer_bytes, 0);
-	if (!error && peer.uid != 0 && peer.uid != (uid_t)ML_SYSCALL0(geteuid))
+	if (!error && !may_serve(peer.uid))
 		error = -EPROTO;
 	if (!error)
 		return fd;
@@ -178,7 +119,7 @@ static int exchange(long socket, struct ml_view *view)
 {
 	struct ml_greeting greeting = {
 		.magic = ML_SEGMENT_MAGIC,
-		.nonce = nonce,
+		.nonce = ml_connect_session.nonce,
 		.wire_version = ML_WIRE_VERSION,
 		.pid = (ml_u32)ML_SYSCALL0(getpid),
 		.parent = (ml_u32)ML_SYSCALL0(getppid),
@@ -191,7 +132,7 @@ static int exchange(long socket, struct ml_view *view)
 
 	if (!error)
 		error = receive_all(socket, &greeting, sizeof(greeting));
-	if (error || greeting.magic != ML_SEGMENT_MAGIC || greeting.nonce != nonce ||
+	if (error || greeting.magic != ML_SEGMENT_MAGIC || greeting.nonce != ml_connect_session.nonce ||
 	    greeting.wire_version != ML_WIRE_VERSION || ml_layout_compute(&greeting.settings, &layout))
 		return -EPROTO;
 	fd = make_memory(layout.bytes, &base);
@@ -212,7 +153,7 @@ static int exchange(long socket, struct ml_view *view)
 	}
 	ml_view_set(view, base, &greeting.settings, &layout);
 	view->segment->magic = ML_SEGMENT_MAGIC;
-	view->segment->nonce = nonce;
+	view->segment->nonce = ml_connect_session.nonce;
 	view->segment->wire_version = ML_WIRE_VERSION;
 	view->segment->pid = greeting.pid;
 	view->segment->session_index = greeting.session_index;
@@ -230,7 +171,7 @@ static int exchange(long socket, struct ml_view *view)
 
 int ml_connect_segment(struct ml_view *view)
 {
-	long socket = nonce ? connect_agent() : -EPROTO;
+	long socket = ml_connect_session.nonce ? connect_agent() : -EPROTO;
 	int error;
 
 	if (socket < 0)

@@ -11,11 +11,34 @@
 #define ML_CONNECT_TEXT_MAX 96
 #define ML_CONNECT_PRELOAD_MAX 4096
 
-/* "MEMLEAK_SESSION=…" as it was found. */
+/* "MEMLEAK_SESSION=…" as it was found, or as it would have been. */
 extern char ml_connect_variable[] __attribute__((visibility("hidden")));
 
-/* Remembers the session named in the environment. 0 when there is none. */
+/* Where the agent listens, and what proves that both ends belong to one session; nonce 0: there is none. */
+struct ml_connect_session {
+	char socket_name[ML_CONNECT_TEXT_MAX]; /* abstract */
+	ml_u64 nonce;
+	int is_of_file; /* LD_PRELOAD is ours though there is no MEMLEAK_SESSION */
+};
+extern struct ml_connect_session ml_connect_session __attribute__((visibility("hidden")));
+
+/*
+ * Remembers the session named in the environment, else in the file beside the shim: where only LD_PRELOAD could be set
+ * (wrap.PACKAGE on Android has room for little more). 0 when there is none.
+ */
 int ml_connect_read_environment(char *const *environment);
+#define ML_CONNECT_PRELOAD "LD_PRELOAD="
+#define ML_CONNECT_FILE_SUFFIX ".session"
+
+/* Of a value of LD_PRELOAD the length of its first entry. The linkers of glibc and bionic split at both. */
+static inline size_t ml_connect_first_entry(const char *value)
+{
+	size_t length = 0;
+
+	while (value[length] && value[length] != ':' && value[length] != ' ')
+		length++;
+	return length;
+}
 
 /* 0, or -errno: the process goes on unrecorded. */
 int ml_connect_segment(struct ml_view *view);

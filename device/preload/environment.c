@@ -5,7 +5,7 @@
 #include "bytes.h"
 #include "connect.h"
 
-#define PRELOAD "LD_PRELOAD="
+#define PRELOAD ML_CONNECT_PRELOAD
 
 static char shim_path[ML_CONNECT_PRELOAD_MAX / 2];
 
@@ -20,12 +20,9 @@ static void remove_at(char **environment)
 static void clean_preload(char **variable)
 {
 	char *value = *variable + sizeof(PRELOAD) - 1;
-	char *rest = value;
-	size_t length;
+	size_t length = ml_connect_first_entry(value);
+	char *rest = value + length;
 
-	while (*rest && *rest != ':')
-		rest++;
-	length = (size_t)(rest - value);
 	if (length < sizeof(shim_path))
 		ml_copy(shim_path, value, length);
 	if (!*rest) {
@@ -39,7 +36,7 @@ static void clean_preload(char **variable)
 
 void ml_connect_clean_environment(char **environment)
 {
-	int is_ours = 0;
+	int is_ours = environment && ml_connect_session.is_of_file;
 
 	for (char **variable = environment; variable && *variable; variable++)
 		is_ours |= ml_starts_with(*variable, ML_CONNECT_VARIABLE);

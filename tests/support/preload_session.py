@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
@@ -76,10 +76,23 @@ def run_preloaded(
         session.close()
 
 
-def _collect(session: AgentSession) -> PreloadSession:
+def await_process(name_and_nonce: str, start: Callable[[], object]) -> PreloadSession:
+    """A session that starts nothing: `start` does, once the agent listens."""
+    agent, _ = find_parts()
+    lines = [*session_lines(SessionOptions(command=()), WIRE_VERSION), f"await {quote(name_and_nonce)}"]
+    session = AgentSession("preload", LocalChannel([str(agent), "preload"]), lines)
+    try:
+        return _collect(session, start)
+    finally:
+        session.close()
+
+
+def _collect(session: AgentSession, at_first_status: Callable[[], object] = lambda: None) -> PreloadSession:
     live, keys, last = [], [], {}
     rest = PreloadSession(np.zeros(0), np.zeros(0), np.void(b""), np.void(b""))  # filled below
     for block in session.blocks():
+        if block.kind == BlockKind.STATUS and BlockKind.STATUS not in last:
+            at_first_status()
         last[block.kind] = block
         if block.kind == BlockKind.LIVE:
             live.append(decode_chunk(block).rows)
