@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "checksum.h"
+#include "host_watch.h"
 #include "version.h"
 
 #define MAX_PARTS 12
@@ -33,9 +34,9 @@ static int write_all(struct iovec *parts, int n_parts)
 		ssize_t written = writev(STDOUT_FILENO, parts, n_parts);
 
 		if (written < 0) {
-			if (errno == EINTR)
+			if (errno == EINTR && !ml_host_is_silent())
 				continue;
-			if (errno == EAGAIN) {
+			if (errno == EAGAIN && !ml_host_is_silent()) {
 				struct pollfd writable = { .fd = STDOUT_FILENO, .events = POLLOUT };
 
 				poll(&writable, 1, -1);
