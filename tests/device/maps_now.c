@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One thread puts argv[1] and argv[2] at the same address by turns while another reads the process's maps, argv[3] times.
+ * One thread puts argv[1] and argv[2] at the same address by turns while another reads the process's maps, argv[3] times:
+ * one turn in each of these at the most, or no number of readings could tell what was there.
  * Prints how many readings named the file that was not there at the time they give.
  */
 #define _GNU_SOURCE
@@ -23,7 +24,8 @@
 static struct {
 	ml_u64 begin_ns, end_ns;
 } turns[MAX_TURNS]; /* the file of turn i is argv[1 + i % 2] */
-static volatile int n_turns;
+static volatile int n_turns, n_calls;
+static volatile unsigned call_us; /* how long one takes here and now */
 static volatile int is_over;
 static char **words;
 static char *place;
@@ -54,11 +56,15 @@ static void *take_turns(void *unused)
 	unsigned seed = 7;
 
 	for (int i = 0; !is_over && i < MAX_TURNS; i++) {
+		int call = n_calls;
+
 		turns[i].begin_ns = ml_clock_ns();
 		put(fds[i % 2]);
 		turns[i].end_ns = ml_clock_ns();
 		__atomic_store_n(&n_turns, i + 1, __ATOMIC_RELEASE);
-		usleep(2000 + (unsigned)rand_r(&seed) % 20000);
+		while (n_calls <= call + 1 && !is_over && i)
+			usleep(50);
+		usleep((unsigned)rand_r(&seed) % (call_us + 1));
 	}
 	return unused;
 }
@@ -99,9 +105,13 @@ int main(int argc, char **argv)
 	while (n_turns < 2)
 		usleep(100);
 	for (int i = atoi(argv[3]); i > 0; i--) {
-		ml_u64 timestamp_ns;
+		ml_u64 timestamp_ns, begin_ns = ml_clock_ns();
 		size_t bytes;
-		char *text = ml_process_maps_now((ml_u32)getpid(), &timestamp_ns, &bytes);
+		char *text;
+
+		n_calls++;
+		text = ml_process_maps_now((ml_u32)getpid(), &timestamp_ns, &bytes);
+		call_us = (unsigned)((ml_clock_ns() - begin_ns) / 1000);
 
 		wrong += !is_right(which_is_there(text), timestamp_ns);
 		free(text);
