@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "blocks.h"
+#include "host_watch.h"
 
 /* Lines longer than this are refused: an argument of execve() is at most 128 KiB, quoted at most thrice that. */
 #define LINE_BYTES (400u << 10)
@@ -147,7 +148,7 @@ static const struct number_key number_keys[] = {
 	NUMBER(pid), NUMBER(follow), NUMBER(stack_bytes), NUMBER(sample_bytes), NUMBER(every_stack),
 	NUMBER(older_ns), NUMBER(min_size), NUMBER(max_size), NUMBER(max_live), NUMBER(events), NUMBER(mmap),
 	NUMBER(perf_event_path), NUMBER(no_evidence), NUMBER(empty_probes),
-	NUMBER(nursery_bytes), NUMBER(ring_bytes),
+	NUMBER(nursery_bytes), NUMBER(ring_bytes), NUMBER(host_silence_s),
 };
 
 static bool parse_number(struct ml_config *config, const char *key, const char *text)
@@ -231,8 +232,10 @@ int ml_config_read(struct ml_config *config)
 		while (!take_line(line))
 			if (fill_buffer(-1) < 0)
 				return -1;
-		if (!strcmp(line, "start"))
+		if (!strcmp(line, "start")) {
+			ml_host_expect(config->host_silence_s);
 			return check_complete(config);
+		}
 		value = strchr(line, ' ');
 		if (value)
 			*value++ = '\0';
@@ -278,11 +281,14 @@ enum ml_control ml_control_poll(int timeout_ms)
 
 		if (is_stop_asked)
 			return ML_CONTROL_STOP;
-		if (filled < 0)
+		if (filled < 0 || ml_host_is_silent())
 			return ML_CONTROL_CLOSED;
 		if (!filled || !take_line(line))
 			return ML_CONTROL_NONE;
 	}
+	ml_host_heard();
+	if (!strcmp(line, "alive"))
+		return ML_CONTROL_NONE;
 	if (!strcmp(line, "snapshot"))
 		return ML_CONTROL_SNAPSHOT;
 	if (!strcmp(line, "stop"))

@@ -45,6 +45,7 @@ struct ml_config {
 	bool empty_probes;    /* programs that do nothing: the floor of the overhead benchmark */
 	ml_u64 nursery_bytes;
 	ml_u64 ring_bytes;
+	ml_u32 host_silence_s; /* see host_watch.h; 0 = the host is silent as long as it likes */
 	char *shim_path;
 	struct ml_probe probes[ML_MAX_PROBES];
 	int n_probes;

@@ -27,6 +27,8 @@ _SIGNALLED = 128  # adbd gives 0x80 | the signal's number
 class AdbChannel:
     """Implements Channel. name: of the device, for messages."""
 
+    is_remote = True
+
     def __init__(self, stream: socket.socket, name: str) -> None:
         stream.setblocking(False)
         self._stream = stream

@@ -26,6 +26,8 @@ class LocalChannel:
     give_stdio: the agent also gets our own standard streams, as descriptors 3, 4 and 5.
     """
 
+    is_remote = False
+
     def __init__(self, argv: Sequence[str], *, give_stdio: bool = False) -> None:
         self._stderr = bytearray()
         self._wait_status: int | None = None

@@ -29,7 +29,13 @@ class Answer:
 
 
 class Channel(Protocol):
-    """A running agent: its three streams and its end. Used by one thread."""
+    """A running agent: its three streams and its end. Used by one thread.
+
+    is_remote: the way to it can be lost without either side being told.
+    """
+
+    @property
+    def is_remote(self) -> bool: ...
 
     def exchange(self, outgoing: bytearray, timeout_s: float) -> bytes | None:
         """Sends what can be sent of `outgoing`, taking it off the front, and waits for output at most so long.

@@ -15,6 +15,8 @@ from memleak_android.host.wire import WIRE_VERSION, Block, BlockKind, BlockParse
 _POLL_S = 0.1
 _CLOSE_S, _KILLED_S = 3.0, 60.0  # taking many probes away takes its time
 _ABANDON_S = 0.5
+_ALIVE_INTERVAL_S = 15.0  # longer than a report between two blocks takes, many times in _HOST_SILENCE_S
+_HOST_SILENCE_S = 120
 
 
 class AgentDied(TracerError):
@@ -47,7 +49,9 @@ class AgentSession:
         self._silence_s = silence_s
         self._put_away = put_away
         self._wanted: deque[bytes] = deque()
-        self._outgoing = bytearray("".join(f"{line}\n" for line in [*lines, "start"]).encode())
+        self._said_alive = time.monotonic()
+        promise = [f"host_silence_s {_HOST_SILENCE_S}"] if channel.is_remote else []
+        self._outgoing = bytearray("".join(f"{line}\n" for line in [*lines, *promise, "start"]).encode())
 
     def request_snapshot(self) -> None:
         self._wanted.append(b"snapshot\n")
@@ -95,6 +99,7 @@ class AgentSession:
         while True:
             while self._wanted:
                 self._outgoing += self._wanted.popleft()
+            self._say_alive()
             piece = self._channel.exchange(self._outgoing, _POLL_S)
             if piece is None:
                 return
@@ -103,6 +108,13 @@ class AgentSession:
                 heard = time.monotonic()
             elif time.monotonic() - heard > self._silence_s:
                 raise AgentDied(f"the agent did not answer for {self._silence_s:g} s", self._hint())
+
+    def _say_alive(self) -> None:
+        """An agent behind a network that is gone must not trace for nobody (docs/wire-protocol.md, host_silence_s)."""
+        now = time.monotonic()
+        if self._channel.is_remote and now - self._said_alive > _ALIVE_INTERVAL_S:
+            self._said_alive = now
+            self._outgoing += b"alive\n"
 
     def _hint(self) -> str:
         words = self._channel.last_words()
