@@ -28,7 +28,7 @@ _REMOVED_S = 5.0
 
 # $1: run-as, which has begun in the app's own folder, or "". $2: our random word, which also tells a keeper by its
 # command line. Its process id is in the folder's name: a folder whose keeper is gone is left over from
-# a device that lost its power. The folder lets others pass (the app that opens the shim) but not look.
+# a device that lost its power (tr: toybox's grep reads no line beyond a NUL). The folder lets others pass (the app that opens the shim) but not look.
 _KEEPER = f"""
 trap '' HUP INT TERM PIPE
 umask 022
@@ -36,7 +36,7 @@ umask 022
 for old in {_PREFIX}-*-*; do
   [ -d "$old" ] || continue
   pid=${{old#{_PREFIX}-}}; word=${{pid#*-}}; pid=${{pid%%-*}}
-  grep -q "$word" "/proc/$pid/cmdline" 2>/dev/null || rm -rf "$old"
+  {{ tr '\\0' ' ' <"/proc/$pid/cmdline" | grep -q "$word"; }} 2>/dev/null || rm -rf "$old"
 done
 name={_PREFIX}-$$-$2
 mkdir -m 711 "$name" || exit 1
