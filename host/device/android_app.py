@@ -159,12 +159,17 @@ def _is_of(app: App, process: AppProcess) -> bool:
     return app_id == app.app_id or (is_named and (app.app_id is None or app_id >= _FIRST_ISOLATED))
 
 
+def full_name(app: App, name: str | None) -> str:
+    """As the process is called: `:remote` belongs to the package; None is the main one."""
+    return f"{app.package}{name}" if name and name.startswith(":") else name or app.package
+
+
 def choose_process(app: App, processes: Sequence[AppProcess], name: str | None) -> AppProcess:
     """The one that is meant: named in full or as `:remote`; without a name the main one, or the only one.
 
     Raises TargetError where none fits, or several do.
     """
-    wanted = f"{app.package}{name}" if name and name.startswith(":") else name or app.package
+    wanted = full_name(app, name)
     fitting = [one for one in processes if one.name == wanted]
     if not fitting and name is None and len(processes) == 1:
         fitting = list(processes)

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from memleak_android.host.device.android_app import find_app, launch, wait_for_process
+from memleak_android.host.device.android_app import (
+    App,
+    AppProcess,
+    find_app,
+    full_name,
+    launch,
+    wait_for_process,
+)
 from memleak_android.host.device.pulled_files import PulledFiles
 from memleak_android.host.device.remote_modules import RemoteFiles
 from memleak_android.host.device.remote_process import RemoteProcess
-from memleak_android.host.device.target import Target
+from memleak_android.host.device.target import Deployment, Target
 from memleak_android.host.errors import TracerError
+from memleak_android.host.tracers import remote_preload
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.bpf import bpf_session_lines
 from memleak_android.host.tracers.choice import TracerName
 from memleak_android.host.tracers.prebuilt import find_binary
 from memleak_android.host.tracers.remote_bpf import check_word_size, plan_remote
+from memleak_android.host.tracers.route import Situation, choose_route, ways
 
 _VDSO_BYTES_MAX = 1 << 20
 _LAUNCHED_S = 30.0
@@ -52,60 +60,100 @@ class DeviceTracers:
     def __init__(self, target: Target, cache_dir: Path, app: AppRequest | None = None) -> None:
         self._target = target
         self._request = app
+        self._deployed: Deployment | None = None
         self._pulled = PulledFiles(target, cache_dir)
         self.files = RemoteFiles(target, self._pulled)
 
     def start(self, name: TracerName, options: SessionOptions) -> AgentSession:
         """Raises DeviceError, TargetError or TracerError, with the reason and the way out."""
-        if self._request is not None:
-            return self._start_app(name, options, self._request)
-        if options.pid is None:
-            raise TracerError("commands on a device cannot be measured yet", "name a process by --pid N")
-        if name == "preload":
-            raise TracerError(
-                f"--tracer preload cannot attach to process {options.pid}", "start the program with -- CMD"
-            )
-        return self._attach(options, options.pid)
+        try:
+            if self._request is not None:
+                return self._start_app(name, options, self._request)
+            if options.pid is not None:
+                return self._start_pid(name, options, options.pid)
+            return self._start_command(name, options)
+        except BaseException:
+            self._put_away()
+            raise
 
     def close(self) -> None:
+        self._put_away()
         self._pulled.close()
+
+    def _start_command(self, name: TracerName, options: SessionOptions) -> AgentSession:
+        if name == "bpf":
+            raise TracerError(
+                "--tracer bpf attaches to running processes of a device",
+                "start the command, and name it by --pid N",
+            )
+        session = remote_preload.start_command(self._target, options, self._pulled)
+        session.target = {"attached": False}
+        self.files.vdso = self._vdso()
+        return session
+
+    def _start_pid(self, name: TracerName, options: SessionOptions, pid: int) -> AgentSession:
+        process = RemoteProcess.open(self._target, pid)
+        choose_route(name, self._situation(process.is_64_bit, None), may_restart=False)
+        return self._attach(options, process)
 
     def _start_app(self, name: TracerName, options: SessionOptions, request: AppRequest) -> AgentSession:
         app = find_app(self._target, request.package, request.user)
-        if request.launch:
-            launch(self._target, app)
-        timeout_s = _LAUNCHED_S if request.launch else None if request.wait else 0.0
-        process = wait_for_process(self._target, app, request.process, timeout_s)
-        session = self._attach(replace(options, pid=process.pid), process.pid)
-        session.target |= {"package": app.package, "command": process.name}
+        found = None if request.launch else self._await(app, request, None if request.wait else 0.0)
+        situation = self._situation(remote_preload.app_arch(self._target, app) != "arm32", app)
+        way = choose_route(name, situation, may_restart=request.launch)
+        if way.name == "bpf":
+            if found is None:
+                launch(self._target, app)
+                found = self._await(app, request, _LAUNCHED_S)
+            session = self._attach(options, RemoteProcess.open(self._target, found.pid))
+        elif way.name == "wrap":
+            process = full_name(app, request.process)
+            session = remote_preload.start_wrapped(self._target, app, process, options)
+        else:
+            session = remote_preload.start_run_as(self._target, app, options)
+        if way.name != "bpf":
+            self.files.vdso = self._vdso()
+            session.fallback = "; ".join(one.refusal for one in ways(situation) if one.refusal)
+        session.target |= {"package": app.package, "command": found.name if found else app.package}
         return session
 
-    def _attach(self, options: SessionOptions, pid: int) -> AgentSession:
-        process = RemoteProcess.open(self._target, pid)
+    def _await(self, app: App, request: AppRequest, timeout_s: float | None) -> AppProcess:
+        return wait_for_process(self._target, app, request.process, timeout_s)
+
+    def _situation(self, is_64_bit: bool, app: App | None) -> Situation:
+        has_root = self._target.has_root
+        refusal = bpf_refusal(probe_agent(self._target, self._agent())) if has_root and is_64_bit else ""
+        level = self._target.run(["getprop", "ro.build.version.sdk"]).out.strip()
+        return Situation(
+            self._target.name, has_root, refusal, is_64_bit, app, int(level) if level.isdigit() else 0
+        )
+
+    def _attach(self, options: SessionOptions, process: RemoteProcess) -> AgentSession:
         check_word_size(process)
-        if not self._target.has_root:
-            raise TracerError(
-                f"process {pid} ({process.name}) cannot be traced: BPF needs root on {self._target.name}",
-                "root the device (adb root, or su), or measure a debuggable app by --package",
-            )
-        with ExitStack() as undo:
-            deployed = undo.enter_context(
-                self._target.deploy({"memleakd": find_binary("memleakd", self._target.arch)})
-            )
-            agent = deployed.paths["memleakd"]
-            check_capabilities(self._target, probe_agent(self._target, agent))
-            self.files.vdso = self._vdso(agent)
-            plan = plan_remote(process, agent, self.files, options)
-            channel = self._target.open_agent([agent, "bpf"], as_root=True)
-            session = AgentSession("bpf", channel, bpf_session_lines(options, plan), put_away=deployed.close)
-            undo.pop_all()
+        agent = self._agent()
+        self.files.vdso = self._vdso()
+        plan = plan_remote(process, agent, self.files, options)
+        channel = self._target.open_agent([agent, "bpf"], as_root=True)
+        lines = bpf_session_lines(replace(options, pid=process.pid), plan)
+        session = AgentSession("bpf", channel, lines, put_away=self._put_away)
         session.notes = plan.notes
-        session.target = {"command": process.command, "pid": pid, "attached": True}
+        session.target = {"command": process.command, "pid": process.pid, "attached": True}
         session.about = {"allocator": plan.allocator.path, "probes": [asdict(probe) for probe in plan.probes]}
         return session
 
-    def _vdso(self, agent: str) -> bytes:
-        return self._target.run([agent, "vdso"], limit_bytes=_VDSO_BYTES_MAX).out
+    def _agent(self) -> str:
+        """The agent of the device's own architecture, brought there when first asked for."""
+        if self._deployed is None:
+            self._deployed = self._target.deploy({"memleakd": find_binary("memleakd", self._target.arch)})
+        return self._deployed.paths["memleakd"]
+
+    def _put_away(self) -> None:
+        deployed, self._deployed = self._deployed, None
+        if deployed is not None:
+            deployed.close()
+
+    def _vdso(self) -> bytes:
+        return self._target.run([self._agent(), "vdso"], limit_bytes=_VDSO_BYTES_MAX).out
 
 
 def probe_agent(target: Target, agent: str) -> Mapping[str, Any]:
@@ -126,8 +174,3 @@ def probe_agent(target: Target, agent: str) -> Mapping[str, Any]:
 def bpf_refusal(found: Mapping[str, Any]) -> str:
     """Why the BPF tracer cannot run there, "" when it can."""
     return next((reason for name, reason in _NEEDED.items() if not found.get(name)), "")
-
-
-def check_capabilities(target: Target, found: Mapping[str, Any]) -> None:
-    if reason := bpf_refusal(found):
-        raise TracerError(f"the bpf tracer cannot run on {target.name}: {reason}", "use --tracer preload")
