@@ -48,20 +48,20 @@ def test_the_best_open_route(found: Situation, name: TracerName, route: str) -> 
     [
         (
             situation(is_64=False), "auto", False,
-            "com.example.app can be measured from its start only (bpf: 32-bit code, where the kernel places no"
-            " uprobes); add --launch: the shim has to be there from the start",
+            ("com.example.app can be measured from its start only (bpf: 32-bit code, where the kernel places no"
+            " uprobes); add --launch: the shim has to be there from the start"),
         ),
         (
             situation(RELEASE, root=False), "auto", True,
-            "com.example.app cannot be measured on device x (bpf: no root; wrap: no root to set the wrap property;"
+            ("com.example.app cannot be measured on device x (bpf: no root; wrap: no root to set the wrap property;"
             " run-as: run-as: package not debuggable: com.example.app); it is profileable: use heapprofd"
-            " (tools/heap_profile android -n com.example.app), or a debuggable build",
+            " (tools/heap_profile android -n com.example.app), or a debuggable build"),
         ),
         (
             situation(root=False, api=26), "auto", True,
-            "com.example.app cannot be measured on device x (bpf: no root; wrap: no root to set the wrap property;"
+            ("com.example.app cannot be measured on device x (bpf: no root; wrap: no root to set the wrap property;"
             " run-as: wrap.sh needs API level 27, the device has 26); use a debuggable build with the wrap.sh that"
-            " `doctor --package` prints, or root the device",
+            " `doctor --package` prints, or root the device"),
         ),
         (
             situation(None, root=False), "bpf", True,
