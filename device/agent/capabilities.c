@@ -40,24 +40,25 @@ static bool can_open_sideband(void)
 	return true;
 }
 
-static void print_bool(const char *name, bool value, bool is_last)
+static void print_bool(const char *name, bool value)
 {
-	printf("\"%s\": %s%s", name, value ? "true" : "false", is_last ? "" : ", ");
+	printf("\"%s\": %s, ", name, value ? "true" : "false");
 }
 
 int ml_capabilities_print(void)
 {
 	libbpf_set_print(NULL);
 	printf("{\"agent\": \"%s\", \"wire\": %u, ", ML_AGENT_VERSION, ML_WIRE_VERSION);
-	print_bool("bpf", can_make_map(BPF_MAP_TYPE_ARRAY, 4, 8, 1, 0), false);
-	print_bool("bpf_mappable_array", can_make_map(BPF_MAP_TYPE_ARRAY, 4, 8, 1, BPF_F_MMAPABLE), false);
-	print_bool("bpf_ring_buffer", can_make_map(BPF_MAP_TYPE_RINGBUF, 0, 0, 65536, 0), false);
-	print_bool("bpf_uprobe_programs", libbpf_probe_bpf_prog_type(BPF_PROG_TYPE_KPROBE, NULL) > 0, false);
-	print_bool("uprobe_pmu", access("/sys/bus/event_source/devices/uprobe/type", R_OK) == 0, false);
-	print_bool("kernel_btf", access("/sys/kernel/btf/vmlinux", R_OK) == 0, false);
-	print_bool("sideband", can_open_sideband(), false);
-	print_bool("fork_events", ml_tracefs_field("sched/sched_process_fork", "child_pid") > 0, false);
-	print_bool("munmap_events", ml_tracefs_field("syscalls/sys_enter_munmap", "addr") > 0, true);
-	printf("}\n");
+	print_bool("bpf", can_make_map(BPF_MAP_TYPE_ARRAY, 4, 8, 1, 0));
+	print_bool("bpf_mappable_array", can_make_map(BPF_MAP_TYPE_ARRAY, 4, 8, 1, BPF_F_MMAPABLE));
+	print_bool("bpf_ring_buffer", can_make_map(BPF_MAP_TYPE_RINGBUF, 0, 0, 65536, 0));
+	print_bool("bpf_uprobe_programs", libbpf_probe_bpf_prog_type(BPF_PROG_TYPE_KPROBE, NULL) > 0);
+	print_bool("attach_cookie", libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_get_attach_cookie, NULL) > 0);
+	print_bool("uprobe_pmu", access("/sys/bus/event_source/devices/uprobe/type", R_OK) == 0);
+	print_bool("kernel_btf", access("/sys/kernel/btf/vmlinux", R_OK) == 0);
+	print_bool("sideband", can_open_sideband());
+	print_bool("fork_events", ml_tracefs_field("sched/sched_process_fork", "child_pid") > 0);
+	print_bool("munmap_events", ml_tracefs_field("syscalls/sys_enter_munmap", "addr") > 0);
+	printf("\"page_bytes\": %ld}\n", sysconf(_SC_PAGESIZE));
 	return 0;
 }
