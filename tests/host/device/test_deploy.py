@@ -121,7 +121,7 @@ def test_the_death_of_this_program_takes_it_away(fake: FakeDevice, tool: Path) -
         (
             "mkdir",
             "exit 1",
-            "{}: nothing can be put into /data/local/tmp: it does not answer; make room there",
+            "{}: nothing can be put into /data/local/tmp: exit code 1; make room there",
         ),
     ],
 )
