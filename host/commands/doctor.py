@@ -8,7 +8,9 @@ from typing import Any
 import click
 
 from memleak_android.host.commands import Invocation
-from memleak_android.host.commands.trace import session_options
+from memleak_android.host.commands.doctor_device import device_lines
+from memleak_android.host.commands.target import chosen_target
+from memleak_android.host.commands.trace import app_request, session_options
 from memleak_android.host.device.capabilities import Capabilities, probe_local
 from memleak_android.host.errors import TracerError
 from memleak_android.host.options import target_options, tracer_options
@@ -23,7 +25,12 @@ from memleak_android.host.tracers.prebuilt import find_binary, local_arch
 @tracer_options
 @click.pass_obj
 def doctor(invocation: Invocation, /, **given: Any) -> int:
-    """Says what this machine allows and which tracer would be taken; with a target, where its probes would go."""
+    """Says what this machine or a device allows and which tracer would be taken; with a target, how it is reached."""
+    target = chosen_target(invocation, given)
+    if not target.is_local:
+        for name, value in device_lines(target, app_request(given), given["pid"], given["tracer"]):
+            click.echo(f"{name:<22} {value}")
+        return 0
     capabilities = probe_local()
     for name, value in _machine_lines(capabilities):
         click.echo(f"{name:<22} {value}")

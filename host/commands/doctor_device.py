@@ -1,0 +1,136 @@
+"""`doctor` for a device: what it allows, what the app allows, which route is taken and why the better ones are closed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from memleak_android.host.device.android_app import App, find_app, running_processes
+from memleak_android.host.device.device_facts import DeviceFacts, read_facts
+from memleak_android.host.device.parse import printable
+from memleak_android.host.device.remote_process import RemoteProcess
+from memleak_android.host.device.target import Target
+from memleak_android.host.errors import MemleakError, TracerError
+from memleak_android.host.tracers.choice import TracerName
+from memleak_android.host.tracers.device import AppRequest, bpf_refusal, probe_agent
+from memleak_android.host.tracers.prebuilt import find_binary
+from memleak_android.host.tracers.remote_preload import app_arch, wrap_script
+from memleak_android.host.tracers.route import Situation, choose_route, ways
+
+Line = tuple[str, str]
+_CAPABILITIES = (
+    ("load BPF programs", "bpf"),
+    ("place uprobes", "uprobe_pmu"),
+    ("BPF for uprobes", "bpf_uprobe_programs"),
+    ("ring buffer", "bpf_ring_buffer"),
+    ("mappable arrays", "bpf_mappable_array"),
+    ("attach cookies", "attach_cookie"),
+    ("follow mappings", "sideband"),
+    ("follow forks", "fork_events"),
+)
+
+
+def device_lines(
+    target: Target, request: AppRequest | None, pid: int | None, tracer: TracerName
+) -> Iterator[Line]:
+    """Names and values. Raises DeviceError, and TargetError where the app or the process is not there."""
+    facts = read_facts(target)
+    yield from _machine(target, facts)
+    found = _probe(target)
+    if isinstance(found, TracerError):
+        yield "agent", f"no: {found}"
+    else:
+        yield from _capabilities(found)
+    refusal = str(found) if isinstance(found, TracerError) else bpf_refusal(found)
+    app = find_app(target, request.package, request.user) if request else None
+    is_64_bit = target.arch != "arm32"
+    if app is not None:
+        yield from _app(target, app)
+        is_64_bit = app_arch(target, app) != "arm32"
+    if pid is not None:
+        process = RemoteProcess.open(target, pid)
+        yield "process", f"{pid} {process.name}, uid {process.uid}, {'64' if process.is_64_bit else '32'}-bit"
+        is_64_bit = process.is_64_bit
+    situation = Situation(target.name, target.has_root, refusal, is_64_bit, app, facts.api_level)
+    yield from _route(situation, tracer, may_restart=bool(request and request.launch))
+    if app is not None and not app.run_as_refusal:
+        yield (
+            "wrap.sh",
+            "without root: put this into the app as lib/ABI/wrap.sh, debuggable, libraries extracted",
+        )
+        for line in wrap_script(app.package).splitlines():
+            yield "", line
+
+
+def _machine(target: Target, facts: DeviceFacts) -> Iterator[Line]:
+    level = f"API level {facts.api_level}" if facts.api_level else "API level not told: is it Android?"
+    build = [f"Android {facts.release}"] if facts.release else []
+    build += [level, *([facts.build_type] if facts.build_type else [])]
+    yield "device", f"{facts.model or 'unnamed'} ({printable(target.serial)}), {', '.join(build)}"
+    yield "kernel", f"{facts.kernel}, {facts.machine}"
+    yield "ABIs", ", ".join(facts.abis) or "not told"
+    route = getattr(getattr(target, "root_route", None), "value", "")
+    yield (
+        "root",
+        f"yes{f' ({route})' if route else ''}" if target.has_root else f"no (shell is uid {facts.uid})",
+    )
+    yield "SELinux", facts.selinux or "not told"
+    if facts.machine == "aarch64":
+        tags = (
+            "allocators may tag pointers, which is taken off"
+            if facts.is_tagging
+            else "pointers are not tagged"
+        )
+        yield "memory tags", f"{'MTE' if facts.has_mte else 'no MTE'}, top byte ignored: {tags}"
+        yield "signed returns", "PAC" if facts.has_pac else "no PAC"
+
+
+def _probe(target: Target) -> Mapping[str, Any] | TracerError:
+    try:
+        with target.deploy({"memleakd": find_binary("memleakd", target.arch)}) as deployed:
+            return probe_agent(target, deployed.paths["memleakd"])
+    except TracerError as error:
+        return error
+
+
+def _capabilities(found: Mapping[str, Any]) -> Iterator[Line]:
+    yield "agent", f"memleakd {printable(str(found.get('agent', '')))}, runs there"
+    for label, name in _CAPABILITIES:
+        yield label, "yes" if found.get(name) else "no"
+    yield "kernel BTF", "yes" if found.get("kernel_btf") else "no (not needed for programs)"
+    yield "page size", f"{found.get('page_bytes', 'not told')} bytes"
+
+
+def _app(target: Target, app: App) -> Iterator[Line]:
+    traits = ["debuggable" if app.is_debuggable else "not debuggable"]
+    traits += ["profileable by shell"] if app.is_profileable else []
+    yield "app", f"{app.label}, uid {app.uid if app.uid is not None else 'not told'}, {', '.join(traits)}"
+    yield "app's ABI", app.abi or f"none of its own (no native code): {app_arch(target, app)}"
+    yield "run-as", f"no: {app.run_as_refusal}" if app.run_as_refusal else "yes"
+    processes = running_processes(target, app)
+    if not processes:
+        yield "processes", "none is running"
+    for process in processes[:20]:
+        yield "process", f"{process.pid} {printable(process.name)}{_word_size(target, process.pid)}"
+
+
+def _word_size(target: Target, pid: int) -> str:
+    try:
+        return ", 64-bit" if RemoteProcess.open(target, pid).is_64_bit else ", 32-bit"
+    except MemleakError:
+        return ""
+
+
+def _route(situation: Situation, tracer: TracerName, *, may_restart: bool) -> Iterator[Line]:
+    for way in ways(situation):
+        if situation.app is not None or way.name == "bpf":
+            yield f"by {way.name}", f"closed: {way.refusal}" if way.refusal else _open(way.needs)
+    try:
+        yield "route", choose_route(tracer, situation, may_restart=may_restart).name
+    except TracerError as error:
+        yield "route", f"none: {error}"
+    yield "-- CMD", "by the shim, with the rights of the device's shell"
+
+
+def _open(needs: str) -> str:
+    return f"open ({needs})" if needs else "open"

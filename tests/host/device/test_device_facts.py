@@ -1,0 +1,75 @@
+"""What a device says of itself, and what one says that is no Android."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from memleak_android.host.commands.doctor_device import device_lines
+from memleak_android.host.device.device_facts import parse_facts
+from memleak_android.host.device.local_machine import LocalMachine
+from memleak_android.host.errors import TargetError
+from memleak_android.host.tracers.device import AppRequest
+
+PHONE = """\
+ro.product.model=Phone 7\r
+ro.build.version.release=14
+ro.build.version.sdk=34
+ro.build.type=user
+ro.product.cpu.abilist=arm64-v8a,armeabi-v7a
+ro.product.cpu.abi=arm64-v8a
+kernel=6.1.57
+machine=aarch64
+uid=2000
+selinux=Enforcing
+mte=yes
+tagged_off=0
+"""
+
+
+class Device(LocalMachine):
+    serial = "5 \x1b[2J5"
+    name = "device 5"
+    is_local = False
+
+
+def test_a_phone() -> None:
+    found = parse_facts(PHONE)
+    assert (found.model, found.release, found.api_level, found.build_type) == ("Phone 7", "14", 34, "user")
+    assert found.abis == ("arm64-v8a", "armeabi-v7a")
+    assert (found.kernel, found.machine, found.uid, found.selinux) == (
+        "6.1.57",
+        "aarch64",
+        "2000",
+        "Enforcing",
+    )
+    assert (found.has_mte, found.has_pac, found.is_tagging) == (True, False, True)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\0" * 5000, "=\n==\nro.build.version.sdk=9999999999\n", "kernel=\x1b[2J" * 99]
+)
+def test_what_is_no_phone(text: str) -> None:
+    found = parse_facts(text)
+    assert (found.api_level, found.abis, found.model) == (0, (), "")
+    assert found.kernel.isprintable()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to load BPF programs")
+def test_doctor_of_a_device_that_is_this_machine() -> None:
+    lines = dict(device_lines(Device(), None, os.getpid(), "auto"))
+    assert lines["device"] == "unnamed (5 ?[2J5), API level not told: is it Android?"
+    assert lines["load BPF programs"] == lines["place uprobes"] == "yes"
+    assert lines["process"].startswith(f"{os.getpid()} ")
+    assert (lines["by bpf"], lines["route"]) == ("open", "bpf")
+
+
+def test_doctor_of_a_process_that_is_not_there() -> None:
+    with pytest.raises(TargetError, match="there is no process 4194303 on device 5"):
+        list(device_lines(Device(), None, 4194303, "auto"))
+
+
+def test_doctor_of_an_app_where_there_are_none() -> None:
+    with pytest.raises(TargetError, match=r"com\.example\.app is not installed on device 5"):
+        list(device_lines(Device(), AppRequest("com.example.app"), None, "auto"))
