@@ -25,6 +25,8 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(required=True)
     begin = verbs.add_parser("start", help="start a machine and say how to reach it")
     begin.add_argument("--kernel", choices=LINES, default=DEFAULT)
+    begin.add_argument("--build", choices=("userdebug", "rooted", "user"), default="userdebug")
+    begin.add_argument("--selinux", choices=("enforcing", "permissive"), default="enforcing")
     begin.add_argument("--adb-user", choices=("shell", "root"), default="shell")
     begin.add_argument(
         "--number", type=int, default=0, help="N of its serial emulator-N (the first free one)"
@@ -38,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _start(arguments: argparse.Namespace) -> int:
-    options = Options(kernel=arguments.kernel, adb_user=arguments.adb_user)
+    options = Options(arguments.kernel, arguments.build, arguments.adb_user, arguments.selinux)
     _show(start(options, number=arguments.number, outlives_us=True))
     return 0
 

@@ -12,6 +12,8 @@ ROOT = 0
 class NewcArchive:
     """Writes the "newc" format (Linux, Documentation/driver-api/early-userspace/buffer-format.rst).
 
+    A file that is there already is not written again.
+
     Folders above an entry are made as needed (root, 0755); a folder that is to have another owner or mode
     has to be written before what lies in it.
     """
@@ -21,6 +23,7 @@ class NewcArchive:
         self._written = 0
         self._inode = 1
         self._folders: set[PurePosixPath] = {PurePosixPath("/")}
+        self._files: set[PurePosixPath] = set()
 
     def folder(self, path: str, mode: int = 0o755, uid: int = ROOT, gid: int = ROOT) -> None:
         place = PurePosixPath(path)
@@ -33,6 +36,9 @@ class NewcArchive:
         self, path: str, data: bytes | Path, mode: int = 0o644, uid: int = ROOT, gid: int = ROOT
     ) -> None:
         place = PurePosixPath(path)
+        if place in self._files:
+            return
+        self._files.add(place)
         self._above(place)
         content = data.read_bytes() if isinstance(data, Path) else data
         self._entry(place, stat.S_IFREG | mode, uid, gid, content)

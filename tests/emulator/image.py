@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from elftools.elf.dynamic import DynamicSection
-from elftools.elf.elffile import ELFFile
-
-from tests.emulator.compiler import compiled
+from tests.emulator.apps import ANDROID, APPS
 from tests.emulator.cpio import NewcArchive
 from tests.emulator.debian import Suite
+from tests.emulator.elf import shared_libraries
 from tests.emulator.kernels import Kernel
+from tests.emulator.surface import add_surface, program
 
 HERE = Path(__file__).parent
-ANDROID = HERE / "android"
 SUITE = "trixie"  # the first that ships the device's side of adb
 PACKAGES = (
     "adbd", "android-libbase", "android-libboringssl", "android-libcutils", "android-liblog", "busybox-static",
@@ -26,7 +23,6 @@ ADBD = "usr/lib/android-sdk/platform-tools/adbd"
 LIBRARIES = "usr/lib/aarch64-linux-gnu"
 # Debian's toybox is built without these; the answers of busybox are close enough.
 BUSYBOX_APPLETS = ("dd", "diff", "expr", "gzip", "more", "stty", "tr", "vi")
-STATIC = "aarch64-linux-musl"
 SYSTEM, SHELL = 1000, 2000
 
 
@@ -38,6 +34,7 @@ def write_image(stream: BinaryIO, kernel: Kernel) -> None:
     _modules(archive, kernel)
     _shell(archive, debian)
     _adbd(archive, debian)
+    add_surface(archive, SUITE)
     archive.file("/init", ANDROID / "init", 0o755)
     archive.close()
 
@@ -67,9 +64,11 @@ def _shell(archive: NewcArchive, debian: Path) -> None:
         archive.link(f"/system/bin/{toy}", "toybox")
     for applet in BUSYBOX_APPLETS:
         archive.link(f"/system/bin/{applet}", "busybox")
-    archive.file("/system/bin/as_user", program("as_user", ANDROID / "as_user.c"), 0o750)
-    archive.file("/etc/passwd", ANDROID / "passwd")
-    archive.file("/etc/group", ANDROID / "group")
+    archive.file("/system/bin/as_user", program("as_user"), 0o750)
+    users = "".join(f"{app.user}:x:{app.uid}:{app.uid}:{app.user}:/:/system/bin/sh\n" for app in APPS)
+    groups = "".join(f"{app.user}:x:{app.uid}:\n" for app in APPS)
+    archive.file("/etc/passwd", (ANDROID / "passwd").read_bytes() + users.encode())
+    archive.file("/etc/group", (ANDROID / "group").read_bytes() + groups.encode())
 
 
 def _adbd(archive: NewcArchive, debian: Path) -> None:
@@ -78,30 +77,3 @@ def _adbd(archive: NewcArchive, debian: Path) -> None:
     folders = [debian / LIBRARIES / "android", debian / LIBRARIES]
     for library in shared_libraries([debian / ADBD, debian / "usr/bin/toybox"], folders):
         archive.file(f"/{library.relative_to(debian)}", library, 0o755)
-
-
-def program(name: str, *sources: Path) -> Path:
-    """A static program of the machine's own, for arm64."""
-    return compiled(name, STATIC, ["-O2", "-static", "-s"], sources)
-
-
-def shared_libraries(roots: Iterable[Path], folders: Iterable[Path]) -> list[Path]:
-    """The libraries that ELF files need, and those that these need (DT_NEEDED), as far as `folders` have them."""
-    found: dict[str, Path] = {}
-    waiting = list(roots)
-    while waiting:
-        for name in needed(waiting.pop()):
-            places = [folder / name for folder in folders if (folder / name).exists()]
-            if places and name not in found:
-                found[name] = places[0]
-                waiting.append(places[0])
-    return sorted(found.values())
-
-
-def needed(path: Path) -> list[str]:
-    """The DT_NEEDED names of an ELF file."""
-    with path.open("rb") as stream:
-        section = ELFFile(stream).get_section_by_name(".dynamic")
-        if not isinstance(section, DynamicSection):
-            return []
-        return [tag.needed for tag in section.iter_tags() if tag.entry.d_tag == "DT_NEEDED"]

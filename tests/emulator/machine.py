@@ -12,16 +12,19 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.emulator import qemu
 from tests.emulator.debian import BUILD, Unavailable
 from tests.emulator.image import write_image
+from tests.emulator.surface import write_symbols
 from tests.emulator.kernels import DEFAULT, LINES, kernel
 from tests.emulator.qemu import Hardware, MachineFailed
 
 RUN = BUILD / "run"
+ROOT_FOLDER = BUILD.parents[1]
 # Not 5554…5584, where every adb server looks for emulators by itself: tests of others would see this one.
 NUMBERS = range(5600, 5700, 10)
 ADB_SECONDS = 30.0
@@ -29,14 +32,23 @@ ADB_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Options:
-    """What a machine is: its kernel's line, and as whom adbd runs ("shell" as on phones, "root" as after adb root)."""
+    """What a machine is.
+
+    kernel: a line of kernels.LINES. build: "userdebug" (su as AOSP has it), "rooted" (a user build whose su takes -c),
+    "user" (a stock phone). adb_user: as whom adbd runs, "shell" as on phones, "root" as after adb root. selinux: what
+    getenforce says; there is no policy, so nothing is refused.
+    """
 
     kernel: str = DEFAULT
+    build: str = "userdebug"
     adb_user: str = "shell"
+    selinux: str = "enforcing"
 
     @property
     def arguments(self) -> str:
-        return "memleak.adb=root" if self.adb_user == "root" else ""
+        """Words of the kernel's command line."""
+        enforcing = self.selinux == "enforcing"
+        return f"memleak.build={self.build} memleak.adb={self.adb_user} security=selinux selinux=1 enforcing={enforcing:d}"
 
     @property
     def hardware(self) -> Hardware:
@@ -66,6 +78,11 @@ class Machine:
         return RUN / str(self.number)
 
     @property
+    def symbols(self) -> Path:
+        """A folder with the apps' libraries as they were before they were stripped, by ABI."""
+        return self.folder / "symbols"
+
+    @property
     def environment(self) -> dict[str, str]:
         """What a program has to have in its environment to see this machine, and this one only."""
         return {"ANDROID_ADB_SERVER_PORT": str(self.server_port), "ANDROID_SERIAL": self.serial}
@@ -86,6 +103,15 @@ class Machine:
         """Exit code and output of a command run as root on the console, whatever adb may do."""
         return qemu.root_shell(self.folder, command, timeout_s)
 
+    def wait_for_process(self, name: str) -> str:
+        """The pid of the process of that name, as soon as there is one: apps start after `am start` has ended."""
+        deadline = time.monotonic() + ADB_SECONDS
+        while time.monotonic() < deadline:
+            found = self.shell(f"pidof '{name}'")[1].split()
+            if found:
+                return found[0]
+        raise MachineFailed(f"no process {name} on {self.serial}")
+
     def runs(self) -> bool:
         return qemu.runs(self.qemu_pid, f"memleak-{self.serial}")
 
@@ -104,14 +130,15 @@ def start(options: Options, *, number: int = 0, outlives_us: bool = False) -> Ma
     if options.kernel not in LINES:
         raise Unavailable(f"no kernel {options.kernel}; there are {', '.join(LINES)}")
     _adb()
-    number = number or _free_number()
-    folder = RUN / str(number)
     chosen = kernel(options.kernel)
-    folder.mkdir(parents=True, exist_ok=True)
+    number = _reserved([number] if number else NUMBERS)
+    folder = RUN / str(number)
     processes: list[subprocess.Popen[bytes]] = []
     try:
+        qemu.prepare_console(folder)
         with (folder / "initramfs").open("wb") as stream:
             write_image(stream, chosen)
+        write_symbols(folder / "symbols")
         began = time.monotonic()
         argv = qemu.command(
             f"memleak-emulator-{number}", chosen.image, options.hardware, number + 1, options.arguments
@@ -153,11 +180,28 @@ def _adb() -> str:
     return found
 
 
-def _free_number() -> int:
-    for number in NUMBERS:
+def _reserved(numbers: Sequence[int]) -> int:
+    """The first free number; its folder is made, which keeps others from taking it."""
+    for number in numbers:
+        folder = RUN / str(number)
+        if folder.exists() and _is_left_over(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        (folder / "starter").write_text(str(os.getpid()))
         if _is_free(number + 1) and _is_free(number + 2):
             return number
-    raise MachineFailed(f"all of {NUMBERS} are taken: python -m tests.emulator status")
+        shutil.rmtree(folder)
+    raise MachineFailed(f"all of {', '.join(map(str, numbers))} are taken: python -m tests.emulator status")
+
+
+def _is_left_over(folder: Path) -> bool:
+    """Whether neither the machine nor the process that started it is there any more."""
+    starter = folder / "starter"
+    starts = starter.exists() and Path(f"/proc/{starter.read_text()}").exists()
+    return not starts and not any(machine.folder == folder for machine in running())
 
 
 def _is_free(port: int) -> bool:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.emulator.debian import Unavailable
 
 READY = b"memleak-machine: ready"
-EXIT = "memleak-machine: exit"
 BOOT_SECONDS = 90.0  # 3 s on an idle machine; machines are not idle
 STOP_SECONDS = 5.0
 POLL_SECONDS = 0.02
@@ -44,7 +44,7 @@ def command(name: str, image: Path, hardware: Hardware, adb_port: int, arguments
         "-m", str(hardware.memory_mib), "-nodefaults", "-nographic", "-no-reboot",
         "-kernel", image, "-initrd", "initramfs",
         "-append", f"console=ttyAMA0 quiet loglevel=4 panic=-1 {arguments}",
-        "-chardev", "socket,id=console,path=console,server=on,wait=off,logfile=console.log",
+        "-chardev", "pipe,id=console,path=console",
         "-serial", "chardev:console",
         "-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{adb_port}-:5555",
         "-device", "virtio-net-pci,netdev=net,romfile=",
@@ -63,38 +63,39 @@ def wait_until_ready(folder: Path, process: subprocess.Popen[bytes]) -> None:
         time.sleep(POLL_SECONDS)
 
 
+def prepare_console(folder: Path) -> None:
+    """What QEMU's pipe device opens: the guest reads from a FIFO and writes to a file."""
+    os.mkfifo(folder / "console.in")
+    (folder / "console.out").touch()
+
+
 def root_shell(folder: Path, words: str, timeout_s: float = 30.0) -> tuple[int, str]:
     """Runs a command on the machine's console, where a root shell waits: what adb may do changes nothing here.
 
-    Returns its exit code and what it printed on either stream. One caller at a time.
+    Returns its exit code and what it printed on either stream. Others may do the same: their commands wait.
     """
-    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    begin, end = (f"memleak-machine: {what} {uuid.uuid4().hex}" for what in ("begin", "exit"))
+    line = f"echo '{begin}'; ({words}) </dev/null 2>&1; printf '\\n{end} %d\\n' $?\n"
     try:
-        with socket.socket(socket.AF_UNIX) as console:
-            console.settimeout(timeout_s)
-            console.connect(f"/proc/self/fd/{descriptor}/console")  # paths of sockets have 108 bytes at most
-            console.sendall(f"({words}) </dev/null 2>&1; printf '\\n{EXIT} %d\\n' $?\n".encode())
-            return _answer(console, time.monotonic() + timeout_s, words)
+        console = os.open(folder / "console.in", os.O_WRONLY | os.O_NONBLOCK)
+        try:
+            os.write(console, line.encode())
+        finally:
+            os.close(console)
     except OSError as error:
-        raise MachineFailed(f"the console does not take `{words}`: {error or 'timeout'}") from error
-    finally:
-        os.close(descriptor)
-
-
-def _answer(console: socket.socket, deadline: float, words: str) -> tuple[int, str]:
-    heard = b""
-    marker = f"\n{EXIT} ".encode()
-    while marker not in heard or not heard.endswith(b"\n"):
-        piece = console.recv(65536)
-        if not piece or time.monotonic() > deadline:
-            raise MachineFailed(f"the console does not end `{words}`")
-        heard += piece
-    output, _, code = heard.rpartition(marker)
-    return int(code), output.decode(errors="replace")
+        raise MachineFailed(f"the machine takes no commands on its console: {error}") from error
+    answer = re.compile(rf"{begin}\n(.*)\n{end} (\d+)\n".encode(), re.DOTALL)
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        found = answer.search(console_text(folder))
+        if found:
+            return int(found[2]), found[1].decode(errors="replace")
+        time.sleep(POLL_SECONDS)
+    raise MachineFailed(f"the console does not end `{words}`: {_last_words(folder)}")
 
 
 def console_text(folder: Path) -> bytes:
-    path = folder / "console.log"
+    path = folder / "console.out"
     return path.read_bytes() if path.exists() else b""
 
 

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// app_process: the zygote, and the apps that it forks. Without stdio and errno: the same source is linked against glibc
+// and against bionic. Arguments as in frameworks/base/cmds/app_process/app_main.cpp:
+//   -Xzygote FOLDER --zygote           serves requests for processes
+//   … --application --nice-name=NAME   is an app: what a wrapper command starts (WrapperInit.java)
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "apps.h"
+
+enum { NAME_BYTES = 160, WRAP_BYTES = 92, COMMAND_BYTES = 512, COMM_CHARS = 15, MILLISECONDS = 1000 };
+
+static char *title; // argv[0], and the space up to the environment
+static size_t title_bytes;
+
+// AndroidRuntime::setArgv0 and SetThreadName: the end of a name tells more than its beginning.
+static void set_name(const char *name)
+{
+	size_t length = strnlen(name, title_bytes - 1);
+	memset(title, 0, title_bytes);
+	memcpy(title, name, length);
+	prctl(PR_SET_NAME, length > COMM_CHARS ? name + length - COMM_CHARS : name, 0, 0, 0);
+}
+
+static void say(const char *first, const char *second)
+{
+	const char *texts[] = {first, second ? second : "", "\n"};
+	for (size_t i = 0; i < 3; i++) {
+		if (write(STDERR_FILENO, texts[i], strlen(texts[i])) < 0)
+			return;
+	}
+}
+
+static int bound(int kind, const char *path, size_t length)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int server = socket(AF_UNIX, kind | SOCK_CLOEXEC, 0);
+	memcpy(address.sun_path, path, length);
+	if (bind(server, (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length)))
+		_exit(1);
+	return server;
+}
+
+static int looper_socket(void)
+{
+	char name[32] = "\0looper.";
+	char digits[12];
+	size_t length = 8, count = 0;
+	for (pid_t pid = getpid(); pid; pid /= 10)
+		digits[count++] = (char)('0' + pid % 10);
+	while (count)
+		name[length++] = digits[--count];
+	return bound(SOCK_DGRAM, name, length);
+}
+
+// The main thread of an app: its activity's code runs once, and again for every intent, or every so many seconds.
+static void run_app(const char *name)
+{
+	struct app app;
+	char *arguments[] = {(char *)name, NULL};
+	if (!ml_find_app(name, &app))
+		_exit(1);
+	int looper = looper_socket();
+	void *library = dlopen(app.library, RTLD_NOW);
+	if (!library)
+		say("dlopen failed: ", dlerror());
+	void *symbol = library ? dlsym(library, "main") : NULL;
+	int (*activity)(int, char **);
+	memcpy(&activity, &symbol, sizeof(activity));
+	if (!activity)
+		_exit(1);
+	for (int timeout_ms = -1;;) {
+		char extra[32] = "";
+		activity(1, arguments);
+		struct pollfd wait = {looper, POLLIN, 0};
+		if (poll(&wait, 1, timeout_ms) == 1 && recv(looper, extra, sizeof(extra) - 1, 0) > 0 &&
+		    !strncmp(extra, "every=", 6))
+			timeout_ms = atoi(extra + 6) * MILLISECONDS;
+	}
+}
+
+// Zygote.applyInvokeWithSystemProperty; wrap.sh of a debuggable app goes before it (ProcessList.startProcess).
+static void wrapper(const struct app *app, const char *name, char *command, size_t size)
+{
+	char path[NAME_BYTES + 64] = "/data/app/";
+	strcpy(path, app->directory);
+	strcat(path, "/lib/arm64/wrap.sh");
+	*command = '\0';
+	if (app->debuggable && access(path, F_OK) == 0) {
+		strcpy(command, path);
+		return;
+	}
+	strcpy(path, "/dev/properties/wrap.");
+	strcat(path, name);
+	int file = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t length = file < 0 ? 0 : read(file, command, size - 1);
+	if (file >= 0)
+		close(file);
+	command[length < 0 ? 0 : length] = '\0';
+}
+
+// WrapperInit.execApplication.
+static void run_wrapped(const struct app *app, const char *name, const char *wrap)
+{
+	char command[COMMAND_BYTES] = "";
+	strcat(command, wrap);
+	strcat(command, " ");
+	strcat(command, app->runtime);
+	strcat(command, " /system/bin --application '--nice-name=");
+	strcat(command, name);
+	strcat(command, "' com.android.internal.os.WrapperInit 0 29 'android.app.ActivityThread'");
+	execl("/system/bin/sh", "/system/bin/sh", "-c", command, (char *)NULL);
+	_exit(1);
+}
+
+// SpecializeCommon in frameworks/base/core/jni/com_android_internal_os_Zygote.cpp.
+static void specialize(const struct app *app, const char *name)
+{
+	char wrap[WRAP_BYTES];
+	gid_t groups[] = {AID_INET, AID_EVERYBODY, 40000 + app->uid};
+	int null = open("/dev/null", O_RDWR);
+	for (int stream = 0; stream < 3; stream++)
+		dup2(null, stream);
+	setpgid(0, 0);
+	if (setgroups(3, groups) || setresgid(app->uid, app->uid, app->uid) || setresuid(app->uid, app->uid, app->uid))
+		_exit(1);
+	prctl(PR_SET_DUMPABLE, app->debuggable, 0, 0, 0); // EnableDebugger; otherwise nobody but root may look
+	wrapper(app, name, wrap, sizeof(wrap));
+	if (*wrap)
+		run_wrapped(app, name, wrap);
+	set_name(name);
+	run_app(name);
+}
+
+static void serve(int server)
+{
+	char name[NAME_BYTES] = "";
+	struct app app;
+	pid_t pid = 0;
+	int client = accept(server, NULL, NULL);
+	if (client < 0 || recv(client, name, sizeof(name) - 1, 0) <= 0 || !ml_find_app(name, &app)) {
+		close(client);
+		return;
+	}
+	pid = fork();
+	if (pid == 0) {
+		close(client);
+		close(server);
+		signal(SIGCHLD, SIG_DFL);
+		specialize(&app, name);
+	}
+	send(client, &pid, sizeof(pid), MSG_NOSIGNAL);
+	close(client);
+}
+
+static void run_zygote(const char *program)
+{
+	char path[108] = "/dev/socket/zygote_";
+	const char *own = strrchr(program, '/');
+	strcat(path, own ? own + 1 : program);
+	int server = bound(SOCK_SEQPACKET, path, strlen(path));
+	chmod(path, 0660);
+	if (listen(server, 16))
+		_exit(1);
+	signal(SIGCHLD, SIG_IGN);
+	set_name(strstr(program, "32") ? "zygote" : "zygote64");
+	for (;;)
+		serve(server);
+}
+
+int main(int argc, char **argv)
+{
+	char program[NAME_BYTES] = "", name[NAME_BYTES] = "";
+	bool zygote = false;
+	title = argv[0];
+	title_bytes = (size_t)(argv[argc - 1] + strlen(argv[argc - 1]) + 1 - title);
+	memcpy(program, argv[0], strnlen(argv[0], sizeof(program) - 1));
+	for (int i = 1; i < argc; i++) {
+		if (!strncmp(argv[i], "--nice-name=", 12))
+			memcpy(name, argv[i] + 12, strnlen(argv[i] + 12, sizeof(name) - 1));
+		zygote |= !strcmp(argv[i], "--zygote");
+	}
+	if (zygote)
+		run_zygote(program);
+	if (!*name)
+		return 1;
+	set_name(name);
+	run_app(name);
+}

@@ -1,0 +1,129 @@
+"""The apps that a machine has, and the file that tells its commands of them."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.emulator.compiler import ROOT, compiled, cross, zig
+from tests.emulator.debian import BUILD
+
+DEMO = ROOT / "device" / "demo"
+HERE = Path(__file__).parent
+ANDROID = HERE / "android"
+# As released native code is built: optimised, without frame pointers. See ndk-build/demo.mk for the other two.
+FLAGS = (
+    "-O2", "-g", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-fno-unroll-loops", "-fno-builtin-malloc",
+    "-fasynchronous-unwind-tables", "-pthread", "-fPIC",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Abi:
+    """What differs between Android's ABIs on this machine."""
+
+    name: str
+    folder: str  # below lib/ of an installed app
+    target: str  # zig's
+    compiler: str  # of the C++ in its apps
+    runtime: str
+    debian: str  # the architecture of its libraries
+    triplet: str  # their folder
+    loader: str
+
+
+ARM64 = Abi(
+    "arm64-v8a", "arm64", "aarch64-linux-gnu.2.31", "aarch64-linux-gnu-g++", "/system/bin/app_process64",
+    "arm64", "aarch64-linux-gnu", "ld-linux-aarch64.so.1",
+)  # fmt: skip
+ARM32 = Abi(
+    "armeabi-v7a", "arm", "arm-linux-gnueabihf.2.31", "arm-linux-gnueabihf-g++", "/system/bin/app_process32",
+    "armhf", "arm-linux-gnueabihf", "ld-linux-armhf.so.3",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class App:
+    """An installed app. Its uid is 10000 and more, its activity runs device/demo's `main`."""
+
+    package: str
+    uid: int
+    abi: Abi = ARM64
+    debuggable: bool = False
+    profileable: bool = False
+
+    @property
+    def user(self) -> str:
+        """Its uid as a name, as bionic has it (libc/bionic/grp_pwd.cpp)."""
+        return f"u0_a{self.uid - 10000}"
+
+    @property
+    def directory(self) -> str:
+        """The code path, with the random parts that Android 11 and later put in."""
+        token = hashlib.sha256(self.package.encode()).hexdigest()
+        return f"/data/app/~~{token[:22]}==/{self.package}-{token[22:44]}=="
+
+    @property
+    def library(self) -> str:
+        return f"{self.directory}/lib/{self.abi.folder}/libleaky.so"
+
+    @property
+    def line(self) -> str:
+        """The app's line in /system/etc/apps (android/apps.h)."""
+        flags = f"{self.debuggable:d} {self.profileable:d}"
+        return f"{self.package} {self.uid} {flags} {self.abi.name} {self.abi.runtime} {self.directory} {self.library}\n"
+
+    @property
+    def packages_list_line(self) -> str:
+        """Its line in /data/system/packages.list (system/core/libpackagelistparser/include/packagelistparser)."""
+        return (
+            f"{self.package} {self.uid} {self.debuggable:d} /data/user/0/{self.package} default:targetSdkVersion=29 "
+            f"3003 {self.profileable:d} 1 {self.profileable:d} @null\n"
+        )
+
+
+APPS = (
+    App("com.example.leaky", 10123, debuggable=True),
+    App("com.example.release", 10124),
+    App("com.example.profileable", 10125, profileable=True),
+    App("com.example.leaky32", 10126, abi=ARM32, debuggable=True),
+)
+
+
+def libraries(abi: Abi, *, stripped: bool) -> dict[str, Path]:
+    """The app's two libraries by name. Both kinds have the same build-id, so that one explains the other."""
+    plugin = _library(abi, "libmemleak-demo.so", [DEMO / "plugin.cc"], ("-fvisibility=hidden",), stripped)
+    # Linked against the whole one: a stripped library has all that a linker needs too, but one suffices.
+    sources = sorted(path for path in DEMO.glob("*.cc") if path.name != "plugin.cc")
+    flags = ("-Wl,-rpath,$ORIGIN", f"-L{plugin.parent}", "-lmemleak-demo")
+    return {plugin.name: plugin, "libleaky.so": _library(abi, "libleaky.so", sources, flags, stripped)}
+
+
+def app_process(abi: Abi) -> Path:
+    """The program that the apps of an ABI run in."""
+    sources = [ANDROID / "app_process.c", ANDROID / "apps.c"]
+    return compiled(abi.runtime.rsplit("/", 1)[1], zig(abi.target), ["-O2", "-fPIE", "-pie", "-ldl"], sources)
+
+
+def _library(abi: Abi, name: str, sources: list[Path], flags: tuple[str, ...], stripped: bool) -> Path:
+    build_id = hashlib.sha1("".join([abi.compiler, name, *map(_digest, sources)]).encode()).hexdigest()
+    words = [
+        "-std=c++17", *FLAGS, "-shared", f"-Wl,-soname,{name}", f"-Wl,--build-id=0x{build_id}", "-Wl,-z,max-page-size=16384",
+        f"-ffile-prefix-map={ROOT}=.", "-I", _planted().parent, *flags, *(["-s"] if stripped else []),
+    ]  # fmt: skip
+    return compiled(name, cross(abi.compiler), words, sources, depends=[DEMO / "demo.json"])
+
+
+def _planted() -> Path:
+    """The header that tells the demo program what to leak: made from demo.json, as ndk-build/demo.mk does."""
+    header = BUILD / "include" / "planted.h"
+    header.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run([sys.executable, DEMO / "planted.py", DEMO / "demo.json", header], check=True)
+    return header
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

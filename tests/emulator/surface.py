@@ -1,0 +1,94 @@
+"""What a phone has and Debian has not: am, pm and their kind, su and run-as, properties, the zygotes and their apps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.emulator.apps import ANDROID, APPS, ARM32, ARM64, Abi, app_process, libraries
+from tests.emulator.compiler import compiled, zig
+from tests.emulator.cpio import NewcArchive
+from tests.emulator.debian import Suite
+from tests.emulator.elf import shared_libraries
+
+STATIC = "aarch64-linux-musl"
+SYSTEM = 1000
+SERVER = ("system_server", "activity", "package", "properties", "processes", "apps")
+CALLS = ("am", "pm", "cmd", "dumpsys", "monkey", "getprop", "setprop")
+# An Android 10 phone, whose libc is the one of the bionic apps. The build type is added at boot.
+PROPERTIES = {
+    "dalvik.vm.isa.arm64.variant": "generic",
+    "init.svc.adbd": "running",
+    "persist.sys.usb.config": "adb",
+    "ro.board.platform": "qemu",
+    "ro.boot.hardware": "qemu",
+    "ro.build.characteristics": "emulator",
+    "ro.build.id": "QQ3A.200805.001",
+    "ro.build.version.codename": "REL",
+    "ro.build.version.release": "10",
+    "ro.build.version.sdk": "29",
+    "ro.build.version.security_patch": "2020-08-05",
+    "ro.dalvik.vm.native.bridge": "0",
+    "ro.hardware": "qemu",
+    "ro.kernel.qemu": "1",
+    "ro.product.brand": "memleak",
+    "ro.product.cpu.abi": "arm64-v8a",
+    "ro.product.cpu.abilist": "arm64-v8a,armeabi-v7a,armeabi",
+    "ro.product.cpu.abilist32": "armeabi-v7a,armeabi",
+    "ro.product.cpu.abilist64": "arm64-v8a",
+    "ro.product.device": "qemu_arm64",
+    "ro.product.manufacturer": "memleak",
+    "ro.product.model": "QEMU virt",
+    "ro.product.name": "qemu_arm64",
+    "ro.zygote": "zygote64_32",
+}
+
+
+def program(name: str, *sources: str) -> Path:
+    """A static program of the machine's own, for arm64, made of files in android/."""
+    paths = [ANDROID / f"{source}.c" for source in sources or (name,)]
+    return compiled(name, zig(STATIC), ["-O2", "-static", "-s"], paths)
+
+
+def add_surface(archive: NewcArchive, suite: str) -> None:
+    """Adds the Android side of the image. Raises Unavailable."""
+    archive.file("/system/bin/system_server", program("system_server", *SERVER), 0o755)
+    archive.file("/system/bin/cmd", program("service_call"), 0o755)
+    for name in set(CALLS) - {"cmd"}:
+        archive.link(f"/system/bin/{name}", "cmd")
+    archive.file("/system/bin/run-as", program("run-as", "run_as", "apps"), 0o4755)
+    archive.file("/system/bin/su.off", program("su"), 0o4755)
+    archive.file("/system/bin/getenforce", ANDROID / "getenforce", 0o755)
+    archive.file("/system/build.prop", "".join(f"{k}={v}\n" for k, v in PROPERTIES.items()).encode())
+    archive.file("/system/etc/init.android", ANDROID / "init.android")
+    archive.file("/system/etc/apps", "".join(app.line for app in APPS).encode())
+    archive.file("/system/etc/packages.list", "".join(app.packages_list_line for app in APPS).encode())
+    for abi in (ARM64, ARM32):
+        _runtime(archive, suite, abi)
+    _apps(archive)
+
+
+def _runtime(archive: NewcArchive, suite: str, abi: Abi) -> None:
+    """The zygote of an ABI, with the loader and the libraries that its apps need."""
+    debian = Suite(suite, abi.debian).unpacked("libc6", "libgcc-s1", "libstdc++6")
+    archive.file(abi.runtime, app_process(abi), 0o755)
+    archive.file(f"/usr/lib/{abi.loader}", debian / "usr/lib" / abi.loader, 0o755)
+    roots = [app_process(abi), *libraries(abi, stripped=True).values()]
+    for library in shared_libraries(roots, [debian / "usr/lib" / abi.triplet]):
+        archive.file(f"/{library.relative_to(debian)}", library, 0o755)
+
+
+def _apps(archive: NewcArchive) -> None:
+    archive.folder("/preinstalled", 0o771, SYSTEM, SYSTEM)
+    for app in APPS:
+        place = app.directory.replace("/data/app", "/preinstalled", 1)
+        for name, library in libraries(app.abi, stripped=True).items():
+            archive.file(f"{place}/lib/{app.abi.folder}/{name}", library, 0o755, SYSTEM, SYSTEM)
+        archive.file(f"{place}/base.apk", b"PK\5\6" + bytes(18), 0o644, SYSTEM, SYSTEM)  # an empty ZIP file
+
+
+def write_symbols(folder: Path) -> None:
+    """Links the apps' libraries with their debugging information into folder/<abi>/."""
+    for abi in (ARM64, ARM32):
+        (folder / abi.name).mkdir(parents=True)
+        for name, library in libraries(abi, stripped=False).items():
+            (folder / abi.name / name).symlink_to(library)
