@@ -19,9 +19,9 @@ from pathlib import Path
 from tests.emulator import qemu
 from tests.emulator.debian import BUILD, Unavailable
 from tests.emulator.image import write_image
-from tests.emulator.surface import write_symbols
 from tests.emulator.kernels import DEFAULT, LINES, kernel
 from tests.emulator.qemu import Hardware, MachineFailed
+from tests.emulator.surface import write_symbols
 
 RUN = BUILD / "run"
 ROOT_FOLDER = BUILD.parents[1]
