@@ -43,6 +43,9 @@ static inline size_t ml_connect_first_entry(const char *value)
 /* 0, or -errno: the process goes on unrecorded. */
 int ml_connect_segment(struct ml_view *view);
 
+/* The environment that the kernel gave the program, NULL where it cannot be found. On the first thread only. */
+char **ml_connect_first_environment(void);
+
 /* Takes our variable and our entry of LD_PRELOAD out of the environment, so that the target finds the user's. */
 void ml_connect_clean_environment(char **environment);
 

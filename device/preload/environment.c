@@ -1,13 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The target finds the user's environment; ours is put back for an exec only. */
+#include <fcntl.h>
 #include <stddef.h>
 
 #include "bytes.h"
 #include "connect.h"
+#include "syscalls.h"
 
 #define PRELOAD ML_CONNECT_PRELOAD
 
 static char shim_path[ML_CONNECT_PRELOAD_MAX / 2];
+
+#define ARGUMENTS_MAX 100000 /* where there are more, what was found is no argc */
+#define STAT_BYTES 1024
+#define FIELDS_TO_START_STACK 26 /* of /proc/PID/stat behind the name: proc(5), field 28 */
+
+/* Field `n` of text of which each has a blank in front, as a decimal number. */
+static unsigned long read_field(const char *text, int n)
+{
+	unsigned long value = 0;
+
+	while (n && *text)
+		n -= *text++ == ' ';
+	for (; *text >= '0' && *text <= '9'; text++)
+		value = 10 * value + (unsigned long)(*text - '0');
+	return value;
+}
+
+/* Where argc stands, and behind it argv and the environment (System V ABI, figure "Initial Process Stack"). */
+static unsigned long find_start_of_stack(void)
+{
+	char text[STAT_BYTES], *name_end = text;
+	long fd = ML_SYSCALL4(openat, AT_FDCWD, "/proc/self/stat", O_RDONLY | O_CLOEXEC, 0);
+	long n = fd >= 0 ? ML_SYSCALL3(read, fd, text, sizeof(text) - 1) : 0;
+
+	if (fd >= 0)
+		ML_SYSCALL1(close, fd);
+	text[n > 0 ? n : 0] = '\0';
+	for (char *at = text; *at; at++)
+		if (*at == ')')
+			name_end = at;
+	return read_field(name_end, FIELDS_TO_START_STACK);
+}
+
+char **ml_connect_first_environment(void)
+{
+	unsigned long start = find_start_of_stack(), here = (unsigned long)&start;
+	const unsigned long *words = (const unsigned long *)start;
+
+	if (start < here || start % sizeof(*words) || words[0] > ARGUMENTS_MAX || words[words[0] + 1])
+		return NULL;
+	return (char **)start + words[0] + 2;
+}
 
 static void remove_at(char **environment)
 {

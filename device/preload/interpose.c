@@ -332,21 +332,16 @@ EXPORT size_t malloc_usable_size(void *pointer)
 /* ---- early start -------------------------------------------------------------------------------------- */
 
 extern char **environ __attribute__((weak));
-extern int __system_property_get(const char *name, char *value) __attribute__((weak)); /* bionic alone */
 
 /*
- * In bionic the preloaded come before libc, which has not set `environ` yet, and the linker hands the environment over.
- * musl hands nothing over and has set it by now.
+ * In bionic the preloaded come before libc, which has not set `environ` yet. Arguments are no way to it: musl and the linkers
+ * of Android up to 7 hand none over.
  */
-__attribute__((constructor)) static void start(int argc, char **argv, char **environment)
+__attribute__((constructor)) static void start(void)
 {
-	char **ours = &environ ? environ : NULL;
+	char **environment = &environ ? environ : NULL;
 
-	(void)argc;
-	(void)argv;
 	ml_originals_ready();
-	if (!ours && __system_property_get)
-		ours = environment;
-	if (!ml_recorder_is_following())
-		ml_connect_clean_environment(ours);
+	if (ml_connect_session.nonce && !ml_recorder_is_following())
+		ml_connect_clean_environment(environment ? environment : ml_connect_first_environment());
 }

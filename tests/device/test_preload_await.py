@@ -31,14 +31,14 @@ class Outside:
 
     folder: Path
     session: str
-    environment: dict[str, str] = field(default_factory=dict)
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        shutil.copyfile(find_parts()[1], self.folder / "m.so")
+        (self.folder / "m.so.session").write_text(f"{self.session}\n")
+
     def start(self, *command: str | Path) -> None:
-        shim = self.folder / "m.so"
-        shutil.copyfile(find_parts()[1], shim)
-        Path(f"{shim}.session").write_text(f"{self.session}\n")
-        environment = {**os.environ, "LD_PRELOAD": f"{shim}", **self.environment}
+        environment = {**os.environ, "LD_PRELOAD": str(self.folder / "m.so")}
         self.running.append(subprocess.Popen(list(map(str, command)), env=environment))
 
     def exit_codes(self) -> list[int]:
