@@ -148,8 +148,10 @@ def test_interrupt_at_any_moment(tracer: str, after_s: float, tmp_path: Path) ->
     agents = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
-    assert process.returncode in (0, ABORTED, INCOMPLETE, -signal.SIGINT), err
-    assert "Traceback" not in err or process.returncode == -signal.SIGINT
+    # Before our own code is read, Python has its own words for it.
+    if "Traceback" not in err or "cli.py" in err:
+        assert process.returncode in (0, ABORTED, INCOMPLETE, -signal.SIGINT), err
+        assert "Traceback" not in err
     if process.returncode in (0, INCOMPLETE):
         check_beginning(json.loads(report.read_text()))
     assert not [pid for pid in agents if is_agent(pid)]
