@@ -24,7 +24,7 @@ demo: installed ## set everything up and find the leaks of a small leaky program
 
 test: $(STAMPS)/dev installed ## the tests (under 10 minutes); says what it installs and what it skips
 	@$(PYTHON3) .ci/packages.py test
-	$(PY) -m pytest -m "not proof and not emulator"
+	$(PY) -m pytest -m "not proof and not emulator" -n auto --maxprocesses=4 --dist loadscope
 
 proof: $(STAMPS)/dev installed ## the long tests: what every issue had to show
 	@$(PYTHON3) .ci/packages.py test proof
