@@ -32,9 +32,9 @@ AGENT_LDFLAGS := -static -s -Wl,--gc-sections -Wl,-z,relro -Wl,-z,now -Wl,--buil
 
 # The shim: no libc, no start files, nothing undefined but what the target's own libraries give weakly.
 # -z nodelete: dlclose() of a hooked library must not unmap code that is on somebody's stack.
-SHIM_CFLAGS := -std=gnu11 -D_GNU_SOURCE -O2 -g $(WARNINGS) -ffreestanding -fno-builtin -fPIC -fvisibility=hidden -fno-stack-protector \
+SHIM_CFLAGS := -flto -std=gnu11 -D_GNU_SOURCE -O2 -g $(WARNINGS) -ffreestanding -fno-builtin -fPIC -fvisibility=hidden -fno-stack-protector \
 	-fno-sanitize=all -fasynchronous-unwind-tables -fomit-frame-pointer $(REPRO) -I device -I device/preload
-SHIM_LDFLAGS := -shared -nostdlib -s -Wl,-soname,libmemleak.so -Wl,--hash-style=both -Wl,-z,max-page-size=16384 \
+SHIM_LDFLAGS := -flto -shared -nostdlib -s -Wl,-soname,libmemleak.so -Wl,--hash-style=both -Wl,-z,max-page-size=16384 \
 	-Wl,-z,nodelete -Wl,-z,now -Wl,-z,defs -Wl,--build-id=sha1
 
 # $(1) abi, $(2) agent | cfi | preload, $(3) flags

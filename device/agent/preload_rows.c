@@ -85,8 +85,14 @@ static int copy_segment(const struct ml_preload_target *target, const void *from
 	return pread(target->memory_fd, to, bytes, offset) == (ssize_t)bytes ? 0 : -1;
 }
 
+/* The words as they were after the blocks' rests had been read; of a process that is gone they do not change. */
+static const ml_u64 *words_after(const struct ml_preload_target *target)
+{
+	return target->is_gone ? shadow.before : shadow.after;
+}
+
 /*
- * Words are copied by the kernel: mapping the pages here would cost more than reading them, and make those that do not
+ * Words are copied by the kernel: mapping the pages here costs as much as reading them, and makes those that do not
  * exist. A block whose word is there before and after its rest was read is that block. Not 0 when there is none.
  */
 static int copy_chunk(const struct ml_preload_target *target, ml_u32 index)
@@ -108,7 +114,7 @@ static int copy_chunk(const struct ml_preload_target *target, ml_u32 index)
 			shadow.rest[i] = *(const volatile struct ml_shadow_rest *)&target->view.rests[ml_shadow_rest_of(word)];
 	}
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
-	return copy_segment(target, chunk->words, shadow.after, sizeof(shadow.after));
+	return target->is_gone ? 0 : copy_segment(target, chunk->words, shadow.after, sizeof(shadow.after));
 }
 
 static int take_chunk(const struct ml_preload_target *target, ml_u32 index, ml_u64 start, ml_take_live *take,
@@ -123,7 +129,7 @@ static int take_chunk(const struct ml_preload_target *target, ml_u32 index, ml_u
 		struct ml_live_row row;
 		struct ml_entry entry;
 
-		if (!(word & ML_SHADOW_USED) || word != shadow.after[i])
+		if (!(word & ML_SHADOW_USED) || word != words_after(target)[i])
 			continue;
 		entry = ml_shadow_unpack(target->view.segment, word, &shadow.rest[i]);
 		row = row_of(target, start + (i << ML_SHADOW_GRANULE_SHIFT) + (part << 3), &entry);

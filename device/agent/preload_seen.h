@@ -9,6 +9,7 @@
 
 struct ml_preload_seen {
 	ml_u64 *stacks; /* direct-mapped, by a hash of key, epoch and stack; forgetting costs a repetition only */
+	ml_u32 n_places, n_used; /* of stacks */
 	ml_u32 *epochs; /* by key: what is forgotten is what an older epoch put in */
 };
 

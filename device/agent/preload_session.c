@@ -27,6 +27,8 @@
 #define STATUS_NS 250000000ull
 
 #define BUSY_BYTES (1u << 20) /* more than this in the rings after one wait: come back at once */
+#define SOME_BYTES (1u << 16) /* … soon; what is less could come for IDLE_MS many times over before a ring is full */
+#define SPARSE_SAMPLES 4096u /* from there on a sampled block is alone on its page of shadow memory */
 
 struct session {
 	const struct ml_config *config;
@@ -186,8 +188,10 @@ static struct ml_settings settings_from(const struct ml_config *config)
 		.n_threads = sizeof(void *) == 8 ? 1024 : 64,
 		.n_keys = sizeof(void *) == 8 ? 1u << 20 : 1u << 17,
 		.ring_bytes = sizeof(void *) == 8 ? 8u << 20 : 1u << 20,
-		/* 16 GiB of heap. A table that is to be small is better hashed. */
-		.n_chunks = sizeof(void *) == 8 && config->max_live >= 1u << 16 ? 1u << 16 : 0,
+		/* 16 GiB of heap. A table that is to be small, or for a block here and there, is better hashed. */
+		.n_chunks = sizeof(void *) == 8 && config->max_live >= 1u << 16 && config->sample_bytes < SPARSE_SAMPLES ?
+				    1u << 16 :
+				    0,
 	};
 }
 
@@ -297,9 +301,9 @@ static void wait_for_anything(struct session *session, int timeout_ms)
 
 static int next_wait_ms(int last_ms, size_t bytes)
 {
-	if (bytes)
+	if (bytes > SOME_BYTES)
 		return bytes <= BUSY_BYTES;
-	return last_ms < IDLE_MS ? last_ms + 1 : IDLE_MS;
+	return 2 * last_ms < IDLE_MS ? 2 * last_ms + !last_ms : IDLE_MS;
 }
 
 static enum ml_reason follow_target(struct session *session)
