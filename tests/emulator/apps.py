@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.emulator import bionic
 from tests.emulator.compiler import ROOT, compiled, cross, zig
 from tests.emulator.debian import BUILD
 
@@ -43,6 +44,7 @@ ARM32 = Abi(
     "armeabi-v7a", "arm", "arm-linux-gnueabihf.2.31", "arm-linux-gnueabihf-g++", "/system/bin/app_process32",
     "armhf", "arm-linux-gnueabihf", "ld-linux-armhf.so.3",
 )  # fmt: skip
+BIONIC = replace(ARM64, runtime="/system/bin/app_process64_bionic")
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class App:
     abi: Abi = ARM64
     debuggable: bool = False
     profileable: bool = False
+    in_apk: bool = False  # android:extractNativeLibs="false": the library is mapped from the APK
 
     @property
     def user(self) -> str:
@@ -68,6 +71,8 @@ class App:
 
     @property
     def library(self) -> str:
+        if self.in_apk:
+            return f"{self.directory}/base.apk!/lib/{self.abi.name}/libleaky.so"
         return f"{self.directory}/lib/{self.abi.folder}/libleaky.so"
 
     @property
@@ -91,6 +96,12 @@ APPS = (
     App("com.example.profileable", 10125, profileable=True),
     App("com.example.leaky32", 10126, abi=ARM32, debuggable=True),
 )
+BIONIC_APP = App("com.example.bionic", 10127, abi=BIONIC, debuggable=True, in_apk=True)
+
+
+def installed() -> tuple[App, ...]:
+    """The apps of a machine that is made here: the one on bionic only where bionic is at hand."""
+    return (*APPS, BIONIC_APP) if bionic.is_at_hand() else APPS
 
 
 def libraries(abi: Abi, *, stripped: bool) -> dict[str, Path]:
@@ -110,7 +121,7 @@ def app_process(abi: Abi) -> Path:
 
 def _library(abi: Abi, name: str, sources: list[Path], flags: tuple[str, ...], stripped: bool) -> Path:
     build_id = hashlib.sha1("".join([abi.compiler, name, *map(_digest, sources)]).encode()).hexdigest()
-    words = [
+    words: list[str | Path] = [
         "-std=c++17", *FLAGS, "-shared", f"-Wl,-soname,{name}", f"-Wl,--build-id=0x{build_id}", "-Wl,-z,max-page-size=16384",
         f"-ffile-prefix-map={ROOT}=.", "-I", _planted().parent, *flags, *(["-s"] if stripped else []),
     ]  # fmt: skip

@@ -28,4 +28,4 @@ def needed(path: Path) -> list[str]:
         section = ELFFile(stream).get_section_by_name(".dynamic")
         if not isinstance(section, DynamicSection):
             return []
-        return [tag.needed for tag in section.iter_tags() if tag.entry.d_tag == "DT_NEEDED"]
+        return [str(tag.needed) for tag in section.iter_tags() if tag.entry.d_tag == "DT_NEEDED"]  # type: ignore[attr-defined]

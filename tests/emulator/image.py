@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import BinaryIO
 
-from tests.emulator.apps import ANDROID, APPS
+from tests.emulator.apps import ANDROID, installed
 from tests.emulator.cpio import NewcArchive
 from tests.emulator.debian import Suite
 from tests.emulator.elf import shared_libraries
@@ -65,8 +65,8 @@ def _shell(archive: NewcArchive, debian: Path) -> None:
     for applet in BUSYBOX_APPLETS:
         archive.link(f"/system/bin/{applet}", "busybox")
     archive.file("/system/bin/as_user", program("as_user"), 0o750)
-    users = "".join(f"{app.user}:x:{app.uid}:{app.uid}:{app.user}:/:/system/bin/sh\n" for app in APPS)
-    groups = "".join(f"{app.user}:x:{app.uid}:\n" for app in APPS)
+    users = "".join(f"{app.user}:x:{app.uid}:{app.uid}:{app.user}:/:/system/bin/sh\n" for app in installed())
+    groups = "".join(f"{app.user}:x:{app.uid}:\n" for app in installed())
     archive.file("/etc/passwd", (ANDROID / "passwd").read_bytes() + users.encode())
     archive.file("/etc/group", (ANDROID / "group").read_bytes() + groups.encode())
 

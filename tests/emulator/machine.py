@@ -12,8 +12,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tests.emulator import qemu
@@ -21,6 +20,7 @@ from tests.emulator.debian import BUILD, Unavailable
 from tests.emulator.image import write_image
 from tests.emulator.kernels import DEFAULT, LINES, kernel
 from tests.emulator.qemu import Hardware, MachineFailed
+from tests.emulator.reservation import reserved
 from tests.emulator.surface import write_symbols
 
 RUN = BUILD / "run"
@@ -112,6 +112,16 @@ class Machine:
                 return found[0]
         raise MachineFailed(f"no process {name} on {self.serial}")
 
+    def wait_for_mapping(self, pid: str, name: str) -> str:
+        """/proc/PID/maps, as soon as a file of that name is in it."""
+        deadline = time.monotonic() + ADB_SECONDS
+        maps = ""
+        while name not in maps:
+            if time.monotonic() > deadline:
+                raise MachineFailed(f"process {pid} on {self.serial} does not map {name}")
+            maps = self.root_shell(f"cat /proc/{pid}/maps")[1]
+        return maps
+
     def runs(self) -> bool:
         return qemu.runs(self.qemu_pid, f"memleak-{self.serial}")
 
@@ -131,7 +141,7 @@ def start(options: Options, *, number: int = 0, outlives_us: bool = False) -> Ma
         raise Unavailable(f"no kernel {options.kernel}; there are {', '.join(LINES)}")
     _adb()
     chosen = kernel(options.kernel)
-    number = _reserved([number] if number else NUMBERS)
+    number = reserved(RUN, [number] if number else NUMBERS)
     folder = RUN / str(number)
     processes: list[subprocess.Popen[bytes]] = []
     try:
@@ -144,15 +154,16 @@ def start(options: Options, *, number: int = 0, outlives_us: bool = False) -> Ma
             f"memleak-emulator-{number}", chosen.image, options.hardware, number + 1, options.arguments
         )
         processes.append(_spawn(argv, folder, "qemu.log", outlives_us))
-        server = [_adb(), "-P", str(number + 2), "nodaemon", "server"]
+        server: list[str | Path] = [_adb(), "-P", str(number + 2), "nodaemon", "server"]
         processes.append(_spawn(server, folder, "adb.log", outlives_us))
         qemu.wait_until_ready(folder, processes[0])
         (folder / "initramfs").unlink()
         _announce(number)
         machine = Machine(number, processes[0].pid, processes[1].pid, 0.0, options)
         _wait_for_shell(machine)
-        machine = Machine(number, processes[0].pid, processes[1].pid, time.monotonic() - began, options)
+        machine = replace(machine, boot_s=time.monotonic() - began)
         (folder / "machine.json").write_text(json.dumps(asdict(machine)))
+        (folder / "starter").unlink()
     except BaseException:  # Ctrl-C too: nothing stays
         for process in processes:
             process.kill()
@@ -178,40 +189,6 @@ def _adb() -> str:
     if found is None:
         raise Unavailable("adb is not on this machine (apt-get install adb)")
     return found
-
-
-def _reserved(numbers: Sequence[int]) -> int:
-    """The first free number; its folder is made, which keeps others from taking it."""
-    for number in numbers:
-        folder = RUN / str(number)
-        if folder.exists() and _is_left_over(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        (folder / "starter").write_text(str(os.getpid()))
-        if _is_free(number + 1) and _is_free(number + 2):
-            return number
-        shutil.rmtree(folder)
-    raise MachineFailed(f"all of {', '.join(map(str, numbers))} are taken: python -m tests.emulator status")
-
-
-def _is_left_over(folder: Path) -> bool:
-    """Whether neither the machine nor the process that started it is there any more."""
-    starter = folder / "starter"
-    starts = starter.exists() and Path(f"/proc/{starter.read_text()}").exists()
-    return not starts and not any(machine.folder == folder for machine in running())
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
 
 
 def _spawn(argv: list[str | Path], folder: Path, log: str, outlives_us: bool) -> subprocess.Popen[bytes]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.emulator.apps import ANDROID, APPS, ARM32, ARM64, Abi, app_process, libraries
+from tests.emulator import bionic
+from tests.emulator.apps import ANDROID, ARM32, ARM64, BIONIC, Abi, App, app_process, installed, libraries
 from tests.emulator.compiler import compiled, zig
 from tests.emulator.cpio import NewcArchive
 from tests.emulator.debian import Suite
@@ -60,11 +61,15 @@ def add_surface(archive: NewcArchive, suite: str) -> None:
     archive.file("/system/bin/getenforce", ANDROID / "getenforce", 0o755)
     archive.file("/system/build.prop", "".join(f"{k}={v}\n" for k, v in PROPERTIES.items()).encode())
     archive.file("/system/etc/init.android", ANDROID / "init.android")
-    archive.file("/system/etc/apps", "".join(app.line for app in APPS).encode())
-    archive.file("/system/etc/packages.list", "".join(app.packages_list_line for app in APPS).encode())
+    archive.file("/system/etc/apps", "".join(app.line for app in installed()).encode())
+    archive.file("/system/etc/packages.list", "".join(app.packages_list_line for app in installed()).encode())
     for abi in (ARM64, ARM32):
         _runtime(archive, suite, abi)
-    _apps(archive)
+    if bionic.is_at_hand():
+        _bionic(archive)
+    archive.folder("/preinstalled", 0o771, SYSTEM, SYSTEM)
+    for app in installed():
+        _app(archive, app)
 
 
 def _runtime(archive: NewcArchive, suite: str, abi: Abi) -> None:
@@ -77,18 +82,31 @@ def _runtime(archive: NewcArchive, suite: str, abi: Abi) -> None:
         archive.file(f"/{library.relative_to(debian)}", library, 0o755)
 
 
-def _apps(archive: NewcArchive) -> None:
-    archive.folder("/preinstalled", 0o771, SYSTEM, SYSTEM)
-    for app in APPS:
-        place = app.directory.replace("/data/app", "/preinstalled", 1)
+def _bionic(archive: NewcArchive) -> None:
+    archive.file(BIONIC.runtime, bionic.app_process(), 0o755)
+    archive.file("/system/bin/linker64", bionic.LIBC / "linker64", 0o755)
+    for name in ("libc.so", "libdl.so"):
+        archive.file(f"/system/lib64/{name}", bionic.LIBC / name)
+
+
+def _app(archive: NewcArchive, app: App) -> None:
+    place = app.directory.replace("/data/app", "/preinstalled", 1)
+    apk = b"PK\5\6" + bytes(18)  # an empty ZIP file
+    if app.in_apk:
+        code = bionic.library(stripped=True).read_bytes()
+        apk = bionic.Apk.holding(f"lib/{app.abi.name}/libleaky.so", code).content
+    else:
         for name, library in libraries(app.abi, stripped=True).items():
             archive.file(f"{place}/lib/{app.abi.folder}/{name}", library, 0o755, SYSTEM, SYSTEM)
-        archive.file(f"{place}/base.apk", b"PK\5\6" + bytes(18), 0o644, SYSTEM, SYSTEM)  # an empty ZIP file
+    archive.file(f"{place}/base.apk", apk, 0o644, SYSTEM, SYSTEM)
 
 
 def write_symbols(folder: Path) -> None:
-    """Links the apps' libraries with their debugging information into folder/<abi>/."""
+    """Links the apps' libraries with their debugging information into folder/<abi>/ and folder/bionic/."""
     for abi in (ARM64, ARM32):
         (folder / abi.name).mkdir(parents=True)
         for name, library in libraries(abi, stripped=False).items():
             (folder / abi.name / name).symlink_to(library)
+    if bionic.is_at_hand():
+        (folder / "bionic").mkdir()
+        (folder / "bionic" / "libleaky.so").symlink_to(bionic.library(stripped=False))

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulator import machine as machines
 from tests.emulator.debian import Unavailable
-from tests.emulator.machine import ROOT_FOLDER, RUN, MachineFailed, Options, start
+from tests.emulator.machine import ROOT_FOLDER, RUN, Machine, Options, start
+from tests.emulator.qemu import MachineFailed
+from tests.emulator.reservation import reserved
 
 pytestmark = pytest.mark.emulator
 
@@ -53,12 +54,12 @@ def test_a_killed_starter_takes_its_machine_along() -> None:
     while processes_of(5680) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not processes_of(5680)
-    assert machines._reserved([5680]) == 5680  # the folder that stayed is no obstacle
+    assert reserved(RUN, [5680]) == 5680  # the folder that stayed is no obstacle
     (RUN / "5680" / "starter").unlink()
     (RUN / "5680").rmdir()
 
 
-def test_a_taken_number_is_refused(machine: machines.Machine) -> None:
+def test_a_taken_number_is_refused(machine: Machine) -> None:
     with pytest.raises(MachineFailed, match=f"{machine.number} are taken"):
         start(Options(), number=machine.number)
     assert machine.shell("echo here")[1] == "here\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from tests.emulator.apps import APPS
+from tests.emulator.apps import APPS, BIONIC_APP, installed
 from tests.emulator.machine import Machine
 
 pytestmark = pytest.mark.emulator
@@ -26,7 +26,7 @@ def leaky(machine: Machine) -> Iterator[str]:
 
 def test_packages_are_listed_with_their_uids(machine: Machine) -> None:
     listed = machine.shell("pm list packages -U")[1].splitlines()
-    assert listed == [f"package:{app.package} uid:{app.uid}" for app in APPS]
+    assert listed == [f"package:{app.package} uid:{app.uid}" for app in installed()]
     assert machine.shell("cmd package list packages rel")[1] == "package:com.example.release\n"
 
 
@@ -74,6 +74,21 @@ def test_an_app_of_32_bits_runs(machine: Machine) -> None:
     assert pid
 
 
+@pytest.mark.skipif(
+    BIONIC_APP not in installed(), reason="bionic's libc and linker are not beside the repository"
+)
+def test_an_app_on_bionic_runs_from_its_apk(machine: Machine) -> None:
+    assert machine.shell("am start -n com.example.bionic/.MainActivity")[0] == 0
+    pid = machine.wait_for_process("com.example.bionic")
+    try:
+        maps = machine.wait_for_mapping(pid, "base.apk")
+        assert "/system/lib64/libc.so" in maps and "/system/bin/linker64" in maps
+        offset = next(line.split()[2] for line in maps.splitlines() if line.endswith("base.apk"))
+        assert int(offset, 16) > 0 and int(offset, 16) % 16384 == 0
+    finally:
+        machine.shell("am force-stop com.example.bionic")
+
+
 def test_an_activity_that_is_not_there(machine: Machine) -> None:
     code, _, error = machine.shell("am start -n no.such.app/.MainActivity")
     assert code == 1
@@ -87,8 +102,8 @@ def test_an_activity_that_is_not_there(machine: Machine) -> None:
 def test_the_shell_may_not_look_into_an_app(machine: Machine, leaky: str) -> None:
     code, _, error = machine.shell(f"cat /proc/{leaky}/maps")
     assert code == 1 and "Permission denied" in error
-    code, maps, _ = machine.shell(f"run-as {LEAKY} cat /proc/{leaky}/maps")
-    assert code == 0 and "/libleaky.so" in maps
+    assert "/libleaky.so" in machine.wait_for_mapping(leaky, "libleaky.so")
+    assert machine.shell(f"run-as {LEAKY} cat /proc/{leaky}/maps")[0] == 0
 
 
 def test_run_as(machine: Machine) -> None:
@@ -140,7 +155,9 @@ def test_the_symbols_are_those_of_the_apps(machine: Machine, tmp_path: Path) -> 
 
 def build_id(path: Path) -> bytes:
     with path.open("rb") as stream:
-        return bytes(ELFFile(stream).get_section_by_name(".note.gnu.build-id").data())
+        section = ELFFile(stream).get_section_by_name(".note.gnu.build-id")
+        assert section is not None
+        return bytes(section.data())
 
 
 def debugged(path: Path) -> bool:

@@ -176,7 +176,7 @@ static void run_zygote(const char *program)
 	if (listen(server, 16))
 		_exit(1);
 	signal(SIGCHLD, SIG_IGN);
-	set_name(strstr(program, "32") ? "zygote" : "zygote64");
+	set_name(strstr(program, "32") ? "zygote" : strstr(program, "bionic") ? "zygote64_bionic" : "zygote64");
 	for (;;)
 		serve(server);
 }
