@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -39,9 +40,10 @@ class Instruction:
 def _program_ids(pid: int) -> Iterator[int]:
     """Of the programs that the process holds open."""
     for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
-        for line in entry.read_text().splitlines():
-            if line.startswith("prog_id:"):
-                yield int(line.split()[1])
+        with contextlib.suppress(FileNotFoundError):  # closed since
+            for line in entry.read_text().splitlines():
+                if line.startswith("prog_id:"):
+                    yield int(line.split()[1])
 
 
 def _info(fd: int, instructions: ctypes.Array[ctypes.c_char] | None) -> bytes:
