@@ -22,6 +22,7 @@ from memleak_android.host.errors import DeviceError
 _POLL_S = 0.1
 _CLOSE_S = 0.2
 _PULL_SILENCE_S = 20.0
+OPEN_TIMEOUT_S = 15.0  # a device that wakes up takes seconds
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class AdbDevice:
                 f"{self.name} has no shell protocol v2 (Android 6 or older), which alone tells exit codes",
                 "use Android 7 or later",
             )
-        return AdbChannel(adb.open_service(self.row, f"shell,v2,raw:{line}"), self.name)
+        return AdbChannel(adb.open_service(self.row, f"shell,v2,raw:{line}", OPEN_TIMEOUT_S), self.name)
 
     @cached_property
     def _features(self) -> frozenset[str]:

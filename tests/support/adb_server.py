@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -20,7 +19,7 @@ def find_adb() -> str:
     """The one in PATH, else the one that the wheel of adbutils carries."""
     from adbutils import adb_path
 
-    return shutil.which("adb") or str(adb_path())
+    return str(adb_path())
 
 
 @contextmanager

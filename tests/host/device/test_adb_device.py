@@ -143,3 +143,41 @@ def test_as_the_app(fake: FakeDevice, device: AdbDevice) -> None:
     fake.add_program("run-as", 'echo "as $1"; shift; exec "$@"')
     answer = device.run(["echo", "a  b"], run_as="com.example.app;reboot")
     assert answer.out == b"as com.example.app;reboot\na  b\n"
+
+
+def test_a_device_that_answers_half(fake: FakeDevice, device: AdbDevice) -> None:
+    """Its output ends nowhere, and no exit status comes."""
+    fake.faults.is_stalled = True
+    with pytest.raises(DeviceError, match=r"did not answer echo within 0\.3 s"):
+        device.run(["echo", "x"], timeout_s=0.3)
+
+
+def test_a_device_that_takes_its_time(
+    fake: FakeDevice, device: AdbDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.faults.delay_s = 0.3
+    assert device.run(["echo", "x"]).out == b"x\n"
+    monkeypatch.setattr("memleak_android.host.device.adb_device.OPEN_TIMEOUT_S", 0.1)
+    with pytest.raises(DeviceError, match="the adb server did not answer in time"):
+        device.run(["echo", "x"])
+
+
+def test_carriage_returns_change_nothing(fake: FakeDevice, device: AdbDevice) -> None:
+    fake.faults.crlf = True
+    fake.add_program("id", "echo 2000")
+    fake.add_program("su", '[ "$1" = 0 ] && echo 0')
+    assert device.root_route is RootRoute.SU_USER
+    assert device.arch
+
+
+@pytest.mark.parametrize("said", ["riscv64", "", "x86_64 x86_64", r"\033[2J"])
+def test_machines_that_are_not_known(fake: FakeDevice, device: AdbDevice, said: str) -> None:
+    fake.add_program("uname", f"printf '{said}\\n'")
+    with pytest.raises(DeviceError, match="unsupported machine") as caught:
+        _ = device.arch
+    assert str(caught.value).isprintable()
+
+
+def test_a_command_that_is_too_long_for_adb(device: AdbDevice) -> None:
+    with pytest.raises(DeviceError, match="too long for adb"):
+        device.run(["echo", "x" * 70_000])
