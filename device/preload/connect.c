@@ -24,7 +24,7 @@ extern int __system_property_get(const char *name, char *value) __attribute__((w
 /* Abstract names have no owner: whoever listens there must be one who may look into this process anyway. */
 static int may_serve(uid_t uid)
 {
-	return uid == 0 || uid == (uid_t)ML_SYSCALL0(geteuid) || (__system_property_get && uid == ANDROID_SHELL);
+	return uid == 0 || uid == (uid_t)ML_GETEUID() || (__system_property_get && uid == ANDROID_SHELL);
 }
 
 static long connect_agent(void)
@@ -98,7 +98,7 @@ static long make_memory(ml_u64 bytes, void **base)
 	fd = ML_SYSCALL2(memfd_create, ML_SEGMENT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return fd;
-	error = is_allowed(bytes) ? ML_SYSCALL2(ftruncate, fd, bytes) : -EFBIG;
+	error = is_allowed(bytes) ? ML_FTRUNCATE(fd, bytes) : -EFBIG;
 	if (!error)
 		error = ML_SYSCALL3(fcntl, fd, F_ADD_SEALS, SEALS);
 	if (!error) {

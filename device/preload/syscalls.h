@@ -8,6 +8,8 @@
 
 #include <asm/unistd.h> /* the numbers of the architecture; a kernel header, no libc */
 
+#include "../wire.h"
+
 #if defined(__x86_64__)
 
 static inline long ml_syscall(long n, long a, long b, long c, long d, long e, long f)
@@ -95,6 +97,23 @@ static inline unsigned long ml_thread_pointer(void)
 #define ML_SYSCALL4(name, a, b, c, d) ml_syscall(__NR_##name, (long)(a), (long)(b), (long)(c), (long)(d), 0, 0)
 #define ML_SYSCALL6(name, a, b, c, d, e, f)                                                                       \
 	ml_syscall(__NR_##name, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
+
+/*
+ * Android's seccomp filter kills an app for a call that bionic does not make itself (libc/SYSCALLS.TXT and
+ * libc/SECCOMP_*.TXT): of 32-bit systems' calls only the newer ones of two are let through.
+ */
+#ifdef __NR_geteuid32 /* the older one tells 16 bits of it */
+#define ML_GETEUID() ML_SYSCALL0(geteuid32)
+#else
+#define ML_GETEUID() ML_SYSCALL0(geteuid)
+#endif
+
+#ifdef __NR_ftruncate64 /* 64-bit numbers are in pairs of registers that begin with an even one (Arm EABI) */
+#define ML_FTRUNCATE(fd, bytes) \
+	ml_syscall(__NR_ftruncate64, (long)(fd), 0, (long)(bytes), (long)((ml_u64)(bytes) >> 32), 0, 0)
+#else
+#define ML_FTRUNCATE(fd, bytes) ML_SYSCALL2(ftruncate, fd, bytes)
+#endif
 
 #ifdef __NR_mmap2 /* offset in pages; only 0 is used here */
 #define ML_MMAP(address, bytes, protection, flags, fd) ML_SYSCALL6(mmap2, address, bytes, protection, flags, fd, 0)

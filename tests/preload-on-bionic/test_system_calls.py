@@ -1,0 +1,34 @@
+"""Which system calls the shim makes: none for which Android's seccomp filter kills an app (Android 8 and later)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+SHIM = Path(__file__).resolve().parents[2] / "device" / "preload"
+CALL = re.compile(r"ML_SYSCALL[0-6]\((\w+)|__NR_(\w+)")
+
+# Of bionic's libc/SYSCALLS.TXT and libc/SECCOMP_*.TXT, in all of android-8.0.0_r1, 9.0.0_r1, 11.0.0_r1 and 14.0.0_r1.
+EVERYWHERE = {
+    "clock_gettime", "close", "connect", "fcntl", "getpid", "getppid", "getrandom", "getsockopt", "gettid", "madvise",
+    "memfd_create", "mremap", "munmap", "nanosleep", "openat", "prlimit64", "process_vm_readv", "read", "sched_yield",
+    "sendmsg", "socket", "tgkill",
+}  # fmt: skip
+# What stands for what on 32-bit systems; syscalls.h chooses.
+ON_64_BITS = {"mmap": "mmap2", "geteuid": "geteuid32", "ftruncate": "ftruncate64"}
+PARAMETERS = {"name"}  # of the macros
+
+
+def made(path: Path) -> set[str]:
+    return {one or other for one, other in CALL.findall(path.read_text())} - PARAMETERS
+
+
+def test_the_shim_makes_system_calls_that_apps_may_make() -> None:
+    found = {path.name: made(path) for path in sorted(SHIM.glob("*.[ch]"))}
+    chosen = found.pop("syscalls.h")
+    assert chosen == set(ON_64_BITS) | set(ON_64_BITS.values())
+    assert "memfd_create" in found["connect.c"]
+    # Where off_t fits a register, on 64 bits, the mmap family is forwarded as it came.
+    found["interpose_regions.c"].discard("mmap")
+    forbidden = {name: calls - EVERYWHERE for name, calls in found.items() if calls - EVERYWHERE}
+    assert not forbidden
