@@ -134,20 +134,38 @@ def _totals(capture: Capture, survivors: Survivors) -> Totals:
     blocks = ~heap.is_region(live)
     unattributed = blocks & (stacks_of_blocks(survivors) == heap.NONE)
     status = capture.status
+    allocated = _allocated(capture, survivors)
     inuse = _sum(survivors, blocks)
     orphaned = _sum(survivors, unattributed)
     return Totals(
         inuse_space=inuse[0],
         inuse_objects=inuse[1],
-        alloc_space=int(status["alloc_bytes"]) if status is not None else None,
-        alloc_objects=int(status["alloc_objects"]) if status is not None else None,
+        alloc_space=allocated[0] if allocated else None,
+        alloc_objects=allocated[1] if allocated else None,
         unattributed_space=orphaned[0],
         unattributed_objects=orphaned[1],
         lost=lost_by_cause(capture),
         untracked_frees=int(status["untracked_frees"]) if status is not None else 0,
-        heap_bytes_of_target=(int(status["heap_bytes_of_target"]) or None) if status is not None else None,
+        heap_bytes_of_target=_heap_bytes(capture),
         tracer_cpu_s=int(status["tracer_cpu_ns"]) / 1e9 if status is not None else None,
     )
+
+
+def _allocated(capture: Capture, survivors: Survivors) -> tuple[int, int] | None:
+    """Bytes and blocks over the whole time; of some of the processes that were looked at by their keys' counters."""
+    if capture.status is None:
+        return None
+    if capture.only_pids is None:
+        return int(capture.status["alloc_bytes"]), int(capture.status["alloc_objects"])
+    keys = survivors.snapshot.keys
+    return sum(keys["alloc_bytes"].tolist()), sum(keys["alloc_objects"].tolist())
+
+
+def _heap_bytes(capture: Capture) -> int | None:
+    """None = not told; the agent tells it of the process that it was given."""
+    if capture.status is None or capture.only_pids is not None:
+        return None
+    return int(capture.status["heap_bytes_of_target"]) or None
 
 
 def _sum(survivors: Survivors, chosen: NDArray[np.bool_]) -> tuple[int, int]:

@@ -6,8 +6,8 @@ Evidence itself stays in the file (stacks can be gigabytes); here is only where 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,11 @@ class Snapshot:
     live: Rows
     keys: Rows
     is_whole: bool
+
+    def of(self, pids: Sequence[int]) -> Snapshot:
+        """The part of it that belongs to these processes."""
+        live, keys = (rows[np.isin(rows["pid"], pids)] for rows in (self.live, self.keys))
+        return replace(self, live=live, keys=keys)
 
 
 class _Assembly:
@@ -106,9 +111,16 @@ class Capture:
     @property
     def snapshot(self) -> Snapshot | None:
         """The last whole snapshot; where there is none yet, what has arrived of the first."""
-        if self.whole is None and self._assembly is not None:
-            return self._assembly.snapshot(is_whole=False)
-        return self.whole
+        snapshot = self.whole
+        if snapshot is None and self._assembly is not None:
+            snapshot = self._assembly.snapshot(is_whole=False)
+        return snapshot if snapshot is None or self.only_pids is None else snapshot.of(self.only_pids)
+
+    @property
+    def only_pids(self) -> tuple[int, ...] | None:
+        """The processes that the session was for, where it had to look at more of them; None = all that it saw."""
+        told = self.session.get("only_pids")
+        return tuple(pid for pid in told if isinstance(pid, int)) if isinstance(told, list) else None
 
     def evidence(self) -> Rows:
         """References (EVIDENCE_REFERENCE) to all evidence, in order of arrival."""

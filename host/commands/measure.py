@@ -78,6 +78,11 @@ def measure(plan: Measurement) -> Measured:
         for note in tracer.notes if plan.verbose else ():
             say(note)
         _describe(plan, tracer, capture, writer)
+
+        def print_interval() -> None:
+            capture.session |= tracer.target
+            plan.print_interval(make_profile(capture, analysis.survivors(), symbolizer, _interval_view(plan)))
+
         session = Session(
             tracer=tracer,
             capture=capture,
@@ -86,12 +91,11 @@ def measure(plan: Measurement) -> Measured:
             progress=Progress(plan.quiet, shares_terminal=bool(plan.options.command)),
             schedule=plan.schedule,
             keeps=(lambda kind: True) if plan.recording else (lambda kind: kind == BlockKind.EVIDENCE),
-            on_snapshot=lambda: plan.print_interval(
-                make_profile(capture, analysis.survivors(), symbolizer, _interval_view(plan))
-            ),
+            on_snapshot=print_interval,
             on_events=print_events if plan.options.events and not plan.record_all else lambda payload: None,
         )
         session.run()
+        capture.session |= tracer.target
         _tell_end(plan, capture)
         pid = target_pid(capture)
         capture.session |= {"missing": [*session.missing, *unprobed_program(capture, pid)], "pid": pid}

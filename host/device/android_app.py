@@ -141,6 +141,17 @@ def running_processes(target: Target, app: App) -> list[AppProcess]:
     return sorted(found, key=lambda one: (one.name != app.package, one.pid))
 
 
+def find_zygote(target: Target) -> AppProcess:
+    """The process that 64-bit apps are forked from (app_process64 --zygote). Raises TargetError."""
+    answer = target.run(["sh", "-c", _PROCESSES], as_root=target.has_root)
+    for one in parse_processes(answer.out.decode("utf-8", "replace")):
+        if one.name == "zygote64" and not one.uid:
+            return one
+    raise TargetError(
+        f"{target.name} has no zygote64 to start an app from", "start the app, without --launch"
+    )
+
+
 def parse_processes(text: str) -> list[AppProcess]:
     """Of `ps -A -o PID,UID,NAME`; lines that are none are left out."""
     found = []

@@ -41,7 +41,9 @@ class AgentSession:
         put_away: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
-        self.target: dict[str, Any] = {}  # fields of SESSION that only the device could tell
+        self.target: dict[
+            str, Any
+        ] = {}  # fields of SESSION that only the device could tell; more may come later
         self.about: dict[str, Any] = {}  # what the recording should keep about this tracer
         self.notes: tuple[str, ...] = ()  # for -v
         self.fallback = ""  # why a better tracer is not used

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from memleak_android.host.device.android_app import (
     App,
     AppProcess,
     find_app,
+    find_zygote,
     full_name,
     launch,
     wait_for_process,
@@ -26,6 +27,7 @@ from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.bpf import bpf_session_lines
 from memleak_android.host.tracers.choice import TracerName
+from memleak_android.host.tracers.forked import ForkedSession
 from memleak_android.host.tracers.prebuilt import find_binary
 from memleak_android.host.tracers.remote_bpf import check_word_size, plan_remote
 from memleak_android.host.tracers.route import Situation, choose_route, ways
@@ -94,7 +96,7 @@ class DeviceTracers:
     def _start_pid(self, name: TracerName, options: SessionOptions, pid: int) -> AgentSession:
         process = RemoteProcess.open(self._target, pid)
         choose_route(name, self._situation(process.is_64_bit, None), may_restart=False)
-        return self._attach(options, process)
+        return self._attach(options, pid)
 
     def _start_app(self, name: TracerName, options: SessionOptions, request: AppRequest) -> AgentSession:
         app = find_app(self._target, request.package, request.user)
@@ -102,10 +104,9 @@ class DeviceTracers:
         situation = self._situation(remote_preload.app_arch(self._target, app) != "arm32", app)
         way = choose_route(name, situation, may_restart=request.launch)
         if way.name == "bpf":
-            if found is None:
-                launch(self._target, app)
-                found = self._await(app, request, _LAUNCHED_S)
-            session = self._attach(options, RemoteProcess.open(self._target, found.pid))
+            session = (
+                self._launch(options, app, request) if found is None else self._attach(options, found.pid)
+            )
         elif way.name == "wrap":
             process = full_name(app, request.process)
             session = remote_preload.start_wrapped(self._target, app, process, options)
@@ -128,14 +129,33 @@ class DeviceTracers:
             self._target.name, has_root, refusal, is_64_bit, app, int(level) if level.isdigit() else 0
         )
 
-    def _attach(self, options: SessionOptions, process: RemoteProcess) -> AgentSession:
+    def _launch(self, options: SessionOptions, app: App, request: AppRequest) -> AgentSession:
+        """From the app's first allocation on: by its zygote, whose children inherit the probes."""
+        zygote = find_zygote(self._target)
+
+        def start() -> int:
+            launch(self._target, app)
+            return self._await(app, request, _LAUNCHED_S).pid
+
+        session = self._attach(replace(options, follow=True), zygote.pid, start)
+        session.target["attached"] = False
+        return session
+
+    def _attach(
+        self, options: SessionOptions, pid: int, start: Callable[[], int] | None = None
+    ) -> AgentSession:
+        """start: makes `pid` fork the process that is meant, and returns that one's id."""
+        process = RemoteProcess.open(self._target, pid)
         check_word_size(process)
         agent = self._agent()
         self.files.vdso = self._vdso()
         plan = plan_remote(process, agent, self.files, options)
         channel = self._target.open_agent([agent, "bpf"], as_root=True)
         lines = bpf_session_lines(replace(options, pid=process.pid), plan)
-        session = AgentSession("bpf", channel, lines, put_away=self._put_away)
+        if start is None:
+            session = AgentSession("bpf", channel, lines, put_away=self._put_away)
+        else:
+            session = ForkedSession(channel, lines, start, self._put_away)
         session.notes = plan.notes
         session.target = {"command": process.command, "pid": process.pid, "attached": True}
         session.about = {"allocator": plan.allocator.path, "probes": [asdict(probe) for probe in plan.probes]}

@@ -1,0 +1,145 @@
+"""Sessions whose target starts once the agent is ready for it, and which of the processes seen count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host import payloads
+from memleak_android.host.analysis import View, make_profile
+from memleak_android.host.capture import Capture
+from memleak_android.host.errors import TargetError, TracerError
+from memleak_android.host.modules import LocalFiles, ModuleFiles
+from memleak_android.host.recording import Recording
+from memleak_android.host.survivors import Analysis
+from memleak_android.host.symbols import Symbolizer
+from memleak_android.host.tracers import remote_preload
+from memleak_android.host.tracers.forked import ForkedSession
+from memleak_android.host.tracers.remote_preload import LaunchingSession
+from memleak_android.host.wire import Block, BlockKind, ProcessEvent, encode_block
+from tests.support.builders import (
+    end,
+    evidence,
+    evidence_record,
+    hello,
+    key_rows,
+    live_rows,
+    process,
+    snapshot,
+    status,
+    write_recording,
+)
+
+
+def processes(event: int, pid: int) -> Block:
+    return Block(BlockKind.PROCESS, process(event, pid=pid, timestamp_ns=1))
+
+
+class Scripted:
+    """A channel that gives one block at a time. sent: what the agent was told."""
+
+    is_remote = True
+
+    def __init__(self, *blocks: Block) -> None:
+        self.pieces = [encode_block(block) for block in blocks]
+        self.sent = bytearray()
+
+    def exchange(self, outgoing: bytearray, timeout_s: float) -> bytes | None:
+        self.sent += outgoing
+        outgoing.clear()
+        return self.pieces.pop(0) if self.pieces else None
+
+    def last_words(self) -> str:
+        return ""
+
+    def end_text(self) -> str:
+        return "exit code 0"
+
+    def close(self, patience_s: float, killed_s: float) -> None:
+        pass
+
+
+def started() -> tuple[list[int], Callable[[], int]]:
+    calls: list[int] = []
+
+    def start() -> int:
+        calls.append(4711)
+        return 4711
+
+    return calls, start
+
+
+def test_the_process_is_forked_once_the_probes_are_placed_and_ends_the_session() -> None:
+    calls, start = started()
+    channel = Scripted(
+        hello(), processes(ProcessEvent.START, 320), status(), status(), processes(ProcessEvent.EXIT, 99),
+        status(), processes(ProcessEvent.EXIT, 4711), status(), status(), end(),
+    )  # fmt: skip
+    session = ForkedSession(channel, ["wire 2"], start, lambda: None)
+    seen = []
+    for block in session.blocks():
+        seen.append((block.kind, len(calls), b"stop" in channel.sent))
+    assert [(n, is_stopped) for kind, n, is_stopped in seen if kind == BlockKind.STATUS] == [
+        (0, False), (1, False), (1, False), (1, True), (1, True),
+    ]  # fmt: skip
+    assert channel.sent.count(b"stop\n") == 1
+    assert (session.target["pid"], session.target["only_pids"]) == (4711, [4711])
+
+
+def test_a_process_that_ended_before_its_id_was_known() -> None:
+    _, start = started()
+    channel = Scripted(hello(), processes(ProcessEvent.EXIT, 4711), status(), status(), end())
+    assert len(list(ForkedSession(channel, [], start, lambda: None).blocks())) == 5
+    assert b"stop" in channel.sent
+
+
+def test_a_target_that_cannot_be_started_ends_the_session() -> None:
+    def start() -> int:
+        raise TargetError("no")
+
+    with pytest.raises(TargetError, match="no"):
+        list(ForkedSession(Scripted(hello(), status(), end()), [], start, lambda: None).blocks())
+
+
+def test_an_app_that_does_not_bring_the_shim(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_preload, "_JOINED_S", -1.0)
+    calls, start = started()
+    absent = TracerError("no process of it loaded the shim")
+    without = LaunchingSession(Scripted(hello(), status(), status(), end()), [], start, absent, lambda: None)
+    with pytest.raises(TracerError, match="no process of it loaded the shim"):
+        list(without.blocks())
+    blocks = (hello(), status(), processes(ProcessEvent.START, 5), status(), end())
+    assert len(list(LaunchingSession(Scripted(*blocks), [], start, absent, lambda: None).blocks())) == 5
+    assert len(calls) == 2
+
+
+def test_only_the_processes_that_were_meant_count(tmp_path: Path) -> None:
+    """A zygote is looked at, and forks others too."""
+    path = write_recording(
+        tmp_path / "a.memleak",
+        [
+            payloads.encode_text(BlockKind.SESSION, '{"only_pids": [7], "pid": 7}'),
+            hello(),
+            evidence(evidence_record(sequence=1, key=7, pid=7), evidence_record(sequence=2, key=8, pid=8)),
+            *snapshot(
+                live_rows(
+                    {"sequence": 1, "key": 7, "pid": 7, "size": 100}, {"sequence": 2, "key": 8, "pid": 8}
+                ),
+                key_rows(
+                    {"key": 7, "pid": 7, "alloc_objects": 50, "alloc_bytes": 5000},
+                    {"key": 8, "pid": 8, "alloc_objects": 9, "alloc_bytes": 900},
+                ),
+            ),
+            status(alloc_objects=59, alloc_bytes=5900, heap_bytes_of_target=4096),
+            end(),
+        ],
+    )
+    capture, recording = Capture(), Recording(path)
+    for offset, block in recording.blocks():
+        capture.add(block, offset)
+    survivors = Analysis(capture, recording.read_block, ModuleFiles(LocalFiles(False))).survivors()
+    totals = make_profile(capture, survivors, Symbolizer(), View()).totals
+    assert (totals.inuse_space, totals.inuse_objects, totals.unattributed_objects) == (100, 1, 0)
+    assert (totals.alloc_space, totals.alloc_objects, totals.heap_bytes_of_target) == (5000, 50, None)
