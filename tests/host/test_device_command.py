@@ -213,6 +213,7 @@ def test_a_device_that_says_something_else(program: Run, plug: Plug) -> None:
     assert not os.listdir(device.temporary)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGKILL, -signal.SIGKILL)])
 def test_interrupted(environment: Path, plug: Plug, number: signal.Signals, code: int) -> None:
     """Ctrl-C ends with a report; even SIGKILL leaves nothing on the device."""
