@@ -23,7 +23,13 @@ ADBD = "usr/lib/android-sdk/platform-tools/adbd"
 LIBRARIES = "usr/lib/aarch64-linux-gnu"
 # Debian's toybox is built without these; the answers of busybox are close enough.
 BUSYBOX_APPLETS = ("dd", "diff", "expr", "gzip", "more", "stty", "tr", "vi")
-SYSTEM, SHELL = 1000, 2000
+ROOT, SYSTEM, SHELL = 0, 1000, 2000
+# system/core/rootdir/init.rc, on post-fs-data
+DATA_FOLDERS = (
+    ("/data", 0o771, SYSTEM), ("/data/app", 0o771, SYSTEM), ("/data/data", 0o771, SYSTEM), ("/data/local", 0o751, ROOT),
+    ("/data/local/tmp", 0o771, SHELL), ("/data/misc", 0o1771, SYSTEM), ("/data/misc/adb", 0o2750, SYSTEM),
+    ("/data/system", 0o775, SYSTEM), ("/data/user", 0o711, SYSTEM),
+)  # fmt: skip
 
 
 def write_image(stream: BinaryIO, kernel: Kernel) -> None:
@@ -43,7 +49,9 @@ def _folders(archive: NewcArchive) -> None:
     for path in ("/proc", "/sys", "/dev", "/mnt", "/vendor/bin", "/system/xbin", "/etc"):
         archive.folder(path)
     archive.folder("/tmp", 0o1777)
-    archive.folder("/data", 0o771, SYSTEM, SYSTEM)
+    for path, mode, owner in DATA_FOLDERS:
+        archive.folder(path, mode, owner, owner)
+    archive.link("/data/user/0", "/data/data")
     archive.link("/bin", "/system/bin")
     archive.link("/sbin", "/system/bin")
     archive.link("/lib", "/usr/lib")

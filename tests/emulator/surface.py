@@ -12,7 +12,7 @@ from tests.emulator.debian import Suite
 from tests.emulator.elf import shared_libraries
 
 STATIC = "aarch64-linux-musl"
-SYSTEM = 1000
+SYSTEM, PACKAGE_INFO = 1000, 1032
 SERVER = ("system_server", "activity", "package", "properties", "processes", "apps")
 CALLS = ("am", "pm", "cmd", "dumpsys", "monkey", "getprop", "setprop")
 # An Android 10 phone, whose libc is the one of the bionic apps. The build type is added at boot.
@@ -40,6 +40,7 @@ PROPERTIES = {
     "ro.product.manufacturer": "memleak",
     "ro.product.model": "QEMU virt",
     "ro.product.name": "qemu_arm64",
+    "ro.secure": "1",
     "ro.zygote": "zygote64_32",
 }
 
@@ -59,15 +60,22 @@ def add_surface(archive: NewcArchive, suite: str) -> None:
     archive.file("/system/bin/run-as", program("run-as", "run_as", "apps"), 0o4755)
     archive.file("/system/bin/su.off", program("su"), 0o4755)
     archive.file("/system/bin/getenforce", ANDROID / "getenforce", 0o755)
-    archive.file("/system/build.prop", "".join(f"{k}={v}\n" for k, v in PROPERTIES.items()).encode())
+    archive.folder("/data/property", 0o755)
+    for name, value in PROPERTIES.items():
+        archive.file(f"/data/property/{name}", value.encode())
     archive.file("/system/etc/init.android", ANDROID / "init.android")
     archive.file("/system/etc/apps", "".join(app.line for app in installed()).encode())
-    archive.file("/system/etc/packages.list", "".join(app.packages_list_line for app in installed()).encode())
+    archive.file(
+        "/data/system/packages.list",
+        "".join(app.packages_list_line for app in installed()).encode(),
+        0o640,
+        SYSTEM,
+        PACKAGE_INFO,
+    )
     for abi in (ARM64, ARM32):
         _runtime(archive, suite, abi)
     if bionic.is_at_hand():
         _bionic(archive)
-    archive.folder("/preinstalled", 0o771, SYSTEM, SYSTEM)
     for app in installed():
         _app(archive, app)
 
@@ -90,7 +98,15 @@ def _bionic(archive: NewcArchive) -> None:
 
 
 def _app(archive: NewcArchive, app: App) -> None:
-    place = app.directory.replace("/data/app", "/preinstalled", 1)
+    data = f"/data/data/{app.package}"
+    for folder, mode in (
+        (data, 0o700),
+        (f"{data}/cache", 0o2771),
+        (f"{data}/code_cache", 0o2771),
+        (f"{data}/files", 0o771),
+    ):
+        archive.folder(folder, mode, app.uid, app.uid)
+    place = app.directory
     apk = b"PK\5\6" + bytes(18)  # an empty ZIP file
     if app.in_apk:
         code = bionic.library(stripped=True).read_bytes()

@@ -103,7 +103,7 @@ static void wrapper(const struct app *app, const char *name, char *command, size
 		strcpy(command, path);
 		return;
 	}
-	strcpy(path, "/dev/properties/wrap.");
+	strcpy(path, "/data/property/wrap.");
 	strcat(path, name);
 	int file = open(path, O_RDONLY | O_CLOEXEC);
 	ssize_t length = file < 0 ? 0 : read(file, command, size - 1);

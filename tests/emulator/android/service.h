@@ -10,7 +10,7 @@
 
 #define SERVICE_SOCKET "/dev/socket/system_server"
 #define ZYGOTE_SOCKET "/dev/socket/zygote"
-#define PROPERTIES "/dev/properties"
+#define PROPERTIES "/data/property"
 enum { CALL_BYTES = 8192, CALL_WORDS = 64, PROPERTY_VALUE_MAX = 92 };
 
 struct call {
