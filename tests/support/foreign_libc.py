@@ -54,11 +54,15 @@ class ForeignLibc:
         cache = str(ROOT / "build" / "zig-cache")
         program = folder / source.stem
         subprocess.run(
-            [sys.executable, "-m", "ziglang", "cc", "-target", self.target, *FLAGS, source, *self._link_flags(), "-o", program],
+            [sys.executable, "-m", "ziglang", "cc", "-target", self.target, *self._flags(), source, *self._link_flags(), "-o", program],
             env=dict(os.environ, ZIG_GLOBAL_CACHE_DIR=cache, ZIG_LOCAL_CACHE_DIR=cache),
             check=True,
         )  # fmt: skip
         return program
+
+    def _flags(self) -> list[str | Path]:
+        # Signed return addresses, as the emulated CPU knows them.
+        return [*FLAGS, *(["-mbranch-protection=standard"] if self.arch == "arm64" else [])]
 
     def _link_flags(self) -> list[str | Path]:
         if not self.is_bionic:
