@@ -18,8 +18,9 @@
 #include "live_levels.h"
 #include "tracefs.h"
 
-/* One program serves the returns of all allocators. */
+/* One program serves the returns of all allocators, another those of the region ledger. */
 #define RETURN_PROGRAM "allocation_return"
+#define REGION_RETURN_PROGRAM "region_return"
 
 extern const unsigned char ml_bpf_memleak_start[], ml_bpf_memleak_end[];
 extern const unsigned char ml_bpf_memleak_old_start[], ml_bpf_memleak_old_end[];
@@ -60,6 +61,8 @@ static bool is_wanted(const struct ml_config *config, const char *program)
 		return config->empty_probes;
 	if (!strcmp(program, "process_fork"))
 		return config->follow;
+	if (!strcmp(program, REGION_RETURN_PROGRAM))
+		return config->mmap;
 	if (!strncmp(program, "code_", strlen("code_")) || !strncmp(program, "exec", strlen("exec")))
 		return ml_tracefs_sees_mappings();
 	if (!strcmp(program, "process_exit") || !strcmp(program, "process_exec") || !strcmp(program, RETURN_PROGRAM))
@@ -91,7 +94,6 @@ static int set_options(struct bpf_object *object, const struct ml_config *config
 		.rules_only = config->no_evidence == 1,
 		.every_stack = config->every_stack,
 		.events = config->events,
-		.regions = config->mmap,
 		.buckets_shift = ml_bpf_buckets_shift(config->max_live),
 		.min_size = config->min_size,
 		.max_size = config->max_size,
@@ -275,7 +277,7 @@ static int attach_probe(struct ml_bpf *bpf, const struct ml_config *config, cons
 
 	snprintf(name, sizeof(name), "%s_entry", ml_function_names[probe->function]);
 	if (at_return)
-		strcpy(name, RETURN_PROGRAM);
+		strcpy(name, probe->function < ML_FN_MMAP ? RETURN_PROGRAM : REGION_RETURN_PROGRAM);
 	if (config->empty_probes)
 		strcpy(name, at_return ? "empty_return" : "empty_entry");
 	program = bpf_object__find_program_by_name(bpf->object, name);

@@ -4,7 +4,6 @@
 
 #include <bpf/bpf.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -31,6 +30,7 @@
 #include "stack_ends.h"
 #include "thread_states.h"
 #include "tracefs.h"
+#include "trampolines.h"
 
 /*
  * Rings are drained at least this often, and at once again while they bring much; wake-ups would triple the
@@ -55,12 +55,12 @@ struct session {
 	int wait_status;
 	bool is_host_gone;
 	int idle_rounds;
-	ml_u64 snapshots, next_status_ns;
-	ml_u64 evidence_records, self_tests, n_children;
+	ml_u64 snapshots, next_status_ns, evidence_records, self_tests, n_children;
 	ml_u64 before_armed[ML_LOST_MAX]; /* counted while the probes were being placed one by one */
 	ml_u64 lost[ML_LOST_MAX]; /* by the agent, beside what the programs count */
 	struct ml_regions regions;
 	struct ml_stack_ends stack_ends;
+	struct ml_trampolines trampolines;
 	struct ml_event_batch events;
 };
 
@@ -88,7 +88,7 @@ static void on_event(struct session *session, const struct ml_event *event)
 static int on_record(void *context, void *data, size_t bytes)
 {
 	struct session *session = context;
-	const struct ml_evidence *record = data;
+	const struct ml_evidence *record = ml_trampolines_undo(&session->trampolines, ml_cfi_native(), data, bytes);
 
 	if (bytes == sizeof(struct ml_event)) {
 		on_event(session, data);

@@ -6,7 +6,9 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "blocks.h"
@@ -30,12 +32,16 @@ static const struct ml_probe *free_probe(const struct ml_config *config)
 	return NULL;
 }
 
-/* The first trap comes with the call itself done and the probed instruction still to be executed. */
+/* x86_64: the first trap comes with the call itself done and the probed instruction still to be executed. */
 static void return_to_test(int signal, siginfo_t *info, void *context)
 {
 	(void)context;
+#if defined(__x86_64__)
 	if (signal == SIGTRAP && info->si_addr == probed_code)
 		return;
+#else
+	(void)info;
+#endif
 	siglongjmp(way_back, signal);
 }
 
@@ -56,11 +62,54 @@ static void execute(void *code)
 			 : "rdi", "rax", "rcx", "rdx", "rsi", "r8", "r9", "r10", "r11", "memory", "cc");
 }
 
+static bool fence(char *memory, size_t bytes, const char *code)
+{
+	(void)memory, (void)bytes, (void)code;
+	return true;
+}
+
+bool ml_self_test_possible(const struct ml_config *config)
+{
+	return free_probe(config) != NULL;
+}
+#elif defined(__aarch64__)
+/*
+ * There is no trap flag for programs. Every other instruction of these pages becomes a breakpoint: the one behind the
+ * probed instruction, and wherever a short branch leads. A farther one meets nothing that is mapped.
+ */
+static bool fence(char *memory, size_t bytes, const char *code)
+{
+	const unsigned int brk = 0xd4200000; /* brk #0: not the kernel's own (arch/arm64/include/asm/brk-imm.h) */
+
+	if (mprotect(memory, bytes, PROT_READ | PROT_WRITE))
+		return false;
+	for (size_t at = 0; at < bytes; at += sizeof(brk))
+		if (memory + at != code)
+			memcpy(memory + at, &brk, sizeof(brk));
+	__builtin___clear_cache(memory, memory + bytes);
+	return !mprotect(memory, bytes, PROT_READ | PROT_EXEC);
+}
+
+static void execute(void *code)
+{
+	__asm__ volatile("mov x0, %0\n\t"
+			 "blr %1"
+			 :
+			 : "r"(NO_BLOCK), "r"(code)
+			 : "x0", "x30", "memory", "cc");
+}
+
 bool ml_self_test_possible(const struct ml_config *config)
 {
 	return free_probe(config) != NULL;
 }
 #else
+static bool fence(char *memory, size_t bytes, const char *code)
+{
+	(void)memory, (void)bytes, (void)code;
+	return true;
+}
+
 static void execute(void *code)
 {
 	(void)code;
@@ -73,16 +122,39 @@ bool ml_self_test_possible(const struct ml_config *config)
 }
 #endif
 
-static void *map_code(const struct ml_probe *probe, size_t page)
+/* From the page of the probed instruction on, as a program has it mapped: with the breakpoint of the probe. */
+static char *map_pages(const struct ml_probe *probe, size_t page, size_t bytes)
 {
 	int fd = open(probe->path, O_RDONLY | O_CLOEXEC);
 	char *memory;
 
 	if (fd < 0)
 		return NULL;
-	memory = mmap(NULL, 2 * page, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, (off_t)(probe->entry_offset & ~(page - 1)));
+	memory = mmap(NULL, bytes, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, (off_t)(probe->entry_offset & ~(page - 1)));
 	close(fd);
-	return memory == MAP_FAILED ? NULL : memory + (probe->entry_offset & (page - 1));
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* Two pages, or one where the file ends with it. */
+static size_t pages_bytes(const struct ml_probe *probe, size_t page)
+{
+	struct stat file;
+
+	if (stat(probe->path, &file) || (ml_u64)file.st_size <= (probe->entry_offset | (page - 1)) + 1)
+		return page;
+	return 2 * page;
+}
+
+static char *map_code(const struct ml_probe *probe, size_t page)
+{
+	size_t bytes = pages_bytes(probe, page), at = probe->entry_offset & (page - 1);
+	char *memory = map_pages(probe, page, bytes);
+
+	if (memory && !fence(memory, bytes, memory + at)) { /* SELinux forbids it (execmod): what follows will fault soon */
+		munmap(memory, bytes);
+		memory = map_pages(probe, page, bytes);
+	}
+	return memory ? memory + at : NULL;
 }
 
 void ml_self_test_call(const struct ml_config *config)
@@ -101,7 +173,7 @@ void ml_self_test_call(const struct ml_config *config)
 		execute(code);
 	for (size_t i = 0; i < N_SIGNALS; i++)
 		sigaction(signals[i], &before[i], NULL);
-	munmap((void *)((size_t)code & ~(page - 1)), 2 * page);
+	munmap((void *)((size_t)code & ~(page - 1)), pages_bytes(probe, page));
 }
 
 ml_u64 ml_self_test_run(struct ml_child *child, const struct ml_bpf *bpf)

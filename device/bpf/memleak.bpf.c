@@ -44,6 +44,12 @@ SEC("uretprobe") int allocation_return(struct ml_regs *regs)
 	return ml_return(regs);
 }
 
+/* mmap and its family: in one program with the others it would need more stack than kernels give. */
+SEC("uretprobe") int region_return(struct ml_regs *regs)
+{
+	return ml_region_return(regs);
+}
+
 /* The floor that the overhead benchmark compares with: the probes and nothing else. */
 SEC("uprobe") int empty_entry(struct ml_regs *regs)
 {

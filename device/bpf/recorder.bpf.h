@@ -179,13 +179,10 @@ static __always_inline void ml_settle_old(struct ml_pending *pending, ml_u64 add
 }
 
 /* mmap, munmap or mremap that succeeded: the agent's ledger is told, in the order of the calls. */
-static __noinline void ml_record_region(struct ml_regs *regs, struct ml_thread *thread, struct ml_pending *pending,
+static __always_inline void ml_record_region(struct ml_regs *regs, struct ml_thread *thread, struct ml_pending *pending,
 					ml_u64 value)
 {
-	struct ml_bpf_block block = {
-		.process = thread->process, .size = pending->size, .timestamp_ns = bpf_ktime_get_ns(),
-		.sequence = ++thread->sequence, .function = pending->function,
-	};
+	struct ml_bpf_block *block = &pending->old; /* of realloc only */
 	ml_u64 key, flags;
 
 	if (value >= -4095ull) /* MAP_FAILED; munmap's -1 */
@@ -196,11 +193,25 @@ static __noinline void ml_record_region(struct ml_regs *regs, struct ml_thread *
 	}
 	if (pending->function == ML_FN_MREMAP)
 		ml_send_region(regs, thread, ML_FN_MUNMAP, pending->pointer, pending->old_size, 0, 0);
+	*block = (struct ml_bpf_block){
+		.process = thread->process, .size = pending->size, .timestamp_ns = bpf_ktime_get_ns(),
+		.sequence = ++thread->sequence, .function = pending->function,
+	};
 	key = ml_stack_key(thread, regs, &flags);
 	ml_send_region(regs, thread, pending->function, value, pending->size,
 		       pending->function == ML_FN_MREMAP ? pending->pointer : 0, key);
-	if (options.stack_bytes && !options.rules_only && ml_send_evidence(regs, thread, &block, value, key, 0))
+	if (options.stack_bytes && !options.rules_only && ml_send_evidence(regs, thread, block, value, key, 0))
 		ml_count(ML_LOST_RING_FULL, 1);
+}
+
+static __always_inline int ml_region_return(struct ml_regs *regs)
+{
+	struct ml_thread *thread = ml_this_thread();
+	struct ml_pending *pending = thread ? ml_pop(thread, ML_SP(regs) - ML_RETURN_POPS) : NULL;
+
+	if (pending && !pending->is_internal)
+		ml_record_region(regs, thread, pending, ML_RETURN_VALUE(regs));
+	return 0;
 }
 
 static __always_inline int ml_return(struct ml_regs *regs)
@@ -214,10 +225,6 @@ static __always_inline int ml_return(struct ml_regs *regs)
 	pending = ml_pop(thread, ML_SP(regs) - ML_RETURN_POPS);
 	if (!pending || pending->is_internal)
 		return 0;
-	if (options.regions && pending->function >= ML_FN_MMAP) {
-		ml_record_region(regs, thread, pending, ML_RETURN_VALUE(regs));
-		return 0;
-	}
 	address = ml_result(regs, pending);
 	if (pending->has_old)
 		ml_settle_old(pending, address);

@@ -21,7 +21,6 @@ struct ml_bpf_options {
 	ml_u32 stack_bytes;    /* cap on a slice; 0 = account only, no evidence */
 	ml_u32 every_stack;    /* no deduplication */
 	ml_u32 events;         /* stream every call */
-	ml_u32 regions;        /* the mmap family is probed too */
 	ml_u32 buckets_shift;  /* of level 0 of the live table */
 	ml_u64 min_size;
 	ml_u64 max_size;

@@ -20,6 +20,7 @@ const struct ml_cfi_arch ml_cfi_x86_64 = {
  */
 const struct ml_cfi_arch ml_cfi_arm64 = {
 	.elf_machine = 183, .sp = 31, .fp = 29, .return_address = 30, .sp_slot = 31, .fp_slot = 29, .pc_slot = 32,
+	.link_slot = 30,
 	.has_return_signature = 1, .code_mask = (1ull << 48) - 1,
 };
 

@@ -13,6 +13,7 @@ struct ml_cfi_arch {
 	ml_u16 elf_machine;
 	ml_u8 sp, fp, return_address;
 	ml_u8 sp_slot, fp_slot, pc_slot;
+	ml_u8 link_slot;            /* of the register that a call leaves its return address in; 0: it pushes it */
 	ml_u8 has_return_signature; /* DW_CFA_AARCH64_negate_ra_state is an instruction */
 	ml_u64 code_mask;           /* what of a saved return address is an address */
 };
