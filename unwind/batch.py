@@ -41,7 +41,8 @@ class _Piece(Protocol):
     def depth(self) -> Ints: ...
     @property
     def end(self) -> NDArray[np.uint8]: ...
-    def write(self, first: Ints, out: TraceBatch) -> None: ...
+    def write(self, first: Ints, out: TraceBatch) -> None:
+        """To [first, first + depth) of the columns; out.is_return is True so far."""
 
 
 class BatchUnwinder:
@@ -170,7 +171,7 @@ def _assemble(n: int, pieces: list[_Piece]) -> TraceBatch:
         offsets,
         np.empty(total, np.uint64),
         np.empty(total, np.uint64),
-        np.empty(total, np.bool_),
+        np.ones(total, np.bool_),
         np.empty(total, np.uint8),
         end,
     )

@@ -1,4 +1,8 @@
-"""One chunk of samples, stepped together. Addresses are kept relative to each slice's start, in bytes."""
+"""One chunk of samples, stepped together. Places on a stack are positions in the words of all slices.
+
+Most lines say: the CFA lies some words above the stack pointer, the return address below it. That is done for all
+samples alike; what is not so plain is done once more, for those samples only (_special).
+"""
 
 from __future__ import annotations
 
@@ -6,26 +10,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.unwind.fallback import frame_pointer_span
-from memleak_android.unwind.lockstep_state import IN_REGISTER, UNKNOWN, Chunk, Ints, Live, words_of
+from memleak_android.unwind.lockstep_columns import (
+    END_OF_KIND,
+    UNCERTAIN_BY_LINK,
+    UNCERTAIN_BY_STACK,
+    WordColumns,
+)
+from memleak_android.unwind.lockstep_state import (
+    IN_REGISTER,
+    UNKNOWN,
+    Chunk,
+    FoundFrames,
+    Ints,
+    Live,
+    words_of,
+)
 from memleak_android.unwind.rule_columns import LOST, LineKind
 from memleak_android.unwind.step_lines import PC_BITS, StepLines, TrackMore
 from memleak_android.unwind.trace import Method, SampleBatch, TraceEnd
 
 _SP_DISTANCE_MAX = 1 << 48  # of sp from its slice; beyond, KEPT would not stay below it
-
-
-END_OF_KIND = np.zeros(len(LineKind), np.uint8)
-END_OF_KIND[LineKind.ROOT] = TraceEnd.ROOT
-END_OF_KIND[LineKind.NO_MAPPING] = TraceEnd.NO_MAPPING
-END_OF_KIND[LineKind.UNSUPPORTED_RULE] = TraceEnd.UNSUPPORTED_RULE
-END_OF_KIND[LineKind.NO_UNWIND_ROW] = TraceEnd.NO_UNWIND_ROW
-END_OF_KIND[LineKind.START] = TraceEnd.NO_UNWIND_ROW
-
-
-UNCERTAIN_BY_LINK = np.isin(
-    np.arange(len(LineKind)), (LineKind.NO_MAPPING, LineKind.NO_UNWIND_ROW, LineKind.FRAME_POINTER)
-)
-UNCERTAIN_BY_STACK = np.arange(len(LineKind)) == LineKind.NO_MAPPING
+# looked up once: an enumeration's attribute costs as much as a hundred samples
+_FRAME_POINTER, _SCALAR, _START = int(LineKind.FRAME_POINTER), int(LineKind.SCALAR), int(LineKind.START)
+_ROOT, _TRUNCATED = int(TraceEnd.ROOT), int(TraceEnd.STACK_TRUNCATED)
+_NO_PROGRESS, _NO_UNWIND_ROW = int(TraceEnd.NO_PROGRESS), int(TraceEnd.NO_UNWIND_ROW)
 
 
 class Lockstep:
@@ -33,11 +41,12 @@ class Lockstep:
 
     def __init__(self, lines: StepLines) -> None:
         self._lines = lines
+        self._columns = WordColumns(lines.columns)
 
     def unwind(self, samples: SampleBatch, chosen: Ints, max_frames: int) -> Chunk:
         """The traces of samples[chosen]."""
         while True:
-            run = _Run(self._lines, samples, chosen)
+            run = _Run(self._lines, self._columns, samples, chosen)
             try:
                 return run.unwind(max_frames)
             except TrackMore:
@@ -47,51 +56,47 @@ class Lockstep:
 class _Run:
     """One pass over one chunk."""
 
-    def __init__(self, lines: StepLines, samples: SampleBatch, chosen: Ints) -> None:
+    def __init__(self, lines: StepLines, columns: WordColumns, samples: SampleBatch, chosen: Ints) -> None:
         arch = samples.arch
+        n = len(chosen)
         self._step_lines = lines
-        self._columns = lines.columns
+        self._columns = columns
         self._tracked = list(lines.tracked)
         self._chosen = chosen
-        self._base = samples.stack_address[chosen].view(np.int64)
         self._words = words_of(samples)
         self._slots = [arch.callee_saved[k] for k in self._tracked]
         self._captured = [samples.registers[chosen, slot] for slot in self._slots]
         self._mask = None if arch.code_mask == (1 << 64) - 1 else np.uint64(arch.code_mask)
         self._word_bytes = arch.word_bytes
+        self._shift = arch.word_bytes.bit_length() - 1
         self._tag_bits = 64 - arch.address_bits if arch.word_bytes == 8 else 0
         self._is_signed = arch.signature_bits != 0
         self._uncertain = UNCERTAIN_BY_STACK if arch.link is None else UNCERTAIN_BY_LINK
-        self._shift = arch.word_bytes.bit_length() - 1
-        self._fp_saved, _, self._fp_span = frame_pointer_span(arch)
-        self._levels: list[Live] = []
-        self._added = np.zeros(len(chosen), np.int64)  # interpreter frames so far
-        self._added_before: list[Ints | None] = []  # by level; None: none at all
-        self._dex: list[Live] = []
-        self._dex_numbers: list[Ints] = []
-        self._always = np.ones(len(chosen), np.bool_)
-        n = len(chosen)
+        saved, _, span = frame_pointer_span(arch)
+        self._fp_saved, self._fp_span = saved >> self._shift, span >> self._shift
+        self._found = FoundFrames(n)
         self._end = np.full(n, TraceEnd.MAX_FRAMES, np.uint8)
-        self._scalar = ~(samples.known[chosen, arch.pc] & samples.known[chosen, arch.sp])
+        known = samples.known[chosen]
+        self._scalar = ~(known[:, arch.pc] & known[:, arch.sp])
         if samples.beside is not None:
             self._scalar |= np.array([samples.beside[i] is not None for i in chosen.tolist()], np.bool_)
-        known = samples.known[chosen]
         spaces = (samples.space[chosen] - lines.first_space).astype(np.uint64)
         self._link = None if arch.link is None else samples.registers[chosen, arch.link]
         self._link_known = known[:, arch.link or 0]
         self._signatures = lines.signature_masks(spaces) if self._is_signed else np.empty(0, np.uint64)
-        sp = samples.registers[chosen, arch.sp].view(np.int64) - self._base
-        self._scalar |= np.abs(sp) > _SP_DISTANCE_MAX
-        self._starts_late = bool((sp < 0).any())  # a slice that begins above its stack pointer
+        self._base = samples.stack_address[chosen].view(np.int64)
+        self._start = samples.stack_offset[chosen] >> self._shift
+        distance = samples.registers[chosen, arch.sp].view(np.int64) - self._base
+        self._scalar |= (np.abs(distance) > _SP_DISTANCE_MAX) | (distance & (self._word_bytes - 1) != 0)
+        self._starts_late = bool((distance < 0).any())  # a slice that begins above its stack pointer
+        self._is_return = samples.at_return[chosen]
         self._live = Live(
             np.arange(n),
             samples.registers[chosen, arch.pc],
-            sp,
-            samples.at_return[chosen],
+            self._start + (distance >> self._shift),
             np.full(n, Method.REGISTERS, np.uint8),
             spaces << np.uint64(PC_BITS + 1),
-            samples.stack_offset[chosen] // arch.word_bytes,
-            samples.stack_length[chosen] - arch.word_bytes,
+            self._start + (samples.stack_length[chosen] >> self._shift) - 1,
             [np.where(known[:, slot], IN_REGISTER, UNKNOWN) for slot in self._slots],
         )
 
@@ -100,123 +105,168 @@ class _Run:
         for _ in range(max_frames):
             if not len(live.owner):
                 break
-            self._added_before.append(self._added[live.owner] if self._dex else None)
-            self._levels.append(live)
+            self._found.add(live)
             live = self._step(live)
-        if self._dex:
-            frames = np.bincount(np.concatenate([x.owner for x in self._levels]), minlength=len(self._added))
-            self._scalar |= (self._added > 0) & (frames + self._added > max_frames)
-        return self._collect()
+        self._scalar |= self._found.exceeds(max_frames)
+        offset = self._base - (self._start << self._shift)
+        found = self._found.frames(self._shift, offset, self._is_return)
+        return Chunk(self._chosen, *found, self._end, self._scalar)
 
     def _step(self, live: Live) -> Live:
         columns = self._columns
-        lines = self._step_lines.lines_of(live.pc, live.is_return, live.space_key)
-        kinds = columns.kind.take(lines)
-        fallback = None
-        if kinds.any():
-            self._end_by_kind(live, kinds)
-            goes_on = kinds <= LineKind.FRAME_POINTER
-            live, lines = live.keep(goes_on), lines[goes_on]
-            kinds = kinds[goes_on]
-            fallback = kinds == LineKind.FRAME_POINTER if kinds.any() else None
-        cfa, readable = self._cfa(live, lines)
-        back = cfa + columns.return_offset.take(lines)
-        if self._link is None:
-            readable &= (back >= 0) & (back <= live.limit)
-        else:
-            readable &= self._link_readable(live, lines, back)
-        misplaced = np.bitwise_or.reduce(cfa) & (self._word_bytes - 1)
-        if misplaced:
-            readable &= ~self._flag_scalar(live, readable & ((cfa & (self._word_bytes - 1)) != 0))
-        if fallback is not None:
-            self._guard_frame_pointer(live, cfa, readable, fallback)
-        if not readable.all():
-            lost = ~readable if fallback is None else ~(readable | fallback)
-            self._end[live.owner[lost]] = TraceEnd.STACK_TRUNCATED
-            live, lines, cfa, back = live.keep(readable), lines[readable], cfa[readable], back[readable]
-            fallback = None if fallback is None else fallback[readable]
-        if self._link is None:
-            address = self._word_at(live.word + (back >> self._shift))
-        else:
-            address = self._by_link(live, lines, back)
+        is_return = self._found.rounds > 1 or self._is_return.take(live.owner)
+        lines = self._step_lines.lines_of(live.pc, is_return, live.space_key)
+        columns.follow()
+        cfa = columns.cfa.take(lines)
+        cfa += live.sp
+        back = columns.back.take(lines)
+        back += cfa
+        stays = np.ones(len(lines), np.bool_)
+        special = columns.is_special.take(lines).nonzero()[0]
+        if len(special):
+            special = self._special(live, lines, cfa, back, stays, special)
+        self._end_truncated(live, lines, back, stays)
+        address = self._words.take(back).astype(np.uint64, copy=False)
+        if self._link is not None:
+            self._take_links(live, lines, address, special)
         if self._mask is not None:
             address &= self._mask
-        return self._advance(live, lines, cfa, address, fallback)
+        if len(special):
+            self._end_stuck(live, lines, cfa, address, stays, special)
+        is_over = (address == 0).nonzero()[0]
+        if len(is_over):
+            is_over = is_over[stays[is_over]]
+            self._end[live.owner[is_over]] = _ROOT
+            stays[is_over] = False
+        return self._caller(live, lines, cfa, address, stays)
 
-    def _word_at(self, index: Ints) -> NDArray[np.uint64]:
-        return self._words.take(index).astype(np.uint64, copy=False)
+    def _special(
+        self,
+        live: Live,
+        lines: NDArray[np.intp],
+        cfa: Ints,
+        back: Ints,
+        stays: NDArray[np.bool_],
+        chosen: Ints,
+    ) -> Ints:
+        """Puts right what is not plain about the chosen samples; returns those of them that step on."""
+        rules = self._columns.rules
+        kinds = rules.kind.take(lines[chosen])
+        self._end_by_kind(live, kinds, chosen)
+        back[chosen] = 0  # which can be read
+        goes_on = kinds <= _FRAME_POINTER
+        stays[chosen[~goes_on]] = False
+        chosen = chosen[goes_on]
+        at = lines[chosen]
+        distance, good = self._cfa(live, at, chosen)
+        place = self._start[live.owner[chosen]] + (distance >> self._shift)
+        cfa[chosen] = place
+        place = place + self._columns.back.take(at)
+        good &= self._is_readable(live, at, chosen, place)
+        misplaced = good & ((distance & (self._word_bytes - 1)) != 0)
+        self._scalar[live.owner[chosen[misplaced]]] = True
+        good &= ~misplaced
+        fallback = kinds[goes_on] == _FRAME_POINTER
+        if fallback.any():
+            self._guard_frame_pointer(live, cfa, good, chosen, fallback)
+        self._end[live.owner[chosen[~(good | fallback)]]] = _TRUNCATED
+        stays[chosen[~good]] = False
+        reads = good if self._link is None else good & ~rules.by_link.take(at)
+        back[chosen[reads]] = place[reads]
+        return chosen[good]
 
-    def _link_readable(self, live: Live, lines: NDArray[np.int32], back: Ints) -> NDArray[np.bool_]:
-        by_link = self._columns.by_link.take(lines)
-        found: NDArray[np.bool_] = by_link | ((back >= 0) & (back <= live.limit))
-        if len(self._levels) == 1:
-            found &= ~by_link | self._link_known[live.owner]
-        return found
+    def _is_readable(self, live: Live, at: NDArray[np.intp], chosen: Ints, place: Ints) -> NDArray[np.bool_]:
+        """Whether the return addresses of the chosen samples, of lines `at`, are known."""
+        owner = live.owner[chosen]
+        inside: NDArray[np.bool_] = (place >= self._start[owner]) & (place <= live.limit[chosen])
+        if self._link is not None:
+            by_link = self._columns.rules.by_link.take(at)
+            inside |= by_link
+            if self._found.rounds == 1:
+                inside &= ~by_link | self._link_known[owner]
+        return inside
 
-    def _by_link(self, live: Live, lines: NDArray[np.int32], back: Ints) -> NDArray[np.uint64]:
-        """Return addresses where code has a link register: a caller's holds its own pc, as the callee left it."""
-        columns = self._columns
-        by_link = columns.by_link.take(lines)
-        address = self._word_at(np.where(by_link, 0, live.word + (back >> self._shift)))
-        chosen = np.flatnonzero(by_link)
+    def _end_truncated(
+        self, live: Live, lines: NDArray[np.intp], back: Ints, stays: NDArray[np.bool_]
+    ) -> None:
+        """Plain lines whose return address lies outside its slice. back: 0 in its place."""
+        outside = back > live.limit
+        if self._starts_late:
+            outside |= back < self._start[live.owner]
+        chosen = outside.nonzero()[0]
         if len(chosen):
-            first = len(self._levels) == 1
+            chosen = chosen[~self._columns.is_special.take(lines[chosen])]
+            self._end[live.owner[chosen]] = _TRUNCATED
+            stays[chosen] = False
+            back[chosen] = 0
+
+    def _take_links(
+        self, live: Live, lines: NDArray[np.intp], address: NDArray[np.uint64], special: Ints
+    ) -> None:
+        """Return addresses where code has a link register: a caller's holds its own pc, as the callee left it."""
+        rules = self._columns.rules
+        chosen = special[rules.by_link.take(lines[special])]
+        if len(chosen):
+            first = self._found.rounds == 1
             address[chosen] = self._link[live.owner[chosen]] if first else live.pc[chosen]  # type: ignore[index]
-        signed = np.flatnonzero(columns.is_signed.take(lines))
+        signed = rules.is_signed.take(lines).nonzero()[0]
         if len(signed):
             spaces = live.space_key[signed] >> np.uint64(PC_BITS + 1)
             address[signed] &= ~self._signatures[spaces]
-        return address
 
-    def _end_by_kind(self, live: Live, kinds: NDArray[np.uint8]) -> None:
-        uncertain = self._uncertain[kinds] & ~live.is_return
+    def _end_by_kind(self, live: Live, kinds: NDArray[np.uint8], chosen: Ints) -> None:
+        owner = live.owner[chosen]
+        uncertain = self._uncertain[kinds]
+        uncertain &= ~self._is_return[owner] if self._found.rounds == 1 else False
         if self._is_signed:
-            uncertain |= kinds == LineKind.FRAME_POINTER
-        if uncertain.any():
-            self._scalar[live.owner[uncertain]] = True
-        ended = np.flatnonzero(kinds > LineKind.FRAME_POINTER)
-        kind, owner = kinds[ended], live.owner[ended]
-        self._end[owner] = END_OF_KIND[kind]
-        self._scalar[owner[kind == LineKind.SCALAR]] = True
-        starts = ended[kind == LineKind.START]
+            uncertain |= kinds == _FRAME_POINTER
+        self._scalar[owner[uncertain]] = True
+        ended = kinds > _FRAME_POINTER
+        self._end[owner[ended]] = END_OF_KIND[kinds[ended]]
+        self._scalar[owner[kinds == _SCALAR]] = True
+        starts = chosen[kinds == _START]
         if len(starts):
-            fp, known = self._register(live, self._tracked.index(self._columns.fp_position), starts)
-            self._end[live.owner[starts[known & (fp == 0)]]] = TraceEnd.ROOT
+            fp, known = self._register(live, self._tracked.index(self._columns.rules.fp_position), starts)
+            self._end[live.owner[starts[known & (fp == 0)]]] = _ROOT
 
-    def _flag_scalar(self, live: Live, which: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        self._scalar[live.owner[which]] = True
-        return which
-
-    def _cfa(self, live: Live, lines: NDArray[np.int32]) -> tuple[Ints, NDArray[np.bool_]]:
-        """(CFA relative to the slice, whether its base register is known)."""
-        columns = self._columns
-        offset = columns.cfa_offset.take(lines)
-        base = columns.cfa_register.take(lines)
-        cfa = live.sp + offset
+    def _cfa(self, live: Live, at: NDArray[np.intp], chosen: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+        """(CFA in bytes from the slice's start, whether its base is known) of the chosen samples, of lines `at`."""
+        rules = self._columns.rules
+        offset, base = rules.cfa_offset.take(at), rules.cfa_register.take(at)
+        owner = live.owner[chosen]
+        cfa = ((live.sp[chosen] - self._start[owner]) << self._shift) + offset
         known = np.ones(len(cfa), np.bool_)
         for t, position in enumerate(self._tracked):
-            chosen = np.flatnonzero(base == position)
-            if len(chosen):
-                value, known[chosen] = self._register(live, t, chosen)
-                distance = value - self._base[live.owner[chosen]]
-                if self._tag_bits:
-                    distance = distance << self._tag_bits >> self._tag_bits
-                cfa[chosen] = distance + offset[chosen]
-        if columns.reads_cfa:
-            self._read_cfa(live, lines, cfa, known)
+            based = (base == position).nonzero()[0]
+            if len(based):
+                value, known[based] = self._register(live, t, chosen[based])
+                cfa[based] = self._distance(value, owner[based]) + offset[based]
+        if rules.reads_cfa:
+            self._read_cfa(live, at, chosen, cfa, known)
         return cfa, known
 
-    def _read_cfa(self, live: Live, lines: NDArray[np.int32], cfa: Ints, known: NDArray[np.bool_]) -> None:
-        """Where the CFA is a word of the stack and a number, puts that in the place of the word's address."""
-        chosen = np.flatnonzero(self._columns.cfa_is_read.take(lines) & known)
-        at = cfa[chosen]
-        inside = (at >= 0) & (at <= live.limit[chosen])
-        known[chosen[~inside]] = False
-        self._scalar[live.owner[chosen[inside & (at & (self._word_bytes - 1) != 0)]]] = True
-        chosen, at = chosen[inside], at[inside]
-        value = self._word_at(live.word[chosen] + (at >> self._shift)).view(np.int64)
-        distance = value + self._columns.cfa_added.take(lines[chosen]) - self._base[live.owner[chosen]]
-        cfa[chosen] = distance << self._tag_bits >> self._tag_bits if self._tag_bits else distance
+    def _distance(self, address: Ints, owner: Ints) -> Ints:
+        """Bytes from the start of the owner's slice to an address, whatever its tag."""
+        distance = address - self._base[owner]
+        return distance << self._tag_bits >> self._tag_bits if self._tag_bits else distance
+
+    def _read_cfa(
+        self, live: Live, at: NDArray[np.intp], chosen: Ints, cfa: Ints, known: NDArray[np.bool_]
+    ) -> None:
+        """Where the CFA is a word of the stack and a number, puts that in the place of the word's distance."""
+        rules = self._columns.rules
+        read = (rules.cfa_is_read.take(at) & known).nonzero()[0]
+        owner, distance = live.owner[chosen[read]], cfa[read]
+        place = self._start[owner] + (distance >> self._shift)
+        inside = (distance >= 0) & (place <= live.limit[chosen[read]])
+        known[read[~inside]] = False
+        self._scalar[owner[inside & (distance & (self._word_bytes - 1) != 0)]] = True
+        read, owner, place = read[inside], owner[inside], place[inside]
+        value = self._word_at(place).view(np.int64)
+        cfa[read] = self._distance(value + rules.cfa_added.take(at[read]), owner)
+
+    def _word_at(self, place: Ints) -> NDArray[np.uint64]:
+        return self._words.take(place).astype(np.uint64, copy=False)
 
     def _register(self, live: Live, t: int, chosen: Ints) -> tuple[Ints, NDArray[np.bool_]]:
         """Values of the t-th tracked register in some live samples, and whether they are known."""
@@ -228,121 +278,90 @@ class _Run:
         return value, place != UNKNOWN
 
     def _guard_frame_pointer(
-        self, live: Live, cfa: Ints, readable: NDArray[np.bool_], fallback: NDArray[np.bool_]
-    ) -> None:
-        """A step by frame pointer must stay in the slice and go up. Others end here; readable becomes False."""
-        chosen = np.flatnonzero(fallback)
-        fp = cfa[chosen] - self._fp_span
-        saved = fp + self._fp_saved
-        good = readable[chosen] & (fp >= live.sp[chosen]) & (saved >= 0) & (saved <= live.limit[chosen])
-        self._end[live.owner[chosen[~good]]] = TraceEnd.NO_UNWIND_ROW
-        readable[chosen] = good
-
-    def _leads_nowhere(
-        self, live: Live, cfa: Ints, address: NDArray[np.uint64], fallback: NDArray[np.bool_]
-    ) -> NDArray[np.bool_]:
-        """Steps by frame pointer whose return address is in no executable mapping (or a lone 0)."""
-        chosen = np.flatnonzero(fallback)
-        target = address[chosen]
-        always = np.ones(len(chosen), np.bool_)
-        lines = self._step_lines.lines_of(target, always, live.space_key[chosen])
-        saved = (cfa[chosen] - self._fp_span + self._fp_saved) >> self._shift
-        chain_end = (target == 0) & (self._words[live.word[chosen] + saved] == 0)
-        nowhere = np.zeros(len(fallback), np.bool_)
-        nowhere[chosen] = (self._columns.kind.take(lines) == LineKind.NO_MAPPING) & ~chain_end
-        return nowhere
-
-    def _advance(
         self,
         live: Live,
-        lines: NDArray[np.int32],
+        cfa: Ints,
+        good: NDArray[np.bool_],
+        chosen: Ints,
+        fallback: NDArray[np.bool_],
+    ) -> None:
+        """A step by frame pointer must stay in the slice and go up. Others end here; good becomes False."""
+        at = chosen[fallback]
+        owner = live.owner[at]
+        fp = cfa[at] - self._fp_span
+        saved = fp + self._fp_saved
+        is_guarded = good[fallback] & (fp >= live.sp[at])
+        is_guarded &= (saved >= self._start[owner]) & (saved <= live.limit[at])
+        self._end[owner[~is_guarded]] = _NO_UNWIND_ROW
+        good[fallback] = is_guarded
+
+    def _end_stuck(
+        self,
+        live: Live,
+        lines: NDArray[np.intp],
         cfa: Ints,
         address: NDArray[np.uint64],
-        fallback: NDArray[np.bool_] | None,
+        stays: NDArray[np.bool_],
+        special: Ints,
+    ) -> None:
+        """Special steps that lead nowhere: down, to themselves, by frame pointer out of all code (or to a lone 0)."""
+        rules, at = self._columns.rules, lines[special]
+        to, sp, target = cfa[special], live.sp[special], address[special]
+        same = (to == sp) | rules.by_link.take(at)
+        stuck = ((to < sp) | (same & (target == live.pc[special]))) & (target != 0)
+        self._end[live.owner[special[stuck]]] = _NO_PROGRESS
+        stays[special[stuck]] = False
+        chosen = special[rules.kind.take(at) == _FRAME_POINTER]
+        if len(chosen):
+            found = self._step_lines.lines_of(address[chosen], True, live.space_key[chosen])
+            saved = self._words[cfa[chosen] - self._fp_span + self._fp_saved]
+            chain_end = (address[chosen] == 0) & (saved == 0)
+            nowhere = chosen[(rules.kind.take(found) == LineKind.NO_MAPPING) & ~chain_end]
+            self._end[live.owner[nowhere]] = _NO_UNWIND_ROW
+            stays[nowhere] = False
+
+    def _caller(
+        self,
+        live: Live,
+        lines: NDArray[np.intp],
+        cfa: Ints,
+        address: NDArray[np.uint64],
+        stays: NDArray[np.bool_],
     ) -> Live:
-        ends = address == 0
-        stays = cfa == live.sp if self._link is None else (cfa == live.sp) | self._columns.by_link.take(lines)
-        stuck = (cfa < live.sp) | (stays & (address == live.pc))
-        stuck &= ~ends
-        self._end[live.owner[ends]] = TraceEnd.ROOT
-        if stuck.any():
-            self._end[live.owner[stuck]] = TraceEnd.NO_PROGRESS
-            ends |= stuck
-        if fallback is not None and fallback.any():
-            nowhere = self._leads_nowhere(live, cfa, address, fallback)
-            self._end[live.owner[nowhere]] = TraceEnd.NO_UNWIND_ROW
-            ends |= nowhere
         place = [self._place(live, lines, cfa, t) for t in range(len(self._tracked))]
-        always = self._always[: len(lines)]
-        method = self._columns.method.take(lines)
-        caller = Live(live.owner, address, cfa, always, method, live.space_key, live.word, live.limit, place)
-        if self._columns.names_bytecode:
-            self._add_bytecode(live, lines, caller, ~ends)
-        return caller.keep(~ends) if ends.any() else caller
+        method = self._columns.rules.method.take(lines)
+        caller = Live(live.owner, address, cfa, method, live.space_key, live.limit, place)
+        if self._columns.rules.names_bytecode:
+            self._add_bytecode(live, lines, caller, stays)
+        return caller if stays.all() else caller.keep(stays)
 
     def _add_bytecode(
-        self, live: Live, lines: NDArray[np.int32], caller: Live, goes_on: NDArray[np.bool_]
+        self, live: Live, lines: NDArray[np.intp], caller: Live, goes_on: NDArray[np.bool_]
     ) -> None:
         """Frames of the methods that an interpreter ran in `live`, between it and its caller."""
-        position = self._columns.dex_register.take(lines)
+        rules = self._columns.rules
+        position = rules.dex_register.take(lines)
         for t, tracked in enumerate(self._tracked):
-            chosen = np.flatnonzero(goes_on & (position == tracked))
+            chosen = (goes_on & (position == tracked)).nonzero()[0]
             value, known = self._register(live, t, chosen)
-            pc = (value + self._columns.dex_offset.take(lines[chosen])).view(np.uint64)
+            pc = (value + rules.dex_offset.take(lines[chosen])).view(np.uint64)
             if self._mask is not None:
                 pc &= self._mask
             chosen, pc = chosen[known & (pc != 0)], pc[known & (pc != 0)]
             if len(chosen):
-                mask = np.zeros(len(lines), np.bool_)
-                mask[chosen] = True
-                frames = caller.keep(mask)
-                frames.pc = pc
-                self._dex.append(frames)
-                self._dex_numbers.append(len(self._levels) + self._added[frames.owner])
-                self._added[frames.owner] += 1
+                self._found.add_bytecode(caller.owner[chosen], pc, caller.sp[chosen])
 
-    def _place(self, live: Live, lines: NDArray[np.int32], cfa: Ints, t: int) -> Ints:
+    def _place(self, live: Live, lines: NDArray[np.intp], cfa: Ints, t: int) -> Ints:
         """Where the t-th tracked register of the caller lies. A slot below sp is dead: see step.py."""
-        offset = self._columns.saved[self._tracked[t]].take(lines)
-        slot = cfa + offset
-        place = np.where(slot < live.sp, live.place[t], live.word + (slot >> self._shift))
+        slot = self._columns.saved[self._tracked[t]].take(lines)
+        lost = slot == LOST if self._columns.rules.loses[self._tracked[t]] else None
+        slot += cfa
+        place = np.where(slot < live.sp, live.place[t], slot)
         outside = slot > live.limit
-        if self._columns.loses[self._tracked[t]]:
-            outside |= offset == LOST
+        if lost is not None:
+            outside |= lost
         if self._starts_late:
-            outside |= (slot < 0) & (slot >= live.sp)
+            outside |= (slot < self._start[live.owner]) & (slot >= live.sp)
         if outside.any():
             place[outside] = UNKNOWN
         return place
-
-    def _level_numbers(self) -> Ints:
-        """Of all frames in self._levels: the round that found them, and the interpreter frames before."""
-        counts = [len(live.owner) for live in self._levels]
-        numbers = np.repeat(np.arange(len(counts)), counts)
-        if self._dex:
-            numbers += np.concatenate(
-                [
-                    np.zeros(n, np.int64) if x is None else x
-                    for n, x in zip(counts, self._added_before, strict=True)
-                ]
-            )
-        return numbers
-
-    def _collect(self) -> Chunk:
-        for frames in self._dex:
-            frames.is_return = np.zeros(len(frames.owner), np.bool_)
-            frames.method = np.full(len(frames.owner), Method.DEX, np.uint8)
-        levels = [self._live.keep(np.zeros(len(self._live.owner), np.bool_)), *self._levels, *self._dex]
-        owner = np.concatenate([live.owner for live in levels])
-        sp = np.concatenate([live.sp for live in levels])
-        return Chunk(
-            self._chosen,
-            owner,
-            np.concatenate([self._level_numbers(), *self._dex_numbers]),
-            np.concatenate([live.pc for live in levels]),
-            (sp + self._base[owner]).view(np.uint64),
-            np.concatenate([live.is_return for live in levels]),
-            np.concatenate([live.method for live in levels]),
-            self._end,
-            self._scalar,
-        )

@@ -27,9 +27,9 @@ class PcIndex:
     def find(self, keys: NDArray[np.uint64]) -> NDArray[np.int32]:
         """The value of each key, ABSENT where it has none."""
         slots = self._slots_of(keys)
-        found = self.keys[slots]
-        values = self.values[slots]
-        pending = np.flatnonzero(found != keys)
+        found = self.keys.take(slots)
+        values = self.values.take(slots)
+        pending = (found != keys).nonzero()[0]
         while len(pending):
             pending = pending[found[pending] != _EMPTY]
             slots[pending] = (slots[pending] + 1) & self._mask
@@ -56,7 +56,9 @@ class PcIndex:
         self.values = np.full(1 << bits, ABSENT, np.int32)
 
     def _slots_of(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-        return ((keys * _MULTIPLIER) >> self._shift).view(np.int64)
+        slots = keys * _MULTIPLIER
+        slots >>= self._shift
+        return slots.view(np.int64)
 
     def _place(self, keys: NDArray[np.uint64], values: NDArray[np.int32]) -> None:
         slots = self._slots_of(keys)

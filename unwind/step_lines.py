@@ -43,10 +43,12 @@ class StepLines:
         return self._tracked
 
     def lines_of(
-        self, pc: NDArray[np.uint64], is_return: NDArray[np.bool_], space_key: NDArray[np.uint64]
-    ) -> NDArray[np.int32]:
+        self, pc: NDArray[np.uint64], is_return: NDArray[np.bool_] | bool, space_key: NDArray[np.uint64]
+    ) -> NDArray[np.intp]:
         """The line of RuleColumns for each pc. space_key: the address space's number in the block, in the bits above pc and is_return."""
-        keys = (pc << np.uint64(1)) | is_return | space_key
+        keys = pc << np.uint64(1)
+        keys |= space_key
+        keys |= np.uint64(is_return) if isinstance(is_return, bool) else is_return.astype(np.uint64)
         if len(pc) and int(np.bitwise_or.reduce(pc)) >> PC_BITS:
             far = pc >> np.uint64(PC_BITS) != 0
             keys[far] = space_key[far]  # pc 0: in no mapping either
@@ -54,7 +56,7 @@ class StepLines:
         if len(lines) and lines.min() == ABSENT:
             self.learn(np.unique(keys[lines == ABSENT]))
             lines = self.index.find(keys)
-        return lines
+        return lines.astype(np.intp)  # NumPy converts other indices again for each column
 
     def learn(self, keys: NDArray[np.uint64]) -> None:
         """Finds out the lines of distinct new keys. Raises TrackMore when a chunk has to begin anew because of one."""

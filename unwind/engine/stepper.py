@@ -11,11 +11,7 @@ from numpy.typing import NDArray
 
 from memleak_android.unwind.engine import library as c
 from memleak_android.unwind.fallback import frame_pointer_span
-from memleak_android.unwind.lockstep import (
-    END_OF_KIND,
-    UNCERTAIN_BY_LINK,
-    UNCERTAIN_BY_STACK,
-)
+from memleak_android.unwind.lockstep_columns import END_OF_KIND, UNCERTAIN_BY_LINK, UNCERTAIN_BY_STACK
 from memleak_android.unwind.lockstep_state import Ints
 from memleak_android.unwind.rule_columns import KEPT, LOST, LineKind, RuleColumns
 from memleak_android.unwind.step_lines import PC_BITS, StepLines, TrackMore
