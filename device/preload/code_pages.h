@@ -39,7 +39,10 @@ static inline int ml_code_map_spans(const struct ml_code_map *map, ml_u64 addres
 	ml_u64 page = (address & map->address_mask) >> ML_CODE_PAGE_SHIFT;
 	int is_spanned = 0;
 
-	for (ml_u32 i = 0; i < ML_CODE_CLUSTERS; i++) /* those that are not used have no pages */
+	/* Those that are not used have no pages; nearly always the program is one and the libraries are the other. */
+	for (ml_u32 i = 0; i < 2; i++)
+		is_spanned |= page - map->clusters[i].first_page < map->clusters[i].n_pages;
+	for (ml_u32 i = 2; i < map->n_clusters && i < ML_CODE_CLUSTERS; i++)
 		is_spanned |= page - map->clusters[i].first_page < map->clusters[i].n_pages;
 	return is_spanned;
 }

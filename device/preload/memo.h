@@ -41,7 +41,7 @@ static inline struct ml_memo *ml_memo_find(const struct ml_view *view, struct ml
 
 	*is_same = 1;
 	for (ml_u32 way = 0; way < ML_MEMO_WAYS; way++) {
-		if (set[way].signature == signature &&
+		if (set[way].signature == signature && set[way].stack_pointer == caller->stack_pointer &&
 		    ml_stack_is_same(&set[way], caller, map->revision, rules_revision))
 			return &set[way];
 	}

@@ -112,12 +112,10 @@ static void fill_gaps(void)
 		ml_original.pvalloc = page_alloc;
 }
 
-int ml_originals_ready(void)
+static __attribute__((noinline)) int make_ready(void)
 {
 	int expected = UNKNOWN;
 
-	if (__builtin_expect(__atomic_load_n(&state, __ATOMIC_ACQUIRE) == KNOWN, 1))
-		return 1;
 	if (__atomic_compare_exchange_n(&state, &expected, LOOKING, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
 		looking_thread = ml_thread_pointer();
 		look_up();
@@ -133,4 +131,9 @@ int ml_originals_ready(void)
 	while (__atomic_load_n(&state, __ATOMIC_ACQUIRE) != KNOWN)
 		ML_SYSCALL0(sched_yield);
 	return 1;
+}
+
+int ml_originals_ready(void)
+{
+	return __builtin_expect(__atomic_load_n(&state, __ATOMIC_ACQUIRE) == KNOWN, 1) || make_ready();
 }

@@ -22,6 +22,9 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
+#define UNKNOWN_PAUSE_NS 1000000ull
+#define UNKNOWN_PAUSE_MAX_NS 1000000000ull
+
 static struct ml_view view;
 
 static int never = ML_RECORDER_NEVER;
@@ -127,16 +130,17 @@ struct name {
 	ml_u64 key;
 	ml_u32 number; /* of the key's entry */
 	struct ml_memo *memo;
+	int meets_unknown; /* the stack leads to code that the map does not have */
 };
 
 static struct name enter_name(struct ml_thread *thread, const struct ml_code_map *map, const struct ml_caller *caller)
 {
-	struct name name = { 0, 0, NULL };
+	struct name name = { 0, 0, NULL, 0 };
 	int is_same;
 
 	/* The first slot is shared by threads; in a handler the interrupted call may be at the same memo. */
 	if (unlikely(thread == view.threads || thread->is_naming)) {
-		name.key = ml_stack_key(&view, map, caller, &(struct ml_notes){ NULL, NULL });
+		name.key = ml_stack_key(&view, map, caller, &(struct ml_notes){ NULL, NULL, NULL });
 		name.number = ml_keys_find(&view, name.key);
 		return name;
 	}
@@ -144,7 +148,7 @@ static struct name enter_name(struct ml_thread *thread, const struct ml_code_map
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	name.memo = ml_memo_find(&view, thread, map, caller, &is_same);
 	if (!is_same) {
-		name.key = ml_stack_key(&view, map, caller, &(struct ml_notes){ thread, name.memo });
+		name.key = ml_stack_key(&view, map, caller, &(struct ml_notes){ thread, name.memo, &name.meets_unknown });
 		ml_stack_remember(name.memo, caller, name.key, ml_keys_find(&view, name.key));
 		ml_memo_draw_outline(thread, name.memo, view.keys[name.memo->key_number].alloc_objects != 0);
 	}
@@ -160,12 +164,37 @@ static inline void leave_name(struct ml_thread *thread, const struct name *name)
 		thread->is_naming = 0;
 }
 
+/*
+ * Not every linker allocates by malloc() what announces a library: bionic's does not. Where reading the maps again
+ * explains nothing, the next look is put off.
+ */
+static struct name name_anew(struct ml_thread *thread, const struct name *old, const struct ml_caller *caller,
+			     const struct ml_code_map **map, ml_u64 *timestamp_ns)
+{
+	static ml_u64 next_ns, pause_ns; /* who races looks once too often */
+	ml_u64 pause = __atomic_load_n(&pause_ns, __ATOMIC_RELAXED);
+	struct name name;
+
+	if (*timestamp_ns < __atomic_load_n(&next_ns, __ATOMIC_RELAXED))
+		return *old;
+	leave_name(thread, old);
+	__atomic_store_n(&view.segment->maps_dirty, ML_MAPS_DIRTY, __ATOMIC_RELAXED);
+	*map = enter_map(thread, caller->return_address, timestamp_ns);
+	name = enter_name(thread, *map, caller);
+	pause = !name.meets_unknown ? 0 : pause < UNKNOWN_PAUSE_MAX_NS ? 2 * pause + UNKNOWN_PAUSE_NS : pause;
+	__atomic_store_n(&pause_ns, pause, __ATOMIC_RELAXED);
+	__atomic_store_n(&next_ns, *timestamp_ns + pause, __ATOMIC_RELAXED);
+	return name;
+}
+
 static void count_alloc(ml_u32 number, ml_u64 size)
 {
+	struct ml_key *key = &view.keys[number];
+
 	if (unlikely(!number))
 		count_lost(ML_LOST_KEYS_FULL);
-	ml_add(&view.keys[number].alloc_objects, 1);
-	ml_add(&view.keys[number].alloc_bytes, size);
+	ml_add(&key->alloc_objects, 1);
+	ml_add(&key->alloc_bytes, size);
 }
 
 static struct ml_key *key_of(const struct ml_entry *block)
@@ -175,8 +204,10 @@ static struct ml_key *key_of(const struct ml_entry *block)
 
 static void count_free(const struct ml_entry *block)
 {
-	ml_add(&key_of(block)->free_objects, 1);
-	ml_add(&key_of(block)->free_bytes, block->size);
+	struct ml_key *key = key_of(block);
+
+	ml_add(&key->free_objects, 1);
+	ml_add(&key->free_bytes, block->size);
 }
 
 /* --trace and --record-all: the call itself, with the exact time. */
@@ -216,11 +247,11 @@ void ml_recorder_freed(enum ml_function function, void *pointer, const struct ml
 		send_event(function, ML_UNTAG(pointer), 0, block);
 }
 
-static void insert(ml_u64 address, const struct ml_entry *block)
+static void insert(struct ml_thread *thread, ml_u64 *place, ml_u64 address, const struct ml_entry *block)
 {
 	struct ml_entry old;
 
-	switch (ml_table_insert(&view, ml_thread_current(&view), address, block, &old)) {
+	switch (ml_table_insert(&view, thread, place, address, block, &old)) {
 	case ML_TABLE_INSERTED:
 		break;
 	case ML_TABLE_REPLACED:
@@ -262,7 +293,7 @@ void ml_recorder_alloc(enum ml_function function, void *pointer, ml_u64 size, vo
 	const struct ml_code_map *map;
 	struct ml_entry block;
 	struct name name;
-	ml_u64 timestamp_ns;
+	ml_u64 timestamp_ns, *place;
 
 	if (size < view.settings.min_size || size > view.settings.max_size ||
 	    is_internal(thread, caller.return_address))
@@ -270,13 +301,15 @@ void ml_recorder_alloc(enum ml_function function, void *pointer, ml_u64 size, vo
 	watch_linker(caller.return_address);
 	if (view.settings.sample_bytes && !ml_sampler_takes(thread, view.settings.sample_bytes, size))
 		return;
-	ml_table_expect(&view, ML_UNTAG(pointer));
+	place = ml_table_expect(&view, ML_UNTAG(pointer));
 	ml_evidence_find_stack(&view, thread, &caller);
 	/* Without frame pointers the register holds anything: only an address of the stack says where frames are. */
 	if (caller.frame_pointer - caller.stack_pointer >= caller.readable_end - caller.stack_pointer)
 		caller.frame_pointer = 0;
 	map = enter_map(thread, caller.return_address, &timestamp_ns);
 	name = enter_name(thread, map, &caller);
+	if (unlikely(name.meets_unknown))
+		name = name_anew(thread, &name, &caller, &map, &timestamp_ns);
 	count_alloc(name.number, size);
 	block = (struct ml_entry){
 		.size = size,
@@ -286,7 +319,7 @@ void ml_recorder_alloc(enum ml_function function, void *pointer, ml_u64 size, vo
 		.tid = thread->tid,
 		.function = function,
 	};
-	insert(ML_UNTAG(pointer), &block);
+	insert(thread, place, ML_UNTAG(pointer), &block);
 	if (unlikely(view.settings.flags & ML_SETTING_EVENTS))
 		send_event(function, ML_UNTAG(pointer), ML_UNTAG(old), &block);
 	ml_evidence_send_if_due(&view, thread, &(struct ml_evidence_call){
@@ -330,5 +363,5 @@ int ml_recorder_remove(void *pointer, ml_u64 return_address, struct ml_entry *bl
 
 void ml_recorder_give_back(void *pointer, const struct ml_entry *block)
 {
-	insert(ML_UNTAG(pointer), block);
+	insert(ml_thread_current(&view), NULL, ML_UNTAG(pointer), block);
 }

@@ -75,7 +75,7 @@ static void share(const struct ml_view *view, ml_u32 first, ml_u32 last, ml_u32 
 }
 
 /* The count of changes tells when the first was taken, used and put back meanwhile. */
-static ml_u32 take_shared(const struct ml_view *view)
+static __attribute__((noinline)) ml_u32 take_shared(const struct ml_view *view)
 {
 	ml_u64 *head = &view->segment->free_rests;
 	ml_u64 old = __atomic_load_n(head, __ATOMIC_ACQUIRE), new;
@@ -93,7 +93,7 @@ static ml_u32 take_shared(const struct ml_view *view)
 }
 
 /* A few that were never used; how many. */
-static ml_u32 take_fresh(const struct ml_view *view, struct ml_thread *thread)
+static __attribute__((noinline)) ml_u32 take_fresh(const struct ml_view *view, struct ml_thread *thread)
 {
 	ml_u32 n_rests = ml_shadow_n_rests(&view->settings);
 	ml_u64 first;
@@ -119,7 +119,7 @@ static ml_u32 take_own(const struct ml_view *view, struct ml_thread *thread)
 }
 
 /* Those on top are warm in the caches: the lower half goes. */
-static void share_half(const struct ml_view *view, struct ml_thread *thread)
+static __attribute__((noinline)) void share_half(const struct ml_view *view, struct ml_thread *thread)
 {
 	ml_u32 half = ML_THREAD_RESTS / 2;
 

@@ -95,7 +95,8 @@ static int count_hashed(const struct ml_view *view)
 	return 0;
 }
 
-static enum ml_table_result insert_hashed(const struct ml_view *view, ml_u64 address, const struct ml_entry *entry,
+/* Out of the way of the other half, which most blocks are in. */
+static __attribute__((noinline)) enum ml_table_result insert_hashed(const struct ml_view *view, ml_u64 address, const struct ml_entry *entry,
 					   struct ml_entry *old)
 {
 	ml_u32 *open = &view->segment->n_levels_open;
@@ -142,7 +143,7 @@ static int take_anywhere(const struct ml_view *view, ml_u32 n_open, ml_u64 addre
  * A block that went in while a level was the newest is at its own place there, or the level's bit says that it is not:
  * most frees of blocks that are not in the table (sampling) read one line and one bit a level.
  */
-static int claim_hashed(const struct ml_view *view, ml_u64 address, struct ml_entry *entry)
+static __attribute__((noinline)) int claim_hashed(const struct ml_view *view, ml_u64 address, struct ml_entry *entry)
 {
 	ml_u32 n_open = __atomic_load_n(&view->segment->n_levels_open, __ATOMIC_ACQUIRE);
 	int is_displaced = 0;
@@ -194,13 +195,17 @@ static inline void fill(const struct ml_view *view, struct ml_shadow_rest *rest,
 }
 
 /* 0 when the block has no place in shadow memory. */
-static int insert_shadowed(const struct ml_view *view, struct ml_thread *thread, ml_u64 address,
-			   const struct ml_entry *entry, struct ml_entry *old, enum ml_table_result *result)
+static inline int insert_shadowed(const struct ml_view *view, struct ml_thread *thread, ml_u64 *place, ml_u64 address,
+				  const struct ml_entry *entry, struct ml_entry *old, enum ml_table_result *result)
 {
-	ml_u64 *place = has_shadow(address, entry->size) ? ml_shadow_find_or_make(view, address) : NULL;
-	ml_u64 word = place ? __atomic_load_n(place, __ATOMIC_ACQUIRE) : 0;
+	ml_u64 word;
 	ml_u32 rest;
 
+	if (!has_shadow(address, entry->size))
+		return 0;
+	if (__builtin_expect(!place, 0))
+		place = ml_shadow_find_or_make(view, address);
+	word = place ? __atomic_load_n(place, __ATOMIC_ACQUIRE) : 0;
 	if (!place || (word && !ml_shadow_is_at(word, address)))
 		return 0;
 	rest = word ? ml_shadow_rest_of(word) : ml_shadow_take_rest(view, thread);
@@ -219,13 +224,13 @@ static int insert_shadowed(const struct ml_view *view, struct ml_thread *thread,
 	return 1;
 }
 
-enum ml_table_result ml_table_insert(const struct ml_view *view, struct ml_thread *thread, ml_u64 address,
-				     const struct ml_entry *entry, struct ml_entry *old)
+enum ml_table_result ml_table_insert(const struct ml_view *view, struct ml_thread *thread, ml_u64 *place,
+				     ml_u64 address, const struct ml_entry *entry, struct ml_entry *old)
 {
 	enum ml_table_result result;
 
 	count_in_filter(view, address, 1); /* before the block can be found */
-	if (!insert_shadowed(view, thread, address, entry, old, &result))
+	if (!insert_shadowed(view, thread, place, address, entry, old, &result))
 		result = insert_hashed(view, address, entry, old);
 	if (result != ML_TABLE_INSERTED)
 		count_in_filter(view, address, -1);
@@ -265,10 +270,11 @@ int ml_table_remove(const struct ml_view *view, struct ml_thread *thread, ml_u64
 	return claim(view, thread, address, entry, 0);
 }
 
-void ml_table_expect(const struct ml_view *view, ml_u64 address)
+ml_u64 *ml_table_expect(const struct ml_view *view, ml_u64 address)
 {
-	const ml_u64 *place = ml_shadow_find(view, address);
+	ml_u64 *place = ml_shadow_find(view, address);
 
 	if (place)
 		__builtin_prefetch(place, 1);
+	return place;
 }

@@ -11,8 +11,9 @@ enum ml_table_result {
 	ML_TABLE_FULL,
 };
 
-enum ml_table_result ml_table_insert(const struct ml_view *view, struct ml_thread *thread, ml_u64 address,
-				     const struct ml_entry *entry, struct ml_entry *old);
+/* place: what ml_table_expect() of the address has returned, or NULL. */
+enum ml_table_result ml_table_insert(const struct ml_view *view, struct ml_thread *thread, ml_u64 *place,
+				     ml_u64 address, const struct ml_entry *entry, struct ml_entry *old);
 
 /* Takes the block out of the table. 1 and *entry, or 0 when the address is not in it. */
 int ml_table_claim(const struct ml_view *view, struct ml_thread *thread, ml_u64 address, struct ml_entry *entry);
@@ -20,8 +21,8 @@ int ml_table_claim(const struct ml_view *view, struct ml_thread *thread, ml_u64 
 /* The same for a block that will not be given back: of *entry only size and key_index are set. */
 int ml_table_remove(const struct ml_view *view, struct ml_thread *thread, ml_u64 address, struct ml_entry *entry);
 
-/* The address will be inserted soon: its place may come from memory meanwhile. */
-void ml_table_expect(const struct ml_view *view, ml_u64 address);
+/* The address will be inserted soon: its place, where there is one already, may come from memory meanwhile. */
+ml_u64 *ml_table_expect(const struct ml_view *view, ml_u64 address);
 
 /* With sampling: 1 when the block is not in the table for sure. */
 static inline int ml_table_excludes(const struct ml_view *view, ml_u64 address)

@@ -39,7 +39,8 @@ static void *use_table(void *argument)
 		}
 		held[at] = 0x7f0000000000 + (((uint64_t)rand_r(&seed) % 1000 * HELD + (unsigned)at) * THREADS + self) * 16;
 		entry.key_index = ml_keys_find(&view, (uint64_t)(rand_r(&seed) % 300 + 1) << 32);
-		if (!entry.key_index || ml_table_insert(&view, thread, held[at], &entry, &found) != ML_TABLE_INSERTED)
+		if (!entry.key_index || ml_table_insert(&view, thread, ml_table_expect(&view, held[at]), held[at], &entry,
+							&found) != ML_TABLE_INSERTED)
 			return (void *)2;
 	}
 	for (int i = 0; i < HELD; i++) {
@@ -108,7 +109,7 @@ static int fills_up(void)
 
 	for (;; n++) {
 		struct ml_entry entry = { .size = n % 2 ? ML_SHADOW_SIZE_MAX : 24, .key_index = 1, .sequence = n + 1 };
-		enum ml_table_result result = ml_table_insert(&view, thread, FILL_BASE + n * 32, &entry, &found);
+		enum ml_table_result result = ml_table_insert(&view, thread, NULL, FILL_BASE + n * 32, &entry, &found);
 
 		if (result == ML_TABLE_FULL)
 			break;
