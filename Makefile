@@ -27,8 +27,8 @@ test: $(STAMPS)/dev installed ## the tests (under 10 minutes); says what it inst
 	$(PY) -m pytest -m "not proof and not emulator" -n auto --maxprocesses=4 --dist loadscope
 
 proof: $(STAMPS)/dev installed ## the long tests: what every issue had to show
-	@$(PYTHON3) .ci/packages.py test proof
-	$(PY) -m pytest -m "proof and not emulator"
+	@$(PYTHON3) .ci/packages.py test proof emulator
+	$(PY) -m pytest -m proof
 
 emulator: $(STAMPS)/dev ## start an arm64 machine that answers adb, and say how to reach it
 	@$(PYTHON3) .ci/packages.py emulator
@@ -36,7 +36,7 @@ emulator: $(STAMPS)/dev ## start an arm64 machine that answers adb, and say how 
 
 test-emulator: $(STAMPS)/dev installed ## the tests over adb, in machines that they start themselves
 	@$(PYTHON3) .ci/packages.py emulator
-	$(PY) -m pytest -m emulator
+	$(PY) -m pytest -m "emulator and not proof"
 
 bench: $(STAMPS)/dev installed ## overhead, paired against other tools
 	@$(PYTHON3) .ci/packages.py bench

@@ -81,6 +81,7 @@ def _shell(archive: NewcArchive, debian: Path) -> None:
 
 def _adbd(archive: NewcArchive, debian: Path) -> None:
     archive.file(f"/{ADBD}", debian / ADBD, 0o755)
+    archive.file("/system/bin/start_adbd", ANDROID / "start_adbd", 0o750)
     archive.file("/usr/lib/ld-linux-aarch64.so.1", debian / "usr/lib/ld-linux-aarch64.so.1", 0o755)
     folders = [debian / LIBRARIES / "android", debian / LIBRARIES]
     for library in shared_libraries([debian / ADBD, debian / "usr/bin/toybox"], folders):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -49,6 +50,10 @@ class Options:
         """Words of the kernel's command line."""
         enforcing = self.selinux == "enforcing"
         return f"memleak.build={self.build} memleak.adb={self.adb_user} security=selinux selinux=1 enforcing={enforcing:d}"
+
+    @property
+    def adb_uid(self) -> int:
+        return 0 if self.adb_user == "root" else 2000
 
     @property
     def hardware(self) -> Hardware:
@@ -102,6 +107,20 @@ class Machine:
     def root_shell(self, command: str, timeout_s: float = ADB_SECONDS) -> tuple[int, str]:
         """Exit code and output of a command run as root on the console, whatever adb may do."""
         return qemu.root_shell(self.folder, command, timeout_s)
+
+    def unplug(self) -> None:
+        """What pulling the cable does: every stream ends, and adb has no such device until `plug_in`."""
+        self.root_shell("kill -9 $(pidof adbd)")
+        deadline = time.monotonic() + ADB_SECONDS
+        while re.search(rf"^{self.serial}\s+device$", self.adb("devices").stdout.decode(), re.MULTILINE):
+            if time.monotonic() > deadline:
+                raise MachineFailed(f"{self.serial} is still there")
+
+    def plug_in(self) -> None:
+        """Returns when adb shell answers again."""
+        self.root_shell(f"/system/bin/start_adbd {self.options.adb_uid}")
+        _announce(self.number)
+        _wait_for_shell(self)
 
     def wait_for_process(self, name: str) -> str:
         """The pid of the process of that name, as soon as there is one: apps start after `am start` has ended."""

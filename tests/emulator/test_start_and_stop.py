@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.emulator.debian import Unavailable
+from tests.emulator.kernels import DEFAULT, LINES
 from tests.emulator.machine import ROOT_FOLDER, RUN, Machine, Options, start
 from tests.emulator.qemu import MachineFailed
 from tests.emulator.reservation import reserved
 
 pytestmark = pytest.mark.emulator
+OUT_OF_THE_WAY = 5710  # no number that a start without one takes
 
 
 def processes_of(number: int) -> list[str]:
@@ -37,26 +40,27 @@ def processes_of(number: int) -> list[str]:
 def test_a_start_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.emulator.qemu.BOOT_SECONDS", 0.2)
     with pytest.raises(MachineFailed, match="no machine after"):
-        start(Options(), number=5690)
-    assert not (RUN / "5690").exists()
-    assert not processes_of(5690)
+        start(Options(), number=OUT_OF_THE_WAY)
+    assert not (RUN / str(OUT_OF_THE_WAY)).exists()
+    assert not processes_of(OUT_OF_THE_WAY)
 
 
 def test_a_killed_starter_takes_its_machine_along() -> None:
-    program = "from tests.emulator.machine import *; start(Options(), number=5680)"
+    number = OUT_OF_THE_WAY + 10
+    program = f"from tests.emulator.machine import *; start(Options(), number={number})"
     starter = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT_FOLDER)
     deadline = time.monotonic() + 60
-    while not processes_of(5680) and time.monotonic() < deadline:
+    while not processes_of(number) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert processes_of(5680)
+    assert processes_of(number)
     os.kill(starter.pid, signal.SIGKILL)
     starter.wait()
-    while processes_of(5680) and time.monotonic() < deadline:
+    while processes_of(number) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not processes_of(5680)
-    assert reserved(RUN, [5680]) == 5680  # the folder that stayed is no obstacle
-    (RUN / "5680" / "starter").unlink()
-    (RUN / "5680").rmdir()
+    assert not processes_of(number)
+    assert reserved(RUN, [number]) == number  # the folder that stayed is no obstacle
+    (RUN / str(number) / "starter").unlink()
+    (RUN / str(number)).rmdir()
 
 
 def test_a_taken_number_is_refused(machine: Machine) -> None:
@@ -68,3 +72,48 @@ def test_a_taken_number_is_refused(machine: Machine) -> None:
 def test_an_unknown_kernel_is_refused() -> None:
     with pytest.raises(Unavailable, match=r"no kernel 2\.4; there are 5\.10, 6\.1"):
         start(Options(kernel="2.4"))
+
+
+def test_unplugging_ends_streams_and_plugging_in_brings_it_back(machine: Machine) -> None:
+    sleeping = subprocess.Popen(
+        ["adb", "-P", str(machine.server_port), "-s", machine.serial, "shell", "echo up; sleep 100"],
+        stdout=subprocess.PIPE,
+    )
+    assert sleeping.stdout is not None and sleeping.stdout.readline() == b"up\n"
+    machine.unplug()
+    try:
+        sleeping.wait(timeout=20)  # adb 29 says 0: who needs to know must be told by what the stream carries
+        assert re.search(rb"not found|offline", machine.adb("get-state").stderr)
+    finally:
+        machine.plug_in()
+    assert machine.shell("echo here")[1] == "here\n"
+
+
+@pytest.mark.parametrize("build", ("rooted", "user"))
+def test_builds_differ_in_su_and_properties(build: str) -> None:
+    started = start(Options(build=build, selinux="permissive"))
+    try:
+        assert (
+            started.shell("getprop ro.build.type; getprop ro.debuggable; getenforce")[1]
+            == "user\n0\nPermissive\n"
+        )
+        code, output, error = started.shell("su -c 'id -u'")
+        if build == "rooted":
+            assert (code, output) == (0, "0\n")
+        else:
+            assert code == 127 and "su: inaccessible or not found" in error
+    finally:
+        started.stop()
+    assert not processes_of(started.number)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("line", sorted(set(LINES) - {DEFAULT}))
+def test_every_kernel_boots(line: str) -> None:
+    started = start(Options(kernel=line, adb_user="root"))
+    try:
+        assert started.shell("uname -r")[1].startswith(line.removesuffix("-16k"))
+        assert started.shell("getconf PAGE_SIZE")[1] == ("16384\n" if line.endswith("16k") else "4096\n")
+        assert started.shell("id -u")[1] == "0\n"
+    finally:
+        started.stop()
