@@ -55,11 +55,11 @@ static __noinline void ml_sending_failed(struct ml_bpf_key *entry)
 }
 
 /* The walk of an exact key has read all that unwinding needs. What verifies it is the stack as it is. */
-static __always_inline ml_u64 ml_evidence_flags(const struct ml_bpf_key *entry, ml_u64 due)
+static __always_inline ml_u64 ml_evidence_flags(bool is_exact, ml_u64 due)
 {
 	if (due)
 		return ML_EVIDENCE_VERIFY;
-	return entry->flags & ML_BPF_KEY_EXACT && !options.every_stack ? ML_EVIDENCE_STACK_SPARSE : 0;
+	return is_exact && !options.every_stack ? ML_EVIDENCE_STACK_SPARSE : 0;
 }
 
 /* Without evidence: only what rules can be learned from, once for each key. */
@@ -69,23 +69,24 @@ static __always_inline void ml_bring_unknown(struct ml_regs *regs, struct ml_thr
 	if (!thread->walk.is_unknown || entry->next_due)
 		return;
 	entry->next_due = ~0ull;
-	ml_send_evidence(regs, thread, block, address, entry->key, 0);
+	ml_send_evidence(regs, thread, block, address, entry->key, 0, options.stack_bytes);
 }
 
 /* Sends evidence where it is due. `live_objects` counts this block already. */
 static __always_inline void ml_bring_evidence(struct ml_regs *regs, struct ml_thread *thread,
 					      const struct ml_bpf_block *block, ml_u64 address, struct ml_bpf_key *entry,
-					      ml_u64 live_objects)
+					      ml_u64 live_objects, ml_u32 cap)
 {
 	ml_u64 due = entry->next_due;
+	bool is_exact = entry->flags & ML_BPF_KEY_EXACT; /* read once: what lies in a map is read anew after each store */
 
 	if (live_objects < due && !options.every_stack && !ml_verify_due(block, entry))
 		return;
 	if (!due)
-		entry->next_due = entry->flags & ML_BPF_KEY_EXACT ? live_objects << ML_DUE_STEP_EXACT : live_objects + 1;
+		entry->next_due = is_exact ? live_objects << ML_DUE_STEP_EXACT : live_objects + 1;
 	else if (!ml_is_worth_sending(entry, live_objects))
 		return;
-	if (ml_send_evidence(regs, thread, block, address, entry->key, ml_evidence_flags(entry, due)))
+	if (ml_send_evidence(regs, thread, block, address, entry->key, ml_evidence_flags(is_exact, due), cap))
 		ml_sending_failed(entry);
 }
 

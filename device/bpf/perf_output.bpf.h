@@ -23,7 +23,8 @@ struct {
 
 /* Returns 0, or not when there is no room. The agent fills in what the kernel adds. */
 static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thread *thread,
-					    const struct ml_bpf_block *block, ml_u64 address, ml_u64 key, ml_u64 flags)
+					    const struct ml_bpf_block *block, ml_u64 address, ml_u64 key, ml_u64 flags,
+					    ml_u32 cap)
 {
 	struct ml_evidence record = {
 		.record_bytes = sizeof(record),
@@ -40,6 +41,7 @@ static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thre
 		.registers_known = ML_REGISTERS_KNOWN,
 	};
 
+	(void)cap; /* the agent has told the kernel */
 	if (thread->depth)
 		ml_add_fixups(&record, thread, thread->depth);
 	return (int)bpf_perf_event_output(regs, &evidence, BPF_F_CURRENT_CPU, &record, sizeof(record));

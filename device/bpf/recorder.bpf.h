@@ -105,6 +105,7 @@ static __always_inline void ml_record(struct ml_regs *regs, struct ml_thread *th
 	struct ml_bpf_block block = {};
 	struct ml_bpf_key *entry;
 	ml_u64 key, flags, live_objects;
+	ml_u32 cap;
 
 	if (size < options.min_size || size > options.max_size)
 		return;
@@ -132,8 +133,8 @@ static __always_inline void ml_record(struct ml_regs *regs, struct ml_thread *th
 	live_objects = ml_count_alloc(entry, size);
 	if (options.rules_only)
 		ml_bring_unknown(regs, thread, &block, address, entry);
-	else if (options.stack_bytes)
-		ml_bring_evidence(regs, thread, &block, address, entry, live_objects);
+	else if ((cap = options.stack_bytes))
+		ml_bring_evidence(regs, thread, &block, address, entry, live_objects, cap);
 }
 
 /* Pops the pending call that returns with this sp; entries above it never returned. */
@@ -200,7 +201,8 @@ static __always_inline void ml_record_region(struct ml_regs *regs, struct ml_thr
 	key = ml_stack_key(thread, regs, &flags);
 	ml_send_region(regs, thread, pending->function, value, pending->size,
 		       pending->function == ML_FN_MREMAP ? pending->pointer : 0, key);
-	if (options.stack_bytes && !options.rules_only && ml_send_evidence(regs, thread, block, value, key, 0))
+	if (options.stack_bytes && !options.rules_only &&
+	    ml_send_evidence(regs, thread, block, value, key, 0, options.stack_bytes))
 		ml_count(ML_LOST_RING_FULL, 1);
 }
 

@@ -135,14 +135,15 @@ static __noinline ml_u64 ml_find_slice(struct ml_thread *thread, ml_u64 sp)
 		return ml_send_##room(regs, thread, block, address, key, bytes, flags)
 
 /*
- * Sends the stack up to its end where that is known and near, else what can be had; with ML_EVIDENCE_STACK_SPARSE among the
+ * Sends the stack up to its end where that is known and near, else what can be had, at most cap bytes
+ * (options.stack_bytes); with ML_EVIDENCE_STACK_SPARSE among the
  * flags its words where they are known. -1: no room in the ring.
  */
 static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thread *thread,
-					    const struct ml_bpf_block *block, ml_u64 address, ml_u64 key, ml_u64 flags)
+					    const struct ml_bpf_block *block, ml_u64 address, ml_u64 key, ml_u64 flags,
+					    ml_u32 cap)
 {
 	ml_u64 above = thread->stack_end - ML_SP(regs);
-	ml_u32 cap = options.stack_bytes;
 	ml_u64 bytes = above;
 
 	flags |= ML_EVIDENCE_AT_RETURN;
