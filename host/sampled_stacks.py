@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.symbols import ResolvedFrame
-from memleak_android.unwind.trace import TraceEnd
+from memleak_android.unwind.trace import Method, TraceEnd
 
 KERNEL = "[kernel.kallsyms]"
 NOT_CAPTURED = 255  # in `end`: a sample without registers and stack, whose frames are the kernel's word
@@ -53,6 +53,14 @@ class SampledStacks:
 
     def __len__(self) -> int:
         return len(self.end)
+
+
+def first_joined(stacks: SampledStacks) -> dict[int, int]:
+    """By sample the first of its frames (counted in the whole batch) that another sample has shown; they are its last."""
+    frames = np.flatnonzero(stacks.method == Method.JOINED)
+    owner = np.searchsorted(stacks.offsets, frames, "right") - 1
+    samples, first = np.unique(owner, return_index=True)
+    return dict(zip(samples.tolist(), frames[first].tolist(), strict=True))
 
 
 _ENDS = {TraceEnd.STACK_TRUNCATED: "truncated"}

@@ -41,6 +41,11 @@ _SCHEMA = "memleak-android/unwind/1"
     metavar="DIR",
     help="Of a perf.data: more ELF files, by path below DIR or by name.",
 )
+@click.option(
+    "--join",
+    is_flag=True,
+    help="Of a perf.data: continue stacks that were cut by what other samples of their thread show.",
+)
 @loader_options
 @common_options
 @click.pass_context
@@ -51,6 +56,7 @@ def unwind(
     as_json: bool,
     folded: bool,
     symbols: tuple[Path, ...],
+    join: bool,
     **given: Any,
 ) -> int:
     """Prints the frames of stacks that were captured with their registers.
@@ -65,9 +71,9 @@ def unwind(
         _refuse(context, f"is for snapshot folders, and {path} is none")
         form = "json" if as_json else "folded" if folded else "text"
         of_both = {"max_frames": given["max_frames"], "frame_pointers": given["frame_pointers"]}
-        return print_samples(path, form, symbols, **of_both)
-    if folded or symbols:
-        raise click.UsageError("--folded and --symbols are for a perf.data")
+        return print_samples(path, form, symbols, join=join, **of_both)
+    if folded or symbols or join:
+        raise click.UsageError("--folded, --symbols and --join are for a perf.data")
     snapshot = Snapshot(path, snapshot_options(given))
     frames, end = snapshot.unwind()
     if snapshot.refused_files:
@@ -94,6 +100,7 @@ def _refuse(context: click.Context, reason: str) -> None:
         "as_json",
         "folded",
         "symbols",
+        "join",
         "max_frames",
         "frame_pointers",
         "quiet",

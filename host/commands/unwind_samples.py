@@ -17,6 +17,7 @@ from memleak_android.host.reports.base import printable
 from memleak_android.host.reports.samples_folded import SamplesFolded
 from memleak_android.host.reports.samples_json import SamplesJson
 from memleak_android.host.reports.samples_text import SamplesText
+from memleak_android.host.sampled_stacks import first_joined
 from memleak_android.host.symbols import Symbolizer, default_cache_dir
 from memleak_android.unwind.table_cache import TableCache
 
@@ -24,9 +25,17 @@ _NOTES_MAX = 10
 
 
 def print_samples(
-    path: Path, form: str, symbol_dirs: Sequence[Path], *, max_frames: int, frame_pointers: bool
+    path: Path,
+    form: str,
+    symbol_dirs: Sequence[Path],
+    *,
+    join: bool,
+    max_frames: int,
+    frame_pointers: bool,
 ) -> int:
     """Writes the stacks of all samples to stdout. form: text, folded or json. Returns the exit code.
+
+    join: stacks that were cut are continued by what others of their thread show (unwind/joining.py).
 
     Raises RecordingError where there is nothing to unwind.
     """
@@ -44,10 +53,14 @@ def print_samples(
     unwinder = SampleUnwinder(
         reader.processes.spaces, files, max_frames=max_frames, frame_pointers=frame_pointers
     )
-    for stacks in stacks_of(reader, unwinder, places):
+    joined = 0
+    for stacks in stacks_of(reader, unwinder, places, join=join):
         writer.write(stacks)
+        joined += len(first_joined(stacks))
     writer.close()
     sys.stdout.flush()
+    if joined:
+        say(f"{joined} cut stacks go on by other samples of their threads: a conclusion, not an observation")
     return _tell(reader, files)
 
 

@@ -11,6 +11,7 @@ from memleak_android.host.perf_data.layout import Ints, SampleColumns
 from memleak_android.host.perf_data.places import KERNEL_SPACE, Places
 from memleak_android.host.perf_data.stacks import Chunk, SampleReader, SampleUnwinder
 from memleak_android.host.sampled_stacks import NOT_CAPTURED, SampledStacks
+from memleak_android.unwind.joining import join_truncated
 from memleak_android.unwind.trace import Method, TraceBatch
 
 _MARKS = np.uint64((1 << 64) - 4095)  # callchain entries from here on say whose the following ones are
@@ -66,13 +67,17 @@ class _Frames:
             column.append(piece)  # type: ignore[attr-defined]
 
 
-def stacks_of(reader: SampleReader, unwinder: SampleUnwinder, places: Places) -> Iterator[SampledStacks]:
-    """All samples in order of time, a bounded number at a time."""
+def stacks_of(
+    reader: SampleReader, unwinder: SampleUnwinder, places: Places, *, join: bool = False
+) -> Iterator[SampledStacks]:
+    """All samples in order of time, a bounded number at a time. join: cut stacks are continued by others of these."""
     for chunk in reader.chunks():
-        yield _assemble(reader, unwinder, places, chunk)
+        yield _assemble(reader, unwinder, places, chunk, join=join)
 
 
-def _assemble(reader: SampleReader, unwinder: SampleUnwinder, places: Places, chunk: Chunk) -> SampledStacks:
+def _assemble(
+    reader: SampleReader, unwinder: SampleUnwinder, places: Places, chunk: Chunk, *, join: bool
+) -> SampledStacks:
     n = len(chunk.order)
     frames = _Frames()
     end = np.full(n, NOT_CAPTURED, np.uint8)
@@ -84,11 +89,19 @@ def _assemble(reader: SampleReader, unwinder: SampleUnwinder, places: Places, ch
         frames.add_chain(group.chosen, chunk.space, words, group.columns, with_user=group.batch is None)
         if group.batch is not None:
             traces = unwinder.unwind(group.batch)
+            if join:
+                traces = join_truncated(traces, _threads(chunk)[group.chosen])
             frames.add_traces(group.chosen, chunk.space, traces)
             end[group.chosen] = traces.end
             for i in group.chosen.tolist():
                 arch[i] = group.batch.arch.name
     return _sorted(reader, places, chunk, frames, period, arch, end)
+
+
+def _threads(chunk: Chunk) -> Ints:
+    """A number for each sample, equal for those of one thread of one process while its mappings stay the same."""
+    columns = [column.astype(np.int64) for column in (chunk.order.pid, chunk.order.tid, chunk.space)]
+    return np.unique(np.stack(columns, 1), axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def _sorted(

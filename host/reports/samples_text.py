@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from memleak_android.host.reports.base import printable
-from memleak_android.host.sampled_stacks import Place, SampledStacks, unfinished
+from memleak_android.host.sampled_stacks import Place, SampledStacks, first_joined, unfinished
 
 _UNNAMED = "[unknown]"
 
 
 class SamplesText:
+    """What is no frame stands in brackets: why a stack ends too early, from where on other samples show it."""
+
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._lines: list[str] = []  # by place
@@ -19,14 +21,23 @@ class SamplesText:
     def write(self, stacks: SampledStacks) -> None:
         self._lines += map(_lines, stacks.places[len(self._lines) :])
         lines, places, bounds = self._lines, stacks.place.tolist(), stacks.offsets.tolist()
+        joined = first_joined(stacks)
         for i in range(len(stacks)):
             head = _head(stacks, i)
-            rest = "".join([lines[place] for place in places[bounds[i] : bounds[i + 1]]])
+            end = bounds[i + 1]
+            seen = joined.get(i, end)
+            rest = "".join([lines[place] for place in places[bounds[i] : seen]])
+            if seen < end:
+                rest += _mark("joined") + "".join([lines[place] for place in places[seen:end]])
             reason = unfinished(int(stacks.end[i]))
-            self._stream.write(f"{head}\n{rest}" + (f"\t{'':16} [{reason}]\n\n" if reason else "\n"))
+            self._stream.write(f"{head}\n{rest}{_mark(reason) if reason else ''}\n")
 
     def close(self) -> None:
         """Nothing is left to be written."""
+
+
+def _mark(word: str) -> str:
+    return f"\t{'':16} [{word}]\n"
 
 
 def _head(stacks: SampledStacks, i: int) -> str:

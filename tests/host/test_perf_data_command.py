@@ -33,14 +33,14 @@ class Recorded:
             for m in self.space.mappings
         ]  # fmt: skip
 
-    def at(self, time: int, keep: int = 1 << 20) -> bytes:
+    def at(self, time: int, keep: int = 1 << 20, tid: int = 8) -> bytes:
         registers = [0] * 24
         for number, value in zip(perf.X86_64_PT_REGS, self.stack.registers, strict=True):
             if number is not None:
                 registers[number] = value
         known = [registers[n] for n in range(24) if perf.X86_64_MASK >> n & 1]
         stack = self.stack.stack[: min(len(self.stack.stack) & ~7, keep, 32768)]
-        return sample(7, time, KERNEL_CHAIN + stack_part(known, stack), tid=8)
+        return sample(7, time, KERNEL_CHAIN + stack_part(known, stack), tid=tid)
 
     @property
     def lookups(self) -> list[int]:
@@ -106,6 +106,30 @@ def test_a_cut_slice_is_marked_and_nothing_is_made_up(unwind: Unwind, recorded: 
     assert 0 < len(found) < len(recorded.lookups) and found == recorded.lookups[: len(found)]
     text = unwind(recording(recorded, recorded.at(1, keep=512)))
     assert text.out.splitlines()[-2].strip() == "[truncated]"
+
+
+def test_a_cut_stack_goes_on_by_another_sample_of_its_thread(unwind: Unwind, recorded: Recorded) -> None:
+    content = recording(recorded, recorded.at(1), recorded.at(2, keep=512), recorded.at(3, keep=512, tid=9))
+    done = unwind(content, "--join", "--json")
+    whole, joined, of_another = json.loads(done.out)["samples"]
+    assert whole["end"] == joined["end"] == "ROOT" and of_another["end"] == "STACK_TRUNCATED"
+    assert [frame["pc"] for frame in joined["frames"]] == [frame["pc"] for frame in whole["frames"]]
+    assert [frame["function"] for frame in joined["frames"]] == [f["function"] for f in whole["frames"]]
+    seen = len(of_another["frames"])
+    assert [frame["method"] == "joined" for frame in joined["frames"]] == [
+        i >= seen for i in range(len(whole["frames"]))
+    ]
+    assert "joined" not in [frame["method"] for frame in whole["frames"] + of_another["frames"]]
+    assert done.err.startswith("memleak-android: 1 cut stacks go on by other samples of their threads")
+    (without,) = {one["end"] for one in json.loads(unwind(content, "--json").out)["samples"][1:]}
+    assert without == "STACK_TRUNCATED"
+
+
+def test_text_says_from_where_on_a_stack_is_joined(unwind: Unwind, recorded: Recorded) -> None:
+    done = unwind(recording(recorded, recorded.at(1), recorded.at(2, keep=512)), "--join")
+    whole, joined = (part.splitlines()[1:] for part in done.out.rstrip("\n").split("\n\n"))
+    at = [line.strip() for line in joined].index("[joined]")
+    assert 1 < at < len(whole) and joined[:at] + joined[at + 1 :] == whole
 
 
 def test_folded_counts_equal_stacks(unwind: Unwind, recorded: Recorded) -> None:
