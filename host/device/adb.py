@@ -148,6 +148,7 @@ def _refusal(text: str) -> DeviceError:
         "not found": "see `memleak-android devices`",
         "unknown transport id": "it was unplugged or rebooted: connect it again",
         "more than one": "name one by --serial",
+        "Unknown data": "something else listens on adb's port (ANDROID_ADB_SERVER_PORT)",
         "closed": "the device closed the connection: try again",
     }
     hint = next((hint for word, hint in hints.items() if word in line), "see `memleak-android devices`")

@@ -1,0 +1,92 @@
+"""Servers that are absent, silent or something else, and what the server says of devices: one clear line each."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from memleak_android.host.device import adb
+from memleak_android.host.errors import DeviceError
+
+Answer = Callable[[socket.socket], None]
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], None]]:
+    """A server that takes one request and answers as it is told."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(listener.getsockname()[1]))
+    monkeypatch.delenv("ANDROID_ADB_SERVER_HOST", raising=False)
+    monkeypatch.setattr(adb, "SERVER_TIMEOUT_S", 0.3)
+    threads = []
+
+    def begin(answer: Answer) -> None:
+        def run() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1 << 16)
+                answer(connection)
+                with suppress(ConnectionResetError):
+                    connection.recv(1)  # until the other side has had enough
+
+        threads.append(threading.Thread(target=run))
+        threads[-1].start()
+
+    yield begin
+    for thread in threads:
+        thread.join(5)
+    listener.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        (b"", "the adb server did not answer in time (host)"),
+        (b"OK", "the adb server did not answer in time (host)"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "adb: Unknown data: b'HTTP'; something else listens on adb's port"),
+        (b"OKAYzzzz", "the adb server answered nonsense or hung up"),
+        (b"OKAY00ffA\tdev", "the adb server did not answer in time (host)"),
+        (b"FAIL0006closed", "adb: closed; the device closed the connection: try again"),
+        (b"FAIL0011\x1b[2Joh\x07 no\nadvice", "adb: ?[2Joh? no; see `memleak-android devices`"),
+    ],
+)
+def test_servers_that_are_none(serve: Callable[[Answer], None], said: bytes, line: str) -> None:
+    serve(lambda connection: connection.sendall(said))
+    with pytest.raises(DeviceError) as caught:
+        adb.list_devices()
+    assert str(caught.value).startswith(line)
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize("program", ["/bin/false", "/no/such/adb"])
+def test_a_server_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
+    monkeypatch.setenv("ADBUTILS_ADB_PATH", program)
+    with pytest.raises(DeviceError, match=r"no adb server can be reached or started .*; install adb"):
+        adb.list_devices()
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "device unauthorized.\nThis adb server's $ADB_VENDOR_KEYS is not set\nTry 'adb kill-server' if that seems wrong.",
+            "adb: device unauthorized; accept this computer in the dialog on the device's screen",
+        ),
+        ("device offline", "adb: device offline; reconnect it, or try `adb reconnect offline`"),
+        ("device 'nope' not found", "adb: device 'nope' not found; see `memleak-android devices`"),
+        (
+            "unknown transport id 3",
+            "adb: unknown transport id 3; it was unplugged or rebooted: connect it again",
+        ),
+        ("", "adb: closed; the device closed the connection: try again"),
+    ],
+)
+def test_what_the_server_says_of_devices(text: str, line: str) -> None:
+    assert str(adb._refusal(text)) == line
