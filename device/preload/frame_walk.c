@@ -170,6 +170,8 @@ int ml_frame_walk(const struct ml_view *view, const struct ml_code_map *map, con
 			rule = resolve_rule(view, map, notes->thread, frame.return_address);
 		/* Some start a thread by a return address of 0 instead of saying in the CFI that there is none. */
 		is_complete = !frame.return_address || (rule && ml_frame_kind(rule) == ML_FRAME_END);
+		if (!is_complete && !rule)
+			walk->without_rule = frame.return_address;
 		if (is_complete || !rule || !step(&bounds, rule, map->address_mask, &frame))
 			break;
 		walk->hash = ml_stack_mix(walk->hash, frame.return_address);

@@ -35,12 +35,14 @@ struct ml_walk {
 	ml_u64 hash;          /* in: where to begin; out: with every return address on the way */
 	ml_u64 stack_pointer; /* of the frame where the rules ended */
 	ml_u64 frame_pointer;
+	ml_u64 without_rule; /* the return address for which there was none, 0 = it did not end for want of one */
 };
 
-/* Where a walk may write: both or none. */
+/* Where a walk may write: all or nothing. */
 struct ml_notes {
 	struct ml_thread *thread; /* keeps the rules at hand */
 	struct ml_memo *memo;     /* gets the places of the words that were read; uses_fp: the register took part */
+	int *meets_unknown;       /* gets 1 when it leads to where the code map has no code */
 };
 
 /* 1 when the outermost frame was reached. */

@@ -159,6 +159,8 @@ ml_u64 ml_stack_key(const struct ml_view *view, const struct ml_code_map *map, c
 	}
 	if (!ml_frame_walk(view, map, caller, &walk, notes)) {
 		bits = hash_rest(view, map, caller, &walk, memo);
+		if (notes->meets_unknown)
+			*notes->meets_unknown = walk.without_rule && !ml_code_map_has(map, walk.without_rule);
 		if (memo)
 			memo->uses_fp = 1;
 	}

@@ -245,6 +245,30 @@ static int loads(const char *library)
 	return 0;
 }
 
+static __attribute__((noinline)) void *call_through(void *(*allocate)(size_t), size_t size)
+{
+	void *block = allocate(size);
+
+	*(volatile char *)block = 1; /* so that it is a call and no jump */
+	return block;
+}
+
+/* Code that nobody announces, as a compiler within the program makes it: a copy of a function of ours. */
+static int makes_code(void)
+{
+	void *(*copy)(void *(*)(size_t), size_t);
+	char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	keep(malloc(23)); /* the maps are read before */
+	memcpy(page, (char *)call_through, 256);
+	if (mprotect(page, 4096, PROT_READ | PROT_EXEC))
+		return 1;
+	*(void **)&copy = page;
+	for (int i = 0; i < 3; i++)
+		keep(copy(malloc, 1049));
+	return 0;
+}
+
 static int many(int n, size_t size)
 {
 	for (int i = 0; i < n; i++)
@@ -280,6 +304,8 @@ int main(int argc, char **argv)
 		keep(malloc(4093));
 		execl("/proc/self/exe", argv[0], "many", "5", "1031", (char *)NULL);
 	}
+	if (!strcmp(what, "makes_code"))
+		return makes_code();
 	if (!strcmp(what, "environment"))
 		return !!getenv("MEMLEAK_SESSION") | (getenv("LD_PRELOAD") ? 2 : 0);
 	return 99;

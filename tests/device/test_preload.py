@@ -19,6 +19,7 @@ from tests.support.preload_session import PreloadSession, run_preloaded
 HERE = Path(__file__).resolve().parent
 PARTS = HERE.parents[1] / "device"
 MALLOC, CALLOC, REALLOC, REALLOCARRAY, POSIX_MEMALIGN, MEMALIGN, ALIGNED_ALLOC, VALLOC, PVALLOC = range(1, 10)
+PC = 16  # in the order of struct pt_regs
 RING_FULL, TABLE_FULL, MISSED_FREE = 0, 2, 8
 
 
@@ -185,6 +186,25 @@ def test_maps_are_sent_anew_after_dlopen(workload: Path, tmp_path: Path) -> None
     assert "late.so" not in session.maps[0].text
     assert "late.so" in session.maps[-1].text
     attributed(session)
+
+
+def test_maps_are_sent_anew_where_a_stack_leads_to_unknown_code(workload: Path) -> None:
+    """The linkers of Android and compilers within programs announce no code by allocating."""
+    session = run_preloaded([workload, "makes_code"])
+    assert session.sizes()[1049] == 3
+    called = [
+        (int(row["timestamp_ns"]), int(registers[PC]))
+        for batch in session.evidence
+        for row, registers in zip(batch.rows, batch.registers, strict=True)
+        if row["size"] == 1049
+    ]
+    assert called
+    for timestamp_ns, pc in called:
+        maps = max(
+            (one for one in session.maps if one.timestamp_ns <= timestamp_ns),
+            key=lambda one: one.timestamp_ns,
+        )
+        assert any(m.start <= pc < m.end and m.is_executable for m in parse_maps(maps.text))
 
 
 def test_a_full_table_is_counted(workload: Path) -> None:
