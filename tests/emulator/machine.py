@@ -6,6 +6,7 @@ listens; N+2 where its adb server listens.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from tests.emulator.image import write_image
 from tests.emulator.kernels import DEFAULT, LINES, kernel
 from tests.emulator.qemu import Hardware, MachineFailed
 from tests.emulator.reservation import reserved
+from tests.emulator.selinux import load_command
 from tests.emulator.surface import write_symbols
 
 RUN = BUILD / "run"
@@ -37,7 +40,7 @@ class Options:
 
     kernel: a line of kernels.LINES. build: "userdebug" (su as AOSP has it), "rooted" (a user build whose su takes -c),
     "user" (a stock phone). adb_user: as whom adbd runs, "shell" as on phones, "root" as after adb root. selinux: what
-    getenforce says; there is no policy, so nothing is refused.
+    getenforce says; without a policy nothing is refused, see Machine.refusing_bpf.
     """
 
     kernel: str = DEFAULT
@@ -121,6 +124,20 @@ class Machine:
         self.root_shell(f"/system/bin/start_adbd {self.options.adb_uid}")
         _announce(self.number)
         _wait_for_shell(self)
+
+    @contextlib.contextmanager
+    def refusing_bpf(self) -> Iterator[None]:
+        """SELinux refuses to load BPF programs, to root too, as a phone's policy does (avc: denied { prog_load })."""
+        self._load_policy("refuses_bpf")
+        try:
+            yield
+        finally:
+            self._load_policy("permits")
+
+    def _load_policy(self, name: str) -> None:
+        code, said = self.root_shell(load_command(name))
+        if code or not (self.options.selinux == "enforcing" or name == "permits"):
+            raise MachineFailed(f"SELinux policy {name} on {self.serial} ({self.options.selinux}): {said}")
 
     def wait_for_process(self, name: str) -> str:
         """The pid of the process of that name, as soon as there is one: apps start after `am start` has ended."""

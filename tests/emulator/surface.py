@@ -10,6 +10,7 @@ from tests.emulator.compiler import compiled, zig
 from tests.emulator.cpio import NewcArchive
 from tests.emulator.debian import Suite
 from tests.emulator.elf import shared_libraries
+from tests.emulator.selinux import FOLDER, policies
 
 STATIC = "aarch64-linux-musl"
 SYSTEM, PACKAGE_INFO = 1000, 1032
@@ -60,6 +61,8 @@ def add_surface(archive: NewcArchive, suite: str) -> None:
     archive.file("/system/bin/run-as", program("run-as", "run_as", "apps"), 0o4755)
     archive.file("/system/bin/su.off", program("su"), 0o4755)
     archive.file("/system/bin/getenforce", ANDROID / "getenforce", 0o755)
+    for policy, content in policies().items():
+        archive.file(f"{FOLDER}/{policy}", content)
     archive.folder("/data/property", 0o755)
     for name, value in PROPERTIES.items():
         archive.file(f"/data/property/{name}", value.encode())

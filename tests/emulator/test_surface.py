@@ -11,6 +11,7 @@ from elftools.elf.elffile import ELFFile
 
 from tests.emulator.apps import APPS, BIONIC_APP, installed
 from tests.emulator.machine import Machine
+from tests.emulator.surface import program
 
 pytestmark = pytest.mark.emulator
 LEAKY = "com.example.leaky"
@@ -167,6 +168,17 @@ def debugged(path: Path) -> bool:
 
 def test_selinux_says_enforcing(machine: Machine) -> None:
     assert machine.shell("getenforce")[1] == "Enforcing\n"
+
+
+def test_selinux_refuses_bpf_to_root_when_told_to(machine: Machine) -> None:
+    loader = "/data/local/tmp/load_bpf"
+    assert machine.adb("push", program("load_bpf"), loader).returncode == 0
+    assert machine.shell(f"su 0 {loader}") == (0, "", "")
+    with machine.refusing_bpf():
+        code, _, error = machine.shell(f"su 0 {loader}")
+        assert code == 1 and "Permission denied" in error
+        assert "avc:  denied  { prog_load }" in machine.root_shell("dmesg")[1]
+    assert machine.shell(f"su 0 {loader}; rm {loader}")[0] == 0
 
 
 def test_a_service_that_is_not_there(machine: Machine) -> None:
