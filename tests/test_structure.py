@@ -96,13 +96,15 @@ def test_shim_and_bpf_programs_do_not_know_each_other() -> None:
             assert not [name for name in included if f"{other}/" in name], path
 
 
-def test_only_one_file_imports_capstone() -> None:
+@pytest.mark.parametrize(("package", "importer"), [("capstone", "disassembly.py"), ("adbutils", "adb.py")])
+def test_only_one_file_imports(package: str, importer: str) -> None:
     importers = [
         path.name
         for path in files(".py")
-        if re.search(r"^\s*(import|from) capstone", path.read_text(), re.MULTILINE)
+        if "tests" not in path.relative_to(ROOT).parts
+        and re.search(rf"^\s*(import|from) {package}", path.read_text(), re.MULTILINE)
     ]
-    assert [name for name in importers if not name.startswith("test_")] == ["disassembly.py"]
+    assert importers == [importer]
 
 
 def test_layers() -> None:
