@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.emulator import bionic
-from tests.emulator.compiler import ROOT, compiled, cross, zig
+from tests.emulator.compiler import ROOT, compiled, cross
 from tests.emulator.debian import BUILD
 
 DEMO = ROOT / "device" / "demo"
@@ -116,7 +116,9 @@ def libraries(abi: Abi, *, stripped: bool) -> dict[str, Path]:
 def app_process(abi: Abi) -> Path:
     """The program that the apps of an ABI run in."""
     sources = [ANDROID / "app_process.c", ANDROID / "apps.c"]
-    return compiled(abi.runtime.rsplit("/", 1)[1], zig(abi.target), ["-O2", "-fPIE", "-pie", "-ldl"], sources)
+    # Debian's start code has call frame information, which zig's lacks: the main thread's stacks end in it.
+    compiler = cross(abi.compiler.removesuffix("++") + "cc")
+    return compiled(abi.runtime.rsplit("/", 1)[1], compiler, ["-O2", "-fPIE", "-pie", "-ldl"], sources)
 
 
 def _library(abi: Abi, name: str, sources: list[Path], flags: tuple[str, ...], stripped: bool) -> Path:

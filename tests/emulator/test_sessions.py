@@ -1,0 +1,143 @@
+"""The program on the machine: what the app leaks is found by every route, exactly, and nothing of ours stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.emulator.apps import ARM32, ARM64, DEMO, Abi, libraries
+from tests.emulator.machine import Machine
+from tests.support.workloads import PROGRAM
+
+pytestmark = pytest.mark.emulator
+
+SECONDS = 180.0
+APP, APP_32 = "com.example.leaky", "com.example.leaky32"
+PLANTED = {one["name"]: one for one in json.loads((DEMO / "demo.json").read_text())["leaks"]}
+
+
+def run(machine: Machine, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    with started(machine, *words) as process:
+        out, err = process.communicate(timeout=SECONDS)
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+def started(machine: Machine, *words: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*PROGRAM, "--serial", machine.serial, *map(str, words)],
+        env={**os.environ, **machine.environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def report(machine: Machine, folder: Path, abi: Abi, package: str, *words: str | Path) -> dict[str, Any]:
+    """Of a session that begins with the app and ends, by Ctrl-C, once its activity has done its work."""
+    symbols = [
+        word for path in libraries(abi, stripped=False).values() for word in ("--symbols", path.parent)
+    ]
+    words = ("--package", package, "--launch", "--json", folder / "report.json", *symbols, *words)
+    with started(machine, *words) as process:
+        wait_until_done(machine, package, process)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, err
+    found: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    return found
+
+
+def wait_until_done(machine: Machine, package: str, process: subprocess.Popen[str]) -> None:
+    """Until the app has had threads, and then none for a while."""
+    had_threads, quiet, deadline = False, 0, time.monotonic() + SECONDS
+    while quiet < 3:
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline, f"{package} does not come to an end"
+        _, out = machine.root_shell(f"ls /proc/$(pidof {package})/task 2>/dev/null")
+        n_threads = len(out.split())
+        had_threads |= n_threads > 1
+        quiet = quiet + 1 if had_threads and n_threads == 1 else 0
+        time.sleep(0.3)
+
+
+def sites_of(planted: Mapping[str, Any], found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The sites whose stack holds the planted functions one above the other."""
+    return [site for site in found["sites"] if in_order(planted["functions"], site["frames"])]
+
+
+def in_order(functions: Sequence[str], frames: Sequence[Mapping[str, Any]]) -> bool:
+    names = (frame["function"].partition("(")[0] for frame in frames)
+    return all(any(name == function for name in names) for function in functions)
+
+
+def check_planted(found: Mapping[str, Any]) -> None:
+    """Every planted leak with its bytes and blocks, its file and line; no other site but the runtime's own."""
+    assert found["unwinding"]["complete"] >= 0.99 * found["unwinding"]["stacks"], found["unwinding"]
+    assert found["verdict"] == "ok" and found["totals"]["unattributed_objects"] == 0
+    known = []
+    for name, planted in PLANTED.items():
+        sites = sites_of(planted, found)
+        held = [sum(site[what] for site in sites) for what in ("inuse_space", "inuse_objects")]
+        assert held == [planted["bytes"], planted["objects"]], name
+        assert all(any(frame.get("line") for frame in site["frames"]) for site in sites), name
+        known += [site["id"] for site in sites]
+    others = [site for site in found["sites"] if site["kind"] == "user" and site["id"] not in known]
+    assert not [site for site in others if any("libleaky" in frame["module"] for frame in site["frames"])]
+
+
+def check_clean(machine: Machine, package: str) -> None:
+    left = f"ls /data/local/tmp /data/data/{package}; getprop wrap.{package}; pidof memleakd"
+    _code, out = machine.root_shell(left)
+    assert "memleak" not in out and "ml-" not in out and "LD_PRELOAD" not in out, out
+
+
+@pytest.mark.parametrize("tracer", ["bpf", "preload"])
+def test_an_app_from_its_first_allocation(machine: Machine, tracer: str, tmp_path: Path) -> None:
+    found = report(machine, tmp_path, ARM64, APP, "--tracer", tracer)
+    assert (found["target"]["arch"], found["target"]["tracer"], found["target"]["package"]) == (
+        "arm64",
+        tracer,
+        APP,
+    )
+    assert found["target"]["serial"] == machine.serial
+    check_planted(found)
+    check_clean(machine, APP)
+
+
+def test_a_32_bit_app_by_the_shim(machine: Machine, tmp_path: Path) -> None:
+    found = report(machine, tmp_path, ARM32, APP_32)
+    assert (found["target"]["arch"], found["target"]["tracer"]) == ("arm32", "preload")
+    check_planted(found)
+    check_clean(machine, APP_32)
+
+
+def test_a_32_bit_process_is_refused_before_a_probe_is_placed(machine: Machine) -> None:
+    machine.shell(f"am start -n {APP_32}/.MainActivity")
+    done = run(machine, "--package", APP_32, "--tracer", "bpf")
+    machine.shell(f"am force-stop {APP_32}")
+    assert (done.returncode, done.stdout) == (5, "")
+    assert "32-bit code, where the kernel places no uprobes" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        (("--package", "com.example.gone"), 4, "com.example.gone is not installed on device"),
+        (("--package", APP), 4, f"{APP} is not running; start it, or use --launch or --wait"),
+        (("--pid", "4194303"), 4, "there is no process 4194303 on device"),
+    ],
+)
+def test_failures_end_in_one_line(machine: Machine, words: Sequence[str], code: int, line: str) -> None:
+    machine.shell(f"am force-stop {APP}")
+    done = run(machine, *words)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert line in done.stderr and done.stderr.count("\n") == 1
+    check_clean(machine, APP)
