@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from memleak_android.unwind.arch.base import Arch
 from memleak_android.unwind.decode_arm32 import ALWAYS, LR, Flow, Operation, decode_arm, decode_thumb
@@ -18,7 +19,11 @@ from memleak_android.unwind.stack_arm32 import State, after
 from memleak_android.unwind.trace import Method
 
 _INSTRUCTIONS_MAX = 2048
+_BYTES_READ = 64  # at once
 _COVERED = 15  # stands for the condition of an IT
+_RETURNS = (Flow.RETURN, Flow.BY_REGISTER)
+_BRANCHES = (Flow.JUMP, Flow.CONDITIONAL, Flow.TABLE)
+_CONTINUES = (Flow.NEXT, Flow.CALL, Flow.CONDITIONAL)
 
 
 def walk_arm32(arch: Arch, read: ReadCode, vaddr: int) -> UnwindRow | None:
@@ -29,6 +34,17 @@ def walk_arm32(arch: Arch, read: ReadCode, vaddr: int) -> UnwindRow | None:
     return found or _Walk(arch, read, decode_thumb).run(vaddr)
 
 
+class _Way(NamedTuple):
+    """Where a way has come to. covered: instructions left of an IT."""
+
+    at: int
+    covered: int
+    state: State
+
+    def behind(self, operation: Operation, state: State) -> _Way:
+        return _Way(self.at + operation.size, operation.covers or max(self.covered - 1, 0), state)
+
+
 class _Walk:
     """All ways from one address on, the straight one first, until one returns."""
 
@@ -37,44 +53,55 @@ class _Walk:
         self._read = read
         self._decode = decode
         self._seen: set[tuple[int, tuple[int, bool] | None]] = set()
-        self._open: list[State] = []
+        self._open: list[_Way] = []
+        self._window, self._window_at = b"", 0
+
+    def _code(self, at: int) -> bytes:
+        """4 bytes at a vaddr, fewer at the end of the file."""
+        offset = at - self._window_at
+        if not 0 <= offset <= len(self._window) - 4:
+            self._window, self._window_at, offset = self._read(at, _BYTES_READ), at, 0
+        return self._window[offset : offset + 4]
 
     def run(self, vaddr: int) -> UnwindRow | None:
-        self._open = [State(vaddr & ~1)]
+        self._open = [_Way(vaddr & ~1, 0, State())]
         while self._open:
-            state: State | None = self._open.pop()
-            while state is not None:
-                if len(self._seen) >= _INSTRUCTIONS_MAX or (state.at, state.assumed) in self._seen:
+            way: _Way | None = self._open.pop()
+            while way is not None:
+                been = way.at, way.state.assumed
+                if len(self._seen) >= _INSTRUCTIONS_MAX or been in self._seen:
                     break
-                self._seen.add((state.at, state.assumed))
-                found = self._step(state)
+                self._seen.add(been)
+                found = self._step(way)
                 if isinstance(found, UnwindRow):
                     return found
-                state = found
+                way = found
         return None
 
-    def _step(self, state: State) -> State | UnwindRow | None:
+    def _step(self, way: _Way) -> _Way | UnwindRow | None:
         """What one instruction leads to: the next, the rules, or nothing more this way."""
-        operation = self._decode(self._read(state.at, 4), state.at)
-        condition = operation.condition if not state.covered else _COVERED
+        at, covered, state = way
+        operation = self._decode(self._code(at), at)
+        flow = operation.flow
+        condition = operation.condition if not covered else _COVERED
         is_open = condition != ALWAYS and state.assumed != (condition, True)
         if state.assumed == (condition, False):
-            return state.behind(operation)
-        done = after(state.behind(operation), operation)
-        if is_open and operation.flow is Flow.NEXT and done is not None and done.stands != state.stands:
-            self._open.append(replace(state.behind(operation), assumed=(condition, False)))
+            return way.behind(operation, state)
+        done = after(state, operation)
+        if is_open and flow is Flow.NEXT and done is not None and done.stands != state.stands:
+            self._open.append(way.behind(operation, replace(state, assumed=(condition, False))))
             done = replace(done, assumed=(condition, True))
-        if operation.flow in (Flow.RETURN, Flow.BY_REGISTER) and done is not None:
+        if flow in _RETURNS and done is not None:
             row = _row(self._arch, done)
-            if row is not None and (operation.flow is Flow.RETURN or state.has_loaded_link):
+            if row is not None and (flow is Flow.RETURN or state.has_loaded_link):
                 return row
-        if operation.flow in (Flow.JUMP, Flow.CONDITIONAL, Flow.TABLE):
-            self._open.append(replace(state, at=_target(self._read, operation), covered=0))
-        if operation.flow is Flow.CONDITIONAL and state.assumed == (condition, True):
+        if flow in _BRANCHES:
+            self._open.append(_Way(_target(self._read, operation), 0, state))
+        if flow is Flow.CONDITIONAL and state.assumed == (condition, True):
             return None
-        if operation.flow in (Flow.NEXT, Flow.CALL, Flow.CONDITIONAL):
-            return done
-        return state.behind(operation) if is_open else None  # the condition does not hold
+        if flow in _CONTINUES:
+            return None if done is None else way.behind(operation, done)
+        return way.behind(operation, state) if is_open else None  # the condition does not hold
 
 
 def _target(read: ReadCode, operation: Operation) -> int:

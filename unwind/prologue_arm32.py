@@ -45,14 +45,16 @@ def prologue_arm32(arch: Arch, read: ReadCode, vaddr: int) -> UnwindRow | None:
 
 def _run(read: ReadCode, decode: Callable[[bytes, int], Operation], start: int, vaddr: int) -> State | None:
     """The state at vaddr, or behind the prologue. Its `base` is the stack pointer at the function's entry."""
-    state: State | None = State(start, copies=())
+    state: State | None = State(copies=())
+    at = start
     for _ in range(_PROLOGUE_MAX):
-        if state is None or state.at >= vaddr:
+        if state is None or at >= vaddr:
             break
-        operation = decode(read(state.at, 4), state.at)
+        operation = decode(read(at, 4), at)
         if operation.flow is not Flow.NEXT or operation.covers:
             break
-        state = after(state.behind(operation), operation)
+        state = after(state, operation)
+        at += operation.size
     return state
 
 

@@ -16,11 +16,10 @@ class State:
 
     copies: register → (base, offset): other registers that point into the stack.
     saved: register → offset from `base` of the word it was loaded from. stored: the same of what was stored on the
-    way, so that the word does not hold it yet. unknown: loaded from elsewhere. covered: instructions left of an IT.
+    way, so that the word does not hold it yet. unknown: loaded from elsewhere.
     assumed: a condition and whether it holds, since something depended on it that moves the stack pointer.
     """
 
-    at: int
     base: int = SP
     delta: int = 0
     is_sp_lost: bool = False
@@ -30,7 +29,6 @@ class State:
     unknown: frozenset[int] = frozenset()
     is_link_lost: bool = False
     has_loaded_link: bool = False
-    covered: int = 0
     assumed: tuple[int, bool] | None = None
 
     @property
@@ -44,16 +42,16 @@ class State:
         return dict(self.copies).get(register)
 
     def without_copy(self, register: int) -> State:
+        if register not in [copied for copied, _ in self.copies]:
+            return self
         return replace(self, copies=tuple(c for c in self.copies if c[0] != register))
-
-    def behind(self, operation: Operation) -> State:
-        covered = operation.covers or max(self.covered - 1, 0)
-        return replace(self, at=self.at + operation.size, covered=covered)
 
 
 def after(state: State, operation: Operation) -> State | None:
-    """None: another function begins."""
+    """None: another function begins. The same object where nothing changes, as for most instructions."""
     if operation.flow is Flow.CALL:
+        if state.is_link_lost and LR not in [saved for saved, _ in state.saved]:
+            return state
         return replace(state, is_link_lost=True, saved=tuple(s for s in state.saved if s[0] != LR))
     effect = operation.effect
     if isinstance(effect, Move):
