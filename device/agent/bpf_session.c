@@ -21,6 +21,7 @@
 #include "event_batch.h"
 #include "live_levels.h"
 #include "nursery.h"
+#include "probed_code.h"
 #include "process_maps.h"
 #include "process_set.h"
 #include "regions.h"
@@ -50,10 +51,9 @@ struct session {
 	struct ml_frames *frames;
 	struct ml_process_set processes; /* that are traced and have not exited */
 	struct ml_child child;
-	bool is_child; /* of ours, not attached to */
+	bool is_host_gone, is_child; /* of ours, not attached to */
 	int pid, pidfd;
 	int wait_status;
-	bool is_host_gone;
 	int idle_rounds;
 	ml_u64 snapshots, next_status_ns, evidence_records, self_tests, n_children;
 	ml_u64 before_armed[ML_LOST_MAX]; /* counted while the probes were being placed one by one */
@@ -382,7 +382,7 @@ int ml_bpf_run(const struct ml_config *config)
 	raise_priority();
 	ml_tracefs_mount();
 	ml_blocks_hello(ML_COLLECTOR_BPF, session->pid);
-	if (!open_session(session) && !arm(session))
+	if (!ml_probed_code_check(config) && !open_session(session) && !arm(session))
 		exit_code = finish(session, follow_target(session));
 	else
 		ml_blocks_end(ML_REASON_TRACER_ERROR, -1);

@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "probed_code.h"
 #include "tracefs.h"
 #include "version.h"
 #include "wire.h"
@@ -49,6 +50,7 @@ int ml_capabilities_print(void)
 {
 	libbpf_set_print(NULL);
 	printf("{\"agent\": \"%s\", \"wire\": %u, ", ML_AGENT_VERSION, ML_WIRE_VERSION);
+	print_bool("bpf_programs", ml_probed_code_has_programs());
 	print_bool("bpf", can_make_map(BPF_MAP_TYPE_ARRAY, 4, 8, 1, 0));
 	print_bool("bpf_mappable_array", can_make_map(BPF_MAP_TYPE_ARRAY, 4, 8, 1, BPF_F_MMAPABLE));
 	print_bool("bpf_ring_buffer", can_make_map(BPF_MAP_TYPE_RINGBUF, 0, 0, 65536, 0));
