@@ -165,12 +165,17 @@ class ShellService:
             await self._send(EXIT, bytes([code if code >= 0 else 128 - code]))
         finally:
             feeding.cancel()
-            if process.returncode is None:  # the connection is gone: as adbd, which then closes the pipes
-                assert process.stdin
-                process.stdin.close()
-                process.send_signal(signal.SIGHUP)
-                for reader in (process.stdout, process.stderr):
-                    reader._transport.close()  # type: ignore[attr-defined]
+            if process.returncode is None:
+                await self._hang_up(process)
+
+    async def _hang_up(self, process: asyncio.subprocess.Process) -> None:
+        """What adbd does when the other side is gone (shell_service.cpp): first SIGHUP, then the pipes are closed."""
+        assert process.stdin and process.stdout and process.stderr
+        process.send_signal(signal.SIGHUP)
+        await asyncio.sleep(0.02)
+        process.stdin.close()
+        for reader in (process.stdout, process.stderr):
+            reader._transport.close()  # type: ignore[attr-defined]
 
     async def _pump(self, output: asyncio.StreamReader, identity: int) -> None:
         reading = asyncio.create_task(output.read(MAX_PAYLOAD // 2))
@@ -215,4 +220,4 @@ class ShellService:
                     del buffer[: 5 + length]
                 buffer += await self._stream.read()
         except (StreamClosed, ConnectionError):
-            stdin.close()
+            return

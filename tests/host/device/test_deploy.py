@@ -152,3 +152,15 @@ def test_in_the_folder_of_an_app(fake: FakeDevice, tool: Path, tmp_path: Path) -
     with AdbDevice(row_of(fake)).deploy({"tool": tool}, run_as="com.example") as deployment:
         assert Path(deployment.paths["tool"]).parent.parent == app
     assert os.listdir(app) == []
+
+
+def test_a_device_that_never_gets_ready(
+    fake: FakeDevice, tool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it was asked is still undone when it comes to it."""
+    monkeypatch.setattr("memleak_android.host.device.keeper._READY_S", 0.1)
+    fake.add_program("mkdir", 'sleep 1; PATH=/usr/bin:/bin exec mkdir "$@"')
+    with pytest.raises(DeviceError, match="it does not answer; make room there"):
+        AdbDevice(row_of(fake)).deploy({"tool": tool})
+    time.sleep(0.5)
+    assert left(fake) == []
