@@ -53,7 +53,9 @@ class AdbDevice:
 
     @cached_property
     def root_route(self) -> root.RootRoute:
-        answer = self._run_line(root.PROBE, b"", root.PROBE_TIMEOUT_S, OUTPUT_BYTES_MAX, "a way to root")
+        hint = "accept the request for root on its screen, and try again"
+        channel = self._open(root.PROBE)
+        answer = self._finish(channel, "su", b"", root.PROBE_TIMEOUT_S, OUTPUT_BYTES_MAX, hint)
         return root.parse_probe(answer.out)
 
     @property
@@ -70,8 +72,9 @@ class AdbDevice:
         timeout_s: float = RUN_TIMEOUT_S,
         limit_bytes: int = OUTPUT_BYTES_MAX,
     ) -> Answer:
-        line = self._line(argv, as_root, run_as)
-        return self._run_line(line, stdin, timeout_s, limit_bytes, argv[0])
+        channel = self._open(self._line(argv, as_root, run_as))
+        hint = "try again, or `adb reconnect`"
+        return self._finish(channel, argv[0], stdin, timeout_s, limit_bytes, hint)
 
     def read_file(
         self, path: str, limit_bytes: int = OUTPUT_BYTES_MAX, *, as_root: bool = False, run_as: str = ""
@@ -127,8 +130,10 @@ class AdbDevice:
     def _features(self) -> frozenset[str]:
         return adb.features(self.row)
 
-    def _run_line(self, line: str, stdin: bytes, timeout_s: float, limit_bytes: int, what: str) -> Answer:
-        channel = self._open(line)
+    def _finish(
+        self, channel: AdbChannel, what: str, stdin: bytes, timeout_s: float, limit_bytes: int, hint: str
+    ) -> Answer:
+        """What a program says until it ends. hint: where it does not in time."""
         out = bytearray()
         try:
             for piece in self._pieces(channel, stdin, time.monotonic() + timeout_s):
@@ -140,8 +145,7 @@ class AdbDevice:
                     )
         except TimeoutError:
             raise DeviceError(
-                f"{self.name} did not answer {printable(what)} within {timeout_s:g} s",
-                "try again, or `adb reconnect`",
+                f"{self.name} did not answer {printable(what)} within {timeout_s:g} s", hint
             ) from None
         finally:
             channel.close(_CLOSE_S if channel.exit_code is None else 0, 0)

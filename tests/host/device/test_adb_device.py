@@ -139,6 +139,15 @@ def test_ways_to_root(fake: FakeDevice, device: AdbDevice, su: str, route: RootR
         assert device.run(["printf", "%s %s", "a b", "$(id -u)"], as_root=True).out == b"a b $(id -u)"
 
 
+def test_a_request_for_root_that_nobody_accepts(
+    fake: FakeDevice, device: AdbDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.add_program("su", "sleep 60")
+    monkeypatch.setattr("memleak_android.host.device.root.PROBE_TIMEOUT_S", 0.3)
+    with pytest.raises(DeviceError, match=r"did not answer su within 0\.3 s; accept the request for root"):
+        _ = device.root_route
+
+
 def test_as_the_app(fake: FakeDevice, device: AdbDevice) -> None:
     fake.add_program("run-as", 'echo "as $1"; shift; exec "$@"')
     answer = device.run(["echo", "a  b"], run_as="com.example.app;reboot")
