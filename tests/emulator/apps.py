@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -99,9 +100,15 @@ APPS = (
 BIONIC_APP = App("com.example.bionic", 10127, abi=BIONIC, debuggable=True, in_apk=True)
 
 
+def abis() -> tuple[Abi, ...]:
+    """The ABIs of a machine that is made here: 32 bits only where their compiler is (it may conflict with others)."""
+    return (ARM64, ARM32) if shutil.which(ARM32.compiler) else (ARM64,)
+
+
 def installed() -> tuple[App, ...]:
     """The apps of a machine that is made here: the one on bionic only where bionic is at hand."""
-    return (*APPS, BIONIC_APP) if bionic.is_at_hand() else APPS
+    apps = tuple(app for app in APPS if app.abi in abis())
+    return (*apps, BIONIC_APP) if bionic.is_at_hand() else apps
 
 
 def libraries(abi: Abi, *, stripped: bool) -> dict[str, Path]:

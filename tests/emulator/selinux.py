@@ -32,7 +32,7 @@ def _compiled(rules: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source, policy = Path(folder, "rules.cil"), Path(folder, "policy")
         source.write_text(rules)
-        words = [
+        words: list[str | Path] = [
             "secilc",
             "-U",
             "allow",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.emulator import bionic
-from tests.emulator.apps import ANDROID, ARM32, ARM64, BIONIC, Abi, App, app_process, installed, libraries
+from tests.emulator.apps import ANDROID, BIONIC, Abi, App, abis, app_process, installed, libraries
 from tests.emulator.compiler import compiled, zig
 from tests.emulator.cpio import NewcArchive
 from tests.emulator.debian import Suite
@@ -75,7 +75,7 @@ def add_surface(archive: NewcArchive, suite: str) -> None:
         SYSTEM,
         PACKAGE_INFO,
     )
-    for abi in (ARM64, ARM32):
+    for abi in abis():
         _runtime(archive, suite, abi)
     if bionic.is_at_hand():
         _bionic(archive)
@@ -122,7 +122,7 @@ def _app(archive: NewcArchive, app: App) -> None:
 
 def write_symbols(folder: Path) -> None:
     """Links the apps' libraries with their debugging information into folder/<abi>/ and folder/bionic/."""
-    for abi in (ARM64, ARM32):
+    for abi in abis():
         (folder / abi.name).mkdir(parents=True)
         for name, library in libraries(abi, stripped=False).items():
             (folder / abi.name / name).symlink_to(library)

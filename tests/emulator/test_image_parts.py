@@ -21,7 +21,8 @@ HEADER_BYTES = 110
 
 def entries(archive: bytes) -> list[tuple[str, int, int, int, bytes]]:
     """(name, mode, uid, gid, content) of a newc archive, up to its trailer."""
-    found, place = [], 0
+    found: list[tuple[str, int, int, int, bytes]] = []
+    place = 0
     while True:
         assert archive[place : place + 6] == b"070701"
         fields = [int(archive[place + 6 + 8 * i : place + 14 + 8 * i], 16) for i in range(13)]

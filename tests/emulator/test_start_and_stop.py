@@ -100,6 +100,8 @@ def test_builds_differ_in_su_and_properties(build: str) -> None:
         code, output, error = started.shell("su -c 'id -u'")
         if build == "rooted":
             assert (code, output) == (0, "0\n")
+            assert started.shell("su 0 -c 'exit 3'")[0] == 3
+            assert started.shell("su 0 id -u")[:2] != (0, "0\n")  # words after WHO are the shell's
         else:
             assert code == 127 and "su: inaccessible or not found" in error
     finally:
