@@ -1,4 +1,5 @@
 # What differs between the ABIs (Android's names), and nothing else.
+# protect_*: of the shim, whose code runs in processes that may demand it (BTI, PAC).
 # zig_*: target of the agent (static, musl). shim_*: target of the shim (freestanding, any libc).
 # bpfarch_*: what bpf_tracing.h calls it; none: the kernel places no uprobes in such code, or breaks it (Thumb). uapi_*: zig's folder of its kernel headers.
 
@@ -11,6 +12,7 @@ uapi_x86_64      := x86-linux-any
 zig_arm64-v8a     := aarch64-linux-musl
 shim_arm64-v8a    := aarch64-linux-gnu
 cpu_arm64-v8a     := -mcpu=generic
+protect_arm64-v8a := -mbranch-protection=standard
 bpfarch_arm64-v8a := arm64
 uapi_arm64-v8a    := aarch64-linux-any
 

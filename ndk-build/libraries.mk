@@ -28,7 +28,8 @@ endef
 
 AGENT_CFLAGS := -std=gnu11 -O2 -g $(WARNINGS) -fno-sanitize=all -fvisibility=hidden $(REPRO) -I device -I device/agent \
 	-isystem $(B)/include -isystem $(ELFUTILS)/libelf -isystem $(ZLIB)
-AGENT_LDFLAGS := -static -s -Wl,--gc-sections -Wl,-z,relro -Wl,-z,now -Wl,--build-id=sha1
+# Segments aligned for every page size that there is (Android: 4 and 16 KiB).
+AGENT_LDFLAGS := -static -s -Wl,-z,max-page-size=65536 -Wl,--gc-sections -Wl,-z,relro -Wl,-z,now -Wl,--build-id=sha1
 
 # The shim: no libc, no start files, nothing undefined but what the target's own libraries give weakly.
 # -z nodelete: dlclose() of a hooked library must not unmap code that is on somebody's stack.
@@ -50,7 +51,7 @@ define shim_cfi_rules
 $(B)/$(1)/shim_cfi/%.o: device/cfi/%.c ndk-build/Makefile ndk-build/libraries.mk ndk-build/abis.mk $(B)/include/.complete
 	@echo "  CC     $$@"
 	@mkdir -p $$(@D)
-	@$(CC) -target $(shim_$(1)) $(cpu_$(1)) $(SHIM_CFLAGS) -U_GNU_SOURCE -MMD -MP -c $$< -o $$@
+	@$(CC) -target $(shim_$(1)) $(cpu_$(1)) $(protect_$(1)) $(SHIM_CFLAGS) -U_GNU_SOURCE -MMD -MP -c $$< -o $$@
 endef
 
 # $(1) abi
@@ -59,7 +60,7 @@ $(call library_rule,$(1),zlib,$(addprefix $(ZLIB)/,$(addsuffix .c,$(ZLIB_NAMES))
 $(call library_rule,$(1),libelf,$(ELFUTILS)/libelf/*.c $(ELFUTILS)/lib/crc32.c $(ELFUTILS)/lib/next_prime.c)
 $(call library_rule,$(1),libbpf,$(LIBBPF)/src/*.c)
 $(call object_rules,$(1),agent,$(zig_$(1)) $(AGENT_CFLAGS))
-$(call object_rules,$(1),preload,$(shim_$(1)) $(SHIM_CFLAGS))
+$(call object_rules,$(1),preload,$(shim_$(1)) $(protect_$(1)) $(SHIM_CFLAGS))
 $(call object_rules,$(1),cfi,$(zig_$(1)) $(AGENT_CFLAGS))
 $(call shim_cfi_rules,$(1))
 
@@ -82,7 +83,7 @@ $(PREBUILT)/$(1)/libmemleak.so: $(patsubst device/preload/%.c,$(B)/$(1)/preload/
 		$(CFI_NAMES:%=$(B)/$(1)/shim_cfi/%.o)
 	@echo "  LINK   $$@"
 	@mkdir -p $$(@D)
-	@$(CC) -target $(shim_$(1)) $(cpu_$(1)) $(SHIM_LDFLAGS) $$^ -o $$@.new && mv $$@.new $$@
+	@$(CC) -target $(shim_$(1)) $(cpu_$(1)) $(protect_$(1)) $(SHIM_LDFLAGS) $$^ -o $$@.new && mv $$@.new $$@
 endef
 
 # What each object includes, written by the compiler beside it.
