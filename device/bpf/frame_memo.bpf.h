@@ -11,18 +11,17 @@
 
 #define ML_MEMO_SETS 1024 /* power of two */
 #define ML_MEMO_WAYS 4
-/* Looks into the target's memory that are worth it: more, and looking the rules up is not what costs most. */
-#define ML_MEMO_WINDOWS 8
 
 struct ml_memo {
 	ml_u64 version;   /* odd: being written */
-	ml_u64 key;       /* process, image and all return addresses */
-	ml_u64 first;     /* what stands in the first place: most others differ there */
-	ml_u64 frames;    /* as in struct ml_walk */
+	ml_u64 seed;      /* ml_walk_seed() of the stack */
+	ml_u64 key;       /* of the stack */
 	ml_u64 fp;        /* the register, as its distance from sp, where uses_fp */
 	ml_u32 uses_fp;
 	ml_u32 state;     /* how the walk ended: enum ml_walk_state */
 	ml_u32 n_places;
+	ml_u32 n_words;   /* of the stack, as far as the last place */
+	ml_u64 read[ML_WALK_PLACES]; /* what stood there; of addresses of the stack the distance from sp */
 	ml_u16 places[ML_WALK_PLACES];
 };
 
@@ -33,91 +32,154 @@ struct {
 	__type(value, struct ml_memo);
 } memos SEC(".maps");
 
-/* walk->key: of the innermost return address; its bits are mixed well. */
-static __always_inline ml_u32 ml_memo_set(const struct ml_walk *walk, ml_u64 above)
-{
-	return (ml_u32)(ml_mix(walk->key, above) >> 32) % ML_MEMO_SETS * ML_MEMO_WAYS;
-}
-
-/* A quick first test: what is behind the window's bytes is of another stack. */
-static __always_inline bool ml_memo_begins(const struct ml_walk *walk, const struct ml_memo *memo)
-{
-	return memo->n_places && memo->first == ML_CODE_ADDRESS(walk->words[memo->places[0] & (ML_WINDOW_WORDS - 1)]) &&
-	       (!memo->uses_fp || walk->fp - walk->begin == memo->fp);
-}
-
 /*
- * The key of the words in the memo's places, 0 when one cannot be read; walk->frames is then that of the addresses
- * among them. Global: verified by itself.
+ * The stack from sp on, of the thread that runs on this CPU: each look into the target's memory costs as much as some
+ * kilobytes, so there is one. Not of the thread, whose table would be large. Programs are preempted, but do not move.
  */
-__noinline ml_u64 ml_memo_key(struct ml_walk *walk, const struct ml_memo *memo)
+struct ml_glimpse {
+	ml_u64 is_taken;
+	ml_u64 words[ML_GLIMPSE_WORDS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, ml_u32);
+	__type(value, struct ml_glimpse);
+} glimpses SEC(".maps");
+
+/* Words between sp at a function's entry and sp when it has returned: places count from there. */
+#define ML_POPPED_WORDS (ML_RETURN_POPS / 8)
+
+/* Number of the first memo of a set. The seed's bits are mixed well. */
+static __always_inline ml_u32 ml_memo_set(ml_u64 seed, ml_u64 above)
 {
-	ml_u64 key, frames = 0;
-	ml_u32 n;
-
-	if (!walk || !memo)
-		return 0;
-	key = walk->key;
-	n = memo->n_places;
-	for (ml_u32 i = 0; i < ML_WALK_PLACES && i < n; i++) {
-		ml_u32 place = memo->places[i];
-		ml_u64 address = walk->begin + 8ull * (place & (ML_BPF_PLACE_FRAME - 1));
-
-		if (address - walk->window >= walk->window_bytes && ml_open_window(walk, address))
-			return 0;
-		if (place & ML_BPF_PLACE_FRAME)
-			frames = ml_mix(frames, ml_word(walk, address) - walk->begin);
-		else
-			key = ml_mix(key, ML_CODE_ADDRESS(ml_word(walk, address)));
-	}
-	walk->frames = frames;
-	return key;
+	return (ml_u32)(ml_mix(seed, above) >> 32) % ML_MEMO_SETS * ML_MEMO_WAYS;
 }
 
-/* Is the stack in the window the memo's? Then walk->key is its key; returns how its walk ended, else ML_WALK_ON. */
-static __always_inline enum ml_walk_state ml_memo_fits(struct ml_walk *walk, const struct ml_memo *memo)
+/* How many words the last stack with about this sp had. */
+static __always_inline ml_u16 *ml_expected_words(struct ml_thread *thread, ml_u64 entry_sp)
+{
+	return &thread->expected_words[entry_sp >> 4 & (ML_EXPECTATIONS - 1)];
+}
+
+/* A word as memos have it: an address of the stack by its distance from sp. No branch: loops over words are verified. */
+static __always_inline ml_u64 ml_memo_word(ml_u32 place, ml_u64 word, ml_u64 begin)
+{
+	return ML_CODE_ADDRESS(word) - (place / ML_BPF_PLACE_FRAME) * begin;
+}
+
+/* Does what is in sight differ from the memo? begin: sp as it will be after the return. Global: verified by itself. */
+__noinline int ml_memo_differs(const struct ml_glimpse *glimpse, const struct ml_memo *memo, ml_u64 begin)
+{
+	if (!glimpse || !memo)
+		return 1;
+	for (ml_u32 i = 0; i < ML_WALK_PLACES && i < memo->n_places; i++) {
+		ml_u32 place = memo->places[i];
+
+		if (ml_memo_word(place, glimpse->words[(place + ML_POPPED_WORDS) & (ML_GLIMPSE_WORDS - 1)], begin) != memo->read[i])
+			return 1;
+	}
+	return 0;
+}
+
+/* n words of the stack from sp on. */
+static __always_inline bool ml_glance(struct ml_glimpse *glimpse, ml_u32 n, ml_u64 sp)
+{
+	return n <= ML_GLIMPSE_WORDS && !bpf_probe_read_user(glimpse->words, n * 8, (const void *)sp);
+}
+
+/* Is the stack in sight the memo's? Then the pending call has its key. */
+static __always_inline bool ml_memo_fits(struct ml_pending *pending, const struct ml_glimpse *glimpse,
+					 const struct ml_memo *memo, ml_u64 begin, ml_u64 fp, ml_u64 above)
 {
 	ml_u64 version = *(volatile const ml_u64 *)&memo->version;
 	ml_u64 key = *(volatile const ml_u64 *)&memo->key;
 	ml_u32 state = *(volatile const ml_u32 *)&memo->state;
 
-	if (version & 1 || !ml_memo_begins(walk, memo) || ml_memo_key(walk, memo) != key ||
-	    walk->frames != memo->frames || *(volatile const ml_u64 *)&memo->version != version)
-		return ML_WALK_ON;
-	walk->key = key;
-	walk->is_recalled = 1;
-	return state;
+	if (version & 1 || state == ML_WALK_ON || (memo->uses_fp && fp - begin != memo->fp) || ml_memo_differs(glimpse, memo, begin) ||
+	    *(volatile const ml_u64 *)&memo->version != version)
+		return false;
+	pending->key = ml_key_of_walk(key, state, above ? above : begin);
+	pending->key_flags = ml_flags_of_walk(state);
+	pending->has_key = 1;
+	return true;
 }
 
-/*
- * How a walk from here has ended before, ML_WALK_ON when none is known. Reads as much of the stack as the thread's last
- * walk needed; what cannot be read is left to the walk.
- */
-static __always_inline enum ml_walk_state ml_recall(struct ml_walk *walk, ml_u64 above)
+/* ml_recall(), into memory that is ours alone. false: the stack cannot be read. */
+static __always_inline bool ml_recall_from(struct ml_glimpse *glimpse, struct ml_thread *thread, struct ml_regs *regs,
+					   struct ml_pending *pending)
 {
-	ml_u32 number = ml_memo_set(walk, above);
+	ml_u64 begin = ML_SP(regs) + ML_RETURN_POPS;
+	ml_u64 above = ml_stack_above(thread, begin);
+	ml_u16 *expected = ml_expected_words(thread, ML_SP(regs));
+	struct ml_bpf_code *shared = ml_code();
+	ml_u32 number, n = *expected;
+	ml_u64 seed;
 
-	walk->begin = walk->sp;
-	if (walk->n_pending || !walk->span || ml_open_window(walk, walk->sp))
-		return ML_WALK_ON;
-	for (ml_u32 way = 0; way < ML_MEMO_WAYS && walk->window == walk->begin; way++, number++) {
+	if (!shared || !ml_glance(glimpse, n ? n : ML_GLIMPSE_LEAST, ML_SP(regs)))
+		return false;
+	pending->return_address = ML_POPPED_WORDS ? glimpse->words[0] : ml_return_address(regs);
+	ml_image(thread, shared);
+	seed = ml_walk_seed(thread, pending->return_address);
+	number = ml_memo_set(seed, above);
+	for (ml_u32 way = 0; way < ML_MEMO_WAYS; way++, number++) {
 		const struct ml_memo *memo = bpf_map_lookup_elem(&memos, &number);
-		enum ml_walk_state state = memo ? ml_memo_fits(walk, memo) : ML_WALK_ON;
 
-		if (state != ML_WALK_ON)
-			return state;
+		if (!memo || *(volatile const ml_u64 *)&memo->seed != seed)
+			continue;
+		if (n < memo->n_words) {
+			n = memo->n_words;
+			*expected = (ml_u16)n;
+			if (!ml_glance(glimpse, n, ML_SP(regs)))
+				break;
+		}
+		if (ml_memo_fits(pending, glimpse, memo, begin, ML_FP(regs), above)) {
+			*expected = (ml_u16)memo->n_words;
+			return true;
+		}
 	}
-	return ML_WALK_ON;
+	return true;
+}
+
+/* At the entry of a call whose return address nobody has hidden: that, and its key if the stack was walked before. */
+static __always_inline void ml_recall(struct ml_thread *thread, struct ml_regs *regs, struct ml_pending *pending)
+{
+	ml_u32 zero = 0;
+	struct ml_glimpse *glimpse = bpf_map_lookup_elem(&glimpses, &zero);
+	bool is_seen = false;
+
+	if (glimpse && !__sync_lock_test_and_set(&glimpse->is_taken, 1)) {
+		is_seen = ml_recall_from(glimpse, thread, regs, pending);
+		*(volatile ml_u64 *)&glimpse->is_taken = 0;
+	}
+	if (!is_seen) {
+		*ml_expected_words(thread, ML_SP(regs)) = 0;
+		pending->return_address = ml_return_address(regs);
+	}
 }
 
 static __always_inline bool ml_can_remember(const struct ml_walk *walk)
 {
-	return !walk->n_pending && walk->n_places && walk->n_places <= ML_WALK_PLACES &&
-	       walk->n_windows <= ML_MEMO_WINDOWS && walk->places[0] < ML_WINDOW_WORDS;
+	return !walk->n_pending && walk->n_places <= ML_WALK_PLACES && walk->n_words + ML_POPPED_WORDS <= ML_GLIMPSE_WORDS;
+}
+
+/* The words that the walk has read, as a memo has them. Global: verified by itself. */
+__noinline int ml_copy_places(struct ml_memo *memo, const struct ml_walk *walk)
+{
+	if (!memo || !walk)
+		return 0;
+	for (ml_u32 i = 0; i < ML_WALK_PLACES && i < walk->n_places; i++) {
+		ml_u16 place = walk->places[i];
+
+		memo->places[i] = place;
+		memo->read[i] = ml_memo_word(place, walk->read[i], walk->begin);
+	}
+	return 0;
 }
 
 /* Keeps a walk in place of another of its set; `number` is the set's first, fp the frame pointer it began with. */
-static __noinline int ml_remember(struct ml_walk *walk, ml_u64 fp, ml_u32 number, ml_u32 state)
+static __noinline int ml_remember(struct ml_walk *walk, ml_u64 seed, ml_u64 fp, ml_u32 number, ml_u32 state)
 {
 	struct ml_memo *memo;
 	ml_u64 version;
@@ -129,30 +191,26 @@ static __noinline int ml_remember(struct ml_walk *walk, ml_u64 fp, ml_u32 number
 	version = memo->version & ~1ull;
 	if (__sync_val_compare_and_swap(&memo->version, version, version + 1) != version)
 		return 0;
+	memo->seed = seed;
 	memo->key = walk->key;
 	memo->state = state;
 	memo->n_places = (ml_u32)walk->n_places;
+	memo->n_words = (ml_u32)walk->n_words + ML_POPPED_WORDS;
 	memo->uses_fp = walk->uses_fp;
 	memo->fp = fp - walk->begin;
-	memo->frames = walk->frames;
-	memo->first = ML_CODE_ADDRESS(walk->read[0]);
-	__builtin_memcpy(memo->places, walk->places, sizeof(memo->places));
+	ml_copy_places(memo, walk);
 	__sync_fetch_and_add(&memo->version, 1);
 	return 0;
 }
 
-/* A walk, remembered or made. Ended: walk->key covers all return addresses; else see ml_walk(). */
-static __always_inline enum ml_walk_state ml_walk_or_recall(struct ml_walk *walk, ml_u64 above)
+/* A walk that is remembered where it ended: then walk->key covers all return addresses; else see ml_walk(). */
+static __always_inline enum ml_walk_state ml_walk_and_remember(struct ml_walk *walk, ml_u64 above)
 {
-	ml_u32 number = ml_memo_set(walk, above);
-	enum ml_walk_state state = ml_recall(walk, above);
-	ml_u64 fp = walk->fp;
+	ml_u64 seed = walk->key, fp = walk->fp;
+	enum ml_walk_state state = ml_walk(walk);
 
-	if (state != ML_WALK_ON)
-		return state;
-	state = ml_walk(walk);
 	if (state == ML_WALK_ENDED || state == ML_WALK_LIMIT)
-		ml_remember(walk, fp, number, state);
+		ml_remember(walk, seed, fp, ml_memo_set(seed, above), state);
 	return state;
 }
 

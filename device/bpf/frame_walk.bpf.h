@@ -66,7 +66,6 @@ static __noinline long ml_open_window(struct ml_walk *walk, ml_u64 address)
 		bytes = sizeof(walk->words);
 	if (bytes < ML_WINDOW_LEAST)
 		bytes = ML_WINDOW_LEAST;
-	walk->n_windows++;
 	walk->window = address;
 	walk->window_bytes = bytes;
 	if (!bpf_probe_read_user(walk->words, (ml_u32)bytes, (const void *)address))
@@ -119,7 +118,10 @@ static __always_inline ml_u64 ml_word(const struct ml_walk *walk, ml_u64 address
 static __always_inline void ml_note(struct ml_walk *walk, ml_u64 place, ml_u64 word)
 {
 	ml_u32 n = walk->n_places++ & (ML_WALK_PLACES - 1);
+	ml_u64 n_words = (place & (ML_BPF_PLACE_FRAME - 1)) + 1;
 
+	if (walk->n_words < n_words)
+		walk->n_words = n_words;
 	walk->places[n] = (ml_u16)place;
 	walk->read[n] = word;
 }
@@ -127,7 +129,6 @@ static __always_inline void ml_note(struct ml_walk *walk, ml_u64 place, ml_u64 w
 static __always_inline void ml_note_address(struct ml_walk *walk, ml_u64 place, ml_u64 word)
 {
 	ml_note(walk, place | ML_BPF_PLACE_FRAME, word);
-	walk->frames = ml_mix(walk->frames, word - walk->begin);
 }
 
 /* The frame pointer says where the frame is. */
@@ -220,6 +221,25 @@ __noinline int ml_walk_on(struct ml_walk *walk)
 	return state;
 }
 
+/* What a key begins with: the thread's process, its image (see ml_image()) and the innermost return address. */
+static __always_inline ml_u64 ml_walk_seed(const struct ml_thread *thread, ml_u64 return_address)
+{
+	return ml_mix(thread->seed, return_address);
+}
+
+/* The stack key of a walk that ended. above: what tells stacks apart that go on beyond the limit. */
+static __always_inline ml_u64 ml_key_of_walk(ml_u64 key, enum ml_walk_state state, ml_u64 above)
+{
+	if (state == ML_WALK_LIMIT)
+		return ml_mix(key, above) | 1;
+	return key ? key : 1;
+}
+
+static __always_inline ml_u64 ml_flags_of_walk(enum ml_walk_state state)
+{
+	return state == ML_WALK_ENDED ? ML_BPF_KEY_EXACT : ML_KEY_PARTIAL;
+}
+
 /* Walks to the outermost frame: then the key is exact. Else walk->sp is what is left to look at. */
 static __always_inline enum ml_walk_state ml_walk(struct ml_walk *walk)
 {
@@ -227,9 +247,8 @@ static __always_inline enum ml_walk_state ml_walk(struct ml_walk *walk)
 
 	walk->window_bytes = 0;
 	walk->begin = walk->sp;
-	walk->n_places = walk->n_windows = 0;
-	walk->uses_fp = walk->is_recalled = 0;
-	walk->frames = 0;
+	walk->n_places = walk->n_words = 0;
+	walk->uses_fp = 0;
 	walk->fp_place = ML_FP_REGISTER;
 	for (int i = 0; i < ML_WALK_FRAMES / ML_WALK_STEPS && state == ML_WALK_ON; i++)
 		state = ml_walk_on(walk);

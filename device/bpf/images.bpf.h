@@ -70,6 +70,7 @@ static __noinline void ml_look_up_image(struct ml_thread *thread, const struct m
 	thread->images_seen = *(const volatile ml_u64 *)&shared->images_changed;
 	process = bpf_map_lookup_elem(&processes, &tgid);
 	thread->image = (process ? process->image : 0) + (shared->generation << ML_BPF_GENERATION_SHIFT);
+	thread->seed = ml_mix(thread->process, thread->image);
 }
 
 /* The number of the image that this thread runs. */

@@ -5,10 +5,7 @@
 
 #include "maps.bpf.h"
 
-/*
- * The table slot of a key, claimed when new. ML_BPF_NO_KEY when its neighbourhood is full.
- */
-static __noinline ml_u32 ml_key_slot(ml_u64 key, ml_u64 process, ml_u64 flags)
+static __noinline ml_u32 ml_claim_key_slot(ml_u64 key, ml_u64 process, ml_u64 flags)
 {
 	ml_u32 index = (ml_u32)(key >> 20);
 
@@ -32,6 +29,17 @@ static __noinline ml_u32 ml_key_slot(ml_u64 key, ml_u64 process, ml_u64 flags)
 			return slot;
 	}
 	return ML_BPF_NO_KEY;
+}
+
+/*
+ * The table slot of a key, claimed when new. ML_BPF_NO_KEY when its neighbourhood is full.
+ */
+static __always_inline ml_u32 ml_key_slot(ml_u64 key, ml_u64 process, ml_u64 flags)
+{
+	ml_u32 slot = (ml_u32)(key >> 20) & (ML_BPF_KEY_SLOTS - 1);
+	struct ml_bpf_key *entry = bpf_map_lookup_elem(&keys, &slot);
+
+	return entry && entry->key == key ? slot : ml_claim_key_slot(key, process, flags);
 }
 
 /* Counts an allocation; returns how many blocks of the key are live now. */

@@ -71,8 +71,11 @@ static __always_inline struct ml_bpf_bucket *ml_home_bucket(ml_u64 address, ml_u
 	return *n_levels ? ml_bucket(*n_levels - 1, ml_bpf_home(address), 0) : NULL;
 }
 
-/* Looks everywhere else: further along the newest level, in the older ones, in the overflow map. */
-static __noinline bool ml_claim_elsewhere(ml_u64 address, struct ml_bpf_block *block)
+/*
+ * Looks everywhere else: further along the newest level, in the older ones, in the overflow map. Global: verified by
+ * itself, once for each program and not at each call.
+ */
+__noinline int ml_claim_elsewhere(ml_u64 address, struct ml_bpf_block *block)
 {
 	ml_u32 zero = 0;
 	struct ml_bpf_code *shared = bpf_map_lookup_elem(&code, &zero);
@@ -97,6 +100,17 @@ static __noinline bool ml_claim_elsewhere(ml_u64 address, struct ml_bpf_block *b
 	return shared->has_overflow && ml_claim_overflow(address, block);
 }
 
+/* The same for a block that the verifier does not know to be initialized. */
+static __noinline bool ml_claim_far(ml_u64 address, ml_u64 process, struct ml_bpf_block *block)
+{
+	struct ml_bpf_block found = { .process = process };
+
+	if (!block || !ml_claim_elsewhere(address, &found))
+		return false;
+	*block = found;
+	return true;
+}
+
 /* home: its home bucket, of n_levels. block->process says whose it must be; the rest is filled in. */
 static __always_inline bool ml_claim_from(struct ml_bpf_bucket *home, ml_u32 n_levels, ml_u64 address,
 					  struct ml_bpf_block *block)
@@ -107,10 +121,9 @@ static __always_inline bool ml_claim_from(struct ml_bpf_bucket *home, ml_u32 n_l
 		return false;
 	if (ml_claim_in(home, address, process, block))
 		return true;
-	block->process = process;
 	if (n_levels == 1 && !home->overflowed)
 		return false;
-	return ml_claim_elsewhere(address, block);
+	return ml_claim_far(address, process, block);
 }
 
 static __always_inline bool ml_claim(ml_u64 address, ml_u64 process, struct ml_bpf_block *block)
@@ -136,8 +149,8 @@ static __always_inline bool ml_put_in(struct ml_bpf_bucket *bucket, ml_u64 addre
 	return true;
 }
 
-/* Newest level first: it has the most room. false: no room at all. */
-static __noinline bool ml_put_elsewhere(ml_u64 address, const struct ml_bpf_block *block)
+/* Newest level first: it has the most room. 0: no room at all. Global: verified by itself. */
+__noinline int ml_put_elsewhere(ml_u64 address, const struct ml_bpf_block *block)
 {
 	ml_u32 zero = 0;
 	struct ml_bpf_code *shared = bpf_map_lookup_elem(&code, &zero);

@@ -21,6 +21,11 @@
 /* Stack words that the walk reads in one go, at most and at least. The first is a power of two. */
 #define ML_WINDOW_WORDS 256
 #define ML_WINDOW_LEAST 256
+/* Stack words that are looked at in one go where a walk is remembered. A power of two. */
+#define ML_GLIMPSE_WORDS 2048
+#define ML_GLIMPSE_LEAST 32
+/* A power of two. */
+#define ML_EXPECTATIONS 16
 /* Words of a walk that can be remembered and sent. A power of two. */
 #define ML_WALK_PLACES ML_BPF_WORDS_MAX
 /*
@@ -41,7 +46,9 @@ struct ml_pending {
 	ml_u32 function;
 	ml_u32 is_internal; /* the allocator calling itself: the outer call is the block */
 	ml_u32 has_old;
-	ml_u32 padding;
+	ml_u32 has_key; /* its stack was walked before: */
+	ml_u64 key;
+	ml_u64 key_flags;
 	struct ml_bpf_block old; /* claimed by realloc until its return */
 };
 
@@ -60,11 +67,9 @@ struct ml_walk {
 	ml_u64 begin;   /* sp of the innermost frame */
 	ml_u64 span;    /* how far the thread's last walk went */
 	ml_u64 fp_place;  /* where fp was read, see struct ml_frame */
-	ml_u64 frames;    /* hash of the addresses of the stack that were read, each as its distance from `begin` */
-	ml_u32 uses_fp;   /* the register said where a frame is */
-	ml_u32 is_recalled; /* what follows is of another walk */
+	ml_u64 uses_fp;   /* the register said where a frame is */
 	ml_u64 is_unknown;  /* it ended at a place without a rule */
-	ml_u64 n_windows; /* that were opened */
+	ml_u64 n_words;   /* from `begin` to the last that led further */
 	ml_u64 n_places;  /* words that led further: */
 	ml_u16 places[ML_WALK_PLACES]; /* in words from `begin`, with ML_BPF_PLACE_FRAME */
 	ml_u64 read[ML_WALK_PLACES];
@@ -84,6 +89,9 @@ struct ml_thread {
 	ml_u64 rate_time_ns; /* when the last ML_RATE_CALLS calls began */
 	ml_u64 image;        /* as of images_seen */
 	ml_u64 images_seen;
+	ml_u64 seed;         /* hash of process and image */
+	ml_u64 is_recalled;  /* the last key: what `walk` holds is of another call */
+	ml_u16 expected_words[ML_EXPECTATIONS]; /* how far the last walks went, by the low bits of their sp */
 	struct ml_pending pending[ML_PENDING];
 	struct ml_walk walk;
 };
@@ -133,6 +141,14 @@ struct {
 	__type(key, ml_u32);
 	__type(value, ml_u64);
 } counters SEC(".maps");
+
+/* Bytes above sp up to the stack's end, or 0 when the end is not known or sp is on another stack. */
+static __always_inline ml_u64 ml_stack_above(const struct ml_thread *thread, ml_u64 sp)
+{
+	ml_u64 above = thread->stack_end - sp;
+
+	return thread->stack_end > sp && above <= 1ull << 26 ? above : 0;
+}
 
 static __always_inline ml_u64 ml_mix(ml_u64 hash, ml_u64 value)
 {

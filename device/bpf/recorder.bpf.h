@@ -50,11 +50,26 @@ static __always_inline void ml_release_key(const struct ml_bpf_block *block)
 	__sync_fetch_and_add(&entry->free_bytes, block->size);
 }
 
+/* Is it worth while to look for the stack's key already? The stack above us is the same now and at the return. */
+static __always_inline bool ml_will_record(const struct ml_thread *thread, ml_u32 function, ml_u64 size)
+{
+	return !thread->depth && function < ML_FN_MMAP && size >= options.min_size && size <= options.max_size;
+}
+
+/* The return address of the call, and its stack's key where that is at hand. */
+static __always_inline void ml_look_back(struct ml_thread *thread, struct ml_regs *regs, struct ml_pending *pending)
+{
+	pending->has_key = 0;
+	if (ml_will_record(thread, pending->function, pending->size))
+		ml_recall(thread, regs, pending);
+	else
+		pending->return_address = ml_return_address(regs);
+}
+
 static __always_inline int ml_enter(struct ml_regs *regs, ml_u32 function, ml_u64 size, ml_u64 pointer, ml_u64 old_size)
 {
 	struct ml_thread *thread = ml_this_thread();
 	struct ml_pending *pending;
-	ml_u64 return_address;
 
 	if (!thread)
 		return 0;
@@ -64,15 +79,14 @@ static __always_inline int ml_enter(struct ml_regs *regs, ml_u32 function, ml_u6
 		thread->depth = 0;
 	}
 	pending = &thread->pending[thread->depth & (ML_PENDING - 1)];
-	return_address = ml_return_address(regs);
-	pending->is_internal = ml_is_internal(thread, ML_IP(regs), ML_SP(regs), return_address, function);
 	pending->sp = ML_SP(regs);
 	pending->size = size;
 	pending->pointer = pointer;
 	pending->old_size = old_size;
-	pending->return_address = return_address;
 	pending->function = function;
 	pending->has_old = 0;
+	ml_look_back(thread, regs, pending);
+	pending->is_internal = ml_is_internal(thread, ML_IP(regs), ML_SP(regs), pending->return_address, function);
 	thread->depth++;
 	if ((function == ML_FN_REALLOC || function == ML_FN_REALLOCARRAY) && pointer && !pending->is_internal) {
 		pending->has_old = ml_claim(ML_UNTAG(pointer), thread->process, &pending->old);
@@ -98,6 +112,20 @@ static __always_inline bool ml_insert(ml_u64 address, const struct ml_bpf_block 
 	return is_in;
 }
 
+/* The key of a call that returns, as it was found at its entry or is found now. */
+static __always_inline ml_u64 ml_key_of_call(struct ml_regs *regs, struct ml_thread *thread, const struct ml_pending *pending,
+					     ml_u64 *flags)
+{
+	thread->is_recalled = pending->has_key;
+	if (pending->has_key) {
+		thread->walk.is_unknown = 0;
+		thread->walk.wakeup = BPF_RB_NO_WAKEUP;
+		*flags = pending->key_flags;
+		return pending->key;
+	}
+	return ml_stack_key(thread, regs, flags);
+}
+
 static __always_inline void ml_record(struct ml_regs *regs, struct ml_thread *thread, const struct ml_pending *pending,
 				      ml_u64 address)
 {
@@ -119,7 +147,7 @@ static __always_inline void ml_record(struct ml_regs *regs, struct ml_thread *th
 	block.timestamp_ns = bpf_ktime_get_ns();
 	block.sequence = ++thread->sequence;
 	block.function = pending->function;
-	key = ml_stack_key(thread, regs, &flags);
+	key = ml_key_of_call(regs, thread, pending, &flags);
 	if (options.events)
 		ml_trace_alloc(regs, thread, pending, address, key);
 	block.key_slot = ml_key_slot(key, thread->process, flags);

@@ -148,7 +148,7 @@ static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thre
 
 	flags |= ML_EVIDENCE_AT_RETURN;
 	if (flags & ML_EVIDENCE_STACK_SPARSE) {
-		if (ml_has_words(thread, regs))
+		if (ml_has_words(thread, regs, key))
 			return thread->walk.n_places <= 32 ?
 				       ml_send_words_32(regs, thread, block, address, key, flags) :
 				       ml_send_words_128(regs, thread, block, address, key, flags);

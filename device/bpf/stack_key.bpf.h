@@ -10,7 +10,14 @@
 
 #include "images.bpf.h"
 #include "tables.bpf.h"
-#ifndef ML_OLD_KERNEL
+#ifdef ML_OLD_KERNEL
+/* There are no walks to remember. */
+static __always_inline void ml_recall(const struct ml_thread *thread, struct ml_regs *regs, struct ml_pending *pending)
+{
+	(void)thread;
+	pending->return_address = ml_return_address(regs);
+}
+#else
 #include "frame_memo.bpf.h"
 #endif
 
@@ -38,14 +45,6 @@ static __always_inline void ml_learn_stack_end(struct ml_thread *thread, ml_u64 
 	ml_u64 *taught = bpf_map_lookup_elem(&stack_ends, &tid);
 
 	thread->stack_end = taught && *taught > sp ? *taught : ml_find_stack_end(sp);
-}
-
-/* Bytes above sp up to the stack's end, or 0 when the end is not known or sp is on another stack. */
-static __always_inline ml_u64 ml_stack_above(const struct ml_thread *thread, ml_u64 sp)
-{
-	ml_u64 above = thread->stack_end - sp;
-
-	return thread->stack_end > sp && above <= 1ull << 26 ? above : 0;
 }
 
 /* Mixes those of n words into the key that may be return addresses. */
@@ -130,26 +129,31 @@ static __always_inline ml_u64 ml_scan_rest(struct ml_thread *thread, const struc
 	return key;
 }
 
-/* From the caller on, as it will find itself. */
-static __always_inline void ml_begin_walk(struct ml_thread *thread, struct ml_regs *regs)
+/* From the caller on, as it finds itself after the return. */
+static __always_inline void ml_begin_walk(struct ml_thread *thread, struct ml_regs *regs, const struct ml_bpf_code *ranges)
 {
 	struct ml_walk *walk = &thread->walk;
 
+	walk->limit = ML_SP(regs) + (options.stack_bytes ? options.stack_bytes : ML_STACK_BYTES_MAX);
+	walk->image = ml_image(thread, ranges);
+	walk->n_pending = thread->depth;
 	walk->sp = ML_SP(regs);
 	walk->fp = ML_FP(regs);
 	walk->return_address = ML_IP(regs);
-	walk->key = ml_mix(ml_mix(thread->process, walk->image), walk->return_address);
+	walk->key = ml_mix(thread->seed, walk->return_address);
 }
 
 #ifndef ML_OLD_KERNEL
-/* After an exact key: are the words that lead through the stack at hand? A walk that was recalled did not keep them. */
-static __noinline bool ml_has_words(struct ml_thread *thread, struct ml_regs *regs)
+/* After an exact key: are the words that lead through the stack at hand? A key that was recalled came without. */
+static __noinline bool ml_has_words(struct ml_thread *thread, struct ml_regs *regs, ml_u64 key)
 {
-	if (!thread || !regs)
+	const struct ml_bpf_code *ranges = ml_code();
+
+	if (!thread || !regs || !ranges)
 		return false;
-	if (thread->walk.is_recalled) {
-		ml_begin_walk(thread, regs);
-		if (ml_walk(&thread->walk) != ML_WALK_ENDED)
+	if (thread->is_recalled) {
+		ml_begin_walk(thread, regs, ranges);
+		if (ml_walk(&thread->walk) != ML_WALK_ENDED || thread->walk.key != key)
 			return false;
 	}
 	return thread->walk.n_places <= ML_WALK_PLACES;
@@ -171,23 +175,18 @@ static __always_inline ml_u64 ml_stack_key(struct ml_thread *thread, struct ml_r
 	*flags = ML_KEY_PARTIAL;
 	if (!ranges)
 		return 1;
-	walk->limit = ML_SP(regs) + (options.stack_bytes ? options.stack_bytes : ML_STACK_BYTES_MAX);
-	walk->image = ml_image(thread, ranges);
-	walk->n_pending = thread->depth;
-	ml_begin_walk(thread, regs);
+	ml_begin_walk(thread, regs, ranges);
 	if (!ml_is_code(ranges, walk->return_address))
 		ml_learn_code(walk->return_address);
 #ifndef ML_OLD_KERNEL
 	above = ml_stack_above(thread, walk->sp);
-	state = ml_walk_or_recall(walk, above);
+	state = ml_walk_and_remember(walk, above);
 	walk->is_unknown = state == ML_WALK_UNKNOWN;
 	walk->wakeup = walk->is_unknown && ranges->wants_wakeup ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
-	if (state == ML_WALK_ENDED) {
-		*flags = ML_BPF_KEY_EXACT;
-		return walk->key ? walk->key : 1;
+	if (state == ML_WALK_ENDED || state == ML_WALK_LIMIT) {
+		*flags = ml_flags_of_walk(state);
+		return ml_key_of_walk(walk->key, state, above ? above : ML_SP(regs));
 	}
-	if (state == ML_WALK_LIMIT)
-		return ml_mix(walk->key, above ? above : ML_SP(regs)) | 1;
 #endif
 	if (thread->sequence % ML_RATE_CALLS == 0)
 		ml_adapt_key(thread);
