@@ -27,12 +27,13 @@ _BUILD_ID_BYTES_MAX = 64
 _SECTIONS_MAX = 16384  # beyond, section headers are ignored: segments are enough to unwind
 _PF_X = 1
 _SHF_COMPRESSED = 0x800
-_ELFCOMPRESS_ZLIB = b"\1\0\0\0"
+_ELFCOMPRESS_ZLIB, _ELFCOMPRESS_ZSTD = b"\1\0\0\0", b"\2\0\0\0"
 _ZDEBUG_MAGIC = (
     b"ZLIB"  # GNU's older form (.zdebug_*): the magic, the size as 8 bytes big-endian, a zlib stream
 )
 _INFLATED_MAX = 1 << 28  # bytes; beyond any .debug_frame and any .gnu_debugdata, a bomb stops here
 _XZ_MEMORY_MAX = 1 << 27  # xz -9 needs 65 MiB to unpack
+_ZSTD_WINDOW_MAX = 1 << 27  # what zstd --long takes
 _PIECE = 1 << 20
 _SHT_NOBITS = 8
 _NT_GNU_BUILD_ID = 3
@@ -141,7 +142,7 @@ class ElfImage:
     def debug_section(self, name: str) -> bytes:
         """The contents of .debug_NAME or .zdebug_NAME, decompressed; b"" where there is none or it is damaged.
 
-        zlib only: no tool chain of Android's compresses .debug_frame with zstd.
+        Those packed by zstd, which no tool chain of Android's does by itself, need the package zstandard.
         """
         section = self.section(f".debug_{name}")
         if section is not None:
@@ -149,7 +150,8 @@ class ElfImage:
             if not section.is_compressed:
                 return data
             head = 24 if self.word_bytes == 8 else 12  # Elf64_Chdr, Elf32_Chdr (gABI)
-            return _inflate(data[head:]) if data[:4] == _ELFCOMPRESS_ZLIB else b""
+            unpack = {_ELFCOMPRESS_ZLIB: _inflate, _ELFCOMPRESS_ZSTD: _unpack_zstd}.get(data[:4])
+            return unpack(data[head:]) if unpack is not None else b""
         old = self.section(f".zdebug_{name}")
         data = bytes(self.section_bytes(old)) if old is not None else b""
         return _inflate(data[12:]) if data[:4] == _ZDEBUG_MAGIC else b""
@@ -183,6 +185,22 @@ def _inflate(data: bytes) -> bytes:
         return zlib.decompressobj().decompress(data, _INFLATED_MAX)
     except zlib.error:
         return b""
+
+
+def _unpack_zstd(data: bytes) -> bytes:
+    try:
+        import zstandard
+    except ImportError:
+        return b""
+    pieces, left = list[bytes](), _INFLATED_MAX
+    try:
+        reader = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX).stream_reader(data)
+        while left > 0 and (piece := reader.read(min(left, _PIECE))):
+            pieces.append(piece)
+            left -= len(piece)
+    except zstandard.ZstdError:
+        return b""
+    return b"".join(pieces)
 
 
 def _unpack_xz(data: memoryview) -> bytes:

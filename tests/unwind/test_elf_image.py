@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memleak_android.unwind import Module
+from memleak_android.unwind import Module, elf_image
 from memleak_android.unwind.elf_image import ElfImage
 from memleak_android.unwind.rules import UnwindRow
 from memleak_android.unwind.trace import Method
@@ -78,6 +78,15 @@ def test_the_older_compressed_form(folder: Path) -> None:
     assert {row.method for row in rows} == {Method.DEBUG_FRAME}
     broken = with_section(folder, "stripped.so", ".zdebug_frame", packed[:30], "broken.so")
     assert rows_of_f(broken, folder / "debug.so") == []
+
+
+def test_hostile_zstd_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    monkeypatch.setattr(elf_image, "_INFLATED_MAX", 3 << 20)
+    packed = zstandard.ZstdCompressor().compress(bytes(64 << 20))
+    assert len(elf_image._unpack_zstd(packed)) == 3 << 20
+    assert elf_image._unpack_zstd(packed[:-3]) in (b"", bytes(3 << 20))
+    assert elf_image._unpack_zstd(b"no zstd") == b""
 
 
 def test_llds_section_type_for_eh_frame(folder: Path) -> None:

@@ -67,15 +67,15 @@ def test_without_section_headers_the_rows_are_the_same(image: bytes, offset: int
     assert mine == theirs and (a >= 0).mean() > 0.9
 
 
-@pytest.mark.parametrize("flags", ["none", "zlib-gabi"])
+@pytest.mark.parametrize("flags", ["none", "zlib-gabi", "zstd"])
 def test_debug_frame_plain_and_compressed(flags: str, tmp_path: Path) -> None:
     """Without .eh_frame; rows must be those of readelf's reading (here: of the same code's .eh_frame)."""
     compiler = shutil.which("gcc")
     if compiler is None or shutil.which("objcopy") is None:
         pytest.skip("needs gcc and objcopy (apt-get install gcc binutils)")
-    (tmp_path / "a.c").write_text(
-        "int g(int*); int f(int n) { int a[40]; a[n] = n; return g(a) + a[1] + (n ? f(n - 1) : 0); }"
-    )
+    function = "int f{0}(int n) {{ int a[40]; a[n] = n; return g(a) + a[1] + (n ? f{0}(n - 1) : 0); }}\n"
+    names = ["", *map(str, range(40))]  # so many that packing them makes them smaller
+    (tmp_path / "a.c").write_text("int g(int*);\n" + "".join(map(function.format, names)))
     common = ["-O2", "-g", "-shared", "-fPIC", "-o"]
     subprocess.run([compiler, *common, tmp_path / "eh.so", tmp_path / "a.c"], check=True)
     only_debug = [
@@ -84,6 +84,8 @@ def test_debug_frame_plain_and_compressed(flags: str, tmp_path: Path) -> None:
         f"-Wl,--compress-debug-sections={flags}",
     ]
     subprocess.run([compiler, *only_debug, *common, tmp_path / "debug.so", tmp_path / "a.c"], check=True)
+    section = Module.from_path(tmp_path / "debug.so").section(".debug_frame")
+    assert section is not None and section.is_compressed == (flags != "none")
     rows = []
     for name in ("eh.so", "debug.so"):
         listing = subprocess.run(
