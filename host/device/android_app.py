@@ -141,15 +141,27 @@ def running_processes(target: Target, app: App) -> list[AppProcess]:
     return sorted(found, key=lambda one: (one.name != app.package, one.pid))
 
 
-def find_zygote(target: Target) -> AppProcess:
-    """The process that 64-bit apps are forked from (app_process64 --zygote). Raises TargetError."""
+def find_zygote(target: Target, app: App) -> AppProcess:
+    """The process that a 64-bit app is forked from: where it runs already its parent, else zygote64. Raises TargetError."""
     answer = target.run(["sh", "-c", _PROCESSES], as_root=target.has_root)
-    for one in parse_processes(answer.out.decode("utf-8", "replace")):
-        if one.name == "zygote64" and not one.uid:
+    processes = parse_processes(answer.out.decode("utf-8", "replace"))
+    parents = {parent_of(target, one.pid) for one in processes if _is_of(app, one)}
+    zygotes = [one for one in processes if one.name.startswith("zygote") and not one.uid]
+    for one in zygotes:
+        if one.pid in parents or (one.name == "zygote64" and not parents & {other.pid for other in zygotes}):
             return one
     raise TargetError(
         f"{target.name} has no zygote64 to start an app from", "start the app, without --launch"
     )
+
+
+def parent_of(target: Target, pid: int) -> int:
+    """Its parent's process id, 0 where the process is gone."""
+    answer = target.run(
+        ["sh", "-c", 'grep ^PPid: "/proc/$1/status"', "sh", str(pid)], as_root=target.has_root
+    )
+    number = answer.out.decode("ascii", "replace").partition(":")[2].strip()
+    return int(number) if number.isdecimal() else 0
 
 
 def parse_processes(text: str) -> list[AppProcess]:

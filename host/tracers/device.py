@@ -15,6 +15,7 @@ from memleak_android.host.device.android_app import (
     find_zygote,
     full_name,
     launch,
+    parent_of,
     wait_for_process,
 )
 from memleak_android.host.device.pulled_files import PulledFiles
@@ -131,11 +132,17 @@ class DeviceTracers:
 
     def _launch(self, options: SessionOptions, app: App, request: AppRequest) -> AgentSession:
         """From the app's first allocation on: by its zygote, whose children inherit the probes."""
-        zygote = find_zygote(self._target)
+        zygote = find_zygote(self._target, app)
 
         def start() -> int:
             launch(self._target, app)
-            return self._await(app, request, _LAUNCHED_S).pid
+            pid = self._await(app, request, _LAUNCHED_S).pid
+            if parent_of(self._target, pid) != zygote.pid:
+                raise TracerError(
+                    f"{app.label} was forked by another process than {zygote.name}, and not seen from its start",
+                    "try again while it runs, or attach without --launch",
+                )
+            return pid
 
         session = self._attach(replace(options, follow=True), zygote.pid, start)
         session.target["attached"] = False

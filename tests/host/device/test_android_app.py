@@ -12,6 +12,7 @@ from memleak_android.host.device.android_app import (
     check_package,
     choose_process,
     find_app,
+    find_zygote,
     launch,
     parse_app,
     parse_processes,
@@ -231,3 +232,23 @@ def test_waiting_ends() -> None:
     with pytest.raises(TargetError, match="is not running"):
         wait_for_process(Phone(ps=""), app(), None, 0.0)
     assert wait_for_process(Phone(ps=PS), app(), ":remote", None).pid == 4712
+
+
+ZYGOTES = "320 0 zygote64\n321 0 zygote\n322 0 zygote64_other\n400 10200 zygote64\n"
+
+
+@pytest.mark.parametrize(
+    ("processes", "parent", "pid"),
+    [
+        (ZYGOTES, "", 320),
+        (ZYGOTES + "4711 10123 com.example.app\n", "PPid:\t322\n", 322),
+        (ZYGOTES + "4711 10123 com.example.app\n", "PPid:\t1\n", 320),
+    ],
+)
+def test_the_zygote_is_the_parent_where_there_is_one(processes: str, parent: str, pid: int) -> None:
+    assert find_zygote(Phone(ps=processes, grep=parent), app()).pid == pid
+
+
+def test_a_device_without_a_zygote() -> None:
+    with pytest.raises(TargetError, match="device x has no zygote64 to start an app from"):
+        find_zygote(Phone(ps="400 10200 zygote64\n"), app())
