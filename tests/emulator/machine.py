@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -189,9 +190,9 @@ def start(options: Options, *, number: int = 0, outlives_us: bool = False) -> Ma
         argv = qemu.command(
             f"memleak-emulator-{number}", chosen.image, options.hardware, number + 1, options.arguments
         )
-        processes.append(_spawn(argv, folder, "qemu.log", outlives_us))
+        _spawn(processes, argv, folder, "qemu.log", outlives_us)
         server: list[str | Path] = [_adb(), "-P", str(number + 2), "nodaemon", "server"]
-        processes.append(_spawn(server, folder, "adb.log", outlives_us))
+        _spawn(processes, server, folder, "adb.log", outlives_us)
         qemu.wait_until_ready(folder, processes[0])
         (folder / "initramfs").unlink()
         _announce(number)
@@ -227,15 +228,28 @@ def _adb() -> str:
     return found
 
 
-def _spawn(argv: list[str | Path], folder: Path, log: str, outlives_us: bool) -> subprocess.Popen[bytes]:
+def _spawn(
+    processes: list[subprocess.Popen[bytes]],
+    argv: list[str | Path],
+    folder: Path,
+    log: str,
+    outlives_us: bool,
+) -> None:
     # A killed test run takes its machine along (prctl(2), PR_SET_PDEATHSIG).
     words = list(argv) if outlives_us else ["setpriv", "--pdeathsig", "KILL", *argv]
     environment = dict(os.environ, HOME=str(folder))  # adb writes its key there
-    with (folder / log).open("wb") as output:
-        return subprocess.Popen(
-            words, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            start_new_session=True, env=environment,
-        )  # fmt: skip
+    # Ctrl-C in here would leave a process that nobody has noted. The child keeps the mask, and needs no SIGINT.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with (folder / log).open("wb") as output:
+            processes.append(
+                subprocess.Popen(
+                    words, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                    start_new_session=True, env=environment,
+                )
+            )  # fmt: skip
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _announce(number: int) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from tests.emulator.qemu import MachineFailed
 from tests.emulator.reservation import reserved
 
 pytestmark = pytest.mark.emulator
+WAIT_SECONDS = 60.0
 OUT_OF_THE_WAY = 5710  # no number that a start without one takes
 
 
@@ -45,22 +48,25 @@ def test_a_start_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     assert not processes_of(OUT_OF_THE_WAY)
 
 
-def test_a_killed_starter_takes_its_machine_along() -> None:
-    number = OUT_OF_THE_WAY + 10
-    program = f"from tests.emulator.machine import *; start(Options(), number={number})"
-    starter = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT_FOLDER)
-    deadline = time.monotonic() + 60
-    while not processes_of(number) and time.monotonic() < deadline:
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert processes_of(number)
-    os.kill(starter.pid, signal.SIGKILL)
-    starter.wait()
-    while processes_of(number) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not processes_of(number)
-    assert reserved(RUN, [number]) == number  # the folder that stayed is no obstacle
-    (RUN / str(number) / "starter").unlink()
-    (RUN / str(number)).rmdir()
+
+
+@pytest.mark.parametrize("number", (signal.SIGINT, signal.SIGKILL))
+def test_a_starter_that_ends_takes_its_machine_along(number: signal.Signals) -> None:
+    taken = OUT_OF_THE_WAY + 10
+    program = f"from tests.emulator.machine import *; start(Options(), number={taken})"
+    starter = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT_FOLDER, stderr=subprocess.DEVNULL)
+    wait_until(lambda: bool(processes_of(taken)))
+    os.kill(starter.pid, number)
+    assert starter.wait(WAIT_SECONDS) == -number
+    wait_until(lambda: not processes_of(taken))
+    assert (RUN / str(taken)).exists() == (number == signal.SIGKILL)  # which nobody can clean up after
+    assert reserved(RUN, [taken]) == taken  # but which is in nobody's way
+    shutil.rmtree(RUN / str(taken))
 
 
 def test_a_taken_number_is_refused(machine: Machine) -> None:
