@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
+from tests.emulator.boot import start
 from tests.emulator.debian import Unavailable
 from tests.emulator.kernels import DEFAULT, LINES
-from tests.emulator.machine import Machine, Options, running, start
+from tests.emulator.machine import Machine, Options, running
 from tests.emulator.qemu import MachineFailed
 
 

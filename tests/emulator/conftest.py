@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.emulator.boot import start
 from tests.emulator.debian import Unavailable
-from tests.emulator.machine import Machine, start
+from tests.emulator.machine import Machine
 from tests.emulator.machine import Options as MachineOptions
 
 

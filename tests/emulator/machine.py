@@ -8,30 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.emulator import qemu
 from tests.emulator.debian import BUILD, Unavailable
-from tests.emulator.image import write_image
-from tests.emulator.kernels import DEFAULT, LINES, kernel
+from tests.emulator.kernels import DEFAULT
 from tests.emulator.qemu import Hardware, MachineFailed
-from tests.emulator.reservation import reserved
 from tests.emulator.selinux import load_command
-from tests.emulator.surface import write_symbols
 
 RUN = BUILD / "run"
-ROOT_FOLDER = BUILD.parents[1]
-# Not 5554…5584, where every adb server looks for emulators by itself: tests of others would see this one.
-NUMBERS = range(5600, 5700, 10)
 ADB_SECONDS = 30.0
 
 
@@ -98,7 +90,7 @@ class Machine:
 
     def adb(self, *words: str | Path, timeout_s: float = ADB_SECONDS) -> subprocess.CompletedProcess[bytes]:
         """Runs the adb client; for what the shell returned see the code, stdout and stderr."""
-        argv = [_adb(), "-P", str(self.server_port), "-s", self.serial, *words]
+        argv = [adb_program(), "-P", str(self.server_port), "-s", self.serial, *words]
         return subprocess.run(
             argv, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=timeout_s
         )
@@ -112,6 +104,34 @@ class Machine:
         """Exit code and output of a command run as root on the console, whatever adb may do."""
         return qemu.root_shell(self.folder, command, timeout_s)
 
+    def announce(self) -> None:
+        """Tells the adb server of an emulator, as emulators do when they start (packages/modules/adb, SERVICES.TXT)."""
+        deadline = time.monotonic() + ADB_SECONDS
+        message = f"host:emulator:{self.number + 1}"
+        while True:
+            try:
+                with socket.create_connection(("127.0.0.1", self.server_port), timeout=ADB_SECONDS) as server:
+                    server.sendall(f"{len(message):04x}{message}".encode())
+                    server.recv(4)
+                    return
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise MachineFailed(
+                        f"no answer of the adb server on port {self.server_port}: {error}"
+                    ) from error
+                time.sleep(qemu.POLL_SECONDS)
+
+    def wait_for_shell(self) -> None:
+        """Returns when adb shell answers."""
+        deadline = time.monotonic() + ADB_SECONDS
+        said = ""
+        while time.monotonic() < deadline:
+            code, output, said = self.shell("echo here")
+            if code == 0 and output == "here\n":
+                return
+            time.sleep(qemu.POLL_SECONDS)
+        raise MachineFailed(f"adb shell does not answer on {self.serial}: {said.strip()}")
+
     def unplug(self) -> None:
         """What pulling the cable does: every stream ends, and adb has no such device until `plug_in`."""
         self.root_shell("kill -9 $(pidof adbd)")
@@ -123,8 +143,8 @@ class Machine:
     def plug_in(self) -> None:
         """Returns when adb shell answers again."""
         self.root_shell(f"/system/bin/start_adbd {self.options.adb_uid}")
-        _announce(self.number)
-        _wait_for_shell(self)
+        self.announce()
+        self.wait_for_shell()
 
     @contextlib.contextmanager
     def refusing_bpf(self) -> Iterator[None]:
@@ -169,47 +189,6 @@ class Machine:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def start(options: Options, *, number: int = 0, outlives_us: bool = False) -> Machine:
-    """Starts a machine and returns when adb shell answers. Raises Unavailable or MachineFailed, and leaves nothing.
-
-    With number 0 it takes the first free one. It ends with this process unless `outlives_us`.
-    """
-    if options.kernel not in LINES:
-        raise Unavailable(f"no kernel {options.kernel}; there are {', '.join(LINES)}")
-    _adb()
-    chosen = kernel(options.kernel)
-    number = reserved(RUN, [number] if number else NUMBERS)
-    folder = RUN / str(number)
-    processes: list[subprocess.Popen[bytes]] = []
-    try:
-        qemu.prepare_console(folder)
-        with (folder / "initramfs").open("wb") as stream:
-            write_image(stream, chosen)
-        write_symbols(folder / "symbols")
-        began = time.monotonic()
-        argv = qemu.command(
-            f"memleak-emulator-{number}", chosen.image, options.hardware, number + 1, options.arguments
-        )
-        _spawn(processes, argv, folder, "qemu.log", outlives_us)
-        server: list[str | Path] = [_adb(), "-P", str(number + 2), "nodaemon", "server"]
-        _spawn(processes, server, folder, "adb.log", outlives_us)
-        qemu.wait_until_ready(folder, processes[0])
-        (folder / "initramfs").unlink()
-        _announce(number)
-        machine = Machine(number, processes[0].pid, processes[1].pid, 0.0, options)
-        _wait_for_shell(machine)
-        machine = replace(machine, boot_s=time.monotonic() - began)
-        (folder / "machine.json").write_text(json.dumps(asdict(machine)))
-        (folder / "starter").unlink()
-    except BaseException:  # Ctrl-C too: nothing stays
-        for process in processes:
-            process.kill()
-            process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return machine
-
-
 def running() -> list[Machine]:
     """The machines that run, whoever started them."""
     found = []
@@ -221,61 +200,9 @@ def running() -> list[Machine]:
     return found
 
 
-def _adb() -> str:
+def adb_program() -> str:
+    """The adb client. Raises Unavailable."""
     found = shutil.which("adb")
     if found is None:
         raise Unavailable("adb is not on this machine (apt-get install adb)")
     return found
-
-
-def _spawn(
-    processes: list[subprocess.Popen[bytes]],
-    argv: list[str | Path],
-    folder: Path,
-    log: str,
-    outlives_us: bool,
-) -> None:
-    # A killed test run takes its machine along (prctl(2), PR_SET_PDEATHSIG).
-    words = list(argv) if outlives_us else ["setpriv", "--pdeathsig", "KILL", *argv]
-    environment = dict(os.environ, HOME=str(folder))  # adb writes its key there
-    # Ctrl-C in here would leave a process that nobody has noted. The child keeps the mask, and needs no SIGINT.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        with (folder / log).open("wb") as output:
-            processes.append(
-                subprocess.Popen(
-                    words, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                    start_new_session=True, env=environment,
-                )
-            )  # fmt: skip
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _announce(number: int) -> None:
-    """Tells the adb server of an emulator, as emulators do when they start (packages/modules/adb, SERVICES.TXT)."""
-    deadline = time.monotonic() + ADB_SECONDS
-    message = f"host:emulator:{number + 1}"
-    while True:
-        try:
-            with socket.create_connection(("127.0.0.1", number + 2), timeout=ADB_SECONDS) as server:
-                server.sendall(f"{len(message):04x}{message}".encode())
-                server.recv(4)
-                return
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise MachineFailed(
-                    f"the adb server on port {number + 2} does not answer: {error}"
-                ) from error
-            time.sleep(qemu.POLL_SECONDS)
-
-
-def _wait_for_shell(machine: Machine) -> None:
-    deadline = time.monotonic() + ADB_SECONDS
-    said = ""
-    while time.monotonic() < deadline:
-        code, output, said = machine.shell("echo here")
-        if code == 0 and output == "here\n":
-            return
-        time.sleep(qemu.POLL_SECONDS)
-    raise MachineFailed(f"adb shell does not answer on {machine.serial}: {said.strip()}")

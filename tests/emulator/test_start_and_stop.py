@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.emulator.boot import start
+from tests.emulator.compiler import ROOT
 from tests.emulator.debian import Unavailable
 from tests.emulator.kernels import DEFAULT, LINES
-from tests.emulator.machine import ROOT_FOLDER, RUN, Machine, Options, start
+from tests.emulator.machine import RUN, Machine, Options
 from tests.emulator.qemu import MachineFailed
 from tests.emulator.reservation import reserved
 
@@ -58,8 +60,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("number", (signal.SIGINT, signal.SIGKILL))
 def test_a_starter_that_ends_takes_its_machine_along(number: signal.Signals) -> None:
     taken = OUT_OF_THE_WAY + 10
-    program = f"from tests.emulator.machine import *; start(Options(), number={taken})"
-    starter = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT_FOLDER, stderr=subprocess.DEVNULL)
+    program = f"from tests.emulator.boot import *; start(Options(), number={taken})"
+    starter = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.DEVNULL)
     wait_until(lambda: bool(processes_of(taken)))
     os.kill(starter.pid, number)
     assert starter.wait(WAIT_SECONDS) == -number
