@@ -31,7 +31,7 @@ def line(tmp_path: Path) -> CommandLine:
         ("trace", "no target; name one by --pid N, --package APP or -- CMD"),
         (
             "attach",
-            "unknown verb: attach (expected demo, doctor, record, report, trace, unwind); to run a command write -- attach",
+            "unknown verb: attach (expected demo, devices, doctor, record, report, trace, unwind); to run a command write -- attach",
         ),
         ("-p 4711", "-p 4711 is memleak's; use --pid 4711"),
         ("-p4711", "-p 4711 is memleak's; use --pid 4711"),
