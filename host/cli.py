@@ -33,7 +33,7 @@ _OF_GROUP = {"-h", "--help", "--version"}
 _MEMLEAK_FLAGS = {
     "-p": (True, "--pid {0}"),
     "-o": (True, "--older {0}ms (or -o ./{0} for a folder of that name)"),
-    "-s": (True, "--sample-bytes, which takes bytes; every allocation is counted by default"),
+    "-s": (True, "--sample-bytes, which takes bytes (or --serial {0} for a device of that name)"),
     "-t": (False, "--trace"),
     "-c": (False, "-- CMD"),
     "-C": (False, "--combined-only"),

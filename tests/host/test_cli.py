@@ -37,7 +37,7 @@ def line(tmp_path: Path) -> CommandLine:
         ("-p4711", "-p 4711 is memleak's; use --pid 4711"),
         ("trace -p 4711", "-p 4711 is memleak's; use --pid 4711"),
         ("--pid 1 -o 500", "-o 500 is memleak's; use --older 500ms (or -o ./500 for a folder of that name)"),
-        ("-s 10", "-s 10 is memleak's; use --sample-bytes, which takes bytes; every allocation is counted by default"),
+        ("-s 10", "-s 10 is memleak's; use --sample-bytes, which takes bytes (or --serial 10 for a device of that name)"),
         ("-t --pid 1", "-t is memleak's; use --trace"),
         ("5 3", "interval 5 without its option; use --interval 5s --count 3"),
         ("5", "interval 5 without its option; use --interval 5s"),
