@@ -63,6 +63,7 @@ def _status(_: argparse.Namespace) -> int:
 def _show(machine: Machine) -> None:
     print(f"{machine.serial}  kernel {machine.options.kernel}  adb answered after {machine.boot_s:.1f} s")
     print("  reach it:  export " + " ".join(f"{name}={value}" for name, value in machine.environment.items()))
+    print("  try it:    memleak-android --package com.example.leaky --launch --duration 20s")
     print(f"  stop it:   python -m tests.emulator stop {machine.number}")
 
 

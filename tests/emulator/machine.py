@@ -180,7 +180,10 @@ class Machine:
         return maps
 
     def runs(self) -> bool:
-        return qemu.runs(self.qemu_pid, f"memleak-{self.serial}")
+        """Whether there is anything left to stop: of a machine that was powered off its adb server is."""
+        return qemu.runs(self.qemu_pid, f"memleak-{self.serial}") or qemu.runs(
+            self.server_pid, str(self.server_port)
+        )
 
     def stop(self) -> None:
         """Ends both processes and removes the machine's folder; a second call does nothing."""

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.emulator
 def test_the_adb_server_lists_it(machine: Machine) -> None:
     listed = machine.adb("devices").stdout.decode()
     assert re.search(rf"^{machine.serial}\s+device$", listed, re.MULTILINE)
-    print(f"adb shell answered {machine.boot_s:.1f} s after QEMU's start")
 
 
 def test_shell_keeps_codes_and_streams_apart(machine: Machine) -> None:

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.emulator.__main__ import main
 from tests.emulator.boot import start
 from tests.emulator.compiler import ROOT
 from tests.emulator.debian import Unavailable
 from tests.emulator.kernels import DEFAULT, LINES
-from tests.emulator.machine import RUN, Machine, Options
-from tests.emulator.qemu import MachineFailed
+from tests.emulator.machine import RUN, Machine, Options, running
+from tests.emulator.qemu import MachineFailed, runs
 from tests.emulator.reservation import reserved
 
 pytestmark = pytest.mark.emulator
@@ -127,3 +128,14 @@ def test_every_kernel_boots(line: str) -> None:
         assert started.shell("id -u")[1] == "0\n"
     finally:
         started.stop()
+
+
+def test_a_machine_that_was_powered_off_can_be_stopped() -> None:
+    started = start(Options(), outlives_us=True)
+    with pytest.raises(MachineFailed):  # it does not live to answer
+        started.root_shell("echo o >/proc/sysrq-trigger; sleep 100", timeout_s=1)
+    wait_until(lambda: not runs(started.qemu_pid, f"memleak-{started.serial}"))
+    assert started in running()
+    main(["stop", str(started.number)])
+    assert started not in running()
+    assert not processes_of(started.number) and not started.folder.exists()
