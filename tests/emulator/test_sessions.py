@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.emulator.apps import ARM32, ARM64, DEMO, Abi, libraries
+from tests.emulator import bionic
+from tests.emulator.apps import ARM32, ARM64, BIONIC_APP, DEMO, abis, libraries
 from tests.emulator.machine import Machine
 from tests.support.workloads import PROGRAM
 
@@ -41,15 +42,15 @@ def started(machine: Machine, *words: str | Path) -> subprocess.Popen[str]:
     )
 
 
-def report(machine: Machine, folder: Path, abi: Abi, package: str, *words: str | Path) -> dict[str, Any]:
+def report(
+    machine: Machine, folder: Path, unstripped: Iterable[Path], package: str, *words: str | Path
+) -> dict[str, Any]:
     """Of a session that begins with the app and ends, by Ctrl-C, once its activity has done its work."""
-    symbols = [
-        word for path in libraries(abi, stripped=False).values() for word in ("--symbols", path.parent)
-    ]
+    symbols = [word for path in unstripped for word in ("--symbols", path.parent)]
     words = ("--package", package, "--launch", "--json", folder / "report.json", *symbols, *words)
-    machine.shell(f"am force-stop {package}")
+    old = process_times(machine, package).partition(" ")[0]
     with started(machine, *words) as process:
-        wait_until_done(machine, package, process)
+        wait_until_done(machine, package, process, old)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, err
@@ -57,15 +58,21 @@ def report(machine: Machine, folder: Path, abi: Abi, package: str, *words: str |
     return found
 
 
-def wait_until_done(machine: Machine, package: str, process: subprocess.Popen[str]) -> None:
-    """Until the app has used CPU time, and then none for some seconds."""
+def wait_until_done(machine: Machine, package: str, process: subprocess.Popen[str], old: str) -> None:
+    """Until another process of the app than `old` has used CPU time, and then none for some seconds."""
     times, deadline = [""] * QUIET, time.monotonic() + SECONDS
     while not times[-1] or len(set(times[-QUIET:])) > 1:
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline, f"{package} does not come to an end: {times}"
         time.sleep(0.5)
-        _, out = machine.root_shell(f"cut -d' ' -f14,15 /proc/$(pidof {package})/stat 2>/dev/null")
-        times.append(out.strip())
+        now = process_times(machine, package)
+        times.append("" if now.partition(" ")[0] == old else now)
+
+
+def process_times(machine: Machine, package: str) -> str:
+    """Its process id, user and system time; "" where it does not run."""
+    stat = f"/proc/$(pidof {package})/stat"
+    return machine.root_shell(f"[ -f {stat} ] && cut -d' ' -f1,14,15 {stat}")[1].strip()
 
 
 def sites_of(planted: Mapping[str, Any], found: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -113,7 +120,7 @@ def check_clean(machine: Machine, package: str) -> None:
 
 @pytest.mark.parametrize("tracer", ["bpf", "preload"])
 def test_an_app_from_its_first_allocation(machine: Machine, tracer: str, tmp_path: Path) -> None:
-    found = report(machine, tmp_path, ARM64, APP, "--tracer", tracer)
+    found = report(machine, tmp_path, libraries(ARM64, stripped=False).values(), APP, "--tracer", tracer)
     assert (found["target"]["arch"], found["target"]["tracer"], found["target"]["package"]) == (
         "arm64",
         tracer,
@@ -124,13 +131,34 @@ def test_an_app_from_its_first_allocation(machine: Machine, tracer: str, tmp_pat
     check_clean(machine, APP)
 
 
+@pytest.mark.skipif(not bionic.is_at_hand(), reason="bionic is not at hand (tests/emulator/README.md)")
+@pytest.mark.parametrize("tracer", ["bpf", "preload"])
+def test_an_app_on_bionic_whose_library_lies_in_its_apk(
+    machine: Machine, tracer: str, tmp_path: Path
+) -> None:
+    # The machine has two zygotes: a process of the app shows which one it comes from.
+    machine.shell(f"am start -n {BIONIC_APP.package}/.MainActivity")
+    unstripped = [bionic.library(stripped=False)]
+    found = report(machine, tmp_path, unstripped, BIONIC_APP.package, "--tracer", tracer)
+    assert found["unwinding"]["partial"] == 0 and found["totals"]["unattributed_objects"] == 0
+    for allocator, size, objects, functions in bionic.LEAKS:
+        sites = [site for site in found["sites"] if in_order([allocator, *functions], site["frames"])]
+        assert sum(site["inuse_objects"] for site in sites) == objects, functions
+        assert size <= sum(site["inuse_space"] for site in sites) / objects < size + 1, functions
+    modules = {frame["module"] for site in found["sites"] for frame in site["frames"]}
+    assert any(name.endswith("base.apk!/lib/arm64-v8a/libleaky.so") for name in modules), modules
+    check_clean(machine, BIONIC_APP.package)
+
+
+@pytest.mark.skipif(ARM32 not in abis(), reason="no compiler for 32-bit arm")
 def test_a_32_bit_app_by_the_shim(machine: Machine, tmp_path: Path) -> None:
-    found = report(machine, tmp_path, ARM32, APP_32)
+    found = report(machine, tmp_path, libraries(ARM32, stripped=False).values(), APP_32)
     assert (found["target"]["arch"], found["target"]["tracer"]) == ("arm32", "preload")
     check_planted(found)
     check_clean(machine, APP_32)
 
 
+@pytest.mark.skipif(ARM32 not in abis(), reason="no compiler for 32-bit arm")
 def test_a_32_bit_process_is_refused_before_a_probe_is_placed(machine: Machine) -> None:
     machine.shell(f"am start -n {APP_32}/.MainActivity")
     done = run(machine, "--package", APP_32, "--tracer", "bpf")
