@@ -16,7 +16,7 @@ from memleak_android.host.device.adb_channel import AdbChannel
 from memleak_android.host.device.deploy import AdbDeployment
 from memleak_android.host.device.local_machine import ARCH_OF_MACHINE
 from memleak_android.host.device.parse import printable
-from memleak_android.host.device.target import OUTPUT_BYTES_MAX, RUN_TIMEOUT_S, Answer
+from memleak_android.host.device.target import OUTPUT_BYTES_MAX, PULL_BYTES_MAX, RUN_TIMEOUT_S, Answer
 from memleak_android.host.errors import DeviceError
 
 _POLL_S = 0.1
@@ -86,12 +86,22 @@ class AdbDevice:
                 break
         return bytes(found[:limit_bytes])
 
-    def pull(self, path: str, into: Path, *, as_root: bool = False, run_as: str = "") -> None:
+    def pull(
+        self,
+        path: str,
+        into: Path,
+        *,
+        as_root: bool = False,
+        run_as: str = "",
+        limit_bytes: int = PULL_BYTES_MAX,
+    ) -> None:
         part = into.with_name(f".{into.name}.part")
         try:
             with part.open("wb") as file:
                 for piece in self._contents(path, as_root, run_as, None):
                     file.write(piece)
+                    if file.tell() > limit_bytes:
+                        raise OSError(errno.EFBIG, f"it has more than {limit_bytes} bytes", path)
             part.replace(into)
         finally:
             part.unlink(missing_ok=True)

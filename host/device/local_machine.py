@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import shutil
@@ -12,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from memleak_android.host.device.local_channel import LocalChannel
-from memleak_android.host.device.target import OUTPUT_BYTES_MAX, RUN_TIMEOUT_S, Answer
+from memleak_android.host.device.target import OUTPUT_BYTES_MAX, PULL_BYTES_MAX, RUN_TIMEOUT_S, Answer
 from memleak_android.host.errors import DeviceError
 
 ARCH_OF_MACHINE = {"x86_64": "x86_64", "aarch64": "arm64", "armv7l": "arm32", "armv8l": "arm32"}
@@ -83,7 +84,17 @@ class LocalMachine:
         with open(path, "rb") as file:
             return file.read(limit_bytes)
 
-    def pull(self, path: str, into: Path, *, as_root: bool = False, run_as: str = "") -> None:
+    def pull(
+        self,
+        path: str,
+        into: Path,
+        *,
+        as_root: bool = False,
+        run_as: str = "",
+        limit_bytes: int = PULL_BYTES_MAX,
+    ) -> None:
+        if os.path.getsize(path) > limit_bytes:
+            raise OSError(errno.EFBIG, f"it has more than {limit_bytes} bytes", path)
         part = into.with_name(f".{into.name}.part")
         try:
             shutil.copyfile(path, part)

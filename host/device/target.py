@@ -12,6 +12,7 @@ from memleak_android.host.device.parse import last_line
 
 RUN_TIMEOUT_S = 20.0
 OUTPUT_BYTES_MAX = 8 << 20
+PULL_BYTES_MAX = 2 << 30  # no library is larger; a file that never ends must not fill the disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +122,23 @@ class Target(Protocol):
         """The first limit_bytes of a file, of /proc too. Raises OSError as open() and read() do."""
         ...
 
-    def pull(self, path: str, into: Path, *, as_root: bool = False, run_as: str = "") -> None:
-        """Copies a whole file to `into`, which is only there when it is whole. Raises OSError."""
+    def pull(
+        self,
+        path: str,
+        into: Path,
+        *,
+        as_root: bool = False,
+        run_as: str = "",
+        limit_bytes: int = PULL_BYTES_MAX,
+    ) -> None:
+        """Copies a whole file to `into`, which is only there when it is whole. Raises OSError: EFBIG beyond the limit."""
         ...
 
     def open_agent(self, argv: Sequence[str], *, as_root: bool = False, run_as: str = "") -> Channel:
-        """Starts a program that is talked to. Raises TracerError where it cannot be started."""
+        """Starts a program that is talked to.
+
+        Where it cannot be started this raises TracerError here; a device's shell says so by exit code 126 or 127.
+        """
         ...
 
     def deploy(self, files: Mapping[str, Path], *, run_as: str = "") -> Deployment:

@@ -82,6 +82,12 @@ def test_a_pull_that_is_cut_leaves_nothing(fake: FakeDevice, device: AdbDevice, 
     wait_until_back(fake)
 
 
+def test_a_file_that_never_ends_does_not_fill_the_disk(device: AdbDevice, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="it has more than 1000000 bytes"):
+        device.pull("/dev/zero", tmp_path / "copy", limit_bytes=1_000_000)
+    assert not list(tmp_path.iterdir())
+
+
 def wait_until_back(fake: FakeDevice) -> None:
     from memleak_android.host.device.adb import list_devices
     from tests.support.adb_server import adb

@@ -1,0 +1,46 @@
+"""This machine answers as a device does."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.device.local_machine import LocalMachine
+from memleak_android.host.errors import DeviceError
+
+HERE = LocalMachine()
+
+
+def test_streams_and_exit_status() -> None:
+    answer = HERE.run(["sh", "-c", "cat; echo err >&2; exit 7"], stdin=b"in")
+    assert (answer.code, answer.out, answer.err) == (7, b"in", b"err\n")
+    assert HERE.run(["sh", "-c", "kill -9 $$"]).code == 128 + 9
+
+
+def test_programs_that_cannot_be_started(tmp_path: Path) -> None:
+    assert HERE.run(["/no/such/program"]).code == 127
+    assert HERE.run([str(tmp_path)]).code == 126
+
+
+def test_a_program_that_hangs_is_given_up() -> None:
+    begin = time.monotonic()
+    with pytest.raises(DeviceError, match=r"sleep did not end within 0\.2 s"):
+        HERE.run(["sleep", "60"], timeout_s=0.2)
+    assert time.monotonic() - begin < 5
+
+
+def test_files(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"0123456789")
+    assert HERE.read_file(str(tmp_path / "a"), 4) == b"0123"
+    HERE.pull(str(tmp_path / "a"), tmp_path / "b")
+    assert (tmp_path / "b").read_bytes() == b"0123456789"
+    with pytest.raises(OSError, match="more than 9 bytes"):
+        HERE.pull(str(tmp_path / "a"), tmp_path / "c", limit_bytes=9)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_files_stay_where_they_are(tmp_path: Path) -> None:
+    with HERE.deploy({"memleakd": tmp_path / "agent"}) as deployment:
+        assert deployment.paths == {"memleakd": str(tmp_path / "agent")}
