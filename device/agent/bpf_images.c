@@ -13,6 +13,8 @@ int ml_bpf_add_process(struct ml_bpf *bpf, ml_u32 tgid)
 {
 	struct ml_bpf_process process = { .image = ML_BPF_FIRST_IMAGE };
 
+	if (!bpf->code->process)
+		bpf->code->process = tgid;
 	return bpf_map_update_elem(bpf->processes_fd, &tgid, &process, BPF_NOEXIST);
 }
 

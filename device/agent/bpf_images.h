@@ -6,7 +6,7 @@
 #include "bpf_object.h"
 #include "frames.h"
 
-/* Makes a process one that is traced. */
+/* Makes a process one that is traced; the first is the one where no others are followed. */
 int ml_bpf_add_process(struct ml_bpf *bpf, ml_u32 tgid);
 
 /* Its exec epoch; 0 when it is not known. */

@@ -98,9 +98,6 @@ struct ml_thread {
 
 const volatile struct ml_bpf_options options SEC(ML_BPF_OPTIONS_SECTION) = { .stack_bytes = ML_STACK_BYTES_MAX };
 
-/* Of the one process that is traced, when it is one. */
-ml_u64 exec_epoch;
-
 /* By tgid. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -310,11 +310,14 @@ static __always_inline int ml_process_exec(void)
 	ml_u64 id = bpf_get_current_pid_tgid();
 	ml_u32 tgid = (ml_u32)(id >> 32);
 	struct ml_bpf_process *process = bpf_map_lookup_elem(&processes, &tgid);
+	struct ml_bpf_code *shared = ml_code();
 
 	if (!process)
 		return 0;
 	ml_forget_thread((ml_u32)id);
-	exec_epoch = ++process->epoch; /* nothing else of this process runs now */
+	process->epoch++; /* nothing else of this process runs now */
+	if (shared && (ml_u32)shared->process == tgid)
+		shared->process = (ml_u64)process->epoch << 32 | tgid;
 	ml_take_new_image(process);
 	return 0;
 }

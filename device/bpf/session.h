@@ -114,6 +114,7 @@ struct ml_bpf_key {
 
 struct ml_bpf_code {
 	ml_u64 n_levels;    /* of the live table */
+	ml_u64 process;     /* the one that is traced, when it is one: exec epoch << 32 | tgid; what shares its memory counts as it */
 	ml_u64 images_changed; /* counts: an image number that a thread remembers may be old */
 	ml_u64 wants_wakeup; /* set by the agent while it learns rules: it wants to hear of unknown places at once */
 	ml_u64 generation;  /* part of every image number: the agent counts code that came unseen by the programs */

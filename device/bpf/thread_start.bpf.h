@@ -8,11 +8,15 @@
 /* The traced process of this thread as `exec epoch << 32 | tgid`, 0 when it is not traced. */
 static __always_inline ml_u64 ml_current_process(void)
 {
-	ml_u32 tgid = (ml_u32)(bpf_get_current_pid_tgid() >> 32);
 	struct ml_bpf_process *process;
+	ml_u32 tgid, zero = 0;
 
-	if (!options.follow)
-		return exec_epoch << 32 | tgid;
+	if (!options.follow) {
+		struct ml_bpf_code *shared = bpf_map_lookup_elem(&code, &zero);
+
+		return shared ? shared->process : 0;
+	}
+	tgid = (ml_u32)(bpf_get_current_pid_tgid() >> 32);
 	process = bpf_map_lookup_elem(&processes, &tgid);
 	return process ? (ml_u64)process->epoch << 32 | tgid : 0;
 }

@@ -35,3 +35,12 @@ def test_siblings_that_allocate_by_the_same_stack(tracer: str, tmp_path: Path) -
     assert result.totals["unattributed_objects"] == 0
     (site,) = (site for site in result.sites() if "leak_in_child" in functions(site))
     assert (site["inuse_space"], site["inuse_objects"], site["end"]) == (55, 5, "ROOT")
+
+
+@pytest.mark.proof
+@both_tracers
+def test_a_child_in_the_memory_of_its_parent_counts_as_the_parent(tracer: str, tmp_path: Path) -> None:
+    """What it frees after vfork() is gone, and what it leaves is held."""
+    result = run(tracer, tmp_path, "--", built("vfork_frees"))
+    assert result.amounts() == (2003, 1)
+    assert result.totals["untracked_frees"] == 0
