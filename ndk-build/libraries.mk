@@ -67,10 +67,12 @@ $(call shim_cfi_rules,$(1))
 $(call $(if $(bpfarch_$(1)),bpf_rules,no_bpf_rules),$(1))
 
 # The object inside the agent: ml_bpf_NAME_start … ml_bpf_NAME_end, aligned as ELF needs, and ml_bpf_NAME_bytes.
-$(BPF_NAMES:%=$(B)/$(1)/bpf/embed_%.o): $(B)/$(1)/bpf/embed_%.o: $(B)/$(1)/bpf/%.stripped ndk-build/libraries.mk
+$(BPF_NAMES:%=$(B)/$(1)/bpf/embed_%.S): $(B)/$(1)/bpf/embed_%.S: $(B)/$(1)/bpf/%.stripped ndk-build/libraries.mk
 	@printf '.section .rodata\n.balign 16\n.global ml_bpf_%s_start\nml_bpf_%s_start:\n.incbin "%s"\n.global ml_bpf_%s_end\nml_bpf_%s_end:\n.byte 0\n.balign 4\n.global ml_bpf_%s_bytes\nml_bpf_%s_bytes:\n.long ml_bpf_%s_end - ml_bpf_%s_start\n.section .note.GNU-stack,"",%%progbits\n' \
-		$$* $$* $$< $$* $$* $$* $$* $$* $$* >$$(@:.o=.S)
-	@$(CC) -target $(zig_$(1)) $(cpu_$(1)) -c $$(@:.o=.S) -o $$@
+		$$* $$* $$< $$* $$* $$* $$* $$* $$* >$$@
+
+$(BPF_NAMES:%=$(B)/$(1)/bpf/embed_%.o): %.o: %.S
+	@$(CC) -target $(zig_$(1)) $(cpu_$(1)) -c $$< -o $$@
 
 $(PREBUILT)/$(1)/memleakd: $(patsubst device/agent/%.c,$(B)/$(1)/agent/%.o,$(AGENT_SOURCES)) \
 		$(CFI_NAMES:%=$(B)/$(1)/cfi/%.o) \
