@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from memleak_android.host.device.adb import DeviceRow, list_devices
 from tests.support.fake_adbd import FakeDevice
 
@@ -16,15 +18,19 @@ PORT_VARIABLE = "ANDROID_ADB_SERVER_PORT"
 
 
 def find_adb() -> str:
-    """The one in PATH, else the one that the wheel of adbutils carries."""
-    from adbutils import adb_path
+    """The one in PATH, else the one that the wheel of adbutils carries; skips where there is none."""
+    import adbutils  # 0.2 s, which tests of other things need not spend
 
-    return str(adb_path())
+    try:
+        return str(adbutils.adb_path())
+    except adbutils.AdbError as error:
+        pytest.skip(f"no adb: {error} (apt-get install adb)")
 
 
 @contextmanager
 def own_adb_server() -> Iterator[None]:
-    """While it is entered, adb and we talk to a server on a free port; no serial is preset."""
+    """While it is entered, adb and we talk to a server on a free port; no serial is preset. Skips without an adb."""
+    find_adb()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
