@@ -146,8 +146,9 @@ static struct ml_preload_target *take_segment(int connection, const struct ml_gr
 	} else if (greeting.magic != ML_SEGMENT_MAGIC) {
 		reason = strerror((int)(greeting.magic % 4096));
 	} else {
-		settings.n_threads = greeting.settings.n_threads; /* the target may have had to do with fewer */
+		settings.n_threads = greeting.settings.n_threads; /* the target may have had to do with less */
 		settings.n_chunks = greeting.settings.n_chunks;
+		settings.max_live = greeting.settings.max_live;
 		if (fd >= 0 && !ml_layout_compute(&settings, &layout) && is_sound(fd, layout.bytes))
 			target = map_segment(fd, expected, &settings, &layout);
 		reason = target ? NULL : "its memory could not be shared";

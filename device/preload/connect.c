@@ -14,10 +14,11 @@
 extern int __system_property_get(const char *name, char *value) __attribute__((weak)); /* bionic alone */
 
 #define LEAST_THREADS 16u
+#define LEAST_LIVE (1u << 18)
 #define ENOMEM 12
 #define EFBIG 27
 #define EPROTO 71
-#define SEGMENT_BYTES_MAX (sizeof(long) == 8 ? 1ull << 62 : 3ull << 28) /* the target needs address space, too */
+#define SEGMENT_BYTES_MAX (sizeof(long) == 8 ? 1ull << 62 : 1ull << 29) /* the target needs address space, too */
 #define ANDROID_SHELL 2000 /* AID_SHELL of android_filesystem_config.h: what adb's commands run as */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
@@ -115,6 +116,23 @@ static long make_memory(ml_u64 bytes, void **base)
 	return error;
 }
 
+/*
+ * Little address space (`ulimit -v`, 32 bits): room for fewer threads, which then share a slot, and for less of the heap in
+ * shadow memory; then for fewer blocks, beyond which they are counted as lost.
+ */
+static int ask_for_less(struct ml_settings *settings)
+{
+	if (settings->n_threads > LEAST_THREADS) {
+		settings->n_threads /= 4;
+		settings->n_chunks /= 4;
+	} else if (settings->max_live > LEAST_LIVE) {
+		settings->max_live /= 4;
+	} else {
+		return 0;
+	}
+	return 1;
+}
+
 static int exchange(long socket, struct ml_view *view)
 {
 	struct ml_greeting greeting = {
@@ -136,11 +154,7 @@ static int exchange(long socket, struct ml_view *view)
 	    greeting.wire_version != ML_WIRE_VERSION || ml_layout_compute(&greeting.settings, &layout))
 		return -EPROTO;
 	fd = make_memory(layout.bytes, &base);
-	/* Little address space (`ulimit -v`, 32 bits): room for fewer threads, which then share a slot, and for less
-	 * of the heap in shadow memory. */
-	while (fd < 0 && greeting.settings.n_threads > LEAST_THREADS) {
-		greeting.settings.n_threads /= 4;
-		greeting.settings.n_chunks /= 4;
+	while (fd < 0 && ask_for_less(&greeting.settings)) {
 		if (ml_layout_compute(&greeting.settings, &layout))
 			return -EPROTO;
 		fd = make_memory(layout.bytes, &base);
