@@ -1,4 +1,4 @@
-"""Unwinding sampled stacks: ours beside libdwfl (one Dwfl kept for each address space) and perf script, paired."""
+"""Unwinding sampled stacks: ours beside libdwfl (one Dwfl kept for each address space), perf script and AOSP's, paired."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from bench.unwind_once import Samples, unwind
 from tests.support import dwfl_oracle
 from tests.support.perf_recordings import clang, python, record
 
+UNWINDSTACK = (
+    "MEMLEAK_UNWINDSTACK"  # names tests/unwind/oracle/unwindstack_samples.cc, built (docs/benchmarks.md)
+)
 PASSES = 4  # the first is cold, the best of the others is warm
 OURS = ("numpy", "compiled")
 
@@ -28,6 +31,9 @@ class Recording:
     frames: int = 0
     differ: int = 0
     made_up: int = 0  # chains that libdwfl goes on with where no code is
+    unwindstack_differ: int | None = (
+        None  # chains of libunwindstack that are not libdwfl's; None: it is not run
+    )
     missing: str = ""
     seconds: dict[str, list[float]] = field(default_factory=dict)  # of each row, by round
 
@@ -59,13 +65,16 @@ def compare(recordings: list[Recording], place: Path) -> None:
         if not one.missing:
             samples = Samples(one.path, place / "tables")
             traces, _ = unwind(samples, "compiled", 2)
-            theirs = _chains_of_libdwfl(program, place, one, samples, passes=1)
+            theirs = _chains_by(program, place, one, samples, passes=1)
             ours = dwfl_oracle.joined([dwfl_oracle.chains_of(trace) for trace in traces])
             one.samples, one.frames = len(ours.offsets) - 1, len(ours.lookup)
             differ = dwfl_oracle.differences(ours, theirs)
             space = [number for batch in samples.batches for number in batch.space.tolist()]
             made_up = [i for i in differ if dwfl_oracle.is_made_up(ours, theirs, i, samples.spaces[space[i]])]
             one.differ, one.made_up = len(differ) - len(made_up), len(made_up)
+            if peer := os.environ.get(UNWINDSTACK):
+                others = _chains_by(Path(peer), place, one, samples, passes=1)
+                one.unwindstack_differ = len(dwfl_oracle.differences(others, theirs))
 
 
 def measure(rounds: int, recordings: list[Recording], place: Path) -> None:
@@ -79,9 +88,13 @@ def measure(rounds: int, recordings: list[Recording], place: Path) -> None:
 
 def _measure_round(one: Recording, place: Path, program: Path) -> None:
     samples = Samples(one.path, None)
-    theirs = _chains_of_libdwfl(program, place, one, samples, passes=PASSES).seconds
+    theirs = _chains_by(program, place, one, samples, passes=PASSES).seconds
     _add(one, "libdwfl cold", theirs[0])
     _add(one, "libdwfl warm", min(theirs[1:]))
+    if peer := os.environ.get(UNWINDSTACK):
+        others = _chains_by(Path(peer), place, one, samples, passes=PASSES).seconds
+        _add(one, "libunwindstack cold", others[0])
+        _add(one, "libunwindstack warm", min(others[1:]))
     del samples
     for engine in OURS:
         cold, *warm = _ours(one, "-", engine)
@@ -96,7 +109,7 @@ def _add(one: Recording, row: str, seconds: float) -> None:
     one.seconds.setdefault(row, []).append(seconds)
 
 
-def _chains_of_libdwfl(
+def _chains_by(
     program: Path, place: Path, one: Recording, samples: Samples, *, passes: int
 ) -> dwfl_oracle.Chains:
     return dwfl_oracle.unwind_by_dwfl(

@@ -11,7 +11,7 @@ from bench.unwind import Recording
 from bench.whole_file import WholeFile
 
 ROWS = (
-    "libdwfl cold", "libdwfl warm", "perf script", "numpy cold", "numpy cold, cached", "numpy warm",
+    "libdwfl cold", "libdwfl warm", "libunwindstack cold", "libunwindstack warm", "perf script", "numpy cold", "numpy cold, cached", "numpy warm",
     "compiled cold", "compiled cold, cached", "compiled warm",
 )  # fmt: skip
 _PEERS = {"cold": "libdwfl cold", "warm": "libdwfl warm"}
@@ -29,6 +29,7 @@ def _recording(one: Recording) -> str:
         f"  {one.name}: {one.samples:,} samples, {one.frames / one.samples:.1f} frames each; "
         f"chains that differ from libdwfl: {one.differ}"
         + (f", and {one.made_up} that it goes on with where no code is mapped" if one.made_up else "")
+        + (f"; of libunwindstack's {one.unwindstack_differ:,}" if one.unwindstack_differ is not None else "")
     )
     rows = []
     for row in (name for name in ROWS if name in one.seconds):
@@ -72,6 +73,7 @@ def as_json(recordings: Sequence[Recording], whole: WholeFile) -> dict[str, Any]
                 "frames": one.frames,
                 "differ": one.differ,
                 "made_up": one.made_up,
+                "unwindstack_differ": one.unwindstack_differ,
                 "seconds": one.seconds,
             }
             for one in recordings
