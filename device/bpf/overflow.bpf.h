@@ -33,6 +33,7 @@ static __noinline bool ml_claim_overflow(ml_u64 address, struct ml_bpf_block *bl
 static __noinline bool ml_put_overflow(ml_u64 address, const struct ml_bpf_block *block)
 {
 	struct ml_bpf_address where = { .address = address };
+	struct ml_bpf_block copy; /* 6.1 and older take no memory of a global function's argument for a value */
 	ml_u32 zero = 0;
 	struct ml_bpf_code *shared = bpf_map_lookup_elem(&code, &zero);
 
@@ -40,7 +41,8 @@ static __noinline bool ml_put_overflow(ml_u64 address, const struct ml_bpf_block
 		return false;
 	where.process = block->process;
 	shared->has_overflow = 1;
-	return bpf_map_update_elem(&overflow, &where, block, BPF_ANY) == 0;
+	copy = *block;
+	return bpf_map_update_elem(&overflow, &where, &copy, BPF_ANY) == 0;
 }
 
 #endif
