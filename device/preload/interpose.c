@@ -9,7 +9,6 @@
 #include "connect.h"
 #include "originals.h"
 #include "recorder.h"
-#include "tail.h"
 
 #define HANDLER __attribute__((visibility("hidden"), used))
 #define EXPORT __attribute__((visibility("default")))
@@ -195,6 +194,19 @@ HANDLER void *ml_handle_pvalloc(size_t size, size_t unused1, size_t unused2, con
 }
 
 /* ---- past the recorder while it samples ---------------------------------------------------------------- */
+
+/*
+ * A call without one of our own on the stack: the entry finds the caller's registers and return address as they were.
+ * A compiler that does not know the attribute makes it so when it optimises.
+ */
+#if defined(__has_attribute)
+#if __has_attribute(musttail)
+#define TAIL __attribute__((musttail))
+#endif
+#endif
+#ifndef TAIL
+#define TAIL
+#endif
 
 HANDLER void *ml_entry_malloc(size_t size);
 HANDLER void *ml_entry_calloc(size_t n, size_t size);

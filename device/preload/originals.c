@@ -68,7 +68,6 @@ static void look_up(void)
 		NAME(free_sized), NAME(free_aligned_sized), NAME(malloc_usable_size),
 		NAME(execve), NAME(execvpe), NAME(fexecve),
 		NAME(mmap), NAME(mmap64), NAME(munmap), NAME(mremap),
-		NAME(dlopen), NAME(android_dlopen_ext), NAME(dlclose),
 #undef NAME
 	};
 	void *next = (void *)(__system_property_get && sizeof(long) == 4 ? -2L : -1L);

@@ -27,9 +27,6 @@ struct ml_originals {
 	void *(*mmap64)(void *, size_t, int, int, int, long);
 	int (*munmap)(void *, size_t);
 	void *(*mremap)(void *, size_t, size_t, int, ...);
-	void *(*dlopen)(const char *, int);
-	void *(*android_dlopen_ext)(const char *, int, const void *);
-	int (*dlclose)(void *);
 };
 
 extern struct ml_originals ml_original;

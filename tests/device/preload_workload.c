@@ -304,12 +304,6 @@ int main(int argc, char **argv)
 		keep(malloc(4093));
 		execl("/proc/self/exe", argv[0], "many", "5", "1031", (char *)NULL);
 	}
-	if (!strcmp(what, "loads_beside")) {
-		void *(*load)(void) = (void *(*)(void))dlsym(dlopen(argv[2], RTLD_NOW), "load_beside");
-		void *beside = load();
-
-		return !beside || dlclose(beside);
-	}
 	if (!strcmp(what, "makes_code"))
 		return makes_code();
 	if (!strcmp(what, "environment"))

@@ -188,15 +188,6 @@ def test_maps_are_sent_anew_after_dlopen(workload: Path, tmp_path: Path) -> None
     attributed(session)
 
 
-def test_a_library_is_found_for_whom_it_was_asked(workload: Path, tmp_path: Path) -> None:
-    """dlopen() looks at the RUNPATH of its caller, which is not to be the shim."""
-    compiled(tmp_path, "preload_library.c", output="libbeside.so", flags=("-shared", "-fPIC"))
-    own_path = ("-shared", "-fPIC", "-Wl,--enable-new-dtags,-rpath,$ORIGIN")
-    loader = compiled(tmp_path, "preload_loader.c", output="libloader.so", flags=own_path)
-    session = run_preloaded([workload, "loads_beside", loader])
-    assert os.waitstatus_to_exitcode(int(session.end["status"])) == 0
-
-
 def test_maps_are_sent_anew_where_a_stack_leads_to_unknown_code(workload: Path) -> None:
     """The linkers of Android and compilers within programs announce no code by allocating."""
     session = run_preloaded([workload, "makes_code"])

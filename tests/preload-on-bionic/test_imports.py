@@ -22,10 +22,8 @@ BIONIC_SINCE = {
     "environ": 9,
     "pthread_atfork": 12,
 }
-# Of other libcs, and of newer linkers: the shim does without where they are missing.
+# Of other libcs: the shim does without where they are missing.
 OTHERS = {
-    "__loader_android_dlopen_ext",
-    "__loader_dlopen",
     "__errno_location",
     "__libc_calloc",
     "__libc_free",
