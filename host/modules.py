@@ -5,8 +5,9 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -109,7 +110,7 @@ def _base_name(path: str) -> str:
     return path.removesuffix(_DELETED).rpartition("/")[2]
 
 
-def _open_regular(path: str) -> int | None:
+def _open_regular(path: str | Path) -> int | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError):
@@ -229,14 +230,20 @@ def _load(path: str, data: memoryview, stored: StoredFile | None = None) -> Modu
     return ModuleFile(path, "", data, None)
 
 
-def reopen(path: str, build_id: str) -> ModuleFile:
-    """A module of a finished recording: the file at its path where that still has the build-id, else without data."""
-    descriptor = _open_regular(path.removesuffix(_DELETED))
-    if descriptor is not None:
+def reopen(path: str, build_id: str, copies: Iterable[Path] = ()) -> ModuleFile:
+    """A module of a finished recording, from the first place that still has its build-id; else without data.
+
+    copies: where it may lie besides its path, which for a device's module is no file of this machine.
+    """
+    places: list[str | Path] = [path.removesuffix(_DELETED), *copies]
+    for place in places:
+        descriptor = _open_regular(place)
+        if descriptor is None:
+            continue
         try:
             found = _load(path, _read(descriptor))
         except OSError:
-            found = ModuleFile(path, "", memoryview(b""), None)
+            continue
         finally:
             os.close(descriptor)
         if found.module is not None and found.build_id == build_id:

@@ -12,6 +12,7 @@ from memleak_android.host.analysis import View, make_profile
 from memleak_android.host.capture import Capture
 from memleak_android.host.commands import refuse_command, say
 from memleak_android.host.commands.results import EXIT_CODES, FORMATS, check_new, show, write_file
+from memleak_android.host.device.pulled_files import kept_copies
 from memleak_android.host.modules import LocalFiles, ModuleFiles, own_vdso, reopen
 from memleak_android.host.options import FILE, common_options, result_options, view_options
 from memleak_android.host.recording import Recording
@@ -73,7 +74,10 @@ def _read(recording: Recording) -> tuple[Capture, list[str]]:
 
 def _survivors(capture: Capture, recording: Recording, jobs: int) -> Survivors:
     if capture.is_finished:
-        return finished_survivors(capture, reopen)
+        kept = default_cache_dir() / "modules"  # of devices
+        return finished_survivors(
+            capture, lambda path, build_id: reopen(path, build_id, kept_copies(kept, build_id))
+        )
     tables = TableCache(default_cache_dir() / "tables")
     files = ModuleFiles(LocalFiles(is_running=False, vdso=own_vdso()), tables)
     return Analysis(capture, recording.read_block, files, jobs=jobs).survivors()

@@ -14,7 +14,7 @@ from memleak_android.host.device.pulled_files import PulledFiles, forget_oldest,
 from memleak_android.host.device.remote_modules import RemoteFiles
 from memleak_android.host.device.target import Answer
 from memleak_android.host.errors import DeviceError
-from memleak_android.host.modules import ModuleFiles
+from memleak_android.host.modules import ModuleFiles, reopen
 from memleak_android.host.tracers.prebuilt import find_binary
 from memleak_android.unwind.maps import Mapping
 
@@ -52,6 +52,18 @@ def test_a_file_with_a_build_id_is_pulled_once_for_all_sessions(tmp_path: Path) 
     assert device.pulled == [str(LIBRARY)]
     (copy,) = kept_copies(tmp_path, files.files[0].build_id)
     assert copy.read_bytes() == LIBRARY.read_bytes()
+
+
+def test_a_recording_finds_its_modules_among_the_copies(tmp_path: Path) -> None:
+    device = Counting()
+    pulled = PulledFiles(device, tmp_path)
+    file = pulled.look([str(LIBRARY)])
+    assert file is not None and pulled.copy(file).is_file()
+    (tmp_path / file.build_id[:2] / f"{file.build_id[2:]}.7").write_bytes(b"no library")
+    there = "/apex/lib64/libx.so"
+    found = reopen(there, file.build_id, kept_copies(tmp_path, file.build_id))
+    assert (found.path, bytes(found.data)) == (there, LIBRARY.read_bytes())
+    assert not reopen(there, "00" * 20, kept_copies(tmp_path, file.build_id)).data
 
 
 def test_a_file_without_a_build_id_goes_with_its_session(tmp_path: Path) -> None:
@@ -110,7 +122,8 @@ def test_a_library_inside_an_archive(tmp_path: Path) -> None:
         file.writestr(entry, LIBRARY.read_bytes())
         file.writestr("lib/arm64-v8a/liby.so", b"another one")
     device = Counting()
-    files = ModuleFiles(RemoteFiles(device, PulledFiles(device, tmp_path / "kept")))
+    pulled = PulledFiles(device, tmp_path / "kept")
+    files = ModuleFiles(RemoteFiles(device, pulled))
     number = files.number(1, mapping_of(archive, begin + 4096))
     assert number is not None and device.pulled == []
     module = files.files[number]
@@ -120,6 +133,7 @@ def test_a_library_inside_an_archive(tmp_path: Path) -> None:
     shown = mapping_of(archive, begin + text.file_offset)
     assert module.vaddr_of(shown, shown.start + 5) == text.vaddr + 5
     assert files.number(1, mapping_of(archive, archive.stat().st_size - 60)) != number
+    pulled.close()
 
 
 def test_the_longest_unused_copies_go_first(tmp_path: Path) -> None:
