@@ -60,7 +60,8 @@ def add_surface(archive: NewcArchive, suite: str) -> None:
         archive.link(f"/system/bin/{name}", "cmd")
     archive.file("/system/bin/run-as", program("run-as", "run_as", "apps"), 0o4755)
     archive.file("/system/bin/su.off", program("su"), 0o4755)
-    archive.file("/system/bin/getenforce", ANDROID / "getenforce", 0o755)
+    for script in ("getenforce", "logwrapper"):
+        archive.file(f"/system/bin/{script}", ANDROID / script, 0o755)
     for policy, content in policies().items():
         archive.file(f"{FOLDER}/{policy}", content)
     archive.folder("/data/property", 0o755)

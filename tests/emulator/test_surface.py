@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from tests.emulator.apps import ARM32, BIONIC_APP, abis, installed
+from tests.emulator.apps import APPS, ARM32, BIONIC_APP, abis, installed
 from tests.emulator.machine import Machine
 from tests.emulator.surface import program
 
@@ -144,6 +144,19 @@ def test_the_wrap_property_is_roots_and_the_zygote_heeds_it(machine: Machine) ->
         assert "MEMLEAK_WRAPPED=1" in machine.root_shell(f"cat /proc/{pid}/environ")[1]
     finally:
         machine.shell(f"am force-stop {LEAKY}; su 0 setprop {name} ''")
+
+
+def test_the_wrap_script_of_a_debuggable_app_goes_first(machine: Machine) -> None:
+    script = f"{Path(APPS[0].library).parent}/wrap.sh"
+    machine.root_shell(
+        f"printf '#!/system/bin/sh\\nBY_SCRIPT=1 exec \"$@\"\\n' >{script}; chmod 755 {script}"
+    )
+    try:
+        machine.shell(f"am start -n {LEAKY}/.MainActivity")
+        pid = machine.wait_for_process(LEAKY)
+        assert "BY_SCRIPT=1" in machine.root_shell(f"cat /proc/{pid}/environ")[1]
+    finally:
+        machine.root_shell(f"am force-stop {LEAKY}; rm {script}")
 
 
 def test_the_symbols_are_those_of_the_apps(machine: Machine, tmp_path: Path) -> None:

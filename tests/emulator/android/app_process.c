@@ -21,7 +21,7 @@
 
 #include "apps.h"
 
-enum { NAME_BYTES = 160, WRAP_BYTES = 92, COMMAND_BYTES = 512, COMM_CHARS = 15, MILLISECONDS = 1000 };
+enum { NAME_BYTES = 160, WRAP_BYTES = 256, PROPERTY_CHARS = 91, COMMAND_BYTES = 768, COMM_CHARS = 15, MILLISECONDS = 1000 };
 
 static char *title; // argv[0], and the space up to the environment
 static size_t title_bytes;
@@ -92,24 +92,27 @@ static void run_app(const char *name)
 	}
 }
 
-// Zygote.applyInvokeWithSystemProperty; wrap.sh of a debuggable app goes before it (ProcessList.startProcess).
-static void wrapper(const struct app *app, const char *name, char *command, size_t size)
+// ProcessList.startProcess: a debuggable app's own wrap.sh, below its nativeLibraryDir.
+static bool own_wrapper(const struct app *app, char *command)
 {
-	char path[NAME_BYTES + 64] = "/data/app/";
-	strcpy(path, app->directory);
-	strcat(path, "/lib/arm64/wrap.sh");
-	*command = '\0';
-	if (app->debuggable && access(path, F_OK) == 0) {
-		strcpy(command, path);
-		return;
-	}
-	strcpy(path, "/data/property/wrap.");
+	static const char LOGGER[] = "/system/bin/logwrapper ";
+	strcpy(command, LOGGER);
+	strcat(command, app->directory);
+	strcat(command, strcmp(app->abi, "arm64-v8a") ? "/lib/arm/wrap.sh" : "/lib/arm64/wrap.sh");
+	return app->debuggable && access(command + sizeof(LOGGER) - 1, F_OK) == 0;
+}
+
+// Zygote.applyInvokeWithSystemProperty: what the property wrap.NAME says, of any app.
+static bool property_wrapper(const char *name, char *command)
+{
+	char path[NAME_BYTES + 64] = "/data/property/wrap.";
 	strcat(path, name);
 	int file = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t length = file < 0 ? 0 : read(file, command, size - 1);
+	ssize_t length = file < 0 ? 0 : read(file, command, PROPERTY_CHARS);
 	if (file >= 0)
 		close(file);
 	command[length < 0 ? 0 : length] = '\0';
+	return *command != '\0';
 }
 
 // WrapperInit.execApplication.
@@ -138,8 +141,7 @@ static void specialize(const struct app *app, const char *name)
 	if (setgroups(3, groups) || setresgid(app->uid, app->uid, app->uid) || setresuid(app->uid, app->uid, app->uid))
 		_exit(1);
 	prctl(PR_SET_DUMPABLE, app->debuggable, 0, 0, 0); // EnableDebugger; otherwise nobody but root may look
-	wrapper(app, name, wrap, sizeof(wrap));
-	if (*wrap)
+	if (own_wrapper(app, wrap) || property_wrapper(name, wrap))
 		run_wrapped(app, name, wrap);
 	set_name(name);
 	run_app(name);
