@@ -48,6 +48,7 @@ def profile_of(path: Path, view: View | None = None) -> Profile:
         survivors = finished_survivors(capture, reopen)
     else:
         survivors = Analysis(capture, recording.read_block, ModuleFiles(LocalFiles(False))).survivors()
+    recording.close()
     return make_profile(capture, survivors, Symbolizer(), view or View())
 
 

@@ -140,6 +140,7 @@ def test_only_the_processes_that_were_meant_count(tmp_path: Path) -> None:
     for offset, block in recording.blocks():
         capture.add(block, offset)
     survivors = Analysis(capture, recording.read_block, ModuleFiles(LocalFiles(False))).survivors()
+    recording.close()
     totals = make_profile(capture, survivors, Symbolizer(), View()).totals
     assert (totals.inuse_space, totals.inuse_objects, totals.unattributed_objects) == (100, 1, 0)
     assert (totals.alloc_space, totals.alloc_objects, totals.heap_bytes_of_target) == (5000, 50, None)
