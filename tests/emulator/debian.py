@@ -6,10 +6,13 @@ the keyring are those that the machine's own apt is configured with.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,24 +39,30 @@ class Suite:
     def unpacked(self, *packages: str) -> Path:
         """A folder with the files of the packages; fetches what is not there yet. Raises Unavailable."""
         root = BUILD / "debian" / f"{self.name}-{self.architecture}"
-        for package in packages:
-            stamp = root / f".{package}"
-            if not stamp.exists():
-                root.mkdir(parents=True, exist_ok=True)
-                subprocess.run(["dpkg-deb", "-x", self._fetched(package), root], check=True)
-                stamp.touch()
+        if not all((root / f".{package}").exists() for package in packages):
+            root.mkdir(parents=True, exist_ok=True)
+            with _alone():
+                for package in packages:
+                    self._unpack(package, root)
         return root
 
     def depends(self, package: str) -> str:
         """The first package that a meta package depends on, e.g. the kernel of today's linux-image-arm64."""
         stamp = self._state / f"{package}.depends"
         if not stamp.exists():
-            self._have_lists()
-            found = re.search(r"Depends: ([^\s:]+)", self._apt("apt-cache", "depends", package))
+            with _alone():
+                self._have_lists()
+                found = re.search(r"Depends: ([^\s:]+)", self._apt("apt-cache", "depends", package))
             if found is None:
                 raise Unavailable(f"Debian {self.name} has no {package} for {self.architecture}")
             stamp.write_text(found[1])
         return stamp.read_text()
+
+    def _unpack(self, package: str, root: Path) -> None:
+        stamp = root / f".{package}"
+        if not stamp.exists():
+            subprocess.run(["dpkg-deb", "-x", self._fetched(package), root], check=True)
+            stamp.touch()
 
     def _fetched(self, package: str) -> Path:
         archives = self._state / "archives"
@@ -109,6 +118,15 @@ class Suite:
         if os.geteuid() == 0:  # root's apt would fetch as _apt, who may not write below our folder
             settings["APT::Sandbox::User"] = "root"
         return [f"{name}={value}" for name, value in settings.items()]
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """One process at a time: others that start a machine wait for its packages."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / "packages.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _mirror() -> str:
