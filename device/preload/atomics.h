@@ -37,7 +37,23 @@ static inline int ml_exchange_if(ml_u64 *place, ml_u64 from, ml_u64 to)
 	return found == from;
 }
 
+/* What is left there. */
+static inline ml_u64 ml_subtract(ml_u64 *place, ml_u64 value)
+{
+	ml_u64 change = -value;
+
+	if (!ml_is_single_threaded())
+		return __atomic_sub_fetch(place, value, __ATOMIC_ACQ_REL);
+	__asm__ volatile("xaddq %0, %1" : "+r"(change), "+m"(*place) : : "memory", "cc");
+	return change - value;
+}
+
 /* Against handlers of this thread only. */
+static inline void ml_add_own(ml_u64 *place, ml_u64 value)
+{
+	__asm__ volatile("addq %1, %0" : "+m"(*place) : "er"(value) : "cc");
+}
+
 static inline int ml_exchange_own(ml_u64 *place, ml_u64 from, ml_u64 to)
 {
 	ml_u64 found = from;
@@ -56,6 +72,16 @@ static inline void ml_add(ml_u64 *place, ml_u64 value)
 static inline int ml_exchange_if(ml_u64 *place, ml_u64 from, ml_u64 to)
 {
 	return __atomic_compare_exchange_n(place, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+static inline ml_u64 ml_subtract(ml_u64 *place, ml_u64 value)
+{
+	return __atomic_sub_fetch(place, value, __ATOMIC_ACQ_REL);
+}
+
+static inline void ml_add_own(ml_u64 *place, ml_u64 value)
+{
+	ml_add(place, value);
 }
 
 static inline int ml_exchange_own(ml_u64 *place, ml_u64 from, ml_u64 to)

@@ -247,7 +247,7 @@ void ml_recorder_freed(enum ml_function function, void *pointer, const struct ml
 		send_event(function, ML_UNTAG(pointer), 0, block);
 }
 
-static void insert(struct ml_thread *thread, ml_u64 *place, ml_u64 address, const struct ml_entry *block)
+static void insert(struct ml_thread *thread, ml_u64 *place, ml_u64 address, struct ml_entry *block)
 {
 	struct ml_entry old;
 
@@ -314,7 +314,6 @@ void ml_recorder_alloc(enum ml_function function, void *pointer, ml_u64 size, vo
 	block = (struct ml_entry){
 		.size = size,
 		.timestamp_ns = timestamp_ns,
-		.sequence = ml_thread_next_sequence(&view, thread),
 		.key_index = name.number,
 		.tid = thread->tid,
 		.function = function,
@@ -363,5 +362,7 @@ int ml_recorder_remove(void *pointer, ml_u64 return_address, struct ml_entry *bl
 
 void ml_recorder_give_back(void *pointer, const struct ml_entry *block)
 {
-	insert(ml_thread_current(&view), NULL, ML_UNTAG(pointer), block);
+	struct ml_entry again = *block;
+
+	insert(ml_thread_current(&view), NULL, ML_UNTAG(pointer), &again);
 }

@@ -42,6 +42,17 @@ struct ml_outline {
 	ml_u16 places[ML_OUTLINE_PLACES]; /* as in struct ml_memo */
 };
 
+/* Blocks of a thread that were allocated in a row, by one function and at one tick of the clock, have one rest. */
+struct ml_open_rest {
+	ml_u32 number; /* plus 1; 0 = none */
+	ml_u32 n_blocks;
+	ml_u64 timestamp_ns;
+	ml_u64 sequence; /* of block n: this + n */
+	ml_u32 function;
+};
+
+#define ML_OPEN_RESTS 4u /* by function; power of two */
+
 struct ml_thread {
 	ml_u64 stack_low;  /* the thread's own stack as found in the maps; */
 	ml_u64 stack_high; /* 0 = not looked up yet */
@@ -72,6 +83,8 @@ struct ml_thread {
 	/* Rests of shadow memory that are free, and this thread's: the last is the first to be used. */
 	ml_u32 is_at_rests; /* a signal handler does without */
 	ml_u32 n_free_rests;
+	struct ml_open_rest open_rests[ML_OPEN_RESTS];
+	ml_u64 n_freed; /* that n_shadowed does not know of yet */
 	ml_u32 free_rests[ML_THREAD_RESTS];
 };
 
@@ -185,7 +198,7 @@ struct ml_entry {
 
 /*
  * 256 KiB of the heap in shadow.h. A word is 0 where no block begins, else what a free needs: the block's size and key,
- * where it begins, and the number of its rest, which only a snapshot reads.
+ * where it begins, and what only a snapshot reads: the number of its rest and which of the rest's blocks it is.
  */
 #define ML_SHADOW_CHUNK_SHIFT 18
 #define ML_SHADOW_GRANULES 8192u
@@ -194,13 +207,16 @@ struct ml_shadow_chunk {
 	ml_u64 words[ML_SHADOW_GRANULES];
 };
 
-/* Of a live block; of one that is not, time_function may be the number of the next free one, plus 1. */
+/* Of blocks numbered from 1 on. */
 struct ml_shadow_rest {
 	ml_u64 time_function; /* ns since the segment's start_ns | function << ML_SHADOW_FUNCTION_SHIFT */
-	ml_u64 sequence_tid;  /* as in struct ml_slot */
+	ml_u64 sequence_tid;  /* as in struct ml_slot; of block n: this + n */
+	ml_u64 n_live;        /* and those to come, 1 for who adds them; of a free rest: the next free one's number, plus 1 */
 };
 
-#define ML_SHADOW_RESTS_MAX (1u << 28)
+#define ML_SHADOW_TURN_BITS 6
+#define ML_SHADOW_REST_BLOCKS ((1u << ML_SHADOW_TURN_BITS) - 1)
+#define ML_SHADOW_RESTS_MAX (1u << 22)
 
 static inline ml_u32 ml_shadow_n_rests(const struct ml_settings *settings)
 {
@@ -268,8 +284,8 @@ struct ml_segment {
 	ml_u64 next_sequence_range; /* see thread.h */
 	ml_u64 start_ns; /* a multiple of a tick */
 	ml_u64 n_hashed;     /* blocks in the hashed half of the table */
+	ml_u64 n_shadowed;   /* in the other, with what threads may add to their rests and have not told to be freed */
 	ml_u64 n_rests_used; /* never used ones are from here on */
-	ml_u64 n_rests_shared; /* of them, those in the chain: */
 	ml_u64 free_rests;   /* a chain of them: number of the first, plus 1 | count of changes << 32 */
 	struct ml_settings settings;
 	ml_u64 lost[ML_LOST_MAX];
@@ -301,7 +317,7 @@ ML_ASSERT_SIZE(struct ml_key, 64);
 ML_ASSERT_SIZE(struct ml_memo, 448);
 ML_ASSERT_SIZE(struct ml_slot, 32);
 ML_ASSERT_SIZE(struct ml_shadow_chunk, 65536);
-ML_ASSERT_SIZE(struct ml_shadow_rest, 16);
+ML_ASSERT_SIZE(struct ml_shadow_rest, 24);
 ML_ASSERT_SIZE(struct ml_ring_record, 8);
 
 /* Offsets from the start of the segment. */

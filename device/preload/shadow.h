@@ -17,12 +17,12 @@
 #define ML_SHADOW_PROBES 8u
 
 #define ML_SHADOW_USED 1u
-#define ML_SHADOW_CLAIMED 2u /* being written */
 #define ML_SHADOW_PART_SHIFT 1  /* which 8 bytes of the granule it begins at */
 #define ML_SHADOW_KEY_SHIFT 3
 #define ML_SHADOW_SIZE_SHIFT 23
 #define ML_SHADOW_SIZE_MAX (1u << 13)
-#define ML_SHADOW_REST_SHIFT 36
+#define ML_SHADOW_TURN_SHIFT 36 /* which of its rest's blocks it is */
+#define ML_SHADOW_REST_SHIFT (ML_SHADOW_TURN_SHIFT + ML_SHADOW_TURN_BITS)
 #define ML_SHADOW_FUNCTION_SHIFT 58
 
 static inline ml_u64 ml_shadow_part(ml_u64 address)
@@ -69,30 +69,38 @@ ml_u64 *ml_shadow_find_or_make(const struct ml_view *view, ml_u64 address);
 #define ML_SHADOW_NO_REST 0xffffffffu
 
 /*
- * 1 while so many more blocks keep both halves of the table together within max_live. Rests that a thread keeps for its
- * next blocks count as used, so the last ML_THREAD_RESTS of each thread may not be had.
+ * 1 while so many more blocks keep both halves of the table together within max_live. What a thread may still add to
+ * its rests counts, and what it has freed is told in steps: the last few hundred blocks of each thread may not be had.
  */
 static inline int ml_shadow_has_room(const struct ml_view *view, ml_u64 n_more)
 {
 	const struct ml_segment *segment = view->segment;
 	ml_u64 used = __atomic_load_n(&segment->n_hashed, __ATOMIC_RELAXED) +
-		      __atomic_load_n(&segment->n_rests_used, __ATOMIC_RELAXED);
+		      __atomic_load_n(&segment->n_shadowed, __ATOMIC_RELAXED);
 
-	return used + n_more <= view->settings.max_live + __atomic_load_n(&segment->n_rests_shared, __ATOMIC_RELAXED);
+	return used + n_more <= view->settings.max_live;
 }
 
-/* A free rest for the thread's next block; ML_SHADOW_NO_REST when max_live of them are used, or in a handler. */
-ml_u32 ml_shadow_take_rest(const struct ml_view *view, struct ml_thread *thread);
-void ml_shadow_give_rest(const struct ml_view *view, struct ml_thread *thread, ml_u32 number);
+/*
+ * Rest and turn of a thread's next block, as they stand in its word from ML_SHADOW_TURN_SHIFT on; ML_SHADOW_NO_REST where
+ * the block is to be hashed: near max_live, in a handler, of a thread without a slot of its own. Sets entry->sequence.
+ */
+ml_u32 ml_shadow_take_turn(const struct ml_view *view, struct ml_thread *thread, struct ml_entry *entry);
+void ml_shadow_give_turn(const struct ml_view *view, struct ml_thread *thread, ml_u32 rest_turn);
+
+static inline ml_u32 ml_shadow_rest_turn(ml_u64 word)
+{
+	return (ml_u32)(word >> ML_SHADOW_TURN_SHIFT);
+}
 
 static inline ml_u32 ml_shadow_rest_of(ml_u64 word)
 {
 	return (ml_u32)(word >> ML_SHADOW_REST_SHIFT);
 }
 
-static inline ml_u64 ml_shadow_word(ml_u64 address, const struct ml_entry *entry, ml_u32 rest)
+static inline ml_u64 ml_shadow_word(ml_u64 address, const struct ml_entry *entry, ml_u32 rest_turn)
 {
-	return (ml_u64)rest << ML_SHADOW_REST_SHIFT | entry->size << ML_SHADOW_SIZE_SHIFT |
+	return (ml_u64)rest_turn << ML_SHADOW_TURN_SHIFT | entry->size << ML_SHADOW_SIZE_SHIFT |
 	       (ml_u64)entry->key_index << ML_SHADOW_KEY_SHIFT | ml_shadow_part(address);
 }
 
@@ -109,14 +117,16 @@ static inline ml_u32 ml_shadow_key_index(ml_u64 word)
 static inline struct ml_entry ml_shadow_unpack(const struct ml_segment *segment, ml_u64 word,
 					       const volatile struct ml_shadow_rest *rest)
 {
-	ml_u64 time_function = rest->time_function;
+	ml_u64 time_function = rest->time_function, sequence_tid = rest->sequence_tid;
 
+	if (sequence_tid & ML_SEQUENCE_NUMBER_MASK)
+		sequence_tid += ml_shadow_rest_turn(word) & ML_SHADOW_REST_BLOCKS;
 	return (struct ml_entry){
 		.size = ml_shadow_size(word),
 		.timestamp_ns = segment->start_ns + (time_function & ((1ull << ML_SHADOW_FUNCTION_SHIFT) - 1)),
-		.sequence = ml_sequence_unpack(segment, rest->sequence_tid),
+		.sequence = ml_sequence_unpack(segment, sequence_tid),
 		.key_index = ml_shadow_key_index(word),
-		.tid = (ml_u32)(rest->sequence_tid >> ML_SEQUENCE_NUMBER_BITS),
+		.tid = (ml_u32)(sequence_tid >> ML_SEQUENCE_NUMBER_BITS),
 		.function = (ml_u32)(time_function >> ML_SHADOW_FUNCTION_SHIFT),
 	};
 }

@@ -3,6 +3,7 @@
 
 #include "atomics.h"
 #include "shadow.h"
+#include "thread.h"
 
 #define PHI 0x9e3779b97f4a7c15ull /* 2^64 / golden ratio: Knuth's multiplicative hash */
 #define PAGE_SHIFT 12  /* a page of the heap has a page of the table */
@@ -185,53 +186,52 @@ static inline int has_shadow(ml_u64 address, ml_u64 size)
 	return !(address & 7) && size < ML_SHADOW_SIZE_MAX;
 }
 
-static inline void fill(const struct ml_view *view, struct ml_shadow_rest *rest, const struct ml_entry *entry)
+/* After its place was taken: the block that nobody saw to be freed. */
+static __attribute__((noinline)) enum ml_table_result replace(const struct ml_view *view, struct ml_thread *thread,
+							      ml_u64 word, struct ml_entry *old)
 {
-	ml_u64 start_ns = view->segment->start_ns;
-
-	rest->time_function = (entry->timestamp_ns > start_ns ? entry->timestamp_ns - start_ns : 0) |
-			      (ml_u64)entry->function << ML_SHADOW_FUNCTION_SHIFT;
-	rest->sequence_tid = (entry->sequence & ML_SEQUENCE_NUMBER_MASK) | (ml_u64)entry->tid << ML_SEQUENCE_NUMBER_BITS;
+	*old = (struct ml_entry){ .size = ml_shadow_size(word), .key_index = ml_shadow_key_index(word) };
+	ml_shadow_give_turn(view, thread, ml_shadow_rest_turn(word));
+	return ML_TABLE_REPLACED;
 }
 
 /* 0 when the block has no place in shadow memory. */
 static inline int insert_shadowed(const struct ml_view *view, struct ml_thread *thread, ml_u64 *place, ml_u64 address,
-				  const struct ml_entry *entry, struct ml_entry *old, enum ml_table_result *result)
+				  struct ml_entry *entry, struct ml_entry *old, enum ml_table_result *result)
 {
 	ml_u64 word;
-	ml_u32 rest;
+	ml_u32 rest_turn;
 
-	if (!has_shadow(address, entry->size))
+	if (entry->sequence || !has_shadow(address, entry->size))
 		return 0;
 	if (__builtin_expect(!place, 0))
 		place = ml_shadow_find_or_make(view, address);
 	word = place ? __atomic_load_n(place, __ATOMIC_ACQUIRE) : 0;
 	if (!place || (word && !ml_shadow_is_at(word, address)))
 		return 0;
-	rest = word ? ml_shadow_rest_of(word) : ml_shadow_take_rest(view, thread);
-	if (rest >= ml_shadow_n_rests(&view->settings))
+	rest_turn = ml_shadow_take_turn(view, thread, entry);
+	if (__builtin_expect(rest_turn == ML_SHADOW_NO_REST, 0))
 		return 0;
-	if (word)
-		*old = ml_shadow_unpack(view->segment, word, &view->rests[rest]);
-	if (!ml_exchange_if(place, word, ML_SHADOW_CLAIMED)) {
-		if (!word)
-			ml_shadow_give_rest(view, thread, rest);
+	if (!ml_exchange_if(place, word, ml_shadow_word(address, entry, rest_turn))) {
+		ml_shadow_give_turn(view, thread, rest_turn);
+		entry->sequence = 0;
 		return 0;
 	}
-	fill(view, &view->rests[rest], entry);
-	__atomic_store_n(place, ml_shadow_word(address, entry, rest), __ATOMIC_RELEASE);
-	*result = word ? ML_TABLE_REPLACED : ML_TABLE_INSERTED;
+	*result = word ? replace(view, thread, word, old) : ML_TABLE_INSERTED;
 	return 1;
 }
 
 enum ml_table_result ml_table_insert(const struct ml_view *view, struct ml_thread *thread, ml_u64 *place,
-				     ml_u64 address, const struct ml_entry *entry, struct ml_entry *old)
+				     ml_u64 address, struct ml_entry *entry, struct ml_entry *old)
 {
 	enum ml_table_result result;
 
 	count_in_filter(view, address, 1); /* before the block can be found */
-	if (!insert_shadowed(view, thread, place, address, entry, old, &result))
+	if (__builtin_expect(!insert_shadowed(view, thread, place, address, entry, old, &result), 0)) {
+		if (!entry->sequence)
+			entry->sequence = ml_thread_next_sequence(view, thread);
 		result = insert_hashed(view, address, entry, old);
+	}
 	if (result != ML_TABLE_INSERTED)
 		count_in_filter(view, address, -1);
 	return result;
@@ -250,7 +250,7 @@ static inline int claim(const struct ml_view *view, struct ml_thread *thread, ml
 			*entry = ml_shadow_unpack(view->segment, word, &view->rests[ml_shadow_rest_of(word)]);
 		if (!ml_exchange_if(place, word, 0))
 			return 0;
-		ml_shadow_give_rest(view, thread, ml_shadow_rest_of(word));
+		ml_shadow_give_turn(view, thread, ml_shadow_rest_turn(word));
 	} else {
 		if (!claim_hashed(view, address, entry))
 			return 0;

@@ -11,9 +11,12 @@ enum ml_table_result {
 	ML_TABLE_FULL,
 };
 
-/* place: what ml_table_expect() of the address has returned, or NULL. */
+/*
+ * place: what ml_table_expect() of the address has returned, or NULL. A block without a sequence number gets one, also
+ * where the table is full. Of *old only size and key_index are sure to be set.
+ */
 enum ml_table_result ml_table_insert(const struct ml_view *view, struct ml_thread *thread, ml_u64 *place,
-				     ml_u64 address, const struct ml_entry *entry, struct ml_entry *old);
+				     ml_u64 address, struct ml_entry *entry, struct ml_entry *old);
 
 /* Takes the block out of the table. 1 and *entry, or 0 when the address is not in it. */
 int ml_table_claim(const struct ml_view *view, struct ml_thread *thread, ml_u64 address, struct ml_entry *entry);

@@ -14,6 +14,8 @@ static void start_slot(struct ml_thread *thread, ml_u64 owner)
 	thread->foreign_low = thread->foreign_high = 0;
 	thread->countdown = 0;
 	thread->is_inside = thread->is_naming = thread->is_at_rests = 0;
+	for (ml_u32 i = 0; i < ML_OPEN_RESTS; i++)
+		thread->open_rests[i].function = 0; /* what is open bears its last owner's tid: nothing more goes into it */
 	thread->random = 0;
 	ML_SYSCALL3(getrandom, &thread->random, sizeof(thread->random), 1 /* GRND_NONBLOCK */);
 	thread->random = (thread->random ^ owner * ML_THREAD_PHI) | 1;

@@ -60,6 +60,24 @@ static inline ml_u64 ml_thread_next_sequence(const struct ml_view *view, struct 
 	return (ml_u64)view->segment->session_index << ML_SEQUENCE_NUMBER_BITS | next;
 }
 
+/* So many numbers in a row for a rest; what is returned is one below the first. 0: out of numbers. */
+static inline ml_u64 ml_thread_next_sequences(const struct ml_view *view, struct ml_thread *thread)
+{
+	ml_u64 step = ML_SHADOW_REST_BLOCKS + 1, number, base;
+
+	do {
+		number = __atomic_load_n(&thread->next_sequence, __ATOMIC_RELAXED);
+		base = (number + step - 1) & ~(step - 1);
+		if (__builtin_expect(base % ML_SEQUENCE_RANGE == 0, 0)) {
+			base = ml_thread_take_sequence_range(view);
+			if (!base)
+				return 0;
+			base--;
+		}
+	} while (!ml_exchange_own(&thread->next_sequence, number, base + step));
+	return base;
+}
+
 /* Uniform 64 bits (xorshift64*). */
 ml_u64 ml_thread_random(struct ml_thread *thread);
 

@@ -25,23 +25,29 @@ static void *use_table(void *argument)
 	uintptr_t self = (uintptr_t)argument;
 	struct ml_thread *thread = &view.threads[1 + self];
 	uint64_t held[HELD] = { 0 };
+	struct ml_entry expected[HELD];
 	unsigned seed = (unsigned)self + 1;
 
 	for (int i = 0; i < ROUNDS; i++) {
 		int at = rand_r(&seed) % HELD;
-		struct ml_entry entry = { .size = (uint64_t)i, .sequence = self << 32 | (unsigned)i }, found;
+		struct ml_entry entry = { .size = (uint64_t)i % (2 * ML_SHADOW_SIZE_MAX), .tid = (uint32_t)self };
+		struct ml_entry found;
 
 		if (held[at]) {
-			if (!ml_table_claim(&view, thread, held[at], &found) || found.sequence >> 32 != self)
+			if (!ml_table_claim(&view, thread, held[at], &found) || found.tid != self ||
+			    found.sequence != expected[at].sequence ||
+			    found.timestamp_ns != expected[at].timestamp_ns)
 				return (void *)1;
 			held[at] = 0;
 			continue;
 		}
 		held[at] = 0x7f0000000000 + (((uint64_t)rand_r(&seed) % 1000 * HELD + (unsigned)at) * THREADS + self) * 16;
+		entry.timestamp_ns = (uint64_t)i / 100 << ML_TICK_SHIFT;
 		entry.key_index = ml_keys_find(&view, (uint64_t)(rand_r(&seed) % 300 + 1) << 32);
 		if (!entry.key_index || ml_table_insert(&view, thread, ml_table_expect(&view, held[at]), held[at], &entry,
 							&found) != ML_TABLE_INSERTED)
 			return (void *)2;
+		expected[at] = entry;
 	}
 	for (int i = 0; i < HELD; i++) {
 		struct ml_entry found;
@@ -103,21 +109,25 @@ static int is_empty(const struct ml_layout *layout)
 /* Blocks for both halves in turn until there is no more room: never more than the limit, and little less. */
 static int fills_up(void)
 {
+	static uint64_t given[1 << 18];
+	static unsigned char is_given[1 << 20];
 	uint64_t limit = view.settings.max_live, n = 0;
 	struct ml_thread *thread = &view.threads[1];
 	struct ml_entry found;
 
 	for (;; n++) {
-		struct ml_entry entry = { .size = n % 2 ? ML_SHADOW_SIZE_MAX : 24, .key_index = 1, .sequence = n + 1 };
+		struct ml_entry entry = { .size = n % 2 ? ML_SHADOW_SIZE_MAX : 24, .key_index = (uint32_t)n };
 		enum ml_table_result result = ml_table_insert(&view, thread, NULL, FILL_BASE + n * 32, &entry, &found);
 
 		if (result == ML_TABLE_FULL)
 			break;
-		if (result != ML_TABLE_INSERTED || n > limit)
+		if (result != ML_TABLE_INSERTED || n > limit || is_given[entry.sequence & ((1 << 20) - 1)]++)
 			return 0;
+		given[n] = entry.sequence;
 	}
 	for (uint64_t i = 0; i < n; i++)
-		if (!ml_table_claim(&view, thread, FILL_BASE + i * 32, &found) || found.sequence != i + 1)
+		if (!ml_table_claim(&view, thread, FILL_BASE + i * 32, &found) || found.sequence != given[i] ||
+		    found.key_index != i)
 			return 0;
 	return n >= limit - limit / 16;
 }
@@ -128,6 +138,7 @@ int main(int argc, char **argv)
 	struct ml_settings settings = { .max_live = 100000, .n_threads = 2 * THREADS, .n_keys = 1024, .ring_bytes = 65536 };
 	struct ml_layout layout;
 	pthread_t ids[THREADS];
+	uint64_t n_rests;
 	intptr_t failed;
 	void *base;
 
@@ -147,8 +158,9 @@ int main(int argc, char **argv)
 		failed |= (intptr_t)result;
 	}
 	failed |= !is_empty(&layout);
-	for (int i = 0; i < 2; i++) /* what was taken out makes room again */
-		failed |= !fills_up();
+	failed |= !fills_up();
+	n_rests = view.segment->n_rests_used;
+	failed |= !fills_up() || view.segment->n_rests_used != n_rests; /* what was taken out makes room again */
 	failed |= !is_empty(&layout);
 	pthread_create(&ids[0], NULL, produce, &view.threads[1]);
 	failed |= consume(&view.threads[1]);
