@@ -29,7 +29,6 @@ class Abi:
 
     name: str
     folder: str  # below lib/ of an installed app
-    target: str  # zig's
     compiler: str  # of the C++ in its apps
     runtime: str
     debian: str  # the architecture of its libraries
@@ -38,11 +37,11 @@ class Abi:
 
 
 ARM64 = Abi(
-    "arm64-v8a", "arm64", "aarch64-linux-gnu.2.31", "aarch64-linux-gnu-g++", "/system/bin/app_process64",
+    "arm64-v8a", "arm64", "aarch64-linux-gnu-g++", "/system/bin/app_process64",
     "arm64", "aarch64-linux-gnu", "ld-linux-aarch64.so.1",
 )  # fmt: skip
 ARM32 = Abi(
-    "armeabi-v7a", "arm", "arm-linux-gnueabihf.2.31", "arm-linux-gnueabihf-g++", "/system/bin/app_process32",
+    "armeabi-v7a", "arm", "arm-linux-gnueabihf-g++", "/system/bin/app_process32",
     "armhf", "arm-linux-gnueabihf", "ld-linux-armhf.so.3",
 )  # fmt: skip
 BIONIC = replace(ARM64, runtime="/system/bin/app_process64_bionic")

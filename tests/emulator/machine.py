@@ -21,6 +21,7 @@ from tests.emulator import qemu
 from tests.emulator.debian import BUILD, Unavailable
 from tests.emulator.kernels import DEFAULT
 from tests.emulator.qemu import Hardware, MachineFailed
+from tests.emulator.reservation import is_free
 from tests.emulator.selinux import load_command
 
 RUN = BUILD / "run"
@@ -188,6 +189,8 @@ class Machine:
     def stop(self) -> None:
         """Ends both processes and removes the machine's folder; a second call does nothing."""
         qemu.end(self.server_pid, str(self.server_port))
+        if not is_free(self.server_port):  # a client that missed its server has started another
+            subprocess.run([adb_program(), "-P", str(self.server_port), "kill-server"], check=False)
         qemu.end(self.qemu_pid, f"memleak-{self.serial}")
         shutil.rmtree(self.folder, ignore_errors=True)
 

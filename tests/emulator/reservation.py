@@ -26,7 +26,7 @@ def reserved(run: Path, numbers: Sequence[int]) -> int:
         folder = run / str(number)
         if folder.exists() and _is_left_over(folder):
             shutil.rmtree(folder, ignore_errors=True)
-        if not _is_free(number + 1) or not _is_free(number + 2):
+        if not is_free(number + 1) or not is_free(number + 2):
             continue
         with contextlib.suppress(OSError):  # of two at the same time one finds the folder in its way
             claim.rename(folder)
@@ -44,7 +44,8 @@ def _is_left_over(folder: Path) -> bool:
     )
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether nobody listens on the port of this machine's loopback."""
     with socket.socket() as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -20,8 +20,8 @@ from tests.emulator.compiler import ROOT
 from tests.emulator.debian import Unavailable
 from tests.emulator.kernels import DEFAULT, LINES
 from tests.emulator.machine import RUN, Machine, Options, running
-from tests.emulator.qemu import MachineFailed, runs
-from tests.emulator.reservation import reserved
+from tests.emulator.qemu import MachineFailed, end, runs
+from tests.emulator.reservation import is_free, reserved
 
 pytestmark = pytest.mark.emulator
 WAIT_SECONDS = 60.0
@@ -113,9 +113,11 @@ def test_builds_differ_in_su_and_properties(build: str) -> None:
             assert started.shell("su 0 id -u")[:2] != (0, "0\n")  # words after WHO are the shell's
         else:
             assert code == 127 and "su: inaccessible or not found" in error
+        end(started.server_pid, str(started.server_port))
+        assert started.adb("devices").returncode == 0  # starts a server, as every client does
     finally:
         started.stop()
-    assert not processes_of(started.number)
+    assert not processes_of(started.number) and is_free(started.server_port)
 
 
 @pytest.mark.proof
