@@ -190,7 +190,8 @@ class Machine:
         """Ends both processes and removes the machine's folder; a second call does nothing."""
         qemu.end(self.server_pid, str(self.server_port))
         if not is_free(self.server_port):  # a client that missed its server has started another
-            subprocess.run([adb_program(), "-P", str(self.server_port), "kill-server"], check=False)
+            words = [adb_program(), "-P", str(self.server_port), "kill-server"]
+            subprocess.run(words, check=False, capture_output=True)  # and where none has, says so
         qemu.end(self.qemu_pid, f"memleak-{self.serial}")
         shutil.rmtree(self.folder, ignore_errors=True)
 
