@@ -79,6 +79,11 @@ def measure(plan: Measurement) -> Measured:
             say(note)
         _describe(plan, tracer, capture, writer)
 
+        def pull_modules() -> None:
+            """A device that goes away takes its files with it: stacks are unwound as long as they can be had."""
+            capture.session |= tracer.target
+            analysis.survivors()
+
         def print_interval() -> None:
             capture.session |= tracer.target
             plan.print_interval(make_profile(capture, analysis.survivors(), symbolizer, _interval_view(plan)))
@@ -91,6 +96,7 @@ def measure(plan: Measurement) -> Measured:
             progress=Progress(plan.quiet, shares_terminal=bool(plan.options.command)),
             schedule=plan.schedule,
             keeps=(lambda kind: True) if plan.recording else (lambda kind: kind == BlockKind.EVIDENCE),
+            on_whole=pull_modules if not plan.target.is_local else lambda: None,
             on_snapshot=print_interval,
             on_events=print_events if plan.options.events and not plan.record_all else lambda payload: None,
         )

@@ -41,7 +41,7 @@ class Session:
     """Runs `tracer` and fills `capture`.
 
     writer: where blocks go for which keeps() is true; evidence must be among them.
-    on_snapshot: called after each whole snapshot asked for by the schedule. on_events: with each EVENTS payload.
+    on_whole: called after each whole snapshot that was asked for. on_snapshot: after those of the schedule. on_events: with each EVENTS payload.
     missing: afterwards, what the result lacks because of how the session went.
     """
 
@@ -52,6 +52,7 @@ class Session:
     progress: Progress
     schedule: Schedule = field(default_factory=Schedule)
     keeps: Callable[[int], bool] = lambda kind: True
+    on_whole: Callable[[], None] = lambda: None
     on_snapshot: Callable[[], None] = lambda: None
     on_events: Callable[[bytes], None] = lambda payload: None
     missing: list[str] = field(default_factory=list)
@@ -101,6 +102,7 @@ class Session:
 
     def _snapshot_arrived(self) -> None:
         self._requested = False
+        self.on_whole()
         if self.schedule.interval_ns is None:
             return
         self._printed += 1
