@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 
 #include "blocks.h"
+#include "code_mask.h"
 #include "function_names.h"
 #include "live_levels.h"
 #include "tracefs.h"
@@ -97,6 +98,7 @@ static int set_options(struct bpf_object *object, const struct ml_config *config
 		.buckets_shift = ml_bpf_buckets_shift(config->max_live),
 		.min_size = config->min_size,
 		.max_size = config->max_size,
+		.code_mask = ml_code_mask(),
 		.sees_mappings = ml_tracefs_sees_mappings(),
 		.fork_pid = event_field("task/task_newtask", "pid"),
 		.fork_flags = event_field("task/task_newtask", "clone_flags"),

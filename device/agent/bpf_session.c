@@ -88,7 +88,7 @@ static void on_event(struct session *session, const struct ml_event *event)
 static int on_record(void *context, void *data, size_t bytes)
 {
 	struct session *session = context;
-	const struct ml_evidence *record = ml_trampolines_undo(&session->trampolines, ml_cfi_native(), data, bytes);
+	const struct ml_evidence *record = ml_trampolines_undo(&session->trampolines, ml_frames_arch(session->frames), data, bytes);
 
 	if (bytes == sizeof(struct ml_event)) {
 		on_event(session, data);

@@ -5,12 +5,14 @@
 #include <string.h>
 
 #include "code_map.h"
+#include "code_mask.h"
 
 #define FRAMES_MAX 256
 #define OWN_RULES 4096
 
 struct ml_frames {
-	const struct ml_cfi_arch *arch;
+	const struct ml_cfi_arch *arch; /* NULL or: */
+	struct ml_cfi_arch native;      /* as far as addresses go here */
 	struct ml_code_map map;
 	/*
 	 * Rules that the shared table does not hold, by place: its set is full, or there is nothing to say of that place
@@ -33,9 +35,17 @@ struct ml_frames *ml_frames_create(void)
 {
 	struct ml_frames *frames = calloc(1, sizeof(*frames));
 
-	if (frames)
-		frames->arch = ml_cfi_native();
+	if (frames && ml_cfi_native()) {
+		frames->native = *ml_cfi_native();
+		frames->native.code_mask &= ml_code_mask();
+		frames->arch = &frames->native;
+	}
 	return frames;
+}
+
+const struct ml_cfi_arch *ml_frames_arch(const struct ml_frames *frames)
+{
+	return frames->arch;
 }
 
 void ml_frames_destroy(struct ml_frames *frames)

@@ -14,6 +14,9 @@ struct ml_frames;
 struct ml_frames *ml_frames_create(void);
 void ml_frames_destroy(struct ml_frames *frames);
 
+/* That of the records, NULL where there are no rules. */
+const struct ml_cfi_arch *ml_frames_arch(const struct ml_frames *frames);
+
 struct ml_frames_space { /* whose rules, for one call */
 	ml_u32 pid;
 	ml_u64 image;                /* see ml_frame_place() */

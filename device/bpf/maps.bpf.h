@@ -7,8 +7,11 @@
 
 #include <bpf/bpf_helpers.h>
 
-#include "registers.bpf.h"
 #include "session.h"
+
+const volatile struct ml_bpf_options options SEC(ML_BPF_OPTIONS_SECTION) = { .stack_bytes = ML_STACK_BYTES_MAX };
+
+#include "registers.bpf.h"
 
 /* Calls in progress on a thread; heap calls nest two or three deep, signal handlers add levels. */
 #define ML_PENDING 8
@@ -96,7 +99,6 @@ struct ml_thread {
 	struct ml_walk walk;
 };
 
-const volatile struct ml_bpf_options options SEC(ML_BPF_OPTIONS_SECTION) = { .stack_bytes = ML_STACK_BYTES_MAX };
 
 /* By tgid. */
 struct {

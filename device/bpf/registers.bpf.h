@@ -34,6 +34,7 @@ struct ml_regs {
 #define ML_HIDDEN_AT(slot, cfa) (slot)
 /* Addresses carry no tags and no signatures. */
 #define ML_UNTAG(address) (address)
+#define ML_CODE_MASK (~0ull)
 #define ML_CODE_ADDRESS(word) (word)
 
 /* At a function's entry. */
@@ -74,8 +75,9 @@ struct ml_regs {
 #define ML_HIDDEN_AT(slot, cfa) (cfa)
 /* The top byte is no part of a data address (arm64 Documentation/tagged-pointers.rst). */
 #define ML_UNTAG(address) ((address) & 0x00ffffffffffffffull)
-/* Above a user's address of 48 bits may stand a signature (Armv8.3 PAuth). */
-#define ML_CODE_ADDRESS(word) ((word) & 0x0000ffffffffffffull)
+/* Above a user's address may stand a signature (Armv8.3 PAuth): the agent knows how long addresses are. */
+#define ML_CODE_MASK (options.code_mask)
+#define ML_CODE_ADDRESS(word) ((word) & ML_CODE_MASK)
 
 /* At a function's entry: the link register, which the function may have signed before the probe. */
 static __always_inline ml_u64 ml_return_address(struct ml_regs *regs)

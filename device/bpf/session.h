@@ -24,6 +24,7 @@ struct ml_bpf_options {
 	ml_u32 buckets_shift;  /* of level 0 of the live table */
 	ml_u64 min_size;
 	ml_u64 max_size;
+	ml_u64 code_mask; /* what of a saved return address is an address */
 	/* Offsets in tracepoints' events: */
 	ml_u32 fork_pid;   /* task_newtask */
 	ml_u32 fork_flags;
