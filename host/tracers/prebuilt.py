@@ -33,5 +33,7 @@ def find_binary(name: str, arch: str) -> Path:
     abi = ABI_OF_ARCH.get(arch, arch)
     path = Path(override) if override else Path(str(prebuilt.__file__)).resolve().parent / abi / name
     if not path.is_file():
-        raise TracerError(f"{path} is missing: no {name} for {arch}", f"build it with `make device ABIS={abi}`")
+        raise TracerError(
+            f"{path} is missing: no {name} for {arch}", f"build it with `make device ABIS={abi}`"
+        )
     return path.absolute()
