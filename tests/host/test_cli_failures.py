@@ -58,7 +58,9 @@ def test_agent_that_is_not_there(line: CommandLine) -> None:
     (line.folder / "memleakd").unlink()
     result = line.run(*PRELOAD, "--", "true")
     assert result.code == 5
-    assert result.error.endswith("memleakd is missing: no memleakd for x86_64; build it with `make device ABIS=x86_64`")
+    assert result.error.endswith(
+        "memleakd is missing: no memleakd for x86_64; build it with `make device ABIS=x86_64`"
+    )
 
 
 def test_preload_cannot_attach(line: CommandLine) -> None:
