@@ -1,8 +1,8 @@
 """Stacks of clang and python3, sampled on the spot, against elfutils' libdwfl: address by address.
 
 Equal means: as many frames and every address of them equal, on slices that hold whole stacks and on cut ones. A
-difference is printed whole; at most one in 10,000 is borne, or one: libdwfl stops where a sample hits _init, which has no
-rules, and its code says how to go on. Where another tracer's probes stand in the sampled program, both are given stacks
+difference is printed whole; at most one in 10,000 is borne, or one. Apart from them, and few, are chains that libdwfl ends
+where a file has no rules and the code itself says how to go on: in _init, whose page is being read from the disk. Where another tracer's probes stand in the sampled program, both are given stacks
 in which the kernel has put its own addresses: then nothing is compared. `python -m bench unwind` takes more samples.
 """
 
@@ -17,7 +17,7 @@ import pytest
 
 from memleak_android.host.perf_data.files import RecordedFiles
 from memleak_android.host.perf_data.stacks import SampleReader, SampleUnwinder
-from memleak_android.unwind import SampleBatch, TraceEnd
+from memleak_android.unwind import Method, SampleBatch, TraceBatch, TraceEnd
 from tests.support import dwfl_oracle
 from tests.support.perf_recordings import clang, python, record
 
@@ -89,8 +89,22 @@ def compare(recorded: Recorded, batch: SampleBatch, place: Path) -> np.ndarray:
             list(map(hex, theirs.of(i))),
             sep="\n  ",
         )
-    assert len(different) <= max(1, len(batch) // 10_000), f"{len(different)} of {len(batch)} chains differ"
+    without_rules = [i for i in different if _ends_without_rules(traces, ours, theirs, i)]
+    assert len(without_rules) <= max(1, len(batch) // 1000), (
+        f"{len(without_rules)} of {len(batch)} by code only"
+    )
+    wrong = len(different) - len(without_rules)
+    assert wrong <= max(1, len(batch) // 10_000), f"{wrong} of {len(batch)} chains differ"
     return traces.end
+
+
+def _ends_without_rules(
+    traces: TraceBatch, ours: dwfl_oracle.Chains, theirs: dwfl_oracle.Chains, i: int
+) -> bool:
+    """Whether theirs is the beginning of ours and our next frame came by nothing but the code."""
+    mine, other = ours.of(i), theirs.of(i)
+    following = int(traces.offsets[i]) + len(other)
+    return other == mine[: len(other)] != mine and bool(traces.method[following] == Method.PROLOGUE)
 
 
 def test_chains_are_those_of_libdwfl(recorded: Recorded, tmp_path: Path) -> None:
