@@ -112,3 +112,11 @@ def test_a_mask_that_says_no_bits_leaves_it(library: Module) -> None:
     traces = BatchUnwinder([space], One(library), signature_mask=0).unwind(samples)
     assert traces.address.tolist() == [expected[0], expected[1] | SIGNATURE]
     assert traces.end.tolist() == [TraceEnd.NO_MAPPING]
+
+
+@pytest.mark.parametrize("bits", [39, 47, 52])
+def test_signatures_begin_where_the_last_mapping_ends(library: Module, bits: int) -> None:
+    """The kernel's page for uprobes ends where user addresses do: it takes no bit more (xol_add_vma() of uprobes.c)."""
+    page = Mapping((1 << bits) - 4096, 1 << bits, "--xp", 0, "[uprobes]")
+    planner = Planner(library.arch, [AddressSpace([page])], One(library))
+    assert planner.signature_mask(0) == (1 << 55) - (1 << bits)
