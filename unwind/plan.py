@@ -298,7 +298,8 @@ class Planner:
         if self._signature_mask is not None:
             return self._signature_mask
         mappings = self.spaces[space].mappings
-        last = mappings[-1].end - 1 if mappings else 0  # the kernel's page for uprobes ends where addresses do
+        # The kernel's page for uprobes ends where addresses do.
+        last = mappings[-1].end - 1 if mappings else 0
         bits = max(last.bit_length(), _ADDRESS_BITS_MIN)
         return self.arch.signature_bits & ~((1 << bits) - 1)
 
