@@ -9,6 +9,7 @@ PIP     := $(PY) -m pip install -q --disable-pip-version-check --no-build-isolat
 DIST    := build/dist
 # Whose device binaries are built: Android's names.
 ABIS    ?= x86_64
+proof emulator test-emulator wheel: ABIS := x86_64 arm64-v8a armeabi-v7a
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -30,7 +31,7 @@ proof: $(STAMPS)/dev installed ## the long tests: what every issue had to show
 	@$(PYTHON3) .ci/packages.py test proof emulator
 	$(PY) -m pytest -m proof
 
-emulator: $(STAMPS)/dev ## start an arm64 machine that answers adb, and say how to reach it
+emulator: $(STAMPS)/dev device ## start an arm64 machine that answers adb, and say how to reach it
 	@$(PYTHON3) .ci/packages.py emulator
 	@$(PY) -m tests.emulator start
 
@@ -54,7 +55,6 @@ device: $(STAMPS)/venv ## build the agent, the shim, the unwinder's engine and t
 	@mkdir -p build # one build at a time, whoever starts it
 	@flock build/device.lock $(MAKE) --no-print-directory -f ndk-build/Makefile PYTHON=$(PY) ABIS="$(ABIS)"
 
-wheel: ABIS := x86_64 arm64-v8a armeabi-v7a
 wheel: device ## a wheel with the device binaries of all ABIs inside: build/dist/
 	rm -rf build/lib build/bdist.* $(DIST)
 	$(PY) -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w $(DIST) .
