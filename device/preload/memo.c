@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memo.h"
 
+#define WAYS 4u
 #define FORGOTTEN_MAX 1000u /* more than a change of phase makes */
 #define OFTEN 16u /* one of so many blocks: to make a memo anew costs as much as some finer outlines */
 
+static struct ml_outline *outline_of(struct ml_thread *thread, ml_u64 return_address)
+{
+	return &thread->outlines[(return_address ^ return_address >> 9) % ML_THREAD_CALLERS];
+}
+
 /* Only what may be a return address counts: the other words at these places are of other stacks' frames. */
-ml_u32 ml_memo_fine_signature(const struct ml_code_map *map, const struct ml_caller *caller,
-			      const struct ml_outline *outline)
+static ml_u32 fine_signature(const struct ml_code_map *map, const struct ml_caller *caller,
+			     const struct ml_outline *outline)
 {
 	ml_u64 hash = 0;
 
@@ -16,6 +22,33 @@ ml_u32 ml_memo_fine_signature(const struct ml_code_map *map, const struct ml_cal
 		hash = hash * 0x9e3779b97f4a7c15ull + (ml_code_map_spans(map, word) ? word : 0);
 	}
 	return (ml_u32)(hash ^ hash >> 32);
+}
+
+static ml_u32 signature_of(const struct ml_code_map *map, const struct ml_caller *caller,
+			   const struct ml_outline *outline)
+{
+	if (outline->n_places > 1)
+		return fine_signature(map, caller, outline);
+	return (ml_u32)ml_stack_word(caller, outline->places[0]);
+}
+
+struct ml_memo *ml_memo_search(struct ml_memo *memos, struct ml_thread *thread, const struct ml_code_map *map,
+			       const struct ml_caller *caller, ml_u32 rules_revision, int *is_same)
+{
+	ml_u32 signature = signature_of(map, caller, outline_of(thread, caller->return_address));
+	ml_u64 hash = ((caller->return_address + signature) ^ caller->stack_pointer << 20) * 0x9e3779b97f4a7c15ull >> 40;
+	struct ml_memo *set = &memos[hash % ML_MEMOS / WAYS * WAYS];
+
+	*is_same = 1;
+	for (ml_u32 way = 0; way < WAYS; way++) {
+		if (set[way].signature == signature && set[way].stack_pointer == caller->stack_pointer &&
+		    ml_stack_is_same(&set[way], caller, map->revision, rules_revision))
+			return &set[way];
+	}
+	*is_same = 0;
+	set = &set[thread->next_way++ % WAYS];
+	set->signature = signature;
+	return set;
 }
 
 /* From the innermost place to the outermost, evenly. */
@@ -34,7 +67,7 @@ static void draw(struct ml_outline *outline, const struct ml_memo *memo, ml_u32 
 
 void ml_memo_draw_outline(struct ml_thread *thread, const struct ml_memo *memo, int was_forgotten)
 {
-	struct ml_outline *outline = ml_memo_outline(thread, memo->return_address);
+	struct ml_outline *outline = outline_of(thread, memo->return_address);
 	ml_u32 now = (ml_u32)thread->next_sequence;
 
 	if (!memo->return_address || !memo->n_places)

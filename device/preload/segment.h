@@ -31,6 +31,7 @@
 #define ML_THREAD_RULES 512u /* power of two */
 #define ML_THREAD_RESTS 256u
 #define ML_THREAD_CALLERS 512u /* power of two */
+#define ML_THREAD_HINTS 1024u /* power of two */
 
 /* Places of the stack below a call whose words tell most of the stacks there apart (memo.h). */
 #define ML_OUTLINE_PLACES 28u
@@ -80,6 +81,7 @@ struct ml_thread {
 	struct ml_frame_rule rules[ML_THREAD_RULES];
 	ml_u32 rules_generation; /* of the code map */
 	struct ml_outline outlines[ML_THREAD_CALLERS]; /* by return address; guarded as rules */
+	ml_u16 hints[ML_THREAD_HINTS]; /* its last memo, by return address and depth; guarded as rules */
 	/* Rests of shadow memory that are free, and this thread's: the last is the first to be used. */
 	ml_u32 is_at_rests; /* a signal handler does without */
 	ml_u32 n_free_rests;

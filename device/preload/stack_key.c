@@ -177,6 +177,8 @@ ml_u64 ml_stack_hash(const struct ml_code_map *map, const void *slice, ml_u32 by
 	return ml_stack_mix(hash_window(&window, PHI), bytes);
 }
 
+#define ADD(sum, factor, at) ((sum) = (sum) * (factor) + stack[memo->places[at]])
+
 /* Loads do not wait for one another: four polynomials by odd factors, in which one word that differs cannot cancel. */
 static inline ml_u64 hash_places(const struct ml_memo *memo, ml_u64 stack_pointer)
 {
@@ -185,13 +187,18 @@ static inline ml_u64 hash_places(const struct ml_memo *memo, ml_u64 stack_pointe
 	ml_u32 i = 0, n = memo->n_places;
 
 	for (; i + 4 <= n; i += 4) {
-		a = a * 0xd6e8feb86659fd93ull + stack[memo->places[i]];
-		b = b * 0xa0761d6478bd642full + stack[memo->places[i + 1]];
-		c = c * 0xe7037ed1a0b428dbull + stack[memo->places[i + 2]];
-		d = d * 0x8ebc6af09c88c6e3ull + stack[memo->places[i + 3]];
+		ADD(a, 0xd6e8feb86659fd93ull, i);
+		ADD(b, 0xa0761d6478bd642full, i + 1);
+		ADD(c, 0xe7037ed1a0b428dbull, i + 2);
+		ADD(d, 0x8ebc6af09c88c6e3ull, i + 3);
 	}
-	for (; i < n; i++)
-		a = a * 0xd6e8feb86659fd93ull + stack[memo->places[i]];
+	if (n & 2) {
+		ADD(a, 0xd6e8feb86659fd93ull, i);
+		ADD(b, 0xa0761d6478bd642full, i + 1);
+		i += 2;
+	}
+	if (n & 1)
+		ADD(c, 0xe7037ed1a0b428dbull, i);
 	return ml_stack_mix(ml_stack_mix(a, b), ml_stack_mix(c, d));
 }
 
@@ -201,6 +208,7 @@ int ml_stack_is_same(const struct ml_memo *memo, const struct ml_caller *caller,
 	return memo->return_address == caller->return_address && memo->stack_pointer == caller->stack_pointer &&
 	       memo->revision == revision && (memo->is_exact || memo->rules_revision == rules_revision) &&
 	       (!memo->uses_fp || memo->frame_pointer == caller->frame_pointer) &&
+	       memo->reach_bytes <= caller->readable_end - caller->stack_pointer &&
 	       hash_places(memo, caller->stack_pointer) == memo->words;
 }
 
