@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.emulator import bionic
+from tests.emulator import bionic, local_demo
 from tests.emulator.apps import ARM32, ARM64, BIONIC_APP, DEMO, abis, libraries
 from tests.emulator.machine import Machine
-from tests.support.workloads import PROGRAM
+from tests.support.workloads import PROGRAM, TRACERS
 
 pytestmark = pytest.mark.emulator
 
@@ -32,37 +33,55 @@ def run(machine: Machine, *words: str | Path) -> subprocess.CompletedProcess[str
     return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
-def started(machine: Machine, *words: str | Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+@contextlib.contextmanager
+def started(machine: Machine, *words: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """The program on this machine; it does not outlive the block."""
+    with subprocess.Popen(
         [*PROGRAM, "--serial", machine.serial, *map(str, words)],
         env={**os.environ, **machine.environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def interrupt(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGINT)
 
 
 def report(
-    machine: Machine, folder: Path, unstripped: Iterable[Path], package: str, *words: str | Path
+    machine: Machine,
+    folder: Path,
+    unstripped: Iterable[Path],
+    package: str,
+    *words: str | Path,
+    end: Callable[[subprocess.Popen[str]], object] = interrupt,
+    code: int = 0,
 ) -> dict[str, Any]:
-    """Of a session that begins with the app and ends, by Ctrl-C, once its activity has done its work."""
+    """Of a session that begins with the app and ends, by `end`, once its activity has done its work."""
     symbols = [word for path in unstripped for word in ("--symbols", path.parent)]
     words = ("--package", package, "--launch", "--json", folder / "report.json", *symbols, *words)
     old = process_times(machine, package).partition(" ")[0]
     with started(machine, *words) as process:
         wait_until_done(machine, package, process, old)
-        process.send_signal(signal.SIGINT)
+        end(process)
         _, err = process.communicate(timeout=SECONDS)
-    assert process.returncode == 0, err
+    assert process.returncode == code, err
     found: dict[str, Any] = json.loads((folder / "report.json").read_text())
     return found
 
 
-def wait_until_done(machine: Machine, package: str, process: subprocess.Popen[str], old: str) -> None:
+def wait_until_done(
+    machine: Machine, package: str, session: subprocess.Popen[str] | None = None, old: str = ""
+) -> None:
     """Until another process of the app than `old` has used CPU time, and then none for some seconds."""
     times, deadline = [""] * QUIET, time.monotonic() + SECONDS
     while not times[-1] or len(set(times[-QUIET:])) > 1:
-        assert process.poll() is None, process.communicate()[1]
+        assert session is None or session.poll() is None, session.communicate()[1]
         assert time.monotonic() < deadline, f"{package} does not come to an end: {times}"
         time.sleep(0.5)
         now = process_times(machine, package)
@@ -85,13 +104,13 @@ def in_order(functions: Sequence[str], frames: Sequence[Mapping[str, Any]]) -> b
     return all(any(name == function for name in names) for function in functions)
 
 
-def check_planted(found: Mapping[str, Any]) -> None:
+def check_planted(found: Mapping[str, Any], verdict: str = "ok") -> None:
     """Every planted leak with its bytes and blocks, its file and line; no other site of the app's own code.
 
     But for hand_over: the exchange that its destructor empties at exit, and an app does not exit.
     """
     assert found["unwinding"]["complete"] >= 0.99 * found["unwinding"]["stacks"], found["unwinding"]
-    assert found["verdict"] == "ok" and found["totals"]["unattributed_objects"] == 0
+    assert found["verdict"] == verdict and found["totals"]["unattributed_objects"] == 0
     known = []
     for name, planted in PLANTED.items():
         sites = sites_of(planted, found)
@@ -103,13 +122,9 @@ def check_planted(found: Mapping[str, Any]) -> None:
     unplanned = [
         site
         for site in others
-        if is_of_app(site["frames"][1]) and not in_order(["hand_over"], site["frames"])
+        if local_demo.is_own(site["frames"][1]) and not in_order(["hand_over"], site["frames"])
     ]
     assert not unplanned
-
-
-def is_of_app(frame: Mapping[str, Any]) -> bool:
-    return any(name in frame["module"] for name in ("libleaky", "libmemleak-demo"))
 
 
 def check_clean(machine: Machine, package: str) -> None:
@@ -118,21 +133,68 @@ def check_clean(machine: Machine, package: str) -> None:
     assert "memleak" not in out and "ml-" not in out and "LD_PRELOAD" not in out, out
 
 
-@pytest.mark.parametrize("tracer", ["bpf", "preload"])
-def test_an_app_from_its_first_allocation(machine: Machine, tracer: str, tmp_path: Path) -> None:
-    found = report(machine, tmp_path, libraries(ARM64, stripped=False).values(), APP, "--tracer", tracer)
-    assert (found["target"]["arch"], found["target"]["tracer"], found["target"]["package"]) == (
-        "arm64",
-        tracer,
-        APP,
-    )
-    assert found["target"]["serial"] == machine.serial
+@pytest.fixture(scope="module", params=TRACERS)
+def found(
+    machine: Machine, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """The report of the app from its first allocation, by one tracer and by the other."""
+    unstripped = libraries(ARM64, stripped=False).values()
+    return report(machine, tmp_path_factory.mktemp("app"), unstripped, APP, "--tracer", request.param)
+
+
+def test_an_app_from_its_first_allocation(machine: Machine, found: dict[str, Any]) -> None:
+    target = found["target"]
+    assert (target["arch"], target["package"], target["serial"]) == ("arm64", APP, machine.serial)
+    assert target["tracer"] in TRACERS
     check_planted(found)
     check_clean(machine, APP)
 
 
+def test_its_sites_are_those_of_the_same_program_here(found: dict[str, Any], tmp_path: Path) -> None:
+    here = local_demo.report(found["target"]["tracer"], tmp_path)
+    assert len(local_demo.chains(here)) >= len(PLANTED)
+    assert local_demo.chains(found) == local_demo.chains(here)
+
+
+@pytest.mark.parametrize("process", ["", ":remote"])
+def test_a_process_that_runs_already(machine: Machine, process: str, tmp_path: Path) -> None:
+    """What its activity, or its service, leaks when it runs once more; by root, without a new start."""
+    name, once_more = APP + process, f"am {'startservice' if process else 'start'} -n {APP}/.MainActivity"
+    machine.shell(once_more)
+    pid = machine.wait_for_process(name)
+    wait_until_done(machine, name)
+    words = ("--package", APP, *(("--process", process) if process else ()), "--interval", "1s")
+    symbols = [
+        word for path in libraries(ARM64, stripped=False).values() for word in ("--symbols", path.parent)
+    ]
+    with started(machine, *words, *symbols, "--json", tmp_path / "report.json") as session:
+        assert session.stdout and session.stdout.readline(), session.communicate()[
+            1
+        ]  # the probes are in place
+        machine.shell(once_more)
+        wait_until_done(machine, name, session)
+        interrupt(session)
+        _, err = session.communicate(timeout=SECONDS)
+    assert session.returncode == 0, err
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert (found["target"]["tracer"], found["target"]["pid"]) == ("bpf", int(pid))
+    check_planted(found)
+    check_clean(machine, APP)
+    machine.shell(f"am force-stop {APP}")
+
+
+def test_a_native_program(machine: Machine, tmp_path: Path) -> None:
+    done = run(machine, "--json", tmp_path / "report.json", "--", "ls", "/data/local")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert (found["target"]["arch"], found["target"]["tracer"]) == ("arm64", "preload")
+    assert found["unwinding"]["complete"] == found["unwinding"]["stacks"] > 0
+    assert any(frame["module"].endswith("/toybox") for site in found["sites"] for frame in site["frames"])
+    check_clean(machine, APP)
+
+
 @pytest.mark.skipif(not bionic.is_at_hand(), reason="bionic is not at hand (tests/emulator/README.md)")
-@pytest.mark.parametrize("tracer", ["bpf", "preload"])
+@pytest.mark.parametrize("tracer", TRACERS)
 def test_an_app_on_bionic_whose_library_lies_in_its_apk(
     machine: Machine, tracer: str, tmp_path: Path
 ) -> None:
@@ -156,28 +218,3 @@ def test_a_32_bit_app_by_the_shim(machine: Machine, tmp_path: Path) -> None:
     assert (found["target"]["arch"], found["target"]["tracer"]) == ("arm32", "preload")
     check_planted(found)
     check_clean(machine, APP_32)
-
-
-@pytest.mark.skipif(ARM32 not in abis(), reason="no compiler for 32-bit arm")
-def test_a_32_bit_process_is_refused_before_a_probe_is_placed(machine: Machine) -> None:
-    machine.shell(f"am start -n {APP_32}/.MainActivity")
-    done = run(machine, "--package", APP_32, "--tracer", "bpf")
-    machine.shell(f"am force-stop {APP_32}")
-    assert (done.returncode, done.stdout) == (5, "")
-    assert "32-bit code, where the kernel places no uprobes" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "line"),
-    [
-        (("--package", "com.example.gone"), 4, "com.example.gone is not installed on device"),
-        (("--package", APP), 4, f"{APP} is not running; start it, or use --launch or --wait"),
-        (("--pid", "4194303"), 4, "there is no process 4194303 on device"),
-    ],
-)
-def test_failures_end_in_one_line(machine: Machine, words: Sequence[str], code: int, line: str) -> None:
-    machine.shell(f"am force-stop {APP}")
-    done = run(machine, *words)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert line in done.stderr and done.stderr.count("\n") == 1
-    check_clean(machine, APP)
