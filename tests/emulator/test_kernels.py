@@ -16,7 +16,7 @@ from tests.emulator.debian import Unavailable
 from tests.emulator.machine import Machine, Options
 from tests.emulator.test_sessions import APP, check_planted, report
 
-pytestmark = pytest.mark.emulator
+pytestmark = [pytest.mark.emulator, pytest.mark.proof]
 
 
 @pytest.fixture(params=["5.10", "6.12-16k"])
