@@ -40,7 +40,7 @@ _LAUNCHED_S = 30.0
 _NEEDED = {
     "bpf": "BPF programs may not be loaded",
     "bpf_mappable_array": "its BPF has no mappable arrays (Linux 5.5)",
-    "bpf_uprobe_programs": "it has no BPF programs for uprobes",
+    "bpf_uprobe_programs": "it loads no BPF program for uprobes: SELinux refuses it, or its kernel has none",
     "uprobe_pmu": "it has no uprobes",
     "sideband": "mappings cannot be followed by perf events",
 }
