@@ -130,12 +130,14 @@ def _alone() -> Iterator[None]:
 
 
 def _mirror() -> str:
-    """The address of the Debian archive that the machine's apt uses; Debian's own where it uses none."""
+    """The address of the Debian archive that the machine's apt uses. Raises Unavailable where it uses none."""
     if shutil.which("apt-get") is None:
-        return "http://deb.debian.org/debian"
+        raise Unavailable("apt-get is not on this machine")
     targets = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     mirrors = [uri for uri in targets.stdout.split() if uri.rstrip("/").endswith("/debian")]
-    return mirrors[0] if mirrors else "http://deb.debian.org/debian"
+    if not mirrors:
+        raise Unavailable("apt knows no mirror of Debian here: add one to its sources")
+    return mirrors[0]
