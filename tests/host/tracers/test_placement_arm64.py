@@ -113,10 +113,12 @@ def test_what_an_argument_is_overwritten_by() -> None:
     [
         (0x14000000, 0, 204), (0x94000000, 996, 260),  # b, bl
         (0x54000001, 400, 204), (0xB4000000, 400, 208), (0x37000000, 150 & ~3, 204),  # b.ne, cbz, tbnz
+        (0x54000001, 1_000_000, 204), (0xB4000000, 1_000_000, 208), (0x37000000, 32_000, 204),  # as far as they reach
+        (0x14000000, 100_000_000, 204),
     ],
 )  # fmt: skip
 def test_jumps_into_the_entry_are_found(word: int, at: int, target: int) -> None:
-    text = np.full(250, NOP, "<u4")
+    text = np.full(at // 4 + 250, NOP, "<u4")
     words = (target - at) // 4
     shift, width = (
         (0, 26) if word & 0x7C000000 == 0x14000000 else (5, 14 if word & 0x7E000000 == 0x36000000 else 19)
