@@ -23,9 +23,10 @@ help: ## show this list
 demo: installed ## set everything up and find the leaks of a small leaky program
 	$(VENV)/bin/memleak-android demo
 
+# A worker that was killed ends the run with the name of its test: by loadscope, xdist waits for ever once it has started another.
 test: $(STAMPS)/dev installed ## the tests (under 10 minutes); says what it installs and what it skips
 	@$(PYTHON3) .ci/packages.py test
-	$(PY) -m pytest -m "not proof and not emulator" -n auto --maxprocesses=4 --dist loadscope
+	$(PY) -m pytest -m "not proof and not emulator" -n auto --maxprocesses=4 --dist loadscope --max-worker-restart=0
 
 proof: $(STAMPS)/dev installed ## the long tests: what every issue had to show
 	@$(PYTHON3) .ci/packages.py test proof emulator
@@ -83,7 +84,7 @@ $(STAMPS)/dev: $(STAMPS)/venv pyproject.toml
 # The strict editable install is a tree of links: it has to be made again when a file comes or goes.
 $(STAMPS)/files: FORCE
 	@mkdir -p $(@D)
-	@find host unwind \( -name '*.py' -o -name '*.json' -o -path 'host/prebuilt/*/*' -o -path 'unwind/engine/*.so' \) | sort >$@.new
+	@find host unwind \( -name '*.py' -o -name '*.json' -o -path 'host/reports/web/*' -o -path 'host/prebuilt/*/*' -o -path 'unwind/engine/*.so' \) | sort >$@.new
 	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 
 installed: device $(STAMPS)/venv

@@ -12,14 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from bench import (
+    adaptive,
+    attach,
+    every_process,
     evidence,
     evidence_report,
+    fleet,
     machine,
     pairs,
     pairs_report,
     programs,
+    report,
     shim,
     shim_report,
+    snoop,
     unwind,
     unwind_arches,
     unwind_report,
@@ -100,13 +106,61 @@ def measure_arches(request: Request) -> tuple[str, dict[str, Any]]:
     return unwind_arches.as_text(costs), {"ns_per_frame": [asdict(cost) for cost in costs]}
 
 
+def measure_snoop(request: Request) -> tuple[str, dict[str, Any]]:
+    """One call of a snooped function, entry and return."""
+    program = programs.compile_c("called", PLACE)
+    costs = snoop.measure(request.rounds, program, request.here, PLACE)
+    return snoop.as_text(costs), {"ways": [asdict(cost) for cost in costs]}
+
+
+def measure_report(request: Request) -> tuple[str, dict[str, Any]]:
+    """A report of a recording with many blocks and stacks, once by format."""
+    recording_mb, costs = report.measure(PLACE / "report")
+    return report.as_text(recording_mb, costs), {
+        "recording_mb": recording_mb,
+        "formats": [asdict(cost) for cost in costs],
+    }
+
+
+def measure_adaptive(request: Request) -> tuple[str, dict[str, Any]]:
+    """Evidence of hot stacks only against evidence of all, CPU of target and agent in seconds."""
+    loads = adaptive.measure(request.rounds, request.here, PLACE)
+    return adaptive.as_text(loads), adaptive.as_json(loads)
+
+
+def measure_attach(request: Request) -> tuple[str, dict[str, Any]]:
+    """A running program attached to and left: how long it stands still."""
+    program = programs.compile_c("heartbeats", PLACE)
+    costs = attach.measure(request.rounds, program, request.here, PLACE)
+    return attach.as_text(costs), attach.as_json(costs)
+
+
+def measure_all(request: Request) -> tuple[str, dict[str, Any]]:
+    """Programs beside a session of every process, CPU of each and all its children in seconds."""
+    loads = every_process.measure(request.rounds, PLACE)
+    return every_process.as_text(loads), every_process.as_json(loads)
+
+
+def measure_fleet(request: Request) -> tuple[str, dict[str, Any]]:
+    """Many recordings merged: recordings a minute, one worker and two by turns, cost by distinct stacks."""
+    figures = fleet.measure(request.rounds, PLACE / "fleet")
+    return fleet.as_text(figures), fleet.as_json(figures)
+
+
 FIGURES: dict[str, Callable[[Request], tuple[str, dict[str, Any]]]] = {
     "pairs": measure_pairs,
     "shim": measure_shim,
     "evidence": measure_evidence,
     "unwind": measure_unwind,
     "arches": measure_arches,
+    "snoop": measure_snoop,
+    "report": measure_report,
+    "adaptive": measure_adaptive,
+    "attach": measure_attach,
+    "all": measure_all,
+    "fleet": measure_fleet,
 }
+_ROUNDS = {"attach": 20}  # a single stop is short, and its worst case is asked for
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -114,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "figures", nargs="*", metavar="FIGURE", help=f"of {', '.join(FIGURES)}; all by default"
     )
-    parser.add_argument("--rounds", type=int, default=7, metavar="N", help="paired rounds (default 7)")
+    parser.add_argument("--rounds", type=int, metavar="N", help="paired rounds (default 7; attach 20)")
     parser.add_argument(
         "--peer", default=os.environ.get("MEMLEAK_PEER"), metavar="PATH", help="libbpf-tools' memleak"
     )
@@ -126,12 +180,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("\n".join(f"{name:9} {text}" for name, text in about.items()), flush=True)
     for name in given.figures or FIGURES:
         begin, disturbed = time.monotonic(), machine.foreign_probes()
-        text, result = FIGURES[name](Request(here, given.rounds, given.peer))
+        rounds = given.rounds or _ROUNDS.get(name, 7)
+        text, result = FIGURES[name](Request(here, rounds, given.peer))
         seconds = time.monotonic() - begin
         if disturbed or machine.foreign_probes():
             text = f"  disturbed: another tracer had probes in every process of this machine\n{text}"
             result["disturbed"] = True
-        print(f"\n{name}: {FIGURES[name].__doc__} {given.rounds} rounds, {seconds:.0f} s\n{text}", flush=True)
+        print(f"\n{name}: {FIGURES[name].__doc__} {rounds} rounds, {seconds:.0f} s\n{text}", flush=True)
         path = PLACE / f"{name}.json"
         path.write_text(json.dumps({"machine": about, "seconds": seconds, **result}, indent=1) + "\n")
 

@@ -17,8 +17,8 @@ from memleak_android.host.capture import Capture
 from memleak_android.host.device.local_channel import LocalChannel
 from memleak_android.host.recording import RecordingWriter
 from memleak_android.host.tracers.agent import AgentSession
-from memleak_android.host.tracers.allocator import FUNCTION_NUMBERS
-from memleak_android.host.tracers.base import Probe, SessionOptions, probe_line, session_lines
+from memleak_android.host.tracers.allocator import probe_lines
+from memleak_android.host.tracers.base import Probe, SessionOptions, session_lines
 from memleak_android.host.tracers.bpf import plan_session
 from memleak_android.host.wire import WIRE_VERSION, BlockKind, Lost
 
@@ -66,8 +66,7 @@ def bpf_lines(
             )
             for one in probes
         ]
-    lines = [probe_line(one, FUNCTION_NUMBERS[one.function]) for one in probes]
-    return [*session_lines(options, WIRE_VERSION), *extra, *lines], probes
+    return [*session_lines(options, WIRE_VERSION), *extra, *probe_lines(probes)], probes
 
 
 def preload_lines(options: SessionOptions, shim: Path) -> list[str]:

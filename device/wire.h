@@ -3,12 +3,10 @@
  * The wire format: what a collector writes into a ring, what the agent writes to its standard output,
  * and what a recording file holds. host/wire.py mirrors this file and nothing else does.
  *
- * Everything is little-endian, every field naturally aligned, every record and payload a multiple of
- * 8 bytes. Times are CLOCK_MONOTONIC nanoseconds. An address is one in the target's address space with
- * any top-byte tag removed. docs/wire-protocol.md draws these structures.
+ * Everything is little-endian, every field naturally aligned, every record and payload a multiple of 8 bytes. Times are
+ * CLOCK_MONOTONIC nanoseconds. An address is one in the target's address space without its tag. docs/wire-protocol.md draws these structures.
  *
- * Included by BPF programs (no libc), by the agent and by the shim: integer types come from the includer
- * through ML_U8 … ML_S32, which default to the compiler's own.
+ * Included by BPF programs (no libc), by the agent and by the shim: integer types are the compiler's own.
  */
 #ifndef MEMLEAK_WIRE_H
 #define MEMLEAK_WIRE_H
@@ -21,9 +19,7 @@ typedef __INT32_TYPE__ ml_s32;
 
 /* Both ends must name the same number or refuse to talk: there is no negotiation. */
 #define ML_WIRE_VERSION 2u
-
 /* ---- blocks: the agent's standard output and the recording file ---------------------------------- */
-
 #define ML_BLOCK_MAGIC 0x314b4c4du /* "MLK1" */
 #define ML_BLOCK_PAYLOAD_MAX (16u << 20)
 
@@ -40,11 +36,19 @@ enum ml_block_kind {
 	ML_BLOCK_LOG = 10,     /* UTF-8 text, zero padded: one remark of the agent */
 	ML_BLOCK_ERROR = 11,   /* struct ml_error + UTF-8 text: why the session cannot go on */
 	ML_BLOCK_END = 12,     /* struct ml_end: last on every stream that was not cut */
-	/* written by the host only, into recordings: */
-	ML_BLOCK_SESSION = 32, /* JSON text: command line, options, target */
+	ML_BLOCK_CALLS = 13, ML_BLOCK_CALL_STATISTICS = 14, ML_BLOCK_PROBE_RESULTS = 15, /* wire_calls.h: of any functions (snoop) */
+	ML_BLOCK_HOOKED = 16,  /* struct ml_hooked records: what became of modules whose slots are patched */
+	ML_BLOCK_STOPS = 17,   /* struct ml_stop records: how long the target's threads stood still */
+	ML_BLOCK_KERNEL_SYMBOLS = 18, /* UTF-8 text, zero padded: what kernel addresses of stacks are called */
+	ML_BLOCK_HIGH_WATER = 19, /* struct ml_high_water + columns: who held what when most was held */
+	ML_BLOCK_EXIT_STOP = 20, ML_BLOCK_SCAN = 21, ML_BLOCK_STOPPED_THREADS = 22, ML_BLOCK_SCANNED = 23, /* wire_hooks.h: processes that are held, or searched */
+	ML_BLOCK_SESSION = 32, /* from here on by the host only, into recordings. JSON text: command line, options, target */
 	ML_BLOCK_MODULES = 33, /* JSON text: path, build-id, arch, bias of each module */
 	ML_BLOCK_TRACES = 34,  /* struct ml_traces + columns: unwound frames by trace number */
 	ML_BLOCK_SITES = 35,   /* struct ml_sites + columns: survivors by trace number */
+	ML_BLOCK_FILES = 36,   /* JSON text: which file a device's mappings showed; in recordings that still grow */
+	ML_BLOCK_HELD = 37,    /* struct ml_live + columns: what each key held at an earlier snapshot */
+	ML_BLOCK_PEAK = 38,    /* the same, at the one that held most */
 };
 
 struct ml_block {
@@ -67,6 +71,7 @@ enum ml_collector {
 	ML_COLLECTOR_PRELOAD = 2,
 	ML_COLLECTOR_PLT = 3,
 	ML_COLLECTOR_INLINE = 4,
+	ML_COLLECTOR_LINKED = 5, /* the program records itself (preload/include/memleak.h) */
 };
 
 struct ml_hello {
@@ -101,11 +106,16 @@ enum ml_function {
 	ML_FN_CFREE = 11,
 	ML_FN_FREE_SIZED = 12,
 	ML_FN_FREE_ALIGNED_SIZED = 13,
+	ML_FN_KMALLOC = 16, /* the kernel's own, up to PERCPU_ALLOC */
+	ML_FN_KMEM_CACHE_ALLOC = 17,
+	ML_FN_MM_PAGE_ALLOC = 18,
+	ML_FN_PERCPU_ALLOC = 19,
 	ML_FN_MMAP = 32, /* region ledger from here on */
 	ML_FN_MMAP64 = 33,
 	ML_FN_MUNMAP = 34,
 	ML_FN_MREMAP = 35,
-	ML_FN_MAX = 64,
+	ML_FN_PAIR = 64, /* the first of a session's --pairs; which each one is stands in SESSION, "pairs" */
+	ML_FN_MAX = 128,
 };
 
 enum ml_evidence_flag {
@@ -115,6 +125,11 @@ enum ml_evidence_flag {
 	ML_EVIDENCE_FIXUPS_CUT = 8,     /* more than ML_FIXUPS calls were pending */
 	ML_EVIDENCE_VERIFY = 16,        /* a re-send of a known key */
 	ML_EVIDENCE_STACK_SPARSE = 32,  /* not the slice follows but what of it leads from frame to frame (ml_sparse_stack) */
+	ML_EVIDENCE_FRAME_CHAIN = 64,   /* behind the stack stands a chain of return addresses (ml_frame_chain) */
+	ML_EVIDENCE_CHAIN_IS_CFI = 128, /* … which the shim walked by CFI: there is nothing to unwind */
+	ML_EVIDENCE_CHAIN_IS_KERNEL = 256, /* … of the kernel's, which the user's frames follow */
+	ML_EVIDENCE_STACK_ABOVE = 512,  /* behind all that stand words of the stack above the slice (ml_stack_above) */
+	ML_EVIDENCE_ABOVE_LATE = 1024,  /* … which the agent read after the call, and proved to be those of the call */
 };
 
 struct ml_fixup {
@@ -156,15 +171,33 @@ struct ml_sparse_stack {
 	ml_u64 words[];
 };
 
-static inline ml_u16 *ml_sparse_stack_places(const struct ml_sparse_stack *sparse)
-{
-	return (ml_u16 *)(unsigned long)&sparse->words[sparse->n_words];
-}
+#define ML_FRAME_CHAIN_MAX 256u
 
-static inline ml_u32 ml_sparse_stack_bytes(ml_u32 n_words)
-{
-	return (ml_u32)(sizeof(struct ml_sparse_stack) + n_words * sizeof(ml_u64) + ((n_words * sizeof(ml_u16) + 7) & ~7ull));
-}
+/*
+ * Where ML_EVIDENCE_FRAME_CHAIN is set, this stands behind the stack bytes (zero padded to a multiple of 8) or what stands
+ * in their place: the callers of the pc register's function, innermost first, as frame pointers alone lead to them or,
+ * with ML_EVIDENCE_CHAIN_IS_CFI, the CFI in the process's memory.
+ */
+struct ml_frame_chain {
+	ml_u32 n_frames; /* at most ML_FRAME_CHAIN_MAX */
+	ml_u32 end;      /* TraceEnd of unwind/trace.py */
+	ml_u64 addresses[]; /* return addresses, without signatures */
+};
+
+#define ML_ABOVE_BYTES_MAX (1u << 20)
+#define ML_ABOVE_WORDS_MAX (1u << 15)
+
+/*
+ * Where ML_EVIDENCE_STACK_ABOVE is set, this is the last of the record: words of the stack above the slice, which was too
+ * short, then ml_u32 places[n_words], in words from stack_address + stack_bytes on, rising, each below reach_bytes / 8; zero
+ * padded to a multiple of 8. The words are those that may lead from frame to frame: that point to code, or into this
+ * part of the stack. What the others are is not known. Never with ML_EVIDENCE_STACK_SPARSE.
+ */
+struct ml_stack_above {
+	ml_u32 reach_bytes; /* multiple of 8, at most ML_ABOVE_BYTES_MAX */
+	ml_u32 n_words;     /* at most ML_ABOVE_WORDS_MAX */
+	ml_u64 words[];
+};
 
 /* ---- the live table and the counters ------------------------------------------------------------- */
 
@@ -213,6 +246,8 @@ enum ml_lost {
 	ML_LOST_NURSERY_FULL = 11, /* evidence dropped: the agent's nursery was full */
 	ML_LOST_REGIONS = 12,      /* region ledger operations that could not be applied */
 	ML_LOST_PROGRAMS = 13,     /* programs that ran in the session and were not measured */
+	ML_LOST_RECURSION = 14,    /* calls of the kernel's allocators from within the tracer's own work on that CPU */
+	ML_LOST_HANDLES = 15,      /* calls of --pairs that gave more handles at once than are followed */
 	ML_LOST_MAX = 16,
 };
 
@@ -329,7 +364,7 @@ enum ml_site_flag {
 
 /*
  * Chunk of the attribution of live blocks, followed by columns of `count` entries each:
- *   ml_u64 sequence (of the block); ml_u32 trace (or ML_NO_TRACE: unattributed), flags.
+ *   ml_u64 sequence (of the block); ml_u32 trace (or ML_NO_TRACE: unattributed), flags (bits 8-10: place in LeakKind + 1).
  */
 struct ml_sites {
 	ml_u64 snapshot;
@@ -344,6 +379,8 @@ ML_ASSERT_SIZE(struct ml_hello, 56);
 ML_ASSERT_SIZE(struct ml_fixup, 16);
 ML_ASSERT_SIZE(struct ml_evidence, 144);
 ML_ASSERT_SIZE(struct ml_sparse_stack, 8);
+ML_ASSERT_SIZE(struct ml_frame_chain, 8);
+ML_ASSERT_SIZE(struct ml_stack_above, 8);
 ML_ASSERT_SIZE(struct ml_live, 24);
 ML_ASSERT_SIZE(struct ml_keys, 24);
 ML_ASSERT_SIZE(struct ml_status, 200);
@@ -355,5 +392,9 @@ ML_ASSERT_SIZE(struct ml_error, 8);
 ML_ASSERT_SIZE(struct ml_end, 16);
 ML_ASSERT_SIZE(struct ml_traces, 16);
 ML_ASSERT_SIZE(struct ml_sites, 24);
+
+#include "wire_high_water.h"
+#include "wire_hooks.h"
+#include "wire_lengths.h"
 
 #endif /* MEMLEAK_WIRE_H */

@@ -4,17 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host import heap
+from memleak_android.host import evidence_filter, heap
 from memleak_android.host.capture import Capture
-from memleak_android.host.profile import CallSite, Profile, Target, Totals, Unwinding, Verdict
-from memleak_android.host.sites import SiteNamer, make_sites, stacks_of_blocks, sum_by_stack
+from memleak_android.host.leak_sums import leaks_in_all
+from memleak_android.host.memory_use import read_memory
+from memleak_android.host.origin import read_origin
+from memleak_android.host.past_sites import churn_sites, peak_of
+from memleak_android.host.process_sums import holdings, process_names, process_sums, shares_by_stack
+from memleak_android.host.profile import (
+    LATE,
+    CallSite,
+    FpAgreement,
+    ProcessSum,
+    Profile,
+    Target,
+    Totals,
+    Unwinding,
+    Verdict,
+)
+from memleak_android.host.sites import (
+    SiteNamer,
+    largest_sums,
+    make_sites,
+    stacks_of_blocks,
+    sum_by_stack,
+    thread_sums,
+)
+from memleak_android.host.stack_series import SessionGrowth, session_growth, times_of_marks
+from memleak_android.host.steps import Tell, tell_nobody
 from memleak_android.host.survivors import Survivors
 from memleak_android.host.symbols import Symbolizer
-from memleak_android.host.wire import ArchNumber, Lost, Reason
+from memleak_android.host.thread_stops import told_stops
+from memleak_android.host.wire import FIRST_PAIR_FUNCTION, FUNCTIONS_MAX, ArchNumber, Lost, Reason
 from memleak_android.unwind.trace import TraceEnd
 
 _REMARKS_SHOWN_MAX = 20
@@ -28,15 +54,9 @@ ACCOUNTING_LOSSES = (
     Lost.MISSED_RETURN,
     Lost.MISSED_FREE,
     Lost.REGIONS,
+    Lost.RECURSION,
+    Lost.HANDLES,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LeakLimit:
-    """--fail-on-leak: exceeded by more bytes, or by more blocks."""
-
-    space: int
-    objects: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +67,19 @@ class View:
     min_size: int = 0
     max_size: int = 2**64 - 1
     show_allocs: bool = False
-    limit: LeakLimit | None = None
     max_lost: float = 0.001  # share
+    warmup_ns: int | None = 0  # growth is judged from then on; None = not at all
+    cooldown_ns: int = 0  # … and until so long before the end
+    most_sites: int = 0  # 0 = all; else about so many, those that hold most, hold most blocks, grow fastest
 
 
 def make_profile(
-    capture: Capture, survivors: Survivors, symbolizer: Symbolizer, view: View, missing: Sequence[str] = ()
+    capture: Capture,
+    survivors: Survivors,
+    symbolizer: Symbolizer,
+    view: View,
+    missing: Sequence[str] = (),
+    tell: Tell = tell_nobody,
 ) -> Profile:
     """missing: what the reader of the capture knows to be missing, as sentences; each makes the result incomplete.
 
@@ -60,10 +87,21 @@ def make_profile(
     """
     snapshot = survivors.snapshot
     shown = heap.select(snapshot.live, snapshot.timestamp_ns, view.older_ns, view.min_size, view.max_size)
+    tell("summing up", 0.0)
     sums = sum_by_stack(survivors, shown)
-    namer = SiteNamer(survivors, symbolizer)
-    sites = make_sites(survivors, sums, namer, shown, view.show_allocs)
+    namer = SiteNamer(survivors, symbolizer, pair_names(capture.session))
+    growth = _growth(capture, survivors, view)
+    is_end = view.warmup_ns is not None
+    everything = sums if shown.all() else sum_by_stack(survivors, np.ones(len(shown), bool))
     totals = _totals(capture, survivors)
+    threads, leaks = thread_sums(survivors), leaks_in_all(survivors)
+    # last: a million sites take as much memory as ten million blocks, and columns over the blocks are gone by now
+    if view.most_sites:
+        sums = largest_sums(sums, growth.by_stack, view.most_sites)
+    of_shown = holdings(survivors, stacks_of_blocks(survivors), shown)
+    shares = {} if of_shown is None else shares_by_stack(of_shown)
+    sites = make_sites(survivors, sums, namer, shown, view.show_allocs, growth.by_stack, tell, shares)
+    modules = namer.modules()
     lacks = (
         *missing,
         *told_missing(capture),
@@ -74,30 +112,47 @@ def make_profile(
     return Profile(
         target=_target(capture),
         duration_ns=_duration_ns(capture, survivors),
-        verdict=_verdict(sites, totals, view.limit, missing),
+        verdict=Verdict.INCOMPLETE if missing else Verdict.OK,
         totals=totals,
-        unwinding=_unwinding(sites),
+        unwinding=_unwinding(sites, survivors.fp_agreement),
         sites=sites,
-        modules=namer.modules(),
+        modules=modules,
         wall_clock_s=_wall_clock_s(capture, snapshot.timestamp_ns or capture.last_timestamp_ns),
-        notes=(*missing, *_notes(capture, view), *symbolizer.notes),
+        notes=(*missing, *_notes(capture, view, totals), *symbolizer.notes),
+        threads=threads,
+        processes=() if of_shown is None else _processes(capture, survivors, namer),
+        growth=growth.span,
+        stops=told_stops(capture),
+        memory=read_memory(capture.session, _begin_ns(capture)) if is_end else None,
+        peak=peak_of(capture, survivors, namer) if is_end else None,
+        churn=churn_sites(survivors, everything, namer) if is_end else (),
+        leaks=leaks,
     )
 
 
-def exceeds(sites: Sequence[CallSite], totals: Totals, limit: LeakLimit) -> bool:
-    """By what the program holds: sites of the runtime and of the region ledger are no leaks."""
-    held = [site for site in sites if site.kind not in ("runtime", "mmap")]
-    space = sum(site.inuse_space for site in held) + totals.unattributed_space
-    objects = sum(site.inuse_objects for site in held) + totals.unattributed_objects
-    return space > limit.space or (limit.objects is not None and objects > limit.objects)
+def _processes(capture: Capture, survivors: Survivors, namer: SiteNamer) -> tuple[ProcessSum, ...]:
+    stacks = stacks_of_blocks(survivors)
+    held = holdings(survivors, stacks, ~heap.is_region(survivors.snapshot.live))
+    return () if held is None else process_sums(survivors, held, process_names(capture), namer.ids_of)
 
 
-def _verdict(
-    sites: Sequence[CallSite], totals: Totals, limit: LeakLimit | None, missing: Sequence[str]
-) -> Verdict:
-    if limit is not None and exceeds(sites, totals, limit):
-        return Verdict.LEAKS
-    return Verdict.INCOMPLETE if missing else Verdict.OK
+def _begin_ns(capture: Capture) -> int:
+    return int(capture.hello["monotonic_ns"]) if capture.hello is not None else capture.last_timestamp_ns
+
+
+def _growth(capture: Capture, survivors: Survivors, view: View) -> SessionGrowth:
+    if view.warmup_ns is None:
+        return SessionGrowth(None, {})
+    return session_growth(capture, survivors, view.warmup_ns, view.cooldown_ns)
+
+
+def pair_names(session: dict[str, Any]) -> list[tuple[str, str]]:
+    """(pair, function) by number, as the session tells: options of --pairs."""
+    options = session.get("options")
+    plan = options.get("pairs") if isinstance(options, dict) else None
+    names = plan.get("names") if isinstance(plan, dict) else None
+    rows = names[: FUNCTIONS_MAX - FIRST_PAIR_FUNCTION] if isinstance(names, list) else []
+    return [(str(row[0]), str(row[1])) for row in rows if isinstance(row, list) and len(row) == 2]
 
 
 def _target(capture: Capture) -> Target:
@@ -115,11 +170,14 @@ def _target(capture: Capture) -> Target:
         exit_status=status if ended and status >= 0 else None,
         package=str(session.get("package") or "") or None,
         serial=str(session.get("serial") or "") or None,
+        origin=read_origin(session),
     )
 
 
 def target_pid(capture: Capture) -> int:
-    """0 = not known. A command's is known from its first event only."""
+    """0 = not known, or the whole machine. A command's is known from its first event only."""
+    if capture.session.get("whole_machine") is True:
+        return 0
     of_hello = int(capture.hello["pid"]) if capture.hello is not None else 0
     started = (int(rows["pid"][0]) for rows in capture.processes if len(rows))
     return _number(capture.session.get("pid")) or of_hello or next(started, 0)
@@ -137,6 +195,7 @@ def _totals(capture: Capture, survivors: Survivors) -> Totals:
     allocated = _allocated(capture, survivors)
     inuse = _sum(survivors, blocks)
     orphaned = _sum(survivors, unattributed)
+    unasked = _sum(survivors, evidence_filter.left_out(capture.session, survivors.snapshot, unattributed))
     return Totals(
         inuse_space=inuse[0],
         inuse_objects=inuse[1],
@@ -148,12 +207,17 @@ def _totals(capture: Capture, survivors: Survivors) -> Totals:
         untracked_frees=int(status["untracked_frees"]) if status is not None else 0,
         heap_bytes_of_target=_heap_bytes(capture),
         tracer_cpu_s=int(status["tracer_cpu_ns"]) / 1e9 if status is not None else None,
+        unasked_space=unasked[0],
+        unasked_objects=unasked[1],
     )
 
 
 def _allocated(capture: Capture, survivors: Survivors) -> tuple[int, int] | None:
-    """Bytes and blocks over the whole time; of some of the processes that were looked at by their keys' counters."""
-    if capture.status is None:
+    """Bytes and blocks over the whole time; of some of the processes that were looked at by their keys' counters.
+
+    None = not known: a shim that samples counts its samples only, whatever size each of them stands for.
+    """
+    if capture.status is None or _number(capture.session.get("sample_bytes")):
         return None
     if capture.only_pids is None:
         return int(capture.status["alloc_bytes"]), int(capture.status["alloc_objects"])
@@ -170,14 +234,18 @@ def _heap_bytes(capture: Capture) -> int | None:
 
 def _sum(survivors: Survivors, chosen: NDArray[np.bool_]) -> tuple[int, int]:
     """Bytes and blocks, estimated where the tracer sampled."""
-    live = survivors.snapshot.live[chosen]
+    live = survivors.snapshot.live
     if not live["sample_bytes"].any():
-        size = live["size"]
-        return (int((size >> np.uint64(32)).sum()) << 32) + int((size & np.uint64(0xFFFFFFFF)).sum()), len(
-            live
-        )
-    weight = heap.weights(live)
-    return round(float((live["size"] * weight).sum())), round(float(weight.sum()))
+        size = live["size"][chosen]
+        high, low = (size >> np.uint64(32)).sum(), (size & np.uint64(0xFFFFFFFF)).sum()
+        return (int(high) << 32) + int(low), len(size)
+    space = objects = 0.0
+    for part in heap.parts(len(live)):
+        rows = live[part][chosen[part]]
+        weight = heap.weights(rows)
+        space += float((rows["size"] * weight).sum())
+        objects += float(weight.sum())
+    return round(space), round(objects)
 
 
 def lost_by_cause(capture: Capture) -> dict[str, int]:
@@ -192,10 +260,15 @@ def _lost_shares(capture: Capture, totals: Totals) -> Iterator[tuple[float, str]
     """What is lost as parts of a whole: calls that the accounting missed, and held blocks without a stack."""
     calls = 0
     if capture.status is not None:
-        calls = int(capture.status["alloc_objects"]) + int(capture.status["free_objects"])
-    missed = sum(totals.lost.get(cause.name.lower(), 0) for cause in ACCOUNTING_LOSSES)
+        names = ("alloc_objects", "free_objects", "untracked_frees")
+        calls = sum(int(capture.status[name]) for name in names)
+    expected = {Lost.MISSED_FREE} if capture.session.get("missing_free_expected") is True else set()
+    missed = sum(
+        totals.lost.get(cause.name.lower(), 0) for cause in ACCOUNTING_LOSSES if cause not in expected
+    )
     yield missed / max(1, calls + missed), "of the calls were missed: sums can be wrong"
-    yield totals.unattributed_objects / max(1, totals.inuse_objects), "of the blocks held have no stack"
+    orphans = totals.unattributed_objects - totals.unasked_objects
+    yield orphans / max(1, totals.inuse_objects), "of the blocks held have no stack"
 
 
 def told_missing(capture: Capture) -> list[str]:
@@ -208,7 +281,8 @@ def malformed_missing(capture: Capture) -> list[str]:
     """The blocks that were passed over."""
     if not capture.malformed:
         return []
-    return [f"{len(capture.malformed)} blocks could not be used ({capture.malformed[0].message})"]
+    n = len(capture.malformed)
+    return [f"{n:,} block{'s' * (n != 1)} could not be used ({capture.malformed[0].message})"]
 
 
 def _missing(capture: Capture, survivors: Survivors, totals: Totals, max_lost: float) -> list[str]:
@@ -238,26 +312,46 @@ def _age_of_snapshot(capture: Capture) -> str:
     return f": what is held is that of the last snapshot, {age_ns / 1e9:.1f} s before its last sign of life"
 
 
-def _notes(capture: Capture, view: View) -> list[str]:
-    notes = []
+def _notes(capture: Capture, view: View, totals: Totals) -> list[str]:
+    left_out = capture.session.get("left_out")
+    notes = [str(one) for one in left_out] if isinstance(left_out, list) else []
+    notes += evidence_filter.notes(capture.session, totals.unasked_space, totals.unasked_objects)
+    marked, times = times_of_marks(capture)
+    if marked and "scenario" not in capture.session and view.warmup_ns is not None:
+        notes.append(
+            f"growth is judged from mark to mark: {marked} was set {len(times)} times, each is a run"
+        )
     if capture.session.get("attached"):
         notes.append("blocks allocated before the tracer attached are invisible")
+    notes += _moment_of_kernel(capture)
     if view.min_size or view.max_size < 2**64 - 1:
         notes.append("sites are limited by size (-z, -Z); totals are not")
     return notes + list(dict.fromkeys(capture.remarks))[:_REMARKS_SHOWN_MAX]
 
 
-def _unwinding(sites: Sequence[CallSite]) -> Unwinding:
+def _moment_of_kernel(capture: Capture) -> list[str]:
+    """Of a command: what the kernel holds differs much between before its end and after it."""
+    told = capture.session.get("options")
+    if capture.end is None or not (isinstance(told, dict) and told.get("kernel") and told.get("command")):
+        return []
+    if int(capture.end["reason"]) == Reason.TARGET_EXIT:
+        return [
+            "of the kernel's memory what is held after the command's end is shown (--interval: while it runs)"
+        ]
+    return ["of the kernel's memory what is held while the command still runs is shown"]
+
+
+def _unwinding(sites: Sequence[CallSite], fp_agreement: FpAgreement | None) -> Unwinding:
     ends: dict[str, int] = {}
     for site in sites:
         ends[site.end] = ends.get(site.end, 0) + 1
     complete = ends.get(TraceEnd.ROOT.name, 0)
-    return Unwinding(len(sites), complete, len(sites) - complete, ends)
+    late = sum(site.frames[-1].method == LATE for site in sites if site.frames)  # what is late is outermost
+    return Unwinding(len(sites), complete, len(sites) - complete, ends, fp_agreement, late)
 
 
 def _duration_ns(capture: Capture, survivors: Survivors) -> int:
-    begin = int(capture.hello["monotonic_ns"]) if capture.hello is not None else capture.last_timestamp_ns
-    return max(0, (survivors.snapshot.timestamp_ns or capture.last_timestamp_ns) - begin)
+    return max(0, (survivors.snapshot.timestamp_ns or capture.last_timestamp_ns) - _begin_ns(capture))
 
 
 def _wall_clock_s(capture: Capture, timestamp_ns: int) -> float:

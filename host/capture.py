@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from memleak_android.host import payloads
+from memleak_android.host.held_series import HeldAt, HeldSeries, held_by_key
+from memleak_android.host.peak import HighWater
+from memleak_android.host.recorded_files import FileIdentity, parse_identity
+from memleak_android.host.stack_table import StackTable
 from memleak_android.host.wire import KEY_ROW, LIVE_ROW, SITE_ROW, Block, BlockKind, Rows
 
 EVIDENCE_REFERENCE = np.dtype(
@@ -46,30 +51,50 @@ class Snapshot:
         return replace(self, live=live, keys=keys)
 
 
+class _GrowingRows:
+    """Chunks as one array. It is made larger in place, where the C library can: ten million blocks are not held twice."""
+
+    def __init__(self, dtype: np.dtype[np.void]) -> None:
+        self._rows: Rows = np.empty(0, dtype)
+        self._length = 0
+
+    def add(self, chunk: Rows) -> None:
+        end = self._length + len(chunk)
+        if end > len(self._rows):
+            self._rows.resize(end + (end >> 3 if self._length else 0), refcheck=False)
+        self._rows[self._length : end] = chunk
+        self._length = end
+
+    def copy(self) -> Rows:
+        return self._rows[: self._length].copy()
+
+    def take(self) -> Rows:
+        """What was added; then it is empty."""
+        taken, length = self._rows, self._length
+        self._rows, self._length = np.empty(0, taken.dtype), 0
+        taken.resize(length, refcheck=False)
+        return taken
+
+
 class _Assembly:
     """Chunks of one snapshot."""
 
     def __init__(self, number: int, timestamp_ns: int) -> None:
         self.number, self.timestamp_ns = number, timestamp_ns
-        self._chunks: dict[int, list[Rows]] = {BlockKind.LIVE: [], BlockKind.KEYS: []}
+        self._rows = {BlockKind.LIVE: _GrowingRows(LIVE_ROW), BlockKind.KEYS: _GrowingRows(KEY_ROW)}
         self._ended: set[int] = set()
 
     def add(self, kind: int, chunk: payloads.Chunk) -> bool:
         """True when this chunk made the snapshot whole."""
-        self._chunks[kind].append(chunk.rows)
+        self._rows[BlockKind(kind)].add(chunk.rows)
         if chunk.last:
             self._ended.add(kind)
-        return len(self._ended) == len(self._chunks)
+        return len(self._ended) == len(self._rows)
 
     def snapshot(self, is_whole: bool) -> Snapshot:
-        live, keys = self._chunks[BlockKind.LIVE], self._chunks[BlockKind.KEYS]
-        return Snapshot(
-            self.number,
-            self.timestamp_ns,
-            np.concatenate([np.empty(0, LIVE_ROW), *live]),
-            np.concatenate([np.empty(0, KEY_ROW), *keys]),
-            is_whole,
-        )
+        tables = (self._rows[BlockKind.LIVE], self._rows[BlockKind.KEYS])
+        live, keys = (rows.take() if is_whole else rows.copy() for rows in tables)
+        return Snapshot(self.number, self.timestamp_ns, live, keys, is_whole)
 
 
 @dataclass(slots=True)
@@ -85,17 +110,27 @@ class Capture:
     maps: list[payloads.Maps] = field(default_factory=list)
     mappings: list[tuple[Rows, list[str]]] = field(default_factory=list)
     processes: list[Rows] = field(default_factory=list)
+    hooked: list[Rows] = field(default_factory=list)  # modules whose slots were patched, in order of time
+    stops: list[Rows] = field(default_factory=list)  # of threads of a process that was entered
+    exit_stop: np.void | None = None  # EXIT_STOP of the command that is, or was, held at its end
     modules: list[dict[str, Any]] = field(default_factory=list)
-    traces: list[payloads.TraceChunk] = field(default_factory=list)
-    sites: Rows = field(default_factory=lambda: np.empty(0, SITE_ROW))
+    kernel_symbols: list[str] = field(default_factory=list)  # texts, for host/kernel_image.py
+    files: list[FileIdentity] = field(default_factory=list)  # of a device, of a session that was cut
+    stacks: StackTable = field(default_factory=lambda: StackTable(keeps_sp=False))  # of a finished recording
     malformed: list[payloads.MalformedBlock] = field(default_factory=list)
     unknown_kinds: set[int] = field(default_factory=set)
     last_timestamp_ns: int = 0
     whole: Snapshot | None = None  # the last whole snapshot
-    is_finished: bool = False  # a finished recording: stacks are in `traces`, not in evidence
+    held: HeldSeries = field(default_factory=HeldSeries)  # the whole snapshots before it
+    high_water: HighWater = field(default_factory=HighWater)
+    is_whole_extra: bool = False  # the last whole snapshot was taken for the peak: growth is not judged by it
+    is_finished: bool = False  # a finished recording: stacks are in `stacks`, not in evidence
+    _sites: _GrowingRows = field(default_factory=lambda: _GrowingRows(SITE_ROW))
     _evidence: list[Rows] = field(default_factory=list)
     _maps_texts: dict[str, str] = field(default_factory=dict)  # each once
     _assembly: _Assembly | None = None
+    _held_chunks: list[Rows] = field(default_factory=list)
+    _peak_chunks: list[Rows] = field(default_factory=list)
 
     def add(self, block: Block, offset: int) -> None:
         """Takes a block that begins at `offset` in the file that evidence will be read from (-1: in none)."""
@@ -128,6 +163,29 @@ class Capture:
             self._evidence = [np.concatenate([np.empty(0, EVIDENCE_REFERENCE), *self._evidence])]
         return self._evidence[0]
 
+    def frozen(self) -> Capture:
+        """As it is now, for another thread while this one goes on; tables are shared, and nobody writes to them."""
+        evidence, made = self.evidence(), copy(self)
+        for name in (
+            "errors",
+            "remarks",
+            "maps",
+            "mappings",
+            "processes",
+            "hooked",
+            "stops",
+            "kernel_symbols",
+        ):
+            setattr(made, name, list(getattr(self, name)))
+        made.malformed, made.session = list(self.malformed), dict(self.session)
+        made.held, made.high_water = copy(self.held), copy(self.high_water)
+        made._evidence = [evidence]
+        return made
+
+    def take_sites(self) -> Rows:
+        """Of a finished recording: the stack of each block (SITE_ROW). They are not kept."""
+        return self._sites.take()
+
     def _add_hello(self, block: Block, offset: int) -> None:
         self.hello = payloads.decode_hello(block.payload)
         self.last_timestamp_ns = max(self.last_timestamp_ns, int(self.hello["monotonic_ns"]))
@@ -149,11 +207,40 @@ class Capture:
         if self._assembly is None or chunk.snapshot != self._assembly.number:
             self._assembly = _Assembly(chunk.snapshot, chunk.timestamp_ns)
         if self._assembly.add(block.kind, chunk):
+            self._set_aside_last()
             self.whole = self._assembly.snapshot(is_whole=True)
             self._assembly = None
+            self.high_water.see(self.whole.timestamp_ns, self.whole.live)
+
+    def _set_aside_last(self) -> None:
+        """What is kept of the last whole snapshot when the next one takes its place."""
+        if self.whole is None:
+            return
+        held = HeldAt(self.whole.timestamp_ns, held_by_key(self.whole.live))
+        if not self.is_whole_extra:
+            self.held.add(held)
+        self.high_water.keep(held, self.whole.live)
+        self.is_whole_extra = False
 
     def _add_sites(self, block: Block, offset: int) -> None:
-        self.sites = np.concatenate([self.sites, payloads.decode_chunk(block).rows])
+        self._sites.add(payloads.decode_chunk(block).rows)
+
+    def _add_held(self, block: Block, offset: int) -> None:
+        chunk = payloads.decode_chunk(block)
+        self._held_chunks.append(chunk.rows)
+        if chunk.last:
+            self.held.add(HeldAt(chunk.timestamp_ns, np.concatenate(self._held_chunks)))
+            self._held_chunks.clear()
+
+    def _add_peak(self, block: Block, offset: int) -> None:
+        chunk = payloads.decode_chunk(block)
+        self._peak_chunks.append(chunk.rows)
+        if chunk.last:
+            self.high_water.told(HeldAt(chunk.timestamp_ns, np.concatenate(self._peak_chunks)))
+            self._peak_chunks.clear()
+
+    def _add_high_water(self, block: Block, offset: int) -> None:
+        self.high_water.add(*payloads.decode_high_water(block.payload))
 
     def _add_maps(self, block: Block, offset: int) -> None:
         maps = payloads.decode_maps(block.payload)
@@ -169,12 +256,25 @@ class Capture:
         rows = payloads.decode_processes(block.payload)
         self.processes.append(rows)
 
+    def _add_hooked(self, block: Block, offset: int) -> None:
+        self.hooked.append(payloads.decode_hooked(block.payload))
+
+    def _add_stops(self, block: Block, offset: int) -> None:
+        self.stops.append(payloads.decode_stops(block.payload))
+
+    def _add_exit_stop(self, block: Block, offset: int) -> None:
+        self.exit_stop = payloads.decode_exit_stop(block.payload)
+
     def _add_status(self, block: Block, offset: int) -> None:
         self.status = payloads.decode_status(block.payload)
+        self.high_water.count(int(self.status["alloc_bytes"]) - int(self.status["free_bytes"]))
         self.last_timestamp_ns = max(self.last_timestamp_ns, int(self.status["timestamp_ns"]))
 
     def _add_remark(self, block: Block, offset: int) -> None:
         self.remarks.append(payloads.decode_text(block.payload))
+
+    def _add_kernel_symbols(self, block: Block, offset: int) -> None:
+        self.kernel_symbols.append(payloads.decode_text(block.payload))
 
     def _add_error(self, block: Block, offset: int) -> None:
         self.errors.append(payloads.decode_error(block.payload))
@@ -189,10 +289,14 @@ class Capture:
     def _add_modules(self, block: Block, offset: int) -> None:
         modules = _decode_json(block, list)
         self.modules += [module for module in modules if isinstance(module, dict)]
-        self.is_finished = True
+
+    def _add_files(self, block: Block, offset: int) -> None:
+        self.files += [one for one in map(parse_identity, _decode_json(block, list)) if one is not None]
 
     def _add_traces(self, block: Block, offset: int) -> None:
-        self.traces.append(payloads.decode_traces(block.payload))
+        chunk = payloads.decode_traces(block.payload)
+        self.stacks.append(chunk.traces, chunk.frames)
+        self.is_finished = True
 
     def _ignore(self, block: Block, offset: int) -> None:
         pass
@@ -217,13 +321,21 @@ _READERS: dict[int, Callable[[Capture, Block, int], None]] = {
     BlockKind.MAPS: Capture._add_maps,
     BlockKind.MAPPINGS: Capture._add_mappings,
     BlockKind.PROCESS: Capture._add_processes,
+    BlockKind.HOOKED: Capture._add_hooked,
+    BlockKind.STOPS: Capture._add_stops,
+    BlockKind.EXIT_STOP: Capture._add_exit_stop,
     BlockKind.EVENTS: Capture._ignore,
     BlockKind.STATUS: Capture._add_status,
     BlockKind.LOG: Capture._add_remark,
+    BlockKind.KERNEL_SYMBOLS: Capture._add_kernel_symbols,
     BlockKind.ERROR: Capture._add_error,
     BlockKind.END: Capture._add_end,
     BlockKind.SESSION: Capture._add_session,
     BlockKind.MODULES: Capture._add_modules,
+    BlockKind.FILES: Capture._add_files,
     BlockKind.TRACES: Capture._add_traces,
     BlockKind.SITES: Capture._add_sites,
+    BlockKind.HELD: Capture._add_held,
+    BlockKind.PEAK: Capture._add_peak,
+    BlockKind.HIGH_WATER: Capture._add_high_water,
 }

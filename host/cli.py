@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
@@ -9,24 +10,33 @@ import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
 from itertools import pairwise
+from typing import Any, TextIO
 
 import click
 
 from memleak_android.host.commands import PROGRAM, Invocation, say
 from memleak_android.host.commands.demo import demo
 from memleak_android.host.commands.devices import devices
+from memleak_android.host.commands.diff import diff
 from memleak_android.host.commands.doctor import doctor
+from memleak_android.host.commands.fleet import fleet
+from memleak_android.host.commands.mark import mark
 from memleak_android.host.commands.record import record
 from memleak_android.host.commands.report import report
+from memleak_android.host.commands.sdk import sdk
+from memleak_android.host.commands.snoop import snoop
 from memleak_android.host.commands.trace import trace
 from memleak_android.host.commands.unwind import unwind
-from memleak_android.host.errors import MemleakError
+from memleak_android.host.errors import IncompleteError, MemleakError
 from memleak_android.unwind.errors import UnwindError
 
 OUR_BUG, USAGE, ABORTED, BROKEN_PIPE = 1, 2, 130, 141
 
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # write(2): nobody's bug
+
 _BEFORE_VERB = {"-v", "--verbose", "-q", "--quiet"}
-_TARGETS = {"--pid", "--package"}
+_DEVICE = {"-s": 2, "--serial": 2, "-d": 1, "-e": 1}  # words of each; before the verb as with adb
+_TARGETS = {"--pid", "--package", "--all", "--kernel", "--percpu"}
 _OF_GROUP = {"-h", "--help", "--version"}
 
 # memleak's own short flags that mean something else here, or nothing: flag → (only with a number, what to use).
@@ -42,8 +52,24 @@ _MEMLEAK_FLAGS = {
 }
 
 
+class _ReaderGone(Exception):
+    """Who reads our output has enough of it (`| head`). click would make exit code 1 of a BrokenPipeError."""
+
+
 class Verbs(click.Group):
     """Shows the options of `trace`, which is what runs without a verb, in the program's own help."""
+
+    def make_context(self, *words: Any, **more: Any) -> click.Context:
+        try:
+            return super().make_context(*words, **more)
+        except BrokenPipeError as error:
+            raise _ReaderGone from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise _ReaderGone from error
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Usage"):
@@ -64,12 +90,17 @@ def verbs() -> None:
     """
 
 
-for verb in (trace, record, report, unwind, doctor, devices, demo):
+for verb in (trace, record, report, diff, unwind, doctor, devices, demo, mark, snoop, sdk, fleet):
     verbs.add_command(verb)
 
 
 def main() -> None:
-    sys.exit(run(sys.argv[1:]))
+    exit_code = run(sys.argv[1:])
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _write_no_more(sys.stderr)
+    sys.exit(exit_code)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -77,8 +108,8 @@ def run(arguments: Sequence[str]) -> int:
     words, command = _split(list(arguments))
     is_verbose = "-v" in words or "--verbose" in words
     try:
-        invocation = Invocation(command)
         words = _with_verb(words, has_command=command is not None)
+        invocation = Invocation(command, tuple(words))
         result = verbs.main(words, prog_name=PROGRAM, standalone_mode=False, obj=invocation)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
@@ -90,13 +121,11 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(str(error), error.exit_code, is_verbose)
     except UnwindError as error:
         return _fail(str(error), USAGE, is_verbose)
-    except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # or the exit flushes into the pipe again
-        return BROKEN_PIPE
+    except (_ReaderGone, BrokenPipeError):
+        _write_no_more(sys.stdout)
+        return BROKEN_PIPE  # as by SIGPIPE, without a word
     except Exception as error:  # noqa: BLE001 - whatever is left is a bug of ours, and gets its file
-        return _our_bug(error)
+        return _end_for_full(error) or _our_bug(error)
 
 
 def _split(arguments: list[str]) -> tuple[list[str], tuple[str, ...] | None]:
@@ -108,11 +137,12 @@ def _split(arguments: list[str]) -> tuple[list[str], tuple[str, ...] | None]:
 
 
 def _with_verb(words: list[str], has_command: bool) -> list[str]:
-    first = next((i for i, word in enumerate(words) if word not in _BEFORE_VERB), len(words))
-    if first < len(words) and words[first] in verbs.commands:
-        if words[first] == trace.name:
-            _check_foreign_words(words[first + 1 :])
-        return [words[first], *words[:first], *words[first + 1 :]]
+    verb = _first_other(words, dict.fromkeys(_BEFORE_VERB, 1) | _DEVICE)
+    if verb < len(words) and words[verb] in verbs.commands:
+        if words[verb] == trace.name:
+            _check_foreign_words(words[verb + 1 :])
+        return [words[verb], *words[:verb], *words[verb + 1 :]]
+    first = _first_other(words, dict.fromkeys(_BEFORE_VERB, 1))
     if first < len(words) and words[first] in _OF_GROUP:
         return words
     _check_foreign_words(words[first:])
@@ -121,6 +151,14 @@ def _with_verb(words: list[str], has_command: bool) -> list[str]:
             f"no target; name one by --pid N, --package APP or -- CMD, or see what comes by `{PROGRAM} demo`"
         )
     return ["trace", *words]
+
+
+def _first_other(words: list[str], passed: dict[str, int]) -> int:
+    """The place behind the options that are passed over; so many words belong to each."""
+    place = 0
+    while place < len(words) and words[place] in passed:
+        place += passed[words[place]]
+    return place
 
 
 def _check_foreign_words(words: list[str]) -> None:
@@ -146,7 +184,11 @@ def _check_foreign_words(words: list[str]) -> None:
 def _usage_line(error: click.ClickException) -> str:
     message = error.format_message().strip().rstrip(".")
     message = message[:1].lower() + message[1:]
-    return message if "; " in message else f"{message}; see `{PROGRAM} --help`"
+    context, words = error.ctx if isinstance(error, click.UsageError) else None, ["--help"]
+    while context and context.parent and context.info_name != "trace":  # what runs without a verb
+        words.insert(0, context.info_name or "")
+        context = context.parent
+    return message if "; " in message else f"{message}; see `{' '.join([PROGRAM, *words])}`"
 
 
 def _fail(line: str, exit_code: int, is_verbose: bool) -> int:
@@ -156,11 +198,32 @@ def _fail(line: str, exit_code: int, is_verbose: bool) -> int:
     return exit_code
 
 
+def _write_no_more(stream: TextIO) -> None:
+    """Or the exit flushes again what it did not take."""
+    nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def _end_for_full(error: Exception) -> int:
+    """Standard output or a temporary file took no more: OSErrors without a name, that of who opens a file has one. Else 0."""
+    if not isinstance(error, OSError) or error.errno not in _FULL or error.filename is not None:
+        return 0
+    _write_no_more(sys.stdout)
+    say(f"error: output could not be written: {error.strerror}; make room, or write it to another place")
+    return IncompleteError.exit_code
+
+
 def _our_bug(error: Exception) -> int:
-    with tempfile.NamedTemporaryFile(
-        "w", prefix=f"{PROGRAM}-", suffix=".traceback.txt", delete=False
-    ) as file:
-        traceback.print_exception(error, file=file)
     first = next(iter(str(error).splitlines()), "")
-    say(f"error: a bug of {PROGRAM}: {type(error).__name__}: {first}; please report it with {file.name}")
+    line = f"error: a bug of {PROGRAM}: {type(error).__name__}: {first}; please report it with"
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix=f"{PROGRAM}-", suffix=".traceback.txt", delete=False
+        ) as file:
+            traceback.print_exception(error, file=file)
+        say(f"{line} {file.name}")
+    except OSError:  # no folder takes it
+        traceback.print_exception(error)
+        say(f"{line} the lines above")
     return OUR_BUG

@@ -7,21 +7,19 @@ MiniDebugInfo (.gnu_debugdata): GDB manual "Debugging information in a special s
 from __future__ import annotations
 
 import lzma
-import mmap
 import os
-import stat
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path, PurePosixPath
 
+from memleak_android.host.debuginfod import Debuginfod, debuginfod_of, default_cache
 from memleak_android.host.elf_sections import SHT_DYNSYM, SHT_NOBITS, SHT_SYMTAB, BadElf, ElfSections
+from memleak_android.host.symbol_places import SymbolPlace, build_ids
 
 SYSTEM_DEBUG_DIR = Path("/usr/lib/debug")
 MAX_INDEXED_FILES = 200_000  # a --symbols folder of a whole platform build has some 50,000 files
-MAX_READ_BYTES = 512 << 20
-HEAD_BYTES = 64 << 10
 MAX_DEBUGDATA_BYTES = 64 << 20  # unpacked; Android's largest is below 3 MB
 
 
@@ -37,34 +35,16 @@ class Content(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SymbolFile:
-    """A file that describes a module. path is None for bytes that came with the module."""
+    """A file that describes a module. place is None for bytes that came with the module."""
 
-    path: Path | None
+    place: SymbolPlace | None
     elf: ElfSections
     content: Content
 
 
 def open_elf(path: Path) -> ElfSections:
     """Raises OSError, or BadElf when it is no regular ELF file."""
-    return ElfSections(memoryview(_read_file(path)))
-
-
-def read_build_id(path: Path) -> str:
-    """The build-id, from the file's first bytes where it lies there, as linkers place it. Raises as open_elf."""
-    head = ElfSections(memoryview(_read_file(path, HEAD_BYTES)))
-    return head.build_id or open_elf(path).build_id
-
-
-def _read_file(path: Path, limit: int | None = None) -> bytes | mmap.mmap:
-    """Read rather than mapped where memory allows: a map dies with SIGBUS when somebody rebuilds the file."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or not status.st_size:
-            raise BadElf("not a regular file")
-        if limit is None and status.st_size > MAX_READ_BYTES:
-            return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-        return file.read(limit if limit is not None else -1)
+    return SymbolPlace(path).open()
 
 
 def classify(elf: ElfSections) -> Content:
@@ -91,42 +71,87 @@ def unpack_debugdata(elf: ElfSections) -> ElfSections | None:
         return None
 
 
-class DebugFileSearch:
-    """Finds the files that describe a module, best first. Folders are searched through once, when first needed.
+class SymbolIndex:
+    """What lies in --symbols folders, which are searched through once, when first needed. Never changes from then on."""
 
-    notes: files that looked right and were refused, one sentence each.
+    def __init__(self, symbol_dirs: Sequence[Path]) -> None:
+        self._symbol_dirs = tuple(symbol_dirs)
+        self._by_build_id: dict[str, list[SymbolPlace]] | None = None
+        self._by_name: dict[str, list[tuple[SymbolPlace, str]]] = {}
+
+    def of_build_id(self, build_id: str) -> list[SymbolPlace]:
+        return self._searched().get(build_id, []) if build_id else []
+
+    def of_name(self, library: str) -> list[tuple[SymbolPlace, str]]:
+        """Places and their build-ids."""
+        self._searched()
+        return self._by_name.get(library, [])
+
+    def _searched(self) -> dict[str, list[SymbolPlace]]:
+        if self._by_build_id is None:
+            found: dict[str, list[SymbolPlace]] = {}
+            for path in _files_below(self._symbol_dirs):
+                for place, build_id in build_ids(path):
+                    self._by_name.setdefault(place.library, []).append((place, build_id))
+                    if build_id:
+                        found.setdefault(build_id, []).append(place)
+            self._by_build_id = found
+        return self._by_build_id
+
+
+class DebugFileSearch:
+    """Finds the files that describe a module, best first.
+
+    index: of the same folders, where others use it too.
+
+    notes: files that looked right and were refused, servers that failed, one sentence each.
     """
 
-    def __init__(self, symbol_dirs: Sequence[Path], system_dir: Path = SYSTEM_DEBUG_DIR) -> None:
+    def __init__(
+        self,
+        symbol_dirs: Sequence[Path],
+        system_dir: Path = SYSTEM_DEBUG_DIR,
+        servers: Debuginfod | None = None,
+        index: SymbolIndex | None = None,
+    ) -> None:
         self._symbol_dirs = tuple(symbol_dirs)
         self._system_dir = system_dir
-        self._by_build_id: dict[str, list[Path]] | None = None
-        self._by_name: dict[str, list[tuple[Path, str]]] = {}
-        self.notes = [f"no folder or file {d} (--symbols)" for d in self._symbol_dirs if not d.exists()]
+        self._servers = servers or debuginfod_of(os.environ, default_cache())
+        self._index = index or SymbolIndex(symbol_dirs)
+        self._notes = [f"no folder or file {d} (--symbols)" for d in self._symbol_dirs if not d.exists()]
+
+    @property
+    def notes(self) -> list[str]:
+        return [*self._notes, *self._servers.notes]
 
     def find(self, path: str, build_id: str, own: ElfSections | None) -> list[SymbolFile]:
         """Files for the module mapped from `path`, best content first, the module's own file among them."""
         found = [] if own is None else [SymbolFile(None, own, classify(own))]
         for candidate in self._candidates(path, build_id, own):
-            try:
-                elf = open_elf(candidate)
-            except (OSError, BadElf):
-                continue
-            if build_id and elf.build_id and elf.build_id != build_id:
-                self._refuse(candidate, elf.build_id, path, build_id)
-            else:
-                found.append(SymbolFile(candidate, elf, classify(elf)))
-        if not any(f.path in self._indexed(build_id) for f in found if f.path):
+            self._look_at(candidate, found, path, build_id)
+        if not any(f.content is Content.DEBUG_INFO for f in found) and (sent := self._servers.find(build_id)):
+            self._look_at(SymbolPlace(sent), found, path, build_id)
+        if not any(f.place in self._index.of_build_id(build_id) for f in found if f.place):
             self._note_same_name(path, build_id)
         return sorted(found, key=lambda f: -f.content)
 
-    def _candidates(self, path: str, build_id: str, own: ElfSections | None) -> Iterator[Path]:
+    def _look_at(self, place: SymbolPlace, found: list[SymbolFile], path: str, build_id: str) -> None:
+        try:
+            elf = place.open()
+        except (OSError, BadElf):
+            return
+        if build_id and elf.build_id and elf.build_id != build_id:
+            self._refuse(place, elf.build_id, path, build_id)
+        else:
+            found.append(SymbolFile(place, elf, classify(elf)))
+
+    def _candidates(self, path: str, build_id: str, own: ElfSections | None) -> Iterator[SymbolPlace]:
         if build_id:
-            yield from self._indexed(build_id)
+            yield from self._index.of_build_id(build_id)
             for folder in (*self._symbol_dirs, self._system_dir):
-                yield folder / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug"
+                yield SymbolPlace(folder / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug")
         if own is not None:
-            yield from self._debuglink_candidates(path, own, build_id)
+            yield from map(SymbolPlace, self._debuglink_candidates(path, own, build_id))
 
     def _debuglink_candidates(self, path: str, own: ElfSections, build_id: str) -> Iterator[Path]:
         section = own.find(".gnu_debuglink")
@@ -153,34 +178,17 @@ class DebugFileSearch:
         except (OSError, BadElf):
             return False
 
-    def _indexed(self, build_id: str) -> list[Path]:
-        if self._by_build_id is None:
-            self._by_build_id = {}
-            self._index()
-        return self._by_build_id.get(build_id, []) if build_id else []
-
-    def _index(self) -> None:
-        assert self._by_build_id is not None
-        for path in _files_below(self._symbol_dirs):
-            try:
-                build_id = read_build_id(path)
-            except (OSError, BadElf):
-                continue
-            self._by_name.setdefault(path.name.removesuffix(".debug"), []).append((path, build_id))
-            if build_id:
-                self._by_build_id.setdefault(build_id, []).append(path)
-
     def _note_same_name(self, path: str, build_id: str) -> None:
-        for candidate, other in self._by_name.get(PurePosixPath(path).name, []):
+        for candidate, other in self._index.of_name(PurePosixPath(path).name):
             if build_id and other != build_id:
                 self._refuse(candidate, other, path, build_id)
 
-    def _refuse(self, candidate: Path, found: str, path: str, wanted: str) -> None:
+    def _refuse(self, candidate: SymbolPlace, found: str, path: str, wanted: str) -> None:
         note = (
             f"{candidate} has build-id {found or 'none'}, {PurePosixPath(path).name} has {wanted}; not used"
         )
-        if note not in self.notes:
-            self.notes.append(note)
+        if note not in self._notes:
+            self._notes.append(note)
 
 
 def _files_below(folders: Sequence[Path]) -> Iterator[Path]:

@@ -1,6 +1,6 @@
 """The sections of an ELF file that symbols come from, read from bytes nobody vouches for.
 
-Not a general ELF reader: only section headers, the build-id and the address of the first PT_LOAD. Every
+Not a general ELF reader: only section headers, the build-id, the address of the first PT_LOAD and where all ends. Every
 offset is checked against the file's length, so that a hostile file costs bounded time and memory.
 Facts: System V gABI chapters 4 and 5; build-id note: binutils ld manual, --build-id.
 """
@@ -45,7 +45,7 @@ class ElfSections:
     """Section headers, build-id and load address of one ELF file.
 
     data: the whole file. Raises BadElf for anything that is no little-endian ELF file of 32 or 64 bits.
-    A file whose section headers were stripped or cut has `sections` empty, which is no error.
+    A file whose section headers were stripped or cut has `sections` empty, which is no error; is_cut tells the latter.
     """
 
     def __init__(self, data: memoryview) -> None:
@@ -58,6 +58,7 @@ class ElfSections:
         segments = tuple(self._read_segments())
         self.first_load_vaddr = next((vaddr for kind, _, _, vaddr in segments if kind == PT_LOAD), 0)
         self.build_id = self._read_build_id([(o, n) for kind, o, n, _ in segments if kind == PT_NOTE])
+        self.is_cut = self._ends_early([o + n for _, o, n, _ in segments])
 
     def find(self, name: str) -> Section | None:
         """The first section of that name that has bytes in this file (not SHT_NOBITS)."""
@@ -103,6 +104,13 @@ class ElfSections:
             else:
                 kind, offset, vaddr, _, size = self._unpack("<IIIII", at)
             yield kind, offset, size, vaddr
+
+    def _ends_early(self, segment_ends: list[int]) -> bool:
+        """Whether headers name bytes that lie behind the end of the file."""
+        table = self._unpack("<Q", 40)[0] if self.is_64 else self._unpack("<I", 32)[0]
+        entry_size, count = self._unpack("<HH", 58 if self.is_64 else 46)
+        ends = [s.offset + s.size for s in self.sections if s.type != SHT_NOBITS]
+        return max([*segment_ends, *ends, table + entry_size * count if table else 0]) > len(self.data)
 
     def _read_build_id(self, note_segments: list[tuple[int, int]]) -> str:
         ranges = [(s.offset, s.size) for s in self.sections if s.type == SHT_NOTE] + note_segments

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 
 import numpy as np
 
 from memleak_android.host import heap, payloads
 from memleak_android.host.analysis import malformed_missing, told_missing
 from memleak_android.host.capture import Capture
+from memleak_android.host.held_series import key_identity
 from memleak_android.host.payloads import Chunk
+from memleak_android.host.process_sums import process_names
 from memleak_android.host.survivors import Survivors
-from memleak_android.host.wire import NO_TRACE, SITE_ROW, Block, BlockKind, Reason, Rows, SiteFlag
+from memleak_android.host.wire import (
+    NO_TRACE,
+    SITE_LEAK_SHIFT,
+    SITE_ROW,
+    Block,
+    BlockKind,
+    Reason,
+    Rows,
+    SiteFlag,
+)
 
 _ROWS_PER_CHUNK = 1 << 17  # of 56 bytes: 7 MiB of at most 16
 STACK_KINDS = frozenset((BlockKind.EVIDENCE, BlockKind.MAPS, BlockKind.MAPPINGS, BlockKind.PROCESS))
@@ -23,17 +35,29 @@ def finished_blocks(capture: Capture, survivors: Survivors, raw: Iterable[Block]
     if capture.hello is not None:
         yield Block(BlockKind.HELLO, capture.hello.tobytes())
     session = capture.session | {"missing": [*told_missing(capture), *malformed_missing(capture)]}
+    session["process_names"] = process_names(capture)
+    session["highest_level"] = capture.high_water.level
+    if capture.high_water.bound is not None:
+        session["peak_bound"] = capture.high_water.bound
+    if survivors.fp_agreement is not None:
+        session["fp_agreement"] = asdict(survivors.fp_agreement)
     yield payloads.encode_text(BlockKind.SESSION, json.dumps(session))
     for remark in capture.remarks:
         yield payloads.encode_text(BlockKind.LOG, remark)
+    for rows in capture.stops:
+        yield Block(BlockKind.STOPS, rows.tobytes())
     for reason, text in capture.errors:
         if reason in set(Reason):
             yield payloads.encode_error(Reason(reason), text)
+    for text in capture.kernel_symbols:
+        yield payloads.encode_text(BlockKind.KERNEL_SYMBOLS, text)
     yield from raw
     modules = [{"path": file.path, "build_id": file.build_id} for file in survivors.files]
     yield payloads.encode_text(BlockKind.MODULES, json.dumps(modules))
     yield from (payloads.encode_traces(chunk) for chunk in survivors.stacks.chunks())
     if survivors.snapshot.is_whole:
+        yield from _held_blocks(capture, survivors)
+        yield from _peak_blocks(capture)
         yield from _chunks(BlockKind.KEYS, survivors, survivors.snapshot.keys)
         yield from _chunks(BlockKind.LIVE, survivors, survivors.snapshot.live)
         yield from _chunks(BlockKind.SITES, survivors, _site_rows(survivors))
@@ -41,6 +65,26 @@ def finished_blocks(capture: Capture, survivors: Survivors, raw: Iterable[Block]
         yield Block(BlockKind.STATUS, capture.status.tobytes())
     if capture.end is not None:
         yield Block(BlockKind.END, capture.end.tobytes())
+
+
+def _held_blocks(capture: Capture, survivors: Survivors) -> Iterator[Block]:
+    """Earlier snapshots, of the keys that hold something at the end."""
+    held_now = np.unique(key_identity(survivors.snapshot.live))
+    for number, one in enumerate(capture.held.instants):
+        rows = one.rows[np.isin(key_identity(one.rows), held_now)]
+        for first in range(0, max(len(rows), 1), _ROWS_PER_CHUNK):
+            end = first + _ROWS_PER_CHUNK
+            chunk = Chunk(number, one.timestamp_ns, end >= len(rows), rows[first:end])
+            yield payloads.encode_chunk(BlockKind.HELD, chunk)
+
+
+def _peak_blocks(capture: Capture) -> Iterator[Block]:
+    peak = capture.high_water.at
+    if peak is not None:
+        for first in range(0, len(peak.rows), _ROWS_PER_CHUNK):
+            end = first + _ROWS_PER_CHUNK
+            chunk = Chunk(0, peak.timestamp_ns, end >= len(peak.rows), peak.rows[first:end])
+            yield payloads.encode_chunk(BlockKind.PEAK, chunk)
 
 
 def _chunks(kind: BlockKind, survivors: Survivors, rows: Rows) -> Iterator[Block]:
@@ -57,4 +101,6 @@ def _site_rows(survivors: Survivors) -> Rows:
     rows["sequence"] = survivors.snapshot.live["sequence"]
     rows["trace"] = np.where(survivors.trace == heap.NONE, NO_TRACE, survivors.trace)
     rows["flags"] = np.where(survivors.is_approximate, int(SiteFlag.APPROXIMATE), 0)
+    if survivors.leak_kinds is not None:
+        rows["flags"] |= (survivors.leak_kinds + 1).astype(np.uint32) << np.uint32(SITE_LEAK_SHIFT)
     return rows

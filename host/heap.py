@@ -9,14 +9,16 @@ The live table is the authority on what is held. Evidence only says where a bloc
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.wire import FIRST_REGION_FUNCTION, Rows
+from memleak_android.host.wire import FIRST_PAIR_FUNCTION, FIRST_REGION_FUNCTION, Rows
 
 NONE = -1
+_BLOCKS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,12 @@ def ambiguous_evidence(
     return np.asarray((lowest < highest)[groups])
 
 
+def parts(n_blocks: int) -> Iterator[slice]:
+    """Of a table of live blocks, so that what is computed from it stays small beside it."""
+    for first in range(0, n_blocks, _BLOCKS_AT_ONCE):
+        yield slice(first, min(first + _BLOCKS_AT_ONCE, n_blocks))
+
+
 def weights(live: Rows) -> NDArray[np.float64]:
     """How many blocks each sampled block stands for: 1/p with p = 1 - exp(-size/N) (Poisson sampling of bytes).
 
@@ -143,14 +151,24 @@ def variances(live: Rows, weight: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(size * size * weight * (weight - 1.0))
 
 
+def is_heap(live: Rows) -> NDArray[np.bool_]:
+    """True for blocks of an allocator: addresses of memory of their own, neither regions nor handles of --pairs."""
+    return np.asarray(live["function"] < FIRST_REGION_FUNCTION)
+
+
 def is_region(live: Rows) -> NDArray[np.bool_]:
     """True for entries of the region ledger (mmap), which are no heap blocks."""
-    return np.asarray(live["function"] >= FIRST_REGION_FUNCTION)
+    function = live["function"]
+    return np.asarray((function >= FIRST_REGION_FUNCTION) & (function < FIRST_PAIR_FUNCTION))
 
 
 def select(
     live: Rows, now_ns: int, older_ns: int = 0, min_size: int = 0, max_size: int = 2**64 - 1
 ) -> NDArray[np.bool_]:
-    """True for blocks that a print limited by age and size shows. Totals at the end are never limited."""
-    old = live["timestamp_ns"].astype(np.uint64) <= np.uint64(max(0, now_ns - older_ns))
+    """True for blocks that a print limited by age and size shows. Totals at the end are never limited.
+
+    Without an age all are old enough, those too that came while the snapshot was taken.
+    """
+    latest = max(0, now_ns - older_ns) if older_ns else 2**64 - 1
+    old = live["timestamp_ns"].astype(np.uint64) <= np.uint64(latest)
     return np.asarray(old & (live["size"] >= np.uint64(min_size)) & (live["size"] <= np.uint64(max_size)))

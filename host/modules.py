@@ -7,12 +7,15 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from memleak_android.host.device.zip_directory import StoredFile
+from memleak_android.host.generated_code import ANONYMOUS, is_generated
+from memleak_android.host.recorded_files import FileIdentity
 from memleak_android.unwind.errors import UnwindError
 from memleak_android.unwind.maps import Mapping
 from memleak_android.unwind.module import Module
@@ -29,15 +32,21 @@ VDSO = "[vdso]"
 
 @dataclass(frozen=True, slots=True)
 class ModuleFile:
-    """A module under the path it is mapped as. data is empty and module None where the file cannot be used."""
+    """A module under the path it is mapped as. data is empty and module None where the file cannot be used.
+
+    bias: what its vaddrs are below its addresses, where that was told; None = it follows from the file.
+    """
 
     path: str
     build_id: str
     data: memoryview = field(repr=False)
     module: Module | None = field(repr=False)
+    bias: int | None = None
 
     def vaddr_of(self, mapping: Mapping, address: int) -> int:
         """The vaddr of an address in a mapping of this file; its file offset where the file cannot be read."""
+        if self.bias is not None:
+            return (address - self.bias) & (2**64 - 1)
         if self.module is None:
             return address - mapping.start + mapping.file_offset
         return self.module.vaddr_of(mapping, address) & (2**64 - 1)
@@ -47,10 +56,11 @@ class FileFinder(Protocol):
     """Ways to the file behind a mapping of a process; only regular files that are the mapped ones.
 
     opens_early: files are to be opened as soon as they are heard of, not when a stack needs them.
-    vdso: of the processes' kernel, b"" where it is not known.
+    vdso: of the processes' kernel, b"" where it is not known. refused: files that could not be had, one sentence each.
     """
 
     vdso: bytes
+    refused: list[str]
 
     @property
     def opens_early(self) -> bool: ...
@@ -76,6 +86,7 @@ class LocalFiles:
     def __init__(self, is_running: bool, vdso: bytes = b"") -> None:
         self._is_running = is_running
         self.vdso = vdso
+        self.refused: list[str] = []
 
     def stored(self, pid: int, mapping: Mapping) -> StoredFile | None:
         return None  # nothing here maps libraries out of archives
@@ -170,7 +181,12 @@ class ModuleFiles:
         if not self._finder.opens_early:
             return
         key = _key(mapping)
-        if not mapping.is_executable or key in self._descriptors or key in self._numbers:
+        if (
+            not mapping.is_executable
+            or is_generated(mapping.path)
+            or key in self._descriptors
+            or key in self._numbers
+        ):
             return
         if len(self._descriptors) < _OPEN_FILES_MAX:
             descriptor = self._finder.open(pid, mapping)
@@ -179,7 +195,7 @@ class ModuleFiles:
 
     def number(self, pid: int, mapping: Mapping) -> int | None:
         """The index in `files` of what a mapping shows; None for memory that is no file's."""
-        if not mapping.path.startswith("/") and mapping.path != VDSO:
+        if (not mapping.path.startswith("/") and mapping.path != VDSO) or is_generated(mapping.path):
             return None
         stored = self._finder.stored(pid, mapping) if mapping.path != VDSO else None
         key = _key(mapping, stored)
@@ -190,6 +206,40 @@ class ModuleFiles:
                 self._tables.serve(file.module)
             self.files.append(file)
         return self._numbers[key]
+
+    def generated(self, mapping: Mapping) -> int | None:
+        """The index in `files` of what stands for executable memory that is no file's; None for other memory."""
+        path = mapping.path or ANONYMOUS
+        if not mapping.is_executable or not is_generated(path):
+            return None
+        key = (path, "", 0, 0)
+        return (
+            self._numbers[key]
+            if key in self._numbers
+            else self.put(ModuleFile(path, "", memoryview(b""), None))
+        )
+
+    def put(self, file: ModuleFile) -> int:
+        """The index in `files` of one that no mapping shows; it takes the place of another of its path."""
+        number = self._numbers.setdefault((file.path, "", 0, 0), len(self.files))
+        self.files[number : number + 1] = [file]
+        return number
+
+    def identities(self) -> list[FileIdentity]:
+        """Of the files that have been opened and have a build-id. Another thread may be opening more."""
+        found = []
+        for (path, device, inode, offset), number in list(self._numbers.items())[: len(self.files)]:
+            file = self.files[number]
+            if file.build_id and path != VDSO:
+                name = file.path.removeprefix(f"{path}!/") if file.path != path else ""
+                size = len(file.data) if name else 0
+                found.append(FileIdentity(path, device, inode, file.build_id, offset, size, name))
+        return found
+
+    @property
+    def refused(self) -> list[str]:
+        """What could not be had of the files that stacks needed, one sentence each."""
+        return self._finder.refused
 
     def close(self) -> None:
         for descriptor in self._descriptors.values():
@@ -233,10 +283,9 @@ def _load(path: str, data: memoryview, stored: StoredFile | None = None) -> Modu
 def reopen(path: str, build_id: str, copies: Iterable[Path] = ()) -> ModuleFile:
     """A module of a finished recording, from the first place that still has its build-id; else without data.
 
-    copies: where it may lie besides its path, which for a device's module is no file of this machine.
+    copies: where it may lie besides its path, which for a device's module is no file of this machine; asked last.
     """
-    places: list[str | Path] = [path.removesuffix(_DELETED), *copies]
-    for place in places:
+    for place in chain[str | Path]((path.removesuffix(_DELETED),), copies):
         descriptor = _open_regular(place)
         if descriptor is None:
             continue

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from memleak_android.host.analysis import LeakLimit
+from memleak_android.host.gate import LeakLimit
+from memleak_android.host.growth_gate import GrowthLimit
+
+SERIALS = "memleak_android.serials"  # in a context's meta: every --serial
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -17,8 +20,10 @@ if TYPE_CHECKING:  # a generic class only in newer releases of click
     IntType = click.ParamType[int, Any]
     FloatType = click.ParamType[float, Any]
     LimitType = click.ParamType[LeakLimit, Any]
+    RateType = click.ParamType[GrowthLimit, Any]
+    LabelType = click.ParamType[tuple[str, str], Any]
 else:
-    IntType = FloatType = LimitType = click.ParamType
+    IntType = FloatType = LimitType = RateType = LabelType = click.ParamType
 
 _DURATION_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _SIZE_UNITS = {"": 1, "B": 1, "K": 2**10, "KiB": 2**10, "M": 2**20, "MiB": 2**20, "G": 2**30, "GiB": 2**30}
@@ -74,6 +79,21 @@ class Limit(LimitType):
         return LeakLimit(SIZE.convert(space, param, ctx), int(objects) if comma else None)
 
 
+class Rate(RateType):
+    """SIZE/s, SIZE/min, SIZE/h or, of a scenario, SIZE/run."""
+
+    name = "rate"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> GrowthLimit:
+        if isinstance(value, GrowthLimit):
+            return value
+        space, _, per = str(value).partition("/")
+        seconds = {"s": 1.0, "min": 60.0, "h": 3600.0, "run": 1.0}.get(per.strip())
+        if seconds is None:
+            self.fail(f"{value!r} is no rate (write 100K/min, 1MB/h or, of a scenario, 64/run)", param, ctx)
+        return GrowthLimit(SIZE.convert(space, param, ctx) / seconds, per.strip() == "run")
+
+
 class Share(FloatType):
     """A part of a whole: 0.1% or 0.001."""
 
@@ -90,7 +110,23 @@ class Share(FloatType):
         return result
 
 
-DURATION, SIZE, LIMIT, SHARE = Duration(), Size(), Limit(), Share()
+class Label(LabelType):
+    """KEY=VALUE."""
+
+    name = "label"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        name, equals, text = str(value).partition("=")
+        if not equals or not re.fullmatch(r"[A-Za-z][\w.-]{0,39}", name) or len(text) > 200:
+            self.fail(f"{value!r} is no label (write version=1.2; 200 characters at most)", param, ctx)
+        return name, text
+
+
+DURATION, SIZE, LIMIT, RATE, SHARE, LABEL = Duration(), Size(), Limit(), Rate(), Share(), Label()
 FILE = click.Path(path_type=Path)
 
 
@@ -105,8 +141,25 @@ def _stack(*options: Callable[[Any], Any]) -> Callable[[F], F]:
     return decorate
 
 
+def _one_serial(context: click.Context, option: click.Parameter, serials: tuple[str, ...]) -> str | None:
+    """`record` finds all of them in the context's meta."""
+    context.meta[SERIALS] = serials
+    if len(serials) > 1 and context.command.name != "record":
+        raise click.UsageError(
+            f"{len(serials)} times --serial; several devices at once are measured by `record`"
+        )
+    return serials[-1] if serials else None
+
+
 device_options = _stack(
-    click.option("-s", "--serial", metavar="ID", help="On this device (adb's serial; ANDROID_SERIAL)."),
+    click.option(
+        "-s",
+        "--serial",
+        metavar="ID",
+        multiple=True,
+        callback=_one_serial,
+        help="On this device (adb's serial; ANDROID_SERIAL).",
+    ),
     click.option("-d", "usb", is_flag=True, help="On the USB device."),
     click.option("-e", "tcp", is_flag=True, help="On the emulator or TCP device."),
 )
@@ -119,16 +172,55 @@ target_options = _stack(
     click.option("--user", type=click.IntRange(0, 21473), default=0, metavar="N", help="Android user."),
     click.option("--launch", is_flag=True, help="Start the app anew and measure from there on."),
     click.option("--wait", is_flag=True, help="Wait until the process of the app is there."),
+    click.option(
+        "--all",
+        "every_process",
+        is_flag=True,
+        help="Every process of this machine, those to come too, with a table of them (docs/every-process.md).",
+    ),
     click.option("--follow", is_flag=True, help="Measure its child processes too."),
+    click.option(
+        "--kernel",
+        is_flag=True,
+        help="The kernel's own memory, of the whole machine or on behalf of --pid, --package or a command (docs/kernel-memory.md).",
+    ),
+    click.option(
+        "--percpu", is_flag=True, help="The kernel's per-CPU memory; with --kernel beside the rest."
+    ),
+    click.option("--without-btf", is_flag=True, hidden=True, help="--kernel as on kernels without BTF."),
+    click.option(
+        "--max-stacks",
+        type=click.IntRange(1, 1 << 20),
+        metavar="N",
+        hidden=True,
+        help="--kernel: kernel stacks that are told apart at a time.",
+    ),
+)
+
+label_option = click.option(
+    "--label",
+    "labels",
+    type=LABEL,
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Kept in the recording, to tell many apart (repeatable): version, model, api_level and abi stand for what the target does not tell.",
 )
 
 tracer_options = _stack(
     click.option(
         "--tracer",
-        type=click.Choice(["auto", "bpf", "preload"]),
+        type=click.Choice(["auto", "bpf", "preload", "plt", "inline", "bcc"]),
         default="auto",
         show_default=True,
-        help="auto: bpf where it is allowed, else preload.",
+        help="auto: bpf where it is allowed, else preload for a command and plt for a process that runs."
+        " bcc: compiled here by python3-bpfcc.",
+    ),
+    click.option(
+        "--unwind",
+        type=click.Choice(["auto", "cfi", "fp", "both"]),
+        default="auto",
+        show_default=True,
+        help="How stacks are walked: by unwind information (auto), by frame pointers, or by both, compared.",
     ),
     click.option(
         "--stack-bytes",
@@ -148,11 +240,28 @@ tracer_options = _stack(
         "--every-stack", is_flag=True, help="Send the stack of every allocation, not once per kind."
     ),
     click.option(
+        "--extend-stacks",
+        is_flag=True,
+        help="Of stacks longer than --stack-bytes the rest, too, up to 1 MiB. By BPF it is read after the call, and used"
+        " only if it is proved to be that of the call.",
+    ),
+    click.option(
+        "--adaptive",
+        is_flag=True,
+        help="Count everything, but send only stacks that hold much or grow (by BPF).",
+    ),
+    click.option(
+        "--evidence-after",
+        type=DURATION,
+        default="0s",
+        metavar="AGE",
+        help="Count everything, but send only stacks of which a block has lived for so long (by BPF).",
+    ),
+    click.option(
         "--max-live",
         type=click.IntRange(1, 2**31),
-        default=4_000_000,
         metavar="N",
-        help="Blocks the table takes.",
+        help="Blocks the table takes; 4,000,000, of the kernel 1,000,000.",
     ),
     click.option("-O", "--object", "object_", metavar="LIB", help="The library that holds the allocator."),
     click.option(
@@ -161,9 +270,15 @@ tracer_options = _stack(
     click.option(
         "--wa-missing-free",
         is_flag=True,
-        help="Always on: a block ends when its address is handed out again.",
+        help="Always on: a block ends when its address is handed out again. With --kernel: such frees are no loss.",
     ),
     click.option("--mmap", is_flag=True, help="Also the regions of mmap, as a kind of their own."),
+    click.option(
+        "--pairs",
+        multiple=True,
+        metavar="FILE|SET",
+        help="Trace what a TOML file describes instead of malloc, or a set: cxx, fd, malloc … (docs/pairs.md).",
+    ),
     click.option(
         "--perf-events", is_flag=True, hidden=True, help="BPF as on kernels without its ring buffer."
     ),
@@ -182,19 +297,55 @@ view_options = _stack(
     click.option("--combined-only", is_flag=True, help="Only sums per stack, no single blocks."),
     click.option(
         "--sort",
-        type=click.Choice(["size", "count"]),
+        type=click.Choice(["size", "count", "growth", "peak", "churn"]),
         default="size",
         show_default=True,
-        help="Order of stacks.",
+        help="Order of stacks. peak, churn: first those that held most once, or gave back most.",
+    ),
+    click.option(
+        "--warmup", type=DURATION, default="0s", metavar="T", help="Growth is judged from this time on."
+    ),
+    click.option(
+        "--cooldown",
+        type=DURATION,
+        default="0s",
+        metavar="T",
+        help="Growth is judged until so long before the end.",
     ),
 )
 
 result_options = _stack(
     click.option(
-        "--symbols", type=FILE, multiple=True, metavar="DIR", help="Unstripped files, found by build-id."
+        "--symbols",
+        type=FILE,
+        multiple=True,
+        metavar="DIR",
+        help="Unstripped files, found by build-id: a folder, a file, an APK, .apks, AAB or zip.",
     ),
     click.option(
         "--fail-on-leak", type=LIMIT, metavar="BYTES[,COUNT]", help="Exit with 23 when more is held."
+    ),
+    click.option(
+        "--fail-on-growth",
+        type=RATE,
+        metavar="RATE",
+        help="Exit with 23 when more grows: 100K/min, 1MB/h or, of a scenario, 64/run.",
+    ),
+    click.option(
+        "--baseline",
+        type=FILE,
+        metavar="REPORT",
+        help="Only growth beyond this report.json or recording counts; without a limit any does.",
+    ),
+    click.option(
+        "--suppressions",
+        type=FILE,
+        multiple=True,
+        metavar="FILE",
+        help="What does not count, in LeakSanitizer's syntax (leak:PATTERN).",
+    ),
+    click.option(
+        "--gen-suppressions", type=FILE, metavar="FILE", help="Write suppressions for all that counts."
     ),
     click.option(
         "--max-lost", type=SHARE, default=0.001, metavar="SHARE", help="Above this: incomplete, exit 6."

@@ -13,16 +13,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host import sparse_words
+from memleak_android.host import frame_chains, sparse_words, stack_above
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.wire import (
     END,
     ERROR,
     EVENT,
     EVIDENCE,
+    EXIT_REGISTERS,
+    EXIT_STOP,
     FIXUPS,
     FRAME_ROW,
+    HELD_ROW,
     HELLO,
+    HIGH_WATER,
+    HIGH_WATER_ROW,
+    HOOKED,
     KEY_ROW,
     LIVE,
     LIVE_ROW,
@@ -32,6 +38,7 @@ from memleak_android.host.wire import (
     REGISTERS_MAX,
     SITE_ROW,
     STATUS,
+    STOP,
     TRACE_ROW,
     TRACES,
     Block,
@@ -65,6 +72,10 @@ _LIMITS = {
     "free_objects": 1 << 62,
     "free_bytes": 1 << 62,
     "sequence": 1 << 63,
+    "duration_ns": 1 << 62,
+    "mark": 1 << 62,
+    "bound_bytes": 1 << 62,
+    "bytes": 1 << 62,
 }
 
 
@@ -90,6 +101,13 @@ def decode_status(payload: bytes) -> np.void:
     return _struct(BlockKind.STATUS, STATUS, payload)
 
 
+def decode_exit_stop(payload: bytes) -> np.void:
+    row = _struct(BlockKind.EXIT_STOP, EXIT_STOP, payload)
+    if row["n_registers"] > EXIT_REGISTERS:
+        raise MalformedBlock(BlockKind.EXIT_STOP, f"{int(row['n_registers'])} registers")
+    return row
+
+
 def decode_end(payload: bytes) -> np.void:
     return _struct(BlockKind.END, END, payload)
 
@@ -102,6 +120,8 @@ class EvidenceBatch:
     unknown registers are 0. The stack slice of record i is
     data[stack_offset[i] : stack_offset[i] + rows["stack_bytes"][i]]; offsets are multiples of 8. Where its flag
     STACK_SPARSE is set, some words of the slice are there instead, and the rest counts as 0 (sparse_words.py).
+    chain_offset: where in data the record's chain of frame records begins, -1 = it has none (frame_chains.py).
+    above_offset: likewise its words of the stack above the slice (stack_above.py).
     """
 
     rows: Rows
@@ -109,6 +129,8 @@ class EvidenceBatch:
     known: NDArray[np.bool_]
     stack_offset: NDArray[np.int64]
     data: NDArray[np.uint8]
+    chain_offset: NDArray[np.int64]
+    above_offset: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -159,14 +181,25 @@ def decode_evidence(payload: bytes) -> EvidenceBatch:
     )
     if fault is not None:
         raise MalformedBlock(BlockKind.EVIDENCE, f"record at byte {offsets[fault]}: its words of the stack")
+    end = offsets + rows["record_bytes"].astype(np.int64)
+    chain_offset = frame_chains.offsets(data, rows, stack_offset)
+    fault = frame_chains.fault(data, chain_offset, end)
+    if fault is not None:
+        raise MalformedBlock(BlockKind.EVIDENCE, f"record at byte {offsets[fault]}: its frame records")
+    above_offset = np.where(stack_above.has(rows), frame_chains.ends(data, rows, stack_offset), -1)
+    fault = stack_above.fault(data, rows, above_offset, end)
+    if fault is not None:
+        raise MalformedBlock(
+            BlockKind.EVIDENCE, f"record at byte {offsets[fault]}: its words above the slice"
+        )
     index = np.where(present, (offsets[:, None] + EVIDENCE.itemsize) // 8 + slots, 0)
     registers = np.where(known, words[index] if len(words) else 0, np.uint64(0))
-    return EvidenceBatch(rows, registers, known, stack_offset, data)
+    return EvidenceBatch(rows, registers, known, stack_offset, data, chain_offset, above_offset)
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One chunk of a snapshot's rows (LIVE_ROW, KEY_ROW or SITE_ROW)."""
+    """One chunk of a snapshot's rows (LIVE_ROW, KEY_ROW, SITE_ROW or HELD_ROW)."""
 
     snapshot: int
     timestamp_ns: int
@@ -174,16 +207,29 @@ class Chunk:
     rows: Rows
 
 
-_CHUNK_ROWS = {BlockKind.LIVE: LIVE_ROW, BlockKind.KEYS: KEY_ROW, BlockKind.SITES: SITE_ROW}
+_CHUNK_ROWS = {
+    BlockKind.LIVE: LIVE_ROW,
+    BlockKind.KEYS: KEY_ROW,
+    BlockKind.SITES: SITE_ROW,
+    BlockKind.HELD: HELD_ROW,
+    BlockKind.PEAK: HELD_ROW,
+}
 
 
 def decode_chunk(block: Block) -> Chunk:
-    """A LIVE, KEYS or SITES block: the header, then one column per field of the row."""
+    """A LIVE, KEYS, SITES, HELD or PEAK block: the header, then one column per field of the row."""
     kind = BlockKind(block.kind)
     header, row = _struct(kind, LIVE, block.payload), _CHUNK_ROWS[kind]
     count = int(header["count"])
     rows = _from_columns(kind, block.payload, LIVE.itemsize, row, count)[0]
     return Chunk(int(header["snapshot"]), int(header["timestamp_ns"]), bool(header["last"]), rows)
+
+
+def decode_high_water(payload: bytes) -> tuple[np.void, Rows]:
+    """The header (HIGH_WATER) and its rows (HIGH_WATER_ROW)."""
+    header = _struct(BlockKind.HIGH_WATER, HIGH_WATER, payload)
+    at, count = HIGH_WATER.itemsize, int(header["count"])
+    return header, _from_columns(BlockKind.HIGH_WATER, payload, at, HIGH_WATER_ROW, count)[0]
 
 
 def _from_columns(
@@ -256,6 +302,14 @@ def _array(kind: BlockKind, dtype: np.dtype[np.void], payload: bytes) -> Rows:
 
 def decode_processes(payload: bytes) -> Rows:
     return _array(BlockKind.PROCESS, PROCESS, payload)
+
+
+def decode_hooked(payload: bytes) -> Rows:
+    return _array(BlockKind.HOOKED, HOOKED, payload)
+
+
+def decode_stops(payload: bytes) -> Rows:
+    return _array(BlockKind.STOPS, STOP, payload)
 
 
 def decode_events(payload: bytes) -> Rows:

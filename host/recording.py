@@ -73,6 +73,11 @@ class RecordingWriter:
         except OSError:
             pass  # the reader stops at the last whole block anyway
 
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was written on it."""
+        return self.size <= len(FILE_HEADER)
+
     def read_block(self, offset: int) -> Block:
         return read_block_at(self._fd, offset)
 

@@ -9,7 +9,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host import sparse_words
+from memleak_android.host import frame_chains, sparse_words, stack_above
+from memleak_android.host.frame_chains import SentChains
 from memleak_android.host.payloads import EvidenceBatch, decode_evidence
 from memleak_android.host.wire import FIXUPS, Block, EvidenceFlag, Rows
 from memleak_android.unwind.arch import Arch
@@ -22,11 +23,12 @@ ReadBlock = Callable[[int], Block]
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """indexes: which of the asked-for references these are. rows: their evidence (EVIDENCE)."""
+    """indexes: which of the asked-for references these are. rows: their evidence (EVIDENCE). chains: by frame records."""
 
     indexes: NDArray[np.int64]
     rows: Rows
     batch: SampleBatch
+    chains: SentChains
 
 
 def read_samples(
@@ -48,7 +50,7 @@ def read_samples(
         evidence = decode_evidence(read_block(int(offsets[first])).payload)
         records = references["record"][indexes].astype(np.int64)
         gathered.append((indexes, evidence, records))
-        size += int(evidence.rows["stack_bytes"][records].sum())
+        size += int(_lengths(evidence, records).sum())
         if size >= BATCH_BYTES:
             yield _join(gathered, spaces, arch)
             gathered, size = [], 0
@@ -71,14 +73,14 @@ def _join(
         registers[at : at + len(records), :width] = evidence.registers[records, :width]
         known[at : at + len(records), :width] = evidence.known[records, :width]
         at += len(records)
-    length = rows["stack_bytes"].astype(np.int64)
+    length = np.concatenate([_lengths(evidence, records) for _, evidence, records in gathered])
     offset = np.concatenate([[0], np.cumsum((length + 7) & ~7)]).astype(np.int64)
     stack = np.zeros(offset[-1], np.uint8)
     at = 0
     for _, evidence, records in gathered:
         _fill(stack, offset[at : at + len(records)], evidence, records)
         at += len(records)
-    _undo_trampolines(stack, offset[:-1], rows)
+    _undo_trampolines(stack, offset[:-1], rows, length)
     batch = SampleBatch(
         arch=arch,
         registers=registers,
@@ -90,7 +92,10 @@ def _join(
         space=spaces[indexes],
         at_return=(rows["flags"] & np.uint16(EvidenceFlag.AT_RETURN)) != 0,
     )
-    return Samples(indexes, rows, batch)
+    chains = [
+        frame_chains.read(evidence.data, evidence.chain_offset[records]) for _, evidence, records in gathered
+    ]
+    return Samples(indexes, rows, batch, frame_chains.join(chains))
 
 
 def _fill(
@@ -107,12 +112,29 @@ def _fill(
     words = sparse_words.read(evidence.data, evidence.stack_offset, records[few])
     stack.view(np.uint64)[offset[few][words.owner] // 8 + words.place] = words.value
 
+    above = evidence.above_offset[records]
+    longer = np.flatnonzero(above >= 0)
+    begins = (offset[longer] + rows["stack_bytes"][longer]) // 8
+    reach = stack_above.reach(evidence.data, above[longer]) // 8
+    for begin, n in zip(begins.tolist(), reach.tolist(), strict=True):
+        stack.view(np.uint64)[begin : begin + n] = stack_above.UNKNOWN
+    more = stack_above.read(evidence.data, above[longer])
+    stack.view(np.uint64)[begins[more.owner] + more.place] = more.value
 
-def _undo_trampolines(stack: NDArray[np.uint8], offset: NDArray[np.int64], rows: Rows) -> None:
+
+def _lengths(evidence: EvidenceBatch, records: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Bytes of each stack: its slice and what was sent of the rest."""
+    more = stack_above.reach(evidence.data, evidence.above_offset[records])
+    return np.asarray(evidence.rows["stack_bytes"][records].astype(np.int64) + more)
+
+
+def _undo_trampolines(
+    stack: NDArray[np.uint8], offset: NDArray[np.int64], rows: Rows, length: NDArray[np.int64]
+) -> None:
     """Puts back the return addresses that return probes replaced in the slices."""
     for i in range(FIXUPS):
         fixup = rows["fixups"][:, i]
         place = (fixup["slot_address"] - rows["stack_address"]).astype(np.int64)
-        fits = (i < rows["n_fixups"]) & (place >= 0) & (place + 8 <= rows["stack_bytes"].astype(np.int64))
+        fits = (i < rows["n_fixups"]) & (place >= 0) & (place + 8 <= length)
         values = np.ascontiguousarray(fixup["value"][fits]).view(np.uint8).reshape(-1, 8)
         stack[(offset + place)[fits][:, None] + np.arange(8)] = values

@@ -1,8 +1,7 @@
-"""Which call stacks hold memory of the C/C++ runtime itself, and a stack's identity across runs."""
+"""Which call stacks hold memory of the C/C++ runtime itself."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -81,6 +80,8 @@ RULES: tuple[Rule, ...] = (
         r"__new_exitfn|(__)?cxa_atexit|__cxa_thread_atexit_impl|(__)?register_atfork|__internal_atexit",
         "stdlib/cxa_atexit.c, posix/register-atfork.c",
     ),
+    # Android's up to 9: it counts the processors by stdio when it begins, at anybody's first call.
+    Rule("allocator's own start", LIBC, r"je_(m|c|re)alloc|malloc_init_hard", "jemalloc src/jemalloc.c"),
     Rule("environment", LIBC, r"__add_to_environ|setenv|putenv", "stdlib/setenv.c"),
     Rule(
         "time zone",
@@ -125,7 +126,7 @@ def site_kind(frames: Sequence[Frame], inuse_objects: int = 1) -> Literal["user"
     outer = _without_allocator(frames)
     part = _runtime_part(outer)
     is_static = not part
-    names = [(module_name(frame.module), frame.function) for frame in (part or outer)]
+    names = [(module_name(frame.module), frame.function) for frame in (part or outer[:2])]
     innermost = names[:1] if is_static else names
     for (module, function), (caller_module, _) in zip(innermost, [*names[1:], ("", "")], strict=False):
         for rule in _rules_of(module, function, caller_module, is_static):
@@ -146,16 +147,7 @@ def _rules_of(module: str, function: str, caller_module: str, is_static: bool) -
     )
 
 
-def site_id(frames: Sequence[Frame]) -> str:
-    """16 hex digits of a stack: modules' base names and functions (nameless: vaddr), innermost first.
-
-    The same across runs (no addresses), and when lines move within a function: two stacks through the same
-    functions by different lines share it.
-    """
-    parts = (f"{module_name(f.module)}\0{f.function or format(f.vaddr, '#x')}" for f in frames)
-    return hashlib.blake2b("\n".join(parts).encode("utf-8", "replace"), digest_size=8).hexdigest()
-
-
+@lru_cache(maxsize=65_536)
 def module_name(path: str) -> str:
     """The last part of a module's path, without the kernel's mark of an unlinked file."""
     return PurePosixPath(path.removesuffix(" (deleted)")).name
@@ -165,14 +157,23 @@ def _without_allocator(frames: Sequence[Frame]) -> Sequence[Frame]:
     for i, frame in enumerate(frames):
         # the traced function itself, as sites.py puts it first
         is_call = not frame.module and not frame.address
-        in_shim = SHIM_MODULE.fullmatch(module_name(frame.module))
-        if not is_call and not in_shim and not ALLOCATOR.fullmatch(frame.function):
+        if not is_call and not _is_allocator(frame.module, frame.function):
             return frames[i:]
     return ()
 
 
+@lru_cache(maxsize=65_536)
+def _is_allocator(module: str, function: str) -> bool:
+    return bool(SHIM_MODULE.fullmatch(module_name(module)) or ALLOCATOR.fullmatch(function))
+
+
+@lru_cache(maxsize=65_536)
+def _is_runtime(module: str) -> bool:
+    return RUNTIME_MODULE.fullmatch(module_name(module)) is not None
+
+
 def _runtime_part(frames: Sequence[Frame]) -> Sequence[Frame]:
     for i, frame in enumerate(frames):
-        if not RUNTIME_MODULE.fullmatch(module_name(frame.module)):
+        if not _is_runtime(frame.module):
             return frames[:i]
     return frames

@@ -8,17 +8,16 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from memleak_android.host.cache_folder import cache_base
 from memleak_android.host.errors import UsageError
 
 
 def spool_root() -> Path:
     """$XDG_CACHE_HOME or ~/.cache, not XDG_RUNTIME_DIR: that is a small tmpfs, and stacks can be gigabytes."""
-    cache = os.environ.get("XDG_CACHE_HOME") or ""
-    base = Path(cache) if os.path.isabs(cache) else Path.home() / ".cache"
-    return base / "memleak-android" / "spool"
+    return cache_base() / "memleak-android" / "spool"
 
 
 @contextmanager
@@ -57,30 +56,39 @@ def _make_locked(root: Path) -> tuple[Path, int]:
     whatever happens, where a process id could be taken by another process or mean another one in a container."""
     while True:
         place = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=root))  # mkdtemp gives mode 0700
-        lock = _lock(place)
-        if lock is not None and place.exists():
+        try:
+            lock = _lock(place)
+        except (
+            BlockingIOError,
+            FileNotFoundError,
+        ):  # another start took it for a leftover before it was locked
+            continue
+        except OSError as error:
+            place.rmdir()
+            raise UsageError(
+                f"{root} cannot be used: a folder there cannot be locked ({error.strerror})",
+                "set XDG_CACHE_HOME to a folder on a local disk",
+            ) from None
+        if place.exists():
             return place, lock
-        if lock is not None:  # another start took it for a leftover before it was locked
-            os.close(lock)
+        os.close(lock)  # it was taken for one, and is gone
 
 
 def remove_leftovers(root: Path) -> None:
     """Removes the directories under `root` that no live process holds."""
     for entry in root.iterdir():
-        lock = _lock(entry)
-        if lock is not None:
+        with suppress(OSError):
+            lock = _lock(entry)
             shutil.rmtree(entry, ignore_errors=True)
             os.close(lock)
 
 
-def _lock(directory: Path) -> int | None:
-    try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
+def _lock(directory: Path) -> int:
+    """Raises OSError: BlockingIOError where another process has it."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        return None
+        raise
     return descriptor

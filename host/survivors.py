@@ -8,18 +8,35 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host import heap
+from memleak_android.host import fp_agreement, frame_chains, heap, stack_above
 from memleak_android.host.address_spaces import AddressSpaces, ProcessSpace
 from memleak_android.host.capture import Capture, Snapshot
 from memleak_android.host.errors import RecordingError
+from memleak_android.host.kernel_stacks import KernelStacks, kernel_modules
 from memleak_android.host.modules import ModuleFile, ModuleFiles
-from memleak_android.host.samples import ReadBlock, read_samples
-from memleak_android.host.stacks import StackTable, frame_rows, trace_rows
-from memleak_android.host.wire import KEY_ROW, LIVE_ROW, NO_TRACE, ArchNumber, KeyFlag, Rows, SiteFlag
+from memleak_android.host.past_keys import first_evidence, past_keys
+from memleak_android.host.profile import FpAgreement, LeakKind
+from memleak_android.host.samples import ReadBlock, Samples, read_samples
+from memleak_android.host.stack_table import StackTable
+from memleak_android.host.stacks import frame_rows, trace_rows
+from memleak_android.host.wire import (
+    KEY_ROW,
+    LIVE_ROW,
+    NO_TRACE,
+    SITE_LEAK_MASK,
+    SITE_LEAK_SHIFT,
+    SITE_ROW,
+    ArchNumber,
+    EvidenceFlag,
+    KeyFlag,
+    Rows,
+    SiteFlag,
+)
 from memleak_android.unwind.arch import Arch, arch_by_name
 from memleak_android.unwind.batch import BatchUnwinder
 from memleak_android.unwind.maps import Mapping
 from memleak_android.unwind.module import Module
+from memleak_android.unwind.trace import Method, TraceBatch
 
 EMPTY_SNAPSHOT = Snapshot(0, 0, np.empty(0, LIVE_ROW), np.empty(0, KEY_ROW), is_whole=False)
 
@@ -33,6 +50,7 @@ class Survivors:
     """What is held at a snapshot, and by which stacks.
 
     trace: for each live block a number in `stacks`, heap.NONE = unattributed. is_approximate: likewise by block.
+    fp_agreement: of `--unwind both`. leak_kinds: by block, of `--reachability` (host/reachability.py).
     """
 
     snapshot: Snapshot
@@ -40,6 +58,8 @@ class Survivors:
     is_approximate: NDArray[np.bool_]
     stacks: StackTable
     files: Sequence[ModuleFile]
+    fp_agreement: FpAgreement | None = None
+    leak_kinds: NDArray[np.int8] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +84,21 @@ class Analysis:
         self._files = files
         self._stacks = StackTable()
         self._traces: dict[tuple[int, int], int] = {}  # by sequence and image
+        self._comparison = fp_agreement.Comparison()
+        self._kernel = KernelStacks(capture.kernel_symbols, files)
 
-    def survivors(self) -> Survivors:
-        """Of the capture's last whole snapshot."""
-        capture = self._capture
+    def survivors(self, with_past: bool = False, of: Capture | None = None) -> Survivors:
+        """Of the capture's last whole snapshot. with_past: its stacks are also those of blocks that are gone, of the
+        keys that held most at the peak and of those that allocated most. of: the capture as it was (Capture.frozen).
+        """
+        capture = of or self._capture
         snapshot, references = capture.snapshot or EMPTY_SNAPSHOT, capture.evidence()
         spaces = AddressSpaces(capture.maps, capture.mappings, capture.processes)
         attribution = heap.attribute(snapshot.live, references, spaces.parents)
         wanted = heap.evidence_of_held_keys(snapshot.live, attribution, references)
+        if with_past:
+            past = past_keys(capture.high_water.at, snapshot.keys)
+            wanted = np.union1d(wanted, first_evidence(references, past))
         images = spaces.images(references["pid"], references["timestamp_ns"])
         traces = np.full(len(references), heap.NONE, np.int64)
         traces[wanted] = self._unwind(
@@ -86,7 +113,13 @@ class Analysis:
         is_approximate &= ~attribution.is_own
         shared = found[~attribution.is_own[found]]
         self._follow_images(shared, snapshot.live, references[attribution.evidence[shared]], spaces, trace)
-        return Survivors(snapshot, trace, is_approximate, self._stacks, self._files.files)
+        agreement = self._comparison.result() if self._way == "both" else None
+        return Survivors(snapshot, trace, is_approximate, self._stacks, self._files.files, agreement)
+
+    @property
+    def _way(self) -> str:
+        """By which the stacks of this session are walked: cfi, fp or both."""
+        return str(self._capture.session.get("unwind", "cfi"))
 
     def _follow_images(
         self,
@@ -142,13 +175,33 @@ class Analysis:
             modules = _Modules(self._files, spaces.spaces)
             unwinder = BatchUnwinder(spaces.spaces, modules, jobs=self._jobs)
             for samples in read_samples(references[new], space, self._read_block, arch_of(self._capture)):
-                traces = unwinder.unwind(samples.batch)
-                frames = frame_rows(traces, samples.batch.space, spaces.spaces, self._files)
+                traces, frames = self._walk(samples, unwinder, spaces.spaces)
                 numbers = range(len(self._stacks), len(self._stacks) + len(traces))
                 self._stacks.append(trace_rows(samples.rows, traces), frames)
                 asked = new[samples.indexes].tolist()
                 self._traces.update(zip((names[i] for i in asked), numbers, strict=True))
         return np.array([self._traces[name] for name in names], np.int64)
+
+    def _walk(
+        self, samples: Samples, unwinder: BatchUnwinder, spaces: Sequence[ProcessSpace]
+    ) -> tuple[TraceBatch, Rows]:
+        """The traces of the samples and their frames (FRAME_ROW); of `both` those by CFI, and the comparison is added."""
+        batch, way = samples.batch, self._way
+        if (samples.rows["flags"] & np.uint16(EvidenceFlag.CHAIN_IS_CFI)).any():  # then all are: linked in
+            traces = frame_chains.traces(batch, samples.chains, spaces, Method.EH_FRAME)
+            return traces, frame_rows(traces, batch.space, spaces, self._files)
+        by_records = frame_chains.traces(batch, samples.chains, spaces) if way in ("fp", "both") else None
+        traces = by_records if by_records is not None and way == "fp" else unwinder.unwind(batch)
+        boundary = batch.stack_address + samples.rows["stack_bytes"].astype(np.uint64)
+        traces = stack_above.settled(traces, samples.rows, boundary)
+        frames = frame_rows(traces, batch.space, spaces, self._files)
+        if (samples.rows["flags"] & np.uint16(EvidenceFlag.CHAIN_IS_KERNEL)).any():  # then all are
+            return self._kernel.join(samples, traces, frames)
+        if by_records is not None and way == "both":
+            sparse = (samples.rows["flags"] & np.uint16(EvidenceFlag.STACK_SPARSE)) != 0
+            is_judge = samples.chains.is_sent | ~sparse
+            self._comparison.add(traces, by_records, is_judge, frames, self._files.files)
+        return traces, frames
 
 
 def arch_of(capture: Capture) -> Arch:
@@ -164,22 +217,33 @@ def arch_of(capture: Capture) -> Arch:
 def finished_survivors(capture: Capture, open_module: Callable[[str, str], ModuleFile]) -> Survivors:
     """Of a finished recording: stacks are read, not unwound. open_module: path and build-id → module."""
     snapshot = capture.snapshot or EMPTY_SNAPSHOT
-    stacks = StackTable()
-    for chunk in capture.traces:
-        stacks.append(chunk.traces, chunk.frames)
-    order = np.argsort(capture.sites["sequence"], kind="stable")
-    sites = capture.sites[order]
-    trace = np.full(len(snapshot.live), heap.NONE, np.int64)
-    is_approximate = np.zeros(len(snapshot.live), bool)
+    stacks, sites = capture.stacks, _sites_of(snapshot.live, capture.take_sites())
+    has_stack = (sites["trace"] != NO_TRACE) & (sites["trace"] < len(stacks))
+    trace = np.where(has_stack, sites["trace"].astype(np.int64), heap.NONE)
+    is_approximate = has_stack & ((sites["flags"] & np.uint32(SiteFlag.APPROXIMATE)) != 0)
+    leaks = (sites["flags"] >> np.uint32(SITE_LEAK_SHIFT)) & np.uint32(SITE_LEAK_MASK)
+    leak_kinds = np.where(leaks <= len(LeakKind), leaks, 0).astype(np.int8) - np.int8(1)
+    kernel = kernel_modules(capture.kernel_symbols)
+    names = [(str(module.get("path", "")), str(module.get("build_id", ""))) for module in capture.modules]
+    files = [kernel.get(path) or open_module(path, build_id) for path, build_id in names]
+    agreement = fp_agreement.read(capture.session.get("fp_agreement"))
+    known = leak_kinds if (leak_kinds >= 0).any() else None
+    return Survivors(snapshot, trace, is_approximate, stacks, files, agreement, known)
+
+
+def _sites_of(live: Rows, sites: Rows) -> Rows:
+    """The SITE_ROW of each live block, by sequence number; of one that has none it says so.
+
+    The writer has them in the order of the blocks: then nothing is to be sorted.
+    """
+    if len(sites) == len(live) and (sites["sequence"] == live["sequence"]).all():
+        return sites
+    found = np.zeros(len(live), SITE_ROW)
+    found["trace"] = NO_TRACE
     if len(sites):
-        place = np.minimum(np.searchsorted(sites["sequence"], snapshot.live["sequence"]), len(sites) - 1)
-        found = sites["sequence"][place] == snapshot.live["sequence"]
-        number = sites["trace"][place]
-        found &= (number != NO_TRACE) & (number < len(stacks))
-        trace[found] = number[found]
-        is_approximate = found & ((sites["flags"][place] & np.uint32(SiteFlag.APPROXIMATE)) != 0)
-    files = [
-        open_module(str(module.get("path", "")), str(module.get("build_id", "")))
-        for module in capture.modules
-    ]
-    return Survivors(snapshot, trace, is_approximate, stacks, files)
+        order = np.argsort(sites["sequence"], kind="stable")
+        sequences = sites["sequence"][order]
+        place = np.minimum(np.searchsorted(sequences, live["sequence"]), len(sites) - 1)
+        is_there = sequences[place] == live["sequence"]
+        found[is_there] = sites[order[place[is_there]]]
+    return found

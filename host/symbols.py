@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +10,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from memleak_android.host.cache_folder import cache_base
 from memleak_android.host.debug_files import Content, DebugFileSearch, SymbolFile, unpack_debugdata
 from memleak_android.host.demangle import demangle
 from memleak_android.host.elf_sections import BadElf, ElfSections
 from memleak_android.host.profile import SymbolClass
 from memleak_android.host.symbol_table import Symbol, SymbolTable
 from memleak_android.host.symcache import LineTable, load_line_table
+from memleak_android.unwind.cache_sharing import Sharing
 
 
 class SymbolModule(Protocol):
@@ -55,13 +56,13 @@ NAMELESS = (ResolvedFrame("", 0, None, None, False),)
 
 def default_cache_dir() -> Path:
     """Where symcaches are kept: $XDG_CACHE_HOME/memleak-android or ~/.cache/memleak-android."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memleak-android"
+    return cache_base() / "memleak-android"
 
 
 class Symbolizer:
     """Names addresses of many modules; each module's symbols are loaded when first asked for.
 
-    symbol_dirs: searched recursively for files by build-id. cache_dir: None = nothing is kept on disk.
+    symbol_dirs: searched recursively for files by build-id. cache_dir: None = nothing is kept on disk. sharing: of the cache.
     A file that cannot be read gives names of lower quality or none, never an error.
     """
 
@@ -70,9 +71,11 @@ class Symbolizer:
         symbol_dirs: Sequence[Path] = (),
         cache_dir: Path | None = None,
         search: DebugFileSearch | None = None,
+        sharing: Sharing | None = None,
     ) -> None:
         self._search = search or DebugFileSearch(symbol_dirs)
         self._cache_dir = cache_dir
+        self._sharing = sharing
         self._modules: dict[tuple[str, str | int], tuple[SymbolModule, _ModuleSymbols]] = {}
 
     def resolve(self, module: SymbolModule, vaddrs: NDArray[np.uint64]) -> list[tuple[ResolvedFrame, ...]]:
@@ -96,8 +99,20 @@ class Symbolizer:
         # Without a build-id only the object tells two files of one path apart; it is kept, so its id stays its own.
         key = (module.path, module.build_id or id(module))
         if key not in self._modules:
-            self._modules[key] = (module, _load(module, self._search, self._cache_dir))
+            self._modules[key] = (module, self._load(module))
         return self._modules[key][1]
+
+    def _load(self, module: SymbolModule) -> _ModuleSymbols:
+        try:
+            own: ElfSections | None = ElfSections(memoryview(module.data))
+        except (BadElf, OSError):
+            own = None
+        path = module.path.removesuffix(" (deleted)")
+        files = self._search.find(path, module.build_id, own)
+        packed = [unpacked for f in files if (unpacked := unpack_debugdata(f.elf)) is not None]
+        best: SymbolFile | None = next((f for f in files if f.content is Content.DEBUG_INFO), None)
+        lines = load_line_table(best, module.build_id, self._cache_dir, self._sharing)
+        return _ModuleSymbols(SymbolTable([f.elf for f in files] + packed), lines)
 
 
 class _ModuleSymbols:
@@ -137,16 +152,3 @@ class _ModuleSymbols:
         if name not in self._names:
             self._names[name] = demangle(name)
         return self._names[name]
-
-
-def _load(module: SymbolModule, search: DebugFileSearch, cache_dir: Path | None) -> _ModuleSymbols:
-    try:
-        own: ElfSections | None = ElfSections(memoryview(module.data))
-    except (BadElf, OSError):
-        own = None
-    path = module.path.removesuffix(" (deleted)")
-    files = search.find(path, module.build_id, own)
-    packed = [unpacked for f in files if (unpacked := unpack_debugdata(f.elf)) is not None]
-    best: SymbolFile | None = next((f for f in files if f.content is Content.DEBUG_INFO), None)
-    lines = load_line_table(best, module.build_id, cache_dir)
-    return _ModuleSymbols(SymbolTable([f.elf for f in files] + packed), lines)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from memleak_android.host.debug_files import SymbolFile
+from memleak_android.unwind.cache_sharing import Sharing, Unshared
 
 
 def _import_symbolic() -> Any:
@@ -75,15 +76,22 @@ class LineTable:
         ]
 
 
-def load_line_table(file: SymbolFile | None, build_id: str, cache_dir: Path | None) -> LineTable | None:
-    """From the cache, else made from `file` (one with .debug_info) and cached. None where neither can be had."""
+def load_line_table(
+    file: SymbolFile | None, build_id: str, cache_dir: Path | None, sharing: Sharing | None = None
+) -> LineTable | None:
+    """From the cache, else made from `file` (one with .debug_info) and cached. None where neither can be had.
+
+    sharing: of the cache; without a file nobody else is asked, so that names do not depend on who was there first.
+    """
     if symbolic is None:
         return None
     cache = cache_dir / f"{build_id}.symcache" if cache_dir and BUILD_ID.fullmatch(build_id) else None
-    if cache is not None and (table := _read_cache(cache)) is not None:
-        return table
-    if file is None:
-        return None
+    if cache is None or file is None:
+        return _make(file, None) if file else _read_cache(cache) if cache else None
+    return (sharing or Unshared()).obtain(cache, lambda: _read_cache(cache), lambda: _make(file, cache))
+
+
+def _make(file: SymbolFile, cache: Path | None) -> LineTable | None:
     try:
         data = _as_bytes(file.elf.data)  # symbolic borrows it from here on: it has to outlive the archive
         archive = symbolic.Archive.from_bytes(data)

@@ -41,10 +41,24 @@ class BlockKind(IntEnum):
     LOG = 10
     ERROR = 11
     END = 12
+    CALLS = 13
+    CALL_STATISTICS = 14
+    PROBE_RESULTS = 15
+    HOOKED = 16
+    STOPS = 17
+    KERNEL_SYMBOLS = 18
+    HIGH_WATER = 19
+    EXIT_STOP = 20
+    SCAN = 21
+    STOPPED_THREADS = 22
+    SCANNED = 23
     SESSION = 32
     MODULES = 33
     TRACES = 34
     SITES = 35
+    FILES = 36
+    HELD = 37
+    PEAK = 38
 
 
 class ArchNumber(IntEnum):
@@ -59,6 +73,7 @@ class Collector(IntEnum):
     PRELOAD = 2
     PLT = 3
     INLINE = 4
+    LINKED = 5
 
 
 class Function(IntEnum):
@@ -76,13 +91,21 @@ class Function(IntEnum):
     CFREE = 11
     FREE_SIZED = 12
     FREE_ALIGNED_SIZED = 13
+    KMALLOC = 16
+    KMEM_CACHE_ALLOC = 17
+    MM_PAGE_ALLOC = 18
+    PERCPU_ALLOC = 19
     MMAP = 32
     MMAP64 = 33
     MUNMAP = 34
     MREMAP = 35
+    PAIR = 64
 
 
+FIRST_KERNEL_FUNCTION = Function.KMALLOC
 FIRST_REGION_FUNCTION = Function.MMAP
+FIRST_PAIR_FUNCTION = Function.PAIR  # functions of --pairs, by their place in the session
+FUNCTIONS_MAX = 128  # ML_FN_MAX
 
 
 class EvidenceFlag(IntFlag):
@@ -92,6 +115,30 @@ class EvidenceFlag(IntFlag):
     FIXUPS_CUT = 8
     VERIFY = 16
     STACK_SPARSE = 32
+    FRAME_CHAIN = 64
+    CHAIN_IS_CFI = 128
+    CHAIN_IS_KERNEL = 256
+    STACK_ABOVE = 512
+    ABOVE_LATE = 1024
+
+
+class HookedFlag(IntFlag):
+    MALFORMED = 1
+    READ_ONLY = 2
+    NO_ROOM = 4
+    UNSETTLED = 8
+    PROGRAM = 16
+
+
+class StopMoment(IntEnum):
+    PREPARE = 1
+    ATTACH = 2
+    DETACH = 3
+
+
+class Stopped(IntEnum):
+    ALL = 1
+    CALLER = 2
 
 
 class KeyFlag(IntFlag):
@@ -114,6 +161,8 @@ class Lost(IntEnum):
     NURSERY_FULL = 11
     REGIONS = 12
     PROGRAMS = 13
+    RECURSION = 14
+    HANDLES = 15
 
 
 LOST_MAX = 16
@@ -137,6 +186,9 @@ class Reason(IntEnum):
 
 class SiteFlag(IntFlag):
     APPROXIMATE = 1
+
+
+SITE_LEAK_SHIFT, SITE_LEAK_MASK = 8, 7  # of a site's flags: place in LeakKind + 1, 0 = not looked at
 
 
 NO_TRACE = 0xFFFFFFFF
@@ -164,6 +216,11 @@ EVIDENCE = _record(
     ("registers_known", "<u8"), ("fixups", [("slot_address", "<u8"), ("value", "<u8")], (FIXUPS,)),  # type: ignore[arg-type]
 )  # fmt: skip
 SPARSE_STACK = _record(8, ("n_words", "<u8"))
+FRAME_CHAIN = _record(8, ("n_frames", "<u4"), ("end", "<u4"))
+FRAME_CHAIN_MAX = 256
+STACK_ABOVE = _record(8, ("reach_bytes", "<u4"), ("n_words", "<u4"))
+ABOVE_BYTES_MAX = 1 << 20
+ABOVE_WORDS_MAX = 1 << 15
 LIVE = _record(24, ("snapshot", "<u8"), ("timestamp_ns", "<u8"), ("count", "<u4"), ("last", "<u4"))
 KEYS = LIVE
 LIVE_ROW = _record(
@@ -174,6 +231,11 @@ KEY_ROW = _record(
     56, ("key", "<u8"), ("alloc_objects", "<u8"), ("alloc_bytes", "<u8"), ("free_objects", "<u8"),
     ("free_bytes", "<u8"), ("flags", "<u8"), ("pid", "<u8"),
 )  # fmt: skip
+HIGH_WATER = _record(
+    40, ("timestamp_ns", "<u8"), ("mark", "<u8"), ("bound_bytes", "<u8"), ("pid", "<u4"), ("count", "<u4"),
+    ("last", "<u4"), ("reserved", "<u4"),
+)  # fmt: skip
+HIGH_WATER_ROW = _record(16, ("key", "<u8"), ("bytes", "<u8"))
 STATUS = _record(
     200, ("timestamp_ns", "<u8"), ("alloc_objects", "<u8"), ("alloc_bytes", "<u8"), ("free_objects", "<u8"),
     ("free_bytes", "<u8"), ("untracked_frees", "<u8"), ("evidence_records", "<u8"), ("heap_bytes_of_target", "<u8"),
@@ -188,6 +250,23 @@ MAPPING = _record(
 PROCESS = _record(
     40, ("timestamp_ns", "<u8"), ("pid", "<u4"), ("parent", "<u4"), ("event", "<u4"), ("status", "<i4"), ("comm", "S16")
 )  # fmt: skip
+HOOKED = _record(
+    128, ("module", "<u8"), ("since_ns", "<u8"), ("patched_ns", "<u8"), ("n_slots", "<u4"), ("n_refused", "<u4"),
+    ("n_foreign", "<u4"), ("flags", "<u4"), ("pid", "<u4"), ("reserved", "<u4"), ("name", "S80"),
+)  # fmt: skip
+STOP = _record(
+    32, ("timestamp_ns", "<u8"), ("duration_ns", "<u8"), ("pid", "<u4"), ("n_threads", "<u4"), ("moment", "<u2"),
+    ("stopped", "<u2"), ("reserved", "<u4"),
+)  # fmt: skip
+EXIT_REGISTERS = 34
+EXIT_STOP = _record(
+    304, ("timestamp_ns", "<u8"), ("pid", "<u4"), ("tid", "<u4"), ("n_registers", "<u4"), ("reserved", "<u4"),
+    ("stack_pointer", "<u8"), ("registers", "<u8", (EXIT_REGISTERS,)),
+)  # fmt: skip
+SCAN = _record(
+    32, ("timestamp_ns", "<u8"), ("stopped_ns", "<u8"), ("scanned_bytes", "<u8"), ("n_threads", "<u4"), ("word_bytes", "<u4")
+)  # fmt: skip
+SCANNED = _record(16, ("address", "<u8"), ("n_words", "<u4"), ("n_values", "<u4"))
 EVENT = _record(
     56, ("timestamp_ns", "<u8"), ("address", "<u8"), ("size", "<u8"), ("key", "<u8"), ("old_address", "<u8"),
     ("pid", "<u4"), ("tid", "<u4"), ("function", "<u4"), ("error", "<i4"),
@@ -198,6 +277,7 @@ TRACES = _record(16, ("first_trace", "<u4"), ("n_traces", "<u4"), ("n_frames", "
 TRACE_ROW = _record(32, ("sequence", "<u8"), ("key", "<u8"), ("pid", "<u4"), ("n_frames", "<u4"), ("function", "<u4"), ("end", "<u4"))  # fmt: skip
 FRAME_ROW = _record(32, ("address", "<u8"), ("sp", "<u8"), ("vaddr", "<u8"), ("module", "<u4"), ("method", "<u2"), ("is_return", "<u2"))  # fmt: skip
 SITES = LIVE
+HELD_ROW = _record(32, ("key", "<u8"), ("pid", "<u8"), ("space", "<u8"), ("variance", "<f8"))
 SITE_ROW = _record(16, ("sequence", "<u8"), ("trace", "<u4"), ("flags", "<u4"))
 
 

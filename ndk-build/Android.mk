@@ -20,8 +20,9 @@ LOCAL_SRC_FILES    := $(call sources_of,device/preload/*.c device/cfi/*.c)
 LOCAL_C_INCLUDES   := $(MEMLEAK)/device $(MEMLEAK)/device/preload
 LOCAL_CFLAGS       := $(OWN_FLAGS) -D_GNU_SOURCE= -ffreestanding -fno-builtin -fno-stack-protector -fomit-frame-pointer \
 	-fasynchronous-unwind-tables
-LOCAL_LDFLAGS      := -nostdlib -Wl,--as-needed -Wl,--hash-style=both -Wl,-z,max-page-size=16384 -Wl,-z,nodelete -Wl,-z,now
+LOCAL_LDFLAGS      := -nostdlib -Wl,--as-needed -Wl,--hash-style=both -Wl,-z,max-page-size=16384 -Wl,-z,nodelete -Wl,-Bsymbolic -Wl,-z,now
 ifeq ($(TARGET_ARCH_ABI),arm64-v8a)
+# Without landing pads (BTI): ndk-build has no step after the link that could do what drop_dynamic_tags.py does.
 LOCAL_CFLAGS       += -mbranch-protection=pac-ret
 endif
 include $(BUILD_SHARED_LIBRARY)

@@ -1,6 +1,6 @@
 # What differs between the ABIs (Android's names), and nothing else.
-# protect_*: of the shim, whose code runs in other programs' processes: signed return addresses. Not BTI: lld would note
-# it in .dynamic (DT_AARCH64_BTI_PLT), and Android's linkers before 11 warn of that on the program's stderr.
+# protect_*: of the shim, whose code runs in other programs' processes: signed return addresses, and BTI's landing pads.
+# drop_tags_*: what lld writes into its .dynamic and Android's linkers before 11 warn of: DT_AARCH64_BTI_PLT.
 # zig_*: target of the agent (static, musl). shim_*: target of the shim (freestanding, any libc).
 # bpfarch_*: what bpf_tracing.h calls it; none: the kernel places no uprobes in such code, or breaks it (Thumb). uapi_*: zig's folder of its kernel headers.
 
@@ -13,7 +13,8 @@ uapi_x86_64      := x86-linux-any
 zig_arm64-v8a     := aarch64-linux-musl
 shim_arm64-v8a    := aarch64-linux-gnu
 cpu_arm64-v8a     := -mcpu=generic
-protect_arm64-v8a := -mbranch-protection=pac-ret
+protect_arm64-v8a := -mbranch-protection=bti+pac-ret
+drop_tags_arm64-v8a := 0x70000001
 bpfarch_arm64-v8a := arm64
 uapi_arm64-v8a    := aarch64-linux-any
 

@@ -7,6 +7,7 @@ BPF_NAMES   := $(patsubst device/bpf/%.bpf.c,%,$(BPF_SOURCES))
 # The instruction set: v3 has atomics that return a value (v5.12), v2 is what older kernels have.
 BPF_CPU             := v3
 BPF_CPU_memleak_old := v2
+BPF_CPU_snoop_old   := v2
 BPF_CFLAGS  := -target bpfel-freestanding-none -std=gnu11 -O2 -g -fno-unwind-tables -fno-stack-protector \
 	-fno-sanitize=all $(WARNINGS) $(REPRO) -I device -I device/bpf -isystem $(B)/include
 

@@ -32,11 +32,12 @@ AGENT_CFLAGS := -std=gnu11 -O2 -g $(WARNINGS) -fno-sanitize=all -fvisibility=hid
 AGENT_LDFLAGS := -static -s -Wl,-z,max-page-size=65536 -Wl,--gc-sections -Wl,-z,relro -Wl,-z,now -Wl,--build-id=sha1
 
 # The shim: no libc, no start files, nothing undefined but what the target's own libraries give weakly.
-# -z nodelete: dlclose() of a hooked library must not unmap code that is on somebody's stack.
+# -z nodelete: dlclose() of a hooked library must not unmap code that is on somebody's stack. -Bsymbolic: what it names
+# of its own is its own, also where it was brought in by dlopen() and does not interpose.
 SHIM_CFLAGS := -flto -std=gnu11 -D_GNU_SOURCE -O2 -g $(WARNINGS) -ffreestanding -fno-builtin -fPIC -fvisibility=hidden -fno-stack-protector \
 	-fno-sanitize=all -fasynchronous-unwind-tables -fomit-frame-pointer $(REPRO) -I device -I device/preload
 SHIM_LDFLAGS := -flto -shared -nostdlib -s -Wl,-soname,libmemleak.so -Wl,--hash-style=both -Wl,-z,max-page-size=16384 \
-	-Wl,-z,nodelete -Wl,-z,now -Wl,-z,defs -Wl,--build-id=sha1
+	-Wl,-z,nodelete -Wl,-Bsymbolic -Wl,-z,now -Wl,-z,defs -Wl,--build-id=sha1
 
 # $(1) abi, $(2) agent | cfi | preload, $(3) flags
 define object_rules
@@ -85,7 +86,9 @@ $(PREBUILT)/$(1)/libmemleak.so: $(patsubst device/preload/%.c,$(B)/$(1)/preload/
 		$(CFI_NAMES:%=$(B)/$(1)/shim_cfi/%.o)
 	@echo "  LINK   $$@"
 	@mkdir -p $$(@D)
-	@$(CC) -target $(shim_$(1)) $(cpu_$(1)) $(protect_$(1)) $(SHIM_LDFLAGS) $$^ -o $$@.new && mv $$@.new $$@
+	@$(CC) -target $(shim_$(1)) $(cpu_$(1)) $(protect_$(1)) $(SHIM_LDFLAGS) $$^ -o $$@.new
+	@$(if $(drop_tags_$(1)),$(PYTHON) ndk-build/drop_dynamic_tags.py $$@.new $(drop_tags_$(1)))
+	@mv $$@.new $$@
 endef
 
 # What each object includes, written by the compiler beside it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import sys
@@ -49,6 +50,12 @@ def test_every_host_folder_and_module_has_its_place() -> None:
     assert not {name for name in modules if name not in table}
 
 
+@functools.cache
+def help_text(*verb: str) -> str:
+    argv = [sys.executable, "-m", "memleak_android.host", *verb, "--help"]
+    return subprocess.run(argv, text=True, capture_output=True, check=True).stdout
+
+
 def test_options_of_the_readme_exist() -> None:
     commands = re.findall(
         r"^    memleak-android (.*?)(?:  .*)?$", (ROOT / "README.md").read_text(), re.MULTILINE
@@ -57,14 +64,8 @@ def test_options_of_the_readme_exist() -> None:
     for command in commands:
         words = f" {command}".split(" -- ")[0].split()
         verb = [words[0]] if words and words[0] in {"record", "report", "doctor", "demo"} else []
-        help_text = subprocess.run(
-            [sys.executable, "-m", "memleak_android.host", *verb, "--help"],
-            text=True,
-            capture_output=True,
-            check=True,
-        ).stdout
         for option in (word for word in words if word.startswith("--")):
-            assert option in help_text, command
+            assert option in help_text(*verb), command
 
 
 def test_make_targets_of_the_documents_exist() -> None:

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+_ADDRESS_BITS_MIN = 39  # the smallest user address space of Android and Linux on arm64
 _HOLES_MAX = 4  # between two segments; linkers leave one
 
 
@@ -48,6 +49,14 @@ class AddressSpace:
         if i >= 0 and address < self.mappings[i].end:
             return self.mappings[i]
         return None
+
+    def unused_bits(self, bits: int) -> int:
+        """Those of `bits` that no address of a mapping reaches: what may sign a return address.
+
+        The last mapping counts, too: the kernel's page for uprobes ends where addresses do.
+        """
+        last = self.mappings[-1].end - 1 if self.mappings else 0
+        return bits & ~((1 << max(last.bit_length(), _ADDRESS_BITS_MIN)) - 1)
 
     def neighbour(self, mapping: Mapping, step: int) -> Mapping | None:
         """The next mapping (step 1) or the one before (-1) when it shows the same file; holes do not count."""

@@ -65,7 +65,6 @@ FRAME_POINTER = StepPlan(StepKind.FRAME_POINTER)
 NO_UNWIND_ROW = StepPlan(StepKind.NO_UNWIND_ROW)
 UNSUPPORTED_RULE = StepPlan(StepKind.UNSUPPORTED_RULE)
 _CALL_BYTES_MAX = 7
-_ADDRESS_BITS_MIN = 39  # the smallest user address space of Android and Linux on arm64
 _ALL = (1 << 64) - 1
 _BY_ADDRESS = -1  # in place of a plan's number
 # Not _exit: exit itself goes straight there, and it has a caller.
@@ -297,11 +296,7 @@ class Planner:
         """The bits of a return address that may be a signature: what the target said, or what no mapping needs."""
         if self._signature_mask is not None:
             return self._signature_mask
-        mappings = self.spaces[space].mappings
-        # The kernel's page for uprobes ends where addresses do.
-        last = mappings[-1].end - 1 if mappings else 0
-        bits = max(last.bit_length(), _ADDRESS_BITS_MIN)
-        return self.arch.signature_bits & ~((1 << bits) - 1)
+        return self.spaces[space].unused_bits(self.arch.signature_bits)
 
     def follows_call(self, space: int, address: int, *, or_erased: bool = False) -> bool:
         """Whether the instruction before an address is a call, as far as its code can be read.

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from memleak_android.unwind.cache_sharing import Sharing, Unshared
 from memleak_android.unwind.cfi_compile import RowClass
 from memleak_android.unwind.cfi_lockstep import CFA_REGISTER, CLASS, FIRST_RULE, SIGNED
 from memleak_android.unwind.compiled import ASK, CompiledTable, compile_table
@@ -67,8 +68,9 @@ _HEADER = struct.Struct("<8sIIQQIHH32s")
 class TableCache:
     """folder: made when the first entry is stored; only its owner may read it."""
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], sharing: Sharing | None = None) -> None:
         self.folder = Path(folder)
+        self._sharing = sharing or Unshared()
 
     def serve(self, module: Module) -> None:
         """From now on the module's table takes its rows from here, as soon as that costs less than decoding them."""
@@ -84,35 +86,38 @@ class TableCache:
     def find(self, module: Module) -> CompiledTable | None:
         """The rows of a module, when there is a good entry; that is then the youngest."""
         digest = source_digest(module.image)
-        try:
-            descriptor = os.open(self._path(module, digest), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            with open(descriptor, "rb") as file:
-                about = os.fstat(file.fileno())
-                if not stat.S_ISREG(about.st_mode) or about.st_size > _ENTRY_MAX:
-                    return None
-                # nobody changes an entry in its place; reading one takes as long as all that is done with it
-                data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-                with contextlib.suppress(OSError):
-                    os.utime(file.fileno())
-        except (OSError, ValueError):  # ValueError: it is empty
-            return None
-        return decode_entry(data, digest)
+        path = self._path(module, digest)
+        return self._sharing.find(path, lambda: _read(path, digest))
+
+    def obtain(self, module: Module) -> CompiledTable:
+        """As find, and where there is none it is compiled, kept and so shared."""
+        digest = source_digest(module.image)
+        path = self._path(module, digest)
+
+        def make() -> CompiledTable:
+            compiled = compile_table(module.arch, module.table.sources)
+            self._keep(path, compiled, digest)
+            return compiled
+
+        compiled = self._sharing.obtain(path, lambda: _read(path, digest), make)
+        assert compiled is not None  # it can always be made
+        return compiled
 
     def store(self, module: Module) -> bool:
         """Compiles the whole module, gives its table the rows and writes the entry; False when it cannot be kept."""
         compiled = compile_table(module.arch, module.table.sources)
         module.table.compile_with(compiled)
-        return self.keep(module, compiled)
-
-    def keep(self, module: Module, compiled: CompiledTable) -> bool:
-        """Writes the entry of a module's compiled rows; False when it cannot be kept."""
         digest = source_digest(module.image)
+        return self._keep(self._path(module, digest), compiled, digest)
+
+    def _keep(self, path: Path, compiled: CompiledTable, digest: bytes) -> bool:
+        """Writes an entry; False when it cannot be kept."""
         data = encode_entry(compiled, digest)
         if data is None:
             return False
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _write(self._path(module, digest), data)
+            _write(path, data)
         except OSError:
             return False
         self._prune()
@@ -154,9 +159,7 @@ class _Supply:
                 return found
         if asked * _COMPILED_BYTES < self._bytes:
             return None
-        compiled = compile_table(self._module.arch, self._module.table.sources)
-        self._cache.keep(self._module, compiled)
-        return compiled
+        return self._cache.obtain(self._module)
 
 
 def _work_bytes(image: ElfImage) -> int:
@@ -267,6 +270,23 @@ def _is_possible(table: CompiledTable) -> bool:
         and np.all(registers < _REGISTERS_MAX)
         and all(kind.method is not Method.REGISTERS for kind in table.classes)
     )
+
+
+def _read(path: Path, digest: bytes) -> CompiledTable | None:
+    """The rows of a good entry, which is then the youngest."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode) or about.st_size > _ENTRY_MAX:
+                return None
+            # nobody changes an entry in its place; reading one takes as long as all that is done with it
+            data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+            with contextlib.suppress(OSError):
+                os.utime(file.fileno())
+    except (OSError, ValueError):  # ValueError: it is empty
+        return None
+    return decode_entry(data, digest)
 
 
 def _write(path: Path, data: bytes) -> None:

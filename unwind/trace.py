@@ -41,6 +41,7 @@ class Method(IntEnum):
     PROLOGUE = 10
     JOINED = 11
     LATE = 12
+    KERNEL = 13  # as the kernel walked its own stack
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * paced ALLOCATIONS WORK STACKS: that many allocations, between two of them WORK rounds of arithmetic (the pace),
- * over STACKS distinct call paths. Each block lives for 512 further allocations, the last ones to the end.
+ * paced ALLOCATIONS WORK STACKS [HELD LEAK]: that many allocations, between two of them WORK rounds of arithmetic (the
+ * pace), over STACKS distinct call paths. Each block lives for 512 further allocations, the last ones to the end.
+ * HELD: before them as many blocks of 64 KiB, each by a path of its own, kept to the end. LEAK: with each LEAKth
+ * allocation 4 KiB more are kept, by one of 8 other paths.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -29,6 +31,9 @@ static void spin(long work)
 
 /* The bits of `path` choose one of two callers at each level, so that every path is a call chain of its own. */
 static __attribute__((noinline)) void *left(unsigned path, int depth, size_t size);
+
+#define HELD_PATHS 0x40000u /* beyond those of STACKS */
+#define LEAK_PATHS 0x80000u
 
 static __attribute__((noinline)) void *right(unsigned path, int depth, size_t size)
 {
@@ -59,11 +64,17 @@ int main(int argc, char **argv)
 	long allocations = argc > 1 ? atol(argv[1]) : 100000;
 	long work = argc > 2 ? atol(argv[2]) : 100;
 	unsigned stacks = argc > 3 ? (unsigned)atol(argv[3]) : 64;
+	unsigned held = argc > 4 ? (unsigned)atol(argv[4]) : 0;
+	long leak = argc > 5 ? atol(argv[5]) : 0;
 
+	for (unsigned i = 0; i < held; i++)
+		result = (uint64_t)(uintptr_t)left(HELD_PATHS + i, 20, 65536);
 	for (long i = 0; i < allocations; i++) {
 		unsigned slot = (unsigned)i % LIVE;
 
 		spin(work);
+		if (leak && i % leak == 0)
+			result = (uint64_t)(uintptr_t)left(LEAK_PATHS + (unsigned)(i / leak % 8), 20, 4096);
 		free(blocks[slot]);
 		blocks[slot] = left((unsigned)i % stacks, 20, 16 + (state & 255));
 	}

@@ -44,7 +44,7 @@ static ml_u64 find_code(const char *maps, ino_t inode, ml_u64 file_offset)
 
 static int check_probe(const struct ml_probe *probe, const char *maps, int memory)
 {
-	const char *name = ml_function_names[probe->function];
+	const char *name = probe->function < ML_FN_PAIR ? ml_function_names[probe->function] : "a function of --pairs";
 	unsigned char bytes[4] = { 0 };
 	struct stat file;
 	ml_u64 address;

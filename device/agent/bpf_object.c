@@ -6,120 +6,26 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include "blocks.h"
-#include "code_mask.h"
-#include "function_names.h"
+#include "bpf_complaint.h"
+#include "bpf_programs.h"
 #include "live_levels.h"
+#include "resource_limits.h"
 #include "tracefs.h"
-
-/* One program serves the returns of all allocators, another those of the region ledger. */
-#define RETURN_PROGRAM "allocation_return"
-#define REGION_RETURN_PROGRAM "region_return"
 
 extern const unsigned char ml_bpf_memleak_start[], ml_bpf_memleak_end[];
 extern const unsigned char ml_bpf_memleak_old_start[], ml_bpf_memleak_old_end[];
 
-/* libbpf's last complaint: the detail behind a load that failed. */
-static char libbpf_detail[512];
-
-static int keep_warning(enum libbpf_print_level level, const char *format, va_list arguments)
-{
-	if (getenv("MEMLEAKD_VERBOSE")) { /* the verifier's whole log, for developers */
-		va_list again;
-
-		va_copy(again, arguments);
-		vfprintf(stderr, format, again);
-		va_end(again);
-	}
-	if (level == LIBBPF_WARN) {
-		vsnprintf(libbpf_detail, sizeof(libbpf_detail), format, arguments);
-		libbpf_detail[strcspn(libbpf_detail, "\n")] = '\0';
-	}
-	return 0;
-}
-
 static int fail(const char *what, int error)
 {
-	const char *way_out = error == EPERM || error == EACCES ?
-				      "run as root, or use --tracer preload with a command" :
-				      "see memleak-android doctor, or use --tracer preload with a command";
-
-	ml_blocks_error(ML_REASON_TRACER_ERROR, "%s: %s%s%s%s (%s)", what, strerror(error), *libbpf_detail ? " [" : "",
-			libbpf_detail, *libbpf_detail ? "]" : "", way_out);
-	return -1;
-}
-
-static bool is_wanted(const struct ml_config *config, const char *program)
-{
-	if (!strncmp(program, "empty_", strlen("empty_")))
-		return config->empty_probes;
-	if (!strcmp(program, "process_fork"))
-		return config->follow;
-	if (!strcmp(program, REGION_RETURN_PROGRAM))
-		return config->mmap;
-	if (!strncmp(program, "code_", strlen("code_")) || !strncmp(program, "exec", strlen("exec")))
-		return ml_tracefs_sees_mappings();
-	if (!strcmp(program, "process_exit") || !strcmp(program, "process_exec") || !strcmp(program, RETURN_PROGRAM))
-		return true;
-	for (int i = 0; i < config->n_probes; i++) {
-		const char *name = ml_function_names[config->probes[i].function];
-		size_t length = name ? strlen(name) : 0;
-
-		if (name && !strncmp(program, name, length) && !strcmp(program + length, "_entry"))
-			return true;
-	}
-	return false;
-}
-
-/* Where a field stands in an event, 0 when that is not known. */
-static ml_u32 event_field(const char *event, const char *field)
-{
-	int offset = ml_tracefs_field(event, field);
-
-	return offset > 0 ? (ml_u32)offset : 0;
-}
-
-static int set_options(struct bpf_object *object, const struct ml_config *config)
-{
-	struct bpf_map *map = bpf_object__find_map_by_name(object, ML_BPF_OPTIONS_SECTION);
-	struct ml_bpf_options options = {
-		.follow = config->follow,
-		.stack_bytes = config->no_evidence > 1 ? 0 : config->stack_bytes,
-		.rules_only = config->no_evidence == 1,
-		.every_stack = config->every_stack,
-		.events = config->events,
-		.buckets_shift = ml_bpf_buckets_shift(config->max_live),
-		.min_size = config->min_size,
-		.max_size = config->max_size,
-		.code_mask = ml_code_mask(),
-		.sees_mappings = ml_tracefs_sees_mappings(),
-		.fork_pid = event_field("task/task_newtask", "pid"),
-		.fork_flags = event_field("task/task_newtask", "clone_flags"),
-		.munmap_addr = event_field("syscalls/sys_enter_munmap", "addr"),
-		.munmap_len = event_field("syscalls/sys_enter_munmap", "len"),
-		.mmap_addr = event_field("syscalls/sys_enter_mmap", "addr"),
-		.mmap_len = event_field("syscalls/sys_enter_mmap", "len"),
-		.mmap_prot = event_field("syscalls/sys_enter_mmap", "prot"),
-		.mmap_flags = event_field("syscalls/sys_enter_mmap", "flags"),
-	};
-
-	for (int i = 0; i < config->n_probes; i++) {
-		const struct ml_probe *probe = &config->probes[i];
-
-		options.functions[probe->function] = (struct ml_bpf_function){
-			.entry_offset = probe->entry_offset,
-			.text_low = probe->text_low,
-			.text_high = probe->text_high,
-		};
-	}
-	return map ? bpf_map__set_initial_value(map, &options, sizeof(options)) : -ENOENT;
+	return ml_bpf_refuse(what, error,
+			     error == EPERM || error == EACCES ? "run as root, or use --tracer preload with a command" :
+								 "see memleak-android doctor, or use --tracer preload with a command");
 }
 
 static void size_maps(struct bpf_object *object, const struct ml_config *config, bool is_old)
@@ -162,6 +68,11 @@ static int find_maps(struct ml_bpf *bpf)
 	bpf->rules = map_array(bpf->object, "frame_rules", sizeof(struct ml_frame_rule) * ML_FRAME_RULES);
 	if (!bpf->rules)
 		return fail("could not map the frame rules", errno);
+	bpf->peak = map_array(bpf->object, "peak", 4096);
+	bpf->peak_words = map_array(bpf->object, "peak_words", sizeof(ml_u64) * ML_BPF_KEY_SLOTS);
+	if (!bpf->peak || !bpf->peak_words)
+		return fail("could not map the high-water mark", errno);
+	bpf->peak->generation = 1;
 	return ml_bpf_add_level(bpf) ? fail("could not make the live table", errno) : 0;
 }
 
@@ -177,9 +88,9 @@ static int load_object(struct ml_bpf *bpf, const struct ml_config *config)
 	if (!bpf->object)
 		return errno;
 	bpf_object__for_each_program(program, bpf->object)
-		bpf_program__set_autoload(program, is_wanted(config, bpf_program__name(program)));
+		bpf_program__set_autoload(program, ml_bpf_is_wanted(config, bpf_program__name(program), bpf->is_old));
 	size_maps(bpf->object, config, bpf->is_old);
-	error = set_options(bpf->object, config);
+	error = ml_bpf_set_options(bpf->object, config);
 	if (!error)
 		error = bpf_object__load(bpf->object);
 	if (!error)
@@ -204,19 +115,25 @@ static int open_output(struct ml_bpf *bpf, const struct ml_config *config, ring_
 
 int ml_bpf_load(struct ml_bpf *bpf, const struct ml_config *config, ring_buffer_sample_fn on_record, void *context)
 {
-	/* Before 5.11 maps count against RLIMIT_MEMLOCK; where they do not, this changes nothing. */
-	struct rlimit unlimited = { RLIM_INFINITY, RLIM_INFINITY };
 	int error;
 
 	*bpf = (struct ml_bpf){
 		.buckets_shift = ml_bpf_buckets_shift(config->max_live),
 		.is_old = config->perf_event_path,
+		.evidence_after_ns = config->evidence_after_ns,
+		.is_everybody = config->whole_machine,
 		.sees_mappings = ml_tracefs_sees_mappings(),
 	};
-	libbpf_set_print(keep_warning);
+	ml_bpf_keep_complaints();
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
-	setrlimit(RLIMIT_MEMLOCK, &unlimited);
+	ml_limits_raise_memlock();
+	ml_limits_raise_descriptors(ML_DESCRIPTORS_OF_TRACER);
 	error = load_object(bpf, config);
+	if (config->n_pairs && (bpf->is_old || (error && error != EPERM))) {
+		return fail("could not load the BPF programs for --pairs, which need Linux 5.15", error ? error : ENOTSUP);
+	}
+	if (config->whole_machine && (bpf->is_old || (error && error != EPERM)))
+		return fail("could not load the BPF programs for every process, which need Linux 5.15", error ? error : ENOTSUP);
 	if (error && !bpf->is_old && error != EPERM) {
 		ml_blocks_log("the BPF object for newer kernels cannot be loaded (%s): the one for older ones is tried",
 			      strerror(error));
@@ -225,6 +142,10 @@ int ml_bpf_load(struct ml_bpf *bpf, const struct ml_config *config, ring_buffer_
 	}
 	if (error)
 		return fail("could not load the BPF programs", error);
+	if (bpf->is_old && config->extend_stacks)
+		ml_blocks_log("--extend-stacks does nothing on this kernel: stacks end where their slices do, at %u bytes", config->stack_bytes);
+	if (bpf->is_old && config->evidence_after_ns)
+		ml_blocks_log("stacks are sent of blocks of any age: how old those of a stack are is not known on this kernel");
 	if (find_maps(bpf))
 		return -1;
 	return open_output(bpf, config, on_record, context);
@@ -232,7 +153,16 @@ int ml_bpf_load(struct ml_bpf *bpf, const struct ml_config *config, ring_buffer_
 
 int ml_bpf_drain(struct ml_bpf *bpf)
 {
-	return bpf->is_old ? ml_perf_path_drain(bpf->perf_path) : ring_buffer__consume(bpf->ring);
+	ml_u64 sent;
+	int result;
+
+	if (bpf->is_old)
+		return ml_perf_path_drain(bpf->perf_path);
+	sent = __atomic_load_n(&bpf->code->verifying_sent, __ATOMIC_RELAXED);
+	result = ring_buffer__consume(bpf->ring); /* until it is empty */
+	__atomic_store_n(&bpf->code->verifying_taken, sent, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&bpf->code->drains, 1, __ATOMIC_RELAXED);
+	return result;
 }
 
 void ml_bpf_wait(struct ml_bpf *bpf, int input, int timeout_ms)
@@ -253,7 +183,7 @@ static int keep_link(struct ml_bpf *bpf, struct bpf_link *link)
 	return 0;
 }
 
-/* Only a zombie is left of a process that ended, or nothing. */
+/* Only a zombie is left of a process that ended, or nothing. What cannot be looked at is no end. */
 static bool has_ended(int pid)
 {
 	char path[64], state = 0;
@@ -262,7 +192,7 @@ static bool has_ended(int pid)
 	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
 	file = fopen(path, "re");
 	if (!file)
-		return true;
+		return errno == ENOENT;
 	if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
 		state = 0;
 	fclose(file);
@@ -276,10 +206,13 @@ static int attach_probe(struct ml_bpf *bpf, const struct ml_config *config, cons
 	ml_u64 offset = at_return ? probe->return_offset : probe->entry_offset;
 	char name[64];
 	struct bpf_program *program;
+	int error;
 
-	snprintf(name, sizeof(name), "%s_entry", ml_function_names[probe->function]);
+	ml_bpf_entry_program(config, probe, bpf->is_old, name, sizeof(name));
+	if (!bpf->is_old) /* without one, kernels that know none can place the probe */
+		how.bpf_cookie = probe->function | (ml_u64)ml_bpf_file(config, probe) << ML_BPF_FILE_SHIFT;
 	if (at_return)
-		strcpy(name, probe->function < ML_FN_MMAP ? RETURN_PROGRAM : REGION_RETURN_PROGRAM);
+		snprintf(name, sizeof(name), "%s", ml_bpf_return_program(config, probe));
 	if (config->empty_probes)
 		strcpy(name, at_return ? "empty_return" : "empty_entry");
 	program = bpf_object__find_program_by_name(bpf->object, name);
@@ -289,12 +222,13 @@ static int attach_probe(struct ml_bpf *bpf, const struct ml_config *config, cons
 	}
 	if (!keep_link(bpf, bpf_program__attach_uprobe_opts(program, pid, probe->path, offset, &how)))
 		return 0;
+	error = errno;
 	if (pid > 0 && has_ended(pid)) {
 		ml_blocks_error(ML_REASON_TARGET_ERROR, "pid %d ended while it was being attached to", pid);
 		return -1;
 	}
-	snprintf(libbpf_detail, sizeof(libbpf_detail), "%s+0x%llx in %s", name, (unsigned long long)offset, probe->path);
-	return fail("could not place a probe", errno);
+	snprintf(ml_bpf_complaint, sizeof(ml_bpf_complaint), "%s+0x%llx in %s", name, (unsigned long long)offset, probe->path);
+	return fail("could not place a probe", error);
 }
 
 static int attach_one(struct ml_bpf *bpf, const char *name, const char *category, const char *event)
@@ -312,9 +246,22 @@ static int attach_one(struct ml_bpf *bpf, const char *name, const char *category
 	return -1;
 }
 
+/*
+ * Probes act from the moment each is placed: first what only gives blocks back, then what moves them, last what
+ * makes them. The other way round a block could be counted whose free is not seen yet, and be held for ever.
+ */
+enum { TURN_RELEASE, TURN_MOVE, TURN_MAKE, TURNS };
+
+static int turn_of(const struct ml_config *config, const struct ml_probe *probe)
+{
+	if (config->rules[probe->function].old || probe->function == ML_FN_MREMAP)
+		return TURN_MOVE;
+	return probe->has_return && probe->function != ML_FN_MUNMAP ? TURN_MAKE : TURN_RELEASE;
+}
+
 int ml_bpf_attach(struct ml_bpf *bpf, const struct ml_config *config, int pid)
 {
-	*libbpf_detail = '\0';
+	*ml_bpf_complaint = '\0';
 	attach_one(bpf, "process_exit", NULL, "sched_process_exit");
 	attach_one(bpf, "process_exec", NULL, "sched_process_exec");
 	if (attach_one(bpf, "code_mapped", "syscalls", "sys_enter_mmap") ||
@@ -322,14 +269,15 @@ int ml_bpf_attach(struct ml_bpf *bpf, const struct ml_config *config, int pid)
 	    attach_one(bpf, "exec_begins", "syscalls", "sys_enter_execve") ||
 	    attach_one(bpf, "execat_begins", "syscalls", "sys_enter_execveat"))
 		return fail("could not follow mappings", errno);
-	if (config->follow && attach_one(bpf, "process_fork", "task", "task_newtask"))
+	if ((config->follow || config->whole_machine) && attach_one(bpf, "process_fork", "task", "task_newtask"))
 		return fail("could not follow forks", errno);
-	for (int i = 0; i < config->n_probes; i++) {
-		const struct ml_probe *probe = &config->probes[i];
+	for (int i = 0; i < TURNS * config->n_probes; i++) {
+		const struct ml_probe *probe = &config->probes[i % config->n_probes];
 
 		/* The return first: an entry without its return would be counted as missed. */
-		if ((probe->has_return && attach_probe(bpf, config, probe, true, pid)) ||
-		    attach_probe(bpf, config, probe, false, pid))
+		if (turn_of(config, probe) == i / config->n_probes &&
+		    ((probe->has_return && attach_probe(bpf, config, probe, true, pid)) ||
+		     attach_probe(bpf, config, probe, false, pid)))
 			return -1;
 	}
 	return 0;
@@ -348,6 +296,8 @@ void ml_bpf_detach(struct ml_bpf *bpf)
 	bool is_started[ML_MAX_LINKS];
 	int n = bpf->n_links;
 
+	if (bpf->code)
+		__atomic_store_n(&bpf->code->is_over, 1, __ATOMIC_SEQ_CST);
 	bpf->n_links = 0;
 	for (int i = 0; i < n; i++) {
 		is_started[i] = !pthread_create(&threads[i], NULL, destroy_link, bpf->links[i]);
@@ -365,6 +315,7 @@ void ml_bpf_destroy(struct ml_bpf *bpf)
 	ring_buffer__free(bpf->ring);
 	ml_perf_path_close(bpf->perf_path);
 	bpf_object__close(bpf->object);
+	free(bpf->oldest_ns);
 }
 
 ml_u64 ml_bpf_counter(const struct ml_bpf *bpf, ml_u32 which)

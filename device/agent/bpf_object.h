@@ -9,6 +9,12 @@
 #include "config.h"
 #include "perf_path.h"
 
+/* Of every process: what those that have ended took with them. */
+struct ml_bpf_ended {
+	ml_u64 objects, bytes;
+	ml_u32 newest_epoch, n_keys; /* of those that live, when it was looked last */
+};
+
 #define ML_MAX_LINKS (2 * ML_MAX_PROBES + 8)
 
 struct ml_bpf {
@@ -19,12 +25,21 @@ struct ml_bpf {
 	int n_cpus;               /* possible CPUs: rows of counters */
 	struct ml_bpf_key *keys;  /* ML_BPF_KEY_SLOTS, shared with the programs */
 	struct ml_bpf_code *code; /* shared with the programs */
+	struct ml_bpf_peak *peak; /* the same; NULL: the old object keeps none */
+	ml_u64 *peak_words;       /* ML_BPF_KEY_SLOTS */
+	ml_u64 peak_sent;         /* the generation that the host knows */
 	struct ml_frame_rule *rules; /* ML_FRAME_RULES, shared with the programs; NULL: they do not walk */
 	struct ml_bpf_bucket *levels[ML_BPF_LEVELS]; /* live table, code->n_levels of them */
 	ml_u32 buckets_shift;     /* of level 0 */
 	bool sees_mappings;       /* the programs are told of mmap, munmap and exec */
 	ml_u32 n_untaught;        /* records since the last that taught a rule */
 	ml_u64 recycle_ns;        /* when the rules may be looked through again */
+	ml_u64 *oldest_ns;        /* by slot of the key table: see block_ages.h; NULL: not read yet */
+	ml_u64 ages_read_ns;
+	ml_u64 evidence_after_ns;
+	bool is_everybody;        /* every process is traced: those that have ended are forgotten (ended_processes.h) */
+	struct ml_bpf_key forgotten; /* sums of the keys of such */
+	struct ml_bpf_ended ended;
 	bool is_old;              /* the object for kernels without a ring buffer or atomics that return */
 	struct ring_buffer *ring;
 	struct ml_perf_path *perf_path; /* instead, on older kernels */

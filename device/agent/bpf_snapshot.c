@@ -78,7 +78,7 @@ static int add_row(struct live_writer *writer, ml_u64 address, const struct ml_b
 		writer->old_bytes += block->size;
 		return 0;
 	}
-	c->address[i] = address;
+	c->address[i] = block->function < ML_FN_PAIR ? address : address & ML_PAIR_HANDLE_MASK;
 	c->size[i] = block->size;
 	c->timestamp_ns[i] = block->timestamp_ns;
 	c->sequence[i] = block->sequence;
@@ -220,6 +220,10 @@ int ml_bpf_status(const struct ml_bpf *bpf, ml_u64 evidence_records, ml_u64 self
 		.timestamp_ns = ml_clock_ns(),
 		.untracked_frees = ml_bpf_counter(bpf, ML_BPF_UNTRACKED_FREES) - self_tests,
 		.evidence_records = evidence_records,
+		.alloc_objects = bpf->forgotten.alloc_objects,
+		.alloc_bytes = bpf->forgotten.alloc_bytes,
+		.free_objects = bpf->forgotten.free_objects,
+		.free_bytes = bpf->forgotten.free_bytes,
 	};
 	struct rusage usage;
 

@@ -11,6 +11,7 @@
 
 #include "blocks.h"
 #include "host_watch.h"
+#include "patch_lines.h"
 
 /* Lines longer than this are refused: an argument of execve() is at most 128 KiB, quoted at most thrice that. */
 #define LINE_BYTES (400u << 10)
@@ -61,8 +62,7 @@ static int hex_digit(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Undoes percent quoting into memory of its own. */
-static char *unquote(const char *text)
+char *ml_config_unquote(const char *text)
 {
 	char *result = malloc(strlen(text) + 1);
 	char *out = result;
@@ -97,7 +97,7 @@ static bool append(char ***list, int *count, const char *quoted)
 	if (!longer)
 		return false;
 	*list = longer;
-	longer[*count] = unquote(quoted);
+	longer[*count] = ml_config_unquote(quoted);
 	longer[++*count] = NULL;
 	return longer[*count - 1] != NULL;
 }
@@ -115,6 +115,7 @@ static bool parse_probe(struct ml_config *config, char *text)
 	if (n != 7 || config->n_probes == ML_MAX_PROBES)
 		return false;
 	if (!parse_u64(fields[0], 16, &function) || function >= ML_FN_MAX ||
+	    (!config->rules[function].handle_bytes && (function < ML_FN_MMAP || function >= ML_FN_PAIR)) ||
 	    !parse_u64(fields[1], 16, &probe->function_offset) || !parse_u64(fields[2], 16, &probe->entry_offset) ||
 	    !parse_u64(fields[4], 16, &probe->text_low) || !parse_u64(fields[5], 16, &probe->text_high))
 		return false;
@@ -122,9 +123,64 @@ static bool parse_probe(struct ml_config *config, char *text)
 	probe->has_return = strcmp(fields[3], "-") != 0;
 	if (probe->has_return && !parse_u64(fields[3], 16, &probe->return_offset))
 		return false;
-	probe->path = unquote(fields[6]);
+	probe->path = ml_config_unquote(fields[6]);
 	config->n_probes++;
 	return probe->path != NULL;
+}
+
+#define PAIR_FIELDS (22 + ML_PAIR_VALUES)
+
+/* FUNCTION, then struct ml_pair. The heap's is family 0, whose numbers are the wire format's; those of --pairs have no gaps. */
+static bool parse_rule(struct ml_config *config, char *text)
+{
+	struct ml_pair *pair;
+	ml_u64 function, fields[PAIR_FIELDS];
+	char *field = strtok(text, " ");
+	int n = 0;
+
+	if (!field || !parse_u64(field, 16, &function) || function >= ML_FN_MAX)
+		return false;
+	while ((field = strtok(NULL, " ")) && n < PAIR_FIELDS)
+		if (!parse_u64(field, 10, &fields[n++]))
+			return false;
+	if (n != PAIR_FIELDS || (function >= ML_FN_MMAP && function != ML_FN_PAIR + (ml_u64)config->n_pairs))
+		return false;
+	pair = &config->rules[function];
+	*pair = (struct ml_pair){
+		.is_release = fields[0] != 0, .family = (ml_u32)fields[1], .nesting = (ml_u32)fields[2],
+		.size_a = (ml_u32)fields[3], .size_b = (ml_u32)fields[4], .factor = fields[5],
+		.handle = (ml_u32)fields[6], .is_indirect = (ml_u32)fields[7], .handle_bytes = (ml_u32)fields[8],
+		.n_handles = (ml_u32)fields[9], .success = (ml_u32)fields[10], .replaces = (ml_u32)fields[11],
+		.old = (ml_u32)fields[12], .is_sized = fields[13] != 0,
+		.handle_offset = (ml_u32)fields[14], .is_of_process = (ml_u32)fields[15], .through = (ml_u32)fields[16],
+		.is_early = (ml_u32)fields[17],
+		.when = { .argument = (ml_u32)fields[18], .is_indirect = (ml_u32)fields[19],
+			  .offset = (ml_u32)fields[20], .mask = (ml_u32)fields[21] },
+	};
+	for (n = 0; n < ML_PAIR_VALUES; n++)
+		pair->when.values[n] = (ml_u32)fields[22 + n];
+	config->n_pairs += function >= ML_FN_PAIR;
+	return pair->family < 255 && !pair->family == (function < ML_FN_PAIR) &&
+	       (pair->handle_bytes == 4 || pair->handle_bytes == 8);
+}
+
+/* FUNCTION NAME */
+static bool parse_pair_name(struct ml_config *config, char *text, bool tells_size)
+{
+	struct ml_pair_called *called = &config->pair_names[config->n_pair_names];
+	char *name = strchr(text, ' ');
+	ml_u64 function;
+
+	if (!name || config->n_pair_names == ML_PAIR_NAMES_MAX)
+		return false;
+	*name++ = 0;
+	if (!parse_u64(text, 16, &function) || function < ML_FN_PAIR || function >= ML_FN_PAIR + (ml_u64)config->n_pairs)
+		return false;
+	called->function = (ml_u32)function - ML_FN_PAIR;
+	called->tells_size = tells_size;
+	called->name = ml_config_unquote(name);
+	config->n_pair_names++;
+	return called->name != NULL;
 }
 
 static bool parse_stdio(struct ml_config *config, const char *text)
@@ -145,10 +201,11 @@ struct number_key {
 #define NUMBER(field) { #field, offsetof(struct ml_config, field), sizeof(((struct ml_config *)0)->field) }
 
 static const struct number_key number_keys[] = {
-	NUMBER(pid), NUMBER(follow), NUMBER(stack_bytes), NUMBER(sample_bytes), NUMBER(every_stack),
+	NUMBER(pid), NUMBER(follow), NUMBER(hold_end), NUMBER(stack_bytes), NUMBER(sample_bytes), NUMBER(every_stack), NUMBER(extend_stacks), NUMBER(adaptive), NUMBER(evidence_after_ns),
 	NUMBER(older_ns), NUMBER(min_size), NUMBER(max_size), NUMBER(max_live), NUMBER(events), NUMBER(mmap),
 	NUMBER(perf_event_path), NUMBER(no_evidence), NUMBER(empty_probes),
-	NUMBER(nursery_bytes), NUMBER(ring_bytes), NUMBER(host_silence_s),
+	NUMBER(nursery_bytes), NUMBER(ring_bytes), NUMBER(host_silence_s), NUMBER(no_heap),
+	NUMBER(whole_machine), NUMBER(bystander), NUMBER(kernel_groups), NUMBER(max_stacks), NUMBER(without_btf),
 };
 
 static bool parse_number(struct ml_config *config, const char *key, const char *text)
@@ -172,20 +229,42 @@ static bool parse_number(struct ml_config *config, const char *key, const char *
 	return false;
 }
 
+static bool parse_unwind(struct ml_config *config, const char *text)
+{
+	static const char *const names[] = { [ML_UNWIND_CFI] = "cfi", [ML_UNWIND_FP] = "fp", [ML_UNWIND_BOTH] = "both" };
+
+	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		config->unwind = (enum ml_unwind)i;
+		if (!strcmp(text, names[i]))
+			return true;
+	}
+	return false;
+}
+
 static bool parse_line(struct ml_config *config, char *key, char *value)
 {
 	if (!strcmp(key, "arg"))
 		return append(&config->argv, &config->n_arguments, value);
 	if (!strcmp(key, "env"))
 		return append(&config->env_changes, &config->n_env_changes, value);
+	if (!strcmp(key, "rule"))
+		return parse_rule(config, value);
+	if (!strcmp(key, "pair_name") || !strcmp(key, "pair_size"))
+		return parse_pair_name(config, value, !strcmp(key, "pair_size"));
 	if (!strcmp(key, "probe"))
 		return parse_probe(config, value);
 	if (!strcmp(key, "stdio"))
 		return parse_stdio(config, value);
 	if (!strcmp(key, "await"))
-		return (config->await = unquote(value)) != NULL;
+		return (config->await = ml_config_unquote(value)) != NULL;
 	if (!strcmp(key, "shim"))
-		return (config->shim_path = unquote(value)) != NULL;
+		return (config->shim_path = ml_config_unquote(value)) != NULL;
+	if (!strcmp(key, "hook"))
+		return (!strcmp(value, "plt") || !strcmp(value, "inline")) && (config->hook = ml_config_unquote(value)) != NULL;
+	if (!strcmp(key, "unwind"))
+		return parse_unwind(config, value);
+	if (!strcmp(key, "patch") || !strcmp(key, "slot"))
+		return ml_patch_take_line(&config->patches, key, value);
 	return parse_number(config, key, value);
 }
 
@@ -203,10 +282,10 @@ static int check_version(const char *key, const char *value)
 
 static int check_complete(const struct ml_config *config)
 {
-	int n_targets = (config->pid != 0) + (config->n_arguments != 0) + (config->await != NULL);
+	int n_targets = (config->pid != 0) + (config->n_arguments != 0) + (config->await != NULL) + config->whole_machine;
 
 	if (n_targets != 1) {
-		ml_blocks_error(ML_REASON_USAGE_ERROR, "configuration names %s (exactly one of pid, arg and await)",
+		ml_blocks_error(ML_REASON_USAGE_ERROR, "configuration names %s (exactly one of pid, arg, await and whole_machine)",
 				n_targets ? "more than one target" : "no target");
 		return -1;
 	}
@@ -214,6 +293,19 @@ static int check_complete(const struct ml_config *config)
 }
 
 int ml_config_read(struct ml_config *config)
+{
+	return ml_config_read_lines(config, NULL);
+}
+
+/* -1: not understood. */
+static int take_setting(struct ml_config *config, const struct ml_config_lines *lines, char *key, char *value)
+{
+	int taken = lines ? lines->take(lines->context, key, value) : 0;
+
+	return taken ? taken : parse_line(config, key, value) ? 1 : -1;
+}
+
+int ml_config_read_lines(struct ml_config *config, const struct ml_config_lines *lines)
 {
 	static char line[LINE_BYTES];
 	bool is_first = true;
@@ -245,7 +337,7 @@ int ml_config_read(struct ml_config *config)
 				return -1;
 			continue;
 		}
-		if (!value || !parse_line(config, line, value)) {
+		if (!value || take_setting(config, lines, line, value) < 0) {
 			ml_blocks_error(ML_REASON_USAGE_ERROR, "configuration line not understood: %.80s", line);
 			return -1;
 		}
@@ -293,6 +385,10 @@ enum ml_control ml_control_poll(int timeout_ms)
 		return ML_CONTROL_SNAPSHOT;
 	if (!strcmp(line, "stop"))
 		return ML_CONTROL_STOP;
+	if (!strcmp(line, "detach"))
+		return ML_CONTROL_DETACH;
+	if (!strcmp(line, "resume"))
+		return ML_CONTROL_RESUME;
 	ml_blocks_log("control line not understood: %.80s", line);
 	return ML_CONTROL_NONE;
 }

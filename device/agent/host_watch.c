@@ -5,6 +5,9 @@
 #include <stddef.h>
 #include <sys/time.h>
 
+/* Loading programs on a slow device: nothing the host says is read before that is over. */
+#define LOADING_S 600
+
 static volatile sig_atomic_t is_silent;
 static ml_u32 expected_s;
 
@@ -12,6 +15,14 @@ static void note_silence(int signal)
 {
 	(void)signal;
 	is_silent = 1;
+}
+
+static void start_timer(ml_u32 first_s)
+{
+	/* the interval: one signal could come just before a write blocks */
+	const struct itimerval timer = { .it_value = { .tv_sec = first_s }, .it_interval = { .tv_sec = 1 } };
+
+	setitimer(ITIMER_REAL, &timer, NULL);
 }
 
 void ml_host_expect(ml_u32 silence_s)
@@ -23,16 +34,13 @@ void ml_host_expect(ml_u32 silence_s)
 	if (!silence_s)
 		return;
 	sigaction(SIGALRM, &alarm, NULL);
-	ml_host_heard();
+	start_timer(LOADING_S + silence_s);
 }
 
 void ml_host_heard(void)
 {
-	/* the interval: one signal could come just before a write blocks */
-	const struct itimerval timer = { .it_value = { .tv_sec = expected_s }, .it_interval = { .tv_sec = 1 } };
-
 	if (expected_s && !is_silent)
-		setitimer(ITIMER_REAL, &timer, NULL);
+		start_timer(expected_s);
 }
 
 bool ml_host_is_silent(void)

@@ -10,7 +10,10 @@
 
 #include "wire.h"
 
-/* From now on the host is gone after so many seconds without ml_host_heard(); 0 = it promises nothing. */
+/*
+ * The host is gone after so many seconds without ml_host_heard(), counted from the first one on: until a session runs
+ * nobody reads what the host says, and it has ten minutes more. 0 = it promises nothing.
+ */
 void ml_host_expect(ml_u32 silence_s);
 
 /* A line of the host's was read. */

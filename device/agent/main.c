@@ -8,8 +8,14 @@
 #include "bpf_session.h"
 #include "capabilities.h"
 #include "config.h"
+#include "inject_command.h"
+#include "kernel_session.h"
+#include "lent_stdio.h"
 #include "loaded_objects.h"
+#include "memory_scan.h"
 #include "preload_session.h"
+#include "process_image.h"
+#include "snoop_session.h"
 #include "version.h"
 
 static int run(int (*session)(const struct ml_config *))
@@ -31,22 +37,43 @@ static int run(int (*session)(const struct ml_config *))
 
 int main(int argc, char **argv)
 {
-	const char *command = argc == 2 ? argv[1] : "";
+	const char *command;
 
+	if (argc == 3 && !strcmp(argv[1], "lend"))
+		return ml_stdio_lend(argv[2]);
+	if (argc == 4 && !strcmp(argv[1], "borrow")) {
+		if (ml_stdio_borrow(argv[2]))
+			return 5;
+		argv += 2;
+		argc -= 2;
+	}
+	command = argc == 2 ? argv[1] : "";
 	if (!strcmp(command, "--version")) {
 		printf("memleakd %s wire %u\n", ML_AGENT_VERSION, ML_WIRE_VERSION);
 		return 0;
 	}
 	if (!strcmp(command, "vdso"))
 		return ml_vdso_print();
+	if (argc == 5 && !strcmp(argv[1], "image"))
+		return ml_process_image_print(atoi(argv[2]), argv[3], argv[4]);
 	if (argc > 2 && !strcmp(argv[1], "objects"))
 		return ml_loaded_objects_print(atoi(argv[2]), argv + 3, argc - 3);
+	if ((argc == 3 || argc == 4) && !strcmp(argv[1], "scan"))
+		return ml_memory_scan(atoi(argv[2]), argc == 4 ? argv[3] : NULL);
+	if ((argc == 5 || argc == 6) && !strcmp(argv[1], "inject"))
+		return ml_inject_command(argv + 2, argc - 2);
 	if (!strcmp(command, "probe"))
 		return ml_capabilities_print();
 	if (!strcmp(command, "bpf"))
 		return run(ml_bpf_run);
 	if (!strcmp(command, "preload"))
 		return run(ml_preload_run);
-	fprintf(stderr, "usage: memleakd --version | probe | vdso | objects PID [NAME...] | bpf | preload\n");
+	if (!strcmp(command, "kernel"))
+		return run(ml_kernel_run);
+	if (!strcmp(command, "snoop"))
+		return ml_snoop_run();
+	fprintf(stderr, "usage: memleakd --version | probe | vdso | objects PID [NAME...] | image PID ADDRESS INODE | lend NAME |\n"
+			"       inject PID LIBRARY FUNCTION [ARGUMENT] | scan PID [STACK_POINTER] |\n"
+			"       [borrow NAME] bpf | kernel | preload | snoop\n");
 	return 2;
 }

@@ -18,22 +18,35 @@
 #define HUGE_PAGE_BYTES (2u << 20) /* of most machines; where they are others, a chunk is only aligned well */
 #define SPARE_CHUNKS 8
 
+/* So many blocks make a key busy; of so many busy keys evidence is written. The table is never more than half full. */
+#define BUSY_OBJECTS 1000
+#define BUSY_KEYS 2048
+#define BUSY_SLOTS (2 * BUSY_KEYS)
+
 struct chunk {
 	struct chunk *next;
 	size_t begin, end; /* of what it holds */
 	char bytes[] __attribute__((aligned(8)));
 };
 
+struct entry {
+	ml_u64 due_ns; /* when it is looked at */
+	struct ml_evidence record;
+};
+
 struct ml_nursery {
 	struct chunk *oldest, *newest;
 	struct chunk *spare;
 	size_t n_spare;
+	size_t n_entries;
 	size_t bytes;
 	size_t limit_bytes;
 	ml_u64 older_ns;
 	struct ml_nursery_source source;
 	size_t staged;
 	char *stage;
+	ml_u32 n_busy;
+	ml_u64 busy[BUSY_SLOTS]; /* keys, by open addressing */
 };
 
 struct ml_nursery *ml_nursery_create(ml_u64 limit_bytes, ml_u64 older_ns, struct ml_nursery_source source)
@@ -81,7 +94,7 @@ static ml_u32 used_bytes(const struct ml_evidence *record)
 {
 	ml_u64 bytes = sizeof(*record) + record->n_registers * sizeof(ml_u64) + record->stack_bytes;
 
-	return record->flags & ML_EVIDENCE_STACK_SPARSE ? record->record_bytes : (ml_u32)((bytes + 7) & ~7ull);
+	return record->flags & (ML_EVIDENCE_STACK_SPARSE | ML_EVIDENCE_FRAME_CHAIN | ML_EVIDENCE_STACK_ABOVE) ? record->record_bytes : (ml_u32)((bytes + 7) & ~7ull);
 }
 
 /* A chunk with room for so many bytes, or NULL. */
@@ -110,18 +123,24 @@ static struct chunk *chunk_for(struct ml_nursery *nursery, size_t bytes)
 	return chunk;
 }
 
-static const struct ml_evidence *oldest_record(const struct ml_nursery *nursery)
-{
-	const struct chunk *chunk = nursery->oldest;
-
-	return chunk ? (const struct ml_evidence *)(const void *)(chunk->bytes + chunk->begin) : NULL;
-}
-
-static void drop_oldest_record(struct ml_nursery *nursery)
+static struct entry *oldest_entry(const struct ml_nursery *nursery)
 {
 	struct chunk *chunk = nursery->oldest;
-	ml_u32 bytes = oldest_record(nursery)->record_bytes;
 
+	return chunk ? (struct entry *)(void *)(chunk->bytes + chunk->begin) : NULL;
+}
+
+static size_t entry_bytes(ml_u32 record_bytes)
+{
+	return sizeof(ml_u64) + record_bytes;
+}
+
+static void drop_oldest(struct ml_nursery *nursery)
+{
+	struct chunk *chunk = nursery->oldest;
+	size_t bytes = entry_bytes(oldest_entry(nursery)->record.record_bytes);
+
+	nursery->n_entries--;
 	nursery->bytes -= bytes;
 	chunk->begin += bytes;
 	if (chunk->begin < chunk->end)
@@ -138,18 +157,32 @@ static void drop_oldest_record(struct ml_nursery *nursery)
 	nursery->n_spare++;
 }
 
-int ml_nursery_add(struct ml_nursery *nursery, const struct ml_evidence *record)
+/* `bytes` of the record are used. */
+static int append(struct ml_nursery *nursery, const struct ml_evidence *record, ml_u32 bytes, ml_u64 due_ns)
 {
-	ml_u32 bytes = used_bytes(record);
-	struct chunk *chunk = bytes <= record->record_bytes && bytes <= CHUNK_BYTES ? chunk_for(nursery, bytes) : NULL;
+	size_t needed = entry_bytes(bytes);
+	struct chunk *chunk = needed <= CHUNK_BYTES ? chunk_for(nursery, needed) : NULL;
+	struct entry *entry;
 
 	if (!chunk)
 		return -1;
-	memcpy(chunk->bytes + chunk->end, record, bytes);
-	((struct ml_evidence *)(void *)(chunk->bytes + chunk->end))->record_bytes = bytes;
-	chunk->end += bytes;
-	nursery->bytes += bytes;
+	entry = (struct entry *)(void *)(chunk->bytes + chunk->end);
+	entry->due_ns = due_ns;
+	memcpy(&entry->record, record, bytes);
+	entry->record.record_bytes = bytes;
+	chunk->end += needed;
+	nursery->bytes += needed;
+	nursery->n_entries++;
 	return 0;
+}
+
+int ml_nursery_add(struct ml_nursery *nursery, const struct ml_evidence *record)
+{
+	ml_u32 bytes = used_bytes(record);
+
+	if (bytes > record->record_bytes)
+		return -1;
+	return append(nursery, record, bytes, record->timestamp_ns + nursery->older_ns);
 }
 
 static int write_stage(struct ml_nursery *nursery)
@@ -177,36 +210,84 @@ static int write_record(struct ml_nursery *nursery, const struct ml_evidence *re
  */
 static bool is_dead(struct ml_nursery *nursery, ml_u64 key)
 {
-	if (nursery->source.live_objects(nursery->source.context, key))
-		return false;
+	ml_u64 allocated;
+
 	nursery->source.ask_again(nursery->source.context, key);
-	return nursery->source.live_objects(nursery->source.context, key) == 0;
+	return nursery->source.live_objects(nursery->source.context, key, &allocated) == 0;
 }
 
-static int release_oldest(struct ml_nursery *nursery)
+/* Where a key is among the busy ones, or would be. */
+static ml_u64 *busy_slot(struct ml_nursery *nursery, ml_u64 key)
 {
-	const struct ml_evidence *record = oldest_record(nursery);
-	int result = 0;
+	size_t i = (size_t)(key >> 20);
 
-	if (!is_dead(nursery, record->key))
-		result = write_record(nursery, record);
-	drop_oldest_record(nursery);
+	while (nursery->busy[i % BUSY_SLOTS] && nursery->busy[i % BUSY_SLOTS] != key)
+		i++;
+	return &nursery->busy[i % BUSY_SLOTS];
+}
+
+static bool was_in_peak(const struct ml_nursery *nursery, ml_u64 key)
+{
+	return nursery->source.was_in_peak && nursery->source.was_in_peak(nursery->source.context, key);
+}
+
+/* Has the record's evidence to be written? That of a busy key which has been written speaks for its later blocks too. */
+static bool is_wanted(struct ml_nursery *nursery, ml_u64 key)
+{
+	ml_u64 allocated = 0, *slot;
+
+	if (nursery->source.live_objects(nursery->source.context, key, &allocated))
+		return true;
+	if (nursery->source.wanted_from) /* then busy keys are not: their blocks die too young */
+		return !is_dead(nursery, key);
+	slot = busy_slot(nursery, key);
+	if (*slot == key)
+		return false;
+	if (nursery->n_busy == BUSY_KEYS || (allocated < BUSY_OBJECTS && !was_in_peak(nursery, key)))
+		return !is_dead(nursery, key);
+	*slot = key;
+	nursery->n_busy++;
+	return true;
+}
+
+/* Until when the oldest record stays, because no block of its key has lived long enough; 0 = it goes now. */
+static ml_u64 stays_until(struct ml_nursery *nursery, const struct ml_evidence *record, ml_u64 now_ns)
+{
+	const struct ml_nursery_source *source = &nursery->source;
+
+	return source->wanted_from ? source->wanted_from(source->context, record->key, now_ns) : 0;
+}
+
+/* The oldest record goes: to the host, nowhere, or behind all others. is_forced: not behind the others, there is no room. */
+static int release_oldest(struct ml_nursery *nursery, ml_u64 now_ns, bool is_forced)
+{
+	const struct ml_evidence *record = &oldest_entry(nursery)->record;
+	int result = 0;
+	ml_u64 due_ns;
+
+	if (is_wanted(nursery, record->key)) {
+		due_ns = is_forced ? 0 : stays_until(nursery, record, now_ns);
+		if (!due_ns || append(nursery, record, record->record_bytes, due_ns))
+			result = write_record(nursery, record);
+	}
+	drop_oldest(nursery);
 	return result;
 }
 
 int ml_nursery_age(struct ml_nursery *nursery, ml_u64 now_ns)
 {
-	while (nursery->oldest && (nursery->bytes > nursery->limit_bytes ||
-				   oldest_record(nursery)->timestamp_ns + nursery->older_ns <= now_ns))
-		if (release_oldest(nursery))
+	size_t n = nursery->n_entries; /* those that stay come behind */
+
+	for (; n && (nursery->bytes > nursery->limit_bytes || oldest_entry(nursery)->due_ns <= now_ns); n--)
+		if (release_oldest(nursery, now_ns, nursery->bytes > nursery->limit_bytes))
 			return -1;
 	return write_stage(nursery);
 }
 
-int ml_nursery_flush(struct ml_nursery *nursery)
+int ml_nursery_flush(struct ml_nursery *nursery, ml_u64 now_ns)
 {
-	while (nursery->oldest)
-		if (release_oldest(nursery))
+	for (size_t n = nursery->n_entries; n; n--)
+		if (release_oldest(nursery, now_ns, false))
 			return -1;
 	return write_stage(nursery);
 }

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "blocks.h"
+#include "preload_settings.h"
 #include "preload_target.h"
 
 /* Both sides compute offsets by the same source. */
@@ -27,9 +28,22 @@
 #define NONCE_DIGITS 16
 #define SEALS_NEEDED (F_SEAL_SHRINK | F_SEAL_GROW)
 
+/* getrandom(2) is of Linux 3.17. */
+static int fill_random(void *bytes, size_t n_bytes)
+{
+	ssize_t n = getrandom(bytes, n_bytes, 0);
+	int fd = n < 0 && errno == ENOSYS ? open("/dev/urandom", O_RDONLY | O_CLOEXEC) : -1;
+
+	if (fd >= 0) {
+		n = read(fd, bytes, n_bytes);
+		close(fd);
+	}
+	return n == (ssize_t)n_bytes ? 0 : -1;
+}
+
 static int make_up(ml_u64 *nonce, char *name, size_t room)
 {
-	if (getrandom(nonce, sizeof(*nonce), 0) != sizeof(*nonce))
+	if (fill_random(nonce, sizeof(*nonce)))
 		return -1;
 	*nonce |= 1;
 	snprintf(name, room, "memleakd-%d-%08x", (int)getpid(), (unsigned)(*nonce >> 32) * 2654435761u);
@@ -131,6 +145,12 @@ static void tell_unmeasured(ml_u32 pid, const char *reason, ml_u64 *n_unmeasured
 		ml_blocks_log("pid %u was not measured: %s", pid, reason);
 }
 
+/* What the shim says when it has no memory to share (preload/connect.c). */
+static const char *no_memory_reason(int error)
+{
+	return error == ENOSYS ? "its kernel has no memfd_create, and the shim needs it (Linux 3.17)" : strerror(error);
+}
+
 static struct ml_preload_target *take_segment(int connection, const struct ml_greeting *expected, ml_u64 *n_unmeasured)
 {
 	struct ml_settings settings = expected->settings;
@@ -144,7 +164,7 @@ static struct ml_preload_target *take_segment(int connection, const struct ml_gr
 	if (receive(connection, &greeting, &fd)) {
 		reason = errno == EAGAIN ? "its shim did not answer in time" : NULL; /* else it has ended */
 	} else if (greeting.magic != ML_SEGMENT_MAGIC) {
-		reason = strerror((int)(greeting.magic % 4096));
+		reason = no_memory_reason((int)(greeting.magic % 4096));
 	} else {
 		settings.n_threads = greeting.settings.n_threads; /* the target may have had to do with less */
 		settings.n_chunks = greeting.settings.n_chunks;
@@ -161,9 +181,10 @@ static struct ml_preload_target *take_segment(int connection, const struct ml_gr
 }
 
 struct ml_preload_target *ml_preload_target_accept(int connection, const struct ml_preload_invitation *invitation,
-						   ml_u64 *n_unmeasured)
+						   ml_u64 *n_unmeasured, ml_u32 *pid)
 {
 	struct timeval patience = { HANDSHAKE_S, 0 };
+	struct ml_preload_target *target;
 	struct ml_greeting greeting;
 	struct ml_layout layout;
 	struct ucred peer;
@@ -173,6 +194,7 @@ struct ml_preload_target *ml_preload_target_accept(int connection, const struct 
 	setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) || receive(connection, &greeting, &fd))
 		return NULL;
+	*pid = (ml_u32)peer.pid;
 	if (fd >= 0)
 		close(fd);
 	if (greeting.magic != ML_SEGMENT_MAGIC || greeting.nonce != invitation->nonce)
@@ -189,7 +211,10 @@ struct ml_preload_target *ml_preload_target_accept(int connection, const struct 
 	if (ml_layout_compute(invitation->settings, &layout) ||
 	    send(connection, &greeting, sizeof(greeting), MSG_NOSIGNAL) != (ssize_t)sizeof(greeting))
 		return NULL;
-	return take_segment(connection, &greeting, n_unmeasured);
+	target = take_segment(connection, &greeting, n_unmeasured);
+	if (target)
+		ml_preload_tell_pairs(target->view.pairs, invitation->config);
+	return target;
 }
 
 void ml_preload_target_release(int connection)

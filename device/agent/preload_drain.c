@@ -4,10 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../preload/stack_above.h"
 #include "blocks.h"
+#include "evidence_bounds.h"
 #include "preload_target.h"
 #include "process_maps.h"
-#include "sparse_stack.h"
 
 #define MAPS_TEXT_MAX (8u << 20)
 
@@ -106,20 +107,13 @@ static void take_maps(struct ml_preload_target *target, const struct piece *piec
 	}
 }
 
-static bool is_sound(const struct ml_evidence *record, ml_u64 bytes)
-{
-	if (record->flags & ML_EVIDENCE_STACK_SPARSE)
-		return ml_sparse_stack_is_sound(record, bytes);
-	return record->record_bytes <= bytes && record->n_registers <= 64 && record->n_fixups <= ML_FIXUPS &&
-	       sizeof(*record) + record->n_registers * sizeof(ml_u64) + record->stack_bytes <= bytes;
-}
-
 static void take_evidence(struct ml_preload_target *target, const struct piece *piece,
 			  const struct ml_preload_sink *sink)
 {
 	static struct {
 		struct ml_ring_evidence head;
-		unsigned char rest[ML_STACK_BYTES_MAX + 512];
+		unsigned char rest[ML_STACK_BYTES_MAX + 512 + sizeof(struct ml_frame_chain) + 8 * ML_FRAME_CHAIN_MAX +
+				   ML_STACK_ABOVE_ROOM];
 	} copy; /* once, before anything is believed */
 	struct ml_evidence *record = &copy.head.record;
 	ml_u64 bytes = piece->bytes < sizeof(copy) ? piece->bytes : sizeof(copy);
@@ -133,7 +127,7 @@ static void take_evidence(struct ml_preload_target *target, const struct piece *
 		return;
 	memcpy(copy.rest, (const char *)piece->payload + sizeof(copy.head), bytes - sizeof(copy.head));
 	bytes -= offsetof(struct ml_ring_evidence, record);
-	if (!is_sound(record, bytes))
+	if (!ml_evidence_is_sound(record, bytes))
 		return;
 	record->record_bytes = (ml_u32)bytes;
 	record->pid = target->pid;

@@ -3,44 +3,26 @@
 #include "preload_processes.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "blocks.h"
+#include "preload_peak.h"
 #include "process_maps.h"
+#include "process_name.h"
 #include "thread_states.h"
 
 #define NAMED_MAX 8 /* programs that were not measured and are said by name; the others are counted */
 
 /* ---- telling the host --------------------------------------------------------------------------------- */
 
-/* Leaves the name as it is where it cannot be read. */
-static void read_name(ml_u32 pid, char name[16])
-{
-	char path[32], text[16];
-	ssize_t n;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/%u/comm", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return;
-	n = read(fd, text, sizeof(text));
-	close(fd);
-	if (n <= 0)
-		return;
-	text[n - 1] = '\0'; /* a line end */
-	memcpy(name, text, (size_t)n);
-}
-
 void ml_preload_process_write(ml_u32 pid, enum ml_process_event event, int status, ml_u64 timestamp_ns)
 {
 	struct ml_process record = { .timestamp_ns = timestamp_ns, .pid = pid, .event = event, .status = status };
 
-	read_name(pid, record.comm);
+	ml_process_name(pid, record.comm);
 	ml_blocks_write(ML_BLOCK_PROCESS, &record, sizeof(record));
 }
 
@@ -65,6 +47,12 @@ static void tell_end(const struct ml_preload_processes *processes, ml_u32 pid)
 		ml_preload_process_write(pid, ML_PROCESS_EXIT, -1, ml_clock_ns());
 }
 
+static void tell_one_left(struct ml_preload_processes *processes, const struct ml_preload_left *left)
+{
+	if (!left->is_told)
+		ml_preload_processes_tell_unmeasured(processes, left->pid, left->name);
+}
+
 static void forget_left(struct ml_preload_processes *processes, size_t i)
 {
 	if (processes->left[i].pidfd >= 0)
@@ -78,7 +66,7 @@ bool ml_preload_processes_look(struct ml_preload_processes *processes)
 
 	for (size_t i = processes->n_left; i-- > 0;)
 		if (ml_process_has_ended(processes->left[i].pid, processes->left[i].pidfd)) {
-			ml_preload_processes_tell_unmeasured(processes, processes->left[i].pid, processes->left[i].name);
+			tell_one_left(processes, &processes->left[i]);
 			tell_end(processes, processes->left[i].pid);
 			forget_left(processes, i);
 		}
@@ -86,7 +74,7 @@ bool ml_preload_processes_look(struct ml_preload_processes *processes)
 		struct ml_preload_target *target = processes->targets[i];
 
 		if (is_inside_exec(target))
-			read_name(target->pid, target->next_name);
+			ml_process_name(target->pid, target->next_name);
 		target->is_gone = target->is_gone || ml_process_has_ended(target->pid, target->pidfd);
 		is_any_gone |= target->is_gone;
 	}
@@ -118,6 +106,7 @@ static void close_one(struct ml_preload_processes *processes, size_t i, struct m
 		ml_preload_processes_tell_unmeasured(processes, pid, target->next_name);
 		drop_heap(processes, i, regions);
 	} else {
+		ml_preload_peak_close(processes, target);
 		ml_preload_ended_add(&processes->ended, target, regions);
 		remove_target(processes, i);
 	}
@@ -152,41 +141,45 @@ bool ml_preload_processes_becomes_another(struct ml_preload_processes *processes
 {
 	for (size_t i = 0; i < processes->n_left; i++)
 		if (processes->left[i].pid == pid) {
-			read_name(pid, processes->left[i].name);
+			ml_process_name(pid, processes->left[i].name);
+			processes->left[i].is_told = false; /* another one again */
 			return true;
 		}
 	for (size_t i = 0; i < processes->n_targets; i++)
 		if (processes->targets[i]->pid == pid) {
 			__atomic_store_n(&processes->targets[i]->view.segment->n_leaving, 1, __ATOMIC_SEQ_CST);
-			read_name(pid, processes->targets[i]->next_name);
+			ml_process_name(pid, processes->targets[i]->next_name);
 			return true;
 		}
 	return false;
 }
 
+/* Where there is no room, it stays, and is told at its end. */
+static void move_to_left(struct ml_preload_processes *processes, size_t i, struct ml_regions *regions)
+{
+	struct ml_preload_target *target = processes->targets[i];
+	struct ml_preload_left *left = &processes->left[processes->n_left];
+
+	if (processes->n_left == ML_PRELOAD_TARGETS)
+		return;
+	processes->n_left++;
+	*left = (struct ml_preload_left){ .pid = target->pid, .pidfd = target->pidfd };
+	ml_process_name(target->pid, left->name);
+	target->pidfd = -1; /* is the other's now */
+	drop_heap(processes, i, regions);
+}
+
 void ml_preload_processes_drop_left(struct ml_preload_processes *processes, struct ml_regions *regions)
 {
-	for (size_t i = processes->n_targets; i-- > 0;) {
-		struct ml_preload_target *target = processes->targets[i];
-		struct ml_preload_left *left;
-
-		if (processes->n_left == ML_PRELOAD_TARGETS || !has_left(target))
-			continue;
-		left = &processes->left[processes->n_left++];
-		*left = (struct ml_preload_left){ target->pid, target->pidfd, "" };
-		read_name(target->pid, left->name);
-		target->pidfd = -1; /* is the other's now */
-		drop_heap(processes, i, regions);
-	}
+	for (size_t i = processes->n_targets; i-- > 0;)
+		if (has_left(processes->targets[i]))
+			move_to_left(processes, i, regions);
 }
 
 void ml_preload_processes_tell_left(struct ml_preload_processes *processes)
 {
-	for (; processes->n_left; forget_left(processes, processes->n_left - 1)) {
-		const struct ml_preload_left *left = &processes->left[processes->n_left - 1];
-
-		ml_preload_processes_tell_unmeasured(processes, left->pid, left->name);
-	}
+	for (; processes->n_left; forget_left(processes, processes->n_left - 1))
+		tell_one_left(processes, &processes->left[processes->n_left - 1]);
 }
 
 /* ---- who joins ---------------------------------------------------------------------------------------- */
@@ -200,15 +193,32 @@ static const char *refusal(const struct ml_preload_processes *processes)
 }
 
 struct ml_preload_target *ml_preload_processes_accept(struct ml_preload_processes *processes, int connection,
-						      ml_u64 nonce, const struct ml_settings *settings)
+						      ml_u64 nonce, const struct ml_settings *settings,
+						      ml_u32 *unmeasured)
 {
-	struct ml_preload_invitation invitation = { nonce, processes->next_index, settings, refusal(processes) };
+	struct ml_preload_invitation invitation = { nonce, processes->next_index, settings, processes->config,
+						     refusal(processes) };
+	ml_u64 n_before = processes->n_unmeasured;
+	ml_u32 pid = 0;
 	struct ml_preload_target *target =
-		ml_preload_target_accept(connection, &invitation, &processes->n_unmeasured);
+		ml_preload_target_accept(connection, &invitation, &processes->n_unmeasured, &pid);
 
 	if (target)
 		processes->next_index++;
+	*unmeasured = processes->n_unmeasured > n_before ? pid : 0;
 	return target;
+}
+
+void ml_preload_processes_refuse(struct ml_preload_processes *processes, ml_u32 pid, struct ml_regions *regions)
+{
+	for (size_t i = 0; i < processes->n_targets; i++)
+		if (processes->targets[i]->pid == pid && !ml_process_has_ended(pid, processes->targets[i]->pidfd)) {
+			move_to_left(processes, i, regions);
+			break;
+		}
+	for (size_t i = 0; i < processes->n_left; i++)
+		if (processes->left[i].pid == pid)
+			processes->left[i].is_told = true;
 }
 
 /* True when the pid's last program is known, and was left by exec. */
@@ -240,6 +250,15 @@ void ml_preload_processes_add(struct ml_preload_processes *processes, struct ml_
 	ml_preload_process_write(target->pid, is_exec ? ML_PROCESS_EXEC : ML_PROCESS_START, -1, timestamp_ns);
 }
 
+ml_u64 ml_preload_processes_unmeasured(const struct ml_preload_processes *processes)
+{
+	ml_u64 n = processes->n_unmeasured;
+
+	for (size_t i = 0; i < processes->n_left; i++)
+		n += !processes->left[i].is_told;
+	return n;
+}
+
 ml_u64 ml_preload_processes_children(const struct ml_preload_processes *processes)
 {
 	ml_u64 n = processes->n_children;
@@ -249,20 +268,31 @@ ml_u64 ml_preload_processes_children(const struct ml_preload_processes *processe
 	return n;
 }
 
+void ml_preload_processes_end(const struct ml_preload_processes *processes, enum ml_over over)
+{
+	for (size_t i = 0; i < processes->n_targets; i++)
+		__atomic_store_n(&processes->targets[i]->view.segment->is_over, over, __ATOMIC_RELEASE);
+}
+
 /* ---- keys --------------------------------------------------------------------------------------------- */
 
-ml_u64 ml_preload_processes_live_objects(const struct ml_preload_processes *processes, ml_u64 key)
+ml_u64 ml_preload_processes_live_objects(const struct ml_preload_processes *processes, ml_u64 key,
+					 ml_u64 *allocated)
 {
 	bool is_counted = false;
 	ml_u64 live = ml_preload_ended_objects(&processes->ended, key, &is_counted);
 
+	*allocated = 0;
 	for (size_t i = 0; i < processes->n_targets; i++) {
 		const struct ml_key *entry = ml_preload_target_find_key(processes->targets[i], key);
 
 		is_counted |= entry != NULL;
-		if (entry)
-			live += __atomic_load_n(&entry->alloc_objects, __ATOMIC_SEQ_CST) -
-				__atomic_load_n(&entry->free_objects, __ATOMIC_SEQ_CST);
+		if (entry) {
+			ml_u64 objects = __atomic_load_n(&entry->alloc_objects, __ATOMIC_SEQ_CST);
+
+			*allocated += objects;
+			live += objects - __atomic_load_n(&entry->free_objects, __ATOMIC_SEQ_CST);
+		}
 	}
 	return is_counted ? live : 1; /* a region's key: nobody counts what it holds */
 }

@@ -7,12 +7,14 @@
 #include "preload_target.h"
 
 #define ML_PRELOAD_TARGETS 1024 /* at one time */
+#define ML_PRELOAD_PEAK_KEYS 256
 
 /* A process that became another program, which has not joined. */
 struct ml_preload_left {
 	ml_u32 pid;
 	int pidfd;
 	char name[16];
+	bool is_told; /* its shim has said why it is not measured */
 };
 
 /* All zero but command and ended.live_max: none yet. */
@@ -22,15 +24,26 @@ struct ml_preload_processes {
 	struct ml_preload_left left[ML_PRELOAD_TARGETS];
 	size_t n_left;
 	struct ml_preload_ended ended;
+	/* Of the process that ended last: the keys that held much when it held most. */
+	ml_u64 peak_keys[ML_PRELOAD_PEAK_KEYS];
+	ml_u32 n_peak_keys;
+	const struct ml_config *config;
 	ml_u32 command;      /* pid of the one whose end the session tells */
 	ml_u32 next_index;   /* of the next that joins */
 	ml_u64 n_children;   /* of programs that are no more */
 	ml_u64 n_unmeasured; /* programs that ran in the session without being recorded, and ended */
 };
 
-/* Answers on the connection; NULL when nobody joins by it. The process waits until it is released. */
+/*
+ * Answers on the connection; NULL when nobody joins by it. The process waits until it is released. `unmeasured`: the pid of
+ * one that belongs to the session and was told to be not measured; else 0.
+ */
 struct ml_preload_target *ml_preload_processes_accept(struct ml_preload_processes *processes, int connection,
-						      ml_u64 nonce, const struct ml_settings *settings);
+						      ml_u64 nonce, const struct ml_settings *settings,
+						      ml_u32 *unmeasured);
+
+/* It was told: where it was measured before, it has called exec, and its old heap is dropped. */
+void ml_preload_processes_refuse(struct ml_preload_processes *processes, ml_u32 pid, struct ml_regions *regions);
 
 /*
  * Counts the new one among the others, and says so to the host. A process that comes again has called exec: its old
@@ -61,11 +74,18 @@ bool ml_preload_processes_becomes_another(struct ml_preload_processes *processes
 /* A program that has run without being recorded: says so, and counts it. */
 void ml_preload_processes_tell_unmeasured(struct ml_preload_processes *processes, ml_u32 pid, const char *name);
 
+/* Programs that were not measured, so far. */
+ml_u64 ml_preload_processes_unmeasured(const struct ml_preload_processes *processes);
+
 /* Children that made calls of their own and were not followed. */
 ml_u64 ml_preload_processes_children(const struct ml_preload_processes *processes);
 
+/* Tells all of them that the session is over: whatever becomes of their hooks, they record nothing more. */
+void ml_preload_processes_end(const struct ml_preload_processes *processes, enum ml_over over);
+
 /* What the nursery asks. */
-ml_u64 ml_preload_processes_live_objects(const struct ml_preload_processes *processes, ml_u64 key);
+ml_u64 ml_preload_processes_live_objects(const struct ml_preload_processes *processes, ml_u64 key,
+					 ml_u64 *allocated);
 void ml_preload_processes_ask_again(struct ml_preload_processes *processes, ml_u64 key);
 
 /* A PROCESS block; status: wait status of EXIT, -1 = not known. */

@@ -26,7 +26,7 @@ static int copy_entry(const struct ml_preload_target *target, const struct ml_sl
 static struct ml_live_row row_of(const struct ml_preload_target *target, ml_u64 address, const struct ml_entry *entry)
 {
 	return (struct ml_live_row){
-		.address = address,
+		.address = address & ML_PAIR_HANDLE_MASK,
 		.size = entry->size,
 		.timestamp_ns = entry->timestamp_ns,
 		.sequence = ml_preload_target_sequence(target, entry->sequence),

@@ -8,19 +8,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "attached_target.h"
 #include "blocks.h"
 #include "event_batch.h"
 #include "nursery.h"
 #include "preload_children.h"
-#include "preload_processes.h"
+#include "preload_hooked.h"
+#include "preload_last_calls.h"
+#include "preload_peak.h"
 #include "preload_regions.h"
 #include "preload_seen.h"
+#include "preload_settings.h"
 #include "preload_snapshot.h"
+#include "resource_limits.h"
 #include "spawn.h"
 
 #define IDLE_MS 16
@@ -28,7 +31,6 @@
 
 #define BUSY_BYTES (1u << 20) /* more than this in the rings after one wait: come back at once */
 #define SOME_BYTES (1u << 16) /* … soon; what is less could come for IDLE_MS many times over before a ring is full */
-#define SPARSE_SAMPLES 4096u /* from there on a sampled block is alone on its page of shadow memory */
 
 struct session {
 	const struct ml_config *config;
@@ -41,6 +43,7 @@ struct session {
 	int listener;
 	ml_u64 nonce;
 	struct ml_child child;
+	struct ml_attached_target attached; /* a process that runs already, in the child's place */
 	int wait_status;
 	bool has_exited, is_host_gone;
 	ml_u64 snapshots, next_status_ns;
@@ -48,13 +51,17 @@ struct session {
 	struct ml_event_batch events;
 };
 
+/* Else a process is awaited that somebody else starts, or one is entered that runs already. */
+static bool starts_command(const struct ml_config *config)
+{
+	return !config->await && !config->pid;
+}
+
 /* ---- what the nursery asks ---------------------------------------------------------------------------- */
 
-static ml_u64 live_objects(void *context, ml_u64 key)
+static ml_u64 live_objects(void *context, ml_u64 key, ml_u64 *allocated)
 {
-	struct session *session = context;
-
-	return ml_preload_processes_live_objects(&session->processes, key);
+	return ml_preload_processes_live_objects(&((struct session *)context)->processes, key, allocated);
 }
 
 static void ask_again(void *context, ml_u64 key)
@@ -65,21 +72,23 @@ static void ask_again(void *context, ml_u64 key)
 	ml_preload_processes_ask_again(&session->processes, key);
 }
 
+static bool was_in_peak(void *context, ml_u64 key)
+{
+	return ml_preload_was_in_peak(&((struct session *)context)->processes, key);
+}
+
 /* ---- records ------------------------------------------------------------------------------------------ */
 
 static bool is_wanted(void *context, ml_u64 key, ml_u64 stack_hash)
 {
 	struct session *session = context;
-
 	return session->config->every_stack || !ml_preload_seen_test(&session->seen, key, stack_hash);
 }
 
 static void on_evidence(void *context, const struct ml_evidence *record)
 {
-	struct session *session = context;
-
-	if (ml_nursery_add(session->nursery, record))
-		session->lost[ML_LOST_NURSERY_FULL]++;
+	if (ml_nursery_add(((struct session *)context)->nursery, record))
+		((struct session *)context)->lost[ML_LOST_NURSERY_FULL]++;
 }
 
 static void on_event(void *context, const struct ml_event *event)
@@ -99,8 +108,10 @@ static size_t drain(struct session *session)
 	size_t bytes = 0;
 
 	ml_preload_regions_begin(&session->regions);
-	for (size_t i = 0; i < session->processes.n_targets; i++)
+	for (size_t i = 0; i < session->processes.n_targets; i++) {
 		bytes += ml_preload_target_drain(session->processes.targets[i], &sink);
+		session->is_host_gone |= ml_preload_hooked_look(session->processes.targets[i]) != 0;
+	}
 	session->lost[ML_LOST_REGIONS] += ml_preload_regions_settle(&session->regions);
 	session->is_host_gone |= ml_event_batch_write(&session->events) != 0;
 	return bytes;
@@ -113,14 +124,20 @@ static void accept_one(struct session *session)
 	ml_u64 before_ns = ml_clock_ns(); /* of its first maps, which it sends once it is let go */
 	int connection = accept4(session->listener, NULL, NULL, SOCK_CLOEXEC);
 	struct ml_preload_target *target;
+	ml_u32 unmeasured;
 
 	if (connection < 0)
 		return;
-	target = ml_preload_processes_accept(&session->processes, connection, session->nonce, &session->settings);
-	if (target) {
+	target = ml_preload_processes_accept(&session->processes, connection, session->nonce, &session->settings,
+					     &unmeasured);
+	if (target || unmeasured) {
 		ml_preload_children_drain(&session->children);
-		ml_preload_children_joined(&session->children, target->pid);
+		ml_preload_children_joined(&session->children, target ? target->pid : unmeasured);
 		drain(session); /* what an old program of the same process left */
+	}
+	if (unmeasured)
+		ml_preload_processes_refuse(&session->processes, unmeasured, &session->regions.ledger);
+	if (target) {
 		ml_preload_processes_add(&session->processes, target, &session->regions.ledger, before_ns);
 		ml_preload_target_release(connection);
 	}
@@ -137,7 +154,7 @@ static void close_ended(struct session *session)
 	ml_preload_processes_close(&session->processes, &session->regions.ledger);
 }
 
-/* Who is awaited is no child: the session ends with the last of those who joined. */
+/* Who is awaited or entered is no child: the session ends with the last of those who joined. */
 static bool have_all_ended(const struct ml_preload_processes *processes)
 {
 	return processes->next_index && !processes->n_targets && !processes->n_left;
@@ -148,9 +165,9 @@ static bool has_ended(struct session *session)
 	const struct ml_preload_processes *processes = &session->processes;
 
 	close_ended(session);
-	if (session->config->await)
+	if (!starts_command(session->config))
 		return have_all_ended(processes);
-	if (!session->has_exited && waitpid(session->child.pid, &session->wait_status, WNOHANG) == session->child.pid) {
+	if (!session->has_exited && ml_exit_hold_has_ended(&session->child.hold, session->child.pid, &session->wait_status)) {
 		session->has_exited = true;
 		close_ended(session);
 		ml_preload_process_write((ml_u32)session->child.pid, ML_PROCESS_EXIT, session->wait_status, ml_clock_ns());
@@ -160,46 +177,11 @@ static bool has_ended(struct session *session)
 								    ml_preload_children_awaited(&session->children)));
 }
 
-/* Two descriptors a process. The command was started already, with the limit that it is to find. */
-static void allow_descriptors(void)
-{
-	struct rlimit limit;
-
-	if (!getrlimit(RLIMIT_NOFILE, &limit)) {
-		limit.rlim_cur = limit.rlim_max;
-		setrlimit(RLIMIT_NOFILE, &limit);
-	}
-}
-
 /* ---- starting ----------------------------------------------------------------------------------------- */
-
-static struct ml_settings settings_from(const struct ml_config *config)
-{
-	return (struct ml_settings){
-		.sample_bytes = config->sample_bytes,
-		.min_size = config->min_size,
-		.max_size = config->max_size,
-		.max_live = config->max_live,
-		.stack_bytes = config->stack_bytes < ML_STACK_BYTES_MAX ? config->stack_bytes : ML_STACK_BYTES_MAX,
-		.key_bytes = 65536,
-		.flags = (config->every_stack ? ML_SETTING_EVERY_STACK : 0) | (config->follow ? ML_SETTING_FOLLOW : 0) |
-			 (config->events ? ML_SETTING_EVENTS : 0) | (config->mmap ? ML_SETTING_MMAP : 0) |
-			 (config->no_evidence ? ML_SETTING_NO_EVIDENCE : 0),
-		.n_threads = sizeof(void *) == 8 ? 1024 : 64,
-		.n_keys = sizeof(void *) == 8 ? 1u << 20 : 1u << 17,
-		.ring_bytes = sizeof(void *) == 8 ? 8u << 20 : 1u << 20,
-		/* 16 GiB of heap. A table that is to be small, or for a block here and there, is better hashed. */
-		.n_chunks = sizeof(void *) == 8 && config->max_live >= 1u << 16 && config->sample_bytes < SPARSE_SAMPLES ?
-				    1u << 16 :
-				    0,
-	};
-}
 
 static int start_listening(struct session *session, char *name, size_t room)
 {
-	session->listener = ml_preload_listen(session->config->await, &session->nonce, name, room);
-	if (session->listener < 0)
-		ml_blocks_error(ML_REASON_TRACER_ERROR, "could not listen for the target: %s", strerror(errno));
+	session->listener = ml_attached_listen(session->config, &session->nonce, name, room);
 	return session->listener < 0;
 }
 
@@ -237,15 +219,16 @@ static int start_command(struct session *session, const char *name)
 
 static int open_session(struct session *session)
 {
-	struct ml_nursery_source source = { live_objects, ask_again, session };
+	struct ml_nursery_source source = { live_objects, ask_again, NULL, was_in_peak, session };
 	char name[64];
 
 	session->nursery = ml_nursery_create(session->config->nursery_bytes, session->config->older_ns, source);
-	session->settings = settings_from(session->config);
+	session->settings = ml_preload_settings(session->config);
+	session->processes.config = session->config;
 	session->processes.ended.live_max = session->config->max_live;
-	if (session->config->pid) {
+	if (session->config->pid && !session->config->hook) {
 		ml_blocks_error(ML_REASON_TRACER_ERROR,
-				"could not attach to pid %d: the preload tracer starts commands (use --tracer bpf)",
+				"could not attach to pid %d: the preload tracer starts commands (use --tracer plt or bpf)",
 				session->config->pid);
 		return -1;
 	}
@@ -253,12 +236,11 @@ static int open_session(struct session *session)
 		ml_blocks_error(ML_REASON_TRACER_ERROR, "out of memory");
 		return -1;
 	}
-	if (session->config->mmap && sizeof(long) < 8)
-		ml_blocks_log("the preload tracer keeps no ledger of mmap on 32-bit systems (use --tracer bpf)");
-	if (start_listening(session, name, sizeof(name)) || (!session->config->await && start_command(session, name)))
+	ml_preload_tell_refused(session->config);
+	if (start_listening(session, name, sizeof(name)) || (starts_command(session->config) && start_command(session, name)))
 		return -1;
-	allow_descriptors();
-	return 0;
+	ml_limits_raise_descriptors(ML_DESCRIPTORS_OF_TRACER); /* two a process */
+	return session->config->pid ? ml_attached_start(&session->attached, session->config, name, session->nonce) : 0;
 }
 
 /* ---- running ------------------------------------------------------------------------------------------ */
@@ -267,7 +249,7 @@ static void write_snapshot(struct session *session)
 {
 	drain(session);
 	ml_preload_processes_drop_left(&session->processes, &session->regions.ledger);
-	if (ml_nursery_flush(session->nursery) ||
+	if (ml_nursery_flush(session->nursery, ml_clock_ns()) ||
 	    ml_preload_snapshot(&session->processes, &session->regions.ledger, ++session->snapshots) ||
 	    ml_preload_status(&session->processes, session->lost))
 		session->is_host_gone = true;
@@ -311,10 +293,11 @@ static enum ml_reason follow_target(struct session *session)
 	int timeout_ms = 1;
 
 	while (!session->is_host_gone) {
+		enum ml_control control;
 		size_t bytes;
 
 		wait_for_anything(session, timeout_ms);
-		switch (ml_control_poll(0)) {
+		switch (control = ml_control_poll(0)) {
 		case ML_CONTROL_STOP:
 			return ML_REASON_STOPPED;
 		case ML_CONTROL_CLOSED:
@@ -322,10 +305,13 @@ static enum ml_reason follow_target(struct session *session)
 		case ML_CONTROL_SNAPSHOT:
 			write_snapshot(session);
 			break;
-		case ML_CONTROL_NONE:
-			break;
+		default:
+			ml_exit_hold_obey(&session->child.hold, control);
 		}
 		bytes = drain(session);
+		session->is_host_gone |= ml_exit_hold_tell(&session->child.hold) != 0;
+		if (ml_attached_look(&session->attached))
+			return ML_REASON_TARGET_ERROR;
 		if (has_ended(session))
 			return ML_REASON_TARGET_EXIT;
 		timeout_ms = next_wait_ms(timeout_ms, bytes);
@@ -336,10 +322,29 @@ static enum ml_reason follow_target(struct session *session)
 	return ML_REASON_INPUT_CLOSED;
 }
 
+/* Whoever still asks to join while the hooks are taken out is not to wait for an answer. */
+static void stop_listening(struct session *session)
+{
+	close(session->listener);
+	session->listener = -1;
+}
+
+static void drain_again(void *session)
+{
+	drain(session);
+}
+
 static int finish(struct session *session, enum ml_reason reason)
 {
+	if (reason == ML_REASON_TARGET_ERROR) {
+		ml_blocks_end(reason, -1);
+		return 4;
+	}
 	if (!session->processes.next_index) {
-		if (session->config->await)
+		if (session->config->pid)
+			ml_blocks_error(ML_REASON_TRACER_ERROR, "process %d was not attached to yet (wait longer)",
+					session->config->pid);
+		else if (session->config->await)
 			ml_blocks_error(ML_REASON_TRACER_ERROR, "no process loaded the recorder (was the target started anew?)");
 		else
 			ml_blocks_error(ML_REASON_TRACER_ERROR,
@@ -350,7 +355,10 @@ static int finish(struct session *session, enum ml_reason reason)
 	}
 	ml_preload_children_tell_rest(&session->children);
 	session->lost[ML_LOST_MAPPINGS] += session->children.lost;
-	write_snapshot(session);
+	stop_listening(session);
+	ml_preload_last_calls(&session->processes, drain_again, session);
+	ml_attached_end(&session->attached, reason == ML_REASON_TARGET_EXIT);
+	write_snapshot(session); /* of what changes no more */
 	ml_preload_processes_tell_left(&session->processes);
 	ml_blocks_log_children(ml_preload_processes_children(&session->processes));
 	ml_blocks_end(reason, session->wait_status);
@@ -368,20 +376,22 @@ int ml_preload_run(const struct ml_config *config)
 	session->wait_status = -1;
 	session->child.release_fd = -1;
 	session->listener = -1;
-	ml_blocks_hello(ML_COLLECTOR_PRELOAD, 0);
+	ml_blocks_hello(ml_preload_collector(config), config->pid);
 	if (open_session(session))
 		ml_blocks_end(ML_REASON_TRACER_ERROR, -1);
-	else if (!config->await && ml_spawn_release(config, &session->child))
+	else if (starts_command(config) && ml_spawn_release(config, &session->child))
 		ml_blocks_end(ML_REASON_TARGET_ERROR, -1), exit_code = 4;
 	else
 		exit_code = finish(session, follow_target(session));
+	if (session->listener >= 0)
+		stop_listening(session);
+	ml_attached_end(&session->attached, false); /* as far as it is not done */
+	ml_preload_processes_end(&session->processes, ML_IS_LEFT);
 	ml_preload_children_close(&session->children);
 	ml_preload_processes_destroy(&session->processes);
 	ml_preload_seen_destroy(&session->seen);
 	ml_preload_regions_destroy(&session->regions);
 	ml_nursery_destroy(session->nursery);
-	if (session->listener >= 0)
-		close(session->listener);
 	free(session);
 	return exit_code;
 }

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include "blocks.h"
+#include "preload_peak.h"
 
 #define CHUNK 32768u
 
@@ -111,6 +112,9 @@ int ml_preload_snapshot(const struct ml_preload_processes *processes, const stru
 
 	live.head = (struct ml_live){ .snapshot = number, .timestamp_ns = now };
 	keys.head = (struct ml_keys){ .snapshot = number, .timestamp_ns = now };
+	for (size_t i = 0; i < processes->n_targets; i++)
+		if (ml_preload_peak_write(processes->targets[i]))
+			return -1;
 	return add_all_keys(processes) || add_all_live(processes, regions) ? -1 : 0;
 }
 
@@ -124,7 +128,7 @@ int ml_preload_status(const struct ml_preload_processes *processes, const ml_u64
 		ml_preload_rows_count(processes->targets[i], &status);
 	for (int i = 0; i < ML_LOST_MAX; i++)
 		status.lost[i] += agent_lost[i];
-	status.lost[ML_LOST_PROGRAMS] += processes->n_unmeasured + processes->n_left;
+	status.lost[ML_LOST_PROGRAMS] += ml_preload_processes_unmeasured(processes);
 	getrusage(RUSAGE_SELF, &usage);
 	status.tracer_cpu_ns = (ml_u64)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000000u +
 			       (ml_u64)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000u;

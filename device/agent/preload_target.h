@@ -26,6 +26,9 @@ struct ml_preload_target {
 	ml_u64 code_hash; /* of the executable mappings as last looked at */
 	struct ml_maps_text maps[2]; /* one that a thread still writes, one of another thread's ring */
 	char next_name[16]; /* what it was called when last seen inside exec */
+	ml_u32 n_hooked; /* rows that were written */
+	bool is_hooked_lost_told;
+	ml_u64 peak_sent;    /* the generation of the high-water mark that the host knows */
 	ml_u64 broken_rings; /* bit i % 64: the target wrote over a ring, which is no longer read */
 };
 
@@ -39,15 +42,17 @@ struct ml_preload_invitation {
 	ml_u64 nonce;
 	ml_u32 index; /* for the next one */
 	const struct ml_settings *settings;
+	const struct ml_config *config;
 	const char *refusal; /* why there is no room for it, or NULL */
 };
 
 /*
  * Answers one process on the agent's socket. NULL when it does not belong to the session, or on failure; what belongs
- * to it and cannot be recorded is told to the host, and counted. The process waits until it is released.
+ * to it and cannot be recorded is told to the host, and counted. The process waits until it is released. `pid`: who
+ * connected, 0 = not known.
  */
 struct ml_preload_target *ml_preload_target_accept(int connection, const struct ml_preload_invitation *invitation,
-						   ml_u64 *n_unmeasured);
+						   ml_u64 *n_unmeasured, ml_u32 *pid);
 void ml_preload_target_release(int connection);
 void ml_preload_target_destroy(struct ml_preload_target *target);
 

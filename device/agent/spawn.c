@@ -98,8 +98,11 @@ int ml_spawn_release(const struct ml_config *config, struct ml_child *child)
 {
 	const char order = GO;
 	int error = 0;
-	ssize_t n = write(child->release_fd, &order, 1);
+	ssize_t n;
 
+	if (config->hold_end)
+		ml_exit_hold_start(&child->hold, child->pid);
+	n = write(child->release_fd, &order, 1);
 	close(child->release_fd);
 	child->release_fd = -1;
 	if (n == 1) {
@@ -110,6 +113,7 @@ int ml_spawn_release(const struct ml_config *config, struct ml_child *child)
 	close(child->error_fd);
 	if (n == 0)
 		return 0;
+	ml_exit_hold_resume(&child->hold);
 	waitpid(child->pid, NULL, 0);
 	ml_blocks_error(ML_REASON_TARGET_ERROR, "could not start %s: %s (check the name and its permissions)",
 			config->argv[0], strerror(error ? error : EPIPE));

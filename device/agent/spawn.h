@@ -6,11 +6,13 @@
 #include <sys/types.h>
 
 #include "config.h"
+#include "exit_hold.h"
 
 struct ml_child {
 	pid_t pid;
 	int release_fd; /* closing it without a byte ends the child before exec */
 	int error_fd;   /* carries errno when exec failed; closed by a successful exec */
+	struct ml_exit_hold hold;
 };
 
 /*

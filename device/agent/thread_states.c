@@ -98,3 +98,12 @@ bool ml_process_has_other_threads(ml_u32 pid)
 		closedir(threads);
 	return is_found;
 }
+
+bool ml_thread_has_ended(ml_u32 pid, ml_u32 tid)
+{
+	struct thread_state state;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%u/task/%u/stat", pid, tid);
+	return read_state(path, &state) || is_zombie(&state);
+}

@@ -13,4 +13,7 @@ bool ml_process_has_ended(ml_u32 pid, int pidfd);
 /* Is there a thread beside the first that is not being ended itself? */
 bool ml_process_has_other_threads(ml_u32 pid);
 
+/* Gone, or as good as. */
+bool ml_thread_has_ended(ml_u32 pid, ml_u32 tid);
+
 #endif

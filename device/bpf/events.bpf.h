@@ -18,13 +18,15 @@ static __always_inline void ml_send_event(struct ml_regs *regs, struct ml_event 
 static __always_inline void ml_trace_alloc(struct ml_regs *regs, const struct ml_thread *thread, const struct ml_pending *pending,
 					   ml_u64 address, ml_u64 key)
 {
+	bool is_pair = pending->function >= ML_FN_PAIR; /* of which only calls that succeed are told */
+	bool has_old = !is_pair && !options.rules[pending->function & (ML_FN_MAX - 1)].is_indirect;
 	struct ml_event event = {
 		.address = address,
 		.size = pending->size,
 		.key = key,
-		.old_address = pending->function == ML_FN_POSIX_MEMALIGN ? 0 : ML_UNTAG(pending->pointer),
+		.old_address = has_old ? ML_UNTAG(pending->pointer) : 0,
 		.function = pending->function,
-		.error = address ? 0 : 12 /* ENOMEM */,
+		.error = address || is_pair ? 0 : 12 /* ENOMEM */,
 	};
 
 	ml_send_event(regs, &event, thread->process, ML_LOST_EVENTS);

@@ -31,15 +31,15 @@ static __always_inline bool ml_verify_due(const struct ml_bpf_block *block, cons
 
 /*
  * Of a known key: what only verifies it leaves half of the ring to the first evidence of others. Moves the
- * mark at which evidence is due next. Returns false for what is not worth sending.
+ * mark at which evidence is due next. stack_bytes: that will be sent, about. Returns false for what is not worth sending.
  */
-static __noinline bool ml_is_worth_sending(struct ml_bpf_key *entry, ml_u64 live_objects)
+static __noinline bool ml_is_worth_sending(struct ml_bpf_key *entry, ml_u64 live_objects, ml_u64 stack_bytes)
 {
-	if (!options.every_stack && ml_output_is_half_full())
+	if (!options.every_stack && !ml_take_verifying(stack_bytes))
 		return false;
 	if (live_objects < entry->next_due)
 		return true;
-	if (entry->flags & ML_KEY_PARTIAL && live_objects < ML_DUE_EACH)
+	if (entry->flags & ML_KEY_PARTIAL && live_objects < ML_DUE_EACH && !options.is_everybody)
 		entry->next_due = live_objects + 1;
 	else
 		entry->next_due = live_objects << (entry->flags & ML_BPF_KEY_EXACT ? ML_DUE_STEP_EXACT : 1);
@@ -59,7 +59,7 @@ static __always_inline ml_u64 ml_evidence_flags(bool is_exact, ml_u64 due)
 {
 	if (due)
 		return ML_EVIDENCE_VERIFY;
-	return is_exact && !options.every_stack ? ML_EVIDENCE_STACK_SPARSE : 0;
+	return is_exact && !options.every_stack && !options.whole_stacks ? ML_EVIDENCE_STACK_SPARSE : 0;
 }
 
 /* Without evidence: only what rules can be learned from, once for each key. */
@@ -70,6 +70,83 @@ static __always_inline void ml_bring_unknown(struct ml_regs *regs, struct ml_thr
 		return;
 	entry->next_due = ~0ull;
 	ml_send_evidence(regs, thread, block, address, entry->key, 0, options.stack_bytes);
+}
+
+/*
+ * With --adaptive: is the stack not worth evidence? Nothing is known to be lost by that only where the key is the whole
+ * stack: then what it holds is what the stack holds, this block among it.
+ */
+static __noinline bool ml_is_cold(const struct ml_bpf_key *entry)
+{
+	const struct ml_bpf_code *shared = ml_code();
+
+	return shared && (entry->flags & (ML_BPF_KEY_EXACT | ML_BPF_KEY_HOT)) == ML_BPF_KEY_EXACT &&
+	       entry->alloc_bytes - entry->free_bytes < *(const volatile ml_u64 *)&shared->hot_bytes;
+}
+
+/* above: up to the stack's end, where that is known. */
+static __always_inline ml_u64 ml_slice_of(ml_u64 above, ml_u32 cap)
+{
+	return above < cap ? above : cap;
+}
+
+/*
+ * Of every process: one that starts sends more than a ring holds. None takes more than a part of it until it has been
+ * emptied, so that there is room for those who send little.
+ */
+#define ML_RING_SHARES 8
+#define ML_RECORD_BYTES 512 /* beside the stack, about */
+
+static __noinline bool ml_exceeds_share(ml_u64 process_number, ml_u64 stack_bytes)
+{
+	ml_u32 tgid = (ml_u32)process_number;
+	struct ml_bpf_process *process = bpf_map_lookup_elem(&processes, &tgid);
+	const struct ml_bpf_code *shared = ml_code();
+	ml_u64 drains;
+
+	if (!process || !shared)
+		return false;
+	drains = *(const volatile ml_u64 *)&shared->drains;
+	if (process->drains != drains) {
+		process->drains = drains;
+		process->sent = 0;
+	}
+	if (process->sent > options.ring_bytes / ML_RING_SHARES)
+		return true;
+	__sync_fetch_and_add(&process->sent, stack_bytes + ML_RECORD_BYTES);
+	return false;
+}
+
+/*
+ * Of every process most keys are of one small block, of a program's start: none is sent of them. host/evidence_filter.py has
+ * the same numbers.
+ */
+#define ML_FIRST_OF_EVERYBODY 2
+#define ML_LARGE_OF_EVERYBODY 4096
+
+static __always_inline bool ml_is_left_out_of_everybody(struct ml_regs *regs, struct ml_thread *thread,
+							const struct ml_bpf_block *block, struct ml_bpf_key *entry,
+							ml_u64 live_objects)
+{
+	if (!options.every_stack && live_objects < ML_FIRST_OF_EVERYBODY && block->size < ML_LARGE_OF_EVERYBODY)
+		return true;
+	if ((live_objects < entry->next_due && !options.every_stack) ||
+	    !ml_exceeds_share(thread->process, ml_slice_of(thread->stack_end - ML_SP(regs), options.stack_bytes)))
+		return false;
+	ml_sending_failed(entry);
+	return true;
+}
+
+/* Is there no evidence to be had of this block, by what the session was told? */
+static __always_inline bool ml_is_left_out(struct ml_regs *regs, struct ml_thread *thread, const struct ml_bpf_block *block,
+					   ml_u64 address, struct ml_bpf_key *entry, ml_u64 live_objects)
+{
+	if (options.left_out == ML_BPF_COLD_LEFT_OUT)
+		return ml_is_cold(entry);
+	if (options.left_out == ML_BPF_SHARED_LEFT_OUT)
+		return ml_is_left_out_of_everybody(regs, thread, block, entry, live_objects);
+	ml_bring_unknown(regs, thread, block, address, entry);
+	return true;
 }
 
 /* Sends evidence where it is due. `live_objects` counts this block already. */
@@ -84,7 +161,7 @@ static __always_inline void ml_bring_evidence(struct ml_regs *regs, struct ml_th
 		return;
 	if (!due)
 		entry->next_due = is_exact ? live_objects << ML_DUE_STEP_EXACT : live_objects + 1;
-	else if (!ml_is_worth_sending(entry, live_objects))
+	else if (!ml_is_worth_sending(entry, live_objects, ml_slice_of(thread->stack_end - ML_SP(regs), cap)))
 		return;
 	if (ml_send_evidence(regs, thread, block, address, entry->key, ml_evidence_flags(is_exact, due), cap))
 		ml_sending_failed(entry);

@@ -5,18 +5,23 @@
 
 #include "stack_key.bpf.h"
 
-/* The return addresses that uretprobes hide in the stack above us: those of the calls still pending. */
+/*
+ * The return addresses that uretprobes hide in the stack above us: those of the calls still pending, the innermost first, so
+ * that where there are too many the stack is right up to the first that is missing.
+ */
 static __noinline void ml_add_fixups(struct ml_evidence *evidence, struct ml_thread *thread, ml_u64 depth)
 {
 	ml_u16 n = 0;
 
 	for (ml_u32 i = 0; i < ML_PENDING && i < depth; i++) {
+		const struct ml_pending *pending = &thread->pending[(depth - 1 - i) & (ML_PENDING - 1)];
+
 		if (n == ML_FIXUPS) {
 			evidence->flags |= ML_EVIDENCE_FIXUPS_CUT;
 			break;
 		}
-		evidence->fixups[n & (ML_FIXUPS - 1)].slot_address = thread->pending[i].sp;
-		evidence->fixups[n & (ML_FIXUPS - 1)].value = thread->pending[i].return_address;
+		evidence->fixups[n & (ML_FIXUPS - 1)].slot_address = pending->sp;
+		evidence->fixups[n & (ML_FIXUPS - 1)].value = pending->return_address;
 		n++;
 	}
 	evidence->n_fixups = n;

@@ -43,6 +43,21 @@ static __always_inline ml_u64 ml_new_image(void)
 #endif
 }
 
+#ifndef ML_OLD_KERNEL
+ml_u32 last_epoch;
+
+/* Of every process the agent forgets those that have ended: an epoch must not come back with a process's number. */
+static __always_inline void ml_next_epoch(struct ml_bpf_process *process)
+{
+	process->epoch = options.is_everybody ? __sync_fetch_and_add(&last_epoch, 1) + 1 : process->epoch + 1;
+}
+#else
+static __always_inline void ml_next_epoch(struct ml_bpf_process *process)
+{
+	process->epoch++;
+}
+#endif
+
 static __always_inline struct ml_bpf_code *ml_code(void)
 {
 	ml_u32 zero = 0;
@@ -265,13 +280,20 @@ static __always_inline int ml_process_fork(void *event)
 	struct ml_bpf_process *process = bpf_map_lookup_elem(&processes, &parent);
 	struct ml_bpf_process copy;
 
-	if (!process || ml_field(event, options.fork_flags) & ML_CLONE_THREAD)
+	if (ml_field(event, options.fork_flags) & ML_CLONE_THREAD)
 		return 0;
+	bpf_probe_read_kernel(&child, sizeof(child), event + options.fork_pid);
+	if (!process) { /* what is known of this number is of a process that has ended */
+		if (options.is_everybody)
+			bpf_map_delete_elem(&processes, &child);
+		return 0;
+	}
 	copy = *process;
 	copy.is_borrowed = 1;
 	if (!options.sees_mappings)
 		copy.image = ml_new_image();
-	bpf_probe_read_kernel(&child, sizeof(child), event + options.fork_pid);
+	if (options.is_everybody)
+		ml_next_epoch(&copy);
 	bpf_map_update_elem(&processes, &child, &copy, BPF_ANY);
 	return 0;
 }

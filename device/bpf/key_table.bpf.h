@@ -3,21 +3,22 @@
 #ifndef MEMLEAK_KEY_TABLE_BPF_H
 #define MEMLEAK_KEY_TABLE_BPF_H
 
-#include "maps.bpf.h"
+#include "peak.bpf.h"
 
+/* Where the agent empties places (ended_processes.h) the key may stand behind an empty one: it is looked for first. */
 static __noinline ml_u32 ml_claim_key_slot(ml_u64 key, ml_u64 process, ml_u64 flags)
 {
 	ml_u32 index = (ml_u32)(key >> 20);
 
-	for (int i = 0; i < ML_BPF_KEY_PROBES; i++) {
-		ml_u32 slot = (index + i) & (ML_BPF_KEY_SLOTS - 1);
+	for (int i = options.is_everybody ? 0 : ML_BPF_KEY_PROBES; i < 2 * ML_BPF_KEY_PROBES; i++) {
+		ml_u32 slot = (index + i % ML_BPF_KEY_PROBES) & (ML_BPF_KEY_SLOTS - 1);
 		struct ml_bpf_key *entry = bpf_map_lookup_elem(&keys, &slot);
 		ml_u64 found;
 
 		if (!entry)
 			break;
 		found = entry->key;
-		if (!found) {
+		if (!found && i >= ML_BPF_KEY_PROBES) {
 			found = __sync_val_compare_and_swap(&entry->key, 0, key);
 			if (!found) {
 				entry->process = process;
@@ -43,10 +44,20 @@ static __always_inline ml_u32 ml_key_slot(ml_u64 key, ml_u64 process, ml_u64 fla
 }
 
 /* Counts an allocation; returns how many blocks of the key are live now. */
-static __always_inline ml_u64 ml_count_alloc(struct ml_bpf_key *entry, ml_u64 size)
+static __always_inline ml_u64 ml_count_alloc(ml_u32 slot, struct ml_bpf_key *entry, ml_u64 size)
 {
+	ml_peak_see(slot, entry);
 	__sync_fetch_and_add(&entry->alloc_bytes, size);
+	ml_peak_add(size);
 	return __sync_fetch_and_add(&entry->alloc_objects, 1) + 1 - entry->free_objects;
+}
+
+static __always_inline void ml_count_free(ml_u32 slot, struct ml_bpf_key *entry, ml_u64 size)
+{
+	ml_peak_see(slot, entry);
+	__sync_fetch_and_add(&entry->free_objects, 1);
+	__sync_fetch_and_add(&entry->free_bytes, size);
+	ml_peak_add(-size);
 }
 
 #endif

@@ -13,8 +13,6 @@ const volatile struct ml_bpf_options options SEC(ML_BPF_OPTIONS_SECTION) = { .st
 
 #include "registers.bpf.h"
 
-/* Calls in progress on a thread; heap calls nest two or three deep, signal handlers add levels. */
-#define ML_PENDING 8
 #define ML_PAGE_BYTES 4096ull
 /* Granules on either side of a caller that are taken for code. */
 #define ML_CODE_AROUND 16
@@ -95,7 +93,9 @@ struct ml_thread {
 	ml_u64 seed;         /* hash of process and image */
 	ml_u64 is_recalled;  /* the last key: what `walk` holds is of another call */
 	ml_u16 expected_words[ML_EXPECTATIONS]; /* how far the last walks went, by the low bits of their sp */
+	ml_u64 too_deep;     /* calls that were not kept, since one that was has returned */
 	struct ml_pending pending[ML_PENDING];
+	struct ml_bpf_returns returns;
 	struct ml_walk walk;
 };
 

@@ -1,45 +1,101 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The probes: one line each over the recorder. */
-#include "recorder.bpf.h"
+/* The probes: one line each over the recorder. Which of them serves a function its rule decides (agent/bpf_programs.c). */
+#include "pairs.bpf.h"
 
-#define ML_ALLOCATOR(name, function, size, pointer)                                                                    \
-	SEC("uprobe") int name##_entry(struct ml_regs *regs)                                                           \
-	{                                                                                                              \
-		return ml_enter(regs, function, size, pointer, 0);                                                     \
-	}
-
-#define ML_RELEASE(name, function)                                                                                               \
-	SEC("uprobe") int name##_entry(struct ml_regs *regs)                                                           \
-	{                                                                                                              \
-		return ml_release(regs, function, ML_ARG1(regs));                                                                      \
-	}
-
-/* name, enum ml_function, requested bytes, pointer argument (old block, or where the result is stored) */
-ML_ALLOCATOR(malloc, ML_FN_MALLOC, ML_ARG1(regs), 0)
-ML_ALLOCATOR(calloc, ML_FN_CALLOC, ml_product(ML_ARG1(regs), ML_ARG2(regs)), 0)
-ML_ALLOCATOR(realloc, ML_FN_REALLOC, ML_ARG2(regs), ML_ARG1(regs))
-ML_ALLOCATOR(reallocarray, ML_FN_REALLOCARRAY, ml_product(ML_ARG2(regs), ML_ARG3(regs)), ML_ARG1(regs))
-ML_ALLOCATOR(posix_memalign, ML_FN_POSIX_MEMALIGN, ML_ARG3(regs), ML_ARG1(regs))
-ML_ALLOCATOR(memalign, ML_FN_MEMALIGN, ML_ARG2(regs), 0)
-ML_ALLOCATOR(aligned_alloc, ML_FN_ALIGNED_ALLOC, ML_ARG2(regs), 0)
-ML_ALLOCATOR(valloc, ML_FN_VALLOC, ML_ARG1(regs), 0)
-ML_ALLOCATOR(pvalloc, ML_FN_PVALLOC, ML_ARG1(regs), 0)
-ML_ALLOCATOR(mmap, ML_FN_MMAP, ML_ARG2(regs), 0)
-ML_ALLOCATOR(mmap64, ML_FN_MMAP64, ML_ARG2(regs), 0)
-ML_ALLOCATOR(munmap, ML_FN_MUNMAP, ML_ARG2(regs), ML_ARG1(regs))
-
-SEC("uprobe") int mremap_entry(struct ml_regs *regs)
+#ifndef ML_OLD_KERNEL
+/* Its number is the probe's cookie: kernel commit 82e6b1eee6a8, in v5.15. */
+static __always_inline ml_u32 ml_function(struct ml_regs *regs)
 {
-	return ml_enter(regs, ML_FN_MREMAP, ML_ARG3(regs), ML_ARG1(regs), ML_ARG2(regs));
+	return (ml_u32)bpf_get_attach_cookie(regs) & (ML_FN_MAX - 1);
 }
 
-ML_RELEASE(free, ML_FN_FREE)
-ML_RELEASE(cfree, ML_FN_CFREE)
-ML_RELEASE(free_sized, ML_FN_FREE_SIZED)
-ML_RELEASE(free_aligned_sized, ML_FN_FREE_ALIGNED_SIZED)
+/* Rules of these shapes, whosever they are: bytes, pointer (old block, or where the result is stored), is there an old block? */
+#define ML_ACQUIRE(shape, size, pointer, has_old)                                                                      \
+	SEC("uprobe") int acquire_##shape(struct ml_regs *regs)                                                        \
+	{                                                                                                              \
+		ml_u32 function = ml_function(regs);                                                                   \
+                                                                                                                       \
+		return ml_enter(regs, function, ml_rule_of(function)->nesting, size, pointer, 0, has_old);             \
+	}
 
-/* All allocators return here: which one it was stands in the pending call. */
-SEC("uretprobe") int allocation_return(struct ml_regs *regs)
+ML_ACQUIRE(1, ML_ARG1(regs), 0, false)
+ML_ACQUIRE(2, ML_ARG2(regs), 0, false)
+ML_ACQUIRE(1x2, ml_product(ML_ARG1(regs), ML_ARG2(regs)), 0, false)
+ML_ACQUIRE(2_for_1, ML_ARG2(regs), ML_ARG1(regs), true)
+ML_ACQUIRE(2x3_for_1, ml_product(ML_ARG2(regs), ML_ARG3(regs)), ML_ARG1(regs), true)
+ML_ACQUIRE(3_at_1, ML_ARG3(regs), ML_ARG1(regs), false)
+
+SEC("uprobe") int release_1(struct ml_regs *regs)
+{
+	return ml_release(regs, ml_function(regs), ML_ARG1(regs));
+}
+
+/* All other rules. */
+SEC("uprobe") int rule_acquire(struct ml_regs *regs)
+{
+	return ml_acquire(regs, ml_function(regs));
+}
+
+SEC("uretprobe") int rule_return(struct ml_regs *regs)
+{
+	return ml_acquired(regs, ML_PAIR_HANDLES);
+}
+
+/* The only one that gives more of them. */
+SEC("uretprobe") int message_return(struct ml_regs *regs)
+{
+	return ml_acquired(regs, ML_PAIR_RECEIVED);
+}
+
+SEC("uprobe") int rule_release(struct ml_regs *regs)
+{
+	return ml_pair_release(regs, ml_function(regs));
+}
+#else
+/*
+ * Kernels without cookies: a program for each number of the heap's functions. The rule is read-only data at a fixed place,
+ * whose content the verifier knows (kernel commit a23740ec43ba, in v5.5): branches that it does not take are no part of what runs.
+ */
+#define ML_FUNCTION(number)                                                                                            \
+	SEC("uprobe") int function_##number(struct ml_regs *regs)                                                      \
+	{                                                                                                              \
+		const volatile struct ml_pair *rule = ml_rule_of(number);                                              \
+                                                                                                                       \
+		if (rule->is_release)                                                                                  \
+			return ml_release(regs, number, ML_ARG1(regs));                                                \
+		return ml_enter(regs, number, rule->nesting, ml_pair_size(regs, rule),                                 \
+				ml_argument(regs, rule->old ? rule->old : rule->handle), 0, rule->old);                \
+	}
+
+ML_FUNCTION(1)
+ML_FUNCTION(2)
+ML_FUNCTION(3)
+ML_FUNCTION(4)
+ML_FUNCTION(5)
+ML_FUNCTION(6)
+ML_FUNCTION(7)
+ML_FUNCTION(8)
+ML_FUNCTION(9)
+ML_FUNCTION(10)
+ML_FUNCTION(11)
+ML_FUNCTION(12)
+ML_FUNCTION(13)
+#endif
+
+/* name, enum ml_function, bytes, pointer, bytes of the old mapping */
+#define ML_REGION(name, function, size, pointer, old_size)                                                             \
+	SEC("uprobe") int name##_entry(struct ml_regs *regs)                                                           \
+	{                                                                                                              \
+		return ml_enter(regs, function, ML_PAIR_OWN_CODE, size, pointer, old_size, false);                     \
+	}
+
+ML_REGION(mmap, ML_FN_MMAP, ML_ARG2(regs), 0, 0)
+ML_REGION(mmap64, ML_FN_MMAP64, ML_ARG2(regs), 0, 0)
+ML_REGION(munmap, ML_FN_MUNMAP, ML_ARG2(regs), ML_ARG1(regs), 0)
+ML_REGION(mremap, ML_FN_MREMAP, ML_ARG3(regs), ML_ARG1(regs), ML_ARG2(regs))
+
+/* Calls that make one block return here: which function it was stands in the pending call. */
+SEC("uretprobe") int block_return(struct ml_regs *regs)
 {
 	return ml_return(regs);
 }

@@ -43,12 +43,19 @@ static __noinline struct ml_thread *ml_make_thread(ml_u32 tid)
 	return thread;
 }
 
-static __always_inline struct ml_thread *ml_this_thread(void)
+/* The state that a call has left; NULL when there was none. */
+static __always_inline struct ml_thread *ml_known_thread(void)
 {
 	ml_u32 tid = (ml_u32)bpf_get_current_pid_tgid();
-	struct ml_thread *thread = bpf_map_lookup_elem(&threads, &tid);
 
-	return thread ? thread : ml_make_thread(tid);
+	return bpf_map_lookup_elem(&threads, &tid);
+}
+
+static __always_inline struct ml_thread *ml_this_thread(void)
+{
+	struct ml_thread *thread = ml_known_thread();
+
+	return thread ? thread : ml_make_thread((ml_u32)bpf_get_current_pid_tgid());
 }
 
 static __always_inline void ml_forget_thread(ml_u32 tid)
@@ -87,11 +94,19 @@ static __noinline ml_u32 ml_key_slot(ml_u64 key, ml_u64 process, ml_u64 flags)
 	return ML_BPF_NO_KEY;
 }
 
-static __always_inline ml_u64 ml_count_alloc(struct ml_bpf_key *entry, ml_u64 size)
+static __always_inline ml_u64 ml_count_alloc(ml_u32 slot, struct ml_bpf_key *entry, ml_u64 size)
 {
+	(void)slot;
 	__sync_fetch_and_add(&entry->alloc_bytes, size);
 	__sync_fetch_and_add(&entry->alloc_objects, 1);
 	return entry->alloc_objects - entry->free_objects;
+}
+
+static __always_inline void ml_count_free(ml_u32 slot, struct ml_bpf_key *entry, ml_u64 size)
+{
+	(void)slot;
+	__sync_fetch_and_add(&entry->free_objects, 1);
+	__sync_fetch_and_add(&entry->free_bytes, size);
 }
 
 static __always_inline bool ml_claim(ml_u64 address, ml_u64 process, struct ml_bpf_block *block)

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "events.bpf.h"
+#include "pending.bpf.h"
 
 /* calloc's product; an overflow makes the call fail, so the value does not matter then. */
 static __always_inline ml_u64 ml_product(ml_u64 count, ml_u64 size)
@@ -13,47 +13,19 @@ static __always_inline ml_u64 ml_product(ml_u64 count, ml_u64 size)
 	return count * size;
 }
 
-/* Is a return address the allocator's own code? ip: of the probe at the entry of `function`. */
-static __always_inline bool ml_is_own_code(ml_u64 ip, ml_u64 return_address, ml_u32 function)
-{
-	ml_u64 offset = return_address - (ip - options.functions[function].entry_offset);
-
-	return offset >= options.functions[function].text_low && offset < options.functions[function].text_high;
-}
-
-/*
- * Is a call with this return address and sp the allocator calling itself? Only inside another pending call
- * on the same stack, and from the allocator's own code: a signal handler's malloc comes from elsewhere.
- * A tail call from one probed function to another finds the trampoline of the first in its place.
- */
-static __always_inline bool ml_is_internal(struct ml_thread *thread, ml_u64 ip, ml_u64 sp, ml_u64 return_address,
-					   ml_u32 function)
-{
-	ml_u64 outer_sp;
-
-	if (!thread->depth)
-		return false;
-	outer_sp = thread->pending[(thread->depth - 1) & (ML_PENDING - 1)].sp;
-	if (outer_sp == sp)
-		return true;
-	return outer_sp > sp && ml_is_own_code(ip, return_address, function);
-}
-
 static __always_inline void ml_release_key(const struct ml_bpf_block *block)
 {
 	ml_u32 slot = block->key_slot;
 	struct ml_bpf_key *entry = bpf_map_lookup_elem(&keys, &slot);
 
-	if (!entry)
-		return;
-	__sync_fetch_and_add(&entry->free_objects, 1);
-	__sync_fetch_and_add(&entry->free_bytes, block->size);
+	if (entry)
+		ml_count_free(slot, entry, block->size);
 }
 
 /* Is it worth while to look for the stack's key already? The stack above us is the same now and at the return. */
 static __always_inline bool ml_will_record(const struct ml_thread *thread, ml_u32 function, ml_u64 size)
 {
-	return !thread->depth && function < ML_FN_MMAP && size >= options.min_size && size <= options.max_size;
+	return !thread->depth && (function < ML_FN_MMAP || function >= ML_FN_PAIR) && size >= options.min_size && size <= options.max_size;
 }
 
 /* The return address of the call, and its stack's key where that is at hand. */
@@ -66,19 +38,26 @@ static __always_inline void ml_look_back(struct ml_thread *thread, struct ml_reg
 		pending->return_address = ml_return_address(regs);
 }
 
-static __always_inline int ml_enter(struct ml_regs *regs, ml_u32 function, ml_u64 size, ml_u64 pointer, ml_u64 old_size)
+/* Without it a free's probe could be gone while those of malloc still count: blocks would be held that are not. */
+static __always_inline bool ml_is_over(void)
 {
-	struct ml_thread *thread = ml_this_thread();
+	const struct ml_bpf_code *shared = ml_code();
+
+	return shared && *(const volatile ml_u64 *)&shared->is_over;
+}
+
+/* pointer: of the old block where has_old, else the place where the result is stored, or of no meaning. */
+static __always_inline int ml_enter(struct ml_regs *regs, ml_u32 function, ml_u32 nesting, ml_u64 size, ml_u64 pointer,
+				    ml_u64 old_size, bool has_old)
+{
+	struct ml_thread *thread = ml_is_over() ? NULL : ml_this_thread();
 	struct ml_pending *pending;
 
 	if (!thread)
 		return 0;
-	if (thread->depth >= ML_PENDING) {
-		/* Only returns that were never seen fill it: all but the newest levels are stale. */
-		ml_count(ML_LOST_MISSED_RETURN, thread->depth);
-		thread->depth = 0;
-	}
-	pending = &thread->pending[thread->depth & (ML_PENDING - 1)];
+	pending = ml_next_pending(thread, function, ML_SP(regs));
+	if (!pending)
+		return 0;
 	pending->sp = ML_SP(regs);
 	pending->size = size;
 	pending->pointer = pointer;
@@ -86,25 +65,26 @@ static __always_inline int ml_enter(struct ml_regs *regs, ml_u32 function, ml_u6
 	pending->function = function;
 	pending->has_old = 0;
 	ml_look_back(thread, regs, pending);
-	pending->is_internal = ml_is_internal(thread, ML_IP(regs), ML_SP(regs), pending->return_address, function);
+	pending->is_internal = ml_is_internal(thread, regs, pending->return_address, function, nesting);
 	thread->depth++;
-	if ((function == ML_FN_REALLOC || function == ML_FN_REALLOCARRAY) && pointer && !pending->is_internal) {
-		pending->has_old = ml_claim(ML_UNTAG(pointer), thread->process, &pending->old);
+	if (has_old && pointer && !pending->is_internal) {
+		pending->has_old = ml_claim(ml_address(function, pointer), thread->process, &pending->old);
 		if (!pending->has_old)
 			ml_count(ML_BPF_UNTRACKED_FREES, 1);
 	}
 	return 0;
 }
 
-/* An address that is live already: its free was not seen. The old block gives way. */
-static __always_inline bool ml_insert(ml_u64 address, const struct ml_bpf_block *block)
+/* An address that is live already: its free was not seen, or the call, if told, replaces it. The old block gives way. */
+static __always_inline bool ml_insert(ml_u64 address, const struct ml_bpf_block *block, const struct ml_pending *call)
 {
 	struct ml_bpf_block old;
 	bool had_old;
 	bool is_in = ml_put(address, block, &old, &had_old);
 
 	if (had_old) {
-		ml_count(ML_LOST_MISSED_FREE, 1);
+		if (!call || !ml_rule(call)->replaces)
+			ml_count(ML_LOST_MISSED_FREE, 1);
 		ml_release_key(&old);
 	}
 	if (!is_in)
@@ -119,13 +99,14 @@ static __always_inline ml_u64 ml_key_of_call(struct ml_regs *regs, struct ml_thr
 	thread->is_recalled = pending->has_key;
 	if (pending->has_key) {
 		thread->walk.is_unknown = 0;
-		thread->walk.wakeup = BPF_RB_NO_WAKEUP;
+		thread->walk.wakeup = options.quiet_flags;
 		*flags = pending->key_flags;
 		return pending->key;
 	}
 	return ml_stack_key(thread, regs, flags);
 }
 
+/* A key of --pairs is of one function. */
 static __always_inline void ml_record(struct ml_regs *regs, struct ml_thread *thread, const struct ml_pending *pending,
 				      ml_u64 address)
 {
@@ -139,50 +120,34 @@ static __always_inline void ml_record(struct ml_regs *regs, struct ml_thread *th
 		return;
 	if (!thread->is_placed) {
 		thread->is_placed = 1;
-		ml_learn_stack_end(thread, ML_SP(regs));
+		if (thread->depth <= ML_FIXUPS) /* see ml_find_slice() */
+			ml_learn_stack_end(thread, ML_SP(regs));
 	}
-	address = ML_UNTAG(address);
+	address &= ML_PAIR_HANDLE_MASK;
 	block.process = thread->process;
 	block.size = size;
 	block.timestamp_ns = bpf_ktime_get_ns();
 	block.sequence = ++thread->sequence;
 	block.function = pending->function;
 	key = ml_key_of_call(regs, thread, pending, &flags);
+	if (pending->function >= ML_FN_PAIR)
+		key = ml_mix(key, pending->function) | 1;
 	if (options.events)
 		ml_trace_alloc(regs, thread, pending, address, key);
+	address = ml_address(pending->function, address);
 	block.key_slot = ml_key_slot(key, thread->process, flags);
-	if (!ml_insert(address, &block))
+	if (!ml_insert(address, &block, pending))
 		return;
 	entry = bpf_map_lookup_elem(&keys, &block.key_slot);
 	if (!entry) {
 		ml_count(ML_LOST_KEYS_FULL, 1);
 		return;
 	}
-	live_objects = ml_count_alloc(entry, size);
-	if (options.rules_only)
-		ml_bring_unknown(regs, thread, &block, address, entry);
-	else if ((cap = options.stack_bytes))
+	live_objects = ml_count_alloc(block.key_slot, entry, size);
+	if (options.left_out && ml_is_left_out(regs, thread, &block, address, entry, live_objects))
+		return;
+	if ((cap = options.stack_bytes))
 		ml_bring_evidence(regs, thread, &block, address, entry, live_objects, cap);
-}
-
-/* Pops the pending call that returns with this sp; entries above it never returned. */
-static __always_inline struct ml_pending *ml_pop(struct ml_thread *thread, ml_u64 entry_sp)
-{
-	for (int i = 0; i < ML_PENDING && thread->depth; i++) {
-		struct ml_pending *pending;
-
-		thread->depth--;
-		pending = &thread->pending[thread->depth & (ML_PENDING - 1)];
-		if (pending->sp == entry_sp)
-			return pending;
-		if (pending->sp > entry_sp) { /* an outer call: the one that returns was never entered */
-			thread->depth++;
-			break;
-		}
-		ml_count(ML_LOST_MISSED_RETURN, 1);
-	}
-	ml_count(ML_LOST_MISSED_ENTRY, 1);
-	return NULL;
 }
 
 /* The block that a call made: 0 when it failed. */
@@ -191,7 +156,7 @@ static __always_inline ml_u64 ml_result(struct ml_regs *regs, const struct ml_pe
 	ml_u64 value = ML_RETURN_VALUE(regs);
 	ml_u64 address = 0;
 
-	if (pending->function != ML_FN_POSIX_MEMALIGN)
+	if (!ml_rule(pending)->is_indirect)
 		return value;
 	if ((ml_s32)value == 0)
 		bpf_probe_read_user(&address, sizeof(address), (const void *)ML_UNTAG(pending->pointer));
@@ -204,7 +169,7 @@ static __always_inline void ml_settle_old(struct ml_pending *pending, ml_u64 add
 	if (address || pending->size == 0)
 		ml_release_key(&pending->old);
 	else
-		ml_insert(ML_UNTAG(pending->pointer), &pending->old);
+		ml_insert(ml_address(pending->function, pending->pointer), &pending->old, NULL);
 }
 
 /* mmap, munmap or mremap that succeeded: the agent's ledger is told, in the order of the calls. */
@@ -229,14 +194,31 @@ static __always_inline void ml_record_region(struct ml_regs *regs, struct ml_thr
 	key = ml_stack_key(thread, regs, &flags);
 	ml_send_region(regs, thread, pending->function, value, pending->size,
 		       pending->function == ML_FN_MREMAP ? pending->pointer : 0, key);
-	if (options.stack_bytes && !options.rules_only &&
+	if (options.stack_bytes && options.left_out != ML_BPF_KNOWN_LEFT_OUT &&
 	    ml_send_evidence(regs, thread, block, value, key, 0, options.stack_bytes))
 		ml_count(ML_LOST_RING_FULL, 1);
 }
 
+/*
+ * The thread whose call returns; NULL when its entry was not seen, which counts as lost where the process is
+ * ours. Up to Linux 6.12 a return runs the programs of all who probe the function, also of those whose probes
+ * are for another process (kernel/events/uprobes.c, handle_uretprobe_chain): another session's calls come by.
+ */
+static __always_inline struct ml_thread *ml_returning_thread(void)
+{
+	struct ml_thread *thread;
+
+	if (ml_is_over())
+		return NULL;
+	thread = ml_known_thread();
+	if (!thread && (ml_u32)ml_current_process() == (ml_u32)(bpf_get_current_pid_tgid() >> 32))
+		ml_count(ML_LOST_MISSED_ENTRY, 1);
+	return thread;
+}
+
 static __always_inline int ml_region_return(struct ml_regs *regs)
 {
-	struct ml_thread *thread = ml_this_thread();
+	struct ml_thread *thread = ml_returning_thread();
 	struct ml_pending *pending = thread ? ml_pop(thread, ML_SP(regs) - ML_RETURN_POPS) : NULL;
 
 	if (pending && !pending->is_internal)
@@ -246,7 +228,7 @@ static __always_inline int ml_region_return(struct ml_regs *regs)
 
 static __always_inline int ml_return(struct ml_regs *regs)
 {
-	struct ml_thread *thread = ml_this_thread();
+	struct ml_thread *thread = ml_returning_thread();
 	struct ml_pending *pending;
 	ml_u64 address;
 
@@ -260,7 +242,7 @@ static __always_inline int ml_return(struct ml_regs *regs)
 		ml_settle_old(pending, address);
 	if (address)
 		ml_record(regs, thread, pending, address);
-	else if (options.events)
+	else if (options.events && pending->function < ML_FN_PAIR)
 		ml_trace_alloc(regs, thread, pending, 0, 0);
 	return 0;
 }
@@ -269,26 +251,26 @@ static __always_inline int ml_return(struct ml_regs *regs)
  * A free that finds no block: of one that is older than the session, or no free of the program's at all.
  * glibc empties a thread's cache of freed chunks through free() (malloc/malloc.c, tcache_thread_shutdown).
  */
-static __noinline void ml_count_untracked(ml_u64 ip, ml_u64 return_address, ml_u32 function)
+static __noinline void ml_count_untracked(ml_u32 file, ml_u64 ip, ml_u64 return_address, ml_u32 function)
 {
-	if (!ml_is_own_code(ip, return_address, function & (ML_FN_MAX - 1)))
+	if (ml_rule_of(function)->nesting != ML_PAIR_OWN_CODE || !ml_is_own_code(file, ip, return_address, function))
 		ml_count(ML_BPF_UNTRACKED_FREES, 1);
 }
 
 static __always_inline int ml_release(struct ml_regs *regs, ml_u32 function, ml_u64 pointer)
 {
-	ml_u64 process = pointer ? ml_current_process() : 0;
+	ml_u64 process = pointer && !ml_is_over() ? ml_current_process() : 0;
 	struct ml_bpf_block block;
 
 	if (!process)
 		return 0;
 	block.size = 0;
-	if (ml_claim(ML_UNTAG(pointer), process, &block))
+	if (ml_claim(ml_address(function, pointer), process, &block))
 		ml_release_key(&block);
 	else
-		ml_count_untracked(ML_IP(regs), ml_return_address(regs), function);
+		ml_count_untracked(ml_file(regs), ML_IP(regs), ml_return_address(regs), function);
 	if (options.events)
-		ml_trace_free(regs, process, function, ML_UNTAG(pointer), block.size);
+		ml_trace_free(regs, process, function, pointer & ML_PAIR_HANDLE_MASK, block.size);
 	return 0;
 }
 
@@ -315,9 +297,12 @@ static __always_inline int ml_process_exec(void)
 	if (!process)
 		return 0;
 	ml_forget_thread((ml_u32)id);
-	process->epoch++; /* nothing else of this process runs now */
+	ml_next_epoch(process); /* nothing else of this process runs now */
 	if (shared && (ml_u32)shared->process == tgid)
 		shared->process = (ml_u64)process->epoch << 32 | tgid;
+#ifndef ML_OLD_KERNEL
+	ml_peak_forget();
+#endif
 	ml_take_new_image(process);
 	return 0;
 }

@@ -10,6 +10,24 @@ struct {
 	__uint(max_entries, 16u << 20);
 } evidence SEC(".maps");
 
+#include "stack_above.bpf.h"
+
+/* What ml_add_fixups() has no room for, before the evidence that lacks it. */
+static __noinline void ml_send_returns(struct ml_thread *thread, ml_u64 sequence)
+{
+	struct ml_bpf_returns *returns = &thread->returns;
+
+	returns->sequence = sequence;
+	returns->n = thread->depth;
+	for (ml_u32 i = 0; i < ML_PENDING && i < thread->depth; i++) {
+		const struct ml_pending *pending = &thread->pending[(thread->depth - 1 - i) & (ML_PENDING - 1)];
+
+		returns->fixups[i].slot_address = pending->sp;
+		returns->fixups[i].value = pending->return_address;
+	}
+	bpf_ringbuf_output(&evidence, returns, sizeof(*returns), options.quiet_flags);
+}
+
 struct ml_record {
 	struct ml_evidence evidence;
 	struct ml_regs registers;
@@ -62,6 +80,7 @@ static __always_inline void ml_fill(struct ml_record *record, struct ml_regs *re
 		out->record.evidence.record_bytes = sizeof(*out);                                                      \
 		out->record.evidence.flags = (ml_u16)flags;                                                            \
 		ml_fill(&out->record, regs, thread, block, address, key, bytes);                                       \
+		__asm__ volatile("" : "+r"(bytes)); /* what is checked is what is used, not a copy of it */                    \
 		if (bytes > (room) || bpf_probe_read_user(out->stack, (ml_u32)bytes, (const void *)ML_SP(regs)))               \
 			ml_mark_fault(&out->record.evidence);                                                          \
 		bpf_ringbuf_submit(out, thread->walk.wakeup);                                                         \
@@ -109,24 +128,41 @@ ML_DEFINE_SEND_WORDS(128)
 
 #define ML_WHOLE ((ml_u64)ML_EVIDENCE_STACK_WHOLE << 32)
 
-/*
- * The slice where the usual answer does not do: on another stack than before, or the agent may know its end
- * by now; else the largest of a ladder that can be read whole.
- */
-static __noinline ml_u64 ml_find_slice(struct ml_thread *thread, ml_u64 sp)
+/* As much of a stack whose end is not known as can be read whole. */
+static __always_inline ml_u64 ml_readable_slice(ml_u64 sp)
 {
-	ml_u64 above, word;
+	ml_u64 word;
 
-	if (!ml_stack_above(thread, sp))
-		ml_learn_stack_end(thread, sp);
-	above = ml_stack_above(thread, sp);
-	if (above)
-		return above <= options.stack_bytes ? above | ML_WHOLE : options.stack_bytes;
 	for (ml_u32 bytes = 16384; bytes > 256; bytes /= 4)
 		if (bytes <= options.stack_bytes &&
 		    !bpf_probe_read_user(&word, sizeof(word), (const void *)(sp + bytes - 8)))
 			return bytes;
 	return 256;
+}
+
+/*
+ * The slice where the usual answer does not do: on another stack than before, or the agent may know its end
+ * by now; else the largest of a ladder that can be read whole. What it leaves out is told first, where that is wanted.
+ * Inside many calls it is asked each time: ml_next_pending() has the end forgotten, so that who is not pays nothing.
+ */
+static __noinline ml_u64 ml_find_slice(struct ml_thread *thread, ml_u64 sp)
+{
+	ml_u64 above, bytes, end;
+
+	if (!ml_stack_above(thread, sp))
+		ml_learn_stack_end(thread, sp);
+	above = ml_stack_above(thread, sp);
+	end = above ? thread->stack_end : 0;
+	if (thread->depth > ML_FIXUPS) {
+		ml_send_returns(thread, thread->sequence);
+		thread->stack_end = 0;
+	}
+	if (above && above <= options.stack_bytes)
+		return above | ML_WHOLE;
+	bytes = above ? options.stack_bytes : ml_readable_slice(sp);
+	if (options.extend_stacks)
+		ml_send_above(sp + bytes, end, thread->sequence);
+	return bytes;
 }
 
 /* The verifier drops what options.stack_bytes rules out. */
@@ -174,16 +210,27 @@ static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thre
 	return ml_send_65528(regs, thread, block, address, key, bytes, flags);
 }
 
-static __always_inline bool ml_output_is_half_full(void)
+/*
+ * Takes so many bytes of the half of the ring that what only verifies keys may fill; false where there are none. Counted
+ * here, as not every runtime can be asked how full a ring is.
+ */
+static __always_inline bool ml_take_verifying(ml_u64 bytes)
 {
-	return bpf_ringbuf_query(&evidence, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(&evidence, BPF_RB_RING_SIZE) / 2;
+	struct ml_bpf_code *shared = ml_code();
+
+	if (!shared || *(const volatile ml_u64 *)&shared->verifying_sent -
+				       *(const volatile ml_u64 *)&shared->verifying_taken >
+			       options.ring_bytes / 2)
+		return false;
+	__sync_fetch_and_add(&shared->verifying_sent, bytes + sizeof(struct ml_record));
+	return true;
 }
 
 /* 0, or not when there is no room. */
 static __always_inline long ml_output_event(struct ml_regs *regs, struct ml_event *event)
 {
 	(void)regs;
-	return bpf_ringbuf_output(&evidence, event, sizeof(*event), BPF_RB_NO_WAKEUP);
+	return bpf_ringbuf_output(&evidence, event, sizeof(*event), options.quiet_flags);
 }
 
 #endif

@@ -4,6 +4,7 @@
 #define MEMLEAK_BPF_SESSION_H
 
 #include "frame_rule.h"
+#include "pair_rule.h"
 #include "wire.h"
 
 /* Where a probed function stands in its file: from one of its addresses follow all the others. */
@@ -13,18 +14,37 @@ struct ml_bpf_function {
 	ml_u64 text_high;
 };
 
+/* Files of allocators that are probed in one session: several only where it is of every process. A power of two. */
+#define ML_BPF_FILES 16
+#define ML_BPF_FILE_SHIFT 8 /* of its number in a probe's cookie, above that of the function */
+
+/* Of which stacks no evidence is sent. */
+enum ml_bpf_left_out {
+	ML_BPF_NONE_LEFT_OUT,
+	ML_BPF_KNOWN_LEFT_OUT, /* all but those that run into unknown places, for the agent to learn from */
+	ML_BPF_COLD_LEFT_OUT,  /* exact keys that hold little: see ml_is_cold() */
+	ML_BPF_SHARED_LEFT_OUT, /* of every process: see ml_is_left_out_of_everybody() */
+};
+
 /* Read-only data of the BPF object, alone in its section, set before load. */
 #define ML_BPF_OPTIONS_SECTION ".rodata.options"
 
 struct ml_bpf_options {
 	ml_u32 follow;         /* many processes: look each one up */
+	ml_u32 is_everybody;   /* every process is traced from its first call on, but for: */
+	ml_u32 bystander;      /* who measures; 0 = nobody */
+	ml_u32 n_files;        /* where there are several, probes carry the number of theirs as a cookie */
 	ml_u32 stack_bytes;    /* cap on a slice; 0 = account only, no evidence */
 	ml_u32 every_stack;    /* no deduplication */
+	ml_u32 whole_stacks;   /* slices, never only the words that a walk has read */
 	ml_u32 events;         /* stream every call */
 	ml_u32 buckets_shift;  /* of level 0 of the live table */
 	ml_u64 min_size;
 	ml_u64 max_size;
 	ml_u64 code_mask; /* what of a saved return address is an address */
+	ml_u64 ring_bytes;
+	ml_u64 quiet_flags;  /* of a record in the ring: nobody is woken. Runtimes in user space take 0 alone */
+	ml_u64 wakeup_flags; /* the agent waits for it */
 	/* Offsets in tracepoints' events: */
 	ml_u32 fork_pid;   /* task_newtask */
 	ml_u32 fork_flags;
@@ -35,8 +55,11 @@ struct ml_bpf_options {
 	ml_u32 mmap_len;
 	ml_u32 mmap_prot;
 	ml_u32 mmap_flags;
-	ml_u32 rules_only; /* evidence of stacks that run into unknown places, for the agent to learn from, and no other */
-	struct ml_bpf_function functions[ML_FN_MAX];
+	ml_u32 left_out;   /* enum ml_bpf_left_out */
+	ml_u32 n_pairs;
+	ml_u32 extend_stacks; /* stacks longer than their slices are told apart, so that the agent can read the rest */
+	struct ml_bpf_function functions[ML_BPF_FILES][ML_FN_MAX];
+	struct ml_pair rules[ML_FN_MAX];
 };
 
 /*
@@ -93,6 +116,7 @@ static inline __attribute__((always_inline)) ml_u32 ml_bpf_home(ml_u64 address)
 
 /* Bits of its flags that are ours alone, beside enum ml_key_flag. */
 #define ML_BPF_KEY_EXACT (1ull << 32) /* all return addresses, by rules, and nothing else */
+#define ML_BPF_KEY_HOT (1ull << 33)   /* set and taken back by the agent (hot_keys.h) */
 
 struct ml_bpf_key {
 	ml_u64 key; /* 0 = free */
@@ -103,6 +127,22 @@ struct ml_bpf_key {
 	ml_u64 next_due; /* evidence is due when this many blocks are live; the agent writes 0 to ask again */
 	ml_u64 process;
 	ml_u64 flags; /* enum ml_key_flag, ML_BPF_KEY_… */
+};
+
+/*
+ * Who held what when most was held, of one process (not with `follow`, nor of everybody). For each slot of the key table a word: what
+ * it held at a mark | the mark's generation << ML_BPF_PEAK_BYTES_BITS. Written at the key's first change after the mark.
+ */
+#define ML_BPF_PEAK_BYTES_BITS 48
+#define ML_BPF_PEAK_BYTES_MASK ((1ull << ML_BPF_PEAK_BYTES_BITS) - 1)
+#define ML_BPF_PEAK_GENERATION_MAX 0xffffull /* from 1 KiB to 2^48 bytes are 28,000 steps */
+#define ML_BPF_PEAK_STEP_SHIFT 10 /* a new mark lies more than this part above the last one */
+
+struct ml_bpf_peak {
+	ml_u64 generation; /* counts the marks; 0: none are kept */
+	ml_u64 mark;       /* the highest total so far, raised in steps */
+	ml_u64 timestamp_ns;
+	ml_u64 total;      /* bytes held; signed */
 };
 
 /*
@@ -120,8 +160,14 @@ struct ml_bpf_code {
 	ml_u64 wants_wakeup; /* set by the agent while it learns rules: it wants to hear of unknown places at once */
 	ml_u64 generation;  /* part of every image number: the agent counts code that came unseen by the programs */
 	ml_u64 has_overflow; /* set by the programs: blocks stand in the overflow map too */
+	ml_u64 is_over;     /* set by the agent before it takes the probes away, which do not go all at once: no call counts any more */
+	ml_u64 hot_bytes;   /* set by the agent: a key that holds as much is hot at once */
 	ml_u8 high_bytes[256];
 	ml_u8 granules[(1u << ML_BPF_GRANULE_BITS) / 8];
+	ml_u64 verifying_sent;  /* bytes of evidence that only verifies keys, about */
+	ml_u64 verifying_taken; /* of them, out of the ring again: by the agent */
+	ml_u64 drains;      /* set by the agent: counts how often it has emptied the ring */
+	ml_u64 highest_handle; /* of all that are 4 bytes wide: where a range that is released ends at the latest */
 };
 
 static inline __attribute__((always_inline)) ml_u32 ml_bpf_granule(ml_u64 address)
@@ -129,6 +175,64 @@ static inline __attribute__((always_inline)) ml_u32 ml_bpf_granule(ml_u64 addres
 	ml_u32 granule = (ml_u32)(address >> ML_BPF_GRANULE_SHIFT);
 
 	return (granule * 0x9e3779b1u) >> (32 - ML_BPF_GRANULE_BITS);
+}
+
+/* May there be code? A quick look, which may be wrong in saying yes. address: without tags and signatures. */
+static inline __attribute__((always_inline)) int ml_bpf_may_be_code(const struct ml_bpf_code *code, ml_u64 address)
+{
+	ml_u32 granule = ml_bpf_granule(address);
+
+	return code->high_bytes[address >> 32 & 0xff] &&
+	       code->granules[granule >> 3 & (sizeof(code->granules) - 1)] >> (granule & 7) & 1;
+}
+
+/*
+ * Of a stack that its slice does not hold (options.extend_stacks), sent before the evidence: digests of the words from
+ * `begin` on that may lead from frame to frame, and of where they stand. The agent reads the stack again: where a digest is
+ * the same, so are its words, and the frames. begin … begin + bytes - 1 begins in the slice: that the seam is the same
+ * shows that nobody has returned there.
+ */
+struct ml_bpf_above {
+	ml_u64 sequence; /* of the evidence */
+	ml_u64 begin;
+	ml_u64 end;
+	ml_u64 bytes; /* that the digests cover */
+	ml_u64 leading; /* digest of words that point to code as far as it is known, or to begin … end - 1 */
+	ml_u64 pointers; /* of all that could: for stacks that run through code which the agent learns of only then */
+};
+
+/* Calls in progress on a thread; heap calls nest two or three deep, signal handlers and allocators' hooks add levels. */
+#define ML_PENDING 16
+
+/*
+ * Where more calls are pending than evidence has fixups for: all of them, the innermost first, sent before the evidence.
+ */
+struct ml_bpf_returns {
+	ml_u64 sequence; /* of the evidence */
+	ml_u64 n;
+	struct ml_fixup fixups[ML_PENDING];
+};
+
+#define ML_BPF_ABOVE_SEAM 64u     /* of the slice, at least */
+#define ML_BPF_ABOVE_WINDOW 1024u /* that is looked at in one go; a power of two, none straddles a page */
+
+/* May the word lead to another frame? address: the word without tags and signatures. */
+static inline __attribute__((always_inline)) int ml_bpf_is_pointer(ml_u64 address)
+{
+	return address - (1ull << 16) < 1ull << 56; /* vm.mmap_min_addr; TASK_SIZE with five levels of page tables */
+}
+
+static inline __attribute__((always_inline)) int ml_bpf_is_leading(const struct ml_bpf_above *above, const struct ml_bpf_code *code,
+								   ml_u64 word, ml_u64 address)
+{
+	return word - above->begin < above->end - above->begin || ml_bpf_may_be_code(code, address);
+}
+
+static inline __attribute__((always_inline)) ml_u64 ml_bpf_above_mix(ml_u64 digest, ml_u64 place, ml_u64 word)
+{
+	digest = (digest ^ place) * 0x9e3779b97f4a7c15ull;
+	digest = (digest ^ digest >> 29 ^ word) * 0xd6e8feb86659fd93ull;
+	return digest ^ digest >> 32;
 }
 
 /* Code in 64 KiB of address space: bytes low … high - 1 of it. Two pieces of code are taken for one. */
@@ -143,9 +247,11 @@ struct ml_bpf_span {
  * on, may map code under it (the child never had any there), and whoever unmaps code takes a new number.
  */
 struct ml_bpf_process {
-	ml_u32 epoch; /* counts exec */
+	ml_u32 epoch; /* counts exec; where everybody is traced no two programs have the same, and later ones have higher */
 	ml_u32 is_borrowed; /* the image number is the parent's */
 	ml_u64 image;
+	ml_u64 drains; /* of every process: when the bytes that it sent were counted last, */
+	ml_u64 sent;   /* and how many it has sent since */
 };
 
 #define ML_BPF_FIRST_IMAGE 1ull

@@ -118,7 +118,11 @@ static __always_inline ml_u64 ml_scan_rest(struct ml_thread *thread, const struc
 	ml_u64 bytes = thread->key_words * 8;
 
 	key = ml_mix(key ^ thread->key_words, above ? above : sp);
-	if (sp >= thread->walk.limit)
+	/*
+	 * Of every process there is code nearly everywhere, by the granules that they share: words that may be return addresses
+	 * would make a key of each call. How deep the stack is tells apart what rules do not reach yet.
+	 */
+	if (options.is_everybody || sp >= thread->walk.limit)
 		return key;
 	if (bytes > thread->walk.limit - sp)
 		bytes = thread->walk.limit - sp;
@@ -184,7 +188,7 @@ static __always_inline ml_u64 ml_stack_key(struct ml_thread *thread, struct ml_r
 	above = ml_stack_above(thread, walk->sp);
 	state = ml_walk_and_remember(walk, above);
 	walk->is_unknown = state == ML_WALK_UNKNOWN;
-	walk->wakeup = walk->is_unknown && ranges->wants_wakeup ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+	walk->wakeup = walk->is_unknown && ranges->wants_wakeup ? options.wakeup_flags : options.quiet_flags;
 	if (state == ML_WALK_ENDED || state == ML_WALK_LIMIT) {
 		*flags = ml_flags_of_walk(state);
 		return ml_key_of_walk(walk->key, state, above ? above : ML_SP(regs));

@@ -3,7 +3,22 @@
 #ifndef MEMLEAK_THREAD_START_BPF_H
 #define MEMLEAK_THREAD_START_BPF_H
 
-#include "maps.bpf.h"
+#include "images.bpf.h"
+
+#ifndef ML_OLD_KERNEL
+/* A process is met at its first call, where every one is traced. NULL: there is no room, or it is who measures. */
+static __noinline struct ml_bpf_process *ml_meet_process(ml_u32 tgid)
+{
+	struct ml_bpf_process process = {};
+
+	if (tgid == options.bystander)
+		return NULL;
+	ml_next_epoch(&process);
+	process.image = ml_new_image();
+	bpf_map_update_elem(&processes, &tgid, &process, BPF_NOEXIST); /* another thread may have been faster */
+	return bpf_map_lookup_elem(&processes, &tgid);
+}
+#endif
 
 /* The traced process of this thread as `exec epoch << 32 | tgid`, 0 when it is not traced. */
 static __always_inline ml_u64 ml_current_process(void)
@@ -18,6 +33,10 @@ static __always_inline ml_u64 ml_current_process(void)
 	}
 	tgid = (ml_u32)(bpf_get_current_pid_tgid() >> 32);
 	process = bpf_map_lookup_elem(&processes, &tgid);
+#ifndef ML_OLD_KERNEL
+	if (!process && options.is_everybody)
+		process = ml_meet_process(tgid);
+#endif
 	return process ? (ml_u64)process->epoch << 32 | tgid : 0;
 }
 

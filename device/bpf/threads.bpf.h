@@ -49,16 +49,21 @@ static __noinline struct ml_thread *ml_make_thread(ml_u32 tid)
 	return NULL;
 }
 
-static __always_inline struct ml_thread *ml_this_thread(void)
+/* The state that a call has left; NULL when there was none. */
+static __always_inline struct ml_thread *ml_known_thread(void)
 {
 	ml_u32 tid = (ml_u32)bpf_get_current_pid_tgid();
 	ml_u32 slot = ml_thread_slot(tid, 0);
 	struct ml_thread *thread = bpf_map_lookup_elem(&threads, &slot);
 
-	if (thread && thread->tid == tid)
-		return thread;
-	thread = ml_find_thread(tid);
-	return thread ? thread : ml_make_thread(tid);
+	return thread && thread->tid == tid ? thread : ml_find_thread(tid);
+}
+
+static __always_inline struct ml_thread *ml_this_thread(void)
+{
+	struct ml_thread *thread = ml_known_thread();
+
+	return thread ? thread : ml_make_thread((ml_u32)bpf_get_current_pid_tgid());
 }
 
 static __always_inline void ml_forget_thread(ml_u32 tid)

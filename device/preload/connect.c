@@ -9,6 +9,9 @@
 
 #include "bytes.h"
 #include "clock.h"
+#include "hook_names.h"
+#include "linked.h"
+#include "peak.h"
 #include "syscalls.h"
 
 extern int __system_property_get(const char *name, char *value) __attribute__((weak)); /* bionic alone */
@@ -18,6 +21,7 @@ extern int __system_property_get(const char *name, char *value) __attribute__((w
 #define ENOMEM 12
 #define EFBIG 27
 #define EPROTO 71
+#define ECONNREFUSED 111
 #define SEGMENT_BYTES_MAX (sizeof(long) == 8 ? 1ull << 62 : 1ull << 29) /* the target needs address space, too */
 #define ANDROID_SHELL 2000 /* AID_SHELL of android_filesystem_config.h: what adb's commands run as */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -25,13 +29,34 @@ extern int __system_property_get(const char *name, char *value) __attribute__((w
 /* Abstract names have no owner: whoever listens there must be one who may look into this process anyway. */
 static int may_serve(uid_t uid)
 {
-	return uid == 0 || uid == (uid_t)ML_GETEUID() || (__system_property_get && uid == ANDROID_SHELL);
+	return uid == 0 || uid == (uid_t)ML_GETEUID() ||
+	       ((__system_property_get || ml_hook_libc == ML_LIBC_BIONIC) && uid == ANDROID_SHELL);
+}
+
+static long connect_socket(long fd)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	size_t length = ml_length(ml_connect_session.socket_name);
+
+	ml_copy(address.sun_path + 1, ml_connect_session.socket_name, length); /* sun_path[0] == 0: the abstract name space */
+	return ML_SYSCALL3(connect, fd, &address, offsetof(struct sockaddr_un, sun_path) + 1 + length);
+}
+
+/* A full queue (EAGAIN) has somebody who is to serve it. */
+int ml_connect_is_agent_there(void)
+{
+	long fd = ML_SYSCALL3(socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	long error;
+
+	if (fd < 0)
+		return 1; /* nothing is known */
+	error = connect_socket(fd);
+	ML_SYSCALL1(close, fd);
+	return error != -ECONNREFUSED;
 }
 
 static long connect_agent(void)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	size_t length = ml_length(ml_connect_session.socket_name);
 	long fd = ML_SYSCALL3(socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	struct ucred peer = { 0, 0, 0 };
 	socklen_t peer_bytes = sizeof(peer);
@@ -39,8 +64,7 @@ static long connect_agent(void)
 
 	if (fd < 0)
 		return fd;
-	ml_copy(address.sun_path + 1, ml_connect_session.socket_name, length); /* sun_path[0] == 0: the abstract name space */
-	error = ML_SYSCALL3(connect, fd, &address, offsetof(struct sockaddr_un, sun_path) + 1 + length);
+	error = connect_socket(fd);
 	if (!error)
 		error = ml_syscall(__NR_getsockopt, fd, SOL_SOCKET, SO_PEERCRED, (long)&peer, (long)&peer_bytes, 0);
 	if (!error && !may_serve(peer.uid))
@@ -176,6 +200,7 @@ static int exchange(long socket, struct ml_view *view)
 	view->segment->n_levels_open = 1;
 	view->segment->n_keys_used = 1;
 	view->segment->maps_dirty = ML_MAPS_DIRTY;
+	ml_peak_begin(view);
 	error = send_with_fd(socket, &greeting, sizeof(greeting), fd);
 	if (!error)
 		error = receive_all(socket, &go, 1);
@@ -185,9 +210,12 @@ static int exchange(long socket, struct ml_view *view)
 
 int ml_connect_segment(struct ml_view *view)
 {
-	long socket = ml_connect_session.nonce ? connect_agent() : -EPROTO;
+	long socket;
 	int error;
 
+	if (ml_linked_settings)
+		return ml_linked_segment(view);
+	socket = ml_connect_session.nonce ? connect_agent() : -EPROTO;
 	if (socket < 0)
 		return (int)socket;
 	error = exchange(socket, view);

@@ -27,6 +27,12 @@ extern struct ml_connect_session ml_connect_session __attribute__((visibility("h
  * (wrap.PACKAGE on Android has room for little more). 0 when there is none.
  */
 int ml_connect_read_environment(char *const *environment);
+
+/* The session that a text of this form names, in the place of any other: NAME:NONCE. 0 when it is none. */
+int ml_connect_read_text(const char *text, size_t length);
+
+/* 0 when the agent is gone for good: nobody listens at the session's name any more. */
+int ml_connect_is_agent_there(void);
 #define ML_CONNECT_PRELOAD "LD_PRELOAD="
 #define ML_CONNECT_FILE_SUFFIX ".session"
 

@@ -4,8 +4,10 @@
 #include <sys/uio.h>
 
 #include "bytes.h"
+#include "frame_chain.h"
 #include "maps.h"
 #include "ring.h"
+#include "stack_above.h"
 #include "syscalls.h"
 #include "thread.h"
 
@@ -89,6 +91,8 @@ static int is_due(const struct ml_view *view, const struct ml_key *key, ml_u32 *
 	if (live >= __atomic_load_n(&key->next_due, __ATOMIC_RELAXED))
 		return 1;
 	*flags = ML_EVIDENCE_VERIFY;
+	if (view->settings.flags & ML_SETTING_NO_STACK) /* the key is made of all that could be sent */
+		return (view->settings.flags & ML_SETTING_EVERY_STACK) != 0;
 	return allocated >= __atomic_load_n(&key->next_verify, __ATOMIC_RELAXED) ||
 	       (view->settings.flags & ML_SETTING_EVERY_STACK);
 }
@@ -112,7 +116,7 @@ static void set_next_due(struct ml_thread *thread, struct ml_key *key)
 	ml_u64 allocated = __atomic_load_n(&key->alloc_objects, __ATOMIC_RELAXED);
 	ml_u64 live = allocated - __atomic_load_n(&key->free_objects, __ATOMIC_RELAXED);
 
-	if (live >= key->next_due)
+	if (live >= ml_read(&key->next_due))
 		__atomic_store_n(&key->next_due, is_exact(key) ? ~0ull : 3 * live + 1, __ATOMIC_SEQ_CST);
 	set_next_verify(thread, key);
 }
@@ -145,6 +149,8 @@ static struct slice slice_of(const struct ml_view *view, const struct ml_caller 
 	struct slice slice = { caller->stack_pointer & ~7ull, caller->stack_end ? caller->stack_end : caller->readable_end, 0 };
 	ml_u64 bytes = slice.end - slice.from;
 
+	if (view->settings.flags & ML_SETTING_NO_STACK)
+		return slice;
 	slice.wanted = (ml_u32)(bytes < view->settings.stack_bytes ? bytes : view->settings.stack_bytes) & ~7u;
 	return slice;
 }
@@ -166,7 +172,7 @@ static int was_sent_last(const struct ml_view *view, const struct ml_evidence_ca
 /* An exact key's walk has read all that unwinding needs. What verifies it is the stack as it is. */
 static int is_sparse(const struct ml_view *view, const struct ml_evidence_call *call, ml_u32 flags)
 {
-	return call->memo && call->memo->is_exact && call->memo->n_places <= ML_MEMO_PLACES &&
+	return !(view->settings.flags & ML_SETTING_NO_STACK) && call->memo && call->memo->is_exact && call->memo->n_places <= ML_MEMO_PLACES &&
 	       !(flags & ML_EVIDENCE_VERIFY) && !(view->settings.flags & ML_SETTING_EVERY_STACK) &&
 	       call->memo->reach_bytes <= view->settings.stack_bytes;
 }
@@ -194,9 +200,64 @@ static ml_u32 store_slice(const struct ml_evidence_call *call, const struct slic
 	record->stack_bytes = copy_stack(to, slice->from, slice->wanted, call->caller);
 	if (call->caller->stack_end && record->stack_bytes == slice->end - slice->from)
 		record->flags |= ML_EVIDENCE_STACK_WHOLE;
-	if (!record->stack_bytes)
+	if (!record->stack_bytes && slice->wanted)
 		record->flags |= ML_EVIDENCE_STACK_FAULT;
 	return record->stack_bytes;
+}
+
+/* The rules that a thread keeps at hand are its own as long as it names a stack; in a handler it does without. */
+static ml_u32 store_walk(const struct ml_view *view, struct ml_thread *thread, const struct ml_evidence_call *call,
+			 struct ml_evidence *record, struct ml_frame_chain *chain)
+{
+	struct ml_walk walk = { .hash = 0 };
+
+	chain->n_frames = 0;
+	ml_frame_walk(view, current_map(view), call->caller, &walk,
+		      &(struct ml_notes){ .thread = call->memo ? thread : NULL, .chain = chain });
+	record->flags |= ML_EVIDENCE_CHAIN_IS_CFI;
+	return ml_frame_chain_bytes(chain->n_frames);
+}
+
+/* Behind the stack; returns the bytes used. */
+static ml_u32 store_chain(const struct ml_view *view, struct ml_thread *thread, const struct ml_evidence_call *call, struct ml_evidence *record,
+			  void *to)
+{
+	ml_u64 frame_pointer = ML_CHAIN_POINTER(call->registers), address;
+	struct ml_chain chain = ml_chain_begin(call->caller, frame_pointer, current_map(view)->address_mask, NULL);
+	struct ml_frame_chain *stored = to;
+
+	if (!(view->settings.flags & ML_SETTING_FRAME_CHAIN))
+		return 0;
+	record->flags |= ML_EVIDENCE_FRAME_CHAIN;
+	if (view->settings.flags & ML_SETTING_CHAIN_BY_CFI)
+		return store_walk(view, thread, call, record, stored);
+	while ((address = ml_chain_next(&chain)))
+		stored->addresses[chain.n_frames - 1] = address;
+	stored->n_frames = chain.n_frames;
+	stored->end = chain.end;
+	return ml_frame_chain_bytes(chain.n_frames);
+}
+
+static ml_u32 chain_room(const struct ml_view *view)
+{
+	return view->settings.flags & ML_SETTING_FRAME_CHAIN ? ml_frame_chain_bytes(ML_FRAME_CHAIN_MAX) : 0;
+}
+
+/* Of a slice that is too short, and of a stack of the thread's own: no other can be relied on to stay. */
+static int is_extended(const struct ml_view *view, const struct ml_caller *caller, const struct slice *slice)
+{
+	return view->settings.flags & ML_SETTING_EXTEND_STACKS && slice->wanted && slice->from + slice->wanted < slice->end &&
+	       slice->end == caller->readable_end;
+}
+
+/* Behind all else; returns the bytes used. */
+static ml_u32 store_above(const struct ml_view *view, const struct slice *slice, struct ml_ring_evidence *place, void *to)
+{
+	ml_u32 bytes = ml_stack_above_store(current_map(view), slice->from + slice->wanted, slice->end, to, &place->stack_hash);
+
+	if (bytes)
+		place->record.flags |= ML_EVIDENCE_STACK_ABOVE;
+	return bytes;
 }
 
 static void send(const struct ml_view *view, struct ml_thread *thread, const struct ml_evidence_call *call,
@@ -206,9 +267,10 @@ static void send(const struct ml_view *view, struct ml_thread *thread, const str
 	struct slice slice = slice_of(view, call->caller);
 	ml_u32 head_bytes = sizeof(struct ml_evidence) + ML_N_REGISTERS * sizeof(ml_u64);
 	ml_u32 stack_bytes = sparse ? ml_sparse_stack_bytes(call->memo->n_places) : slice.wanted;
+	int extended = !sparse && is_extended(view, call->caller, &slice);
 	struct ml_key *key = &view->keys[call->block->key_index];
-	struct ml_ring_evidence *place =
-		ml_ring_reserve_patiently(view, thread, sizeof(place->stack_hash) + head_bytes + stack_bytes);
+	struct ml_ring_evidence *place = ml_ring_reserve_patiently(
+		view, thread, sizeof(place->stack_hash) + head_bytes + stack_bytes + chain_room(view) + (extended ? ML_STACK_ABOVE_ROOM : 0));
 	struct ml_evidence *record;
 	void *stack;
 
@@ -234,11 +296,13 @@ static void send(const struct ml_view *view, struct ml_thread *thread, const str
 	ml_registers_store(call->registers, ml_registers_stack_pointer(call->registers), (ml_u64 *)(record + 1));
 	stack = (char *)record + head_bytes;
 	stack_bytes = sparse ? store_sparse(call, record, stack) : store_slice(call, &slice, record, stack);
-	record->record_bytes = head_bytes + stack_bytes;
-	place->stack_hash = sparse ? call->key : ml_stack_hash(current_map(view), stack, stack_bytes);
+	record->record_bytes = head_bytes + stack_bytes + store_chain(view, thread, call, record, (char *)stack + stack_bytes);
+	place->stack_hash = sparse || !slice.wanted ? call->key : ml_stack_hash(current_map(view), stack, stack_bytes);
 	if (record->flags & ML_EVIDENCE_STACK_FAULT)
 		__atomic_fetch_add(&view->segment->lost[ML_LOST_STACK_FAULT], 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&key->sent_stack, place->stack_hash, __ATOMIC_RELAXED);
+	if (extended)
+		record->record_bytes += store_above(view, &slice, place, (char *)record + record->record_bytes);
 	/* Before the agent can see the record: when it drops it and asks again, that comes later. */
 	set_next_due(thread, key);
 	ml_ring_commit(view, thread, ML_RING_EVIDENCE, (ml_u32)sizeof(place->stack_hash) + record->record_bytes);

@@ -9,10 +9,13 @@
 #include <sys/uio.h>
 
 #include "cfi/eh_frame.h"
+#include "clock.h"
 #include "code_lines.h"
 #include "syscalls.h"
 
 #define MODULES 64u /* power of two */
+#define WAIT_STEP_NS 50000
+#define WAIT_STEPS 100 /* 5 ms and more: a look-up takes some microseconds */
 
 struct module { /* of the code mapping that begins at `low` */
 	ml_u64 low; /* 0 = empty */
@@ -122,19 +125,36 @@ static int resolve(const struct ml_view *view, const struct ml_code_map *map, ml
 	return 1;
 }
 
+/*
+ * Elsewhere a rule that is missing costs precision of a key. Where the walk is all that will be known of the stack it is
+ * waited for, but not for ever: the reader may be this thread, and we in its handler.
+ */
+static int take_reader(int steps)
+{
+	struct ml_timespec pause = { 0, WAIT_STEP_NS };
+
+	while (__atomic_exchange_n(&reader.is_taken, 1, __ATOMIC_ACQUIRE)) {
+		if (!steps--)
+			return 0;
+		ML_SYSCALL2(nanosleep, &pause, 0);
+	}
+	return 1;
+}
+
 int ml_frame_resolve(const struct ml_view *view, const struct ml_code_map *map, ml_u64 return_address,
 		     struct ml_frame_rule *rule)
 {
 	int is_known;
 
-	if (__atomic_exchange_n(&reader.is_taken, 1, __ATOMIC_ACQUIRE))
+	if (!take_reader(view->settings.flags & ML_SETTING_NO_STACK ? WAIT_STEPS : 0))
 		return 0;
 	is_known = resolve(view, map, return_address, rule);
 	__atomic_store_n(&reader.is_taken, 0, __ATOMIC_RELEASE);
 	return is_known;
 }
 
-void ml_frame_resolve_forget(void)
+void ml_frame_resolve_forget(ml_u32 patience_ms)
 {
-	reader.is_taken = 0; /* that the rest is another process's is seen by its pid */
+	take_reader((int)(patience_ms * 1000000ull / WAIT_STEP_NS));
+	__atomic_store_n(&reader.is_taken, 0, __ATOMIC_RELEASE); /* that the rest is another process's is seen by its pid */
 }

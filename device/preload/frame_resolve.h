@@ -15,7 +15,7 @@
 int ml_frame_resolve(const struct ml_view *view, const struct ml_code_map *map, ml_u64 return_address,
 		     struct ml_frame_rule *rule);
 
-/* In a child, whose other threads are gone in the middle of anything. */
-void ml_frame_resolve_forget(void);
+/* As ml_maps_forget(). */
+void ml_frame_resolve_forget(ml_u32 patience_ms);
 
 #endif

@@ -153,6 +153,29 @@ static inline int step(const struct bounds *bounds, const struct ml_frame_rule *
 	return 1;
 }
 
+/* TraceEnd of unwind/trace.py. */
+static void end_chain(struct ml_frame_chain *chain, int is_complete, const struct ml_walk *walk)
+{
+	enum { ROOT = 0, NO_UNWIND_ROW = 2, NO_PROGRESS = 4, DEEPER = 6 };
+
+	if (!chain)
+		return;
+	chain->end = is_complete ? ROOT : walk->without_rule ? NO_UNWIND_ROW : NO_PROGRESS;
+	if (chain->n_frames == ML_FRAME_CHAIN_MAX && !is_complete)
+		chain->end = DEEPER;
+}
+
+/* 0 when there is no room. */
+static inline int add_to_chain(struct ml_frame_chain *chain, ml_u64 return_address)
+{
+	if (!chain || !return_address)
+		return 1;
+	if (chain->n_frames == ML_FRAME_CHAIN_MAX)
+		return 0;
+	chain->addresses[chain->n_frames++] = return_address;
+	return 1;
+}
+
 int ml_frame_walk(const struct ml_view *view, const struct ml_code_map *map, const struct ml_caller *caller,
 		  struct ml_walk *walk, const struct ml_notes *notes)
 {
@@ -172,11 +195,13 @@ int ml_frame_walk(const struct ml_view *view, const struct ml_code_map *map, con
 		is_complete = !frame.return_address || (rule && ml_frame_kind(rule) == ML_FRAME_END);
 		if (!is_complete && !rule)
 			walk->without_rule = frame.return_address;
-		if (is_complete || !rule || !step(&bounds, rule, map->address_mask, &frame))
+		if (is_complete || !rule || !step(&bounds, rule, map->address_mask, &frame) ||
+		    !add_to_chain(notes->chain, frame.return_address))
 			break;
 		walk->hash = ml_stack_mix(walk->hash, frame.return_address);
 	}
 	walk->stack_pointer = frame.stack_pointer;
 	walk->frame_pointer = frame.frame_pointer;
+	end_chain(notes->chain, is_complete, walk);
 	return is_complete;
 }

@@ -43,6 +43,7 @@ struct ml_notes {
 	struct ml_thread *thread; /* keeps the rules at hand */
 	struct ml_memo *memo;     /* gets the places of the words that were read; uses_fp: the register took part */
 	int *meets_unknown;       /* gets 1 when it leads to where the code map has no code */
+	struct ml_frame_chain *chain; /* gets the return addresses on the way, and how it ended */
 };
 
 /* 1 when the outermost frame was reached. */

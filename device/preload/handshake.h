@@ -13,6 +13,12 @@ enum ml_setting_flag {
 	ML_SETTING_EVENTS = 4,
 	ML_SETTING_MMAP = 8,
 	ML_SETTING_NO_EVIDENCE = 16,
+	ML_SETTING_FRAME_CHAIN = 32, /* evidence brings the chain of frame records, too */
+	ML_SETTING_NO_STACK = 64,    /* … and nothing of the stack */
+	ML_SETTING_CHAIN_BY_CFI = 128, /* it is walked by CFI where there is any */
+	ML_SETTING_NO_AGENT = 256,   /* nobody empties the rings: what does not fit is lost at once */
+	ML_SETTING_NO_HEAP = 512,    /* functions of --pairs alone */
+	ML_SETTING_EXTEND_STACKS = 1024, /* evidence of stacks longer than stack_bytes brings what leads through the rest */
 };
 
 struct ml_settings {
@@ -43,5 +49,12 @@ struct ml_greeting {
 
 ML_ASSERT_SIZE(struct ml_settings, 64);
 ML_ASSERT_SIZE(struct ml_greeting, 96);
+
+/* What the agent tells a process at the end, in its segment: no call is recorded that begins after that. */
+enum ml_over {
+	ML_GOES_ON = 0,
+	ML_IS_OVER = 1, /* hooks are taken out by who put them in */
+	ML_IS_LEFT = 2, /* by the process itself, where they still stand: nobody else will */
+};
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include <stddef.h>
 
+#include "attach.h"
 #include "bytes.h"
 #include "connect.h"
 #include "originals.h"
@@ -44,26 +45,25 @@ static inline void *record(enum ml_function function, void *pointer, size_t size
 	return pointer;
 }
 
-static inline void enter(void)
+/* NULL while nothing is recorded. */
+static inline struct ml_thread *enter(void)
 {
-	if (ml_recorder_is_on())
-		ml_recorder_enter_original();
+	return ml_recorder_is_on() ? ml_recorder_enter_original() : NULL;
 }
 
-static inline void leave(void)
+static inline void leave(struct ml_thread *thread)
 {
-	if (ml_recorder_is_on())
-		ml_recorder_leave_original();
+	if (thread)
+		ml_recorder_leave_original(thread);
 }
 
 /* Many libcs build these on other public functions, which lead to us again. */
 #define OUTERMOST(function, call, size, registers)                                                        \
 	({                                                                                                \
-		void *result_;                                                                            \
+		struct ml_thread *inside_ = enter();                                                      \
+		void *result_ = ml_original.call;                                                         \
                                                                                                           \
-		enter();                                                                                  \
-		result_ = ml_original.call;                                                               \
-		leave();                                                                                  \
+		leave(inside_);                                                                                \
 		record(function, result_, size, registers);                                               \
 	})
 
@@ -108,6 +108,7 @@ static void *resize(enum ml_function function, void *old, size_t n, size_t unit,
 	int overflows = __builtin_mul_overflow(n, unit, &bytes);
 	struct ml_entry block;
 	int was_known = 0;
+	struct ml_thread *inside;
 	void *new;
 
 	if (ml_arena_owns(old) || !ml_originals_ready())
@@ -115,12 +116,12 @@ static void *resize(enum ml_function function, void *old, size_t n, size_t unit,
 					      : ml_arena_alloc(0, bytes);
 	if (old && ml_recorder_is_on())
 		was_known = ml_recorder_claim(old, registers->return_address, &block);
-	enter();
+	inside = enter();
 	if (overflows) /* for its errno; bionic has had it since API 29 */
 		new = ml_original.reallocarray ? ml_original.reallocarray(old, n, unit) : ml_original.realloc(old, TOO_MUCH);
 	else
 		new = ml_original.realloc(old, bytes);
-	leave();
+	leave(inside);
 	if (was_known && !new && (overflows || bytes))
 		ml_recorder_give_back(old, &block);
 	else if (was_known)
@@ -144,15 +145,16 @@ HANDLER void *ml_handle_reallocarray(void *old, size_t n, size_t size, const str
 HANDLER int ml_handle_posix_memalign(void **pointer, size_t alignment, size_t size,
 				     const struct ml_registers *registers)
 {
+	struct ml_thread *inside;
 	int error;
 
 	if (!ml_originals_ready()) {
 		*pointer = ml_arena_alloc(alignment, size);
 		return *pointer ? 0 : ENOMEM;
 	}
-	enter();
+	inside = enter();
 	error = ml_original.posix_memalign(pointer, alignment, size);
-	leave();
+	leave(inside);
 	if (!error)
 		record(ML_FN_POSIX_MEMALIGN, *pointer, size, registers);
 	return error;
@@ -212,15 +214,20 @@ HANDLER void *ml_entry_malloc(size_t size);
 HANDLER void *ml_entry_calloc(size_t n, size_t size);
 HANDLER void *ml_entry_realloc(void *old, size_t size);
 
+static inline int is_sampling(void)
+{
+	return __atomic_load_n(&ml_recorder_is_sampling, __ATOMIC_RELAXED);
+}
+
 static inline int skips_alloc(size_t size, void *return_address)
 {
-	return __builtin_expect(ml_recorder_is_sampling, 0) &&
+	return __builtin_expect(is_sampling(), 0) &&
 	       ml_recorder_skips_alloc(size, (ml_u64)(unsigned long)return_address);
 }
 
 static inline int skips_free(const void *pointer, void *return_address)
 {
-	return __builtin_expect(ml_recorder_is_sampling, 0) && !ml_arena_owns(pointer) &&
+	return __builtin_expect(is_sampling(), 0) && !ml_arena_owns(pointer) &&
 	       ml_recorder_skips_free(pointer, (ml_u64)(unsigned long)return_address);
 }
 
@@ -238,13 +245,12 @@ EXPORT void *calloc(size_t n, size_t size)
 {
 	size_t bytes;
 
-	if (ml_recorder_is_sampling && !__builtin_mul_overflow(n, size, &bytes) &&
+	if (is_sampling() && !__builtin_mul_overflow(n, size, &bytes) &&
 	    skips_alloc(bytes, __builtin_return_address(0))) {
-		void *pointer;
+		struct ml_thread *inside = enter();
+		void *pointer = ml_original.calloc(n, size);
 
-		enter();
-		pointer = ml_original.calloc(n, size);
-		leave();
+		leave(inside);
 		return pointer;
 	}
 	TAIL return ml_entry_calloc(n, size);
@@ -253,11 +259,12 @@ EXPORT void *calloc(size_t n, size_t size)
 EXPORT void *realloc(void *old, size_t size);
 EXPORT void *realloc(void *old, size_t size)
 {
-	if (ml_recorder_is_sampling && skips_free(old, __builtin_return_address(0)) &&
+	if (is_sampling() && skips_free(old, __builtin_return_address(0)) &&
 	    skips_alloc(size, __builtin_return_address(0))) {
-		enter();
+		struct ml_thread *inside = enter();
+
 		old = ml_original.realloc(old, size);
-		leave();
+		leave(inside);
 		return old;
 	}
 	TAIL return ml_entry_realloc(old, size);
@@ -341,7 +348,10 @@ __attribute__((constructor)) static void start(void)
 {
 	char **environment = &environ ? environ : NULL;
 
+	if (!ml_connect_read_environment(environment)) /* perhaps brought in by dlopen(): see attach.h */
+		return;
 	ml_originals_ready();
+	ml_attach_pairs();
 	if (ml_connect_session.nonce && !ml_recorder_is_following())
 		ml_connect_clean_environment(environment ? environment : ml_connect_first_environment());
 }

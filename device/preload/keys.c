@@ -12,8 +12,8 @@ static ml_u32 new_entry(const struct ml_view *view, ml_u64 key)
 	number = __atomic_fetch_add(used, 1, __ATOMIC_RELAXED);
 	if (number >= view->settings.n_keys)
 		return 0;
-	view->keys[number].next_due = 1;
-	view->keys[number].next_verify = 2;
+	ml_write(&view->keys[number].next_due, 1);
+	ml_write(&view->keys[number].next_verify, 2);
 	__atomic_store_n(&view->keys[number].key, key, __ATOMIC_RELEASE);
 	return number;
 }

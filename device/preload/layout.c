@@ -57,12 +57,15 @@ int ml_layout_compute(const struct ml_settings *settings, struct ml_layout *layo
 	layout->memos = place(&end, (ml_u64)settings->n_threads * ML_MEMOS * sizeof(struct ml_memo));
 	layout->key_index = place(&end, (ml_key_near(settings) + 2ull * settings->n_keys) * sizeof(ml_u32));
 	layout->keys = place(&end, settings->n_keys * (ml_u64)sizeof(struct ml_key));
+	layout->peaks = place(&end, settings->n_keys * (ml_u64)sizeof(ml_u64));
 	layout->filter = place(&end, ML_FILTER_COUNTS);
 	layout->chunk_numbers = place(&end, settings->n_chunks * sizeof(ml_u64));
 	layout->chunks = place(&end, settings->n_chunks * (ml_u64)sizeof(struct ml_shadow_chunk));
 	layout->rests = place(&end, ml_shadow_n_rests(settings) * (ml_u64)sizeof(struct ml_shadow_rest));
 	place_levels(settings, layout, &end);
 	layout->rings = place(&end, (ml_u64)settings->n_threads * settings->ring_bytes);
+	layout->hooked = place(&end, ML_HOOKED_MAX * sizeof(struct ml_hooked));
+	layout->pairs = place(&end, sizeof(struct ml_pair_table));
 	layout->bytes = end;
 	return 0;
 }
@@ -85,9 +88,12 @@ void ml_view_set(struct ml_view *view, void *base, const struct ml_settings *set
 	view->rests = (struct ml_shadow_rest *)(bytes + layout->rests);
 	view->chunks = (struct ml_shadow_chunk *)(bytes + layout->chunks);
 	view->keys = (struct ml_key *)(bytes + layout->keys);
+	view->peaks = (ml_u64 *)(bytes + layout->peaks);
 	for (ml_u32 i = 0; i < layout->n_levels; i++) {
 		view->level_displaced[i] = (ml_u64 *)(bytes + layout->level_displaced[i]);
 		view->level_slots[i] = (struct ml_slot *)(bytes + layout->level_slots[i]);
 	}
 	view->rings = bytes + layout->rings;
+	view->hooked = (struct ml_hooked *)(bytes + layout->hooked);
+	view->pairs = (struct ml_pair_table *)(bytes + layout->pairs);
 }

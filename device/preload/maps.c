@@ -166,8 +166,8 @@ static void note_linker(const struct ml_maps_line *line)
 	for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++)
 		for (size_t i = 0; i < line->length; i++)
 			if (ml_starts_with(line->text + i, names[n]) && i + ml_length(names[n]) <= line->length) {
-				ml_maps_linker_low = line->low;
-				ml_maps_linker_bytes = line->high - line->low;
+				ml_write(&ml_maps_linker_low, line->low);
+				ml_write(&ml_maps_linker_bytes, line->high - line->low);
 				return;
 			}
 }
@@ -191,7 +191,7 @@ static void read_code(struct reader *reader, struct ml_code_map *map, ml_u32 whi
 	ml_code_lines_clear(which);
 	while (next_line(reader, &line)) {
 		if (line.high <= USER_ADDRESS_END)
-			highest |= line.high;
+			highest |= line.high - 1; /* the kernel's page for uprobes ends where addresses do */
 		if (line.high > USER_ADDRESS_END)
 			continue;
 		ml_code_lines_add(which, &line);
@@ -205,7 +205,7 @@ static void read_code(struct reader *reader, struct ml_code_map *map, ml_u32 whi
 	}
 	/* musl's linker is its libc: what it allocates says nothing. The agent looks at the maps now and then, too. */
 	if (ml_maps_linker_low == ml_maps_allocator.low)
-		ml_maps_linker_bytes = 0;
+		ml_write(&ml_maps_linker_bytes, 0);
 	/* The stack lies at the top of the address space, so its address has all bits that addresses have. */
 	map->address_mask = ~0ull >> __builtin_clzll(highest);
 }
@@ -240,7 +240,8 @@ static void read_anew(const struct ml_view *view, struct ml_thread *thread)
 {
 	ml_u32 *dirty = &view->segment->maps_dirty, old = view->segment->current_map, new = !old;
 	ml_u32 being_read = ML_MAPS_BEING_READ;
-	struct reader reader = { .view = view, .thread = thread };
+	/* What nobody reads is not sent: a recording in a file has the maps of the moment in which it is written. */
+	struct reader reader = { .view = view->settings.flags & ML_SETTING_NO_AGENT ? NULL : view, .thread = thread };
 
 	__atomic_exchange_n(dirty, ML_MAPS_BEING_READ, __ATOMIC_SEQ_CST);
 	reader.timestamp_ns = ml_tick_after(ml_clock_exact_ns());
@@ -268,8 +269,17 @@ void ml_maps_refresh(const struct ml_view *view, struct ml_thread *thread)
 	ml_thread_leave(view, thread);
 }
 
-void ml_maps_forget(void)
+void ml_maps_forget(ml_u32 patience_ms)
 {
+	struct ml_timespec pause = { 0, WAIT_STEP_NS };
+	ml_u64 deadline_ns = ml_clock_exact_ns() + patience_ms * 1000000ull;
+	enum reading expected = READING_NONE;
+
+	while (!__atomic_compare_exchange_n(&reading, &expected, READING, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED) &&
+	       ml_clock_exact_ns() < deadline_ns) {
+		expected = READING_NONE;
+		ML_SYSCALL2(nanosleep, &pause, 0);
+	}
 	ml_code_lines_forget();
-	reading = READING_NONE;
+	__atomic_store_n(&reading, READING_NONE, __ATOMIC_RELEASE);
 }

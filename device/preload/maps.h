@@ -20,8 +20,12 @@ struct ml_maps_range {
 /* The mapping around an address. 0 when there is none. Needs ML_OWNER_BUSY of `thread`, whose scratch memory it uses. */
 int ml_maps_find(struct ml_thread *thread, ml_u64 address, struct ml_maps_range *found);
 
-/* In a child, whose other threads are gone in the middle of anything. */
-void ml_maps_forget(void);
+/*
+ * Before a session. patience_ms: how long a thread is waited for that is still at it for the session before; 0 in a child,
+ * whose other threads are gone in the middle of anything.
+ */
+#define ML_STRAGGLERS_MS 1000
+void ml_maps_forget(ml_u32 patience_ms);
 
 struct ml_maps_code {
 	ml_u64 address; /* somewhere in it: set before the first reading */

@@ -26,6 +26,7 @@ struct ml_originals ml_original;
 enum { UNKNOWN, LOOKING, KNOWN };
 
 static int state;
+static int is_interposing; /* calls came to us before anybody attached */
 static unsigned long looking_thread;
 
 static unsigned char arena[ARENA_BYTES] __attribute__((aligned(ARENA_ALIGN)));
@@ -112,6 +113,24 @@ static void fill_gaps(void)
 		ml_original.pvalloc = page_alloc;
 }
 
+static void note_code(void)
+{
+	ml_maps_allocator.address = (ml_u64)(unsigned long)ml_original.malloc;
+	ml_maps_own.address = (ml_u64)(unsigned long)look_up;
+}
+
+int ml_originals_are_interposed(void)
+{
+	return is_interposing;
+}
+
+void ml_originals_adopt(void)
+{
+	fill_gaps();
+	note_code();
+	__atomic_store_n(&state, KNOWN, __ATOMIC_RELEASE);
+}
+
 static __attribute__((noinline)) int make_ready(void)
 {
 	int expected = UNKNOWN;
@@ -120,8 +139,8 @@ static __attribute__((noinline)) int make_ready(void)
 		looking_thread = ml_thread_pointer();
 		look_up();
 		fill_gaps();
-		ml_maps_allocator.address = (ml_u64)(unsigned long)ml_original.malloc;
-		ml_maps_own.address = (ml_u64)(unsigned long)look_up;
+		note_code();
+		is_interposing = 1;
 		ml_recorder_start(&environ ? environ : NULL);
 		__atomic_store_n(&state, KNOWN, __ATOMIC_RELEASE);
 		return 1;

@@ -37,6 +37,12 @@ extern struct ml_originals ml_original;
  */
 int ml_originals_ready(void);
 
+/* 1 when the target's calls have come to us by name: the library was preloaded. */
+int ml_originals_are_interposed(void);
+
+/* ml_original has been filled in, by who attaches: calls may be forwarded from now on. */
+void ml_originals_adopt(void);
+
 /* Memory that is never given back: 64 KiB in all, zeroed. NULL when used up. */
 void *ml_arena_alloc(size_t alignment, size_t size);
 int ml_arena_owns(const void *pointer);

@@ -90,7 +90,7 @@ void ml_regions_unmapped(ml_u64 address, ml_u64 size, ml_u64 before_ns)
 static ml_u64 name_stack(const struct ml_view *view, const struct ml_caller *caller, enum ml_function function)
 {
 	ml_u32 current = __atomic_load_n(&view->segment->current_map, __ATOMIC_ACQUIRE) & 1;
-	ml_u64 key = ml_stack_key(view, &view->code_maps[current], caller, &(struct ml_notes){ NULL, NULL, NULL });
+	ml_u64 key = ml_stack_key(view, &view->code_maps[current], caller, &(struct ml_notes){ .thread = NULL });
 
 	key ^= function * ML_THREAD_PHI << 2; /* not the bits that say what the key saw */
 	return key ? key : 1;

@@ -18,6 +18,7 @@ struct ml_registers { /* as ML_ENTRY pushes them */
 #define ML_N_REGISTERS 21 /* r15 r14 r13 r12 rbp rbx r11 … orig_rax rip cs eflags rsp ss */
 #define ML_REGISTERS_KNOWN (0x3full | 1ull << 16 | 1ull << 19)
 #define ML_FRAME_POINTER(registers) ((registers)->rbp)
+#define ML_CHAIN_POINTER(registers) ((registers)->rbp)
 #define ML_UNTAG(address) ((ml_u64)(address))
 
 static inline void ml_registers_store(const struct ml_registers *from, ml_u64 stack_pointer, ml_u64 *to)
@@ -85,6 +86,7 @@ struct ml_registers {
 #define ML_N_REGISTERS 34 /* x0 … x30 sp pc pstate */
 #define ML_REGISTERS_KNOWN (0xfffull << 19 | 1ull << 31 | 1ull << 32)
 #define ML_FRAME_POINTER(registers) ((registers)->x29)
+#define ML_CHAIN_POINTER(registers) ((registers)->x29)
 /* Bionic and MTE put a tag into the top byte; the libc gets the pointer as it was, the table without. */
 #define ML_UNTAG(address) ((ml_u64)(address) & ~(0xffull << 56))
 
@@ -150,6 +152,7 @@ struct ml_registers {
 #define ML_N_REGISTERS 18 /* r0 … r15 cpsr orig_r0 */
 #define ML_REGISTERS_KNOWN (0xff0ull | 7ull << 13)
 #define ML_FRAME_POINTER(registers) ((registers)->r11)
+#define ML_CHAIN_POINTER(registers) ((registers)->return_address & 1 ? (registers)->r7 : (registers)->r11) /* frame_chain.h */
 #define ML_UNTAG(address) ((ml_u64)(unsigned long)(address))
 
 static inline void ml_registers_store(const struct ml_registers *from, ml_u64 stack_pointer, ml_u64 *to)

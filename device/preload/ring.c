@@ -60,7 +60,7 @@ void *ml_ring_reserve_patiently(const struct ml_view *view, struct ml_thread *th
 	struct ml_timespec pause = { 0, WAIT_STEP_NS };
 	void *room = ml_ring_reserve(view, thread, payload_bytes);
 
-	if (room || ml_ring_is_stuck(thread))
+	if (room || ml_ring_is_stuck(thread) || view->settings.flags & ML_SETTING_NO_AGENT)
 		return room;
 	for (int i = 0; !room && i < WAIT_STEPS; i++) {
 		ml_u64 tail = thread->cached_tail;

@@ -3,8 +3,8 @@
  * The memory that the shim inside a target and the agent share: a sealed memfd, made by the shim, kept by both.
  * What is in it outlives the target, so that SIGKILL, _exit and exec lose nothing.
  *
- *   struct ml_segment | code maps | frame rules | owners | threads | memos | key index | keys | filter |
- *   shadow chunks and rests | live table levels | rings
+ *   struct ml_segment | code maps | frame rules | owners | threads | memos | key index | keys | peaks | filter |
+ *   shadow chunks and rests | live table levels | rings | hooked modules
  *
  * Sparse: only what was touched takes memory. Sizes follow from struct ml_settings alone (ml_layout_compute), so
  * the agent never believes an offset that the target could have written.
@@ -16,6 +16,10 @@
 #include "../wire.h"
 #include "code_pages.h"
 #include "handshake.h"
+#include "layout.h"
+#include "pair_table.h"
+#include "peak_state.h"
+#include "words.h"
 
 #define ML_SEGMENT_NAME "memleak" /* of the memfd, in /proc/PID/maps */
 #define ML_CACHE_LINE 64u
@@ -66,7 +70,8 @@ struct ml_thread {
 	ml_u32 tid;
 	ml_u32 is_naming; /* a memo of this thread is in use: a signal handler does without */
 	ml_u32 next_way;  /* the memo to be replaced next */
-	ml_u32 reserved;
+	ml_u32 is_recording; /* a block is on its way to the books: see recorder.c */
+	ml_u64 untold;    /* of its changes, by the high-water mark's total: signed */
 	ml_u64 stuck_tail; /* tail + 1 at which waiting for room was given up */
 	ml_u64 is_inside; /* a call that may call others of the family: calloc → malloc in musl */
 	/* The ring: positions only grow; the producer's and the consumer's are on lines of their own. */
@@ -87,6 +92,9 @@ struct ml_thread {
 	ml_u32 n_free_rests;
 	struct ml_open_rest open_rests[ML_OPEN_RESTS];
 	ml_u64 n_freed; /* that n_shadowed does not know of yet */
+	/* Calls of --pairs that have not returned, the outermost first. */
+	ml_u32 n_pair_calls;
+	struct ml_pair_pending pair_calls[ML_PAIR_PENDING];
 	ml_u32 free_rests[ML_THREAD_RESTS];
 };
 
@@ -140,10 +148,9 @@ struct ml_ring_evidence {
 
 /* ---- keys -------------------------------------------------------------------------------------------- */
 
-/* Bit of a key: it did not look at the whole stack (ML_KEY_PARTIAL). */
-#define ML_KEY_SAW_PART 1u
-/* Bit of a key: it was made of the return addresses alone, all of them: one key, one stack. */
-#define ML_KEY_IS_EXACT 2u
+/* Bits of a key. */
+#define ML_KEY_SAW_PART 1u /* it did not look at the whole stack (ML_KEY_PARTIAL) */
+#define ML_KEY_IS_EXACT 2u /* it was made of the return addresses alone, all of them: one key, one stack */
 
 /* One stack key. Entry 0 is for blocks that found no room for a key of their own. */
 struct ml_key {
@@ -184,7 +191,6 @@ static inline ml_u32 ml_key_place(const struct ml_settings *settings, ml_u64 key
 
 /* ---- the live table ---------------------------------------------------------------------------------- */
 
-#define ML_TABLE_LEVELS 16
 #define ML_BUCKET_SLOTS 8u
 #define ML_SLOT_CLAIMED 1u
 
@@ -196,6 +202,7 @@ struct ml_entry {
 	ml_u32 key_index;
 	ml_u32 tid;
 	ml_u32 function; /* enum ml_function */
+	ml_u32 session; /* struct ml_view's, of who claimed it */
 };
 
 /*
@@ -239,8 +246,8 @@ struct ml_slot {
 };
 
 /*
- * With sampling most blocks are not in the table, and a free must be told so fast: how many blocks of the table have
- * an address of this hash. A count that reached 255 stays.
+ * How many blocks of the table have an address of this hash: with sampling most frees find none, and are to be told so
+ * fast. A count that reached 255 stays.
  */
 #define ML_FILTER_COUNTS (1u << 16)
 #define ML_FILTER_STUCK 255u
@@ -268,6 +275,10 @@ static inline ml_u64 ml_ticks(ml_u64 start_ns, ml_u64 timestamp_ns)
 	return since >> ML_TICK_SHIFT & ((1ull << ML_SLOT_TIME_BITS) - 1);
 }
 
+/* ---- hooked modules ----------------------------------------------------------------------------------- */
+
+#define ML_HOOKED_MAX 4096u /* rows of struct ml_hooked, which are only added */
+
 /* ---- the head ---------------------------------------------------------------------------------------- */
 
 struct ml_segment {
@@ -282,7 +293,8 @@ struct ml_segment {
 	ml_u32 maps_dirty; /* enum ml_maps_state */
 	ml_u32 rules_revision; /* changes when the agent has published frame rules */
 	ml_u32 n_leaving; /* threads inside exec: not 0 in a process that became another program */
-	ml_u32 n_children; /* forked from it, with calls of their own, and not followed */
+	ml_u32 is_over;      /* enum ml_over; as the next one beside what every call reads */
+	ml_u64 next_look_ns; /* for the agent */
 	ml_u64 next_sequence_range; /* see thread.h */
 	ml_u64 start_ns; /* a multiple of a tick */
 	ml_u64 n_hashed;     /* blocks in the hashed half of the table */
@@ -291,6 +303,11 @@ struct ml_segment {
 	ml_u64 free_rests;   /* a chain of them: number of the first, plus 1 | count of changes << 32 */
 	struct ml_settings settings;
 	ml_u64 lost[ML_LOST_MAX];
+	ml_u64 agent_alive_ns; /* the agent's last sign of life; 0 = it gives none */
+	ml_u32 n_hooked;       /* rows of struct ml_hooked, each whole before it is counted */
+	ml_u32 n_hooked_lost;  /* that found no room */
+	ml_u32 n_children; /* forked from it, with calls of their own, and not followed */
+	struct ml_peak_state peak;
 };
 
 static inline ml_u64 ml_sequence_unpack(const struct ml_segment *segment, ml_u64 sequence_tid)
@@ -303,7 +320,8 @@ static inline ml_u64 ml_sequence_unpack(const struct ml_segment *segment, ml_u64
 /* The slot may be written to meanwhile: whoever reads another thread's looks at its address before and after. */
 static inline struct ml_entry ml_slot_unpack(const struct ml_segment *segment, const volatile struct ml_slot *slot)
 {
-	ml_u64 size_function = slot->size_function, time_key = slot->time_key, sequence_tid = slot->sequence_tid;
+	ml_u64 size_function = ml_read(&slot->size_function), time_key = ml_read(&slot->time_key),
+	       sequence_tid = ml_read(&slot->sequence_tid);
 
 	return (struct ml_entry){
 		.size = size_function & ((1ull << ML_SLOT_SIZE_BITS) - 1),
@@ -322,35 +340,6 @@ ML_ASSERT_SIZE(struct ml_shadow_chunk, 65536);
 ML_ASSERT_SIZE(struct ml_shadow_rest, 24);
 ML_ASSERT_SIZE(struct ml_ring_record, 8);
 
-/* Offsets from the start of the segment. */
-struct ml_layout {
-	ml_u64 code_maps;
-	ml_u64 rules;  /* struct ml_frame_rule[ML_FRAME_RULES] */
-	ml_u64 owners; /* ml_u64[n_threads] */
-	ml_u64 threads;
-	ml_u64 memos; /* struct ml_memo[n_threads][ML_MEMOS] */
-	ml_u64 key_index; /* ml_u32[2 * n_keys]: entry number, 0 = empty */
-	ml_u64 keys;
-	ml_u64 filter; /* ml_u8[ML_FILTER_COUNTS] */
-	ml_u64 chunk_numbers; /* ml_u64[n_chunks]: address >> ML_SHADOW_CHUNK_SHIFT, plus 1 */
-	ml_u64 chunks;
-	ml_u64 rests; /* struct ml_shadow_rest[ml_shadow_n_rests()] */
-	ml_u64 level_slots[ML_TABLE_LEVELS];
-	ml_u64 level_displaced[ML_TABLE_LEVELS]; /* a bit for each pair of buckets, see table.c */
-	ml_u32 n_levels;
-	ml_u32 first_level_bits; /* log2 of the buckets of level 0; each further level has four times as many */
-	ml_u64 rings;
-	ml_u64 bytes;
-};
-
-static inline ml_u32 ml_layout_level_bits(const struct ml_layout *layout, ml_u32 level)
-{
-	return layout->first_level_bits + 2 * level;
-}
-
-/* -1 when the settings are out of bounds. */
-int ml_layout_compute(const struct ml_settings *settings, struct ml_layout *layout);
-
 /* A process's view of a mapped segment. */
 struct ml_view {
 	struct ml_segment *segment;
@@ -362,6 +351,7 @@ struct ml_view {
 	struct ml_memo *memos;
 	ml_u32 *key_index;
 	struct ml_key *keys;
+	ml_u64 *peaks;
 	ml_u8 *filter;
 	ml_u64 *chunk_numbers;
 	struct ml_shadow_chunk *chunks;
@@ -369,7 +359,10 @@ struct ml_view {
 	struct ml_slot *level_slots[ML_TABLE_LEVELS];
 	ml_u64 *level_displaced[ML_TABLE_LEVELS];
 	unsigned char *rings;
+	struct ml_hooked *hooked;
+	struct ml_pair_table *pairs;
 	struct ml_settings settings; /* a private copy */
+	ml_u32 session; /* the process's how-manieth */
 };
 
 void ml_view_set(struct ml_view *view, void *base, const struct ml_settings *settings, const struct ml_layout *layout);

@@ -15,7 +15,7 @@ struct ml_connect_session ml_connect_session;
 /* The file of the session that the first entry of LD_PRELOAD leads to; "" = there is none. */
 static char file_path[ML_CONNECT_PRELOAD_MAX / 2];
 
-static int parse_session(const char *text, size_t length)
+int ml_connect_read_text(const char *text, size_t length)
 {
 	const char *digits = text + length - NONCE_DIGITS;
 	ml_u64 nonce;
@@ -49,7 +49,7 @@ static int note_variable(const char *variable)
 	const char *value = variable + sizeof(ML_CONNECT_VARIABLE) - 1;
 
 	if (ml_starts_with(variable, ML_CONNECT_VARIABLE))
-		return parse_session(value, ml_length(value));
+		return ml_connect_read_text(value, ml_length(value));
 	if (ml_starts_with(variable, ML_CONNECT_PRELOAD))
 		note_preload(variable + sizeof(ML_CONNECT_PRELOAD) - 1);
 	return 0;
@@ -110,7 +110,7 @@ static int read_file(void)
 	ML_SYSCALL1(close, fd);
 	if (n > 0 && text[n - 1] == '\n')
 		n--;
-	ml_connect_session.is_of_file = n > 0 && parse_session(text, (size_t)n);
+	ml_connect_session.is_of_file = n > 0 && ml_connect_read_text(text, (size_t)n);
 	return ml_connect_session.is_of_file;
 }
 

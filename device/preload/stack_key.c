@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stack_key.h"
 
+#include "frame_chain.h"
+
 #define PHI 0x9e3779b97f4a7c15ull
 #define MAX_CHAIN 64
 
@@ -150,6 +152,7 @@ ml_u64 ml_stack_key(const struct ml_view *view, const struct ml_code_map *map, c
 	ml_u64 address = caller->return_address & map->address_mask;
 	struct ml_walk walk = { .hash = ml_stack_mix(address, (ml_u64)map->generation << 48) };
 	ml_u64 bits = ML_KEY_IS_EXACT;
+	int is_chain = 0;
 
 	if (memo) {
 		memo->n_places = 0;
@@ -157,15 +160,22 @@ ml_u64 ml_stack_key(const struct ml_view *view, const struct ml_code_map *map, c
 		memo->revision = map->revision;
 		memo->rules_revision = __atomic_load_n(&view->segment->rules_revision, __ATOMIC_ACQUIRE);
 	}
+	if ((view->settings.flags & (ML_SETTING_NO_STACK | ML_SETTING_CHAIN_BY_CFI)) == ML_SETTING_NO_STACK) {
+		if (notes->meets_unknown)
+			*notes->meets_unknown = !ml_code_map_has(map, address);
+		return ml_chain_key(map, caller, memo);
+	}
 	if (!ml_frame_walk(view, map, caller, &walk, notes)) {
-		bits = hash_rest(view, map, caller, &walk, memo);
+		/* Without the stack the evidence knows no more than the walk: one key, one chain. */
+		is_chain = (view->settings.flags & ML_SETTING_NO_STACK) != 0;
+		bits = is_chain ? ML_KEY_IS_EXACT : hash_rest(view, map, caller, &walk, memo);
 		if (notes->meets_unknown)
 			*notes->meets_unknown = walk.without_rule && !ml_code_map_has(map, walk.without_rule);
 		if (memo)
 			memo->uses_fp = 1;
 	}
 	if (memo)
-		memo->is_exact = bits == ML_KEY_IS_EXACT;
+		memo->is_exact = bits == ML_KEY_IS_EXACT && !is_chain;
 	walk.hash = ml_stack_mix(walk.hash, PHI) & ~(ml_u64)(ML_KEY_SAW_PART | ML_KEY_IS_EXACT);
 	return walk.hash | bits ? walk.hash | bits : ML_KEY_SAW_PART;
 }

@@ -51,11 +51,11 @@ static inline int put(const struct ml_view *view, struct ml_slot *slot, ml_u64 a
 {
 	if (__atomic_load_n(&slot->address, __ATOMIC_RELAXED) || !ml_exchange_if(&slot->address, 0, ML_SLOT_CLAIMED))
 		return 0;
-	slot->size_function = entry->size | (ml_u64)entry->function << ML_SLOT_SIZE_BITS;
-	slot->time_key = ml_ticks(view->segment->start_ns, entry->timestamp_ns) |
-			 (ml_u64)entry->key_index << ML_SLOT_TIME_BITS;
-	slot->sequence_tid = (entry->sequence & ML_SEQUENCE_NUMBER_MASK) |
-			     (ml_u64)entry->tid << ML_SEQUENCE_NUMBER_BITS;
+	ml_write(&slot->size_function, entry->size | (ml_u64)entry->function << ML_SLOT_SIZE_BITS);
+	ml_write(&slot->time_key, ml_ticks(view->segment->start_ns, entry->timestamp_ns) |
+					  (ml_u64)entry->key_index << ML_SLOT_TIME_BITS);
+	ml_write(&slot->sequence_tid, (entry->sequence & ML_SEQUENCE_NUMBER_MASK) |
+					      (ml_u64)entry->tid << ML_SEQUENCE_NUMBER_BITS);
 	__atomic_store_n(&slot->address, address, __ATOMIC_RELEASE);
 	return 1;
 }
@@ -102,9 +102,12 @@ static __attribute__((noinline)) enum ml_table_result insert_hashed(const struct
 {
 	ml_u32 *open = &view->segment->n_levels_open;
 	ml_u32 n_open = __atomic_load_n(open, __ATOMIC_ACQUIRE);
-	struct pair pair = find_pair(view, n_open - 1, 0, address);
+	struct pair pair;
 	enum ml_table_result result = ML_TABLE_INSERTED;
 
+	if (!n_open) /* the session was retired under this call: all of its memory reads 0 */
+		return ML_TABLE_FULL;
+	pair = find_pair(view, n_open - 1, 0, address);
 	if (take(view, &pair.slots[pair.own], address, old))
 		result = ML_TABLE_REPLACED;
 	else if (!count_hashed(view))
@@ -122,6 +125,8 @@ static __attribute__((noinline)) enum ml_table_result insert_hashed(const struct
 		}
 		__atomic_compare_exchange_n(open, &n_open, n_open + 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 		n_open = __atomic_load_n(open, __ATOMIC_ACQUIRE);
+		if (!n_open)
+			return ML_TABLE_FULL;
 		pair = find_pair(view, n_open - 1, 0, address);
 	}
 }
@@ -181,9 +186,12 @@ static inline void count_in_filter(const struct ml_view *view, ml_u64 address, i
 		;
 }
 
+/* Shadow memory is for blocks of the heap, at multiples of 8. */
+#define NO_SHADOW (~ML_PAIR_HANDLE_MASK | 7)
+
 static inline int has_shadow(ml_u64 address, ml_u64 size)
 {
-	return !(address & 7) && size < ML_SHADOW_SIZE_MAX;
+	return !(address & NO_SHADOW) && size < ML_SHADOW_SIZE_MAX;
 }
 
 /* After its place was taken: the block that nobody saw to be freed. */
@@ -240,7 +248,7 @@ enum ml_table_result ml_table_insert(const struct ml_view *view, struct ml_threa
 static inline int claim(const struct ml_view *view, struct ml_thread *thread, ml_u64 address, struct ml_entry *entry,
 			int is_whole)
 {
-	ml_u64 *place = address & 7 ? NULL : ml_shadow_find(view, address);
+	ml_u64 *place = address & NO_SHADOW ? NULL : ml_shadow_find(view, address);
 	ml_u64 word = place ? __atomic_load_n(place, __ATOMIC_ACQUIRE) : 0;
 
 	if (place && ml_shadow_is_at(word, address)) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "thread.h"
 
+#include "peak.h"
 #include "syscalls.h"
 
 #define WINDOW 64u /* slots in which a thread may be */
@@ -14,6 +15,7 @@ static void start_slot(struct ml_thread *thread, ml_u64 owner)
 	thread->foreign_low = thread->foreign_high = 0;
 	thread->countdown = 0;
 	thread->is_inside = thread->is_naming = thread->is_at_rests = 0;
+	thread->n_pair_calls = 0;
 	for (ml_u32 i = 0; i < ML_OPEN_RESTS; i++)
 		thread->open_rests[i].function = 0; /* what is open bears its last owner's tid: nothing more goes into it */
 	thread->random = 0;
@@ -26,6 +28,8 @@ static int take(const struct ml_view *view, ml_u32 slot, ml_u64 from, ml_u64 own
 	if (!__atomic_compare_exchange_n(&view->owners[slot], &from, owner, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 		return 0;
 	start_slot(&view->threads[slot], owner);
+	if (!from)
+		ml_peak_add_thread(view); /* what is untold stays with the slot */
 	return 1;
 }
 
@@ -38,7 +42,7 @@ static int is_dead(const struct ml_view *view, ml_u32 slot, ml_u64 owner)
 
 struct ml_thread *ml_thread_shared(const struct ml_view *view)
 {
-	if (!view->owners[0])
+	if (!ml_read(&view->owners[0]))
 		take(view, 0, 0, SHARED_OWNER);
 	return view->threads;
 }
@@ -50,12 +54,12 @@ static struct ml_thread *claim_slot(const struct ml_view *view, ml_u64 self, ml_
 	for (ml_u32 i = 0; i < WINDOW && i <= mask; i++) {
 		ml_u32 slot = (start + i) & mask;
 
-		if (slot && !view->owners[slot] && take(view, slot, 0, self))
+		if (slot && !ml_read(&view->owners[slot]) && take(view, slot, 0, self))
 			return &view->threads[slot];
 	}
 	for (ml_u32 i = 0; i < WINDOW && i <= mask; i++) {
 		ml_u32 slot = (start + i) & mask;
-		ml_u64 owner = view->owners[slot];
+		ml_u64 owner = ml_read(&view->owners[slot]);
 
 		if (slot && is_dead(view, slot, owner) && take(view, slot, owner, self))
 			return &view->threads[slot];

@@ -7,19 +7,27 @@ from dataclasses import dataclass
 
 import click
 
+from memleak_android.host.reports.base import printable
+
 PROGRAM = "memleak-android"
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """What stands behind `--`; None where there is no `--`."""
+    """command: what stands behind `--`; None where there is no `--`. words: what stands before it, as it was given."""
 
     command: tuple[str, ...] | None
+    words: tuple[str, ...] = ()
 
 
 def say(line: str) -> None:
-    """One line of progress or error."""
-    print(f"{PROGRAM}: {line}", file=sys.stderr, flush=True)
+    """One line of progress or error; names in it cannot steer the terminal. A full disk behind it ends nothing."""
+    try:
+        print(f"{PROGRAM}: {printable(line)}", file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        return
 
 
 def refuse_command(context: click.Context) -> None:

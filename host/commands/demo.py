@@ -19,8 +19,8 @@ from memleak_android.host.commands.session import Schedule
 from memleak_android.host.errors import IncompleteError
 from memleak_android.host.options import common_options, tracer_options
 from memleak_android.host.profile import CallSite, Profile
-from memleak_android.host.reports import text
 from memleak_android.host.reports.base import ReportOptions
+from memleak_android.host.reports.formats import FORMATS
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.prebuilt import find_binary, local_arch
 
@@ -55,7 +55,7 @@ def demo(context: click.Context, /, **given: Any) -> int:
             verbose=given["verbose"],
         )
     ).profile
-    show(text.write, profile, ReportOptions(top=3))
+    show(FORMATS["text"], profile, ReportOptions(top=3))
     planted = read_planted(program.with_name("demo.json"))
     wrong = _print_comparison(planted, profile)
     if wrong:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from memleak_android.host.bcc import debian_module
 from memleak_android.host.commands import Invocation
 from memleak_android.host.commands.doctor_device import device_lines
 from memleak_android.host.commands.target import chosen_target
@@ -26,7 +27,7 @@ from memleak_android.host.tracers.prebuilt import find_binary, local_arch
 @click.pass_obj
 def doctor(invocation: Invocation, /, **given: Any) -> int:
     """Says what this machine or a device allows and which tracer would be taken; with a target, how it is reached."""
-    target = chosen_target(invocation, given)
+    target = chosen_target(invocation, given, needs_process=False)
     if not target.is_local:
         for name, value in device_lines(target, app_request(given), given["pid"], given["tracer"]):
             click.echo(f"{name:<22} {value}")
@@ -56,8 +57,9 @@ def _machine_lines(found: Capabilities) -> Iterator[tuple[str, str]]:
     yield "lockdown", found.lockdown or "none"
     for name in ("memleakd", "libmemleak.so"):
         yield name, _binary(name)
+    yield "--tracer bcc", _bcc()
     refusal = found.bpf_refusal
-    yield "--pid N", f"cannot be measured: {refusal}; run as root" if refusal else "by bpf"
+    yield "--pid N", f"by plt ({refusal})" if refusal else "by bpf (--tracer plt works too)"
     yield "-- CMD", f"by preload ({refusal})" if refusal else "by bpf (--tracer preload works too)"
 
 
@@ -68,9 +70,18 @@ def _binary(name: str) -> str:
         return f"no: {error}"
 
 
+def _bcc() -> str:
+    if refusal := debian_module.refusal():
+        return f"no: {refusal}; {debian_module.INSTALL}"
+    try:
+        return f"yes, with the kernel headers of {debian_module.kernel_headers()}"
+    except TracerError as error:
+        return f"no: {error}"
+
+
 def _target_lines(options: SessionOptions, tracer: str) -> Iterator[tuple[str, str]]:
     yield "tracer", tracer
-    if tracer != "bpf":
+    if tracer not in ("bpf", "bcc"):
         return
     plan = plan_session(options)
     yield "allocator", plan.allocator.path

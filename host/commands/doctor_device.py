@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from memleak_android.host.device.android_app import App, find_app, running_processes
+from memleak_android.host.device.android_app import App, find_app, lacks_wrap_script, running_processes
 from memleak_android.host.device.device_facts import DeviceFacts, read_facts
 from memleak_android.host.device.parse import printable
 from memleak_android.host.device.remote_process import RemoteProcess
 from memleak_android.host.device.target import Target
 from memleak_android.host.errors import MemleakError, TracerError
 from memleak_android.host.tracers.choice import TracerName
-from memleak_android.host.tracers.device import AppRequest, bpf_refusal, probe_agent
+from memleak_android.host.tracers.device import AppRequest
 from memleak_android.host.tracers.prebuilt import find_binary
+from memleak_android.host.tracers.probed_device import bpf_refusal, probe_agent
 from memleak_android.host.tracers.remote_preload import app_arch, wrap_script
-from memleak_android.host.tracers.route import Situation, choose_route, ways
+from memleak_android.host.tracers.route import Situation, bpf_way, choose_route, ways
 
 Line = tuple[str, str]
 _CAPABILITIES = (
@@ -51,7 +53,8 @@ def device_lines(
         process = RemoteProcess.open(target, pid)
         yield "process", f"{pid} {process.name}, uid {process.uid}, {'64' if process.is_64_bit else '32'}-bit"
         is_64_bit = process.is_64_bit
-    situation = Situation(target.name, target.has_root, refusal, is_64_bit, app, facts.api_level)
+    without = app is not None and lacks_wrap_script(target, app)
+    situation = Situation(target.name, target.has_root, refusal, is_64_bit, app, facts.api_level, without)
     yield from _route(situation, tracer, may_restart=bool(request and request.launch))
     if app is not None and not app.run_as_refusal:
         yield (
@@ -129,7 +132,11 @@ def _route(situation: Situation, tracer: TracerName, *, may_restart: bool) -> It
         yield "route", choose_route(tracer, situation, may_restart=may_restart).name
     except TracerError as error:
         yield "route", f"none: {error}"
-    yield "-- CMD", "by the shim, with the rights of the device's shell"
+    refusal = bpf_way(replace(situation, is_64_bit=True)).refusal
+    yield (
+        "-- CMD",
+        f"by the shim, with the rights of the shell (bpf: {refusal})" if refusal else "by bpf, as root",
+    )
 
 
 def _open(needs: str) -> str:

@@ -6,7 +6,8 @@ import os
 import sys
 
 from memleak_android.host.payloads import decode_events
-from memleak_android.host.wire import Function
+from memleak_android.host.tracers.base import PairPlan
+from memleak_android.host.wire import FIRST_PAIR_FUNCTION, Function
 
 _NAMES = {function.value: function.name.lower() for function in Function}
 _RELEASING = {
@@ -18,13 +19,19 @@ _RELEASING = {
 }
 
 
-def print_events(payload: bytes) -> None:
-    """`SECONDS PID/TID malloc(24) = 0x55d0…`, in the order in which the calls were recorded."""
-    lines = []
+def print_events(payload: bytes, pairs: PairPlan | None = None) -> None:
+    """`SECONDS PID/TID malloc(24) = 0x55d0…`, in the order in which the calls were recorded.
+
+    pairs: names what has a number from FIRST_PAIR_FUNCTION on.
+    """
+    names, releasing, lines = dict(_NAMES), set[int](_RELEASING), list[str]()
+    if pairs is not None:
+        names |= {FIRST_PAIR_FUNCTION + i: name for i, (_, name) in enumerate(pairs.names)}
+        releasing |= set(pairs.releases)
     for row in decode_events(payload).tolist():
         timestamp_ns, address, size, _, old, pid, tid, function, error = row
-        name = _NAMES.get(function, f"function {function}")
-        if function in _RELEASING:
+        name = names.get(function, f"function {function}")
+        if function in releasing:
             call = f"{name}({address:#x}{f', {size}' if size else ''})"
         else:
             arguments = f"{old:#x}, {size}" if old else f"{size}"

@@ -6,8 +6,9 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,30 +18,46 @@ from memleak_android.host.analysis import View, make_profile, target_pid
 from memleak_android.host.capture import Capture
 from memleak_android.host.commands import PROGRAM, say
 from memleak_android.host.commands.events import print_events
+from memleak_android.host.commands.live import REFRESH_NS, LivePlan, LiveView
+from memleak_android.host.commands.marks import Marks, open_marks
+from memleak_android.host.commands.memory_look import MemoryLook, ScanMemory
 from memleak_android.host.commands.progress import Progress
+from memleak_android.host.commands.published_copies import Share, share_nothing
+from memleak_android.host.commands.scenario import Scenario
 from memleak_android.host.commands.session import Schedule, Session
+from memleak_android.host.commands.smaps_looks import ReadSmaps, SmapsLooks, device_smaps, local_smaps
 from memleak_android.host.device.local_machine import LocalMachine
+from memleak_android.host.device.memory_scan import scan_memory
 from memleak_android.host.device.target import Target
 from memleak_android.host.errors import UsageError
 from memleak_android.host.exec_images import unprobed_program
 from memleak_android.host.finished import STACK_KINDS, finished_blocks
+from memleak_android.host.hooked_modules import hooked_missing, hooked_remarks
 from memleak_android.host.modules import LocalFiles, ModuleFiles, own_vdso
+from memleak_android.host.origin import describe_device
 from memleak_android.host.profile import Profile
+from memleak_android.host.recorded_files import FileIdentity, encode_identities
 from memleak_android.host.recording import Recording, RecordingWriter, write_finished
 from memleak_android.host.spool import open_spool
-from memleak_android.host.survivors import Analysis
+from memleak_android.host.survivors import Analysis, Survivors
 from memleak_android.host.symbols import Symbolizer, default_cache_dir
+from memleak_android.host.timeline import SITES_MAX
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.choice import TracerName, start_tracer
 from memleak_android.host.tracers.device import AppRequest, DeviceTracers
-from memleak_android.host.wire import BlockKind, Reason
+from memleak_android.host.wire import Block, BlockKind, Reason
 from memleak_android.unwind.table_cache import TableCache
+
+HELD_UP_S = 0.1  # of the agent, by us; less is nothing that its buffers notice
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What is to be measured, where, and kept. recording: where the finished recording goes, None = nowhere."""
+    """What is to be measured, where, and kept. recording: where the finished recording goes, None = nowhere.
+
+    share: gets the copies that a device's files were pulled to, by build-id.
+    """
 
     options: SessionOptions
     tracer: TracerName
@@ -52,10 +69,18 @@ class Measurement:
     recording: Path | None = None
     keep_stacks: bool = False
     record_all: bool = False
+    reachability: bool = False
     force: bool = False
     quiet: bool = False
     verbose: bool = False
     print_interval: Callable[[Profile], None] = lambda profile: None
+    seen: Callable[[Profile], None] = lambda profile: (
+        None
+    )  # at the same moments, the largest sites by blocks of all ages
+    scenario: Scenario | None = None
+    labels: Sequence[tuple[str, str]] = ()
+    live: LivePlan | None = None
+    share: Share = share_nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,56 +94,118 @@ class Measured:
 def measure(plan: Measurement) -> Measured:
     """Runs the session to its end. Raises TargetError, TracerError, or RecordingError where there is no result."""
     capture = Capture()
-    with _writer(plan) as writer, _files(plan.target, plan.app) as (files, start):
+    with _writer(plan) as writer, _files(plan) as opened, open_marks() as marks:
+        files, start, smaps, scan = opened
         analysis = Analysis(capture, writer.read_block, files)
         symbolizer = Symbolizer(plan.symbol_dirs, default_cache_dir())
-        tracer = start(plan.tracer, plan.options)
-        if tracer.fallback and not plan.quiet:
-            say(f"measuring by {tracer.name}: {tracer.fallback}")
-        for note in tracer.notes if plan.verbose else ():
-            say(note)
-        _describe(plan, tracer, capture, writer)
-
-        def pull_modules() -> None:
-            """A device that goes away takes its files with it: stacks are unwound as long as they can be had."""
-            capture.session |= tracer.target
-            analysis.survivors()
-
-        def print_interval() -> None:
-            capture.session |= tracer.target
-            plan.print_interval(make_profile(capture, analysis.survivors(), symbolizer, _interval_view(plan)))
-
-        session = Session(
-            tracer=tracer,
-            capture=capture,
-            files=files,
-            writer=writer,
-            progress=Progress(plan.quiet, shares_terminal=bool(plan.options.command)),
-            schedule=plan.schedule,
-            keeps=(lambda kind: True) if plan.recording else (lambda kind: kind == BlockKind.EVIDENCE),
-            on_whole=pull_modules if not plan.target.is_local else lambda: None,
-            on_snapshot=print_interval,
-            on_events=print_events if plan.options.events and not plan.record_all else lambda payload: None,
+        look = MemoryLook(capture, scan) if plan.reachability else None
+        parts = _Parts(capture, files, writer, analysis, symbolizer, marks, SmapsLooks(capture, smaps))
+        live = (
+            LiveView(plan.live, capture, analysis, symbolizer, marks, plan.view, scan) if plan.live else None
         )
-        session.run()
+        with live or nullcontext():
+            tracer = _start(plan, start, capture, writer)
+            session = _session(plan, tracer, parts, live)
+            session.at_end = look.take if look else None
+            session.holds_end = plan.options.hold_end
+            session.run()
         capture.session |= tracer.target
         _tell_end(plan, capture)
-        pid = target_pid(capture)
-        capture.session |= {"missing": [*session.missing, *unprobed_program(capture, pid)], "pid": pid}
-        profile = make_profile(capture, analysis.survivors(), symbolizer, plan.view)
+        _tell_held_up(tracer, capture)
+        _tell_missing(plan, session.missing, capture)
+        capture.remarks += hooked_remarks(capture)
+        survivors = analysis.survivors(with_past=True)
+        survivors = survivors if look is None else look.judge(survivors)
+        capture.remarks += [
+            f"{one}; stacks end there, and its functions have no names" for one in files.refused
+        ]
+        profile = make_profile(capture, survivors, symbolizer, plan.view)
         if plan.recording:
-            _finish_recording(plan, plan.recording, capture, writer, analysis)
-        return Measured(profile, session.is_counted_out)
+            _finish_recording(plan, plan.recording, capture, writer, survivors)
+        return Measured(profile, session.is_counted_out and live is None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a session works on."""
+
+    capture: Capture
+    files: ModuleFiles
+    writer: RecordingWriter
+    analysis: Analysis
+    symbolizer: Symbolizer
+    marks: Marks
+    smaps: SmapsLooks
+
+
+def _start(plan: Measurement, start: _Start, capture: Capture, writer: RecordingWriter) -> AgentSession:
+    tracer = start(plan.tracer, plan.options)
+    if tracer.fallback and not plan.quiet:
+        say(f"measuring by {tracer.name}: {tracer.fallback}")
+    for note in tracer.notes if plan.verbose else ():
+        say(note)
+    for problem in tracer.pairs.problems if tracer.pairs else ():
+        say(problem)
+    _describe(plan, tracer, capture, writer)
+    return tracer
+
+
+def _session(plan: Measurement, tracer: AgentSession, parts: _Parts, live: LiveView | None) -> Session:
+    capture = parts.capture
+
+    def print_interval() -> None:
+        capture.session |= tracer.target
+        survivors, view = parts.analysis.survivors(), _interval_view(plan)
+        plan.print_interval(make_profile(capture, survivors, parts.symbolizer, view))
+        of_all_ages = replace(view, older_ns=0, show_allocs=False, most_sites=SITES_MAX)
+        plan.seen(make_profile(capture, survivors, parts.symbolizer, of_all_ages))
+
+    identified = set[FileIdentity]()
+
+    def snapshot_came() -> None:
+        capture.session |= tracer.target
+        if live is not None:
+            live.snapshot_came()
+        if plan.target.is_local:
+            parts.smaps.take()
+            return
+        if live is None:  # which unwinds, too
+            # A device that goes away takes its files with it: stacks are unwound as long as they can be had.
+            parts.analysis.survivors()
+        parts.smaps.take()
+        if plan.recording and (found := set(parts.files.identities()) - identified):
+            identified.update(found)
+            parts.writer.write(encode_identities(found))
+
+    return Session(
+        tracer=tracer,
+        capture=capture,
+        files=parts.files,
+        writer=parts.writer,
+        progress=Progress(plan.quiet or live is not None, shares_terminal=bool(plan.options.command)),
+        schedule=plan.schedule if live is None else replace(plan.schedule, refresh_ns=REFRESH_NS),
+        scenario=plan.scenario,
+        marks=parts.marks,
+        keeps=(lambda kind: True) if plan.recording else (lambda kind: kind == BlockKind.EVIDENCE),
+        on_whole=snapshot_came,
+        on_snapshot=print_interval if live is None else lambda: None,
+        on_events=partial(print_events, pairs=tracer.pairs)
+        if plan.options.events and not plan.record_all
+        else lambda payload: None,
+        on_status=live.status_came if live is not None else lambda elapsed_ns: None,
+        wants_look=live.wants_look if live is not None else lambda: False,
+        on_look=live.look if live is not None else lambda: None,
+    )
 
 
 def _finish_recording(
-    plan: Measurement, path: Path, capture: Capture, writer: RecordingWriter, analysis: Analysis
+    plan: Measurement, path: Path, capture: Capture, writer: RecordingWriter, survivors: Survivors
 ) -> None:
     kinds = {BlockKind.EVENTS} if plan.record_all else set()
     kinds |= STACK_KINDS if plan.keep_stacks else frozenset()
     raw = (block for _, block in Recording(writer.path).blocks() if block.kind in kinds) if kinds else ()
     try:
-        write_finished(path, finished_blocks(capture, analysis.survivors(), raw))
+        write_finished(path, finished_blocks(capture, survivors, raw))
     except OSError as error:
         say(
             f"{path} keeps its raw form, stack bytes included: {error.strerror}; make room and run the report on it"
@@ -131,20 +218,21 @@ _Start = Callable[[TracerName, SessionOptions], AgentSession]
 
 
 @contextmanager
-def _files(target: Target, app: AppRequest | None) -> Iterator[tuple[ModuleFiles, _Start]]:
-    """The modules of the target's processes, and what starts a session with it."""
-    tables = TableCache(default_cache_dir() / "tables")
+def _files(plan: Measurement) -> Iterator[tuple[ModuleFiles, _Start, ReadSmaps, ScanMemory]]:
+    """The modules of the target's processes, what starts a session with it, what reads their smaps and searches their memory."""
+    tables, target, app = TableCache(default_cache_dir() / "tables"), plan.target, plan.app
     if target.is_local:
         if app is not None:
             raise UsageError(f"{app.package} is no app of this machine", "name the device by --serial")
         with closing(ModuleFiles(LocalFiles(True, own_vdso()), tables)) as files:
-            yield files, start_tracer
+            yield files, start_tracer, local_smaps, scan_memory
         return
     with (
         closing(DeviceTracers(target, default_cache_dir() / "modules", app)) as device,
         closing(ModuleFiles(device.files, tables)) as files,
     ):
-        yield files, device.start
+        yield files, device.start, device_smaps(target, device.files), device.scan_memory
+        plan.share(device.kept_copies)
 
 
 @contextmanager
@@ -155,8 +243,13 @@ def _writer(plan: Measurement) -> Iterator[RecordingWriter]:
             try:
                 yield writer
             except KeyboardInterrupt:
+                if writer.is_empty:
+                    raise
                 say(f"{plan.recording} keeps what had arrived, stack bytes included; run the report on it")
                 raise
+            finally:
+                if writer.is_empty:  # or the next try would find it in its way
+                    plan.recording.unlink(missing_ok=True)
             return
     with open_spool() as place, closing(RecordingWriter(place / "blocks")) as writer:
         yield writer
@@ -164,21 +257,33 @@ def _writer(plan: Measurement) -> Iterator[RecordingWriter]:
 
 def _describe(plan: Measurement, tracer: AgentSession, capture: Capture, writer: RecordingWriter) -> None:
     options = plan.options
+    is_whole = options.every_process or (bool(options.kernel) and options.pid is None and not options.command)
     session: dict[str, Any] = {
         "program": f"{PROGRAM} {version(PROGRAM)}",
         "tracer": tracer.name,
-        "unwind": "cfi",
+        "unwind": options.unwind,
         "command": shlex.join(options.command) or command_of(options.pid),
         "serial": plan.target.serial,
+        "labels": dict(plan.labels),
+        **describe_device(plan.target),
         "pid": options.pid or 0,
-        "attached": options.pid is not None,
-        "sample_bytes": 0 if tracer.name == "bpf" else options.sample_bytes,  # BPF counts every allocation
-        "options": asdict(options),
+        "missing_free_expected": options.missing_free_expected,
+        "whole_machine": is_whole,
+        "every_process": options.every_process,
+        "attached": options.pid is not None or is_whole,
+        "sample_bytes": 0
+        if tracer.name in ("bpf", "bcc")
+        else options.sample_bytes,  # BPF counts every allocation
+        "options": asdict(replace(options, pairs=None))
+        | {"pairs": asdict(tracer.pairs) if tracer.pairs else None},
         "about": tracer.about,
     } | tracer.target
-    block = payloads.encode_text(BlockKind.SESSION, json.dumps(session))
-    capture.add(block, -1)
-    writer.write(block)
+    blocks = [payloads.encode_text(BlockKind.SESSION, json.dumps(session))]
+    if len(tracer.stops):
+        blocks.append(Block(BlockKind.STOPS, tracer.stops.tobytes()))
+    for block in blocks:
+        capture.add(block, -1)
+        writer.write(block)
 
 
 def command_of(pid: int | None) -> str:
@@ -192,7 +297,34 @@ def command_of(pid: int | None) -> str:
 
 def _interval_view(plan: Measurement) -> View:
     view = plan.view
-    return View(plan.options.older_ns, view.min_size, view.max_size, view.show_allocs)
+    return View(plan.options.older_ns, view.min_size, view.max_size, view.show_allocs, warmup_ns=None)
+
+
+def _tell_missing(plan: Measurement, of_session: Sequence[str], capture: Capture) -> None:
+    """Into the session what the result lacks, and whose it is."""
+    unprobed = unprobed_program(capture, target_pid(capture))
+    missing = [*of_session, *_tell_scenario(plan, capture), *unprobed, *hooked_missing(capture)]
+    capture.session |= {"missing": missing, "pid": target_pid(capture)}
+
+
+def _tell_scenario(plan: Measurement, capture: Capture) -> list[str]:
+    """Into the session what growth by runs is judged by; returns what is missing."""
+    scenario = plan.scenario
+    if scenario is None:
+        return []
+    capture.session |= {"scenario": {"command": scenario.command, "ends_ns": scenario.ends_ns}}
+    if scenario.is_over and not scenario.failure:
+        return []
+    done = f"{len(scenario.ends_ns)} of {scenario.repeat} runs of the scenario are measured"
+    return [f"{done}: {scenario.failure or 'the session ended before'}"]
+
+
+def _tell_held_up(tracer: AgentSession, capture: Capture) -> None:
+    if tracer.held_up_s >= HELD_UP_S:
+        capture.remarks.append(
+            f"the tracer waited {tracer.held_up_s:.1f} s for this program, which was behind with what it had sent; what it"
+            " could not keep meanwhile is counted as lost"
+        )
 
 
 def _tell_end(plan: Measurement, capture: Capture) -> None:

@@ -1,8 +1,9 @@
-"""What the user sees on stderr while a session runs."""
+"""What the user sees on stderr while a session runs, or a large recording is worked on."""
 
 from __future__ import annotations
 
 import time
+from typing import Self
 
 import numpy as np
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.text import Text
 from memleak_android.host.commands import say
 
 _LINE_S, _REFRESH_S = 10.0, 0.5
+_SILENT_S = 1.0  # what is done within is not worth a line
 
 
 class Progress:
@@ -55,3 +57,39 @@ def _status_line(elapsed_s: float, status: np.void | None) -> str:
     lost = int(status["lost"].sum())
     tail = f", {lost:,} lost" if lost else ""
     return f"{elapsed_s:.0f} s, {allocated:,} allocations, {held:,} bytes held in {allocated - freed:,} blocks{tail}"
+
+
+class StepProgress:
+    """How far work on a file is, from its second second on: on a terminal a status line, else a line now and then."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        self._live = (
+            Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        )
+        self._is_started = False
+        self._due = time.monotonic() + (_SILENT_S if self._live else _LINE_S)
+
+    def tell(self, what: str, share: float) -> None:
+        """As host/steps.py has it."""
+        now = time.monotonic()
+        if now < self._due:
+            return
+        line = f"{what}: {share:.0%}" if share else what
+        if self._live is None:
+            self._due = now + _LINE_S
+            say(line)
+            return
+        self._due = now + _REFRESH_S
+        if not self._is_started:
+            self._live.start()
+            self._is_started = True
+        self._live.update(Text(line), refresh=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live and self._is_started:
+            self._live.stop()
+            self._is_started = False

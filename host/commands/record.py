@@ -9,35 +9,67 @@ import click
 
 from memleak_android.host.analysis import View
 from memleak_android.host.commands import Invocation
+from memleak_android.host.commands.filters import tracer_for
+from memleak_android.host.commands.gating import conclude, gate_rules, refuse_limit_by_run
 from memleak_android.host.commands.measure import Measurement, measure
-from memleak_android.host.commands.results import EXIT_CODES, check_new
+from memleak_android.host.commands.published_copies import open_share
+from memleak_android.host.commands.record_many import every_serial, record_on_each
+from memleak_android.host.commands.results import check_new
 from memleak_android.host.commands.session import Schedule
 from memleak_android.host.commands.target import chosen_target
 from memleak_android.host.commands.trace import app_request, session_options
-from memleak_android.host.options import FILE, common_options, result_options, target_options, tracer_options
+from memleak_android.host.gate import judge
+from memleak_android.host.options import (
+    FILE,
+    SERIALS,
+    common_options,
+    label_option,
+    result_options,
+    target_options,
+    tracer_options,
+)
 
 
 @click.command(short_help="Measure and write a recording.")
 @click.option(
-    "-o", "path", type=FILE, required=True, metavar="FILE", help="The recording, by custom *.memleak."
+    "-o",
+    "path",
+    type=FILE,
+    required=True,
+    metavar="FILE",
+    help="The recording, by custom *.memleak; of several devices the folder for SERIAL.memleak.",
 )
+@click.option("--all-devices", is_flag=True, help="On every device that adb can use (or repeat --serial).")
 @target_options
 @tracer_options
 @click.option("--keep-stacks", is_flag=True, help="Keep stack bytes, for replay. They can hold private data.")
 @click.option("--record-all", "events", is_flag=True, help="Keep every call in the recording.")
+@label_option
+@click.option(
+    "--cache",
+    default="",
+    metavar="URL",
+    help="Libraries pulled from the device are put there too, for the workers of `fleet report --cache`: a folder, s3://…",
+)
 @result_options
 @common_options
-@click.pass_obj
-def record(invocation: Invocation, /, path: Path, **given: Any) -> int:
+@click.pass_context
+def record(context: click.Context, /, path: Path, all_devices: bool, **given: Any) -> int:
     """Measures a process (--pid) or a command (-- CMD) and writes a recording for `report`."""
+    invocation: Invocation = context.obj
+    serials = every_serial() if all_devices else context.meta[SERIALS]
+    if all_devices or len(serials) > 1:
+        return record_on_each(invocation, serials, path, force=given["force"], quiet=given["quiet"])
     check_new(path, given["force"])
+    refuse_limit_by_run(given["fail_on_growth"], None)
+    rules = gate_rules(given)
     measured = measure(
         Measurement(
             options=session_options(invocation, given),
             app=app_request(given),
             target=chosen_target(invocation, given),
-            tracer=given["tracer"],
-            view=View(limit=given["fail_on_leak"], max_lost=given["max_lost"]),
+            tracer=tracer_for(given),
+            view=View(max_lost=given["max_lost"]),
             schedule=Schedule(given["duration"]),
             symbol_dirs=given["symbols"],
             recording=path,
@@ -46,6 +78,8 @@ def record(invocation: Invocation, /, path: Path, **given: Any) -> int:
             force=given["force"],
             quiet=given["quiet"],
             verbose=given["verbose"],
+            labels=given["labels"],
+            share=open_share(given["cache"]),
         )
     )
-    return EXIT_CODES[measured.profile.verdict]
+    return conclude(judge(measured.profile, rules), given)

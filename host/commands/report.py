@@ -1,25 +1,22 @@
-"""`report`: a recording, finished or cut, as a report."""
+"""`report`: a recording, finished or cut, or a report.json, as a report of any format."""
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import click
 
-from memleak_android.host.analysis import View, make_profile
-from memleak_android.host.capture import Capture
-from memleak_android.host.commands import refuse_command, say
-from memleak_android.host.commands.results import EXIT_CODES, FORMATS, check_new, show, write_file
-from memleak_android.host.device.pulled_files import kept_copies
-from memleak_android.host.modules import LocalFiles, ModuleFiles, own_vdso, reopen
+from memleak_android.host.analysis import View
+from memleak_android.host.commands import refuse_command
+from memleak_android.host.commands.gating import conclude, gate_rules, source_root
+from memleak_android.host.commands.progress import StepProgress
+from memleak_android.host.commands.results import check_new, check_stdout, show, write_file
+from memleak_android.host.gate import judge
 from memleak_android.host.options import FILE, common_options, result_options, view_options
-from memleak_android.host.recording import Recording
+from memleak_android.host.profile_files import is_report, read_profile
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.survivors import Analysis, Survivors, finished_survivors
-from memleak_android.host.symbols import Symbolizer, default_cache_dir
-from memleak_android.unwind.table_cache import TableCache
+from memleak_android.host.reports.formats import FORMATS
 
 
 @click.command(short_help="Make a report from a recording.")
@@ -33,51 +30,58 @@ from memleak_android.unwind.table_cache import TableCache
     metavar="N",
     help="Threads that unwind what an unfinished recording holds.",
 )
+@click.option(
+    "--pid",
+    type=click.IntRange(1, 2**31 - 1),
+    metavar="N",
+    help="Of a recording of several processes (--all, --follow) what this one holds.",
+)
 @view_options
 @result_options
 @common_options
 @click.pass_context
 def report(context: click.Context, /, recording: Path, format_: str, path: Path | None, **given: Any) -> int:
-    """Makes a report from a recording. What a cut recording still holds is reported as incomplete."""
+    """Makes a report from a recording (what a cut one still holds is reported as incomplete), or from a report.json."""
     refuse_command(context)
     if path:
         check_new(path, given["force"])
+    else:
+        check_stdout(format_)
+    if is_report(recording):
+        _refuse_late_options(recording, given)
+    rules = gate_rules(given)
     view = View(
         min_size=given["min_size"],
         max_size=given["max_size"],
-        show_allocs=given["show_allocs"],
-        limit=given["fail_on_leak"],
+        show_allocs=given["show_allocs"] or FORMATS[format_].needs_blocks,
         max_lost=given["max_lost"],
+        warmup_ns=given["warmup"],
+        cooldown_ns=given["cooldown"],
     )
-    options = ReportOptions(given["top"], given["show_allocs"], given["sort"], given["combined_only"])
-    with closing(Recording(recording)) as opened:
-        capture, missing = _read(opened)
-        survivors = _survivors(capture, opened, given["jobs"])
-        profile = make_profile(
-            capture, survivors, Symbolizer(given["symbols"], default_cache_dir()), view, missing
+    options = ReportOptions(
+        given["top"], given["show_allocs"], given["sort"], given["combined_only"], source_root=source_root()
+    )
+    with StepProgress() as progress:
+        profile = read_profile(
+            recording, view, given["symbols"], given["jobs"], progress.tell, only_pid=given["pid"]
         )
+        profile = judge(profile, rules)
+        progress.tell(f"writing {format_}", 0.0)
     if path:
         write_file(path, FORMATS[format_], profile, options)
-        say(f"wrote {path}")
     else:
         show(FORMATS[format_], profile, options)
-    return EXIT_CODES[profile.verdict]
+    return conclude(profile, given)
 
 
-def _read(recording: Recording) -> tuple[Capture, list[str]]:
-    capture = Capture()
-    for offset, block in recording.blocks():
-        capture.add(block, offset)
-    broken = recording.broken
-    return capture, [f"{recording.path} is cut or damaged: {broken.message}"] if broken else []
-
-
-def _survivors(capture: Capture, recording: Recording, jobs: int) -> Survivors:
-    if capture.is_finished:
-        kept = default_cache_dir() / "modules"  # of devices
-        return finished_survivors(
-            capture, lambda path, build_id: reopen(path, build_id, kept_copies(kept, build_id))
-        )
-    tables = TableCache(default_cache_dir() / "tables")
-    files = ModuleFiles(LocalFiles(is_running=False, vdso=own_vdso()), tables)
-    return Analysis(capture, recording.read_block, files, jobs=jobs).survivors()
+def _refuse_late_options(path: Path, given: dict[str, Any]) -> None:
+    """What is a matter of the recording cannot be asked of a report.json any more."""
+    late = {
+        "--pid": given["pid"],
+        "--symbols": given["symbols"],
+        "-z": given["min_size"],
+        "-Z": given["max_size"] < 2**64 - 1,
+    }
+    name = next((name for name, value in late.items() if value), None)
+    if name:
+        raise click.UsageError(f"{name}: {path} is a report, not a recording; use the recording for that")

@@ -6,40 +6,73 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import click
+
 from memleak_android.host.commands import say
+from memleak_android.host.comparison import Comparison
 from memleak_android.host.errors import IncompleteError, OutputExistsError, UsageError
+from memleak_android.host.fleet_profile import FleetProfile
 from memleak_android.host.profile import Profile, Verdict
-from memleak_android.host.reports import report_json, text
-from memleak_android.host.reports.base import Report, ReportOptions
+from memleak_android.host.reports.base import ReportOptions
+from memleak_android.host.reports.formats import FORMATS, Format
 
 EXIT_CODES = {Verdict.OK: 0, Verdict.INCOMPLETE: 6, Verdict.LEAKS: 23}
-FORMATS: dict[str, Report] = {"text": text.write, "json": report_json.write}
 STDOUT = Path("-")
+IN_FOLDER = ("text", "json")  # always
+
+format_option = click.option(
+    "--format",
+    "formats",
+    type=click.Choice(sorted(FORMATS)),
+    multiple=True,
+    help="Also this report in the folder of -o (repeatable); without one, on stdout in place of the text.",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Destinations:
-    """json: a file, or `-` for stdout in place of the text. folder: report.txt, report.json, recording.memleak."""
+    """json: a file, or `-` for stdout in place of the text. folder: report.SUFFIX and recording.memleak.
+
+    formats: more reports for the folder; without one, the one that stdout gets in place of the text.
+    """
 
     json: Path | None = None
     folder: Path | None = None
     force: bool = False
+    formats: tuple[str, ...] = ()
 
     @property
     def recording(self) -> Path | None:
         return self.folder / "recording.memleak" if self.folder else None
 
-    def files(self) -> list[tuple[Path, Report]]:
-        """What is written at the end, the recording apart."""
+    @property
+    def needs_blocks(self) -> bool:
+        return any(FORMATS[name].needs_blocks for name in self.formats)
+
+    @property
+    def on_stdout(self) -> str:
+        """The format that stdout gets."""
+        if self.json == STDOUT:
+            return "json"
+        return self.formats[0] if self.formats and not self.folder else "text"
+
+    def files(self) -> list[tuple[Path, str]]:
+        """What is written at the end, and in which format; the recording apart."""
         found = []
         if self.folder:
-            found += [(self.folder / f"report.{suffix}", report) for suffix, report in _IN_FOLDER.items()]
+            names = dict.fromkeys((*IN_FOLDER, *self.formats))
+            found += [(self.folder / f"report.{FORMATS[name].suffix}", name) for name in names]
         if self.json and self.json != STDOUT:
-            found.append((self.json, report_json.write))
+            found.append((self.json, "json"))
         return found
 
     def prepare(self) -> None:
         """Before anything runs: nothing existing will be overwritten unasked, and the folder can be made."""
+        if len(self.formats) > 1 and not self.folder:
+            raise UsageError("several --format, and one standard output", "name a folder for them by -o DIR")
+        if self.formats and self.json == STDOUT and not self.folder:
+            raise UsageError("--format and --json -, and one standard output", "name a file for one of them")
+        check_stdout(self.on_stdout)
         for path in [path for path, _ in self.files()] + ([self.recording] if self.recording else []):
             check_new(path, self.force)
         if self.folder:
@@ -51,7 +84,10 @@ class Destinations:
                 ) from None
 
 
-_IN_FOLDER: dict[str, Report] = {"txt": text.write, "json": report_json.write}
+def check_stdout(name: str) -> None:
+    """Raises UsageError where the format is nothing for a terminal."""
+    if FORMATS[name].is_binary and sys.stdout.isatty():
+        raise UsageError(f"{name} is no text for a terminal", "write it to a file by -o")
 
 
 def check_new(path: Path, force: bool) -> None:
@@ -63,28 +99,33 @@ def check_new(path: Path, force: bool) -> None:
 
 
 def write_results(profile: Profile, destinations: Destinations, options: ReportOptions, shown: bool) -> None:
-    """shown: stdout has had its result already (interval prints)."""
-    if destinations.json == STDOUT:
-        show(report_json.write, profile, options)
-    elif not shown:
-        show(text.write, profile, options)
-    for path, report in destinations.files():
-        write_file(path, report, profile, options)
-        say(f"wrote {path}")
+    """Files first: who reads stdout may have gone. shown: it has had its result already (interval prints)."""
+    try:
+        for path, name in destinations.files():
+            write_file(path, FORMATS[name], profile, options)
+    finally:
+        if destinations.on_stdout != "text" or not shown:
+            show(FORMATS[destinations.on_stdout], profile, options)
 
 
-def show(report: Report, profile: Profile, options: ReportOptions) -> None:
-    report(profile, sys.stdout, replace(options, colour=sys.stdout.isatty()))
+def show(form: Format, result: Profile | Comparison | FleetProfile, options: ReportOptions) -> None:
+    """On stdout, in colour where that is a terminal."""
+    sys.stdout.flush()
+    form.write(result, sys.stdout.buffer, replace(options, colour=sys.stdout.isatty()))
     sys.stdout.flush()
 
 
-def write_file(path: Path, report: Report, profile: Profile, options: ReportOptions) -> None:
-    """By a file beside it, so that a full disk leaves no half report."""
+def write_file(
+    path: Path, form: Format, result: Profile | Comparison | FleetProfile, options: ReportOptions
+) -> None:
+    """By a file beside it, so that a full disk leaves no half report; then says so."""
     temporary = path.with_name(f".{path.name}.part")
     try:
-        with temporary.open("w", encoding="utf-8") as stream:
-            report(profile, stream, options)
+        with temporary.open("wb") as stream:
+            form.write(result, stream, replace(options, is_gzipped=path.suffix == ".gz"))
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise IncompleteError(f"cannot write {path}: {error.strerror}", "use another place") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    say(f"wrote {path}")

@@ -5,35 +5,47 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from memleak_android.host.address_spaces import recorded_mapping
 from memleak_android.host.capture import Capture
 from memleak_android.host.commands.interrupts import stop_on_interrupt
+from memleak_android.host.commands.marks import Marks
 from memleak_android.host.commands.progress import Progress
+from memleak_android.host.commands.scenario import Scenario
 from memleak_android.host.device.parse import parse_maps
-from memleak_android.host.errors import ConnectionCut, MemleakError, TargetError, TracerError
+from memleak_android.host.errors import ConnectionCut
 from memleak_android.host.modules import ModuleFiles
 from memleak_android.host.recording import RecordingWriter
-from memleak_android.host.tracers.agent import AgentDied
+from memleak_android.host.tracers.agent import AgentDied, reported_error
 from memleak_android.host.tracers.base import Tracer
-from memleak_android.host.wire import Block, BlockKind, Reason
+from memleak_android.host.wire import Block, BlockKind
 
-# Without interval prints snapshots are still taken, after 1, 2, 4, 8 … seconds and then every 30: what the last one
-# holds is reported if the agent dies.
+# Without interval prints snapshots are still taken: what the last one holds is reported if the agent dies, and growth is
+# judged by all. Small ones after each second, later after each sixteenth of the time so far; large ones as seldom as after
+# 1, 2, 4, 8 … seconds. None waits longer than 30.
 SAFETY_FIRST_NS, SAFETY_INTERVAL_NS = 10**9, 30 * 10**9
-_ERROR_KINDS: dict[int, type[MemleakError]] = {
-    Reason.TARGET_ERROR: TargetError,
-    Reason.TRACER_ERROR: TracerError,
-}
+SAFETY_TIME_SHARE = 16
+SNAPSHOT_BYTES_PER_S = 1 << 18  # on average, of tables that are to be sent oftener than that
+
+LIVE_BYTES_PER_S = 1 << 20  # on average, while somebody looks on
+
+PEAK_RISE = 1.05  # so much more than ever is a snapshot of its own worth
+PEAK_BYTES_PER_S = 1 << 20  # on average, of these
 
 
 @dataclass(slots=True)
 class Schedule:
-    """When a session prints and ends; None = never. Times in nanoseconds since its first STATUS."""
+    """When a session prints and ends; None = never. Times in nanoseconds since its first STATUS, of a target that
+    it launches since that is there.
+
+    refresh_ns: how often there is a snapshot where no interval says so and somebody looks on.
+    """
 
     duration_ns: int | None = None
     interval_ns: int | None = None
     count: int | None = None
+    refresh_ns: int | None = None
 
 
 @dataclass(slots=True)
@@ -42,6 +54,10 @@ class Session:
 
     writer: where blocks go for which keeps() is true; evidence must be among them.
     on_whole: called after each whole snapshot that was asked for. on_snapshot: after those of the schedule. on_events: with each EVENTS payload.
+    on_status: after each STATUS, with the nanoseconds since the first. wants_look: asked now and then; where it is True
+    there is a snapshot, on_look is called, and another snapshot follows.
+    at_end: called right after the last whole snapshot while the target still lives. holds_end: it also does where a command
+    has come to its end.
     missing: afterwards, what the result lacks because of how the session went.
     """
 
@@ -51,15 +67,27 @@ class Session:
     writer: RecordingWriter
     progress: Progress
     schedule: Schedule = field(default_factory=Schedule)
+    scenario: Scenario | None = None  # instead of an interval
+    marks: Marks = field(default_factory=Marks)
     keeps: Callable[[int], bool] = lambda kind: True
     on_whole: Callable[[], None] = lambda: None
     on_snapshot: Callable[[], None] = lambda: None
     on_events: Callable[[bytes], None] = lambda payload: None
+    on_status: Callable[[int], None] = lambda elapsed_ns: None
+    wants_look: Callable[[], bool] = lambda: False
+    on_look: Callable[[], None] = lambda: None
+    at_end: Callable[[], None] | None = None
+    holds_end: bool = False
     missing: list[str] = field(default_factory=list)
     _printed: int = 0
     _due_ns: int = 0
+    _peak_ns: int = 0  # when the last snapshot for the peak was asked for
     _requested: bool = False
+    _purpose: Literal["", "peak", "mark", "look", "looked"] = (
+        ""  # of the snapshot that was requested last, beside the schedule
+    )
     _stopped: bool = False
+    _is_held: bool = False  # the command, at its end
     _opened: set[tuple[int, str]] = field(default_factory=set)  # maps whose files were opened
 
     def run(self) -> None:
@@ -77,6 +105,9 @@ class Session:
         finally:
             self.tracer.close()
             self.progress.close()
+            if self.scenario is not None:
+                self.scenario.close()
+        self.capture.session |= {"marks": self.marks.told}
         if self.writer.failure is not None:
             self.missing.append(f"{self.writer.path} could not be written on: {self.writer.failure.strerror}")
         self._raise_reported_error()
@@ -85,9 +116,16 @@ class Session:
         begin: float | None = None
         for block in self.tracer.blocks():
             self._take(block)
-            if begin is None and self.capture.status is not None:  # the probes are placed
+            if (
+                begin is None and self.capture.status is not None and self.tracer.has_begun
+            ):  # the probes are placed
                 begin = time.monotonic()
-            self._keep_time(0 if begin is None else int((time.monotonic() - begin) * 1e9))
+            elapsed_ns = 0 if begin is None else int((time.monotonic() - begin) * 1e9)
+            self._keep_time(elapsed_ns)
+            self._follow_requests()
+            if block.kind == BlockKind.STATUS:
+                self._follow_peak(elapsed_ns)
+                self.on_status(elapsed_ns)
             self.progress.update(self.capture.status)
 
     def _take(self, block: Block) -> None:
@@ -97,18 +135,50 @@ class Session:
         before, n_maps, n_mappings = self.capture.whole, len(self.capture.maps), len(self.capture.mappings)
         self.capture.add(block, offset)
         self._open_files(n_maps, n_mappings)
+        if block.kind == BlockKind.EXIT_STOP and self.at_end is not None:
+            self._is_held = True
+            self._purpose, self._requested = "", True
+            self.tracer.request_snapshot()
         if self.capture.whole is not before and self._requested:
             self._snapshot_arrived()
 
     def _snapshot_arrived(self) -> None:
         self._requested = False
+        if self.at_end is not None and (self._is_held or self._stopped):
+            self.at_end()  # before anything that takes its time
         self.on_whole()
+        if self._is_held and self.at_end is not None:
+            self.at_end = None  # with --follow the session goes on
+            self.tracer.resume()
+            if self._stopped:
+                self.tracer.stop()
+            return
+        if self._purpose and not self._stopped:
+            self._end_of_extra()
+            return
+        if self._stopped and self.at_end is not None:
+            self.tracer.stop()
+            return
+        if self.scenario is not None and self.capture.whole is not None and not self._stopped:
+            self.scenario.snapshot_taken(self.capture.whole.timestamp_ns)
+            if self.scenario.is_over:
+                self._stop()
         if self.schedule.interval_ns is None:
             return
         self._printed += 1
         self.on_snapshot()
         if self.is_counted_out:
             self._stop()
+
+    def _end_of_extra(self) -> None:
+        """A snapshot that no schedule asked for has arrived."""
+        if self._purpose == "mark" and self.capture.whole is not None:
+            self.marks.snapshot_taken(self.capture.whole.timestamp_ns)
+        self.capture.is_whole_extra = self._purpose == "peak"
+        looks, self._purpose = self._purpose == "look", ""
+        if looks:
+            self.on_look()
+            self._request_extra("looked")
 
     @property
     def is_counted_out(self) -> bool:
@@ -130,26 +200,77 @@ class Session:
         duration_ns = self.schedule.duration_ns
         if duration_ns is not None and elapsed_ns >= duration_ns:
             self._stop()
+        if self.scenario is not None:
+            self._follow_scenario(self.scenario)
+            return
         interval_ns = self.schedule.interval_ns
         self._due_ns = self._due_ns or interval_ns or SAFETY_FIRST_NS
         if elapsed_ns >= self._due_ns and not self._requested and not self._stopped:
             self._requested = True
-            self._due_ns += interval_ns or min(elapsed_ns, SAFETY_INTERVAL_NS)
+            self._due_ns += interval_ns or self._safety_interval_ns(elapsed_ns)
             self._due_ns = max(self._due_ns, elapsed_ns)
             self.tracer.request_snapshot()
+
+    def _follow_requests(self) -> None:
+        """Marks and looks that somebody asks for."""
+        if self._requested or self._stopped or self.capture.status is None:
+            return
+        if self.marks.wants_snapshot():
+            self._request_extra("mark")
+        elif self.wants_look():
+            self._request_extra("look")
+
+    def _request_extra(self, purpose: Literal["peak", "mark", "look", "looked"]) -> None:
+        self._purpose, self._requested = purpose, True
+        self.tracer.request_snapshot()
+
+    def _follow_peak(self, elapsed_ns: int) -> None:
+        """A snapshot where the counters say that more is held than ever; large tables are sent less often."""
+        capture = self.capture
+        if self._requested or self._stopped or capture.status is None or capture.whole is None:
+            return
+        if capture.high_water.counted is not None:
+            return  # the target itself knows
+        level = int(capture.status["alloc_bytes"]) - int(capture.status["free_bytes"])
+        sent = capture.whole.live.nbytes + capture.whole.keys.nbytes
+        is_soon = elapsed_ns < self._peak_ns + sent * 10**9 // PEAK_BYTES_PER_S
+        if level > capture.high_water.space * PEAK_RISE and not is_soon:
+            self._peak_ns = elapsed_ns
+            self._request_extra("peak")
+
+    def _follow_scenario(self, scenario: Scenario) -> None:
+        if self.capture.status is None or self._requested or self._stopped:
+            return
+        if scenario.wants_snapshot():
+            self._requested = True
+            self.tracer.request_snapshot()
+
+    def _safety_interval_ns(self, elapsed_ns: int) -> int:
+        last = self.capture.whole
+        sent = 0 if last is None else last.live.nbytes + last.keys.nbytes
+        if self.schedule.refresh_ns is not None:
+            return max(self.schedule.refresh_ns, sent * 10**9 // LIVE_BYTES_PER_S)
+        wanted = max(SAFETY_FIRST_NS, elapsed_ns // SAFETY_TIME_SHARE, sent * 10**9 // SNAPSHOT_BYTES_PER_S)
+        return min(wanted, max(elapsed_ns, SAFETY_FIRST_NS), SAFETY_INTERVAL_NS)
 
     def _stop(self) -> None:
         if not self._stopped:
             self._stopped = True
-            self.tracer.stop()
+            if self.at_end is None or self.capture.status is None:  # not begun: no snapshot will come
+                self.tracer.stop()
+            else:
+                if self.holds_end:
+                    self.tracer.detach()
+                self._requested = True
+                self.tracer.request_snapshot()
 
     def _raise_reported_error(self) -> None:
-        """The agent's own word why there was no session; beside a whole snapshot it is only a remark."""
+        """The agent's own word why there was no session; beside what was seen it is only a remark."""
         if not self.capture.errors:
             return
         reason, text = self.capture.errors[0]
-        if self.capture.whole is not None:
+        whole = self.capture.whole
+        if whole is not None and (len(whole.live) or self.capture.processes):
             self.missing.append(text)
             return
-        message, _, hint = text.rstrip(")").rpartition(" (") if text.endswith(")") else (text, "", "")
-        raise _ERROR_KINDS.get(reason, MemleakError)(message, hint)
+        raise reported_error(reason, text)

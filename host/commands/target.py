@@ -20,10 +20,16 @@ SERIAL_VARIABLE = "ANDROID_SERIAL"
 HEADINGS = ("SERIAL", "STATE", "KIND", "MODEL", "PRODUCT")
 
 
-def chosen_target(invocation: Invocation, given: Mapping[str, Any]) -> Target:
-    """A device where a flag, --package or (for --pid) ANDROID_SERIAL means one. Raises UsageError, DeviceError."""
+def chosen_target(invocation: Invocation, given: Mapping[str, Any], *, needs_process: bool = True) -> Target:
+    """A device where a flag or --package means one, or ANDROID_SERIAL does: for --pid, for the kernel, and for who
+    needs no process.
+
+    Raises UsageError, DeviceError.
+    """
     wish = device_wish(given)
-    is_preset = bool(os.environ.get(SERIAL_VARIABLE)) and invocation.command is None and given["pid"]
+    is_named = given["pid"] or given.get("kernel") or given.get("percpu")
+    is_meant = invocation.command is None and (is_named or not needs_process)
+    is_preset = bool(os.environ.get(SERIAL_VARIABLE)) and is_meant
     if wish == Wish() and not given["package"] and not is_preset:
         return LocalMachine()
     return AdbDevice(chosen_row(wish))

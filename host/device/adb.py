@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import socket
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +81,8 @@ def _details(lines: list[str], serial: str, state: str) -> str:
 
 def features(row: DeviceRow) -> frozenset[str]:
     """What device and server both understand: shell_v2, cmd, stat_v2 …"""
-    return frozenset(_ask(f"{_prefix(row)}:features").strip().split(","))
+    with _said_of(row):
+        return frozenset(_ask(f"{_prefix(row)}:features").strip().split(","))
 
 
 def open_service(row: DeviceRow, service: str, timeout_s: float = SERVER_TIMEOUT_S) -> socket.socket:
@@ -89,13 +92,27 @@ def open_service(row: DeviceRow, service: str, timeout_s: float = SERVER_TIMEOUT
     """
     connection = _connect(timeout_s)
     try:
-        _request(connection, f"host:transport-id:{row.transport_id}" if row.transport_id else _by_serial(row))
-        _request(connection, service)
+        with _said_of(row):
+            _request(
+                connection, f"host:transport-id:{row.transport_id}" if row.transport_id else _by_serial(row)
+            )
+            _request(connection, service)
     except BaseException:
         connection.conn.close()
         raise
     stream: socket.socket = connection.conn
     return stream
+
+
+@contextmanager
+def _said_of(row: DeviceRow) -> Iterator[None]:
+    """What the server says does not always name the device."""
+    try:
+        yield
+    except DeviceError as error:
+        serial = printable(row.serial)
+        named = error.message if serial in error.message else f"device {serial}: {error.message}"
+        raise DeviceError(named, error.hint) from None
 
 
 def _by_serial(row: DeviceRow) -> str:

@@ -38,13 +38,15 @@ class AdbChannel:
         self._stderr = bytearray()
         self.exit_code: int | None = None
 
-    def exchange(self, outgoing: bytearray, timeout_s: float) -> bytes | None:
+    def exchange(self, outgoing: bytearray, timeout_s: float, wake: int = -1) -> bytes | None:
         if self.exit_code is not None:
             return None
         self._send(outgoing)
         poll = select.poll()  # select() takes no descriptor beyond 1023
         poll.register(self._stream, select.POLLIN | (select.POLLOUT if self._unsent else 0))
-        events = next((event for _, event in poll.poll(timeout_s * 1000)), 0)
+        if wake >= 0:
+            poll.register(wake, select.POLLIN)
+        events = dict(poll.poll(timeout_s * 1000)).get(self._stream.fileno(), 0)
         if events & select.POLLOUT:
             self._send(outgoing)
         return self._receive() if events & ~select.POLLOUT else b""

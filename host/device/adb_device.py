@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shlex
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +18,14 @@ from memleak_android.host.device.adb_channel import AdbChannel
 from memleak_android.host.device.deploy import AdbDeployment
 from memleak_android.host.device.local_machine import ARCH_OF_MACHINE
 from memleak_android.host.device.parse import printable
-from memleak_android.host.device.target import OUTPUT_BYTES_MAX, PULL_BYTES_MAX, RUN_TIMEOUT_S, Answer
+from memleak_android.host.device.relayed_streams import RelayedStreams
+from memleak_android.host.device.target import (
+    OUTPUT_BYTES_MAX,
+    PULL_BYTES_MAX,
+    RUN_TIMEOUT_S,
+    Answer,
+    AppUser,
+)
 from memleak_android.host.errors import DeviceError
 
 _POLL_S = 0.1
@@ -67,7 +76,7 @@ class AdbDevice:
         argv: Sequence[str],
         *,
         as_root: bool = False,
-        run_as: str = "",
+        run_as: AppUser | None = None,
         stdin: bytes = b"",
         timeout_s: float = RUN_TIMEOUT_S,
         limit_bytes: int = OUTPUT_BYTES_MAX,
@@ -77,7 +86,12 @@ class AdbDevice:
         return self._finish(channel, argv[0], stdin, timeout_s, limit_bytes, hint)
 
     def read_file(
-        self, path: str, limit_bytes: int = OUTPUT_BYTES_MAX, *, as_root: bool = False, run_as: str = ""
+        self,
+        path: str,
+        limit_bytes: int = OUTPUT_BYTES_MAX,
+        *,
+        as_root: bool = False,
+        run_as: AppUser | None = None,
     ) -> bytes:
         found = bytearray()
         for piece in self._contents(path, as_root, run_as, RUN_TIMEOUT_S):
@@ -92,10 +106,10 @@ class AdbDevice:
         into: Path,
         *,
         as_root: bool = False,
-        run_as: str = "",
+        run_as: AppUser | None = None,
         limit_bytes: int = PULL_BYTES_MAX,
     ) -> None:
-        part = into.with_name(f".{into.name}.part")
+        part = into.with_name(f".{into.name}.{secrets.token_hex(8)}.part")  # others pull the same file
         try:
             with part.open("wb") as file:
                 for piece in self._contents(path, as_root, run_as, None):
@@ -106,19 +120,24 @@ class AdbDevice:
         finally:
             part.unlink(missing_ok=True)
 
-    def open_agent(self, argv: Sequence[str], *, as_root: bool = False, run_as: str = "") -> AdbChannel:
+    def open_agent(
+        self, argv: Sequence[str], *, as_root: bool = False, run_as: AppUser | None = None
+    ) -> AdbChannel:
         return self._open(self._line(argv, as_root, run_as))
 
-    def deploy(self, files: Mapping[str, Path], *, run_as: str = "") -> AdbDeployment:
+    def relay(self, argv: Sequence[str], *, as_root: bool = False) -> RelayedStreams:
+        return RelayedStreams(self._stream(self._line(argv, as_root, None)))
+
+    def deploy(self, files: Mapping[str, Path], *, run_as: AppUser | None = None) -> AdbDeployment:
         return AdbDeployment(self, files, run_as)
 
-    def _line(self, argv: Sequence[str], as_root: bool, run_as: str) -> str:
+    def _line(self, argv: Sequence[str], as_root: bool, run_as: AppUser | None) -> str:
         """The command line for the device's shell. exec: adbd's SIGHUP then finds the program itself."""
         if any("\0" in word for word in argv):
             raise DeviceError("an argument holds a NUL byte", "leave it out")
         words = list(argv)
         if run_as:
-            words = ["run-as", run_as, *words]
+            words = [*run_as.words, *words]
         elif as_root:
             if not self.has_root:
                 raise DeviceError(
@@ -129,12 +148,15 @@ class AdbDevice:
         return f"exec {shlex.join(words)}"
 
     def _open(self, line: str) -> AdbChannel:
+        return AdbChannel(self._stream(line), self.name)
+
+    def _stream(self, line: str) -> socket.socket:
         if "shell_v2" not in self._features:
             raise DeviceError(
                 f"{self.name} has no shell protocol v2 (Android 6 or older), which alone tells exit codes",
                 "use Android 7 or later",
             )
-        return AdbChannel(adb.open_service(self.row, f"shell,v2,raw:{line}", OPEN_TIMEOUT_S), self.name)
+        return adb.open_service(self.row, f"shell,v2,raw:{line}", OPEN_TIMEOUT_S)
 
     @cached_property
     def _features(self) -> frozenset[str]:
@@ -177,7 +199,9 @@ class AdbDevice:
             elif time.monotonic() > limit:
                 raise TimeoutError
 
-    def _contents(self, path: str, as_root: bool, run_as: str, timeout_s: float | None) -> Iterator[bytes]:
+    def _contents(
+        self, path: str, as_root: bool, run_as: AppUser | None, timeout_s: float | None
+    ) -> Iterator[bytes]:
         """Pieces of a file. cat is there on every Android; what it says is its last word before the exit status."""
         channel = self._open(self._line(["cat", "--", path], as_root, run_as))
         try:

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from memleak_android.host.device.parse import printable
-from memleak_android.host.device.target import Target
+from memleak_android.host.device.parse import decimal, printable
+from memleak_android.host.device.target import AppUser, Target
 from memleak_android.host.errors import DeviceError, TargetError, UsageError
 
 PER_USER = 100_000
@@ -23,15 +23,25 @@ _PACKAGE = re.compile(
     r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*"
 )  # android:package; "android" itself has no dot
 _PACKAGE_CHARACTERS_MAX = 223  # PackageParser.MAX_FILE_NAME_SIZE
+# Within one line each: a dump of nothing but newlines, or of brackets that never close, is read once.
+_FLAGS = re.compile(r"(?m)^[ \t]*(?:pkgFlags|flags|privateFlags|pkgPrivateFlags)=\[([^\]\n]*)\]")
+_NEXT_SECTION = re.compile(r"(?m)^[ \t]*Package \[|^\S")
 _COMPONENT = re.compile(r"[\w.$]+/[\w.$]+")
 _POLL_S = 0.2
 _PM_TIMEOUT_S = 60.0  # pm and dumpsys start a runtime of their own, on a busy device for many seconds
 _LAUNCH_TIMEOUT_S = 30.0
 
-# $1: package, $2: user, $3: what ends each part. On Android 7 and before `ps -A` looks for a process called -A.
-_LOOK = """pm path --user "$2" "$1"; printf %s "$3"
-dumpsys package "$1"; printf %s "$3"
-run-as "$1" --user "$2" id 2>&1; printf %s "$3"; exit 0"""
+# $1: package, $2: user, $3: what run-as is told of it, in words, $4: what ends each part. On Android 7 and before `ps -A` looks for a process called -A.
+_LOOK = """pm path --user "$2" "$1"; printf %s "$4"
+dumpsys package "$1"; printf %s "$4"
+run-as "$1" $3 id 2>&1; printf %s "$4"; exit 0"""
+# $1: the folder of its base.apk, below which its native libraries are extracted (PackageManager's nativeLibraryDir).
+_LOOK_FOR_SCRIPT = """[ -d "$1" ] && [ -x "$1" ] || exit 0
+[ ! -d "$1/lib" ] || [ -r "$1/lib" ] || exit 0
+for file in "$1"/lib/*/wrap.sh; do
+  [ ! -e "$file" ] || { [ -r "$file" ] && ! grep -q memleak "$file"; } || exit 0
+done
+echo none"""
 _PROCESSES = "ps -A -o PID,UID,NAME 2>/dev/null"
 
 
@@ -49,12 +59,17 @@ class App:
     is_profileable: bool
     abi: str
     paths: tuple[str, ...]
-    data_dir: str
     run_as_refusal: str
+    version: str = ""
+    version_code: int = 0
 
     @property
     def uid(self) -> int | None:
         return None if self.app_id is None else self.user * PER_USER + self.app_id
+
+    @property
+    def as_user(self) -> AppUser:
+        return AppUser(self.package, self.user)
 
     @property
     def label(self) -> str:
@@ -79,7 +94,8 @@ def find_app(target: Target, package: str, user: int = 0) -> App:
     """Raises TargetError where it is not installed for that user, DeviceError, UsageError."""
     check_package(package)
     mark = secrets.token_hex(16)
-    argv = ["sh", "-c", _LOOK, "sh", package, str(user), mark]
+    as_user = " ".join(AppUser(package, user).words[2:])
+    argv = ["sh", "-c", _LOOK, "sh", package, str(user), as_user, mark]
     answer = target.run(argv, timeout_s=_PM_TIMEOUT_S)
     parts = [part.decode("utf-8", "replace").replace("\r", "") for part in answer.out.split(mark.encode())]
     if len(parts) != 4:
@@ -97,40 +113,45 @@ def find_app(target: Target, package: str, user: int = 0) -> App:
     return parse_app(package, user, paths, parts[1], parts[2])
 
 
+def lacks_wrap_script(target: Target, app: App) -> bool:
+    """Where the system looks for the app's wrap.sh (ProcessList.startProcess) is none that knows us. False: not to be seen."""
+    folder = app.paths[0].rpartition("/")[0] if app.paths else ""
+    return bool(folder) and target.run(["sh", "-c", _LOOK_FOR_SCRIPT, "sh", folder]).out.strip() == b"none"
+
+
 def parse_app(package: str, user: int, paths: Sequence[str], dump: str, run_as: str) -> App:
     """dump: of `dumpsys package PACKAGE`, of which only the package's own section counts. run_as: of `run-as … id`."""
     section = _section(dump, package)
-    number = _field(section, "appId") or _field(section, "userId")
-    flags = " ".join(
-        re.findall(r"(?m)^\s*(?:pkgFlags|flags|privateFlags|pkgPrivateFlags)=\[([^\]]*)\]", section)
-    )
+    number = decimal(_field(section, "appId") or _field(section, "userId"))
+    flags = " ".join(_FLAGS.findall(section))
     abi = _field(section, "primaryCpuAbi")
     return App(
         package,
         user,
-        int(number) % PER_USER if number.isdecimal() else None,
+        None if number is None else number % PER_USER,
         "DEBUGGABLE" in flags.split(),
         any(flag.endswith("PROFILEABLE_BY_SHELL") for flag in flags.split()),
         "" if abi == "null" else printable(abi),
         tuple(paths),
-        f"/data/user/{user}/{package}" if user else f"/data/data/{package}",
         ""
         if "uid=" in run_as
         else printable(run_as.strip().splitlines()[-1] if run_as.strip() else "no answer"),
+        printable(_field(section, "versionName").replace("null", "", 1)),
+        decimal(_field(section, "versionCode")) or 0,
     )
 
 
 def _section(dump: str, package: str) -> str:
     """The lines of `Package [PACKAGE]`, up to the next package's or group's."""
-    start = re.search(rf"(?m)^\s*Package \[{re.escape(package)}\]", dump)
+    start = re.search(rf"(?m)^[ \t]*Package \[{re.escape(package)}\]", dump)
     if start is None:
         return ""
-    end = re.search(r"(?m)^\s*Package \[|^\S", dump[start.end() :])
-    return dump[start.start() : start.end() + end.start()] if end else dump[start.start() :]
+    end = _NEXT_SECTION.search(dump, start.end())
+    return dump[start.start() : end.start()] if end else dump[start.start() :]
 
 
 def _field(section: str, name: str) -> str:
-    found = re.search(rf"(?m)^\s*{name}=(\S+)", section)
+    found = re.search(rf"(?m)^[ \t]*{name}=(\S+)", section)
     return found[1] if found else ""
 
 
@@ -160,8 +181,7 @@ def parent_of(target: Target, pid: int) -> int:
     answer = target.run(
         ["sh", "-c", 'grep ^PPid: "/proc/$1/status"', "sh", str(pid)], as_root=target.has_root
     )
-    number = answer.out.decode("ascii", "replace").partition(":")[2].strip()
-    return int(number) if number.isdecimal() else 0
+    return decimal(answer.out.partition(b":")[2].strip()) or 0
 
 
 def parse_processes(text: str) -> list[AppProcess]:
@@ -169,8 +189,9 @@ def parse_processes(text: str) -> list[AppProcess]:
     found = []
     for line in text.replace("\r", "").splitlines():
         fields = line.split(None, 2)
-        if len(fields) == 3 and fields[0].isdecimal() and fields[1].isdecimal() and int(fields[0]) < 1 << 31:
-            found.append(AppProcess(int(fields[0]), int(fields[1]), fields[2].strip()))
+        pid, uid = (decimal(field) for field in (fields if len(fields) == 3 else ("", "", ""))[:2])
+        if pid is not None and uid is not None and pid < 1 << 31:
+            found.append(AppProcess(pid, uid, fields[2].strip()))
     return found
 
 
@@ -237,6 +258,8 @@ def launch(target: Target, app: App, pause: Callable[[], None] = lambda: None) -
     )
     lines = resolved.out.decode("utf-8", "replace").split()
     component = next((line for line in reversed(lines) if _COMPONENT.fullmatch(line)), "")
+    if not component and app.user:  # monkey knows no users
+        raise TargetError(f"{app.label} has no activity to start", "start it by hand, with --wait")
     force_stop(target, app)
     pause()
     argv = (

@@ -43,6 +43,12 @@ class DeviceFacts:
     is_tagging: bool
 
 
+def api_level(target: Target) -> int:
+    """0 = not Android, or not told."""
+    level = target.run(["getprop", "ro.build.version.sdk"]).out.strip()
+    return int(level) if level.isdigit() and len(level) < 6 else 0
+
+
 def read_facts(target: Target) -> DeviceFacts:
     """In one command. Raises DeviceError."""
     answer = target.run(["sh", "-c", _LOOK, "sh", *_PROPERTIES])

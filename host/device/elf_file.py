@@ -23,7 +23,7 @@ ELFCLASS32, ELFCLASS64 = 1, 2
 ET_EXEC, ET_DYN = 2, 3
 EM_386, EM_ARM, EM_X86_64, EM_AARCH64 = 3, 40, 62, 183
 MACHINE_NAMES = {EM_386: "i386", EM_ARM: "arm32", EM_X86_64: "x86_64", EM_AARCH64: "arm64"}
-PT_LOAD, PT_DYNAMIC, PT_INTERP = 1, 2, 3
+PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_GNU_PROPERTY = 1, 2, 3, 0x6474E553
 PF_X = 1
 DT_NEEDED, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ = 1, 4, 5, 6, 10
 DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_JMPREL = 2, 7, 8, 23
@@ -31,7 +31,7 @@ DT_SONAME, DT_RPATH, DT_DEBUG, DT_RUNPATH = 14, 15, 21, 29
 DT_FLAGS_1, DT_GNU_HASH, DT_VERSYM = 0x6FFFFFFB, 0x6FFFFEF5, 0x6FFFFFF0
 DF_1_NODEFLIB = 0x800
 SHT_SYMTAB = 2
-STT_FUNC, STT_GNU_IFUNC = 2, 10
+STT_OBJECT, STT_FUNC, STT_GNU_IFUNC = 1, 2, 10
 
 _EHDR = {ELFCLASS32: "<HHIIIIIHHHHHH", ELFCLASS64: "<HHIQQQIHHHHHH"}
 _PHDR = {ELFCLASS32: "<IIIIIIII", ELFCLASS64: "<IIQQQQQQ"}
@@ -169,18 +169,53 @@ class ElfFile:
     def ignores_default_directories(self) -> bool:
         return bool(self.dynamic.get(DT_FLAGS_1, [0])[0] & DF_1_NODEFLIB)
 
+    def dynamic_symbols(self) -> tuple[NDArray[np.void], bytes] | None:
+        """The table and its names: struct Elf64_Sym or Elf32_Sym as name, info, section, value and size."""
+        if DT_SYMTAB not in self.dynamic or DT_STRTAB not in self.dynamic:
+            return None
+        table = self._symbols(self._dynamic_offset(DT_SYMTAB), self._dynamic_symbol_count())
+        return table, self.slice(self._dynamic_offset(DT_STRTAB), self.dynamic.get(DT_STRSZ, [0])[0])
+
     def dynamic_functions(self, names: set[str]) -> list[FunctionSymbol]:
         """Functions of these names that the file exports, all versions of each."""
-        if DT_SYMTAB not in self.dynamic or DT_STRTAB not in self.dynamic:
+        symbols = self.dynamic_symbols()
+        if symbols is None:
             return []
-        count = self._dynamic_symbol_count()
-        table = self._symbols(self._dynamic_offset(DT_SYMTAB), count)
-        strings = self.slice(self._dynamic_offset(DT_STRTAB), self.dynamic.get(DT_STRSZ, [0])[0])
+        table, strings = symbols
+        count = len(table)
         hidden = np.zeros(count, dtype=bool)
         if DT_VERSYM in self.dynamic:
             raw = self.slice(self._dynamic_offset(DT_VERSYM), 2 * count)
             hidden = (np.frombuffer(raw, dtype="<u2") & 0x8000) != 0
         return _select(table, strings, hidden, names)
+
+    def dynamic_data(self, name: str) -> tuple[int, int] | None:
+        """vaddr and size of a variable of this name that the file exports."""
+        symbols = self.dynamic_symbols()
+        if symbols is None:
+            return None
+        table, strings = symbols
+        is_named = np.isin(table["name"], _occurrences(strings, name.encode() + b"\0"))
+        found = table[is_named & (table["info"] & 0xF == STT_OBJECT) & (table["section"] != 0)]
+        return (int(found[0]["value"]), int(found[0]["size"])) if len(found) else None
+
+    @cached_property
+    def gnu_features(self) -> int:
+        """GNU_PROPERTY_AARCH64_FEATURE_1_AND or GNU_PROPERTY_X86_FEATURE_1_AND of its PT_GNU_PROPERTY, else 0.
+
+        Linux include/uapi/linux/elf.h; the psABIs' "Program Property".
+        """
+        segment = next((one for one in self.segments if one.type == PT_GNU_PROPERTY), None)
+        if segment is None:
+            return 0
+        note = self.slice(segment.file_offset, min(segment.file_bytes, 4096))
+        at = 16  # behind the note's header and its name, "GNU"
+        while at + 12 <= len(note):
+            kind, size, value = struct.unpack_from("<III", note, at)
+            if kind in (0xC0000000, 0xC0000002) and size == 4:
+                return int(value)
+            at += 8 + size + -size % 8
+        return 0
 
     def dynamic_symbol_name(self, index: int) -> str:
         at = self._dynamic_offset(DT_SYMTAB) + index * self._symbol_type.itemsize

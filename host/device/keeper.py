@@ -10,14 +10,35 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
 
-from memleak_android.host.device.target import Target
+from memleak_android.host.device.target import AppUser, Target
 from memleak_android.host.errors import DeviceError
 
 _READY_S = 15.0
 _UNDONE_S = 5.0
 _SAID_BYTES_MAX = 1 << 16
 _READY = re.compile(rb"(?:^|\n)ready ([^\r\n]*)\r?\n")
+
+
+# Lines for `do`: makes a folder of ours in the current one and leaves its name in `name`; the variable `word` holds 16 random
+# hexadecimal digits that are among the keeper's own words: they tell a keeper by its command line (tr: toybox's grep reads
+# no line beyond a NUL), and its process id is in the folder's name. Folders whose keeper is gone are left over, and go. The
+# folder lets others pass (the app that opens the shim) but not look.
+OWN_PREFIX = "memleak-android"
+LIVES = """
+lives() { { tr '\\0' ' ' <"/proc/$1/cmdline" | grep -q "$2"; } 2>/dev/null; } # a keeper, by its pid and its word
+"""
+OWN_FOLDER = f"""{LIVES}
+for old in {OWN_PREFIX}-*-*; do
+  [ -d "$old" ] || continue
+  pid=${{old#{OWN_PREFIX}-}}; other=${{pid#*-}}; pid=${{pid%%-*}}
+  lives "$pid" "$other" || rm -rf "$old"
+done
+name={OWN_PREFIX}-$$-$word
+mkdir -m 711 "$name" || exit 1
+"""
 
 
 class KeeperFailed(DeviceError):
@@ -43,7 +64,7 @@ class Keeper:
         words: Sequence[str],
         *,
         as_root: bool = False,
-        run_as: str = "",
+        run_as: AppUser | None = None,
     ) -> None:
         script = (
             f"trap '' HUP INT TERM PIPE\numask 022\n{do}\necho \"ready $answer\"\ncat >/dev/null\n{undo}\n"
@@ -58,6 +79,14 @@ class Keeper:
     def close(self) -> None:
         """Returns when it is undone, or soon where the device no longer answers: then it is undone by itself."""
         self._channel.close(_UNDONE_S, 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def _await_answer(self, target: Target) -> str:
         said, deadline = bytearray(), time.monotonic() + _READY_S

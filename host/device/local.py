@@ -21,10 +21,13 @@ _LOADED_OBJECTS_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class LoadedObject:
-    """An ELF file in a process. path: as the process names it; open_path: as we can open it."""
+    """An ELF file in a process. path: as the process names it; open_path: as we can open it. dynamic: an address in the copy of
+    it that the dynamic linker lists, 0 = not known; there are more copies where dlmopen() has made namespaces.
+    """
 
     path: str
     open_path: str
+    dynamic: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,9 @@ class LocalProcess:
         first = [executable] if executable else []
         files = dict.fromkeys([*first, *order, *by_file])
         return [
-            LoadedObject(by_file[file].path.removesuffix(_DELETED), self.open_path(by_file[file]))
+            LoadedObject(
+                by_file[file].path.removesuffix(_DELETED), self.open_path(by_file[file]), order.get(file, 0)
+            )
             for file in files
             if file in by_file
         ]
@@ -92,15 +97,17 @@ class LocalProcess:
         mapping = AddressSpace(mappings).find(entry) if entry else None
         return (mapping.device, mapping.inode, mapping.path) if mapping else None
 
-    def _link_map_files(self, space: AddressSpace) -> list[tuple[str, int, str]]:
-        """Files of the link map in its order; empty before the dynamic linker has run, or in a static one."""
-        found = []
+    def _link_map_files(self, space: AddressSpace) -> dict[tuple[str, int, str], int]:
+        """Files of the link map in its order, and where their dynamic sections are; empty before the dynamic linker has run,
+        or in a static one.
+        """
+        found = dict[tuple[str, int, str], int]()
         try:
             with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
                 for dynamic in _link_map(memory.fileno(), self._debug_address(space)):
                     mapping = space.find(dynamic)
                     if mapping is not None:
-                        found.append((mapping.device, mapping.inode, mapping.path))
+                        found.setdefault((mapping.device, mapping.inode, mapping.path), dynamic)
         except (OSError, TargetError):
             pass  # then the order of the mappings has to do
         return found
@@ -149,15 +156,34 @@ def _exactly(file: int, offset: int, size: int) -> bytes:
     return data
 
 
-def check_status(pid: int, status: ProcessStatus) -> None:
+def check_running(pid: int) -> None:
+    """Raises TargetError: not there, a thread, ended. Kernel threads are as good as others."""
+    with _reading(pid):
+        check_not_ended(pid, _status(pid))
+
+
+def check_not_ended(pid: int, status: ProcessStatus) -> None:
+    """Raises TargetError: ended, or a thread."""
     if status.state in "ZX":
         raise TargetError(f"process {pid} ({status.name}) has ended already (zombie)")
     if status.tgid != pid:
         raise TargetError(
             f"{pid} is a thread of process {status.tgid} ({status.name})", f"use --pid {status.tgid}"
         )
+
+
+def check_status(pid: int, status: ProcessStatus) -> None:
+    """Raises TargetError: ended, a thread, a kernel thread."""
+    check_not_ended(pid, status)
     if not status.has_memory:
         raise TargetError(f"process {pid} ({status.name}) is a kernel thread", "use --kernel")
+
+
+def _own_refusal(pid: int) -> str:
+    """Of a process of our own user. The files of one that is not dumpable belong to root (proc(5))."""
+    if os.stat(f"/proc/{pid}/mem").st_uid != os.geteuid():
+        return "it does not let itself be looked at (set-user-ID, or prctl(PR_SET_DUMPABLE))"
+    return "the system forbids it"
 
 
 def _check_access(pid: int, status: ProcessStatus) -> None:
@@ -166,7 +192,7 @@ def _check_access(pid: int, status: ProcessStatus) -> None:
             header = file.read(5)
         _read_text(f"/proc/{pid}/maps")
     except PermissionError as error:
-        owner = f"it belongs to uid {status.uid}" if status.uid != os.geteuid() else "the system forbids it"
+        owner = f"it belongs to uid {status.uid}" if status.uid != os.geteuid() else _own_refusal(pid)
         raise TargetError(
             f"process {pid} ({status.name}) may not be traced: {owner}", "run as root"
         ) from error

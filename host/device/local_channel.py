@@ -37,8 +37,10 @@ class LocalChannel:
         self._selector.register(self._stdout, selectors.EVENT_READ)
         self._selector.register(self._stderr_fd, selectors.EVENT_READ)
 
-    def exchange(self, outgoing: bytearray, timeout_s: float) -> bytes | None:
+    def exchange(self, outgoing: bytearray, timeout_s: float, wake: int = -1) -> bytes | None:
         self._send(outgoing)
+        if wake >= 0 and wake not in self._selector.get_map():
+            self._selector.register(wake, selectors.EVENT_READ)
         ready = {key.fd for key, _ in self._selector.select(timeout_s)}
         if self._stderr_fd in ready and not self._read_stderr():
             self._selector.unregister(self._stderr_fd)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import platform
+import secrets
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,13 @@ from types import TracebackType
 from typing import Self
 
 from memleak_android.host.device.local_channel import LocalChannel
-from memleak_android.host.device.target import OUTPUT_BYTES_MAX, PULL_BYTES_MAX, RUN_TIMEOUT_S, Answer
+from memleak_android.host.device.target import (
+    OUTPUT_BYTES_MAX,
+    PULL_BYTES_MAX,
+    RUN_TIMEOUT_S,
+    Answer,
+    AppUser,
+)
 from memleak_android.host.errors import DeviceError
 
 ARCH_OF_MACHINE = {"x86_64": "x86_64", "aarch64": "arm64", "armv7l": "arm32", "armv8l": "arm32"}
@@ -35,6 +42,19 @@ class FilesInPlace:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         pass
+
+
+class OwnStreams:
+    """Implements Relay for a program that has inherited our streams."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self._process = subprocess.Popen(list(argv))
+
+    def drain(self) -> None:
+        self._process.wait()
+
+    def close(self) -> None:
+        self._process.wait()
 
 
 class LocalMachine:
@@ -61,7 +81,7 @@ class LocalMachine:
         argv: Sequence[str],
         *,
         as_root: bool = False,
-        run_as: str = "",
+        run_as: AppUser | None = None,
         stdin: bytes = b"",
         timeout_s: float = RUN_TIMEOUT_S,
         limit_bytes: int = OUTPUT_BYTES_MAX,
@@ -79,7 +99,12 @@ class LocalMachine:
         return Answer(code, done.stdout[:limit_bytes], done.stderr[:limit_bytes])
 
     def read_file(
-        self, path: str, limit_bytes: int = OUTPUT_BYTES_MAX, *, as_root: bool = False, run_as: str = ""
+        self,
+        path: str,
+        limit_bytes: int = OUTPUT_BYTES_MAX,
+        *,
+        as_root: bool = False,
+        run_as: AppUser | None = None,
     ) -> bytes:
         with open(path, "rb") as file:
             return file.read(limit_bytes)
@@ -90,20 +115,25 @@ class LocalMachine:
         into: Path,
         *,
         as_root: bool = False,
-        run_as: str = "",
+        run_as: AppUser | None = None,
         limit_bytes: int = PULL_BYTES_MAX,
     ) -> None:
         if os.path.getsize(path) > limit_bytes:
             raise OSError(errno.EFBIG, f"it has more than {limit_bytes} bytes", path)
-        part = into.with_name(f".{into.name}.part")
+        part = into.with_name(f".{into.name}.{secrets.token_hex(8)}.part")
         try:
             shutil.copyfile(path, part)
             part.replace(into)
         finally:
             part.unlink(missing_ok=True)
 
-    def open_agent(self, argv: Sequence[str], *, as_root: bool = False, run_as: str = "") -> LocalChannel:
+    def open_agent(
+        self, argv: Sequence[str], *, as_root: bool = False, run_as: AppUser | None = None
+    ) -> LocalChannel:
         return LocalChannel(argv)
 
-    def deploy(self, files: Mapping[str, Path], *, run_as: str = "") -> FilesInPlace:
+    def relay(self, argv: Sequence[str], *, as_root: bool = False) -> OwnStreams:
+        return OwnStreams(argv)
+
+    def deploy(self, files: Mapping[str, Path], *, run_as: AppUser | None = None) -> FilesInPlace:
         return FilesInPlace(files)

@@ -9,6 +9,8 @@ from memleak_android.unwind.maps import Mapping
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 _LINE_CHARACTERS_MAX = 300
+_DECIMAL = re.compile(r"[0-9]{1,19}")  # of more digits int() may refuse to read
+_ADDRESS_END = 1 << 64
 
 
 def parse_maps(text: str) -> list[Mapping]:
@@ -23,7 +25,7 @@ def parse_maps(text: str) -> list[Mapping]:
             low, high, offset, inode = int(start, 16), int(end, 16), int(fields[2], 16), int(fields[4])
         except ValueError:
             continue
-        if dash and low < high:
+        if dash and 0 <= low < high <= _ADDRESS_END and 0 <= offset < _ADDRESS_END:
             path = _unescape(fields[5]) if len(fields) == 6 else ""
             found.append(Mapping(low, high, fields[1], offset, path, fields[3], inode))
     return found
@@ -32,6 +34,12 @@ def parse_maps(text: str) -> list[Mapping]:
 def _unescape(path: str) -> str:
     """seq_path() writes a newline as \\012; nothing else is changed in maps."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), path) if "\\" in path else path
+
+
+def decimal(text: str | bytes) -> int | None:
+    """A number that is not negative, in ASCII digits; None where the text is anything else."""
+    shown = text.decode("ascii", "replace") if isinstance(text, bytes) else text
+    return int(shown) if _DECIMAL.fullmatch(shown) else None
 
 
 @dataclass(frozen=True, slots=True)

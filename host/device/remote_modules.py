@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from memleak_android.host.device.parse import printable
+from memleak_android.host.device.process_images import ProcessImages
 from memleak_android.host.device.pulled_files import PulledFiles, RemoteFile
-from memleak_android.host.device.target import Target
+from memleak_android.host.device.target import AppUser, Target
 from memleak_android.host.device.zip_directory import StoredFile, find_stored
-from memleak_android.host.errors import MemleakError
+from memleak_android.host.errors import DeviceError, MemleakError, TargetError
 from memleak_android.unwind.maps import Mapping
 
 _DELETED = " (deleted)"
@@ -19,9 +19,10 @@ _ZIP = b"PK\3\4"
 
 
 class RemoteFiles:
-    """Implements FileFinder for a device.
+    """Implements FileFinder for a device: files as root or as the shell, as the app, and at last from memory.
 
-    vdso: that of its kernel, once somebody has asked the agent. refused: files that could not be had, one sentence each.
+    vdso: that of its kernel, once somebody has asked the agent. run_as: the app, where the shell may read less than it.
+    images: where it is known how a process's memory can be read. refused: modules that could not be had, one sentence each.
     """
 
     opens_early = False  # a session would pull every library that is mapped
@@ -29,10 +30,14 @@ class RemoteFiles:
     def __init__(self, target: Target, pulled: PulledFiles) -> None:
         self._target = target
         self._pulled = pulled
-        self._looked: dict[tuple[str, str, int], RemoteFile | None] = {}
+        self._looked: dict[_Key, RemoteFile | None] = {}
+        self._reasons: dict[_Key, str] = {}  # why there is no file
         self._stored: dict[tuple[str, int, int], StoredFile | None] = {}
         self.vdso = b""
+        self.run_as: AppUser | None = None
+        self.images: ProcessImages | None = None
         self.refused: list[str] = []
+        self._failure: DeviceError | None = None  # of the last copy
 
     def open(self, pid: int, mapping: Mapping) -> int | None:
         place = self.copy(pid, mapping)
@@ -40,11 +45,27 @@ class RemoteFiles:
 
     def copy(self, pid: int, mapping: Mapping) -> Path | None:
         """A copy of the file on this machine; None where it cannot be had, and the reason is in `refused`."""
+        self._failure = None
+        try:
+            return self._copy(pid, mapping)
+        except (MemleakError, OSError):  # its process has ended, perhaps, and its ways to the file with it
+            self._looked.pop(_key(mapping), None)
         try:
             return self._copy(pid, mapping)
         except (MemleakError, OSError) as error:
+            self._failure = error if isinstance(error, DeviceError) else None
             self._refuse(mapping, error.message if isinstance(error, MemleakError) else str(error.strerror))
             return None
+
+    def needed(self, pid: int, mapping: Mapping, why: str) -> Path:
+        """As copy(), of a file that nothing goes on without. Raises TargetError, or DeviceError where the device is gone."""
+        place = self.copy(pid, mapping)
+        if place is not None:
+            return place
+        if self._failure is not None:
+            raise self._failure
+        reason = self.refused[-1] if self.refused else f"{printable(mapping.path)} could not be pulled"
+        raise TargetError(reason, why)
 
     def stored(self, pid: int, mapping: Mapping) -> StoredFile | None:
         """The library inside an archive that a mapping shows, None where it shows a file of its own."""
@@ -54,8 +75,9 @@ class RemoteFiles:
                 return None
             key = (file.path, file.inode, mapping.file_offset)
             if key not in self._stored:
-                read = partial(self._pulled.read, file.path)
-                self._stored[key] = find_stored(read, file.size, mapping.file_offset)
+                self._stored[key] = find_stored(
+                    partial(self._pulled.read, file), file.size, mapping.file_offset
+                )
             return self._stored[key]
         except MemleakError as error:
             self._refuse(mapping, error.message)
@@ -64,35 +86,54 @@ class RemoteFiles:
     def _copy(self, pid: int, mapping: Mapping) -> Path | None:
         file = self._look(pid, mapping)
         if file is None:
-            return None
+            return self._image(pid, mapping) if mapping.path.startswith("/") else None
         stored = self.stored(pid, mapping)
         if stored is not None:
             return self._pulled.copy_part(file, stored.offset, stored.size)
         return None if file.head.startswith(_ZIP) else self._pulled.copy(file)
 
+    def _image(self, pid: int, mapping: Mapping) -> Path | None:
+        closed = "" if self._target.has_root or self.run_as else " without root or a debuggable app"
+        reason = self._reasons.get(_key(mapping), f"it cannot be read there{closed}")
+        if self.images is None:
+            self._refuse(mapping, reason)
+            return None
+        place = self._pulled.passing_place()
+        complaint = self.images.read(pid, mapping, place)
+        if not complaint:
+            return place
+        self._refuse(mapping, f"{reason}, nor the memory of process {pid} ({complaint})")
+        return None
+
     def _look(self, pid: int, mapping: Mapping) -> RemoteFile | None:
-        key = (mapping.path, mapping.device, mapping.inode)
+        key = _key(mapping)
         if key not in self._looked:
-            ways = list(self._ways(pid, mapping))
-            file = self._pulled.look(ways) if ways else None
+            file = self._readable(pid, mapping)
             if file is not None and mapping.inode and file.inode != mapping.inode:
-                self._refuse(mapping, "another file has its place by now")
+                self._reasons[key] = "another file has its place by now"
                 file = None
-            elif file is None and ways:
-                self._refuse(mapping, "it cannot be read there")
             self._looked[key] = file
         return self._looked[key]
 
-    def _ways(self, pid: int, mapping: Mapping) -> Iterator[str]:
+    def _readable(self, pid: int, mapping: Mapping) -> RemoteFile | None:
         if not mapping.path.startswith("/"):
-            return
+            return None
         path = mapping.path.removesuffix(_DELETED)
+        by_process = f"/proc/{pid}/root{path}"
         if self._target.has_root:
-            yield f"/proc/{pid}/map_files/{mapping.start:x}-{mapping.end:x}"
-            yield f"/proc/{pid}/root{path}"
-        yield path
+            memory = f"/proc/{pid}/map_files/{mapping.start:x}-{mapping.end:x}"
+            return self._pulled.look([memory, by_process, path])
+        file = self._pulled.look([path])
+        return file or (self._pulled.look([by_process, path], self.run_as) if self.run_as else None)
 
     def _refuse(self, mapping: Mapping, reason: str) -> None:
         sentence = f"{printable(mapping.path)} could not be pulled: {reason}"
         if sentence not in self.refused:
             self.refused.append(sentence)
+
+
+_Key = tuple[str, str, int]
+
+
+def _key(mapping: Mapping) -> _Key:
+    return mapping.path, mapping.device, mapping.inode

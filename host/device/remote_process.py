@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memleak_android.host.device.elf_file import ELFCLASS32
-from memleak_android.host.device.local import check_status
+from memleak_android.host.device.local import check_not_ended, check_status
 from memleak_android.host.device.parse import ProcessStatus, last_line, parse_maps, parse_status, printable
 from memleak_android.host.device.target import Target
 from memleak_android.host.errors import DeviceError, TargetError
@@ -47,21 +47,11 @@ class RemoteProcess:
     @classmethod
     def open(cls, target: Target, pid: int) -> RemoteProcess:
         """Raises TargetError: not there, a thread, ended, a kernel thread, not to be read."""
-        mark = secrets.token_hex(16)
-        answer = target.run(["sh", "-c", _LOOK, "sh", str(pid), mark], as_root=target.has_root)
-        parts = answer.out.split(mark.encode())
-        if answer.code == _NO_PROCESS or (len(parts) == 5 and not parts[0]):
-            raise TargetError(f"there is no process {pid} on {target.name}")
-        if len(parts) != 5:
-            raise DeviceError(
-                f"{target.name} did not tell of process {pid}: {answer.complaint or 'half an answer'}",
-                "try again",
-            )
-        status = _status(pid, target, parts[0])
+        status, parts, complaint = _look(target, pid)
         check_status(pid, status)
         mappings = tuple(parse_maps(parts[3].decode("utf-8", "surrogateescape")))
         if not mappings:
-            raise _unreadable(pid, status, target, answer.err)
+            raise _unreadable(pid, status, target, complaint)
         header = parts[4]
         return cls(
             target,
@@ -120,6 +110,28 @@ class RemoteObject:
     @property
     def name(self) -> str:
         return os.path.basename(self.path)
+
+
+def running_command(target: Target, pid: int) -> str:
+    """As RemoteProcess.command, of a kernel thread its name. Raises TargetError: not there, a thread, ended."""
+    status, parts, _ = _look(target, pid)
+    check_not_ended(pid, status)
+    return _command(parts[1]) or printable(status.name)
+
+
+def _look(target: Target, pid: int) -> tuple[ProcessStatus, list[bytes], bytes]:
+    """What is printed of it, in the parts of _LOOK, and the complaints. Raises TargetError, DeviceError."""
+    mark = secrets.token_hex(16)
+    answer = target.run(["sh", "-c", _LOOK, "sh", str(pid), mark], as_root=target.has_root)
+    parts = answer.out.split(mark.encode())
+    if answer.code == _NO_PROCESS or (len(parts) == 5 and not parts[0]):
+        raise TargetError(f"there is no process {pid} on {target.name}")
+    if len(parts) != 5:
+        raise DeviceError(
+            f"{target.name} did not tell of process {pid}: {answer.complaint or 'half an answer'}",
+            "try again",
+        )
+    return _status(pid, target, parts[0]), parts, answer.err
 
 
 def _status(pid: int, target: Target, text: bytes) -> ProcessStatus:

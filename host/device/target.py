@@ -29,8 +29,21 @@ class Answer:
         return last_line(self.err)
 
 
+@dataclass(frozen=True, slots=True)
+class AppUser:
+    """Who run-as becomes: an app's uid under one of the device's users."""
+
+    package: str
+    user: int = 0
+
+    @property
+    def words(self) -> list[str]:
+        """`usage: run-as <package-name> [--user <uid>] <command>` (AOSP system/core/run-as/run-as.cpp)."""
+        return ["run-as", self.package, *(["--user", str(self.user)] if self.user else [])]
+
+
 class Channel(Protocol):
-    """A running agent: its three streams and its end. Used by one thread.
+    """A running agent: its three streams and its end. Used by one thread at a time.
 
     is_remote: the way to it can be lost without either side being told.
     """
@@ -38,8 +51,9 @@ class Channel(Protocol):
     @property
     def is_remote(self) -> bool: ...
 
-    def exchange(self, outgoing: bytearray, timeout_s: float) -> bytes | None:
-        """Sends what can be sent of `outgoing`, taking it off the front, and waits for output at most so long.
+    def exchange(self, outgoing: bytearray, timeout_s: float, wake: int = -1) -> bytes | None:
+        """Sends what can be sent of `outgoing`, taking it off the front, and waits for output at most so long, and no
+        longer than until the descriptor `wake` can be read (always the same one).
 
         Returns a piece of its stdout, b"" where there is none yet, None after the last one. Raises ConnectionCut
         where the target can no longer be heard.
@@ -56,6 +70,18 @@ class Channel(Protocol):
 
     def close(self, patience_s: float, killed_s: float) -> None:
         """Ends it by closing its input, then harder. patience_s: for each step; killed_s: after the hardest."""
+        ...
+
+
+class Relay(Protocol):
+    """A program whose standard streams are ours: its input is our stdin, what it prints goes to our stdout and stderr."""
+
+    def drain(self) -> None:
+        """Returns when what it and its children printed has been written, or nothing has come for a second."""
+        ...
+
+    def close(self) -> None:
+        """Nothing is relayed any more."""
         ...
 
 
@@ -80,7 +106,7 @@ class Target(Protocol):
     """A machine. Every argument reaches its program as it is given: quoting is the target's business.
 
     serial: as adb names it, "" for this machine. name: for messages ("this machine", "device emulator-5554").
-    as_root: by whatever way to root there is; run_as: as the app of this package. At most one of them, and neither
+    as_root: by whatever way to root there is; run_as: as this app. At most one of them, and neither
     where is_local. All raise DeviceError (no such device, cut, too slow, no way to root).
     """
 
@@ -108,7 +134,7 @@ class Target(Protocol):
         argv: Sequence[str],
         *,
         as_root: bool = False,
-        run_as: str = "",
+        run_as: AppUser | None = None,
         stdin: bytes = b"",
         timeout_s: float = RUN_TIMEOUT_S,
         limit_bytes: int = OUTPUT_BYTES_MAX,
@@ -117,7 +143,12 @@ class Target(Protocol):
         ...
 
     def read_file(
-        self, path: str, limit_bytes: int = OUTPUT_BYTES_MAX, *, as_root: bool = False, run_as: str = ""
+        self,
+        path: str,
+        limit_bytes: int = OUTPUT_BYTES_MAX,
+        *,
+        as_root: bool = False,
+        run_as: AppUser | None = None,
     ) -> bytes:
         """The first limit_bytes of a file, of /proc too. Raises OSError as open() and read() do."""
         ...
@@ -128,19 +159,25 @@ class Target(Protocol):
         into: Path,
         *,
         as_root: bool = False,
-        run_as: str = "",
+        run_as: AppUser | None = None,
         limit_bytes: int = PULL_BYTES_MAX,
     ) -> None:
         """Copies a whole file to `into`, which is only there when it is whole. Raises OSError: EFBIG beyond the limit."""
         ...
 
-    def open_agent(self, argv: Sequence[str], *, as_root: bool = False, run_as: str = "") -> Channel:
+    def open_agent(
+        self, argv: Sequence[str], *, as_root: bool = False, run_as: AppUser | None = None
+    ) -> Channel:
         """Starts a program that is talked to.
 
         Where it cannot be started this raises TracerError here; a device's shell says so by exit code 126 or 127.
         """
         ...
 
-    def deploy(self, files: Mapping[str, Path], *, run_as: str = "") -> Deployment:
+    def relay(self, argv: Sequence[str], *, as_root: bool = False) -> Relay:
+        """Starts a program with our own standard streams."""
+        ...
+
+    def deploy(self, files: Mapping[str, Path], *, run_as: AppUser | None = None) -> Deployment:
         """Brings files there, executable. run_as: into the app's own folder."""
         ...

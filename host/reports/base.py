@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Literal, Protocol, TextIO
 
-from memleak_android.host.profile import CallSite, Frame, Profile
+from memleak_android.host.generated_code import code_label, is_generated
+from memleak_android.host.profile import LATE, CallSite, Frame, LeakKind, LeakSum, Profile, Trend
 
-# C0, DEL and C1 controls, line separators, and lone surrogates (bytes of a path that are no UTF-8): names come
-# from files and processes nobody vouches for, and must not steer the reader's terminal.
-UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+Sort = Literal["size", "count", "growth", "peak", "churn"]
 
 ROOT = "ROOT"  # the TraceEnd of a complete stack
+NAME_MAX = 1000  # characters of one name that are shown; mangled names of a megabyte exist
 
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """top: sites shown, 0 = all. combined_only: sums per stack only, no single allocations."""
+    """top: sites shown, 0 = all. combined_only: sums per stack only, no single allocations.
+
+    is_gzipped: what is written will be called .gz, by which programs tell what they read.
+    source_root: source files below it are named relative to it where others look them up (SARIF, annotations).
+    """
 
     top: int = 10
     show_allocs: bool = False
-    sort: Literal["size", "count"] = "size"
+    sort: Sort = "size"
     combined_only: bool = False
     colour: bool = False
+    is_gzipped: bool = False
+    source_root: str = ""
 
 
 class Report(Protocol):
@@ -35,47 +39,92 @@ class Report(Protocol):
 
 
 def printable(text: str) -> str:
-    """The text with everything unprintable as \\xNN or \\uNNNN."""
-    return UNPRINTABLE.sub(lambda m: m[0].encode("unicode_escape").decode("ascii"), text)
+    """The text with everything that repr() would escape as \\xNN, \\uNNNN or \\UNNNNNNNN.
+
+    Names come from files and processes nobody vouches for. They must not steer the reader's terminal (controls), reorder
+    what stands beside them (UAX #9: bidirectional formatting), or look like another name (all other format characters,
+    joiners among them, unassigned ones, spaces but U+0020). Lone surrogates are bytes of a path that are no UTF-8.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def bounded(name: str, most: int = NAME_MAX) -> str:
+    """printable(name); of a longer one the beginning and how long it is."""
+    if len(name) <= most:
+        return printable(name)
+    return f"{printable(name[:most])}… ({len(name):,} characters)"
 
 
 def module_name(path: str) -> str:
     """The last part of a module's path, as people name it."""
-    return PurePosixPath(path.removesuffix(" (deleted)")).name
+    return path.removesuffix(" (deleted)").rstrip("/").rpartition("/")[2]
 
 
-def place(frame: Frame) -> str:
-    """`function+0xoff`, `function (inlined)`, or for nameless code `module+0xvaddr`, else the address."""
+def relative_source(file: str, root: str) -> str:
+    """A source file's path as the repository at `root` has it; as it is where it lies elsewhere."""
+    inside = f"{root.rstrip('/')}/"
+    return file.removeprefix(inside) if root else file
+
+
+def place(frame: Frame, most: int = NAME_MAX) -> str:
+    """`function+0xoff`, `function (inlined)`, or for nameless code `module+0xvaddr` (`[JIT]`, `[generated code]`
+    of what no file holds), else the address.
+    """
     if frame.function and frame.inlined:
-        return printable(f"{frame.function} (inlined)")
+        return f"{bounded(frame.function, most)} (inlined)"
     if frame.function:
-        return printable(f"{frame.function}+{frame.offset:#x}")
+        return f"{bounded(frame.function, most)}+{frame.offset:#x}"
+    if is_generated(frame.module):
+        return code_label(frame.module)
     if frame.module:
-        return printable(f"{module_name(frame.module)}+{frame.vaddr:#x}")
+        return f"{bounded(module_name(frame.module), most)}+{frame.vaddr:#x}"
     return f"{frame.address:#x}"
 
 
 def frame_text(frame: Frame) -> str:
-    """`function+0xoff  file:line [module]`, with what is known of it."""
+    """`function+0xoff  file:line [module]`, with what is known of it; behind it ` (late)` where that was read after the call."""
     if frame.function and not frame.module and not frame.address:
-        return printable(frame.function)  # the allocation function itself: called, not unwound
+        return bounded(frame.function)  # the allocation function itself: called, not unwound
     parts = [place(frame)]
     if frame.file:
-        parts.append(printable(f"{frame.file}:{frame.line}" if frame.line else frame.file))
-    module = printable(module_name(frame.module)) if frame.module else "no mapping"
-    return "  ".join(parts) + f" [{module}]"
+        parts.append(f"{bounded(frame.file)}:{frame.line}" if frame.line else bounded(frame.file))
+    module = bounded(module_name(frame.module)) if frame.module else "no mapping"
+    return "  ".join(parts) + f" [{module}]" + (" (late)" if frame.method == LATE else "")
 
 
-def sorted_sites(sites: Iterable[CallSite], sort: Literal["size", "count"]) -> list[CallSite]:
-    """Largest first; equal ones by the other number, then by id, so that reports are comparable."""
+def sorted_sites(sites: Iterable[CallSite], sort: Sort) -> list[CallSite]:
+    """Largest first; equal ones by the other number, then by id, so that reports are comparable.
 
-    def weight(site: CallSite) -> tuple[int, int, str]:
+    By growth: those that grow by their rates, then the others by size.
+    """
+
+    def weight(site: CallSite) -> tuple[float, int, int, str]:
         size, count = -site.inuse_space, -site.inuse_objects
-        return (size, count, site.id) if sort == "size" else (count, size, site.id)
+        if sort == "growth":
+            return -growth_rate(site), size, count, site.id
+        return (0, count, size, site.id) if sort == "count" else (0, size, count, site.id)
 
     return sorted(sites, key=weight)
+
+
+def growth_rate(site: CallSite) -> float:
+    """Bytes per second of a site that grows, else 0."""
+    growth = site.growth
+    return growth.bytes_per_s if growth is not None and growth.trend is Trend.GROWS else 0.0
 
 
 def amount(space: int, objects: int) -> str:
     """`4 bytes in 1 allocation`."""
     return f"{space:,} byte{'s' * (space != 1)} in {objects:,} allocation{'s' * (objects != 1)}"
+
+
+def leak_name(kind: LeakKind) -> str:
+    """In valgrind's words."""
+    return kind.replace("_", " ")
+
+
+def leaks_text(leaks: Sequence[LeakSum]) -> str:
+    """`definitely lost 4 bytes in 1 allocation, …`, the worst first; "" where nobody looked."""
+    return ", ".join(f"{leak_name(one.kind)} {amount(one.space, one.objects)}" for one in reversed(leaks))

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TextIO
 
 from rich.color import ColorSystem
 from rich.style import Style
 
-from memleak_android.host.profile import CallSite, Profile, SymbolClass, Verdict
+from memleak_android.host.generated_code import is_generated
+from memleak_android.host.profile import CallSite, FpAgreement, Profile, SymbolClass, Verdict
 from memleak_android.host.reports.base import (
     ROOT,
     ReportOptions,
     amount,
+    bounded,
     frame_text,
+    leak_name,
+    leaks_text,
     module_name,
     printable,
     sorted_sites,
 )
+from memleak_android.host.reports.gate_text import suppression_lines, verdict_line
+from memleak_android.host.reports.growth_text import answer_lines, site_growth
+from memleak_android.host.reports.memory_text import memory_lines
+from memleak_android.host.reports.past_text import ages_text, churn_line, past_lines, peak_line
+from memleak_android.host.reports.process_text import process_lines, process_names, shares_text
+from memleak_android.host.reports.stop_sums import stop_lines
 
 # Why a stack is not complete, and what helps, by TraceEnd.
 END_REASONS = {
@@ -30,6 +40,10 @@ END_REASONS = {
     "UNSUPPORTED_RULE": "the last frame's unwind rule is malformed or not supported",
     "MAX_FRAMES": "deeper than the frame limit",
 }
+
+KERNEL_TRACER = "kernel"
+EXTENDING_TRACERS = ("bpf", "preload", "plt", "inline")
+BY_FRAME_POINTER = "fp"  # method of a frame
 
 # What a loss means for the figures, by cause (enum ml_lost of device/wire.h).
 LOSSES = {
@@ -47,6 +61,8 @@ LOSSES = {
     "nursery_full": "stacks dropped, the agent's nursery was full (outstanding blocks left without one are unattributed)",
     "regions": "mmap operations that could not be applied",
     "programs": "programs that ran but were not measured",
+    "recursion": "calls of the kernel's allocators from within the tracer's own work, not counted (of the whole machine)",
+    "handles": "calls that gave more handles at once than are followed: totals are too low",
 }
 
 # Sections after the user's sites, in this order; every other kind (pair:NAME) stands between them.
@@ -79,13 +95,26 @@ def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
 
 def _lines(profile: Profile, options: ReportOptions) -> Iterator[tuple[str, str]]:
     yield from (("", line) for line in _header(profile))
+    for number, line in enumerate(past_lines(profile, options)):
+        if not number:
+            yield "", ""
+        yield "" if number else SITE_STYLE, line
+    if profile.processes:
+        yield "", ""
+        yield SITE_STYLE, f"by process: {len(profile.processes):,} hold something"
+        yield from (("", line) for line in process_lines(profile, options))
     sites = sorted_sites(profile.sites, options.sort)
+    names = process_names(profile)
     others = sorted({s.kind for s in sites} - {"user", *SECTION_TITLES})
     for kind in ("user", *others, *SECTION_TITLES):
-        of_kind = [site for site in sites if site.kind == kind]
+        of_kind = [site for site in sites if site.kind == kind and not site.suppressed_by]
         if of_kind:
             yield "", ""
-            yield from _section(kind, of_kind, options)
+            yield from _section(kind, of_kind, options, names)
+    suppressed = [site for site in sites if site.suppressed_by]
+    if suppressed:
+        yield "", ""
+        yield from _section("suppressed", suppressed, options, names)
     yield "", ""
     yield from _summary(profile)
     yield from _advice(profile)
@@ -93,17 +122,23 @@ def _lines(profile: Profile, options: ReportOptions) -> Iterator[tuple[str, str]
 
 def _header(profile: Profile) -> Iterator[str]:
     target = profile.target
-    subject = printable(target.package or target.command) or f"pid {target.pid}"
-    details = [f"pid {target.pid}"] if subject != f"pid {target.pid}" else []
+    is_whole = not target.pid and (target.tracer == KERNEL_TRACER or bool(profile.processes))
+    of_pid = "the whole machine" if is_whole else f"pid {target.pid}"
+    subject = printable(target.package or target.command) or of_pid
+    details = [of_pid] if subject != of_pid and not is_whole else []
     details += [target.arch, *([f"device {printable(target.serial)}"] if target.serial else [])]
     if target.exit_status is not None:
         details.append(_exit_text(target.exit_status))
     yield f"target    {subject} ({', '.join(details)})"
     sampled = f"one sample per {target.sample_bytes:,} bytes" if target.sample_bytes else "every allocation"
     estimated = ", figures are estimates" if any(s.stderr_space is not None for s in profile.sites) else ""
-    yield f"tracer    {target.tracer}, {sampled}{estimated}; stacks by {target.unwind}"
+    yield f"tracer    {bounded(target.tracer)}, {sampled}{estimated}; stacks by {bounded(target.unwind)}"
     clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(profile.wall_clock_s))
     yield f"time      {profile.duration_ns / 1e9:.1f} s until {clock}"
+    for number, line in enumerate(answer_lines(profile)):
+        yield f"{'' if number else 'growth':<9} {line}"
+    if profile.peak is not None:
+        yield f"peak      {peak_line(profile.peak, profile.totals.inuse_space)} (--sort peak)"
 
 
 def _exit_text(wait_status: int) -> str:
@@ -112,27 +147,39 @@ def _exit_text(wait_status: int) -> str:
     return f"killed by signal {signal}" if signal else f"exited with status {wait_status >> 8 & 0xFF}"
 
 
-def _section(kind: str, sites: list[CallSite], options: ReportOptions) -> Iterator[tuple[str, str]]:
+def _section(
+    kind: str, sites: list[CallSite], options: ReportOptions, names: Mapping[int, str]
+) -> Iterator[tuple[str, str]]:
     total = amount(sum(s.inuse_space for s in sites), sum(s.inuse_objects for s in sites))
     title = SECTION_TITLES.get(kind, "outstanding allocations" if kind == "user" else kind)
     yield SITE_STYLE, f"{title}: {total}"
     shown = sites[: options.top] if options.top else sites
     for number, site in enumerate(shown, 1):
-        yield from _site(number, site, options)
+        yield from _site(number, site, options, names)
     hidden = sites[len(shown) :]
     if hidden:
         rest = amount(sum(s.inuse_space for s in hidden), sum(s.inuse_objects for s in hidden))
-        yield QUIET_STYLE, f"... {len(hidden)} more: {rest} (-T {len(sites)} shows all)"
+        yield QUIET_STYLE, f"... {len(hidden):,} more: {rest} (-T {len(sites)} shows all)"
 
 
-def _site(number: int, site: CallSite, options: ReportOptions) -> Iterator[tuple[str, str]]:
+def _site(
+    number: int, site: CallSite, options: ReportOptions, names: Mapping[int, str]
+) -> Iterator[tuple[str, str]]:
     error = f" ± {site.stderr_space:,}" if site.stderr_space is not None else ""
     total = amount(site.inuse_space, site.inuse_objects)
     yield SITE_STYLE, f"{number:>3}. {total}{error} from stack"
-    about = [f"oldest {site.oldest_ns / 1e9:.1f} s", f"id {site.id}"]
+    about = [f"oldest {site.oldest_ns / 1e9:.1f} s{ages_text(site.ages)}", f"id {site.id}"]
     if site.alloc_space is not None and site.alloc_objects is not None:
         about.insert(0, f"allocated in all {amount(site.alloc_space, site.alloc_objects)}")
+    if growth := site_growth(site):
+        about.insert(0, growth)
     yield QUIET_STYLE, f"     {', '.join(about)}"
+    if site.processes:
+        yield "", f"     in {shares_text(site, names)}"
+    if site.leaks:
+        yield SITE_STYLE, f"     {leaks_text(site.leaks)}"
+    if site.suppressed_by:
+        yield QUIET_STYLE, f"     suppressed by {bounded(site.suppressed_by)}"
     if site.approximate:
         yield WARNING_STYLE, "     approximate: some of these blocks may belong to another stack"
     if options.show_allocs and not options.combined_only:
@@ -143,6 +190,8 @@ def _site(number: int, site: CallSite, options: ReportOptions) -> Iterator[tuple
         yield FRAME_STYLE, f"       #{index:<{width}}  {frame_text(frame)}"
     if site.end != ROOT:
         reason = END_REASONS.get(site.end, "the stack is not complete")
+        if site.frames[-1].method == BY_FRAME_POINTER and site.end == "NO_PROGRESS":
+            reason = "the frame pointer leads no further (--unwind cfi may)"
         yield WARNING_STYLE, f"       partial stack ({site.end}): {reason}"
 
 
@@ -154,21 +203,35 @@ def _summary(profile: Profile) -> Iterator[tuple[str, str]]:
         yield "", f"  {kind:<12} {_sum_of_kind(profile, kind)}"
     if totals.unattributed_objects:
         total = amount(totals.unattributed_space, totals.unattributed_objects)
-        yield WARNING_STYLE, f"  unattributed {total}: outstanding, but their stacks were not captured"
+        asked = totals.unattributed_objects - totals.unasked_objects
+        why = (
+            "outstanding, but their stacks were not captured" if asked else "their stacks were not asked for"
+        )
+        yield WARNING_STYLE if asked else "", f"  unattributed {total}: {why}"
     if any(s.kind == "mmap" for s in profile.sites):
         yield "", f"mappings       {_sum_of_kind(profile, 'mmap')} (not part of the above)"
+    for leak in reversed(profile.leaks):
+        yield "", f"{leak_name(leak.kind):<15} {amount(leak.space, leak.objects)}"
     if totals.alloc_space is not None and totals.alloc_objects is not None:
         yield "", f"allocated      {amount(totals.alloc_space, totals.alloc_objects)} over the whole time"
+    if churn := churn_line(profile):
+        yield "", f"given back     {churn}"
     if totals.alloc_objects == 0:
         yield (
             WARNING_STYLE,
-            "note: not one allocation was seen; is the allocator the one that was traced (-O)?",
+            "note: not one allocation was seen; is the allocator the one that was traced (-O, --pairs)?",
         )
     if totals.untracked_frees:
         yield "", f"frees          {totals.untracked_frees:,} of blocks whose allocation was not seen"
+    yield from (("", line) for line in memory_lines(profile.memory))
     yield "", _unwinding_line(profile)
+    yield from _agreement_lines(profile.unwinding.fp_agreement)
+    yield from (("", line) for line in stop_lines(profile.stops))
     for cause, count in totals.lost.items():
-        yield WARNING_STYLE, f"lost           {count:,} {LOSSES.get(cause, printable(cause))}"
+        yield WARNING_STYLE, f"lost           {count:,}: {LOSSES.get(cause, printable(cause))}"
+    if profile.gate is not None:
+        yield "", f"gate           {verdict_line(profile.gate)}"
+        yield from (("", line) for line in suppression_lines(profile.gate))
     yield (
         WARNING_STYLE if profile.verdict is not Verdict.OK else "",
         f"verdict        {profile.verdict} ({VERDICTS[profile.verdict]})",
@@ -178,16 +241,37 @@ def _summary(profile: Profile) -> Iterator[tuple[str, str]]:
 def _sum_of_kind(profile: Profile, kind: str) -> str:
     sites = [s for s in profile.sites if s.kind == kind]
     total = amount(sum(s.inuse_space for s in sites), sum(s.inuse_objects for s in sites))
-    return f"{total}, {len(sites)} stack{'s' * (len(sites) != 1)}"
+    return f"{total}, {len(sites):,} stack{'s' * (len(sites) != 1)}"
 
 
 def _unwinding_line(profile: Profile) -> str:
     unwinding = profile.unwinding
     line = f"stacks         {unwinding.stacks:,} unwound, {unwinding.complete:,} complete"
+    late = f"; the outer frames of {unwinding.late:,} were read late" if unwinding.late else ""
     if not unwinding.partial:
-        return line
+        return line + late
     ends = ", ".join(f"{name} {count:,}" for name, count in unwinding.ends.items() if name != ROOT and count)
-    return f"{line}, {unwinding.partial:,} partial ({ends})"
+    return f"{line}, {unwinding.partial:,} partial ({ends}){late}"
+
+
+def _agreement_lines(agreement: FpAgreement | None) -> Iterator[tuple[str, str]]:
+    if agreement is None:
+        return
+    told = {
+        "identical": agreement.identical,
+        "all but the start": agreement.start_missing,
+        "cut": agreement.cut,
+        "without the allocating function's caller": agreement.caller_missing,
+        "with gaps": agreement.skipped,
+        "wrong": agreement.wrong,
+    }
+    counts = ", ".join(f"{count:,} {what}" for what, count in told.items() if count)
+    yield (
+        "",
+        f"frame pointers {agreement.share:.1%} of {agreement.stacks:,} stacks as by cfi ({counts or 'none compared'});",
+    )
+    depth = f"{agreement.mean_common_prefix:.1f} of {agreement.mean_depth:.1f} frames"
+    yield "", f"               the innermost {depth} the same on average"
 
 
 def _advice(profile: Profile) -> Iterator[tuple[str, str]]:
@@ -196,14 +280,29 @@ def _advice(profile: Profile) -> Iterator[tuple[str, str]]:
         yield WARNING_STYLE, f"note: {printable(note)}"
     nameless = _nameless_modules(profile)
     for (module, build_id), (n_nameless, n_frames) in list(nameless.items())[:MAX_MODULE_NOTES]:
-        what = f"{n_nameless} of {n_frames} frames in {printable(module_name(module))}"
+        frames = (
+            f"{n_nameless} of {n_frames} frame{'s' * (n_frames != 1)} in {printable(module_name(module))}"
+        )
         yield (
             WARNING_STYLE,
-            f"note: no symbols for {what} (build-id {build_id or 'none'}); pass --symbols DIR",
+            f"note: no symbols for {frames} (build-id {build_id or 'none'}); {_way_out(module, build_id)}",
         )
-    next_step = _next_step(profile, any(not m.startswith(SYSTEM_FOLDERS) for m, _ in nameless))
+    next_step = _next_step(
+        profile, any(not m.startswith(SYSTEM_FOLDERS) and not is_generated(m) for m, _ in nameless)
+    )
     if next_step:
         yield "", f"next: {next_step}"
+
+
+def _way_out(module: str, build_id: str) -> str:
+    """The file that would name the code of a module, and how it is given."""
+    if is_generated(module):
+        return "it was compiled while the program ran, and only that compiler knew its functions"
+    if not build_id:
+        return "files of symbols are found by build-id: link it with -Wl,--build-id and measure again"
+    if module.startswith(SYSTEM_FOLDERS):
+        return "pass --symbols with its debug file, or set DEBUGINFOD_URLS"
+    return f"pass --symbols with the unstripped {printable(module_name(module))}: a folder, or an APK, AAB or zip"
 
 
 def _nameless_modules(profile: Profile) -> dict[tuple[str, str], tuple[int, int]]:
@@ -211,13 +310,8 @@ def _nameless_modules(profile: Profile) -> dict[tuple[str, str], tuple[int, int]
 
     Only modules whose symbols can be bettered: not those with debug information.
     """
-    frames = {
-        (f.module, f.build_id, f.vaddr): not f.function
-        for site in profile.sites
-        if site.kind == "user"
-        for f in site.frames
-        if f.module
-    }
+    distinct = {id(f): f for site in profile.sites if site.kind == "user" for f in site.frames}
+    frames = {(f.module, f.build_id, f.vaddr): not f.function for f in distinct.values() if f.module}
     whole = {(m.module, m.build_id) for m in profile.modules if m.symbols is SymbolClass.LINES}
     all_frames = Counter((module, build_id) for module, build_id, _ in frames)
     without = Counter((module, build_id) for (module, build_id, _), nameless in frames.items() if nameless)
@@ -228,7 +322,10 @@ def _next_step(profile: Profile, has_nameless: bool) -> str:
     if "table_full" in profile.totals.lost:
         return "again with a higher --max-live"
     if has_nameless:
-        return "again with --symbols DIR, a folder that holds the unstripped libraries"
+        return "again with --symbols DIR, a folder or archive that holds the unstripped libraries"
+    truncated = profile.unwinding.ends.get("STACK_TRUNCATED", 0)
+    if truncated and not profile.unwinding.late and profile.target.tracer in EXTENDING_TRACERS:
+        return "again with --extend-stacks: stacks are longer than what was captured of them"
     if any(s.kind == "user" for s in profile.sites):
         return "--show-allocs lists the single blocks, --json FILE keeps this report for comparison"
     return ""

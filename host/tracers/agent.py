@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from memleak_android.host.device.target import Channel
-from memleak_android.host.errors import TracerError
-from memleak_android.host.payloads import decode_hello
-from memleak_android.host.wire import WIRE_VERSION, Block, BlockKind, BlockParser, BrokenStream
+import numpy as np
 
-_POLL_S = 0.1
+from memleak_android.host.device.target import Channel
+from memleak_android.host.errors import MemleakError, TargetError, TracerError
+from memleak_android.host.payloads import decode_error, decode_hello
+from memleak_android.host.tracers.base import PairPlan
+from memleak_android.host.tracers.channel_reader import AgentSilent, ChannelReader
+from memleak_android.host.wire import STOP, WIRE_VERSION, Block, BlockKind, BlockParser, BrokenStream, Reason
+
 _CLOSE_S, _KILLED_S = 3.0, 60.0  # taking many probes away takes its time
 _ABANDON_S = 0.5
-_ALIVE_INTERVAL_S = 15.0  # longer than a report between two blocks takes, many times in _HOST_SILENCE_S
 _HOST_SILENCE_S = 120
+
+
+_ERROR_KINDS: dict[int, type[MemleakError]] = {
+    Reason.TARGET_ERROR: TargetError,
+    Reason.TRACER_ERROR: TracerError,
+}
 
 
 class AgentDied(TracerError):
@@ -26,8 +32,10 @@ class AgentDied(TracerError):
 class AgentSession:
     """Implements Tracer over a channel to a running agent.
 
-    stop() and request_snapshot() may be called from a signal handler. silence_s: the agent writes a STATUS block
-    four times a second; after that long without a byte it is taken for dead. put_away: called once the agent has
+    The output is read by a thread of its own, so that whoever takes the blocks may take its time (channel_reader.py).
+    stop(), detach() and request_snapshot() may be called from a signal handler. silence_s: the agent writes a STATUS block
+    four times a second once it runs; after that long without a byte it is taken for dead. loading_s: the same before, while
+    it loads its programs, which takes a slow device a minute. put_away: called once the agent has
     ended, for what was brought to the target for it.
     """
 
@@ -38,38 +46,54 @@ class AgentSession:
         lines: Sequence[str],
         *,
         silence_s: float = 60,
+        loading_s: float = 240,
         put_away: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
+        self.has_begun = True
         self.target: dict[
             str, Any
         ] = {}  # fields of SESSION that only the device could tell; more may come later
         self.about: dict[str, Any] = {}  # what the recording should keep about this tracer
+        self.stops = np.empty(0, STOP)  # of the target's threads, before the session
         self.notes: tuple[str, ...] = ()  # for -v
         self.fallback = ""  # why a better tracer is not used
+        self.pairs: PairPlan | None = None  # what of --pairs is traced
         self._channel = channel
         self._silence_s = silence_s
         self._put_away = put_away
-        self._wanted: deque[bytes] = deque()
-        self._said_alive = time.monotonic()
         promise = [f"host_silence_s {_HOST_SILENCE_S}"] if channel.is_remote else []
-        self._outgoing = bytearray("".join(f"{line}\n" for line in [*lines, *promise, "start"]).encode())
+        outgoing = "".join(f"{line}\n" for line in [*lines, *promise, "start"]).encode()
+        self._reader = ChannelReader(channel, outgoing, loading_s)
+
+    @property
+    def held_up_s(self) -> float:
+        """For how long the agent was kept waiting, because too much that it had written was not yet looked at."""
+        return self._reader.held_up_s
 
     def request_snapshot(self) -> None:
-        self._wanted.append(b"snapshot\n")
+        self._reader.say(b"snapshot\n")
+
+    def detach(self) -> None:
+        self._reader.say(b"detach\n")
+
+    def resume(self) -> None:
+        self._reader.say(b"resume\n")
 
     def stop(self) -> None:
-        self._wanted.append(b"stop\n")
+        self._reader.say(b"stop\n")
 
     def blocks(self) -> Iterator[Block]:
         """Raises TracerError where there never was a session, AgentDied where it broke off."""
         parser, is_first = BlockParser(), True
         try:
-            for piece in self._pieces():
+            for piece in self._reader.pieces():
                 for block in parser.feed(piece):
                     if is_first:
                         _check_hello(block)
                         is_first = False
+                    if block.kind == BlockKind.STATUS:
+                        self._reader.patience_s = self._silence_s
                     yield block
                     if block.kind == BlockKind.END:
                         return
@@ -78,6 +102,9 @@ class AgentSession:
             if is_first and error.version is not None:
                 raise _wrong_version(error.version) from None
             raise AgentDied(f"the agent wrote something unreadable ({error.reason})", self._hint()) from None
+        except AgentSilent:
+            patience_s = self._reader.patience_s
+            raise AgentDied(f"the agent did not answer for {patience_s:g} s", self._hint()) from None
         if is_first:
             raise TracerError(f"the agent did not start: {self._channel.end_text()}", self._hint())
         raise AgentDied(f"the agent died: {self._channel.end_text()}", self._hint())
@@ -90,40 +117,29 @@ class AgentSession:
 
     def _end(self, patience_s: float, killed_s: float) -> None:
         put_away, self._put_away = self._put_away, lambda: None
+        self._reader.close()
         try:
             self._channel.close(patience_s, killed_s)
         finally:
             put_away()
 
-    def _pieces(self) -> Iterator[bytes]:
-        """What the agent writes, until it closes its output."""
-        heard = time.monotonic()
-        while True:
-            while self._wanted:
-                self._outgoing += self._wanted.popleft()
-            self._say_alive()
-            piece = self._channel.exchange(self._outgoing, _POLL_S)
-            if piece is None:
-                return
-            if piece:
-                yield piece
-                heard = time.monotonic()
-            elif time.monotonic() - heard > self._silence_s:
-                raise AgentDied(f"the agent did not answer for {self._silence_s:g} s", self._hint())
-
-    def _say_alive(self) -> None:
-        """An agent behind a network that is gone must not trace for nobody (docs/wire-protocol.md, host_silence_s)."""
-        now = time.monotonic()
-        if self._channel.is_remote and now - self._said_alive > _ALIVE_INTERVAL_S:
-            self._said_alive = now
-            self._outgoing += b"alive\n"
-
     def _hint(self) -> str:
+        self._reader.close()
         words = self._channel.last_words()
         return f"it said: {words}" if words else "run `memleak-android doctor`"
 
 
+def reported_error(reason: int, text: str) -> MemleakError:
+    """Of an ERROR block: `what failed, with which datum (way out)`."""
+    message, _, hint = text.rstrip(")").rpartition(" (") if text.endswith(")") else (text, "", "")
+    return _ERROR_KINDS.get(reason, MemleakError)(message, hint)
+
+
 def _check_hello(block: Block) -> None:
+    if (
+        block.kind == BlockKind.ERROR
+    ):  # it could not even begin: no configuration that it understands, for one
+        raise reported_error(*decode_error(block.payload))
     if block.kind != BlockKind.HELLO:
         raise TracerError("the agent did not introduce itself", "build it with `make device`")
     version = int(decode_hello(block.payload)["wire_version"])

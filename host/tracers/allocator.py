@@ -9,68 +9,45 @@ from dataclasses import dataclass
 from memleak_android.host.device.elf_file import EM_ARM, MACHINE_NAMES, ElfFile, FunctionSymbol
 from memleak_android.host.device.local import LoadedObject
 from memleak_android.host.errors import TargetError
-from memleak_android.host.tracers.base import Probe, SessionOptions
+from memleak_android.host.pair_sets.agent_lines import rule_line
+from memleak_android.host.pair_sets.schema import heap_family
+from memleak_android.host.tracers.base import Probe, SessionOptions, probe_line
 from memleak_android.host.tracers.forwarding import follow_jumps
-from memleak_android.host.tracers.placement import (
-    FUNCTION_BYTES_MAX,
-    Placement,
-    jumps_from_outside,
-    place_entry,
-)
 from memleak_android.host.tracers.prebuilt import local_arch
+from memleak_android.host.tracers.probe_sites import ProbeSite, probes_at
 from memleak_android.host.tracers.probed_arch import PROBED_ARCHES
 
 
 @dataclass(frozen=True, slots=True)
 class AllocatorFunction:
-    """One function whose calls are recorded.
+    """One function whose calls are recorded, under the first of its names.
 
     number: enum ml_function of device/wire.h. arguments: how many integer arguments the probe reads.
     names: symbols with this signature as far as the probe sees it. An address found under one function is
     not probed again under a later one.
     """
 
-    name: str
     number: int
     arguments: int
     has_return_probe: bool
     names: tuple[str, ...]
-    is_mandatory: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
 
 
-# operator new and delete: only where the allocator's own object defines them (jemalloc, tcmalloc), because
-# there they need not come by malloc. Itanium C++ ABI names; size or pointer is the first argument of all.
-_NEW = (
-    "_Znwm", "_Znam", "_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t",
-    "_ZnwmSt11align_val_t", "_ZnamSt11align_val_t",
-    "_ZnwmSt11align_val_tRKSt9nothrow_t", "_ZnamSt11align_val_tRKSt9nothrow_t",
-)  # fmt: skip
-_DELETE = (
-    "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm", "_ZdlPvRKSt9nothrow_t", "_ZdaPvRKSt9nothrow_t",
-    "_ZdlPvSt11align_val_t", "_ZdaPvSt11align_val_t", "_ZdlPvmSt11align_val_t", "_ZdaPvmSt11align_val_t",
-    "_ZdlPvSt11align_val_tRKSt9nothrow_t", "_ZdaPvSt11align_val_tRKSt9nothrow_t",
-)  # fmt: skip
-
-HEAP_FUNCTIONS = (
-    AllocatorFunction("malloc", 1, 1, True, ("malloc", *_NEW), is_mandatory=True),
-    AllocatorFunction("calloc", 2, 2, True, ("calloc",)),
-    AllocatorFunction("realloc", 3, 2, True, ("realloc",)),
-    AllocatorFunction("reallocarray", 4, 3, True, ("reallocarray",)),
-    AllocatorFunction("posix_memalign", 5, 3, True, ("posix_memalign",)),
-    AllocatorFunction("memalign", 6, 2, True, ("memalign",)),
-    AllocatorFunction("aligned_alloc", 7, 2, True, ("aligned_alloc",)),
-    AllocatorFunction("valloc", 8, 1, True, ("valloc",)),
-    AllocatorFunction("pvalloc", 9, 1, True, ("pvalloc",)),
-    AllocatorFunction("free", 10, 1, False, ("free", *_DELETE), is_mandatory=True),
-    AllocatorFunction("cfree", 11, 1, False, ("cfree",)),
-    AllocatorFunction("free_sized", 12, 1, False, ("free_sized",)),
-    AllocatorFunction("free_aligned_sized", 13, 1, False, ("free_aligned_sized",)),
+HEAP = heap_family()
+HEAP_FUNCTIONS = tuple(
+    AllocatorFunction(number, rule.n_arguments, not rule.is_release, rule.functions)
+    for number, rule in enumerate(HEAP.rules, 1)
 )
+_INDISPENSABLE = ("malloc", "free")
 REGION_FUNCTIONS = (
-    AllocatorFunction("mmap", 32, 6, True, ("mmap",)),
-    AllocatorFunction("mmap64", 33, 6, True, ("mmap64",)),
-    AllocatorFunction("munmap", 34, 2, True, ("munmap",)),
-    AllocatorFunction("mremap", 35, 5, True, ("mremap",)),
+    AllocatorFunction(32, 6, True, ("mmap",)),
+    AllocatorFunction(33, 6, True, ("mmap64",)),
+    AllocatorFunction(34, 2, True, ("munmap",)),
+    AllocatorFunction(35, 5, True, ("mremap",)),
 )
 FUNCTION_NUMBERS = {one.name: one.number for one in HEAP_FUNCTIONS + REGION_FUNCTIONS}
 
@@ -92,6 +69,11 @@ def find_allocator(objects: Sequence[LoadedObject], options: SessionOptions) -> 
             return one
     place = objects[0].path if len(objects) == 1 else f"any of the program's {len(objects)} objects"
     raise _no_allocator(malloc, place)
+
+
+def defines_malloc(path: str) -> bool:
+    """As the dynamic linker would bind it. Raises TargetError where it is no file that can be probed."""
+    return bool(_open(path).dynamic_functions({"malloc"}))
 
 
 def find_region_functions(objects: Sequence[LoadedObject]) -> LoadedObject | None:
@@ -120,7 +102,7 @@ def plan_probes(object_path: str, options: SessionOptions) -> tuple[list[Probe],
     elf = _open(object_path)
     notes: list[str] = []
     found = _find(elf, HEAP_FUNCTIONS, options.symbols_prefix)
-    missing = [one.name for one in HEAP_FUNCTIONS if one.is_mandatory and one.name not in found]
+    missing = [name for name in _INDISPENSABLE if name not in found]
     if missing:
         raise _no_allocator(f"{options.symbols_prefix}{missing[0]}", object_path)
     probes = _probes(elf, object_path, HEAP_FUNCTIONS, found, notes)
@@ -134,6 +116,16 @@ def plan_region_probes(object_path: str) -> tuple[list[Probe], list[str]]:
     elf = _open(object_path)
     notes: list[str] = []
     return _probes(elf, object_path, REGION_FUNCTIONS, _find(elf, REGION_FUNCTIONS, ""), notes), notes
+
+
+def probe_lines(probes: Sequence[Probe]) -> list[str]:
+    """What the agent is told of them: by which rule each is recorded, and where it is."""
+    heap = [
+        rule_line(one.number, 0, HEAP, rule)
+        for one, rule in zip(HEAP_FUNCTIONS, HEAP.rules, strict=True)
+        if any(probe.function == one.name for probe in probes)
+    ]
+    return heap + [probe_line(probe, FUNCTION_NUMBERS[probe.function]) for probe in probes]
 
 
 def _no_allocator(name: str, place: str) -> TargetError:
@@ -212,11 +204,19 @@ def _probes(
         if _is_forwarded(elf, function, symbol, owners, chosen):
             notes.append(f"{symbol.name}: not probed, it only jumps on to a function that is")
         else:
-            sites.append(_Site(elf, path, function, symbol))
-    for site, jumped_to in zip(sites, _jumps_from_outside(elf, sites), strict=True):
-        placement = site.place(jumped_to)
-        notes.append(f"{site.symbol.name}+{placement.offset:#x}: {placement.cost}, {placement.reason}")
-    return [site.probe() for site in sites]
+            sites.append(_site(elf, path, function, symbol))
+    probes, remarks = probes_at(elf, path, sites)
+    notes += remarks
+    return probes
+
+
+def _site(elf: ElfFile, path: str, function: AllocatorFunction, symbol: FunctionSymbol) -> ProbeSite:
+    offset = elf.file_offset(symbol.vaddr)
+    if offset is None:
+        raise TargetError(f"{path}: {symbol.name} at {symbol.vaddr:#x} is not in an executable segment")
+    return ProbeSite(
+        function.name, symbol.name, offset, symbol.size, function.arguments, function.has_return_probe
+    )
 
 
 def _is_forwarded(
@@ -231,56 +231,3 @@ def _is_forwarded(
     goals = [owners[address] for address in addresses if address in owners and address != symbol.vaddr]
     goals += [one for one, other in chosen if other.name == name and other.vaddr != symbol.vaddr]
     return any(goal is function or not (goal.has_return_probe or function.has_return_probe) for goal in goals)
-
-
-class _Site:
-    """One function to be probed, before and after its place is chosen."""
-
-    def __init__(self, elf: ElfFile, path: str, function: AllocatorFunction, symbol: FunctionSymbol) -> None:
-        offset = elf.file_offset(symbol.vaddr)
-        text = elf.text_segment(offset) if offset is not None else None
-        if offset is None or text is None:
-            raise TargetError(f"{path}: {symbol.name} at {symbol.vaddr:#x} is not in an executable segment")
-        self.path, self.function, self.symbol, self.text, self.offset = path, function, symbol, text, offset
-        self.text_end = text.file_offset + text.file_bytes
-        self.arch = PROBED_ARCHES[elf.machine]
-        self.end = min(offset + symbol.size, self.text_end)
-        self.code = elf.slice(offset, min(self.end - offset, FUNCTION_BYTES_MAX + 1))
-        self.placement = self.place(set())
-
-    def place(self, jumped_to: set[int]) -> Placement:
-        self.placement = place_entry(
-            self.arch,
-            self.code,
-            frozenset(self.arch.arguments[: self.function.arguments]),
-            skip_no_op=not self.function.has_return_probe,
-            jumped_to=jumped_to,
-        )
-        return self.placement
-
-    def probe(self) -> Probe:
-        place, has_return = self.offset + self.placement.offset, self.function.has_return_probe
-        return Probe(
-            function=self.function.name,
-            path=self.path,
-            function_offset=self.offset,
-            entry_offset=place,
-            return_offset=place if has_return else None,
-            text_low=self.text.file_offset,
-            text_high=self.text_end,
-            entry_cost=self.placement.cost,
-            return_cost=self.placement.cost if has_return else "",
-        )
-
-
-def _jumps_from_outside(elf: ElfFile, sites: Sequence[_Site]) -> list[set[int]]:
-    """By site. The text is looked through once, and only where a probe would move."""
-    found: list[set[int]] = [set() for _ in sites]
-    for text in {site.text for site in sites if site.placement.offset}:
-        inside = [i for i, site in enumerate(sites) if site.text == text]
-        low = text.file_offset
-        ranges = [(sites[i].offset - low, sites[i].end - low) for i in inside]
-        hits = jumps_from_outside(PROBED_ARCHES[elf.machine], elf.view(low, text.file_bytes), ranges)
-        for i, hit in zip(inside, hits, strict=True):
-            found[i] = hit
-    return found

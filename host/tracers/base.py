@@ -3,19 +3,107 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import quote
 
+from memleak_android.host.device.elf_file import ElfFile
+from memleak_android.host.pair_sets.schema import PairRoute
 from memleak_android.host.wire import Block
 
 WIRE_VERSION_KEY = "wire"
 
 
 @dataclass(frozen=True, slots=True)
+class ProbedFile:
+    """A loaded file of a process, 0 = of the command. path: as the process names it; agent_path: as the agent opens it.
+
+    The first of a process is its executable.
+    """
+
+    pid: int
+    path: str
+    agent_path: str
+
+
+def opened_here(file: ProbedFile) -> str:
+    """Where a file of a process of this machine can be read."""
+    return file.agent_path
+
+
+@dataclass(frozen=True, slots=True)
+class PairPlan:
+    """What --pairs adds to a session. lines: of the agent's configuration. names: (pair, function) by number, from
+    wire.FIRST_PAIR_FUNCTION on; releases: the numbers of those that release. problems: what could not be found or used,
+    one sentence each; the rest is in the plan.
+    """
+
+    lines: tuple[str, ...]
+    names: tuple[tuple[str, str], ...]
+    releases: tuple[int, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PatchSite:
+    """A function of --pairs that is to be patched in a running process. elf: its file, as it can be read. file_offset and size in
+    bytes; size 0 = not known.
+    """
+
+    name: str
+    file: ProbedFile
+    elf: ElfFile
+    file_offset: int
+    size: int
+
+
+class CodePatcher(Protocol):
+    """Inline hooks for functions of --pairs (inline_pairs.py)."""
+
+    def look_at(self, sites: Sequence[PatchSite]) -> None:
+        """Several at once, before each is checked: what jumps into them is looked for in their files."""
+        ...
+
+    def check(self, site: PatchSite) -> None:
+        """Raises TargetError, with its name, where it cannot be patched."""
+        ...
+
+    def lines(
+        self, number: int, site: PatchSite, teller: tuple[ProbedFile, ElfFile, int] | None
+    ) -> list[str]:
+        """Of the agent's configuration. number: of the function. teller: file and vaddr of the function that tells sizes."""
+        ...
+
+
+class PairPlanner(Protocol):
+    """What --pairs asks for. with_heap: malloc and its family are traced too. digest: a number that differs where what is asked
+    for does.
+    """
+
+    @property
+    def with_heap(self) -> bool: ...
+
+    @property
+    def digest(self) -> int: ...
+
+    def plan(
+        self,
+        files: Sequence[ProbedFile],
+        opened: Callable[[ProbedFile], str] = opened_here,
+        by: PairRoute = "probes",
+        patcher: CodePatcher | None = None,
+    ) -> PairPlan:
+        """files: of the process, its executable first. opened: where one can be read on this machine. patcher: for "patches".
+
+        Raises TargetError where nothing is left to probe.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """One session: exactly one of pid and command is set. Sizes in bytes, ages in nanoseconds."""
+    """One session: exactly one of pid and command is set, but for the kernel's memory. Sizes in bytes, ages in nanoseconds."""
 
     pid: int | None = None
     command: tuple[str, ...] = ()
@@ -23,6 +111,10 @@ class SessionOptions:
     stack_bytes: int = 65528  # cap on a stack slice
     sample_bytes: int = 0  # 0 = every allocation
     every_stack: bool = False  # no deduplication of stacks
+    extend_stacks: bool = False  # what leads through the rest of stacks longer than their slices
+    evidence_after_ns: int = 0  # BPF: evidence only of stacks that have held a block for so long
+    adaptive: bool = False  # BPF: evidence only of stacks that hold much or grow
+    unwind: str = "cfi"  # cfi | fp | both: what evidence holds of a stack
     older_ns: int = 500_000_000  # age from which evidence leaves the agent's nursery
     min_size: int = 0
     max_size: int = 2**64 - 1
@@ -32,6 +124,13 @@ class SessionOptions:
     perf_events: bool = False  # BPF without the ring buffer, as on older kernels
     object: str | None = None  # -O: the library that holds the allocator
     symbols_prefix: str = ""
+    pairs: PairPlanner | None = None  # --pairs; None = the heap alone
+    hold_end: bool = False  # a command stands still at its end until it was looked at; then Tracer.resume()
+    every_process: bool = False  # of this machine; then there is neither pid nor command
+    kernel: int = 0  # the kernel's own memory instead, by KernelGroup; then a pid is not needed
+    missing_free_expected: bool = False  # of the kernel: frees without an event do not count as losses
+    without_btf: bool = False  # of the kernel: as where it has none
+    max_stacks: int = 0  # of the kernel: told apart at a time; 0 = as many as the agent is built for
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +159,19 @@ class Tracer(Protocol):
     """A running session. blocks() ends after the END block or when the agent is gone."""
 
     name: str
+    has_begun: bool  # False while the agent runs, and waits for the target to start
 
     def blocks(self) -> Iterator[Block]: ...
 
     def request_snapshot(self) -> None: ...
+
+    def detach(self) -> None:
+        """With hold_end: the command is not to be held any more, for somebody else is to stop it now."""
+        ...
+
+    def resume(self) -> None:
+        """With hold_end: the command may end."""
+        ...
 
     def stop(self) -> None:
         """Asks for the final snapshot and the END block; returns at once."""
@@ -81,6 +189,8 @@ class Tracer(Protocol):
 def session_lines(options: SessionOptions, wire_version: int) -> list[str]:
     """The configuration lines common to all collectors (docs/wire-protocol.md, "The agent's input")."""
     lines = [f"{WIRE_VERSION_KEY} {wire_version}"]
+    if options.hold_end:
+        lines.append("hold_end 1")
     if options.pid is not None:
         lines.append(f"pid {options.pid}")
     lines += [f"arg {quote(os.fsencode(argument), safe='/')}" for argument in options.command]
@@ -89,6 +199,8 @@ def session_lines(options: SessionOptions, wire_version: int) -> list[str]:
         f"stack_bytes {options.stack_bytes}",
         f"sample_bytes {options.sample_bytes}",
         f"every_stack {int(options.every_stack)}",
+        f"extend_stacks {int(options.extend_stacks)}",
+        f"unwind {options.unwind}",
         f"older_ns {options.older_ns}",
         f"min_size {options.min_size}",
         f"max_size {options.max_size}",

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from memleak_android.host.device.loader import load_order, resolve_command
 from memleak_android.host.device.local import LoadedObject, LocalProcess
 from memleak_android.host.tracers.allocator import (
-    FUNCTION_NUMBERS,
     check_runs_here,
     find_allocator,
     find_region_functions,
     plan_probes,
     plan_region_probes,
+    probe_lines,
 )
-from memleak_android.host.tracers.base import Probe, SessionOptions, probe_line, session_lines
+from memleak_android.host.tracers.base import (
+    PairPlan,
+    Probe,
+    ProbedFile,
+    SessionOptions,
+    session_lines,
+)
 from memleak_android.host.wire import WIRE_VERSION
+
+ONLY_PAIRS = "only what --pairs names is traced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,12 @@ class BpfPlan:
     allocator: LoadedObject
     probes: tuple[Probe, ...]
     notes: tuple[str, ...]
+    pairs: PairPlan | None = None
+
+    def about(self) -> dict[str, Any]:
+        """What the recording keeps. allocator: "" where none is traced, and --pairs alone."""
+        probes = [asdict(probe) for probe in self.probes]
+        return {"allocator": self.allocator.path if probes else "", "probes": probes}
 
 
 def plan_session(options: SessionOptions, environment: Mapping[str, str] | None = None) -> BpfPlan:
@@ -35,6 +50,10 @@ def plan_session(options: SessionOptions, environment: Mapping[str, str] | None 
     environment: that of the command (the caller's own by default). Raises TargetError.
     """
     objects = _objects(options, os.environ if environment is None else environment)
+    pairs = options.pairs.plan(probed_files(options.pid or 0, objects)) if options.pairs else None
+    if options.pairs and not options.pairs.with_heap:
+        check_runs_here(objects[0].open_path)
+        return BpfPlan(objects[0], (), (ONLY_PAIRS,), pairs)
     allocator = find_allocator(objects, options)
     check_runs_here(allocator.open_path)
     probes, notes = plan_probes(allocator.open_path, options)
@@ -47,14 +66,23 @@ def plan_session(options: SessionOptions, environment: Mapping[str, str] | None 
             *notes,
             "--sample-bytes changes nothing: BPF counts every allocation and sends each stack once",
         ]
-    return BpfPlan(allocator, tuple(probes), tuple(notes))
+    return BpfPlan(allocator, tuple(probes), tuple(notes), pairs)
 
 
 def bpf_session_lines(options: SessionOptions, plan: BpfPlan) -> list[str]:
     """The agent's configuration, without the final `start`."""
-    probes = [probe_line(probe, FUNCTION_NUMBERS[probe.function]) for probe in plan.probes]
-    path = [f"perf_event_path {int(options.perf_events)}"]
-    return session_lines(options, WIRE_VERSION) + path + probes
+    path = [
+        f"perf_event_path {int(options.perf_events)}",
+        f"adaptive {int(options.adaptive)}",
+        f"evidence_after_ns {options.evidence_after_ns}",
+    ]
+    pairs = plan.pairs.lines if plan.pairs else ()
+    return [*session_lines(options, WIRE_VERSION), *path, *probe_lines(plan.probes), *pairs]
+
+
+def probed_files(pid: int, objects: Sequence[LoadedObject]) -> list[ProbedFile]:
+    """Of a process of this machine, 0 = of a command."""
+    return [ProbedFile(pid, one.path, one.open_path) for one in objects]
 
 
 def _objects(options: SessionOptions, environment: Mapping[str, str]) -> list[LoadedObject]:

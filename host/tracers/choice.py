@@ -2,48 +2,67 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Literal
 
 from memleak_android.host.device.capabilities import Capabilities, probe_local
 from memleak_android.host.device.local_channel import USER_STDIO_LINE, LocalChannel
 from memleak_android.host.errors import TracerError
-from memleak_android.host.tracers import preload
+from memleak_android.host.tracers import attach, bcc, every_process, kernel, preload
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
 from memleak_android.host.tracers.prebuilt import find_binary, local_arch
 
-TracerName = Literal["auto", "bpf", "preload"]
+TracerName = Literal["auto", "bpf", "preload", "plt", "inline", "bcc"]
+Chosen = Literal["bpf", "preload", "plt", "inline", "bcc"]
 
 
-def choose_tracer(
-    name: TracerName, options: SessionOptions, capabilities: Capabilities
-) -> Literal["bpf", "preload"]:
-    """`auto` is bpf where it is allowed, else preload for commands. Raises TracerError."""
-    if name == "preload":
-        return "preload"
+def choose_tracer(name: TracerName, options: SessionOptions, capabilities: Capabilities) -> Chosen:
+    """`auto` is bpf where it is allowed, else preload for commands and plt for processes. Raises TracerError."""
+    if name != "auto" and name != "bpf":
+        return name
     if not capabilities.bpf_refusal:
         return "bpf"
-    if name == "auto" and options.pid is None:
-        return "preload"
+    if name == "auto":
+        return "preload" if options.pid is None else "plt"
     subject = f"process {options.pid} cannot be traced" if options.pid else "the bpf tracer cannot run"
     raise TracerError(
         f"{subject}: {capabilities.bpf_refusal}",
-        "run as root, or start the program with --tracer preload -- CMD",
+        "run as root, or leave --tracer away: there is a way without"
+        if options.pid
+        else "run as root, or start the program with --tracer preload -- CMD",
     )
 
 
 def start_tracer(name: TracerName, options: SessionOptions) -> AgentSession:
     """Raises TracerError or TargetError, with the reason and the way out."""
-    if name == "preload":
-        return preload.start(options)
+    if options.kernel:
+        return kernel.start(options)
+    if options.every_process:
+        return every_process.start(options)
+    if name != "auto" and name != "bpf":
+        return _start(name, options)
     capabilities = probe_local()
-    if choose_tracer(name, options, capabilities) == "bpf":
-        return _start_bpf(options)
-    session = preload.start(options)
-    session.fallback = capabilities.bpf_refusal
+    session = _start(choose_tracer(name, options, capabilities), options)
+    session.fallback = in_place_of_bpf(capabilities.bpf_refusal, options, name)
     return session
+
+
+def in_place_of_bpf(refusal: str, options: SessionOptions, name: TracerName = "auto") -> str:
+    """Why the shim measures and not BPF, and what that means for --pairs; "" where BPF does. name: of the tracer asked for."""
+    if not refusal or options.pairs is None or name == "inline":
+        return refusal
+    return f"{refusal}; of --pairs it reaches what is exported and called by way of the linker"
+
+
+def _start(chosen: Chosen, options: SessionOptions) -> AgentSession:
+    if chosen == "bpf":
+        return _start_bpf(options)
+    if chosen == "bcc":
+        return bcc.start(options)
+    if chosen == "preload":
+        return preload.start(options)
+    return attach.start(options, chosen)
 
 
 def _start_bpf(options: SessionOptions) -> AgentSession:
@@ -54,5 +73,6 @@ def _start_bpf(options: SessionOptions) -> AgentSession:
     channel = LocalChannel([str(agent), "bpf"], give_stdio=starts_command)
     session = AgentSession("bpf", channel, [*lines, *([USER_STDIO_LINE] if starts_command else [])])
     session.notes = plan.notes
-    session.about = {"allocator": plan.allocator.path, "probes": [asdict(probe) for probe in plan.probes]}
+    session.pairs = plan.pairs
+    session.about = plan.about()
     return session

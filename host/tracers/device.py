@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from memleak_android.host.device.android_app import (
     App,
@@ -14,36 +16,42 @@ from memleak_android.host.device.android_app import (
     find_app,
     find_zygote,
     full_name,
+    lacks_wrap_script,
     launch,
     parent_of,
     wait_for_process,
 )
+from memleak_android.host.device.device_facts import api_level
+from memleak_android.host.device.process_images import ProcessImages
 from memleak_android.host.device.pulled_files import PulledFiles
 from memleak_android.host.device.remote_modules import RemoteFiles
-from memleak_android.host.device.remote_process import RemoteProcess
-from memleak_android.host.device.target import Deployment, Target
-from memleak_android.host.errors import TracerError
-from memleak_android.host.tracers import remote_preload
+from memleak_android.host.device.remote_process import RemoteProcess, running_command
+from memleak_android.host.device.remote_scan import scan_remote_memory
+from memleak_android.host.device.target import AppUser, Deployment, Target
+from memleak_android.host.errors import TargetError, TracerError
+from memleak_android.host.scanned_words import Addresses, MemoryScan
+from memleak_android.host.tracers import (
+    kernel,
+    remote_agent,
+    remote_attach,
+    remote_command,
+    remote_preload,
+    remote_startup,
+)
 from memleak_android.host.tracers.agent import AgentSession
-from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.attach import HookName
+from memleak_android.host.tracers.base import PairPlan, PairPlanner, SessionOptions
 from memleak_android.host.tracers.bpf import bpf_session_lines
-from memleak_android.host.tracers.choice import TracerName
+from memleak_android.host.tracers.choice import TracerName, in_place_of_bpf
 from memleak_android.host.tracers.forked import ForkedSession
 from memleak_android.host.tracers.prebuilt import find_binary
-from memleak_android.host.tracers.remote_bpf import check_word_size, plan_remote
-from memleak_android.host.tracers.route import Situation, choose_route, ways
+from memleak_android.host.tracers.probed_device import bpf_refusal, probe_agent
+from memleak_android.host.tracers.remote_bpf import check_word_size, plan_pairs, plan_remote
+from memleak_android.host.tracers.route import Situation, bpf_way, choose_route, ways
+from memleak_android.host.wire import Rows
 
 _VDSO_BYTES_MAX = 1 << 20
 _LAUNCHED_S = 30.0
-
-# What the BPF tracer cannot do without, by the agent's own names for it (`memleakd probe`).
-_NEEDED = {
-    "bpf": "BPF programs may not be loaded",
-    "bpf_mappable_array": "its BPF has no mappable arrays (Linux 5.5)",
-    "bpf_uprobe_programs": "it loads no BPF program for uprobes: SELinux refuses it, or its kernel has none",
-    "uprobe_pmu": "it has no uprobes",
-    "sideband": "mappings cannot be followed by perf events",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +72,28 @@ class DeviceTracers:
         self._target = target
         self._request = app
         self._deployed: Deployment | None = None
+        self._hook: HookName = "plt"
         self._pulled = PulledFiles(target, cache_dir)
         self.files = RemoteFiles(target, self._pulled)
+        self.files.images = ProcessImages(target, self._bring_reader)
 
     def start(self, name: TracerName, options: SessionOptions) -> AgentSession:
         """Raises DeviceError, TargetError or TracerError, with the reason and the way out."""
+        if name == "bcc":
+            raise TracerError("--tracer bcc compiles for this machine only", "use --tracer bpf on a device")
+        if name in ("plt", "inline") and options.command:
+            raise TracerError(
+                f"--tracer {name} is for processes that run already", "use --tracer bpf or preload"
+            )
+        if name == "inline" and options.pairs is not None:
+            raise TracerError(
+                "--tracer inline carries --pairs on this machine only",
+                "use --tracer bpf, or plt for a process named by --pid",
+            )
+        self._hook = "inline" if name == "inline" else "plt"
         try:
+            if options.kernel:
+                return self._start_kernel(options)
             if self._request is not None:
                 return self._start_app(name, options, self._request)
             if options.pid is not None:
@@ -79,35 +103,96 @@ class DeviceTracers:
             self._put_away()
             raise
 
+    @property
+    def kept_copies(self) -> Mapping[str, Path]:
+        """Of the device's files that were pulled, by build-id."""
+        return self._pulled.kept
+
+    def scan_memory(
+        self, pid: int, block_addresses: Addresses, held: Rows | np.void | None = None
+    ) -> MemoryScan:
+        """By an agent beside the session's, which runs as whoever may look. Raises TargetError, DeviceError."""
+        assert self.files.images is not None
+        return scan_remote_memory(self.files.images.agent, pid, block_addresses, held)
+
     def close(self) -> None:
+        if self.files.images is not None:
+            self.files.images.close()
         self._put_away()
         self._pulled.close()
 
-    def _start_command(self, name: TracerName, options: SessionOptions) -> AgentSession:
-        if name == "bpf":
+    def _start_kernel(self, options: SessionOptions) -> AgentSession:
+        """On behalf of the app's process, which is awaited where that was asked for, or of options.pid, or of everybody."""
+        if not self._target.has_root:
             raise TracerError(
-                "--tracer bpf attaches to running processes of a device",
-                "start the command, and name it by --pid N",
+                f"the kernel's allocators can be watched by root only, and {self._target.name} has no way to root",
+                "use a device that lets adb root or su through",
             )
-        session = remote_preload.start_command(self._target, options, self._pulled)
+        pid, told = options.pid, dict[str, Any]()
+        if self._request is not None:
+            app = find_app(self._target, self._request.package, self._request.user)
+            found = self._await(app, self._request, None if self._request.wait else 0.0)
+            pid, told = found.pid, _app_facts(app) | {"command": found.name}
+        elif pid is not None:
+            told = {"command": running_command(self._target, pid)}
+        agent = self._agent()
+        self.files.vdso = self._vdso()
+        session = kernel.start_on(self._target, agent, replace(options, pid=pid), self._put_away)
+        session.target |= told
+        return session
+
+    def _start_command(self, name: TracerName, options: SessionOptions) -> AgentSession:
+        program = remote_command.find_command(self._target, options, self._pulled)
+        is_64_bit = program is None or program.is_64_bit
+        refusal = "" if name == "preload" else bpf_way(self._situation(is_64_bit, None)).refusal
+        command = options.command[0]
+        if name == "bpf" and refusal:
+            raise TracerError(
+                f"{command} cannot be measured by bpf on {self._target.name}: {refusal}",
+                "use --tracer preload",
+            )
+        if name == "preload" or refusal:
+            paths = self._bring(("memleakd", "libmemleak.so"), program.machine if program else "").paths
+            session = remote_command.start_with_shim(
+                self._target, options, program, self._pulled, dict(paths), self._put_away
+            )
+            session.fallback = in_place_of_bpf(refusal, options)
+        else:
+            session = remote_command.start_by_bpf(
+                self._target, options, program, self._pulled, self._agent(), self._put_away
+            )
         session.target = {"attached": False}
         self.files.vdso = self._vdso()
         return session
 
     def _start_pid(self, name: TracerName, options: SessionOptions, pid: int) -> AgentSession:
         process = RemoteProcess.open(self._target, pid)
-        choose_route(name, self._situation(process.is_64_bit, None), may_restart=False)
-        return self._attach(options, pid)
+        situation = self._situation(process.is_64_bit, None)
+        way = choose_route(name, situation, may_restart=False, with_pairs=options.pairs is not None)
+        if way.name == "bpf":
+            return self._attach(options, pid)
+        session = self._enter(options, situation, pid)
+        session.fallback = in_place_of_bpf(bpf_way(situation).refusal, options)
+        return session
 
     def _start_app(self, name: TracerName, options: SessionOptions, request: AppRequest) -> AgentSession:
         app = find_app(self._target, request.package, request.user)
+        self._read_as(app)
         found = None if request.launch else self._await(app, request, None if request.wait else 0.0)
         situation = self._situation(remote_preload.app_arch(self._target, app) != "arm32", app)
-        way = choose_route(name, situation, may_restart=request.launch)
+        way = choose_route(name, situation, may_restart=request.launch, with_pairs=options.pairs is not None)
         if way.name == "bpf":
             session = (
                 self._launch(options, app, request) if found is None else self._attach(options, found.pid)
             )
+        elif way.name in ("agent", "ptrace"):
+            if found is None:
+                launch(self._target, app)
+            found = found or self._await(app, request, _LAUNCHED_S)
+            session = self._enter(options, situation, found.pid, found.name if way.name == "agent" else "")
+        elif way.name == "startup":
+            arch, process = remote_preload.app_arch(self._target, app), full_name(app, request.process)
+            session = remote_startup.start(self._target, options, app, process, arch=arch)
         elif way.name == "wrap":
             process = full_name(app, request.process)
             session = remote_preload.start_wrapped(self._target, app, process, options)
@@ -115,9 +200,49 @@ class DeviceTracers:
             session = remote_preload.start_run_as(self._target, app, options)
         if way.name != "bpf":
             self.files.vdso = self._vdso()
-            session.fallback = "; ".join(one.refusal for one in ways(situation) if one.refusal)
-        session.target |= {"package": app.package, "command": found.name if found else app.package}
+            refusals = [one.refusal for one in ways(situation) if one.refusal]
+            session.fallback = "; ".join([*refusals, *([session.fallback] if session.fallback else [])])
+        session.target |= _app_facts(app) | {"command": found.name if found else app.package}
         return session
+
+    def _enter(self, options: SessionOptions, situation: Situation, pid: int, name: str = "") -> AgentSession:
+        """Without a new start of the process: by the system, which knows it by its name, else by ptrace. The session's
+        fallback says why the system did not.
+        """
+        app = situation.app
+        arch = remote_preload.app_arch(self._target, app) if app else self._target.arch
+        self._put_away()
+        session, refusal = None, ""
+        if app and name:
+            session, refusal = self._enter_as_agent(options, app, pid, name, arch)
+        if session is None:
+            own = replace(options, pid=pid)
+            pairs = self._pairs_by_slots(own.pairs, pid) if own.pairs is not None else None
+            session = remote_attach.start(self._target, own, app, self._hook, pairs, arch=arch)
+        self.files.vdso = self._vdso()
+        session.fallback = refusal
+        return session
+
+    def _enter_as_agent(
+        self, options: SessionOptions, app: App, pid: int, name: str, arch: str
+    ) -> tuple[AgentSession | None, str]:
+        """The session, or why there is none. What closes this way while it is taken leaves the next one open: the app has
+        ended being debuggable, or its SELinux domain may not map the file, or its main thread hangs.
+        """
+        try:
+            session = remote_agent.start(self._target, replace(options, pid=None), app, name, arch=arch)
+        except (TracerError, TargetError) as error:
+            return None, f"{error.message}, so that it is entered by ptrace"
+        session.target = {"pid": pid, "attached": True}
+        return session, ""
+
+    def _pairs_by_slots(self, planner: PairPlanner, pid: int) -> PairPlan:
+        process = RemoteProcess.open(self._target, pid)
+        try:
+            objects = process.objects(self._agent(), ())
+            return plan_pairs(process, objects, self.files, planner, by="slots")
+        finally:
+            self._put_away()
 
     def _await(self, app: App, request: AppRequest, timeout_s: float | None) -> AppProcess:
         return wait_for_process(self._target, app, request.process, timeout_s)
@@ -125,10 +250,8 @@ class DeviceTracers:
     def _situation(self, is_64_bit: bool, app: App | None) -> Situation:
         has_root = self._target.has_root
         refusal = bpf_refusal(probe_agent(self._target, self._agent())) if has_root and is_64_bit else ""
-        level = self._target.run(["getprop", "ro.build.version.sdk"]).out.strip()
-        return Situation(
-            self._target.name, has_root, refusal, is_64_bit, app, int(level) if level.isdigit() else 0
-        )
+        level, without = api_level(self._target), app is not None and lacks_wrap_script(self._target, app)
+        return Situation(self._target.name, has_root, refusal, is_64_bit, app, level, without)
 
     def _launch(self, options: SessionOptions, app: App, request: AppRequest) -> AgentSession:
         """From the app's first allocation on: by its zygote, whose children inherit the probes."""
@@ -164,15 +287,34 @@ class DeviceTracers:
         else:
             session = ForkedSession(channel, lines, start, self._put_away)
         session.notes = plan.notes
+        session.pairs = plan.pairs
         session.target = {"command": process.command, "pid": process.pid, "attached": True}
-        session.about = {"allocator": plan.allocator.path, "probes": [asdict(probe) for probe in plan.probes]}
+        session.about = plan.about()
         return session
 
     def _agent(self) -> str:
         """The agent of the device's own architecture, brought there when first asked for."""
-        if self._deployed is None:
-            self._deployed = self._target.deploy({"memleakd": find_binary("memleakd", self._target.arch)})
-        return self._deployed.paths["memleakd"]
+        return (self._deployed or self._bring(("memleakd",), "")).paths["memleakd"]
+
+    def _bring(self, names: Sequence[str], arch: str) -> Deployment:
+        """In the place of what is there. arch: "" = the device's own."""
+        self._put_away()
+        found = {name: find_binary(name, arch or self._target.arch) for name in names}
+        self._deployed = self._target.deploy(found)
+        return self._deployed
+
+    def _read_as(self, app: App) -> None:
+        """Without root an app's own files, and its memory, are read as the app, where it is debuggable."""
+        if not self._target.has_root and not app.run_as_refusal:
+            self.files.run_as = app.as_user
+            arch = remote_preload.app_arch(self._target, app)
+            bring = partial(self._bring_reader, arch=arch)
+            self.files.images = ProcessImages(self._target, bring, app.as_user)
+
+    def _bring_reader(self, run_as: AppUser | None, arch: str = "") -> Deployment:
+        """An agent beside that of the session, which may be over."""
+        agent = find_binary("memleakd", arch or self._target.arch)
+        return self._target.deploy({"memleakd": agent}, run_as=run_as)
 
     def _put_away(self) -> None:
         deployed, self._deployed = self._deployed, None
@@ -183,21 +325,11 @@ class DeviceTracers:
         return self._target.run([self._agent(), "vdso"], limit_bytes=_VDSO_BYTES_MAX).out
 
 
-def probe_agent(target: Target, agent: str) -> Mapping[str, Any]:
-    """What the device allows, tried by the agent itself with the rights that a session would have."""
-    answer = target.run([agent, "probe"], as_root=target.has_root)
-    try:
-        found = json.loads(answer.out)
-    except ValueError:
-        found = None
-    if answer.code or not isinstance(found, dict):
-        reason = answer.complaint or f"exit code {answer.code}"
-        raise TracerError(
-            f"the agent does not run on {target.name}: {reason}", "run `memleak-android doctor`"
-        )
-    return found
-
-
-def bpf_refusal(found: Mapping[str, Any]) -> str:
-    """Why the BPF tracer cannot run there, "" when it can."""
-    return next((reason for name, reason in _NEEDED.items() if not found.get(name)), "")
+def _app_facts(app: App) -> dict[str, Any]:
+    """What a session says of the app that is measured."""
+    return {
+        "package": app.package,
+        "version": app.version,
+        "version_code": app.version_code,
+        "abi": app.abi,
+    }

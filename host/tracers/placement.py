@@ -52,7 +52,7 @@ def place_entry(
     if not instructions:
         return Placement(0, SINGLE_STEPPED, "its bytes are not known or not code")
     first_cost = arch.cheap if arch.is_cheap(instructions[0]) else SINGLE_STEPPED
-    if reason := _unprovable(arch, code, instructions):
+    if reason := unprovable(arch, code, instructions):
         return Placement(0, first_cost, reason)
     candidates, behind_exit, stop = _walk(
         arch, instructions, arguments, {*jumped_to, *_targets(instructions)}
@@ -154,23 +154,24 @@ def _targets(instructions: list[Instruction]) -> set[int]:
     return {one.target for one in instructions if one.target is not None}
 
 
-def _unprovable(arch: ProbedArch, code: bytes, instructions: list[Instruction]) -> str:
-    """Why the function cannot be judged as a whole, "" when it can."""
+def unprovable(arch: ProbedArch, code: bytes, instructions: list[Instruction]) -> str:
+    """Why the function, decoded from its first byte on, cannot be judged as a whole, "" when it can."""
+    start = instructions[0].address
     if len(code) > FUNCTION_BYTES_MAX:
         return f"it is longer than {FUNCTION_BYTES_MAX} bytes"
-    if instructions[-1].end != len(code):
-        return f"+{instructions[-1].end:#x} cannot be decoded"
+    if instructions[-1].end - start != len(code):
+        return f"+{instructions[-1].end - start:#x} cannot be decoded"
     for i, one in enumerate(instructions):
-        if one.flow is Flow.JUMP and one.is_indirect and not _is_tail_call(arch, instructions[:i], one):
-            return f"`{one}` at +{one.address:#x} may go anywhere in it"
+        if one.flow is Flow.JUMP and one.is_indirect and not is_tail_call(arch, instructions[:i], one):
+            return f"`{one}` at +{one.address - start:#x} may go anywhere in it"
     return ""
 
 
-def _is_tail_call(arch: ProbedArch, before: list[Instruction], jump: Instruction) -> bool:
+def is_tail_call(arch: ProbedArch, before: list[Instruction], jump: Instruction) -> bool:
     """Tells a jump through a pointer from the jump of a switch, which computes or indexes its target."""
     source: Instruction | None = jump
     if not jump.memory:
         source = next((one for one in reversed(before) if one.writes & jump.reads), None)
-    if source is None or (source is not jump and source.mnemonic != arch.load):
+    if source is None or (source is not jump and source.mnemonic not in arch.loads):
         return False
     return bool(source.memory) and not source.memory[0].index

@@ -6,11 +6,11 @@ import os
 from urllib.parse import quote
 
 from memleak_android.host.device.elf_file import ElfFile
-from memleak_android.host.device.loader import resolve_command
+from memleak_android.host.device.loader import load_order, resolve_command
 from memleak_android.host.device.local_channel import USER_STDIO_LINE, LocalChannel
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.tracers.agent import AgentSession
-from memleak_android.host.tracers.base import SessionOptions, session_lines
+from memleak_android.host.tracers.base import PairPlan, PairPlanner, ProbedFile, SessionOptions, session_lines
 from memleak_android.host.tracers.prebuilt import find_binary, local_arch
 from memleak_android.host.wire import WIRE_VERSION
 
@@ -28,9 +28,32 @@ def start(options: SessionOptions) -> AgentSession:
     _check_word_size(options.command[0])
     arch = local_arch()
     agent, shim = find_binary("memleakd", arch), find_binary("libmemleak.so", arch)
-    lines = [*session_lines(options, WIRE_VERSION), f"shim {quote(os.fsencode(shim), safe='/')}"]
+    pairs = _plan_pairs(options, options.pairs) if options.pairs else None
+    lines = [
+        *session_lines(options, WIRE_VERSION),
+        f"shim {quote(os.fsencode(shim), safe='/')}",
+        *pair_lines(options, pairs),
+    ]
     channel = LocalChannel([str(agent), "preload"], give_stdio=True)
-    return AgentSession("preload", channel, [*lines, USER_STDIO_LINE])
+    session = AgentSession("preload", channel, [*lines, USER_STDIO_LINE])
+    session.pairs = pairs
+    return session
+
+
+def pair_lines(options: SessionOptions, plan: PairPlan | None) -> list[str]:
+    """Of a session of the shim. Raises TracerError for sampling, which would leave out what is to be counted."""
+    if options.pairs is None or plan is None:
+        return []
+    if options.sample_bytes:
+        raise TracerError(
+            "--sample-bytes with --pairs: each handle is to be counted", "leave --sample-bytes away"
+        )
+    return [*plan.lines, f"no_heap {int(not options.pairs.with_heap)}"]
+
+
+def _plan_pairs(options: SessionOptions, planner: PairPlanner) -> PairPlan:
+    loaded = load_order(resolve_command(options.command[0], os.environ), os.environ)
+    return planner.plan([ProbedFile(0, one.path, one.open_path) for one in loaded], by="slots")
 
 
 def _check_word_size(command: str) -> None:

@@ -21,7 +21,7 @@ class ProbedArch:
 
     decode: code bytes and address → instructions. is_cheap: the kernel does this one's work itself, which `cheap`
     names. arguments: registers of integer arguments. preserved: registers that hold the caller's values at the entry,
-    that of the return address among them. load: mnemonic that loads a pointer as it is.
+    that of the return address among them. loads: mnemonics that load a pointer as it is.
     landing: an instruction at the beginning of a function that does nothing.
     find_jumps: sources and targets in text of what looks like a direct jump or call to a range of it.
     """
@@ -33,7 +33,7 @@ class ProbedArch:
     arguments: tuple[str, ...]
     preserved: frozenset[str]
     sp: str
-    load: str
+    loads: frozenset[str]
     landing: str
     find_jumps: FindJumps
 
@@ -47,7 +47,7 @@ X86_64 = ProbedArch(
     arguments=("rdi", "rsi", "rdx", "rcx", "r8", "r9"),
     preserved=frozenset(("rbx", "rbp", "rsp", "r12", "r13", "r14", "r15")),
     sp="rsp",
-    load="mov",
+    loads=frozenset(("mov",)),
     landing="endbr64",
     find_jumps=probed_x86_64.find_jumps,
 )
@@ -61,7 +61,7 @@ ARM64 = ProbedArch(
     arguments=("x0", "x1", "x2", "x3", "x4", "x5"),
     preserved=frozenset((*(f"x{n}" for n in range(19, 31)), "sp")),
     sp="sp",
-    load="ldr",
+    loads=frozenset(("ldr", "ldar", "ldapr", "ldapur")),  # the later three of an atomic pointer
     landing="bti",
     find_jumps=probed_arm64.find_jumps,
 )

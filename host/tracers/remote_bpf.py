@@ -11,9 +11,16 @@ from memleak_android.host.device.local import LoadedObject
 from memleak_android.host.device.remote_modules import RemoteFiles
 from memleak_android.host.device.remote_process import RemoteObject, RemoteProcess
 from memleak_android.host.errors import TargetError
+from memleak_android.host.pair_sets.schema import PairRoute
 from memleak_android.host.tracers.allocator import plan_probes, plan_region_probes
-from memleak_android.host.tracers.base import Probe, SessionOptions
-from memleak_android.host.tracers.bpf import BpfPlan
+from memleak_android.host.tracers.base import (
+    PairPlan,
+    PairPlanner,
+    Probe,
+    ProbedFile,
+    SessionOptions,
+)
+from memleak_android.host.tracers.bpf import ONLY_PAIRS, BpfPlan
 
 _REGION_FUNCTION = "mmap"
 
@@ -33,6 +40,10 @@ def plan_remote(process: RemoteProcess, agent: str, files: RemoteFiles, options:
     """Only the file with the allocator is pulled. agent: memleakd on the device. Raises TargetError, DeviceError."""
     malloc = options.symbols_prefix + "malloc"
     objects = process.objects(agent, (malloc, _REGION_FUNCTION))
+    pairs = plan_pairs(process, objects, files, options.pairs) if options.pairs else None
+    if options.pairs and not options.pairs.with_heap:
+        main = objects[0] if objects else None
+        return BpfPlan(LoadedObject(main.path if main else "", ""), (), (ONLY_PAIRS,), pairs)
     chosen = _allocator(objects, malloc, options)
     allocator = _pulled(process, chosen, files)
     probes, notes = plan_probes(allocator.open_path, options)
@@ -42,7 +53,26 @@ def plan_remote(process: RemoteProcess, agent: str, files: RemoteFiles, options:
         more, remarks = plan_region_probes(_pulled(process, libc, files).open_path) if libc else ([], [])
         placed += _on_device(more, process, libc) if libc else []
         notes = [*notes, *(remarks if libc else ["no mmap found to be probed"])]
-    return BpfPlan(allocator, tuple(placed), tuple(notes))
+    return BpfPlan(allocator, tuple(placed), tuple(notes), pairs)
+
+
+def plan_pairs(
+    process: RemoteProcess,
+    objects: Sequence[RemoteObject],
+    files: RemoteFiles,
+    planner: PairPlanner,
+    by: PairRoute = "probes",
+) -> PairPlan:
+    """Only files in which functions are looked for are pulled; all of them for slots, which any file may have."""
+    by_file = {ProbedFile(process.pid, one.path, place_of(process.pid, one)): one for one in objects}
+    return planner.plan(list(by_file), lambda file: _pulled(process, by_file[file], files).open_path, by)
+
+
+def place_of(pid: int, one: RemoteObject) -> str:
+    """By way of the process, whose mount namespace has the file even where the shell's has another one."""
+    if one.mapping.path != one.path:  # deleted: a system library after an update, for one
+        return f"/proc/{pid}/map_files/{one.mapping.start:x}-{one.mapping.end:x}"
+    return f"/proc/{pid}/root{one.path}"
 
 
 def _allocator(objects: Sequence[RemoteObject], malloc: str, options: SessionOptions) -> RemoteObject:
@@ -66,17 +96,10 @@ def _named(objects: Sequence[RemoteObject], name: str) -> RemoteObject:
 
 
 def _pulled(process: RemoteProcess, one: RemoteObject, files: RemoteFiles) -> LoadedObject:
-    copy = files.copy(process.pid, one.mapping)
-    if copy is None:
-        reason = files.refused[-1] if files.refused else f"{one.path} could not be pulled"
-        raise TargetError(reason, "its probes cannot be planned without it; run as root")
+    copy = files.needed(process.pid, one.mapping, "its probes cannot be planned without it; run as root")
     return LoadedObject(one.path, os.fspath(copy))
 
 
 def _on_device(probes: Sequence[Probe], process: RemoteProcess, one: RemoteObject) -> list[Probe]:
-    """By way of the process, whose mount namespace has the file even where the shell's has another one."""
-    first, end = one.mapping.start, one.mapping.end
-    place = f"/proc/{process.pid}/root{one.path}"
-    if one.mapping.path != one.path:  # deleted: a system library after an update, for one
-        place = f"/proc/{process.pid}/map_files/{first:x}-{end:x}"
+    place = place_of(process.pid, one)
     return [replace(probe, path=place) for probe in probes]

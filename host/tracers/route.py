@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from memleak_android.host.device.android_app import App
 from memleak_android.host.errors import TracerError
 from memleak_android.host.tracers.choice import TracerName
 
-RouteName = Literal["bpf", "wrap", "run-as"]
+RouteName = Literal["bpf", "wrap", "run-as", "startup", "agent", "ptrace"]
+_TRACERS: dict[RouteName, tuple[TracerName, ...]] = {
+    "bpf": ("auto", "bpf"),
+    "wrap": ("auto", "preload"),
+    "run-as": ("auto", "preload"),
+    "startup": ("auto", "plt"),
+    "agent": ("auto", "plt"),
+    "ptrace": ("auto", "plt", "inline"),
+}
+_NO_PAIRS = "it does not carry --pairs"
 _WRAP_SH_API = 27  # wrap.sh in an APK (developer.android.com, "Wrap shell script")
 _HEAPPROFD_API = 29
+_ATTACH_AGENT_API = 26  # ActivityManagerShellCommand, "attach-agent"
+_STARTUP_AGENTS_API = 30  # ActivityThread.handleAttachStartupAgents
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +37,8 @@ class Way:
 @dataclass(frozen=True, slots=True)
 class Situation:
     """What routes depend on. bpf_refusal: by the device's own word, "" = it can. is_64_bit: the process, or the ABI of
-    the app. app: None for a process named by its pid. api_level: 0 = not Android, or not told.
+    the app. app: None for a process named by its pid. api_level: 0 = not Android, or not told. lacks_wrap_script: the
+    app is known to carry no wrap.sh.
     """
 
     device: str
@@ -35,16 +47,25 @@ class Situation:
     is_64_bit: bool
     app: App | None
     api_level: int = 0
+    lacks_wrap_script: bool = False
 
 
 def ways(found: Situation) -> tuple[Way, ...]:
     """All routes, the best first."""
-    return (_bpf(found), _wrap(found), _run_as(found))
+    return (bpf_way(found), _wrap(found), _run_as(found), _startup(found), _agent(found), _ptrace(found))
 
 
-def choose_route(name: TracerName, found: Situation, *, may_restart: bool) -> Way:
-    """The best open one. may_restart: the app may be started anew. Raises TracerError with every reason."""
-    wanted = [way for way in ways(found) if name in ("auto", "bpf" if way.name == "bpf" else "preload")]
+def choose_route(name: TracerName, found: Situation, *, may_restart: bool, with_pairs: bool = False) -> Way:
+    """The best open one. may_restart: the app may be started anew. with_pairs: it has to carry those of --pairs.
+    Raises TracerError with every reason.
+    """
+    wanted = [
+        way
+        if not with_pairs or _carries_pairs(way, found)
+        else replace(way, refusal=way.refusal or _NO_PAIRS)
+        for way in ways(found)
+        if name in _TRACERS[way.name]
+    ]
     for way in wanted:
         if not way.refusal and (may_restart or not way.needs):
             return way
@@ -54,7 +75,22 @@ def choose_route(name: TracerName, found: Situation, *, may_restart: bool) -> Wa
     if waiting is not None:
         reason = f" ({closed})" if closed else ""
         raise TracerError(f"{subject} can be measured from its start only{reason}", waiting.needs)
-    raise TracerError(f"{subject} cannot be measured on {found.device} ({closed})", advice(found))
+    way_out = _another_tracer(name, found) or advice(found)
+    raise TracerError(f"{subject} cannot be measured on {found.device} ({closed})", way_out)
+
+
+def _carries_pairs(way: Way, found: Situation) -> bool:
+    """Which functions a process has is looked up in its files: not before it runs, nor in the name of an app."""
+    return way.name == "bpf" or (way.name == "ptrace" and found.app is None)
+
+
+def _another_tracer(name: TracerName, found: Situation) -> str:
+    """Of the routes that the chosen tracer shuts out the best one that is open, "" = none."""
+    for way in ways(found):
+        if name not in _TRACERS[way.name] and not way.refusal:
+            needs = f" ({way.needs})" if way.needs else ""
+            return f"--tracer {_TRACERS[way.name][1]} is open{needs}"
+    return ""
 
 
 def advice(found: Situation) -> str:
@@ -67,7 +103,7 @@ def advice(found: Situation) -> str:
     return "root the device (adb root, or su)"
 
 
-def _bpf(found: Situation) -> Way:
+def bpf_way(found: Situation) -> Way:
     if not found.is_64_bit:
         return Way("bpf", "32-bit code, where the kernel places no uprobes")
     if not found.has_root:
@@ -90,4 +126,37 @@ def _run_as(found: Situation) -> Way:
         return Way("run-as", found.app.run_as_refusal)
     if found.api_level and found.api_level < _WRAP_SH_API:
         return Way("run-as", f"wrap.sh needs API level {_WRAP_SH_API}, the device has {found.api_level}")
+    if found.lacks_wrap_script:
+        return Way("run-as", "the app carries no wrap.sh (`doctor --package` prints one)")
     return Way("run-as", "", needs)
+
+
+def _startup(found: Situation) -> Way:
+    """The runtime loads the shim into a process that starts, before the app's own code."""
+    refusal = _runtime_refusal(found, "startup_agents", _STARTUP_AGENTS_API)
+    return Way("startup", refusal, "add --launch: a process loads it when it starts")
+
+
+def _agent(found: Situation) -> Way:
+    """The system has the app load the shim while it runs."""
+    return Way("agent", _runtime_refusal(found, "attach-agent", _ATTACH_AGENT_API))
+
+
+def _runtime_refusal(found: Situation, what: str, api_level: int) -> str:
+    """Why the runtime does not load the shim as an agent, "" = it does. api_level: the first that has `what`."""
+    if found.app is None:
+        return "only for apps"
+    if not found.is_64_bit:
+        return "32-bit code, which has not been tried"
+    if found.app.run_as_refusal:
+        return found.app.run_as_refusal
+    if found.api_level < api_level:
+        return f"{what} needs API level {api_level}, the device has {found.api_level}"
+    return ""
+
+
+def _ptrace(found: Situation) -> Way:
+    """A running process is entered: an app's by its own user, which only run-as gives us, and out of its own folder."""
+    if not found.is_64_bit:
+        return Way("ptrace", "32-bit code, which a 64-bit agent does not enter")
+    return Way("ptrace", found.app.run_as_refusal if found.app else "")

@@ -28,7 +28,7 @@ LIMIT = 80  # what the project set itself: beyond plain accounting, on the 512-b
 def return_program(*extra: str) -> list[Instruction]:
     """The program of all returns, translated for a session with these lines."""
     options = SessionOptions(command=("/bin/sleep", "5"), stack_bytes=512)
-    return seen_in_session(options, extra, lambda agent: translated("allocation_return", agent))
+    return seen_in_session(options, extra, lambda agent: translated("block_return", agent))
 
 
 def test_fewer_than_eighty_instructions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

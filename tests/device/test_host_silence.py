@@ -23,9 +23,11 @@ class Agent:
     process: subprocess.Popen[bytes]
     output: int
     parser: BlockParser = field(default_factory=BlockParser)
+    said: float = 0.0  # when it was last about to hear of its host, by time.monotonic()
 
     def say_alive(self) -> None:
         assert self.process.stdin
+        self.said = time.monotonic()
         self.process.stdin.write(b"alive\n")
 
     def await_target(self) -> None:
@@ -51,7 +53,7 @@ class Agent:
 
 
 @contextmanager
-def agent() -> Iterator[Agent]:
+def agent(*, has_host_spoken: bool = True) -> Iterator[Agent]:
     """A session on a command that outlives it, and then goes too."""
     program, shim = find_parts()
     lines = [f"wire {WIRE_VERSION}", "arg sleep", "arg 60", f"shim {shim}", f"host_silence_s {SILENCE_S}"]
@@ -64,7 +66,8 @@ def agent() -> Iterator[Agent]:
         process.stdin.write("".join(f"{line}\n" for line in [*lines, "start"]).encode())
         try:
             session = Agent(process, output)
-            session.await_target()
+            if has_host_spoken:
+                session.await_target()
             yield session
         finally:
             os.killpg(process.pid, signal.SIGKILL)
@@ -73,23 +76,41 @@ def agent() -> Iterator[Agent]:
 
 def test_silence_ends_the_session() -> None:
     with agent() as session:
-        begin = time.monotonic()
         last = session.blocks()[-1]
-        assert SILENCE_S * 0.7 < time.monotonic() - begin < SILENCE_S + 10
+        assert time.monotonic() - session.said > SILENCE_S * 0.7
         assert last.kind == BlockKind.END
         assert int(decode_end(last.payload)["reason"]) == Reason.INPUT_CLOSED
 
 
-def test_a_host_that_speaks_is_there() -> None:
-    with agent() as session:
-        for _ in range(9):
-            time.sleep(SILENCE_S / 4)
-            session.say_alive()
+def test_before_it_has_been_heard_once_the_host_has_time() -> None:
+    """An agent that loads its programs for minutes reads nothing meanwhile."""
+    with agent(has_host_spoken=False) as session:
+        time.sleep(SILENCE_S * 1.5)
         assert session.process.poll() is None
+
+
+def test_a_host_that_speaks_is_there() -> None:
+    """Nine times in a row; a machine on which we come too late ourselves has another try."""
+    is_late = True
+    while is_late:
+        with agent() as session:
+            gaps = list(speaks(session, times=9))
+            is_late = max(gaps) > SILENCE_S * 0.7
+            assert is_late or session.process.poll() is None
+
+
+def speaks(session: Agent, times: int) -> Iterator[float]:
+    """The seconds between two words, as long as they are heard."""
+    for _ in range(times):
+        time.sleep(SILENCE_S / 4)
+        before = session.said
+        with suppress(BrokenPipeError):
+            session.say_alive()
+        yield time.monotonic() - before
 
 
 def test_silence_while_nobody_takes_the_output() -> None:
     """The agent stands in a write that nobody will end."""
     with agent() as session:
         session.fill_output()
-        assert session.process.wait(SILENCE_S + 10) == 0
+        assert session.process.wait(50) == 0

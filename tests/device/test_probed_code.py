@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from memleak_android.host.pair_sets.agent_lines import rule_line
 from memleak_android.host.payloads import decode_error
+from memleak_android.host.tracers.allocator import HEAP, HEAP_FUNCTIONS
 from memleak_android.host.tracers.prebuilt import find_binary, local_arch
 from memleak_android.host.wire import WIRE_VERSION, BlockKind, BlockParser, Reason
 
@@ -25,7 +27,9 @@ def elf_header(path: Path, machine: int, elf_class: int) -> Path:
 
 def refusal(argv: list[str], probed: Path) -> tuple[int, str]:
     """Reason and text of the ERROR block of a session with one probe in this file."""
-    lines = [f"wire {WIRE_VERSION}", "arg /bin/true", f"probe 1 0 0 0 0 1000 {probed}", "start", ""]
+    number, rule = HEAP_FUNCTIONS[0].number, rule_line(HEAP_FUNCTIONS[0].number, 0, HEAP, HEAP.rules[0])
+    probe = f"probe {number:x} 0 0 0 0 1000 {probed}"
+    lines = [f"wire {WIRE_VERSION}", "arg /bin/true", rule, probe, "start", ""]
     done = subprocess.run(
         [*argv, "bpf"], input="\n".join(lines).encode(), capture_output=True, timeout=60, check=False
     )

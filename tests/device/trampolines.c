@@ -102,11 +102,65 @@ static void unsound_records_stay(void)
 	      "an architecture that pushes return addresses");
 }
 
+/* Where calls push their return addresses, each stands at the sp of its entry. */
+static struct whole cut_short(ml_u64 sequence)
+{
+	struct whole record = two_pending();
+
+	record.head.sequence = sequence;
+	record.head.flags = ML_EVIDENCE_FIXUPS_CUT;
+	return record;
+}
+
+static void all_that_were_told_are_undone(void)
+{
+	struct ml_bpf_returns returns = {
+		.sequence = 7,
+		.n = 5,
+		.fixups = { { STACK + 4 * 8, 1 }, { STACK + 9 * 8, 2 }, { STACK + 15 * 8, 3 }, { STACK + 25 * 8, 4 },
+			    { STACK + WORDS * 8, 5 } }, /* the last lies above the slice */
+	};
+	struct whole record = cut_short(7), other = cut_short(8);
+	const struct whole *undone;
+
+	ml_trampolines_told(&trampolines, &returns);
+	undone = (const void *)ml_trampolines_undo(&trampolines, &without_link, &record.head, sizeof(record));
+	check(undone != &record && undone->stack[4] == 1 && undone->stack[9] == 2 && undone->stack[15] == 3 &&
+		      undone->stack[25] == 4 && undone->stack[16] == 0x1234,
+	      "what was told is not in its place");
+	check(!undone->head.n_fixups && !undone->head.flags, "fixups are left of a record that needs none");
+	check(ml_trampolines_undo(&trampolines, &without_link, &other.head, sizeof(other)) == &other.head,
+	      "another record's return addresses");
+	returns.n = ML_PENDING + 1;
+	returns.sequence = 8;
+	ml_trampolines_told(&trampolines, &returns);
+	check(ml_trampolines_undo(&trampolines, &without_link, &other.head, sizeof(other)) == &other.head,
+	      "more calls than can be pending");
+}
+
+/* With a link register the frames are those of all that were told: here of a third call between the two. */
+static void frames_of_all_that_were_told(void)
+{
+	struct ml_bpf_returns returns = {
+		.sequence = 9,
+		.n = 3,
+		.fixups = { { STACK + 10 * 8, 0x400010 }, { STACK + 16 * 8, 0x400016 }, { STACK + 20 * 8, 0x400020 } },
+	};
+	struct whole record = cut_short(9);
+	const struct whole *undone;
+
+	ml_trampolines_told(&trampolines, &returns);
+	undone = undo(&record);
+	check(undone->stack[4] == 0x400010 && undone->stack[15] == 0x400016, "the frame of a call that has no fixup");
+}
+
 int main(void)
 {
 	frames_are_told_apart();
 	tail_call();
 	words_of_a_walk_stay();
 	unsound_records_stay();
+	all_that_were_told_are_undone();
+	frames_of_all_that_were_told();
 	return 0;
 }

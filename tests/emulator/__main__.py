@@ -28,6 +28,7 @@ def _parser() -> argparse.ArgumentParser:
     begin.add_argument("--kernel", choices=LINES, default=DEFAULT)
     begin.add_argument("--build", choices=("userdebug", "rooted", "user"), default="userdebug")
     begin.add_argument("--selinux", choices=("enforcing", "permissive"), default="enforcing")
+    begin.add_argument("--api-level", type=int, default=29)
     begin.add_argument("--adb-user", choices=("shell", "root"), default="shell")
     begin.add_argument(
         "--number", type=int, default=0, help="N of its serial emulator-N (the first free one)"
@@ -41,7 +42,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _start(arguments: argparse.Namespace) -> int:
-    options = Options(arguments.kernel, arguments.build, arguments.adb_user, arguments.selinux)
+    options = Options(
+        arguments.kernel, arguments.build, arguments.adb_user, arguments.selinux, arguments.api_level
+    )
     _show(start(options, number=arguments.number, outlives_us=True))
     return 0
 

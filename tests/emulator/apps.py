@@ -34,11 +34,13 @@ class Abi:
     debian: str  # the architecture of its libraries
     triplet: str  # their folder
     loader: str
+    flags: tuple[str, ...] = ()
 
 
 ARM64 = Abi(
     "arm64-v8a", "arm64", "aarch64-linux-gnu-g++", "/system/bin/app_process64",
     "arm64", "aarch64-linux-gnu", "ld-linux-aarch64.so.1",
+    ("-mbranch-protection=standard",),  # signed return addresses and landing pads, where the CPU knows them
 )  # fmt: skip
 ARM32 = Abi(
     "armeabi-v7a", "arm", "arm-linux-gnueabihf-g++", "/system/bin/app_process32",
@@ -96,6 +98,11 @@ APPS = (
     App("com.example.profileable", 10125, profileable=True),
     App("com.example.leaky32", 10126, abi=ARM32, debuggable=True),
 )
+OWN_APP = App("com.example.own", 10128, debuggable=True)  # its allocator is hidden in its library
+OWN_LEAKS = (
+    ("leak_pages", 5003, 23),
+    ("leak_titles", 31, 1009),
+)  # function, bytes of a block, blocks; per run
 BIONIC_APP = App("com.example.bionic", 10127, abi=BIONIC, debuggable=True, in_apk=True)
 
 
@@ -106,7 +113,7 @@ def abis() -> tuple[Abi, ...]:
 
 def installed() -> tuple[App, ...]:
     """The apps of a machine that is made here: the one on bionic only where bionic is at hand."""
-    apps = tuple(app for app in APPS if app.abi in abis())
+    apps = (*(app for app in APPS if app.abi in abis()), OWN_APP)
     return (*apps, BIONIC_APP) if bionic.is_at_hand() else apps
 
 
@@ -119,6 +126,21 @@ def libraries(abi: Abi, *, stripped: bool) -> dict[str, Path]:
     return {plugin.name: plugin, "libleaky.so": _library(abi, "libleaky.so", sources, flags, stripped)}
 
 
+def own_allocator_library() -> Path:
+    """OWN_APP's: not stripped, since what is hidden has a name only in .symtab."""
+    sources = [ANDROID / "own_allocator_app.c", ROOT / "tests" / "device" / "own_allocator.c"]
+    compiler = cross(ARM64.compiler.removesuffix("++") + "cc")
+    flags = [
+        *FLAGS,
+        *ARM64.flags,
+        "-shared",
+        "-fvisibility=hidden",
+        "-Wl,-soname,libleaky.so",
+        "-Wl,--build-id",
+    ]
+    return compiled("libleaky.so", compiler, flags, sources)
+
+
 def app_process(abi: Abi) -> Path:
     """The program that the apps of an ABI run in."""
     sources = [ANDROID / "app_process.c", ANDROID / "apps.c"]
@@ -128,9 +150,11 @@ def app_process(abi: Abi) -> Path:
 
 
 def _library(abi: Abi, name: str, sources: list[Path], flags: tuple[str, ...], stripped: bool) -> Path:
-    build_id = hashlib.sha1("".join([abi.compiler, name, *map(_digest, sources)]).encode()).hexdigest()
+    build_id = hashlib.sha1(
+        "".join([abi.compiler, *abi.flags, name, *map(_digest, sources)]).encode()
+    ).hexdigest()
     words: list[str | Path] = [
-        "-std=c++17", *FLAGS, "-shared", f"-Wl,-soname,{name}", f"-Wl,--build-id=0x{build_id}", "-Wl,-z,max-page-size=16384",
+        "-std=c++17", *FLAGS, *abi.flags, "-shared", f"-Wl,-soname,{name}", f"-Wl,--build-id=0x{build_id}", "-Wl,-z,max-page-size=16384",
         f"-ffile-prefix-map={ROOT}=.", "-I", _planted().parent, *flags, *(["-s"] if stripped else []),
     ]  # fmt: skip
     return compiled(name, cross(abi.compiler), words, sources, depends=[DEMO / "demo.json"])

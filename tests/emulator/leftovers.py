@@ -14,9 +14,9 @@ GONE_SECONDS = 10.0  # programs take an emulated processor their time
 # with the app); what BPF and perf hold open, whoever it is, and probes with names; sockets with names. The patterns do
 # not match their own command lines.
 LOOK = r"""
-for file in /data/local/tmp/* /data/data/*/* /sys/fs/bpf/*; do echo "file $file"; done
+for file in /data/local/tmp/* /data/app/* /data/data/*/* /sys/fs/bpf/*; do echo "file $file"; done
 getprop | grep '^\[wrap.*: \[[^]]'
-cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -E '[m]emleakd|[m]emleak-android|/[m]l-' | grep -v app_process
+cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -E '[m]emleakd|[m]emleak-android' | grep -v app_process
 ls -l /proc/[0-9]*/fd 2>/dev/null | grep -oE 'anon_inode:(bpf|.perf)[^ ]*'
 cat /sys/kernel/tracing/uprobe_events
 grep -o '@.*memleak.*' /proc/net/unix

@@ -21,7 +21,7 @@ from tests.emulator.apps import ARM64, libraries
 from tests.emulator.compiler import cross
 from tests.support.workloads import run
 
-LOCAL = replace(ARM64, name="x86_64", compiler="g++")
+LOCAL = replace(ARM64, name="x86_64", compiler="g++", flags=())
 LIBRARIES = ("libleaky.so", "libmemleak-demo.so")
 Chain = tuple[str, ...]  # innermost first
 

@@ -32,21 +32,23 @@ ADB_SECONDS = 30.0
 class Options:
     """What a machine is.
 
-    kernel: a line of kernels.LINES. build: "userdebug" (su as AOSP has it), "rooted" (a user build whose su takes -c),
+    kernel: a line of kernels.LINES. api_level: what properties say; from 30 on apps load startup agents. build: "userdebug" (su as AOSP has it), "rooted" (a user build whose su takes -c),
     "user" (a stock phone). adb_user: as whom adbd runs, "shell" as on phones, "root" as after adb root. selinux: what
-    getenforce says; without a policy nothing is refused, see Machine.refusing_bpf.
+    getenforce says; without a policy nothing is refused, see Machine.refusing.
     """
 
     kernel: str = DEFAULT
     build: str = "userdebug"
     adb_user: str = "shell"
     selinux: str = "enforcing"
+    api_level: int = 29
 
     @property
     def arguments(self) -> str:
         """Words of the kernel's command line."""
         enforcing = self.selinux == "enforcing"
-        return f"memleak.build={self.build} memleak.adb={self.adb_user} security=selinux selinux=1 enforcing={enforcing:d}"
+        own = f"memleak.build={self.build} memleak.adb={self.adb_user} memleak.sdk={self.api_level}"
+        return f"{own} security=selinux selinux=1 enforcing={enforcing:d}"
 
     @property
     def adb_uid(self) -> int:
@@ -54,7 +56,7 @@ class Options:
 
     @property
     def hardware(self) -> Hardware:
-        return Hardware(cpu="max") if self.kernel.endswith("16k") else Hardware()
+        return Hardware(cpu="max,pauth-impdef=on") if self.kernel.endswith("16k") else Hardware()
 
 
 @dataclass(frozen=True)
@@ -148,9 +150,9 @@ class Machine:
         self.wait_for_shell()
 
     @contextlib.contextmanager
-    def refusing_bpf(self) -> Iterator[None]:
-        """SELinux refuses to load BPF programs, to root too, as a phone's policy does (avc: denied { prog_load })."""
-        self._load_policy("refuses_bpf")
+    def refusing(self, what: str) -> Iterator[None]:
+        """SELinux refuses it, to root too, as a phone's policy does (avc: denied { prog_load }). what: of selinux.REFUSABLE."""
+        self._load_policy(f"refuses_{what}")
         try:
             yield
         finally:

@@ -1,4 +1,4 @@
-"""Two SELinux policies to load at run time: one refuses BPF programs to everybody, the other permits all."""
+"""SELinux policies to load at run time: each refuses one thing to everybody, the last permits all."""
 
 from __future__ import annotations
 
@@ -10,15 +10,24 @@ from pathlib import Path
 from tests.emulator.debian import Unavailable
 
 RULES = Path(__file__).parent / "android" / "selinux.cil"
-PERMIT = "(allow su self (bpf (prog_load)))\n"
+# What a phone's policy denies to apps and the shell: BPF programs; ptrace; memory that is executable and was written to.
+REFUSABLE = {
+    "bpf": "(allow su self (bpf (prog_load)))\n",
+    "ptrace": "(allow su self (process (ptrace)))\n",
+    "execmem": "(allow su self (process (execmem)))\n(allow su self (file (execmod)))\n",
+}
 POLICY_VERSION = "33"  # the newest that Linux 5.10 reads (security/selinux/include/security.h)
 FOLDER = "/system/etc/selinux"
 
 
 def policies() -> dict[str, bytes]:
-    """The binary policies "refuses_bpf" and "permits". Raises Unavailable."""
+    """The binary policies "permits" and, for each of REFUSABLE, "refuses_…". Raises Unavailable."""
     rules = RULES.read_text()
-    return {"refuses_bpf": _compiled(rules), "permits": _compiled(rules + PERMIT)}
+    found = {"permits": _compiled(rules + "".join(REFUSABLE.values()))}
+    for name in REFUSABLE:
+        others = "".join(rule for other, rule in REFUSABLE.items() if other != name)
+        found[f"refuses_{name}"] = _compiled(rules + others)
+    return found
 
 
 def load_command(name: str) -> str:

@@ -5,7 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.emulator import bionic
-from tests.emulator.apps import ANDROID, BIONIC, Abi, App, abis, app_process, installed, libraries
+from tests.emulator.apps import (
+    ANDROID,
+    BIONIC,
+    OWN_APP,
+    Abi,
+    App,
+    abis,
+    app_process,
+    installed,
+    libraries,
+    own_allocator_library,
+)
 from tests.emulator.compiler import compiled, zig
 from tests.emulator.cpio import NewcArchive
 from tests.emulator.debian import Suite
@@ -16,7 +27,7 @@ STATIC = "aarch64-linux-musl"
 SYSTEM, PACKAGE_INFO = 1000, 1032
 SERVER = ("system_server", "activity", "package", "properties", "processes", "apps")
 CALLS = ("am", "pm", "cmd", "dumpsys", "monkey", "getprop", "setprop")
-# An Android 10 phone, whose libc is the one of the bionic apps. The build type is added at boot.
+# An Android 10 phone, whose libc is the one of the bionic apps. The build type and the API level are added at boot.
 PROPERTIES = {
     "dalvik.vm.isa.arm64.variant": "generic",
     "init.svc.adbd": "running",
@@ -27,7 +38,6 @@ PROPERTIES = {
     "ro.build.id": "QQ3A.200805.001",
     "ro.build.version.codename": "REL",
     "ro.build.version.release": "10",
-    "ro.build.version.sdk": "29",
     "ro.build.version.security_patch": "2020-08-05",
     "ro.dalvik.vm.native.bridge": "0",
     "ro.hardware": "qemu",
@@ -115,6 +125,8 @@ def _app(archive: NewcArchive, app: App) -> None:
     if app.in_apk:
         code = bionic.library(stripped=True).read_bytes()
         apk = bionic.Apk.holding(f"lib/{app.abi.name}/libleaky.so", code).content
+    elif app is OWN_APP:
+        archive.file(app.library, own_allocator_library(), 0o755, SYSTEM, SYSTEM)
     else:
         for name, library in libraries(app.abi, stripped=True).items():
             archive.file(f"{place}/lib/{app.abi.folder}/{name}", library, 0o755, SYSTEM, SYSTEM)

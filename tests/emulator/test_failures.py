@@ -38,7 +38,11 @@ shim_first = pytest.mark.parametrize("tracer", ["preload", pytest.param("bpf", m
 # What has to be on the device while a session runs, so that finding nothing afterwards means something.
 HELD = {
     "bpf": ("file /data/local/tmp/memleak-android-", "anon_inode:bpf", "/memleakd"),
-    "preload": ("file /data/local/tmp/memleak-android-", f"file /data/data/{APP}/ml-", f"[wrap.{APP}]: [LD_"),
+    "preload": (
+        "file /data/local/tmp/memleak-android-",
+        "file /data/app/memleak-android-",
+        f"[wrap.{APP}]: [LD_",
+    ),
 }
 
 
@@ -111,10 +115,9 @@ def test_a_32_bit_process_is_refused_before_a_probe_is_placed(machine: Machine) 
 
 def test_selinux_refuses_bpf(machine: Machine) -> None:
     machine.shell(f"am start -n {APP}/.MainActivity")
-    with machine.refusing_bpf():
-        done = run(machine, "--package", APP)
-    reason = "it loads no BPF program for uprobes: SELinux refuses it, or its kernel has none"
-    check_failed(done, 5, f"{APP} can be measured from its start only (bpf: {reason}); add --launch")
+    with machine.refusing("bpf"):
+        done = run(machine, "--package", APP, "--tracer", "bpf")
+    check_failed(done, 5, "it loads no BPF program for uprobes: SELinux refuses it, or its kernel has none")
 
 
 @pytest.mark.parametrize(
@@ -135,9 +138,9 @@ def test_selinux_refuses_bpf(machine: Machine) -> None:
             "device {}: nothing can be put into /data/local/tmp: mkdir",
         ),
         (
-            f"/data/data/{APP}",
+            "/data/app",
             "size=64k",
-            10123,
+            1000,
             ("--launch", "--tracer", "preload"),
             f"wrap.{APP} could not be set on device {{}}: cat",
         ),
@@ -153,7 +156,7 @@ def test_the_device_has_no_room(
     assert "No space left on device; " in done.stderr
 
 
-@bpf_first
+@shim_first
 def test_an_app_that_dies_is_reported_to_its_last_block(
     machine: Machine, tracer: str, tmp_path: Path
 ) -> None:
@@ -165,7 +168,7 @@ def test_an_app_that_dies_is_reported_to_its_last_block(
     check_planted(report(machine, tmp_path, unstripped, APP, "--tracer", tracer, end=kill))
 
 
-@bpf_first
+@shim_first
 def test_what_came_before_the_cable_was_pulled_is_reported(
     machine: Machine, tracer: str, tmp_path: Path
 ) -> None:

@@ -1,10 +1,12 @@
-"""BPF on the other kernels of Android's lines: 5.10 without what the newer object needs, 6.12 with pages of 16 KiB.
+"""The other kernels of Android's lines: 5.10 without what the newer BPF object needs, 6.12 with pages of 16 KiB.
 
-The CPU of the latter signs return addresses, and the image's libc has it do so.
+The CPU of the latter signs return addresses and looks for landing pads, and the app, its libc and the shim have it do so.
 """
 
 from __future__ import annotations
 
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,12 +16,17 @@ from tests.emulator.apps import ARM64, libraries
 from tests.emulator.boot import start
 from tests.emulator.debian import Unavailable
 from tests.emulator.machine import Machine, Options
-from tests.emulator.test_sessions import APP, check_planted, report
+from tests.emulator.test_sessions import APP, check_planted, interrupt, report
+from tests.support.workloads import TRACERS
 
 pytestmark = [pytest.mark.emulator, pytest.mark.proof]
 
 
-@pytest.fixture(params=["5.10", "6.12-16k"])
+SIGNING = "6.12-16k"
+SHIM = "m.so"  # as it is called on a device
+
+
+@pytest.fixture(scope="module", params=["5.10", SIGNING])
 def other_machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
     """Skips, with the reason, where its kernel cannot be had."""
     try:
@@ -30,6 +37,29 @@ def other_machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
     machine.stop()
 
 
-def test_an_app_by_bpf(other_machine: Machine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_an_app(other_machine: Machine, tracer: str, tmp_path: Path) -> None:
     unstripped = libraries(ARM64, stripped=False).values()
-    check_planted(report(other_machine, tmp_path, unstripped, APP, "--tracer", "bpf"))
+    guarded: list[str] = []
+
+    def end(session: subprocess.Popen[str]) -> None:
+        guarded.extend(guarded_modules(other_machine, APP))
+        interrupt(session)
+
+    check_planted(report(other_machine, tmp_path, unstripped, APP, "--tracer", tracer, end=end))
+    signs = other_machine.options.kernel == SIGNING
+    assert ("libc.so.6" in guarded) == signs
+    assert (SHIM in guarded) == (signs and tracer == "preload")
+
+
+def guarded_modules(machine: Machine, package: str) -> list[str]:
+    """Base names of the modules whose code the CPU guards: "bt" of VmFlags (proc(5); kernel commit 424037b77519)."""
+    text = machine.root_shell(f"cat /proc/$(pidof {package})/smaps")[1]
+    mappings = re.findall(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \S+ *(.*)$|^VmFlags:(.*)$", text, re.MULTILINE)
+    name, found = "", []
+    for path, flags in mappings:
+        if flags and "bt" in flags.split():
+            found.append(name.rpartition("/")[2])
+        elif not flags:
+            name = path
+    return found

@@ -190,7 +190,7 @@ def test_selinux_refuses_bpf_to_root_when_told_to(machine: Machine) -> None:
     loader = "/data/local/tmp/load_bpf"
     assert machine.adb("push", program("load_bpf"), loader).returncode == 0
     assert machine.shell(f"su 0 {loader}") == (0, "", "")
-    with machine.refusing_bpf():
+    with machine.refusing("bpf"):
         code, _, error = machine.shell(f"su 0 {loader}")
         assert code == 1 and "Permission denied" in error
         assert "avc:  denied  { prog_load }" in machine.root_shell("dmesg")[1]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from memleak_android.host.analysis import LeakLimit, View, make_profile
+from memleak_android.host.analysis import View, make_profile
 from memleak_android.host.capture import Capture
 from memleak_android.host.finished import STACK_KINDS, finished_blocks
 from memleak_android.host.modules import LocalFiles, ModuleFiles, reopen
@@ -40,6 +41,11 @@ def read(path: Path) -> tuple[Capture, Recording]:
     for offset, block in recording.blocks():
         capture.add(block, offset)
     return capture, recording
+
+
+def blocks_of(path: Path) -> list[Block]:
+    with closing(Recording(path)) as recording:
+        return [block for _, block in recording.blocks()]
 
 
 def profile_of(path: Path, view: View | None = None) -> Profile:
@@ -154,7 +160,6 @@ def test_regions_are_sites_of_their_own_and_not_in_the_heaps_totals(recorded) ->
                 {"sequence": 1, "key": 7}, {"sequence": 2, "key": 8, "size": 4096, "function": Function.MMAP}
             )
         ),
-        view=View(limit=LeakLimit(100)),
     )
     assert [(site.kind, site.inuse_space, site.frames[0].function) for site in profile.sites] == [
         ("mmap", 4096, "mmap"),
@@ -281,13 +286,14 @@ def test_finished_recording_gives_the_same_profile(tmp_path: Path) -> None:
     survivors = Analysis(capture, recording.read_block, ModuleFiles(LocalFiles(False))).survivors()
     finished = write_recording(tmp_path / "finished.memleak", finished_blocks(capture, survivors))
     assert profile_of(finished) == profile_of(raw)
-    assert BlockKind.EVIDENCE not in {block.kind for _, block in Recording(finished).blocks()}
+    assert BlockKind.EVIDENCE not in {block.kind for block in blocks_of(finished)}
     kept = write_recording(
         tmp_path / "kept.memleak",
-        finished_blocks(capture, survivors, (b for _, b in Recording(raw).blocks() if b.kind in STACK_KINDS)),
+        finished_blocks(capture, survivors, (b for b in blocks_of(raw) if b.kind in STACK_KINDS)),
     )
+    recording.close()
     assert profile_of(kept) == profile_of(raw)
-    assert BlockKind.EVIDENCE in {block.kind for _, block in Recording(kept).blocks()}
+    assert BlockKind.EVIDENCE in {block.kind for block in blocks_of(kept)}
 
 
 def test_malformed_blocks_are_passed_over_and_told(recorded) -> None:

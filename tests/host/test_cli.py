@@ -28,10 +28,10 @@ def line(tmp_path: Path) -> CommandLine:
         ("", "no target; name one by --pid N, --package APP or -- CMD, or see what comes by `memleak-android demo`"),
         ("--", "no command behind --; write -- CMD and its arguments"),
         ("--pid 1 -- ls", "both --pid and a command; name one target"),
-        ("trace", "no target; name one by --pid N, --package APP or -- CMD"),
+        ("trace", "no target; name one by --pid N, --package APP, --all or -- CMD"),
         (
             "attach",
-            "unknown verb: attach (expected demo, devices, doctor, record, report, trace, unwind); to run a command write -- attach",
+            "unknown verb: attach (expected demo, devices, diff, doctor, fleet, mark, record, report, sdk, snoop, trace, unwind); to run a command write -- attach",
         ),
         ("-p 4711", "-p 4711 is memleak's; use --pid 4711"),
         ("-p4711", "-p 4711 is memleak's; use --pid 4711"),
@@ -62,6 +62,13 @@ def test_version_and_help(line: CommandLine) -> None:
     text = line.run("--help").out
     for word in ("--pid", "--interval", "--fail-on-leak", "record", "report", "doctor", "demo", "-- CMD"):
         assert word in text
+
+
+@pytest.mark.parametrize("words", ["record", "fleet report", ""])
+def test_the_help_of_the_verb_is_named(line: CommandLine, words: str) -> None:
+    result = line.run(*words.split(), "--pid", "1", "--nonsense-option")
+    assert result.code == 2
+    assert result.err.endswith(f"see `{' '.join(['memleak-android', *words.split(), '--help'])}`\n")
 
 
 def test_trace_of_a_command(line: CommandLine) -> None:
@@ -122,7 +129,7 @@ def test_recording_holds_no_stack_bytes_unless_asked(line: CommandLine) -> None:
         )
         assert (result.code, result.out) == (0, "")
         assert least <= (line.folder / "a.memleak").stat().st_size <= most
-        assert line.run("report", "a.memleak", "--format", "json").out.count('"inuse_space": 30') == 1
+        assert line.run("report", "a.memleak", "--format", "json").out.count('"inuse_space":30') == 1
 
 
 def test_recording_of_every_call(line: CommandLine) -> None:

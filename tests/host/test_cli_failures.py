@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from memleak_android.host import cli
-from memleak_android.host.wire import BlockKind
+from memleak_android.host.recording import FILE_HEADER
+from memleak_android.host.wire import BlockKind, encode_block
 from tests.support import builders
 from tests.support.command_line import CommandLine
 from tests.support.growing_recording import wait_for_block, wait_for_snapshot
@@ -181,7 +182,7 @@ def test_full_live_table_is_never_fine(line: CommandLine) -> None:
 
 
 def wait_for(path: Path) -> None:
-    for _ in range(1000):
+    for _ in range(5000):
         if path.exists() and path.read_text():
             return
         time.sleep(0.02)
@@ -281,3 +282,31 @@ def test_bug_of_ours_names_its_file(
 
 def test_verbose_shows_the_traceback(line: CommandLine) -> None:
     assert "Traceback" in line.run("-v", "report", "missing.memleak").err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report", "r.memleak"),
+        ("report", "r.memleak", "--format", "html"),
+        ("report", "--help"),
+        ("--help",),
+        ("doctor",),
+    ],
+)
+def test_a_reader_that_has_enough_ends_it_without_a_word(line: CommandLine, words: tuple[str, ...]) -> None:
+    (line.folder / "r.memleak").write_bytes(FILE_HEADER + encode_block(builders.hello()))
+    reader, writer = os.pipe()
+    os.close(reader)
+    argv = [sys.executable, "-m", "memleak_android.host", *words]
+    done = subprocess.run(
+        argv,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        cwd=line.folder,
+        env=line.environment({}),
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (cli.BROKEN_PIPE, "")

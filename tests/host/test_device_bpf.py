@@ -104,6 +104,10 @@ def check(found: dict[str, Any]) -> None:
     assert (site["inuse_objects"], site["end"]) == (OBJECTS, "ROOT")
     assert [frame["function"] for frame in site["frames"][1:4]] == ["leak_inner", "leak_outer", "main"]
     assert found["totals"]["unattributed_objects"] == 0
+    memory = found["memory"]
+    assert memory["tracked"] == found["totals"]["inuse_space"]
+    resident = {part["name"]: part["resident"] for part in memory["parts"]}
+    assert resident["files"] > 0 and resident["allocator"] > SIZE * OBJECTS
 
 
 def test_exact_to_the_byte(device: FakeDevice, leaking: subprocess.Popen[bytes], tmp_path: Path) -> None:

@@ -37,13 +37,14 @@ Plug = Callable[..., FakeDevice]
 
 @pytest.fixture
 def plug(tmp_path: Path) -> Iterator[Plug]:
-    """Connects one more device."""
+    """Connects one more device, whose adbd runs as root, whoever runs the tests: who asks for BPF is given it."""
     with ExitStack() as stack:
 
         def connect(**faults: Any) -> FakeDevice:
             place = tmp_path / f"device{time.monotonic_ns()}"
             device = FakeDevice(place, Faults(**faults))
             stack.enter_context(connected(device))
+            device.add_program("id", "echo 0")
             return device
 
         yield connect
@@ -82,7 +83,7 @@ def program(environment: Path, capfd: pytest.CaptureFixture[str], monkeypatch: p
 
 
 def is_left(device: FakeDevice) -> bool:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while os.listdir(device.temporary) and time.monotonic() < deadline:
         time.sleep(0.02)
     return bool(os.listdir(device.temporary))
@@ -119,13 +120,48 @@ def test_several_devices_are_shown_with_the_flags(program: Run, plug: Plug) -> N
         ({"state": "unauthorized"}, "is unauthorized; accept this computer in the dialog on its screen"),
         ({"state": "offline"}, "is offline; connect it again, or try `adb reconnect offline`"),
         ({"features": "cmd"}, "which alone tells exit codes; use Android 7 or later"),
-        ({"refused": "shell"}, "adb: closed; the device closed the connection: try again"),
+        ({"refused": "shell"}, "device {}: adb: closed; the device closed the connection: try again"),
     ],
 )
 def test_devices_that_cannot_be_used(program: Run, plug: Plug, faults: dict[str, Any], line: str) -> None:
     device = plug(**faults)
     done = program("--serial", device.serial, "--pid", 1)
-    assert done.code == 3 and done.error.endswith(line)
+    assert done.code == 3 and done.error.endswith(line.format(device.serial))
+    assert device.serial in done.error
+
+
+def test_several_devices_at_once(program: Run, plug: Plug, tmp_path: Path) -> None:
+    """One that fails stops no other: two recordings and one clear line."""
+    first, second, gone = plug(), plug(), plug(refused="shell")
+    unusable = plug(state="offline")
+    with blocked(["cat"]) as pid:
+        done = program(
+            "record", "--all-devices", "--pid", pid, "--duration", "300ms", "-o", tmp_path / "farm"
+        )
+    assert done.code == 6, done.err
+    found = {path.name for path in (tmp_path / "farm").iterdir()}
+    assert found == {f"{one.serial.replace(':', '_')}.memleak" for one in (first, second)}
+    assert f"device {unusable.serial} is offline, left out" in done.err
+    assert f"{gone.serial}: error: device {gone.serial}: adb: closed" in done.err
+    assert not (tmp_path / "farm" / f"{gone.serial}.memleak").exists()
+    assert "2 of 3 devices measured" in done.err and "fleet report" in done.err
+    assert not is_left(first) and not is_left(second)
+
+
+def test_several_serials(program: Run, plug: Plug, tmp_path: Path) -> None:
+    devices = [plug(), plug(), plug()]
+    chosen = [word for one in devices[:2] for word in ("--serial", one.serial)]
+    with blocked(["cat"]) as pid:
+        done = program("record", *chosen, "--pid", pid, "--duration", "300ms", "-o", tmp_path / "farm")
+    assert done.code == 0 and len(os.listdir(tmp_path / "farm")) == 2, done.err
+    assert not devices[2].commands
+    again = program("record", *chosen, "--pid", 1, "-o", tmp_path / "farm")
+    assert again.code == 2 and "exists, not overwritten" in again.error
+    other = program(*chosen, "--pid", 1)
+    assert other.code == 2
+    assert other.error == "2 times --serial; several devices at once are measured by `record`"
+    twice = program("record", *chosen[:2], *chosen[:2], "--pid", 1, "-o", tmp_path / "x")
+    assert twice.code == 2 and twice.error.startswith("one device is named twice")
 
 
 def test_contradictory_flags(program: Run) -> None:
@@ -146,6 +182,45 @@ def test_the_serial_of_the_environment(program: Run, plug: Plug, monkeypatch: py
     monkeypatch.setenv("ANDROID_SERIAL", device.serial)
     done = program("--pid", 2**31 - 1)
     assert done.code == 4 and device.commands
+    device.commands.clear()
+    done = program("doctor")
+    assert done.code == 0 and device.commands
+
+
+@pytest.mark.parametrize(
+    ("tracer", "words", "error"),
+    [
+        (
+            "inline",
+            ("--", "true"),
+            "--tracer inline is for processes that run already; use --tracer bpf or preload",
+        ),
+        (
+            "plt",
+            ("--", "true"),
+            "--tracer plt is for processes that run already; use --tracer bpf or preload",
+        ),
+    ],
+)
+def test_a_tracer_that_reaches_no_devices(
+    program: Run, plug: Plug, tracer: str, words: tuple[object, ...], error: str
+) -> None:
+    device = plug()
+    done = program("-s", device.serial, "--tracer", tracer, *words)
+    assert done.code == 5 and done.error == error
+
+
+@pytest.mark.parametrize(
+    ("uid", "line"),
+    [(0, "by bpf, as root"), (2000, "by the shim, with the rights of the shell (bpf: no root)")],
+)
+def test_doctor_says_how_a_command_is_measured(program: Run, plug: Plug, uid: int, line: str) -> None:
+    device = plug()
+    device.add_program("id", f"echo {uid}")
+    done = program("-s", device.serial, "doctor")
+    assert done.code == 0 and [
+        row.split(None, 2)[2] for row in done.out.splitlines() if row.startswith("-- CMD")
+    ] == [line]
 
 
 def test_a_session_leaves_nothing(program: Run, plug: Plug) -> None:
@@ -159,12 +234,12 @@ def test_a_session_leaves_nothing(program: Run, plug: Plug) -> None:
     assert not os.listdir(device.temporary)
 
 
-def cut_after(device: FakeDevice, word: str, delay_s: float) -> threading.Thread:
-    """Pulls the cable some time after a command that contains the word."""
+def cut_when(device: FakeDevice, has_come: Callable[[], bool], delay_s: float = 0.0) -> threading.Thread:
+    """Pulls the cable some time after that."""
 
     def pull() -> None:
-        deadline = time.monotonic() + 20
-        while not any(word in line for line in list(device.commands)) and time.monotonic() < deadline:
+        deadline = time.monotonic() + 60
+        while not has_come() and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(delay_s)
         device.cut()
@@ -174,11 +249,12 @@ def cut_after(device: FakeDevice, word: str, delay_s: float) -> threading.Thread
     return thread
 
 
-def test_a_connection_cut_after_a_snapshot_is_reported(program: Run, plug: Plug) -> None:
-    device = plug()
+def test_a_connection_cut_after_a_snapshot_is_reported(program: Run, plug: Plug, tmp_path: Path) -> None:
+    device, third = plug(), tmp_path / "third"
     with blocked(["cat"]) as pid:
-        pulling = cut_after(device, "memleakd bpf", 1.0)
-        done = program("-s", device.serial, "--pid", pid, "--interval", "200ms")
+        pulling = cut_when(device, third.exists)
+        scenario = {"snapshots_file": str(third)}
+        done = program("-s", device.serial, "--pid", pid, "--interval", "200ms", scenario=scenario)
         pulling.join()
     assert done.code == 6, done.err
     assert "60 bytes in 3 allocations" in done.out
@@ -189,7 +265,7 @@ def test_a_connection_cut_after_a_snapshot_is_reported(program: Run, plug: Plug)
 def test_a_connection_cut_before_anything_came(program: Run, plug: Plug) -> None:
     device = plug()
     with blocked(["cat"]) as pid:
-        pulling = cut_after(device, "memleakd bpf", 0.3)
+        pulling = cut_when(device, lambda: any("memleakd bpf" in line for line in list(device.commands)), 0.3)
         done = program("-s", device.serial, "--pid", pid, scenario={"silent": True})
         pulling.join()
     assert done.code == 3
@@ -227,7 +303,7 @@ def test_interrupted(environment: Path, plug: Plug, number: signal.Signals, code
             text=True,
         ) as process,
     ):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while (
             not any("memleakd bpf" in line for line in list(device.commands)) and time.monotonic() < deadline
         ):

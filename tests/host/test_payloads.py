@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memleak_android.host import payloads
+from memleak_android.host import frame_chains, payloads
 from memleak_android.host.payloads import MalformedBlock
-from memleak_android.host.wire import EVIDENCE, LIVE_ROW, Block, BlockKind, Function
+from memleak_android.host.wire import EVIDENCE, LIVE_ROW, Block, BlockKind, EvidenceFlag, Function
 from tests.support import builders
 
 
@@ -32,6 +32,34 @@ def test_evidence_of_different_lengths_and_padding() -> None:
     ]
     assert slices == [b"abc", b"", bytes(range(16))]
     assert (batch.stack_offset % 8 == 0).all()
+
+
+def test_a_chain_stands_behind_what_there_is_of_the_stack() -> None:
+    block = builders.evidence(
+        builders.evidence_record(sequence=1, stack=b"abc", chain=[0x401000, 0x402000]),
+        builders.evidence_record(sequence=2, stack=bytes(16)),
+        builders.evidence_record(sequence=3, stack=bytes(64), words={7: 1, 0: 2, 3: 9}, chain=[0x403000]),
+        builders.evidence_record(sequence=4, chain=[], extra_padding=64),
+    )
+    batch = payloads.decode_evidence(block.payload)
+    chains = frame_chains.read(batch.data, batch.chain_offset)
+    assert chains.is_sent.tolist() == [True, False, True, True]
+    assert chains.counts.tolist() == [2, 0, 1, 0]
+    assert chains.addresses.tolist() == [0x401000, 0x402000, 0x403000]
+
+
+@pytest.mark.parametrize("count", [3, 257, 2**32 - 1])
+def test_a_chain_longer_than_its_record_is_refused(count: int) -> None:
+    record = bytearray(builders.evidence_record(sequence=1, stack=bytes(16), chain=[1, 2]))
+    record[-24:-20] = count.to_bytes(4, "little")
+    with pytest.raises(MalformedBlock, match="its frame records"):
+        payloads.decode_evidence(bytes(record))
+
+
+def test_a_chain_that_is_not_there_is_refused() -> None:
+    record = builders.evidence_record(sequence=1, stack=bytes(16), flags=EvidenceFlag.FRAME_CHAIN)
+    with pytest.raises(MalformedBlock, match="its frame records"):
+        payloads.decode_evidence(record)
 
 
 def test_unknown_registers_are_zero_whatever_was_sent() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import tempfile
 from pathlib import Path
@@ -30,6 +32,32 @@ def test_home_of_another_user(no_cache: Path) -> None:
 
 
 def test_a_folder_that_others_may_read_is_not_used(no_cache: Path) -> None:
-    (no_cache / f"memleak-android-spool-{os.getuid()}").mkdir(mode=0o755)
+    taken = no_cache / f"memleak-android-spool-{os.getuid()}"
+    taken.mkdir()
+    taken.chmod(0o755)  # whatever the umask
     with pytest.raises(UsageError, match="not a private folder"), open_spool():
         pass
+
+
+def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some network file systems; trying again would never end."""
+
+    def refuse(_descriptor: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(UsageError, match=r"cannot be locked \(No locks available\)"), open_spool():
+        pass
+    assert not list((tmp_path / "memleak-android/spool").iterdir())
+
+
+def test_what_a_dead_session_left_goes_and_what_lives_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with open_spool() as living:
+        (living.parent / "1-left" / "stacks").mkdir(parents=True)
+        (living.parent / "no-folder").touch()
+        with open_spool() as other:
+            assert sorted(living.parent.iterdir()) == sorted([living, other, living.parent / "no-folder"])

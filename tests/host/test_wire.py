@@ -18,6 +18,8 @@ from tests.support import builders
 from tests.support.symbol_oracles import need
 
 HEADER = Path(__file__).parents[2] / "device" / "wire.h"
+PARTS = ("wire.h", "wire_high_water.h", "wire_hooks.h")
+TEXT = "".join(HEADER.with_name(name).read_text() for name in PARTS)
 
 STRUCTS = {
     "ml_block": wire.BLOCK,
@@ -25,12 +27,20 @@ STRUCTS = {
     "ml_fixup": wire.FIXUP,
     "ml_evidence": wire.EVIDENCE,
     "ml_sparse_stack": wire.SPARSE_STACK,
+    "ml_frame_chain": wire.FRAME_CHAIN,
+    "ml_stack_above": wire.STACK_ABOVE,
     "ml_live": wire.LIVE,
     "ml_keys": wire.KEYS,
+    "ml_high_water": wire.HIGH_WATER,
     "ml_status": wire.STATUS,
     "ml_maps": wire.MAPS,
     "ml_mapping": wire.MAPPING,
     "ml_process": wire.PROCESS,
+    "ml_hooked": wire.HOOKED,
+    "ml_stop": wire.STOP,
+    "ml_exit_stop": wire.EXIT_STOP,
+    "ml_scan": wire.SCAN,
+    "ml_scanned": wire.SCANNED,
     "ml_event": wire.EVENT,
     "ml_error": wire.ERROR,
     "ml_end": wire.END,
@@ -44,11 +54,14 @@ ENUMS = {
     "ML_COLLECTOR_": wire.Collector,
     "ML_FN_": wire.Function,
     "ML_EVIDENCE_": wire.EvidenceFlag,
+    "ML_HOOKED_": wire.HookedFlag,
     "ML_KEY_": wire.KeyFlag,
     "ML_LOST_": wire.Lost,
     "ML_PROCESS_": wire.ProcessEvent,
     "ML_REASON_": wire.Reason,
     "ML_SITE_": wire.SiteFlag,
+    "ML_STOP_": wire.StopMoment,
+    "ML_STOPPED_": wire.Stopped,
 }
 
 
@@ -66,10 +79,9 @@ def is_number(dtype: np.dtype[np.void], name: str) -> bool:
 
 
 def test_every_struct_and_field_of_the_header_is_mirrored() -> None:
-    text = HEADER.read_text()
     defined = {
         match[1]: re.findall(r"(\w+)(?:\[\w+\])?;", re.sub(r"/\*.*?\*/", "", match[2], flags=re.DOTALL))
-        for match in re.finditer(r"^struct (ml_\w+) \{(.*?)^\};", text, re.DOTALL | re.MULTILINE)
+        for match in re.finditer(r"^struct (ml_\w+) \{(.*?)^\};", TEXT, re.DOTALL | re.MULTILINE)
     }
     assert defined == {name: list(dtype.names or ()) for name, dtype in STRUCTS.items()}
 
@@ -92,7 +104,6 @@ def test_sizes_and_offsets(tmp_path: Path) -> None:
 
 
 def test_numbers_of_enums(tmp_path: Path) -> None:
-    text = HEADER.read_text()
     lines, expected = [], []
     for prefix, enum in ENUMS.items():
         for member in enum:
@@ -100,7 +111,7 @@ def test_numbers_of_enums(tmp_path: Path) -> None:
             expected.append(f"{prefix}{member.name} {member.value}")
     assert run_c(tmp_path, "\n".join(lines)).decode().splitlines() == expected
     mirrored = {line.split()[0] for line in expected}
-    in_header = set(re.findall(r"^\s+(ML_[A-Z0-9_]+) = ", text, re.MULTILINE))
+    in_header = set(re.findall(r"^\s+(ML_[A-Z0-9_]+) = ", TEXT, re.MULTILINE))
     assert in_header - mirrored == {"ML_FN_MAX", "ML_LOST_MAX"}
 
 
@@ -111,6 +122,8 @@ def test_constants(tmp_path: Path) -> None:
         "ML_BLOCK_PAYLOAD_MAX": wire.BLOCK_PAYLOAD_MAX,
         "ML_FIXUPS": wire.FIXUPS,
         "ML_STACK_BYTES_MAX": wire.STACK_BYTES_MAX,
+        "ML_ABOVE_BYTES_MAX": wire.ABOVE_BYTES_MAX,
+        "ML_ABOVE_WORDS_MAX": wire.ABOVE_WORDS_MAX,
         "ML_LOST_MAX": wire.LOST_MAX,
         "ML_NO_TRACE": wire.NO_TRACE,
         "ML_NO_MODULE": wire.NO_MODULE,

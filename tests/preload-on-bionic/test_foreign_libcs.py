@@ -14,6 +14,8 @@ from tests.support.workloads import Run, functions, run
 
 WORKLOAD = Path(__file__).with_name("workload.c")
 OWN_COUNT = re.compile(r"^holds (\d+) in (\d+) of (\d+) in (\d+); preloaded (\d)$", re.MULTILINE)
+# Blocks that Android 6's and 8's libc takes for itself and gives back: the FILE of /proc/cpuinfo, a thread's handlers.
+LIBC_S_OWN_BLOCKS, LIBC_S_OWN_BYTES = 10, 8192
 CHAIN = ["leaf", "middle", "outer"]
 # Of each stack the size of its blocks, how many there are, and who called: innermost first, up to the program's own last.
 HELD = {
@@ -65,8 +67,12 @@ def test_totals_are_the_program_s_own(measured: Measured) -> None:
     assert measured.run.amounts() == (held_bytes, held_blocks)
     runtime = measured.run.sites("runtime")
     totals = measured.run.totals
-    assert totals["alloc_space"] - sum(site["alloc_space"] for site in runtime) == allocated_bytes
-    assert totals["alloc_objects"] - sum(site["alloc_objects"] for site in runtime) == allocated_blocks
+    more_bytes = totals["alloc_space"] - sum(site["alloc_space"] for site in runtime) - allocated_bytes
+    more_blocks = totals["alloc_objects"] - sum(site["alloc_objects"] for site in runtime) - allocated_blocks
+    if measured.libc.has_exact_totals:
+        assert (more_bytes, more_blocks) == (0, 0)
+    else:
+        assert 0 < more_blocks <= LIBC_S_OWN_BLOCKS and 0 < more_bytes <= LIBC_S_OWN_BYTES
 
 
 def test_stacks_name_every_caller(measured: Measured) -> None:
@@ -79,14 +85,14 @@ def test_stacks_name_every_caller(measured: Measured) -> None:
 
 
 def test_stacks_reach_the_outermost_frame(measured: Measured) -> None:
-    ends = {site["end"] for site in measured.run.sites()}
-    if (
-        measured.libc.is_bionic
-    ):  # the emulator hides that libc's code is code: only its first frame can be told
-        starters = {"__libc_init", "__pthread_start(void*)"}
-        assert {functions(site)[-1] for site in measured.run.sites()} == starters
+    """Where the emulator hides that libc's code is code (Android 10's), only its first frame can be told."""
+    ends = {functions(site)[-1]: site["end"] for site in measured.run.sites()}
+    if measured.libc.is_bionic and "NO_MAPPING" in ends.values():
+        assert ends == {"__libc_init": "NO_MAPPING", "__pthread_start(void*)": "NO_MAPPING"}
+    elif measured.libc.is_bionic:
+        assert ends == {"_start": "ROOT", "__start_thread": "ROOT"}
     else:
-        assert ends == {"ROOT"}
+        assert set(ends.values()) == {"ROOT"}
 
 
 def test_the_target_finds_the_user_s_environment(measured: Measured) -> None:

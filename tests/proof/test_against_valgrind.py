@@ -44,7 +44,7 @@ PROGRAMS: dict[str, list[str]] = {
     "apt (C++)": ["/usr/bin/apt-config", "dump", "Dir"],
     "grep": ["/usr/bin/grep", "-E", "-c", "(a|b)*c?[0-9]{1,3}", "numbers.json"],
 }
-SLOW = {"git-status", "git-log", "awk", "grep", "apt (C++)"}
+SLOW = {"python3", "xz-threads", "git-status", "git-log", "awk", "grep", "apt (C++)"}
 
 
 @dataclass(frozen=True)

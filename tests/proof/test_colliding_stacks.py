@@ -29,7 +29,9 @@ def test_same_return_address_and_depth(
     assert result.totals["inuse_objects"] == sum(blocks)
     found: Counter[str] = Counter()
     for site in result.sites():
-        (path,) = {"first_path", "second_path"} & set(functions(site))
+        paths = {"first_path", "second_path"} & set(functions(site))
+        assert len(paths) == 1, (site, result.totals)
+        (path,) = paths
         if not site.get("approximate"):
             found[path] += site["inuse_objects"]
     for path, true in zip(("first_path", "second_path"), blocks, strict=True):

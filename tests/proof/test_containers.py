@@ -48,6 +48,7 @@ def test_attached_to_a_container(libc: str, tmp_path: Path) -> None:
     check_told(leaks_told(in_container(root, "/program"), tmp_path, 7), 7)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("libc", ["musl", "glibc"])
 def test_attached_to_a_chroot(libc: str, tmp_path: Path) -> None:
     root = make_root(tmp_path, libc, "leaks_when_told", "program")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +30,10 @@ def find_adb() -> str:
 
 @contextmanager
 def own_adb_server() -> Iterator[None]:
-    """While it is entered, adb and we talk to a server on a free port; no serial is preset. Skips without an adb."""
+    """While it is entered, adb and we talk to a server on a free port; no serial is preset. Skips without an adb.
+
+    Its key, its known hosts and its log are its own: two that make the first key of a home would meet.
+    """
     find_adb()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -38,18 +42,28 @@ def own_adb_server() -> Iterator[None]:
     os.environ[PORT_VARIABLE] = str(port)
     os.environ.pop("ANDROID_SERIAL", None)
     try:
-        adb("start-server")
-        yield
+        with tempfile.TemporaryDirectory(prefix="memleak-adb-", ignore_cleanup_errors=True) as folder:
+            adb("start-server", HOME=folder, TMPDIR=folder)
+            try:
+                yield
+            finally:
+                adb("kill-server")
     finally:
-        adb("kill-server")
         for name, value in kept.items():
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
 
 
-def adb(*words: str) -> str:
-    done = subprocess.run([find_adb(), *words], capture_output=True, text=True, timeout=30, check=False)
+def adb(*words: str, **environment: str) -> str:
+    done = subprocess.run(
+        [find_adb(), *words],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     return done.stdout
 
 
@@ -71,7 +85,7 @@ def connected(device: FakeDevice) -> Iterator[DeviceRow]:
 
 
 def _await_row(device: FakeDevice) -> DeviceRow:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         for row in list_devices():
             if (row.serial, row.state) == (device.serial, device.faults.state):

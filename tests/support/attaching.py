@@ -105,7 +105,7 @@ def changed_code(pid: int) -> dict[int, int]:
     return changed
 
 
-def until_unchanged(pid: int, patience_s: float = 20) -> dict[int, int]:
+def until_unchanged(pid: int, patience_s: float = 100) -> dict[int, int]:
     """What is still changed in a process's code when nothing is, or after the patience."""
     deadline = time.monotonic() + patience_s
     while (found := changed_code(pid)) and time.monotonic() < deadline:
@@ -113,7 +113,7 @@ def until_unchanged(pid: int, patience_s: float = 20) -> dict[int, int]:
     return found
 
 
-def until_ended(pid: int, patience_s: float = 20) -> bool:
+def until_ended(pid: int, patience_s: float = 100) -> bool:
     """Whether a process ends within the patience; one that nobody waits for has ended."""
     deadline = time.monotonic() + patience_s
     while is_running(pid) and time.monotonic() < deadline:

@@ -11,7 +11,7 @@ from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
 from memleak_android.host.tracers.prebuilt import find_binary, local_arch
 
-PATIENCE_S = 10.0
+PATIENCE_S = 100.0
 T = TypeVar("T")
 
 

@@ -56,6 +56,18 @@ def _info(fd: int, instructions: ctypes.Array[ctypes.c_char] | None) -> bytes:
     return info.raw
 
 
+def loaded(pid: int) -> set[str]:
+    """Names of the programs that the process holds, 15 characters of each."""
+    names = set()
+    for number in _program_ids(pid):
+        fd = _bpf(PROG_GET_FD_BY_ID, ctypes.create_string_buffer(struct.pack("=III", number, 0, 0), 12))
+        try:
+            names.add(_info(fd, None)[64:80].split(b"\0")[0].decode())
+        finally:
+            os.close(fd)
+    return names
+
+
 def translated(name: str, pid: int) -> list[Instruction]:
     """The instructions of the program of this name (15 characters count) that the process holds; [] = none yet."""
     for number in sorted(_program_ids(pid)):

@@ -64,24 +64,26 @@ def evidence_record(
     registers: dict[int, int] | None = None,
     extra_padding: int = 0,
     words: dict[int, int] | None = None,
+    chain: Sequence[int] | None = None,
+    above: tuple[int, dict[int, int]] | None = None,
 ) -> bytes:
     """One ml_evidence with its registers, stack and padding.
 
     words: what is known of the stack instead of all of it, by place in words; `stack` says how long the slice is.
+    chain: return addresses by frame records. above: how far words above the slice reach (bytes), and they by place.
     """
     values = np.zeros(X86_64_REGISTERS, "<u8")
-    values[RIP], values[RSP] = pc, sp
-    known = 1 << RIP | 1 << RSP
-    for slot, value in (registers or {}).items():
+    given = {RIP: pc, RSP: sp, **(registers or {})}
+    for slot, value in given.items():
         values[slot] = value
-        known |= 1 << slot
     header = np.zeros(1, EVIDENCE)[0]
     sent = stack
     if words is not None:
         flags |= EvidenceFlag.STACK_SPARSE
         places = np.array(list(words), "<u2").tobytes()
         sent = np.array([len(words), *words.values()], "<u8").tobytes() + places
-    tail = values.tobytes() + sent + b"\0" * (-len(sent) % 8) + b"\0" * extra_padding
+    more, flags = _behind_stack(chain, above, flags)
+    tail = values.tobytes() + sent + b"\0" * (-len(sent) % 8) + more + b"\0" * extra_padding
     fields = {
         "record_bytes": EVIDENCE.itemsize + len(tail),
         "flags": flags,
@@ -97,13 +99,30 @@ def evidence_record(
         "n_fixups": len(fixups),
         "stack_bytes": len(stack),
         "stack_address": sp,
-        "registers_known": known,
+        "registers_known": sum(1 << slot for slot in given),
     }
     for name, value in fields.items():
         header[name] = value
     for i, fixup in enumerate(fixups):
         header["fixups"][i] = fixup
     return bytes(header.tobytes()) + tail
+
+
+def _behind_stack(
+    chain: Sequence[int] | None, above: tuple[int, dict[int, int]] | None, flags: int
+) -> tuple[bytes, int]:
+    """The bytes, and the flags with what says that they are there."""
+    sent = b""
+    if chain is not None:
+        sent, flags = np.array([len(chain), *chain], "<u8").tobytes(), flags | EvidenceFlag.FRAME_CHAIN
+    if above is not None:
+        sent, flags = sent + _above_bytes(*above), flags | EvidenceFlag.STACK_ABOVE
+    return sent, flags
+
+
+def _above_bytes(reach: int, words: dict[int, int]) -> bytes:
+    sent = np.array([reach, len(words)], "<u4").tobytes() + np.array(list(words.values()), "<u8").tobytes()
+    return sent + np.array([*words, *[0] * (len(words) % 2)], "<u4").tobytes()
 
 
 def evidence(*records: bytes) -> Block:

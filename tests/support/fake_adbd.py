@@ -29,7 +29,8 @@ class Faults:
     state: "device", or "unauthorized" (asks for a key it never accepts), or "offline" (accepts and says nothing).
     features: advertised; without shell_v2 it is an Android 6. delay_s: before a service is accepted. is_stalled:
     programs' output is kept back. cut_after_bytes: of one program's output; then the connection is gone.
-    refused: services that contain this text are closed at once. crlf: each newline of stdout comes as CR LF.
+    refused: services that contain this text are closed at once. late: the output of those that contain this one comes half
+    a second late. crlf: each newline of stdout comes as CR LF.
     """
 
     state: str = "device"
@@ -38,6 +39,7 @@ class Faults:
     is_stalled: bool = False
     cut_after_bytes: int | None = None
     refused: str = ""
+    late: str = ""
     crlf: bool = False
 
 
@@ -143,9 +145,11 @@ class ShellService:
     def __init__(self, device: FakeDevice, stream: Stream) -> None:
         self._device, self._stream = device, stream
         self._sent = 0
+        self._is_late = False
 
     async def run(self, line: str) -> None:
         folder, pipe = self._device.folder, asyncio.subprocess.PIPE
+        self._is_late = bool(self._device.faults.late) and self._device.faults.late in line
         process = await asyncio.create_subprocess_exec(
             "/bin/sh", "-c", os.fsencode(line), stdin=pipe, stdout=pipe, stderr=pipe, cwd=folder,
             env={
@@ -165,14 +169,14 @@ class ShellService:
             await self._send(EXIT, bytes([code if code >= 0 else 128 - code]))
         finally:
             feeding.cancel()
-            if process.returncode is None:
-                await self._hang_up(process)
+            await self._hang_up(process)
 
     async def _hang_up(self, process: asyncio.subprocess.Process) -> None:
         """What adbd does when the other side is gone (shell_service.cpp): first SIGHUP, then the pipes are closed."""
         assert process.stdin and process.stdout and process.stderr
-        process.send_signal(signal.SIGHUP)
-        await asyncio.sleep(0.02)
+        if process.returncode is None:
+            process.send_signal(signal.SIGHUP)
+            await asyncio.sleep(0.02)
         process.stdin.close()
         for reader in (process.stdout, process.stderr):
             reader._transport.close()  # type: ignore[attr-defined]
@@ -189,6 +193,7 @@ class ShellService:
             data = reading.result()
             if not data:
                 return
+            await asyncio.sleep(0.5 if self._is_late else 0)
             if self._device.faults.crlf and identity == STDOUT:
                 data = data.replace(b"\n", b"\r\n")
             while self._device.faults.is_stalled and not self._stream.is_closed:

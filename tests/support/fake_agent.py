@@ -13,6 +13,7 @@ Keys of a scenario, all optional:
   stack_bytes     of each slice
   lost            {cause number: count}
   error           [reason, text]: ERROR and END instead of a session
+  error_first     the same before HELLO
   die_after       "hello" | "snapshot" | "status": exit with code 3 there
   cut             the output stops in the middle of the final LIVE block
   garbage         bytes that are no block follow HELLO
@@ -20,6 +21,7 @@ Keys of a scenario, all optional:
   ignore_stop     goes on after `stop`
   stuck           from `stop` on: silent and deaf to everything but SIGKILL
   stop_file       made when `stop` comes
+  snapshots_file  made when the third snapshot that was asked for is written
 """
 
 import json
@@ -167,6 +169,8 @@ def run(child, start):
             snapshot(number, start)
             emit_status()
             number += 1
+            if number == 4 and scenario.get("snapshots_file"):
+                open(scenario["snapshots_file"], "w").close()
             if scenario.get("die_after") == "snapshot":
                 os._exit(3)
         if "stop" in line and scenario.get("stop_file"):
@@ -190,7 +194,11 @@ def main():
         sys.stderr.flush()
     lines = read_config()
     if scenario.get("silent"):
-        time.sleep(1000)
+        while control(1000) is not None:
+            pass
+        sys.exit(0)
+    if "error_first" in scenario:
+        fail(*scenario["error_first"])
     say_hello()
     if scenario.get("garbage"):
         sys.stdout.buffer.write(b"Segmentation fault\n" * 10)

@@ -1,4 +1,4 @@
-"""Native modules that npm packages carry for Android: fetched once by `npm pack`, unpacked below build/, not run."""
+"""Files of npm packages: fetched once by `npm pack`, unpacked below build/, nothing installed or run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ FOLDER = Path(__file__).resolve().parents[2] / "build" / "npm"
 
 
 def native_modules(*packages: str) -> list[Path]:
-    """The .node files (ELF) of packages given as name@version. Skips the test when they cannot be had."""
-    found: list[Path] = []
-    for package in packages:
-        folder = FOLDER / package.replace("/", "_")
-        if not folder.is_dir():
-            _fetch(package, folder)
-        found += sorted(folder.rglob("*.node"))
-    return found
+    """The .node files (ELF, for Android) of packages given as name@version."""
+    return [path for package in packages for path in sorted(folder(package).rglob("*.node"))]
+
+
+def folder(package: str) -> Path:
+    """The unpacked package, given as name@version. Skips the test when it cannot be had."""
+    unpacked = FOLDER / package.replace("/", "_")
+    if not unpacked.is_dir():
+        _fetch(package, unpacked)
+    return unpacked
 
 
 def _fetch(package: str, folder: Path) -> None:

@@ -41,6 +41,7 @@ def record(path: Path, command: list[str], *, stack_bytes: int, frequency: int) 
         "perf",
         "record",
         "-q",
+        "--no-buildid-cache",  # the user's ~/.debug
         "-e",
         "cpu-clock",
         "-F",

@@ -20,6 +20,7 @@ from memleak_android.host.payloads import (
     decode_chunk,
     decode_end,
     decode_evidence,
+    decode_hooked,
     decode_maps,
     decode_processes,
     decode_status,
@@ -44,6 +45,7 @@ class PreloadSession:
     processes: list[tuple[int, int]] = field(default_factory=list)  # pid, event
     process_times_ns: list[int] = field(default_factory=list)  # of `processes`
     remarks: list[str] = field(default_factory=list)
+    hooked: list[Rows] = field(default_factory=list)
 
     def sizes(self) -> Counter[int]:
         """Live blocks by size."""
@@ -76,13 +78,14 @@ def run_preloaded(
         session.close()
 
 
-def await_process(name_and_nonce: str, start: Callable[[], object]) -> PreloadSession:
-    """A session that starts nothing: `start` does, once the agent listens."""
+def await_process(name_and_nonce: str, start: Callable[[], object], *, stops: bool = False) -> PreloadSession:
+    """A session that starts nothing: `start` does, once the agent listens. It ends with the process, or, where it
+    `stops`, once `start` returns."""
     agent, _ = find_parts()
     lines = [*session_lines(SessionOptions(command=()), WIRE_VERSION), f"await {quote(name_and_nonce)}"]
     session = AgentSession("preload", LocalChannel([str(agent), "preload"]), lines)
     try:
-        return _collect(session, start)
+        return _collect(session, lambda: (start(), stops and session.stop()))
     finally:
         session.close()
 
@@ -106,6 +109,8 @@ def _collect(session: AgentSession, at_first_status: Callable[[], object] = lamb
             rows = decode_processes(block.payload)
             rest.processes += [(int(row["pid"]), int(row["event"])) for row in rows]
             rest.process_times_ns += rows["timestamp_ns"].tolist()
+        elif block.kind == BlockKind.HOOKED:
+            rest.hooked.append(decode_hooked(block.payload))
         elif block.kind == BlockKind.LOG:
             rest.remarks.append(decode_text(block.payload))
         assert block.kind != BlockKind.ERROR, block.payload

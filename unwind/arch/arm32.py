@@ -70,6 +70,7 @@ ARCH = Arch(
     address_bits=32,
     has_epilogue_rules=False,  # LLVM writes none (ARMFrameLowering::emitEpilogue)
     has_frame_records=False,  # r11 in ARM code, r7 in Thumb code
+    chain_slots=(_FP, 7),
     call_forms=(
         CallForm(4, 1, _THUMB_WIDE),
         CallForm(2, 1),

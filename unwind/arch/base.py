@@ -54,6 +54,7 @@ class Arch:
     address_bits: of a data address; what lies above is a tag.
     signature_bits: bits of a return address that may hold a signature, as far as no address reaches them.
     has_frame_records: whether code that keeps a frame pointer keeps it in `fp`, whatever its instruction set.
+    chain_slots: by the lowest bit of a pc the register that leads to its code's frame records; (): always `fp`.
     has_epilogue_rules: whether CFI also holds while a function takes its frame down.
     call_forms: the first that fits says where the call before a return address begins.
     u64_alignment: of a 64-bit number in a structure, bytes.
@@ -77,6 +78,7 @@ class Arch:
     address_bits: int = 64
     signature_bits: int = 0
     has_frame_records: bool = True
+    chain_slots: tuple[int, ...] = ()
     has_epilogue_rules: bool = True
     call_forms: tuple[CallForm, ...] = (CallForm(1),)
     u64_alignment: int = 8

@@ -7,6 +7,9 @@
 #include "apps.h"
 #include "service.h"
 
+// Where a test has made this file, agents are refused, as by a vendor's rule that no look beforehand tells of.
+#define REFUSES_AGENTS "/data/system/refuses_agents"
+
 enum { DELIVERY_TRIES = 200, DELIVERY_PAUSE_US = 10000 };
 
 struct intent {
@@ -17,7 +20,7 @@ struct intent {
 	bool wait;
 	bool stop_first;
 	bool extras;
-	char every[32];
+	char extra[32]; // one that the app heeds: NAME=SECONDS
 };
 
 static void name_component(struct intent *intent, const char *text)
@@ -71,8 +74,8 @@ static bool parsed(struct call *call, struct intent *intent)
 			name_component(intent, call->word[++i]);
 		else if (takes_two(word) && i + 2 < call->words) {
 			intent->extras = true;
-			if (!strcmp(next, "every"))
-				snprintf(intent->every, sizeof(intent->every), "every=%s", call->word[i + 2]);
+			if (!strcmp(next, "every") || !strcmp(next, "hang"))
+				snprintf(intent->extra, sizeof(intent->extra), "%s=%s", next, call->word[i + 2]);
 			i += 2;
 		} else if (takes_one(word))
 			i++;
@@ -132,11 +135,11 @@ static int start_activity(struct call *call)
 	if (was_up) {
 		fprintf(intent.wait ? call->out : call->err, "Warning: Activity not started, intent has been delivered to "
 							     "currently running top-most instance.\n");
-		ml_deliver(pid, intent.every);
+		ml_deliver(pid, intent.extra);
 	} else {
 		pid = ml_start_process(app.package);
-		if (pid && *intent.every)
-			deliver_when_up(pid, intent.every);
+		if (pid && *intent.extra)
+			deliver_when_up(pid, intent.extra);
 	}
 	report_wait(call, &intent, was_up);
 	return 0;
@@ -159,7 +162,7 @@ static int start_service(struct call *call)
 	snprintf(name, sizeof(name), "%s:remote", app.package);
 	pid_t pid = ml_process(name);
 	if (pid)
-		ml_deliver(pid, intent.every);
+		ml_deliver(pid, intent.extra);
 	else
 		ml_start_process(name);
 	return 0;
@@ -183,6 +186,32 @@ static int force_stop(struct call *call)
 	return 0;
 }
 
+static int refuse_agent(struct call *call, const char *reason, const char *name)
+{
+	fprintf(call->err, "\nException occurred while executing 'attach-agent':\n%s%s\n", reason, name);
+	return 255;
+}
+
+// ActivityManagerService.attachAgent: a JVMTI agent for a debuggable app; its main thread loads it (ActivityThread).
+static int attach_agent(struct call *call)
+{
+	char extra[CALL_BYTES];
+	struct app app;
+	if (call->words < 3)
+		return refuse_agent(call, "java.lang.IllegalArgumentException: Argument expected after ", call->word[call->words - 1]);
+	const char *name = call->word[1];
+	pid_t pid = ml_process(name);
+	if (!pid || !ml_find_app(name, &app))
+		return refuse_agent(call, "java.lang.IllegalArgumentException: Unknown process: ", name);
+	if (!app.debuggable)
+		return refuse_agent(call, "java.lang.SecurityException: Process not debuggable: ", app.package);
+	if (access(REFUSES_AGENTS, F_OK) == 0)
+		return refuse_agent(call, "java.lang.SecurityException: Not allowed to attach an agent: ", name);
+	snprintf(extra, sizeof(extra), "agent=%s", call->word[2]);
+	ml_deliver(pid, extra);
+	return 0;
+}
+
 int ml_activity(struct call *call)
 {
 	const char *verb = call->words ? call->word[0] : "";
@@ -192,6 +221,8 @@ int ml_activity(struct call *call)
 		return start_service(call);
 	if (!strcmp(verb, "force-stop") || !strcmp(verb, "kill"))
 		return force_stop(call);
+	if (!strcmp(verb, "attach-agent"))
+		return attach_agent(call);
 	if (!strcmp(verb, "get-current-user")) {
 		fprintf(call->out, "0\n");
 		return 0;

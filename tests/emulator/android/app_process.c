@@ -4,6 +4,7 @@
 //   -Xzygote FOLDER --zygote           serves requests for processes
 //   … --application --nice-name=NAME   is an app: what a wrapper command starts (WrapperInit.java)
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -21,7 +22,7 @@
 
 #include "apps.h"
 
-enum { NAME_BYTES = 160, WRAP_BYTES = 256, PROPERTY_CHARS = 91, COMMAND_BYTES = 768, COMM_CHARS = 15, MILLISECONDS = 1000 };
+enum { NAME_BYTES = 160, WRAP_BYTES = 256, PROPERTY_CHARS = 91, COMMAND_BYTES = 768, COMM_CHARS = 15, MILLISECONDS = 1000, EXTRA_BYTES = 512, STARTUP_AGENTS_API = 30 };
 
 static char *title; // argv[0], and the space up to the environment
 static size_t title_bytes;
@@ -66,6 +67,44 @@ static int looper_socket(void)
 	return bound(SOCK_DGRAM, name, length);
 }
 
+// art/runtime/ti/agent.cc: PATH=OPTIONS. What the entry answers is not looked at.
+static void attach_agent(char *path)
+{
+	int (*entry)(void *, char *, void *) = NULL;
+	char *options = strchr(path, '=');
+	if (options)
+		*options++ = '\0';
+	void *library = dlopen(path, RTLD_LAZY);
+	void *symbol = library ? dlsym(library, "Agent_OnAttach") : NULL;
+	memcpy(&entry, &symbol, sizeof(entry));
+	if (entry)
+		entry(NULL, options ? options : "", NULL);
+	else
+		say("agent: ", dlerror());
+}
+
+// frameworks/base ActivityThread.handleAttachStartupAgents, which handleBindApplication calls for a debuggable app before
+// any of its code: every file of the folder, with the app's data folder as its options. Since Android 11.
+static void attach_startup_agents(const struct app *app)
+{
+	char level[8] = "", data[NAME_BYTES + 16] = "/data/user/0/", folder[NAME_BYTES + 64] = "", agent[COMMAND_BYTES];
+	int file = open("/data/property/ro.build.version.sdk", O_RDONLY | O_CLOEXEC);
+	if (file >= 0 && read(file, level, sizeof(level) - 1) >= 0)
+		close(file);
+	strcat(data, app->package);
+	strcat(strcat(folder, data), "/code_cache/startup_agents");
+	DIR *listing = app->debuggable && atoi(level) >= STARTUP_AGENTS_API ? opendir(folder) : NULL;
+	for (struct dirent *entry; listing && (entry = readdir(listing));) {
+		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..") || strlen(entry->d_name) > NAME_BYTES)
+			continue;
+		strcpy(agent, folder);
+		strcat(strcat(agent, "/"), entry->d_name);
+		attach_agent(strcat(strcat(agent, "="), data));
+	}
+	if (listing)
+		closedir(listing);
+}
+
 // The main thread of an app: its activity's code runs once, and again for every intent, or every so many seconds.
 static void run_app(const char *name)
 {
@@ -74,6 +113,7 @@ static void run_app(const char *name)
 	if (!ml_find_app(name, &app))
 		_exit(1);
 	int looper = looper_socket();
+	attach_startup_agents(&app);
 	void *library = dlopen(app.library, RTLD_NOW);
 	if (!library)
 		say("dlopen failed: ", dlerror());
@@ -83,12 +123,18 @@ static void run_app(const char *name)
 	if (!activity)
 		_exit(1);
 	for (int timeout_ms = -1;;) {
-		char extra[32] = "";
+		char extra[EXTRA_BYTES] = "";
 		activity(1, arguments);
 		struct pollfd wait = {looper, POLLIN, 0};
-		if (poll(&wait, 1, timeout_ms) == 1 && recv(looper, extra, sizeof(extra) - 1, 0) > 0 &&
-		    !strncmp(extra, "every=", 6))
+		while (poll(&wait, 1, timeout_ms) == 1 && recv(looper, extra, sizeof(extra) - 1, 0) > 0 &&
+		       !strncmp(extra, "agent=", 6)) { // is no reason to run the activity
+			attach_agent(extra + 6);
+			memset(extra, 0, sizeof(extra));
+		}
+		if (!strncmp(extra, "every=", 6))
 			timeout_ms = atoi(extra + 6) * MILLISECONDS;
+		else if (!strncmp(extra, "hang=", 5))
+			sleep((unsigned int)atoi(extra + 5)); // an app that does not respond
 	}
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from memleak_android.host.device.adb_device import AdbDevice
 from memleak_android.host.device.root import RootRoute
+from memleak_android.host.device.target import AppUser
 from memleak_android.host.errors import ConnectionCut, DeviceError
 from tests.support.adb_server import connected
 from tests.support.fake_adbd import FakeDevice
@@ -56,6 +56,25 @@ def test_input_larger_than_every_buffer_comes_back_whole(device: AdbDevice) -> N
     assert device.run(["cat"], stdin=data).out == data
 
 
+def test_a_file_that_two_pull_at_once_is_whole(
+    device: AdbDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second begins and ends while the first is under way, which then goes on."""
+    into, turns = tmp_path / "copy", iter((True, False))
+
+    def contents(*_: object) -> Iterator[bytes]:
+        yield b"first half, "
+        if next(turns):
+            device.pull("/same", into)
+            assert into.read_bytes() == b"first half, second half"
+        yield b"second half"
+
+    monkeypatch.setattr(AdbDevice, "_contents", contents)
+    device.pull("/same", into)
+    assert into.read_bytes() == b"first half, second half"
+    assert list(tmp_path.iterdir()) == [into]
+
+
 def test_files_are_read_and_pulled_byte_by_byte(device: AdbDevice, tmp_path: Path) -> None:
     data = bytes(range(256)) * 5000
     (tmp_path / "with space").write_bytes(data)
@@ -98,10 +117,8 @@ def wait_until_back(fake: FakeDevice) -> None:
 
 
 def test_a_program_that_hangs_is_given_up(device: AdbDevice) -> None:
-    begin = time.monotonic()
     with pytest.raises(DeviceError, match=r"did not answer sleep within 0\.3 s"):
-        device.run(["sleep", "60"], timeout_s=0.3)
-    assert time.monotonic() - begin < 3
+        device.run(["sleep", "1000"], timeout_s=0.3)
 
 
 def test_endless_output_is_cut_off(device: AdbDevice) -> None:
@@ -156,7 +173,7 @@ def test_a_request_for_root_that_nobody_accepts(
 
 def test_as_the_app(fake: FakeDevice, device: AdbDevice) -> None:
     fake.add_program("run-as", 'echo "as $1"; shift; exec "$@"')
-    answer = device.run(["echo", "a  b"], run_as="com.example.app;reboot")
+    answer = device.run(["echo", "a  b"], run_as=AppUser("com.example.app;reboot"))
     assert answer.out == b"as com.example.app;reboot\na  b\n"
 
 

@@ -15,13 +15,17 @@ from memleak_android.host.errors import DeviceError
 Answer = Callable[[socket.socket], None]
 
 
+def patience_for(line: str) -> float:
+    """Seconds: few only where nothing is to come."""
+    return 0.3 if "in time" in line else 100.0
+
+
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], None]]:
     """A server that takes one request and answers as it is told."""
     listener = socket.create_server(("127.0.0.1", 0))
     monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(listener.getsockname()[1]))
     monkeypatch.delenv("ANDROID_ADB_SERVER_HOST", raising=False)
-    monkeypatch.setattr(adb, "SERVER_TIMEOUT_S", 0.3)
     threads = []
 
     def begin(answer: Answer) -> None:
@@ -54,12 +58,34 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], None]]
         (b"FAIL0011\x1b[2Joh\x07 no\nadvice", "adb: ?[2Joh? no; see `memleak-android devices`"),
     ],
 )
-def test_servers_that_are_none(serve: Callable[[Answer], None], said: bytes, line: str) -> None:
+def test_servers_that_are_none(
+    serve: Callable[[Answer], None], said: bytes, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adb, "SERVER_TIMEOUT_S", patience_for(line))
     serve(lambda connection: connection.sendall(said))
     with pytest.raises(DeviceError) as caught:
         adb.list_devices()
     assert str(caught.value).startswith(line)
     assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        (b"FAIL000edevice offline", "device my phone: adb: device offline; reconnect it"),
+        (b"FAIL0014device unauthorized.", "device my phone: adb: device unauthorized; accept this computer"),
+        (
+            b"FAIL001bdevice 'my phone' not found",
+            "adb: device 'my phone' not found; see `memleak-android devices`",
+        ),
+        (b"", "device my phone: the adb server did not answer in time (host)"),
+    ],
+)
+def test_what_is_said_of_one_device_names_it(serve: Callable[[Answer], None], said: bytes, line: str) -> None:
+    serve(lambda connection: connection.sendall(said))
+    with pytest.raises(DeviceError) as caught:
+        adb.open_service(adb.DeviceRow("my phone", "device"), "shell,v2,raw:true", patience_for(line))
+    assert str(caught.value).startswith(line)
 
 
 @pytest.mark.parametrize("program", ["/bin/false", "/no/such/adb"])

@@ -82,7 +82,6 @@ def app(**changes: object) -> App:
         "is_profileable": False,
         "abi": "arm64-v8a",
         "paths": ("/data/app/base.apk",),
-        "data_dir": "/data/data/com.example.app",
         "run_as_refusal": "",
     }
     return App(**(fields | changes))  # type: ignore[arg-type]
@@ -113,14 +112,18 @@ def test_the_packages_own_section_counts() -> None:
         True,
         True,
     )
-    assert (found.uid, found.data_dir, found.run_as_refusal) == (10123, "/data/data/com.example.app", "")
+    assert (found.uid, found.as_user.words, found.run_as_refusal) == (
+        10123,
+        ["run-as", "com.example.app"],
+        "",
+    )
 
 
 def test_an_older_dump_of_another_user() -> None:
     found = parse_app("com.example.app", 10, [], DUMP_9, "run-as: package not debuggable: com.example.app\n")
     assert (found.app_id, found.uid, found.abi, found.is_debuggable) == (10123, 1010123, "", False)
     assert found.run_as_refusal == "run-as: package not debuggable: com.example.app"
-    assert found.data_dir == "/data/user/10/com.example.app"
+    assert found.as_user.words == ["run-as", "com.example.app", "--user", "10"]
 
 
 @pytest.mark.parametrize(
@@ -210,6 +213,14 @@ def test_split_packages_and_carriage_returns() -> None:
     assert found.paths == ("/data/app/x/base.apk", "/data/app/x/split_config.arm64_v8a.apk")
 
 
+@pytest.mark.parametrize(("user", "told"), [(0, ""), (10, "--user 10")])
+def test_run_as_is_told_of_other_users_only(user: int, told: str) -> None:
+    """The option is younger than run-as."""
+    phone = Phone(pm="package:/data/app/x/base.apk\n<MARK>" + DUMP_9 + "<MARK>uid=1<MARK>")
+    find_app(phone, "com.example.app", user)
+    assert phone.asked[0][4:7] == ["com.example.app", str(user), told]
+
+
 def test_an_app_is_started_by_its_launcher_activity() -> None:
     phone = Phone(cmd="priority=0 preferredOrder=0\ncom.example.app/.Main\n", am="Starting: Intent { … }\n")
     launch(phone, app())
@@ -226,6 +237,20 @@ def test_an_app_that_cannot_be_started() -> None:
     with pytest.raises(TargetError, match=r"com.example.app could not be started: .* No activities found"):
         launch(phone, app())
     assert phone.asked[-1][:3] == ["monkey", "-p", "com.example.app"]
+
+
+def test_an_app_of_another_user() -> None:
+    phone = Phone(cmd="com.example.app/.Main\n", am="Starting: Intent { … }\n")
+    launch(phone, app(user=10))
+    assert [words for words in phone.asked if words[words.index("--user") + 1] != "10"] == []
+    assert phone.asked[-1] == ["am", "start", "--user", "10", "-n", "com.example.app/.Main"]
+
+
+def test_what_starts_an_app_without_an_activity_knows_no_users() -> None:
+    phone = Phone(cmd="No activity found\n")
+    with pytest.raises(TargetError, match=r"com\.example\.app of user 10 has no activity to start"):
+        launch(phone, app(user=10))
+    assert len(phone.asked) == 1, "and it is not ended for that"
 
 
 def test_waiting_ends() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from memleak_android.host.device.adb import DeviceRow, list_devices
 from memleak_android.host.device.adb_device import AdbDevice
+from memleak_android.host.device.target import AppUser
 from memleak_android.host.errors import ConnectionCut, DeviceError
 from tests.support.adb_server import connected
 from tests.support.fake_adbd import FakeDevice
@@ -42,8 +43,8 @@ def row_of(fake: FakeDevice) -> DeviceRow:
 
 
 def left(fake: FakeDevice) -> list[str]:
-    """What is left of ours after a moment."""
-    deadline = time.monotonic() + 3
+    """What is left of ours, when it does not go within a minute."""
+    deadline = time.monotonic() + 60
     while os.listdir(fake.temporary) and time.monotonic() < deadline:
         time.sleep(0.02)
     return os.listdir(fake.temporary)
@@ -83,7 +84,7 @@ def test_a_cable_pulled_while_copying_takes_it_away(fake: FakeDevice, tool: Path
 
 
 def wait_for(path: Path) -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     return path.exists()
@@ -148,8 +149,10 @@ def test_what_a_dead_device_kept_goes_at_the_next_visit(fake: FakeDevice, tool: 
 def test_in_the_folder_of_an_app(fake: FakeDevice, tool: Path, tmp_path: Path) -> None:
     app = tmp_path / "app"
     app.mkdir()
-    fake.add_program("run-as", f'[ "$1" = com.example ] || exit 1; shift; cd {app}; exec "$@"')
-    with AdbDevice(row_of(fake)).deploy({"tool": tool}, run_as="com.example") as deployment:
+    fake.add_program(
+        "run-as", f'[ "$1 $2 $3" = "com.example --user 10" ] || exit 1; shift 3; cd {app}; exec "$@"'
+    )
+    with AdbDevice(row_of(fake)).deploy({"tool": tool}, run_as=AppUser("com.example", 10)) as deployment:
         assert Path(deployment.paths["tool"]).parent.parent == app
     assert os.listdir(app) == []
 

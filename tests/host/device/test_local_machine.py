@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -25,10 +24,8 @@ def test_programs_that_cannot_be_started(tmp_path: Path) -> None:
 
 
 def test_a_program_that_hangs_is_given_up() -> None:
-    begin = time.monotonic()
     with pytest.raises(DeviceError, match=r"sleep did not end within 0\.2 s"):
-        HERE.run(["sleep", "60"], timeout_s=0.2)
-    assert time.monotonic() - begin < 5
+        HERE.run(["sleep", "1000"], timeout_s=0.2)
 
 
 def test_files(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +13,8 @@ import pytest
 from memleak_android.host.device.local_machine import LocalMachine
 from memleak_android.host.device.pulled_files import PulledFiles, forget_oldest, kept_copies
 from memleak_android.host.device.remote_modules import RemoteFiles
-from memleak_android.host.device.target import Answer
-from memleak_android.host.errors import DeviceError
+from memleak_android.host.device.target import Answer, AppUser
+from memleak_android.host.errors import DeviceError, TargetError
 from memleak_android.host.modules import ModuleFiles, reopen
 from memleak_android.host.tracers.prebuilt import find_binary
 from memleak_android.unwind.maps import Mapping
@@ -30,8 +31,11 @@ class Counting(LocalMachine):
     def __init__(self) -> None:
         self.pulled: list[str] = []
         self.cut_to: int | None = None
+        self.is_gone = False
 
-    def pull(self, path: str, into: Path, *, as_root: bool = False, run_as: str = "") -> None:
+    def pull(self, path: str, into: Path, *, as_root: bool = False, run_as: AppUser | None = None) -> None:
+        if self.is_gone:
+            raise DeviceError("adb: device offline")
         self.pulled.append(path)
         into.write_bytes(Path(path).read_bytes()[: self.cut_to])
 
@@ -89,6 +93,50 @@ def test_a_file_that_was_replaced_is_refused(tmp_path: Path) -> None:
     finder = RemoteFiles(device, PulledFiles(device, tmp_path))
     assert finder.open(1, mapping_of(LIBRARY, inode=7)) is None
     assert finder.refused == [f"{LIBRARY} could not be pulled: another file has its place by now"]
+
+
+def test_what_nothing_goes_on_without(tmp_path: Path) -> None:
+    """A file that is not the one is the target's matter, a device that is gone is not."""
+    device = Counting()
+    finder = RemoteFiles(device, PulledFiles(device, tmp_path))
+    with pytest.raises(TargetError, match="another file has its place by now; run as root"):
+        finder.needed(1, mapping_of(LIBRARY, inode=7), "run as root")
+    device.is_gone = True
+    with pytest.raises(DeviceError, match="device offline"):
+        finder.needed(1, mapping_of(LIBRARY), "run as root")
+    device.is_gone = False
+    assert finder.needed(1, mapping_of(LIBRARY), "run as root").read_bytes() == LIBRARY.read_bytes()
+
+
+def test_a_way_that_goes_while_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """/proc/PID/map_files of a process that ends: what was opened is read to its end."""
+    way, programs = tmp_path / "way", tmp_path / "programs"
+    way.write_bytes(LIBRARY.read_bytes())
+    programs.mkdir()
+    (programs / "stat").write_text(f'#!/bin/sh\nrm -f "{way}"\nexec {shutil.which("stat")} "$@"\n')
+    (programs / "stat").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    file = PulledFiles(Counting(), tmp_path / "kept").look([str(way), str(LIBRARY)])
+    assert file is not None and (file.path, file.size) == (str(way), LIBRARY.stat().st_size)
+    assert LIBRARY.read_bytes().startswith(file.head) and file.build_id
+    assert not way.exists()
+
+
+def test_a_way_that_goes_before_the_file_is_pulled(tmp_path: Path) -> None:
+    class Ending(Counting):
+        def pull(
+            self, path: str, into: Path, *, as_root: bool = False, run_as: AppUser | None = None
+        ) -> None:
+            self.pulled.append(path)
+            if len(self.pulled) == 1:
+                raise DeviceError(f"{path}: No such file or directory")
+            into.write_bytes(Path(path).read_bytes())
+
+    device = Ending()
+    files = RemoteFiles(device, PulledFiles(device, tmp_path))
+    copy = files.copy(1, mapping_of(LIBRARY))
+    assert copy is not None and copy.read_bytes() == LIBRARY.read_bytes()
+    assert len(device.pulled) == 2 and not files.refused
 
 
 def test_a_copy_that_came_short_is_not_kept(tmp_path: Path) -> None:

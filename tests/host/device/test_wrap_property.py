@@ -1,4 +1,4 @@
-"""The wrap property and the shim in the app's folder: there while a session runs, as before afterwards."""
+"""The wrap property and the shim where apps may run it: there while a session runs, as before afterwards."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ import pytest
 from memleak_android.host.device.android_app import App
 from memleak_android.host.device.local_channel import LocalChannel
 from memleak_android.host.device.local_machine import LocalMachine
-from memleak_android.host.device.wrap_property import WrappedApp
+from memleak_android.host.device.target import AppUser
+from memleak_android.host.device.wrap_property import APPS_FOLDER, WrappedApp, wrap_property
 from memleak_android.host.errors import DeviceError
 
 PROCESS = "com.example.app"
+NAME = f"wrap.{PROCESS}"
+STALE = "memleak-android-1-0123456789abcdef"  # process 1 is no keeper
 
 
 class Device(LocalMachine):
@@ -23,79 +26,138 @@ class Device(LocalMachine):
     name = "device x"
 
     def __init__(self, folder: Path, setprop: str = 'printf %s "$2" >"$PROPERTIES/$1"') -> None:
-        self.properties, self.app_folder = folder / "properties", folder / "app"
-        self.tools = folder / "bin"
-        for made in (self.properties, self.app_folder, self.tools):
+        self.properties, self.apps, self.tools = (folder / name for name in ("properties", "apps", "bin"))
+        self.shim = folder / "shim"
+        self.shim.write_bytes(b"the shim")
+        for made in (self.properties, self.apps, self.tools):
             made.mkdir()
         for name, script in (("getprop", 'cat "$PROPERTIES/$1" 2>/dev/null; echo'), ("setprop", setprop)):
             (self.tools / name).write_text(f"#!/bin/sh\n{script}\n")
             (self.tools / name).chmod(0o755)
 
-    def open_agent(self, argv: Sequence[str], *, as_root: bool = False, run_as: str = "") -> LocalChannel:
+    def open_agent(
+        self, argv: Sequence[str], *, as_root: bool = False, run_as: AppUser | None = None
+    ) -> LocalChannel:
         assert as_root
-        words = ["env", f"PROPERTIES={self.properties}", f"PATH={self.tools}:{os.environ['PATH']}", *argv]
-        return LocalChannel(["/usr/bin/env", *words[1:]])
+        words = [f"PROPERTIES={self.properties}", f"PATH={self.tools}:{os.environ['PATH']}", *argv]
+        return LocalChannel(["/usr/bin/env", *words])
 
-    def value(self) -> str | None:
-        path = self.properties / f"wrap.{PROCESS}"
+    def value(self, name: str = NAME) -> str | None:
+        path = self.properties / name
         return path.read_text() if path.exists() else None
 
-
-def app(device: Device, data_dir: str | None = None) -> App:
-    return App(
-        PROCESS, 0, os.getuid(), True, False, "", (), data_dir or os.path.relpath(device.app_folder), ""
-    )
+    def wrap(self, name: str = NAME, shim: str = "", folder: str = "") -> WrappedApp:
+        app = App(PROCESS, 0, os.getgid(), True, False, "", (), "")
+        return WrappedApp(
+            self, app, name, shim or str(self.shim), "n:0123456789abcdef", folder or str(self.apps)
+        )
 
 
 @pytest.fixture
-def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Device:
-    monkeypatch.chdir(tmp_path)  # a temporary folder's full path is longer than a property may be
-    (tmp_path / "shim").write_bytes(b"the shim")
+def device(tmp_path: Path) -> Device:
     return Device(tmp_path)
 
 
 def test_the_property_and_the_file_are_there_for_a_while(device: Device) -> None:
-    (device.properties / f"wrap.{PROCESS}").write_text("logwrapper")
-    with WrappedApp(device, app(device), PROCESS, "shim", "name:0123456789abcdef"):
-        (folder,) = device.app_folder.iterdir()
-        assert device.value() == f"LD_PRELOAD=app/{folder.name}/m.so"
+    (device.properties / NAME).write_text("logwrapper")
+    with device.wrap():
+        (folder,) = device.apps.iterdir()
+        assert device.value() == f"LD_PRELOAD={folder}/m.so"
+        assert folder.stat().st_mode & 0o777 == 0o711
         assert (folder / "m.so").read_bytes() == b"the shim"
         assert (folder / "m.so").stat().st_mode & 0o777 == 0o755
-        assert (folder / "m.so.session").read_text() == "name:0123456789abcdef\n"
+        session = folder / "m.so.session"
+        assert session.read_text() == "n:0123456789abcdef\n"
+        assert (session.stat().st_mode & 0o777, session.stat().st_gid) == (0o640, os.getgid())
     assert device.value() == "logwrapper"
-    assert not list(device.app_folder.iterdir())
+    assert not list(device.apps.iterdir())
+
+
+def test_root_writes_and_deletes_nothing_behind_a_link(device: Device, tmp_path: Path) -> None:
+    """Only the system may write where the shim is put, but what was planted there all the same is not followed."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "kept").touch()
+    (device.apps / STALE).symlink_to(victim)
+    (device.properties / NAME).write_text(f"LD_PRELOAD={device.apps}/{STALE}/m.so")
+    with device.wrap():
+        assert not (device.apps / STALE).is_symlink()
+    assert [path.name for path in victim.iterdir()] == ["kept"]
+
+
+def test_the_longest_value_fits() -> None:
+    assert len(f"LD_PRELOAD={APPS_FOLDER}/memleak-android-{1 << 22}-{'0' * 16}/m.so") <= 91
+
+
+@pytest.mark.parametrize(
+    ("process", "level", "name"),
+    [
+        ("com.example.short", 25, "wrap.com.example.short"),
+        ("com.example.a.longer.name", 25, "wrap.com.example.a.longer.name"),
+        ("com.example.a.longer.name.still", 25, "wrap.com.example.a.longer.name"),  # a dot would end it
+        ("com.example.a.longer.names.still", 25, "wrap.com.example.a.longer.names"),
+        ("com.example.a.longer.names.still", 26, "wrap.com.example.a.longer.names.still"),
+        ("com.example.a.longer.names.still", 0, "wrap.com.example.a.longer.names.still"),
+    ],
+)
+def test_names_before_android_8_are_short(process: str, level: int, name: str) -> None:
+    assert wrap_property(process, level) == name
 
 
 def test_a_name_that_a_shell_would_read(device: Device) -> None:
-    odd = "it's;a$(test) `x`"
-    with WrappedApp(device, app(device), odd, "shim", "n:1"):
-        assert (device.properties / f"wrap.{odd}").read_text().startswith("LD_PRELOAD=app/ml-")
-    assert (device.properties / f"wrap.{odd}").read_text() == ""
+    odd = "wrap.it's;a$(test) `x`"
+    with device.wrap(odd):
+        assert str(device.value(odd)).startswith(f"LD_PRELOAD={device.apps}/memleak-android-")
+    assert device.value(odd) == ""
 
 
-def test_a_value_that_is_too_long_is_never_set(device: Device) -> None:
-    with pytest.raises(DeviceError) as caught:
-        WrappedApp(device, app(device, "/data/data/" + "x" * 60), PROCESS, "shim", "n:1")
-    assert str(caught.value) == (
-        "the property wrap.com.example.app has no room for 97 characters (at most 91);"
-        " use --tracer bpf, or a wrap.sh in the app"
-    )
-    assert device.value() is None
+def test_what_a_killed_keeper_left_goes_and_is_not_restored(device: Device) -> None:
+    (device.apps / STALE).mkdir()
+    (device.apps / STALE / "m.so").touch()
+    (device.properties / NAME).write_text(f"LD_PRELOAD={device.apps}/{STALE}/m.so")
+    with device.wrap():
+        (folder,) = device.apps.iterdir()
+        assert folder.name != STALE and device.value() == f"LD_PRELOAD={folder}/m.so"
+    assert device.value() == "" and not list(device.apps.iterdir())
 
 
-def test_a_property_that_may_not_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "shim").write_bytes(b"")
+def test_somebody_elses_value_is_restored_though_its_file_is_gone(device: Device) -> None:
+    (device.properties / NAME).write_text("LD_PRELOAD=/data/local/tmp/libasan.so")
+    with device.wrap():
+        pass
+    assert device.value() == "LD_PRELOAD=/data/local/tmp/libasan.so"
+
+
+def test_two_sessions_on_one_app(device: Device) -> None:
+    with device.wrap():
+        value = device.value()
+        with pytest.raises(DeviceError, match=r"could not be set on device x: another session uses it"):
+            device.wrap()
+        assert device.value() == value
+        assert len(list(device.apps.iterdir())) == 1
+    assert device.value() == ""
+
+
+def test_a_property_that_may_not_be_set(tmp_path: Path) -> None:
     device = Device(tmp_path, setprop="exit 1")
-    with pytest.raises(DeviceError) as caught:
-        WrappedApp(device, app(device), PROCESS, "shim", "n:1")
-    assert "setprop wrap.com.example.app had no effect" in str(caught.value)
-    assert not list(device.app_folder.iterdir())
+    with pytest.raises(DeviceError, match=r"setprop wrap\.com\.example\.app had no effect"):
+        device.wrap()
+    assert not list(device.apps.iterdir())
 
 
-def test_an_app_without_a_folder(device: Device) -> None:
-    with pytest.raises(
-        DeviceError, match=r"wrap\.com\.example\.app could not be set on device x: mkdir: .*No such file"
-    ):
-        WrappedApp(device, app(device, "gone"), PROCESS, "shim", "n:1")
+def test_a_shim_that_is_not_there(device: Device) -> None:
+    with pytest.raises(DeviceError, match=r"could not be set on device x: cat: .*No such file"):
+        device.wrap(shim="/no/such")
+    assert device.value() is None and not list(device.apps.iterdir())
+
+
+def test_an_app_whose_uid_is_not_told(device: Device) -> None:
+    app = App(PROCESS, 0, None, True, False, "", (), "")
+    with pytest.raises(DeviceError, match=r"device x does not tell the uid of com\.example\.app"):
+        WrappedApp(device, app, NAME, str(device.shim), "n:1", str(device.apps))
+
+
+def test_a_device_without_a_folder_for_apps(device: Device) -> None:
+    with pytest.raises(DeviceError, match=r"could not be set on device x: .*gone"):
+        device.wrap(folder="/gone")
     assert device.value() is None

@@ -12,9 +12,11 @@ import jsonschema
 import pytest
 
 from memleak_android.host.errors import UsageError
-from memleak_android.host.profile import Profile
+from memleak_android.host.profile import Profile, StopMoment, ThreadStop
 from memleak_android.host.reports import report_json
 from memleak_android.host.reports.base import ReportOptions
+from memleak_android.host.reports.report_profile import to_profile
+from memleak_android.host.reports.report_types import ReportUnwinding
 from memleak_android.unwind.trace import TraceEnd
 from tests.support.goldens import assert_golden
 from tests.support.profiles import DECODE, empty_profile, profile
@@ -41,7 +43,24 @@ def test_shipped_schema_is_current() -> None:
     assert_golden(text, "../../../host/reports/report.schema.json")
 
 
-@pytest.mark.parametrize("made", [profile(), empty_profile()])
+STOPS = (
+    ThreadStop(StopMoment.ATTACH, False, 31, 3, 7),
+    ThreadStop(StopMoment.ATTACH, True, 101, 1, 7),
+    ThreadStop(StopMoment.DETACH, False, 11, 3, 7),
+    ThreadStop(StopMoment.DETACH, False, 13, 3, 7),
+)
+
+
+def test_stops_one_by_one_and_summed_up() -> None:
+    told = json.loads(json_of(profile(stops=STOPS)))["stops"]
+    assert told["all_threads"] == {"stops": 3, "median_ns": 13, "max_ns": 31}
+    assert told["caller"] == {"stops": 1, "median_ns": 101, "max_ns": 101}
+    assert [one["duration_ns"] for one in told["each"]] == [31, 101, 11, 13]
+    assert "caller" not in json.loads(json_of(profile(stops=STOPS[2:])))["stops"]
+    assert "stops" not in json.loads(json_of(profile()))
+
+
+@pytest.mark.parametrize("made", [profile(), empty_profile(), profile(stops=STOPS)])
 @pytest.mark.parametrize("show_allocs", [False, True])
 def test_reports_are_valid(made: Profile, show_allocs: bool) -> None:
     jsonschema.Draft202012Validator.check_schema(shipped_schema())
@@ -73,9 +92,37 @@ def test_wrong_values_are_seen_by_schema_and_reader(path: tuple[str | int, ...],
 
 def test_read_back_is_what_was_written() -> None:
     made = profile()
-    options = ReportOptions(show_allocs=True)
-    read = report_json.read_report(json_of(made, show_allocs=True).encode(), "report.json")
-    assert read == report_json.to_report(made, options)
+    read = to_profile(report_json.read_report(json_of(made, show_allocs=True).encode(), "report.json"))
+    by_space = sorted(made.sites, key=lambda site: -site.inuse_space)
+    assert [replace(site, id="") for site in read.sites] == [replace(site, id="") for site in by_space]
+    assert read.totals == made.totals
+
+
+def test_a_line_for_each_frame() -> None:
+    made = profile()
+    lines = json_of(made).splitlines()
+    starts = [line for line in lines if line.startswith('   {"address":')]
+    assert len(starts) == sum(len(site.frames) for site in made.sites)
+    assert len(lines) < len(starts) + 3 * len(made.sites) + 120
+
+
+def test_names_that_look_like_the_places_of_sites_and_frames() -> None:
+    looks = ('"frames":[]', '\n "sites": []', "]}", '\\"frames":[]')
+    frames = tuple(replace(DECODE.frames[0], function=name, module=name, file=name) for name in looks)
+    made = profile(sites=(replace(DECODE, frames=frames, suppressed_by=looks[0]),), notes=looks)
+    report = json.loads(json_of(made))
+    assert [frame["function"] for frame in report["sites"][0]["frames"]] == list(looks)
+    assert report["notes"] == list(looks)
+
+
+def test_no_site_at_all() -> None:
+    assert json.loads(json_of(profile(sites=())))["sites"] == []
+
+
+def test_more_places_than_are_kept_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = json_of(profile())
+    monkeypatch.setattr(report_json, "_FRAMES_KEPT_MAX", 1)
+    assert json_of(profile()) == whole
 
 
 def test_fields_of_a_later_version_are_ignored() -> None:
@@ -109,5 +156,5 @@ def test_bytes_of_a_path_that_are_no_utf8() -> None:
 
 
 def test_every_trace_end_has_a_field() -> None:
-    names = set(report_json.ReportUnwinding.__struct_fields__)
-    assert {end.name for end in TraceEnd} == names - {"stacks", "complete", "partial"}
+    names = set(ReportUnwinding.__struct_fields__)
+    assert {end.name for end in TraceEnd} == names - {"stacks", "complete", "partial", "late", "fp_agreement"}

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.profile import Profile, Target
+from memleak_android.host.profile import FpAgreement, Profile, StopMoment, Target, ThreadStop, Unwinding
 from memleak_android.host.reports import interval, text
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.unwind.trace import TraceEnd
 from tests.support.goldens import assert_golden
-from tests.support.profiles import CODEC, DECODE, SERVER, START, empty_profile, frame, profile, site
+from tests.support.profiles import CODEC, DECODE, PARTIAL, SERVER, START, empty_profile, frame, profile, site
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +42,35 @@ def interval_of(of: Profile, **options: object) -> str:
 
 def test_everything_at_once() -> None:
     assert_golden(text_of(profile()), "text.txt")
+
+
+def test_how_far_frame_pointers_agree() -> None:
+    agreement = FpAgreement(200, 120, 30, 25, 15, 10, 0, mean_common_prefix=6.25, mean_depth=9.5)
+    shown = text_of(profile(unwinding=Unwinding(5, 5, 0, {"ROOT": 5}, agreement)))
+    lines = [line for line in shown.splitlines() if "by cfi (" in line or "on average" in line]
+    assert lines == [
+        (
+            "frame pointers 75.0% of 200 stacks as by cfi (120 identical, 30 all but the start, 25 cut,"
+            " 15 without the allocating function's caller, 10 with gaps);"
+        ),
+        "               the innermost 6.2 of 9.5 frames the same on average",
+    ]
+
+
+def test_how_long_threads_stood_still() -> None:
+    all_ns, caller_ns = (104_729, 7_919, 1_299_709, 15_485_863), (32_452_843,)
+    stops = [ThreadStop(StopMoment.ATTACH, False, ns, 3, 7) for ns in all_ns]
+    stops += [ThreadStop(StopMoment.DETACH, True, ns, 1, 7) for ns in caller_ns]
+    (line,) = (one for one in text_of(profile(stops=tuple(stops))).splitlines() if one.startswith("stopped"))
+    assert line == (
+        "stopped        all threads 4 times, 0.702 ms in the median, 15.486 ms at most;"
+        " the one that made our calls once, 32.453 ms in the median, 32.453 ms at most"
+    )
+
+
+def test_a_chain_of_frame_records_says_why_it_ends() -> None:
+    walked = replace(PARTIAL, end="NO_PROGRESS", frames=(replace(PARTIAL.frames[0], method="fp"),))
+    assert "the frame pointer leads no further (--unwind cfi may)" in text_of(profile(sites=(walked,)))
 
 
 def test_single_allocations_and_top() -> None:
@@ -103,13 +132,23 @@ def test_symbols_are_asked_for_only_where_they_can_be_had() -> None:
     system = replace(frame(CODEC, ""), module="/usr/lib/libstdc++.so.6", vaddr=0x23)
     with_lines = replace(frame(SERVER, ""), vaddr=0x29)
     output = text_of(profile(sites=(site("1", 2, 1, system, with_lines),), notes=()))
+    way_out = "pass --symbols with its debug file, or set DEBUGINFOD_URLS"
     assert re.findall("^note: .*$", output, re.MULTILINE) == [
-        "note: no symbols for 1 of 1 frames in libstdc++.so.6 (build-id cc03); pass --symbols DIR"
+        f"note: no symbols for 1 of 1 frame in libstdc++.so.6 (build-id cc03); {way_out}"
     ]
-    assert "next: again" not in output
+    assert "next: again with --symbols" not in output
 
 
 def test_no_allocation_at_all_is_said() -> None:
     nothing = empty_profile()
     output = text_of(replace(nothing, totals=replace(nothing.totals, alloc_space=0, alloc_objects=0)))
     assert "note: not one allocation was seen" in output
+
+
+def test_a_module_without_a_build_id_has_a_way_out() -> None:
+    own = replace(frame(CODEC, ""), module="/srv/own.so", build_id="")
+    (note,) = re.findall(
+        "^note: .*$", text_of(profile(sites=(site("1", 2, 1, own),), notes=())), re.MULTILINE
+    )
+    way_out = "files of symbols are found by build-id: link it with -Wl,--build-id and measure again"
+    assert note == f"note: no symbols for 1 of 1 frame in own.so (build-id none); {way_out}"

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from memleak_android.host.device.local_channel import LocalChannel
-from memleak_android.host.errors import TracerError
+from memleak_android.host.errors import MemleakError, TargetError, TracerError
 from memleak_android.host.tracers.agent import AgentDied, AgentSession
-from memleak_android.host.wire import Block, BlockKind
+from memleak_android.host.wire import Block, BlockKind, Reason
 from tests.support.command_line import FAKE_AGENT
 
 ATTACH = ("wire 2", "pid 77")
@@ -78,12 +78,39 @@ def test_death_keeps_what_arrived_and_says_how(start: Any) -> None:
 
 
 def test_silent_agent_is_given_up_and_ended(start: Any) -> None:
-    session = start({"silent": True}, silence_s=0.5)
+    session = start({"silent": True}, loading_s=0.5)
     _, error = until_died(session)
     assert error.message == "the agent did not answer for 0.5 s"
     session.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid_of(session), 0)
+
+
+def test_an_agent_that_loads_has_more_time_than_one_that_runs(start: Any) -> None:
+    session = start({"silent": True}, silence_s=0.1, loading_s=0.6)
+    _, error = until_died(session)
+    assert error.message == "the agent did not answer for 0.6 s"
+    session.close()
+    session = start({"stuck": True}, silence_s=0.3, loading_s=60)
+    with pytest.raises(AgentDied, match=r"did not answer for 0\.3 s"):
+        for block in session.blocks():
+            if block.kind == BlockKind.STATUS:
+                session.stop()
+    session.abandon()
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [(Reason.TARGET_ERROR, TargetError), (Reason.TRACER_ERROR, TracerError), (6, MemleakError)],
+)
+def test_an_agent_that_cannot_even_begin_says_why(start: Any, reason: int, kind: type[MemleakError]) -> None:
+    text = "configuration line not understood: shim2 (install both from one release)"
+    session = start({"error_first": [reason, text]})
+    with pytest.raises(MemleakError) as caught:
+        list(session.blocks())
+    assert type(caught.value) is kind
+    assert str(caught.value) == "configuration line not understood: shim2; install both from one release"
+    session.close()
 
 
 def test_configuration_larger_than_a_pipe_beside_output_larger_than_a_pipe(

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from memleak_android.host import payloads
 from memleak_android.host.analysis import View, make_profile
 from memleak_android.host.capture import Capture
+from memleak_android.host.commands import session as session_module
+from memleak_android.host.commands.progress import Progress
+from memleak_android.host.commands.session import Schedule, Session
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.modules import LocalFiles, ModuleFiles
-from memleak_android.host.recording import Recording
+from memleak_android.host.recording import Recording, RecordingWriter
 from memleak_android.host.survivors import Analysis
 from memleak_android.host.symbols import Symbolizer
-from memleak_android.host.tracers import remote_preload
+from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.forked import ForkedSession
 from memleak_android.host.tracers.remote_preload import LaunchingSession
-from memleak_android.host.wire import Block, BlockKind, ProcessEvent, encode_block
+from memleak_android.host.wire import Block, BlockKind, Lost, ProcessEvent, encode_block
 from tests.support.builders import (
     end,
     evidence,
@@ -37,18 +42,23 @@ def processes(event: int, pid: int) -> Block:
     return Block(BlockKind.PROCESS, process(event, pid=pid, timestamp_ns=1))
 
 
+UNTIL_STOPPED = b""  # nothing more is written before `stop` has come
+
+
 class Scripted:
     """A channel that gives one block at a time. sent: what the agent was told."""
 
     is_remote = True
 
-    def __init__(self, *blocks: Block) -> None:
-        self.pieces = [encode_block(block) for block in blocks]
+    def __init__(self, *blocks: Block | bytes) -> None:
+        self.pieces = [encode_block(block) if isinstance(block, Block) else block for block in blocks]
         self.sent = bytearray()
 
-    def exchange(self, outgoing: bytearray, timeout_s: float) -> bytes | None:
+    def exchange(self, outgoing: bytearray, timeout_s: float, wake: int = -1) -> bytes | None:
         self.sent += outgoing
         outgoing.clear()
+        if self.pieces[:1] == [UNTIL_STOPPED] and b"stop\n" not in self.sent:
+            return b""
         return self.pieces.pop(0) if self.pieces else None
 
     def last_words(self) -> str:
@@ -74,8 +84,8 @@ def started() -> tuple[list[int], Callable[[], int]]:
 def test_the_process_is_forked_once_the_probes_are_placed_and_ends_the_session() -> None:
     calls, start = started()
     channel = Scripted(
-        hello(), processes(ProcessEvent.START, 320), status(), status(), processes(ProcessEvent.EXIT, 99),
-        status(), processes(ProcessEvent.EXIT, 4711), status(), status(), end(),
+        hello(), processes(ProcessEvent.START, 320), status(), processes(ProcessEvent.FORK, 4711), status(), processes(ProcessEvent.EXIT, 99),
+        status(), processes(ProcessEvent.EXIT, 4711), UNTIL_STOPPED, status(), status(), end(),
     )  # fmt: skip
     session = ForkedSession(channel, ["wire 2"], start, lambda: None)
     seen = []
@@ -90,9 +100,49 @@ def test_the_process_is_forked_once_the_probes_are_placed_and_ends_the_session()
 
 def test_a_process_that_ended_before_its_id_was_known() -> None:
     _, start = started()
-    channel = Scripted(hello(), processes(ProcessEvent.EXIT, 4711), status(), status(), end())
-    assert len(list(ForkedSession(channel, [], start, lambda: None).blocks())) == 5
+    channel = Scripted(
+        hello(),
+        processes(ProcessEvent.FORK, 4711),
+        processes(ProcessEvent.EXIT, 4711),
+        status(),
+        UNTIL_STOPPED,
+        status(),
+        end(),
+    )
+    assert len(list(ForkedSession(channel, [], start, lambda: None).blocks())) == 6
     assert b"stop" in channel.sent
+
+
+def test_what_was_written_before_the_fork_is_no_sign() -> None:
+    """While the app is started blocks wait: the next STATUS may be older than the fork."""
+    _, start = started()
+    channel = Scripted(
+        hello(), status(), status(), status(), processes(ProcessEvent.FORK, 4711), status(), end()
+    )
+    assert len(list(ForkedSession(channel, [], start, lambda: None).blocks())) == 7
+
+
+@pytest.mark.parametrize("rest", [lambda late, early: (late, end()), lambda late, early: (early, end())])
+def test_a_process_that_waited_in_a_pool_is_not_measured_from_the_middle(
+    rest: Callable[[Block, Block], tuple[Block, ...]],
+) -> None:
+    """Android's USAP pool: the zygote's child, but older than the probes."""
+    _, start = started()
+    late = status(timestamp_ns=10**12)
+    channel = Scripted(hello(), processes(ProcessEvent.FORK, 4710), status(), *rest(late, status()))
+    with pytest.raises(
+        TracerError, match=r"process 4711 was forked before the probes .*; switch the pool off"
+    ):
+        list(ForkedSession(channel, [], start, lambda: None).blocks())
+
+
+def test_a_fork_whose_record_was_lost_ends_nothing() -> None:
+    _, start = started()
+    late = status(lost={Lost.MAPPINGS: 1}, timestamp_ns=10**12)
+    assert (
+        len(list(ForkedSession(Scripted(hello(), status(), late, end()), [], start, lambda: None).blocks()))
+        == 4
+    )
 
 
 def test_a_target_that_cannot_be_started_ends_the_session() -> None:
@@ -103,11 +153,49 @@ def test_a_target_that_cannot_be_started_ends_the_session() -> None:
         list(ForkedSession(Scripted(hello(), status(), end()), [], start, lambda: None).blocks())
 
 
-def test_an_app_that_does_not_bring_the_shim(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_preload, "_JOINED_S", -1.0)
+@pytest.mark.parametrize("kind", [ForkedSession, LaunchingSession])
+def test_a_session_has_begun_when_its_target_is_there(kind: type[AgentSession]) -> None:
+    """--duration counts from then on, however long the device takes to start an app."""
+    _, start = started()
+    blocks = (hello(), status(), status(), processes(ProcessEvent.FORK, 4711), status(), end())
+    more = (TracerError("absent"),) if kind is LaunchingSession else ()
+    session: AgentSession = kind(Scripted(*blocks), [], start, *more, lambda: None)
+    begun = [session.has_begun for _ in session.blocks()]
+    at = 2 if kind is ForkedSession else 3  # its id is known; it has joined
+    assert begun == [n >= at for n in range(len(blocks))]
+
+
+def test_the_time_is_that_of_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An app that takes longer to start than it is to be measured is measured for that long all the same."""
+    now_s, stopped_at = [0.0], list[float]()
+    monkeypatch.setattr(session_module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+
+    def start() -> int:
+        now_s[0] += 100
+        return 4711
+
+    class Ticking(ForkedSession):
+        def blocks(self) -> Iterator[Block]:
+            for block in super().blocks():
+                now_s[0] += 1
+                yield block
+
+    channel = Scripted(
+        hello(), status(), status(), processes(ProcessEvent.FORK, 4711), *[status()] * 20, end()
+    )
+    tracer = Ticking(channel, [], start, lambda: None)
+    tracer.stop = lambda: stopped_at.append(now_s[0])  # type: ignore[method-assign]
+    with closing(RecordingWriter(tmp_path / "a.memleak", False)) as writer:
+        files, progress = ModuleFiles(LocalFiles(False)), Progress(True, False)
+        Session(tracer, Capture(), files, writer, progress, Schedule(10 * 10**9)).run()
+    assert len(stopped_at) == 1 and 110 < stopped_at[0] < 115
+
+
+def test_an_app_that_does_not_bring_the_shim() -> None:
     calls, start = started()
     absent = TracerError("no process of it loaded the shim")
-    without = LaunchingSession(Scripted(hello(), status(), status(), end()), [], start, absent, lambda: None)
+    channel = Scripted(hello(), status(), status(), end())
+    without = LaunchingSession(channel, [], start, absent, lambda: None, joined_s=-1.0)
     with pytest.raises(TracerError, match="no process of it loaded the shim"):
         list(without.blocks())
     blocks = (hello(), status(), processes(ProcessEvent.START, 5), status(), end())

@@ -20,6 +20,10 @@ ADRP_X0 = 0x90000000
 STP_FP_LR = 0xA9BE7BFD  # stp x29, x30, [sp, #-0x20]!
 STR_X1 = 0xF9000041  # str x1, [x2]
 LDR_X3 = 0xF9400003  # ldr x3, [x0]
+LDAR_X3 = 0xC8DFFC03
+LDARH_W3 = 0x48DFFC03
+LDAPR_X3 = 0xF8BFC003
+LDAPUR_X3 = 0xD9408003  # ldapur x3, [x0, #8]
 MOV_X19_X0 = 0xAA0003F3
 MOV_X3_X0 = 0xAA0003E3
 LDADD = 0xB8230041  # ldadd w3, w1, [x2]
@@ -71,6 +75,9 @@ MOVES = {
     "argument copied and loaded through": (8, (MOV_X3_X0, LDR_X3, ADRP_X3, RET)),
     "a tail jump": (4, (BTI_C, b(0x4000))),
     "a tail call through a pointer": (4, (NOP, ADRP_X3, LDR_X3, BR_X3)),
+    "bionic 10 malloc: ldar, br": (4, (NOP, ADRP_X3, LDAR_X3, BR_X3)),
+    "ldapr, br": (4, (NOP, ADRP_X3, LDAPR_X3, BR_X3)),
+    "ldapur, br": (4, (NOP, ADRP_X3, LDAPUR_X3, BR_X3)),
 }
 
 
@@ -91,6 +98,7 @@ STAYS = {
     "`ldadd w3, w1, [x2]` writes memory": (LDADD, ADRP_X3, RET),
     "`svc #0` ends its straight-line entry": (SVC, ADRP_X3, RET),
     "`br x3` at +0xc may go anywhere in it": (NOP, ADRP_X3, ADD_X3, BR_X3, RET),
+    "`br x3` at +0x10 may go anywhere in it": (NOP, NOP, ADRP_X3, LDARH_W3, BR_X3, RET),  # no pointer
     "+0x4 is jumped to": (NOP, ADRP_X3, b(-1), RET),
     "+0x8 cannot be decoded": (NOP, ADRP_X3, UNDECODABLE, RET),
     "no instruction in its first 64 bytes is simulated": (NOP,) * 16 + (ADRP_X3, RET),

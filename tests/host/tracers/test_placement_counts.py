@@ -41,7 +41,7 @@ int main(int argc, char **argv)
 	char byte;
 	void *p, *kept = malloc(8);
 	size_t n = argc > 1 ? atol(argv[1]) : 0;
-	if (read(0, &byte, 1) != 1)
+	if (write(1, "r", 1) != 1 || read(0, &byte, 1) != 1)
 		return 1;
 	for (size_t i = 0; i < n; i++) {
 		block = malloc(64);
@@ -125,8 +125,11 @@ def open_counter(path: str, offset: int, pid: int, *, at_return: bool, from_exec
 @contextmanager
 def running(program: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """The program, waiting before its first call that counts."""
-    process = subprocess.Popen([program, *arguments], stdin=subprocess.PIPE)
+    process = subprocess.Popen([program, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
+        assert (
+            process.stdout is not None and process.stdout.read(1) == b"r"
+        )  # its linker has called malloc, too
         yield process
     finally:
         process.kill()
@@ -219,7 +222,7 @@ def test_both_places_see_the_same(allocator: str) -> None:
     library, command = Path("/usr/lib/x86_64-linux-gnu") / allocator, RUNS[allocator]
     if not library.exists() or shutil.which(command[0]) is None:
         pytest.skip(f"{library} or {command[0]} is not installed")
-    environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "PYTHONMALLOC": "malloc"}
+    environment = {"PATH": "/usr/bin:/bin", "HOME": "/dev/null", "PYTHONMALLOC": "malloc"}
     if allocator != "libc.so.6":
         environment["LD_PRELOAD"] = str(library)
     probes, _ = plan_probes(str(library), SessionOptions(pid=1))

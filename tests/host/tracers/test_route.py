@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -10,20 +11,28 @@ import pytest
 from memleak_android.host.device.android_app import App
 from memleak_android.host.device.local_machine import LocalMachine
 from memleak_android.host.errors import TargetError, TracerError
-from memleak_android.host.tracers.choice import TracerName
+from memleak_android.host.pair_sets.schema import read_pair_sets
+from memleak_android.host.pairs.planning import SetsPlanner
+from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.choice import TracerName, in_place_of_bpf
 from memleak_android.host.tracers.remote_preload import app_arch, wrap_script
 from memleak_android.host.tracers.route import Situation, choose_route, ways
 
-DEBUGGABLE = App("com.example.app", 0, 10123, True, False, "arm64-v8a", (), "/data/data/com.example.app", "")
+DEBUGGABLE = App("com.example.app", 0, 10123, True, False, "arm64-v8a", (), "")
 RELEASE = App(
-    "com.example.app", 0, 10123, False, True, "", (), "/d", "run-as: package not debuggable: com.example.app"
+    "com.example.app", 0, 10123, False, True, "", (), "run-as: package not debuggable: com.example.app"
 )
 
 
 def situation(
-    app: App | None = DEBUGGABLE, root: bool = True, bpf: str = "", is_64: bool = True, api: int = 34
+    app: App | None = DEBUGGABLE,
+    root: bool = True,
+    bpf: str = "",
+    is_64: bool = True,
+    api: int = 34,
+    scriptless: bool = False,
 ) -> Situation:
-    return Situation("device x", root, bpf, is_64, app, api)
+    return Situation("device x", root, bpf, is_64, app, api, scriptless)
 
 
 @pytest.mark.parametrize(
@@ -37,10 +46,32 @@ def situation(
         (situation(RELEASE, is_64=False), "auto", "wrap"),
         (situation(root=False), "auto", "run-as"),
         (situation(root=False, api=0), "preload", "run-as"),
+        (situation(root=False, api=26), "auto", "agent"),
+        (situation(root=False, api=25), "auto", "ptrace"),
+        (situation(), "plt", "startup"),
+        (situation(root=False, scriptless=True), "auto", "startup"),
+        (situation(root=False, scriptless=True, api=30), "auto", "startup"),
+        (situation(root=False, scriptless=True, api=29), "auto", "agent"),
+        (situation(scriptless=True), "auto", "bpf"),
     ],
 )
 def test_the_best_open_route(found: Situation, name: TracerName, route: str) -> None:
     assert choose_route(name, found, may_restart=True).name == route
+
+
+@pytest.mark.parametrize(
+    ("found", "name", "route"),
+    [
+        (situation(), "auto", "bpf"),
+        (situation(bpf="no uprobes"), "auto", "agent"),
+        (situation(root=False), "auto", "agent"),
+        (situation(root=False, api=0), "auto", "ptrace"),
+        (situation(None, root=False), "auto", "ptrace"),
+        (situation(root=False, scriptless=True), "auto", "agent"),
+    ],
+)
+def test_what_runs_already_is_not_started_anew(found: Situation, name: TracerName, route: str) -> None:
+    assert choose_route(name, found, may_restart=False).name == route
 
 
 @pytest.mark.parametrize(
@@ -49,23 +80,40 @@ def test_the_best_open_route(found: Situation, name: TracerName, route: str) -> 
         (
             situation(is_64=False), "auto", False,
             ("com.example.app can be measured from its start only (bpf: 32-bit code, where the kernel places no"
-            " uprobes); add --launch: the shim has to be there from the start"),
+            " uprobes; startup: 32-bit code, which has not been tried; agent: 32-bit code, which has not been tried; ptrace: 32-bit code, which a 64-bit agent does not enter); add --launch: the shim has to be"
+            " there from the start"),
+        ),
+        (
+            situation(is_64=False), "bpf", True,
+            ("com.example.app cannot be measured on device x (bpf: 32-bit code, where the kernel places no uprobes);"
+            " --tracer preload is open (add --launch: the shim has to be there from the start)"),
+        ),
+        (
+            situation(None), "preload", False,
+            ("the process cannot be measured on device x (wrap: the shim cannot attach to a running process; name the"
+            " app by --package; run-as: only for apps); --tracer bpf is open"),
         ),
         (
             situation(RELEASE, root=False), "auto", True,
             ("com.example.app cannot be measured on device x (bpf: no root; wrap: no root to set the wrap property;"
-            " run-as: run-as: package not debuggable: com.example.app); it is profileable: use heapprofd"
+            " run-as: run-as: package not debuggable: com.example.app; startup: run-as: package not debuggable:"
+            " com.example.app; agent: run-as: package not debuggable: com.example.app; ptrace: run-as: package not debuggable:"
+            " com.example.app); it is profileable: use heapprofd"
             " (tools/heap_profile android -n com.example.app), or a debuggable build"),
         ),
         (
-            situation(root=False, api=26), "auto", True,
-            ("com.example.app cannot be measured on device x (bpf: no root; wrap: no root to set the wrap property;"
-            " run-as: wrap.sh needs API level 27, the device has 26); use a debuggable build with the wrap.sh that"
-            " `doctor --package` prints, or root the device"),
+            situation(root=False, api=26), "preload", True,
+            ("com.example.app cannot be measured on device x (wrap: no root to set the wrap property;"
+            " run-as: wrap.sh needs API level 27, the device has 26); --tracer plt is open"),
+        ),
+        (
+            situation(root=False, api=29, scriptless=True), "preload", True,
+            ("com.example.app cannot be measured on device x (wrap: no root to set the wrap property; run-as: the app"
+            " carries no wrap.sh (`doctor --package` prints one)); --tracer plt is open"),
         ),
         (
             situation(None, root=False), "bpf", True,
-            "the process cannot be measured on device x (bpf: no root); root the device (adb root, or su)",
+            "the process cannot be measured on device x (bpf: no root); --tracer plt is open",
         ),
     ],
 )  # fmt: skip
@@ -75,23 +123,46 @@ def test_every_closed_route_is_told(found: Situation, name: TracerName, may_rest
     assert str(caught.value) == line
 
 
+@pytest.mark.parametrize("tracer", ["auto", "preload"])
+def test_what_does_not_carry_pairs_is_told(tracer: TracerName) -> None:
+    with pytest.raises(TracerError, match="wrap: it does not carry --pairs; run-as: it does not carry"):
+        choose_route(tracer, situation(root=True, bpf="no uprobes"), may_restart=True, with_pairs=True)
+    assert choose_route("auto", situation(), may_restart=True, with_pairs=True).name == "bpf"
+    process = situation(None, root=False)
+    assert choose_route("auto", process, may_restart=False, with_pairs=True).name == "ptrace"
+
+
+def test_the_shim_in_the_place_of_bpf_says_what_it_reaches_of_pairs() -> None:
+    pairs = SetsPlanner(read_pair_sets(("fd",)))
+    with_pairs = SessionOptions(command=("x",), pairs=pairs)
+    assert in_place_of_bpf("", with_pairs) == ""
+    assert in_place_of_bpf("no root", SessionOptions(command=("x",))) == "no root"
+    assert in_place_of_bpf("no root", with_pairs).startswith(
+        "no root; of --pairs it reaches what is exported"
+    )
+
+
 def test_routes_are_told_the_best_first() -> None:
-    assert [way.name for way in ways(situation())] == ["bpf", "wrap", "run-as"]
+    assert [way.name for way in ways(situation())] == ["bpf", "wrap", "run-as", "startup", "agent", "ptrace"]
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-def test_the_script_that_an_app_carries(is_there: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["data", "user/10", ""])
+def test_the_script_that_an_app_carries(place: str, tmp_path: Path) -> None:
     """Run here, with a shim that no linker takes: it says so, and the program runs all the same."""
-    shim = tmp_path / "memleak-android-7-a" / "libmemleak.so"
-    if is_there:
-        shim.parent.mkdir()
+    shim = tmp_path / place / "com.example.app" / "memleak-android-7-a" / "libmemleak.so"
+    if place:
+        shim.parent.mkdir(parents=True)
         shim.write_bytes(b"no library")
-    text = wrap_script("com.example.app").replace("/data/data/com.example.app", str(tmp_path))
+    (tmp_path / "id").write_text("#!/bin/sh\necho 1010123\n")
+    (tmp_path / "id").chmod(0o755)
     script = tmp_path / "wrap.sh"
-    script.write_text(text)
-    done = subprocess.run(["sh", script, "echo", "a  b"], capture_output=True, text=True, check=True)
+    script.write_text(wrap_script("com.example.app").replace(" /data/", f" {tmp_path}/"))
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", script, "echo", "a  b"], capture_output=True, text=True, check=True, env=path
+    )
     assert done.stdout == "a  b\n"
-    assert (str(shim) in done.stderr) == is_there
+    assert (str(shim) in done.stderr) == bool(place)
 
 
 def test_an_app_runs_as_its_native_code_does() -> None:
@@ -99,4 +170,4 @@ def test_an_app_runs_as_its_native_code_does() -> None:
     assert app_arch(machine, DEBUGGABLE) == "arm64"
     assert app_arch(machine, RELEASE) == machine.arch
     with pytest.raises(TargetError, match="runs as mips, for which there is no shim"):
-        app_arch(machine, App("a.b", 0, 1, True, False, "mips", (), "", ""))
+        app_arch(machine, App("a.b", 0, 1, True, False, "mips", (), ""))

@@ -1,0 +1,160 @@
+"""How long a running program stands still when it is attached to and left: by slots, by inline hooks, by gdb."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.agent import Installation, preload_lines
+from bench.heartbeats import Heartbeats, Silence
+from bench.spread import ratios
+from bench.table import render, spread
+from memleak_android.host.device.local import LocalProcess
+from memleak_android.host.device.local_channel import LocalChannel
+from memleak_android.host.payloads import decode_error, decode_stops
+from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.inline import plan_local
+from memleak_android.host.wire import STOP, BlockKind, Rows, StopMoment, Stopped
+
+THREADS = 4
+PLT, INLINE, GDB, NOTHING = "--tracer plt", "--tracer inline", "gdb", "nothing"
+_MEASURED_S = 0.1  # between attach and detach
+
+
+@dataclass(slots=True)
+class Cost:
+    """By round, in ms: what the program saw, and what the tool itself states (of all threads, and of the one that calls)."""
+
+    seen: list[Silence] = field(default_factory=list)
+    stated_all: list[float] = field(default_factory=list)
+    stated_caller: list[float] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list)
+
+
+def measure(rounds: int, program: Path, here: Installation, place: Path) -> dict[str, Cost]:
+    """Each way once a round, on one process that runs through all rounds; one round more, the first, does not count."""
+    ways: dict[str, Callable[[int], Rows]] = {
+        PLT: lambda pid: _session(pid, "plt", here),
+        INLINE: lambda pid: _session(pid, "inline", here),
+        NOTHING: lambda pid: time.sleep(0.5) or np.empty(0, STOP),
+    }
+    if gdb := shutil.which("gdb"):
+        ways[GDB] = lambda pid: _debugger(gdb, pid)
+    costs = {name: Cost() for name in ways}
+    with Heartbeats(program, place, THREADS) as target:
+        for number in range(rounds + 1):
+            for name, attach in ways.items():
+                begin_ns = time.monotonic_ns()
+                stops = attach(target.pid)
+                end_ns = time.monotonic_ns()
+                time.sleep(0.05)  # the last gap is noted at its end
+                if number:
+                    _note(costs[name], target.silence(begin_ns, end_ns), stops, (end_ns - begin_ns) / 1e6)
+    return costs
+
+
+def _note(cost: Cost, seen: Silence, stops: Rows, wall_ms: float) -> None:
+    cost.seen.append(seen)
+    cost.wall.append(wall_ms)
+    for stopped, stated in ((Stopped.ALL, cost.stated_all), (Stopped.CALLER, cost.stated_caller)):
+        if found := stops["duration_ns"][stops["stopped"] == stopped].tolist():
+            stated.append(max(found) / 1e6)
+
+
+def _session(pid: int, hook: str, here: Installation) -> Rows:
+    """A whole session; the stops that it told of, rows of STOP."""
+    options = SessionOptions(pid=pid)
+    lines, stops = [*preload_lines(options, here.shim), f"hook {hook}"], []
+    if hook == "inline":
+        planned = plan_local(LocalProcess.open(pid), options, here.agent, here.shim)
+        lines += planned.lines
+        stops.append(planned.stops)
+    session = AgentSession(hook, LocalChannel([str(here.agent), "preload"]), lines)
+    try:
+        for block in session.blocks():
+            if block.kind == BlockKind.ERROR:
+                raise RuntimeError(decode_error(block.payload)[1])
+            if block.kind != BlockKind.STOPS:
+                continue
+            stops.append(decode_stops(block.payload))
+            if not any(rows["moment"][0] == StopMoment.DETACH for rows in stops):
+                time.sleep(_MEASURED_S)
+                session.stop()
+    finally:
+        session.close()
+    return np.concatenate(stops)
+
+
+def _debugger(gdb: str, pid: int) -> Rows:
+    """Attached, and left again, as with nothing to do."""
+    subprocess.run(
+        [gdb, "-nx", "-batch", "-p", str(pid)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=True,
+    )
+    return np.empty(0, STOP)
+
+
+_COMPARED = (
+    "longest, all threads",
+    "longest, one thread",
+)  # what is "in all" grows with the time that a tool takes for itself
+_SEEN: Mapping[str, Callable[[Silence], float]] = {
+    "longest, all threads": lambda one: one.longest_all,
+    "in all, all threads": lambda one: one.sum_all,
+    "longest, one thread": lambda one: one.longest_one,
+}
+
+
+def _ratios(costs: Mapping[str, Cost]) -> dict[str, list[float]]:
+    """gdb's figure by ours, by round."""
+    if GDB not in costs:
+        return {}
+    found = {}
+    for ours in (PLT, INLINE):
+        for what in _COMPARED:
+            theirs, own = ([_SEEN[what](one) for one in costs[name].seen] for name in (GDB, ours))
+            found[f"gdb / {ours}, {what}"] = ratios(theirs, own)
+    return found
+
+
+def as_json(costs: Mapping[str, Cost]) -> dict[str, Any]:
+    return {
+        "unit": "ms, one value a round",
+        "threads": THREADS,
+        "ways": {
+            name: {what: [value(one) for one in cost.seen] for what, value in _SEEN.items()}
+            | {"stated, all": cost.stated_all, "stated, caller": cost.stated_caller, "wall": cost.wall}
+            for name, cost in costs.items()
+        },
+        "ratios": _ratios(costs),
+    }
+
+
+def as_text(costs: Mapping[str, Cost]) -> str:
+    heading = ("ms, median (min … max)", *_SEEN, "stated, all threads", "stated, the caller")
+    rows = [
+        (
+            name,
+            *(spread([value(one) for one in cost.seen], 2) for value in _SEEN.values()),
+            *(spread(stated, 2) if stated else "" for stated in (cost.stated_all, cost.stated_caller)),
+        )
+        for name, cost in costs.items()
+    ]
+    lines = [render(heading, rows), *(_missing(costs)), ""]
+    lines += [f"  {name:48}{spread(values, 1)}" for name, values in _ratios(costs).items()]
+    return "\n".join(lines)
+
+
+def _missing(costs: Mapping[str, Cost]) -> Sequence[str]:
+    return [] if GDB in costs else ["  peer not run: no gdb here"]

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All that one BPF session knows. */
+#ifndef MEMLEAK_BPF_SESSION_STATE_H
+#define MEMLEAK_BPF_SESSION_STATE_H
+
+#include "bpf_object.h"
+#include "config.h"
+#include "event_batch.h"
+#include "frames.h"
+#include "hot_keys.h"
+#include "late_stack.h"
+#include "nursery.h"
+#include "process_set.h"
+#include "regions.h"
+#include "sideband.h"
+#include "spawn.h"
+#include "stack_ends.h"
+#include "trampolines.h"
+
+struct ml_bpf_session {
+	const struct ml_config *config;
+	struct ml_bpf bpf;
+	struct ml_nursery *nursery;
+	struct ml_sideband *sideband;
+	struct ml_frames *frames;
+	struct ml_process_set processes; /* that are traced and have not exited */
+	struct ml_child child;
+	bool is_host_gone, is_child; /* of ours, not attached to */
+	int pid, pidfd;
+	int wait_status;
+	int idle_rounds;
+	ml_u64 snapshots, next_status_ns, next_look_ns, evidence_records, self_tests, n_children;
+	ml_u64 before_armed[ML_LOST_MAX]; /* counted while the probes were being placed one by one */
+	ml_u64 lost[ML_LOST_MAX]; /* by the agent, beside what the programs count */
+	struct ml_regions regions;
+	struct ml_stack_ends stack_ends;
+	struct ml_trampolines trampolines;
+	struct ml_late_stacks late_stacks;
+	struct ml_event_batch events;
+	struct ml_hot_keys hot_keys;
+};
+
+#endif

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "evidence_bounds.h"
+
+#include "sparse_stack.h"
+
+/* Where what stands for the stack ends, from the record's start; 0 where it does not lie within `bytes`. */
+static ml_u64 stack_end(const struct ml_evidence *record, ml_u64 bytes)
+{
+	ml_u64 head = sizeof(*record) + record->n_registers * sizeof(ml_u64);
+	ml_u64 end = head + ((record->stack_bytes + 7ull) & ~7ull);
+
+	if (record->flags & ML_EVIDENCE_STACK_SPARSE) {
+		const struct ml_sparse_stack *sparse = (const void *)((const char *)record + head);
+
+		return ml_sparse_stack_is_sound(record, bytes) ? head + ml_sparse_stack_bytes((ml_u32)sparse->n_words) : 0;
+	}
+	return record->n_registers <= 64 && end <= bytes ? end : 0;
+}
+
+static bool is_chain_sound(const struct ml_evidence *record, ml_u64 at, ml_u64 bytes)
+{
+	const struct ml_frame_chain *chain = (const void *)((const char *)record + at);
+
+	return bytes - at >= sizeof(*chain) && chain->n_frames <= ML_FRAME_CHAIN_MAX &&
+	       bytes - at >= ml_frame_chain_bytes(chain->n_frames);
+}
+
+static bool is_above_sound(const struct ml_evidence *record, ml_u64 at, ml_u64 bytes)
+{
+	const struct ml_stack_above *above = (const void *)((const char *)record + at);
+
+	if (record->flags & ML_EVIDENCE_STACK_SPARSE || record->stack_bytes % 8 || bytes - at < sizeof(*above) ||
+	    above->n_words > ML_ABOVE_WORDS_MAX || above->reach_bytes > ML_ABOVE_BYTES_MAX || above->reach_bytes % 8 ||
+	    bytes - at < ml_stack_above_bytes(above->n_words))
+		return false;
+	for (ml_u32 i = 0; i < above->n_words; i++)
+		if (ml_stack_above_places(above)[i] >= above->reach_bytes / 8)
+			return false;
+	return true;
+}
+
+bool ml_evidence_is_sound(const struct ml_evidence *record, ml_u64 bytes)
+{
+	ml_u64 end = stack_end(record, bytes);
+
+	if (!end || record->record_bytes > bytes || record->n_fixups > ML_FIXUPS)
+		return false;
+	if (record->flags & ML_EVIDENCE_FRAME_CHAIN) {
+		if (!is_chain_sound(record, end, bytes))
+			return false;
+		end += ml_frame_chain_bytes(((const struct ml_frame_chain *)(const void *)((const char *)record + end))->n_frames);
+	}
+	return !(record->flags & ML_EVIDENCE_STACK_ABOVE) || is_above_sound(record, end, bytes);
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "exit_hold.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "blocks.h"
+#include "stopped_thread.h"
+#include "thread_states.h"
+
+#define WAKE SIGUSR1 /* ends the tracing thread's wait */
+#define WAKE_EVERY_NS 1000000
+/* A thread that runs while the first one ends comes to its own end, or to its wait in execve(), soon. */
+#define RUNNING_LOOKS 50
+#define RUNNING_NS 100000
+#define ENDING_LOOKS 500 /* of a millisecond: much memory takes its time to go */
+/* What the terminal's interrupt does to the command, which it reaches as well as the host. */
+#define SIGNAL_NS 200000000ull
+#define SIGNALS_NS 1000000000ull
+
+enum phase { FOLLOWS, HOLDS, IS_OVER };
+
+/* ---- the tracing thread --------------------------------------------------------------------------------- */
+
+/* The system call that the thread is in: /proc/PID/task/TID/syscall. -1: none, or not known. */
+static long system_call_of(pid_t pid, pid_t tid)
+{
+	const struct timespec pause = { .tv_nsec = RUNNING_NS };
+	char path[64];
+	long number = -1;
+	bool is_running = true;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/syscall", pid, tid);
+	for (int i = 0; i < RUNNING_LOOKS && is_running; i++) {
+		FILE *file = fopen(path, "re");
+
+		if (!file)
+			return -1;
+		is_running = fscanf(file, "%ld", &number) != 1; /* it says "running" */
+		fclose(file);
+		if (is_running)
+			nanosleep(&pause, NULL);
+	}
+	return number;
+}
+
+/* Calls `use` for each thread but `but`, until it returns true: that thread, or 0. */
+static pid_t find_thread(pid_t pid, pid_t but, bool (*use)(pid_t pid, pid_t tid))
+{
+	char path[32];
+	pid_t found = 0;
+	struct dirent *entry;
+	DIR *folder;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	folder = opendir(path);
+	while (folder && !found && (entry = readdir(folder))) {
+		pid_t tid = atoi(entry->d_name);
+
+		if (tid > 0 && tid != but && use(pid, tid))
+			found = tid;
+	}
+	if (folder)
+		closedir(folder);
+	return found;
+}
+
+static bool begins_program(pid_t pid, pid_t tid)
+{
+	long number = system_call_of(pid, tid);
+
+	return number == SYS_execve || number == SYS_execveat;
+}
+
+static bool goes_on(pid_t pid, pid_t tid)
+{
+	return !ml_thread_has_ended((ml_u32)pid, (ml_u32)tid) && system_call_of(pid, tid) != SYS_exit;
+}
+
+static bool is_seized(pid_t tid)
+{
+	return !ptrace(PTRACE_SEIZE, tid, NULL, PTRACE_O_TRACEEXIT | PTRACE_O_TRACECLONE);
+}
+
+/* One that ends meanwhile cannot be seized, and need not be. */
+static bool seize(pid_t pid, pid_t tid)
+{
+	(void)pid;
+	is_seized(tid);
+	return false;
+}
+
+/* The first thread is followed alone, for as long as it lives; the others, when they outlive it. */
+static bool is_held_at_exit(struct ml_exit_hold *hold, pid_t tid)
+{
+	pid_t successor = find_thread(hold->pid, tid, begins_program); /* execve(2) ends all other threads first */
+
+	if (successor) { /* cannot be seized before execve() is over, which waits for this one */
+		ptrace(PTRACE_CONT, tid, NULL, NULL);
+		if (!is_seized(successor))
+			is_seized(hold->pid); /* which it is called by then */
+		return false;
+	}
+	if (system_call_of(hold->pid, tid) == SYS_exit && find_thread(hold->pid, tid, goes_on)) {
+		if (tid == hold->pid)
+			find_thread(hold->pid, tid, seize);
+		ptrace(PTRACE_CONT, tid, NULL, NULL);
+		return false;
+	}
+	hold->stop = ml_stopped_thread_read(hold->pid, tid);
+	return true;
+}
+
+/* As if nobody traced: signals are passed on, a stop of job control stays one. */
+static void go_on(struct ml_exit_hold *hold, pid_t tid, int status)
+{
+	int event = status >> 16, signal = WSTOPSIG(status);
+
+	if (!event)
+		atomic_store(&hold->signal_ns, ml_clock_ns());
+
+	if (event == PTRACE_EVENT_STOP && signal != SIGTRAP)
+		ptrace(PTRACE_LISTEN, tid, NULL, NULL);
+	else
+		ptrace(PTRACE_CONT, tid, NULL, (void *)(long)(event ? 0 : signal));
+}
+
+/* Until the end is reached (true), or there is nothing to follow any more. */
+static bool follow(struct ml_exit_hold *hold)
+{
+	while (!atomic_load(&hold->is_over_asked)) {
+		int status;
+		pid_t tid = waitpid(-1, &status, __WALL | __WNOTHREAD);
+
+		if (tid < 0 && errno == EINTR)
+			continue;
+		if (tid < 0)
+			return false;
+		if (!WIFSTOPPED(status)) {
+			if (tid == hold->pid) {
+				hold->wait_status = status;
+				hold->is_reaped = true;
+				return false;
+			}
+		} else if (status >> 16 != PTRACE_EVENT_EXIT) {
+			go_on(hold, tid, status);
+		} else if (is_held_at_exit(hold, tid)) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* What the thread traces, the kernel lets go as it ends (exit_ptrace()). */
+static void *trace(void *context)
+{
+	struct ml_exit_hold *hold = context;
+
+	hold->error = ptrace(PTRACE_SEIZE, hold->pid, NULL, PTRACE_O_TRACEEXIT) ? errno : 0;
+	sem_post(&hold->started);
+	if (!hold->error && follow(hold)) {
+		atomic_store(&hold->phase, HOLDS);
+		while (sem_wait(&hold->go) && errno == EINTR)
+			continue;
+	}
+	atomic_store(&hold->phase, IS_OVER);
+	return NULL;
+}
+
+/* ---- the agent's main thread ------------------------------------------------------------------------------ */
+
+static void wake(int signal)
+{
+	(void)signal;
+}
+
+static int start_thread(struct ml_exit_hold *hold)
+{
+	const struct sigaction action = { .sa_handler = wake };
+	sigset_t others, before;
+	int error;
+
+	sigaction(WAKE, &action, NULL);
+	sigfillset(&others); /* whatever else comes is for the main thread, whose poll() it ends */
+	sigdelset(&others, WAKE);
+	pthread_sigmask(SIG_SETMASK, &others, &before);
+	error = pthread_create(&hold->thread, NULL, trace, hold);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return error;
+}
+
+static void join(struct ml_exit_hold *hold)
+{
+	pthread_join(hold->thread, NULL);
+	sem_destroy(&hold->started);
+	sem_destroy(&hold->go);
+	hold->is_started = false;
+}
+
+void ml_exit_hold_start(struct ml_exit_hold *hold, pid_t pid)
+{
+	int error;
+
+	hold->pid = pid;
+	sem_init(&hold->started, 0, 0);
+	sem_init(&hold->go, 0, 0);
+	error = start_thread(hold);
+	if (!error) {
+		hold->is_started = true;
+		while (sem_wait(&hold->started) && errno == EINTR)
+			continue;
+		error = hold->error;
+		if (error)
+			join(hold);
+	}
+	if (error)
+		ml_blocks_log("the command cannot be held at its end: %s (run as root, outside of a sandbox that forbids ptrace)",
+			      strerror(error));
+}
+
+int ml_exit_hold_tell(struct ml_exit_hold *hold)
+{
+	if (!hold->is_started || hold->is_told || atomic_load(&hold->phase) != HOLDS)
+		return 0;
+	hold->is_told = true;
+	return ml_blocks_write(ML_BLOCK_EXIT_STOP, &hold->stop, sizeof(hold->stop));
+}
+
+static void detach(struct ml_exit_hold *hold)
+{
+	const struct timespec pause = { .tv_nsec = WAKE_EVERY_NS };
+
+	if (!hold->is_started)
+		return;
+	atomic_store(&hold->is_over_asked, true);
+	while (atomic_load(&hold->phase) == FOLLOWS) { /* a signal may come just before it waits */
+		pthread_kill(hold->thread, WAKE);
+		nanosleep(&pause, NULL);
+	}
+	if (atomic_load(&hold->phase) == IS_OVER)
+		join(hold);
+}
+
+/* Of /proc/PID/status; 0 where there is no such line. */
+static ml_u64 signals_of(const char *status, const char *name)
+{
+	const char *line = strstr(status, name);
+
+	return line ? strtoull(line + strlen(name), NULL, 16) : 0;
+}
+
+/* Is the command about to take a signal, or has it just taken one, of which it may end? */
+static bool is_taking_signal(struct ml_exit_hold *hold)
+{
+	char path[32], status[4096];
+	size_t bytes = 0;
+	FILE *file;
+
+	if (ml_clock_ns() - atomic_load(&hold->signal_ns) < SIGNAL_NS)
+		return true;
+	snprintf(path, sizeof(path), "/proc/%d/status", hold->pid);
+	file = fopen(path, "re");
+	if (file) {
+		bytes = fread(status, 1, sizeof(status) - 1, file);
+		fclose(file);
+	}
+	status[bytes] = 0;
+	return strstr(status, "\nState:\tt") ||
+	       (signals_of(status, "\nSigPnd:\t") | signals_of(status, "\nShdPnd:\t")) &
+		       ~signals_of(status, "\nSigBlk:\t");
+}
+
+static void wait_for_signals(struct ml_exit_hold *hold)
+{
+	const struct timespec pause = { .tv_nsec = WAKE_EVERY_NS };
+	ml_u64 until_ns = ml_clock_ns() + SIGNALS_NS;
+
+	while (hold->is_started && atomic_load(&hold->phase) == FOLLOWS && ml_clock_ns() < until_ns &&
+	       is_taking_signal(hold))
+		nanosleep(&pause, NULL);
+}
+
+/* A host that asks to stop right after is to hear how the command has ended. */
+static void wait_for_end(pid_t pid)
+{
+	const struct timespec pause = { .tv_nsec = WAKE_EVERY_NS };
+
+	for (int i = 0; i < ENDING_LOOKS; i++) {
+		siginfo_t found = { 0 };
+
+		if (waitid(P_PID, (id_t)pid, &found, WEXITED | WNOHANG | WNOWAIT) || found.si_pid)
+			return;
+		nanosleep(&pause, NULL);
+	}
+}
+
+void ml_exit_hold_resume(struct ml_exit_hold *hold)
+{
+	detach(hold);
+	if (!hold->is_started)
+		return;
+	sem_post(&hold->go);
+	join(hold);
+	wait_for_end(hold->pid);
+}
+
+void ml_exit_hold_obey(struct ml_exit_hold *hold, enum ml_control control)
+{
+	if (control == ML_CONTROL_DETACH) {
+		wait_for_signals(hold);
+		detach(hold);
+	}
+	if (control == ML_CONTROL_RESUME)
+		ml_exit_hold_resume(hold);
+}
+
+bool ml_exit_hold_has_ended(struct ml_exit_hold *hold, pid_t pid, int *wait_status)
+{
+	if (hold->is_started && atomic_load(&hold->phase) != IS_OVER)
+		return false;
+	if (hold->is_started)
+		join(hold);
+	if (!hold->is_reaped)
+		return waitpid(pid, wait_status, WNOHANG) == pid;
+	*wait_status = hold->wait_status;
+	return true;
+}

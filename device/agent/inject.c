@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "inject.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "blocks.h"
+#include "inject_library.h"
+#include "inject_place.h"
+#include "inject_trampoline.h"
+#include "ptrace_call.h"
+#include "ptrace_threads.h"
+
+#define SEARCH_NS (2000ull * 1000 * 1000)
+#define STOP_PATIENCE_MS 1000 /* where processors are scarce */
+#define CALL_PATIENCE_MS 10000
+#define PAUSE_NS 3000000
+
+struct work {
+	const struct ml_injection *injection;
+	struct ml_injected *injected;
+	struct ml_target_objects objects;
+	struct ml_ptrace_threads threads;
+	struct ml_ptrace_thread *chosen;
+	struct ml_ptrace_state state;
+	struct ml_ptrace_code code;
+	enum ml_inject_verdict last_verdict;
+	bool needs_loader; /* the library is not there yet: dlopen() takes the linker's lock */
+};
+
+/* What is called in the target is of the target's own libraries: ours may be others. */
+static int prepare(struct work *work)
+{
+	struct ml_refusal *refusal = &work->injected->refusal;
+	int pid = work->injection->pid;
+
+	if (ml_inject_check(pid, refusal))
+		return -1;
+	if (ml_target_objects_read(&work->objects, (ml_u32)pid))
+		return ml_refuse(refusal, "the memory of process %d cannot be read (run as its user, or as root)", pid);
+	if (ml_inject_can_load(&work->objects, work->injection->library, refusal))
+		return -1;
+	work->needs_loader = !ml_inject_loaded(&work->objects, work->injection->library, work->injection->function);
+	work->code = ml_inject_find_code(&work->objects);
+	if (!work->code.trampoline)
+		return ml_refuse(refusal, "process %d has no return from signal handlers that could be used (use --tracer bpf)",
+				 pid);
+	return 0;
+}
+
+/* ---- which thread -------------------------------------------------------------------------------------- */
+
+static int refuse_stop(struct work *work, int error)
+{
+	struct ml_refusal *refusal = &work->injected->refusal;
+	int pid = work->injection->pid;
+
+	if (error == EPERM)
+		return ml_inject_refuse_ptrace(pid, refusal);
+	if (error == ESRCH)
+		return ml_refuse(refusal, "process %d has ended (name another one)", pid);
+	if (error == EBUSY)
+		return ml_refuse(refusal, "process %d is stopped (let it go on: kill -CONT %d)", pid, pid);
+	return ml_refuse(refusal, "the threads of process %d could not be stopped: %s (try again)", pid, strerror(error));
+}
+
+/* A thread that waits for the linker's lock would be ours until a constructor of somebody's returns. */
+static bool is_any_loading(struct work *work, struct ml_inject_places *places)
+{
+	ml_ptrace_registers registers;
+
+	for (size_t i = 0; i < work->threads.n && work->needs_loader; i++) {
+		struct ml_ptrace_thread *thread = &work->threads.threads[i];
+
+		if (thread->is_stopped &&
+		    ml_ptrace_read_set(thread->tid, NT_PRSTATUS, &registers, sizeof(registers)) == (ssize_t)sizeof(registers) &&
+		    ml_inject_place_is_loading(places, &registers))
+			return true;
+	}
+	return false;
+}
+
+static struct ml_ptrace_thread *find_good(struct work *work, struct ml_inject_places *places)
+{
+	ml_inject_places_renew(places);
+	for (size_t i = 0; i < work->threads.n; i++) {
+		struct ml_ptrace_thread *thread = &work->threads.threads[i];
+
+		if (!thread->is_stopped || ml_ptrace_state_read(thread->tid, &work->state))
+			continue;
+		work->last_verdict = ml_inject_place_judge(places, thread->tid, &work->state.registers);
+		if (work->last_verdict == ML_PLACE_GOOD && is_any_loading(work, places))
+			work->last_verdict = ML_PLACE_LOADING;
+		if (work->last_verdict == ML_PLACE_LOADING)
+			return NULL;
+		if (work->last_verdict == ML_PLACE_GOOD)
+			return thread;
+	}
+	return NULL;
+}
+
+/* Until one is found, or the time is over. All but the one go on. */
+static int choose(struct work *work, struct ml_inject_places *places)
+{
+	ml_u64 deadline_ns = ml_clock_ns() + SEARCH_NS;
+	struct timespec pause = { 0, PAUSE_NS };
+	int error;
+
+	while (!work->chosen) {
+		if (ml_ptrace_stop_all(&work->threads, work->injection->pid, STOP_PATIENCE_MS)) {
+			error = errno;
+			ml_ptrace_let_others_go(&work->threads, NULL);
+			return refuse_stop(work, error);
+		}
+		work->injected->n_looks++;
+		work->chosen = find_good(work, places);
+		ml_ptrace_let_others_go(&work->threads, work->chosen);
+		ml_stop_times_add(&work->injected->stops, ML_STOPPED_ALL, work->threads.longest_stop_ns,
+				  (ml_u32)work->threads.n);
+		if (!work->chosen && ml_clock_ns() > deadline_ns)
+			return ml_refuse(&work->injected->refusal,
+					 "no thread of process %d could be borrowed within 2 s: the last one was %s (try again, or "
+					 "use --tracer bpf)",
+					 work->injection->pid, ml_inject_verdict_text(work->last_verdict));
+		if (!work->chosen)
+			nanosleep(&pause, NULL);
+	}
+	return 0;
+}
+
+/* ---- the calls ----------------------------------------------------------------------------------------- */
+
+static int call_function(struct work *work, struct ml_inject_caller *caller)
+{
+	const struct ml_injection *injection = work->injection;
+	struct ml_refusal *refusal = &work->injected->refusal;
+	const struct ml_target_object *library = ml_inject_loaded(&work->objects, injection->library, injection->function);
+	struct ml_ptrace_request request = { .code = work->code, .text = injection->argument, .patience_ms = CALL_PATIENCE_MS };
+	struct ml_ptrace_called called;
+
+	request.function = ml_target_function(work->objects.pid, library, injection->function);
+	if (!request.function)
+		return ml_refuse(refusal, "%s does not define %s() (use the agent and the shim of one release)", library->path,
+				 injection->function);
+	if (ml_inject_call(caller, injection->function, &request, &called, refusal))
+		return -1;
+	work->injected->result = called.has_result ? (ml_u64)(ml_s32)called.result : 0;
+	return 0;
+}
+
+static int make_calls(struct work *work)
+{
+	const struct ml_injection *injection = work->injection;
+	struct ml_inject_caller caller = { .pid = injection->pid, .tid = work->chosen->tid, .state = &work->state,
+					   .code = work->code, .objects = &work->objects };
+	int failed = ml_inject_load(&caller, injection->library, injection->function, &work->injected->refusal);
+
+	if (!failed)
+		failed = call_function(work, &caller);
+	if (caller.is_lost)
+		work->chosen = NULL;
+	return failed;
+}
+
+static void let_go(struct work *work)
+{
+	ml_u64 asked_ns;
+
+	if (!work->chosen)
+		return;
+	asked_ns = work->chosen->asked_ns;
+	ml_ptrace_state_write(work->chosen->tid, &work->state);
+	ml_ptrace_let_go(&work->threads, work->chosen);
+	ml_stop_times_add(&work->injected->stops, ML_STOPPED_CALLER, ml_clock_ns() - asked_ns, 1);
+}
+
+static int run(struct work *work)
+{
+	struct ml_inject_places *places;
+	int failed;
+
+	if (prepare(work))
+		return -1;
+	places = ml_inject_places_create(&work->objects);
+	if (!places)
+		return ml_refuse(&work->injected->refusal, "out of memory (free some)");
+	failed = choose(work, places);
+	ml_inject_places_destroy(places);
+	if (failed)
+		return -1;
+	failed = make_calls(work);
+	let_go(work);
+	return failed ? -1 : 0;
+}
+
+int ml_inject(const struct ml_injection *injection, struct ml_injected *injected)
+{
+	static struct work work;
+	int failed;
+
+	memset(injected, 0, sizeof(*injected));
+	work = (struct work){ .injection = injection, .injected = injected };
+	failed = ML_HAS_PTRACE_CALLS ? run(&work) :
+				       ml_refuse(&injected->refusal, "32-bit processes are not entered (use a 64-bit build)");
+	injected->n_threads = (ml_u32)work.threads.n;
+	ml_ptrace_free(&work.threads);
+	ml_target_objects_free(&work.objects);
+	return failed;
+}

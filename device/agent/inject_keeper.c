@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "inject_keeper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "inline_hooks.h"
+#include "preload/attach.h"
+
+_Static_assert(sizeof(struct ml_injected) <= 4096, "written to a pipe at once"); /* PIPE_BUF */
+
+#define DETACH_MS 15000 /* of search for a thread and of the call, at most */
+
+/* What the shim's functions return, in words. */
+static void explain(const char *function, int target, struct ml_injected *injected)
+{
+	static const char *const reasons[] = {
+		[ML_ATTACH_BAD_LINE] = "agent and shim are of different releases (install both from one)",
+		[ML_ATTACH_BUSY] = "somebody else attaches at the same moment (try again)",
+		[ML_ATTACH_PRELOADED] = "it was started with the shim and is measured already (end that session)",
+		[ML_ATTACH_NO_ALLOCATOR] = "none of its modules defines malloc and free for others: its allocator is linked "
+					   "statically (use --tracer inline or bpf)",
+		[ML_ATTACH_NO_SLOT] = "none of its modules calls the allocator through a slot (use --tracer inline or bpf)",
+		[ML_ATTACH_NO_ORIGINAL] = "no function of its allocator can be patched (use --tracer bpf)",
+		[ML_ATTACH_NO_MODULES] = "its list of modules cannot be read (use --tracer bpf)",
+		[ML_ATTACH_NOT_FORKED_SAFE] = "neither its kernel nor its libc would tell a forked child (use --tracer bpf)",
+	};
+	int result = (int)injected->result;
+
+	if (result > 0 && result < (int)(sizeof(reasons) / sizeof(*reasons)) && reasons[result])
+		ml_refuse(&injected->refusal, "process %d cannot be hooked: %s", target, reasons[result]);
+	else if (result < 0)
+		ml_refuse(&injected->refusal, "%s() in process %d failed: %s (use --tracer bpf)", function, target,
+			  strerror(-result));
+}
+
+/* In a process of its own: with its end every thread goes on, also one that comes to its stop only then. */
+static void act(int results, const struct ml_injection *injection)
+{
+	struct ml_injected injected = { 0 };
+	struct ml_patch_result changed;
+	pid_t worker = fork();
+
+	if (worker > 0)
+		waitpid(worker, NULL, 0);
+	if (worker)
+		return;
+
+	if (!ml_inline_before(injection, &changed) && !ml_inject(injection, &injected) && injection->argument)
+		explain(injection->function, injection->pid, &injected);
+	ml_inline_after(injection, &changed, &injected);
+	_exit(write(results, &injected, sizeof(injected)) != (ssize_t)sizeof(injected)); /* nobody is there to be told */
+}
+
+/* Nothing else that is open may stay so: the host waits for the end of the agent's output. */
+static void close_others(int orders, int results)
+{
+	dup2(orders, 0);
+	dup2(results, 1);
+	dup2(open("/dev/null", O_WRONLY), 2);
+	syscall(SYS_close_range, 3u, ~0u, 0u);
+}
+
+static void keep(const struct ml_injection *attach)
+{
+	struct ml_injection detach = *attach;
+	char byte;
+
+	signal(SIGINT, SIG_IGN);
+	signal(SIGTERM, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	signal(SIGPIPE, SIG_IGN);
+	if (attach->argument)
+		act(1, attach);
+	while (read(0, &byte, 1) < 0 && errno == EINTR)
+		;
+	detach.function = "memleak_detach";
+	detach.argument = NULL;
+	act(1, &detach);
+}
+
+int ml_keeper_start(struct ml_keeper *keeper, pid_t target, const char *shim, const char *line,
+		    const struct ml_patches *patches)
+{
+	struct ml_injection attach = { .pid = target, .library = shim, .function = "memleak_attach", .argument = line,
+				       .patches = patches };
+	int orders[2], results[2];
+
+	*keeper = (struct ml_keeper){ .target = target };
+	if (pipe2(orders, O_CLOEXEC))
+		return -1;
+	if (pipe2(results, O_CLOEXEC)) {
+		close(orders[0]);
+		close(orders[1]);
+		return -1;
+	}
+	keeper->pid = fork();
+	if (!keeper->pid) {
+		close_others(orders[0], results[1]);
+		keep(&attach);
+		_exit(0);
+	}
+	close(orders[0]);
+	close(results[1]);
+	keeper->orders = orders[1];
+	keeper->results = results[0];
+	return keeper->pid < 0 ? -1 : 0;
+}
+
+int ml_keeper_result(struct ml_keeper *keeper, struct ml_injected *injected, int timeout_ms)
+{
+	struct pollfd source = { .fd = keeper->results, .events = POLLIN };
+
+	if (poll(&source, 1, timeout_ms) <= 0)
+		return 0;
+	return read(keeper->results, injected, sizeof(*injected)) == (ssize_t)sizeof(*injected) ? 1 : -1;
+}
+
+int ml_keeper_detach(struct ml_keeper *keeper, struct ml_injected *injected)
+{
+	int found;
+
+	close(keeper->orders);
+	found = ml_keeper_result(keeper, injected, DETACH_MS);
+	close(keeper->results);
+	if (found != 1)
+		kill(keeper->pid, SIGKILL); /* one that has ended is not waited for yet: the number is still its own */
+	waitpid(keeper->pid, NULL, 0);
+	keeper->pid = 0;
+	return found == 1 ? 1 : -1;
+}

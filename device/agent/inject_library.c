@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "inject_library.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CALL_PATIENCE_MS 10000
+#define GLIBC_DLOPEN_MODE 0x80000000u /* __RTLD_DLOPEN: what __libc_dlopen_mode() wants to be told */
+#define NAMELESS "/proc/self/fd/"
+#define NAMELESS_FLAGS 1 /* MFD_CLOEXEC */
+
+static ml_u64 find_function(const struct ml_target_objects *objects, const char *name)
+{
+	ml_u64 address = 0;
+
+	for (size_t i = 0; i < objects->n && !address; i++)
+		address = ml_target_function(objects->pid, &objects->objects[i], name);
+	return address;
+}
+
+/* glibc before 2.34 has dlopen() in a library that not every program loads. */
+static ml_u64 find_dlopen(const struct ml_target_objects *objects, ml_u64 *mode)
+{
+	ml_u64 address = find_function(objects, "dlopen");
+
+	*mode = RTLD_NOW;
+	if (address)
+		return address;
+	*mode = RTLD_NOW | GLIBC_DLOPEN_MODE;
+	return find_function(objects, "__libc_dlopen_mode");
+}
+
+const struct ml_target_object *ml_inject_loaded(const struct ml_target_objects *objects, const char *library,
+						const char *function)
+{
+	for (size_t i = 0; i < objects->n; i++) {
+		const struct ml_target_object *object = &objects->objects[i];
+
+		if (!strncmp(object->path, NAMELESS, sizeof(NAMELESS) - 1) &&
+		    ml_target_function(objects->pid, object, function))
+			return object;
+	}
+	return ml_target_objects_named(objects, library);
+}
+
+/* Not /proc/self: there may be none of us in its PID namespace. */
+static bool has_proc(pid_t pid)
+{
+	char path[48];
+
+	snprintf(path, sizeof(path), "/proc/%d/root/proc/version", pid);
+	return !access(path, F_OK);
+}
+
+int ml_inject_can_load(const struct ml_target_objects *objects, const char *library, struct ml_refusal *refusal)
+{
+	pid_t pid = (pid_t)objects->pid;
+	ml_u64 mode;
+
+	if (!objects->n)
+		return ml_refuse(refusal, "the dynamic linker of process %d is not ready (try again when the program runs)", pid);
+	if (!find_dlopen(objects, &mode))
+		return ml_refuse(refusal, "no library of process %d defines dlopen() (use --tracer bpf)", pid);
+	if (!ml_inject_shares_files(pid) && (!has_proc(pid) || !find_function(objects, "memfd_create")))
+		return ml_refuse(refusal, "process %d sees other files than we do, and %s: %s cannot be brought there (use --tracer bpf)",
+				 pid, has_proc(pid) ? "its libc has no memfd_create()" : "no /proc", library);
+	return 0;
+}
+
+/* ---- calls ---------------------------------------------------------------------------------------------- */
+
+int ml_inject_call(struct ml_inject_caller *caller, const char *name, const struct ml_ptrace_request *request,
+		   struct ml_ptrace_called *called, struct ml_refusal *refusal)
+{
+	*called = ml_ptrace_make_call(caller->pid, caller->tid, caller->state, request);
+	switch (called->end) {
+	case ML_CALL_RETURNED:
+		return 0;
+	case ML_CALL_FAULTED:
+		return ml_refuse(refusal, "%s() in process %d raised signal %d (%s), and was undone (use --tracer bpf)", name,
+				 caller->pid, called->signal, strsignal(called->signal));
+	case ML_CALL_TIMEOUT:
+		caller->is_lost = true;
+		return ml_refuse(refusal, "%s() in process %d did not return in time (a lock may be held; use --tracer bpf)", name,
+				 caller->pid);
+	case ML_CALL_GONE:
+		caller->is_lost = true;
+		return ml_refuse(refusal, "process %d has ended or become another program meanwhile (try again)", caller->pid);
+	default:
+		return ml_refuse(refusal, "%s() could not be called in process %d: %s (use --tracer bpf)", name, caller->pid,
+				 strerror(errno));
+	}
+}
+
+/* The text of the error that dlopen() has left. */
+static int refuse_library(struct ml_inject_caller *caller, const char *library, struct ml_refusal *refusal)
+{
+	struct ml_ptrace_request request = { .function = find_function(caller->objects, "dlerror"),
+					     .code = caller->code, .patience_ms = CALL_PATIENCE_MS };
+	struct ml_ptrace_called called = { 0 };
+	char text[256] = "";
+
+	if (request.function && ml_inject_call(caller, "dlerror", &request, &called, refusal))
+		return -1;
+	for (size_t i = 0; called.has_result && called.result && i + 1 < sizeof(text); i++)
+		if (ml_target_read(caller->objects->pid, called.result + i, text + i, 1) || !text[i])
+			break;
+	return ml_refuse(refusal, "process %d could not load %s: %s (%s)", caller->pid, library,
+			 *text ? text : "its dynamic linker gave no reason",
+			 "make the file readable for its user, or use --tracer bpf");
+}
+
+/* path: as the process sees it. */
+static int load_path(struct ml_inject_caller *caller, const char *library, const char *path, struct ml_refusal *refusal)
+{
+	struct ml_ptrace_request request = { .code = caller->code, .text = path, .patience_ms = CALL_PATIENCE_MS };
+	struct ml_ptrace_called called;
+
+	request.function = find_dlopen(caller->objects, &request.arguments[1]);
+	if (ml_inject_call(caller, "dlopen", &request, &called, refusal))
+		return -1;
+	ml_target_objects_free(caller->objects);
+	if (ml_target_objects_read(caller->objects, (ml_u32)caller->pid) || !ml_target_objects_named(caller->objects, path))
+		return refuse_library(caller, library, refusal);
+	return 0;
+}
+
+/* ---- a file without a name ------------------------------------------------------------------------------- */
+
+/* The descriptor that a process has of such a file, -1: none. */
+static int find_descriptor(pid_t pid, const char *name)
+{
+	char path[64], wanted[64], target[64];
+	struct dirent *entry;
+	int found = -1;
+	DIR *descriptors;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+	snprintf(wanted, sizeof(wanted), "/memfd:%s (deleted)", name);
+	descriptors = opendir(path);
+	while (descriptors && found < 0 && (entry = readdir(descriptors))) {
+		ssize_t n;
+
+		snprintf(path, sizeof(path), "/proc/%d/fd/%.16s", pid, entry->d_name);
+		n = readlink(path, target, sizeof(target) - 1);
+		target[n > 0 ? n : 0] = '\0';
+		if (!strcmp(target, wanted))
+			found = atoi(entry->d_name);
+	}
+	if (descriptors)
+		closedir(descriptors);
+	return found;
+}
+
+static int fill(pid_t pid, int descriptor, const char *library)
+{
+	char path[64];
+	struct stat status;
+	off_t at = 0;
+	int from = open(library, O_RDONLY | O_CLOEXEC), into;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, descriptor);
+	into = open(path, O_WRONLY | O_CLOEXEC);
+	if (from >= 0 && into >= 0 && !fstat(from, &status))
+		while (at < status.st_size && sendfile(into, from, &at, (size_t)(status.st_size - at)) > 0)
+			;
+	if (from >= 0)
+		close(from);
+	if (into >= 0)
+		close(into);
+	return from >= 0 && into >= 0 && at && at == status.st_size ? 0 : -1;
+}
+
+static int load_nameless(struct ml_inject_caller *caller, const char *library, struct ml_refusal *refusal)
+{
+	char name[32], path[32];
+	struct ml_ptrace_request make = { .function = find_function(caller->objects, "memfd_create"),
+					  .code = caller->code, .arguments = { 0, NAMELESS_FLAGS }, .text = name,
+					  .patience_ms = CALL_PATIENCE_MS };
+	struct ml_ptrace_request unmake = { .function = find_function(caller->objects, "close"),
+					    .code = caller->code, .patience_ms = CALL_PATIENCE_MS };
+	struct ml_ptrace_called called;
+	struct ml_refusal ignored;
+	int descriptor, failed;
+
+	snprintf(name, sizeof(name), "libmemleak.so.%d", (int)getpid());
+	if (ml_inject_call(caller, "memfd_create", &make, &called, refusal))
+		return -1;
+	descriptor = find_descriptor(caller->pid, name);
+	if (descriptor < 0)
+		return ml_refuse(refusal, "process %d could not make a file for the shim (is its limit of descriptors reached?)",
+				 caller->pid);
+	snprintf(path, sizeof(path), NAMELESS "%d", descriptor);
+	failed = fill(caller->pid, descriptor, library) ?
+			 ml_refuse(refusal, "the shim could not be written for process %d: %s (free some memory)", caller->pid,
+				   strerror(errno)) :
+			 load_path(caller, library, path, refusal);
+	unmake.arguments[0] = (ml_u64)descriptor;
+	if (!caller->is_lost && unmake.function && ml_inject_call(caller, "close", &unmake, &called, &ignored))
+		failed = failed ? failed : ml_refuse(refusal, "%s", ignored.text);
+	return failed;
+}
+
+int ml_inject_load(struct ml_inject_caller *caller, const char *library, const char *function, struct ml_refusal *refusal)
+{
+	if (ml_inject_loaded(caller->objects, library, function))
+		return 0;
+	return ml_inject_shares_files(caller->pid) ? load_path(caller, library, library, refusal) :
+						     load_nameless(caller, library, refusal);
+}

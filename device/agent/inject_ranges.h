@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Code in which a thread may hold a lock that dlopen() takes, as spans of addresses. */
+#ifndef MEMLEAK_INJECT_RANGES_H
+#define MEMLEAK_INJECT_RANGES_H
+
+#include "target_objects.h"
+
+enum ml_inject_lock { ML_LOCK_NONE, ML_LOCK_ALLOCATOR, ML_LOCK_LOADER };
+
+struct ml_inject_range {
+	ml_u64 start, end;
+	enum ml_inject_lock lock;
+};
+
+struct ml_inject_ranges {
+	struct ml_inject_range *ranges;
+	size_t n;
+};
+
+/*
+ * Of a process's loaded objects. Functions that are not exported stand between those that are and belong to the same source
+ * file, as a rule: of an allocator's exported functions the span reaches to the next other exported function on both
+ * sides. That errs on the side of more. 0, or -1: out of memory.
+ */
+int ml_inject_ranges_read(struct ml_inject_ranges *ranges, const struct ml_target_objects *objects);
+void ml_inject_ranges_free(struct ml_inject_ranges *ranges);
+
+enum ml_inject_lock ml_inject_ranges_find(const struct ml_inject_ranges *ranges, ml_u64 address);
+
+#endif

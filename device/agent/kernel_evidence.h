@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Evidence of the kernel's blocks: the kernel's stack of a key, and the user's code whose call led there. */
+#ifndef MEMLEAK_KERNEL_EVIDENCE_H
+#define MEMLEAK_KERNEL_EVIDENCE_H
+
+#include "kernel_object.h"
+#include "kernel_symbols.h"
+#include "nursery.h"
+
+/* What is known of a key's evidence. */
+enum ml_kernel_told {
+	ML_KERNEL_TOLD_STACK = 1, /* its kernel stack has been written */
+	ML_KERNEL_TOLD_USER = 2,  /* a record with the user's part is in the nursery, or written */
+};
+
+struct ml_kernel_evidence {
+	const struct ml_kernel *kernel;
+	struct ml_kernel_symbols *symbols;
+	struct ml_nursery *nursery;
+	ml_u64 n_alone; /* records without a user's part so far */
+	struct ml_kernel_key swept; /* sums of keys that have been given up */
+	ml_u64 last_objects[ML_KERNEL_KEY_SLOTS]; /* allocations of the key at the last sweep */
+	ml_u8 told[ML_KERNEL_KEY_SLOTS];
+};
+
+/* Takes a record of the ring. 1: it is kept; 0: it says nothing of the user's code; -1: it is lost. */
+int ml_kernel_evidence_add(struct ml_kernel_evidence *evidence, const struct ml_evidence *record, size_t bytes);
+
+/* Writes the kernel stacks of keys that hold something and have nothing else. -1: the host is gone. */
+int ml_kernel_evidence_complete(struct ml_kernel_evidence *evidence);
+
+/*
+ * Gives the places of keys that hold nothing, and have had no block since the last time, to others. Their
+ * counters go into `swept`. Does nothing where there is room enough.
+ */
+void ml_kernel_evidence_sweep(struct ml_kernel_evidence *evidence);
+
+/* For the nursery: struct ml_nursery_source. */
+ml_u64 ml_kernel_live_objects(void *context, ml_u64 key, ml_u64 *allocated);
+void ml_kernel_ask_again(void *context, ml_u64 key);
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loaded BPF object that watches the kernel's allocators. */
+#ifndef MEMLEAK_KERNEL_OBJECT_H
+#define MEMLEAK_KERNEL_OBJECT_H
+
+#include <bpf/libbpf.h>
+
+#include "config.h"
+#include "kernel_layout.h"
+#include "kernel_symbols.h"
+
+/* Functions that give blocks back without an event for each. */
+#define ML_KERNEL_BULK 2
+
+struct ml_kernel {
+	struct bpf_object *object;
+	struct ml_kernel_layout layout;
+	struct bpf_link *links[ML_KERNEL_EVENTS];
+	struct bpf_link *bulk_links[ML_KERNEL_BULK];
+	struct bpf_link *fork_link; /* of a command's processes, else NULL */
+	struct bpf_program *programs[ML_KERNEL_EVENTS]; /* NULL = not wanted, or not to be had */
+	struct ml_kernel_key *keys; /* ML_KERNEL_KEY_SLOTS, shared with the programs */
+	int live_fd, stacks_fd, counters_fd, tree_fd;
+	int n_cpus;
+	ml_u32 max_stacks;
+	bool has_user; /* programs see the registers of the user's code */
+	struct ring_buffer *ring;
+};
+
+/* Loads the programs for what the configuration names. 0, or -1 after an ERROR block. */
+int ml_kernel_load(struct ml_kernel *kernel, const struct ml_config *config, const struct ml_kernel_symbols *symbols,
+		   ring_buffer_sample_fn on_record, void *context);
+
+/* First what gives blocks back, then what makes them. 0, or -1 after an ERROR block. */
+int ml_kernel_attach(struct ml_kernel *kernel, const struct ml_kernel_symbols *symbols);
+
+void ml_kernel_detach(struct ml_kernel *kernel);
+void ml_kernel_close(struct ml_kernel *kernel);
+
+/* Sum of one counter over all CPUs. */
+ml_u64 ml_kernel_counter(const struct ml_kernel *kernel, ml_u32 which);
+
+/* Calls that no program saw, because one was at work on the same CPU. */
+ml_u64 ml_kernel_missed(const struct ml_kernel *kernel);
+
+/* Where a key stands in `keys`, or ML_KERNEL_KEY_SLOTS. */
+ml_u32 ml_kernel_find_key(const struct ml_kernel *kernel, ml_u64 key);
+
+#endif

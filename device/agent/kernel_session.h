@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `memleakd kernel`: the kernel's own memory, of the whole machine or on behalf of one process. */
+#ifndef MEMLEAK_KERNEL_SESSION_H
+#define MEMLEAK_KERNEL_SESSION_H
+
+#include "config.h"
+
+/* Returns the exit code. */
+int ml_kernel_run(const struct ml_config *config);
+
+#endif

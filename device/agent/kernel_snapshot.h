@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernel's live blocks and the counters of its keys as blocks of the wire format. */
+#ifndef MEMLEAK_KERNEL_SNAPSHOT_H
+#define MEMLEAK_KERNEL_SNAPSHOT_H
+
+#include "kernel_evidence.h"
+
+/* -1: the host is gone, or out of memory. */
+int ml_kernel_snapshot(const struct ml_kernel *kernel, const struct ml_kernel_evidence *evidence, ml_u64 number);
+
+/* lost: by the agent, ML_LOST_MAX of them, beside what the programs count. -1: the host is gone. */
+int ml_kernel_status(const struct ml_kernel *kernel, const struct ml_kernel_evidence *evidence, ml_u64 evidence_records,
+		      const ml_u64 *lost);
+
+#endif

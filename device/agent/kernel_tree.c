@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "kernel_tree.h"
+
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "blocks.h"
+#include "thread_states.h"
+#include "tracefs.h"
+
+#define TREE_PROCESSES 65536u /* of which many may have ended since the last look */
+#define PAUSE_MS 20
+#define QUIET_NS 200000000ull
+#define SETTLE_NS 2000000000ull
+
+int ml_kernel_tree_prepare(struct bpf_object *object, struct ml_kernel_options *options)
+{
+	int pid = ml_tracefs_field("task/task_newtask", "pid"), flags = ml_tracefs_field("task/task_newtask", "clone_flags");
+
+	if (pid < 0 || flags < 0) {
+		ml_blocks_error(ML_REASON_TRACER_ERROR, "the kernel does not tell of forks, which --kernel with a command needs "
+							"(mount tracefs, or name a process by --pid)");
+		return -1;
+	}
+	options->is_tree = 1;
+	options->fork_pid = (ml_u32)pid;
+	options->fork_flags = (ml_u32)flags;
+	bpf_program__set_autoload(bpf_object__find_program_by_name(object, "process_fork"), true);
+	bpf_map__set_max_entries(bpf_object__find_map_by_name(object, "tree"), TREE_PROCESSES);
+	return 0;
+}
+
+int ml_kernel_tree_begin(struct ml_kernel *kernel, ml_u32 pid)
+{
+	ml_u32 one = 1;
+
+	kernel->fork_link = bpf_program__attach_tracepoint(bpf_object__find_program_by_name(kernel->object, "process_fork"), "task",
+							   "task_newtask");
+	if (kernel->fork_link && !bpf_map_update_elem(kernel->tree_fd, &pid, &one, BPF_ANY))
+		return 0;
+	ml_blocks_error(ML_REASON_TRACER_ERROR, "could not follow the command's processes: %s (run as root)", strerror(errno));
+	return -1;
+}
+
+ml_u32 ml_kernel_tree_look(const struct ml_kernel *kernel)
+{
+	ml_u32 pid, next, n = 0;
+
+	for (bool is_there = !bpf_map_get_next_key(kernel->tree_fd, NULL, &pid); is_there; pid = next) {
+		is_there = !bpf_map_get_next_key(kernel->tree_fd, &pid, &next);
+		if (ml_process_has_ended(pid, -1))
+			bpf_map_delete_elem(kernel->tree_fd, &pid);
+		else
+			n++;
+	}
+	return n;
+}
+
+static ml_u64 freed_objects(const struct ml_kernel *kernel)
+{
+	ml_u64 sum = 0;
+
+	for (ml_u32 slot = 0; slot < ML_KERNEL_KEY_SLOTS; slot++)
+		sum += kernel->keys[slot].free_objects;
+	return sum;
+}
+
+void ml_kernel_tree_settle(const struct ml_kernel *kernel, void (*on_pause)(void *context), void *context)
+{
+	ml_u64 begin = ml_clock_ns(), last_free = begin, freed = freed_objects(kernel);
+
+	syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0); /* a grace period; where it is refused, the quiet has to do */
+	for (ml_u64 now = begin; now - begin < SETTLE_NS && now - last_free < QUIET_NS; now = ml_clock_ns()) {
+		ml_u64 sum = freed_objects(kernel);
+
+		if (sum != freed)
+			last_free = now;
+		freed = sum;
+		poll(NULL, 0, PAUSE_MS);
+		on_pause(context);
+	}
+}

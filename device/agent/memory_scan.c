@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Sources: proc(5), /proc/PID/maps and /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst: bit 63 in memory, bit 62 in
+ * swap); System V gABI, "ELF Identification".
+ */
+#define _GNU_SOURCE
+#define _LARGEFILE64_SOURCE
+#include "memory_scan.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "blocks.h"
+#include "process_maps.h"
+#include "ptrace_threads.h"
+#include "scanned_words.h"
+#include "stopped_thread.h"
+
+#define PATIENCE_MS 2000u
+#define RED_ZONE_BYTES 128u /* psABI x86-64 §3.2.2: below the stack pointer, and still in use */
+#define USED (3ull << 62)
+#define ENTRIES 4096u
+#define ROWS_AT_ONCE 4096u
+/* The shim's own memory, and memory of Android's runtime, into which blocks of the allocator never come. */
+static const char *const own_names[] = { "/memfd:memleak", "libmemleak.so" };
+#define RUNTIME "[anon:dalvik-"
+
+struct scan {
+	int pid, pagemap;
+	char *maps;
+	size_t maps_bytes;
+	struct ml_exit_stop *threads;
+	size_t n_threads;
+	struct ml_scanned_words words;
+	struct ml_scan told;
+};
+
+static struct ml_scan_targets targets;
+
+/* As the program says; our own where that cannot be read. */
+static ml_u32 word_bytes_of(int pid)
+{
+	unsigned char ident[EI_NIDENT] = { 0 };
+	char path[32];
+	int file;
+
+	snprintf(path, sizeof(path), "/proc/%d/exe", pid);
+	file = open(path, O_RDONLY | O_CLOEXEC);
+	if (file >= 0 && read(file, ident, sizeof(ident)) != (ssize_t)sizeof(ident))
+		ident[EI_CLASS] = ELFCLASSNONE;
+	if (file >= 0)
+		close(file);
+	return ident[EI_CLASS] == ELFCLASS32 ? 4 : ident[EI_CLASS] == ELFCLASS64 ? 8 : sizeof(void *);
+}
+
+static bool has_name(const char *line, const char *next, const char *name)
+{
+	return memmem(line, (size_t)(next - line), name, strlen(name));
+}
+
+static bool is_own(const char *line, const char *next)
+{
+	for (size_t i = 0; i < sizeof(own_names) / sizeof(*own_names); i++)
+		if (has_name(line, next, own_names[i]))
+			return true;
+	return false;
+}
+
+static bool is_writable(const char permissions[4])
+{
+	return permissions[0] == 'r' && permissions[1] == 'w';
+}
+
+/* Private memory of a file is a library's data, where no allocator has blocks; others share theirs, or are devices (ashmem). */
+static bool may_hold_blocks(const char *line, const char *next, const char permissions[4])
+{
+	unsigned long long inode = 0;
+	int path = 0;
+
+	if (is_own(line, next) || has_name(line, next, RUNTIME))
+		return false;
+	if (permissions[3] == 's' || sscanf(line, "%*s %*s %*s %*s %llu %n", &inode, &path) < 1 || !inode)
+		return true;
+	return !strncmp(line + path, "/dev/", 5) || !strncmp(line + path, "/memfd:", 7);
+}
+
+static void find_targets(const char *maps)
+{
+	char permissions[4];
+	ml_u64 start, end;
+
+	for (const char *line = maps, *next; (next = ml_process_maps_line(line, &start, &end, permissions)); line = next)
+		if (is_writable(permissions) && may_hold_blocks(line, next, permissions))
+			ml_scan_targets_add(&targets, start, end);
+}
+
+/* Where the part of a mapping that is in use begins: of a stack, at its lowest thread's pointer. */
+static ml_u64 bottom_of(const struct scan *scan, ml_u64 start, ml_u64 end)
+{
+	ml_u64 lowest = 0;
+
+	for (size_t i = 0; i < scan->n_threads; i++) {
+		ml_u64 pointer = scan->threads[i].stack_pointer;
+
+		if (start <= pointer && pointer < end && (!lowest || pointer < lowest))
+			lowest = pointer;
+	}
+	lowest = (lowest - (lowest < RED_ZONE_BYTES ? lowest : RED_ZONE_BYTES)) & ~7ull;
+	return lowest > start ? lowest : start;
+}
+
+static int read_run(struct scan *scan, ml_u64 start, ml_u64 end)
+{
+	while (start < end) {
+		size_t bytes = end - start < ML_SCAN_PIECE_BYTES ? (size_t)(end - start) : ML_SCAN_PIECE_BYTES;
+
+		if (ml_scanned_words_read(&scan->words, scan->pid, start, bytes))
+			return -1;
+		start += bytes;
+	}
+	return 0;
+}
+
+/* Pages that never held anything are not touched. Where that is not told, all are. */
+static int read_used(struct scan *scan, ml_u64 start, ml_u64 end)
+{
+	static ml_u64 entries[ENTRIES];
+	ml_u64 page_bytes = (ml_u64)sysconf(_SC_PAGESIZE), run = 0, at = start;
+
+	while (at < end) {
+		ml_u64 page = at / page_bytes;
+		ssize_t got = scan->pagemap < 0 ? -1 : pread64(scan->pagemap, entries, sizeof(entries), (off64_t)(page * 8));
+
+		if (got < 8)
+			return read_run(scan, run ? run : at, end);
+		for (size_t i = 0; i < (size_t)got / 8 && at < end; i++, at = (page + i) * page_bytes) {
+			if (entries[i] & USED) {
+				run = run ? run : at;
+			} else if (run) {
+				if (read_run(scan, run, at))
+					return -1;
+				run = 0;
+			}
+		}
+	}
+	return run ? read_run(scan, run, end) : 0;
+}
+
+static int read_memory(struct scan *scan)
+{
+	char permissions[4], path[32];
+	ml_u64 start, end;
+	int failed = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/pagemap", scan->pid);
+	scan->pagemap = open(path, O_RDONLY | O_CLOEXEC);
+	for (const char *line = scan->maps, *next;
+	     !failed && (next = ml_process_maps_line(line, &start, &end, permissions)); line = next)
+		if (is_writable(permissions) && !is_own(line, next))
+			failed = read_used(scan, bottom_of(scan, start, end), end);
+	if (scan->pagemap >= 0)
+		close(scan->pagemap);
+	return failed;
+}
+
+/* Of a process that stands still: NULL, or why not. */
+static const char *look(struct scan *scan)
+{
+	scan->told.timestamp_ns = ml_clock_ns();
+	scan->maps = ml_process_maps_read((ml_u32)scan->pid, &scan->maps_bytes);
+	if (!scan->maps)
+		return "its mappings cannot be read";
+	find_targets(scan->maps);
+	if (read_memory(scan))
+		return "it holds more pointers than there is room for";
+	return scan->words.scanned_bytes ? NULL : "its memory cannot be read";
+}
+
+static const char *read_threads(struct scan *scan, const struct ml_ptrace_threads *threads)
+{
+	scan->threads = calloc(threads->n, sizeof(*scan->threads));
+	for (size_t i = 0; scan->threads && i < threads->n; i++) {
+		if (threads->threads[i].is_late)
+			return "a thread that waits in the kernel did not stop in time";
+		if (threads->threads[i].is_gone)
+			continue;
+		scan->threads[scan->n_threads] = ml_stopped_thread_read(scan->pid, threads->threads[i].tid);
+		if (!scan->threads[scan->n_threads++].n_registers)
+			return "its registers cannot be read";
+	}
+	return scan->threads ? NULL : strerror(ENOMEM);
+}
+
+/* One that job control stopped before us can be looked at as any other, and stays stopped. */
+static const char *stop_and_look(struct scan *scan)
+{
+	struct ml_ptrace_threads threads = { 0 };
+	ml_u64 begin_ns = ml_clock_ns();
+	const char *reason = NULL;
+
+	if (ml_ptrace_stop_all(&threads, scan->pid, PATIENCE_MS) && errno != EBUSY)
+		reason = errno == ESRCH ? "it has ended" : strerror(errno);
+	if (!reason)
+		reason = read_threads(scan, &threads);
+	if (!reason)
+		reason = look(scan);
+	ml_ptrace_let_others_go(&threads, NULL);
+	scan->told.stopped_ns = ml_clock_ns() - begin_ns;
+	ml_ptrace_free(&threads);
+	return reason;
+}
+
+static const char *look_at_held(struct scan *scan, const char *stack_pointer)
+{
+	struct ml_exit_stop thread = { .stack_pointer = strtoull(stack_pointer, NULL, 16) };
+	const char *reason;
+
+	scan->threads = &thread;
+	scan->n_threads = 1;
+	reason = look(scan);
+	scan->threads = NULL;
+	scan->n_threads = 0;
+	return reason;
+}
+
+static int write_scan(struct scan *scan)
+{
+	int gone;
+
+	scan->told.scanned_bytes = scan->words.scanned_bytes;
+	scan->told.word_bytes = scan->words.word_bytes;
+	scan->told.n_threads = (ml_u32)scan->n_threads;
+	gone = ml_blocks_write(ML_BLOCK_SCAN, &scan->told, sizeof(scan->told));
+	gone |= ml_process_maps_write((ml_u32)scan->pid, scan->told.timestamp_ns, scan->maps, scan->maps_bytes);
+	for (size_t i = 0; i < scan->n_threads && !gone; i += ROWS_AT_ONCE) {
+		size_t rows = scan->n_threads - i < ROWS_AT_ONCE ? scan->n_threads - i : ROWS_AT_ONCE;
+
+		gone = ml_blocks_write(ML_BLOCK_STOPPED_THREADS, scan->threads + i, rows * sizeof(*scan->threads));
+	}
+	return gone || ml_scanned_words_write(&scan->words) || ml_blocks_end(ML_REASON_STOPPED, -1);
+}
+
+int ml_memory_scan(int pid, const char *stack_pointer)
+{
+	struct scan scan = { .pid = pid };
+	ml_u32 word_bytes = word_bytes_of(pid);
+	const char *reason = NULL;
+
+	if (word_bytes > sizeof(void *))
+		reason = "it is a 64-bit process, and the agent a 32-bit one";
+	else if (ml_scanned_words_start(&scan.words, &targets, word_bytes))
+		reason = strerror(ENOMEM);
+	if (!reason)
+		reason = stack_pointer ? look_at_held(&scan, stack_pointer) : stop_and_look(&scan);
+	if (!reason)
+		return write_scan(&scan) ? 4 : 0;
+	ml_blocks_error(ML_REASON_TARGET_ERROR, "process %d could not be searched: %s", pid, reason);
+	ml_blocks_end(ML_REASON_TARGET_ERROR, -1);
+	return 4;
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "patch.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "blocks.h"
+#include "patch_memory.h"
+#include "patch_places.h"
+#include "ptrace_threads.h"
+#include "target_objects.h"
+
+#define SEARCH_NS (2000ull * 1000 * 1000)
+#define STOP_PATIENCE_MS 50
+#define PAUSE_NS 2000000
+
+struct work {
+	pid_t pid;
+	bool is_apply;
+	const struct ml_patches *patches;
+	struct ml_patch_result *result;
+	struct ml_ptrace_threads threads;
+	struct ml_patch_memory memory;
+};
+
+int ml_patch_fill_slots(pid_t pid, const struct ml_patches *patches, struct ml_refusal *refusal)
+{
+	for (size_t i = 0; i < patches->n_slots; i++)
+		if (ml_target_write((ml_u32)pid, patches->slots[i].address, &patches->slots[i].value, sizeof(long)))
+			return ml_refuse(refusal, "the memory of process %d cannot be written: %s (run as its user, or as root)",
+					 pid, strerror(errno));
+	return 0;
+}
+
+/* ---- what stands there ----------------------------------------------------------------------------------- */
+
+static const ml_u8 *bytes_before(const struct work *work, const struct ml_patch *patch)
+{
+	return work->is_apply ? patch->expected : patch->patch;
+}
+
+static const ml_u8 *bytes_after(const struct work *work, const struct ml_patch *patch)
+{
+	return work->is_apply ? patch->patch : patch->expected;
+}
+
+/* Nobody's memory, or what an earlier session of ours has left: a thread may still be in it. */
+static bool is_free(const struct work *work, const struct ml_patch *patch)
+{
+	static const ml_u8 nothing[ML_PATCH_CODE_MAX];
+
+	return ml_patch_memory_holds(&work->memory, patch->trampoline, nothing, patch->n_code) ||
+	       ml_patch_memory_holds(&work->memory, patch->trampoline, patch->code, patch->n_code);
+}
+
+static bool is_as_expected(const struct work *work, const struct ml_patch *patch)
+{
+	return ml_patch_memory_holds(&work->memory, patch->address, bytes_before(work, patch), patch->n_bytes);
+}
+
+static int check(const struct work *work)
+{
+	for (size_t i = 0; i < work->patches->n; i++) {
+		const struct ml_patch *patch = &work->patches->patches[i];
+
+		if (!is_as_expected(work, patch))
+			return ml_refuse(&work->result->refusal,
+					 "the code at %#llx of process %d is not what its file says: a debugger, a uprobe or another "
+					 "hook has changed it (end that)",
+					 (unsigned long long)patch->address, work->pid);
+		if (!is_free(work, patch))
+			return ml_refuse(&work->result->refusal,
+					 "the place for moved code at %#llx of process %d is taken (start the process anew)",
+					 (unsigned long long)patch->trampoline, work->pid);
+	}
+	return 0;
+}
+
+/* ---- changing it ----------------------------------------------------------------------------------------- */
+
+/* Puts back the first n: they were ours a moment ago. */
+static void undo(const struct work *work, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct ml_patch *patch = &work->patches->patches[i];
+
+		ml_patch_memory_write(&work->memory, patch->address, bytes_before(work, patch), patch->n_bytes);
+	}
+}
+
+static int write_all(const struct work *work)
+{
+	for (size_t i = 0; i < work->patches->n; i++) {
+		const struct ml_patch *patch = &work->patches->patches[i];
+
+		if (!work->is_apply && !is_as_expected(work, patch)) {
+			if (!ml_patch_memory_holds(&work->memory, patch->address, patch->expected, patch->n_bytes))
+				ml_refuse(&work->result->refusal,
+					  "the code at %#llx of process %d is not our jump any more, and was left as it is",
+					  (unsigned long long)patch->address, work->pid);
+			continue;
+		}
+		if ((work->is_apply &&
+		     ml_patch_memory_write(&work->memory, patch->trampoline, patch->code, patch->n_code)) ||
+		    ml_patch_memory_write(&work->memory, patch->address, bytes_after(work, patch), patch->n_bytes)) {
+			undo(work, i + 1);
+			return ml_refuse(&work->result->refusal, "code of process %d cannot be written at %#llx: %s (use --tracer bpf)",
+					 work->pid, (unsigned long long)patch->address, strerror(errno));
+		}
+	}
+	return 0;
+}
+
+/* ---- with all threads stopped ---------------------------------------------------------------------------- */
+
+static int refuse_stop(struct work *work, int error)
+{
+	struct ml_refusal *refusal = &work->result->refusal;
+
+	if (error == EPERM)
+		return ml_inject_refuse_ptrace(work->pid, refusal);
+	if (error == ESRCH)
+		return ml_refuse(refusal, "process %d has ended (name another one)", work->pid);
+	return ml_refuse(refusal, "the threads of process %d could not be stopped: %s (try again)", work->pid,
+			 error == EBUSY ? "it is stopped by job control" : strerror(error));
+}
+
+/* 1: done, 0: a thread is where none may be, -1: refused. */
+static int change(struct work *work)
+{
+	struct ml_patch_places places = { work->patches, work->is_apply, work->threads.threads, work->threads.n };
+	const struct ml_ptrace_thread *stopped = NULL;
+	int result;
+
+	for (size_t i = 0; i < work->threads.n; i++)
+		if (work->threads.threads[i].is_stopped)
+			stopped = &work->threads.threads[i];
+		else if (!work->threads.threads[i].is_gone)
+			return 0;
+	if (!stopped || ml_patch_memory_open(&work->memory, work->pid, stopped->tid))
+		return ml_refuse(&work->result->refusal, "the memory of process %d cannot be opened (run as its user, or as root)",
+				 work->pid);
+	result = work->is_apply ? check(work) : 0;
+	if (!result)
+		result = !ml_patch_places_are_clear(&places, (ml_u32)work->pid) ? 0 : write_all(work) ? -1 : 1;
+	if (result == 1)
+		ml_patch_places_move(&places);
+	ml_patch_memory_close(&work->memory);
+	return result;
+}
+
+/* Until no thread is in the way, or the time is over. */
+static int run(struct work *work)
+{
+	ml_u64 deadline_ns = ml_clock_ns() + SEARCH_NS;
+	struct timespec pause = { 0, PAUSE_NS };
+	int done = 0;
+
+	while (!done) {
+		int error = 0;
+
+		if (ml_ptrace_stop_all(&work->threads, work->pid, STOP_PATIENCE_MS))
+			error = errno;
+		work->result->n_looks++;
+		if (!error)
+			done = change(work);
+		work->result->n_threads = (ml_u32)work->threads.n;
+		ml_ptrace_let_others_go(&work->threads, NULL);
+		ml_stop_times_add(&work->result->stops, ML_STOPPED_ALL, work->threads.longest_stop_ns,
+				  work->result->n_threads);
+		if (error)
+			return refuse_stop(work, error);
+		if (!done && ml_clock_ns() > deadline_ns)
+			return ml_refuse(&work->result->refusal,
+					 "threads of process %d stood where its code is to be changed for 2 s (try again, or use "
+					 "--tracer bpf)",
+					 work->pid);
+		if (!done)
+			nanosleep(&pause, NULL);
+	}
+	return done == 1 ? 0 : -1;
+}
+
+static int act(pid_t pid, const struct ml_patches *patches, bool is_apply, struct ml_patch_result *result)
+{
+	struct work work = { .pid = pid, .is_apply = is_apply, .patches = patches, .result = result };
+	int failed;
+
+	memset(result, 0, sizeof(*result));
+	failed = run(&work);
+	ml_ptrace_free(&work.threads);
+	return failed;
+}
+
+int ml_patch_apply(pid_t pid, const struct ml_patches *patches, struct ml_patch_result *result)
+{
+	return act(pid, patches, true, result);
+}
+
+int ml_patch_revert(pid_t pid, const struct ml_patches *patches, struct ml_patch_result *result)
+{
+	return act(pid, patches, false, result);
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "patch_places.h"
+
+#include <elf.h>
+#include <stdio.h>
+
+#include "ptrace_state.h"
+#include "target_objects.h"
+
+#define STACK_BYTES_MAX (1u << 20) /* looked through, of each thread */
+#define PIECE_WORDS 1024
+
+static ml_u64 *pc_of(ml_ptrace_registers *registers)
+{
+#if defined(__x86_64__)
+	return (ml_u64 *)&registers->rip;
+#elif defined(__aarch64__)
+	return (ml_u64 *)&registers->pc;
+#else
+	static ml_u64 none; /* nothing is planned for 32-bit processes */
+
+	(void)registers;
+	return &none;
+#endif
+}
+
+static const struct ml_patch_move *moves_of(const struct ml_patch_places *places, const struct ml_patch *patch,
+					    ml_u32 *n)
+{
+	*n = places->is_apply ? patch->n_moves : patch->n_returns;
+	return places->is_apply ? patch->moves : patch->returns;
+}
+
+/* The planned way out from pc, NULL: it needs none, or there is none (*is_inside). */
+static const struct ml_patch_move *find_move(const struct ml_patch_places *places, ml_u64 pc, bool *is_inside)
+{
+	*is_inside = false;
+	for (size_t i = 0; i < places->patches->n; i++) {
+		const struct ml_patch *patch = &places->patches->patches[i];
+		const struct ml_patch_move *moves;
+		ml_u32 n;
+
+		moves = moves_of(places, patch, &n);
+		for (ml_u32 j = 0; j < n; j++)
+			if (moves[j].pc == pc)
+				return &moves[j];
+		*is_inside |= pc > patch->address && pc < patch->address + patch->n_bytes;
+	}
+	return NULL;
+}
+
+/* From the first to the last place that any of the plans names; low > high: there is none. */
+static void span_of(const struct ml_patch_places *places, ml_u64 *low, ml_u64 *high)
+{
+	*low = ~0ull;
+	*high = 0;
+	for (size_t i = 0; i < places->patches->n; i++) {
+		const struct ml_patch_move *moves;
+		ml_u32 n;
+
+		moves = moves_of(places, &places->patches->patches[i], &n);
+		for (ml_u32 j = 0; j < n; j++) {
+			*low = moves[j].pc < *low ? moves[j].pc : *low;
+			*high = moves[j].pc > *high ? moves[j].pc : *high;
+		}
+	}
+}
+
+/* Is one of these addresses among the words of its stack? A handler's frame keeps the pc that it interrupted. */
+static bool stack_leads_inside(const struct ml_patch_places *places, ml_u32 pid, ml_u64 sp)
+{
+	ml_u64 words[PIECE_WORDS], low, high;
+	bool is_inside;
+
+	span_of(places, &low, &high);
+	sp &= ~(ml_u64)7;
+	for (ml_u64 at = sp; low <= high && at - sp < STACK_BYTES_MAX;) {
+		ml_u64 bytes = 4096 - at % 4096; /* to the end of the page: behind it there may be none */
+
+		if (ml_target_read(pid, at, words, bytes))
+			return false;
+		for (size_t i = 0; i < bytes / sizeof(*words); i++)
+			if (words[i] >= low && words[i] <= high && find_move(places, words[i], &is_inside))
+				return true;
+		at += bytes;
+	}
+	return false;
+}
+
+bool ml_patch_places_are_clear(const struct ml_patch_places *places, ml_u32 pid)
+{
+	bool is_inside;
+
+	for (size_t i = 0; i < places->n_threads; i++) {
+		const struct ml_ptrace_thread *thread = &places->threads[i];
+		ml_ptrace_registers registers;
+
+		if (!thread->is_stopped)
+			continue;
+		if (ml_ptrace_read_set(thread->tid, NT_PRSTATUS, &registers, sizeof(registers)) != (ssize_t)sizeof(registers))
+			return false;
+		find_move(places, *pc_of(&registers), &is_inside);
+		if (is_inside)
+			return false;
+		if (stack_leads_inside(places, pid, ml_ptrace_place_of(&registers).sp))
+			return false;
+	}
+	return true;
+}
+
+void ml_patch_places_move(const struct ml_patch_places *places)
+{
+	for (size_t i = 0; i < places->n_threads; i++) {
+		const struct ml_patch_move *move;
+		ml_ptrace_registers registers;
+		bool is_inside;
+
+		if (!places->threads[i].is_stopped ||
+		    ml_ptrace_read_set(places->threads[i].tid, NT_PRSTATUS, &registers, sizeof(registers)) !=
+			    (ssize_t)sizeof(registers))
+			continue;
+		move = find_move(places, *pc_of(&registers), &is_inside);
+		if (!move)
+			continue;
+		*pc_of(&registers) = move->to;
+		ml_ptrace_write_set(places->threads[i].tid, NT_PRSTATUS, &registers, sizeof(registers));
+	}
+}

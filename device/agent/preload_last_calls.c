@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "preload_last_calls.h"
+
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "blocks.h"
+#include "thread_states.h"
+
+#define PATIENCE_NS 1000000000ull
+#define STEP_US 500
+#define WITHOUT_BARRIER_US 10000 /* far longer than a store takes to be seen */
+
+/* The other half of what ml_recorder's record() begins with. The kernel has had it since 4.3, not where nohz_full is in use. */
+static void pass_barrier(void)
+{
+	if (syscall(__NR_membarrier, MEMBARRIER_CMD_SHARED, 0))
+		usleep(WITHOUT_BARRIER_US);
+}
+
+/* Slot 0 is shared by threads that found no other: what it says is of the last of them. */
+static bool is_any_recording(const struct ml_preload_target *target)
+{
+	const struct ml_view *view = &target->view;
+
+	for (ml_u32 i = 1; i < view->settings.n_threads; i++)
+		if (__atomic_load_n(&view->owners[i], __ATOMIC_RELAXED) &&
+		    __atomic_load_n(&view->threads[i].is_recording, __ATOMIC_ACQUIRE))
+			return !ml_process_has_ended(target->pid, target->pidfd);
+	return false;
+}
+
+void ml_preload_last_calls(struct ml_preload_processes *processes, void (*drain)(void *context), void *context)
+{
+	ml_u64 until_ns = ml_clock_ns() + PATIENCE_NS;
+
+	ml_preload_processes_end(processes, ML_IS_OVER);
+	pass_barrier();
+	for (size_t i = 0; i < processes->n_targets; i++)
+		while (is_any_recording(processes->targets[i]) && ml_clock_ns() < until_ns) {
+			drain(context);
+			usleep(STEP_US);
+		}
+}

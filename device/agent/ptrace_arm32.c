@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+/* No thread of a 32-bit process is made to call (ml_inject() refuses): what is asked of an architecture, answered with nothing. */
+#ifdef __arm__
+#include "ptrace_state.h"
+
+const ml_u8 ml_ptrace_trampoline_bytes[] = { 0 }, ml_ptrace_keeper_bytes[] = { 0 };
+const size_t ml_ptrace_n_trampoline_bytes = 0, ml_ptrace_n_keeper_bytes = 0;
+
+int ml_ptrace_vector_note(pid_t tid)
+{
+	(void)tid;
+	return 0;
+}
+
+struct ml_ptrace_place ml_ptrace_place_of(const ml_ptrace_registers *registers)
+{
+	const unsigned long *r = registers->uregs;
+
+	return (struct ml_ptrace_place){ r[15], r[13], r[11], r[14] };
+}
+
+size_t ml_ptrace_call_frame(const struct ml_ptrace_state *state, const struct ml_ptrace_call *call, ml_u8 *frame,
+			    struct ml_ptrace_entry *entry)
+{
+	(void)call;
+	(void)frame;
+	*entry = (struct ml_ptrace_entry){ .registers = state->registers };
+	return 0;
+}
+
+bool ml_ptrace_is_return(pid_t tid, const ml_ptrace_registers *registers, ml_u64 frame_address)
+{
+	(void)tid;
+	(void)registers;
+	(void)frame_address;
+	return false;
+}
+
+ml_u64 ml_ptrace_result(const ml_ptrace_registers *registers)
+{
+	return registers->uregs[0];
+}
+
+int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers)
+{
+	(void)tid;
+	(void)registers;
+	return -1;
+}
+
+bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers)
+{
+	(void)registers;
+	return false;
+}
+
+ml_u64 ml_ptrace_thread_pointer(pid_t tid, const ml_ptrace_registers *registers)
+{
+	(void)tid;
+	(void)registers;
+	return 0;
+}
+
+bool ml_ptrace_has_shadow_stack(pid_t tid)
+{
+	(void)tid;
+	return false;
+}
+#endif

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "ptrace_call.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+
+#include "blocks.h"
+#include "ptrace_threads.h"
+#include "target_objects.h"
+
+#define RED_ZONE_BYTES 128 /* psABI x86-64 §3.2.2; others have none */
+#define SYSTEM_CALL_STOP (SIGTRAP | 0x80) /* PTRACE_O_TRACESYSGOOD */
+#define MASK(signal) (1ull << ((signal) - 1))
+/* What a fault of the function itself raises: were it blocked, the kernel would reset its handler and kill. */
+#define FAULTS (MASK(SIGSEGV) | MASK(SIGBUS) | MASK(SIGILL) | MASK(SIGFPE) | MASK(SIGTRAP) | MASK(SIGSYS))
+
+struct call {
+	pid_t tid;
+	const struct ml_ptrace_state *state;
+	const struct ml_ptrace_request *request;
+	ml_u64 deadline_ns;
+	struct ml_ptrace_entry entry;
+	ml_ptrace_registers registers;
+};
+
+static struct ml_ptrace_called ended(enum ml_call_end end)
+{
+	return (struct ml_ptrace_called){ .end = end };
+}
+
+/* The text and the frame of the call, below what the thread's own frames use. */
+static int prepare(pid_t pid, struct call *call)
+{
+	static ml_u8 frame[ML_FRAME_BYTES_MAX];
+	const struct ml_ptrace_request *request = call->request;
+	struct ml_ptrace_call plan = { .function = request->function, .code = request->code };
+	struct ml_ptrace_state held = *call->state;
+	size_t text_bytes = request->text ? strlen(request->text) + 1 : 0, frame_bytes;
+
+	/* a thread that becomes another program is to be let go at once, not when the time is over */
+	if (ptrace(PTRACE_SETOPTIONS, call->tid, NULL, PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEEXEC))
+		return -1;
+	memcpy(plan.arguments, request->arguments, sizeof(plan.arguments));
+	plan.stack = ml_ptrace_place_of(&call->state->registers).sp - RED_ZONE_BYTES;
+	if (text_bytes) {
+		plan.stack = (plan.stack - text_bytes) & ~15ull;
+		plan.arguments[0] = plan.stack;
+		if (ml_target_write((ml_u32)pid, plan.stack, request->text, text_bytes))
+			return -1;
+	}
+	memset(frame, 0, sizeof(frame));
+	frame_bytes = ml_ptrace_call_frame(call->state, &plan, frame, &call->entry);
+	if (ml_target_write((ml_u32)pid, call->entry.address, frame, frame_bytes))
+		return -1;
+	held.registers = call->entry.registers;
+	held.signal_mask = ~FAULTS;
+	return ml_ptrace_state_write(call->tid, &held);
+}
+
+static int read_registers(struct call *call)
+{
+	return ml_ptrace_read_set(call->tid, NT_PRSTATUS, &call->registers, sizeof(call->registers)) ==
+			       (ssize_t)sizeof(call->registers) ?
+		       0 :
+		       -1;
+}
+
+/*
+ * From the stop before rt_sigreturn to one in which the kernel looks at signals, as at the beginning: only there a system call
+ * that was interrupted is begun again.
+ */
+static int leave(struct call *call)
+{
+	ml_u64 all = ~0ull;
+	int status;
+
+	if (ptrace(PTRACE_SETSIGMASK, call->tid, sizeof(all), &all) ||
+	    ml_ptrace_skip_system_call(call->tid, &call->registers) ||
+	    ptrace(PTRACE_INTERRUPT, call->tid, NULL, NULL) || ptrace(PTRACE_CONT, call->tid, NULL, NULL))
+		return -1;
+	while (ml_ptrace_wait(call->tid, ~0ull, &status) > 0) {
+		if (status >> 16 == PTRACE_EVENT_STOP)
+			return ml_ptrace_state_write(call->tid, call->state);
+		ptrace(PTRACE_CONT, call->tid, NULL, NULL);
+	}
+	return -1;
+}
+
+static struct ml_ptrace_called returned(struct call *call)
+{
+	struct ml_ptrace_called called = { .end = ML_CALL_RETURNED };
+
+	called.has_result = call->request->code.keeps_result || !ml_ptrace_n_keeper_bytes;
+	called.result = ml_ptrace_result(&call->registers);
+	if (leave(call))
+		called.end = ML_CALL_GONE;
+	return called;
+}
+
+/* By its own fault, or one of who sent it: a sender's signal would have been no fault, and is given back. */
+static struct ml_ptrace_called faulted(struct call *call, int signal)
+{
+	struct ml_ptrace_called called = { .end = ML_CALL_FAULTED, .signal = signal };
+
+	if (ml_ptrace_state_write(call->tid, call->state))
+		called.end = ML_CALL_GONE;
+	return called;
+}
+
+/* By the kernel, not by another process: si_code > 0 (sigaction(2)). */
+static bool is_own_fault(pid_t tid, int signal)
+{
+	siginfo_t information;
+
+	return FAULTS & MASK(signal) && !ptrace(PTRACE_GETSIGINFO, tid, NULL, &information) && information.si_code > 0;
+}
+
+static struct ml_ptrace_called abandon(struct call *call)
+{
+	int status;
+
+	/* must be stopped to be let go; if it does not stop, the end of this process does it */
+	ptrace(PTRACE_INTERRUPT, call->tid, NULL, NULL);
+	if (ml_ptrace_wait(call->tid, ml_clock_ns() + 100000000ull, &status) > 0)
+		ptrace(PTRACE_DETACH, call->tid, NULL, NULL);
+	return ended(ML_CALL_TIMEOUT);
+}
+
+static struct ml_ptrace_called run_to_end(struct call *call)
+{
+	int status, deliver = 0;
+
+	for (;;) {
+		if (ptrace(PTRACE_SYSCALL, call->tid, NULL, (void *)(long)deliver) && errno == ESRCH)
+			return ended(ML_CALL_GONE);
+		deliver = 0;
+		switch (ml_ptrace_wait(call->tid, call->deadline_ns, &status)) {
+		case -1:
+			return ended(ML_CALL_GONE);
+		case 0:
+			return abandon(call);
+		}
+		if (WSTOPSIG(status) == SYSTEM_CALL_STOP) {
+			if (read_registers(call))
+				return ended(ML_CALL_GONE);
+			if (ml_ptrace_is_return(call->tid, &call->registers, call->entry.frame_address))
+				return returned(call);
+		} else if (status >> 16 == PTRACE_EVENT_EXEC) {
+			ptrace(PTRACE_DETACH, call->tid, NULL, NULL);
+			return ended(ML_CALL_GONE);
+		} else if (!(status >> 16)) {
+			if (is_own_fault(call->tid, WSTOPSIG(status)))
+				return faulted(call, WSTOPSIG(status));
+			deliver = WSTOPSIG(status);
+		}
+	}
+}
+
+struct ml_ptrace_called ml_ptrace_make_call(pid_t pid, pid_t tid, const struct ml_ptrace_state *state,
+					    const struct ml_ptrace_request *request)
+{
+	struct call call = { .tid = tid, .state = state, .request = request,
+			     .deadline_ns = ml_clock_ns() + request->patience_ms * 1000000ull };
+
+	if (prepare(pid, &call)) {
+		ml_ptrace_state_write(tid, state);
+		return ended(ML_CALL_REFUSED);
+	}
+	return run_to_end(&call);
+}

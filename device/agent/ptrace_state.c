@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "ptrace_state.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/uio.h>
+
+#define PENDING_MAX 256u /* that are looked at: standard signals wait once each, real-time ones as often as they were sent */
+
+ssize_t ml_ptrace_read_set(pid_t tid, int note, void *into, size_t bytes)
+{
+	struct iovec span = { into, bytes };
+
+	return ptrace(PTRACE_GETREGSET, tid, note, &span) ? -1 : (ssize_t)span.iov_len;
+}
+
+int ml_ptrace_write_set(pid_t tid, int note, const void *from, size_t bytes)
+{
+	struct iovec span = { (void *)from, bytes };
+
+	return ptrace(PTRACE_SETREGSET, tid, note, &span) ? -1 : 0;
+}
+
+/* A set that fills the room may have been cut, and would not be restored whole. */
+static int read_vectors(pid_t tid, struct ml_ptrace_state *state)
+{
+	int note = ml_ptrace_vector_note(tid);
+	ssize_t bytes = ml_ptrace_read_set(tid, note, state->vectors, sizeof(state->vectors));
+
+	if (bytes <= 0 || (size_t)bytes == sizeof(state->vectors)) {
+		errno = bytes <= 0 ? errno : EFBIG;
+		return -1;
+	}
+	state->vector_note = (ml_u32)note;
+	state->vector_bytes = (ml_u32)bytes;
+	return 0;
+}
+
+int ml_ptrace_state_read(pid_t tid, struct ml_ptrace_state *state)
+{
+	if (ml_ptrace_read_set(tid, NT_PRSTATUS, &state->registers, sizeof(state->registers)) !=
+		    (ssize_t)sizeof(state->registers) ||
+	    ptrace(PTRACE_GETSIGMASK, tid, sizeof(state->signal_mask), &state->signal_mask))
+		return -1;
+	return read_vectors(tid, state);
+}
+
+int ml_ptrace_state_write(pid_t tid, const struct ml_ptrace_state *state)
+{
+	int failed = 0;
+
+	failed |= ml_ptrace_write_set(tid, (int)state->vector_note, state->vectors, state->vector_bytes);
+	failed |= ml_ptrace_write_set(tid, NT_PRSTATUS, &state->registers, sizeof(state->registers));
+	failed |= ptrace(PTRACE_SETSIGMASK, tid, sizeof(state->signal_mask), &state->signal_mask) ? -1 : 0;
+	return failed;
+}
+
+bool ml_ptrace_has_pending_signal(pid_t tid)
+{
+	siginfo_t information;
+	ml_u64 blocked = 0;
+
+	if (ptrace(PTRACE_GETSIGMASK, tid, sizeof(blocked), &blocked))
+		return true; /* nothing can be said */
+	for (ml_u32 shared = 0; shared < 2; shared++)
+		for (ml_u64 n = 0; n < PENDING_MAX; n++) {
+			struct __ptrace_peeksiginfo_args next = { .off = n, .flags = shared, .nr = 1 };
+			long found = ptrace(PTRACE_PEEKSIGINFO, tid, &next, &information);
+
+			if (!found)
+				break;
+			if (found < 0 || n + 1 == PENDING_MAX || !(blocked >> (information.si_signo - 1) & 1))
+				return true;
+		}
+	return false;
+}

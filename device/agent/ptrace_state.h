@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a stopped thread is made of (ptrace(2)), and how a thread is made to call a function. One file for each architecture. */
+#ifndef MEMLEAK_PTRACE_STATE_H
+#define MEMLEAK_PTRACE_STATE_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+#include <sys/user.h>
+
+#include "wire.h"
+
+/* What NT_PRSTATUS is. */
+#ifdef __arm__
+typedef struct user_regs ml_ptrace_registers;
+#define ML_HAS_PTRACE_CALLS 0
+#else
+typedef struct user_regs_struct ml_ptrace_registers;
+#define ML_HAS_PTRACE_CALLS 1
+#endif
+
+#define ML_VECTOR_BYTES_MAX 20480 /* AMX tiles: 11 KiB; SVE of 2048 bits: 17 KiB */
+#define ML_FRAME_BYTES_MAX (ML_VECTOR_BYTES_MAX + 8192)
+#define ML_CALL_ARGUMENTS 3
+
+/* All that a call changes of a thread. */
+struct ml_ptrace_state {
+	ml_ptrace_registers registers;
+	ml_u64 signal_mask;
+	ml_u32 vector_note, vector_bytes; /* NT_* of vectors[] */
+	ml_u8 vectors[ML_VECTOR_BYTES_MAX];
+};
+
+/* Code that some library of the process has, whatever it is there for. */
+struct ml_ptrace_code {
+	ml_u64 trampoline;   /* calls rt_sigreturn: libc's, on arm64 the vdso's */
+	ml_u64 keeps_result; /* saves a function's result from that call, 0 = nothing does, or nothing need */
+};
+
+struct ml_ptrace_call {
+	ml_u64 function;
+	ml_u64 arguments[ML_CALL_ARGUMENTS];
+	struct ml_ptrace_code code;
+	ml_u64 stack; /* free below here */
+};
+
+/* What the function is entered with. */
+struct ml_ptrace_entry {
+	ml_ptrace_registers registers;
+	ml_u64 address;       /* where the bytes of the frame belong */
+	ml_u64 frame_address; /* by which the return is known */
+};
+
+/* Of a stopped thread. 0, or -1 with errno. */
+int ml_ptrace_state_read(pid_t tid, struct ml_ptrace_state *state);
+int ml_ptrace_state_write(pid_t tid, const struct ml_ptrace_state *state);
+
+/* A register set of the kernel's (NT_*): its bytes; -1 where the machine has none. */
+ssize_t ml_ptrace_read_set(pid_t tid, int note, void *into, size_t bytes);
+int ml_ptrace_write_set(pid_t tid, int note, const void *from, size_t bytes);
+
+/* Does a signal that it does not block wait for it, or for any thread of its process? */
+bool ml_ptrace_has_pending_signal(pid_t tid);
+
+/* ---- of the architecture ---- */
+
+struct ml_ptrace_place {
+	ml_u64 pc, sp, fp;
+	ml_u64 link; /* where a call leaves its return address in a register; 0: on the stack */
+};
+
+/* The register set (NT_*) that holds all of a thread's vector registers. */
+int ml_ptrace_vector_note(pid_t tid);
+
+struct ml_ptrace_place ml_ptrace_place_of(const ml_ptrace_registers *registers);
+
+/*
+ * Writes into `frame` what the kernel would have left on the stack before a signal handler: by it the thread, on returning
+ * into the trampoline, goes back to `state` by itself, whether its tracer is alive or not. Returns the bytes.
+ */
+size_t ml_ptrace_call_frame(const struct ml_ptrace_state *state, const struct ml_ptrace_call *call, ml_u8 *frame,
+			    struct ml_ptrace_entry *entry);
+
+/* At the stop before a system call: is it the rt_sigreturn of the call whose frame lies there? */
+bool ml_ptrace_is_return(pid_t tid, const ml_ptrace_registers *registers, ml_u64 frame_address);
+
+/* What the function returned, at that stop. */
+ml_u64 ml_ptrace_result(const ml_ptrace_registers *registers);
+
+/* Makes that system call none. */
+int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers);
+
+/*
+ * A wait that the stop has ended with EINTR although no signal came (signal(7), "Interruption of system calls … by stop
+ * signals") is begun again: false where there is none, or where that cannot be done. Only where no signal is pending.
+ */
+bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers);
+
+/* The thread pointer, 0 where it is not known. */
+ml_u64 ml_ptrace_thread_pointer(pid_t tid, const ml_ptrace_registers *registers);
+
+/* The hardware checks return addresses against a second stack, which a call made from outside is not on. */
+bool ml_ptrace_has_shadow_stack(pid_t tid);
+
+/* What struct ml_ptrace_code is found by; 0 bytes: nothing is needed. */
+extern const ml_u8 ml_ptrace_trampoline_bytes[], ml_ptrace_keeper_bytes[];
+extern const size_t ml_ptrace_n_trampoline_bytes, ml_ptrace_n_keeper_bytes;
+
+#endif

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "snoop_attach.h"
+
+#include <errno.h>
+#include <linux/bpf.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "blocks.h"
+#include "process_maps.h"
+#include "tracefs.h"
+
+#define DETACHING_THREADS 64
+
+/* Places of one file in one process, with room for what the kernel wants to have side by side. */
+struct batch {
+	struct ml_snoop *snoop;
+	const char *path;
+	int pid; /* -1 = every process */
+	ml_u32 kind; /* enum ml_probe_kind */
+	ml_u32 n;
+	const struct ml_snoop_place *places;
+	ml_u64 *offsets, *cookies;
+	ml_s32 *errors;
+};
+
+static const char *const programs[] = { /* by enum ml_probe_kind */
+	"call_entry", "call_exit", "call_exit_at", "call_exit_at",
+};
+
+static int program_fd(const struct ml_snoop *snoop, const char *name)
+{
+	return bpf_program__fd(bpf_object__find_program_by_name(snoop->object, name));
+}
+
+/* A link's file, or -1 with errno set. pid: 0 = every process. */
+static int link_multi(int program, const char *path, const ml_u64 *offsets, const ml_u64 *cookies, ml_u32 n, ml_u32 flags, ml_u32 pid)
+{
+	union bpf_attr attributes = {};
+
+	attributes.link_create.prog_fd = (ml_u32)program;
+	attributes.link_create.attach_type = BPF_TRACE_UPROBE_MULTI;
+	attributes.link_create.uprobe_multi.path = (ml_u64)(unsigned long)path;
+	attributes.link_create.uprobe_multi.offsets = (ml_u64)(unsigned long)offsets;
+	attributes.link_create.uprobe_multi.cookies = (ml_u64)(unsigned long)cookies;
+	attributes.link_create.uprobe_multi.cnt = n;
+	attributes.link_create.uprobe_multi.flags = flags;
+	attributes.link_create.uprobe_multi.pid = pid;
+	return (int)syscall(SYS_bpf, BPF_LINK_CREATE, &attributes, sizeof(attributes));
+}
+
+/* ---- is there a link that carries many, and does it see all threads? ----------------------------- */
+
+__attribute__((noinline, used)) static void *probed_by_self_test(void *argument)
+{
+	__asm__ volatile("" ::: "memory");
+	return argument;
+}
+
+/* Where an address of ours stands in our own file; 0 = not known. */
+static ml_u64 own_offset(ml_u64 address)
+{
+	size_t bytes;
+	char *maps = ml_process_maps_read((ml_u32)getpid(), &bytes);
+	ml_u64 offset = 0;
+
+	for (const char *line = maps; line && *line && !offset; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+		ml_u64 start, end;
+		char permissions[4];
+
+		if (ml_process_maps_line(line, &start, &end, permissions) && address >= start && address < end)
+			offset = address - start + strtoull(strchr(strchr(line, ' ') + 1, ' '), NULL, 16);
+	}
+	free(maps);
+	return offset;
+}
+
+bool ml_snoop_multi_works(struct ml_snoop *snoop)
+{
+	ml_u64 offset = own_offset((ml_u64)(unsigned long)probed_by_self_test), cookie = 0;
+	int link = link_multi(program_fd(snoop, "self_test"), "/proc/self/exe", &offset, &cookie, 1, 0, (ml_u32)getpid());
+	pthread_t thread;
+
+	if (link < 0)
+		return false;
+	if (!pthread_create(&thread, NULL, probed_by_self_test, NULL))
+		pthread_join(thread, NULL);
+	close(link);
+	return snoop->control->n_self_test != 0;
+}
+
+/* ---- placing ------------------------------------------------------------------------------------- */
+
+static int keep_multi(struct ml_snoop *snoop, int link)
+{
+	int *longer = realloc(snoop->multi_links, sizeof(int) * (snoop->n_multi_links + 1));
+
+	if (!longer) {
+		close(link);
+		return ENOMEM;
+	}
+	snoop->multi_links = longer;
+	longer[snoop->n_multi_links++] = link;
+	return 0;
+}
+
+static int keep_perf(struct ml_snoop *snoop, struct bpf_link *link)
+{
+	struct bpf_link **longer = realloc(snoop->perf_links, sizeof(*longer) * (snoop->n_perf_links + 1));
+
+	if (!longer) {
+		bpf_link__destroy(link);
+		return ENOMEM;
+	}
+	snoop->perf_links = longer;
+	longer[snoop->n_perf_links++] = link;
+	return 0;
+}
+
+/* One link for places first … first + n - 1; where the kernel refuses them, for each half, down to who is to blame. */
+static void place_multi(struct batch *batch, ml_u32 first, ml_u32 n)
+{
+	int link = link_multi(program_fd(batch->snoop, programs[batch->kind]), batch->path, batch->offsets + first,
+			      batch->cookies + first, n, batch->kind == ML_PROBE_RETURN ? BPF_F_UPROBE_MULTI_RETURN : 0,
+			      batch->pid > 0 ? (ml_u32)batch->pid : 0);
+	int error = link < 0 ? errno : keep_multi(batch->snoop, link);
+
+	if (!error)
+		return;
+	if (n == 1) {
+		batch->errors[first] = error;
+		return;
+	}
+	place_multi(batch, first, n / 2);
+	place_multi(batch, first + n / 2, n - n / 2);
+}
+
+static int place_perf(struct batch *batch, ml_u32 i)
+{
+	LIBBPF_OPTS(bpf_uprobe_opts, how, .retprobe = batch->kind == ML_PROBE_RETURN,
+		    .bpf_cookie = batch->snoop->has_cookies ? batch->cookies[i] : 0);
+	struct bpf_program *program = bpf_object__find_program_by_name(batch->snoop->object, programs[batch->kind]);
+	struct bpf_link *link = bpf_program__attach_uprobe_opts(program, batch->pid, batch->path, batch->offsets[i], &how);
+
+	return link ? keep_perf(batch->snoop, link) : errno;
+}
+
+static int write_results(const struct batch *batch, int *n_placed)
+{
+	struct ml_probe_result *results = calloc(batch->n, sizeof(*results));
+	int result = results ? 0 : -1;
+
+	for (ml_u32 i = 0; i < batch->n && results; i++) {
+		results[i] = (struct ml_probe_result){
+			.function = batch->places[i].function,
+			.pid = batch->pid > 0 ? (ml_u32)batch->pid : 0,
+			.error = batch->errors[i],
+			.way = batch->snoop->has_multi ? ML_PROBE_MULTI : ML_PROBE_PERF,
+			.kind = (ml_u16)batch->kind,
+		};
+		*n_placed += !batch->errors[i] && batch->kind == ML_PROBE_ENTRY;
+	}
+	if (results)
+		result = ml_blocks_write(ML_BLOCK_PROBE_RESULTS, results, sizeof(*results) * batch->n);
+	free(results);
+	return result;
+}
+
+static int place(struct batch *batch, int *n_placed)
+{
+	int result = -1;
+
+	batch->offsets = calloc(batch->n, sizeof(*batch->offsets));
+	batch->cookies = calloc(batch->n, sizeof(*batch->cookies));
+	batch->errors = calloc(batch->n, sizeof(*batch->errors));
+	if (batch->offsets && batch->cookies && batch->errors) {
+		for (ml_u32 i = 0; i < batch->n; i++) {
+			batch->offsets[i] = batch->places[i].offset;
+			batch->cookies[i] = batch->places[i].function | (batch->kind == ML_PROBE_TAIL ? ML_SNOOP_TAIL : 0);
+		}
+		if (batch->snoop->has_multi)
+			place_multi(batch, 0, batch->n);
+		for (ml_u32 i = 0; i < batch->n && !batch->snoop->has_multi; i++)
+			batch->errors[i] = place_perf(batch, i);
+		result = write_results(batch, n_placed);
+	}
+	free(batch->offsets);
+	free(batch->cookies);
+	free(batch->errors);
+	return result;
+}
+
+/* 0, or -1 after an ERROR block: whoever asks for children is not to be told of some. */
+static int follow_children(struct ml_snoop *snoop)
+{
+	struct bpf_program *program = bpf_object__find_program_by_name(snoop->object, "process_fork");
+
+	if (!snoop->has_cookies) {
+		ml_blocks_error(ML_REASON_TRACER_ERROR, "--follow needs cookies of probes, Linux 5.15 (leave --follow out)");
+		return -1;
+	}
+	if (ml_tracefs_field("task/task_newtask", "pid") > 0)
+		snoop->tracepoints[2] = bpf_program__attach_tracepoint(program, "task", "task_newtask");
+	if (snoop->tracepoints[2])
+		return 0;
+	ml_blocks_error(ML_REASON_TRACER_ERROR, "the kernel does not tell of forks, which --follow needs (mount tracefs, or leave --follow out)");
+	return -1;
+}
+
+static void follow_threads(struct ml_snoop *snoop)
+{
+	static const char *const names[][2] = { { "thread_exit", "sched_process_exit" }, { "process_exec", "sched_process_exec" } };
+
+	for (int i = 0; i < 2; i++) {
+		struct bpf_program *program = bpf_object__find_program_by_name(snoop->object, names[i][0]);
+
+		snoop->tracepoints[i] = bpf_program__attach_raw_tracepoint(program, names[i][1]);
+		if (!snoop->tracepoints[i])
+			ml_blocks_log("could not attach to %s: %s", names[i][1], strerror(errno));
+	}
+}
+
+int ml_snoop_attach(struct ml_snoop *snoop, const struct ml_snoop_config *config, int command_pid)
+{
+	int n_placed = 0;
+
+	follow_threads(snoop);
+	if (config->session.follow && follow_children(snoop))
+		return -1;
+	for (ml_u32 first = 0, end; first < config->n_places; first = end) {
+		const struct ml_snoop_file *file = &config->files[config->places[first].file];
+		struct batch batch = {
+			.snoop = snoop, .path = file->path, .kind = config->places[first].kind, .places = &config->places[first],
+			.pid = config->session.follow ? -1 : file->pid ? file->pid : command_pid,
+		};
+
+		for (end = first; end < config->n_places && config->places[end].file == config->places[first].file &&
+				  config->places[end].kind == batch.kind;)
+			end++;
+		batch.n = end - first;
+		if (place(&batch, &n_placed))
+			return -1;
+	}
+	return n_placed;
+}
+
+/* ---- taking them away ---------------------------------------------------------------------------- */
+
+struct share {
+	struct ml_snoop *snoop;
+	ml_u32 first;
+};
+
+static void *detach_share(void *argument)
+{
+	const struct share *share = argument;
+
+	for (ml_u32 i = share->first; i < share->snoop->n_perf_links; i += DETACHING_THREADS)
+		bpf_link__destroy(share->snoop->perf_links[i]);
+	return NULL;
+}
+
+/* The kernel waits for a grace period at each perf event: many at once, and not one after another. */
+static void detach_perf(struct ml_snoop *snoop)
+{
+	struct share shares[DETACHING_THREADS];
+	pthread_t threads[DETACHING_THREADS];
+	bool is_started[DETACHING_THREADS];
+
+	for (ml_u32 i = 0; i < DETACHING_THREADS; i++) {
+		shares[i] = (struct share){ snoop, i };
+		is_started[i] = i < snoop->n_perf_links && !pthread_create(&threads[i], NULL, detach_share, &shares[i]);
+		if (!is_started[i])
+			detach_share(&shares[i]);
+	}
+	for (int i = 0; i < DETACHING_THREADS; i++)
+		if (is_started[i])
+			pthread_join(threads[i], NULL);
+}
+
+/* Entries were placed first, and go last. */
+void ml_snoop_detach(struct ml_snoop *snoop)
+{
+	for (ml_u32 i = snoop->n_multi_links; i; i--)
+		close(snoop->multi_links[i - 1]);
+	detach_perf(snoop);
+	free(snoop->multi_links);
+	free(snoop->perf_links);
+	snoop->multi_links = NULL;
+	snoop->perf_links = NULL;
+	snoop->n_multi_links = snoop->n_perf_links = 0;
+	for (int i = 0; i < 3; i++) {
+		bpf_link__destroy(snoop->tracepoints[i]);
+		snoop->tracepoints[i] = NULL;
+	}
+}

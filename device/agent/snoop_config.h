@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the host asks of snoop beside what every session knows (config.h). */
+#ifndef MEMLEAK_SNOOP_CONFIG_H
+#define MEMLEAK_SNOOP_CONFIG_H
+
+#include "../bpf/snoop_tables.h"
+#include "config.h"
+
+#define ML_SNOOP_PROCESSES 256
+#define ML_SNOOP_WANTED_THREADS 256
+#define ML_SNOOP_OBJECTS 4096
+#define ML_SNOOP_PLACES (64u << 10)
+
+/* A file that functions are probed in, and in which process: 0 = the command. */
+struct ml_snoop_file {
+	int pid;
+	char *path;
+};
+
+struct ml_snoop_place {
+	ml_u32 file;
+	ml_u32 function;
+	ml_u32 kind;   /* enum ml_probe_kind */
+	ml_u64 offset; /* in the file */
+};
+
+struct ml_snoop_config {
+	struct ml_config session;
+	int pids[ML_SNOOP_PROCESSES];
+	int n_pids;
+	ml_u32 threads[ML_SNOOP_WANTED_THREADS];
+	int n_threads;
+	ml_u64 rate;
+	bool without_multi, without_cookies, without_atomics; /* as on older kernels */
+	struct ml_snoop_function functions[ML_CALL_FUNCTIONS_MAX];
+	ml_u32 n_functions;
+	struct ml_snoop_file files[ML_SNOOP_OBJECTS];
+	ml_u32 n_files;
+	struct ml_snoop_place *places; /* those of a file stand together, and of these those of a kind */
+	ml_u32 n_places;
+};
+
+/* Reads lines up to `start`. NULL after an ERROR block, or when standard input closed. */
+struct ml_snoop_config *ml_snoop_config_read(void);
+
+#endif

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "snoop_mappings.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "blocks.h"
+#include "process_maps.h"
+#include "sideband.h"
+
+struct ml_snoop_mappings {
+	struct ml_sideband *sideband;
+	int n;
+	ml_u32 pids[];
+};
+
+static bool is_traced(void *context, ml_u32 pid)
+{
+	const struct ml_snoop_mappings *mappings = context;
+
+	for (int i = 0; i < mappings->n; i++)
+		if (mappings->pids[i] == pid)
+			return true;
+	return false;
+}
+
+static int write_maps(ml_u32 pid)
+{
+	ml_u64 timestamp_ns;
+	size_t bytes;
+	char *text = ml_process_maps_now(pid, &timestamp_ns, &bytes);
+	int result = text ? ml_process_maps_write(pid, timestamp_ns, text, bytes) : 0;
+
+	free(text);
+	return result;
+}
+
+static void on_mapping(void *context, const struct ml_mapping *record, const char *path)
+{
+	struct iovec parts[] = { { (void *)record, sizeof(*record) }, { (void *)path, record->path_bytes } };
+
+	(void)context;
+	ml_blocks_writev(ML_BLOCK_MAPPINGS, parts, 2);
+}
+
+/* Behind an exec the maps tell what the side band does not: the vdso, the stack. */
+static void on_process(void *context, const struct ml_process *record)
+{
+	(void)context;
+	if (record->event != ML_PROCESS_EXEC)
+		return;
+	ml_blocks_write(ML_BLOCK_PROCESS, record, sizeof(*record));
+	write_maps(record->pid);
+}
+
+struct ml_snoop_mappings *ml_snoop_mappings_open(const int *pids, int n)
+{
+	struct ml_snoop_mappings *mappings = calloc(1, sizeof(*mappings) + sizeof(mappings->pids[0]) * (size_t)n);
+	struct ml_sideband_ops ops = { is_traced, on_mapping, on_process, mappings };
+
+	if (!mappings)
+		return NULL;
+	mappings->n = n;
+	for (int i = 0; i < n; i++)
+		mappings->pids[i] = (ml_u32)pids[i];
+	mappings->sideband = ml_sideband_open(-1, ops);
+	if (mappings->sideband)
+		return mappings;
+	ml_blocks_error(ML_REASON_TRACER_ERROR, "could not follow mappings, which stacks need: %s (run as root)", strerror(errno));
+	free(mappings);
+	return NULL;
+}
+
+int ml_snoop_mappings_begin(struct ml_snoop_mappings *mappings)
+{
+	int result = 0;
+
+	for (int i = 0; i < mappings->n && !result; i++)
+		result = write_maps(mappings->pids[i]);
+	return result;
+}
+
+void ml_snoop_mappings_drain(struct ml_snoop_mappings *mappings)
+{
+	ml_sideband_drain(mappings->sideband);
+}
+
+void ml_snoop_mappings_close(struct ml_snoop_mappings *mappings)
+{
+	if (!mappings)
+		return;
+	ml_sideband_close(mappings->sideband);
+	free(mappings);
+}

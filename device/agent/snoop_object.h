@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loaded programs of snoop, their maps and their links. */
+#ifndef MEMLEAK_SNOOP_OBJECT_H
+#define MEMLEAK_SNOOP_OBJECT_H
+
+#include <bpf/libbpf.h>
+
+#include "snoop_config.h"
+
+struct ml_snoop {
+	struct bpf_object *object;
+	struct ring_buffer *calls, *stacks; /* no stacks: NULL */
+	struct ml_snoop_statistics *statistics; /* one for each function, shared with the programs */
+	size_t statistics_bytes;
+	struct ml_snoop_control *control; /* shared with the programs */
+	ml_u32 n_functions, only;
+	bool has_multi, has_cookies, is_old; /* is_old: for kernels before 5.12 */
+	int n_cpus;
+	struct bpf_link *tracepoints[3];
+	int *multi_links; /* file descriptors */
+	ml_u32 n_multi_links;
+	struct bpf_link **perf_links;
+	ml_u32 n_perf_links;
+};
+
+/*
+ * Loads the programs for the ways of attaching that this kernel has. only: the one process whose calls count, 0 = those
+ * that are added. 0, or -1 after an ERROR block.
+ */
+int ml_snoop_load(struct ml_snoop *snoop, const struct ml_snoop_config *config, ml_u32 only, ring_buffer_sample_fn on_call,
+		  ring_buffer_sample_fn on_stack, void *context);
+
+/* A process whose calls are looked at. */
+int ml_snoop_add_process(struct ml_snoop *snoop, ml_u32 tgid);
+
+/* Is any process left, children among them? Those that have ended are forgotten. */
+bool ml_snoop_has_processes(struct ml_snoop *snoop);
+
+/* Whose probe stands at an address of a process, for kernels without cookies. */
+int ml_snoop_add_address(struct ml_snoop *snoop, ml_u32 tgid, ml_u64 address, ml_u32 cookie);
+
+void ml_snoop_close(struct ml_snoop *snoop);
+
+/* Sum of one counter over all CPUs. */
+ml_u64 ml_snoop_counter(const struct ml_snoop *snoop, ml_u32 which);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls on their way into CALLS blocks, and what was counted of each function into CALL_STATISTICS blocks. */
+#ifndef MEMLEAK_SNOOP_OUTPUT_H
+#define MEMLEAK_SNOOP_OUTPUT_H
+
+#include "snoop_object.h"
+
+#define ML_CALL_BATCH 8192
+#define ML_CALL_BATCH_DATA (1u << 20)
+
+struct ml_call_batch {
+	const struct ml_snoop_config *config;
+	ml_u32 count;
+	ml_u32 data_bytes;
+	struct ml_call calls[ML_CALL_BATCH];
+	_Alignas(8) ml_u8 data[ML_CALL_BATCH_DATA];
+};
+
+/* A record as the program wrote it; paths of file descriptors are looked up now. The batch must not be full. */
+void ml_call_batch_add(struct ml_call_batch *batch, const void *record, size_t bytes);
+
+bool ml_call_batch_is_full(const struct ml_call_batch *batch);
+
+/* Writes what there is. 0, or -1 when nobody reads any more. */
+int ml_call_batch_write(struct ml_call_batch *batch);
+
+/* Writes what has been counted so far. is_final: nothing will follow. 0 or -1 as above. */
+int ml_call_statistics_write(const struct ml_snoop *snoop, bool is_final);
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loaded objects of another process and their symbols, read from its memory: what its files say now is not asked. */
+#ifndef MEMLEAK_TARGET_OBJECTS_H
+#define MEMLEAK_TARGET_OBJECTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "wire.h"
+
+#define ML_TARGET_OBJECTS_MAX 4096
+#define ML_TARGET_PATH_MAX 1024
+
+struct ml_target_object {
+	ml_u64 bias, dynamic;      /* link_map.l_addr, .l_ld */
+	ml_u64 symbols, strings;   /* addresses of its dynamic symbols and their names */
+	ml_u64 strings_bytes;
+	ml_u32 n_symbols;
+	char path[ML_TARGET_PATH_MAX]; /* as the dynamic linker has it; "" for the program itself */
+};
+
+struct ml_target_objects {
+	ml_u32 pid;
+	ml_u64 entry, interpreter; /* AT_ENTRY, AT_BASE: 0 for a program linked statically */
+	struct ml_target_object *objects;
+	size_t n;
+};
+
+/* 0, or -1: it cannot be read. A program without a dynamic linker, or before that has run, has no objects. */
+int ml_target_objects_read(struct ml_target_objects *objects, ml_u32 pid);
+void ml_target_objects_free(struct ml_target_objects *objects);
+
+/* The object whose path ends in this name, NULL when it is not loaded. */
+const struct ml_target_object *ml_target_objects_named(const struct ml_target_objects *objects, const char *path);
+
+struct ml_target_symbol {
+	const char *name;
+	ml_u64 start, end;
+};
+
+/* Defined functions in the order of their addresses (calloc'ed, with the names behind them), NULL: none or out of memory. */
+struct ml_target_symbol *ml_target_functions(ml_u32 pid, const struct ml_target_object *object, size_t *n);
+
+/* Address of a function that the object defines, 0: none. */
+ml_u64 ml_target_function(ml_u32 pid, const struct ml_target_object *object, const char *name);
+
+/* Copies out of the process; 0, or -1. */
+int ml_target_read(ml_u32 pid, ml_u64 address, void *into, size_t bytes);
+int ml_target_write(ml_u32 pid, ml_u64 address, const void *from, size_t bytes);
+
+#endif

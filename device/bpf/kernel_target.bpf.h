@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* On whose behalf allocations count: everybody's, those of one process, or those of a command and of all that it starts. */
+#ifndef MEMLEAK_KERNEL_TARGET_BPF_H
+#define MEMLEAK_KERNEL_TARGET_BPF_H
+
+#include "kernel_maps.bpf.h"
+
+#define ML_CLONE_THREAD 0x10000 /* include/uapi/linux/sched.h */
+
+/* The agent makes it this small where no command is started. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, ml_u32); /* tgid */
+	__type(value, ml_u32);
+} tree SEC(".maps");
+
+/* Options are known when the program is loaded: what is not asked for is no code. */
+static __always_inline int ml_is_of_target(ml_u32 pid)
+{
+	if (options.is_tree)
+		return bpf_map_lookup_elem(&tree, &pid) != 0;
+	return !options.pid || pid == options.pid;
+}
+
+/* event: that of task_newtask, in the parent, before the child runs. */
+static __always_inline int ml_follow_fork(const char *event)
+{
+	ml_u32 parent = (ml_u32)(bpf_get_current_pid_tgid() >> 32), child = 0, one = 1;
+	ml_u64 flags = 0;
+
+	if (bpf_probe_read_kernel(&flags, sizeof(flags), event + options.fork_flags) || flags & ML_CLONE_THREAD ||
+	    bpf_probe_read_kernel(&child, sizeof(child), event + options.fork_pid))
+		return 0;
+	if (!bpf_map_lookup_elem(&tree, &parent))
+		bpf_map_delete_elem(&tree, &child); /* what is known of this number is of a process that has ended */
+	else if (bpf_map_update_elem(&tree, &child, &one, BPF_ANY))
+		ml_count(ML_LOST_PROGRAMS);
+	return 0;
+}
+
+#endif

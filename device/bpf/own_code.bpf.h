@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Is it the allocator that calls? */
+#ifndef MEMLEAK_OWN_CODE_BPF_H
+#define MEMLEAK_OWN_CODE_BPF_H
+
+#include <stdbool.h>
+
+#include "maps.bpf.h"
+
+/* Which of the probed files this probe is in. */
+static __always_inline ml_u32 ml_file(struct ml_regs *regs)
+{
+#ifdef ML_OLD_KERNEL /* which has no cookies */
+	(void)regs;
+	return 0;
+#else
+	return options.n_files > 1 ? bpf_get_attach_cookie(regs) >> ML_BPF_FILE_SHIFT & (ML_BPF_FILES - 1) : 0;
+#endif
+}
+
+/* Is a return address the allocator's own code? ip: of the probe at the entry of `function` in the file. */
+static __always_inline bool ml_is_own_code(ml_u32 file, ml_u64 ip, ml_u64 return_address, ml_u32 function)
+{
+	const volatile struct ml_bpf_function *place = &options.functions[file & (ML_BPF_FILES - 1)][function & (ML_FN_MAX - 1)];
+	ml_u64 offset = return_address - (ip - place->entry_offset);
+
+	return offset >= place->text_low && offset < place->text_high;
+}
+
+#endif

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Acquire and release by any rule: for what recorder.bpf.h has no shorter way. The table, keys and evidence are the same. */
+#ifndef MEMLEAK_PAIRS_BPF_H
+#define MEMLEAK_PAIRS_BPF_H
+
+#include "recorder.bpf.h"
+
+#define ML_PAIR_RECEIVED 8u /* descriptors of a message: what is done for each is verified once for each */
+#define ML_PAIR_STEP 64u    /* handles of a range that are looked at by one call of a function that is verified once */
+#define ML_PAIR_STEPS 1024u
+
+/*
+ * Argument n of a call, counted from 1; 0 for any other n. All are read, at constant offsets: the verifier takes no
+ * computed ones of a context.
+ */
+static __noinline ml_u64 ml_argument(struct ml_regs *regs, ml_u32 n)
+{
+	const ml_u64 values[8] = { 0, ML_ARG1(regs), ML_ARG2(regs), ML_ARG3(regs),
+				   ML_ARG4(regs), ML_ARG5(regs), ML_ARG6(regs), 0 };
+
+	return values[n & 7];
+}
+
+static __always_inline ml_u64 ml_pair_size(struct ml_regs *regs, const volatile struct ml_pair *pair)
+{
+	ml_u64 size = pair->factor;
+
+	if (pair->size_a)
+		size *= ml_argument(regs, pair->size_a);
+	if (pair->size_b)
+		size *= ml_argument(regs, pair->size_b);
+	return size;
+}
+
+static __always_inline bool ml_pair_succeeded(const volatile struct ml_pair *pair, ml_u64 value)
+{
+	switch (pair->success) {
+	case ML_PAIR_NOT_ZERO: return value != 0;
+	case ML_PAIR_ZERO: return (ml_u32)value == 0;
+	case ML_PAIR_NOT_NEGATIVE: return (ml_s32)value >= 0;
+	case ML_PAIR_NOT_MINUS_1: return value != ~0ull;
+	default: return true;
+	}
+}
+
+/* As the live table's addresses are: without tags, of the width that the handle has. */
+static __always_inline ml_u64 ml_pair_handle(const volatile struct ml_pair *pair, ml_u64 value)
+{
+	return pair->handle_bytes == 4 ? (ml_u32)value : value & ML_PAIR_HANDLE_MASK;
+}
+
+/* Handle number i behind a pointer; false where it cannot be read. */
+static __always_inline bool ml_pair_stored(const volatile struct ml_pair *pair, ml_u64 pointer, ml_u32 i, ml_u64 *value)
+{
+	ml_u64 bytes = pair->handle_bytes == 4 ? 4 : 8;
+
+	*value = 0; /* little endian: the low half alone */
+	pointer = ML_UNTAG(pointer) + pair->handle_offset;
+	return !bpf_probe_read_user(value, (ml_u32)bytes, (const void *)(pointer + i * bytes));
+}
+
+/* Descriptor number i of those that came with a message; false where there is none. */
+static __noinline bool ml_pair_received(ml_u64 message, ml_u32 i, ml_u64 *value)
+{
+	struct ml_message_part part;
+	ml_u64 control[2], at;
+
+	if (bpf_probe_read_user(control, sizeof(control), (const void *)(ML_UNTAG(message) + ML_MESSAGE_CONTROL)))
+		return false;
+	at = ML_UNTAG(control[0]);
+	for (ml_u32 n = 0; n < ML_MESSAGE_PARTS && control[1] > sizeof(part); n++) {
+		ml_u64 bytes;
+
+		if (bpf_probe_read_user(&part, sizeof(part), (const void *)at) || part.bytes < sizeof(part))
+			return false;
+		if (part.kind == ML_MESSAGE_RIGHTS) {
+			if (part.bytes > control[1] || part.bytes - sizeof(part) < (i + 1ull) * sizeof(ml_u32))
+				return false;
+			*value = 0;
+			return !bpf_probe_read_user(value, sizeof(ml_u32), (const void *)(at + sizeof(part) + i * sizeof(ml_u32)));
+		}
+		bytes = (part.bytes + 7) & ~7ull;
+		if (bytes > control[1])
+			return false;
+		at += bytes;
+		control[1] -= bytes;
+	}
+	return false;
+}
+
+/* Releases that came before what they release: when. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct ml_bpf_address);
+	__type(value, ml_u64);
+} early SEC(".maps");
+
+/* A release that found nothing. What is put in meanwhile is taken out by whoever comes later, this or ml_pair_settle_early(). */
+static __noinline void ml_pair_release_early(ml_u64 address, ml_u64 process)
+{
+	struct ml_bpf_address where = { .address = address, .process = process };
+	ml_u64 now = bpf_ktime_get_ns();
+	struct ml_bpf_block block;
+
+	bpf_map_update_elem(&early, &where, &now, BPF_ANY);
+	if (!ml_claim(address, process, &block))
+		return;
+	bpf_map_delete_elem(&early, &where);
+	ml_release_key(&block);
+}
+
+/* What a call has acquired: has it been released since the call was entered, at old.timestamp_ns? */
+static __noinline void ml_pair_settle_early(struct ml_pending *pending, ml_u64 process)
+{
+	struct ml_bpf_address where = { .address = ml_address(pending->function, pending->old_size), .process = process };
+	ml_u64 *when = bpf_map_lookup_elem(&early, &where);
+	struct ml_bpf_block block;
+
+	if (!when)
+		return;
+	if (*when > pending->old.timestamp_ns && ml_claim(where.address, process, &block))
+		ml_release_key(&block);
+	bpf_map_delete_elem(&early, &where);
+}
+
+/* Does a call count: in this process, with these arguments? */
+static __noinline bool ml_pair_applies(struct ml_regs *regs, const volatile struct ml_pair *pair, ml_u64 process)
+{
+	ml_u32 value, argument = pair->when.argument;
+	ml_u64 given;
+
+	if (pair->is_of_process && (ml_u32)process != (ml_u32)(bpf_get_current_pid_tgid() >> 32))
+		return false;
+	if (!argument)
+		return true;
+	given = ml_argument(regs, argument);
+	value = (ml_u32)given;
+	if (pair->when.is_indirect) {
+		const void *place = (const void *)(ML_UNTAG(given) + pair->when.offset);
+
+		value = 0;
+		if (given && bpf_probe_read_user(&value, sizeof(value), place))
+			value = 0; /* the function will not be able to read it either */
+	}
+	value &= pair->when.mask;
+	for (ml_u32 i = 0; i < ML_PAIR_VALUES; i++)
+		if (value == pair->when.values[i])
+			return true;
+	return false;
+}
+
+/* An address of the live table. */
+static __always_inline ml_u64 ml_pair_address(const volatile struct ml_pair *pair, ml_u64 handle)
+{
+	return handle | (ml_u64)pair->family << ML_PAIR_FAMILY_SHIFT;
+}
+
+/* As by realloc: what the call may release is out of the table while it is under way, or another could be given its handle. */
+static __always_inline void ml_pair_claim_old(struct ml_regs *regs, const volatile struct ml_pair *pair,
+					      const struct ml_thread *thread, struct ml_pending *pending)
+{
+	ml_u64 handle = pair->old ? ml_pair_handle(pair, ml_argument(regs, pair->old)) : 0;
+
+	pending->has_old = 0;
+	pending->old_size = 0;
+	if (!pair->old || pending->is_internal || (!handle && pair->handle_bytes != 4))
+		return;
+	pending->old_size = ml_pair_address(pair, handle); /* of mremap else */
+	pending->has_old = ml_claim(pending->old_size, thread->process, &pending->old);
+	if (!pending->has_old && !pair->is_early)
+		ml_count(ML_BPF_UNTRACKED_FREES, 1);
+}
+
+static __always_inline int ml_acquire(struct ml_regs *regs, ml_u32 function)
+{
+	const volatile struct ml_pair *pair = ml_rule_of(function);
+	struct ml_thread *thread = ml_is_over() ? NULL : ml_this_thread();
+	struct ml_pending *pending;
+
+	if (!thread)
+		return 0;
+	pending = ml_next_pending(thread, function, ML_SP(regs));
+	if (!pending)
+		return 0;
+	pending->sp = ML_SP(regs);
+	pending->size = ml_pair_size(regs, pair);
+	pending->pointer = ml_argument(regs, pair->handle);
+	pending->function = function;
+	pending->has_key = 0;
+	pending->return_address = ml_return_address(regs);
+	/* A call that does not count is passed over like one inside another: its return comes all the same. */
+	pending->is_internal = !ml_pair_applies(regs, pair, thread->process) ||
+			       ml_is_internal(thread, regs, pending->return_address, function,
+					      pair->nesting);
+	thread->depth++;
+	if (pair->is_early)
+		pending->old.timestamp_ns = bpf_ktime_get_ns();
+	ml_pair_claim_old(regs, pair, thread, pending);
+	return 0;
+}
+
+/* What was to be released: a call that failed has left it, but for realloc(…, 0). */
+static __noinline void ml_pair_settle_old(struct ml_pending *pending, bool succeeded)
+{
+	if (succeeded || !pending->size)
+		ml_release_key(&pending->old);
+	else
+		ml_insert(pending->old_size, &pending->old, NULL);
+}
+
+/* Did the call succeed? Then pending->pointer is its handle, or says where it is stored. */
+static __noinline bool ml_pair_settle(struct ml_pending *pending, ml_u64 returned, ml_u64 process)
+{
+	const volatile struct ml_pair *pair = ml_rule(pending);
+	bool succeeded = ml_pair_succeeded(pair, returned);
+
+	if (pending->has_old)
+		ml_pair_settle_old(pending, succeeded);
+	else if (pair->is_early && succeeded && pending->old_size)
+		ml_pair_release_early(pending->old_size, process);
+	if (!pair->handle)
+		pending->pointer = returned;
+	return succeeded;
+}
+
+/* Ranges of handles end there. Others may raise it meanwhile. */
+static __always_inline void ml_pair_note_highest(ml_u64 handle)
+{
+	struct ml_bpf_code *shared = ml_code();
+
+	for (ml_u32 attempt = 0; shared && attempt < 8; attempt++) {
+		ml_u64 highest = *(const volatile ml_u64 *)&shared->highest_handle;
+
+		if (handle <= highest || __sync_val_compare_and_swap(&shared->highest_handle, highest, handle) == highest)
+			return;
+	}
+}
+
+/* Handle number i of a call, into pending->old_size, since the caller's stack is full; false where there is none. */
+static __noinline bool ml_pair_find_handle(struct ml_pending *pending, ml_u32 i)
+{
+	const volatile struct ml_pair *pair = ml_rule(pending);
+	ml_u64 value = pending->pointer;
+
+	if (i >= pair->n_handles)
+		return false;
+	if (pair->is_indirect == ML_PAIR_IN_MESSAGE ? !ml_pair_received(value, i, &value) :
+						      pair->is_indirect && !ml_pair_stored(pair, value, i, &value))
+		return false;
+	pending->old_size = ml_pair_handle(pair, value);
+	if (pair->handle_bytes == 4)
+		ml_pair_note_highest(pending->old_size);
+	return true;
+}
+
+/* At most n handles; what a call gives beyond them is counted as lost. */
+static __always_inline int ml_acquired(struct ml_regs *regs, ml_u32 n)
+{
+	struct ml_thread *thread = ml_returning_thread();
+	struct ml_pending *pending = thread ? ml_pop(thread, ML_SP(regs) - ML_RETURN_POPS) : NULL;
+
+	if (!pending)
+		return 0;
+	pending = &thread->pending[*(const volatile ml_u64 *)&thread->depth & (ML_PENDING - 1)]; /* again: one way on for the verifier, not ML_PENDING */
+	if (pending->is_internal || pending->function < ML_FN_PAIR)
+		return 0;
+	if (!ml_pair_settle(pending, ML_RETURN_VALUE(regs), thread->process))
+		return 0;
+	/* Stack: 216 bytes, as few as in ml_return(); with 272 its deepest call needs more than the 512 of kernels before 6.13. */
+	for (ml_u32 i = 0; i < n; i++) {
+		__asm__ volatile("" : "+r"(thread), "+r"(pending) : : "memory"); /* nothing is kept from turn to turn */
+		if (!ml_pair_find_handle(pending, i))
+			return 0;
+		ml_record(regs, thread, pending, pending->old_size);
+		if (ml_rule(pending)->is_early)
+			ml_pair_settle_early(pending, thread->process);
+	}
+	if (ml_pair_find_handle(pending, n))
+		ml_count(ML_LOST_HANDLES, 1);
+	return 0;
+}
+
+/* Releases what is live of n handles from an address on, ML_PAIR_STEP at most. Global: verified once. */
+__noinline int ml_pair_release_some(ml_u64 address, ml_u64 n, ml_u64 process)
+{
+	struct ml_bpf_block block;
+
+	for (ml_u32 i = 0; i < ML_PAIR_STEP && i < n; i++)
+		if (ml_claim(address + i, process, &block))
+			ml_release_key(&block);
+	return 0;
+}
+
+/* All of a range: close_range(). What is not live is no loss: a range has gaps. */
+static __noinline void ml_pair_release_range(ml_u64 address, ml_u64 n, ml_u64 process)
+{
+	for (ml_u32 i = 0; i < ML_PAIR_STEPS && n > (ml_u64)i * ML_PAIR_STEP; i++)
+		ml_pair_release_some(address + i * ML_PAIR_STEP, n - (ml_u64)i * ML_PAIR_STEP, process);
+}
+
+/* How many handles a call may release from one on: none lies beyond the highest that there was. */
+static __always_inline ml_u64 ml_pair_range(struct ml_regs *regs, const volatile struct ml_pair *pair, ml_u64 first)
+{
+	const struct ml_bpf_code *shared = ml_code();
+	ml_u64 end = shared ? *(const volatile ml_u64 *)&shared->highest_handle : 0;
+
+	if (pair->through != ML_PAIR_THROUGH_END) {
+		ml_u64 last = ml_pair_handle(pair, ml_argument(regs, pair->through));
+
+		end = last < end ? last : end;
+	}
+	return first <= end ? end - first + 1 : 0;
+}
+
+static __always_inline int ml_pair_release(struct ml_regs *regs, ml_u32 function)
+{
+	const volatile struct ml_pair *pair = ml_rule_of(function);
+	ml_u64 process = ml_is_over() ? 0 : ml_current_process();
+	struct ml_bpf_block block;
+	ml_u64 handle;
+
+	if (!process || !ml_pair_applies(regs, pair, process))
+		return 0;
+	handle = ml_argument(regs, pair->handle);
+	if (pair->is_indirect && !ml_pair_stored(pair, handle, 0, &handle))
+		return 0;
+	handle = ml_pair_handle(pair, handle);
+	block.size = 0;
+	if (pair->through)
+		ml_pair_release_range(ml_pair_address(pair, handle), ml_pair_range(regs, pair, handle), process);
+	else if (ml_claim(ml_pair_address(pair, handle), process, &block))
+		ml_release_key(&block);
+	else if (pair->is_early)
+		ml_pair_release_early(ml_pair_address(pair, handle), process);
+	else if (handle || pair->handle_bytes == 4)
+		ml_count(ML_BPF_UNTRACKED_FREES, 1);
+	if (options.events)
+		ml_trace_free(regs, process, function, handle, block.size);
+	return 0;
+}
+
+#endif

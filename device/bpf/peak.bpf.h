@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The high-water mark (session.h). Nothing is copied as it is reached: each key remembers what it held the first time that
+ * it changes afterwards, so that a key that has not changed since holds now what it held then. CPUs that race see the mark
+ * rise a block early or late.
+ */
+#ifndef MEMLEAK_PEAK_BPF_H
+#define MEMLEAK_PEAK_BPF_H
+
+#include "maps.bpf.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, ml_u32);
+	__type(value, struct ml_bpf_peak);
+} peak SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, ML_BPF_KEY_SLOTS);
+	__type(key, ml_u32);
+	__type(value, ml_u64);
+} peak_words SEC(".maps");
+
+/* NULL: of several processes none is kept. */
+static __always_inline struct ml_bpf_peak *ml_peak(void)
+{
+	ml_u32 zero = 0;
+
+	return options.follow || options.is_everybody ? NULL : bpf_map_lookup_elem(&peak, &zero);
+}
+
+/* Before the counters of a key change. */
+static __always_inline void ml_peak_see(ml_u32 slot, const struct ml_bpf_key *entry)
+{
+	const struct ml_bpf_peak *state = ml_peak();
+	ml_u64 *word = state ? bpf_map_lookup_elem(&peak_words, &slot) : NULL;
+	ml_u64 old, generation;
+
+	if (!word)
+		return;
+	old = *word;
+	generation = state->generation;
+	if (old >> ML_BPF_PEAK_BYTES_BITS == generation)
+		return;
+	/* Who is slower finds that the other has remembered already. */
+	__sync_val_compare_and_swap(word, old,
+				    generation << ML_BPF_PEAK_BYTES_BITS |
+					    ((entry->alloc_bytes - entry->free_bytes) & ML_BPF_PEAK_BYTES_MASK));
+}
+
+static __always_inline bool ml_peak_is_higher(ml_u64 total, ml_u64 mark)
+{
+	return (long long)(total - mark - (mark >> ML_BPF_PEAK_STEP_SHIFT)) > 0;
+}
+
+static __noinline void ml_peak_raise(struct ml_bpf_peak *state, ml_u64 total)
+{
+	ml_u64 mark = state->mark;
+
+	if (!state->generation || state->generation >= ML_BPF_PEAK_GENERATION_MAX || !ml_peak_is_higher(total, mark))
+		return;
+	if (__sync_val_compare_and_swap(&state->mark, mark, total) != mark)
+		return;
+	state->timestamp_ns = bpf_ktime_get_ns();
+	__sync_fetch_and_add(&state->generation, 1);
+}
+
+/* After they have changed: so many bytes more are held. */
+static __always_inline void ml_peak_add(ml_u64 change)
+{
+	struct ml_bpf_peak *state = ml_peak();
+	ml_u64 total;
+
+	if (!state)
+		return;
+	total = __sync_fetch_and_add(&state->total, change) + change;
+	if (ml_peak_is_higher(total, state->mark))
+		ml_peak_raise(state, total);
+}
+
+/* What was held is an old program's. */
+static __always_inline void ml_peak_forget(void)
+{
+	struct ml_bpf_peak *state = ml_peak();
+
+	if (!state)
+		return;
+	state->total = state->mark = 0;
+	__sync_fetch_and_add(&state->generation, 1);
+}
+
+#endif

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Calls that have been entered and have not returned: by which rule each goes, and which are part of another. */
+#ifndef MEMLEAK_PENDING_BPF_H
+#define MEMLEAK_PENDING_BPF_H
+
+#include <stdbool.h>
+
+#include "events.bpf.h"
+#include "own_code.bpf.h"
+
+/* Calls inside a full set of pending ones, in a row, after which these are taken for stale. */
+#define ML_TOO_DEEP 1024
+
+/* What a function does. Looked up where it is needed: the stack of ml_record() has no room to keep it. */
+static __always_inline const volatile struct ml_pair *ml_rule_of(ml_u32 function)
+{
+	return &options.rules[function & (ML_FN_MAX - 1)];
+}
+
+static __always_inline const volatile struct ml_pair *ml_rule(const struct ml_pending *pending)
+{
+	return ml_rule_of(pending->function);
+}
+
+/* An address of the live table: without tags, in the range of the function's family. */
+static __always_inline ml_u64 ml_address(ml_u32 function, ml_u64 value)
+{
+	return (value & ML_PAIR_HANDLE_MASK) | (ml_u64)ml_rule_of(function)->family << ML_PAIR_FAMILY_SHIFT;
+}
+
+/* sp of the innermost pending call of a family, 0 when there is none. */
+static __noinline ml_u64 ml_outer_sp(struct ml_thread *thread, ml_u32 family)
+{
+	for (ml_u32 i = 1; i <= ML_PENDING && i <= thread->depth; i++) {
+		const struct ml_pending *pending = &thread->pending[(thread->depth - i) & (ML_PENDING - 1)];
+
+		if (ml_rule(pending)->family == family)
+			return pending->sp;
+	}
+	return 0;
+}
+
+/*
+ * Is a call with this return address and sp part of another of its family? Only inside another pending call on the same
+ * stack, and as an allocator calls itself (ML_PAIR_OWN_CODE) from its own code: a signal handler's malloc comes from elsewhere.
+ * A tail call from one probed function to another finds the trampoline of the first in its place.
+ */
+static __always_inline bool ml_is_internal(struct ml_thread *thread, struct ml_regs *regs, ml_u64 return_address,
+					   ml_u32 function, ml_u32 nesting)
+{
+	ml_u64 outer_sp, sp = ML_SP(regs);
+
+	if (!thread->depth || nesting == ML_PAIR_ALL)
+		return false;
+	outer_sp = options.n_pairs ? ml_outer_sp(thread, ml_rule_of(function)->family) :
+				     thread->pending[(thread->depth - 1) & (ML_PENDING - 1)].sp;
+	if (outer_sp == sp)
+		return true;
+	return outer_sp > sp &&
+	       (nesting == ML_PAIR_OUTER || ml_is_own_code(ml_file(regs), ML_IP(regs), return_address, function));
+}
+
+/* Does a call only go deeper into a recursion whose calls are all part of the outermost? There may be any number of them. */
+static __always_inline bool ml_recurses(const struct ml_thread *thread, ml_u32 function, ml_u64 sp)
+{
+	const struct ml_pending *innermost = &thread->pending[(thread->depth - 1) & (ML_PENDING - 1)];
+	const volatile struct ml_pair *rule = ml_rule_of(function);
+
+	return rule->nesting == ML_PAIR_OUTER && ml_rule(innermost)->family == rule->family && innermost->sp > sp;
+}
+
+/* Is a call made inside the innermost of those that are kept? After many of which none was kept, these are of another stack. */
+static __always_inline bool ml_is_too_deep(struct ml_thread *thread, ml_u64 sp)
+{
+	ml_u64 innermost = thread->pending[(thread->depth - 1) & (ML_PENDING - 1)].sp;
+
+	return innermost > sp && ++thread->too_deep <= ML_TOO_DEEP;
+}
+
+/* The next level of the thread's pending calls, not yet counted by its depth; NULL: the call is not kept. */
+static __always_inline struct ml_pending *ml_next_pending(struct ml_thread *thread, ml_u32 function, ml_u64 sp)
+{
+	if (thread->depth >= ML_FIXUPS)
+		thread->stack_end = 0; /* see ml_find_slice() */
+	if (thread->depth >= ML_PENDING) {
+		if (ml_recurses(thread, function, sp))
+			return NULL;
+		if (ml_is_too_deep(thread, sp)) {
+			ml_count(ML_LOST_PENDING_FULL, 1);
+			return NULL;
+		}
+		/* Returns that were never seen have filled it: all but the newest levels are stale. */
+		thread->too_deep = 0;
+		ml_count(ML_LOST_MISSED_RETURN, thread->depth);
+		thread->depth = 0;
+	}
+	return &thread->pending[thread->depth & (ML_PENDING - 1)];
+}
+
+/* Pops the pending call that returns with this sp; entries above it never returned. */
+static __always_inline struct ml_pending *ml_pop(struct ml_thread *thread, ml_u64 entry_sp)
+{
+	for (int i = 0; i < ML_PENDING && thread->depth; i++) {
+		struct ml_pending *pending;
+
+		thread->depth--;
+		pending = &thread->pending[thread->depth & (ML_PENDING - 1)];
+		if (pending->sp == entry_sp) {
+			thread->too_deep = 0;
+			return pending;
+		}
+		if (pending->sp > entry_sp) { /* an outer call: the one that returns was never entered */
+			thread->depth++;
+			if (thread->depth >= ML_PENDING)
+				return NULL; /* or it was not kept: ml_next_pending() */
+			break;
+		}
+		ml_count(ML_LOST_MISSED_RETURN, 1);
+	}
+	ml_count(ML_LOST_MISSED_ENTRY, 1);
+	return NULL;
+}
+
+#endif

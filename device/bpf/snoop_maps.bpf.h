@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The maps of snoop, whose sizes the agent sets, and the state of a thread. */
+#ifndef MEMLEAK_SNOOP_MAPS_BPF_H
+#define MEMLEAK_SNOOP_MAPS_BPF_H
+
+#include <linux/bpf.h>
+#include <stdbool.h>
+
+#include <bpf/bpf_helpers.h>
+
+#include "snoop_tables.h"
+
+const volatile struct ml_snoop_options options SEC(ML_SNOOP_OPTIONS_SECTION) = { .events = 1 };
+
+#include "registers.bpf.h"
+
+/*
+ * Calls in progress on a thread. The kernel sees the return of 64 of them at most (MAX_URETPROBE_DEPTH,
+ * kernel/events/uprobes.c); entries beyond are told as unpaired. A power of two.
+ */
+#define ML_SNOOP_PENDING 128
+/* A power of two, and how many places one thread is looked for in. */
+#define ML_SNOOP_THREADS 2048
+#define ML_SNOOP_THREAD_PROBES 16
+
+enum ml_snoop_pending_flag {
+	ML_SNOOP_SHOWN = 1,    /* its entry was told of */
+	ML_SNOOP_REJECTED = 2, /* a filter keeps it out: it stands here so that its return is known */
+};
+
+struct ml_snoop_pending {
+	ml_u64 sp; /* at entry: what identifies the return */
+	ml_u64 begin_ns;
+	ml_u64 call;
+	ml_u32 function;
+	ml_u32 flags; /* enum ml_snoop_pending_flag */
+	ml_u64 return_address; /* before a return probe replaced it */
+};
+
+struct ml_snoop_thread {
+	ml_u32 tid; /* 0 = free */
+	ml_u32 depth;
+	ml_u64 sequence;
+	struct ml_snoop_pending pending[ML_SNOOP_PENDING];
+	ml_u64 arguments[8]; /* of the call that begins: copied here, since a context is not to be indexed */
+	struct ml_call event;
+	ml_u8 data[2 * ML_SNOOP_DATA];
+};
+
+#define ML_ARRAY(name, key_type, value_type, entries, flags)                                                           \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                      \
+		__uint(max_entries, entries);                                                                          \
+		__uint(map_flags, flags);                                                                              \
+		__type(key, key_type);                                                                                 \
+		__type(value, value_type);                                                                             \
+	} name SEC(".maps")
+
+#define ML_HASH(name, key_type, value_type, entries)                                                                   \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
+		__uint(max_entries, entries);                                                                          \
+		__type(key, key_type);                                                                                 \
+		__type(value, value_type);                                                                             \
+	} name SEC(".maps")
+
+ML_ARRAY(functions, ml_u32, struct ml_snoop_function, 1, 0);
+ML_ARRAY(statistics, ml_u32, struct ml_snoop_statistics, 1, BPF_F_MMAPABLE);
+ML_ARRAY(control, ml_u32, struct ml_snoop_control, 1, BPF_F_MMAPABLE);
+#ifdef ML_SNOOP_OLD
+ML_HASH(threads, ml_u32, struct ml_snoop_thread, ML_SNOOP_THREADS);
+ML_ARRAY(empty_thread, ml_u32, struct ml_snoop_thread, 1, 0);
+#else
+ML_ARRAY(threads, ml_u32, struct ml_snoop_thread, ML_SNOOP_THREADS, 0);
+#endif
+ML_HASH(processes, ml_u32, ml_u32, 1024);
+ML_HASH(wanted_threads, ml_u32, ml_u32, 1024);
+ML_HASH(addresses, struct ml_snoop_address, ml_u32, 1); /* without cookies: who stands at an address */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, ML_LOST_MAX);
+	__type(key, ml_u32);
+	__type(value, ml_u64);
+} counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 16u << 20);
+} calls SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} stacks SEC(".maps");
+
+/* A uprobe's program may be preempted by another on its CPU: every addition is atomic. */
+static __always_inline void ml_add(ml_u64 *number, ml_u64 value)
+{
+	__sync_fetch_and_add(number, value);
+}
+
+static __always_inline void ml_count(ml_u32 cause, ml_u64 n)
+{
+	ml_u64 *counter = bpf_map_lookup_elem(&counters, &cause);
+
+	if (counter)
+		ml_add(counter, n);
+}
+
+#endif

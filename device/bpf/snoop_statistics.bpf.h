@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What is counted of each function, so that no event need cross for it. */
+#ifndef MEMLEAK_SNOOP_STATISTICS_BPF_H
+#define MEMLEAK_SNOOP_STATISTICS_BPF_H
+
+#include "snoop_maps.bpf.h"
+
+#define ML_RAISE_TRIES 8
+
+/* The position of the highest bit, of a value that is not 0. */
+static __always_inline ml_u32 ml_log2(ml_u64 value)
+{
+	ml_u32 result = 0;
+
+	for (ml_u32 bits = 32; bits; bits /= 2) {
+		if (value >> bits) {
+			value >>= bits;
+			result += bits;
+		}
+	}
+	return result;
+}
+
+/* See ml_call_bucket in wire_calls.h. */
+static __always_inline ml_u32 ml_bucket(ml_u64 duration_ns)
+{
+	ml_u32 power, bucket;
+
+	if (duration_ns < ML_CALL_SUB_BUCKETS)
+		return (ml_u32)duration_ns;
+	power = ml_log2(duration_ns);
+	bucket = (power - 3) * ML_CALL_SUB_BUCKETS + ((duration_ns >> (power - 4)) & (ML_CALL_SUB_BUCKETS - 1));
+	return bucket < ML_CALL_BUCKETS ? bucket : ML_CALL_BUCKETS - 1;
+}
+
+#ifdef ML_SNOOP_OLD
+/* Of two threads at the very same time one may be missed. */
+static __always_inline void ml_raise(ml_u64 *number, ml_u64 value)
+{
+	if (*(volatile ml_u64 *)number < value)
+		*(volatile ml_u64 *)number = value;
+}
+#else
+static __always_inline void ml_raise(ml_u64 *number, ml_u64 value)
+{
+	for (int i = 0; i < ML_RAISE_TRIES; i++) {
+		ml_u64 before = *(volatile ml_u64 *)number;
+
+		if (before >= value || __sync_val_compare_and_swap(number, before, value) == before)
+			return;
+	}
+}
+#endif
+
+static __noinline int ml_count_return(struct ml_snoop_statistics *counted, ml_u64 duration_ns)
+{
+	ml_u32 bucket = ml_bucket(duration_ns);
+
+	if (!counted)
+		return 0;
+	ml_add(&counted->returns, 1);
+	ml_add(&counted->total_ns, duration_ns);
+	ml_raise(&counted->max_ns, duration_ns);
+	ml_raise(&counted->max_inverted_ns, ~duration_ns);
+	if (bucket < ML_CALL_BUCKETS)
+		ml_add(&counted->buckets[bucket], 1);
+	return 0;
+}
+
+#endif

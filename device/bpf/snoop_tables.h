@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
+/* Structures that the programs of snoop and the agent share in maps; never sent to the host. */
+#ifndef MEMLEAK_SNOOP_TABLES_H
+#define MEMLEAK_SNOOP_TABLES_H
+
+#include "wire_calls.h"
+
+#define ML_SNOOP_OPTIONS_SECTION ".rodata.options"
+
+struct ml_snoop_options {
+	ml_u32 process;     /* the one that is looked at; 0: those in the map `processes` */
+	ml_u32 has_threads; /* only threads in the map `wanted_threads` */
+	ml_u32 has_cookies; /* bpf_get_attach_cookie (Linux 5.15); else by address */
+	ml_u32 events;      /* tell of calls, beside counting them */
+	ml_u32 stack_bytes; /* of each call that is told of; 0 = none */
+	ml_u32 fork_pid;    /* offsets in the event of task_newtask; both 0: children are not followed */
+	ml_u32 fork_flags;
+	ml_u64 rate;        /* calls of a function that are told of in a second; 0 = all */
+	ml_u64 code_mask;   /* what of a saved return address is an address */
+	ml_u64 quiet_flags; /* of a record in a ring: nobody is woken. Runtimes in user space take 0 alone */
+};
+
+/* Of a stack: the kernel's MAX_URETPROBE_DEPTH. */
+#define ML_SNOOP_FIXUPS 64
+#define ML_SNOOP_CAPTURES 4
+#define ML_SNOOP_FILTERS 4
+/* Bytes of all captures of a call, their heads included, and of one. Powers of two. */
+#define ML_SNOOP_DATA 1024
+
+/* In the cookie of a probe, beside the function's number: it leaves by a jump to another function. */
+#define ML_SNOOP_TAIL (1u << 31)
+
+enum ml_snoop_capture_kind {
+	ML_SNOOP_STRING = 1,
+	ML_SNOOP_BYTES = 2,
+	ML_SNOOP_PATH = 3, /* of a file descriptor: by the agent */
+};
+
+struct ml_snoop_capture {
+	ml_u8 argument; /* ML_CALL_RETURN: of the return value */
+	ml_u8 kind;     /* enum ml_snoop_capture_kind */
+	ml_u16 bytes;   /* less than ML_SNOOP_DATA */
+};
+
+enum ml_snoop_comparison {
+	ML_SNOOP_EQ = 1,
+	ML_SNOOP_NE,
+	ML_SNOOP_LT,
+	ML_SNOOP_LE,
+	ML_SNOOP_GT,
+	ML_SNOOP_GE,
+	ML_SNOOP_AND,    /* any of the bits is set */
+	ML_SNOOP_SIGNED, /* added to an order: of signed numbers */
+};
+
+struct ml_snoop_filter {
+	ml_u32 argument;
+	ml_u32 comparison;
+	ml_u64 value;
+};
+
+struct ml_snoop_function {
+	ml_u32 has_return; /* a return probe is placed */
+	ml_u32 n_filters;
+	ml_u32 n_captures;
+	struct ml_snoop_capture captures[ML_SNOOP_CAPTURES];
+	struct ml_snoop_filter filters[ML_SNOOP_FILTERS];
+	ml_u64 second; /* of the rate limit, written by the programs */
+	ml_u64 n_in_second;
+};
+
+/* A mappable array. Every field is only ever added to, or raised. */
+struct ml_snoop_statistics {
+	ml_u64 calls, returns, unpaired, filtered, hidden;
+	ml_u64 total_ns;
+	ml_u64 max_ns;
+	ml_u64 max_inverted_ns; /* ~ of the shortest */
+	ml_u64 buckets[ML_CALL_BUCKETS];
+};
+
+struct ml_snoop_address {
+	ml_u64 address;
+	ml_u64 tgid;
+};
+
+/* A mappable array of one. */
+struct ml_snoop_control {
+	ml_u64 is_armed; /* before, calls are not looked at: probes are still being placed */
+	ml_u64 n_self_test;
+};
+
+#endif

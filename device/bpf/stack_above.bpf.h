@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* A digest of what a slice leaves out of a deep stack (struct ml_bpf_above), taken while the thread stands still. */
+#ifndef MEMLEAK_STACK_ABOVE_BPF_H
+#define MEMLEAK_STACK_ABOVE_BPF_H
+
+#include "fixups.bpf.h"
+
+#define ML_ABOVE_WINDOWS (ML_ABOVE_BYTES_MAX / ML_BPF_ABOVE_WINDOW)
+
+/* The next window. Global: verified by itself, once. -1 where it cannot be read. */
+__noinline int ml_digest_window(struct ml_bpf_above *above)
+{
+	struct ml_thread *thread = ml_known_thread();
+	const struct ml_bpf_code *ranges = ml_code();
+	const ml_u64 mask = ML_CODE_MASK;
+	ml_u64 leading, pointers, place;
+
+	if (!above || !thread || !ranges)
+		return -1;
+	place = above->begin + above->bytes;
+	if (bpf_probe_read_user(thread->walk.words, ML_BPF_ABOVE_WINDOW, (const void *)place))
+		return -1;
+	leading = above->leading;
+	pointers = above->pointers;
+	for (ml_u32 i = 0; i < ML_BPF_ABOVE_WINDOW / 8; i++) {
+		ml_u64 word = thread->walk.words[i];
+
+		if (!ml_bpf_is_pointer(word & mask))
+			continue;
+		pointers = ml_bpf_above_mix(pointers, place + 8ull * i, word);
+		if (ml_bpf_is_leading(above, ranges, word, word & mask))
+			leading = ml_bpf_above_mix(leading, place + 8ull * i, word);
+	}
+	above->leading = leading;
+	above->pointers = pointers;
+	above->bytes += ML_BPF_ABOVE_WINDOW;
+	return 0;
+}
+
+/*
+ * Tells the agent of the stack from `boundary` on, the end of the slice; stack_end: 0 = not known, then as far as it can be
+ * read. The agent is woken by the evidence that follows: the sooner it looks, the more is still the same.
+ */
+__noinline int ml_send_above(ml_u64 boundary, ml_u64 stack_end, ml_u64 sequence)
+{
+	struct ml_thread *thread = ml_known_thread();
+	struct ml_bpf_above above = { .sequence = sequence };
+
+	if (!thread)
+		return 0;
+	above.begin = (boundary - ML_BPF_ABOVE_SEAM) & ~(ml_u64)(ML_BPF_ABOVE_WINDOW - 1);
+	above.end = stack_end && stack_end - above.begin < ML_ABOVE_BYTES_MAX ? stack_end : above.begin + ML_ABOVE_BYTES_MAX;
+	for (ml_u32 i = 0; i < ML_ABOVE_WINDOWS && above.begin + above.bytes < above.end; i++)
+		if (ml_digest_window(&above))
+			break;
+	thread->walk.window_bytes = 0; /* its words have made way */
+	thread->walk.wakeup = options.wakeup_flags;
+	return (int)bpf_ringbuf_output(&evidence, &above, sizeof(above), options.quiet_flags);
+}
+
+#endif

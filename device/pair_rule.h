@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
+/* What a function of the heap or of --pairs does: as the host says it, and as the BPF programs and the shim go by it. */
+#ifndef MEMLEAK_PAIR_RULE_H
+#define MEMLEAK_PAIR_RULE_H
+
+#include "wire.h"
+
+#define ML_PAIR_VALUES 8
+
+/* When a call that acquires has succeeded, by what it returns. */
+enum ml_pair_success {
+	ML_PAIR_NOT_ZERO,     /* a pointer */
+	ML_PAIR_ZERO,         /* an int: pthread_create */
+	ML_PAIR_NOT_NEGATIVE, /* an int: open */
+	ML_PAIR_NOT_MINUS_1,  /* a pointer: mmap */
+	ML_PAIR_ALWAYS,
+};
+
+/* Which calls inside another of the family are part of that one. */
+enum ml_pair_nesting {
+	ML_PAIR_OUTER,    /* all */
+	ML_PAIR_ALL,      /* none: each counts */
+	ML_PAIR_OWN_CODE, /* those from the code of the functions' own file */
+};
+
+/* Where the handles are: struct ml_pair's is_indirect. */
+enum ml_pair_place {
+	ML_PAIR_ITSELF,     /* the argument, or what is returned */
+	ML_PAIR_STORED,     /* where the argument points */
+	ML_PAIR_IN_MESSAGE, /* descriptors that came with the struct msghdr to which it points: recvmsg */
+};
+
+#define ML_PAIR_THROUGH_END 7u /* struct ml_pair's through: there is no last one */
+
+/*
+ * One function. Arguments count from 1. A handle is a block's address in the live table; the family, in its top byte,
+ * keeps those of one kind apart from all others.
+ */
+struct ml_pair {
+	ml_u32 family;       /* 0: the heap's, else 1 … ML_PAIRS */
+	ml_u32 nesting;      /* enum ml_pair_nesting */
+	ml_u32 size_a;       /* arguments whose product, times `factor`, is the size; 0 = none */
+	ml_u32 size_b;
+	ml_u64 factor;
+	ml_u32 handle;       /* argument; 0 = the return value */
+	ml_u32 is_indirect;  /* enum ml_pair_place */
+	ml_u32 handle_bytes; /* 4 or 8 */
+	ml_u32 n_handles;    /* side by side in memory; 0: what only releases, where it succeeds */
+	ml_u32 success;      /* enum ml_pair_success */
+	ml_u32 replaces;     /* a handle that is live already has been released by the call: dup2 */
+	ml_u32 old;          /* argument that is released where the call succeeds: realloc; 0 = none */
+	ml_u32 is_release;
+	ml_u32 through;      /* argument: the last of a range of handles that are released, or ML_PAIR_THROUGH_END; 0 = it is one */
+	ml_u32 is_early;     /* a release may come before the call that acquires has returned: a thread that detaches itself */
+	ml_u32 is_sized;     /* the size is what a function of the process says of the handle: only the shim can call it */
+	ml_u32 handle_offset; /* from where the argument points to where the handle is stored */
+	ml_u32 is_of_process; /* handles are one process's: a child of vfork() that shares the memory has its own */
+	struct {
+		ml_u32 argument; /* 0: all calls count */
+		ml_u32 is_indirect;
+		ml_u32 offset;
+		ml_u32 mask; /* of the argument's low 32 bits, or of those at offset from where it points; NULL points to 0 */
+		ml_u32 values[ML_PAIR_VALUES]; /* a call counts where they are one of these; the last is repeated */
+	} when;
+};
+
+#define ML_PAIRS (ML_FN_MAX - ML_FN_PAIR)
+#define ML_PAIR_HANDLES 2 /* stored side by side */
+#define ML_PAIR_FAMILY_SHIFT 56 /* of an address in the live table */
+#define ML_PAIR_HANDLE_MASK ((1ull << ML_PAIR_FAMILY_SHIFT) - 1)
+
+/* struct msghdr and struct cmsghdr of 64-bit code (linux/socket.h); C libraries that have shorter lengths fill up with zeros. */
+#define ML_MESSAGE_CONTROL 32u       /* msg_control, then msg_controllen */
+#define ML_MESSAGE_DESCRIPTORS 253u  /* SCM_MAX_FD */
+#define ML_MESSAGE_PARTS 4u          /* credentials, a time, … may stand before SCM_RIGHTS */
+#define ML_MESSAGE_RIGHTS 0x100000001ull /* cmsg_level SOL_SOCKET, cmsg_type SCM_RIGHTS */
+
+struct ml_message_part {
+	ml_u64 bytes; /* this header's and what follows it; the next part begins at a multiple of 8 */
+	ml_u64 kind;  /* level | type << 32 */
+};
+
+#endif

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The ways in that Android's runtime opens for debuggable apps; nothing of JVMTI is used.
+ *   `cmd activity attach-agent PROCESS PATH=OPTIONS` (API 26): loads the library as a JVMTI agent and calls Agent_OnAttach()
+ *       on the app's main thread. Sources: AOSP art/runtime/ti/agent.cc (the entry's name, and that a second attach
+ *       calls it again).
+ *   A file in DATA/code_cache/startup_agents (API 30): the same, when a process of the app starts, before any of its
+ *       code; OPTIONS are the data folder. Source: frameworks/base ActivityThread.handleAttachStartupAgents.
+ */
+#include <fcntl.h>
+
+#include "attach.h"
+#include "bytes.h"
+#include "hook_elf.h"
+#include "syscalls.h"
+
+#define JNI_OK 0 /* anything else has the runtime load the agent once more */
+#define PATH_BYTES 512
+
+/* Below the data folder. Not in startup_agents itself: the runtime takes every file there for an agent. */
+#define SESSION_FILE "/code_cache/memleak-android.session"
+
+int Agent_OnAttach(void *vm, char *options, void *reserved) __attribute__((visibility("default")));
+
+/* The line that the session has left for processes that start; where there is none the app starts as ever. */
+static void attach_by_file(const char *folder)
+{
+	char path[PATH_BYTES], line[ML_ATTACH_LINE_MAX + 1];
+	size_t length = ml_length(folder);
+	long fd, n;
+
+	if (length + sizeof(SESSION_FILE) > sizeof(path))
+		return;
+	ml_copy(path, folder, length);
+	ml_copy(path + length, SESSION_FILE, sizeof(SESSION_FILE));
+	fd = ML_SYSCALL4(openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return;
+	n = ML_SYSCALL3(read, fd, line, sizeof(line) - 1);
+	ML_SYSCALL1(close, fd);
+	while (n > 0 && line[n - 1] == '\n')
+		n--;
+	line[n > 0 ? n : 0] = '\0';
+	memleak_attach(line);
+}
+
+/* options: what memleak_attach() is told, "detach", or the app's data folder. */
+int Agent_OnAttach(void *vm, char *options, void *reserved)
+{
+	(void)vm;
+	(void)reserved;
+	if (options && *options == '/')
+		attach_by_file(options);
+	else if (options && ml_elf_is_name(options, "detach"))
+		memleak_detach();
+	else
+		memleak_attach(options);
+	return JNI_OK;
+}

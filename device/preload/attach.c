@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attach.h"
+
+#include "bytes.h"
+#include "clock.h"
+#include "connect.h"
+#include "frame_resolve.h"
+#include "hook_lock.h"
+#include "hook_names.h"
+#include "inline_hook.h"
+#include "maps.h"
+#include "originals.h"
+#include "pair_entries.h"
+#include "pairs.h"
+#include "plt_hook.h"
+#include "recorder.h"
+#include "syscalls.h"
+
+#define EAGAIN 11
+#define EBUSY 16
+#define ENOSYS 38
+#define SETTLE_NS 10000000 /* calls that were on their way have come back, mostly; others are harmless */
+
+/* Ours: the library is linked with -Bsymbolic, so that in a process where it does not interpose they are not libc's. */
+#define HOOKS(X)                                                                                                  \
+	X(malloc) X(calloc) X(realloc) X(reallocarray) X(free) X(cfree) X(posix_memalign) X(memalign)             \
+	X(aligned_alloc) X(valloc) X(pvalloc) X(free_sized) X(free_aligned_sized) X(malloc_usable_size)
+
+#define DECLARE(function) extern char function[];
+HOOKS(DECLARE)
+
+#define HOOK(function) { #function, (unsigned long)function, 0 },
+struct memleak_hook memleak_hooks[] = { HOOKS(HOOK) };
+#define N_HOOKS (sizeof(memleak_hooks) / sizeof(memleak_hooks[0]))
+
+enum mode { NOT_ATTACHED, PLT, INLINE };
+
+static struct ml_lock lock; /* of who attaches or detaches */
+static enum mode mode;
+
+static int take(void)
+{
+	return ml_lock_try(&lock);
+}
+
+static int give(int result)
+{
+	ml_lock_give(&lock);
+	return result;
+}
+
+/* NAME:NONCE mode=MODE; NOT_ATTACHED when it is not so. */
+static enum mode read_line(const char *line)
+{
+	static const char modes[][13] = { [PLT] = " mode=plt", [INLINE] = " mode=inline" };
+	size_t length = 0;
+
+	while (length < ML_ATTACH_LINE_MAX && line[length] && line[length] != ' ')
+		length++;
+	for (enum mode candidate = PLT; candidate <= INLINE && length < ML_ATTACH_LINE_MAX; candidate++)
+		if (ml_elf_is_name(line + length, modes[candidate]))
+			return ml_connect_read_text(line, length) ? candidate : NOT_ATTACHED;
+	return NOT_ATTACHED;
+}
+
+/* What the agent has moved elsewhere. 1 when malloc and free are among it. */
+static int adopt_moved(void)
+{
+	unsigned int n_needed = 0;
+
+	for (size_t i = 0; i < N_HOOKS; i++) {
+		unsigned int number = memleak_hooks[i].original ? ml_hook_number(memleak_hooks[i].name) : ML_HOOKS;
+
+		if (number == ML_HOOKS)
+			continue;
+		*ml_hooks[number].original = memleak_hooks[i].original;
+		n_needed += ml_elf_is_name(memleak_hooks[i].name, "malloc") || ml_elf_is_name(memleak_hooks[i].name, "free");
+	}
+	if (n_needed == 2) {
+		ml_originals_adopt();
+		ml_maps_allocator.address = memleak_moved_code; /* the originals lead over our room to there */
+	}
+	return n_needed == 2;
+}
+
+static int find_originals(enum mode wanted)
+{
+	int result = ml_hook_libc == ML_LIBC_UNKNOWN ? ml_plt_hook_find_originals() : ML_ATTACH_OK;
+
+	if (result == -ENOSYS)
+		result = ML_ATTACH_NO_MODULES;
+	if (wanted == PLT && !result && memleak_moved_code) {
+		memleak_moved_code = 0;
+		result = ml_hook_adopt() ? ML_ATTACH_OK : ML_ATTACH_NO_ALLOCATOR;
+	}
+	if (wanted == INLINE && result >= 0) /* an allocator that no other module can call is one, too */
+		result = adopt_moved() || memleak_pair_originals[0] ? ML_ATTACH_OK : ML_ATTACH_NO_ORIGINAL;
+	return result;
+}
+
+static int leave(void)
+{
+	struct ml_timespec pause = { 0, SETTLE_NS };
+	int left = 0;
+
+	ml_recorder_turn_off();
+	if (mode == PLT)
+		left = ml_plt_hook_restore();
+	if (mode == INLINE)
+		ml_pairs_end();
+	if (mode != NOT_ATTACHED) {
+		ML_SYSCALL2(nanosleep, &pause, 0);
+		ml_recorder_retire();
+	}
+	mode = NOT_ATTACHED;
+	return left;
+}
+
+static int join(enum mode wanted)
+{
+	int result;
+
+	ml_maps_forget(ML_STRAGGLERS_MS);
+	ml_frame_resolve_forget(ML_STRAGGLERS_MS);
+	result = ml_recorder_join();
+	if (result)
+		return result == -EAGAIN ? ML_ATTACH_NOT_FORKED_SAFE : result;
+	mode = wanted;
+	if (wanted == INLINE)
+		ml_pairs_begin_moved(ml_recorder_view());
+	if (wanted == PLT && ml_recorder_view()->pairs->n_rules)
+		result = ml_plt_hook_find_pairs(ml_recorder_view());
+	if (wanted == PLT && !result)
+		result = ml_plt_hook_patch(ml_recorder_view()->settings.flags & ML_SETTING_MMAP);
+	if (result) {
+		leave();
+		return result;
+	}
+	ml_plt_hook_tell(wanted == PLT ? ml_recorder_view() : NULL);
+	ml_recorder_turn_on();
+	return ML_ATTACH_OK;
+}
+
+int memleak_attach(const char *line)
+{
+	enum mode wanted;
+	int result;
+
+	if (!take())
+		return ML_ATTACH_BUSY;
+	if (ml_originals_are_interposed())
+		return give(ML_ATTACH_PRELOADED);
+	wanted = line ? read_line(line) : NOT_ATTACHED;
+	if (wanted == NOT_ATTACHED)
+		return give(ML_ATTACH_BAD_LINE);
+	if (mode != NOT_ATTACHED)
+		leave();
+	result = find_originals(wanted);
+	if (!result)
+		result = join(wanted);
+	return give(result);
+}
+
+int memleak_detach(void)
+{
+	if (!take())
+		return -EBUSY;
+	return give(leave());
+}
+
+void ml_attach_pairs(void)
+{
+	const struct ml_view *view = ml_recorder_view();
+
+	if (!ml_recorder_is_on() || !view->pairs->n_rules || !take())
+		return;
+	if (!ml_plt_hook_find_pairs(view))
+		ml_plt_hook_patch(0);
+	give(0);
+}
+
+int ml_attach_own(void)
+{
+	int result;
+
+	if (!take())
+		return -EBUSY;
+	result = mode == NOT_ATTACHED ? find_originals(PLT) : -EBUSY;
+	if (!result)
+		result = join(PLT);
+	return give(result);
+}
+
+void ml_attach_leave_own(void)
+{
+	ml_recorder_turn_off();
+	if (!take())
+		return;
+	if (mode == PLT)
+		ml_plt_hook_restore();
+	mode = NOT_ATTACHED;
+	give(0);
+}
+
+void ml_attach_tidy(void)
+{
+	if (__builtin_expect(!__atomic_load_n(&ml_recorder_orphan, __ATOMIC_RELAXED), 1) || !take())
+		return;
+	if (__atomic_exchange_n(&ml_recorder_orphan, 0, __ATOMIC_RELAXED) == ml_recorder_view()->session)
+		leave();
+	give(0);
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hook_books.h"
+
+#include "bytes.h"
+
+static ml_u64 hash_text(const char *text)
+{
+	ml_u64 hash = 0xcbf29ce484222325ull; /* FNV-1a */
+
+	while (*text)
+		hash = (hash ^ (unsigned char)*text++) * 0x100000001b3ull;
+	return hash;
+}
+
+/* The file's, without folders. */
+static void note_name(struct ml_hooked *report, const char *path)
+{
+	const char *name = path;
+	size_t length;
+
+	for (const char *c = path; *c; c++)
+		if (*c == '/')
+			name = c + 1;
+	length = ml_length(name);
+	ml_copy(report->name, name, length < sizeof(report->name) ? length : sizeof(report->name) - 1);
+}
+
+static int is_free(const struct ml_hook_module *module)
+{
+	return !module->dynamic;
+}
+
+static void forget_slots(struct ml_hook_books *books, ml_u32 module)
+{
+	ml_u32 kept = 0;
+
+	for (ml_u32 i = 0; i < books->n_slots; i++)
+		if (books->slots[i].module != module)
+			books->slots[kept++] = books->slots[i];
+	books->n_slots = kept;
+}
+
+static struct ml_hook_module *take_entry(struct ml_hook_books *books)
+{
+	for (ml_u32 i = 0; i < books->n_modules; i++)
+		if (is_free(&books->modules[i]))
+			return &books->modules[i];
+	return books->n_modules < ML_HOOK_MODULES ? &books->modules[books->n_modules++] : NULL;
+}
+
+struct ml_hook_module *ml_hook_books_module(struct ml_hook_books *books, const struct ml_module *module, int *is_new)
+{
+	ml_u64 name_hash = hash_text(module->name);
+	struct ml_hook_module *entry = NULL;
+
+	for (ml_u32 i = 0; i < books->n_modules && !entry; i++)
+		if (books->modules[i].dynamic == module->dynamic)
+			entry = &books->modules[i];
+	if (entry && entry->base == module->base && entry->name_hash == name_hash) {
+		entry->pass = books->pass;
+		*is_new = 0;
+		return entry;
+	}
+	if (entry)
+		forget_slots(books, (ml_u32)(entry - books->modules));
+	else
+		entry = take_entry(books);
+	*is_new = 1;
+	if (!entry) {
+		books->n_modules_without_room++;
+		return NULL;
+	}
+	*entry = (struct ml_hook_module){
+		.base = module->base,
+		.dynamic = module->dynamic,
+		.low = module->low,
+		.high = module->high,
+		.name_hash = name_hash,
+		.pass = books->pass,
+		.report = { .module = module->low },
+	};
+	note_name(&entry->report, module->name);
+	return entry;
+}
+
+void ml_hook_books_drop_unseen(struct ml_hook_books *books)
+{
+	for (ml_u32 i = 0; i < books->n_modules; i++) {
+		if (is_free(&books->modules[i]) || books->modules[i].pass == books->pass)
+			continue;
+		forget_slots(books, i);
+		books->modules[i].dynamic = 0;
+	}
+}
+
+int ml_hook_books_add(struct ml_hook_books *books, const struct ml_hook_module *module, unsigned long slot,
+		      unsigned long original, unsigned int hook)
+{
+	if (books->n_slots == ML_HOOK_SLOTS)
+		return 0;
+	books->slots[books->n_slots++] = (struct ml_hook_slot){
+		.address = slot,
+		.original = original,
+		.module = (ml_u16)(module - books->modules),
+		.hook = (ml_u16)hook,
+	};
+	return 1;
+}
+
+void ml_hook_books_take_back(struct ml_hook_books *books)
+{
+	books->n_slots--;
+}
+
+const struct ml_hook_module *ml_hook_books_at(const struct ml_hook_books *books, unsigned long address)
+{
+	for (ml_u32 i = 0; i < books->n_modules; i++)
+		if (!is_free(&books->modules[i]) && address >= books->modules[i].low && address < books->modules[i].high)
+			return &books->modules[i];
+	return NULL;
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hook_elf.h"
+
+#include "bytes.h"
+
+#define DYNAMIC_ENTRIES_MAX 4096u
+#define CHAIN_MAX (1u << 20) /* more symbols than any chain has */
+
+/* Android's packed relocations: bionic/libc/include/elf.h. */
+#ifndef DT_ANDROID_REL
+#define DT_ANDROID_REL 0x6000000f
+#define DT_ANDROID_RELSZ 0x60000010
+#define DT_ANDROID_RELA 0x60000011
+#define DT_ANDROID_RELASZ 0x60000012
+#endif
+
+static int can_read(const struct ml_elf *elf, unsigned long address, size_t bytes)
+{
+	return ml_hook_maps_can_read(elf->maps, address, bytes);
+}
+
+/* glibc writes addresses back into the section, musl and bionic leave those of the file. */
+static unsigned long address_of(const struct ml_elf *elf, unsigned long value)
+{
+	const struct ml_hook_range *range;
+
+	if (value >= elf->base)
+		return value;
+	range = ml_hook_maps_find(elf->maps, elf->base + value);
+	return range ? elf->base + value : 0;
+}
+
+static void note_table(struct ml_elf *elf, const ElfW(Dyn) *entry)
+{
+	unsigned long value = entry->d_un.d_val;
+
+	switch (entry->d_tag) {
+	case DT_JMPREL:
+		elf->plt.address = address_of(elf, value);
+		break;
+	case DT_PLTRELSZ:
+		elf->plt.bytes = value;
+		break;
+	case DT_PLTREL:
+		elf->plt.has_addends = value == DT_RELA;
+		break;
+	case DT_REL:
+		elf->rel.address = address_of(elf, value);
+		break;
+	case DT_RELSZ:
+		elf->rel.bytes = value;
+		break;
+	case DT_RELA:
+		elf->rela.address = address_of(elf, value);
+		elf->rela.has_addends = 1;
+		break;
+	case DT_RELASZ:
+		elf->rela.bytes = value;
+		break;
+	case DT_ANDROID_REL:
+	case DT_ANDROID_RELA:
+		elf->packed.address = address_of(elf, value);
+		elf->packed.has_addends = entry->d_tag == DT_ANDROID_RELA;
+		break;
+	case DT_ANDROID_RELSZ:
+	case DT_ANDROID_RELASZ:
+		elf->packed.bytes = value;
+		break;
+	}
+}
+
+static void note_symbols(struct ml_elf *elf, const ElfW(Dyn) *entry)
+{
+	unsigned long value = entry->d_un.d_val;
+
+	switch (entry->d_tag) {
+	case DT_SYMTAB:
+		elf->symbols = address_of(elf, value);
+		break;
+	case DT_STRTAB:
+		elf->strings = (const char *)address_of(elf, value);
+		break;
+	case DT_STRSZ:
+		elf->string_bytes = value;
+		break;
+	case DT_VERSYM:
+		elf->versions = address_of(elf, value);
+		break;
+	case DT_GNU_HASH:
+		elf->gnu_hash = address_of(elf, value);
+		break;
+	case DT_HASH:
+		elf->hash = address_of(elf, value);
+		break;
+	case DT_RPATH:
+	case DT_RUNPATH:
+		elf->has_runpath = 1;
+		break;
+	case DT_DEBUG:
+		elf->is_program = 1;
+		break;
+	}
+}
+
+static int is_sound(const struct ml_elf *elf, const struct ml_elf_table *table)
+{
+	return !table->address || can_read(elf, table->address, table->bytes);
+}
+
+int ml_elf_open(struct ml_elf *elf, const struct ml_hook_maps *maps, unsigned long base, unsigned long dynamic)
+{
+	const ElfW(Dyn) *entry = (const ElfW(Dyn) *)dynamic;
+	unsigned int i;
+
+	*elf = (struct ml_elf){ .maps = maps, .base = base, .dynamic = dynamic };
+	if (dynamic % sizeof(long))
+		return -1;
+	for (i = 0; i < DYNAMIC_ENTRIES_MAX && can_read(elf, dynamic + i * sizeof(*entry), sizeof(*entry)) &&
+		    entry[i].d_tag != DT_NULL; i++) {
+		note_table(elf, &entry[i]);
+		note_symbols(elf, &entry[i]);
+	}
+	if (i == DYNAMIC_ENTRIES_MAX || !can_read(elf, dynamic + i * sizeof(*entry), sizeof(*entry)))
+		return -1;
+	if (!elf->symbols || elf->symbols % sizeof(long) || !elf->strings || !elf->string_bytes ||
+	    !can_read(elf, (unsigned long)elf->strings, elf->string_bytes) || elf->strings[elf->string_bytes - 1] != '\0')
+		return -1;
+	return is_sound(elf, &elf->plt) && is_sound(elf, &elf->rel) && is_sound(elf, &elf->rela) &&
+			       is_sound(elf, &elf->packed) ?
+		       0 :
+		       -1;
+}
+
+static const ElfW(Sym) *symbol_at(const struct ml_elf *elf, unsigned long index)
+{
+	unsigned long address;
+
+	if (__builtin_mul_overflow(index, sizeof(ElfW(Sym)), &address) ||
+	    __builtin_add_overflow(elf->symbols, address, &address) || !can_read(elf, address, sizeof(ElfW(Sym))))
+		return NULL;
+	return (const ElfW(Sym) *)address;
+}
+
+const char *ml_elf_symbol_name(const struct ml_elf *elf, unsigned long index)
+{
+	const ElfW(Sym) *symbol = symbol_at(elf, index);
+
+	return symbol && symbol->st_name < elf->string_bytes ? elf->strings + symbol->st_name : NULL;
+}
+
+int ml_elf_is_name(const char *name, const char *other)
+{
+	while (*name && *name == *other) {
+		name++;
+		other++;
+	}
+	return *name == *other;
+}
+
+/* Hidden: of an older version, which nothing new is bound to. */
+static int is_default_version(const struct ml_elf *elf, unsigned long index)
+{
+	unsigned long address = elf->versions + index * sizeof(ElfW(Half));
+
+	return !elf->versions || address % sizeof(ElfW(Half)) || !can_read(elf, address, sizeof(ElfW(Half))) || !(*(const ElfW(Half) *)address & 0x8000);
+}
+
+/* 0 when it is not the one that is looked for, or no function. */
+static unsigned long function_at(const struct ml_elf *elf, unsigned long index, const char *name)
+{
+	const ElfW(Sym) *symbol = symbol_at(elf, index);
+	unsigned int type = symbol ? symbol->st_info & 0xf : STT_NOTYPE;
+	unsigned int binding = symbol ? symbol->st_info >> 4 : STB_LOCAL;
+
+	if (!symbol || symbol->st_shndx == SHN_UNDEF || !symbol->st_value || (type != STT_FUNC && type != STT_NOTYPE) ||
+	    binding == STB_LOCAL || symbol->st_name >= elf->string_bytes ||
+	    !ml_elf_is_name(elf->strings + symbol->st_name, name) || !is_default_version(elf, index))
+		return 0;
+	return elf->base + symbol->st_value;
+}
+
+static const ElfW(Word) *words(const struct ml_elf *elf, unsigned long address, size_t n)
+{
+	return address % sizeof(ElfW(Word)) == 0 && can_read(elf, address, n * sizeof(ElfW(Word))) ?
+		       (const ElfW(Word) *)address :
+		       NULL;
+}
+
+/* Long division: not every 32-bit Arm has an instruction, and there is no library to do it. */
+static ElfW(Word) rest_of(ElfW(Word) value, ElfW(Word) divisor)
+{
+	unsigned long long rest = 0;
+
+	for (int bit = 31; bit >= 0; bit--) {
+		rest = rest << 1 | (value >> bit & 1);
+		if (rest >= divisor)
+			rest -= divisor;
+	}
+	return (ElfW(Word))rest;
+}
+
+static ElfW(Word) gnu_hash_of(const char *name)
+{
+	ElfW(Word) hash = 5381;
+
+	while (*name)
+		hash = hash * 33 + (unsigned char)*name++;
+	return hash;
+}
+
+static unsigned long find_by_gnu_hash(const struct ml_elf *elf, const char *name)
+{
+	const ElfW(Word) *head = words(elf, elf->gnu_hash, 4), *bucket, *chain;
+	ElfW(Word) hash = gnu_hash_of(name);
+	unsigned long buckets, chains, found;
+
+	if (!head || !head[0])
+		return 0;
+	buckets = elf->gnu_hash + 4 * sizeof(*head) + (unsigned long)head[2] * sizeof(ElfW(Addr));
+	bucket = words(elf, buckets + rest_of(hash, head[0]) * sizeof(*head), 1);
+	if (!bucket || *bucket < head[1])
+		return 0;
+	chains = buckets + (unsigned long)head[0] * sizeof(*head);
+	for (unsigned long i = *bucket, n = 0; n < CHAIN_MAX; i++, n++) {
+		chain = words(elf, chains + (i - head[1]) * sizeof(*head), 1);
+		if (!chain)
+			return 0;
+		found = (*chain | 1) == (hash | 1) ? function_at(elf, i, name) : 0;
+		if (found || *chain & 1)
+			return found;
+	}
+	return 0;
+}
+
+static ElfW(Word) hash_of(const char *name)
+{
+	ElfW(Word) hash = 0, high;
+
+	while (*name) {
+		hash = (hash << 4) + (unsigned char)*name++;
+		high = hash & 0xf0000000;
+		hash ^= high >> 24;
+		hash &= ~high;
+	}
+	return hash;
+}
+
+static unsigned long find_by_hash(const struct ml_elf *elf, const char *name)
+{
+	const ElfW(Word) *head = words(elf, elf->hash, 2), *next;
+	unsigned long found = 0;
+
+	if (!head || !head[0])
+		return 0;
+	next = words(elf, elf->hash + (2ul + rest_of(hash_of(name), head[0])) * sizeof(*head), 1);
+	for (unsigned long n = 0; next && *next && n < CHAIN_MAX && !found; n++) {
+		found = function_at(elf, *next, name);
+		next = words(elf, elf->hash + (2ul + head[0] + *next) * sizeof(*head), 1);
+	}
+	return found;
+}
+
+unsigned long ml_elf_find(const struct ml_elf *elf, const char *name)
+{
+	return elf->gnu_hash ? find_by_gnu_hash(elf, name) : elf->hash ? find_by_hash(elf, name) : 0;
+}

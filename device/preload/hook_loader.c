@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hook_loader.h"
+
+#include "attach.h"
+#include "clock.h"
+#include "hook_names.h"
+#include "plt_hook.h"
+
+/* A call without one of our own on the stack, see interpose.c. */
+#if defined(__has_attribute)
+#if __has_attribute(musttail)
+#define TAIL __attribute__((musttail))
+#endif
+#endif
+#ifndef TAIL
+#define TAIL
+#endif
+
+struct ml_loader_originals ml_loader_original;
+
+static ml_u64 jumped_ns; /* when a call went on that may have brought modules; 0 = they were looked for since */
+
+static void note_jump(void)
+{
+	ml_u64 none = 0;
+
+	__atomic_compare_exchange_n(&jumped_ns, &none, ml_clock_exact_ns(), 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+/* Before a call to the loader: a moment at which its lock may be waited for. */
+static void catch_up(void)
+{
+	ml_u64 since_ns = __atomic_load_n(&jumped_ns, __ATOMIC_RELAXED) ?
+				  __atomic_exchange_n(&jumped_ns, 0, __ATOMIC_RELAXED) :
+				  0;
+
+	if (since_ns)
+		ml_plt_hook_follow(since_ns);
+	ml_attach_tidy();
+}
+
+/* Other loaders than glibc's and bionic's do not ask who calls. */
+static int asks_for_caller(const char *path, const void *caller)
+{
+	int has_slash = 0;
+
+	if (ml_hook_libc == ML_LIBC_OTHER || !path)
+		return 0;
+	if (ml_hook_libc == ML_LIBC_BIONIC)
+		return 1;
+	for (const char *c = path; *c; c++) {
+		if (*c == '$') /* $ORIGIN */
+			return 1;
+		has_slash |= *c == '/';
+	}
+	return !has_slash && !ml_plt_hook_is_plain_caller((unsigned long)caller);
+}
+
+void *ml_hook_dlopen(const char *path, int flags)
+{
+	ml_u64 since_ns;
+	void *handle;
+
+	catch_up();
+	if (asks_for_caller(path, __builtin_return_address(0))) {
+		note_jump();
+		TAIL return ml_loader_original.dlopen(path, flags);
+	}
+	since_ns = ml_clock_exact_ns();
+	handle = ml_loader_original.dlopen(path, flags);
+	ml_plt_hook_follow(since_ns);
+	return handle;
+}
+
+void *ml_hook_android_dlopen_ext(const char *path, int flags, const void *extra)
+{
+	catch_up();
+	note_jump();
+	TAIL return ml_loader_original.android_dlopen_ext(path, flags, extra);
+}
+
+void *ml_hook_loader_dlopen(const char *path, int flags, const void *caller)
+{
+	ml_u64 since_ns = ml_clock_exact_ns();
+	void *handle;
+
+	catch_up();
+	handle = ml_loader_original.loader_dlopen(path, flags, caller);
+	ml_plt_hook_follow(since_ns);
+	return handle;
+}
+
+void *ml_hook_loader_android_dlopen_ext(const char *path, int flags, const void *extra, const void *caller)
+{
+	ml_u64 since_ns = ml_clock_exact_ns();
+	void *handle;
+
+	catch_up();
+	handle = ml_loader_original.loader_android_dlopen_ext(path, flags, extra, caller);
+	ml_plt_hook_follow(since_ns);
+	return handle;
+}
+
+void *ml_hook_dlsym(void *handle, const char *name)
+{
+	catch_up();
+	TAIL return ml_loader_original.dlsym(handle, name);
+}
+
+int ml_hook_dlclose(void *handle)
+{
+	int result;
+
+	catch_up();
+	result = ml_loader_original.dlclose(handle);
+	ml_plt_hook_follow(ml_clock_exact_ns());
+	return result;
+}
+
+int ml_hook_loader_dlclose(void *handle)
+{
+	int result;
+
+	catch_up();
+	result = ml_loader_original.loader_dlclose(handle);
+	ml_plt_hook_follow(ml_clock_exact_ns());
+	return result;
+}

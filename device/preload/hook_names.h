@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which functions are hooked: by name, what is called in their place, and where the real ones are. */
+#ifndef MEMLEAK_HOOK_NAMES_H
+#define MEMLEAK_HOOK_NAMES_H
+
+#include "hook_elf.h"
+#include "segment.h"
+
+enum ml_hook_family {
+	ML_HOOK_ALLOCATOR,
+	ML_HOOK_PROGRAM, /* exec: that the process becomes another program is told */
+	ML_HOOK_LOADER,  /* modules come and go */
+	ML_HOOK_REGIONS, /* the mmap family, where the session keeps its ledger */
+	ML_HOOK_PAIRS,   /* of --pairs: pairs.h */
+};
+
+struct ml_hook {
+	const char *name;
+	unsigned long entry;    /* ours */
+	unsigned long *original; /* where our entry finds what to forward to; NULL: its forms share another's */
+	enum ml_hook_family family;
+	unsigned long real; /* as the loader binds it; 0 = nobody defines it, and nobody can call it */
+};
+
+enum ml_libc {
+	ML_LIBC_UNKNOWN, /* nobody has looked */
+	ML_LIBC_GLIBC,
+	ML_LIBC_BIONIC,
+	ML_LIBC_OTHER,
+};
+
+/* Whose libc the process has, once its modules were looked into. */
+extern enum ml_libc ml_hook_libc __attribute__((visibility("hidden")));
+
+#define ML_HOOKS_OWN 36u
+#define ML_HOOKS (ML_HOOKS_OWN + ML_PAIR_NAMES)
+
+/* Those of --pairs are the last. */
+extern struct ml_hook ml_hooks[ML_HOOKS] __attribute__((visibility("hidden")));
+
+/* The number of the hook of this name; ML_HOOKS: there is none. */
+unsigned int ml_hook_number(const char *name);
+
+/* The rules and names of the session's --pairs, which ml_hook_look_into() then looks for, take the place of those before; NULL: none. */
+void ml_hook_name_pairs(const struct ml_view *view);
+
+/* After the last module: those that were found get their entries, and those of the loader what to forward to. */
+void ml_hook_adopt_pairs(void);
+
+/*
+ * From the modules in the loader's order, one by one: a name is bound to the first that defines it. Not asked of our own
+ * library. Where our entries find the functions is set by ml_hook_adopt(), after the last.
+ */
+void ml_hook_look_into(const struct ml_elf *elf);
+
+/* 1 when malloc and free are known. From then on, our entries forward to the real functions. */
+int ml_hook_adopt(void);
+
+#endif

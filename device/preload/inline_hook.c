@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inline_hook.h"
+
+#include <linux/mman.h>
+
+#include "bytes.h"
+#include "syscalls.h"
+
+#define EINVAL 22
+#define ENOMEM 12
+#define ADDRESS_DIGITS 16
+#define ROOMS_MAX 64
+#define STEP (1 << 20)
+
+/* The reach of a branch (x86-64: ±2 GiB, A64: ±128 MiB), less what a library may take up itself. */
+#if defined(__x86_64__)
+#define REACH 0x40000000l
+#else
+#define REACH 0x6000000l
+#endif
+
+#ifdef __arm__
+#define map_pages(...) ML_SYSCALL6(mmap2, __VA_ARGS__)
+#else
+#define map_pages(...) ML_SYSCALL6(mmap, __VA_ARGS__)
+#endif
+
+__asm__(".pushsection .text\n"
+	".globl memleak_room\n"
+	".type memleak_room, %function\n"
+	".balign 16\n"
+	"memleak_room:\n"
+	".zero 24576\n"
+	".size memleak_room, 24576\n"
+	".popsection\n");
+
+unsigned long memleak_moved_code;
+
+static struct {
+	unsigned long near, room;
+} rooms[ROOMS_MAX];
+
+/* The address, or -errno. What is there already is never replaced: an old kernel takes the flag for a hint. */
+static long map_at(unsigned long address)
+{
+	long got = map_pages(address, ML_ROOM_BYTES, PROT_READ | PROT_EXEC,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+
+	if (got >= 0 || got < -4095)
+		if ((unsigned long)got != address) {
+			ML_SYSCALL2(munmap, got, ML_ROOM_BYTES);
+			return -ENOMEM;
+		}
+	return got;
+}
+
+static long find_room(unsigned long near)
+{
+	unsigned long start = near & ~(STEP - 1ul);
+	long got = -ENOMEM;
+
+	for (long distance = STEP; distance < REACH; distance += STEP) {
+		if (start > (unsigned long)distance && (got = map_at(start - (unsigned long)distance)) > 0)
+			return got;
+		if ((got = map_at(start + (unsigned long)distance)) > 0)
+			return got;
+		if (got == -13) /* EACCES: the next place is no better */
+			return got;
+	}
+	return got;
+}
+
+static int distance_of(unsigned long room, unsigned long near)
+{
+	return ML_ROOM_BIAS + (int)((long)(room - (near & ~(ML_ROOM_PAGE - 1ul))) / ML_ROOM_PAGE);
+}
+
+int memleak_reserve(const char *line)
+{
+	const char *digits = line;
+	unsigned long near;
+	long room;
+	int i = 0;
+
+	if (!line || ml_length(line) != ADDRESS_DIGITS)
+		return -EINVAL;
+	near = (unsigned long)ml_parse_hex(&digits, line + ADDRESS_DIGITS);
+	if (digits != line + ADDRESS_DIGITS)
+		return -EINVAL;
+	while (i < ROOMS_MAX && rooms[i].near && rooms[i].near != near)
+		i++;
+	if (i == ROOMS_MAX)
+		return -ENOMEM;
+	if (!rooms[i].near) {
+		room = find_room(near);
+		if (room < 0 && room >= -4095)
+			return (int)room;
+		rooms[i].near = near;
+		rooms[i].room = (unsigned long)room;
+	}
+	return distance_of(rooms[i].room, near);
+}

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pairs.h"
+
+#include <stddef.h>
+#include <sys/uio.h>
+
+#include "bytes.h"
+#include "originals.h"
+#include "pair_entries.h"
+#include "recorder.h"
+#include "syscalls.h"
+#include "thread.h"
+
+#define HANDLER __attribute__((visibility("hidden"), used))
+#define PAGE 4096ul
+#define ENOMEM 12
+
+static struct ml_pair rules[ML_PAIRS];
+static ml_u32 n_rules;
+
+/* Releases that came before what they release, by the address's hash, and the number of each. */
+#define EARLY 64u
+static struct {
+	ml_u64 address;
+	ml_u64 turn;
+} early[EARLY];
+static ml_u64 turns;
+static ml_u64 highest; /* handle of all that are 4 bytes wide: where a range that is released ends at the latest */
+static unsigned long tellers[ML_PAIRS]; /* of sizes, by rule's number; 0 = none */
+
+/* rule: its number plus 1, 0 = calls only forward. */
+static struct {
+	unsigned long real; /* 0 = the entry is free */
+	ml_u32 rule;
+} entries[ML_PAIRS];
+
+void ml_pairs_begin(const struct ml_view *view)
+{
+	n_rules = view->pairs->n_rules < ML_PAIRS ? view->pairs->n_rules : ML_PAIRS;
+	ml_copy(rules, view->pairs->rules, n_rules * sizeof(rules[0]));
+	for (ml_u32 i = 0; i < ML_PAIRS; i++)
+		__atomic_store_n(&tellers[i], 0, __ATOMIC_RELAXED);
+}
+
+void ml_pairs_begin_moved(const struct ml_view *view)
+{
+	ml_pairs_begin(view);
+	for (ml_u32 i = 0; i < n_rules; i++)
+		ml_pairs_size_by(i, memleak_pair_tellers[i]);
+}
+
+void ml_pairs_end(void)
+{
+	for (ml_u32 i = 0; i < ML_PAIRS; i++)
+		__atomic_store_n(&entries[i].rule, 0, __ATOMIC_RELAXED);
+	n_rules = 0;
+}
+
+void ml_pairs_size_by(ml_u32 rule, unsigned long teller)
+{
+	if (rule < n_rules)
+		__atomic_store_n(&tellers[rule], teller, __ATOMIC_RELAXED);
+}
+
+unsigned long ml_pairs_bind(ml_u32 rule, unsigned long real)
+{
+	ml_u32 i = 0;
+
+	if (rule >= n_rules || !ML_HAS_PAIR_ENTRIES || (rules[rule].is_sized && !tellers[rule]))
+		return 0;
+	while (i < ML_PAIRS && entries[i].real && entries[i].real != real)
+		i++;
+	if (i == ML_PAIRS)
+		return 0;
+	entries[i].real = real;
+	__atomic_store_n(&entries[i].rule, rule + 1, __ATOMIC_RELEASE);
+	return (unsigned long)ml_pair_entries + i * ML_PAIR_ENTRY_BYTES;
+}
+
+/* ---- by the rule -------------------------------------------------------------------------------------- */
+
+static ml_u64 argument(const struct ml_pair_frame *frame, ml_u32 n)
+{
+	return n >= 1 && n <= 6 ? frame->general[n - 1] : 0;
+}
+
+/* Of a rule whose handles are asked for their size 1 for now: it is no realloc(…, 0). */
+static ml_u64 size_of(const struct ml_pair *rule, const struct ml_pair_frame *frame)
+{
+	ml_u64 size = rule->factor;
+
+	if (rule->size_a)
+		size *= argument(frame, rule->size_a);
+	if (rule->size_b)
+		size *= argument(frame, rule->size_b);
+	return size;
+}
+
+static int succeeded(const struct ml_pair *rule, ml_u64 value)
+{
+	switch (rule->success) {
+	case ML_PAIR_NOT_ZERO: return value != 0;
+	case ML_PAIR_ZERO: return (ml_u32)value == 0;
+	case ML_PAIR_NOT_NEGATIVE: return (ml_s32)value >= 0;
+	case ML_PAIR_NOT_MINUS_1: return value != ~0ull;
+	default: return 1;
+	}
+}
+
+/* An address of the live table; without tags, and of the width that the handle has. */
+static ml_u64 address_of(const struct ml_pair *rule, ml_u64 handle)
+{
+	handle = rule->handle_bytes == 4 ? (ml_u32)handle : handle & ML_PAIR_HANDLE_MASK;
+	return handle | (ml_u64)rule->family << ML_PAIR_FAMILY_SHIFT;
+}
+
+/* Handle number i behind a pointer; only where the function itself has used it, or is about to. */
+static ml_u64 stored(const struct ml_pair *rule, ml_u64 pointer, ml_u32 i)
+{
+	const void *place = (const void *)(unsigned long)(pointer + rule->handle_offset);
+
+	return rule->handle_bytes == 4 ? ((const ml_u32 *)place)[i] : ((const ml_u64 *)place)[i];
+}
+
+/* Descriptor number i of those that came with a message. It is the kernel that has written what is read here. */
+static int received(ml_u64 message, ml_u32 i, ml_u64 *handle)
+{
+	const ml_u64 *control = (const ml_u64 *)(unsigned long)(message + ML_MESSAGE_CONTROL);
+	ml_u64 at = control[0], rest = control[1];
+
+	while (rest > sizeof(struct ml_message_part)) {
+		const struct ml_message_part *part = (const struct ml_message_part *)(unsigned long)at;
+		ml_u64 bytes = (part->bytes + 7) & ~7ull;
+
+		if (part->bytes < sizeof(*part) || part->bytes > rest)
+			return 0;
+		if (part->kind == ML_MESSAGE_RIGHTS) {
+			*handle = ((const ml_u32 *)(part + 1))[i];
+			return (i + 1) * sizeof(ml_u32) <= part->bytes - sizeof(*part);
+		}
+		if (bytes > rest)
+			return 0;
+		at += bytes;
+		rest -= bytes;
+	}
+	return 0;
+}
+
+/* 0: a new session has begun in between. What our arena gave while the allocator was looked for only we know. */
+static ml_u64 told_size(ml_u32 rule, ml_u64 handle)
+{
+	unsigned long teller = __atomic_load_n(&tellers[rule], __ATOMIC_RELAXED);
+	void *pointer = (void *)(unsigned long)handle;
+
+	if (ml_arena_owns(pointer))
+		return ml_arena_size(pointer);
+	return teller ? ((size_t (*)(void *, int))teller)(pointer, 0) : 0; /* sallocx() has flags, too */
+}
+
+/* The kernel reads what may be no pointer: the host's rule says that it is one. 0 where nothing can be read. */
+static ml_u32 word_at(ml_u64 address)
+{
+	ml_u32 word = 0;
+	struct iovec here = { &word, sizeof(word) };
+	struct iovec there = { (void *)(unsigned long)address, sizeof(word) };
+
+	ML_SYSCALL6(process_vm_readv, ML_SYSCALL0(getpid), &here, 1, &there, 1, 0);
+	return word;
+}
+
+/* Does a call count: in this process, with these arguments? */
+static int applies(const struct ml_view *view, const struct ml_pair *rule, const struct ml_pair_frame *frame)
+{
+	ml_u64 given = argument(frame, rule->when.argument);
+	ml_u32 value = (ml_u32)given;
+
+	if (rule->is_of_process && (ml_u32)ML_SYSCALL0(getpid) != view->segment->pid)
+		return 0;
+	if (!rule->when.argument)
+		return 1;
+	if (rule->when.is_indirect)
+		value = given ? word_at(given + rule->when.offset) : 0;
+	value &= rule->when.mask;
+	for (ml_u32 i = 0; i < ML_PAIR_VALUES; i++)
+		if (value == rule->when.values[i])
+			return 1;
+	return 0;
+}
+
+/* ---- calls that have not returned --------------------------------------------------------------------- */
+
+/* What an exception or longjmp() has left is below where this call will return to. */
+static void drop_left(struct ml_thread *thread, ml_u64 stack_pointer)
+{
+	while (thread->n_pair_calls && thread->pair_calls[thread->n_pair_calls - 1].stack_pointer <= stack_pointer)
+		thread->n_pair_calls--;
+}
+
+/* 1 when this is a call of its own. The first slot is shared by threads: there all are. */
+static int begin_call(const struct ml_view *view, struct ml_thread *thread, const struct ml_pair *rule,
+		      ml_u64 stack_pointer)
+{
+	if (thread == view->threads)
+		return 1;
+	drop_left(thread, stack_pointer);
+	for (ml_u32 i = 0; i < thread->n_pair_calls && rule->nesting != ML_PAIR_ALL; i++)
+		if (thread->pair_calls[i].family == rule->family)
+			return 0;
+	if (thread->n_pair_calls < ML_PAIR_PENDING) {
+		thread->pair_calls[thread->n_pair_calls] = (struct ml_pair_pending){ stack_pointer, rule->family };
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+		thread->n_pair_calls++;
+	}
+	return 1;
+}
+
+/* Arguments may lie where the caller's frame ends; where the stack does, there is no more to pass on. */
+static ml_u64 stack_words(const struct ml_thread *thread, ml_u64 from)
+{
+	ml_u64 end = (from + PAGE - 1) & ~(PAGE - 1), words = (end - from) / sizeof(ml_u64);
+	unsigned char is_resident[16];
+
+	if (words >= ML_PAIR_STACK_WORDS || (from >= thread->stack_low && end < thread->stack_high))
+		return ML_PAIR_STACK_WORDS;
+	return ML_SYSCALL3(mincore, end, PAGE, is_resident) == -ENOMEM ? words : ML_PAIR_STACK_WORDS;
+}
+
+/* ---- as the entries call them ------------------------------------------------------------------------- */
+
+/* What is not live is no loss: a range has gaps. */
+static void release_range(const struct ml_pair *rule, ml_u64 first, ml_u64 last)
+{
+	ml_u64 end = __atomic_load_n(&highest, __ATOMIC_RELAXED);
+	struct ml_entry block;
+
+	for (end = last < end ? last : end; first <= end; first++)
+		ml_recorder_release_if_held(address_of(rule, first), &block);
+}
+
+static ml_u32 early_slot(ml_u64 address)
+{
+	return (ml_u32)(address * 0x9e3779b97f4a7c15ull >> 58);
+}
+
+/* A release that found nothing. What is put in meanwhile is taken out by whoever comes later, this or settle_early(). */
+static void release_early(ml_u64 address)
+{
+	ml_u32 slot = early_slot(address);
+	struct ml_entry block;
+
+	__atomic_store_n(&early[slot].address, 0, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&early[slot].turn, __atomic_add_fetch(&turns, 1, __ATOMIC_SEQ_CST), __ATOMIC_SEQ_CST);
+	__atomic_store_n(&early[slot].address, address, __ATOMIC_SEQ_CST);
+	if (ml_recorder_release_if_held(address, &block))
+		ml_recorder_freed(ML_FN_UNKNOWN, NULL, &block);
+}
+
+/* What a call has acquired: has it been released since the call was entered? */
+static void settle_early(ml_u64 address, ml_u64 turn)
+{
+	ml_u32 slot = early_slot(address);
+	struct ml_entry block;
+
+	if (__atomic_load_n(&early[slot].address, __ATOMIC_SEQ_CST) != address ||
+	    __atomic_load_n(&early[slot].turn, __ATOMIC_SEQ_CST) <= turn)
+		return;
+	__atomic_store_n(&early[slot].address, 0, __ATOMIC_SEQ_CST);
+	if (ml_recorder_release_if_held(address, &block))
+		ml_recorder_freed(ML_FN_UNKNOWN, NULL, &block);
+}
+
+static void note_highest(ml_u64 handle)
+{
+	ml_u64 known = __atomic_load_n(&highest, __ATOMIC_RELAXED);
+
+	while (handle > known && !__atomic_compare_exchange_n(&highest, &known, handle, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
+static void release(const struct ml_pair *rule, ml_u32 function, const struct ml_pair_frame *frame)
+{
+	ml_u64 handle = argument(frame, rule->handle), address;
+	struct ml_entry block;
+
+	if (!handle && (rule->is_indirect || rule->handle_bytes != 4))
+		return;
+	if (rule->through) {
+		release_range(rule, (ml_u32)handle, rule->through == ML_PAIR_THROUGH_END ? ~0u : (ml_u32)argument(frame, rule->through));
+		return;
+	}
+	address = address_of(rule, rule->is_indirect ? stored(rule, handle, 0) : handle);
+	if (rule->is_early && !ml_recorder_release_if_held(address, &block))
+		release_early(address);
+	else if (rule->is_early || ml_recorder_release(address, &block))
+		ml_recorder_freed(function, (void *)(unsigned long)(address & ML_PAIR_HANDLE_MASK), &block);
+}
+
+static void claim_old(struct ml_pair_frame *frame)
+{
+	ml_u64 handle = frame->rule->old ? argument(frame, frame->rule->old) : 0;
+	ml_u64 address = address_of(frame->rule, handle);
+	int is_handle = frame->rule->old && (handle || frame->rule->handle_bytes == 4);
+
+	frame->old = 0;
+	if (is_handle && (frame->rule->is_early ? ml_recorder_release_if_held(address, &frame->old_block) :
+						  ml_recorder_release(address, &frame->old_block)))
+		frame->old = address;
+}
+
+/* Its number plus 1; 0: calls only forward, as those do that an earlier session's stub still tells of. */
+static ml_u32 rule_of(ml_u64 call, struct ml_pair_frame *frame)
+{
+	ml_u32 number = (ml_u32)(call >> ML_PAIR_CALL_SHIFT);
+	ml_u64 moved = call & ((1ull << ML_PAIR_CALL_SHIFT) - 1);
+
+	frame->original = moved ? moved : entries[number].real;
+	if (!moved)
+		return __atomic_load_n(&entries[number].rule, __ATOMIC_ACQUIRE);
+	return number < n_rules && memleak_pair_originals[number] == moved ? number + 1 : 0;
+}
+
+HANDLER void ml_pair_enter(ml_u64 call, struct ml_pair_frame *frame, const struct ml_registers *registers)
+{
+	ml_u32 rule = rule_of(call, frame);
+	ml_u64 stack_pointer = ml_registers_stack_pointer(registers);
+	const struct ml_view *view;
+	struct ml_thread *thread;
+
+	frame->wants_return = 0;
+	if (!rule || !ml_recorder_is_on())
+		return;
+	view = ml_recorder_view();
+	frame->rule = &rules[rule - 1];
+	frame->function = ML_FN_PAIR + rule - 1;
+	if (!applies(view, frame->rule, frame))
+		return;
+	if (frame->rule->is_release) {
+		release(frame->rule, frame->function, frame);
+		return;
+	}
+	thread = ml_thread_current(view);
+	if (!begin_call(view, thread, frame->rule, stack_pointer))
+		return;
+	frame->wants_return = 1;
+	frame->n_stack_words = stack_words(thread, stack_pointer);
+	frame->session = view->session;
+	frame->stack_pointer = stack_pointer;
+	frame->size = size_of(frame->rule, frame);
+	frame->pointer = argument(frame, frame->rule->handle);
+	frame->turn = __atomic_load_n(&turns, __ATOMIC_SEQ_CST);
+	claim_old(frame);
+}
+
+/* What was to be released: a call that failed has left it, but for realloc(…, 0). */
+static void settle_old(const struct ml_pair_frame *frame, int is_done)
+{
+	const struct ml_pair *rule = frame->rule;
+
+	if (!frame->old && is_done && rule->is_early && rule->old && argument(frame, rule->old))
+		release_early(address_of(rule, argument(frame, rule->old)));
+	if (!frame->old)
+		return;
+	if (is_done || !frame->size)
+		ml_recorder_freed(ML_FN_UNKNOWN, NULL, &frame->old_block);
+	else
+		ml_recorder_keep(frame->old, &frame->old_block);
+}
+
+HANDLER void ml_pair_leave(struct ml_pair_frame *frame, const struct ml_registers *registers)
+{
+	const struct ml_pair *rule = frame->rule;
+	int is_done = succeeded(rule, frame->general[ML_PAIR_RESULT]);
+	const struct ml_view *view;
+	struct ml_thread *thread;
+
+	if (!ml_recorder_is_on())
+		return;
+	view = ml_recorder_view();
+	if (frame->session != view->session)
+		return;
+	thread = ml_thread_current(view);
+	if (thread != view->threads)
+		drop_left(thread, frame->stack_pointer);
+	settle_old(frame, is_done);
+	for (ml_u32 i = 0; is_done && i < rule->n_handles; i++) {
+		ml_u64 handle = rule->handle ? frame->pointer : frame->general[ML_PAIR_RESULT], size;
+
+		if (rule->is_indirect == ML_PAIR_STORED)
+			handle = stored(rule, frame->pointer, i);
+		else if (rule->is_indirect && !received(frame->pointer, i, &handle))
+			break;
+		if (rule->handle_bytes == 4)
+			note_highest((ml_u32)handle);
+		size = rule->is_sized ? told_size(frame->function - ML_FN_PAIR, handle) : frame->size;
+		ml_recorder_acquire(frame->function, address_of(rule, handle), size, (int)rule->replaces, registers);
+		if (rule->is_early)
+			settle_early(address_of(rule, handle), frame->turn);
+	}
+}

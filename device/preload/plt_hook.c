@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plt_hook.h"
+
+#include <sys/mman.h>
+
+#include "attach.h"
+#include "bytes.h"
+#include "clock.h"
+#include "hook_books.h"
+#include "hook_lock.h"
+#include "hook_names.h"
+#include "hook_pages.h"
+#include "hook_relocations.h"
+#include "hook_rows.h"
+#include "syscalls.h"
+
+#define EBUSY 16
+#define SETTLE_NS 10000000
+#define TRIES 200
+
+enum work { PATCH, RESTORE };
+
+static struct ml_hook_books books;
+static struct ml_lock lock; /* of the books; never waited for by who may hold a lock of the loader's */
+static int is_asked_for; /* another pass, by who could not wait */
+static int is_patching;  /* modules that come are to be patched */
+static int has_regions;
+static const struct ml_view *listener;
+
+static int take(void)
+{
+	return ml_lock_try(&lock);
+}
+
+static void give(void)
+{
+	ml_lock_give(&lock);
+}
+
+static int take_patiently(void)
+{
+	struct ml_timespec pause = { 0, SETTLE_NS };
+
+	for (int i = 0; i < TRIES; i++) {
+		if (take())
+			return 1;
+		ML_SYSCALL2(nanosleep, &pause, 0);
+	}
+	return 0;
+}
+
+/* ---- telling ------------------------------------------------------------------------------------------ */
+
+void ml_plt_hook_tell(const struct ml_view *view)
+{
+	ml_u64 now_ns = ml_clock_exact_ns();
+
+	if (!take_patiently())
+		return;
+	listener = view;
+	for (ml_u32 i = 0; view && i < books.n_modules; i++) {
+		if (!books.modules[i].dynamic)
+			continue;
+		books.modules[i].report.since_ns = 0; /* of this session */
+		books.modules[i].report.patched_ns = now_ns;
+		ml_hook_rows_add(listener, &books.modules[i].report);
+	}
+	if (view)
+		view->segment->n_hooked_lost += books.n_modules_without_room;
+	give();
+}
+
+/* ---- one module --------------------------------------------------------------------------------------- */
+
+struct pass {
+	const struct ml_hook_maps *maps;
+	ml_u64 since_ns;
+	struct ml_hook_pages pages;
+	int n_left; /* slots that could not be restored */
+	int n_unsettled;
+	/* the module that is being looked at */
+	const struct ml_module *module;
+	struct ml_hook_module *entry;
+	struct ml_elf elf;
+};
+
+static int is_own(const struct ml_module *module)
+{
+	return (unsigned long)&books - module->low < module->high - module->low;
+}
+
+/* The kernel's, which calls nobody. */
+static int is_vdso(const struct ml_module *module)
+{
+	return ml_starts_with(module->name, "linux-vdso") || ml_starts_with(module->name, "[vdso]");
+}
+
+static int is_own_stub(const struct pass *pass, const struct ml_relocation *relocation, unsigned long value,
+		       const struct ml_hook *hook)
+{
+	const struct ml_hook_range *range;
+	unsigned long own;
+
+	if (relocation->kind != ML_RELOCATION_CALL || value < pass->module->low || value >= pass->module->high)
+		return 0;
+	range = ml_hook_maps_find(pass->maps, value);
+	own = ml_elf_find(&pass->elf, hook->name);
+	return range && range->protection & PROT_EXEC && (!own || own == hook->real);
+}
+
+/* Still writable though it is to be read-only: the loader is at it, or somebody wants it so. */
+static int is_unsettled(const struct pass *pass, unsigned long slot)
+{
+	const struct ml_hook_range *range = ml_hook_maps_find(pass->maps, slot);
+
+	return !pass->entry->is_settled && slot >= pass->module->relro_low &&
+	       (slot | 0xfff) < pass->module->relro_high && range && range->protection & PROT_WRITE;
+}
+
+static void patch_slot(struct pass *pass, const struct ml_relocation *relocation, unsigned int number, unsigned long value)
+{
+	const struct ml_hook *hook = &ml_hooks[number];
+	struct ml_hooked *report = &pass->entry->report;
+	int error;
+
+	if (is_unsettled(pass, relocation->address)) {
+		pass->n_unsettled++;
+		return;
+	}
+	if (!ml_hook_books_add(&books, pass->entry, relocation->address, value, number)) {
+		report->flags |= ML_HOOKED_NO_ROOM;
+		report->n_refused++;
+		return;
+	}
+	error = ml_hook_pages_store(&pass->pages, relocation->address, value, hook->entry);
+	if (error > 0 && value != hook->real) /* it was bound at this moment */
+		error = ml_hook_pages_store(&pass->pages, relocation->address, hook->real, hook->entry);
+	if (!error) {
+		report->n_slots += hook->family == ML_HOOK_ALLOCATOR;
+		return;
+	}
+	ml_hook_books_take_back(&books);
+	if (error < 0)
+		report->flags |= ML_HOOKED_READ_ONLY;
+	report->n_refused++;
+}
+
+static void visit_slot(void *context, const struct ml_relocation *relocation)
+{
+	struct pass *pass = context;
+	const char *name = ml_elf_symbol_name(&pass->elf, relocation->symbol);
+	unsigned int number = name ? ml_hook_number(name) : ML_HOOKS;
+	const struct ml_hook *hook = &ml_hooks[number];
+	unsigned long value;
+
+	if (number == ML_HOOKS || !hook->real || relocation->addend || (hook->family == ML_HOOK_REGIONS && !has_regions) ||
+	    relocation->address % sizeof(value) ||
+	    !ml_hook_maps_can_read(pass->maps, relocation->address, sizeof(value)))
+		return;
+	value = __atomic_load_n((unsigned long *)relocation->address, __ATOMIC_RELAXED);
+	if (value == hook->entry)
+		return;
+	if (value == hook->real || is_own_stub(pass, relocation, value, hook))
+		patch_slot(pass, relocation, number, value);
+	else if (hook->family == ML_HOOK_ALLOCATOR)
+		pass->entry->report.n_foreign++;
+}
+
+static int holds(const struct pass *pass, const struct ml_hook_slot *slot, unsigned long value)
+{
+	return ml_hook_maps_can_read(pass->maps, slot->address, sizeof(value)) &&
+	       __atomic_load_n((unsigned long *)slot->address, __ATOMIC_RELAXED) == value;
+}
+
+static void forget_lost_slots(const struct pass *pass)
+{
+	ml_u32 module = (ml_u32)(pass->entry - books.modules);
+	ml_u32 kept = 0;
+
+	for (ml_u32 i = 0; i < books.n_slots; i++) {
+		const struct ml_hook_slot *slot = &books.slots[i];
+
+		if (slot->module != module || holds(pass, slot, ml_hooks[slot->hook].entry))
+			books.slots[kept++] = *slot;
+	}
+	books.n_slots = kept;
+}
+
+static ml_u32 count_slots(const struct ml_hook_module *module)
+{
+	ml_u32 n = 0;
+
+	for (ml_u32 i = 0; i < books.n_slots; i++)
+		n += books.slots[i].module == (ml_u32)(module - books.modules) &&
+		     ml_hooks[books.slots[i].hook].family == ML_HOOK_ALLOCATOR;
+	return n;
+}
+
+static void patch_module(struct pass *pass, int is_new)
+{
+	struct ml_hook_module *entry = pass->entry;
+	struct ml_hooked before = entry->report, *report = &entry->report;
+	int n_unsettled = pass->n_unsettled;
+
+	if (is_new)
+		report->since_ns = pass->since_ns;
+	else
+		forget_lost_slots(pass); /* the same file at the same place, or bound by the loader: patched anew */
+	report->n_refused = report->n_foreign = 0;
+	report->flags = pass->elf.symbols && pass->elf.is_program ? ML_HOOKED_PROGRAM : 0;
+	report->n_slots = count_slots(entry);
+	entry->has_runpath = pass->elf.has_runpath;
+	if (pass->elf.symbols && ml_relocations_each(&pass->elf, visit_slot, pass))
+		report->flags |= ML_HOOKED_MALFORMED;
+	if (!pass->elf.symbols)
+		report->flags |= ML_HOOKED_MALFORMED;
+	if (pass->n_unsettled > n_unsettled)
+		report->flags |= ML_HOOKED_UNSETTLED;
+	entry->is_settled = 1;
+	if (is_new || report->n_slots != before.n_slots || report->flags != before.flags) {
+		report->patched_ns = ml_clock_exact_ns();
+		ml_hook_rows_add(listener, report);
+	}
+}
+
+static int patch_one(void *context, const struct ml_module *module)
+{
+	struct pass *pass = context;
+	int is_new;
+
+	if (is_own(module) || is_vdso(module))
+		return 0;
+	pass->module = module;
+	pass->entry = ml_hook_books_module(&books, module, &is_new);
+	if (!pass->entry)
+		return 0;
+	if (ml_elf_open(&pass->elf, pass->maps, module->base, module->dynamic))
+		pass->elf.symbols = 0;
+	patch_module(pass, is_new);
+	ml_hook_pages_close(&pass->pages);
+	return 0;
+}
+
+static void restore_slot(struct pass *pass, const struct ml_hook_slot *slot)
+{
+	unsigned long ours = ml_hooks[slot->hook].entry;
+
+	if (holds(pass, slot, ml_hooks[slot->hook].real) || holds(pass, slot, slot->original))
+		return;
+	if (ml_hook_pages_store(&pass->pages, slot->address, ours, slot->original))
+		pass->n_left++;
+}
+
+static int restore_one(void *context, const struct ml_module *module)
+{
+	struct pass *pass = context;
+	struct ml_hook_module *entry;
+	int is_new;
+
+	if (is_own(module) || is_vdso(module))
+		return 0;
+	entry = ml_hook_books_module(&books, module, &is_new);
+	for (ml_u32 i = 0; entry && !is_new && i < books.n_slots; i++)
+		if (books.slots[i].module == (ml_u32)(entry - books.modules))
+			restore_slot(pass, &books.slots[i]);
+	ml_hook_pages_close(&pass->pages);
+	return 0;
+}
+
+/* ---- all modules -------------------------------------------------------------------------------------- */
+
+/* 0, or -errno. With the books taken. */
+static int go_through(struct pass *pass, enum work work, ml_u64 since_ns)
+{
+	struct ml_hook_maps maps;
+	int error;
+
+	*pass = (struct pass){ .maps = &maps, .since_ns = since_ns, .pages = { .maps = &maps } };
+	books.pass++;
+	books.n_modules_without_room = 0;
+	error = ml_modules_each(&maps, work == PATCH ? patch_one : restore_one, pass);
+	if (!error)
+		ml_hook_books_drop_unseen(&books);
+	ml_hook_maps_drop(&maps);
+	return error;
+}
+
+static int look_up(void *context, const struct ml_module *module)
+{
+	struct pass *pass = context;
+
+	if (!is_own(module) && !is_vdso(module) && !ml_elf_open(&pass->elf, pass->maps, module->base, module->dynamic))
+		ml_hook_look_into(&pass->elf);
+	return 0;
+}
+
+int ml_plt_hook_find_originals(void)
+{
+	struct ml_hook_maps maps;
+	struct pass pass = { .maps = &maps };
+	int error = ml_modules_each(&maps, look_up, &pass);
+
+	ml_hook_maps_drop(&maps);
+	return error ? error : ml_hook_adopt() ? ML_ATTACH_OK : ML_ATTACH_NO_ALLOCATOR;
+}
+
+int ml_plt_hook_find_pairs(const struct ml_view *view)
+{
+	struct ml_hook_maps maps;
+	struct pass pass = { .maps = &maps };
+	int error;
+
+	if (!take_patiently())
+		return -EBUSY;
+	ml_hook_name_pairs(view);
+	error = ml_modules_each(&maps, look_up, &pass);
+	ml_hook_maps_drop(&maps);
+	ml_hook_adopt_pairs();
+	give();
+	return error;
+}
+
+/*
+ * Twice: what the loader was just about has settled then, and what it bound at the same moment is seen.
+ */
+int ml_plt_hook_patch(int with_regions)
+{
+	struct ml_timespec pause = { 0, SETTLE_NS };
+	struct pass pass;
+	int error;
+
+	if (!take_patiently())
+		return -EBUSY;
+	has_regions |= with_regions;
+	is_patching = 1;
+	error = go_through(&pass, PATCH, 0);
+	if (!error) {
+		if (pass.n_unsettled)
+			ML_SYSCALL2(nanosleep, &pause, 0);
+		error = go_through(&pass, PATCH, 0);
+	}
+	if (!error && !books.n_slots)
+		error = ML_ATTACH_NO_SLOT;
+	give();
+	return error;
+}
+
+void ml_plt_hook_follow(ml_u64 since_ns)
+{
+	struct pass pass;
+
+	__atomic_store_n(&is_asked_for, 1, __ATOMIC_SEQ_CST);
+	while (__atomic_load_n(&is_asked_for, __ATOMIC_SEQ_CST) && take()) {
+		__atomic_store_n(&is_asked_for, 0, __ATOMIC_SEQ_CST);
+		if (is_patching)
+			go_through(&pass, PATCH, since_ns);
+		give();
+	}
+}
+
+int ml_plt_hook_restore(void)
+{
+	struct pass pass;
+	int error;
+
+	if (!take_patiently())
+		return -EBUSY;
+	is_patching = 0;
+	listener = NULL;
+	error = go_through(&pass, RESTORE, 0);
+	books.n_slots = 0;
+	ml_hook_name_pairs(NULL);
+	give();
+	return error ? error : pass.n_left + pass.pages.n_unrestored;
+}
+
+int ml_plt_hook_is_plain_caller(unsigned long address)
+{
+	int is_plain = 0;
+
+	if (!take())
+		return 0;
+	is_plain = ml_hook_books_at(&books, address) != NULL;
+	for (ml_u32 i = 0; i < books.n_modules && is_plain; i++)
+		is_plain = !books.modules[i].dynamic || !books.modules[i].has_runpath;
+	give();
+	return is_plain;
+}

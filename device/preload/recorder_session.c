@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One session after another in one process: what the recorder writes to, and whether it does. */
+#include "recorder_session.h"
+
+#include <stddef.h>
+#include <sys/mman.h>
+
+#include "clock.h"
+#include "connect.h"
+#include "forks.h"
+#include "frame_resolve.h"
+#include "maps.h"
+#include "recorder.h"
+#include "syscalls.h"
+
+#define EAGAIN 11
+
+/*
+ * A session after another has a view of its own, never used again: a call that began under the old one ends there, in
+ * memory that nobody reads any more, however long its thread had to wait for a processor. Some 500 bytes a session.
+ */
+#define VIEWS_BYTES 16384u /* mapped at a time */
+#define RETIRED_MAX 64u
+#define RETIREMENT_NS 10000000000ull
+#define LOOK_EVERY_NS 1000000000ull
+#define SILENCE_NS 3000000000ull /* of the agent, which gives a sign of life four times a second */
+
+static struct ml_view nobodys_view;
+struct ml_view *ml_recorder_view_in_force = &nobodys_view;
+static struct ml_view *next_views; /* not used yet */
+static ml_u32 n_next_views;
+
+static int never = ML_RECORDER_NEVER;
+int *ml_recorder_state = &never;
+int ml_recorder_is_sampling;
+ml_u32 ml_recorder_orphan;
+static int is_armed; /* else a forked child has nothing to join */
+
+/* What were segments: memory of nobody's, for calls that were on their way when their session ended. */
+static struct {
+	void *base; /* NULL: none */
+	ml_u64 bytes;
+	ml_u64 ended_ns;
+} retired[RETIRED_MAX];
+static const struct ml_view *last_retired;
+
+/* The place of one that no call can be in any more; where all may be, address space is given up instead. */
+static ml_u32 make_place(ml_u64 now_ns)
+{
+	ml_u32 oldest = 0;
+
+	for (ml_u32 i = 0; i < RETIRED_MAX; i++) {
+		if (!retired[i].base)
+			return i;
+		if (retired[i].ended_ns < retired[oldest].ended_ns)
+			oldest = i;
+	}
+	if (now_ns - retired[oldest].ended_ns > RETIREMENT_NS)
+		ML_SYSCALL2(munmap, retired[oldest].base, retired[oldest].bytes);
+	return oldest;
+}
+
+void ml_recorder_retire(void)
+{
+	const struct ml_view *view = ml_view_in_force();
+	ml_u64 now_ns = ml_clock_exact_ns();
+	ml_u32 place;
+
+	if (!view->segment || view == last_retired)
+		return;
+	/* Where that is refused (strict overcommit) the segment stays as it is until it is unmapped. */
+	ML_MMAP(view->segment, view->layout.bytes, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1);
+	last_retired = view;
+	place = make_place(now_ns);
+	retired[place].base = view->segment;
+	retired[place].bytes = view->layout.bytes;
+	retired[place].ended_ns = now_ns;
+}
+
+static void unmap_retired(void)
+{
+	ml_u64 now_ns = ml_clock_exact_ns();
+
+	for (ml_u32 i = 0; i < RETIRED_MAX; i++) {
+		if (!retired[i].base || now_ns - retired[i].ended_ns <= RETIREMENT_NS)
+			continue;
+		ML_SYSCALL2(munmap, retired[i].base, retired[i].bytes);
+		retired[i].base = NULL;
+	}
+}
+
+static int make_views(void)
+{
+	long base;
+
+	if (n_next_views)
+		return 0;
+	base = ML_MMAP(0, VIEWS_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	if (base < 0 && base > -4096)
+		return (int)base;
+	next_views = (struct ml_view *)base;
+	n_next_views = VIEWS_BYTES / sizeof(*next_views);
+	return 0;
+}
+
+static int connect_next(void)
+{
+	int error = make_views();
+	struct ml_view *next = next_views;
+
+	if (error)
+		return error;
+	unmap_retired();
+	next->session = ml_recorder_view_in_force->session + 1;
+	next->segment = NULL;
+	error = ml_connect_segment(next);
+	if (error) {
+		if (next->segment)
+			ML_SYSCALL2(munmap, next->segment, next->layout.bytes);
+		return error;
+	}
+	next_views++;
+	n_next_views--;
+	__atomic_store_n(&ml_recorder_view_in_force, next, __ATOMIC_RELEASE);
+	__atomic_store_n(&ml_recorder_is_sampling, next->settings.sample_bytes != 0, __ATOMIC_RELAXED);
+	return 0;
+}
+
+int ml_recorder_join(void)
+{
+	int *state = ml_recorder_state == &never ? ml_forks_watched_word() : ml_recorder_state;
+	int error;
+
+	if (!state)
+		return -EAGAIN;
+	error = connect_next();
+	__atomic_store_n(state, ML_RECORDER_NEVER, __ATOMIC_RELAXED);
+	__atomic_store_n(&ml_recorder_state, state, __ATOMIC_RELEASE);
+	return error;
+}
+
+void ml_recorder_turn_on(void)
+{
+	is_armed = 1;
+	__atomic_store_n(ml_recorder_state, ML_RECORDER_ON, __ATOMIC_RELEASE);
+}
+
+void ml_recorder_turn_off(void)
+{
+	is_armed = 0;
+	if (ml_recorder_state != &never)
+		__atomic_store_n(ml_recorder_state, ML_RECORDER_NEVER, __ATOMIC_RELEASE);
+}
+
+void ml_recorder_start(char *const *environment)
+{
+	if (ml_recorder_state == &never && ml_connect_read_environment(environment) && !ml_recorder_join())
+		ml_recorder_turn_on();
+}
+
+int ml_recorder_after_fork(void)
+{
+	const struct ml_view *view = ml_view_in_force();
+
+	*ml_recorder_state = ML_RECORDER_NEVER;
+	if (!is_armed || __atomic_load_n(&view->segment->is_over, __ATOMIC_RELAXED) != ML_GOES_ON)
+		return 0;
+	if (!(view->settings.flags & ML_SETTING_FOLLOW)) {
+		__atomic_fetch_add(&view->segment->n_children, 1, __ATOMIC_RELAXED);
+		return 0;
+	}
+	ml_maps_forget(0); /* whoever was at it is the parent's */
+	ml_frame_resolve_forget(0);
+	if (connect_next())
+		return 0;
+	*ml_recorder_state = ML_RECORDER_ON;
+	return 1;
+}
+
+const struct ml_view *ml_recorder_view(void)
+{
+	return ml_view_in_force();
+}
+
+int ml_recorder_is_following(void)
+{
+	return ml_recorder_is_on() && (ml_view_in_force()->settings.flags & ML_SETTING_FOLLOW);
+}
+
+int ml_recorder_is_own_process(void)
+{
+	return ml_recorder_is_on() && (ml_u32)ML_SYSCALL0(getpid) == ml_view_in_force()->segment->pid;
+}
+
+void ml_recorder_look_for_agent(const struct ml_view *view, ml_u64 now_ns)
+{
+	ml_u64 alive_ns = __atomic_load_n(&view->segment->agent_alive_ns, __ATOMIC_RELAXED);
+
+	__atomic_store_n(&view->segment->next_look_ns, now_ns + LOOK_EVERY_NS, __ATOMIC_RELAXED);
+	if (!alive_ns || now_ns < alive_ns + SILENCE_NS || ml_connect_is_agent_there())
+		return;
+	__atomic_store_n(&view->segment->is_over, ML_IS_LEFT, __ATOMIC_RELAXED);
+}
+
+/* Not the state, but the number: a thread that stood still in here since then ends no later session. */
+int ml_recorder_heed_end(void)
+{
+	const struct ml_view *view = ml_view_in_force();
+
+	if (__atomic_load_n(&view->segment->is_over, __ATOMIC_RELAXED) == ML_IS_LEFT)
+		__atomic_store_n(&ml_recorder_orphan, view->session, __ATOMIC_RELAXED);
+	return 0;
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+/* KEYS, LIVE and EVIDENCE of this process, while its other threads go on. */
+#include "recording.h"
+
+#include "bytes.h"
+#include "clock.h"
+
+#define CHUNK 8192u
+#define WIDE_COLUMNS 5
+#define NARROW_COLUMNS 4
+#define KEY_COLUMNS 7
+
+struct live_chunk {
+	struct ml_live head;
+	ml_u64 wide[WIDE_COLUMNS][CHUNK]; /* address, size, timestamp_ns, sequence, key */
+	ml_u32 narrow[NARROW_COLUMNS][CHUNK]; /* pid, tid, function, sample_bytes */
+};
+
+struct keys_chunk {
+	struct ml_keys head;
+	ml_u64 columns[KEY_COLUMNS][CHUNK];
+};
+
+_Static_assert(sizeof(struct live_chunk) <= ML_RECORDING_SCRATCH_BYTES, "a chunk fits");
+_Static_assert(sizeof(struct keys_chunk) <= ML_RECORDING_SCRATCH_BYTES, "a chunk fits");
+
+static void write_keys(struct ml_recording *recording, struct keys_chunk *chunk, ml_u32 is_last)
+{
+	struct iovec parts[1 + KEY_COLUMNS] = { { &chunk->head, sizeof(chunk->head) } };
+
+	for (int i = 0; i < KEY_COLUMNS; i++)
+		parts[1 + i] = (struct iovec){ chunk->columns[i], chunk->head.count * sizeof(ml_u64) };
+	chunk->head.last = is_last;
+	ml_recording_write(recording, ML_BLOCK_KEYS, parts, 1 + KEY_COLUMNS);
+	chunk->head.count = 0;
+}
+
+static void write_live(struct ml_recording *recording, struct live_chunk *chunk, ml_u32 is_last)
+{
+	struct iovec parts[1 + WIDE_COLUMNS + NARROW_COLUMNS] = { { &chunk->head, sizeof(chunk->head) } };
+
+	for (int i = 0; i < WIDE_COLUMNS; i++)
+		parts[1 + i] = (struct iovec){ chunk->wide[i], chunk->head.count * sizeof(ml_u64) };
+	for (int i = 0; i < NARROW_COLUMNS; i++)
+		parts[1 + WIDE_COLUMNS + i] = (struct iovec){ chunk->narrow[i], chunk->head.count * sizeof(ml_u32) };
+	chunk->head.last = is_last;
+	ml_recording_write(recording, ML_BLOCK_LIVE, parts, 1 + WIDE_COLUMNS + NARROW_COLUMNS);
+	chunk->head.count = 0;
+}
+
+static ml_u32 n_keys(const struct ml_view *view)
+{
+	ml_u32 used = __atomic_load_n(&view->segment->n_keys_used, __ATOMIC_ACQUIRE);
+
+	return used < view->settings.n_keys ? used : view->settings.n_keys;
+}
+
+static void add_keys(struct ml_recording *recording, const struct ml_view *view, ml_u64 now_ns)
+{
+	struct keys_chunk *chunk = (struct keys_chunk *)(void *)recording->scratch;
+
+	chunk->head = (struct ml_keys){ .snapshot = 1, .timestamp_ns = now_ns };
+	for (ml_u32 i = 0; i < n_keys(view); i++) {
+		const volatile struct ml_key *key = &view->keys[i];
+		const ml_u64 row[KEY_COLUMNS] = {
+			ml_read(&key->key), ml_read(&key->alloc_objects), ml_read(&key->alloc_bytes),
+			ml_read(&key->free_objects), ml_read(&key->free_bytes),
+			ml_read(&key->key) & ML_KEY_SAW_PART ? ML_KEY_PARTIAL : 0, view->segment->pid,
+		};
+
+		if (!row[1])
+			continue;
+		for (int column = 0; column < KEY_COLUMNS; column++)
+			chunk->columns[column][chunk->head.count] = row[column];
+		if (++chunk->head.count == CHUNK)
+			write_keys(recording, chunk, 0);
+	}
+	write_keys(recording, chunk, 1);
+}
+
+/* The entry belongs to the address when the address is there before and after the entry was read. */
+static ml_u64 read_slot(const struct ml_view *view, const struct ml_slot *slot, struct ml_entry *entry)
+{
+	ml_u64 address = __atomic_load_n(&slot->address, __ATOMIC_ACQUIRE);
+
+	if (address <= ML_SLOT_CLAIMED)
+		return 0;
+	*entry = ml_slot_unpack(view->segment, slot);
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	return __atomic_load_n(&slot->address, __ATOMIC_RELAXED) == address ? address : 0;
+}
+
+static void add_live(struct live_chunk *chunk, const struct ml_view *view, ml_u64 address, const struct ml_entry *entry)
+{
+	ml_u32 i = chunk->head.count++;
+	const ml_u64 wide[WIDE_COLUMNS] = {
+		address, entry->size, entry->timestamp_ns, entry->sequence,
+		ml_read(&view->keys[entry->key_index & (view->settings.n_keys - 1)].key),
+	};
+	const ml_u32 narrow[NARROW_COLUMNS] = {
+		view->segment->pid, entry->tid, entry->function, (ml_u32)view->settings.sample_bytes,
+	};
+
+	for (int column = 0; column < WIDE_COLUMNS; column++)
+		chunk->wide[column][i] = wide[column];
+	for (int column = 0; column < NARROW_COLUMNS; column++)
+		chunk->narrow[column][i] = narrow[column];
+}
+
+/* Levels that were opened only: looking at the memory of the others would make it. */
+static void add_blocks(struct ml_recording *recording, const struct ml_view *view, ml_u64 now_ns)
+{
+	struct live_chunk *chunk = (struct live_chunk *)(void *)recording->scratch;
+	ml_u32 n_open = __atomic_load_n(&view->segment->n_levels_open, __ATOMIC_ACQUIRE);
+
+	chunk->head = (struct ml_live){ .snapshot = 1, .timestamp_ns = now_ns };
+	for (ml_u32 level = 0; level < n_open && level < view->layout.n_levels; level++) {
+		ml_u64 n_slots = (ml_u64)ML_BUCKET_SLOTS << ml_layout_level_bits(&view->layout, level);
+
+		for (ml_u64 i = 0; i < n_slots; i++) {
+			struct ml_entry entry;
+			ml_u64 address = read_slot(view, &view->level_slots[level][i], &entry);
+
+			if (address)
+				add_live(chunk, view, address, &entry);
+			if (chunk->head.count == CHUNK)
+				write_live(recording, chunk, 0);
+		}
+	}
+	write_live(recording, chunk, 1);
+}
+
+void ml_recording_rows(struct ml_recording *recording, const struct ml_view *view)
+{
+	ml_u64 now_ns = ml_clock_exact_ns();
+
+	add_keys(recording, view, now_ns);
+	add_blocks(recording, view, now_ns);
+}
+
+struct ml_status ml_recording_count(const struct ml_view *view)
+{
+	struct ml_status status = { .timestamp_ns = ml_clock_exact_ns() };
+
+	for (ml_u32 i = 0; i < n_keys(view); i++) {
+		const volatile struct ml_key *key = &view->keys[i];
+
+		status.alloc_objects += ml_read(&key->alloc_objects);
+		status.alloc_bytes += ml_read(&key->alloc_bytes);
+		status.free_objects += ml_read(&key->free_objects);
+		status.free_bytes += ml_read(&key->free_bytes);
+	}
+	for (int i = 0; i < ML_LOST_MAX; i++)
+		status.lost[i] = __atomic_load_n(&view->segment->lost[i], __ATOMIC_RELAXED);
+	return status;
+}
+
+/* ---- evidence ----------------------------------------------------------------------------------------- */
+
+/* One thread's: nobody empties its ring, so that what is before its head never changes. */
+static ml_u32 add_ring(struct ml_recording *recording, const struct ml_view *view, ml_u32 slot, ml_u32 fill)
+{
+	const unsigned char *ring = view->rings + (ml_u64)slot * view->settings.ring_bytes;
+	ml_u64 head = __atomic_load_n(&view->threads[slot].head, __ATOMIC_ACQUIRE);
+
+	for (ml_u64 at = 0; at < head;) {
+		const struct ml_ring_record *record = (const void *)(ring + at);
+		const struct ml_ring_evidence *evidence = (const void *)(record + 1);
+
+		at += record->bytes;
+		if (record->kind != ML_RING_EVIDENCE)
+			continue;
+		if (fill + record->bytes > ML_RECORDING_SCRATCH_BYTES) {
+			ml_recording_write(recording, ML_BLOCK_EVIDENCE, &(struct iovec){ recording->scratch, fill }, 1);
+			fill = 0;
+		}
+		ml_copy(recording->scratch + fill, &evidence->record, evidence->record.record_bytes);
+		fill += evidence->record.record_bytes;
+	}
+	return fill;
+}
+
+void ml_recording_evidence(struct ml_recording *recording, const struct ml_view *view)
+{
+	ml_u32 fill = 0;
+
+	for (ml_u32 slot = 0; slot < view->settings.n_threads; slot++)
+		if (__atomic_load_n(&view->owners[slot], __ATOMIC_ACQUIRE))
+			fill = add_ring(recording, view, slot, fill);
+	if (fill)
+		ml_recording_write(recording, ML_BLOCK_EVIDENCE, &(struct iovec){ recording->scratch, fill }, 1);
+}

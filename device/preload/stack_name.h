@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a block is booked under: when, the map of the code, and the key of the stack. A part of the recorder. */
+#ifndef MEMLEAK_STACK_NAME_H
+#define MEMLEAK_STACK_NAME_H
+
+#include "atomics.h"
+#include "clock.h"
+#include "keys.h"
+#include "maps.h"
+#include "memo.h"
+#include "recorder_session.h"
+#include "stack_key.h"
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+#define UNKNOWN_PAUSE_NS 1000000ull
+#define UNKNOWN_PAUSE_MAX_NS 1000000000ull
+
+static inline int is_linker(ml_u64 return_address)
+{
+	return return_address - ml_read(&ml_maps_linker_low) < ml_read(&ml_maps_linker_bytes);
+}
+
+/*
+ * When the block was allocated, and the map that names it. The clock is read before the maps are found clean, so that
+ * the time is before any later map's; and as of the last tick it may be before the map's own.
+ */
+static inline const struct ml_code_map *enter_map(const struct ml_view *view, struct ml_thread *thread,
+						  ml_u64 return_address, ml_u64 *timestamp_ns)
+{
+	const struct ml_code_map *map;
+
+	*timestamp_ns = ml_clock_coarse_ns();
+	if (unlikely(*timestamp_ns > __atomic_load_n(&view->segment->next_look_ns, __ATOMIC_RELAXED)))
+		ml_recorder_look_for_agent(view, *timestamp_ns);
+	if (unlikely(__atomic_load_n(&view->segment->maps_dirty, __ATOMIC_ACQUIRE)) && !is_linker(return_address))
+		ml_maps_refresh(view, thread);
+	map = &view->code_maps[__atomic_load_n(&view->segment->current_map, __ATOMIC_ACQUIRE) & 1];
+	if (unlikely(*timestamp_ns < map->timestamp_ns))
+		*timestamp_ns = map->timestamp_ns;
+	return map;
+}
+
+/* What a stack is called; until leave_name() a handler of this thread does without memos. */
+struct name {
+	ml_u64 key;
+	ml_u32 number; /* of the key's entry */
+	struct ml_memo *memo;
+	int meets_unknown; /* the stack leads to code that the map does not have */
+};
+
+static inline struct name enter_name(const struct ml_view *view, struct ml_thread *thread, const struct ml_code_map *map,
+			      const struct ml_caller *caller)
+{
+	struct name name = { 0, 0, NULL, 0 };
+	int is_same;
+
+	/* The first slot is shared by threads; in a handler the interrupted call may be at the same memo. */
+	if (unlikely(thread == view->threads || thread->is_naming)) {
+		name.key = ml_stack_key(view, map, caller, &(struct ml_notes){ .thread = NULL });
+		name.number = ml_keys_find(view, name.key);
+		return name;
+	}
+	thread->is_naming = 1;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	name.memo = ml_memo_find(view, thread, map, caller, &is_same);
+	if (!is_same) {
+		name.key = ml_stack_key(view, map, caller, &(struct ml_notes){ thread, name.memo, &name.meets_unknown, NULL });
+		ml_stack_remember(name.memo, caller, name.key, ml_keys_find(view, name.key));
+		ml_memo_draw_outline(thread, name.memo, ml_read(&view->keys[name.memo->key_number].alloc_objects) != 0);
+	}
+	name.key = name.memo->key;
+	name.number = name.memo->key_number;
+	return name;
+}
+
+static inline void leave_name(struct ml_thread *thread, const struct name *name)
+{
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	if (likely(name->memo != NULL))
+		thread->is_naming = 0;
+}
+
+/*
+ * Not every linker allocates by malloc() what announces a library: bionic's does not. Where reading the maps again
+ * explains nothing, the next look is put off.
+ */
+static inline struct name name_anew(const struct ml_view *view, struct ml_thread *thread, const struct name *old,
+			     const struct ml_caller *caller, const struct ml_code_map **map, ml_u64 *timestamp_ns)
+{
+	static ml_u64 next_ns, pause_ns; /* who races looks once too often */
+	ml_u64 pause = __atomic_load_n(&pause_ns, __ATOMIC_RELAXED);
+	struct name name;
+
+	if (*timestamp_ns < __atomic_load_n(&next_ns, __ATOMIC_RELAXED))
+		return *old;
+	leave_name(thread, old);
+	__atomic_store_n(&view->segment->maps_dirty, ML_MAPS_DIRTY, __ATOMIC_RELAXED);
+	*map = enter_map(view, thread, caller->return_address, timestamp_ns);
+	name = enter_name(view, thread, *map, caller);
+	pause = !name.meets_unknown ? 0 : pause < UNKNOWN_PAUSE_MAX_NS ? 2 * pause + UNKNOWN_PAUSE_NS : pause;
+	__atomic_store_n(&pause_ns, pause, __ATOMIC_RELAXED);
+	__atomic_store_n(&next_ns, *timestamp_ns + pause, __ATOMIC_RELAXED);
+	return name;
+}
+
+#endif

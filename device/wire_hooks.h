@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
+/* The part of the wire format that tells of processes that are entered while they run. Like wire.h, which includes it. */
+#ifndef MEMLEAK_WIRE_HOOKS_H
+#define MEMLEAK_WIRE_HOOKS_H
+
+#include "wire.h"
+
+/* ---- modules whose slots are patched (PLT hook) ------------------------------------------------- */
+
+enum ml_hooked_flag {
+	ML_HOOKED_MALFORMED = 1, /* its dynamic section or its relocations are not as they must be: not, or partly, read */
+	ML_HOOKED_READ_ONLY = 2, /* slots in memory that is shared with others, or that the kernel does not let be written */
+	ML_HOOKED_NO_ROOM = 4,   /* there are more slots than can be remembered */
+	ML_HOOKED_UNSETTLED = 8, /* slots that the loader had not finished with */
+	ML_HOOKED_PROGRAM = 16,  /* the program itself, no library */
+};
+
+/*
+ * One module, told when it was looked at and whenever that changed. Calls through its slots are recorded from patched_ns
+ * on; a module that came by dlopen() has run its constructors between since_ns and then.
+ */
+struct ml_hooked {
+	ml_u64 module;    /* where its first segment begins */
+	ml_u64 since_ns;  /* 0 = it was there when the session began */
+	ml_u64 patched_ns;
+	ml_u32 n_slots;   /* of the allocator's functions that lead to us */
+	ml_u32 n_refused; /* that could not be patched */
+	ml_u32 n_foreign; /* that lead to other functions of such a name */
+	ml_u32 flags;     /* enum ml_hooked_flag */
+	ml_u32 pid;
+	ml_u32 reserved;
+	char name[80]; /* of its file, without folders; "" = not told, mostly of the program */
+};
+
+/* ---- how long threads stood still (a process that is entered) ---------------------------------- */
+
+enum ml_stop_moment {
+	ML_STOP_PREPARE = 1, /* to find room for moved code, before the session */
+	ML_STOP_ATTACH = 2,
+	ML_STOP_DETACH = 3,
+};
+
+enum ml_stopped {
+	ML_STOPPED_ALL = 1,    /* all threads, looked at or while code changed: the longest of one that goes on with the others */
+	ML_STOPPED_CALLER = 2, /* the thread that made the calls, from when it was asked to stop */
+};
+
+struct ml_stop {
+	ml_u64 timestamp_ns; /* when the last thread went on */
+	ml_u64 duration_ns;
+	ml_u32 pid;
+	ml_u32 n_threads;
+	ml_u16 moment;  /* enum ml_stop_moment */
+	ml_u16 stopped; /* enum ml_stopped */
+	ml_u32 reserved;
+};
+
+/* ---- a command that is held at its end ---------------------------------------------------------- */
+
+#define ML_EXIT_REGISTERS 34 /* arm64's; x86_64 has 27 */
+
+/* The thread that ends it, as it stands still. What another thread held in registers is gone with that thread. */
+struct ml_exit_stop {
+	ml_u64 timestamp_ns;
+	ml_u32 pid;
+	ml_u32 tid;
+	ml_u32 n_registers;
+	ml_u32 reserved;
+	ml_u64 stack_pointer;
+	ml_u64 registers[ML_EXIT_REGISTERS]; /* general ones, in the order of the kernel's NT_PRSTATUS */
+};
+
+/* ---- a process whose memory was searched (`memleakd scan`) --------------------------------------- */
+
+/* First. STOPPED_THREADS are struct ml_exit_stop rows, one for each thread, of one that was stopped for it. */
+struct ml_scan {
+	ml_u64 timestamp_ns; /* when all stood still */
+	ml_u64 stopped_ns;   /* from the first stop to the last leave; 0 = it was held by somebody else */
+	ml_u64 scanned_bytes;
+	ml_u32 n_threads;
+	ml_u32 word_bytes; /* 4 or 8 */
+};
+
+/*
+ * SCANNED: these, each followed by a bit for each word from `address` on (in whole u64, the first word the lowest bit), and by the
+ * n_values words whose bit is set, as u64 without their tags: they may refer to writable memory of the process.
+ */
+struct ml_scanned {
+	ml_u64 address;
+	ml_u32 n_words;
+	ml_u32 n_values;
+};
+
+ML_ASSERT_SIZE(struct ml_exit_stop, 304);
+ML_ASSERT_SIZE(struct ml_scan, 32);
+ML_ASSERT_SIZE(struct ml_scanned, 16);
+ML_ASSERT_SIZE(struct ml_hooked, 128);
+ML_ASSERT_SIZE(struct ml_stop, 32);
+
+#endif

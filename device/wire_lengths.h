@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
+/* Where what follows a structure of wire.h lies, and how long it is. */
+#ifndef MEMLEAK_WIRE_LENGTHS_H
+#define MEMLEAK_WIRE_LENGTHS_H
+
+#include "wire.h"
+
+static inline ml_u16 *ml_sparse_stack_places(const struct ml_sparse_stack *sparse)
+{
+	return (ml_u16 *)(unsigned long)&sparse->words[sparse->n_words];
+}
+
+static inline ml_u32 ml_sparse_stack_bytes(ml_u32 n_words)
+{
+	return (ml_u32)(sizeof(struct ml_sparse_stack) + n_words * sizeof(ml_u64) + ((n_words * sizeof(ml_u16) + 7) & ~7ull));
+}
+
+static inline ml_u32 ml_frame_chain_bytes(ml_u32 n_frames)
+{
+	return (ml_u32)(sizeof(struct ml_frame_chain) + n_frames * sizeof(ml_u64));
+}
+
+static inline ml_u32 *ml_stack_above_places(const struct ml_stack_above *above)
+{
+	return (ml_u32 *)(unsigned long)&above->words[above->n_words];
+}
+
+static inline ml_u32 ml_stack_above_bytes(ml_u32 n_words)
+{
+	return (ml_u32)(sizeof(struct ml_stack_above) + n_words * sizeof(ml_u64) + ((n_words * sizeof(ml_u32) + 7) & ~7ull));
+}
+
+#endif

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only OR BSD-2-Clause
+/*
+ * The accounting of --tracer bcc, compiled on the machine that runs it. Of kernel headers it needs struct pt_regs and
+ * nothing else, so those of another version do. host/bcc/programs.py puts a pair of programs for each probed function
+ * behind this text, and says by -D what is written in capitals here and defined nowhere.
+ */
+#include <linux/ptrace.h>
+
+#define PENDING 8 /* calls of one thread in progress: signal handlers on top of one another */
+#define STACK_WORDS (STACK_BYTES / 8)
+#define PAGE 4096u
+/* What is code and what is not, a bit for each 64 KiB, by a hash of its place: host/bcc/code_map.py sets them. */
+#define GRANULE_SHIFT 16
+#define GRANULES (1 << 18)
+/* Linux on x86_64 maps from 0x7fff... downwards, and programs from 0x5555... upwards: ELF_ET_DYN_BASE, mmap_base(). */
+#define MAPPED(word) ((word) >> 44 == 7 || (word) >> 44 == 5)
+
+struct block {
+	u64 size, timestamp_ns, sequence, key;
+	u32 tid, function;
+};
+
+struct pending {
+	u64 sp, size, pointer;
+	u32 function;
+	u16 is_internal, has_old;
+	struct block old; /* of realloc, until it is known whether the call succeeds */
+};
+
+/* struct ml_evidence of device/wire.h with the registers of one x86_64 thread and its stack behind it. */
+struct evidence {
+	u32 record_bytes;
+	u16 flags, function;
+	u64 sequence, timestamp_ns, key, address, size;
+	u32 pid, tid;
+	u16 n_registers, n_fixups;
+	u32 stack_bytes;
+	u64 stack_address, registers_known;
+	u64 fixups[8];
+	u64 registers[21];
+	u64 stack[STACK_WORDS];
+	u64 beyond[PAGE / 8]; /* never filled; the verifier does not see that */
+};
+
+struct thread {
+	u32 depth, reserved;
+	u64 sequence;
+	struct pending pending[PENDING];
+	struct evidence evidence;
+};
+
+struct key_counts {
+	u64 alloc_objects, alloc_bytes, free_objects, free_bytes, flags, is_sent;
+};
+
+struct granules {
+	u8 is_code[GRANULES / 8];    /* of programs that are linked to a fixed address */
+	u8 is_no_code[GRANULES / 8]; /* elsewhere: what has just been mapped counts as code */
+	u64 is_known;
+};
+
+enum {
+	ALLOC_OBJECTS, ALLOC_BYTES, FREE_OBJECTS, FREE_BYTES, UNTRACKED_FREES, EVIDENCE_RECORDS,
+	LOST, /* by enum ml_lost of device/wire.h from here on */
+	LOST_RING_FULL = LOST, LOST_STACK_FAULT, LOST_TABLE_FULL, LOST_KEYS_FULL, LOST_THREADS_FULL, LOST_PENDING_FULL,
+	LOST_MISSED_ENTRY, LOST_MISSED_RETURN, LOST_MISSED_FREE,
+	N_COUNTERS = LOST + 16,
+};
+
+BPF_F_TABLE("hash", u64, struct block, live, MAX_LIVE, BPF_F_NO_PREALLOC);
+BPF_F_TABLE("hash", u64, struct key_counts, keys, MAX_KEYS, BPF_F_NO_PREALLOC);
+BPF_TABLE("hash", u32, struct thread, threads, MAX_THREADS);
+BPF_ARRAY(no_thread, struct thread, 1);
+BPF_ARRAY(code, struct granules, 1);
+BPF_ARRAY(counters, u64, N_COUNTERS);
+BPF_RINGBUF_OUTPUT(ring, RING_PAGES);
+
+static inline void count(int which, u64 amount)
+{
+	u64 *counter = counters.lookup(&which);
+
+	if (counter)
+		__sync_fetch_and_add(counter, amount);
+}
+
+static inline u64 mix(u64 key, u64 word)
+{
+	key = (key ^ word) * 0x9e3779b97f4a7c15ull;
+	return key ^ key >> 29;
+}
+
+static inline struct thread *this_thread(void)
+{
+	u32 tid = (u32)bpf_get_current_pid_tgid();
+	int zero = 0;
+	struct thread *thread = threads.lookup(&tid), *empty;
+
+	if (thread)
+		return thread;
+	empty = no_thread.lookup(&zero);
+	thread = empty ? threads.lookup_or_try_init(&tid, empty) : 0;
+	if (!thread)
+		count(LOST_THREADS_FULL, 1);
+	else if (!thread->sequence) /* a thread's numbers are not those of an earlier one of its id */
+		thread->sequence = (u64)tid << 40 | (bpf_ktime_get_ns() & 0x7fffffffffull);
+	return thread;
+}
+
+static inline void release_key(u64 number, u64 size)
+{
+	struct key_counts *key = keys.lookup(&number);
+
+	count(FREE_OBJECTS, 1);
+	count(FREE_BYTES, size);
+	if (!key)
+		return;
+	__sync_fetch_and_add(&key->free_objects, 1);
+	__sync_fetch_and_add(&key->free_bytes, size);
+}
+
+/* Takes a block out of the table. */
+static inline bool claim(u64 address, struct block *block)
+{
+	struct block *found = live.lookup(&address);
+
+	if (!found)
+		return false;
+	*block = *found;
+	return live.delete(&address) == 0;
+}
+
+static inline bool put(u64 address, struct block *block)
+{
+	struct block *old = live.lookup(&address);
+
+	if (old) {
+		count(LOST_MISSED_FREE, 1);
+		release_key(old->key, old->size);
+	}
+	if (!live.update(&address, block))
+		return true;
+	count(LOST_TABLE_FULL, 1);
+	return false;
+}
+
+/* The stack from sp on, page after page up to the first that cannot be read. Returns its bytes. */
+static inline u32 copy_stack(struct evidence *evidence, u64 sp)
+{
+	u32 first = (PAGE - (sp & (PAGE - 1))) & (PAGE - 1), bytes = first;
+
+	if (!bpf_probe_read_user(evidence->stack, STACK_BYTES, (void *)sp))
+		return STACK_BYTES;
+	evidence->flags |= 2; /* ML_EVIDENCE_STACK_WHOLE */
+	if (bpf_probe_read_user(evidence->stack, first, (void *)sp))
+		return 0;
+#pragma unroll
+	for (u32 i = 0; i < STACK_BYTES / PAGE; i++) { /* the verifier sees the sum of a small number and a constant */
+		if (bpf_probe_read_user((char *)evidence->stack + i * PAGE + first, PAGE, (void *)(sp + first + i * PAGE)))
+			break;
+		bytes = first + (i + 1) * PAGE;
+	}
+	return bytes & (STACK_BYTES - 1); /* all of it has failed above */
+}
+
+/* May a word be a return address? What a library has just been mapped to must count, or two stacks are taken for one. */
+static inline bool may_be_code(struct granules *granules, u64 word)
+{
+	u64 granule = word >> GRANULE_SHIFT;
+	u32 place = (u32)(granule ^ granule >> 18) & (GRANULES - 1);
+	u8 bit = 1 << (place & 7);
+
+	if (MAPPED(word) || !granules->is_known)
+		return !(granules->is_no_code[place >> 3] & bit);
+	return granules->is_code[place >> 3] & bit;
+}
+
+/* Of the words that may be return addresses. */
+static inline u64 stack_key(struct evidence *evidence, u64 return_address, u32 bytes)
+{
+	int zero = 0;
+	struct granules *granules = code.lookup(&zero);
+	u64 key = mix(bytes == STACK_BYTES ? 0 : bytes, return_address);
+
+	if (!granules)
+		return key | 1;
+	for (u32 i = 0; i < STACK_WORDS && i < bytes / 8; i++) {
+		u64 word = evidence->stack[i];
+
+		if (may_be_code(granules, word))
+			key = mix(key, word);
+	}
+	return key | 1;
+}
+
+static inline void send(struct evidence *evidence, struct key_counts *key)
+{
+	u32 bytes = evidence->record_bytes;
+
+	if (key->is_sent && !EVERY_STACK)
+		return;
+	if (bytes > sizeof(*evidence))
+		return;
+	if (ring.ringbuf_output(evidence, bytes, 0)) {
+		count(LOST_RING_FULL, 1);
+		return;
+	}
+	key->is_sent = 1;
+	count(EVIDENCE_RECORDS, 1);
+}
+
+static inline void record(struct pt_regs *ctx, struct thread *thread, struct pending *call, u64 address)
+{
+	struct evidence *evidence = &thread->evidence;
+	struct key_counts none = {}, *key;
+	struct block block = {};
+	u32 bytes;
+
+	if (call->size < MIN_SIZE || call->size > MAX_SIZE)
+		return;
+	evidence->flags = 1; /* ML_EVIDENCE_AT_RETURN */
+	bytes = copy_stack(evidence, PT_REGS_SP(ctx));
+	if (!bytes)
+		count(LOST_STACK_FAULT, 1);
+	bpf_probe_read_kernel(evidence->registers, sizeof(evidence->registers), ctx);
+	block.size = call->size;
+	block.timestamp_ns = bpf_ktime_get_ns();
+	block.sequence = ++thread->sequence;
+	block.key = stack_key(evidence, PT_REGS_IP(ctx), bytes);
+	block.tid = (u32)bpf_get_current_pid_tgid();
+	block.function = call->function;
+	if (!put(address, &block))
+		return;
+	count(ALLOC_OBJECTS, 1);
+	count(ALLOC_BYTES, block.size);
+	none.flags = bytes == STACK_BYTES ? 2 : 0; /* ML_KEY_PARTIAL */
+	key = keys.lookup_or_try_init(&block.key, &none);
+	if (!key) {
+		count(LOST_KEYS_FULL, 1);
+		return;
+	}
+	__sync_fetch_and_add(&key->alloc_objects, 1);
+	__sync_fetch_and_add(&key->alloc_bytes, block.size);
+	evidence->record_bytes = offsetof(struct evidence, stack) + bytes;
+	evidence->function = block.function;
+	evidence->sequence = block.sequence;
+	evidence->timestamp_ns = block.timestamp_ns;
+	evidence->key = block.key;
+	evidence->address = address;
+	evidence->size = block.size;
+	evidence->pid = bpf_get_current_pid_tgid() >> 32;
+	evidence->tid = block.tid;
+	evidence->n_registers = 21;
+	evidence->stack_bytes = bytes;
+	evidence->stack_address = PT_REGS_SP(ctx);
+	evidence->registers_known = 0x9003f; /* r12 - r15, bx, bp, ip, sp: psABI x86-64, 3.2.3 */
+	send(evidence, key);
+}
+
+/* Is it the allocator that calls itself? Only on the stack of another call, by a tail call or from its own code. */
+static inline bool is_internal(struct thread *thread, u64 sp, bool is_own_code)
+{
+	struct pending *outer;
+
+	if (!thread->depth)
+		return false;
+	outer = &thread->pending[(thread->depth - 1) & (PENDING - 1)];
+	return outer->sp == sp || (outer->sp > sp && is_own_code);
+}
+
+/* low, high: the allocator's code, as distances from the probe. */
+static inline bool returns_between(struct pt_regs *ctx, u64 low, u64 high)
+{
+	u64 address = 0;
+
+	bpf_probe_read_user(&address, sizeof(address), (void *)PT_REGS_SP(ctx));
+	return address - PT_REGS_IP(ctx) - low < high - low;
+}
+
+static inline int enter(struct pt_regs *ctx, u32 function, u64 size, u64 pointer, bool frees, bool is_own_code)
+{
+	struct thread *thread = this_thread();
+	struct pending *call;
+
+	if (!thread)
+		return 0;
+	if (thread->depth >= PENDING) { /* only returns that were never seen fill it */
+		count(LOST_MISSED_RETURN, thread->depth);
+		thread->depth = 0;
+	}
+	call = &thread->pending[thread->depth & (PENDING - 1)];
+	call->sp = PT_REGS_SP(ctx);
+	call->size = size;
+	call->pointer = pointer;
+	call->function = function;
+	call->is_internal = is_internal(thread, call->sp, is_own_code);
+	call->has_old = 0;
+	thread->depth++;
+	if (frees && pointer && !call->is_internal) {
+		call->has_old = claim(pointer, &call->old);
+		if (!call->has_old)
+			count(UNTRACKED_FREES, 1);
+	}
+	return 0;
+}
+
+/* The call that returns with this sp; those above it never returned. */
+static inline struct pending *pop(struct thread *thread, u64 sp)
+{
+	for (int i = 0; i < PENDING && thread->depth; i++) {
+		struct pending *call = &thread->pending[(thread->depth - 1) & (PENDING - 1)];
+
+		if (call->sp > sp)
+			break;
+		thread->depth--;
+		if (call->sp == sp)
+			return call;
+		count(LOST_MISSED_RETURN, 1);
+	}
+	count(LOST_MISSED_ENTRY, 1);
+	return 0;
+}
+
+/* is_out: the block is stored where the pointer argument says, and the return value is an error number. */
+static inline int leave(struct pt_regs *ctx, bool is_out)
+{
+	u32 tid = (u32)bpf_get_current_pid_tgid();
+	struct thread *thread = threads.lookup(&tid);
+	struct pending *call;
+	u64 address = PT_REGS_RC(ctx);
+
+	if (!thread) /* a process that others probe: up to Linux 6.12 its returns come by */
+		return 0;
+	call = pop(thread, PT_REGS_SP(ctx) - 8);
+	if (!call || call->is_internal)
+		return 0;
+	if (is_out && (s32)address != 0)
+		return 0;
+	if (is_out && bpf_probe_read_user(&address, sizeof(address), (void *)call->pointer))
+		return 0;
+	if (call->has_old && (address || !call->size))
+		release_key(call->old.key, call->old.size);
+	else if (call->has_old)
+		put(call->pointer, &call->old);
+	if (address)
+		record(ctx, thread, call, address);
+	return 0;
+}
+
+static inline int release(u64 pointer, bool is_own_code)
+{
+	struct block block = {};
+
+	if (!pointer)
+		return 0;
+	if (claim(pointer, &block))
+		release_key(block.key, block.size);
+	else if (!is_own_code) /* glibc empties a thread's cache through free() */
+		count(UNTRACKED_FREES, 1);
+	return 0;
+}
+
+RAW_TRACEPOINT_PROBE(sched_process_exit)
+{
+	u32 tid = (u32)bpf_get_current_pid_tgid();
+
+	threads.delete(&tid);
+	return 0;
+}

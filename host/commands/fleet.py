@@ -1,0 +1,162 @@
+"""`fleet report`: one answer over many recordings."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from memleak_android.host.commands import refuse_command, say
+from memleak_android.host.commands.gating import conclude, gate_rules, source_root
+from memleak_android.host.commands.results import check_new, check_stdout, show, write_file
+from memleak_android.host.errors import UsageError
+from memleak_android.host.gate import judge
+from memleak_android.host.options import DURATION, FILE, common_options, result_options
+from memleak_android.host.reports.base import ReportOptions
+from memleak_android.host.reports.formats import FLEET_FORMATS, FORMATS
+
+if TYPE_CHECKING:
+    from memleak_android.host.fleet.run import Progress as Done
+    from memleak_android.host.fleet_profile import FleetProfile
+
+_LINE_S = 10.0
+_OWN = FLEET_FORMATS
+_OF_MEAN = {"mean-html": FORMATS["html"]} | {name: form for name, form in FORMATS.items() if name not in _OWN}
+
+
+@click.group(short_help="One answer over many recordings.")
+@click.pass_context
+def fleet(context: click.Context, /) -> None:
+    """One answer over the recordings of many devices, runs and versions."""
+    refuse_command(context)
+
+
+@fleet.command(short_help="Merge recordings into one report.")
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.option(
+    "--engine",
+    default="local",
+    show_default=True,
+    metavar="local|dask://HOST:PORT",
+    help="Who does the work.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 256),
+    default=lambda: len(os.sched_getaffinity(0)),
+    show_default="processors",
+    metavar="N",
+    help="Processes of the local engine.",
+)
+@click.option(
+    "--dataset",
+    default="memleak-fleet",
+    show_default=True,
+    metavar="URL",
+    help="Where each recording's rows are kept (Parquet): what is there is not worked on again.",
+)
+@click.option(
+    "--cache",
+    default="",
+    metavar="URL",
+    help="Where symbols and compiled unwind tables are kept for all workers: a folder, s3://…",
+)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(sorted({*_OWN, *_OF_MEAN})),
+    default="text",
+    show_default=True,
+)
+@click.option("-o", "path", type=FILE, metavar="OUT", help="Write there, not to stdout.")
+@click.option("--warmup", type=DURATION, default=0, metavar="T", help="Growth is judged from then on.")
+@click.option(
+    "--cooldown", type=DURATION, default=0, metavar="T", help="Growth is judged until so long before the end."
+)
+@click.option(
+    "-T", "--top", type=click.IntRange(0), default=10, show_default=True, help="Sites shown; 0 = all."
+)
+@result_options
+@common_options
+@click.pass_context
+def report(
+    context: click.Context, /, sources: tuple[str, ...], format_: str, path: Path | None, **given: Any
+) -> int:
+    """Merges recordings by what their sites are: how many devices show each, what changed between versions.
+
+    SOURCE: a recording, a folder, a glob, an archive, or any place that fsspec knows (s3://bucket/runs, https://…).
+    """
+    if path:
+        check_new(path, given["force"])
+    elif format_ in FORMATS:
+        check_stdout(format_)
+    rules = gate_rules(given)
+    merged = _merge(sources, given)
+    options = ReportOptions(given["top"], source_root=source_root())
+    mean = judge(merged.mean, rules)
+    form = _OWN.get(format_) or _OF_MEAN[format_]
+    result = replace(merged, mean=mean) if format_ in _OWN else mean
+    if path:
+        write_file(path, form, result, options)
+    else:
+        show(form, result, options)
+    return conclude(mean, given)
+
+
+def _merge(sources: tuple[str, ...], given: dict[str, Any]) -> FleetProfile:
+    """Raises UsageError where nothing can be merged."""
+    try:
+        from memleak_android.host.fleet import dataset, engines, fleet_report, named_cache, processing, run
+        from memleak_android.host.fleet import sources as places
+    except ImportError as error:
+        raise UsageError(f"`fleet` needs {error.name}", "pip install 'memleak-android[fleet]'") from None
+    recordings, refused = places.list_sources(sources)
+    kept = dataset.Dataset(given["dataset"])
+    symbols = tuple(str(Path(folder).absolute()) for folder in given["symbols"])
+    cache = given["cache"] and (places.local_path(given["cache"]) or given["cache"])
+    if cache:
+        named_cache.check_cache(cache)
+    settings = processing.Settings(symbols, given["warmup"], given["cooldown"], cache, secrets.token_hex(8))
+    with _Told(given["quiet"]) as told:
+        worked = run.work(
+            recordings, settings, kept, lambda: engines.find_engine(given["engine"], given["jobs"]), told
+        )
+    merged = fleet_report.make_fleet_profile(kept, worked, refused, time.time(), given["max_lost"])
+    if not merged.counted:
+        reasons = [f"{one.source}: {one.reason}" for one in merged.recordings]
+        raise UsageError("no recording can be used", "; ".join(reasons[:3]))
+    return merged
+
+
+class _Told:
+    """A bar on a terminal; elsewhere a line every ten seconds."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet, self._shown = quiet, time.monotonic()
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._has_bar = self._bar.console.is_terminal and not quiet
+        self._task = self._bar.add_task("recordings", total=None)
+
+    def __enter__(self) -> Self:
+        if self._has_bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._has_bar:
+            self._bar.stop()
+
+    def __call__(self, done: Done) -> None:
+        if self._has_bar:
+            self._bar.update(self._task, completed=done.done, total=done.total)
+        elif not self._quiet and time.monotonic() - self._shown >= _LINE_S:
+            self._shown = time.monotonic()
+            say(f"{done.done:,} of {done.total:,} recordings ({done.reused:,} known before)")

@@ -1,0 +1,205 @@
+"""`--live`: what the view is told of a running session, and what it asks of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from memleak_android.host import heap
+from memleak_android.host.analysis import View, make_profile, target_pid
+from memleak_android.host.capture import Capture
+from memleak_android.host.commands.live_window import LiveWindow, interrupt, live_window
+from memleak_android.host.commands.marks import Marks
+from memleak_android.host.commands.memory_look import MemoryLook, ScanMemory
+from memleak_android.host.errors import MemleakError
+from memleak_android.host.live.messages import Asked, Begin, Head, Look, Mark, Notice, Save, Stop
+from memleak_android.host.live.view import SITES_MAX, Looked, sites_message
+from memleak_android.host.profile import Profile
+from memleak_android.host.sites import stacks_of_blocks
+from memleak_android.host.survivors import Analysis, Survivors
+from memleak_android.host.symbols import Symbolizer
+
+REFRESH_NS = 2 * 10**9  # between snapshots, where --interval does not say
+RATE_S = 2.0  # allocations per second are of the last so many
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class LivePlan:
+    """target: in the user's words. output: the file for what a command writes, None = there is no command of ours.
+
+    save: writes a report and says where. seen: is given the largest stacks of each snapshot that was looked at.
+    """
+
+    target: str
+    output: Path | None
+    is_local: bool
+    can_look: bool  # into the target's memory
+    save: Callable[[Profile], str]
+    seen: Callable[[Profile], None] = lambda profile: None
+
+
+@dataclass(slots=True)
+class LiveView:
+    """Between a session and the window. status_came() and snapshot_came() are the session's thread's and return at once.
+
+    Stacks are unwound and named in a thread of its own: the latest snapshot, when the one before is done, for half of the time.
+    """
+
+    plan: LivePlan
+    capture: Capture
+    analysis: Analysis
+    symbolizer: Symbolizer
+    marks: Marks
+    view: View
+    scan: ScanMemory
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _window: LiveWindow | None = None
+    _thread: threading.Thread | None = None
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _next: Capture | None = None
+    _look: MemoryLook | None = None  # that the next snapshot belongs to
+    _looked: Looked | None = None  # what the last one said
+    _wants_look: bool = False
+    _wants_save: bool = False
+    _is_over: bool = False
+    _rates: list[tuple[float, int]] = field(default_factory=list)  # when, allocations
+
+    def __enter__(self) -> Self:
+        output = str(self.plan.output) if self.plan.output else ""
+        begin = Begin(self.plan.target, output, can_look=self.plan.can_look)
+        self._window = self._stack.enter_context(live_window(begin, self._ask))
+        self.marks.on_set = lambda name, count: self._say(f"mark {name}: {count}")
+        self._thread = threading.Thread(target=self._look_at_snapshots, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._is_over = True
+            self._changed.notify()
+        self._stack.close()
+        if self._thread is not None:
+            self._thread.join()  # the analysis is the session's again
+
+    def status_came(self, elapsed_ns: int) -> None:
+        """A STATUS block."""
+        status, session = self.capture.status, self.capture.session
+        if status is None or self._window is None:
+            return
+        now, allocations = time.monotonic(), int(status["alloc_objects"])
+        self._rates = [one for one in self._rates if one[0] > now - RATE_S] + [(now, allocations)]
+        first, past = self._rates[0]
+        self._window.tell(
+            Head(
+                tracer=str(session.get("tracer", "")),
+                elapsed_s=elapsed_ns / 1e9,
+                space=int(status["alloc_bytes"]) - int(status["free_bytes"]),
+                objects=allocations - int(status["free_objects"]),
+                allocations=allocations,
+                allocations_per_s=(allocations - past) / (now - first) if now > first else 0.0,
+                lost=int(status["lost"].sum()),
+                resident_bytes=resident_bytes(target_pid(self.capture)) if self.plan.is_local else None,
+            )
+        )
+
+    def snapshot_came(self) -> None:
+        """A whole snapshot is in the capture."""
+        frozen = self.capture.frozen()
+        frozen.session |= {"marks": self.marks.told}
+        if self._look is not None:
+            self._look.capture = frozen
+        with self._changed:
+            self._next = frozen
+            self._changed.notify()
+
+    def wants_look(self) -> bool:
+        """True once where the user wants to know what is lost."""
+        wanted, self._wants_look = self._wants_look, False
+        return wanted
+
+    def look(self) -> None:
+        """Right after a whole snapshot, before another: the target stands still once."""
+        look = MemoryLook(self.capture.frozen(), self.scan)
+        look.take()
+        self._look = look
+
+    def _ask(self, wanted: Asked) -> None:
+        """In the window's thread."""
+        match wanted:
+            case Stop():
+                interrupt()
+            case Mark():
+                self.marks.ask(wanted.name)
+            case Look():
+                self._wants_look = True
+            case Save():
+                with self._changed:
+                    self._wants_save = True
+                    self._changed.notify()
+
+    def _say(self, text: str, is_problem: bool = False) -> None:
+        if self._window is not None:
+            self._window.tell(Notice(text, is_problem))
+
+    def _look_at_snapshots(self) -> None:
+        last: Capture | None = None
+        rest_s = 0.0
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_over or self._wants_save, rest_s)
+                self._changed.wait_for(lambda: self._is_over or self._wants_save or self._next is not None)
+                if self._is_over:
+                    return
+                last, self._next = self._next or last, None
+                wants_save, self._wants_save = self._wants_save, False
+            begin = time.monotonic()
+            self._show(last, wants_save)
+            rest_s = time.monotonic() - begin
+
+    def _show(self, capture: Capture | None, wants_save: bool) -> None:
+        if capture is None:
+            self._say("there is no snapshot yet", True)
+            return
+        try:
+            survivors = self._judged(capture, self.analysis.survivors(of=capture))
+            shown = replace(self.view, show_allocs=False, most_sites=SITES_MAX)
+            profile = make_profile(capture, survivors, self.symbolizer, shown)
+            if profile.leaks:
+                self._looked = Looked(profile.duration_ns, {site.id: site.leaks for site in profile.sites})
+            self.plan.seen(profile)
+            stacks = stacks_of_blocks(survivors)
+            if self._window is not None:
+                self._window.tell(
+                    sites_message(profile, len(np.unique(stacks[stacks != heap.NONE])), self._looked)
+                )
+            if wants_save:
+                self._say(self.plan.save(make_profile(capture, survivors, self.symbolizer, self.view)))
+        except (MemleakError, OSError) as error:
+            self._say(str(error), True)
+
+    def _judged(self, capture: Capture, survivors: Survivors) -> Survivors:
+        """With the kinds of blocks where this is the snapshot after a look; how it went is said."""
+        look = self._look
+        if look is None or look.capture is not capture:
+            return survivors
+        self._look = None
+        judged = look.judge(survivors)
+        self._say(capture.remarks[-1] if judged.leak_kinds is not None else look.refusal, judged is survivors)
+        return judged
+
+
+def resident_bytes(pid: int) -> int | None:
+    """Of a process of this machine; None where it is gone, or none is known (proc_pid_statm(5))."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES if pid else None
+    except (OSError, IndexError, ValueError):
+        return None

@@ -1,0 +1,200 @@
+"""The terminal of `--live`: lent to a process that draws, while ours and the command's output go elsewhere."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+
+from memleak_android.host.commands import PROGRAM
+from memleak_android.host.errors import UsageError
+from memleak_android.host.live.messages import Asked, Begin, Close, Head, Notice, Sites, Told, asked, encode
+
+CLOSE_S = 5.0  # for a screen to be put back
+STDIN, STDOUT, STDERR = 0, 1, 2
+# What a screen that was not put back leaves: its own buffer, a hidden cursor, mouse reports, bracketed paste.
+RESTORE = b"\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[<u"
+
+
+def check_terminal() -> None:
+    """Raises UsageError where nothing can be drawn."""
+    try:
+        is_there = find_spec("textual") is not None
+    except ValueError:  # a module without a spec stands in its place
+        is_there = False
+    if not is_there:
+        raise UsageError(
+            "--live needs the package textual", "pip install 'memleak-android[live]', or use --interval 5s"
+        )
+    if not os.isatty(STDERR) or os.environ.get("TERM", "dumb") == "dumb":
+        raise UsageError(
+            "--live draws on a terminal, and standard error is none", "use --interval 5s, which prints lines"
+        )
+    _keys_from_terminal(close=True)
+
+
+def _keys_from_terminal(close: bool = False) -> int:
+    """A descriptor that keys can be read from: standard input, or where that is a file the terminal itself."""
+    try:
+        found = os.dup(STDIN) if os.isatty(STDIN) else os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise UsageError(
+            f"--live reads keys from a terminal, and there is none: {error.strerror}", "use --interval 5s"
+        ) from None
+    if close:
+        os.close(found)
+    return found
+
+
+class LiveWindow:
+    """Tells the drawing process, and hears what the user wants (`ask`, called in a thread of its own).
+
+    Nothing here waits for the screen: of counters and of snapshots only the latest are kept.
+    """
+
+    def __init__(self, keys: int, screen: int, ask: Callable[[Asked], None]) -> None:
+        self._ask = ask
+        self._stream, theirs = socket.socketpair()
+        # -P: nothing is imported from the folder that the user happens to stand in
+        argv = [sys.executable, "-P", "-m", "memleak_android.host.live", str(theirs.fileno())]
+        self._screen, self._modes = screen, termios.tcgetattr(screen)
+        with theirs:
+            self._process = subprocess.Popen(
+                argv, stdin=keys, stdout=screen, stderr=screen, pass_fds=[theirs.fileno()]
+            )
+        self._changed = threading.Condition()
+        self._latest: dict[type[Told], Told] = {}
+        self._lines: deque[Told] = deque(maxlen=100)
+        self._is_open = True
+        self._threads = [threading.Thread(target=one, daemon=True) for one in (self._send, self._listen)]
+        for thread in self._threads:
+            thread.start()
+
+    def tell(self, message: Told) -> None:
+        """Of any thread; returns at once."""
+        with self._changed:
+            if isinstance(message, (Head, Sites)):
+                self._latest[type(message)] = message
+            else:
+                self._lines.append(message)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Ends the drawing and waits until the terminal is as it was."""
+        self.tell(Close())
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(CLOSE_S)
+        with self._changed:
+            self._is_open = False
+            self._changed.notify()
+        with suppress(OSError):
+            self._stream.shutdown(socket.SHUT_RDWR)
+        if self._process.poll() is None:
+            self._process.kill()
+        if self._process.wait():
+            self._put_back()
+        for thread in self._threads:
+            thread.join()
+        self._stream.close()
+
+    def _put_back(self) -> None:
+        """What a process that was killed could not."""
+        with suppress(OSError, termios.error):
+            os.write(self._screen, RESTORE)
+            termios.tcsetattr(self._screen, termios.TCSANOW, self._modes)
+
+    def _send(self) -> None:
+        with suppress(OSError):  # nobody looks any more
+            while (message := self._next()) is not None:
+                self._stream.sendall(encode(message))
+
+    def _next(self) -> Told | None:
+        with self._changed:
+            while self._is_open:
+                if self._lines:
+                    return self._lines.popleft()
+                if self._latest:
+                    return self._latest.pop(next(iter(self._latest)))
+                self._changed.wait()
+        return None
+
+    def _listen(self) -> None:
+        with suppress(OSError, msgspec.DecodeError):
+            for wanted in asked(self._stream):
+                self._ask(wanted)
+        if self._is_open and self._process.wait():
+            self._put_back()
+            text = "the view is gone; measuring goes on, Ctrl-C ends it and reports\r\n"
+            with suppress(OSError):
+                os.write(self._screen, f"{PROGRAM}: {text}".encode())
+
+
+class _ToldLines(io.StringIO):
+    """Stands for standard error while the screen is drawn: what is printed is kept, and each line shown."""
+
+    show: Callable[[str], None] = staticmethod(lambda line: None)
+
+    def write(self, text: str) -> int:
+        if line := text.strip():
+            self.show(line.removeprefix(f"{PROGRAM}: "))
+        return super().write(text)
+
+
+@contextmanager
+def live_window(begin: Begin, ask: Callable[[Asked], None]) -> Iterator[LiveWindow]:
+    """Inside, the terminal is the view's: what the command writes there goes to begin.output, what we say is shown in
+    the view, and said again afterwards. Standard streams that are no terminal stay what they are.
+    """
+    with ExitStack() as stack:
+        keys = _keys_from_terminal()
+        stack.callback(os.close, keys)
+        screen = os.dup(STDERR)
+        stack.callback(os.close, screen)
+        kept = _ToldLines()
+        stack.callback(lambda: sys.stderr.write(kept.getvalue()))
+        stack.enter_context(_without_terminal(Path(begin.output) if begin.output else None))
+        window = LiveWindow(keys, screen, ask)
+        stack.callback(window.close)
+        kept.show = lambda line: window.tell(Notice(line))
+        stack.enter_context(redirect_stderr(kept))
+        window.tell(begin)
+        yield window
+
+
+@contextmanager
+def _without_terminal(output: Path | None) -> Iterator[None]:
+    """Standard streams that are the terminal lead to `output` (None: nowhere); input ends at once."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    place = os.open(output, flags, 0o600) if output else os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = {number: os.dup(number) for number in (STDIN, STDOUT, STDERR) if os.isatty(number)}
+    try:
+        for number in saved:
+            os.dup2(nothing if number == STDIN else place, number)
+        yield
+    finally:
+        sys.stdout.flush()
+        for number, fd in saved.items():
+            os.dup2(fd, number)
+            os.close(fd)
+        os.close(place)
+        os.close(nothing)
+
+
+def interrupt() -> None:
+    """As Ctrl-C does outside of the view."""
+    os.kill(os.getpid(), signal.SIGINT)

@@ -1,0 +1,146 @@
+"""`--reachability`: one look into the target's memory at the end of the measurement, and what it says of each block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.host import heap
+from memleak_android.host.analysis import ACCOUNTING_LOSSES, lost_by_cause, target_pid
+from memleak_android.host.capture import Capture, Snapshot
+from memleak_android.host.errors import MemleakError
+from memleak_android.host.profile import LeakKind
+from memleak_android.host.reachability import (
+    NOT_JUDGED,
+    blocks_at_stop,
+    kinds_of_live,
+    leak_kinds,
+    was_quiet,
+)
+from memleak_android.host.scanned_words import Addresses, MemoryScan
+from memleak_android.host.survivors import Survivors
+from memleak_android.host.wire import ProcessEvent, Rows
+
+_PROCESSES_MAX = 64  # beside the target
+
+
+class ScanMemory(Protocol):
+    """Of a process by the addresses of its blocks. held: EXIT_STOP, where it is held already."""
+
+    def __call__(
+        self, pid: int, block_addresses: Addresses, held: Rows | np.void | None = None, /
+    ) -> MemoryScan: ...
+
+
+@dataclass(slots=True)
+class MemoryLook:
+    """take() is called while the session still runs, right after a whole snapshot; judge() with the final one.
+
+    Each process that holds something is looked at by itself, the target first: their stops are not at one time.
+    """
+
+    capture: Capture
+    scan: ScanMemory
+    refusal: str = ""  # why nothing is known of the target
+    _scans: dict[int, MemoryScan] = field(default_factory=dict)
+    _refused: dict[int, str] = field(default_factory=dict)
+    _before: Snapshot | None = None
+
+    def take(self) -> None:
+        """What hinders it is remarked; the measurement goes on without."""
+        self._before = self.capture.whole
+        assert self._before is not None
+        for pid in self._pids(self._before):
+            try:
+                self._scans[pid] = self._look(self._before, pid)
+            except (MemleakError, OSError) as error:
+                self._refused[pid] = str(error)
+        reason = self._refused.pop(target_pid(self.capture), "")
+        if reason:
+            self.refusal = f"reachability is not known: {reason}"
+            self.capture.remarks.append(self.refusal)
+
+    def _pids(self, snapshot: Snapshot) -> list[int]:
+        """Of those beside the target the ones that hold most."""
+        target, only = target_pid(self.capture), self.capture.only_pids
+        live = snapshot.live[heap.is_heap(snapshot.live)]
+        pids, number = np.unique(live["pid"], return_inverse=True)
+        held = np.bincount(number, live["size"].astype(np.float64), len(pids))
+        others = [pid for pid in pids[np.argsort(-held)].tolist() if pid != target and only is None]
+        self._refused.update((pid, f"only {_PROCESSES_MAX} are looked at") for pid in others[_PROCESSES_MAX:])
+        return [*(only or [target]), *others[:_PROCESSES_MAX]]
+
+    def _look(self, snapshot: Snapshot, pid: int) -> MemoryScan:
+        live, held = snapshot.live, self.capture.exit_stop
+        addresses = live["address"][(live["pid"] == pid) & heap.is_heap(live)]
+        return self.scan(pid, addresses, held if held is not None and held["pid"] == pid else None)
+
+    def judge(self, survivors: Survivors) -> Survivors:
+        """With the kind of each block that was there at the look into its process."""
+        before, after = self._before, survivors.snapshot
+        if before is None:
+            text = "reachability is not known: the target ended before its memory could be looked at"
+            self.capture.remarks.append(f"{text} (it is looked at when --duration is over, or at Ctrl-C)")
+        if before is None or not self._scans:
+            return survivors
+        kinds = np.full(len(after.live), NOT_JUDGED, np.int8)
+        for pid, scan in self._scans.items():
+            mine = after.live["pid"] == pid
+            own_before, own_after = before.of([pid]), after.of([pid])
+            blocks = blocks_at_stop(own_before.live, own_after.live, scan.timestamp_ns)
+            found = leak_kinds(scan, blocks, self._unrecorded(pid, own_before, own_after))
+            kinds[mine] = kinds_of_live(blocks, found, int(mine.sum()))
+        self._remark(after, kinds)
+        return replace(survivors, leak_kinds=kinds)
+
+    def _remark(self, after: Snapshot, kinds: NDArray[np.int8]) -> None:
+        target = target_pid(self.capture)
+        others = [scan for pid, scan in self._scans.items() if pid != target]
+        looked = heap.is_heap(after.live) & np.isin(after.live["pid"], list(self._scans))
+        said = [self._stop_text(self._scans[target])] if target in self._scans else []
+        if others:
+            longest_ns, n_bytes = (
+                max(one.stopped_ns for one in others),
+                sum(one.scanned_bytes for one in others),
+            )
+            what = f"{len(others)} more process{'es' * (len(others) > 1)}"
+            said.append(f"{what} stood still for at most {longest_ns / 1e6:.1f} ms ({n_bytes:,} bytes)")
+        if n_unjudged := int((looked & (kinds == NOT_JUDGED)).sum()):
+            said.append(f"{n_unjudged:,} allocations are too young to be judged")
+        if after.live["sample_bytes"].any():
+            said.append("only sampled blocks were judged, and sums of kinds are of these alone")
+        if self.capture.session.get("attached"):
+            said.append("memory allocated before the tracer attached, in use or freed, counts as in use")
+        if any(self._is_forked(pid) for pid in self._scans):
+            said.append("memory that a process had when it was forked counts as in use")
+        self.capture.remarks.append(f"reachability: {'; '.join(said)}")
+        if self._refused:
+            pid, reason = next(iter(self._refused.items()))
+            what = f"{len(self._refused)} process{'es' * (len(self._refused) > 1)}"
+            self.capture.remarks.append(f"reachability of {what} is not known: of {pid}, {reason}")
+
+    def _stop_text(self, scan: MemoryScan) -> str:
+        who = f"{scan.n_threads} thread{'s' * (scan.n_threads > 1)} stood still"
+        if self.capture.exit_stop is not None:
+            who = "the command was held at its end"
+        return f"{who} for {scan.stopped_ns / 1e6:.1f} ms while {scan.scanned_bytes:,} bytes were searched"
+
+    def _unrecorded(self, pid: int, before: Snapshot, after: Snapshot) -> LeakKind | None:
+        """What a block is to which only memory leads that the allocator owns and no recorded block covers."""
+        lost, status = lost_by_cause(self.capture), self.capture.status
+        is_cut = any(cause.name.lower() in lost for cause in ACCOUNTING_LOSSES)
+        is_cut |= status is not None and int(status["untracked_frees"]) > 0
+        is_cut |= self._is_forked(pid) or bool(after.live["sample_bytes"].any())
+        if is_cut or (self.capture.session.get("attached") and pid == target_pid(self.capture)):
+            return LeakKind.STILL_REACHABLE
+        return None if was_quiet(before, after) else LeakKind.POSSIBLY_LOST
+
+    def _is_forked(self, pid: int) -> bool:
+        """It has its parent's memory, of which nothing was recorded as its own. By the shim no fork is told: any child may be one."""
+        events = {int(row["event"]) for rows in self.capture.processes for row in rows[rows["pid"] == pid]}
+        return ProcessEvent.EXEC not in events and (
+            pid != target_pid(self.capture) or ProcessEvent.FORK in events
+        )

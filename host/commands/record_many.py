@@ -1,0 +1,174 @@
+"""`record` on several devices at once: a process of this program for each, so that one that fails stops no other."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from memleak_android.host.commands import PROGRAM, Invocation, say
+from memleak_android.host.commands.results import check_new
+from memleak_android.host.device.adb import READY, list_devices
+from memleak_android.host.device.parse import printable
+from memleak_android.host.errors import DeviceError, OutputExistsError, UsageError
+
+_STATES = {0: "done", 6: "incomplete", 23: "leaks"}
+_RECORDED = frozenset(_STATES)
+_INCOMPLETE = 6
+
+
+@dataclass
+class _Device:
+    """One device's session: its process, and the last line it said."""
+
+    serial: str
+    path: Path
+    process: subprocess.Popen[str]
+    said: str = ""
+
+    @property
+    def state(self) -> str:
+        code = self.process.poll()
+        return "measuring" if code is None else _STATES.get(code, f"failed ({code})")
+
+
+def every_serial() -> tuple[str, ...]:
+    """Of every device that can be used; what cannot is told. Raises DeviceError where there is none."""
+    rows = list_devices()
+    for row in rows:
+        if row.state != READY:
+            say(f"device {printable(row.serial)} is {printable(row.state)}, left out")
+    serials = tuple(row.serial for row in rows if row.state == READY)
+    if not serials:
+        raise DeviceError("no device that can be used", f"see `{PROGRAM} devices`")
+    return serials
+
+
+def record_on_each(
+    invocation: Invocation, serials: Sequence[str], folder: Path, *, force: bool, quiet: bool
+) -> int:
+    """Writes folder/SERIAL.memleak for each. 0 where all are there, 6 where some are, else the code of the first.
+
+    Raises UsageError, before anything runs, where the folder or the serials are of no use.
+    """
+    if len(set(serials)) < len(serials):
+        raise UsageError("one device is named twice by --serial", "name each once")
+    paths = _paths(folder, serials, force)
+    words = _without_devices(invocation.words)
+    command = ["--", *invocation.command] if invocation.command is not None else []
+    with _sessions(words, command, dict(zip(serials, paths, strict=True))) as devices:
+        _watch(devices, quiet)
+    codes = [device.process.wait() for device in devices]
+    done = [device for device, code in zip(devices, codes, strict=True) if code in _RECORDED]
+    for device in devices:
+        if device not in done:
+            say(f"{printable(device.serial)}: {device.said or device.state}")
+    say(
+        f"{len(done)} of {len(devices)} devices measured, recordings in {folder}; merge them by `{PROGRAM} fleet report {folder}`"
+    )
+    if not done:
+        return codes[0]
+    return max(codes) if len(done) == len(devices) else _INCOMPLETE
+
+
+def _paths(folder: Path, serials: Sequence[str], force: bool) -> list[Path]:
+    if folder.exists() and not folder.is_dir():
+        raise OutputExistsError(folder)
+    names = [re.sub(r"[^A-Za-z0-9._-]", "_", serial).lstrip(".") for serial in serials]
+    if len(set(names)) < len(names):
+        names = [f"{name}-{i}" for i, name in enumerate(names, 1)]
+    paths = [folder / f"{name}.memleak" for name in names]
+    for path in paths:
+        check_new(path, force)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make {folder}: {error.strerror}", "use another place") from None
+    return paths
+
+
+def _without_devices(words: Sequence[str]) -> list[str]:
+    """As one device's session gets them: -s and -o are put behind, where the last one counts."""
+    kept, following = list[str](), iter(words)
+    for word in following:
+        if word in ("-s", "--serial"):
+            next(following, None)
+        elif word != "--all-devices" and not word.startswith("--serial=") and not re.match(r"-s[^-]", word):
+            kept.append(word)
+    return kept
+
+
+@contextlib.contextmanager
+def _sessions(
+    words: Sequence[str], command: Sequence[str], places: dict[str, Path]
+) -> Iterator[list[_Device]]:
+    """Ctrl-C reaches the sessions as it reaches us; each ends with its recording, and we wait for that."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield [
+            _Device(serial, path, _start([*words, "-s", serial, "-o", str(path), *command]))
+            for serial, path in places.items()
+        ]
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _start(words: Sequence[str]) -> subprocess.Popen[str]:
+    """What we do with SIGINT is not inherited: a handler of ours is gone after exec."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "memleak_android.host", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+
+
+def _watch(devices: Sequence[_Device], quiet: bool) -> None:
+    """Until all have ended: a table on a terminal, elsewhere what they say, with their serials."""
+    console = Console(stderr=True)
+    shows_table = console.is_terminal and not quiet
+    readers = [threading.Thread(target=_listen, args=(device, quiet or shows_table)) for device in devices]
+    for reader in readers:
+        reader.start()
+    with (
+        Live(_table(devices), console=console, transient=True)
+        if shows_table
+        else contextlib.nullcontext() as live
+    ):
+        for reader in readers:
+            while reader.is_alive():
+                reader.join(0.5)
+                if live is not None:
+                    live.update(_table(devices))
+
+
+def _listen(device: _Device, is_silent: bool) -> None:
+    assert device.process.stderr is not None
+    for line in device.process.stderr:
+        text = printable(line.rstrip("\n").removeprefix(f"{PROGRAM}: "))
+        if not text:
+            continue
+        device.said = text
+        if not is_silent:
+            say(f"{printable(device.serial)}: {text}")
+    device.process.wait()
+
+
+def _table(devices: Sequence[_Device]) -> Table:
+    table = Table("DEVICE", "STATE", "", box=None)
+    for device in devices:
+        table.add_row(Text(printable(device.serial)), device.state, Text(device.said))
+    return table

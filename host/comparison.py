@@ -1,0 +1,184 @@
+"""Two profiles compared, site by site: what is new, grown, shrunk, gone. Sampled figures within their error are the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from memleak_android.host.profile import CallSite, Frame, Profile, Verdict
+from memleak_android.host.site_identity import site_id
+from memleak_android.host.site_kind import module_name
+
+# Standard errors that a difference of estimates must exceed. Many sites are compared at once: at 3, one in 370 that did
+# not change would be shown, if the errors were normal.
+CONFIDENCE = 3.0
+
+
+class Change(StrEnum):
+    """What became of a site's outstanding memory."""
+
+    NEW = "new"
+    GROWN = "grown"
+    SHRUNK = "shrunk"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Outstanding bytes and blocks."""
+
+    space: int = 0
+    objects: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SiteChange:
+    """One site in both. stderr_space: of the difference, None where neither is sampled."""
+
+    id: str
+    kind: str
+    change: Change
+    frames: tuple[Frame, ...]
+    old: Held
+    new: Held
+    stderr_space: int | None = None
+
+    @property
+    def space(self) -> int:
+        return self.new.space - self.old.space
+
+    @property
+    def objects(self) -> int:
+        return self.new.objects - self.old.objects
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """changes: largest growth first, the largest loss last. unchanged: sites of both that are not among them.
+
+    unattributed: what blocks without a stack amount to, before and after; they are in no site.
+    """
+
+    old: Profile
+    new: Profile
+    changes: tuple[SiteChange, ...]
+    unchanged: int
+    unattributed: tuple[Held, Held]
+    notes: tuple[str, ...] = ()
+
+
+def compare(old: Profile, new: Profile) -> Comparison:
+    """By site id (site_identity.py): sites that share one are one. A program that was built by another name is the same."""
+    programs = _programs(old, new)
+    sites = [_renamed(site, *programs) for site in old.sites] if programs else old.sites
+    before, after = merged_sites(sites), merged_sites(new.sites)
+    changes = []
+    for one in dict.fromkeys((*after, *before)):
+        change = _change(before.get(one), after.get(one))
+        if change is not None:
+            changes.append(change)
+    changes.sort(key=lambda one: (-one.space, -one.objects, one.id))
+    unattributed = [Held(p.totals.unattributed_space, p.totals.unattributed_objects) for p in (old, new)]
+    return Comparison(
+        old=old,
+        new=new,
+        changes=tuple(changes),
+        unchanged=len(before.keys() | after.keys()) - len(changes),
+        unattributed=(unattributed[0], unattributed[1]),
+        notes=tuple(_notes(old, new)),
+    )
+
+
+def _programs(old: Profile, new: Profile) -> tuple[str, str] | None:
+    """The names of both programs' files where they differ and both are in stacks; None: nothing is to be renamed."""
+    names = []
+    for one in (old, new):
+        words = one.target.command.split(maxsplit=1)
+        modules = {module_name(frame.module) for site in one.sites for frame in site.frames}
+        names.append((module_name(words[0]) if words else "", modules))
+    (before, of_old), (after, of_new) = names
+    is_other = before != after and before in of_old - of_new and after in of_new - of_old
+    return (before, after) if is_other else None
+
+
+def _renamed(site: CallSite, before: str, after: str) -> CallSite:
+    """A site of the program `before` as it would be of `after`; one whose id is not of its frames alone stays."""
+    if all(module_name(frame.module) != before for frame in site.frames) or site_id(site.frames) != site.id:
+        return site
+    frames = [replace(one, module=after) if module_name(one.module) == before else one for one in site.frames]
+    return replace(site, id=site_id(frames))
+
+
+def merged_sites(sites: Iterable[CallSite]) -> dict[str, CallSite]:
+    """By id: those that share one (by other lines of the same functions, by other processes) as one."""
+    found: dict[str, CallSite] = {}
+    for site in sites:
+        found[site.id] = _merged(found[site.id], site) if site.id in found else site
+    return found
+
+
+def _merged(one: CallSite, other: CallSite) -> CallSite:
+    errors = [site.stderr_space for site in (one, other) if site.stderr_space is not None]
+    return replace(
+        one,
+        inuse_space=one.inuse_space + other.inuse_space,
+        inuse_objects=one.inuse_objects + other.inuse_objects,
+        alloc_space=_sum(one.alloc_space, other.alloc_space),
+        alloc_objects=_sum(one.alloc_objects, other.alloc_objects),
+        oldest_ns=max(one.oldest_ns, other.oldest_ns),
+        kind=one.kind if one.kind == other.kind else "user",
+        approximate=one.approximate or other.approximate,
+        stderr_space=round(math.hypot(*errors)) if errors else None,
+        blocks=(*one.blocks, *other.blocks),
+        ages=tuple(map(sum, zip(one.ages, other.ages, strict=False))),
+    )
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+def _change(old: CallSite | None, new: CallSite | None) -> SiteChange | None:
+    """None: the same, or within the error of what was sampled."""
+    shown = new or old
+    if shown is None:
+        return None
+    before, after = (Held(s.inuse_space, s.inuse_objects) if s else Held() for s in (old, new))
+    errors = [s.stderr_space for s in (old, new) if s is not None and s.stderr_space is not None]
+    error = math.hypot(*errors) if errors else None
+    space, objects = after.space - before.space, after.objects - before.objects
+    if (error is None and not space and not objects) or (
+        error is not None and abs(space) <= CONFIDENCE * error
+    ):
+        return None
+    rounded = None if error is None else round(error)
+    kind = _kind_of(old, new, space or objects)
+    return SiteChange(shown.id, shown.kind, kind, shown.frames, before, after, rounded)
+
+
+def _kind_of(old: CallSite | None, new: CallSite | None, difference: int) -> Change:
+    if old is None:
+        return Change.NEW
+    if new is None:
+        return Change.GONE
+    return Change.GROWN if difference > 0 else Change.SHRUNK
+
+
+def _notes(old: Profile, new: Profile) -> Iterator[str]:
+    """What makes two profiles less comparable than they look."""
+    for name, which in (("the old one", old), ("the new one", new)):
+        if which.verdict is Verdict.INCOMPLETE:
+            yield f"{name} is incomplete: what it lacks can look like a difference"
+    if programs := _programs(old, new):
+        yield f"the programs {programs[0]} and {programs[1]} are compared as one"
+    if old.target.sample_bytes != new.target.sample_bytes:
+        yield f"sampled differently: --sample-bytes {old.target.sample_bytes} and {new.target.sample_bytes}"
+    if old.target.arch != new.target.arch:
+        yield f"of different machines: {old.target.arch} and {new.target.arch}; stacks can differ"
+    if old.target.tracer != new.target.tracer:
+        yield f"by different tracers: {old.target.tracer} and {new.target.tracer}"
+    error = any(site.stderr_space is not None for site in (*old.sites, *new.sites))
+    if error:
+        yield f"estimates: differences within {CONFIDENCE:.0f} standard errors count as none"

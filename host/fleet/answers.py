@@ -1,0 +1,149 @@
+"""What changed between versions and what only some devices show, with how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+from scipy import stats
+
+from memleak_android.host.comparison import Change
+from memleak_android.host.fleet.merging import F64, I64, Grouped, Held, versions
+from memleak_android.host.fleet_profile import OnlyOn, RecordingRow, VersionChange, VersionSum
+from memleak_android.host.profile import Frame
+
+Q_MAX = 0.05  # changes that are shown: one in twenty of them may be none
+P_MAX = 0.01  # of a site that only one kind of device shows
+_SITES_AT_ONCE = 512
+
+Frames = Sequence[tuple[Frame, ...]]  # of each site
+
+DIMENSIONS: dict[str, Callable[[RecordingRow], str]] = {
+    "abi": lambda row: row.abi,
+    "api_level": lambda row: str(row.api_level) if row.api_level else "",
+}
+
+
+def version_sums(held: Held) -> list[VersionSum]:
+    names, of_recording = versions(held)
+    found = []
+    for number, name in enumerate(names):
+        rows = [row for row, group in zip(held.recordings, of_recording, strict=True) if group == number]
+        found.append(
+            VersionSum(
+                name,
+                len(rows),
+                float(np.mean([row.inuse_space for row in rows])),
+                float(np.median([row.duration_s for row in rows])),
+            )
+        )
+    return found
+
+
+def version_changes(held: Held, frames: Frames) -> list[VersionChange]:
+    """Between each version and the next, the surest kinds of changes first by bytes. q <= Q_MAX."""
+    names, of_recording = versions(held)
+    grouped, found = held.group(of_recording), list[VersionChange]()
+    for old, new in pairwise(range(len(names))):
+        found += _between(grouped, old, new, names, frames)
+    return sorted(found, key=lambda one: (-abs(one.space), one.id))
+
+
+def _between(
+    grouped: Grouped, old: int, new: int, names: Sequence[str], frames: Frames
+) -> Iterator[VersionChange]:
+    held, counts, sizes = grouped.held, grouped.counts, grouped.sizes
+    shown = np.flatnonzero(counts[:, old] + counts[:, new])
+    p = _mann_whitney(held, shown, grouped.of_recording, old, new)
+    tested = np.isfinite(p)  # where all hold the same there is nothing to test
+    if not tested.any():
+        return
+    q = np.ones(len(shown))
+    q[tested] = stats.false_discovery_control(p[tested])
+    means = grouped.space[:, [old, new]] / sizes[[old, new]]
+    for i in np.flatnonzero(tested & (q <= Q_MAX)).tolist():
+        site = int(shown[i])
+        was, now = (float(mean) for mean in means[site])
+        if was == now:
+            continue
+        yield VersionChange(
+            id=held.sites[site],
+            kind=held.kinds[site],
+            frames=frames[site],
+            change=_change(int(counts[site, old]), int(counts[site, new]), now - was),
+            old_version=names[old],
+            new_version=names[new],
+            old=was,
+            new=now,
+            old_recordings=int(counts[site, old]),
+            new_recordings=int(counts[site, new]),
+            old_of=int(sizes[old]),
+            new_of=int(sizes[new]),
+            q=float(q[i]),
+        )
+
+
+def _change(before: int, after: int, difference: float) -> Change:
+    if not before:
+        return Change.NEW
+    if not after:
+        return Change.GONE
+    return Change.GROWN if difference > 0 else Change.SHRUNK
+
+
+def _mann_whitney(held: Held, shown: I64, of_recording: I64, old: int, new: int) -> F64:
+    """p of each shown site; NaN where every recording holds the same. Recordings without the site hold 0."""
+    olds, news = (np.flatnonzero(of_recording == group) for group in (old, new))
+    column = np.full(held.n_recordings, -1, np.int64)
+    column[np.concatenate((olds, news))] = np.arange(len(olds) + len(news))
+    row_of = np.full(held.n_sites, -1, np.int64)
+    p = np.full(len(shown), np.nan)
+    for begin in range(0, len(shown), _SITES_AT_ONCE):
+        some = shown[begin : begin + _SITES_AT_ONCE]
+        row_of[some] = np.arange(len(some))
+        entries = np.flatnonzero((row_of[held.site] >= 0) & (column[held.recording] >= 0))
+        space = np.zeros((len(some), len(olds) + len(news)))
+        space[row_of[held.site[entries]], column[held.recording[entries]]] = held.space[entries]
+        row_of[some] = -1
+        varies = space.min(axis=1) != space.max(axis=1)
+        if varies.any():
+            tested = stats.mannwhitneyu(space[varies, : len(olds)], space[varies, len(olds) :], axis=1)
+            p[begin : begin + len(some)][varies] = tested.pvalue
+    return p
+
+
+def only_on(held: Held, frames: Frames) -> list[OnlyOn]:
+    """Sites that one value of a dimension alone shows, where others were measured too. p <= P_MAX."""
+    found: list[OnlyOn] = []
+    for dimension, value_of in DIMENSIONS.items():
+        values = [value_of(row) for row in held.recordings]
+        names = sorted({value for value in values if value})
+        number = {name: i for i, name in enumerate(names)}
+        of_recording = np.array([number.get(value, -1) for value in values], np.int64)
+        found += _alone(held.group(of_recording), dimension, names, frames) if len(names) > 1 else []
+    return sorted(found, key=lambda one: (-one.mean_space * one.of, one.dimension, one.id))
+
+
+def _alone(grouped: Grouped, dimension: str, names: Sequence[str], frames: Frames) -> Iterator[OnlyOn]:
+    held, counts, sizes = grouped.held, grouped.counts, grouped.sizes
+    all_of_site = counts.sum(axis=1)
+    group = counts.argmax(axis=1)
+    candidates = np.flatnonzero((counts.max(axis=1) == all_of_site) & (all_of_site > 0))
+    p = stats.hypergeom.sf(
+        all_of_site[candidates] - 1, int(sizes.sum()), sizes[group[candidates]], all_of_site[candidates]
+    )
+    for site, chance in zip(candidates.tolist(), p.tolist(), strict=True):
+        if chance <= P_MAX:
+            of = int(sizes[group[site]])
+            yield OnlyOn(
+                id=held.sites[site],
+                kind=held.kinds[site],
+                frames=frames[site],
+                dimension=dimension,
+                value=names[int(group[site])],
+                recordings=int(all_of_site[site]),
+                of=of,
+                mean_space=float(grouped.space[site].sum()) / of,
+                p=float(chance),
+            )

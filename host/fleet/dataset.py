@@ -1,0 +1,90 @@
+"""The dataset: recordings/KEY.parquet and sites/KEY.parquet in one folder, on any store that fsspec knows.
+
+A part is there when its row of recordings/ is: it is written last, and each file in one step.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+
+import fsspec
+import pyarrow as pa
+
+from memleak_android.host.errors import UsageError
+from memleak_android.host.fleet.parquet import from_parquet
+from memleak_android.host.fleet.processing import Part
+from memleak_android.host.fleet.schema import RECORDINGS, SITES
+from memleak_android.host.fleet.sources import is_object_store, protocols, reason_of
+
+_FOLDERS = {"recordings": RECORDINGS, "sites": SITES}
+
+
+class Dataset:
+    """url: its folder, made where it is missing. Raises UsageError where that is not possible."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(url)
+            for name in () if is_object_store(self._files) else _FOLDERS:
+                self._files.makedirs(self._place(name), exist_ok=True)
+            self._files.invalidate_cache()
+            found = self._listed()
+        except Exception as error:  # noqa: BLE001 - each store raises what its library does
+            raise UsageError(
+                f"no dataset can be kept at {url}: {reason_of(error)}", "name another place by --dataset"
+            ) from None
+        self._keys = {posixpath.basename(name).removesuffix(".parquet") for name in found}
+
+    def _listed(self) -> list[str]:
+        try:
+            return list(self._files.ls(self._place("recordings"), detail=False))
+        except FileNotFoundError:  # an object store has no empty folders
+            return []
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._keys
+
+    def add(self, part: Part) -> None:
+        """Again is no harm: a part is the same whoever makes it. Raises UsageError where it cannot be written."""
+        try:
+            self._write(self._place("sites", part.key), part.sites)
+            self._write(self._place("recordings", part.key), part.recordings)
+        except Exception as error:  # noqa: BLE001 - as above
+            raise UsageError(
+                f"cannot write to {self.url}: {reason_of(error)}",
+                "make room, or name another place by --dataset",
+            ) from None
+        self._keys.add(part.key)
+
+    def read(self, name: str, keys: Sequence[str], columns: Sequence[str] = ()) -> list[pa.Table]:
+        """name: recordings or sites; a table for each key, of all columns where none are named."""
+        schema = _FOLDERS[name]
+        if columns:
+            schema = pa.schema([schema.field(column) for column in columns])
+        return [self._read(self._place(name, key), schema) for key in keys]
+
+    def _read(self, path: str, schema: pa.Schema) -> pa.Table:
+        try:
+            with self._files.open(path, "rb") as stream:
+                return from_parquet(stream.read(), schema.names).cast(schema)
+        except Exception as error:  # noqa: BLE001 - as above
+            raise UsageError(
+                f"{self.url} is damaged ({posixpath.basename(path)}: {reason_of(error)})",
+                "remove it and run again",
+            ) from None
+
+    def _write(self, path: str, data: bytes) -> None:
+        temporary = f"{path}.part" if self._is_local else path  # an object store's objects appear whole
+        with self._files.open(temporary, "wb") as stream:
+            stream.write(data)
+        if temporary != path:
+            self._files.mv(temporary, path)
+
+    @property
+    def _is_local(self) -> bool:
+        return "file" in protocols(self._files)
+
+    def _place(self, name: str, key: str = "") -> str:
+        return posixpath.join(self._root, name, f"{key}.parquet" if key else "")

@@ -1,0 +1,42 @@
+"""--cache URL → the BuildCache of a worker: a folder that all share, or one of its own before a store that all share."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import fsspec
+
+from memleak_android.host.build_cache import BuildCache, StoredOrigin
+from memleak_android.host.errors import UsageError
+from memleak_android.host.fleet.sources import is_object_store, protocols, reason_of
+from memleak_android.host.symbols import default_cache_dir
+
+# bford.info/cachedir: backups pass such folders by. Writing it shows that this one can be written.
+_TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Made by memleak-android: compiled unwind tables and symbols.\n"
+
+
+def open_cache(url: str) -> BuildCache:
+    """url: "" for the user's own. Raises what fsspec raises."""
+    if not url:
+        return BuildCache(default_cache_dir())
+    files, root = fsspec.core.url_to_fs(url)
+    if "file" in protocols(files):
+        return BuildCache(Path(root), None, Path(root) / "debuginfo", Path(root) / "device-files")
+    name = hashlib.sha256(url.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    folder = default_cache_dir() / "shared" / name
+    origin = StoredOrigin(files, root, is_object_store(files))
+    return BuildCache(folder, origin, folder / "debuginfo", folder / "device-files")
+
+
+def check_cache(url: str) -> None:
+    """Before there is any work. Raises UsageError for a place that cannot be written."""
+    try:
+        files, root = fsspec.core.url_to_fs(url)
+        if not is_object_store(files):
+            files.makedirs(root, exist_ok=True)
+        files.pipe_file(f"{root}/CACHEDIR.TAG", _TAG)
+    except Exception as error:  # noqa: BLE001 - each store raises what its library does
+        raise UsageError(
+            f"no cache can be kept at {url}: {reason_of(error)}", "name another place by --cache"
+        ) from None

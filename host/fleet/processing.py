@@ -1,0 +1,131 @@
+"""One recording → one Part of the dataset. Runs in a worker, which may be on another machine and may be killed."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import fsspec
+
+from memleak_android.host.analysis import View
+from memleak_android.host.debug_files import SymbolIndex
+from memleak_android.host.errors import MemleakError
+from memleak_android.host.fleet.named_cache import open_cache
+from memleak_android.host.fleet.parquet import to_parquet
+from memleak_android.host.fleet.rows import broken_row, recording_row, site_rows
+from memleak_android.host.fleet.schema import FORMAT, SITES
+from memleak_android.host.fleet.sources import StoredRecording, local_path, reason_of
+from memleak_android.host.fleet_profile import CachedFiles
+from memleak_android.host.profile_files import read_profile
+
+RECORDING_BYTES_MAX = 64 << 30
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a part depends on beside its recording. symbols: folders that every worker has at the same place.
+
+    cache: a URL, "" = the user's own. run: another one for each; in one run symbols do not change. Nothing depends on these two.
+    """
+
+    symbols: Sequence[str] = ()
+    warmup_ns: int = 0
+    cooldown_ns: int = 0
+    cache: str = ""
+    run: str = ""
+
+    def key(self, recording: StoredRecording) -> str:
+        """Names the part. Another one where the content, the settings or the columns are others."""
+        span = f"{self.warmup_ns} {self.cooldown_ns}"
+        told = "\n".join((str(FORMAT), recording.url, recording.token, span, *self.symbols))
+        return hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """recordings, sites: whole Parquet files. is_final: False where another try may end differently (the store failed).
+
+    cached, cache_failures: what became of the cache meanwhile; no part of the dataset.
+    """
+
+    key: str
+    recordings: bytes
+    sites: bytes
+    is_final: bool = True
+    cached: tuple[CachedFiles, ...] = ()
+    cache_failures: tuple[str, ...] = ()
+
+
+def process(recording: StoredRecording, settings: Settings) -> Part:
+    """Never raises: whatever is wrong with one recording is told in its row, and the others go on."""
+    key = settings.key(recording)
+    try:
+        with tempfile.TemporaryDirectory(prefix="memleak-fleet-") as folder:
+            path, digest, size = _fetch(recording, Path(folder))
+            return _process(recording, settings, key, path, digest, size)
+    except Exception as error:  # noqa: BLE001 - each store raises what its library does
+        return _broken(key, recording, recording.size, "", reason_of(error), is_final=False)
+
+
+def _process(
+    recording: StoredRecording, settings: Settings, key: str, path: Path, digest: str, size: int
+) -> Part:
+    try:
+        view = View(warmup_ns=settings.warmup_ns, cooldown_ns=settings.cooldown_ns)
+        cache, folders = open_cache(settings.cache), [Path(folder) for folder in settings.symbols]
+        cache.symbols = _symbol_index(tuple(settings.symbols), settings.run)
+        profile = read_profile(path, view, folders, whole=True, cache=cache)
+    except MemleakError as error:
+        reason = error.message.replace(str(path), "the recording")
+        return _broken(key, recording, size, digest, reason, is_final=True)
+    except Exception as error:  # noqa: BLE001 - a bug of ours, met by one of thousands
+        return _broken(key, recording, size, digest, f"internal error: {reason_of(error)}", is_final=True)
+    row = recording_row(profile, digest, recording.url, size)
+    uses = cache.uses if settings.cache else {}
+    cached = tuple(CachedFiles(kind, use.built, use.reused, use.fetched) for kind, use in uses.items())
+    tables = to_parquet(row), to_parquet(site_rows(profile, digest))
+    return Part(key, *tables, cached=cached, cache_failures=tuple(cache.failures))
+
+
+@functools.lru_cache(maxsize=1)
+def _symbol_index(folders: tuple[str, ...], run: str) -> SymbolIndex:
+    """Of this worker: folders of a whole platform build have 50,000 files, and there are thousands of recordings."""
+    return SymbolIndex(list(map(Path, folders)))
+
+
+def _broken(
+    key: str, recording: StoredRecording, size: int, digest: str, reason: str, *, is_final: bool
+) -> Part:
+    row = broken_row(recording.url, size, digest, reason)
+    return Part(key, to_parquet(row), to_parquet(SITES.empty_table()), is_final)
+
+
+def dead_worker(recording: StoredRecording, settings: Settings, tries: int) -> Part:
+    """Of a recording whose worker died each time."""
+    reason = f"its worker died {tries} times: out of memory?"
+    return _broken(settings.key(recording), recording, recording.size, "", reason, is_final=False)
+
+
+def _fetch(recording: StoredRecording, folder: Path) -> tuple[Path, str, int]:
+    """The file on this machine, the digest of its bytes, and how many these are."""
+    local = local_path(recording.url)
+    copy = folder / "recording.memleak"
+    digest, size = hashlib.blake2b(digest_size=16), 0
+    with (
+        fsspec.open(recording.url, "rb") as source,
+        copy.open("wb") if local is None else io.BytesIO() as into,
+    ):
+        while piece := source.read(_PIECE):
+            size += len(piece)
+            if size > RECORDING_BYTES_MAX:
+                raise OSError(f"it has more than {RECORDING_BYTES_MAX:,} bytes")
+            digest.update(piece)
+            if local is None:
+                into.write(piece)
+    return copy if local is None else Path(local), digest.hexdigest(), size

@@ -1,0 +1,152 @@
+"""One Profile → its rows of the dataset."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from memleak_android.host.comparison import merged_sites
+from memleak_android.host.fleet.schema import RECORDINGS, SITES
+from memleak_android.host.fleet_profile import RecordingState
+from memleak_android.host.profile import CallSite, Frame, Profile, Verdict
+from memleak_android.host.reports.base import bounded
+from memleak_android.host.site_identity import responsible_frame
+
+_BUILD_IDS_MAX = 4096
+_NOTES_MAX = 50
+_I64_MAX = 2**63 - 1
+_YEAR_9999_S = 253_402_300_799
+
+
+def recording_row(profile: Profile, digest: str, source: str, size: int) -> pa.Table:
+    """One row."""
+    target, totals, origin = profile.target, profile.totals, profile.target.origin
+    labels = dict(origin.labels)
+    is_whole = profile.verdict is not Verdict.INCOMPLETE
+    return _table(
+        RECORDINGS,
+        recording=digest,
+        source=source,
+        state=RecordingState.OK if is_whole else RecordingState.INCOMPLETE,
+        reason="" if is_whole else bounded(next(iter(profile.notes), "something is missing")),
+        bytes=size,
+        taken_at=_moment(profile.wall_clock_s),
+        duration_s=profile.duration_ns / 1e9,
+        package=bounded(target.package or labels.get("package", "")),
+        command=bounded(target.command),
+        version=bounded(origin.version or labels.get("version", "")),
+        version_code=origin.version_code,
+        model=bounded(origin.model or labels.get("model", "")),
+        release=bounded(origin.release),
+        api_level=_api_level(origin.api_level, labels.get("api_level", "")),
+        abi=bounded(origin.abi or labels.get("abi", "") or target.arch),
+        serial=bounded(target.serial or ""),
+        tracer=bounded(target.tracer),
+        sample_bytes=min(target.sample_bytes, _I64_MAX),
+        verdict=str(profile.verdict),
+        inuse_space=totals.inuse_space,
+        inuse_objects=totals.inuse_objects,
+        unattributed_space=totals.unattributed_space,
+        unattributed_objects=totals.unattributed_objects,
+        stacks=profile.unwinding.stacks,
+        complete=profile.unwinding.complete,
+        lost=sorted((cause, min(count, _I64_MAX)) for cause, count in totals.lost.items()),
+        build_ids=sorted({module.build_id for module in profile.modules if module.build_id})[:_BUILD_IDS_MAX],
+        labels=sorted(labels.items()),
+        notes=[bounded(note) for note in profile.notes[:_NOTES_MAX]],
+    )
+
+
+def broken_row(source: str, size: int, digest: str, reason: str) -> pa.Table:
+    """One row, of a recording that cannot be used."""
+    empty = {field.name: _EMPTY.get(str(field.type)) for field in RECORDINGS}
+    told = {
+        "recording": digest,
+        "source": source,
+        "state": RecordingState.BROKEN,
+        "reason": bounded(reason),
+        "bytes": size,
+    }
+    return _table(RECORDINGS, **(empty | told))
+
+
+_EMPTY: dict[str, object] = {"string": "", "int64": 0, "int32": 0, "double": 0.0}
+
+
+def site_rows(profile: Profile, digest: str) -> pa.Table:
+    """One row per site; those that share an id are one."""
+    sites = merged_sites(profile.sites).values()
+    return pa.Table.from_pylist([_site(site, digest) for site in sites], schema=SITES)
+
+
+def _site(site: CallSite, digest: str) -> dict[str, Any]:
+    frame, growth = responsible_frame(site.frames), site.growth
+    return {
+        "recording": digest,
+        "site": site.id,
+        "kind": bounded(site.kind),
+        "end": bounded(site.end),
+        "inuse_space": min(site.inuse_space, _I64_MAX),
+        "inuse_objects": min(site.inuse_objects, _I64_MAX),
+        "alloc_space": site.alloc_space,
+        "alloc_objects": site.alloc_objects,
+        "stderr_space": site.stderr_space,
+        "oldest_s": site.oldest_ns / 1e9,
+        "approximate": site.approximate,
+        "trend": str(growth.trend) if growth else None,
+        "growth_bytes_per_s": growth.bytes_per_s if growth else None,
+        "growth_low": growth.low if growth else None,
+        "growth_high": growth.high if growth else None,
+        "function": bounded(frame.function) if frame else "",
+        "module": bounded(frame.module) if frame else "",
+        "build_id": frame.build_id if frame else "",
+        "frames": [_frame(one) for one in site.frames],
+    }
+
+
+def _frame(frame: Frame) -> dict[str, Any]:
+    return {
+        "module": bounded(frame.module),
+        "build_id": frame.build_id,
+        "vaddr": frame.vaddr,
+        "function": bounded(frame.function),
+        "offset": frame.offset,
+        "file": None if frame.file is None else bounded(frame.file),
+        "line": frame.line,
+        "inlined": frame.inlined,
+    }
+
+
+def read_frames(rows: list[dict[str, Any]]) -> tuple[Frame, ...]:
+    """Of the column `frames`."""
+    return tuple(
+        Frame(
+            address=0,
+            module=row["module"],
+            build_id=row["build_id"],
+            vaddr=row["vaddr"],
+            function=row["function"],
+            offset=row["offset"],
+            file=row["file"],
+            line=row["line"],
+            inlined=row["inlined"],
+            method="",
+        )
+        for row in rows
+    )
+
+
+def _table(schema: pa.Schema, **row: object) -> pa.Table:
+    return pa.Table.from_pylist([row], schema=schema)
+
+
+def _moment(seconds: float) -> datetime:
+    """Clocks of devices can be anywhere; a time that is none becomes the epoch's begin."""
+    return datetime.fromtimestamp(seconds if 0 <= seconds < _YEAR_9999_S else 0, UTC)
+
+
+def _api_level(told: int, label: str) -> int:
+    level = told or (int(label) if label.isascii() and label.isdecimal() and len(label) < 6 else 0)
+    return level if level < 100_000 else 0

@@ -1,0 +1,155 @@
+"""SOURCE → recordings: a file, a folder, a glob, an archive, or a place that fsspec knows (s3://, https://)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import fsspec
+
+from memleak_android.host.device.parse import printable
+
+SUFFIXES = (".memleak",)
+RECORDINGS_MAX = 1_000_000
+_ARCHIVES = {
+    ".zip": "zip",
+    ".apk": "zip",
+    ".tar": "tar",
+    ".tar.gz": "tar",
+    ".tgz": "tar",
+    ".tar.bz2": "tar",
+    ".tar.xz": "tar",
+}
+# What of a listing changes when the content does; times of access and what else stores tell do not count.
+_TOKEN_FIELDS = (
+    "size",
+    "mtime",
+    "ETag",
+    "etag",
+    "LastModified",
+    "last_modified",
+    "created",
+    "ino",
+    "CRC",
+    "date_time",
+    "chksum",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecording:
+    """url: as fsspec opens it. token: another one when the content is another one."""
+
+    url: str
+    size: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedSource:
+    """A SOURCE that could not be listed."""
+
+    source: str
+    reason: str
+
+
+def list_sources(sources: Sequence[str]) -> tuple[list[StoredRecording], list[RefusedSource]]:
+    """Each recording once, by url; one source that cannot be listed does not stop the others."""
+    found: dict[str, StoredRecording] = {}
+    refused = []
+    for source in sources:
+        try:
+            listed = list(_list(source))
+        except Exception as error:  # noqa: BLE001 - each store raises what its library does
+            refused.append(RefusedSource(source, reason_of(error)))
+            continue
+        if not listed:
+            refused.append(RefusedSource(source, f"no {' or '.join(SUFFIXES)} files there"))
+        found.update((one.url, one) for one in listed)
+    return [found[url] for url in sorted(found)][:RECORDINGS_MAX], refused
+
+
+# Stores whose objects appear when they have been written to their end, and need no folders.
+_OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"})
+
+
+def protocols(files: Any) -> frozenset[str]:
+    """Of an fsspec filesystem."""
+    named = files.protocol
+    return frozenset((named,) if isinstance(named, str) else named)
+
+
+def is_object_store(files: Any) -> bool:
+    """Where a folder to be made would be a bucket, which is nothing to be made by a mistyped name."""
+    return not _OBJECT_STORES.isdisjoint(protocols(files))
+
+
+def reason_of(error: BaseException) -> str:
+    """One short line of what a store's library raised."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return printable(f"{type(error).__name__}: {text}".splitlines()[0])
+
+
+def _list(source: str) -> Iterator[StoredRecording]:
+    archive = next((kind for suffix, kind in _ARCHIVES.items() if source.lower().endswith(suffix)), None)
+    if archive and "::" not in source:
+        yield from _in_archive(archive, source)
+        return
+    files, path = fsspec.core.url_to_fs(source)
+    for name, about in _files(files, path):
+        yield _stored(files.unstrip_protocol(name), about)
+
+
+def _in_archive(kind: str, source: str) -> Iterator[StoredRecording]:
+    """The token is the archive's: what lies in it changes with it."""
+    outer, path = fsspec.core.url_to_fs(source)
+    about = outer.info(path)
+    url = outer.unstrip_protocol(path)
+    inner = fsspec.filesystem(kind, fo=url)
+    for name, member in inner.find("", detail=True).items():
+        if name.endswith(SUFFIXES):
+            size = int(member.get("size") or 0)
+            yield StoredRecording(
+                f"{kind}://{name}::{url}", size, _token(about | {"size": (about.get("size"), size)})
+            )
+
+
+def _files(files: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    if any(c in path for c in "*?["):
+        found = files.glob(path, detail=True)
+    elif files.isdir(path):
+        found = {
+            name: about for name, about in files.find(path, detail=True).items() if name.endswith(SUFFIXES)
+        }
+    else:
+        found = {path: files.info(path)}
+    for name, about in found.items():
+        if about.get("type") != "directory":
+            yield name, about
+
+
+def _stored(url: str, about: dict[str, Any]) -> StoredRecording:
+    return StoredRecording(url, int(about.get("size") or 0), _token(about))
+
+
+def _token(about: dict[str, Any]) -> str:
+    told = "\n".join(f"{name}={about[name]}" for name in _TOKEN_FIELDS if about.get(name) is not None)
+    return hashlib.blake2b(told.encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+def local_path(url: str) -> str | None:
+    """The path of a file of this machine, None for any other place."""
+    if "::" in url:
+        return None
+    scheme, _, rest = url.partition("://")
+    if not rest:
+        return os.path.abspath(url)
+    return rest if scheme in ("file", "local") else None
+
+
+def shown_source(url: str) -> str:
+    """As reports show it: a file of this machine by its path."""
+    return printable(local_path(url) or url)

@@ -1,0 +1,172 @@
+"""FleetProfile: what many recordings say together. Plain data, as the Profile of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from memleak_android.host.comparison import Change
+from memleak_android.host.profile import Frame, Profile
+
+
+class RecordingState(StrEnum):
+    """What became of one of many recordings."""
+
+    OK = "ok"
+    INCOMPLETE = "incomplete"  # counted; something is missing in it
+    DUPLICATE = "duplicate"  # the bytes of one that is counted already
+    BROKEN = "broken"  # not counted
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingRow:
+    """One recording. digest: of its bytes, "" where they could not be read. reason: why it is not OK. clock: why its time is none."""
+
+    source: str
+    digest: str
+    state: RecordingState
+    reason: str
+    bytes: int
+    taken_at_s: float  # since the epoch, by the clock of who recorded
+    duration_s: float
+    package: str
+    version: str
+    version_code: int
+    model: str
+    api_level: int
+    abi: str
+    serial: str
+    inuse_space: int
+    unattributed_space: int  # of blocks without a stack: in inuse_space, and in no site
+    unattributed_objects: int
+    stacks: int
+    complete: int
+    lost: tuple[tuple[str, int], ...]  # by cause, as Totals.lost
+    clock: str = ""
+
+    @property
+    def remark(self) -> str:
+        """All that is to be told of it, in a line."""
+        return "; ".join(filter(None, (self.reason, self.clock)))
+
+    @property
+    def is_counted(self) -> bool:
+        return self.state in (RecordingState.OK, RecordingState.INCOMPLETE)
+
+
+@dataclass(frozen=True, slots=True)
+class SitePrevalence:
+    """One site over all recordings that count; bytes per recording, those that do not have it with 0.
+
+    share: of the recordings. p50, p90, p99: nearest rank. versions: those that show it, oldest first.
+    """
+
+    id: str
+    kind: str
+    end: str  # TraceEnd name
+    frames: tuple[Frame, ...]
+    recordings: int
+    share: float
+    mean_space: float
+    mean_objects: float
+    p50: int
+    p90: int
+    p99: int
+    versions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionChange:
+    """A site that one version holds more or less of than the one before it.
+
+    q: the share of false ones to be expected among the changes that are at least as sure (Benjamini–Hochberg), from the
+    Mann–Whitney test of bytes per recording. old, new: mean bytes per recording.
+    """
+
+    id: str
+    kind: str
+    frames: tuple[Frame, ...]
+    change: Change
+    old_version: str
+    new_version: str
+    old: float
+    new: float
+    old_recordings: int  # that show it
+    new_recordings: int
+    old_of: int  # of how many
+    new_of: int
+    q: float
+
+    @property
+    def space(self) -> float:
+        return self.new - self.old
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyOn:
+    """A site that one ABI or API level alone shows. p: how likely that is by chance (hypergeometric)."""
+
+    id: str
+    kind: str
+    frames: tuple[Frame, ...]
+    dimension: str  # abi, api_level, model
+    value: str
+    recordings: int
+    of: int  # recordings of that value
+    mean_space: float  # over them
+    p: float
+
+
+@dataclass(frozen=True, slots=True)
+class VersionSum:
+    """One version's recordings."""
+
+    version: str
+    recordings: int
+    mean_space: float
+    median_duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFiles:
+    """Files of one kind that recordings needed in this run, each once a recording.
+
+    built: made, or asked of a server. reused: that were there; of them fetched: by a worker from the store of --cache.
+    """
+
+    kind: str  # of build_cache.KINDS
+    built: int = 0
+    reused: int = 0
+    fetched: int = 0
+
+    def __add__(self, other: CachedFiles) -> CachedFiles:
+        return CachedFiles(
+            self.kind, self.built + other.built, self.reused + other.reused, self.fetched + other.fetched
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FleetProfile:
+    """Sites are sorted by mean bytes per recording, largest first. mean: a recording as they are on average."""
+
+    recordings: tuple[RecordingRow, ...]
+    versions: tuple[VersionSum, ...]
+    sites: tuple[SitePrevalence, ...]
+    changes: tuple[VersionChange, ...]
+    only_on: tuple[OnlyOn, ...]
+    mean: Profile
+    notes: tuple[str, ...] = ()
+    cache: tuple[CachedFiles, ...] = ()  # of this run, where --cache was given
+
+    @property
+    def counted(self) -> int:
+        return sum(one.is_counted for one in self.recordings)
+
+    def lost(self) -> dict[str, tuple[int, int]]:
+        """By cause: how much in all recordings that count, and how many of them have lost any."""
+        sums: dict[str, tuple[int, int]] = {}
+        for row in self.recordings:
+            for cause, count in row.lost if row.is_counted else ():
+                known, recordings = sums.get(cause, (0, 0))
+                sums[cause] = known + count, recordings + 1
+        return sums

@@ -1,0 +1,123 @@
+"""Chains of frame records that came with evidence (struct ml_frame_chain of device/wire.h), and stacks made of them.
+
+A chain stands behind the stack bytes, or behind what stands in their place: number of frames, end, return addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.host.wire import FRAME_CHAIN, FRAME_CHAIN_MAX, EvidenceFlag, Rows
+from memleak_android.unwind import frame_chain
+from memleak_android.unwind.frame_chain import Chains
+from memleak_android.unwind.maps import AddressSpace
+from memleak_android.unwind.trace import Method, SampleBatch, TraceBatch, TraceEnd
+
+Ints = NDArray[np.int64]
+_HEAD = FRAME_CHAIN.itemsize
+_WORD = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SentChains:
+    """The chains of n records as the target walked them; what came without one counts no frames.
+
+    is_sent: (n,). counts, end: (n,). addresses: of all, one behind the other.
+    """
+
+    is_sent: NDArray[np.bool_]
+    counts: Ints
+    end: NDArray[np.uint8]
+    addresses: NDArray[np.uint64]
+
+
+def offsets(data: NDArray[np.uint8], rows: Rows, stack_offset: Ints) -> Ints:
+    """Where in `data` (bytes) the chain of each record begins, -1 = it has none. Sparse words have passed their check."""
+    return np.where(_has(rows), _stack_ends(data, rows, stack_offset), -1)
+
+
+def ends(data: NDArray[np.uint8], rows: Rows, stack_offset: Ints) -> Ints:
+    """Where in `data` the stack of each record ends, and its chain, which has passed fault(), if it has one."""
+    end = _stack_ends(data, rows, stack_offset)
+    has = _has(rows)
+    end[has] += _HEAD + _WORD * _heads(data, end[has])["n_frames"].astype(np.int64)
+    return end
+
+
+def _has(rows: Rows) -> NDArray[np.bool_]:
+    return np.asarray((rows["flags"] & np.uint16(EvidenceFlag.FRAME_CHAIN)) != 0)
+
+
+def _stack_ends(data: NDArray[np.uint8], rows: Rows, stack_offset: Ints) -> Ints:
+    sparse = (rows["flags"] & np.uint16(EvidenceFlag.STACK_SPARSE)) != 0
+    size = (rows["stack_bytes"].astype(np.int64) + 7) & ~7
+    n_words = np.zeros(len(rows), np.int64)
+    n_words[sparse] = data[: len(data) // _WORD * _WORD].view("<u8")[stack_offset[sparse] // _WORD]
+    size[sparse] = _WORD + n_words[sparse] * _WORD + ((2 * n_words[sparse] + 7) & ~7)
+    return np.asarray(stack_offset + size)
+
+
+def fault(data: NDArray[np.uint8], starts: Ints, ends: Ints) -> int | None:
+    """The first record whose chain does not lie within its bytes. starts: as offsets() says; ends: of the records."""
+    has = np.flatnonzero(starts >= 0)
+    room = ends[has] - starts[has]
+    bad = room < _HEAD
+    counts = np.zeros(len(has), np.int64)
+    counts[~bad] = _heads(data, starts[has[~bad]])["n_frames"]
+    bad |= (counts > FRAME_CHAIN_MAX) | (_HEAD + counts * _WORD > room)
+    return int(has[np.argmax(bad)]) if bad.any() else None
+
+
+def read(data: NDArray[np.uint8], starts: Ints) -> SentChains:
+    """The chains that begin at `starts`, which fault() has passed."""
+    is_sent = starts >= 0
+    counts, end = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.uint8)
+    heads = _heads(data, starts[is_sent])
+    counts[is_sent] = heads["n_frames"]
+    end[is_sent] = np.minimum(heads["end"], max(TraceEnd))
+    first = (starts + _HEAD) // _WORD
+    within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    words = data[: len(data) // _WORD * _WORD].view("<u8")
+    return SentChains(is_sent, counts, end, words[np.repeat(first, counts) + within])
+
+
+def join(pieces: Sequence[SentChains]) -> SentChains:
+    return SentChains(
+        np.concatenate([piece.is_sent for piece in pieces]),
+        np.concatenate([piece.counts for piece in pieces]),
+        np.concatenate([piece.end for piece in pieces]),
+        np.concatenate([piece.addresses for piece in pieces]),
+    )
+
+
+def traces(
+    samples: SampleBatch, sent: SentChains, spaces: Sequence[AddressSpace], method: Method = Method.FP
+) -> TraceBatch:
+    """The stacks by frame records alone: as they were sent, else walked in the slice. method: of the callers."""
+    used = np.unique(samples.space)
+    masks = np.zeros(int(samples.space.max(initial=0)) + 1, np.uint64)
+    masks[used] = frame_chain.address_masks(samples.arch, [spaces[number] for number in used.tolist()])
+    own = masks[samples.space]
+    chains = _merged(sent, frame_chain.walk(samples, own))
+    whole = frame_chain.traces_of(samples, chains, own, method)
+    return frame_chain.within_code(whole, samples.space, spaces)
+
+
+def _merged(sent: SentChains, walked: Chains) -> Chains:
+    """What was sent, with what was walked in the place of what was not."""
+    counts = np.where(sent.is_sent, sent.counts, walked.counts)
+    is_sent = np.repeat(sent.is_sent, counts)
+    takes = ~np.repeat(sent.is_sent, walked.counts)
+    addresses, sp = np.zeros(len(is_sent), np.uint64), np.zeros(len(is_sent), np.uint64)
+    addresses[is_sent] = sent.addresses
+    addresses[~is_sent], sp[~is_sent] = walked.addresses[takes], walked.sp[takes]
+    return Chains(counts, addresses, sp, np.where(sent.is_sent, sent.end, walked.end))
+
+
+def _heads(data: NDArray[np.uint8], starts: Ints) -> Rows:
+    picked = data[starts[:, None] + np.arange(_HEAD)]
+    return np.ascontiguousarray(picked).view(FRAME_CHAIN).reshape(len(starts))

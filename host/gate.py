@@ -1,0 +1,133 @@
+"""The verdict: what counts as leaked, after suppressions and baseline, against the limit of --fail-on-leak."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from memleak_android.host.comparison import compare, merged_sites
+from memleak_android.host.growth_gate import GrowthLimit, not_judged, weigh_growth
+from memleak_android.host.profile import CallSite, Gate, Profile, SuppressionUse, Verdict
+from memleak_android.host.suppressions import Suppressions
+
+NO_LEAKS = ("runtime", "mmap")  # kinds that are held by design, or hold the others
+
+
+@dataclass(frozen=True, slots=True)
+class LeakLimit:
+    """--fail-on-leak: exceeded by more bytes, or by more blocks."""
+
+    space: int
+    objects: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GateRules:
+    """What was asked for. baseline: its profile and the name of its file."""
+
+    limit: LeakLimit | None = None
+    suppressions: Sequence[str] = ()
+    baseline: tuple[Profile, str] | None = None
+    growth: GrowthLimit | None = None
+
+    @property
+    def effective_limit(self) -> LeakLimit | None:
+        """With a baseline and no limit of its own any growth is too much."""
+        is_any = self.limit is None and self.growth is None and self.baseline is not None
+        return LeakLimit(0) if is_any else self.limit
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.limit or self.suppressions or self.baseline or self.growth)
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """Bytes and blocks that count for one site id."""
+
+    id: str
+    space: int
+    objects: int
+
+
+def judge(profile: Profile, rules: GateRules) -> Profile:
+    """The profile with its verdict, its gate and its suppressed sites marked; as it was where nothing was asked for."""
+    if rules.is_empty:
+        return profile
+    is_incomplete = profile.gate.is_incomplete if profile.gate else profile.verdict is Verdict.INCOMPLETE
+    profile = _with_suppressed(profile, rules.suppressions)
+    if rules.growth and (reason := not_judged(profile)):
+        profile, is_incomplete = replace(profile, notes=tuple(dict.fromkeys((reason, *profile.notes)))), True
+    counts = sorted(_counts(profile, rules), key=lambda one: (-one.space, -one.objects, one.id))
+    limit = rules.effective_limit
+    gate = Gate(
+        limit_space=limit.space if limit else None,
+        limit_objects=limit.objects if limit else None,
+        space=sum(one.space for one in counts),
+        objects=sum(one.objects for one in counts),
+        culprits=tuple(one.id for one in counts if one.id),
+        is_incomplete=is_incomplete,
+        baseline=rules.baseline[1] if rules.baseline else "",
+        suppressions=_uses(profile.sites, rules.suppressions),
+    )
+    gate = _with_growth(gate, profile, rules)
+    return replace(profile, gate=gate, verdict=_verdict(gate))
+
+
+def _with_growth(gate: Gate, profile: Profile, rules: GateRules) -> Gate:
+    """The sites that grow are culprits beside those that hold too much, or instead, where only growth was limited."""
+    if rules.growth is None or not_judged(profile):
+        return gate
+    sites = [site for site in profile.sites if site.kind not in NO_LEAKS and not site.suppressed_by]
+    growth, growing = weigh_growth(rules.growth, sites, rules.baseline[0] if rules.baseline else None)
+    if gate.limit_space is None or (growth.is_exceeded and not _holds_too_much(gate)):
+        culprits = growing
+    elif growth.is_exceeded:
+        culprits = tuple(dict.fromkeys((*growing, *gate.culprits)))
+    else:
+        culprits = gate.culprits
+    return replace(gate, growth=growth, culprits=culprits)
+
+
+def _holds_too_much(gate: Gate) -> bool:
+    too_much = gate.limit_space is not None and gate.space > gate.limit_space
+    return too_much or (gate.limit_objects is not None and gate.objects > gate.limit_objects)
+
+
+def _verdict(gate: Gate) -> Verdict:
+    if _holds_too_much(gate) or (gate.growth is not None and gate.growth.is_exceeded):
+        return Verdict.LEAKS
+    return Verdict.INCOMPLETE if gate.is_incomplete else Verdict.OK
+
+
+def _with_suppressed(profile: Profile, templates: Sequence[str]) -> Profile:
+    suppressions = Suppressions(templates)
+    sites = tuple(replace(site, suppressed_by=suppressions.find(site.frames)) for site in profile.sites)
+    return replace(profile, sites=sites)
+
+
+def _uses(sites: Sequence[CallSite], templates: Sequence[str]) -> tuple[SuppressionUse, ...]:
+    used = []
+    for template in dict.fromkeys(templates):
+        matched = [site for site in sites if site.suppressed_by == template]
+        if matched:
+            space, objects = sum(s.inuse_space for s in matched), sum(s.inuse_objects for s in matched)
+            used.append(SuppressionUse(template, space, objects))
+    return tuple(used)
+
+
+def _counts(profile: Profile, rules: GateRules) -> list[_Count]:
+    """What counts, by site id; the blocks without a stack under the id ""."""
+    sites = [site for site in profile.sites if site.kind not in NO_LEAKS and not site.suppressed_by]
+    counted = merged_sites(sites)
+    totals = profile.totals
+    if rules.baseline is None:
+        counts = [_Count(site.id, site.inuse_space, site.inuse_objects) for site in counted.values()]
+        counts.append(_Count("", totals.unattributed_space, totals.unattributed_objects))
+    else:
+        comparison = compare(rules.baseline[0], profile)
+        growth = [change for change in comparison.changes if change.id in counted]
+        counts = [_Count(one.id, max(0, one.space), max(0, one.objects)) for one in growth]
+        old, new = comparison.unattributed
+        counts.append(_Count("", max(0, new.space - old.space), max(0, new.objects - old.objects)))
+    return [one for one in counts if one.space or one.objects]

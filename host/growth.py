@@ -1,0 +1,206 @@
+"""Growth of each stack over the snapshots of a session: how fast, how sure, and of which kind.
+
+Rates are Theil–Sen estimates (the median of the slopes between all pairs of instants; Sen, JASA 63, 1968) with Sen's
+95 % interval by the ranks of these slopes. The rules that make a trend of them are told in docs/reports.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.host.growth_wander import wander
+from memleak_android.host.profile import Growth, Trend
+
+INSTANTS_MIN = 5  # with fewer no order of the slopes is unlikely enough: 2/4! is 8 %, 2/5! is 2 %
+Z_95 = 1.96
+
+RISE_MIN = 256  # bytes; less is no growth
+RISE_SHARE_MIN = 0.01  # of what is held
+ONSET_SHARE = 0.05  # of the whole rise: what had happened before it began
+BURST_SHARE = 0.8  # of the whole rise in one step
+BURST_TIME_SHARE = 0.5  # of the time, at most, for that step
+FALL_SHARE_MAX = 0.5  # of the whole rise, given back in between
+CERTAIN_SHARE = 0.5  # of the rate, below which its interval does not reach: then it may fall as it likes
+LATE_SHARE_MIN = 0.25  # of its rate, in the last third
+FRESH_SHARE_MIN = 0.25  # of the rise since the onset, beyond all that was held before it
+LINEAR_SHARE_MIN = 0.5  # of what the third quarter brought, in the last one
+STAIRS_MIN = 3  # rises of a staircase
+STAIR_PATIENCE = 2.5  # times the longest wait between its rises: then it has ended
+
+_SITES_AT_ONCE = 512
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """n stacks at t instants.
+
+    seconds: (t,) since the session's start, rising. space: (t, n) bytes held. stderr: (n,) of what the last instant
+    holds more than the first, in bytes; 0 where every allocation was counted.
+    """
+
+    seconds: Floats
+    space: Floats
+    stderr: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """(n,) bytes per second each, with the ends of the 95 % interval."""
+
+    rate: Floats
+    low: Floats
+    high: Floats
+
+
+def judge_growth(series: Series) -> list[Growth]:
+    """The growth of each stack. There have to be INSTANTS_MIN instants."""
+    found: list[Growth] = []
+    for first in range(0, series.space.shape[1], _SITES_AT_ONCE):
+        part = slice(first, first + _SITES_AT_ONCE)
+        found += _judge(Series(series.seconds, series.space[:, part], series.stderr[part]))
+    return found
+
+
+def _judge(series: Series) -> list[Growth]:
+    seconds, space = series.seconds, series.space
+    onset = _onset(seconds, space)
+    begun = seconds[onset]
+    sen = theil_sen(seconds, space, onset)
+    sampling = Z_95 * series.stderr / (seconds[-1] - begun)
+    rates = _wider(sen, np.hypot(sampling, wander(seconds, space, onset, sen.rate)))
+    # whether it grows is asked of the scatter alone: how unevenly is another question
+    trends = _trends(series, onset, _wider(sen, sampling))
+    rise = space[-1] - space[onset, np.arange(space.shape[1])]
+    return [
+        Growth(Trend(trend), *numbers, round(since * 1e9), round(by))
+        for trend, numbers, since, by in zip(
+            trends,
+            zip(rates.rate.tolist(), rates.low.tolist(), rates.high.tolist(), strict=True),
+            begun.tolist(),
+            rise.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _onset(seconds: Floats, space: Floats) -> NDArray[np.int64]:
+    """(n,) the last instant at which at most ONSET_SHARE of the rise had happened, leaving INSTANTS_MIN of them.
+
+    The middle of the time where the last third brought next to nothing of the rise: what filled up or came at once
+    before is no part of what may still grow.
+    """
+    rise = np.maximum(space[-1] - space[0], 0)
+    quiet = space <= space[0] + ONSET_SHARE * rise
+    last = len(space) - 1 - np.argmax(quiet[::-1], axis=0)
+    onset = np.asarray(np.minimum(last, len(space) - INSTANTS_MIN))
+    is_flat = _is_flat_late(_rise_of_last(1 / 3, seconds, space, onset), rise)
+    middle = min(int(np.searchsorted(seconds, (seconds[0] + seconds[-1]) / 2)), len(space) - INSTANTS_MIN)
+    return np.where(is_flat, np.maximum(onset, middle), onset)
+
+
+def theil_sen(seconds: Floats, space: Floats, onset: NDArray[np.int64]) -> _Rates:
+    """Of each column of `space` (t, n) from its own instant `onset` on, where at least two remain."""
+    before, after = np.triu_indices(len(seconds), 1)
+    slopes = (space[after] - space[before]) / (seconds[after] - seconds[before])[:, None]
+    slopes[before[:, None] < onset] = np.inf  # sorted behind those that count
+    slopes.sort(axis=0)
+    t = (len(seconds) - onset).astype(np.float64)
+    n = t * (t - 1) / 2
+    width = Z_95 * np.sqrt(t * (t - 1) * (2 * t + 5) / 18)
+    rank = np.maximum(np.floor((n - width) / 2), 1).astype(np.int64)  # Sen's, counted from 1
+    n = n.astype(np.int64)
+    columns = np.arange(space.shape[1])
+    middle = (slopes[(n - 1) // 2, columns] + slopes[n // 2, columns]) / 2
+    return _Rates(middle, slopes[rank - 1, columns], slopes[n - rank, columns])
+
+
+def _wider(rates: _Rates, half: Floats) -> _Rates:
+    """By half of an interval of another source, as independent errors add."""
+    below, above = np.hypot(rates.rate - rates.low, half), np.hypot(rates.high - rates.rate, half)
+    return _Rates(rates.rate, rates.rate - below, rates.rate + above)
+
+
+def _trends(series: Series, onset: NDArray[np.int64], rates: _Rates) -> list[str]:
+    seconds, space = series.seconds, series.space
+    rise = space[-1] - space[0]
+    since = space[-1] - space[onset, np.arange(space.shape[1])]
+    matters, matters_since = _matters(rise, space[-1]), _matters(since, space[-1])
+    keeps = (np.maximum.accumulate(space) - space).max(axis=0) <= FALL_SHARE_MAX * rise
+    burst = _is_burst(seconds, space, rise) & keeps
+    late = _rise_of_last(1 / 3, seconds, space, onset)
+    is_late = late >= LATE_SHARE_MIN * rates.rate * (seconds[-1] - seconds[onset]) / 3
+    is_flat = _is_flat_late(late, rise)
+    goes_on = is_flat & matters_since & _is_linear_late(seconds, space, onset)
+    is_late &= ~is_flat | goes_on
+    certain = rates.low >= CERTAIN_SHARE * rates.rate
+    steadily = (rates.low > 0) & (keeps | certain) & is_late & _is_fresh(space, onset)
+    burst &= ~(steadily & goes_on)
+    grows = steadily | (_is_staircase(seconds, space) & (rise > Z_95 * series.stderr))
+    found = np.select(
+        [~matters, burst, grows, (~is_late | is_flat) & keeps],
+        [Trend.STEADY, Trend.BURST, Trend.GROWS, Trend.PLATEAU],
+        Trend.STEADY,
+    )
+    return [str(one) for one in found.tolist()]
+
+
+def _matters(rise: Floats, held: Floats) -> NDArray[np.bool_]:
+    return np.asarray((rise >= RISE_MIN) & (rise >= RISE_SHARE_MIN * held))
+
+
+def _is_fresh(space: Floats, onset: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """The end is above all that was held before the onset: what a sawtooth or a queue gets back is nothing new."""
+    before = np.arange(len(space))[:, None] <= onset
+    most = np.where(before, space, 0).max(axis=0)
+    rise = space[-1] - space[onset, np.arange(space.shape[1])]
+    return np.asarray(space[-1] - most >= FRESH_SHARE_MIN * rise)
+
+
+def _is_linear_late(seconds: Floats, space: Floats, onset: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """The second half since the onset brought about what the first did: not the last of what fills up."""
+    late = _rise_of_last(1 / 2, seconds, space, onset)
+    early = space[-1] - space[onset, np.arange(space.shape[1])] - late
+    return np.asarray(late >= LINEAR_SHARE_MIN * early)
+
+
+def _is_burst(seconds: Floats, space: Floats, rise: Floats) -> NDArray[np.bool_]:
+    """Nearly all of the rise between two neighbouring instants that make up little of the time."""
+    steps = np.diff(space, axis=0)
+    largest = np.argmax(steps, axis=0)
+    short = np.diff(seconds)[largest] <= BURST_TIME_SHARE * (seconds[-1] - seconds[0])
+    return np.asarray((steps.max(axis=0) >= BURST_SHARE * rise) & short)
+
+
+def _rise_of_last(share: float, seconds: Floats, space: Floats, onset: NDArray[np.int64]) -> Floats:
+    """(n,) bytes that the last part of the time since the onset brought; between two instants in proportion to the time."""
+    at = seconds[-1] - (seconds[-1] - seconds[onset]) * share
+    after = np.clip(np.searchsorted(seconds, at), 1, len(seconds) - 1)
+    columns = np.arange(space.shape[1])
+    part = (at - seconds[after - 1]) / (seconds[after] - seconds[after - 1])
+    then = space[after - 1, columns] * (1 - part) + space[after, columns] * part
+    return np.asarray(space[-1] - then)
+
+
+def _is_flat_late(late: Floats, rise: Floats) -> NDArray[np.bool_]:
+    return np.asarray(late <= LATE_SHARE_MIN * rise / 3)
+
+
+def _is_staircase(seconds: Floats, space: Floats) -> NDArray[np.bool_]:
+    """Never less, more in at least STAIRS_MIN steps; the last not longer ago than such steps are apart, nor much smaller."""
+    steps = np.diff(space, axis=0)
+    rises = steps > 0
+    times = np.where(rises, seconds[1:, None], seconds[0])
+    latest = np.maximum.accumulate(times)
+    waits = np.where(rises[1:], seconds[2:, None] - latest[:-1], 0)
+    pause = seconds[-1] - latest[-1]
+    enough = rises.sum(axis=0) >= STAIRS_MIN
+    last = steps[len(steps) - 1 - np.argmax(rises[::-1], axis=0), np.arange(steps.shape[1])]
+    sorted_steps = np.sort(np.where(rises, steps, np.inf), axis=0)  # rises first
+    usual = sorted_steps[(rises.sum(axis=0) - 1) // 2 % len(steps), np.arange(steps.shape[1])]
+    enough &= last >= LATE_SHARE_MIN * usual
+    return np.asarray(enough & (steps >= 0).all(axis=0) & (pause <= STAIR_PATIENCE * waits.max(axis=0)))

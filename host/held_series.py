@@ -1,0 +1,73 @@
+"""What each stack key held at earlier snapshots of the session: what growth is judged by, in bounded memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.host import heap
+from memleak_android.host.wire import HELD_ROW, Rows
+
+INSTANTS_MAX = 64
+INTERVAL_MIN_NS = 10**6  # no tracer takes two in a shorter time
+ROWS_MAX = 1 << 21  # of all instants together: 64 MiB
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAt:
+    """Bytes held at one instant (nanoseconds of the target's monotonic clock), by key (HELD_ROW)."""
+
+    timestamp_ns: int
+    rows: Rows
+
+
+class HeldSeries:
+    """Instants in order of time. Beyond the limits those go first that lie closest between their neighbours."""
+
+    def __init__(self) -> None:
+        self.instants: list[HeldAt] = []
+        self._n_rows = 0
+
+    def add(self, one: HeldAt) -> None:
+        """One that is not INTERVAL_MIN_NS later than the last is passed over: a recording may be hostile."""
+        if self.instants and one.timestamp_ns < self.instants[-1].timestamp_ns + INTERVAL_MIN_NS:
+            return
+        self.instants.append(one)
+        self._n_rows += len(one.rows)
+        while len(self.instants) > INSTANTS_MAX or (self._n_rows > ROWS_MAX and len(self.instants) > 2):
+            self._drop_closest()
+
+    def __copy__(self) -> HeldSeries:
+        made = HeldSeries()
+        made.instants, made._n_rows = list(self.instants), self._n_rows
+        return made
+
+    def _drop_closest(self) -> None:
+        times = np.array([one.timestamp_ns for one in self.instants], np.uint64)
+        closest = 1 + int(np.argmin(times[2:] - times[:-2]))
+        self._n_rows -= len(self.instants.pop(closest).rows)
+
+
+def held_by_key(live: Rows) -> Rows:
+    """Sums of live blocks (LIVE_ROW) by process and key; with sampling estimates and their variances."""
+    identities = key_identity(live)
+    order = np.argsort(identities)
+    starts = np.ones(len(order), bool)
+    starts[1:] = np.diff(identities[order]) != 0
+    number, n = np.cumsum(starts) - 1, int(starts.sum())
+    size, first = live["size"].astype(np.float64), order[starts]
+    rows = np.zeros(n, HELD_ROW)
+    rows["key"], rows["pid"] = live["key"][first], live["pid"][first]
+    if live["sample_bytes"].any():
+        weight = heap.weights(live)
+        rows["variance"] = np.bincount(number, heap.variances(live, weight)[order], n)
+        size *= weight
+    rows["space"] = np.rint(np.minimum(np.bincount(number, size[order], n), 2.0**62))
+    return rows
+
+
+def key_identity(rows: Rows) -> NDArray[np.uint64]:
+    """One number for process and key. Keys are hashes of 64 bits: two that meet are as unlikely as two equal keys."""
+    return np.asarray(rows["key"] + rows["pid"].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))

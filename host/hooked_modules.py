@@ -1,0 +1,117 @@
+"""What a session by PLT hook could see of each module: since when, and what not at all (docs/architecture.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from memleak_android.host.capture import Capture
+from memleak_android.host.wire import HOOKED, HookedFlag, Rows
+
+_NAMED_MAX = 5
+_PAGE_MASK = 0xFFF
+_PROGRAM = "the program itself"
+_REASONS = {
+    HookedFlag.MALFORMED: "its tables are malformed",
+    HookedFlag.READ_ONLY: "they cannot be written to",
+    HookedFlag.NO_ROOM: "there are more than can be remembered",
+    HookedFlag.UNSETTLED: "the loader was at them",
+}
+
+
+def hooked_modules(capture: Capture) -> Rows:
+    """The last row (HOOKED) of each module, by pid, address and file."""
+    rows = np.concatenate([np.empty(0, HOOKED), *capture.hooked])
+    latest = {(int(row["pid"]), int(row["module"]), bytes(row["name"])): i for i, row in enumerate(rows)}
+    return rows[sorted(latest.values())]
+
+
+def hooked_remarks(capture: Capture) -> list[str]:
+    """Lines for the report on what was not seen and need not be, or from when on; none where nothing was hooked."""
+    rows = hooked_modules(capture)
+    if not len(rows):
+        return []
+    found = [
+        (
+            f"calls were seen where a module makes them through a slot ({rows['n_slots'].sum()} slots of "
+            f"{np.count_nonzero(rows['n_slots'])} modules); not inside a libc that calls itself directly, "
+            "nor through addresses from dlsym(), nor of an allocator that is linked into its caller"
+        )
+    ]
+    found += [_late(row) for row in rows if row["since_ns"] and row["n_slots"]][:_NAMED_MAX]
+    if others := _names(row for row in rows if row["n_foreign"]):
+        found.append(
+            f"{others} also called functions of these names that are, or may be, another allocator's: not seen"
+        )
+    programs = rows[(rows["flags"] & int(HookedFlag.PROGRAM)) != 0]
+    if len(programs) and not programs["n_slots"].any() and not programs["n_foreign"].any():
+        found.append(
+            f"{_PROGRAM} calls no allocator through a slot: if it has one of its own, that is not seen "
+            "(--tracer inline sees it)"
+        )
+    return found
+
+
+def hooked_missing(capture: Capture) -> list[str]:
+    """What makes the result incomplete: slots that could not be patched, modules that nobody told of."""
+    rows = hooked_modules(capture)
+    found = [
+        f"{row['n_refused']} slots of {_name(row)} could not be patched ({_reasons(row)}): what it allocates "
+        "through them is missing"
+        for row in rows
+        if row["n_refused"]
+    ][:_NAMED_MAX]
+    if unseen := _unseen(capture, rows):
+        found.append(f"{_listed(unseen)} came without being noticed: what they allocate is missing")
+    return found
+
+
+def _late(row: np.void) -> str:
+    unseen_ms = (int(row["patched_ns"]) - int(row["since_ns"])) / 1e6
+    return f"{_name(row)} came during the session: unseen is what its constructors allocated, within {unseen_ms:.1f} ms"
+
+
+def _reasons(row: np.void) -> str:
+    said = [text for flag, text in _REASONS.items() if flag & int(row["flags"])]
+    return ", ".join(said) or "somebody else changed them at that moment"
+
+
+def _name(row: np.void) -> str:
+    return bytes(row["name"]).decode("utf-8", "replace") or _PROGRAM
+
+
+def _names(rows: Iterable[np.void]) -> str:
+    return _listed(list(dict.fromkeys(_name(row) for row in rows)))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED_MAX
+    return ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def _unseen(capture: Capture, rows: Rows) -> list[str]:
+    """Libraries with code in the last maps of a hooked process that no row is about."""
+    found: list[str] = []
+    for pid in np.unique(rows["pid"]):
+        texts = [maps for maps in capture.maps if maps.pid == pid]
+        if not texts:
+            continue
+        starts = {int(address) & ~_PAGE_MASK for address in rows["module"][rows["pid"] == pid]}
+        found += _files_without(max(texts, key=lambda maps: maps.timestamp_ns).text, starts)
+    return list(dict.fromkeys(found))
+
+
+def _files_without(text: str, starts: set[int]) -> list[str]:
+    """Base names of libraries (`.so` in their names) with code, of which no mapping begins at one of `starts`."""
+    is_told: dict[str, bool] = {}
+    has_code: dict[str, bool] = {}
+    for line in text.splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) < 6 or not fields[5].startswith("/") or ".so" not in fields[5]:
+            continue
+        path = fields[5]
+        is_told[path] = is_told.get(path, False) or int(fields[0].split("-")[0], 16) in starts
+        has_code[path] = has_code.get(path, False) or "x" in fields[1]
+    names = [path.rsplit("/", 1)[1] for path, told in is_told.items() if has_code[path] and not told]
+    return [name for name in names if "libmemleak" not in name]

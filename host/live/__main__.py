@@ -1,0 +1,43 @@
+"""The process that draws: `python -m memleak_android.host.live DESCRIPTOR`, started by the session whose socket that is.
+
+It has the terminal to itself; when the session's end of the socket goes, whatever became of the session, it puts the
+terminal back and ends.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+import threading
+from contextlib import suppress
+
+import msgspec
+
+from memleak_android.host.live.app import LiveApp
+from memleak_android.host.live.messages import Asked, Close, encode, told
+
+
+def main(descriptor: int) -> int:
+    stream = socket.socket(fileno=descriptor)
+    for number in (signal.SIGINT, signal.SIGHUP):  # the session has it, too, and its end is ours
+        signal.signal(number, signal.SIG_IGN)
+
+    def ask(wanted: Asked) -> None:
+        with suppress(OSError):  # it is ending
+            stream.sendall(encode(wanted))
+
+    def listen() -> None:
+        with suppress(OSError, msgspec.DecodeError, RuntimeError):  # RuntimeError: the app is gone
+            for message in told(stream):
+                app.call_from_thread(app.take, message)
+        with suppress(RuntimeError):
+            app.call_from_thread(app.take, Close())
+
+    app = LiveApp(ask, threading.Thread(target=listen, daemon=True).start)
+    app.run()
+    return app.return_code or 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

@@ -1,0 +1,279 @@
+"""The live view: counters, and the table of stacks, sorted, filtered, opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.events import Resize
+from textual.widgets import DataTable, Footer, Input, Static
+
+from memleak_android.host.live.messages import (
+    Asked,
+    Begin,
+    Close,
+    Head,
+    Look,
+    Mark,
+    Notice,
+    Save,
+    SiteLine,
+    Sites,
+    Stop,
+    Told,
+)
+from memleak_android.host.live.rows import Order, columns_for, duration, ordered
+from memleak_android.host.live.screens import CallersScreen, OutputScreen, QuestionScreen, StackScreen
+
+NAME_CELLS_MAX = 200  # of a name in the table; the stack's own screen has more
+DEFAULT_MARK = "mark"
+
+
+class SiteTable(DataTable[Text]):
+    """Says in the footer what Enter does."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select_cursor", "stack")]
+
+
+class LiveApp(App[None]):
+    """Shows what take() is given; what the user wants goes to `ask`. when_ready: called once it can take something."""
+
+    TITLE = "memleak-android"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    #head { height: auto; padding: 0 1; background: $panel; }
+    #status { height: 1; padding: 0 1; }
+    #filter { display: none; height: 3; }
+    #filter.open { display: block; }
+    DataTable { height: 1fr; }
+    .plain DataTable > .datatable--cursor { text-style: reverse; }
+    .plain DataTable > .datatable--header { text-style: underline; }
+    .plain Tree > .tree--cursor { text-style: reverse; }
+    .title { padding: 0 1; background: $panel; }
+    QuestionScreen { align: center middle; }
+    QuestionScreen > Static { width: 60; max-width: 100%; padding: 0 1; background: $panel; }
+    QuestionScreen > Input { width: 60; max-width: 100%; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,ctrl+c", "end", "end"),
+        Binding("slash", "filter", "filter"),
+        Binding("b", "order('space')", "by bytes"),
+        Binding("c", "order('objects')", "by count"),
+        Binding("g", "order('rate')", "by growth"),
+        Binding("n", "order('function')", "by name"),
+        Binding("a", "order('oldest')", "by age", show=False),
+        Binding("v", "order('verdict')", "by verdict", show=False),
+        Binding("t", "callers", "tree"),
+        Binding("m", "mark", "mark"),
+        Binding("s", "save", "save"),
+        Binding("r", "look", "reachability"),
+        Binding("o", "output", "output"),
+        Binding("escape", "leave_filter", show=False),
+    ]
+
+    def __init__(self, ask: Callable[[Asked], None], when_ready: Callable[[], None] = lambda: None) -> None:
+        is_plain = (
+            "NO_COLOR" in os.environ
+        )  # Textual has greys left unless it is to use the terminal's own colours
+        super().__init__(ansi_color=True if is_plain else None)
+        self.set_class(is_plain, "plain")
+        self._ask = ask
+        self._when_ready = when_ready
+        self._begin = Begin("")
+        self._head: Head | None = None
+        self.sites: Sites | None = None
+        self.order = Order()
+        self.wanted = ""  # by the filter
+        self._shown: list[SiteLine] = []
+        self._mark = DEFAULT_MARK
+        self._is_ending = False
+        self._columns = 80  # of the terminal
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="head", markup=False)
+        yield Input(id="filter", placeholder="function, file or module", max_length=200)
+        yield SiteTable(cursor_type="row", zebra_stripes=True, id="sites")
+        yield Static("waiting for the first snapshot", id="status", markup=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        self._columns = self.size.width
+        self._table.focus()
+        self._show_head()
+        self._when_ready()
+
+    @property
+    def _table(self) -> SiteTable:
+        return self.screen_stack[0].query_one(SiteTable)
+
+    def take(self, message: Told) -> None:
+        """Of the session; in this app's own thread."""
+        match message:
+            case Begin():
+                self._begin = message
+                self._show_head()
+            case Head():
+                self._head = message
+                self._show_head()
+            case Sites():
+                self.sites = message
+                self._show_sites()
+            case Notice():
+                self.notify(
+                    message.text, severity="warning" if message.is_problem else "information", markup=False
+                )
+            case Close():
+                self.exit()
+
+    def on_resize(self, event: Resize) -> None:
+        self._columns = event.size.width  # before Textual has taken note of it
+        self._show_head()
+        self._show_sites()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys that lead nowhere in this session are not offered; on other screens than the table's, no letter is ours."""
+        if action == "look":
+            return self._begin.can_look and len(self.screen_stack) == 1
+        if action == "output":
+            return bool(self._begin.output) and len(self.screen_stack) == 1
+        return len(self.screen_stack) == 1 or action not in _OF_TABLE
+
+    # ---- what is shown
+
+    def _show_head(self) -> None:
+        head, width = self._head, self._columns
+        lines = [self._begin.target or "no target"]
+        if head is None:
+            lines.append("waiting for the tracer")
+        else:
+            resident = f", resident {head.resident_bytes:,}" if head.resident_bytes is not None else ""
+            lost = f", {head.lost:,} lost" if head.lost else ""
+            lines[0] += f"  by {head.tracer}  {duration(head.elapsed_s)}"
+            lines.append(f"{head.space:,} bytes in {head.objects:,} blocks{resident}")
+            lines.append(f"{head.allocations:,} allocations, {head.allocations_per_s:,.0f}/s{lost}")
+        if self.sites is not None and self.sites.growth:
+            lines.append(self.sites.growth)
+        cut = max(width - 2, 10)
+        text = Text("\n".join(line if len(line) <= cut else f"{line[: cut - 1]}…" for line in lines))
+        self.screen_stack[0].query_one("#head", Static).update(text)
+
+    def _show_sites(self) -> None:
+        sites = self.sites
+        if sites is None:
+            return
+        table, chosen = self._table, self._chosen
+        self._shown = ordered(sites, self.order, self.wanted)
+        columns, top = columns_for(self._columns), table.scroll_y
+        table.clear(columns=True)
+        left = self._columns - sum(column.width + 2 for column in columns) - 2
+        for column in columns:
+            arrow = ("▲" if self.order.is_reversed else "▼") if column.key == self.order.key else ""
+            width = column.width + max(0, left) if column.key == "function" else column.width
+            table.add_column(Text(column.title + arrow), width=width, key=column.key)
+        for site in self._shown:
+            cells = (
+                Text(
+                    column.text(site, sites)[:NAME_CELLS_MAX],
+                    justify="right" if column.is_number else "left",
+                    no_wrap=True,
+                    overflow="ellipsis",
+                )
+                for column in columns
+            )
+            table.add_row(*cells)
+        place = next((i for i, site in enumerate(self._shown) if chosen and site.id == chosen.id), None)
+        if place is not None:
+            table.move_cursor(row=place, animate=False, scroll=False)
+            table.scroll_to(y=top, animate=False)
+        self._show_status(sites)
+        self._show_head()
+
+    def _show_status(self, sites: Sites) -> None:
+        shown = sum(site.space for site in self._shown if site.kind != "mmap")
+        told = [f"{len(self._shown):,} of {sites.stacks:,} stacks: {shown:,} of {sites.space:,} bytes"]
+        if sites.unattributed_space:
+            told.append(f"{sites.unattributed_space:,} without a stack")
+        if self.wanted:
+            told.append(f"filter: {self.wanted}")
+        told.append(f"snapshot at {duration(sites.elapsed_s)}")
+        self.screen_stack[0].query_one("#status", Static).update(Text("; ".join(told)))
+
+    @property
+    def _chosen(self) -> SiteLine | None:
+        row = self._table.cursor_row
+        return self._shown[row] if 0 <= row < len(self._shown) else None
+
+    # ---- what the user wants
+
+    def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
+        self.action_order(event.column_key.value or "space")
+
+    def on_data_table_row_selected(self) -> None:
+        self.action_open()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        if event.input.id == "filter":
+            self.wanted = event.value
+            self._show_sites()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        if event.input.id == "filter":
+            self._table.focus()
+
+    def action_order(self, key: str) -> None:
+        self.order = self.order.by(key)
+        self._show_sites()
+
+    def action_open(self) -> None:
+        chosen = self._chosen
+        if chosen is not None and self.sites is not None:
+            self.push_screen(StackScreen(chosen, self.sites))
+
+    def action_callers(self) -> None:
+        if self.sites is not None:
+            self.push_screen(CallersScreen(self.sites, self.wanted))
+
+    def action_output(self) -> None:
+        self.push_screen(OutputScreen(self._begin.output))
+
+    def action_filter(self) -> None:
+        line = self.query_one("#filter", Input)
+        line.add_class("open")
+        line.focus()
+
+    def action_leave_filter(self) -> None:
+        line = self.query_one("#filter", Input)
+        line.value = ""
+        line.remove_class("open")
+        self._table.focus()
+
+    def action_mark(self) -> None:
+        def answered(name: str | None) -> None:
+            if name:
+                self._mark = name
+                self._ask(Mark(name))
+
+        self.push_screen(QuestionScreen("the mark's name", self._mark), answered)
+
+    def action_save(self) -> None:
+        self._ask(Save())
+
+    def action_look(self) -> None:
+        self._ask(Look())
+
+    def action_end(self) -> None:
+        text = (
+            "ending: aborted"
+            if self._is_ending
+            else "ending: the last snapshot, then the report; again aborts"
+        )
+        self.notify(text, markup=False)
+        self._is_ending = True
+        self._ask(Stop())
+
+
+_OF_TABLE = ("filter", "order", "callers", "mark", "save", "leave_filter")

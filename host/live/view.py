@@ -1,0 +1,153 @@
+"""A snapshot's profile as what the view shows of it: the largest and fastest stacks, names cut and printable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from memleak_android.host.live.messages import FrameLine, SiteLine, Sites
+from memleak_android.host.profile import CallSite, Frame, Growth, LeakSum, Profile, Trend
+from memleak_android.host.reports.base import ROOT, amount, bounded, growth_rate, leak_name, leaks_text, place
+from memleak_android.host.reports.base import module_name as base_name
+from memleak_android.host.reports.growth_text import answer_lines, clock, site_growth
+from memleak_android.host.reports.past_text import ages_text
+from memleak_android.host.reports.text import END_REASONS
+from memleak_android.host.site_identity import responsible_frame
+
+SITES_MAX = 500  # in one message: those that hold most, hold most blocks, grow fastest
+FRAMES_MAX = 20_000  # distinct ones in one message
+NAME_MAX = 500
+
+_VERDICTS = {
+    Trend.GROWS: "grows",
+    Trend.BURST: "one step",
+    Trend.PLATEAU: "levelled off",
+    Trend.STEADY: "steady",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What the last look into the target's memory said of each site (by id), and when (nanoseconds of the session)."""
+
+    elapsed_ns: int
+    leaks: Mapping[str, tuple[LeakSum, ...]]
+
+
+def sites_message(profile: Profile, stacks: int, looked: Looked | None = None) -> Sites:
+    """stacks: how many hold something; the profile's own sites may be the largest of them only."""
+    table = _Frames()
+    lines = tuple(_line(site, table, looked) for site in chosen_sites(profile.sites))
+    totals = profile.totals
+    return Sites(
+        elapsed_s=profile.duration_ns / 1e9,
+        space=totals.inuse_space,
+        objects=totals.inuse_objects,
+        stacks=stacks,
+        unattributed_space=totals.unattributed_space,
+        growth=next(answer_lines(profile), ""),
+        sites=lines,
+        frames=tuple(table.lines),
+    )
+
+
+def chosen_sites(sites: Iterable[CallSite], most: int = SITES_MAX) -> list[CallSite]:
+    """At most so many: a third by each of bytes, blocks and growth, the rest by bytes; the largest first."""
+    by_space = sorted(sites, key=lambda site: (-site.inuse_space, site.id))
+    if len(by_space) <= most:
+        return by_space
+    third = most // 3
+    by_rate = sorted(filter(growth_rate, by_space), key=growth_rate, reverse=True)[:third]
+    by_count = sorted(by_space, key=lambda site: -site.inuse_objects)[:third]
+    chosen = {id(site): site for site in (*by_rate, *by_count)}
+    for site in by_space:
+        if len(chosen) >= most:
+            break
+        chosen.setdefault(id(site), site)
+    return [site for site in by_space if id(site) in chosen]
+
+
+class _Frames:
+    """Each distinct frame once, by number. Beyond the limit stacks end early."""
+
+    def __init__(self) -> None:
+        self.lines: list[FrameLine] = []
+        self._numbers: dict[tuple[object, ...], int] = {}
+
+    def number(self, frame: Frame) -> int | None:
+        key = (
+            frame.module,
+            frame.vaddr,
+            frame.address,
+            frame.function,
+            frame.file,
+            frame.line,
+            frame.inlined,
+        )
+        if key not in self._numbers:
+            if len(self.lines) == FRAMES_MAX:
+                return None
+            self._numbers[key] = len(self.lines)
+            self.lines.append(_frame_line(frame))
+        return self._numbers[key]
+
+
+def _frame_line(frame: Frame) -> FrameLine:
+    is_call = frame.function and not frame.module and not frame.address  # of the allocation function itself
+    source = bounded(frame.file, NAME_MAX) if frame.file else ""
+    return FrameLine(
+        function=bounded(frame.function, NAME_MAX) if is_call else place(frame, NAME_MAX),
+        source=f"{source}:{frame.line}" if source and frame.line else source,
+        module=bounded(base_name(frame.module), NAME_MAX) if frame.module else "",
+        way="" if is_call else bounded(frame.method),
+    )
+
+
+def _line(site: CallSite, table: _Frames, looked: Looked | None) -> SiteLine:
+    leaks = looked.leaks.get(site.id, ()) if looked is not None else ()
+    numbers = [table.number(frame) for frame in site.frames]
+    known = numbers[: numbers.index(None)] if None in numbers else numbers
+    own = responsible_frame(site.frames)
+    at = next((i for i, frame in enumerate(site.frames) if frame is own), -1)
+    end = "" if site.end == ROOT else f"{site.end}: {END_REASONS.get(site.end, 'the stack is not complete')}"
+    return SiteLine(
+        id=bounded(site.id),
+        space=site.inuse_space,
+        objects=site.inuse_objects,
+        stderr_space=site.stderr_space,
+        rate=growth_rate(site) * _seconds(site.growth),
+        growth=site_growth(site).partition(" since ")[0],
+        oldest_s=site.oldest_ns / 1e9,
+        verdict=_verdict(site, leaks),
+        kind=bounded(site.kind),
+        about=_about(site, leaks, looked),
+        end="more frames than can be shown" if len(known) < len(numbers) else end,
+        frames=tuple(number for number in known if number is not None),
+        own=at if at < len(known) else -1,
+    )
+
+
+def _seconds(growth: Growth | None) -> float:
+    return (growth.run_s if growth is not None else 0.0) or 60.0
+
+
+def _verdict(site: CallSite, leaks: Sequence[LeakSum]) -> str:
+    """The worst kind of its blocks where they were looked at, else the trend, in a word or two."""
+    if leaks:
+        return leak_name(leaks[-1].kind)
+    return _VERDICTS[site.growth.trend] if site.growth is not None else ""
+
+
+def _about(site: CallSite, leaks: Sequence[LeakSum], looked: Looked | None) -> str:
+    error = f" ± {site.stderr_space:,}" if site.stderr_space is not None else ""
+    told = [f"{amount(site.inuse_space, site.inuse_objects)}{error}"]
+    if site.alloc_space is not None and site.alloc_objects is not None:
+        told.append(f"allocated in all {amount(site.alloc_space, site.alloc_objects)}")
+    if growth := site_growth(site):
+        told.append(growth)
+    if leaks and looked is not None:
+        told.append(f"at {clock(looked.elapsed_ns)} {leaks_text(leaks)}")
+    told.append(f"oldest {site.oldest_ns / 1e9:.1f} s{ages_text(site.ages)}")
+    if site.approximate:
+        told.append("approximate: some of these blocks may belong to another stack")
+    return "\n".join((*told, f"id {bounded(site.id)}"))

@@ -1,0 +1,103 @@
+"""What a process's memory is used for, by its mappings (/proc/PID/smaps, proc_pid_smaps(5)), beside what is tracked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.host.device.parse import decimal
+from memleak_android.host.profile import MemoryUse
+
+# The first that matches a mapping's name. Names of Android's: bionic's and ART's prctl(PR_SET_VMA), gralloc's
+# devices; of glibc's with the tunable glibc.mem.decorate_maps.
+_PARTS = (
+    ("allocator", r"\[heap\]|\[anon:(libc_malloc|scudo:|GWP-ASan| glibc: malloc)"),
+    ("java_heap", r"\[anon:dalvik-|/dev/ashmem/dalvik-|/memfd:jit-"),
+    ("stacks", r"\[stack\]|\[anon:(stack_and_tls|thread stack| glibc: pthread stack)"),
+    ("graphics", r"/dev/(kgsl|mali|dri/|nvidia|dma_heap)|/dmabuf|anon_inode:dmabuf"),
+    ("tracer", r"/memfd:memleak|.*/libmemleak\.so"),
+    ("shared", r"/dev/shm/|/dev/ashmem|/memfd:|/SYSV|/dev/zero"),
+    ("files", r"/"),
+    ("anonymous", r"$|\[anon:\.bss\]"),
+    ("other", r""),
+)
+NO_BLOCKS: NDArray[np.uint64] = np.empty(0, np.uint64)
+_PATTERNS = tuple((name, re.compile(pattern)) for name, pattern in _PARTS)
+_HEAD = re.compile(r"([0-9a-f]{1,16})-([0-9a-f]{1,16}) \S{4} \S+ \S+ \d+ *(.*)")
+
+
+@dataclass(slots=True)
+class _Used:
+    """A mapping: addresses from start to end, its part, resident and proportional bytes."""
+
+    start: int
+    end: int
+    part: str
+    rss: int = 0
+    pss: int = 0
+
+
+def parts_of_smaps(text: str, blocks: NDArray[np.uint64] = NO_BLOCKS) -> dict[str, tuple[int, int]]:
+    """Resident bytes and proportional ones (shared pages divided among their users) by part; lines that are none pass.
+
+    blocks: (n,) addresses of live allocations. A nameless mapping that one of them lies in is the allocator's: an arena
+    of glibc's, a large block, the heap of an allocator that names nothing.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    sorted_blocks = np.sort(blocks)
+    for one in _mappings(text):
+        first = int(np.searchsorted(sorted_blocks, np.uint64(one.start)))
+        holds = first < len(sorted_blocks) and int(sorted_blocks[first]) < one.end
+        part = "allocator" if holds and one.part == "anonymous" else one.part
+        rss, pss = found.get(part, (0, 0))
+        found[part] = rss + one.rss, pss + one.pss
+    return found
+
+
+def _mappings(text: str) -> Iterator[_Used]:
+    one: _Used | None = None
+    for line in text.splitlines():
+        if head := _HEAD.fullmatch(line):
+            if one:
+                yield one
+            part = next(name for name, pattern in _PATTERNS if pattern.match(head[3]))
+            one = _Used(int(head[1], 16), int(head[2], 16), part)
+            continue
+        name, _, value = line.partition(":")
+        amount = decimal(value.strip().removesuffix(" kB")) if name in ("Rss", "Pss") and one else None
+        if one and amount is not None:
+            setattr(one, name.lower(), amount * 1024)
+    if one:
+        yield one
+
+
+def read_memory(session: dict[str, Any], begin_ns: int) -> MemoryUse | None:
+    """Of a recording that anybody may have written; None where it tells nothing usable. begin_ns: of the session."""
+    told = session.get("memory")
+    if not isinstance(told, dict) or not isinstance(told.get("parts"), dict):
+        return None
+    numbers = [told.get(name) for name in ("pid", "timestamp_ns", "tracked")]
+    if not all(_is_size(one) for one in numbers):
+        return None
+    pid, timestamp_ns, tracked = (int(one or 0) for one in numbers)
+    parts = tuple(_known_parts(told["parts"]))
+    caches = None
+    if told.get("by_block") is True:
+        caches = sum(resident for name, resident, _ in parts if name == "allocator") - tracked
+    return MemoryUse(pid, max(0, timestamp_ns - begin_ns), tracked, parts, caches)
+
+
+def _known_parts(parts: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
+    for name, _ in _PARTS:
+        pair = parts.get(name)
+        if isinstance(pair, (list, tuple)) and len(pair) == 2 and all(map(_is_size, pair)):
+            yield name, pair[0], pair[1]
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 62

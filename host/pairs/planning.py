@@ -1,0 +1,193 @@
+"""Which functions of a target a pair file means, and what the agent is told of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+
+from memleak_android.host.debug_files import DebugFileSearch, open_elf
+from memleak_android.host.elf_sections import BadElf
+from memleak_android.host.errors import MemleakError, TargetError
+from memleak_android.host.pair_sets.agent_lines import rule_line
+from memleak_android.host.pair_sets.schema import PairFamily, PairRoute, PairRule, PairSets
+from memleak_android.host.pairs.routes import Patches, Probes, Route, Slots
+from memleak_android.host.snoop.requests import FunctionRequest
+from memleak_android.host.snoop.selection import FoundFunction, Selection
+from memleak_android.host.tracers.base import CodePatcher, PairPlan, ProbedFile, opened_here
+from memleak_android.host.wire import FIRST_PAIR_FUNCTION, FUNCTIONS_MAX
+
+_MATCHES_MAX = 32  # functions that one name or glob may mean
+_WAY_OUT = "name fewer by a narrower glob"
+_PART = {False: "acquires", True: "releases"}
+
+
+@dataclass(frozen=True, slots=True)
+class SetsPlanner:
+    """Implements PairPlanner: the pairs of files and shipped sets. symbol_dirs: where files with symbols are looked for."""
+
+    sets: PairSets
+    symbol_dirs: tuple[Path, ...] = ()
+
+    @property
+    def with_heap(self) -> bool:
+        return self.sets.with_heap
+
+    @property
+    def digest(self) -> int:
+        asked_for = repr((self.sets.families, self.symbol_dirs)).encode()
+        return int.from_bytes(sha256(asked_for).digest()[:8], "little")
+
+    def plan(
+        self,
+        files: Sequence[ProbedFile],
+        opened: Callable[[ProbedFile], str] = opened_here,
+        by: PairRoute = "probes",
+        patcher: CodePatcher | None = None,
+    ) -> PairPlan:
+        selection = Selection(DebugFileSearch(self.symbol_dirs), _MATCHES_MAX, opened, _WAY_OUT)
+        route = _route(selection, files, by, patcher)
+        drafts = _Drafts(selection, opened, route, by)
+        for number, family in enumerate(self.sets.families, 1):
+            drafts.add_family(number, family, files)
+        if not drafts.probes and not self.with_heap:
+            raise TargetError(
+                "; ".join(drafts.problems[:3]) or "--pairs: no function was found", "see docs/pairs.md"
+            )
+        return PairPlan(
+            (*drafts.rules, *drafts.probes),
+            tuple(drafts.names),
+            tuple(drafts.releases),
+            (*self.sets.problems, *drafts.problems),
+        )
+
+
+def _route(
+    selection: Selection, files: Sequence[ProbedFile], by: PairRoute, patcher: CodePatcher | None
+) -> Route:
+    if patcher is not None:
+        return Patches(selection, files, patcher)
+    return Probes(selection) if by == "probes" else Slots(selection, files)
+
+
+@dataclass(slots=True)
+class _Drafts:
+    """opened: where a file can be read. rules, probes: lines for the agent. names: (pair, function) by number. taken: pair
+    and part of each function found; placed: those that are somebody's already.
+    """
+
+    selection: Selection
+    opened: Callable[[ProbedFile], str]
+    route: Route
+    by: PairRoute
+    rules: list[str] = field(default_factory=list)
+    probes: list[str] = field(default_factory=list)
+    names: list[tuple[str, str]] = field(default_factory=list)
+    releases: list[int] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    taken: dict[tuple[str, int], tuple[str, bool]] = field(default_factory=dict)
+    placed: set[tuple[str, int]] = field(default_factory=set)
+
+    def add_family(self, number: int, family: PairFamily, files: Sequence[ProbedFile]) -> None:
+        refusal = self.route.refusal(family)
+        if refusal:
+            self._complain(family, refusal)
+            return
+        named = [
+            (rule, one)
+            for rule in family.rules
+            if rule.is_for(self.by)
+            for one in self._find(rule, family, files)
+        ]
+        self.route.look_at([one for _, one in named])
+        found = [(rule, one) for rule, one in named if self._take(family, rule, one)]
+        for is_release, word in ((False, "acquire"), (True, "release")):
+            if not any(rule.is_release == is_release for rule, _ in found):
+                self._complain(family, f"no function to {word} is left, the pair is passed over")
+                self._give_back(family)
+                return
+        for rule, one in found:
+            self._add(number, family, rule, one)
+
+    def _find(self, rule: PairRule, family: PairFamily, files: Sequence[ProbedFile]) -> list[FoundFunction]:
+        found: list[FoundFunction] = []
+        for symbol in rule.functions:
+            before = len(self.selection.problems)
+            of_symbol = [
+                one
+                for library in rule.libraries
+                for request in (FunctionRequest(library, symbol),)
+                for named in self._with_paths(request, files)
+                for one in self.selection.find(named, files)
+            ]
+            if not of_symbol and not family.is_optional:
+                for sentence in self.selection.problems[before:]:
+                    self._complain(family, sentence)
+            found += of_symbol
+        return found
+
+    def _with_paths(self, request: FunctionRequest, files: Sequence[ProbedFile]) -> list[FunctionRequest]:
+        """A request for each file that a pattern or a build-id means; others are the selection's own."""
+        kind, colon, wanted = request.library.partition(":")
+        if not colon or kind not in ("regex", "build-id"):
+            return [request]
+        matches = re.compile(wanted).search if kind == "regex" else None
+        named = [
+            replace(request, library=file.path)
+            for file in files
+            if (matches(file.path) if matches else wanted == self._build_id(file))
+        ]
+        return named or [request]
+
+    def _build_id(self, file: ProbedFile) -> str:
+        with suppress(OSError, BadElf, MemleakError):  # what is mapped and no ELF file has none
+            return open_elf(Path(self.opened(file))).build_id
+        return ""
+
+    def _take(self, family: PairFamily, rule: PairRule, one: FoundFunction) -> bool:
+        """Whether a function is reached and free for this part: what acquires cannot release too, nor be of two pairs."""
+        try:
+            self.route.check(rule, one)
+        except TargetError as error:
+            self._complain(family, str(error))
+            return False
+        part = (family.name, rule.is_release)
+        place = (one.file.agent_path, one.file_offset)
+        other = self.taken.setdefault(place, part)
+        if other != part:
+            self._complain(family, f"{one.name} already {_PART[other[1]]} in pair {other[0]}")
+        is_new = other == part and place not in self.placed
+        self.placed.add(place)
+        doubt = "" if family.is_optional or not is_new else self.route.doubt(one)
+        if doubt:
+            self._complain(family, doubt)
+        return is_new
+
+    def _give_back(self, family: PairFamily) -> None:
+        """What a pair has found that is passed over is free for the next one."""
+        for place in [one for one, (name, _) in self.taken.items() if name == family.name]:
+            del self.taken[place]
+            self.placed.discard(place)
+
+    def _add(self, number: int, family: PairFamily, rule: PairRule, one: FoundFunction) -> None:
+        if len(self.names) == FUNCTIONS_MAX - FIRST_PAIR_FUNCTION:
+            self._complain(family, f"{one.name} is one function too many, {len(self.names)} are traced")
+            return
+        function = FIRST_PAIR_FUNCTION + len(self.names)
+        try:
+            self.probes += self.route.lines(function, rule, one)
+        except TargetError as error:
+            self._complain(family, str(error))
+            return
+        self.rules.append(rule_line(function, number, family, rule))
+        if rule.is_release:
+            self.releases.append(function)
+        self.names.append((family.name, one.name))
+
+    def _complain(self, family: PairFamily, what: str) -> None:
+        sentence = f"pair {family.name}: {what}"
+        if sentence not in self.problems:
+            self.problems.append(sentence)

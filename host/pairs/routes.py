@@ -1,0 +1,209 @@
+"""How a function of a pair is reached: by a probe in its file, by the slots through which modules call it, or by patching it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+from urllib.parse import quote
+
+from memleak_android.host.device.elf_file import ElfFile
+from memleak_android.host.device.elf_slots import called_names, exported_names, names_of_several
+from memleak_android.host.errors import MemleakError, TargetError
+from memleak_android.host.pair_sets.schema import Nesting, PairFamily, PairRule
+from memleak_android.host.snoop.selection import FoundFunction, Selection
+from memleak_android.host.tracers.allocator import HEAP_FUNCTIONS, REGION_FUNCTIONS
+from memleak_android.host.tracers.base import CodePatcher, PatchSite, ProbedFile, probe_line
+from memleak_android.host.tracers.probe_sites import ProbeSite, probes_at
+from memleak_android.host.tracers.probed_arch import PROBED_ARCHES
+
+_NAME_BYTES_MAX = 119  # ML_PAIR_NAME_BYTES
+_NAMES_MAX = 192  # ML_PAIR_NAMES
+# What the shim stands in for itself (device/preload/hook_names.c): a slot leads to one entry.
+_LOADER = (
+    "dlopen",
+    "android_dlopen_ext",
+    "dlsym",
+    "dlclose",
+    "execve",
+    "execvpe",
+    "fexecve",
+    "execv",
+    "execvp",
+)
+_OF_THE_SHIM = frozenset((*(one.name for one in HEAP_FUNCTIONS + REGION_FUNCTIONS), *_LOADER))
+_BY_BPF = "use --tracer bpf for it"
+
+
+class Route(Protocol):
+    """check() and lines(), which tell the agent, raise TargetError where a function is not reached, with its name."""
+
+    def look_at(self, found: Sequence[FoundFunction]) -> None:
+        """All functions of a pair, before each is checked."""
+        ...
+
+    def check(self, rule: PairRule, one: FoundFunction) -> None: ...
+
+    def refusal(self, family: PairFamily) -> str:
+        """What the whole pair asks for and this way cannot do; "" = nothing."""
+        ...
+
+    def doubt(self, one: FoundFunction) -> str:
+        """Why it may be that no call is seen of a function that is reached; "" = no doubt."""
+        ...
+
+    def lines(self, number: int, rule: PairRule, one: FoundFunction) -> list[str]: ...
+
+
+@dataclass(slots=True)
+class Probes:
+    """Uprobes: any function of a file."""
+
+    selection: Selection
+
+    def look_at(self, found: Sequence[FoundFunction]) -> None:
+        pass
+
+    def check(self, rule: PairRule, one: FoundFunction) -> None:
+        elf = self.selection.elf(one.file)
+        if elf.machine not in PROBED_ARCHES or not elf.is_64_bit:
+            raise TargetError(
+                f"{elf.path} is code where the kernel places no uprobes", "use a 64-bit build of it"
+            )
+        if rule.size_teller:
+            raise TargetError(
+                f"{one.name}: {rule.size_teller}() would have to be called in the process, which BPF cannot",
+                "use --tracer preload or plt, or a size by arguments",
+            )
+
+    def refusal(self, family: PairFamily) -> str:
+        return ""
+
+    def doubt(self, one: FoundFunction) -> str:
+        return ""
+
+    def lines(self, number: int, rule: PairRule, one: FoundFunction) -> list[str]:
+        site = ProbeSite(one.name, one.name, one.file_offset, one.size, rule.n_arguments, rule.has_return)
+        probes, _ = probes_at(self.selection.elf(one.file), one.file.agent_path, [site])
+        return [probe_line(probe, number) for probe in probes]
+
+
+@dataclass(slots=True)
+class Slots:
+    """The shim: functions that other modules, or their own, call by their exported names."""
+
+    selection: Selection
+    files: Sequence[ProbedFile]
+    _called: set[str] = field(default_factory=set)
+    _n_names: int = 0
+
+    def look_at(self, found: Sequence[FoundFunction]) -> None:
+        pass
+
+    def check(self, rule: PairRule, one: FoundFunction) -> None:
+        elf = self.selection.elf(one.file)
+        if elf.machine not in PROBED_ARCHES or not elf.is_64_bit:
+            raise TargetError(
+                f"{elf.path} is code for which the shim has no entries", "use a 64-bit build of it"
+            )
+        names = exported_names(elf, one.file_offset)
+        if not names:
+            raise TargetError(f"{one.name} is not exported, and the shim stands in slots only", _BY_BPF)
+        several = names_of_several(elf, one.file_offset)
+        if several:  # a slot goes by the name alone: calls of one version would land in the other
+            raise TargetError(
+                f"{several[0]} is several functions by its versions, which slots do not tell apart", _BY_BPF
+            )
+        if not self._usable(one):
+            raise TargetError(f"{one.name} is what the shim stands in for itself", _BY_BPF)
+        if rule.size_teller and not _teller(self.selection, self.files, rule.size_teller):
+            raise _no_teller(rule, one)
+
+    def refusal(self, family: PairFamily) -> str:
+        return _shim_refusal(family)
+
+    def doubt(self, one: FoundFunction) -> str:
+        self._called = self._called or self._all_called()
+        if not self._called.isdisjoint(self._usable(one)):
+            return ""
+        return f"{one.name}: no loaded file calls it through a slot; calls within its own are seen by --tracer bpf"
+
+    def lines(self, number: int, rule: PairRule, one: FoundFunction) -> list[str]:
+        names = self._usable(one)
+        self._n_names += len(names) + bool(rule.size_teller)
+        if self._n_names > _NAMES_MAX:
+            raise TargetError(f"{one.name}: the functions have more than {_NAMES_MAX} names", _BY_BPF)
+        lines = [f"pair_name {number:x} {quote(os.fsencode(name), safe='')}" for name in names]
+        return [f"pair_size {number:x} {rule.size_teller}", *lines] if rule.size_teller else lines
+
+    def _usable(self, one: FoundFunction) -> list[str]:
+        """Its names; an allocator's own ones may be aliases of malloc and free."""
+        names = exported_names(self.selection.elf(one.file), one.file_offset)
+        return [
+            name for name in names if name not in _OF_THE_SHIM and len(os.fsencode(name)) <= _NAME_BYTES_MAX
+        ]
+
+    def _all_called(self) -> set[str]:
+        found: set[str] = set()
+        for file in self.files:
+            with suppress(MemleakError, OSError):  # what is mapped and no ELF file calls nobody
+                found |= called_names(self.selection.elf(file))
+        return found
+
+
+@dataclass(slots=True)
+class Patches:
+    """The shim by inline hooks: any function of a running process whose first instructions can be moved."""
+
+    selection: Selection
+    files: Sequence[ProbedFile]
+    patcher: CodePatcher
+
+    def look_at(self, found: Sequence[FoundFunction]) -> None:
+        self.patcher.look_at([self._site(one) for one in found])
+
+    def check(self, rule: PairRule, one: FoundFunction) -> None:
+        self.patcher.check(self._site(one))
+        if rule.size_teller and not _teller(self.selection, self.files, rule.size_teller):
+            raise _no_teller(rule, one)
+
+    def refusal(self, family: PairFamily) -> str:
+        return _shim_refusal(family)
+
+    def doubt(self, one: FoundFunction) -> str:
+        return ""
+
+    def lines(self, number: int, rule: PairRule, one: FoundFunction) -> list[str]:
+        teller = _teller(self.selection, self.files, rule.size_teller) if rule.size_teller else None
+        return self.patcher.lines(number, self._site(one), teller)
+
+    def _site(self, one: FoundFunction) -> PatchSite:
+        return PatchSite(one.name, one.file, self.selection.elf(one.file), one.file_offset, one.size)
+
+
+def _shim_refusal(family: PairFamily) -> str:
+    if family.nesting is Nesting.OWN_CODE:
+        return f"the shim does not see which calls come from a file's own code; {_BY_BPF}"
+    return ""
+
+
+def _teller(
+    selection: Selection, files: Sequence[ProbedFile], name: str
+) -> tuple[ProbedFile, ElfFile, int] | None:
+    """File and vaddr of the function that tells sizes: of the first file that exports it, as the linker binds a name."""
+    for file in files:
+        with suppress(MemleakError, OSError):  # what is mapped and no ELF file exports nothing
+            elf = selection.elf(file)
+            found = elf.dynamic_functions({name})
+            if found:
+                return None if found[0].is_indirect else (file, elf, found[0].vaddr)
+    return None
+
+
+def _no_teller(rule: PairRule, one: FoundFunction) -> TargetError:
+    return TargetError(
+        f"{one.name}: no loaded file exports a function {rule.size_teller} to tell its sizes",
+        "name one that takes the handle and returns bytes",
+    )

@@ -1,0 +1,139 @@
+"""Profiles of files: recordings, finished or cut, and report.json."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Sequence
+from contextlib import closing
+from io import BufferedIOBase
+from pathlib import Path
+
+from memleak_android.host.analysis import View, make_profile
+from memleak_android.host.build_cache import BuildCache
+from memleak_android.host.capture import Capture
+from memleak_android.host.errors import RecordingError, UsageError
+from memleak_android.host.hooked_modules import hooked_missing, hooked_remarks
+from memleak_android.host.linked_modules import LinkedModules
+from memleak_android.host.modules import FileFinder, LocalFiles, ModuleFiles, own_vdso, reopen
+from memleak_android.host.process_sums import process_names
+from memleak_android.host.profile import Profile
+from memleak_android.host.recorded_files import RecordedFiles
+from memleak_android.host.recording import Recording
+from memleak_android.host.reports.report_json import read_report
+from memleak_android.host.reports.report_profile import to_profile
+from memleak_android.host.steps import Tell, tell_nobody
+from memleak_android.host.survivors import Analysis, Survivors, finished_survivors
+from memleak_android.host.symbols import default_cache_dir
+from memleak_android.host.wire import Collector
+
+REPORT_BYTES_MAX = 1 << 30
+
+
+def read_profile(
+    path: Path,
+    view: View,
+    symbol_dirs: Sequence[Path] = (),
+    jobs: int = 1,
+    tell: Tell = tell_nobody,
+    *,
+    whole: bool = False,
+    cache: BuildCache | None = None,
+    only_pid: int | None = None,
+) -> Profile:
+    """By what the file is. Of a report.json, `view` and `symbol_dirs` change nothing: its sites are as they were.
+
+    whole: a recording that is cut is refused. cache: the user's where none is named. only_pid: of a recording of several
+    processes, this one alone. Raises UsageError, or RecordingError, where it is neither.
+    """
+    if is_report(path):
+        return to_profile(read_report(_read_bytes(path), str(path)))
+    cache = cache or BuildCache(default_cache_dir())
+    with closing(Recording(path)) as recording:
+        capture, missing = _read(recording, tell)
+        if whole and recording.broken:
+            raise RecordingError(f"it is cut or damaged: {recording.broken.message}")
+        if _is_linked(capture):  # of other recordings the session itself has told
+            capture.remarks[:0] = hooked_remarks(capture)  # before its marks: not all of many are shown
+            missing += hooked_missing(capture)
+        if only_pid is not None:
+            _choose(capture, only_pid, path)
+        survivors = _survivors(capture, recording, jobs, cache)
+        symbolizer = cache.symbolizer(tuple(symbol_dirs), os.environ)
+        return make_profile(capture, survivors, symbolizer, view, missing, tell)
+
+
+def is_report(path: Path) -> bool:
+    """Whether it looks like a report.json, gzipped or not. What cannot be read at all is left to the reader of recordings,
+    and its line.
+    """
+    try:
+        with _opened(path) as file:
+            return file.read(64).lstrip()[:1] == b"{"
+    except _UNREADABLE:
+        return False
+
+
+_UNREADABLE = (OSError, EOFError, zlib.error)  # gzip.BadGzipFile is an OSError
+
+
+def _opened(path: Path) -> BufferedIOBase:
+    """The file, or what is packed in it (RFC 1952: its magic number)."""
+    with path.open("rb") as file:
+        is_gzipped = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path) if is_gzipped else path.open("rb")
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        with _opened(path) as file:
+            data = file.read(REPORT_BYTES_MAX + 1)
+    except _UNREADABLE as error:
+        raise UsageError(f"{path} cannot be read: {error}", "write it again with --json FILE") from None
+    if len(data) > REPORT_BYTES_MAX:
+        raise UsageError(f"{path} is larger than {REPORT_BYTES_MAX:,} bytes", "use the recording")
+    return data
+
+
+def _read(recording: Recording, tell: Tell) -> tuple[Capture, list[str]]:
+    capture, size = Capture(), max(recording.path.stat().st_size, 1)
+    for offset, block in recording.blocks():
+        tell("reading", min(offset / size, 1.0))
+        capture.add(block, offset)
+    broken = recording.broken
+    return capture, [f"{recording.path} is cut or damaged: {broken.message}"] if broken else []
+
+
+def _choose(capture: Capture, pid: int, path: Path) -> None:
+    live = capture.whole.live["pid"] if capture.whole is not None else ()
+    if pid not in live:
+        raise UsageError(
+            f"no process {pid} holds anything in {path}", "its report has a table of those that do"
+        )
+    name = process_names(capture).get(pid, "")
+    capture.session |= {"only_pids": [pid], "pid": pid, "whole_machine": False, "command": name}
+
+
+def _survivors(capture: Capture, recording: Recording, jobs: int, cache: BuildCache) -> Survivors:
+    if capture.is_finished:
+        return finished_survivors(
+            capture, lambda path, build_id: reopen(path, build_id, cache.device_copies(build_id))
+        )
+    files: ModuleFiles
+    if _is_linked(capture):
+        files = LinkedModules(capture.modules, cache.device_copies)
+    else:
+        files = ModuleFiles(_finder(capture, cache), cache.tables())
+    return Analysis(capture, recording.read_block, files, jobs=jobs).survivors(with_past=True)
+
+
+def _is_linked(capture: Capture) -> bool:
+    return capture.hello is not None and int(capture.hello["collector"]) == Collector.LINKED
+
+
+def _finder(capture: Capture, cache: BuildCache) -> FileFinder:
+    """A recording that was cut: the files are those of the machine that it tells of."""
+    if capture.session.get("serial"):
+        return RecordedFiles(capture.files, cache.device_copies)
+    return LocalFiles(is_running=False, vdso=own_vdso())

@@ -1,0 +1,80 @@
+"""Which file a device's mappings showed, by build-id: kept in a recording while it grows, so that a cut one finds its modules."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from memleak_android.host import payloads
+from memleak_android.host.device.zip_directory import StoredFile
+from memleak_android.host.wire import Block, BlockKind
+from memleak_android.unwind.maps import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """path, device and inode: as in /proc/PID/maps. offset, size, name: of the library inside an archive; name "" = the whole file."""
+
+    path: str
+    device: str
+    inode: int
+    build_id: str
+    offset: int = 0
+    size: int = 0
+    name: str = ""
+
+    def shows(self, mapping: Mapping) -> bool:
+        return (self.path, self.device, self.inode) == (mapping.path, mapping.device, mapping.inode) and (
+            not self.name or self.offset <= mapping.file_offset < self.offset + self.size
+        )
+
+
+def encode_identities(identities: Iterable[FileIdentity]) -> Block:
+    return payloads.encode_text(BlockKind.FILES, json.dumps([asdict(one) for one in identities]))
+
+
+def parse_identity(row: Any) -> FileIdentity | None:
+    """Of one JSON object; None for one that has another shape."""
+    if not isinstance(row, dict) or set(row) != {field.name for field in fields(FileIdentity)}:
+        return None
+    numbers = [row[name] for name in ("inode", "offset", "size")]
+    texts = [row[name] for name in ("path", "device", "build_id", "name")]
+    if not all(type(one) is int and one >= 0 for one in numbers) or not all(
+        isinstance(one, str) for one in texts
+    ):
+        return None
+    return FileIdentity(**row)
+
+
+class RecordedFiles:
+    """Implements FileFinder for a device that is no longer asked: copies that earlier sessions have kept.
+
+    copies: of a file, by its build-id. No file of this machine is taken for one of the device's, whatever its path.
+    """
+
+    opens_early = False
+
+    def __init__(self, identities: Sequence[FileIdentity], copies: Callable[[str], Iterable[Path]]) -> None:
+        self._identities: dict[tuple[str, str, int], list[FileIdentity]] = {}
+        for one in identities:
+            self._identities.setdefault((one.path, one.device, one.inode), []).append(one)
+        self._copies = copies
+        self.vdso = b""
+        self.refused: list[str] = []
+
+    def open(self, pid: int, mapping: Mapping) -> int | None:
+        found = self._find(mapping)
+        copy = next(iter(self._copies(found.build_id)), None) if found else None
+        return os.open(copy, os.O_RDONLY | os.O_CLOEXEC) if copy else None
+
+    def stored(self, pid: int, mapping: Mapping) -> StoredFile | None:
+        found = self._find(mapping)
+        return StoredFile(found.name, found.offset, found.size) if found and found.name else None
+
+    def _find(self, mapping: Mapping) -> FileIdentity | None:
+        known = self._identities.get((mapping.path, mapping.device, mapping.inode), ())
+        return next((one for one in known if one.shows(mapping)), None)

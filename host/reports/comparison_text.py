@@ -1,0 +1,71 @@
+"""`diff` for a person: what grew first, what shrank last."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TextIO
+
+from rich.color import ColorSystem
+from rich.style import Style
+
+from memleak_android.host.comparison import Change, Comparison, Held, SiteChange
+from memleak_android.host.reports.base import ReportOptions, amount, frame_text, printable
+
+STYLES = {Change.NEW: "bold red", Change.GROWN: "red", Change.SHRUNK: "green", Change.GONE: "bold green"}
+
+
+def write(comparison: Comparison, stream: TextIO, options: ReportOptions) -> None:
+    """options.top changes of each direction (0 = all), then the sums."""
+    for style, line in _lines(comparison, options):
+        if options.colour and style:
+            line = Style.parse(style).render(line, color_system=ColorSystem.STANDARD)
+        stream.write(line + "\n")
+
+
+def signed(space: int, objects: int) -> str:
+    """`+4 bytes in +1 allocation`."""
+    return f"{space:+,} byte{'s' * (abs(space) != 1)} in {objects:+,} allocation{'s' * (abs(objects) != 1)}"
+
+
+def _lines(comparison: Comparison, options: ReportOptions) -> Iterator[tuple[str, str]]:
+    grown = [one for one in comparison.changes if one.change in (Change.NEW, Change.GROWN)]
+    shrunk = [one for one in reversed(comparison.changes) if one.change in (Change.SHRUNK, Change.GONE)]
+    for changes in (grown, shrunk):
+        shown = changes[: options.top] if options.top else changes
+        for change in shown:
+            yield from _change_lines(change)
+        if len(shown) < len(changes):
+            yield "", f"… {len(changes) - len(shown)} more (-T 0 shows all)"
+        if shown:
+            yield "", ""
+    yield from (("", line) for line in _sums(comparison))
+    yield from (("yellow", f"note: {printable(note)}") for note in comparison.notes)
+
+
+def _change_lines(change: SiteChange) -> Iterator[tuple[str, str]]:
+    error = f" ± {change.stderr_space:,}" if change.stderr_space is not None else ""
+    kind = f", {printable(change.kind)}" if change.kind != "user" else ""
+    yield STYLES[change.change], f"{change.change:<6} {signed(change.space, change.objects)}{error}{kind}"
+    was, now = (amount(held.space, held.objects) for held in (change.old, change.new))
+    yield "dim", f"       {was} → {now}, id {change.id}"
+    width = len(str(max(len(change.frames) - 1, 0)))
+    for index, frame in enumerate(change.frames):
+        yield "", f"       #{index:<{width}}  {frame_text(frame)}"
+
+
+def _sums(comparison: Comparison) -> Iterator[str]:
+    old, new = comparison.old.totals, comparison.new.totals
+    yield _sum(
+        "outstanding", Held(old.inuse_space, old.inuse_objects), Held(new.inuse_space, new.inuse_objects)
+    )
+    if any(held.objects for held in comparison.unattributed):
+        yield _sum("unattributed", *comparison.unattributed)
+    counts = Counter(one.change for one in comparison.changes)
+    told = ", ".join(f"{counts[change]} {change}" for change in Change)
+    yield f"{'sites':<14} {told}, {comparison.unchanged} unchanged"
+
+
+def _sum(name: str, old: Held, new: Held) -> str:
+    difference = signed(new.space - old.space, new.objects - old.objects)
+    return f"{name:<14} {amount(old.space, old.objects)} → {amount(new.space, new.objects)} ({difference})"

@@ -1,0 +1,69 @@
+"""What goes into other people's formats: the heap's stacks, the blocks without one included, so that totals agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from memleak_android.host.profile import CallSite, Frame, Profile
+from memleak_android.host.reports.base import ROOT, bounded, module_name
+
+UNATTRIBUTED = "[unattributed: no stack was captured]"
+GIVEN_BACK = "[given back since, or by stacks that hold nothing now]"
+
+
+def named(function: str) -> Frame:
+    """A frame that is no place in a program."""
+    return Frame(0, "", "", 0, function, 0, None, None, False, "registers")
+
+
+def heap_sites(profile: Profile) -> list[CallSite]:
+    """Every site of the heap, largest first, and one for the unattributed blocks.
+
+    Not those of the region ledger (kind mmap): the heap's blocks lie in them, and would be counted twice. The sums
+    of inuse_* are those of Totals where the profile's sites are not limited by size, up to rounding of estimates.
+    """
+    sites = [site for site in profile.sites if site.kind != "mmap"]
+    totals = profile.totals
+    if totals.unattributed_objects:
+        space, objects = totals.unattributed_space, totals.unattributed_objects
+        frames = (named(UNATTRIBUTED),)
+        sites.append(CallSite("unattributed", space, objects, None, None, 0, "user", ROOT, frames))
+    return sites
+
+
+def freed_elsewhere(profile: Profile) -> tuple[int, int] | None:
+    """Bytes and blocks of the whole time that no site of heap_sites() counts. None = the route cannot know.
+
+    With it the sums of alloc_* are those of Totals.
+    """
+    totals = profile.totals
+    sites = heap_sites(profile)
+    attributed = [site for site in sites if site.id != "unattributed"]
+    if totals.alloc_space is None or totals.alloc_objects is None:
+        return None
+    if any(site.alloc_space is None or site.alloc_objects is None for site in attributed):
+        return None
+    space = totals.alloc_space - sum(site.alloc_space or 0 for site in attributed)
+    objects = totals.alloc_objects - sum(site.alloc_objects or 0 for site in attributed)
+    return (space, objects) if space >= 0 and objects >= 0 else None
+
+
+def display_name(frame: Frame) -> str:
+    """What a viewer shows for a frame: its function, for nameless code `module+0xvaddr`, else the address."""
+    if frame.function:
+        return bounded(frame.function)
+    if frame.module:
+        return f"{bounded(module_name(frame.module))}+{frame.vaddr:#x}"
+    return f"{frame.address:#x}" if frame.address else "[no mapping]"
+
+
+def locations(frames: Sequence[Frame]) -> Iterator[tuple[Frame, ...]]:
+    """Frames of one address together, innermost first: inlined functions, then the one that holds them."""
+    chain: list[Frame] = []
+    for frame in frames:
+        chain.append(frame)
+        if not frame.inlined:
+            yield tuple(chain)
+            chain = []
+    if chain:
+        yield tuple(chain)

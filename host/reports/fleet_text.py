@@ -1,0 +1,125 @@
+"""FleetProfile as text: one screen, and what to look at next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+from memleak_android.host.fleet_profile import (
+    FleetProfile,
+    OnlyOn,
+    RecordingRow,
+    RecordingState,
+    SitePrevalence,
+    VersionChange,
+)
+from memleak_android.host.profile import Frame
+from memleak_android.host.reports.base import ReportOptions, bounded, module_name
+from memleak_android.host.site_identity import responsible_frame
+
+_BROKEN_MAX = 20
+_FRAMES_MAX = 4
+
+
+def write(fleet: FleetProfile, stream: TextIO, options: ReportOptions) -> None:
+    stream.writelines(line + "\n" for line in _lines(fleet, options.top or len(fleet.sites)))
+
+
+def _lines(fleet: FleetProfile, top: int) -> Iterator[str]:
+    yield from _head(fleet)
+    yield from _changes(fleet.changes, top)
+    yield from _only_on(fleet.only_on, top)
+    yield from _sites(fleet.sites, top)
+    yield from _quality(fleet)
+    for cause, (count, recordings) in sorted(fleet.lost().items()):
+        yield f"lost: {count:,} {bounded(cause)} in {recordings:,} recordings"
+    for one in fleet.cache:
+        if one.built or one.reused:
+            yield f"cache: {one.built:,} {one.kind} built, {one.reused:,} reused, {one.fetched:,} of them fetched"
+    for note in fleet.notes:
+        yield f"note: {bounded(note)}"
+
+
+def _head(fleet: FleetProfile) -> Iterator[str]:
+    models = {row.model or row.serial for row in fleet.recordings if row.is_counted} - {""}
+    abis = sorted({row.abi for row in fleet.recordings if row.is_counted} - {""})
+    devices = f" of {len(models)} kinds of devices" if models else ""
+    yield f"{fleet.counted:,} recordings{devices}, {', '.join(abis) or 'no ABI told'}"
+    for one in fleet.versions:
+        yield (
+            f"  version {bounded(one.version)}: {one.recordings:,} recordings, {one.mean_space:,.0f} bytes outstanding each,"
+            f" {one.median_duration_s:.0f} s"
+        )
+    yield ""
+
+
+def _changes(changes: Sequence[VersionChange], top: int) -> Iterator[str]:
+    if not changes:
+        return
+    yield "BETWEEN VERSIONS (bytes per recording; q: how many of these may be none)"
+    for one in changes[:top]:
+        yield (
+            f"  {one.space:+15,.0f}  {one.change:<7} {bounded(one.old_version)} → {bounded(one.new_version)}"
+            f"  {one.new_recordings} of {one.new_of} recordings, before {one.old_recordings} of {one.old_of}  q {one.q:.2g}"
+        )
+        yield from _frames(one.frames)
+    yield from _more(len(changes) - top)
+    yield ""
+
+
+def _only_on(found: Sequence[OnlyOn], top: int) -> Iterator[str]:
+    if not found:
+        return
+    yield "ON ONE KIND OF DEVICE ONLY"
+    for one in found[:top]:
+        name = one.dimension.replace("_", " ")
+        yield f"  {one.mean_space:15,.0f}  {name} {bounded(one.value)}: {one.recordings} of {one.of} recordings, none elsewhere  p {one.p:.2g}"
+        yield from _frames(one.frames)
+    yield from _more(len(found) - top)
+    yield ""
+
+
+def _sites(sites: Sequence[SitePrevalence], top: int) -> Iterator[str]:
+    yield "SITES BY BYTES PER RECORDING"
+    yield f"  {'mean':>13} {'p50':>13} {'p90':>13} {'p99':>13}  {'shown by':>8}"
+    for one in sites[:top]:
+        yield f"  {one.mean_space:13,.0f} {one.p50:13,} {one.p90:13,} {one.p99:13,}  {one.share:8.1%}  {one.id}"
+        yield from _frames(one.frames)
+    yield from _more(len(sites) - top)
+
+
+def _quality(fleet: FleetProfile) -> Iterator[str]:
+    for state in (RecordingState.BROKEN, RecordingState.INCOMPLETE, RecordingState.DUPLICATE):
+        rows = [row for row in fleet.recordings if row.state is state]
+        if rows:
+            yield ""
+            counted = "" if state is RecordingState.INCOMPLETE else ", not counted"
+            yield f"{len(rows):,} {state}{counted}:"
+        for row in rows[:_BROKEN_MAX]:
+            yield f"  {bounded(row.source)}: {bounded(row.reason)}"
+        yield from _more(len(rows) - _BROKEN_MAX)
+    yield from _clocks([row for row in fleet.recordings if row.clock])
+
+
+def _clocks(rows: Sequence[RecordingRow]) -> Iterator[str]:
+    if rows:
+        yield ""
+        yield f"{len(rows):,} with clocks that disagree, counted:"
+    for row in rows[:_BROKEN_MAX]:
+        yield f"  {bounded(row.source)}: {bounded(row.clock)}"
+    yield from _more(len(rows) - _BROKEN_MAX)
+
+
+def _frames(frames: Sequence[Frame]) -> Iterator[str]:
+    """From the function that a person would look at on."""
+    first = responsible_frame(frames)
+    begin = frames.index(first) if first in frames else 0
+    for frame in frames[begin : begin + _FRAMES_MAX]:
+        name = bounded(frame.function) if frame.function else f"{frame.vaddr:#x}"
+        line = f"  {bounded(module_name(frame.file))}:{frame.line}" if frame.file else ""
+        yield f"{'':19}{name}{line} [{bounded(module_name(frame.module))}]"
+
+
+def _more(count: int) -> Iterator[str]:
+    if count > 0:
+        yield f"  and {count:,} more (-T 0 shows all)"

@@ -1,0 +1,78 @@
+"""The formats that results can be written in, by name. Reports are imported when they are first asked for."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib import import_module
+from typing import BinaryIO
+
+from memleak_android.host.comparison import Comparison
+from memleak_android.host.fleet_profile import FleetProfile
+from memleak_android.host.profile import Profile
+from memleak_android.host.reports.base import ReportOptions
+
+_GZIP_LEVEL = 3  # of report.json, whose lines repeat: higher ones take longer than making it does
+_GZIP_PIECE = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One way to write a result.
+
+    module: of this package, with a function `write`. suffix: of `report.SUFFIX` in the folder of -o.
+    is_binary: nothing for a terminal. needs_blocks: wants the single blocks of each site in the Profile.
+    """
+
+    module: str
+    suffix: str
+    is_binary: bool = False
+    needs_blocks: bool = False
+
+    def write(
+        self, result: Profile | Comparison | FleetProfile, stream: BinaryIO, options: ReportOptions
+    ) -> None:
+        """UTF-8 where it is text, gzipped where options say so. Raises UsageError where the format cannot hold the result."""
+        write = import_module(f"memleak_android.host.reports.{self.module}").write
+        if self.is_binary:
+            write(result, stream, options)
+            return
+        with ExitStack() as stack:
+            if options.is_gzipped:
+                packed = gzip.GzipFile("", "wb", _GZIP_LEVEL, stream, mtime=0)
+                stack.callback(packed.close)
+                stream = io.BufferedWriter(packed, _GZIP_PIECE)
+                stack.callback(stream.flush)
+            text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n", write_through=True)
+            stack.callback(text.detach)
+            write(result, text, options)
+
+
+FORMATS: dict[str, Format] = {
+    "text": Format("text", "txt"),
+    "json": Format("report_json", "json"),
+    "pprof": Format("pprof", "pb.gz", is_binary=True),
+    "folded": Format("folded", "folded"),
+    "speedscope": Format("speedscope", "speedscope.json"),
+    "heaptrack": Format("heaptrack", "heaptrack.gz", is_binary=True, needs_blocks=True),
+    "perfetto": Format("perfetto", "perfetto-trace", is_binary=True),
+    "html": Format("html", "html"),
+    "sarif": Format("sarif", "sarif"),
+    "junit": Format("junit", "junit.xml"),
+}
+
+COMPARISON_FORMATS: dict[str, Format] = {
+    "text": Format("comparison_text", "txt"),
+    "json": Format("comparison_json", "json"),
+    "html": Format("html", "html"),
+}
+
+FLEET_FORMATS: dict[str, Format] = {
+    "text": Format("fleet_text", "txt"),
+    "json": Format("fleet_json", "json"),
+    "html": Format("fleet_html", "html"),
+}
+
+SUPPRESSIONS = Format("suppressions_text", "supp")

@@ -1,0 +1,89 @@
+"""The verdict in words: what counted against which limit, what was suppressed; at most 20 lines where it failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memleak_android.host.profile import CallSite, Gate, GrowthGate, Profile, Verdict
+from memleak_android.host.reports import growth_text
+from memleak_android.host.reports.base import amount, bounded, frame_text
+from memleak_android.host.site_identity import responsible_frame
+
+SITES_MAX = 8  # two lines each: the failure text is of at most 20 lines
+WIDTH_MAX = 200
+
+
+def verdict_line(gate: Gate) -> str:
+    """What counted against each limit."""
+    return "; ".join(gate_lines(gate))
+
+
+def held_line(gate: Gate) -> str:
+    """`5,000 bytes in 5 allocations counted, limit 1,000 bytes`."""
+    what = "grown by" if gate.baseline else "counted"
+    since = f" since {bounded(gate.baseline)}" if gate.baseline else ""
+    return f"{amount(gate.space, gate.objects)} {what}{since}, {limit_text(gate)}"
+
+
+def limit_text(gate: Gate) -> str:
+    if gate.limit_space is None:
+        return "no limit"
+    blocks = f" or {gate.limit_objects:,} allocations" if gate.limit_objects is not None else ""
+    return f"limit {gate.limit_space:,} bytes{blocks}"
+
+
+def growth_line(growth: GrowthGate) -> str:
+    """`2 stacks grow by 1.30 ± 0.12 MB/min, limit 1.00 MB/min`."""
+    limit = f"limit {growth_text.limit_text(growth.limit, growth.run_s)}"
+    if not growth.stacks:
+        return f"no stack grows, {limit}"
+    rate = growth_text.rate_text(growth.rate, growth.error, growth.run_s)
+    return f"{growth.stacks} stack{'s' * (growth.stacks > 1)} grow{'s' * (growth.stacks == 1)} by {rate}, {limit}"
+
+
+def gate_lines(gate: Gate) -> Iterator[str]:
+    """One for each limit; what counted where there is none."""
+    if gate.limit_space is not None or gate.growth is None:
+        yield held_line(gate)
+    if gate.growth is not None:
+        yield growth_line(gate.growth)
+
+
+def suppression_lines(gate: Gate) -> Iterator[str]:
+    """What each suppression kept from counting, in LeakSanitizer's columns."""
+    if gate.suppressions:
+        yield "Suppressions used:"
+        yield "  count      bytes template"
+    for use in gate.suppressions:
+        yield f"{use.objects:>7} {use.space:>10} {bounded(use.template)}"
+
+
+def culprits(profile: Profile) -> list[CallSite]:
+    """The sites that counted, the largest first; one of each id."""
+    by_id = {site.id: site for site in reversed(profile.sites)}
+    return [by_id[one] for one in (profile.gate.culprits if profile.gate else ()) if one in by_id]
+
+
+def site_line(site: CallSite) -> str:
+    """`4 bytes in 1 allocation  f()+0x4  a.cc:5 [libx.so]`, by the function to look at first."""
+    frame = responsible_frame(site.frames)
+    return f"{amount(site.inuse_space, site.inuse_objects)}  {frame_text(frame) if frame else 'no stack'}"
+
+
+def failure_lines(profile: Profile) -> list[str]:
+    """Why the gate is shut; nothing where it is not."""
+    gate = profile.gate
+    if gate is None or profile.verdict is not Verdict.LEAKS:
+        return []
+    sites = culprits(profile)
+    lines = [f"FAIL: {line}" for line in gate_lines(gate)]
+    for number, site in enumerate(sites[:SITES_MAX], 1):
+        lines.append(f"{number:>3}. {site_line(site)}")
+        told = growth_text.site_growth(site) if gate.growth else ""
+        lines.append(f"     {f'{told}, ' if told else ''}oldest {site.oldest_ns / 1e9:.1f} s, id {site.id}")
+    if len(sites) > SITES_MAX:
+        lines.append(f"     … and {len(sites) - SITES_MAX} more stacks")
+    suppressed = sum(use.objects for use in gate.suppressions)
+    if suppressed:
+        lines.append(f"     {suppressed:,} more allocations are suppressed")
+    return [line if len(line) <= WIDTH_MAX else f"{line[: WIDTH_MAX - 1]}…" for line in lines]

@@ -1,0 +1,96 @@
+"""The verdict on growth in words: what leaks how fast, since when, and how much of all growth that is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from math import hypot
+
+from memleak_android.host.profile import CallSite, Growth, Profile, Trend
+from memleak_android.host.reports.base import bounded, frame_text, growth_rate
+from memleak_android.host.site_identity import responsible_frame
+
+SITES_MAX = 3  # named in the answer; all are in the sites' own lines
+_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
+_TRENDS = {
+    Trend.BURST: "rose in one step",
+    Trend.PLATEAU: "rose and levelled off",
+    Trend.STEADY: "steady",
+}
+
+
+def answer_lines(profile: Profile) -> Iterator[str]:
+    """The first is the answer; then the stacks that grow fastest. Nothing where there was one snapshot only."""
+    span = profile.growth
+    if span is None:
+        return
+    if not span.is_judged:
+        yield (
+            f"not judged: {span.instants} {'runs' if span.run_s else 'snapshots'}, {span.needed} are needed"
+            f" ({'--repeat' if span.run_s else 'measure longer, or say how often by --interval'})"
+        )
+        return
+    sites = [site for site in profile.sites if _counts(site)]
+    growing = sorted((site for site in sites if growth_rate(site)), key=growth_rate, reverse=True)
+    looked = f"{span.instants} {'runs' if span.run_s else 'snapshots'} from {clock(span.from_ns)} to {clock(span.to_ns)}"
+    if not growing:
+        yield f"no stack grows ({looked}{_others(sites)})"
+        return
+    rates = [site.growth for site in growing if site.growth is not None]
+    whole = sum(max(0, site.growth.rise) for site in sites if site.growth is not None)
+    share = sum(one.rise for one in rates) / max(whole, 1)
+    error = hypot(*(_error(one) for one in rates))
+    together = rate_text(sum(one.bytes_per_s for one in rates), error, span.run_s)
+    n = len(growing)
+    yield f"{n} stack{'s' * (n > 1)} grow{'s' * (n == 1)} by {together}, {share:.0%} of all growth ({looked}{_others(sites)})"
+    for site in growing[:SITES_MAX]:
+        frame = responsible_frame(site.frames)
+        yield f"  {site_growth(site)}  {frame_text(frame) if frame else 'no stack'}, id {bounded(site.id)}"
+    if n > SITES_MAX:
+        yield f"  … and {n - SITES_MAX} more (--sort growth)"
+
+
+def site_growth(site: CallSite) -> str:
+    """`1.3 ± 0.1 MB/min since 0:42` of a site that grows, else what it does instead; "" where not judged."""
+    growth = site.growth
+    if growth is None:
+        return ""
+    if growth.trend is not Trend.GROWS:
+        return _TRENDS[growth.trend]
+    return f"{rate_text(growth.bytes_per_s, _error(growth), growth.run_s)} since {clock(growth.since_ns)}"
+
+
+def rate_text(bytes_per_s: float, error: float, run_s: float = 0.0) -> str:
+    """`1.30 ± 0.12 MB/min`, or `/run`, which take run_s; decimal units."""
+    seconds, per = (run_s, "run") if run_s else (60.0, "min")
+    rate = bytes_per_s * seconds
+    factor, unit = next((one for one in _UNITS if abs(rate) >= one[0]), _UNITS[-1])
+    return f"{rate / factor:.2f} ± {error * seconds / factor:.2f} {unit}/{per}"
+
+
+def limit_text(limit: float, run_s: float = 0.0) -> str:
+    """`1.00 MB/min` of bytes per second, or `/run`."""
+    return rate_text(limit, 0.0, run_s).replace(" ± 0.00", "")
+
+
+def clock(ns: int) -> str:
+    """`1:02:03` or `2:03` of the session."""
+    seconds = ns // 10**9
+    hours = f"{seconds // 3600}:{seconds // 60 % 60:02}" if seconds >= 3600 else str(seconds // 60)
+    return f"{hours}:{seconds % 60:02}"
+
+
+def _counts(site: CallSite) -> bool:
+    """Regions hold the heap, and would count it twice."""
+    return site.kind != "mmap" and not site.suppressed_by
+
+
+def _error(growth: Growth) -> float:
+    return (growth.high - growth.low) / 2
+
+
+def _others(sites: list[CallSite]) -> str:
+    """`; 2 rose in one step, 1 rose and levelled off`."""
+    counts = Counter(site.growth.trend for site in sites if site.growth is not None)
+    told = [f"{counts[one]} {_TRENDS[one]}" for one in (Trend.BURST, Trend.PLATEAU) if counts[one]]
+    return f"; {', '.join(told)}" if told else ""

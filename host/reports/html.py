@@ -1,0 +1,58 @@
+"""One HTML file that needs nothing else: flame graphs, tables, search. Works offline; nothing is loaded or sent.
+
+The data is JSON in a script element, with `<` and its like as escapes, so that no name can end the element; the page
+inserts names as text only. The libraries in web/ are those of NOTICE, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any, TextIO
+
+import msgspec
+
+from memleak_android.host.comparison import Comparison
+from memleak_android.host.profile import Profile
+from memleak_android.host.reports.base import ReportOptions
+from memleak_android.host.reports.page_data import comparison_data, profile_data
+
+SCRIPTS = (
+    *("d3-7.9.2.min.js", "d3-flame-graph-5.0.0.min.js"),
+    *("data.js", "keyboard.js", "flame.js", "frame.js", "table.js", "tables.js", "timeline.js", "page.js"),
+)
+ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+def write(result: Profile | Comparison, stream: TextIO, options: ReportOptions) -> None:
+    """All sites are in the sums; of the smallest ones the page has the sums only."""
+    data = comparison_data(result) if isinstance(result, Comparison) else profile_data(result)
+    data["byObjects"] = options.sort == "count"
+    write_page("page.html", ("page.css",), SCRIPTS, data, stream)
+
+
+def write_page(
+    name: str, styles: Sequence[str], scripts: Sequence[str], data: dict[str, Any], stream: TextIO
+) -> None:
+    """name, styles, scripts: files of web/. data: what the page finds in its element `data`."""
+    page = _file(name)
+    for mark, text in (
+        ("/*STYLE*/", "".join(map(_file, styles))),
+        ("/*DATA*/", json_in_script(data)),
+        ("/*SCRIPTS*/", "\n".join(map(_file, scripts))),
+    ):
+        before, _, page = page.partition(mark)
+        stream.write(before + text)
+    stream.write(page)
+
+
+def json_in_script(data: Any) -> str:
+    """JSON that no HTML parser takes for markup."""
+    text = msgspec.json.encode(data).decode()
+    for char, escape in ESCAPES.items():
+        text = text.replace(char, escape)
+    return text
+
+
+def _file(name: str) -> str:
+    return resources.files("memleak_android.host.reports").joinpath("web", name).read_text(encoding="utf-8")

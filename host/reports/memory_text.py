@@ -1,0 +1,51 @@
+"""Tracked memory beside what the process uses, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memleak_android.host.profile import MemoryUse
+from memleak_android.host.reports.growth_text import clock
+
+_NAMES = {
+    "allocator": "the allocator's",
+    "anonymous": "without a name: stacks of glibc's threads, mmap",
+    "java_heap": "Java heap and code",
+    "stacks": "stacks",
+    "graphics": "graphics",
+    "tracer": "the tracer's own",
+    "shared": "shared memory",
+    "files": "files: code and data",
+    "other": "other",
+}
+_OF_HEAP = ("allocator", "anonymous")
+
+
+def memory_lines(memory: MemoryUse | None) -> Iterator[str]:
+    """Nothing where it is not known."""
+    if memory is None:
+        return
+    rss = sum(resident for _, resident, _ in memory.parts)
+    pss = sum(proportional for _, _, proportional in memory.parts)
+    yield f"memory of pid {memory.pid} at {clock(memory.elapsed_ns)}      resident   proportional"
+    for name, resident, proportional in memory.parts:
+        yield f"  {resident:>22,} {proportional:>14,}  {_NAMES.get(name, name)}"
+    yield f"  {rss:>22,} {pss:>14,}  in all"
+    yield f"  {memory.tracked:>22,}                 of these tracked as allocations"
+    if memory.caches is not None:
+        yield f"  {memory.caches:>22,}                 the allocator's beside them, an estimate: free memory, headers, older blocks"
+        return
+    heap = sum(resident for name, resident, _ in memory.parts if name in _OF_HEAP)
+    yield f"  {heap - memory.tracked:>22,}                 neither: caches and headers, older blocks, stacks, mmap"
+
+
+def memory_line(memory: MemoryUse) -> str:
+    """`of 9,000 resident bytes: 5,000 tracked, 1,000 the allocator's beside them, 3,000 files: code and data`."""
+    rss = sum(resident for _, resident, _ in memory.parts)
+    told = [f"{memory.tracked:,} tracked"]
+    if memory.caches is not None:
+        told.append(f"{memory.caches:,} the allocator's beside them")
+    of_tracked = _OF_HEAP if memory.caches is None else ("allocator",)
+    others = [(name, resident) for name, resident, _ in memory.parts if name not in of_tracked and resident]
+    told += [f"{resident:,} {_NAMES.get(name, name).partition(':')[0]}" for name, resident in others]
+    return f"of {rss:,} resident bytes: {', '.join(told)}"

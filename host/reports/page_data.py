@@ -1,0 +1,286 @@
+"""What the HTML page shows, as plain data: trees, sites, modules, threads. One result, or two compared."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memleak_android.host.comparison import Comparison, merged_sites
+from memleak_android.host.profile import CallSite, Frame, PastSite, ProcessSum, Profile
+from memleak_android.host.reports.base import (
+    amount,
+    bounded,
+    frame_text,
+    growth_rate,
+    leaks_text,
+    module_name,
+)
+from memleak_android.host.reports.exported import display_name, heap_sites
+from memleak_android.host.reports.flame_tree import (
+    FOLDED,
+    STACKS_MAX,
+    FlatTree,
+    LeftOut,
+    WeightedStack,
+    flat_tree,
+)
+from memleak_android.host.reports.gate_text import verdict_line
+from memleak_android.host.reports.growth_text import answer_lines, site_growth
+from memleak_android.host.reports.memory_text import memory_line
+from memleak_android.host.reports.past_text import ages_text, peak_line
+from memleak_android.host.reports.process_text import process_names, process_text
+from memleak_android.host.site_identity import responsible_frame
+
+SITES_MAX = 1_000
+FRAMES_MAX = 100
+MODULES_MAX = 200
+PROCESSES_MAX = 1_000
+SHARES_MAX = 100  # processes by which a site is found
+TIMELINE_SITES_MAX = 9
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedSite:
+    """weights: bytes and blocks; of a comparison those of the new result, then those of the old one."""
+
+    site: CallSite
+    weights: tuple[int, ...]
+    change: str = ""
+
+
+def profile_data(profile: Profile) -> dict[str, Any]:
+    sites = [WeightedSite(site, (site.inuse_space, site.inuse_objects)) for site in heap_sites(profile)]
+    regions = [site for site in profile.sites if site.kind == "mmap"]
+    more = [WeightedSite(site, (site.inuse_space, site.inuse_objects)) for site in regions]
+    return _data(profile, sites, more, 2) | {
+        "title": _subject(profile),
+        "facts": _facts(profile),
+        "verdict": str(profile.verdict),
+        "why": verdict_line(profile.gate) if profile.gate else "",
+        "notes": [bounded(note) for note in profile.notes],
+        "isDiff": False,
+    }
+
+
+def comparison_data(comparison: Comparison) -> dict[str, Any]:
+    old, new = (merged_sites(heap_sites(one)) for one in (comparison.old, comparison.new))
+    changes = {change.id: str(change.change) for change in comparison.changes}
+    sites = []
+    for site_id in dict.fromkeys((*new, *old)):
+        held = [
+            (one.inuse_space, one.inuse_objects) if one else (0, 0)
+            for one in (new.get(site_id), old.get(site_id))
+        ]
+        shown = new.get(site_id) or old[site_id]
+        sites.append(WeightedSite(shown, (*held[0], *held[1]), changes.get(site_id, "unchanged")))
+    was = f"{_subject(comparison.old)}, {_when(comparison.old)}"
+    return _data(comparison.new, sites, [], 4) | {
+        "title": _subject(comparison.new),
+        "facts": [*_facts(comparison.new), ["compared with", was]],
+        "verdict": str(comparison.new.verdict),
+        "why": f"{sum(1 for change in comparison.changes if change.space > 0)} sites grew",
+        "notes": [bounded(note) for note in comparison.notes],
+        "isDiff": True,
+    }
+
+
+def _data(
+    profile: Profile, sites: Sequence[WeightedSite], regions: Sequence[WeightedSite], n_weights: int
+) -> dict[str, Any]:
+    labels, names = _Labels(), process_names(profile)
+    sites = sorted(sites, key=lambda one: -max(one.weights))
+    stacks = [([labels.number(f) for f in one.site.frames], one.weights) for one in sites[:STACKS_MAX]]
+    rest = sites[STACKS_MAX:]  # whose names no tree shows
+    left_out = LeftOut(len(rest), tuple(sum(one.weights[i] for one in rest) for i in range(n_weights)))
+    inward = (WeightedStack(names[::-1], weights) for names, weights in stacks)
+    inverted = (WeightedStack(names, weights) for names, weights in stacks)
+    trees = {
+        "inward": flat_tree(inward, n_weights, left_out=left_out),
+        "inverted": flat_tree(inverted, n_weights, left_out=left_out),
+    }
+    used = sorted({label for tree in trees.values() for label in tree.label} - {FOLDED})
+    ranked = sorted((*sites, *regions), key=lambda one: -max(one.weights))
+    return {
+        "totals": [sum(one.weights[i] for one in sites) for i in range(n_weights)],
+        "trees": {name: _columns(tree, used) for name, tree in trees.items()},
+        "labels": [labels.rows[label] for label in used],
+        "moduleNames": labels.modules,
+        "sites": [_site_row(one, names) for one in ranked[:SITES_MAX]],
+        "sitesLeftOut": max(0, len(ranked) - SITES_MAX),
+        "modules": _modules(sites, n_weights),
+        "timeline": _timeline(profile),
+        "peak": _peak(profile),
+        "churn": [_past_row(site) for site in profile.churn],
+        "processes": [_process_row(one, names) for one in profile.processes[:PROCESSES_MAX]],
+        "processesLeftOut": max(0, len(profile.processes) - PROCESSES_MAX),
+        "threads": [[one.pid, one.tid, one.space, one.objects] for one in profile.threads],
+    }
+
+
+class _Labels:
+    """What frames are called in the trees: each pair of function and module once."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[Any]] = []  # function, number of the module
+        self.modules: list[str] = []
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._module_numbers: dict[str, int] = {}
+
+    def number(self, frame: Frame) -> int:
+        key = (frame.module, frame.function or display_name(frame))
+        if key not in self._numbers:
+            module = bounded(module_name(frame.module))
+            if module not in self._module_numbers:
+                self._module_numbers[module] = len(self.modules)
+                self.modules.append(module)
+            self._numbers[key] = len(self.rows)
+            self.rows.append([display_name(frame), self._module_numbers[module]])
+        return self._numbers[key]
+
+
+def _columns(tree: FlatTree, used: Sequence[int]) -> dict[str, Any]:
+    """With labels as numbers of the rows that are used at all."""
+    row = {label: i for i, label in enumerate(used)} | {FOLDED: FOLDED}
+    folded = {str(i): count for i, count in enumerate(tree.folded) if count}
+    labels = [row[label] for label in tree.label]
+    return {"parent": tree.parent, "label": labels, "weights": tree.weights, "folded": folded}
+
+
+def _site_row(one: WeightedSite, names: Mapping[int, str]) -> dict[str, Any]:
+    site = one.site
+    frame = responsible_frame(site.frames)
+    source = f"{bounded(frame.file)}:{frame.line}" if frame and frame.file and frame.line else ""
+    row: dict[str, Any] = {
+        "id": site.id,
+        "kind": bounded(site.kind),
+        "weights": one.weights,
+        "where": _where(site),
+        "source": source,
+        "module": bounded(module_name(frame.module)) if frame and frame.module else "",
+        "oldest": round(site.oldest_ns / 1e9, 1),
+        "stack": [frame_text(frame) for frame in site.frames[:FRAMES_MAX]],
+        "end": site.end,
+    }
+    optional = {
+        "change": one.change,
+        "stderr": site.stderr_space,
+        "suppressed": bounded(site.suppressed_by),
+        "leaks": leaks_text(site.leaks),
+        "approximate": site.approximate,
+        "growth": [growth_rate(site), site_growth(site)] if site.growth else None,
+        "processes": [process_text(one.pid, names) for one in site.processes[:SHARES_MAX]],
+        "ages": ages_text(site.ages).strip(" ()"),
+    }
+    return row | {name: value for name, value in optional.items() if value}
+
+
+def _process_row(one: ProcessSum, names: Mapping[int, str]) -> list[Any]:
+    """Its name as that of sites' shares, pid, bytes, blocks, bytes with whole stacks, its largest site."""
+    return [process_text(one.pid, names), one.pid, one.space, one.objects, one.complete_space, one.top_site]
+
+
+def _peak(profile: Profile) -> dict[str, Any]:
+    peak = profile.peak
+    if peak is None:
+        return {"caption": "", "rows": []}
+    rest = peak.space - sum(site.space for site in peak.sites)
+    left = f" {rest:,} bytes by stacks that are not named here, or were not captured." if rest > 0 else ""
+    caption = f"{peak_line(peak, profile.totals.inuse_space)}.{left}"
+    return {"caption": caption, "rows": [_past_row(site) for site in peak.sites]}
+
+
+def _past_row(site: PastSite) -> dict[str, Any]:
+    frame = responsible_frame(site.frames)
+    return {
+        "id": site.id,
+        "kind": bounded(site.kind),
+        "space": site.space,
+        "objects": site.objects,
+        "where": _where(site),
+        "module": bounded(module_name(frame.module)) if frame and frame.module else "",
+        "stack": [frame_text(one) for one in site.frames[:FRAMES_MAX]],
+        "end": site.end,
+    }
+
+
+def _where(site: CallSite | PastSite) -> str:
+    frame = responsible_frame(site.frames) or next(iter(site.frames), None)
+    return display_name(frame) if frame else site.id
+
+
+def _modules(sites: Iterable[WeightedSite], n_weights: int) -> list[list[Any]]:
+    """Name, weights of sites whose responsible function lies in it, weights of sites that pass through it."""
+    own: defaultdict[str, list[int]] = defaultdict(lambda: [0] * n_weights)
+    through: defaultdict[str, list[int]] = defaultdict(lambda: [0] * n_weights)
+    for one in sites:
+        frame = responsible_frame(one.site.frames)
+        _add(own[_module(frame)], one.weights)
+        paths = {frame.module for frame in one.site.frames} - {""}
+        for name in {module_name(path) for path in paths} or {_module(frame)}:
+            _add(through[name], one.weights)
+    ranked = sorted(through, key=lambda name: (-max(own[name]), -max(through[name]), name))
+    return [[bounded(name), own[name], through[name]] for name in ranked[:MODULES_MAX]]
+
+
+def _module(frame: Frame | None) -> str:
+    return module_name(frame.module) if frame and frame.module else "(no module)"
+
+
+def _timeline(profile: Profile) -> dict[str, Any]:
+    """Seconds, sums, and the columns of the sites that were largest at any moment; the page adds what is left."""
+    peaks: dict[str, int] = {}
+    for one in profile.timeline:
+        for site in one.sites:
+            peaks[site.id] = max(peaks.get(site.id, 0), site.space)
+    shown = sorted(peaks, key=lambda site_id: (-peaks[site_id], site_id))[:TIMELINE_SITES_MAX]
+    names = {site.id: _where(site) for site in reversed(profile.sites) if site.id in peaks}
+    held = [{site.id: (site.space, site.objects) for site in one.sites} for one in profile.timeline]
+    return {
+        "seconds": [round(one.elapsed_ns / 1e9, 3) for one in profile.timeline],
+        "sums": [[one.space, one.objects] for one in profile.timeline],
+        "names": [names.get(site_id, f"gone since: {site_id}") for site_id in shown],
+        "held": [[at.get(site_id, (0, 0)) for at in held] for site_id in shown],
+    }
+
+
+def _add(sums: list[int], weights: Sequence[int]) -> None:
+    for i, weight in enumerate(weights):
+        sums[i] += weight
+
+
+def _subject(profile: Profile) -> str:
+    subject = bounded(profile.target.package or profile.target.command)
+    is_whole = profile.processes and not profile.target.pid
+    return subject or ("every process" if is_whole else f"pid {profile.target.pid}")
+
+
+def _when(profile: Profile) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(profile.wall_clock_s)) + " UTC"
+
+
+def _facts(profile: Profile) -> list[list[str]]:
+    target, totals, unwinding = profile.target, profile.totals, profile.unwinding
+    sampled = f"one sample per {target.sample_bytes:,} bytes" if target.sample_bytes else "every allocation"
+    late = f", the outer frames of {unwinding.late:,} read late" if unwinding.late else ""
+    facts = [
+        ["process", f"pid {target.pid}, {target.arch}"],
+        ["measured", f"{profile.duration_ns / 1e9:.1f} s until {_when(profile)}"],
+        ["tracer", f"{target.tracer}, {sampled}"],
+        ["stacks", f"{unwinding.complete:,} of {unwinding.stacks:,} complete{late}"],
+    ]
+    if answer := next(answer_lines(profile), ""):
+        facts.append(["growth", answer])
+    if profile.memory:
+        facts.append(["memory", memory_line(profile.memory)])
+    if profile.leaks:
+        facts.append(["reachability", leaks_text(profile.leaks)])
+    if target.serial:
+        facts.insert(1, ["device", bounded(target.serial)])
+    if totals.alloc_space is not None and totals.alloc_objects is not None:
+        facts.append(["allocated in all", amount(totals.alloc_space, totals.alloc_objects)])
+    if totals.unattributed_objects:
+        facts.append(["without a stack", amount(totals.unattributed_space, totals.unattributed_objects)])
+    return facts

@@ -1,0 +1,119 @@
+"""Perfetto's trace with a heap profile, as heapprofd writes it. Experimental: checked by the public schema only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, BinaryIO
+
+from memleak_android.host.profile import CallSite, Frame, Profile
+from memleak_android.host.reports.base import ROOT, ReportOptions, bounded
+from memleak_android.host.reports.exported import (
+    GIVEN_BACK,
+    display_name,
+    freed_elsewhere,
+    heap_sites,
+    named,
+)
+from memleak_android.host.reports.perfetto_schema import trace_class
+
+HEAP, OUTSTANDING = "libc.malloc", "outstanding only: what was freed is not known"
+SEQUENCE_ID = 1
+STATE_CLEARED, NEEDS_STATE = 1, 2  # enum SequenceFlags of trace_packet.proto
+SITES_PER_PACKET = 4096
+STACK_LOSSES = ("ring_full", "nursery_full")
+ID_DIGITS = frozenset("0123456789abcdef")
+
+
+def write(profile: Profile, stream: BinaryIO, options: ReportOptions) -> None:
+    """All sites, whatever options.top says; packet by packet.
+
+    What was allocated and freed is in it where the route counted every allocation; else what is outstanding counts
+    as allocated, and the heap's name says so.
+    """
+    sites, freed = heap_sites(profile), freed_elsewhere(profile)
+    if freed:
+        totals = profile.totals  # blocks without a stack were allocated too: that is in theirs
+        space = max(0, freed[0] - totals.unattributed_space)
+        objects = max(0, freed[1] - totals.unattributed_objects)
+        sites.append(CallSite("", 0, 0, space, objects, 0, "user", ROOT, (named(GIVEN_BACK),)))
+    writer = _Writer(profile, is_counted=freed is not None)
+    for first in range(0, max(len(sites), 1), SITES_PER_PACKET):
+        end = first + SITES_PER_PACKET
+        trace = writer.packet(sites[first:end], first // SITES_PER_PACKET, end < len(sites))
+        stream.write(trace.SerializeToString(deterministic=True))
+
+
+class _Writer:
+    """Makes traces of one packet each: one after another they are one trace. What is interned once is known after."""
+
+    def __init__(self, profile: Profile, is_counted: bool) -> None:
+        self._profile = profile
+        self._is_counted = is_counted
+        self._numbers: dict[tuple[Any, ...], int] = {}
+
+    def packet(self, sites: Sequence[CallSite], index: int, is_continued: bool) -> Any:
+        profile, trace = self._profile, trace_class()()
+        packet = trace.packet.add(
+            timestamp=profile.duration_ns,
+            trusted_packet_sequence_id=SEQUENCE_ID,
+            sequence_flags=NEEDS_STATE if index else NEEDS_STATE | STATE_CLEARED,
+        )
+        packet.profile_packet.index, packet.profile_packet.continued = index, is_continued
+        dump = packet.profile_packet.process_dumps.add(
+            pid=profile.target.pid,
+            timestamp=profile.duration_ns,
+            heap_name=HEAP if self._is_counted else OUTSTANDING,
+            sampling_interval_bytes=profile.target.sample_bytes or 1,
+            buffer_overran=any(cause in profile.totals.lost for cause in STACK_LOSSES),
+        )
+        for number, site in enumerate(sites):
+            stack = index * SITES_PER_PACKET + number + 1
+            frames = [self._frame(packet.interned_data, frame) for frame in reversed(site.frames)]
+            packet.interned_data.callstacks.add(iid=stack, frame_ids=frames)
+            dump.samples.add(callstack_id=stack, **self._counts(site))
+        return trace
+
+    def _counts(self, site: CallSite) -> dict[str, int]:
+        if not self._is_counted:
+            return {"self_allocated": site.inuse_space, "alloc_count": site.inuse_objects}
+        space = site.inuse_space if site.alloc_space is None else site.alloc_space  # unattributed: None
+        objects = site.inuse_objects if site.alloc_objects is None else site.alloc_objects
+        return {
+            "self_allocated": space,
+            "self_freed": max(0, space - site.inuse_space),
+            "alloc_count": objects,
+            "free_count": max(0, objects - site.inuse_objects),
+        }
+
+    def _frame(self, data: Any, frame: Frame) -> int:
+        number, is_new = self._number("frame", frame)
+        if is_new:
+            made = data.frames.add(iid=number, rel_pc=frame.vaddr)
+            made.function_name_id = self._text(data.function_names, "function", display_name(frame))
+            made.mapping_id = self._mapping(data, frame)
+            if frame.file:
+                made.source_path_iid = self._text(data.source_paths, "source", bounded(frame.file))
+                made.line_number = min(frame.line or 0, 2**32 - 1)
+        return number
+
+    def _mapping(self, data: Any, frame: Frame) -> int:
+        number, is_new = self._number("mapping", frame.module, frame.build_id)
+        if is_new:
+            parts = [part for part in bounded(frame.module).split("/") if part]
+            paths = [self._text(data.mapping_paths, "path", part) for part in parts]
+            made = data.mappings.add(iid=number, path_string_ids=paths)
+            if frame.build_id and len(frame.build_id) % 2 == 0 and ID_DIGITS.issuperset(frame.build_id):
+                made.build_id = self._text(data.build_ids, "build", bytes.fromhex(frame.build_id))
+        return number
+
+    def _text(self, strings: Any, kind: str, text: str | bytes) -> int:
+        number, is_new = self._number(kind, text)
+        if is_new:
+            strings.add(iid=number, str=text if isinstance(text, bytes) else text.encode("utf-8", "replace"))
+        return number
+
+    def _number(self, *key: Any) -> tuple[int, bool]:
+        """The number of what is interned, and whether it is met for the first time."""
+        known = len(self._numbers)
+        number = self._numbers.setdefault(key, known + 1)
+        return number, number > known

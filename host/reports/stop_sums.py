@@ -1,0 +1,36 @@
+"""How long threads of a process that was entered stood still, summed up."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from memleak_android.host.profile import ThreadStop
+
+
+@dataclass(frozen=True, slots=True)
+class StopSum:
+    """Of at least one stop."""
+
+    stops: int
+    median_ns: int
+    max_ns: int
+
+    @classmethod
+    def of(cls, stops: Sequence[ThreadStop], is_caller: bool) -> StopSum | None:
+        found = [one.duration_ns for one in stops if one.is_caller == is_caller]
+        return cls(len(found), int(statistics.median(found)), max(found)) if found else None
+
+    def __str__(self) -> str:
+        often = "once" if self.stops == 1 else f"{self.stops} times"
+        return f"{often}, {self.median_ns / 1e6:.3f} ms in the median, {self.max_ns / 1e6:.3f} ms at most"
+
+
+def stop_lines(stops: Sequence[ThreadStop]) -> Iterator[str]:
+    """For the text report; none where nothing was stopped."""
+    together, caller = (StopSum.of(stops, is_caller) for is_caller in (False, True))
+    said = [f"all threads {together}"] if together else []
+    said += [f"the one that made our calls {caller}"] if caller else []
+    if said:
+        yield f"stopped        {'; '.join(said)}"

@@ -1,0 +1,38 @@
+"""--gen-suppressions: a file that keeps all that counted now from counting again, for a person to thin out."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from memleak_android.host.gate import NO_LEAKS
+from memleak_android.host.profile import CallSite, Profile
+from memleak_android.host.reports.base import ReportOptions, amount, frame_text
+from memleak_android.host.site_identity import responsible_frame
+from memleak_android.host.suppressions import template_of
+
+FRAMES_SHOWN = 6
+
+
+def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
+    """A template per function that is responsible for sites that counted; its largest stack as a comment."""
+    stream.write(
+        "# Written by memleak-android --gen-suppressions. Each line suppresses every stack through it.\n"
+    )
+    written = set()
+    for site in sorted(profile.sites, key=lambda site: -site.inuse_space):
+        frame = responsible_frame(site.frames)
+        if frame is None or not (frame.function or frame.module) or not _counts(site, profile):
+            continue
+        template = template_of(frame)
+        if template in written:
+            continue
+        written.add(template)
+        stream.write(f"\n# {amount(site.inuse_space, site.inuse_objects)}\n")
+        stream.writelines(f"#   {frame_text(one)}\n" for one in site.frames[:FRAMES_SHOWN])
+        stream.write(f"leak:{template}\n")
+
+
+def _counts(site: CallSite, profile: Profile) -> bool:
+    if profile.gate is not None:
+        return site.id in profile.gate.culprits
+    return site.kind not in NO_LEAKS

@@ -1,0 +1,52 @@
+"use strict";
+// What the page shows, as the report wrote it: names are text of strangers and only ever become textContent.
+const data = JSON.parse(document.getElementById("data").textContent);
+const view = { by: data.byObjects ? 1 : 0, when: 0, direction: "inward", term: "" };
+const FOLDED = -1;
+
+// Which column of weights is asked for: bytes, blocks; of a comparison then those of the old result.
+function column() { return view.by + view.when; }
+
+function exact(value) { return value.toLocaleString("en-US"); }
+
+function bytes(value) {
+  const units = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  let unit = 0, amount = Math.abs(value);
+  while (amount >= 1024 && unit < units.length - 1) { amount /= 1024; unit += 1; }
+  const digits = unit === 0 ? exact(amount) : amount.toFixed(amount < 10 ? 2 : 1);
+  return `${value < 0 ? "−" : ""}${digits} ${units[unit]}`;
+}
+
+function share(value, whole) { return whole ? `${(100 * value / whole).toFixed(1)} %` : ""; }
+
+function amount(weights, first) {
+  return `${bytes(weights[first])} in ${exact(weights[first + 1])} allocation${weights[first + 1] === 1 ? "" : "s"}`;
+}
+
+function element(name, text, attributes = {}) {
+  const made = document.createElement(name);
+  if (text !== undefined && text !== null) made.textContent = text;
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
+// The tree of one direction as d3 wants it: a node's value is that of all below it.
+function tree(direction) {
+  const flat = data.trees[direction], nodes = [];
+  flat.parent.forEach((parent, i) => {
+    const [name, module] = i === 0 ? ["all", ""] : labelOf(flat, i);
+    const weights = flat.weights.map((one) => one[i]);
+    const node = { name, module, weights, value: weights[column()], children: [], isFolded: i > 0 && flat.label[i] === FOLDED };
+    nodes.push(node);
+    if (parent >= 0) nodes[parent].children.push(node);
+  });
+  return nodes[0];
+}
+
+function labelOf(flat, i) {
+  if (flat.label[i] === FOLDED) return [`(${exact(flat.folded[i])} smaller)`, ""];
+  const [name, module] = data.labels[flat.label[i]];
+  return [name, data.moduleNames[module]];
+}
+
+function isFound(term, ...texts) { return texts.some((text) => text.toLowerCase().includes(term)); }

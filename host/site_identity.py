@@ -1,0 +1,104 @@
+"""A stack's identity across runs, rebuilds and machines, and the function in it that a person would look at first."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from enum import Enum, auto
+from functools import lru_cache
+
+from memleak_android.host.generated_code import is_generated
+from memleak_android.host.profile import Frame
+from memleak_android.host.site_kind import ALLOCATOR, RUNTIME_MODULE, SHIM_MODULE, module_name
+
+NAME_MAX = 4096  # characters of a name that count; report.json keeps as many
+
+# What compilers put behind the name of a function that they split, copied, specialised or moved between units. GCC:
+# gcc/cgraphclones.cc, gcc/lto/lto-partition.cc; LLVM: lib/Transforms/Utils/FunctionImportUtils.cpp (.llvm.),
+# UniqueInternalLinkageNames.cpp (.__uniq.), CodeGen/MachineFunctionSplitter.cpp (.cold).
+_WORD = r"(part|constprop|isra|cold|llvm|lto_priv|localalias|simdclone|str|warm|hot|unlikely|__uniq|clone|local|sra)"
+_CLONE = rf"(\.{_WORD}(\.[0-9a-fA-F]+)*|\.\d+)"
+# As demanglers print the same: `f(int) (.part.0)` (LLVM), `f(int) [clone .part.0]` (GNU).
+_CLONES = re.compile(rf"({_CLONE}| \({_CLONE}+\)| \[clone {_CLONE}+\])+$")
+_SYMBOL_VERSION = re.compile(r"@@?[A-Za-z_][\w.]*$")
+_RUST_HASH = re.compile(r"::h[0-9a-f]{16}$")  # of the legacy mangling: changes with the compiler's version
+_LIBRARY_VERSION = re.compile(r"(-\d[\w.]*)?\.so(\.\d[\w.]*)?$")  # libx-1.2.so, libx.so.1.2.3
+
+# Code of the C++ library that is compiled into the program's own modules.
+_CXX_LIBRARY = re.compile(
+    r"(void |bool |auto )?(std::|__gnu_cxx::|operator new|operator delete|__cxa_|alloc::|core::)"
+)
+
+
+@lru_cache(maxsize=65_536)
+def stable_function(name: str) -> str:
+    """A function's name without what changes from build to build."""
+    name = name[:NAME_MAX].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    shorter = _RUST_HASH.sub("", _CLONES.sub("", _SYMBOL_VERSION.sub("", name)))
+    return shorter or name
+
+
+@lru_cache(maxsize=4096)
+def stable_module(path: str) -> str:
+    """A module's base name without its version."""
+    name = module_name(path[:NAME_MAX]).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return _LIBRARY_VERSION.sub(".so", name)
+
+
+def site_id(frames: Sequence[Frame]) -> str:
+    """16 hex digits of a stack: modules and functions, innermost first; nameless code by build-id and vaddr, code
+    that was generated at run time by its memory's name.
+
+    The same across runs (no addresses), when lines move within a function, and when a rebuild splits or renumbers
+    clones of functions: two stacks through the same functions by different lines share it.
+    """
+    return id_of_parts([identity_part(frame) for frame in frames])
+
+
+def id_of_parts(parts: Sequence[bytes]) -> str:
+    """site_id() of frames whose parts are known."""
+    return hashlib.blake2b(b"\n".join(parts), digest_size=8).hexdigest()
+
+
+def identity_part(frame: Frame) -> bytes:
+    """What one frame adds to a site's identity."""
+    if frame.function:
+        part = f"{stable_module(frame.module)}\0{stable_function(frame.function)}"
+    elif is_generated(frame.module):  # elsewhere in each run
+        part = f"{stable_module(frame.module)}\0"
+    else:
+        part = f"{stable_module(frame.module)}\0{frame.build_id}+{frame.vaddr:#x}"
+    return part.encode("utf-8", "replace")
+
+
+def responsible_frame(frames: Sequence[Frame]) -> Frame | None:
+    """The innermost function that is neither an allocator's, nor the runtime's, nor the C++ library's, if there is one.
+
+    Where the program has none of its own, the innermost one that is no allocator's. None: no frame at all.
+    """
+    innermost = None
+    for frame in frames:
+        if not frame.module and not frame.address:
+            continue  # the traced function itself, as sites.py puts it first
+        role = _role(frame.module, frame.function[:NAME_MAX])
+        if role is _Role.OWN:
+            return frame
+        if role is _Role.LIBRARY and innermost is None:
+            innermost = frame
+    return innermost
+
+
+class _Role(Enum):
+    ALLOCATOR = auto()
+    LIBRARY = auto()
+    OWN = auto()
+
+
+@lru_cache(maxsize=65_536)
+def _role(module: str, function: str) -> _Role:
+    name = module_name(module)
+    if SHIM_MODULE.fullmatch(name) or ALLOCATOR.fullmatch(function):
+        return _Role.ALLOCATOR
+    is_library = not module or RUNTIME_MODULE.fullmatch(name) or _CXX_LIBRARY.match(function)
+    return _Role.LIBRARY if is_library else _Role.OWN

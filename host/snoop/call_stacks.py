@@ -1,0 +1,116 @@
+"""Stacks of calls: evidence as the agent sends it, unwound and named block by block."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from memleak_android.host.address_spaces import AddressSpaces, ProcessSpace, recorded_mapping
+from memleak_android.host.capture import Capture
+from memleak_android.host.device.parse import parse_maps
+from memleak_android.host.modules import ModuleFiles
+from memleak_android.host.samples import read_samples
+from memleak_android.host.stacks import frame_rows
+from memleak_android.host.survivors import arch_of
+from memleak_android.host.symbols import Symbolizer
+from memleak_android.host.wire import NO_MODULE, Block, BlockKind, Rows
+from memleak_android.unwind.batch import BatchUnwinder
+from memleak_android.unwind.maps import Mapping
+from memleak_android.unwind.module import Module
+from memleak_android.unwind.trace import TraceEnd
+
+KINDS = frozenset(
+    {BlockKind.HELLO, BlockKind.MAPS, BlockKind.MAPPINGS, BlockKind.PROCESS, BlockKind.EVIDENCE}
+)
+_KEPT_MAX = 1 << 16  # stacks whose call has not come
+
+
+@dataclass(frozen=True, slots=True)
+class _Modules:
+    """Implements unwind's ModuleSource."""
+
+    files: ModuleFiles
+    spaces: Sequence[ProcessSpace]
+
+    def module(self, space: int, mapping: Mapping) -> Module | None:
+        number = self.files.number(self.spaces[space].pid, mapping)
+        return None if number is None else self.files.files[number].module
+
+
+class CallStacks:
+    """files: where modules come from; they are opened as soon as they are heard of, where that is possible."""
+
+    def __init__(self, files: ModuleFiles, symbolizer: Symbolizer) -> None:
+        self._capture = Capture()
+        self._files = files
+        self._symbolizer = symbolizer
+        self._spaces: AddressSpaces | None = None
+        self._by_call: dict[int, tuple[str, ...]] = {}
+        self._names: dict[tuple[int, int, int], tuple[str, ...]] = {}
+
+    def add(self, block: Block) -> None:
+        """Blocks of KINDS, in their order."""
+        known = self._capture
+        if block.kind != BlockKind.EVIDENCE:
+            known.add(block, -1)
+            self._spaces = None
+            self._open_files(block)
+            return
+        only = Capture()
+        only.add(block, 0)
+        references = only.evidence()
+        if self._spaces is None:
+            self._spaces = AddressSpaces(known.maps, known.mappings, known.processes)
+        index = self._spaces.index(references["pid"], references["timestamp_ns"])
+        unwinder = BatchUnwinder(self._spaces.spaces, _Modules(self._files, self._spaces.spaces))
+        for samples in read_samples(references, index, lambda _: block, arch_of(known)):
+            traces = unwinder.unwind(samples.batch)
+            frames = frame_rows(traces, samples.batch.space, self._spaces.spaces, self._files)
+            self._keep(
+                samples.rows["sequence"].tolist(), traces.offsets.tolist(), traces.end.tolist(), frames
+            )
+
+    def take(self, call: int) -> tuple[str, ...]:
+        """Frames from the function outwards, `name+0x12 (module)`; () where nothing is known."""
+        return self._by_call.pop(call, ())
+
+    def _open_files(self, block: Block) -> None:
+        known = self._capture
+        if block.kind == BlockKind.MAPS and known.maps:
+            for mapping in parse_maps(known.maps[-1].text):
+                self._files.note(known.maps[-1].pid, mapping)
+        elif block.kind == BlockKind.MAPPINGS and known.mappings:
+            for row, path in zip(*known.mappings[-1], strict=True):
+                self._files.note(int(row["pid"]), recorded_mapping(row, path))
+
+    def _keep(self, calls: list[int], offsets: list[int], ends: list[int], frames: Rows) -> None:
+        self._name(frames)
+        places = list(zip(*(frames[name].tolist() for name in ("module", "vaddr", "is_return")), strict=True))
+        for i, call in enumerate(calls):
+            names = [name for place in places[offsets[i] : offsets[i + 1]] for name in self._names[place]]
+            if ends[i] != TraceEnd.ROOT:
+                names.append(f"[{TraceEnd(ends[i]).name.lower()}]")
+            self._by_call[call] = tuple(names)
+        while len(self._by_call) > _KEPT_MAX:
+            del self._by_call[next(iter(self._by_call))]
+
+    def _name(self, frames: Rows) -> None:
+        """Each place once."""
+        distinct = np.unique(frames[["module", "vaddr", "is_return"]])
+        new = [place for place in distinct.tolist() if place not in self._names]
+        for number in {module for module, _, _ in new}:
+            places = [place for place in new if place[0] == number]
+            if number == NO_MODULE:
+                self._names.update({place: (f"{place[1]:#x}",) for place in places})
+                continue
+            file = self._files.files[number]
+            vaddrs = np.array([vaddr - is_return for _, vaddr, is_return in places], np.uint64)
+            base = os.path.basename(file.path)
+            for place, chain in zip(places, self._symbolizer.resolve(file, vaddrs), strict=True):
+                self._names[place] = tuple(
+                    f"{one.function or hex(place[1])}{'' if one.inlined or not one.function else f'+{one.offset + place[2]:#x}'} ({base})"
+                    for one in chain
+                )

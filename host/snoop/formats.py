@@ -1,0 +1,129 @@
+"""How arguments and return values are shown, and what is read for that while the call is entered or left."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from memleak_android.host.device.parse import printable
+from memleak_android.host.errors import UsageError
+from memleak_android.host.snoop.wire import ARGUMENTS, RETURN, CaptureKind
+
+STRING_BYTES = 128
+CAPTURE_BYTES_MAX = 1008  # of one call, 8 for each head (ML_SNOOP_DATA)
+CAPTURES_MAX = 4
+_WORD = re.compile(r"(int|i32|uint|hex|ptr|str|buf|fd|-)(\d*)")
+_ESCAPES = {9: "\\t", 10: "\\n", 13: "\\r", 34: '\\"', 92: "\\\\"}
+
+Captured = bytes | OSError | None
+Shower = Callable[[int, Captured], str]
+
+
+@dataclass(frozen=True, slots=True)
+class ValueFormat:
+    """kind: int, i32, uint, hex, str, buf, fd, or `-` for one that is not shown. size: bytes read, of str and buf."""
+
+    kind: str
+    size: int = 0
+
+    @property
+    def capture(self) -> CaptureKind | None:
+        """What must be read when it is there to be read, None for a plain number."""
+        return {"str": CaptureKind.STRING, "buf": CaptureKind.BYTES, "fd": CaptureKind.PATH}.get(self.kind)
+
+    def shower(self) -> Shower:
+        """What shows such values, chosen once for all calls. It takes the register and what was read behind it."""
+        return _NUMBERS.get(self.kind, self._show_captured)
+
+    def _show_captured(self, value: int, captured: Captured) -> str:
+        if self.kind == "fd":
+            number = _i32(value, None)
+            if not isinstance(captured, bytes):
+                return number
+            return f"{number}<{printable(captured.decode('utf-8', 'replace'))}>"
+        if isinstance(captured, bytes):
+            return _quoted(captured, len(captured) >= self.size - (self.kind == "str"), self.kind == "buf")
+        return _hex(value, None)
+
+
+def _int(value: int, _: Captured) -> str:
+    return str(value - (1 << 64) if value >> 63 else value)
+
+
+def _i32(value: int, _: Captured) -> str:
+    value &= 0xFFFFFFFF
+    return str(value - (1 << 32) if value >> 31 else value)
+
+
+def _uint(value: int, _: Captured) -> str:
+    return str(value)
+
+
+def _hex(value: int, _: Captured) -> str:
+    return f"{value:#x}" if value else "0"
+
+
+_NUMBERS: dict[str, Shower] = {"int": _int, "i32": _i32, "uint": _uint, "hex": _hex, "-": _hex}
+
+
+HEX = ValueFormat("hex")
+
+
+@dataclass(frozen=True, slots=True)
+class CallFormat:
+    """Of one function. arguments: of the first ones, which are those shown."""
+
+    arguments: tuple[ValueFormat, ...]
+    result: ValueFormat = HEX
+
+    def captures(self) -> list[tuple[int, CaptureKind, int]]:
+        """(argument or RETURN, kind, bytes) of everything that is to be read."""
+        values = [*enumerate(self.arguments), (RETURN, self.result)]
+        return [(i, one.capture, one.size) for i, one in values if one.capture is not None]
+
+
+UNKNOWN = CallFormat((HEX,) * ARGUMENTS)
+
+
+def parse_call_format(text: str) -> CallFormat:
+    """`str,hex,buf64->fd`: one word for each argument, after -> that of the return value. Raises UsageError."""
+    arguments, arrow, result = text.partition("->")
+    words = [word.strip() for word in arguments.split(",")] if arguments.strip() else []
+    if len(words) > ARGUMENTS:
+        raise UsageError(f"{text!r} has {len(words)} arguments", f"the first {ARGUMENTS} are seen")
+    made = CallFormat(tuple(map(_parse_word, words)), _parse_word(result.strip()) if arrow else HEX)
+    captures = [one for one in made.captures() if one[1] != CaptureKind.PATH]
+    if len(made.captures()) > CAPTURES_MAX:
+        raise UsageError(
+            f"{text!r} reads behind {len(made.captures())} values", f"name {CAPTURES_MAX} at most"
+        )
+    if sum(size + 16 for _, _, size in captures) > CAPTURE_BYTES_MAX:
+        raise UsageError(f"{text!r} reads too much", f"{CAPTURE_BYTES_MAX} bytes of a call at most")
+    return made
+
+
+def _parse_word(word: str) -> ValueFormat:
+    match = _WORD.fullmatch(word)
+    if match is None or (match[2] and match[1] not in ("str", "buf")):
+        raise UsageError(
+            f"{word!r} is no format of a value", "write int, i32, uint, hex, str, strN, bufN, fd or -"
+        )
+    kind = "hex" if match[1] == "ptr" else match[1]
+    if kind == "buf" and not match[2]:
+        raise UsageError("buf without a size", "write bufN for N bytes, such as buf64")
+    size = int(match[2] or STRING_BYTES) + (kind == "str") if kind in ("str", "buf") else 0
+    if size and not 1 <= size <= CAPTURE_BYTES_MAX - 16:
+        raise UsageError(f"{word!r} reads too much", f"{CAPTURE_BYTES_MAX - 17} bytes at most")
+    return ValueFormat(kind, size)
+
+
+def _quoted(data: bytes, is_cut: bool, is_binary: bool) -> str:
+    shown = "".join(
+        _ESCAPES.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in data
+    )
+    if not is_binary:
+        text = data.decode("utf-8", "replace")
+        if text.isprintable() and "�" not in text:
+            shown = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{shown}"' + ("…" if is_cut and not is_binary else "")

@@ -1,0 +1,120 @@
+"""Every function that the symbol tables of one ELF file know, found by name, demangled name or glob."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from memleak_android.host.debug_files import DebugFileSearch, open_elf, unpack_debugdata
+from memleak_android.host.demangle import demangle
+from memleak_android.host.elf_sections import SHT_DYNSYM, SHT_SYMTAB, BadElf, ElfSections, text_at
+from memleak_android.host.errors import TargetError
+from memleak_android.host.snoop.written_names import SPECIAL_NAMES, normal_name, written_names
+from memleak_android.host.symbol_table import STT_FUNC, STT_GNU_IFUNC, SYMBOL_32, SYMBOL_64
+
+STT_OBJECT = 1
+SHF_COMPRESSED = 0x800  # gABI, "Section Compression"
+_SYMBOLS_MAX = 4_000_000
+_DEBUG_TEXT_MAX = 256 << 20
+# What compilers append to a copy of a function that they have changed: GCC, clang with ThinLTO.
+_CLONE = re.compile(r"(\.(constprop|isra|part|llvm|lto_priv)(\.\d+)?)+$")
+_COLD = ".cold"  # GCC: the unlikely part of a function, no function of its own
+
+
+@dataclass(frozen=True, slots=True)
+class TableSymbol:
+    """name: as in the file, without its version. vaddr and size in bytes; size 0 = not known. kind: STT_ of the gABI."""
+
+    name: str
+    vaddr: int
+    size: int
+    kind: int
+
+
+class FunctionTable:
+    """Raises TargetError where the file cannot be read as an ELF file.
+
+    .symtab holds static functions too; where the file has none, a debug file may (search: who finds it).
+    """
+
+    def __init__(self, path: str, search: DebugFileSearch) -> None:
+        self.path = path
+        try:
+            elf = open_elf(Path(path))
+        except OSError as error:
+            raise TargetError(f"cannot open {path}: {error.strerror}") from None
+        except BadElf as error:
+            raise TargetError(f"{path} cannot be read as an ELF file: {error}") from None
+        self.build_id = elf.build_id
+        described = [one.elf for one in search.find(path, elf.build_id, elf)]
+        self._files = [*described, *(inner for one in described if (inner := unpack_debugdata(one)))]
+
+    @cached_property
+    def by_name(self) -> dict[str, list[TableSymbol]]:
+        """Functions and data, each name with all its places."""
+        found: dict[str, dict[int, TableSymbol]] = defaultdict(dict)
+        for elf in self._files:
+            for one in _symbols(elf):
+                found[one.name].setdefault(one.vaddr, one)
+        return {name: list(places.values()) for name, places in found.items()}
+
+    @cached_property
+    def _by_demangled(self) -> dict[str, list[str]]:
+        """Names of the file by what people write: with parameters, and without; of templates without their arguments."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for name in self.by_name:
+            shown = demangle(name)
+            if shown != name:
+                for one in [shown] if name.startswith(SPECIAL_NAMES) else written_names(shown):
+                    found[one].append(name)
+        return found
+
+    def find(self, wanted: str, is_glob: bool) -> list[TableSymbol]:
+        """Everything of that name, functions and data alike; of a glob functions only."""
+        if not is_glob:
+            names = [wanted] if wanted in self.by_name else self._by_demangled.get(normal_name(wanted), [])
+            names = names or [name for name in self.by_name if _CLONE.sub("", name) == wanted != name]
+            return [
+                one
+                for name in names
+                if name == wanted or not name.endswith(_COLD)
+                for one in self.by_name[name]
+            ]
+        matches = re.compile(fnmatch.translate(wanted)).match
+        names = [name for name in self.by_name if matches(name)]
+        is_asked_for = re.compile(fnmatch.translate(normal_name(wanted))).match
+        names += [name for shown, all_ in self._by_demangled.items() if is_asked_for(shown) for name in all_]
+        symbols = [one for name in dict.fromkeys(names) for one in self.by_name[name]]
+        return [one for one in symbols if one.kind == STT_FUNC and not one.name.endswith(_COLD)]
+
+    def is_named_in_debug_information(self, name: str) -> bool:
+        """Whether DWARF speaks of it although no code of that name is there: inlined everywhere."""
+        needle = b"\0" + name.rpartition("::")[2].encode() + b"\0"
+        for elf in self._files:
+            section = elf.find(".debug_str")
+            if section is not None and not section.flags & SHF_COMPRESSED and section.size <= _DEBUG_TEXT_MAX:
+                return needle in b"\0" + bytes(elf.content(section))
+        return False
+
+
+def _symbols(elf: ElfSections) -> Iterator[TableSymbol]:
+    for section in elf.sections:
+        if section.type not in (SHT_SYMTAB, SHT_DYNSYM) or section.link >= len(elf.sections):
+            continue
+        layout = SYMBOL_64 if elf.is_64 else SYMBOL_32
+        strings = memoryview(bytes(elf.content(elf.sections[section.link])))
+        content = elf.content(section)
+        rows = np.frombuffer(content, layout, min(len(content) // layout.itemsize, _SYMBOLS_MAX))
+        kind = rows["info"] & 15
+        wanted = (rows["shndx"] > 0) & (rows["value"] > 0) & (rows["name"] > 0)
+        wanted &= np.isin(kind, (STT_FUNC, STT_GNU_IFUNC, STT_OBJECT))
+        columns = (rows[wanted][field].tolist() for field in ("name", "value", "size"))
+        for name, value, size, kind_ in zip(*columns, kind[wanted].tolist(), strict=True):
+            yield TableSymbol(text_at(strings, name).partition("@")[0], value, size, kind_)

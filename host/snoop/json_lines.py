@@ -1,0 +1,71 @@
+"""Every event as one JSON object a line, and at the end the statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import BinaryIO
+
+import msgspec
+
+from memleak_android.host.snoop.events import CallEvent
+from memleak_android.host.snoop.placing import SnoopedFunction
+from memleak_android.host.snoop.statistics import QUANTILES, FunctionStatistics
+from memleak_android.host.snoop.wire import CallType
+
+_NAMES = {CallType.ENTRY: "entry", CallType.EXIT: "exit", CallType.UNPAIRED: "unpaired"}
+
+
+class JsonLines:
+    """docs/snoop.md, "JSON lines". Written as they come."""
+
+    def __init__(self, functions: Sequence[SnoopedFunction], output: BinaryIO) -> None:
+        self._functions = functions
+        self._output = output
+        self._encoder = msgspec.json.Encoder()
+
+    def write(self, events: Iterable[CallEvent]) -> None:
+        self._put(self._object(event) for event in events)
+
+    def write_end(self, functions: Sequence[FunctionStatistics], lost: dict[str, int]) -> None:
+        """What was counted of each function, and what was lost by cause."""
+        self._put({"type": "statistics", **statistics_object(one)} for one in functions)
+        self._put([{"type": "end", "lost": lost}])
+
+    def close(self) -> None:
+        self._output.flush()
+
+    def _put(self, objects: Iterable[dict[str, object]]) -> None:
+        self._output.write(b"".join(self._encoder.encode(one) + b"\n" for one in objects))
+
+    def _object(self, event: CallEvent) -> dict[str, object]:
+        found: dict[str, object] = {
+            "type": _NAMES[CallType(event.type)],
+            "time_ns": event.timestamp_ns,
+            "function": self._functions[event.number].name,
+            "pid": event.tgid,
+            "tid": event.tid,
+            "call": event.call,
+            "depth": event.depth,
+        }
+        if event.type == CallType.ENTRY:
+            found["arguments"] = event.arguments
+            if event.stack:
+                found["stack"] = event.stack
+        else:
+            found["duration_ns"] = event.duration_ns
+        if event.type == CallType.EXIT:
+            found["return"] = event.result
+        return found
+
+
+def statistics_object(one: FunctionStatistics) -> dict[str, object]:
+    """Times in nanoseconds; histogram: calls that took at least 2**power ns and less than twice that, by power."""
+    numbers: dict[str, object] = asdict(one)
+    del numbers["quantiles"], numbers["histogram"], numbers["has_return"]
+    numbers |= {"function": numbers.pop("name"), "active": one.active, "mean_ns": round(one.mean_ns, 1)}
+    numbers |= {
+        f"p{share * 100:g}_ns": round(value) for share, value in zip(QUANTILES, one.quantiles, strict=True)
+    }
+    numbers["histogram"] = {str(power): count for power, count in one.histogram}
+    return numbers

@@ -1,0 +1,56 @@
+"""A line a call, as it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TextIO
+
+from memleak_android.host.snoop.durations import show_duration
+from memleak_android.host.snoop.events import CallEvent
+from memleak_android.host.snoop.placing import SnoopedFunction
+from memleak_android.host.snoop.wire import CallType
+
+_INDENT_MAX = 40
+_INDENTS = tuple("  " * depth for depth in range(_INDENT_MAX + 1))
+_ENTRY, _EXIT = (
+    int(CallType.ENTRY),
+    int(CallType.EXIT),
+)  # a look-up in the class takes as long as the rest of a test
+
+
+class LivePrint:
+    """`SECONDS PID/TID   name(arguments) = result <12.3 us>`, further in by how deep the call is.
+
+    Seconds are those of CLOCK_MONOTONIC. with_entries: a line at the entry too.
+    """
+
+    def __init__(self, functions: Sequence[SnoopedFunction], output: TextIO, with_entries: bool) -> None:
+        self._functions = functions
+        self._output = output
+        self._with_entries = with_entries
+
+    def write(self, events: Iterable[CallEvent]) -> None:
+        lines = [self._line(event) for event in events if event.type != _ENTRY or self._is_shown(event)]
+        if lines:
+            self._output.write("\n".join(lines) + "\n")
+            self._output.flush()
+
+    def close(self) -> None:
+        pass
+
+    def _is_shown(self, event: CallEvent) -> bool:
+        return self._with_entries or not self._functions[event.number].has_return
+
+    def _line(self, event: CallEvent) -> str:
+        kind, number, timestamp_ns, _, depth, tgid, tid, arguments, result, duration_ns, stack = event
+        function = self._functions[number]
+        if kind == _EXIT:
+            end = f" = {result} <{show_duration(duration_ns)}>"
+        elif kind == _ENTRY:
+            end = " …" if function.has_return else ""
+        else:
+            end = " left without a return that could be seen"
+        indent = _INDENTS[min(_INDENT_MAX, depth)]
+        shown = "?" if arguments is None else ", ".join(arguments)
+        line = f"{timestamp_ns / 1e9:.6f} {tgid}/{tid} {indent}{function.name}({shown}){end}"
+        return "\n".join([line, *(f"    {indent}{frame}" for frame in stack)]) if stack else line

@@ -1,0 +1,29 @@
+"""The agent of a session of snoop on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from memleak_android.host.device.local_channel import USER_STDIO_LINE, LocalChannel
+from memleak_android.host.snoop.agent_lines import SnoopOptions, snoop_lines
+from memleak_android.host.snoop.placing import SnoopPlan
+from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+
+
+def start_local(options: SnoopOptions, plan: SnoopPlan) -> AgentSession:
+    """Raises TracerError. silence_s: placing many probes, and taking them away, takes its time."""
+    agent = find_binary("memleakd", local_arch())
+    channel = LocalChannel([str(agent), "snoop"], give_stdio=bool(options.command))
+    lines = snoop_lines(options, plan) + ([USER_STDIO_LINE] if options.command else [])
+    return AgentSession("snoop", channel, lines, silence_s=300)
+
+
+def process_names(pids: Sequence[int]) -> dict[int, str]:
+    found = {}
+    for pid in pids:
+        with suppress(OSError):
+            found[pid] = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    return found

@@ -1,0 +1,79 @@
+"""snoop on a device: its processes' files, looked at in copies, and the agent that is brought there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from memleak_android.host.device.pulled_files import PulledFiles
+from memleak_android.host.device.remote_modules import RemoteFiles
+from memleak_android.host.device.remote_process import RemoteObject, RemoteProcess
+from memleak_android.host.device.target import Deployment, Target
+from memleak_android.host.errors import TracerError
+from memleak_android.host.snoop.agent_lines import SnoopOptions, snoop_lines
+from memleak_android.host.snoop.placing import SnoopPlan
+from memleak_android.host.snoop.planning import THROWERS, of_each
+from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.base import ProbedFile
+from memleak_android.host.tracers.prebuilt import find_binary
+from memleak_android.host.tracers.probed_device import bpf_refusal, probe_agent
+from memleak_android.host.tracers.remote_bpf import check_word_size, place_of
+
+
+class RemoteSnoop:
+    """Sessions of snoop on one device, with root. Only files in which functions are looked for are pulled."""
+
+    def __init__(self, target: Target, cache_dir: Path) -> None:
+        self._target = target
+        self._pulled = PulledFiles(target, cache_dir)
+        self.finder = RemoteFiles(target, self._pulled)
+        self._deployed: Deployment | None = None
+        self._objects: dict[ProbedFile, RemoteObject] = {}
+        self._throwing: set[int] = set()
+        self.names: dict[int, str] = {}
+
+    def files(self, pids: Sequence[int], on_problem: Callable[[str], None]) -> list[list[ProbedFile]]:
+        """Raises TargetError, TracerError, DeviceError."""
+        if not self._target.has_root:
+            raise TracerError(f"{self._target.name} is not rooted", "snoop needs root there")
+        if refusal := bpf_refusal(probe_agent(self._target, self._agent())):
+            raise TracerError(f"{self._target.name}: {refusal}", "run `memleak-android doctor`")
+        return of_each(pids, self._files_of, on_problem)
+
+    def opened(self, file: ProbedFile) -> str:
+        return str(self.finder.needed(file.pid, self._objects[file].mapping, "run as root"))
+
+    def throws(self, files: Sequence[ProbedFile]) -> bool:
+        return any(file.pid in self._throwing for file in files)
+
+    def start(self, options: SnoopOptions, plan: SnoopPlan) -> AgentSession:
+        channel = self._target.open_agent([self._agent(), "snoop"], as_root=True)
+        lines = snoop_lines(options, plan)
+        return AgentSession("snoop", channel, lines, silence_s=300, put_away=self._put_away)
+
+    def close(self) -> None:
+        self._put_away()
+        self._pulled.close()
+
+    def _files_of(self, pid: int) -> list[ProbedFile]:
+        process = RemoteProcess.open(self._target, pid)
+        check_word_size(process)
+        self.names[pid] = process.name
+        found = []
+        for one in process.objects(self._agent(), sorted(THROWERS)):
+            file = ProbedFile(pid, one.path, place_of(pid, one))
+            self._objects[file] = one
+            found.append(file)
+            if one.defines:
+                self._throwing.add(pid)
+        return found
+
+    def _agent(self) -> str:
+        if self._deployed is None:
+            self._deployed = self._target.deploy({"memleakd": find_binary("memleakd", self._target.arch)})
+        return self._deployed.paths["memleakd"]
+
+    def _put_away(self) -> None:
+        deployed, self._deployed = self._deployed, None
+        if deployed is not None:
+            deployed.close()

@@ -1,0 +1,102 @@
+"""Which functions are asked for: LIB:FUNC on the command line, groups of them in a TOML file."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memleak_android.host.errors import UsageError
+
+_PART = re.compile(r"(?<!:):(?!:)")  # LIB:FUNC, but not the :: of C++
+_OFFSET = re.compile(r"\+0x([0-9a-fA-F]+)")
+_GLOB = re.compile(r"[*?\[]")
+_KEYS = {"path", "functions", "symbols", "arguments"}
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRequest:
+    """library: a path, file name, soname or glob of one; "" is the program itself. symbol: a name as in the file or
+    demangled, a glob of either, or +0x… as an offset in the file. display: its name in what is printed, "" = its own.
+    arguments: format of its values, "" = as for others.
+    """
+
+    library: str
+    symbol: str
+    display: str = ""
+    arguments: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.library}:{self.symbol}" if self.library else self.symbol
+
+    @property
+    def file_offset(self) -> int | None:
+        match = _OFFSET.fullmatch(self.symbol)
+        return int(match[1], 16) if match else None
+
+    @property
+    def is_glob(self) -> bool:
+        return (
+            self.file_offset is None
+            and not self.symbol.startswith("operator")
+            and bool(_GLOB.search(self.symbol))
+        )
+
+
+def parse_request(text: str) -> FunctionRequest:
+    """`libc.so.6:malloc`, `main`, `libfoo.so:ns::Class::method`, `app:+0x1234`. Raises UsageError."""
+    parts = _PART.split(text, maxsplit=1)
+    library, symbol = (parts[0], parts[1]) if len(parts) == 2 else ("", parts[0])
+    if not symbol.strip():
+        raise UsageError(
+            f"{text!r} names no function", "write LIB:FUNCTION, or FUNCTION of the program itself"
+        )
+    if symbol.startswith("+") and _OFFSET.fullmatch(symbol) is None:
+        raise UsageError(f"{text!r}: {symbol} is no offset in a file", "write +0x and hexadecimal digits")
+    return FunctionRequest(library.strip(), symbol.strip())
+
+
+def read_group_file(path: Path) -> list[FunctionRequest]:
+    """A table for each group of functions of one library: docs/snoop.md, "Group files". Raises UsageError."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no TOML: {error}", "see docs/snoop.md") from None
+    found: list[FunctionRequest] = []
+    for name, table in document.items():
+        found += _group(f"{path}: [{name}]", table)
+    if not found:
+        raise UsageError(f"{path} names no functions", "see docs/snoop.md")
+    return found
+
+
+def _group(place: str, table: Any) -> list[FunctionRequest]:
+    if not isinstance(table, dict):
+        raise UsageError(f"{place} is no table", "write [group], then path = … and functions = …")
+    unknown = sorted(set(table) - _KEYS)
+    if unknown:
+        raise UsageError(f"{place}: unknown key {unknown[0]}", f"known are {', '.join(sorted(_KEYS))}")
+    library, plain, named = table.get("path", ""), table.get("functions", []), table.get("symbols", {})
+    formats = table.get("arguments", {})
+    if not isinstance(library, str) or not _are_texts(plain) or not _are_texts_by_name(named):
+        raise UsageError(f"{place} is not understood", "path: text, functions: list, symbols: name = symbol")
+    if not _are_texts_by_name(formats):
+        raise UsageError(f"{place}: arguments is not understood", "write name = format")
+    asked = [("", symbol) for symbol in plain] + list(named.items())
+    return [
+        FunctionRequest(library, symbol, display, formats.get(display or symbol, ""))
+        for display, symbol in asked
+    ]
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) and one for one in value)
+
+
+def _are_texts_by_name(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(one, str) and one for one in value.values())

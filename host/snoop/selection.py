@@ -1,0 +1,177 @@
+"""Requests → functions: which symbol of which loaded file each one means, and what could not be found."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from memleak_android.host.debug_files import DebugFileSearch
+from memleak_android.host.demangle import demangle
+from memleak_android.host.device.elf_file import ElfFile
+from memleak_android.host.device.parse import printable
+from memleak_android.host.errors import MemleakError, TargetError
+from memleak_android.host.snoop.function_table import STT_OBJECT, FunctionTable, TableSymbol
+from memleak_android.host.snoop.requests import FunctionRequest
+from memleak_android.host.symbol_table import STT_GNU_IFUNC
+from memleak_android.host.tracers.base import ProbedFile
+
+_NAMES_SHOWN = 6
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFunction:
+    """One function of one file in one process. name: for printing. file_offset and size in bytes; size 0 = not known.
+
+    parts: offsets of code of it that lies elsewhere (`name.cold`).
+    """
+
+    name: str
+    request: FunctionRequest
+    file: ProbedFile
+    file_offset: int
+    size: int
+    parts: tuple[range, ...] = ()
+
+
+class Selection:
+    """Finds functions. problems: one sentence for each request, or part of it, that leads nowhere.
+
+    opened: where a file can be read on this machine; raises TargetError. way_out: where there are more than
+    max_matches, whose number it may tell.
+    """
+
+    def __init__(
+        self,
+        search: DebugFileSearch,
+        max_matches: int,
+        opened: Callable[[ProbedFile], str],
+        way_out: str = "allow that by --max-matches {}",
+    ) -> None:
+        self._search = search
+        self._opened = opened
+        self._max_matches = max_matches
+        self._way_out = way_out
+        self._tables: dict[str, FunctionTable] = {}
+        self._elf_files: dict[str, ElfFile] = {}
+        self.problems: list[str] = []
+
+    def elf(self, file: ProbedFile) -> ElfFile:
+        """Raises TargetError."""
+        path = self._opened(file)
+        if path not in self._elf_files:
+            try:
+                self._elf_files[path] = ElfFile(path)
+            except OSError as error:
+                raise TargetError(f"cannot open {path}: {error.strerror}") from None
+        return self._elf_files[path]
+
+    def find(self, request: FunctionRequest, files: Sequence[ProbedFile]) -> list[FoundFunction]:
+        """In the files of one process."""
+        candidates = list(_candidates(request, files))
+        if not candidates:
+            who = f"process {files[0].pid}" if files and files[0].pid else "the command"
+            names = ", ".join(os.path.basename(one.path) for one in files[:_NAMES_SHOWN])
+            more = "…" if len(files) > _NAMES_SHOWN else ""
+            self._complain(f"{request.text}: {who} has no file {request.library} (it has {names}{more})")
+            return []
+        try:
+            if request.file_offset is not None:
+                return [self._by_offset(request, request.file_offset, candidates[0])]
+            return self._by_name(request, candidates)
+        except MemleakError as error:
+            self._complain(f"{request.text}: {error}")
+            return []
+
+    def _by_offset(self, request: FunctionRequest, offset: int, file: ProbedFile) -> FoundFunction:
+        if self.elf(file).text_segment(offset) is None:
+            raise TargetError(f"offset {offset:#x} of {file.path} is not in an executable segment")
+        name = request.display or f"{os.path.basename(file.path)}{request.symbol}"
+        return FoundFunction(name, request, file, offset, 0)
+
+    def _by_name(self, request: FunctionRequest, candidates: Sequence[ProbedFile]) -> list[FoundFunction]:
+        symbols = [
+            (file, one)
+            for file in candidates
+            for one in self._table(file).find(request.symbol, request.is_glob)
+        ]
+        functions = [made for file, one in symbols if (made := self._function(request, file, one))]
+        unique = list({(one.file.agent_path, one.file_offset): one for one in reversed(functions)}.values())[
+            ::-1
+        ]
+        if len(unique) > self._max_matches:
+            raise TargetError(f"it matches {len(unique)} functions", self._way_out.format(len(unique)))
+        if not symbols:
+            raise TargetError(*self._missing(request, candidates))
+        return unique
+
+    def _function(
+        self, request: FunctionRequest, file: ProbedFile, symbol: TableSymbol
+    ) -> FoundFunction | None:
+        """None, and a sentence, for what is no code that can be probed."""
+        if symbol.kind == STT_OBJECT:
+            self._complain(
+                f"{request.text}: {symbol.name} in {os.path.basename(file.path)} is data, no function"
+            )
+            return None
+        if symbol.kind == STT_GNU_IFUNC:
+            self._complain(
+                f"{request.text}: which function {symbol.name} is gets chosen at run time (ifunc);"
+                f" name one of its implementations, such as __{symbol.name}_*"
+            )
+            return None
+        elf = self.elf(file)
+        offset = elf.file_offset(symbol.vaddr)
+        if offset is None or elf.text_segment(offset) is None:
+            self._complain(f"{request.text}: {symbol.name} is not in an executable segment of {file.path}")
+            return None
+        name = request.display if request.display and not request.is_glob else demangle(symbol.name)
+        return FoundFunction(printable(name), request, file, offset, symbol.size, self._parts(file, symbol))
+
+    def _parts(self, file: ProbedFile, symbol: TableSymbol) -> tuple[range, ...]:
+        elf, found = self.elf(file), []
+        for part in self._table(file).by_name.get(f"{symbol.name}.cold", ()):
+            offset = elf.file_offset(part.vaddr)
+            if offset is not None and part.size:
+                found.append(range(offset, offset + part.size))
+        return tuple(found)
+
+    def _missing(self, request: FunctionRequest, candidates: Sequence[ProbedFile]) -> tuple[str, str]:
+        place = os.path.basename(candidates[0].path)
+        if any(self._table(one).is_named_in_debug_information(request.symbol) for one in candidates):
+            return (
+                f"{place} has no code of its own for it: inlined wherever it is called",
+                "probe a function that calls it",
+            )
+        kind = "no function matches" if request.is_glob else "no such function"
+        return f"{kind} in {place}", "name it as `nm -D` does, or by +0xOFFSET in a stripped file"
+
+    def _table(self, file: ProbedFile) -> FunctionTable:
+        path = self._opened(file)
+        if path not in self._tables:
+            self._tables[path] = FunctionTable(path, self._search)
+        return self._tables[path]
+
+    def _complain(self, sentence: str) -> None:
+        if sentence not in self.problems:
+            self.problems.append(sentence)
+
+
+def _candidates(request: FunctionRequest, files: Sequence[ProbedFile]) -> Iterator[ProbedFile]:
+    """The files that a request's library means: by path, name, name without version, or glob of one of these."""
+    if not request.library:
+        yield from files[:1]
+        return
+    is_named = _matcher(request.library)
+    for file in files:
+        base = os.path.basename(file.path)
+        if any(map(is_named, (file.path, base, base.partition(".so")[0]))):
+            yield file
+
+
+def _matcher(library: str) -> Callable[[str], bool]:
+    if any(c in library for c in "*?["):
+        return lambda name: fnmatch.fnmatchcase(name, library)
+    real = os.path.realpath(library) if library.startswith("/") else library
+    return lambda name: name in (library, real)

@@ -1,0 +1,197 @@
+"""One session of snoop, from its first block to its last."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from memleak_android.host.errors import MemleakError, TargetError, TracerError
+from memleak_android.host.payloads import decode_error, decode_status, decode_text
+from memleak_android.host.snoop.call_stacks import KINDS, CallStacks
+from memleak_android.host.snoop.events import CallEvent, CallJoin
+from memleak_android.host.snoop.placing import SnoopPlan
+from memleak_android.host.snoop.statistics import FunctionStatistics, by_total_time, summarize
+from memleak_android.host.snoop.wire import (
+    BadCalls,
+    ProbeKind,
+    decode_calls,
+    decode_probe_results,
+    decode_statistics,
+)
+from memleak_android.host.tracers.agent import AgentDied
+from memleak_android.host.tracers.base import Tracer
+from memleak_android.host.wire import Block, BlockKind, Lost, Reason, Rows
+
+_ERROR_KINDS: dict[int, type[MemleakError]] = {
+    Reason.TARGET_ERROR: TargetError,
+    Reason.TRACER_ERROR: TracerError,
+}
+# What is lost here by cause, and what to do about it; docs/snoop.md, "What is lost".
+_LOST_SENTENCES = {
+    Lost.EVENTS: "events were lost, the ring was full: the statistics are exact all the same; use --rate, --filter or --statistics",
+    Lost.RING_FULL: "stacks were lost, the ring was full; use --rate or --filter",
+    Lost.THREADS_FULL: "calls of threads beyond the 2048 that are followed at once were not counted",
+    Lost.PENDING_FULL: "calls deeper than 128 of one thread are counted, their returns were not seen",
+    Lost.MAPPINGS: "calls came before their address was known, as can be before Linux 5.15",
+    Lost.PROGRAMS: "processes beyond the 1024 that are followed at once were not looked at",
+    Lost.MISSED_ENTRY: "returns belong to calls whose beginning was not seen",
+}
+
+
+class CallSink(Protocol):
+    """Whoever shows calls."""
+
+    def write(self, events: Iterable[CallEvent]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class SnoopTimes:
+    """Nanoseconds since the probes were in place; None = never."""
+
+    duration_ns: int | None = None
+    interval_ns: int | None = None
+    count: int | None = None
+
+
+@dataclass(slots=True)
+class SnoopSession:
+    """Runs `tracer`, gives its calls to `sinks`.
+
+    on_armed: called once with how many functions are probed. on_interval: with the statistics, at each interval.
+    Afterwards: statistics of every function, the longest total time first; problems: probes that could not be placed;
+    missing: what the result lacks.
+    """
+
+    tracer: Tracer
+    plan: SnoopPlan
+    sinks: Sequence[CallSink] = ()
+    times: SnoopTimes = field(default_factory=SnoopTimes)
+    on_armed: Callable[[int], None] = lambda n_places: None
+    on_interval: Callable[[list[FunctionStatistics]], None] = lambda functions: None
+    on_problem: Callable[[str], None] = lambda sentence: None
+    stacks: CallStacks | None = None
+    statistics: list[FunctionStatistics] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    lost: dict[str, int] = field(default_factory=dict)
+    n_events: int = 0
+    tracer_cpu_ns: int = 0
+    _n_placed: int = 0
+    _n_printed: int = 0
+    _parts: dict[int, FunctionStatistics] = field(default_factory=dict)
+    _begin: float | None = None
+    _due_ns: int = 0
+    _is_asked: bool = False
+    _is_stopped: bool = False
+    _is_ended: bool = False
+    _error: MemleakError | None = None
+
+    def run(self) -> None:
+        """Raises TargetError, TracerError or ConnectionCut where there is nothing to show."""
+        stacks = self.stacks
+        join = CallJoin(self.plan.functions, stacks.take) if stacks else CallJoin(self.plan.functions)
+        try:
+            for block in self.tracer.blocks():
+                self._take(block, join)
+                self._keep_time()
+        except AgentDied as error:
+            if self._begin is None:
+                raise
+            self.missing.append(f"{error.message} ({error.hint})")
+        finally:
+            self.tracer.close()
+            for sink in self.sinks:
+                sink.close()
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """Asks for the end; the last calls and the statistics follow. May be called from a signal handler."""
+        if not self._is_stopped:
+            self._is_stopped = True
+            self.tracer.stop()
+
+    def _take(self, block: Block, join: CallJoin) -> None:
+        if self.stacks is not None and block.kind in KINDS:
+            self.stacks.add(block)
+        if block.kind == BlockKind.CALLS:
+            calls = decode_calls(block.payload)
+            self.n_events += len(calls.rows)
+            events = list(join.events(calls)) if self.sinks else []
+            for sink in self.sinks:
+                sink.write(events)
+        elif block.kind == BlockKind.CALL_STATISTICS:
+            self._count(block.payload)
+        elif block.kind == BlockKind.STATUS:
+            self._take_status(block.payload)
+        elif block.kind == BlockKind.PROBE_RESULTS:
+            self._take_results(decode_probe_results(block.payload))
+        elif block.kind == BlockKind.LOG:
+            self.on_problem(decode_text(block.payload))
+        elif block.kind == BlockKind.ERROR:
+            reason, text = decode_error(block.payload)
+            message, _, hint = text.rstrip(")").rpartition(" (") if text.endswith(")") else (text, "", "")
+            self._error = _ERROR_KINDS.get(reason, MemleakError)(message, hint)
+        elif block.kind == BlockKind.END:
+            self._is_ended = True
+
+    def _take_results(self, results: Rows) -> None:
+        self._n_placed += int(((results["error"] == 0) & (results["kind"] == ProbeKind.ENTRY)).sum())
+        results = results[results["function"] < len(self.plan.functions)]
+        for row in results[results["error"] != 0].tolist():
+            number, pid, error, _, kind = row
+            what = "not probed" if kind == ProbeKind.ENTRY else "a return of it is not probed"
+            where = f" in process {pid}" if pid else ""
+            sentence = f"{self.plan.functions[number].name}: {what}{where}: {os.strerror(error)}"
+            self.problems.append(sentence)
+            self.on_problem(sentence)
+
+    def _take_status(self, payload: bytes) -> None:
+        status = decode_status(payload)
+        self.tracer_cpu_ns = int(status["tracer_cpu_ns"])
+        for cause, sentence in _LOST_SENTENCES.items():
+            if count := int(status["lost"][cause]):
+                self.lost[f"{cause.name.lower()}"] = count
+                self._set_missing(sentence, count)
+        if self._begin is None:
+            self._begin = time.monotonic()
+            self.on_armed(self._n_placed)
+
+    def _set_missing(self, sentence: str, count: int) -> None:
+        self.missing[:] = [one for one in self.missing if not one.endswith(sentence)]
+        self.missing.append(f"{count:,} {sentence}")
+
+    def _count(self, payload: bytes) -> None:
+        for counted in decode_statistics(payload):
+            number = int(counted.row["function"])
+            if number >= len(self.plan.functions):
+                raise BadCalls(f"statistics of function {number}, of {len(self.plan.functions)}")
+            function = self.plan.functions[number]
+            self._parts[number] = summarize(function.name, counted, function.has_return)
+        if len(self._parts) < len(self.plan.functions):
+            return
+        self.statistics, self._parts = by_total_time(list(self._parts.values())), {}
+        if self._is_asked:
+            self._is_asked = False
+            self._n_printed += 1
+            self.on_interval(self.statistics)
+            if self._n_printed == self.times.count:
+                self.stop()
+
+    def _keep_time(self) -> None:
+        if self._begin is None or self._is_stopped:
+            return
+        elapsed_ns = int((time.monotonic() - self._begin) * 1e9)
+        if self.times.duration_ns is not None and elapsed_ns >= self.times.duration_ns:
+            self.stop()
+        elif self.times.interval_ns is not None:
+            self._due_ns = self._due_ns or self.times.interval_ns
+            if elapsed_ns >= self._due_ns and not self._is_asked:
+                self._is_asked = True
+                self._due_ns = max(self._due_ns + self.times.interval_ns, elapsed_ns)
+                self.tracer.request_snapshot()

@@ -1,0 +1,101 @@
+"""Words of the stack above a slice that was too short (struct ml_stack_above of device/wire.h), and what frames they make.
+
+The last part of a record: how far it reaches, number of words, the words, and for each its place behind the slice in
+words, as u32. Words that were not sent are not known: frames that would need one end as if the slice did.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.host.wire import ABOVE_BYTES_MAX, ABOVE_WORDS_MAX, STACK_ABOVE, EvidenceFlag, Rows
+from memleak_android.unwind.trace import Method, TraceBatch, TraceEnd
+
+Ints = NDArray[np.int64]
+_HEAD = STACK_ABOVE.itemsize
+_WORD = 8
+UNKNOWN = 1  # in the place of each word that was not sent: no code is at the lowest page (vm.mmap_min_addr)
+
+
+class WordsAbove(NamedTuple):
+    """Of several records, one after the other: whose (an index into them), where behind the slice in words, and what."""
+
+    owner: Ints
+    place: Ints
+    value: NDArray[np.uint64]
+
+
+def has(rows: Rows) -> NDArray[np.bool_]:
+    return np.asarray((rows["flags"] & np.uint16(EvidenceFlag.STACK_ABOVE)) != 0)
+
+
+def fault(data: NDArray[np.uint8], rows: Rows, starts: Ints, ends: Ints) -> int | None:
+    """The first record whose words above the slice contradict themselves. starts: of each, -1 = it has none."""
+    records = np.flatnonzero(starts >= 0)
+    room = ends[records] - starts[records]
+    sparse = (rows["flags"][records] & np.uint16(EvidenceFlag.STACK_SPARSE)) != 0
+    bad = (room < _HEAD) | sparse | (rows["stack_bytes"][records] % _WORD != 0)
+    heads = np.zeros(len(records), STACK_ABOVE)
+    heads[~bad] = _heads(data, starts[records[~bad]])
+    reach, count = heads["reach_bytes"].astype(np.int64), heads["n_words"].astype(np.int64)
+    bad |= (reach > ABOVE_BYTES_MAX) | (reach % _WORD != 0) | (count > ABOVE_WORDS_MAX)
+    bad |= _HEAD + count * (_WORD + 4) > room
+    if not bad.any():
+        words = read(data, starts[records])
+        bad[words.owner[words.place >= reach[words.owner] // _WORD]] = True
+    return int(records[np.argmax(bad)]) if bad.any() else None
+
+
+def reach(data: NDArray[np.uint8], starts: Ints) -> Ints:
+    """How far the words of each record reach, in bytes above its slice; 0 = it has none (start -1)."""
+    found = np.zeros(len(starts), np.int64)
+    found[starts >= 0] = _heads(data, starts[starts >= 0])["reach_bytes"]
+    return found
+
+
+def read(data: NDArray[np.uint8], starts: Ints) -> WordsAbove:
+    """The words that begin at `starts`, which are none of them -1 and have passed fault()."""
+    words = data[: len(data) // _WORD * _WORD].view("<u8")
+    first = starts // _WORD + 1
+    count = _heads(data, starts)["n_words"].astype(np.int64)
+    owner = np.repeat(np.arange(len(starts)), count)
+    within = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    first, count = first[owner], count[owner]
+    places = data[: len(words) * _WORD].view("<u4")[(first + count) * 2 + within]
+    return WordsAbove(owner, places.astype(np.int64), words[first + within])
+
+
+def settled(traces: TraceBatch, rows: Rows, boundary: NDArray[np.uint64]) -> TraceBatch:
+    """The traces of samples whose slices were made longer: frames beyond `boundary` are marked, and such as unknown
+    words made are taken away.
+
+    rows: (n,) evidence. boundary: (n,) where the words above the slice begin. Frames that the agent read after the call
+    are Method.LATE. To step to a frame its callee's words are needed, all below the frame's stack pointer.
+    """
+    is_above = has(rows)
+    if not is_above.any():
+        return traces
+    depth = np.diff(traces.offsets)
+    owner = np.repeat(np.arange(len(traces)), depth)
+    beyond = is_above[owner] & (traces.sp > boundary[owner])
+    is_last = np.zeros(len(owner), np.bool_)
+    is_last[traces.offsets[1:][depth > 0] - 1] = True
+    unknown = beyond & is_last & (traces.address == UNKNOWN)
+    end = traces.end.copy()
+    end[owner[unknown]] = TraceEnd.STACK_TRUNCATED
+    method = traces.method.copy()
+    late = (rows["flags"] & np.uint16(EvidenceFlag.ABOVE_LATE)) != 0
+    method[beyond & late[owner]] = Method.LATE
+    kept = ~unknown
+    offsets = np.concatenate([[0], np.cumsum(depth - np.bincount(owner[unknown], minlength=len(traces)))])
+    return TraceBatch(
+        offsets, traces.address[kept], traces.sp[kept], traces.is_return[kept], method[kept], end
+    )
+
+
+def _heads(data: NDArray[np.uint8], starts: Ints) -> Rows:
+    picked = data[starts[:, None] + np.arange(_HEAD)]
+    return np.ascontiguousarray(picked).view(STACK_ABOVE).reshape(len(starts))

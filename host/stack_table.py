@@ -1,0 +1,218 @@
+"""Unwound stacks by number, as columns that hold each place of code once: a million stacks are not many places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.host.payloads import TraceChunk
+from memleak_android.host.wire import FRAME_ROW, TRACE_ROW, Rows
+
+_TRACES_PER_CHUNK = 4096
+_FRAMES_PER_CHUNK = 200_000
+_TRACES_AT_ONCE = 1 << 16
+_PLACE = ("address", "vaddr", "module", "method", "is_return")  # what makes two frames one place
+_ODD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F)
+
+Numbers = NDArray[np.int64]
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+class _Places:
+    """Distinct frames (FRAME_ROW, without sp) by number. Two that a hash takes for one are two places all the same."""
+
+    def __init__(self) -> None:
+        self.rows: Rows = np.empty(0, FRAME_ROW)
+        self._hashes: NDArray[np.uint64] = np.empty(0, np.uint64)  # sorted
+        self._numbers: Numbers = np.empty(0, np.int64)  # by hash
+
+    def intern(self, frames: Rows) -> NDArray[np.uint32]:
+        """The number of each frame's place."""
+        hashes, first, inverse = np.unique(_hash(frames), return_index=True, return_inverse=True)
+        at = np.searchsorted(self._hashes, hashes)
+        is_known = at < len(self._hashes)
+        is_known[is_known] = self._hashes[at[is_known]] == hashes[is_known]
+        numbers = np.empty(len(hashes), np.int64)
+        numbers[is_known] = self._numbers[at[is_known]]
+        numbers[~is_known] = self._add(frames[first[~is_known]])
+        self._hashes = np.insert(self._hashes, at[~is_known], hashes[~is_known])
+        self._numbers = np.insert(self._numbers, at[~is_known], numbers[~is_known])
+        result = numbers[inverse]
+        differs = ~_same_place(frames, self.rows[result])
+        result[differs] = self._add(frames[differs])
+        return result.astype(np.uint32)
+
+    def _add(self, frames: Rows) -> Numbers:
+        begin = len(self.rows)
+        new = frames.copy()
+        new["sp"] = 0
+        self.rows = np.concatenate([self.rows, new])
+        return np.arange(begin, len(self.rows))
+
+
+def _hash(frames: Rows) -> NDArray[np.uint64]:
+    total = np.zeros(len(frames), np.uint64)
+    for name, odd in zip(_PLACE, _ODD, strict=True):
+        total = (total ^ frames[name].astype(np.uint64)) * np.uint64(odd)
+        total ^= total >> np.uint64(29)
+    return total
+
+
+def _same_place(one: Rows, other: Rows) -> NDArray[np.bool_]:
+    return np.asarray(np.logical_and.reduce([one[name] == other[name] for name in _PLACE]))
+
+
+class StackTable:
+    """Traces (TRACE_ROW) with their frames, and which of them are the same stack.
+
+    Two traces are one stack when they name the same function, the same places in the same modules and end alike,
+    whatever the addresses were. Stacks are numbered in the order of their first traces.
+    keeps_sp: frames are asked for with their stack pointers; else these are 0.
+    """
+
+    def __init__(self, keeps_sp: bool = True) -> None:
+        self._keeps_sp = keeps_sp
+        self._traces: list[Rows] = [np.empty(0, TRACE_ROW)]
+        self._places = _Places()
+        self._place_parts: list[NDArray[np.uint32]] = [np.empty(0, np.uint32)]  # by frame
+        self._sp_parts: list[NDArray[np.uint64]] = [np.empty(0, np.uint64)]
+        self._length = 0
+        self._bounds: Numbers = np.zeros(1, np.int64)  # of each trace's frames
+        self._stacks: tuple[Numbers, Numbers] | None = None
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, traces: Rows, frames: Rows) -> None:
+        self._traces.append(traces)
+        self._place_parts.append(self._places.intern(frames))
+        if self._keeps_sp:
+            self._sp_parts.append(frames["sp"].copy())
+        self._length += len(traces)
+        self._stacks = None
+
+    @property
+    def traces(self) -> Rows:
+        return _joined(self._traces)
+
+    @property
+    def places(self) -> Rows:
+        """The distinct frames (FRAME_ROW without sp)."""
+        return self._places.rows
+
+    @property
+    def place_of_frame(self) -> NDArray[np.uint32]:
+        """Numbers in `places`, of the frames of all traces, in order."""
+        return _joined(self._place_parts)
+
+    @property
+    def bounds(self) -> Numbers:
+        """(n + 1,) where the frames of each trace begin, and where the last one's end."""
+        if len(self._bounds) != self._length + 1:
+            self._bounds = np.concatenate([[0], np.cumsum(self.traces["n_frames"].astype(np.int64))])
+        return self._bounds
+
+    @property
+    def stack_of_trace(self) -> Numbers:
+        return self._numbered()[0]
+
+    @property
+    def first_trace(self) -> Numbers:
+        """By stack: a trace of it."""
+        return self._numbered()[1]
+
+    def places_of(self, trace: int) -> NDArray[np.uint32]:
+        """Innermost first."""
+        return self.place_of_frame[self.bounds[trace] : self.bounds[trace + 1]]
+
+    def places_used(self, traces: Numbers) -> NDArray[np.bool_]:
+        """By place: it is part of one of these traces."""
+        used = np.zeros(len(self.places), bool)
+        begins, ends = self.bounds[traces], self.bounds[traces + 1]
+        for first in range(0, len(traces), _TRACES_AT_ONCE):
+            part = slice(first, first + _TRACES_AT_ONCE)
+            lengths = ends[part] - begins[part]
+            starts = np.repeat(begins[part] - np.cumsum(lengths) + lengths, lengths)
+            used[self.place_of_frame[starts + np.arange(len(starts))]] = True
+        return used
+
+    def frames_of(self, trace: int) -> Rows:
+        return self._frames(int(self.bounds[trace]), int(self.bounds[trace + 1]))
+
+    def _frames(self, first: int, end: int) -> Rows:
+        frames = self.places[self.place_of_frame[first:end]]
+        if self._keeps_sp:
+            frames["sp"] = _joined(self._sp_parts)[first:end]
+        return frames
+
+    def chunks(self) -> Iterable[TraceChunk]:
+        """The table as blocks of a recording can take it; at least one."""
+        first, bounds = 0, self.bounds
+        while True:
+            end = min(first + _TRACES_PER_CHUNK, len(self))
+            fitting = int(np.searchsorted(bounds, int(bounds[first]) + _FRAMES_PER_CHUNK, side="right")) - 1
+            end = min(end, max(fitting, first + 1)) if len(self) else 0
+            frames = self._frames(int(bounds[first]), int(bounds[end]))
+            yield TraceChunk(first, end == len(self), self.traces[first:end], frames)
+            if end == len(self):
+                return
+            first = end
+
+    def _numbered(self) -> tuple[Numbers, Numbers]:
+        """(stack of each trace, first trace of each stack)."""
+        if self._stacks is None:
+            classes = _stack_classes(
+                self.traces, self.bounds, self.place_of_frame, _code_numbers(self.places)
+            )
+            _, first, inverse = np.unique(classes, return_index=True, return_inverse=True)
+            order = np.argsort(first)
+            rank = np.empty_like(order)
+            rank[order] = np.arange(len(order))
+            self._stacks = rank[inverse], first[order]
+        return self._stacks
+
+
+def _joined(parts: list[NDArray[Scalar]]) -> NDArray[Scalar]:
+    if len(parts) != 1:
+        parts[:] = [np.concatenate(parts)]
+    return parts[0]
+
+
+def _code_numbers(places: Rows) -> Numbers:
+    """For each place a number of its module and vaddr: those of other addresses share it."""
+    order = np.lexsort((places["vaddr"], places["module"]))
+    changes = np.zeros(len(places), bool)
+    for name in ("vaddr", "module"):
+        changes[1:] |= places[name][order][1:] != places[name][order][:-1]
+    numbers = np.empty(len(places), np.int64)
+    numbers[order] = np.cumsum(changes)
+    return numbers
+
+
+def _stack_classes(traces: Rows, bounds: Numbers, places: NDArray[np.uint32], codes: Numbers) -> Numbers:
+    """A number by trace, equal where the stacks are. Traces are told apart frame by frame, from the innermost on;
+    one that is alone already is looked at no more."""
+    n_frames = traces["n_frames"].astype(np.int64)
+    classes = np.zeros(len(traces), np.int64)
+    for head in (n_frames, traces["function"], traces["end"]):
+        classes = _refined(classes, np.unique(head, return_inverse=True)[1])
+    active, part, depth = np.arange(len(traces)), classes, 0
+    n_classes = int(classes.max(initial=-1)) + 1
+    while True:
+        open_ = (np.bincount(part)[part] > 1) & (n_frames[active] > depth)
+        active, part = active[open_], part[open_]
+        if not len(active):
+            return classes
+        part = _refined(part, codes[places[bounds[active] + depth]])
+        classes[active] = part + n_classes
+        n_classes += int(part.max()) + 1
+        depth += 1
+
+
+def _refined(classes: Numbers, by: Numbers) -> Numbers:
+    """Numbers of the distinct pairs."""
+    pairs = classes * (int(by.max(initial=0)) + 1) + by
+    return np.asarray(np.unique(pairs, return_inverse=True)[1])

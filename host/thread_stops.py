@@ -1,0 +1,34 @@
+"""How long threads of a process that was entered stood still, as it was told (STOP of wire.py)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memleak_android.host.capture import Capture
+from memleak_android.host.profile import StopMoment, ThreadStop
+from memleak_android.host.wire import STOP, Stopped
+from memleak_android.host.wire import StopMoment as MomentNumber
+
+_MOMENTS = {
+    MomentNumber.PREPARE: StopMoment.PREPARE,
+    MomentNumber.ATTACH: StopMoment.ATTACH,
+    MomentNumber.DETACH: StopMoment.DETACH,
+}
+_TOLD_MAX = 1024  # many times what the agent tells of one session
+
+
+def told_stops(capture: Capture) -> tuple[ThreadStop, ...]:
+    """In order of time, at most the first 1024. Rows of kinds that are not known are passed over."""
+    rows = np.concatenate([np.empty(0, STOP), *capture.stops])
+    rows = rows[np.isin(rows["moment"], list(_MOMENTS)) & np.isin(rows["stopped"], list(Stopped))]
+    return tuple(_stop(row) for row in rows[np.argsort(rows["timestamp_ns"], kind="stable")[:_TOLD_MAX]])
+
+
+def _stop(row: np.void) -> ThreadStop:
+    return ThreadStop(
+        moment=_MOMENTS[MomentNumber(row["moment"])],
+        is_caller=int(row["stopped"]) == Stopped.CALLER,
+        duration_ns=int(row["duration_ns"]),
+        threads=int(row["n_threads"]),
+        pid=int(row["pid"]),
+    )

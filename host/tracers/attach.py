@@ -1,0 +1,80 @@
+"""The shim brought into a process that already runs: by ptrace, without root for a process of the same user."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+from urllib.parse import quote
+
+from memleak_android.host.device.local import LocalProcess
+from memleak_android.host.device.local_channel import LocalChannel
+from memleak_android.host.errors import TracerError
+from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.base import ProbedFile, SessionOptions, session_lines
+from memleak_android.host.tracers.entered import LocalEntered
+from memleak_android.host.tracers.inline import local_allocator
+from memleak_android.host.tracers.inline_pairs import plan_session
+from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+from memleak_android.host.tracers.preload import pair_lines
+from memleak_android.host.wire import WIRE_VERSION
+
+HookName = Literal["plt", "inline"]
+
+
+def start(options: SessionOptions, hook: HookName) -> AgentSession:
+    """Raises TargetError for a process that cannot be looked at, TracerError for what hooks cannot do.
+
+    Why the process itself refuses (docs/wire-protocol.md, "How a running process is entered") the agent says.
+    """
+    if options.pid is None:
+        raise TracerError(
+            f"--tracer {hook} is for processes that run already",
+            "name one by --pid N, or leave it away: a command is measured from its start",
+        )
+    if hook == "plt" and (options.object or options.symbols_prefix):
+        raise TracerError(
+            "-O and --symbols-prefix need the bpf or the inline tracer: slots are found by the functions' own names",
+            "use --tracer inline, or run as root",
+        )
+    process = LocalProcess.open(options.pid)
+    agent = find_binary("memleakd", local_arch())
+    lines = attach_lines(options, hook)
+    if hook == "inline":
+        entered = LocalEntered(process, agent, find_binary("libmemleak.so", local_arch()))
+        return _start_inline(options, process, entered, lines)
+    pairs = options.pairs.plan(_files(process), by="slots") if options.pairs else None
+    session = AgentSession(hook, LocalChannel([str(agent), "preload"]), [*lines, *pair_lines(options, pairs)])
+    session.pairs = pairs
+    return session
+
+
+def _start_inline(
+    options: SessionOptions, process: LocalProcess, entered: LocalEntered, lines: list[str]
+) -> AgentSession:
+    plan = plan_session(
+        entered,
+        options,
+        lambda: local_allocator(process.loaded_objects(), options),
+        lambda planner, patcher: planner.plan(_files(process), by="patches", patcher=patcher),
+    )
+    channel = LocalChannel([str(entered.agent), "preload"])
+    session = AgentSession("inline", channel, [*lines, *plan.lines])
+    session.notes = plan.notes
+    session.about = {"allocator": plan.allocator} if plan.allocator else {}
+    session.stops = plan.stops
+    session.pairs = plan.pairs
+    return session
+
+
+def _files(process: LocalProcess) -> list[ProbedFile]:
+    return [ProbedFile(process.pid, one.path, one.open_path) for one in process.loaded_objects()]
+
+
+def attach_lines(options: SessionOptions, hook: HookName) -> list[str]:
+    """The agent's configuration, without the final `start`."""
+    shim = find_binary("libmemleak.so", local_arch())
+    return [
+        *session_lines(options, WIRE_VERSION),
+        f"shim {quote(os.fsencode(shim), safe='/')}",
+        f"hook {hook}",
+    ]

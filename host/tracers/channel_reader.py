@@ -1,0 +1,131 @@
+"""An agent's output, read as it comes by a thread of its own, whatever the session is busy with meanwhile."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from queue import SimpleQueue
+
+from memleak_android.host.device.target import Channel
+from memleak_android.host.errors import MemleakError
+
+READ_AHEAD_BYTES = (
+    256 << 20
+)  # unwinding for some seconds beside the evidence of a few hundred thousand stacks
+_POLL_S = 0.1
+_FULL_S = 0.01  # between two looks whether there is room again
+_ALIVE_INTERVAL_S = (
+    15.0  # well below the silence after which an agent ends (docs/wire-protocol.md, host_silence_s)
+)
+
+
+class AgentSilent(Exception):
+    """Nothing came for as long as patience_s."""
+
+
+class ChannelReader:
+    """Owns `channel` from the first of pieces() to close(): no other thread uses it in between.
+
+    What has been read and not been taken is at most limit_bytes (and a piece of at most 1 MiB): then nothing is read until
+    some is taken, so that the agent waits, and counts what its own buffers cannot hold. outgoing: what is sent first.
+    patience_s: how long the agent may say nothing; may be changed meanwhile. held_up_s: for how long nothing was read
+    because too much was waiting. No locks: say() may be called from a signal handler, and pieces() be left by an exception.
+    """
+
+    def __init__(
+        self, channel: Channel, outgoing: bytes, patience_s: float, limit_bytes: int = READ_AHEAD_BYTES
+    ) -> None:
+        self.patience_s = patience_s
+        self.held_up_s = 0.0
+        self._channel = channel
+        self._outgoing = bytearray(outgoing)
+        self._limit_bytes = limit_bytes
+        self._wanted: deque[bytes] = deque()
+        self._read: SimpleQueue[bytes | None] = SimpleQueue()  # None: the last one
+        self._n_read = self._n_taken = 0  # bytes; the first is the thread's, the second pieces()'s
+        self._failure: Exception | None = None
+        self._is_over = False
+        self._said_alive = time.monotonic()
+        self._thread: threading.Thread | None = None
+        self._woken, self._wake = os.pipe()
+        for end in (self._woken, self._wake):
+            os.set_blocking(end, False)
+
+    def say(self, line: bytes) -> None:
+        """To the agent, soon."""
+        self._wanted.append(line)
+        self._wake_up()
+
+    def pieces(self) -> Iterator[bytes]:
+        """In order, until the agent closes its output. Raises AgentSilent, or what the channel raises, after the last one."""
+        self._thread = threading.Thread(target=self._run, name="agent-output", daemon=True)
+        self._thread.start()
+        while (piece := self._read.get()) is not None:
+            self._n_taken += len(piece)
+            yield piece
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """The channel is the caller's again."""
+        self._is_over = True
+        self._wake_up()
+        if self._thread is not None:
+            self._thread.join()
+        ends, self._woken, self._wake = (self._woken, self._wake), -1, -1
+        for end in ends:
+            if end >= 0:
+                os.close(end)
+
+    def _wake_up(self) -> None:
+        if self._wake >= 0:
+            with suppress(BlockingIOError):  # full: it will wake up
+                os.write(self._wake, b"\0")
+
+    def _run(self) -> None:
+        try:
+            self._read_all()
+        except (AgentSilent, MemleakError, OSError, ValueError) as failure:  # raised behind what came before
+            self._failure = failure
+        finally:
+            self._read.put(None)
+
+    def _read_all(self) -> None:
+        heard = time.monotonic()
+        while not self._is_over:
+            while self._wanted:
+                self._outgoing += self._wanted.popleft()
+            if self._is_alive_due:
+                self._said_alive = time.monotonic()
+                self._outgoing += b"alive\n"
+            piece = self._channel.exchange(self._outgoing, _POLL_S, self._woken)
+            with suppress(BlockingIOError):
+                os.read(self._woken, 64)
+            if piece is None:
+                return
+            if piece:
+                self._n_read += len(piece)
+                self._read.put(piece)
+                self._await_room()
+                heard = time.monotonic()
+            elif time.monotonic() - heard > self.patience_s:
+                raise AgentSilent
+
+    def _await_room(self) -> None:
+        """Returns sooner where something is to be sent, which goes with reading another piece."""
+        begin = time.monotonic()
+        while self._n_read - self._n_taken > self._limit_bytes and not self._is_over:
+            if self._wanted or self._is_alive_due:
+                break
+            time.sleep(_FULL_S)
+            self.held_up_s += time.monotonic() - begin
+            begin = time.monotonic()
+
+    @property
+    def _is_alive_due(self) -> bool:
+        """An agent behind a network that is gone must not trace for nobody."""
+        return self._channel.is_remote and time.monotonic() - self._said_alive > _ALIVE_INTERVAL_S

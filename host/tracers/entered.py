@@ -1,0 +1,188 @@
+"""A process that the shim is brought into for inline hooks: what of it a plan has to know, and where its parts are."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from memleak_android.host.device.elf_file import EM_AARCH64, PF_X, PT_LOAD, ElfFile
+from memleak_android.host.device.local import LoadedObject, LocalProcess
+from memleak_android.host.errors import TargetError, TracerError
+from memleak_android.host.tracers.patch_plan import TRAMPOLINE_BYTES, PatchPlan
+from memleak_android.host.tracers.relocation import Surroundings
+from memleak_android.host.tracers.reservation import Reservation, reserve_command, reserved
+from memleak_android.unwind.maps import Mapping
+
+_HOOK = struct.Struct("<24sQQ")  # struct memleak_hook, device/preload/attach.h
+_ROOM_PAGE, _ROOM_BIAS = 4096, 1 << 20  # device/preload/inline_hook.h
+ROOM_SLOTS = 24576 // TRAMPOLINE_BYTES
+_BTI, _GCS = 1, 4  # GNU_PROPERTY_AARCH64_FEATURE_1_*
+_INJECT_S = 30
+
+
+class EnteredProcess(Protocol):
+    """The process as far as a plan has to know it. shim: its path there, and as we can open its copy."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def shim(self) -> LoadedObject: ...
+
+    def mappings(self) -> Sequence[Mapping]: ...
+
+    def status(self) -> str:
+        """The text of /proc/PID/status."""
+        ...
+
+    def reserve(self, near: int) -> Reservation:
+        """memleak_reserve() of the shim, which is loaded for it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalEntered:
+    """A process of this machine. agent, shim_path: our files."""
+
+    process: LocalProcess
+    agent: Path
+    shim_path: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def shim(self) -> LoadedObject:
+        path = os.path.realpath(self.shim_path)
+        return LoadedObject(path, path)
+
+    def mappings(self) -> Sequence[Mapping]:
+        return self.process.mappings()
+
+    def status(self) -> str:
+        try:
+            return Path(f"/proc/{self.pid}/status").read_text()
+        except OSError:
+            return ""
+
+    def reserve(self, near: int) -> Reservation:
+        command = reserve_command(str(self.agent), self.pid, self.shim.path, near)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_INJECT_S, check=False)
+        except subprocess.TimeoutExpired:
+            raise TargetError(
+                f"process {self.pid} could not be entered within {_INJECT_S} s", "try again"
+            ) from None
+        return reserved(self.pid, done.returncode, done.stdout, done.stderr)
+
+
+@dataclass(frozen=True, slots=True)
+class MappedFile:
+    """An ELF file as the process has it mapped."""
+
+    elf: ElfFile
+    mappings: Sequence[Mapping]
+
+    def address(self, vaddr: int) -> int:
+        """By where its executable segments were mapped: all of a file's segments keep their distances. Raises TargetError."""
+        for segment in self.elf.segments:
+            if segment.type != PT_LOAD or not segment.flags & PF_X:
+                continue
+            for one in self.mappings:
+                into = segment.file_offset - one.file_offset
+                if 0 <= into < one.end - one.start and one.is_executable:
+                    return one.start + into - segment.vaddr + vaddr
+        raise TargetError(f"the code of {self.elf.path} is not in the process's memory", "use --tracer bpf")
+
+    def surroundings(self, status: str) -> Surroundings:
+        """The kernel tells of CET's shadow stacks (arch/x86/kernel/cpu/proc.c, 6.6), of BTI and GCS the file."""
+        features = self.elf.gnu_features if self.elf.machine == EM_AARCH64 else 0
+        has_shadow_stack = "shstk" in status.partition("x86_Thread_features:")[2].partition("\n")[0]
+        return Surroundings(bool(features & _BTI), has_shadow_stack or bool(features & _GCS))
+
+
+def mapped_file(process: EnteredProcess, path: str, elf: ElfFile, dynamic: int = 0) -> MappedFile:
+    """path: as the process names it. dynamic: LoadedObject.dynamic, which tells one copy of it from another. Raises TargetError."""
+    copies: list[list[Mapping]] = []
+    for one in process.mappings():
+        if one.path.removesuffix(" (deleted)") != path:
+            continue
+        if (
+            not copies or one.file_offset < copies[-1][-1].file_offset
+        ):  # a copy's lie in the order of the file
+            copies.append([])
+        copies[-1].append(one)
+    if not copies:
+        raise TargetError(f"process {process.pid} has not mapped {path}", "try again")
+    meant = [copy for copy in copies if copy[0].start <= dynamic < copy[-1].end]
+    return MappedFile(elf, (meant or [[one for copy in copies for one in copy]])[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Shim:
+    """The shim's file as the process has it mapped, once it was brought there."""
+
+    file: MappedFile
+
+    @classmethod
+    def of(cls, process: EnteredProcess) -> Shim:
+        return cls(mapped_file(process, process.shim.path, ElfFile(process.shim.open_path)))
+
+    def function(self, name: str) -> int:
+        found = self.file.elf.dynamic_functions({name})
+        if not found:
+            raise self._lacks(name)
+        return self.file.address(found[0].vaddr)
+
+    def landing(self, name: str) -> int:
+        """Where a patched function of the heap goes: device/preload/inline_entries.c."""
+        return self.function(f"memleak_inline_{name}")
+
+    def data(self, name: str) -> tuple[int, int]:
+        """Address and size of a variable."""
+        found = self.file.elf.dynamic_data(name)
+        if found is None:
+            raise self._lacks(name)
+        return self.file.address(found[0]), found[1]
+
+    def hooks(self) -> dict[str, int]:
+        """Address of the word that each hook's original is written to, by name."""
+        found = self.file.elf.dynamic_data("memleak_hooks")
+        if found is None:
+            raise self._lacks("memleak_hooks")
+        vaddr, size = found
+        raw = self.file.elf.slice(self.file.elf.file_offset(vaddr) or 0, size - size % _HOOK.size)
+        names = [name.rstrip(b"\0").decode() for name, _, _ in _HOOK.iter_unpack(raw)]
+        return {name: self.file.address(vaddr) + i * _HOOK.size + 32 for i, name in enumerate(names)}
+
+    def room(self, near: int, reservation: Reservation) -> int:
+        """Where moved code goes, ROOM_SLOTS times TRAMPOLINE_BYTES: what was reserved near there, else the shim's own text."""
+        if reservation.distance <= 0:
+            return self.function("memleak_room")
+        return (near & ~(_ROOM_PAGE - 1)) + (reservation.distance - _ROOM_BIAS) * _ROOM_PAGE
+
+    def _lacks(self, name: str) -> TracerError:
+        return TracerError(f"{self.file.elf.path} does not define {name}", "build it with `make device`")
+
+
+def slot_line(address: int, value: int) -> str:
+    """A word that the agent writes into the process before it attaches (docs/wire-protocol.md, "The agent's input")."""
+    return f"slot {address:x} {value:x}"
+
+
+def patch_line(plan: PatchPlan) -> str:
+    """`patch ADDRESS EXPECTED PATCH TRAMPOLINE CODE MOVES RETURNS` (docs/wire-protocol.md, "The agent's input")."""
+    return (
+        f"patch {plan.address:x} {plan.expected.hex()} {plan.patch.hex()} {plan.trampoline_address:x}"
+        f" {plan.trampoline.hex()} {_moves(plan.moves)} {_moves(plan.returns)}"
+    )
+
+
+def _moves(moves: Sequence[tuple[int, int]]) -> str:
+    return ",".join(f"{pc:x}:{to:x}" for pc, to in moves) or "-"

@@ -1,0 +1,157 @@
+"""What the agent is told for a session of every process of this machine: the files of their allocators."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+
+from memleak_android.host.device.capabilities import probe_local
+from memleak_android.host.device.local import LoadedObject, LocalProcess
+from memleak_android.host.device.local_channel import LocalChannel
+from memleak_android.host.errors import TargetError, TracerError
+from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.allocator import (
+    check_runs_here,
+    defines_malloc,
+    plan_probes,
+    probe_lines,
+)
+from memleak_android.host.tracers.base import Probe, SessionOptions, session_lines
+from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+from memleak_android.host.wire import WIRE_VERSION
+
+SHIM = "libmemleak.so"
+FILES_MAX = 16  # ML_BPF_FILES of device/bpf/session.h
+_NAMED_MAX = 5
+_Identity = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class EveryProcessPlan:
+    """files: of allocators, those of most processes first. left_out: sentences about processes that no probe reaches."""
+
+    files: tuple[str, ...]
+    probes: tuple[Probe, ...]
+    notes: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Allocator:
+    """A file, by which processes can be reached. path: as it can be opened here."""
+
+    path: str
+    processes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Search:
+    """Looks each file up once, whatever maps it: by device and inode."""
+
+    allocators: dict[_Identity, _Allocator] = field(default_factory=dict)
+    without: dict[str, list[str]] = field(default_factory=dict)  # reason → names of processes
+    _has_malloc: dict[_Identity, bool] = field(default_factory=dict)
+
+    def look_at(self, pid: int) -> None:
+        try:
+            process = LocalProcess.open(pid)
+        except TargetError as error:
+            if "32-bit" in str(error):
+                self._leave_out("32-bit code", str(pid))
+            return  # kernel threads, and what has ended meanwhile
+        try:
+            found = self._allocator_of(process.loaded_objects())
+        except TargetError:
+            return
+        if found is None:
+            self._leave_out("no allocator that exports malloc (static, or one of their own)", process.name)
+        else:
+            found.processes.append(process.name)
+
+    def _allocator_of(self, objects: Iterable[LoadedObject]) -> _Allocator | None:
+        """The first in search order that defines malloc, as the dynamic linker binds it."""
+        for one in objects:
+            if os.path.basename(one.path) == SHIM:  # of another session's
+                continue
+            try:
+                status = os.stat(one.open_path)
+            except OSError:
+                continue
+            identity = (status.st_dev, status.st_ino)
+            if identity not in self._has_malloc:
+                self._has_malloc[identity] = _defines_malloc(one.open_path)
+            if self._has_malloc[identity]:
+                return self.allocators.setdefault(identity, _Allocator(one.open_path))
+        return None
+
+    def _leave_out(self, reason: str, name: str) -> None:
+        self.without.setdefault(reason, []).append(name)
+
+
+def plan_every_process(options: SessionOptions) -> EveryProcessPlan:
+    """Looks through all processes but this one. Raises TargetError where no allocator is found in any."""
+    search = _Search()
+    for name in os.listdir("/proc"):
+        if name.isdecimal() and int(name) != os.getpid():
+            search.look_at(int(name))
+    ranked = sorted(search.allocators.values(), key=lambda one: -len(one.processes))
+    files, probes, notes = list[str](), list[Probe](), list[str]()
+    for one in ranked:
+        if len(files) == FILES_MAX:
+            search.without.setdefault(f"more than {FILES_MAX} files of allocators", []).extend(one.processes)
+            continue
+        try:
+            check_runs_here(one.path)
+            more, remarks = plan_probes(one.path, options)
+        except TargetError as error:
+            search.without.setdefault(error.message, []).extend(one.processes)
+            continue
+        files.append(one.path)
+        probes += more
+        notes += [f"{one.path}: {remark}" for remark in remarks]
+    if not files:
+        raise TargetError(
+            "no process of this machine has an allocator that can be probed", "name one by --pid"
+        )
+    return EveryProcessPlan(tuple(files), tuple(probes), tuple(notes), tuple(_told(search.without)))
+
+
+def start(options: SessionOptions) -> AgentSession:
+    """Raises TracerError, TargetError."""
+    if refusal := probe_local().bpf_refusal:
+        raise TracerError(f"every process can be traced by BPF alone: {refusal}", "run as root")
+    plan = plan_every_process(options)
+    lines = [
+        *session_lines(options, WIRE_VERSION),
+        "whole_machine 1",
+        f"bystander {os.getpid()}",
+        *probe_lines(plan.probes),
+    ]
+    agent = find_binary("memleakd", local_arch())
+    session = AgentSession("bpf", LocalChannel([str(agent), "bpf"]), lines)
+    session.notes = plan.notes
+    session.about = {"allocators": list(plan.files), "probes": [asdict(probe) for probe in plan.probes]}
+    session.target = {"left_out": list(plan.left_out)}
+    return session
+
+
+def _defines_malloc(path: str) -> bool:
+    try:
+        return defines_malloc(path)
+    except TargetError:
+        return False
+
+
+def _told(without: dict[str, list[str]]) -> Iterable[str]:
+    for reason, names in sorted(without.items()):
+        kinds = Counter(names)
+        shown = ", ".join(_counted(*one) for one in kinds.most_common(_NAMED_MAX))
+        more = f" and {len(kinds) - _NAMED_MAX} more" if len(kinds) > _NAMED_MAX else ""
+        n = len(names)
+        yield f"{n} process{'es' * (n != 1)} that ran at the beginning cannot be measured, {reason}: {shown}{more}"
+
+
+def _counted(name: str, n: int) -> str:
+    return name if n == 1 else f"{name} ({n})"

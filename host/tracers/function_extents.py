@@ -1,0 +1,26 @@
+"""How long a function is that no symbol tells of: by the unwind tables of its file."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memleak_android.host.device.elf_file import ElfFile
+from memleak_android.unwind.elf_image import ElfImage
+from memleak_android.unwind.errors import UnwindError
+from memleak_android.unwind.sources import row_sources
+from memleak_android.unwind.table import CfiSource
+
+
+def bytes_by_unwind_tables(elf: ElfFile, vaddr: int) -> int:
+    """Of the function that begins at vaddr; 0 = no table has an entry that begins there."""
+    try:
+        image = ElfImage(memoryview(elf.data), elf.path)
+        for source in row_sources(image, lambda: None):
+            if isinstance(source, CfiSource):
+                found = source.section.entries()
+                hits = np.flatnonzero(found.starts == vaddr)
+                if len(hits):
+                    return int(found.lengths[hits[0]])
+    except UnwindError:
+        pass
+    return 0

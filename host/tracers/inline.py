@@ -1,0 +1,186 @@
+"""Inline hooks for the allocator of a running process: which functions, where their moved code goes, the agent's lines.
+
+For allocators that no slot of another module leads to: linked into the program, static or hidden. The process must be
+dynamically linked all the same, since the shim is brought in by its dynamic linker.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from memleak_android.host.device.elf_file import EM_ARM, ElfFile, FunctionSymbol
+from memleak_android.host.device.local import LoadedObject, LocalProcess
+from memleak_android.host.errors import TargetError, TracerError
+from memleak_android.host.tracers.allocator import HEAP_FUNCTIONS, find_allocator
+from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.entered import (
+    EnteredProcess,
+    LocalEntered,
+    MappedFile,
+    Shim,
+    mapped_file,
+    patch_line,
+    slot_line,
+)
+from memleak_android.host.tracers.islands import Landing
+from memleak_android.host.tracers.patch_plan import (
+    TRAMPOLINE_BYTES,
+    FunctionCode,
+    PatchPlan,
+    plan_patch,
+)
+from memleak_android.host.tracers.placement import FUNCTION_BYTES_MAX, jumps_from_outside
+from memleak_android.host.tracers.probed_arch import PROBED_ARCHES
+from memleak_android.host.wire import Rows
+
+HEAP_SLOTS = 32  # of a room; those behind are for the functions of --pairs
+
+# Without these the books would be wrong: what they give and take is given and taken by all others, too.
+_INDISPENSABLE = frozenset(("malloc", "free", "realloc", "reallocarray"))
+
+
+@dataclass(frozen=True, slots=True)
+class InlineHooks:
+    """lines: of the agent's configuration. notes: for -v. stops: of the process's threads so far, rows of STOP. functions:
+    addresses of those that are patched.
+    """
+
+    allocator: LoadedObject
+    lines: list[str]
+    notes: tuple[str, ...]
+    stops: Rows
+    functions: frozenset[int]
+
+
+def plan_inline(process: EnteredProcess, allocator: LoadedObject, options: SessionOptions) -> InlineHooks:
+    """Brings the shim into the process, which changes nothing there, and plans what is to be patched.
+
+    Raises TargetError: no allocator, or one that cannot be patched; the process cannot be entered.
+    """
+    elf = _open(allocator.open_path)
+    functions, notes = _functions(elf, options.symbols_prefix)
+    file = mapped_file(process, allocator.path, elf, allocator.dynamic)
+    first = file.address(functions["malloc"].vaddr)
+    reservation = process.reserve(first)
+    shim = Shim.of(process)
+    if reservation.distance <= 0:
+        reason = os.strerror(-reservation.distance)
+        notes.append(f"no memory within reach of the allocator ({reason}): jumps are long ones")
+    code = _function_codes(process.status(), file, functions)
+    plans, refused = _plan_all(code, shim, shim.room(first, reservation))
+    patched = frozenset(code[name].address for name in plans)
+    return InlineHooks(allocator, _lines(plans, shim, first), (*notes, *refused), reservation.stops, patched)
+
+
+def no_heap_lines(shim: Shim) -> list[str]:
+    """Of a session that patches nothing of the heap's: what an earlier one has told the shim is no longer so."""
+    return [slot_line(address, 0) for address in shim.hooks().values()]
+
+
+def plan_local(process: LocalProcess, options: SessionOptions, agent: Path, shim: Path) -> InlineHooks:
+    """Of a process of this machine."""
+    allocator = local_allocator(process.loaded_objects(), options)
+    return plan_inline(LocalEntered(process, agent, shim), allocator, options)
+
+
+def local_allocator(objects: Sequence[LoadedObject], options: SessionOptions) -> LoadedObject:
+    """The program's own where it has one, exported or not; else as with the other tracers."""
+    malloc = options.symbols_prefix + "malloc"
+    if options.object is None and objects and _open(objects[0].open_path).static_functions({malloc}):
+        return objects[0]
+    return find_allocator(objects, options)
+
+
+def _open(path: str) -> ElfFile:
+    elf = ElfFile(path)
+    if elf.machine == EM_ARM:
+        raise TargetError(
+            f"{path} is 32-bit arm code, which is not patched: conditional blocks and pc-relative registers cannot be"
+            " moved without doubt",
+            "use --tracer plt with it",
+        )
+    return elf
+
+
+def _functions(elf: ElfFile, prefix: str) -> tuple[dict[str, FunctionSymbol], list[str]]:
+    """The allocator's functions by what they are called without the prefix, each address once."""
+    wanted = {prefix + one.name for one in HEAP_FUNCTIONS}
+    symbols = elf.dynamic_functions(wanted)
+    if not any(one.name == prefix + "malloc" for one in symbols):
+        symbols = elf.static_functions(wanted)
+    found: dict[str, FunctionSymbol] = {}
+    notes = []
+    for function in HEAP_FUNCTIONS:
+        symbol = next((one for one in symbols if one.name == prefix + function.name), None)
+        if symbol is None or any(symbol.vaddr == other.vaddr for other in found.values()):
+            continue
+        if symbol.is_indirect:
+            notes.append(f"{symbol.name}: not patched, its address is chosen at run time (ifunc)")
+        else:
+            found[function.name] = symbol
+    for name in ("malloc", "free"):
+        if name not in found:
+            raise TargetError(
+                f"no function {prefix}{name} found in {elf.path}",
+                "name the object that holds the allocator with --object, its prefix with --symbols-prefix,"
+                " or use a build that is not stripped",
+            )
+    return found, notes
+
+
+def _function_codes(
+    status: str, file: MappedFile, functions: dict[str, FunctionSymbol]
+) -> dict[str, FunctionCode]:
+    elf = file.elf
+    arch = PROBED_ARCHES.get(elf.machine)
+    offset = elf.file_offset(functions["malloc"].vaddr)
+    text = elf.text_segment(offset) if offset is not None else None
+    if arch is None or text is None:
+        raise TargetError(f"{elf.path}: malloc is not in executable code", "use --tracer bpf")
+    starts = {name: (elf.file_offset(one.vaddr) or 0) - text.file_offset for name, one in functions.items()}
+    ranges = [(starts[name], starts[name] + one.size) for name, one in functions.items()]
+    jumped_to = jumps_from_outside(arch, elf.view(text.file_offset, text.file_bytes), ranges)
+    surroundings = file.surroundings(status)
+    return {
+        name: FunctionCode(
+            name=one.name,
+            machine=elf.machine,
+            address=file.address(one.vaddr),
+            code=elf.slice(text.file_offset + starts[name], min(one.size, FUNCTION_BYTES_MAX + 1)),
+            jumped_to=frozenset(hits),
+            surroundings=surroundings,
+        )
+        for (name, one), hits in zip(functions.items(), jumped_to, strict=True)
+    }
+
+
+def _plan_all(
+    functions: dict[str, FunctionCode], shim: Shim, room: int
+) -> tuple[dict[str, PatchPlan], list[str]]:
+    plans: dict[str, PatchPlan] = {}
+    notes = []
+    hooks = [name for name in shim.hooks() if name in functions]
+    if len(hooks) > HEAP_SLOTS:
+        raise TracerError(f"{len(hooks)} functions are more than there is room for")
+    for i, name in enumerate(hooks):
+        try:
+            plans[name] = plan_patch(
+                functions[name], Landing(shim.landing(name)), room + i * TRAMPOLINE_BYTES
+            )
+        except TargetError as refusal:
+            if name in _INDISPENSABLE:
+                raise
+            notes.append(f"{refusal.message}: what it gives is not seen")
+        else:
+            notes.append(f"{functions[name].name}: patched with {len(plans[name].patch)} bytes")
+    return plans, notes
+
+
+def _lines(plans: dict[str, PatchPlan], shim: Shim, allocator: int) -> list[str]:
+    code, _ = shim.data("memleak_moved_code")
+    slots = {address: plans[name].original if name in plans else 0 for name, address in shim.hooks().items()}
+    lines = [slot_line(address, value) for address, value in {code: allocator, **slots}.items()]
+    return lines + [patch_line(plan) for plan in plans.values()]

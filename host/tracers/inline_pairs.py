@@ -1,0 +1,221 @@
+"""Inline hooks for functions of --pairs in a running process: each is led over a stub to the shim's one entry for them.
+
+Moved code of a file's functions lies in a room of its own, near that file and by the pair files' contents: the same session
+twice finds its own code there, which a thread may still be in, and another session another room.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+
+import numpy as np
+
+from memleak_android.host.device.elf_file import ElfFile, Segment
+from memleak_android.host.device.local import LoadedObject
+from memleak_android.host.errors import TargetError
+from memleak_android.host.tracers.base import (
+    CodePatcher,
+    PairPlan,
+    PairPlanner,
+    PatchSite,
+    ProbedFile,
+    SessionOptions,
+)
+from memleak_android.host.tracers.entered import (
+    ROOM_SLOTS,
+    EnteredProcess,
+    MappedFile,
+    Shim,
+    mapped_file,
+    patch_line,
+    slot_line,
+)
+from memleak_android.host.tracers.function_extents import bytes_by_unwind_tables
+from memleak_android.host.tracers.inline import HEAP_SLOTS, no_heap_lines, plan_inline
+from memleak_android.host.tracers.islands import Landing
+from memleak_android.host.tracers.patch_plan import TRAMPOLINE_BYTES, FunctionCode, PatchPlan, plan_patch
+from memleak_android.host.tracers.placement import FUNCTION_BYTES_MAX, jumps_from_outside
+from memleak_android.host.tracers.preload import pair_lines
+from memleak_android.host.tracers.probed_arch import PROBED_ARCHES
+from memleak_android.host.wire import FIRST_PAIR_FUNCTION, STOP, Rows
+
+_ENTRY, _ORIGINALS, _TELLERS = "memleak_pair_moved", "memleak_pair_originals", "memleak_pair_tellers"
+_WORD = 8
+_ALIGNMENT = 16  # of functions, by compilers' defaults: what is behind a shorter one is padding
+_NEAR_BYTES = 1 << 20  # from a file's first code on: still within reach of a jump
+
+
+@dataclass(slots=True)
+class PairPatches:
+    """Implements CodePatcher. digest: of what the pair files say. patched: addresses of functions that have hooks already.
+
+    stops: of the process's threads meanwhile, rows of STOP.
+    """
+
+    process: EnteredProcess
+    digest: int
+    patched: frozenset[int] = frozenset()
+    stops: Rows = field(default_factory=lambda: np.empty(0, STOP))
+    _shim: Shim | None = None
+    _files: dict[str, _PatchedFile] = field(default_factory=dict)
+    _code: dict[tuple[str, int], FunctionCode] = field(default_factory=dict)
+    _refused: dict[str, TargetError] = field(default_factory=dict)
+
+    def look_at(self, sites: Sequence[PatchSite]) -> None:
+        by_text: dict[tuple[str, Segment], list[PatchSite]] = defaultdict(list)
+        for one in map(_sized, dict.fromkeys(sites)):
+            text = one.elf.text_segment(one.file_offset)
+            if text is not None and one.elf.machine in PROBED_ARCHES:
+                by_text[one.file.path, text].append(one)
+        for (path, text), inside in by_text.items():
+            try:
+                self._read(path, text, inside)
+            except TargetError as reason:
+                self._refused[path] = reason
+
+    def check(self, site: PatchSite) -> None:
+        self._plan(site, 0)
+
+    def lines(
+        self, number: int, site: PatchSite, teller: tuple[ProbedFile, ElfFile, int] | None
+    ) -> list[str]:
+        index = number - FIRST_PAIR_FUNCTION
+        plan, shim = self._plan(site, index), self.shim
+        told = 0
+        if teller is not None:
+            file, elf, vaddr = teller
+            told = mapped_file(self.process, file.path, elf).address(vaddr)
+        words = ((_ORIGINALS, plan.original), (_TELLERS, told))
+        slots = [slot_line(shim.data(name)[0] + index * _WORD, value) for name, value in words]
+        return [*slots, patch_line(plan)]
+
+    def without_heap(self) -> list[str]:
+        """Lines of a session of pairs alone."""
+        return no_heap_lines(self.shim)
+
+    @property
+    def shim(self) -> Shim:
+        if self._shim is None:
+            self._shim = Shim.of(self.process)
+        return self._shim
+
+    def _plan(self, site: PatchSite, index: int) -> PatchPlan:
+        code = self._code.get((site.file.path, site.file_offset))
+        if site.file.path in self._refused:
+            reason = self._refused[site.file.path]
+            raise TargetError(f"{site.name} cannot be patched: {reason.message}", reason.hint)
+        if code is None:
+            raise TargetError(f"{site.name} is code that cannot be patched", "use --tracer bpf")
+        if code.address in self.patched:
+            raise TargetError(f"{site.name} is the heap's, and patched already", "leave the set malloc away")
+        if not code.code:
+            raise TargetError(
+                f"{site.name} cannot be patched: where it ends is not known", "use --tracer bpf"
+            )
+        place = self._files[site.file.path].room + (HEAP_SLOTS + index) * TRAMPOLINE_BYTES
+        return plan_patch(code, Landing(self.shim.function(_ENTRY), index), place)
+
+    def _read(self, path: str, text: Segment, sites: Sequence[PatchSite]) -> None:
+        elf = sites[0].elf
+        file = self._files.get(path) or self._enter(path, elf, text)
+        self._files[path] = file
+        code = [elf.slice(one.file_offset, min(one.size, FUNCTION_BYTES_MAX + 1)) for one in sites]
+        padding = [_padding(elf, text, one) for one in sites]
+        starts = [one.file_offset - text.file_offset for one in sites]
+        ranges = [
+            (start, start + one.size + len(more))
+            for start, one, more in zip(starts, sites, padding, strict=True)
+        ]
+        view = elf.view(text.file_offset, text.file_bytes)
+        jumped_to = jumps_from_outside(PROBED_ARCHES[elf.machine], view, ranges)
+        surroundings = file.mapped.surroundings(self.process.status())
+        for one, start, bytes_, more, hits in zip(sites, starts, code, padding, jumped_to, strict=True):
+            address = file.mapped.address(text.vaddr + start)
+            self._code[path, one.file_offset] = FunctionCode(
+                one.name, elf.machine, address, bytes_, frozenset(hits), surroundings, more
+            )
+
+    def _enter(self, path: str, elf: ElfFile, text: Segment) -> _PatchedFile:
+        mapped = mapped_file(self.process, path, elf)
+        near = mapped.address(text.vaddr) + self.digest % min(text.file_bytes, _NEAR_BYTES)
+        reservation = self.process.reserve(near)
+        self.stops = np.concatenate([self.stops, reservation.stops])
+        return _PatchedFile(mapped, self.shim.room(near, reservation))
+
+
+@dataclass(frozen=True, slots=True)
+class InlineSession:
+    """What the agent is told of the heap's functions and of those of --pairs. allocator: its file, "" = the heap is not traced.
+
+    notes: for -v. stops: of the process's threads so far, rows of STOP.
+    """
+
+    lines: list[str]
+    allocator: str
+    notes: tuple[str, ...]
+    stops: Rows
+    pairs: PairPlan | None
+
+
+def plan_session(
+    process: EnteredProcess,
+    options: SessionOptions,
+    allocator: Callable[[], LoadedObject],
+    plan_pairs: Callable[[PairPlanner, CodePatcher], PairPlan],
+) -> InlineSession:
+    """allocator: finds it, where the heap is traced. plan_pairs: asks the planner, of the files that the process has loaded.
+
+    Raises TargetError, and TracerError for what inline hooks cannot do.
+    """
+    planner = options.pairs
+    heap = plan_inline(process, allocator(), options) if planner is None or planner.with_heap else None
+    patched = heap.functions if heap else frozenset()
+    lines, notes, stops = (heap.lines, heap.notes, heap.stops) if heap else ([], (), np.empty(0, STOP))
+    place = heap.allocator.path if heap else ""
+    if planner is None:
+        return InlineSession(lines, place, notes, stops, None)
+    patcher = PairPatches(process, _digest(process, planner), patched)
+    pairs = plan_pairs(planner, patcher)
+    if heap is None:
+        lines = patcher.without_heap()
+    stops = np.concatenate([stops, patcher.stops])
+    return InlineSession([*lines, *pair_lines(options, pairs)], place, notes, stops, pairs)
+
+
+def _digest(process: EnteredProcess, planner: PairPlanner) -> int:
+    """Of all that the functions' numbers depend on: what is asked for, and which files are there."""
+    files = {one.path for one in process.mappings() if one.is_executable} - {process.shim.path}
+    return int.from_bytes(sha256(repr((planner.digest, sorted(files))).encode()).digest()[:8], "little")
+
+
+@dataclass(frozen=True, slots=True)
+class _PatchedFile:
+    mapped: MappedFile
+    room: int
+
+
+assert HEAP_SLOTS + 64 <= ROOM_SLOTS  # ML_PAIRS
+
+
+def _sized(site: PatchSite) -> PatchSite:
+    """With the length that no symbol told, where unwind tables do."""
+    text = None if site.size else site.elf.text_segment(site.file_offset)
+    if text is None:
+        return site
+    vaddr = text.vaddr + site.file_offset - text.file_offset
+    return replace(site, size=bytes_by_unwind_tables(site.elf, vaddr))
+
+
+def _padding(elf: ElfFile, text: Segment, site: PatchSite) -> bytes:
+    """What compilers put behind a function so that the next one is aligned: no-ops or breakpoints, to the last byte."""
+    end = site.file_offset + site.size
+    vaddr = text.vaddr + end - text.file_offset
+    code = elf.slice(end, min(-vaddr % _ALIGNMENT, text.file_offset + text.file_bytes - end))
+    decoded = list(PROBED_ARCHES[elf.machine].decode(code, 0))
+    is_padding = (
+        decoded and decoded[-1].end == len(code) and all(one.mnemonic in ("nop", "int3") for one in decoded)
+    )
+    return code if site.size and is_padding else b""

@@ -1,0 +1,61 @@
+"""What the agent is told for a session that watches the kernel's own allocators."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from enum import IntFlag
+
+from memleak_android.host.device.local import check_running
+from memleak_android.host.device.local_channel import USER_STDIO_LINE, LocalChannel
+from memleak_android.host.device.target import Target
+from memleak_android.host.errors import TracerError
+from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.base import SessionOptions, session_lines
+from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+from memleak_android.host.wire import WIRE_VERSION
+
+
+class KernelGroup(IntFlag):
+    """Bits by enum ml_kernel_group of device/agent/kernel_layout.h."""
+
+    SLAB = 1
+    PAGES = 2
+    PERCPU = 4
+
+
+def kernel_session_lines(options: SessionOptions) -> list[str]:
+    """The agent's configuration, without the final `start`."""
+    lines = session_lines(options, WIRE_VERSION)
+    target = [] if options.pid is not None or options.command else ["whole_machine 1"]
+    return [
+        *lines,
+        *target,
+        f"kernel_groups {options.kernel}",
+        f"without_btf {int(options.without_btf)}",
+        f"max_stacks {options.max_stacks}",
+    ]
+
+
+def start(options: SessionOptions) -> AgentSession:
+    """Raises TracerError, TargetError."""
+    if os.geteuid() != 0:
+        raise TracerError("the kernel's allocators can be watched by root only", "run as root")
+    if options.pid is not None:
+        check_running(options.pid)
+    agent = find_binary("memleakd", local_arch())
+    starts_command = bool(options.command)
+    channel = LocalChannel([str(agent), "kernel"], give_stdio=starts_command)
+    stdio = [USER_STDIO_LINE] if starts_command else []
+    return AgentSession("kernel", channel, [*kernel_session_lines(options), *stdio])
+
+
+def start_on(
+    target: Target, agent: str, options: SessionOptions, put_away: Callable[[], None]
+) -> AgentSession:
+    """On a device, with root. agent: memleakd there."""
+    channel = target.open_agent([agent, "kernel"], as_root=True)
+    session = AgentSession("kernel", channel, kernel_session_lines(options), put_away=put_away)
+    if options.pid is not None:
+        session.target = {"pid": options.pid, "whole_machine": False}
+    return session

@@ -1,0 +1,39 @@
+"""What a device allows a tracer to do: its agent tries it, with the rights that a session would have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from memleak_android.host.device.target import Target
+from memleak_android.host.errors import TracerError
+
+# What the BPF tracer cannot do without, by the agent's own names for it (`memleakd probe`).
+_NEEDED = {
+    "bpf": "BPF programs may not be loaded",
+    "bpf_mappable_array": "its BPF has no mappable arrays (Linux 5.5)",
+    "bpf_uprobe_programs": "it loads no BPF program for uprobes: SELinux refuses it, or its kernel has none",
+    "uprobe_pmu": "it has no uprobes",
+    "sideband": "mappings cannot be followed by perf events",
+}
+
+
+def probe_agent(target: Target, agent: str) -> Mapping[str, Any]:
+    """What the device allows, tried by the agent itself with the rights that a session would have."""
+    answer = target.run([agent, "probe"], as_root=target.has_root)
+    try:
+        found = json.loads(answer.out)
+    except ValueError:
+        found = None
+    if answer.code or not isinstance(found, dict):
+        reason = answer.complaint or f"exit code {answer.code}"
+        raise TracerError(
+            f"the agent does not run on {target.name}: {reason}", "run `memleak-android doctor`"
+        )
+    return found
+
+
+def bpf_refusal(found: Mapping[str, Any]) -> str:
+    """Why the BPF tracer cannot run there, "" when it can."""
+    return next((reason for name, reason in _NEEDED.items() if not found.get(name)), "")

@@ -1,0 +1,115 @@
+"""The shim as an agent of Android's runtime: `cmd activity attach-agent` has a debuggable app load it, without root.
+
+The entry is Agent_OnAttach() (device/preload/agent_entry.c). The shim lies in the app's own folder: an app may not load
+code from /data/local/tmp. Rules: frameworks/base ActivityManagerService.attachAgent, art/runtime/ti/agent.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from itertools import chain
+from urllib.parse import quote
+
+from memleak_android.host.device.android_app import App
+from memleak_android.host.device.parse import printable
+from memleak_android.host.device.target import Target
+from memleak_android.host.errors import ConnectionCut, DeviceError, TracerError
+from memleak_android.host.payloads import decode_error
+from memleak_android.host.tracers.agent import AgentSession, reported_error
+from memleak_android.host.tracers.base import SessionOptions, session_lines
+from memleak_android.host.tracers.prebuilt import find_binary
+from memleak_android.host.tracers.remote_preload import AGENT, SHIM, LaunchingSession, session_word
+from memleak_android.host.wire import WIRE_VERSION, Block, BlockKind
+
+_ANSWER_S = 30.0
+JOINED_S = (
+    10.0  # the app's main thread loads it: one that does nothing for 5 s is called hung (ANR) by the system
+)
+
+
+class JoinedSession(LaunchingSession):
+    """A session that is there for its target, or not at all: another way in can be tried where it is not."""
+
+    _blocks: Iterator[Block]
+
+    def join(self) -> None:
+        """Returns once a process has joined. Raises TracerError or TargetError where none does; then nothing is left of us."""
+        held: list[Block] = []
+        blocks = super().blocks()
+        try:
+            for block in blocks:
+                held.append(block)
+                if block.kind == BlockKind.ERROR:
+                    raise reported_error(*decode_error(block.payload))
+                if block.kind == BlockKind.PROCESS:
+                    self._blocks = chain(held, blocks)
+                    return
+            raise self._absent
+        except BaseException:
+            self.close()
+            raise
+
+    def blocks(self) -> Iterator[Block]:
+        """After join(): what came before it, too."""
+        yield from self._blocks
+
+
+def start(target: Target, options: SessionOptions, app: App, process: str, *, arch: str) -> AgentSession:
+    """process: the name of a running one of the app's. Returns when it has loaded the shim. Raises DeviceError, TracerError,
+    TargetError with the system's own reason.
+    """
+    word = session_word()
+    with ExitStack() as undo:
+        files = {name: find_binary(name, arch) for name in (AGENT, SHIM)}
+        deployed = undo.enter_context(target.deploy(files, run_as=app.as_user))
+        channel = target.open_agent([deployed.paths[AGENT], "preload"], run_as=app.as_user)
+        shim = deployed.paths[SHIM]
+
+        def put_away() -> None:
+            """Its slots are its own again before the file goes, which stays mapped."""
+            try:
+                let_go(target, app, process, shim)
+            finally:
+                deployed.close()
+
+        lines = [*session_lines(options, WIRE_VERSION), f"await {quote(word, safe='/:')}", "hook plt"]
+        absent = TracerError(
+            f"{app.label} was told to load the shim, and has not within {JOINED_S:g} s",
+            "see what `adb logcat` says of it",
+        )
+        begin = lambda: _attach_agent(target, app, process, f"{shim}={word} mode=plt")
+        session = JoinedSession(channel, lines, begin, absent, put_away, JOINED_S)
+        session.name = "plt"
+        undo.pop_all()
+    session.join()
+    return session
+
+
+def let_go(target: Target, app: App, process: str, shim: str) -> None:
+    """The process detaches. One that cannot be told, or has ended, is no loss: a shim without its agent disarms itself."""
+    with suppress(TracerError, DeviceError):
+        _attach_agent(target, app, process, f"{shim}=detach")
+
+
+def _attach_agent(target: Target, app: App, process: str, agent: str) -> None:
+    refusal = _refusal(target, ["cmd", "activity", "attach-agent", process, agent])
+    if refusal:
+        raise TracerError(
+            f"{app.label} was not given the shim as an agent: {refusal}",
+            "use --launch, --tracer inline (by ptrace), or root",
+        )
+
+
+def _refusal(target: Target, argv: list[str]) -> str:
+    """In the system's words, "" where it has obeyed. Raises ConnectionCut."""
+    try:
+        done = target.run(argv, timeout_s=_ANSWER_S)
+    except ConnectionCut:
+        raise
+    except DeviceError as error:
+        return error.message
+    said = printable((done.out + done.err).decode("utf-8", "replace").strip())
+    if done.code or "Exception" in said or "Unknown command" in said:
+        return said.rpartition("Exception: ")[2] or f"exit code {done.code}"
+    return ""

@@ -1,0 +1,68 @@
+"""The shim brought by ptrace into a process of a device that runs already."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import quote
+
+import numpy as np
+
+from memleak_android.host.device.android_app import App
+from memleak_android.host.device.local import LoadedObject
+from memleak_android.host.device.target import Target
+from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.attach import HookName
+from memleak_android.host.tracers.base import PairPlan, SessionOptions, session_lines
+from memleak_android.host.tracers.prebuilt import find_binary
+from memleak_android.host.tracers.preload import pair_lines
+from memleak_android.host.tracers.remote_inline import RemoteEntered, plan_remote_inline
+from memleak_android.host.wire import STOP, WIRE_VERSION
+
+AGENT, SHIM = "memleakd", "libmemleak.so"
+
+
+def start(
+    target: Target,
+    options: SessionOptions,
+    app: App | None,
+    hook: HookName,
+    pairs: PairPlan | None = None,
+    *,
+    arch: str,
+) -> AgentSession:
+    """options.pid: the process. pairs: what slots carry of options.pairs. app: whose it is; then all is done as the app, in whose folder the shim has to lie
+    (an app may not load code from /data/local/tmp), else as root where that can be had. Raises DeviceError.
+    """
+    with ExitStack() as undo:
+        files = {name: find_binary(name, arch) for name in (AGENT, SHIM)}
+        user = app.as_user if app else None
+        deployed = undo.enter_context(target.deploy(files, run_as=user))
+        shim = deployed.paths[SHIM]
+        lines = [
+            *session_lines(options, WIRE_VERSION),
+            f"shim {quote(os.fsencode(shim), safe='/')}",
+            f"hook {hook}",
+            *pair_lines(options, pairs),
+        ]
+        notes: tuple[str, ...] = ()
+        stops = np.empty(0, STOP)
+        if hook == "inline":
+            loaded = LoadedObject(shim, os.fspath(files[SHIM]))
+            process = RemoteEntered(target, options.pid or 0, deployed.paths[AGENT], loaded, user)
+            with TemporaryDirectory(prefix="memleak-inline-") as copies:
+                hooks = plan_remote_inline(process, options, Path(copies))
+            lines, notes, stops = [*lines, *hooks.lines], hooks.notes, hooks.stops
+        argv = [deployed.paths[AGENT], "preload"]
+        channel = (
+            target.open_agent(argv, run_as=user) if user else target.open_agent(argv, as_root=target.has_root)
+        )
+        session = AgentSession(hook, channel, lines, put_away=deployed.close)
+        session.notes = notes
+        session.pairs = pairs
+        session.stops = stops
+        session.target = {"pid": options.pid, "attached": True}
+        undo.pop_all()
+    return session

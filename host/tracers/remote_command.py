@@ -1,0 +1,185 @@
+"""A program started from a device's shell: by BPF where root allows it, else with the shim. Its streams are ours."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from urllib.parse import quote
+
+from memleak_android.host.device.local import LoadedObject
+from memleak_android.host.device.local_channel import USER_STDIO_LINE
+from memleak_android.host.device.pulled_files import PulledFiles
+from memleak_android.host.device.remote_program import (
+    RemoteProgram,
+    fetch_until,
+    find_program,
+    loaded_objects,
+)
+from memleak_android.host.device.target import Channel, Relay, Target
+from memleak_android.host.errors import TargetError, TracerError
+from memleak_android.host.pair_sets.schema import PairRoute
+from memleak_android.host.payloads import decode_end
+from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.allocator import (
+    find_allocator,
+    find_region_functions,
+    plan_probes,
+    plan_region_probes,
+)
+from memleak_android.host.tracers.base import (
+    PairPlan,
+    PairPlanner,
+    Probe,
+    ProbedFile,
+    SessionOptions,
+    session_lines,
+)
+from memleak_android.host.tracers.bpf import ONLY_PAIRS, BpfPlan, bpf_session_lines
+from memleak_android.host.tracers.preload import pair_lines
+from memleak_android.host.wire import WIRE_VERSION, Block, BlockKind, Reason
+
+_SHIM = "libmemleak.so"
+
+
+class CommandSession(AgentSession):
+    """A session whose command prints by another connection: all of that is here before the session has ended."""
+
+    def __init__(
+        self, name: str, channel: Channel, lines: Sequence[str], relay: Relay, put_away: Callable[[], None]
+    ) -> None:
+        super().__init__(name, channel, [*lines, USER_STDIO_LINE], put_away=put_away)
+        self._relay = relay
+
+    def blocks(self) -> Iterator[Block]:
+        for block in super().blocks():
+            if block.kind == BlockKind.END and int(decode_end(block.payload)["reason"]) == Reason.TARGET_EXIT:
+                self._relay.drain()
+            yield block
+
+
+def find_command(target: Target, options: SessionOptions, pulled: PulledFiles) -> RemoteProgram | None:
+    """Raises TargetError for code that neither tracer can measure."""
+    program = find_program(target, options.command[0], pulled)
+    if program is not None and not program.is_64_bit and program.machine != "arm32":
+        raise TargetError(
+            f"{program.file.path} is {program.machine or '32-bit'} code, for which there is no shim",
+            "use another build",
+        )
+    return program
+
+
+def start_by_bpf(
+    target: Target,
+    options: SessionOptions,
+    program: RemoteProgram | None,
+    pulled: PulledFiles,
+    agent: str,
+    put_away: Callable[[], None],
+) -> AgentSession:
+    """As root, and so does the command. agent: memleakd on the device. Raises TargetError, DeviceError."""
+    if program is None:
+        raise _unreadable(target, options)
+    plan, remark = plan_command(target, options, program, pulled)
+    lines = bpf_session_lines(options, plan)
+    session = _start("bpf", target, agent, lines, put_away, as_root=True)
+    session.notes = plan.notes
+    session.pairs = plan.pairs
+    command = options.command[0]
+    session.fallback = "; ".join(filter(None, (f"{command} runs as root, as the agent does", remark)))
+    session.about = plan.about()
+    return session
+
+
+def _unreadable(target: Target, options: SessionOptions) -> TargetError:
+    return TargetError(
+        f"{options.command[0]} is no program that can be read on {target.name}", "give its path"
+    )
+
+
+def start_with_shim(
+    target: Target,
+    options: SessionOptions,
+    program: RemoteProgram | None,
+    pulled: PulledFiles,
+    paths: dict[str, str],
+    put_away: Callable[[], None],
+) -> AgentSession:
+    """With the rights of the shell. paths: of the agent and the shim on the device. Raises TracerError, TargetError."""
+    if options.object or options.symbols_prefix:
+        raise TracerError(
+            "-O and --symbols-prefix need the bpf tracer: the shim is found by the functions' own names",
+            "use --tracer bpf with root",
+        )
+    pairs = None
+    if options.pairs is not None:
+        if program is None:
+            raise _unreadable(target, options)
+        loaded, _ = loaded_objects(target, program, pulled)
+        pairs = _plan_pairs(fetch_until(pulled, loaded, set(), whole=True), options.pairs, "slots")
+    lines = [
+        *session_lines(options, WIRE_VERSION),
+        f"shim {quote(paths[_SHIM], safe='/')}",
+        *pair_lines(options, pairs),
+    ]
+    session = _start("preload", target, paths["memleakd"], lines, put_away, as_root=False)
+    session.pairs = pairs
+    return session
+
+
+def plan_command(
+    target: Target, options: SessionOptions, program: RemoteProgram, pulled: PulledFiles
+) -> tuple[BpfPlan, str]:
+    """Where the probes go, before the command runs, and a remark where that is a guess ("" = none). Raises TargetError, DeviceError."""
+    paths, remark = loaded_objects(target, program, pulled)
+    wanted = {options.symbols_prefix + "malloc"} | ({"mmap"} if options.mmap else set())
+    every = options.object is not None or options.pairs is not None
+    objects = fetch_until(pulled, paths, wanted, whole=every)
+    pairs = _plan_pairs(objects, options.pairs) if options.pairs else None
+    if options.pairs and not options.pairs.with_heap:
+        return BpfPlan(objects[0], (), (ONLY_PAIRS,), pairs), remark
+    allocator = find_allocator(objects, options)
+    probes, notes = plan_probes(allocator.open_path, options)
+    placed = _on_device(probes, allocator.path)
+    if options.mmap and not any(probe.function == "mmap" for probe in probes):
+        libc = find_region_functions(objects)
+        more, remarks = plan_region_probes(libc.open_path) if libc else ([], ["no mmap found to be probed"])
+        placed += _on_device(more, libc.path) if libc else []
+        notes = [*notes, *remarks]
+    return BpfPlan(allocator, tuple(placed), tuple(notes), pairs), remark
+
+
+def _plan_pairs(objects: Sequence[LoadedObject], planner: PairPlanner, by: PairRoute = "probes") -> PairPlan:
+    copies = {ProbedFile(0, one.path, one.path): one.open_path for one in objects}
+    return planner.plan(list(copies), lambda file: copies[file], by)
+
+
+def _start(
+    name: str,
+    target: Target,
+    agent: str,
+    lines: Sequence[str],
+    put_away: Callable[[], None],
+    *,
+    as_root: bool,
+) -> CommandSession:
+    """The lender's connection is opened first: the agent waits for it, and not the other way round."""
+    loan = f"memleak-stdio-{secrets.token_hex(8)}"
+    relay = target.relay([agent, "lend", loan], as_root=as_root)
+
+    def end() -> None:
+        try:
+            relay.close()
+        finally:
+            put_away()
+
+    try:
+        channel = target.open_agent([agent, "borrow", loan, name], as_root=as_root)
+    except BaseException:
+        relay.close()
+        raise
+    return CommandSession(name, channel, lines, relay, end)
+
+
+def _on_device(probes: Sequence[Probe], path: str) -> list[Probe]:
+    return [replace(probe, path=path) for probe in probes]

@@ -1,0 +1,47 @@
+"""The shim in an app of a stock phone from its start on: by code_cache/startup_agents (host/device/startup_agents.py)."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from urllib.parse import quote
+
+from memleak_android.host.device.android_app import App, launch
+from memleak_android.host.device.startup_agents import StartupAgent
+from memleak_android.host.device.target import Target
+from memleak_android.host.errors import TracerError
+from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.base import SessionOptions, session_lines
+from memleak_android.host.tracers.prebuilt import find_binary
+from memleak_android.host.tracers.remote_agent import let_go
+from memleak_android.host.tracers.remote_preload import AGENT, SHIM, LaunchingSession, session_word
+from memleak_android.host.wire import WIRE_VERSION
+
+
+def start(target: Target, options: SessionOptions, app: App, process: str, *, arch: str) -> AgentSession:
+    """The app is started anew. process: the name of the one that is let go at the end. Raises DeviceError, TracerError."""
+    word = session_word()
+    with ExitStack() as undo:
+        files = {name: find_binary(name, arch) for name in (AGENT, SHIM)}
+        deployed = undo.enter_context(target.deploy(files, run_as=app.as_user))
+        startup = undo.enter_context(StartupAgent(target, app, deployed.paths[SHIM], f"{word} mode=plt"))
+        channel = target.open_agent([deployed.paths[AGENT], "preload"], run_as=app.as_user)
+
+        def put_away() -> None:
+            try:
+                let_go(target, app, process, startup.path)
+            finally:
+                try:
+                    startup.close()
+                finally:
+                    deployed.close()
+
+        absent = TracerError(
+            f"{app.label} was started, but no process of it loaded the shim from code_cache/startup_agents",
+            "see what `adb logcat` says of it, or attach while it runs, without --launch",
+        )
+        lines = [*session_lines(options, WIRE_VERSION), f"await {quote(word, safe='/:')}", "hook plt"]
+        session = LaunchingSession(channel, lines, lambda: launch(target, app), absent, put_away)
+        session.name = "plt"
+        session.target = {"attached": False}
+        undo.pop_all()
+    return session

@@ -1,0 +1,24 @@
+"""Tests that change the code of all processes, and tests that want that of theirs as its file has it, wait for one another."""
+
+from __future__ import annotations
+
+import fcntl
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_LOCK = Path(tempfile.gettempdir()) / "memleak-android-tests.code.lock"
+
+
+@pytest.fixture(autouse=True)
+def _code_is_shared(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A uprobe of `--all` is an int3 in the page of a library that every process maps: workers of one run share it, too."""
+    changes = request.node.get_closest_marker("changes_all_code")
+    if not changes and not request.node.get_closest_marker("compares_code"):
+        yield
+        return
+    with _LOCK.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if changes else fcntl.LOCK_SH)
+        yield

@@ -1,0 +1,38 @@
+/* What is brought into a process by tests: it remembers by what it was called. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+char last[64];
+
+int length_of(const char *text)
+{
+	char *copy = strdup(text);
+
+	strncpy(last, copy, sizeof(last) - 1);
+	free(copy);
+	return (int)strlen(last);
+}
+
+int minus_one(const char *text)
+{
+	(void)text;
+	return -1;
+}
+
+/* The process ends, or becomes another program, while it is called. */
+int leave(const char *text)
+{
+	(void)text;
+	_exit(7);
+}
+
+int become(const char *program)
+{
+	return execl(program, program, "threads", (char *)0);
+}
+
+int crash(const char *text)
+{
+	return *(volatile int *)(size_t)(text ? 16 : 8);
+}

@@ -1,0 +1,210 @@
+"""What cannot be entered is refused by our program in one line that names the way out, and runs on as it was."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.attached_session import contents_of, layout_of
+from tests.support.injection import compiled, inject, last_words, library, running, target
+from tests.support.workloads import PROGRAM
+
+pytestmark = pytest.mark.compares_code
+
+TARGET = 4
+YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
+# Somebody else, who may still read our files: where they lie is not what is tested.
+SOMEBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+READS_FILES = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+UNHARMED = "unharmed, 0 signals"
+both_hooks = pytest.mark.parametrize("hook", ["plt", "inline"])
+
+
+def refusal(pid: int, hook: str, *words: str, before: Sequence[str | Path] = (), code: int = TARGET) -> str:
+    """The one line that our program says; the process is afterwards as it was: code, slots, layout, tracer."""
+    state = layout_of(pid), contents_of(pid)
+    argv = [*before, *PROGRAM, "--tracer", hook, "--pid", str(pid), "--duration", "20s", *words]
+    environment = {**os.environ, "XDG_CACHE_HOME": "/dev/null/no-folder"}
+    done = subprocess.run(
+        argv,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
+    )
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    (line,) = done.stderr.splitlines()
+    assert (layout_of(pid), contents_of(pid)) == state
+    assert "TracerPid:\t0\n" in Path(f"/proc/{pid}/status").read_text()
+    return line.removeprefix("memleak-android: error: ").replace(str(pid), "PID")
+
+
+def need_root() -> None:
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("becoming another user needs root and setpriv")
+
+
+@both_hooks
+def test_a_process_of_another_user(hook: str) -> None:
+    need_root()
+    with running("threads") as (process, _):
+        said = refusal(process.pid, hook, before=[*SOMEBODY, *READS_FILES])
+        assert said.endswith(" may not be traced: it belongs to uid 0; run as root")
+        assert last_words(process) == UNHARMED
+
+
+@both_hooks
+def test_a_process_that_does_not_let_itself_be_looked_at(hook: str) -> None:
+    need_root()
+    with running("undumpable", before=SOMEBODY) as (process, _):
+        said = refusal(process.pid, hook, before=[*SOMEBODY, *READS_FILES])
+        assert said.endswith(
+            " may not be traced: it does not let itself be looked at (set-user-ID, or prctl(PR_SET_DUMPABLE));"
+            " run as root"
+        )
+        assert last_words(process) == UNHARMED
+
+
+def test_the_agent_says_so_too() -> None:
+    """Of what the host has not looked at: it is the agent that acts as an app on a phone."""
+    need_root()
+    with running("undumpable", before=SOMEBODY) as (process, _):
+        refused = inject(process.pid, library(), "length_of", "x", before=SOMEBODY)
+        assert "does not let itself be looked at" in refused.refusal
+        assert last_words(process) == UNHARMED
+    with running("threads") as (process, _):
+        refused = inject(process.pid, library(), "length_of", "x", before=SOMEBODY)
+        assert f"process {process.pid} belongs to user 0 (run as that user, or as root)" in refused.refusal
+        assert last_words(process) == UNHARMED
+
+
+@both_hooks
+def test_ptrace_that_a_filter_forbids(hook: str) -> None:
+    with running("threads") as (process, _):
+        said = refusal(process.pid, hook, before=[compiled("refuse_ptrace.c")])
+        assert said == (
+            "the kernel does not let us trace process PID: ptrace is not permitted here, in a container maybe; run as root"
+        )
+        assert last_words(process) == UNHARMED
+
+
+@pytest.mark.skipif(
+    not YAMA.exists(),
+    reason="this kernel has no yama; the emulator's has (tests/emulator/test_attach_refused.py)",
+)
+@both_hooks
+def test_yama(hook: str) -> None:
+    need_root()
+    before = YAMA.read_text()
+    YAMA.write_text("1")
+    try:
+        with running("threads", before=SOMEBODY) as (process, _):
+            said = refusal(process.pid, hook, before=[*SOMEBODY, *READS_FILES])
+            assert "kernel.yama.ptrace_scope is 1, which forbids to attach to process PID" in said
+            assert last_words(process) == UNHARMED
+    finally:
+        YAMA.write_text(before)
+
+
+@both_hooks
+@pytest.mark.parametrize("debugger", ["gdb", "strace"])
+def test_another_debugger(debugger: str, hook: str) -> None:
+    if shutil.which(debugger) is None:
+        pytest.skip(f"{debugger} is not installed")
+    with running("threads", "1", "interrupted") as (process, _):
+        words = {
+            "gdb": ["-nx", "-q", "-p", process.pid],
+            "strace": ["-f", "-o", "/dev/null", "-p", process.pid],
+        }
+        other = subprocess.Popen(
+            [debugger, *map(str, words[debugger])],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        while "TracerPid:\t0\n" in (status := Path(f"/proc/{process.pid}/status").read_text()):
+            time.sleep(0.02)
+        tracer = status.split("TracerPid:\t")[1].split("\n")[0]
+        argv = [*PROGRAM, "--tracer", hook, "--pid", str(process.pid)]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        line = f"process {process.pid} is traced by process {tracer}, a debugger maybe; end that first"
+        assert (done.returncode, done.stderr) == (TARGET, f"memleak-android: error: {line}\n")
+        other.kill()
+        other.communicate()
+        assert last_words(process) == UNHARMED
+
+
+@both_hooks
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("filter", "has a seccomp filter, which may kill it for the calls that loading a library takes"),
+        ("strict", "is in seccomp's strict mode: the kernel would kill it"),
+    ],
+)
+def test_seccomp(mode: str, said: str, hook: str) -> None:
+    with running(mode) as (process, _):
+        assert refusal(process.pid, hook) == f"process PID {said}; use --tracer bpf"
+        assert last_words(process) == UNHARMED
+
+
+@pytest.mark.parametrize("function", ["leave", "become"])
+def test_a_target_that_ends_or_becomes_another_program_meanwhile(function: str) -> None:
+    """In the midst of the call: what it becomes runs on."""
+    with running("threads") as (process, _):
+        refused = inject(process.pid, library(), function, str(target()))
+        assert (
+            refused.refusal
+            == f"process {process.pid} has ended or become another program meanwhile (try again)"
+        )
+        if function == "leave":
+            assert process.wait(timeout=20) == 7
+            return
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        assert inject(process.pid, library(), "length_of", "xyz").result == 3
+        assert last_words(process) == UNHARMED
+
+
+@both_hooks
+def test_a_library_that_is_half_loaded(hook: str, tmp_path: Path) -> None:
+    """Its constructor has the linker's lock: no thread is made to wait for it, and once it is done all is well."""
+    mark = tmp_path / "half"
+    slow = compiled("slow_library.c", "-shared", "-fPIC")
+    with running("half", str(slow), str(mark), environment={"HALF_LOADED": str(mark)}) as (process, _):
+        assert refusal(process.pid, hook) == (
+            "no thread of process PID could be borrowed within 2 s: the last one was free, but another was in the dynamic"
+            " linker, with a library half loaded maybe; try again, or use --tracer bpf"
+        )
+        mark.unlink()
+        while inject(process.pid, library(), "length_of", "xyz").result != 3:
+            time.sleep(0.1)
+        assert last_words(process) == UNHARMED
+
+
+@pytest.mark.parametrize(
+    ("prefix", "reason"),
+    [
+        ("short_", "short_malloc cannot be patched: it is shorter than a jump"),
+        ("loop_", "loop_malloc cannot be patched: `jg"),
+    ],
+)
+def test_functions_that_no_jump_fits_into(prefix: str, reason: str) -> None:
+    """One that is shorter than the jump, and one with a branch into what the jump would take."""
+    program = compiled("stubborn_allocators.c")
+    process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        said = refusal(process.pid, "inline", "--symbols-prefix", prefix)
+        assert said.startswith(reason) and said.endswith(
+            "; use --tracer bpf, or --tracer plt for what others call"
+        )
+        assert process.communicate("aaax", timeout=20)[0] == "unharmed, 3\n"
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,40 @@
+"""Allocations inside allocations that have not returned: what return probes hide in the stack is put back."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import nested_calls
+from tests.support.workloads import FLAGS, need, run
+
+INCOMPLETE = 6
+
+
+def nested(folder: Path, *flags: str, code: int = 0) -> dict[str, Any]:
+    """The report on the program."""
+    need("bpf")
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    library, program = folder / "libnested.so", folder / "program"
+    subprocess.run(["gcc", *FLAGS, "-fPIC", "-shared", nested_calls.ALLOCATOR, "-o", library], check=True)
+    link = [f"-L{folder}", "-lnested", "-Wl,-rpath,$ORIGIN"]
+    subprocess.run(["gcc", *FLAGS, *flags, nested_calls.PROGRAM, *link, "-o", program], check=True)
+    options = ["-O", library, "--symbols-prefix", nested_calls.PREFIX]
+    return run("bpf", folder, "--", program, options=options, codes=(code,)).report
+
+
+def test_each_stack_is_the_program_s(tmp_path: Path) -> None:
+    nested_calls.check(nested(tmp_path))
+
+
+def test_what_is_deeper_than_calls_are_kept_is_told_and_costs_no_other(tmp_path: Path) -> None:
+    too_deep = 4
+    report = nested(tmp_path, f"-DDEPTH={nested_calls.KEPT + too_deep}", code=INCOMPLETE)
+    lost = {cause: count for cause, count in report["totals"]["lost"].items() if count}
+    assert lost == {"pending_full": too_deep * nested_calls.ROUNDS}
+    nested_calls.check_blocks(report, nested_calls.KEPT)

@@ -1,0 +1,155 @@
+"""The agent enters a running process by ptrace: what it calls there, and that the process stays as it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.injection import inject, last_words, library, running
+from tests.support.preload_session import find_parts
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_a_function_is_called_with_its_argument_and_its_result_comes_back() -> None:
+    with running("threads", "2") as (process, _):
+        assert inject(process.pid, library(), "length_of", "eleven char").result == 11
+        assert inject(process.pid, library(), "minus_one").result == -1
+        assert last_words(process) == "unharmed, 0 signals"
+
+
+def test_no_thread_notices() -> None:
+    """Registers, flags, vectors, sleeps and waits are checked by the threads themselves."""
+    with running("threads", "3") as (process, _):
+        entered = [inject(process.pid, library(), "length_of", "x" * n) for n in range(1, 16)]
+        assert [each.result for each in entered] == list(range(1, 16)), entered
+        assert {each.n_threads for each in entered} == {7}
+        assert last_words(process) == "unharmed, 0 signals"
+
+
+def test_signals_arrive_all_the_same() -> None:
+    with running("threads") as (process, _):
+        for n in range(1, 6):
+            process.send_signal(signal.SIGUSR1)
+            assert inject(process.pid, library(), "length_of", "x" * n).result == n
+        time.sleep(0.05)
+        words = last_words(process)
+        assert words.startswith("unharmed, ") and int(words.split()[1]) >= 1
+
+
+def test_a_library_that_cannot_be_loaded_is_refused_in_the_linkers_words(tmp_path: Path) -> None:
+    with running("threads") as (process, _):
+        refused = inject(process.pid, tmp_path / "absent.so", "length_of")
+        assert refused.exit_code == 4
+        assert refused.refusal == (
+            f"process {process.pid} could not load {tmp_path}/absent.so: {tmp_path}/absent.so: cannot open shared object"
+            " file: No such file or directory (make the file readable for its user, or use --tracer bpf)"
+        )
+        assert last_words(process) == "unharmed, 0 signals"
+
+
+def test_a_function_that_crashes_is_undone() -> None:
+    with running("threads") as (process, _):
+        refused = inject(process.pid, library(), "crash", "x")
+        assert "crash() in process" in refused.refusal and "raised signal 11" in refused.refusal
+        assert inject(process.pid, library(), "length_of", "xyz").result == 3
+        assert last_words(process) == "unharmed, 0 signals"
+
+
+def test_job_control_stays_as_it_is() -> None:
+    with running("threads", "2", "interrupted") as (process, _):
+        process.send_signal(signal.SIGSTOP)
+        while state_of(process.pid) != "T":
+            time.sleep(0.01)
+        refused = inject(process.pid, library(), "length_of", "x")
+        assert refused.refusal == f"process {process.pid} is stopped (let it go on: kill -CONT {process.pid})"
+        assert state_of(process.pid) == "T"
+        process.send_signal(signal.SIGCONT)
+        assert inject(process.pid, library(), "length_of", "x").result == 1
+        assert last_words(process) == "unharmed, 0 signals"
+
+
+@pytest.mark.parametrize(
+    ("words", "flags", "refusal"),
+    [
+        (
+            ("threads",),
+            ("-static",),
+            "is linked statically: nothing can be loaded into it (use --tracer bpf)",
+        ),
+        (
+            ("filter",),
+            (),
+            "has a seccomp filter, which may kill it for the calls that loading a library takes (use --tracer bpf)",
+        ),
+    ],
+)
+def test_what_cannot_be_entered_is_said_in_one_line(
+    words: tuple[str, ...], flags: tuple[str, ...], refusal: str
+) -> None:
+    with running(*words, flags=flags) as (process, _):
+        refused = inject(process.pid, library(), "length_of", "x")
+        assert refused.refusal == f"process {process.pid} {refusal}"
+        assert last_words(process) == "unharmed, 0 signals"
+
+
+def test_a_child_of_vfork_is_refused() -> None:
+    with running("vfork") as (process, first):
+        child = int(first.split()[1])
+        refused = inject(child, library(), "length_of", "x")
+        assert refused.refusal.startswith(
+            f"process {child} shares the memory of its parent {process.pid}: a child of vfork()"
+        )
+
+
+def test_one_that_is_traced_already_is_refused() -> None:
+    with running("threads", "1", "interrupted") as (process, _):
+        tracer = subprocess.Popen(
+            ["strace", "-f", "-o", "/dev/null", "-p", str(process.pid)], stderr=subprocess.PIPE
+        )
+        assert tracer.stderr is not None
+        tracer.stderr.readline()
+        refused = inject(process.pid, library(), "length_of", "x")
+        tracer.terminate()
+        tracer.communicate()
+        assert refused.refusal == (
+            f"process {process.pid} is traced by process {tracer.pid}, a debugger maybe (end that first)"
+        )
+        assert last_words(process) == "unharmed, 0 signals"
+
+
+def test_who_is_not_there_and_who_is_none() -> None:
+    assert inject(2**22 - 1, library(), "length_of").refusal.startswith(f"there is no process {2**22 - 1}")
+    assert "kernel thread" in inject(2, library(), "length_of").refusal
+    child = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert inject(child.pid, library(), "length_of").refusal == (
+        f"process {child.pid} has ended already (name another one)"
+    )
+    child.wait()
+
+
+def test_an_agent_killed_within_the_call_leaves_the_process_as_it_was() -> None:
+    """The thread returns by what the call left on its stack, traced or not. Waits may end early, as by any tracer's end."""
+    agent_gone = 0
+    with running("threads", "2", "interrupted") as (process, _):
+        for delay_ms in range(1, 13):
+            run = subprocess.Popen(_command(process.pid), stdout=subprocess.PIPE)
+            time.sleep(delay_ms / 1000)
+            run.kill()
+            agent_gone += run.wait() == -signal.SIGKILL
+            assert state_of(process.pid) in "RSD"
+        assert agent_gone
+        assert inject(process.pid, library(), "length_of", "abcd").result == 4
+        assert last_words(process) == "unharmed, 0 signals"
+
+
+def _command(pid: int) -> list[str]:
+    return [str(find_parts()[0]), "inject", str(pid), str(library()), "length_of", "killed"]

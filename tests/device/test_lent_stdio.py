@@ -1,0 +1,75 @@
+"""`memleakd lend` and `borrow`: the streams of one connection become those of a command that another one starts."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.errors import TracerError
+from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def agent() -> Iterator[Path]:
+    """Where every user may run it."""
+    try:
+        found = find_binary("memleakd", local_arch())
+    except TracerError as error:
+        pytest.skip(str(error))
+    folder = Path(tempfile.mkdtemp(prefix="memleak-lend-", dir="/tmp"))
+    folder.chmod(0o755)
+    shutil.copy(found, folder / "memleakd")
+    (folder / "memleakd").chmod(0o755)
+    yield folder / "memleakd"
+    shutil.rmtree(folder)
+
+
+def lend(agent: Path, name: str) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen([agent, "lend", name], stdin=pipe, stdout=pipe, stderr=pipe)
+
+
+def borrow(agent: Path, name: str, user: int | None = None) -> subprocess.CompletedProcess[bytes]:
+    """The session itself ends at once: it is told nothing."""
+    argv = [str(agent), "borrow", name, "preload"]
+    return subprocess.run(
+        argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=40, check=False, user=user
+    )
+
+
+def test_the_lender_ends_once_its_streams_are_lent(agent: Path) -> None:
+    name = f"memleak-test-{secrets.token_hex(8)}"
+    with lend(agent, name) as lender:
+        done = borrow(agent, name)
+        assert lender.wait(10) == 0
+    assert done.stderr == b""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
+def test_nobody_else_gets_them(agent: Path) -> None:
+    name = f"memleak-test-{secrets.token_hex(8)}"
+    with lend(agent, name) as lender:
+        done = borrow(agent, name, NOBODY)
+        assert (done.returncode, done.stderr) == (
+            5, b"the command's standard streams could not be had: nobody of this user lends them\n",
+        )  # fmt: skip
+        assert lender.poll() is None, "it still waits for the right one"
+        assert borrow(agent, name).stderr == b""
+        assert lender.wait(10) == 0
+
+
+@pytest.mark.parametrize("name", ["", "x" * 200])
+def test_names_that_no_socket_has(agent: Path, name: str) -> None:
+    done = borrow(agent, name)
+    assert done.returncode == 5 and done.stderr.endswith(b": Filename too long\n")
+    with lend(agent, name) as lender:
+        assert lender.wait(10) == 1

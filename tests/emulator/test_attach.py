@@ -1,0 +1,131 @@
+"""A phone without root: an app that runs already loads the shim as an agent, or is entered by ptrace, and runs on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memleak_android.host.device.adb import list_devices
+from memleak_android.host.device.adb_device import AdbDevice
+from memleak_android.host.device.target import AppUser
+from memleak_android.host.tracers.prebuilt import find_binary
+from tests.emulator.boot import start
+from tests.emulator.debian import Unavailable
+from tests.emulator.machine import Machine, Options
+from tests.emulator.test_sessions import APP, PLANTED, SECONDS, check_clean, run, started
+
+pytestmark = pytest.mark.emulator
+
+FRAME = "demo::new_frame()"
+
+
+@pytest.fixture(scope="module")
+def stock() -> Iterator[Machine]:
+    try:
+        machine = start(Options(build="user"))
+    except Unavailable as error:
+        pytest.skip(str(error))
+    machine.shell(f"am start -n {APP}/.MainActivity --ei every 2")
+    machine.wait_for_process(APP)
+    yield machine
+    machine.stop()
+
+
+def check_frames(found: dict[str, Any]) -> None:
+    """A report holds what the app leaks, whole."""
+    assert (found["target"]["tracer"], found["target"]["arch"]) == ("plt", "arm64")
+    assert set(found["totals"]["lost"].values()) <= {0}
+    assert found["unwinding"]["partial"] == 0
+    sites = [
+        site for site in found["sites"] if any(FRAME in str(frame["function"]) for frame in site["frames"])
+    ]
+    sizes = [site["inuse_space"] // site["inuse_objects"] for site in sites]
+    assert sites and set(sizes) == {PLANTED["frame"]["size"]}
+
+
+def test_a_running_app_without_root_and_without_a_new_start(stock: Machine, tmp_path: Path) -> None:
+    """`auto` takes attach-agent. The app leaks every two seconds, so of each stack whole rounds, or rounds cut at our coming."""
+    pid = stock.wait_for_process(APP)
+    for number in range(2):
+        path = tmp_path / f"{number}.json"
+        done = run(stock, "--package", APP, "--duration", "7s", "--json", path)
+        assert done.returncode == 0, (path.exists() and json.loads(path.read_text())["notes"], done.stderr)
+        assert "measuring by plt: no root" in done.stderr and "ptrace" not in done.stderr
+        check_frames(json.loads(path.read_text()))
+    assert stock.wait_for_process(APP) == pid
+    check_clean(stock, APP)
+
+
+def test_a_running_app_that_is_killed_meanwhile_leaves_its_report(stock: Machine, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    with started(stock, "--package", APP, "--interval", "1s", "--json", path) as process:
+        assert process.stdout and process.stdout.readline(), process.communicate()[1]
+        stock.root_shell(f"kill -9 $(pidof {APP})")
+        _, err = process.communicate(timeout=SECONDS)
+    stock.shell(f"am start -n {APP}/.MainActivity --ei every 2")
+    assert process.returncode == 0, err
+    assert json.loads(path.read_text())["target"]["tracer"] == "plt"
+    check_clean(stock, APP)
+
+
+def test_the_third_way_is_ptrace_as_the_app(stock: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in stock.environment.items():
+        monkeypatch.setenv(name, value)
+    pid = stock.wait_for_process(APP)
+    device = AdbDevice(next(row for row in list_devices() if row.serial == stock.serial))
+    files = {name: find_binary(name, "arm64") for name in ("memleakd", "libmemleak.so")}
+    with device.deploy(files, run_as=AppUser(APP)) as deployed:
+        agent, shim = (deployed.paths[name] for name in files)
+        done = device.run(
+            [agent, "inject", str(pid), shim, "memleak_detach"], run_as=AppUser(APP), timeout_s=30
+        )
+    assert done.code == 0, done.err
+    assert done.out.split()[0] == b"0"
+    _, status = stock.root_shell(f"cat /proc/{pid}/status")
+    assert "TracerPid:\t0" in status
+    assert stock.wait_for_process(APP) == pid
+
+
+def test_what_the_system_refuses_at_last_is_done_by_ptrace(stock: Machine, tmp_path: Path) -> None:
+    pid, path = stock.wait_for_process(APP), tmp_path / "report.json"
+    stock.root_shell("mkdir -p /data/system; touch /data/system/refuses_agents; chmod 711 /data/system")
+    try:
+        done = run(stock, "--package", APP, "--duration", "7s", "--json", path)
+    finally:
+        stock.root_shell("rm /data/system/refuses_agents")
+    assert done.returncode == 0, done.stderr
+    said = f"{APP} was not given the shim as an agent: Not allowed to attach an agent: {APP}"
+    assert f"{said}, so that it is entered by ptrace" in done.stderr
+    check_frames(json.loads(path.read_text()))
+    assert stock.wait_for_process(APP) == pid
+    check_clean(stock, APP)
+
+
+@pytest.mark.proof
+def test_an_app_whose_main_thread_hangs_is_entered_by_ptrace(stock: Machine, tmp_path: Path) -> None:
+    """What waits for its main thread finds no shim there when that wakes."""
+    pid, path = stock.wait_for_process(APP), tmp_path / "report.json"
+    stock.shell(f"am start -n {APP}/.MainActivity --ei hang 35")
+    done = run(stock, "--package", APP, "--duration", "30s", "--json", path)
+    stock.shell(f"am start -n {APP}/.MainActivity --ei every 2")
+    assert done.returncode == 0, done.stderr
+    assert (
+        f"{APP} was told to load the shim, and has not within 10 s, so that it is entered by ptrace"
+        in done.stderr
+    )
+    check_frames(json.loads(path.read_text()))
+    assert stock.wait_for_process(APP) == pid
+    check_clean(stock, APP)
+
+
+def test_an_app_that_is_not_debuggable_is_refused_with_the_reason(stock: Machine) -> None:
+    stock.shell("am start -n com.example.release/.MainActivity")
+    stock.wait_for_process("com.example.release")
+    done = run(stock, "--package", "com.example.release", "--tracer", "plt", "--duration", "1s")
+    assert done.returncode == 5
+    for way in ("agent", "ptrace"):
+        assert f"{way}: run-as: package not debuggable: com.example.release" in done.stderr

@@ -1,0 +1,92 @@
+"""What a kernel's security modules say when an app is to be entered: yama and SELinux, on the machine, as the app."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.emulator.apps import OWN_APP, OWN_LEAKS
+from tests.emulator.boot import start
+from tests.emulator.debian import Unavailable
+from tests.emulator.leftovers import check_nothing_left, traces
+from tests.emulator.machine import Machine, Options
+from tests.emulator.test_inline_apps import one_more_round
+from tests.emulator.test_sessions import run
+
+pytestmark = pytest.mark.emulator
+
+APP = OWN_APP.package
+YAMA = "/proc/sys/kernel/yama/ptrace_scope"
+WORDS = ("--package", APP, "--tracer", "inline", "--object", "libleaky.so", "--duration", "20s")
+
+
+@pytest.fixture(scope="module")
+def stock() -> Iterator[Machine]:
+    try:
+        machine = start(Options(build="user"))
+    except Unavailable as error:
+        pytest.skip(str(error))
+    machine.shell(f"am start -n {APP}/.MainActivity")
+    machine.wait_for_process(APP)
+    yield machine
+    machine.stop()
+
+
+def refused(machine: Machine) -> str:
+    """The one line; the app runs on untraced, its code is as it was, and nothing of ours is left."""
+    pid, before = machine.wait_for_process(APP), traces(machine)
+    code = maps_and_code(machine, pid)
+    done = run(machine, *WORDS)
+    assert done.returncode == 4 and done.stdout == "", done.stderr
+    assert machine.wait_for_process(APP) == pid
+    assert "TracerPid:\t0" in machine.root_shell(f"cat /proc/{pid}/status")[1]
+    assert maps_and_code(machine, pid) == code
+    check_nothing_left(machine, before)
+    return error_of(done).replace(pid, "PID")
+
+
+def error_of(done: subprocess.CompletedProcess[str]) -> str:
+    (line,) = [one for one in done.stderr.splitlines() if one.startswith("memleak-android: error: ")]
+    return line.removeprefix("memleak-android: error: ")
+
+
+def maps_and_code(machine: Machine, pid: str) -> str:
+    maps = machine.root_shell(f"grep -v ' rw' /proc/{pid}/maps")[1]
+    line = next(one for one in maps.splitlines() if " r-xp " in one and one.endswith("libleaky.so"))
+    low, high = (int(word, 16) for word in line.split()[0].split("-"))
+    words = f"dd if=/proc/{pid}/mem bs=4096 skip={low // 4096} count={(high - low) // 4096} 2>/dev/null | sha256sum"
+    return maps + machine.root_shell(words)[1]
+
+
+@pytest.mark.parametrize(
+    ("scope", "way_out"),
+    [
+        (1, "sysctl kernel.yama.ptrace_scope=0, or run as root"),
+        (2, "sysctl kernel.yama.ptrace_scope=0, or run as root"),
+    ],
+)
+def test_yama(stock: Machine, scope: int, way_out: str) -> None:
+    if stock.root_shell(f"echo {scope} > {YAMA}")[0]:
+        pytest.skip("the machine's kernel has no yama")
+    try:
+        said = refused(stock)
+    finally:
+        stock.root_shell(f"echo 0 > {YAMA}")
+    assert said == (f"kernel.yama.ptrace_scope is {scope}, which forbids to attach to process PID; {way_out}")
+
+
+def test_selinux(stock: Machine) -> None:
+    with stock.refusing("ptrace"):
+        said = refused(stock)
+    assert said == "the kernel does not let us trace process PID: SELinux, by its domain; run as root"
+
+
+@pytest.mark.proof
+def test_memory_that_may_not_be_made_executable(stock: Machine, tmp_path: Path) -> None:
+    """execmem and execmod denied: the moved code has room in the shim's own text, and ptrace writes it."""
+    with stock.refusing("execmem"):
+        found = one_more_round(stock, APP, "libleaky.so", tmp_path, "--object", "libleaky.so")
+    assert found["totals"]["inuse_objects"] == sum(objects for _, _, objects in OWN_LEAKS)

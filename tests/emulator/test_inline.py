@@ -1,0 +1,96 @@
+"""Inline hooks on the machine, over adb: an arm64 program whose allocator only it can call."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.emulator.compiler import compiled, zig
+from tests.emulator.debian import Unavailable
+from tests.emulator.machine import Machine
+from tests.emulator.test_sessions import interrupt, started
+from tests.support.workloads import ROOT
+
+pytestmark = pytest.mark.emulator
+
+FOLDER = "/data/local/tmp/inline"
+_SECONDS = 60.0
+
+
+@pytest.fixture
+def program() -> Path:
+    sources = [ROOT / "tests" / "device" / name for name in ("attach_workload.c", "own_allocator.c")]
+    flags = ("-O2", "-g", "-fvisibility=hidden", "-fno-sanitize=all", "-pthread")
+    try:
+        return compiled("own_allocator", zig("aarch64-linux-gnu.2.36"), flags, sources)
+    except Unavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def pid(machine: Machine, program: Path) -> Iterator[int]:
+    """It leaks 23 blocks of 5003 bytes as soon as there is a file `go`."""
+    machine.shell(f"rm -rf {FOLDER}; mkdir {FOLDER}")
+    machine.adb("push", program, f"{FOLDER}/own_allocator")
+    script = (
+        f"(while [ ! -e {FOLDER}/go ]; do sleep 0.2; done; printf l; sleep 600)"
+        f" | {FOLDER}/own_allocator 1 > {FOLDER}/out 2>&1"
+    )
+    machine.shell(
+        f"chmod 755 {FOLDER}/own_allocator; (setsid sh -c '{script}' < /dev/null > /dev/null 2>&1 &)"
+    )
+    yield int(machine.wait_for_process(f"{FOLDER}/own_allocator"))
+    machine.shell(f"pkill own_allocator; rm -rf {FOLDER}")
+
+
+def text_of(machine: Machine, pid: int) -> str:
+    """A digest of the program's own code in memory."""
+    _, maps, _ = machine.shell(f"cat /proc/{pid}/maps")
+    line = next(one for one in maps.splitlines() if " r-xp " in one and one.endswith("/own_allocator"))
+    low, high = (int(word, 16) for word in line.split()[0].split("-"))
+    words = f"dd if=/proc/{pid}/mem bs=4096 skip={low // 4096} count={(high - low) // 4096} 2>/dev/null | sha256sum"
+    return machine.root_shell(words)[1].split()[0]
+
+
+def until_said(machine: Machine, word: str) -> None:
+    deadline = time.monotonic() + _SECONDS
+    while word not in machine.shell(f"cat {FOLDER}/out")[1]:
+        assert time.monotonic() < deadline, f"not {word}"
+        time.sleep(0.2)
+
+
+def test_a_hidden_allocator_of_a_native_program(machine: Machine, pid: int, tmp_path: Path) -> None:
+    until_said(machine, "ready")
+    before = text_of(machine, pid)
+    report = tmp_path / "report.json"
+    words = (
+        "--pid",
+        pid,
+        "--tracer",
+        "inline",
+        "--object",
+        "own_allocator",
+        "--json",
+        report,
+        "--interval",
+        "1s",
+    )
+    with started(machine, *map(str, words)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()  # the first print: the hooks are in
+        assert text_of(machine, pid) != before
+        machine.shell(f"touch {FOLDER}/go")
+        until_said(machine, "leaked")
+        interrupt(process)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    sites = json.loads(report.read_text())["sites"]
+    leaked = [site for site in sites if "leak_some" in [frame["function"] for frame in site["frames"]]]
+    # the compiler makes several calls of one
+    assert sum(site["inuse_objects"] for site in leaked) == 23
+    assert sum(site["inuse_space"] for site in leaked) == 23 * 5003
+    assert text_of(machine, pid) == before

@@ -1,0 +1,103 @@
+"""On arm64: a program that records itself, on glibc and on bionic; stacks by frame pointers and by CFI."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.analysis import View
+from memleak_android.host.profile_files import read_profile
+from memleak_android.host.tracers.prebuilt import find_binary
+from tests.emulator import bionic
+from tests.emulator.compiler import ROOT, compiled, cross, zig
+from tests.emulator.machine import Machine
+from tests.emulator.test_sessions import run
+
+pytestmark = pytest.mark.emulator
+TESTS = Path(__file__).resolve().parents[1]
+APP = TESTS / "linked-in" / "app.c"
+HEADER = ROOT / "device" / "preload" / "include"
+WORKLOAD = TESTS / "device" / "frame_pointer_workload.c"
+PLACE = "/data/local/tmp"
+
+
+def on_glibc() -> Path:
+    flags = [
+        "-O2",
+        "-g",
+        "-pthread",
+        "-I",
+        HEADER,
+        find_binary("libmemleak.so", "arm64"),
+        "-Wl,-rpath,$ORIGIN",
+    ]
+    return compiled("app_glibc", cross("aarch64-linux-gnu-gcc"), flags, [APP], depends=[HEADER / "memleak.h"])
+
+
+def on_bionic() -> Path:
+    if not bionic.is_at_hand():
+        pytest.skip("bionic is not at hand (tests/emulator/README.md)")
+    compiler = zig(bionic.TARGET)
+    start = bionic.ANDROID / "bionic_start.c"
+    flags: list[str | Path] = [*bionic.COMPILE, "-fno-omit-frame-pointer", "-I", HEADER, "-c"]
+    objects = [compiled(f"{source.stem}.o", compiler, flags, [source]) for source in (APP, start)]
+    linker = [
+        "-pie",
+        "-Wl,--dynamic-linker,/system/bin/linker64",
+        "-Wl,-rpath,$ORIGIN",
+        "-Wl,--build-id=sha1",
+    ]
+    libraries = [find_binary("libmemleak.so", "arm64"), bionic.LIBC / "libc.so", bionic.LIBC / "libdl.so"]
+    return compiled("app_bionic", compiler, [*bionic.LINK, *linker, *libraries], objects)
+
+
+@pytest.mark.parametrize("program", [on_glibc, on_bionic])
+def test_a_program_records_itself(machine: Machine, program: Callable[[], Path], tmp_path: Path) -> None:
+    built = program()
+    folder = f"{PLACE}/linked-in"
+    machine.shell(f"rm -rf {folder}; mkdir {folder}")
+    for file in (built, find_binary("libmemleak.so", "arm64")):
+        machine.adb("push", file, f"{folder}/{file.name}")
+    code, out, err = machine.shell(f"chmod 755 {folder}/*; cd {folder} && ./{built.name} {folder} every")
+    assert (code, err) == (0, ""), out
+    machine.adb("pull", f"{folder}/app.memleak", tmp_path / "app.memleak")
+    machine.shell(f"rm -rf {folder}")
+    profile = read_profile(tmp_path / "app.memleak", View(), [built.parent])
+    assert profile.target.arch == "arm64" and profile.totals.unattributed_objects == 0
+    found = {site.frames[1].function: site for site in profile.sites}
+    for function, size, count in (("leak_small", 1009, 200), ("leak_large", 40009, 30)):
+        site = found[function]
+        assert (site.inuse_space, site.inuse_objects) == (size * count, count)
+        assert site.frames[2].function == "main"
+
+
+def agreement(machine: Machine, tracer: str, tmp_path: Path, *flags: str) -> dict[str, float]:
+    program = compiled("frames", cross("aarch64-linux-gnu-gcc"), ["-O2", "-pthread", *flags], [WORKLOAD])
+    remote = f"{PLACE}/frames"
+    machine.adb("push", program, remote)
+    machine.shell(f"chmod 755 {remote}")
+    words = ("--tracer", tracer, "--unwind", "both", "--json", tmp_path / "report.json", "--", remote)
+    done: subprocess.CompletedProcess[str] = run(machine, *words)
+    machine.shell(f"rm {remote}")
+    assert done.returncode == 0, done.stderr
+    told: dict[str, float] = json.loads((tmp_path / "report.json").read_text())["unwinding"]["fp_agreement"]
+    return told
+
+
+@pytest.mark.parametrize("tracer", ["preload", "bpf"])
+def test_frame_pointers_and_cfi_agree_where_they_are_kept(
+    machine: Machine, tracer: str, tmp_path: Path
+) -> None:
+    told = agreement(machine, tracer, tmp_path, "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls")
+    assert told["stacks"] >= 20
+    assert told["share"] > 0.95 and told["wrong"] == 0
+
+
+def test_and_do_not_where_they_are_not(machine: Machine, tmp_path: Path) -> None:
+    told = agreement(machine, "preload", tmp_path, "-fomit-frame-pointer", "-fno-optimize-sibling-calls")
+    assert told["stacks"] >= 20
+    assert told["share"] < 0.1

@@ -1,0 +1,109 @@
+"""A stock phone of API level 30: a debuggable app without a wrap.sh is measured from its start, and nothing stays in it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.emulator.apps import ARM64, libraries
+from tests.emulator.boot import start
+from tests.emulator.debian import Unavailable
+from tests.emulator.leftovers import check_nothing_left, traces
+from tests.emulator.machine import Machine, Options
+from tests.emulator.test_sessions import APP, check_clean, check_planted, interrupt, report, run, started
+
+pytestmark = pytest.mark.emulator
+
+ENDS = {"this program is killed": -9, "the app is killed": 0, "the cable is pulled": 6}  # and the exit code
+FOLDER = f"/data/data/{APP}/code_cache"
+
+
+@pytest.fixture(scope="module")
+def stock() -> Iterator[Machine]:
+    try:
+        machine = start(Options(build="user", api_level=30))
+    except Unavailable as error:
+        pytest.skip(str(error))
+    yield machine
+    machine.stop()
+
+
+def code_cache(machine: Machine) -> list[str]:
+    return machine.root_shell(f"cd {FOLDER} && find . | sort")[1].split()
+
+
+def test_an_app_from_its_first_code_on(stock: Machine, tmp_path: Path) -> None:
+    """Each planted leak exactly, by `auto`, and the app runs on as if nobody had been there."""
+    before = code_cache(stock)
+    found = report(stock, tmp_path, libraries(ARM64, stripped=False).values(), APP)
+    assert (found["target"]["arch"], found["target"]["tracer"]) == ("arm64", "plt")
+    check_planted(found)
+    assert stock.shell(f"pidof {APP}")[1].strip()
+    assert code_cache(stock) == before
+    check_clean(stock, APP)
+
+
+def test_it_says_why(stock: Machine) -> None:
+    done = run(stock, "--package", APP, "--launch", "--duration", "12s")
+    assert done.returncode == 0, done.stderr
+    reason = "measuring by plt: no root; no root to set the wrap property; the app carries no wrap.sh"
+    assert reason in done.stderr
+    told = run(stock, "doctor", "--package", APP, "--launch").stdout
+    assert "by startup             open (add --launch: a process loads it when it starts)" in told
+    assert "route                  startup" in told
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_agent_is_gone_however_it_ends(stock: Machine, end: str, tmp_path: Path) -> None:
+    stock.shell(f"am force-stop {APP}")
+    before, cache = traces(stock), code_cache(stock)
+    words = ("--package", APP, "--launch", "--interval", "1s", "--json", tmp_path / "report.json")
+    with started(stock, *words) as process:
+        assert process.stdout and process.stdout.readline(), process.communicate()[1]
+        assert "./startup_agents" in code_cache(stock)
+        if end == "this program is killed":
+            process.send_signal(signal.SIGKILL)
+        elif end == "the app is killed":
+            stock.shell(f"am force-stop {APP}")
+        else:
+            stock.unplug()
+        _, err = process.communicate(timeout=120)
+    if end == "the cable is pulled":
+        stock.plug_in()
+    assert process.returncode == ENDS[end], err
+    stock.shell(f"am force-stop {APP}")
+    check_nothing_left(stock, before)
+    deadline = time.monotonic() + 10
+    while code_cache(stock) != cache and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert code_cache(stock) == cache
+
+
+@pytest.mark.proof
+def test_what_a_device_that_lost_its_power_kept_does_no_harm_and_goes(stock: Machine, tmp_path: Path) -> None:
+    """The file of a keeper that is no more: the app starts with it as ever, and the next session takes it away."""
+    words = ("--package", APP, "--launch", "--interval", "1s")
+    with started(stock, *words) as process:
+        assert process.stdout and process.stdout.readline(), process.communicate()[1]
+        name = stock.root_shell(f"ls {FOLDER}/startup_agents")[1].strip()
+        stock.root_shell(f"cp -p {FOLDER}/startup_agents/{name} {FOLDER}/kept.so")
+        interrupt(process)
+        process.communicate(timeout=120)
+    place = f"{FOLDER}/startup_agents"
+    stock.root_shell(
+        f"as_user 10123 sh -c 'mkdir {place} && cp {FOLDER}/kept.so {place}/{name}'; rm {FOLDER}/kept.so"
+    )
+    assert f"./startup_agents/{name}" in code_cache(stock)
+    stock.shell(f"am force-stop {APP}; am start -n {APP}/.MainActivity")
+    pid = stock.wait_for_process(APP)
+    stock.wait_for_mapping(pid, name)
+    stock.wait_for_mapping(pid, "libleaky.so")
+    done = run(stock, "--package", APP, "--launch", "--duration", "12s", "--json", tmp_path / "report.json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "report.json").read_text())["target"]["tracer"] == "plt"
+    assert code_cache(stock) == ["."]

@@ -1,0 +1,97 @@
+"""Which `bcc` is loaded, and what is said where it is missing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.bcc import debian_module
+from memleak_android.host.errors import TracerError
+
+APT = "apt-get install python3-bpfcc"
+
+
+@pytest.fixture(autouse=True)
+def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test imports as `bcc` is gone after it."""
+    monkeypatch.setitem(sys.modules, "bcc", None)  # type: ignore[arg-type]
+
+
+def module(folder: Path, text: str) -> Path:
+    (folder / "bcc").mkdir(parents=True)
+    (folder / "bcc" / "__init__.py").write_text(text)
+    (folder / "bcc" / "libbcc.py").touch()
+    return folder
+
+
+def lattice(folder: Path) -> Path:
+    """What `pip install bcc` brings."""
+    (folder / "bcc").mkdir()
+    (folder / "bcc" / "__init__.py").write_text("raise SystemExit('the wrong bcc was imported')")
+    (folder / "bcc-0.1.10.dist-info").mkdir()
+    (folder / "bcc-0.1.10.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: bcc\nVersion: 0.1.10\n"
+    )
+    return folder
+
+
+def test_missing_module_is_named_with_the_way_to_get_it(tmp_path: Path) -> None:
+    with pytest.raises(TracerError) as caught:
+        debian_module.load(tmp_path)
+    assert str(caught.value) == f"Debian's bcc is not in {tmp_path}; {APT}"
+
+
+def test_the_other_bcc_is_named_and_never_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(lattice(tmp_path))
+    empty = tmp_path / "empty"
+    with pytest.raises(TracerError) as caught:
+        debian_module.load(empty)
+    assert str(caught.value) == (
+        f"Debian's bcc is not in {empty} (bcc 0.1.10 in this environment is another program and not used); {APT}"
+    )
+
+
+def test_debians_is_taken_where_both_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "site").mkdir()
+    monkeypatch.syspath_prepend(lattice(tmp_path / "site"))
+    loaded = debian_module.load(module(tmp_path / "debian", "from bcc import libbcc\nclass BPF: pass"))
+    assert loaded.BPF and Path(loaded.libbcc.__file__).parent == tmp_path / "debian" / "bcc"
+
+
+def test_a_module_without_bpf_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TracerError) as caught:
+        debian_module.load(module(tmp_path, "lattice = 1"))
+    assert str(caught.value) == f"{tmp_path}/bcc is another program of that name: it has no class BPF; {APT}"
+
+
+def test_a_module_without_its_library_is_told(tmp_path: Path) -> None:
+    with pytest.raises(TracerError) as caught:
+        debian_module.load(module(tmp_path, "raise OSError('libbcc.so.0: cannot open shared object file')"))
+    assert str(caught.value) == (
+        f"{tmp_path}/bcc cannot be imported: libbcc.so.0: cannot open shared object file; {APT}"
+    )
+
+
+def test_a_wrong_tree_of_headers_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BCC_KERNEL_SOURCE", str(tmp_path))
+    with pytest.raises(TracerError) as caught:
+        debian_module.kernel_headers()
+    assert str(caught.value) == (
+        f"{tmp_path} holds no kernel headers; BCC_KERNEL_SOURCE names a configured kernel tree"
+    )
+    (tmp_path / "include" / "generated").mkdir(parents=True)
+    assert debian_module.kernel_headers() == str(tmp_path)
+
+
+def test_missing_headers_are_told_with_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BCC_KERNEL_SOURCE", raising=False)
+    monkeypatch.setattr(debian_module, "KHEADERS", tmp_path / "kheaders")
+    monkeypatch.setattr(debian_module.platform, "release", lambda: "9.9-none")
+    with pytest.raises(TracerError) as caught:
+        debian_module.kernel_headers()
+    assert str(caught.value) == (
+        f"no kernel headers to compile with (neither /lib/modules/9.9-none/build nor {tmp_path}/kheaders);"
+        " apt-get install linux-headers-9.9-none, or name a tree of headers by BCC_KERNEL_SOURCE"
+    )

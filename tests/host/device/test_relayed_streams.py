@@ -1,0 +1,110 @@
+"""Streams of a program on a device: whoever breaks them, at whichever end, nothing hangs. Standard input is empty here."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from memleak_android.host.device import relayed_streams
+from memleak_android.host.device.relayed_streams import RelayedStreams
+from memleak_android.host.device.shell_packets import CLOSE_STDIN, EXIT, STDERR, STDOUT, packet
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, RelayedStreams]]:
+    """The device's end of the connection, and what relays ours."""
+    there, here = socket.socketpair()
+    there.settimeout(100)
+    relay = RelayedStreams(here)
+    yield there, relay
+    there.close()
+    relay.close()
+
+
+def test_both_streams_to_the_last_byte(
+    ends: tuple[socket.socket, RelayedStreams], capfd: pytest.CaptureFixture[str]
+) -> None:
+    there, relay = ends
+    for piece in (
+        packet(STDOUT, b"out"),
+        packet(STDERR, b"err"),
+        packet(STDOUT, b"put"),
+        packet(EXIT, b"\0"),
+    ):
+        for byte in piece:
+            there.sendall(bytes([byte]))
+    relay.drain()
+    assert capfd.readouterr() == ("output", "err")
+
+
+def test_the_end_of_our_input_is_told(ends: tuple[socket.socket, RelayedStreams]) -> None:
+    there, _ = ends
+    assert there.recv(100) == packet(CLOSE_STDIN)
+
+
+def test_who_is_silent_is_not_waited_for(
+    ends: tuple[socket.socket, RelayedStreams], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relayed_streams, "_SILENCE_S", 0.1)
+    monkeypatch.setattr(relayed_streams, "_DRAINED_S", 10_000)
+    begin = time.monotonic()
+    ends[1].drain()
+    assert time.monotonic() - begin > 0.05
+
+
+def test_who_prints_for_ever_is_not_waited_for(
+    ends: tuple[socket.socket, RelayedStreams],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(relayed_streams, "_DRAINED_S", 0.2)
+    monkeypatch.setattr(relayed_streams, "_SILENCE_S", 10_000)
+    there, relay = ends
+    is_over = threading.Event()
+
+    def print_on() -> None:
+        while not is_over.wait(0.01):
+            there.sendall(packet(STDOUT, b"y\n"))
+
+    thread = threading.Thread(target=print_on)
+    thread.start()
+    begin = time.monotonic()
+    relay.drain()
+    assert time.monotonic() - begin > 0.1 and thread.is_alive()
+    printed = ""
+    while len(printed) < 4:  # a busy machine may take longer than the drain
+        printed += capfd.readouterr().out
+    is_over.set()
+    thread.join()
+    assert printed.startswith("y\ny\n")
+
+
+def test_our_reader_going_away_breaks_the_programs_streams(
+    ends: tuple[socket.socket, RelayedStreams], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `| head` does."""
+    read, write = os.pipe()
+    monkeypatch.setitem(relayed_streams._OUTPUTS, STDOUT, write)
+    os.close(read)
+    there, relay = ends
+    there.recv(100)
+    there.sendall(packet(STDOUT, b"to nobody"))
+    assert there.recv(100) == b"", "the connection is closed, upon which adbd closes the program's pipes"
+    relay.drain()
+    os.close(write)
+
+
+def test_a_cut_connection_ends_it(
+    ends: tuple[socket.socket, RelayedStreams], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither silence nor patience ends it here."""
+    monkeypatch.setattr(relayed_streams, "_SILENCE_S", 10_000)
+    monkeypatch.setattr(relayed_streams, "_DRAINED_S", 10_000)
+    there, relay = ends
+    there.close()
+    relay.drain()

@@ -1,0 +1,117 @@
+"""Which file a command is, and what its linker would load, asked without running it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.device.local_machine import LocalMachine
+from memleak_android.host.device.pulled_files import PulledFiles
+from memleak_android.host.device.remote_program import (
+    fetch_until,
+    find_program,
+    loaded_objects,
+    parse_listed,
+)
+from memleak_android.host.device.target import Answer
+from memleak_android.host.errors import TargetError
+
+GLIBC = "\tlinux-vdso.so.1 (0x0000ffff9)\n\tlibc.so.6 => /lib/libc.so.6 (0x0000ffff8)\n\t/lib/ld.so.1 (0xa)\n"
+MUSL = (
+    "\t/lib/ld-musl-aarch64.so.1 (0xffff)\n\tlibc.musl-aarch64.so.1 => /lib/ld-musl-aarch64.so.1 (0xffff)\n"
+)
+BIONIC = "\tlinux-vdso.so.1 => [vdso] (0x7f)\n\tlibc.so => /apex/com.android.runtime/lib64/bionic/libc.so (0x7f1)\r\n"
+
+
+class Device(LocalMachine):
+    """This machine as a device. answers: what programs say there in the place of their own."""
+
+    is_local = False
+    has_root = False
+
+    def __init__(self, **answers: Answer) -> None:
+        self.answers = answers
+
+    def run(self, argv: Sequence[str], **options: object) -> Answer:  # type: ignore[override]
+        answer = self.answers.get("list") if "--list" in argv else self.answers.get(argv[0])
+        return answer or super().run(argv)
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        (GLIBC, ["/lib/libc.so.6", "/lib/ld.so.1"]),
+        (MUSL, ["/lib/ld-musl-aarch64.so.1"] * 2),
+        (BIONIC, ["/apex/com.android.runtime/lib64/bionic/libc.so"]),
+        ("libx.so => not found\nno => /x (0xzz)\n" + "\x1b[2J" * 100, []),
+    ],
+)
+def test_what_linkers_list(text: str, paths: list[str]) -> None:
+    assert list(parse_listed(text)) == paths
+
+
+def test_a_list_without_end_is_cut() -> None:
+    assert len(list(parse_listed("a => /b (0x1)\n" * 100_000))) == 256
+
+
+def test_a_script_is_its_interpreter(tmp_path: Path) -> None:
+    script = tmp_path / "a script"
+    script.write_text("#! /bin/sh -e\n")
+    program = find_program(Device(), str(script), PulledFiles(Device(), tmp_path))
+    assert program is not None and program.is_64_bit
+    assert program.file.path == "/bin/sh" and program.machine == Device().arch
+
+
+@pytest.mark.parametrize("content", [b"", b"#!\n", b"#!not/a/path\n", b"neither\n"])
+def test_what_is_no_program(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "odd").write_bytes(content)
+    assert find_program(Device(), str(tmp_path / "odd"), PulledFiles(Device(), tmp_path)) is None
+
+
+def test_scripts_that_run_each_other(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(f"#!{tmp_path}/a\n")
+    assert find_program(Device(), str(tmp_path / "a"), PulledFiles(Device(), tmp_path)) is None
+
+
+def objects(device: Device, command: str, folder: Path) -> tuple[list[str], str]:
+    pulled = PulledFiles(device, folder)
+    program = find_program(device, command, pulled)
+    assert program is not None
+    paths, remark = loaded_objects(device, program, pulled)
+    found = fetch_until(pulled, paths, {"malloc"}, whole=False)
+    pulled.close()
+    return [one.path for one in found], remark
+
+
+def test_the_search_ends_at_the_file_with_malloc(tmp_path: Path) -> None:
+    found, remark = objects(Device(), "sh", tmp_path)
+    assert found[0] == os.path.realpath(shutil.which("sh") or "")
+    assert os.path.basename(found[-1]).startswith("libc.so") and os.path.islink(found[-1]) is False
+    assert remark == ""
+
+
+def test_a_linker_that_lists_nothing(tmp_path: Path) -> None:
+    """bionic's before Android 11 takes --list for a program."""
+    program = tmp_path / "program"
+    code, glibc = Path(str(shutil.which("cat"))).read_bytes(), b"/lib64/ld-linux-x86-64.so.2"
+    if code.count(glibc) != 1:
+        pytest.skip("cat is linked in another way here")
+    program.write_bytes(code.replace(glibc, b"/system/bin/linker64".ljust(len(glibc), b"\0")))
+    program.chmod(0o755)
+    device = Device(list=Answer(1, b"", b'error: unable to open file "--list"\n'))
+    pulled = PulledFiles(device, tmp_path / "kept")
+    found = find_program(device, str(program), pulled)
+    assert found is not None
+    paths, remark = loaded_objects(device, found, pulled)
+    assert paths == [str(program), "/system/lib64/libc.so"]
+    assert 'does not list what it loads (error: unable to open file "--list")' in remark
+
+
+def test_a_device_that_tells_nothing_at_all(tmp_path: Path) -> None:
+    device = Device(list=Answer(1, b"", b""))
+    with pytest.raises(TargetError, match=r"cannot be found out \(exit code 1\); use --tracer preload"):
+        objects(device, "sh", tmp_path)

@@ -1,0 +1,108 @@
+"""The agent's look into a process beside the host's own, and what is made of blocks that make no sense."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memleak_android.host.device.local_machine import FilesInPlace, LocalMachine
+from memleak_android.host.device.memory_scan import scan_memory
+from memleak_android.host.device.reading_agent import ReadingAgent
+from memleak_android.host.device.remote_scan import scan_remote_memory
+from memleak_android.host.device.scan_blocks import ScanReader, decode_scanned
+from memleak_android.host.errors import TargetError
+from memleak_android.host.payloads import MalformedBlock
+from memleak_android.host.scanned_words import MemoryScan
+from memleak_android.host.tracers.prebuilt import find_binary
+from memleak_android.host.wire import SCAN, Block, BlockKind
+from tests.support.running_program import blocked
+from tests.support.workloads import built
+
+NO_BLOCKS = np.empty(0, np.uint64)
+ONE_PIECE = np.array([0x1000, 65 | 2 << 32, 1 << 3, 1, 0xAAAA, 0xBBBB], "<u8").tobytes()
+
+
+@pytest.fixture
+def agent() -> ReadingAgent:
+    machine = LocalMachine()
+    files = FilesInPlace({"memleakd": find_binary("memleakd", machine.arch)})
+    return ReadingAgent(machine, lambda user: files)
+
+
+def into_heap(scan: MemoryScan) -> set[tuple[int, int]]:
+    """Words of memory that refer to the heap; registers differ from stop to stop."""
+    low, high = scan.allocator[0].tolist()
+    chosen = (scan.value >= low) & (scan.value < high) & (scan.source > 0)
+    return set(zip(scan.source[chosen].tolist(), scan.value[chosen].tolist(), strict=True))
+
+
+def test_it_finds_what_the_host_itself_finds(agent: ReadingAgent) -> None:
+    with subprocess.Popen([built("reachable_blocks", "-O0"), "60"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.read()  # it has closed it, and sleeps
+        time.sleep(0.3)
+        remote, local = scan_remote_memory(agent, process.pid, NO_BLOCKS), scan_memory(process.pid, NO_BLOCKS)
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        process.kill()
+    assert "TracerPid:\t0" in status
+    assert (
+        remote.allocator.tolist() == local.allocator.tolist() and remote.libc.tolist() == local.libc.tolist()
+    )
+    assert len(into_heap(local)) > 1000
+    assert into_heap(remote) == into_heap(local)
+    assert (remote.scanned_bytes, remote.n_threads) == (local.scanned_bytes, 2)
+    assert remote.stopped_ns > 0
+
+
+def test_a_process_that_ended(agent: ReadingAgent) -> None:
+    with subprocess.Popen(["/bin/true"]) as process:
+        pass
+    with pytest.raises(TargetError, match=f"process {process.pid} could not be searched: it has ended"):
+        scan_remote_memory(agent, process.pid, NO_BLOCKS)
+
+
+def test_a_process_with_a_tracer(agent: ReadingAgent) -> None:
+    with (
+        blocked(["/bin/cat"]) as pid,
+        subprocess.Popen(["strace", "-o", os.devnull, "-p", str(pid)], stderr=subprocess.PIPE) as strace,
+    ):
+        assert strace.stderr is not None
+        strace.stderr.readline()  # it is attached
+        with pytest.raises(TargetError, match="could not be searched: Operation not permitted"):
+            scan_remote_memory(agent, pid, NO_BLOCKS)
+        strace.kill()
+
+
+@pytest.mark.parametrize(("word_bytes", "second"), [(8, 0x1200), (4, 0x1100)])
+def test_a_piece(word_bytes: int, second: int) -> None:
+    """The bits of the 4th and the 65th word are set; a second piece begins with bits of its own."""
+    pieces, values = decode_scanned(ONE_PIECE * 2, word_bytes)
+    assert values.tolist() == [0xAAAA, 0xBBBB] * 2
+    assert pieces.sources().tolist() == [0x1000 + 3 * word_bytes, second] * 2
+
+
+@pytest.mark.parametrize(
+    "payload", [ONE_PIECE[:8], ONE_PIECE[:24], ONE_PIECE[:-8], ONE_PIECE[:8] + b"\xff" * 40]
+)
+def test_pieces_that_are_cut(payload: bytes) -> None:
+    with pytest.raises(MalformedBlock):
+        decode_scanned(payload, 8)
+
+
+def test_bits_without_values() -> None:
+    with pytest.raises(MalformedBlock, match="1 values for 2 bits"):
+        decode_scanned(np.array([0x1000, 64 | 1 << 32, 3, 0xAAAA], "<u8").tobytes(), 8)
+
+
+def test_what_has_no_end_is_no_scan() -> None:
+    reader = ScanReader(is_arm64=False)
+    reader.add(Block(BlockKind.SCAN, np.zeros((), np.dtype(SCAN)).tobytes()[:-4] + b"\x08\0\0\0"))
+    with pytest.raises(TargetError, match="broke off"):
+        reader.memory(None)
+    with pytest.raises(MalformedBlock):
+        reader.add(Block(BlockKind.SCAN, bytes(SCAN.itemsize)))

@@ -1,0 +1,129 @@
+"""The HTML page of many recordings: self-contained, names harmless, its sums those of the JSON, its size bounded."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memleak_android.host.fleet_profile import FleetProfile, RecordingState
+from memleak_android.host.reports import fleet_page_data
+from memleak_android.host.reports.base import ReportOptions
+from memleak_android.host.reports.formats import FLEET_FORMATS
+from tests.support import chromium
+from tests.support.fleet_profiles import EVIL, fleet_profile, recording
+
+
+def written(of: FleetProfile, format_: str) -> str:
+    stream = io.BytesIO()
+    FLEET_FORMATS[format_].write(of, stream, ReportOptions())
+    return stream.getvalue().decode()
+
+
+def data_of(page: str) -> Any:
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    return json.loads(text)
+
+
+def test_sums_are_those_of_the_json() -> None:
+    page, report = (
+        data_of(written(fleet_profile(), "html")),
+        json.loads(written(fleet_profile(), "json")),
+    )
+    assert page["counted"] == report["counted"] == 3
+    assert page["meanSpace"] == sum(site["mean_space"] for site in report["sites"])
+    assert [(row["id"], row["mean"], row["ranks"]) for row in page["sites"]] == [
+        (site["id"], site["mean_space"], [site["p50"], site["p90"], site["p99"]]) for site in report["sites"]
+    ]
+    assert [row["means"] for row in page["changes"]] == [
+        [one["old"], one["new"]] for one in report["changes"]
+    ]
+    assert [row["p"] for row in page["onlyOn"]] == [one["p"] for one in report["only_on"]]
+    assert sum(page["states"].values()) == len(report["recordings"]) == page["recordingsInAll"]
+
+
+def test_losses_are_told_by_cause() -> None:
+    fleet = fleet_profile()
+    assert fleet.lost() == {"table_full": (7, 2), "ring_full": (1, 1)}
+    page = data_of(written(fleet, "html"))
+    assert ["lost: table_full", "7 in 2 recordings"] in page["facts"]
+    assert page["recordings"][1]["lost"] == {"table_full": 3, "ring_full": 1}
+    assert "lost: 7 table_full in 2 recordings" in written(fleet, "text")
+    report = json.loads(written(fleet, "json"))
+    assert [row["lost"] for row in report["recordings"][:3]] == [
+        {},
+        {"table_full": 3, "ring_full": 1},
+        {"table_full": 4},
+    ]
+
+
+def test_names_are_data_and_nothing_is_loaded() -> None:
+    page = written(fleet_profile(), "html")
+    assert EVIL not in page and "<img" not in page and "\x1b" not in page
+    assert data_of(page)["versions"][1][0] == EVIL.replace("\x1b", "\\x1b")
+    assert not re.findall(r"""(?:src|href)=["']""", page.replace("xlink:href", ""))
+    assert "default-src 'none'" in page
+
+
+def test_what_is_not_well_is_listed_first_and_the_rest_is_in_the_sums(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fleet_page_data, "SITES_MAX", 2)
+    monkeypatch.setattr(fleet_page_data, "RECORDINGS_MAX", 2)
+    rows = (*map(recording, range(5)), recording(7, RecordingState.BROKEN, "cut"))
+    fleet = fleet_profile(sites=5, recordings=rows)
+    data = data_of(written(fleet, "html"))
+    assert [row["state"] for row in data["recordings"]] == ["broken", "ok"] and data["recordingsInAll"] == 6
+    assert len(data["sites"]) == 2 and data["sitesLeftOut"][0] == 3
+    listed = sum(site["mean"] for site in data["sites"])
+    assert data["meanSpace"] == pytest.approx(listed + data["sitesLeftOut"][1])
+
+
+def test_nothing_at_all() -> None:
+    empty = fleet_profile(sites=0, recordings=(), versions=(), changes=(), only_on=(), notes=(), cache=())
+    assert data_of(written(empty, "html"))["meanSpace"] == 0
+
+
+USE = """
+const rows = (name) => [...document.querySelectorAll(`#table-${name} tbody tr`)].map((row) => row.textContent).join('|');
+for (const name of ['sites', 'versions', 'changes', 'devices', 'recordings']) out(`rows-${name}`, rows(name));
+out('dots', document.querySelectorAll('#prevalence circle').length);
+document.querySelector('#prevalence circle').dispatchEvent(new MouseEvent('click'));
+out('opened', document.querySelectorAll('tr.chosen ol.stack li').length);
+openTab('devices');
+out('visible', [...document.querySelectorAll('[role=tabpanel]')].filter((one) => !one.hidden).map((one) => one.id).join());
+view.term = 'nothing like this';
+drawAll();
+out('unfound', rows('sites') + document.querySelectorAll('#table-changes tbody tr').length);
+"""
+
+
+@pytest.mark.proof
+def test_as_a_browser_shows_it(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.html"
+    path.write_text(written(fleet_profile(), "html"))
+    texts = chromium.dump(path, script=USE)
+    assert texts["title"] == "com.example.app: 3 recordings" and "evil" not in texts
+    assert (texts["counted"], texts["total-sites"], texts["not-well"]) == ("3", "3", "2")
+    assert texts["mean-space"] == "2.69 KiB"  # 2,750.46 bytes
+    assert texts["rows-sites"].startswith("1,5002 of 31,0002,0003,0002.5planted::open(int) ← main")
+    assert texts["rows-changes"].startswith("+7501.0 → </script>") and "new" in texts["rows-changes"]
+    assert "api level 33" in texts["rows-devices"] and texts["rows-recordings"].startswith("broken")
+    assert (texts["dots"], texts["opened"], texts["visible"], texts["unfound"]) == (
+        "3",
+        "2",
+        "view-devices",
+        "0",
+    )
+
+
+@pytest.mark.proof
+def test_an_empty_page_opens(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.html"
+    empty = fleet_profile(sites=0, recordings=(), versions=(), changes=(), only_on=(), notes=(), cache=())
+    path.write_text(written(empty, "html"))
+    assert chromium.dump(path)["counted"] == "0"

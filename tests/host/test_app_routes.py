@@ -1,0 +1,139 @@
+"""An app that runs, on a device without root: where the system does not load the shim into it, it is entered by ptrace, and
+why is said. The device is tests/support/fake_adbd.py, the app a program of this machine, the agent the real one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.cli import run
+from memleak_android.host.tracers import remote_agent
+from tests.support.adb_server import connected
+from tests.support.attached_session import contents_of, layout_of, leak, loaded
+from tests.support.command_line import Finished
+from tests.support.fake_adbd import FakeDevice
+from tests.support.preload_session import find_parts
+
+pytestmark = [pytest.mark.usefixtures("adb_server"), pytest.mark.compares_code]
+
+APP = "com.example.app"
+DUMP = f"Packages:\n  Package [{APP}] (1):\n    userId=10123\n    primaryCpuAbi=x86_64\n    pkgFlags=[ DEBUGGABLE ]\n"
+HANGS_S = 1.0
+NOT_DEBUGGABLE = (
+    "printf '\\nException occurred while executing '\\''attach-agent'\\'':\\n"
+    f"java.lang.SecurityException: Process not debuggable: {APP}\\n' >&2; exit 255"
+)
+
+
+class Phone:
+    """A stock phone on which the app is a process of this machine. attach_agent: what `cmd activity` does, as a script."""
+
+    def __init__(self, device: FakeDevice, process: subprocess.Popen[bytes], attach_agent: str) -> None:
+        self.device, self.process = device, process
+        self.data = device.folder / "data" / "data" / APP
+        self.data.mkdir(parents=True)
+        device.add_program("id", "echo 'uid=10123 gid=10123'")
+        device.add_program("su", "exit 1")
+        device.add_program("getprop", "echo 29")
+        device.add_program("pm", f"echo package:{device.folder}/base.apk")
+        device.add_program("dumpsys", f"cat <<'END'\n{DUMP}END")
+        device.add_program("run-as", f'shift; cd "{self.data}"; exec "$@"')
+        device.add_program("ps", f"echo '  PID   UID NAME'; echo '{process.pid} 10123 {APP}'")
+        device.add_program("cmd", attach_agent)
+
+
+@contextmanager
+def leaking(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Every tenth of a second."""
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.wait(0.1):
+            leak(process)
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    find_parts()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(remote_agent, "JOINED_S", HANGS_S)
+    monkeypatch.setattr(remote_agent, "_ANSWER_S", HANGS_S)
+    return tmp_path
+
+
+@contextmanager
+def phone(folder: Path, attach_agent: str) -> Iterator[Phone]:
+    with ExitStack() as stack:
+        process = stack.enter_context(loaded(1))
+        device = FakeDevice(folder / "device")
+        stack.enter_context(connected(device))
+        yield Phone(device, process, attach_agent)
+
+
+def measure(one: Phone, capfd: pytest.CaptureFixture[str]) -> Finished:
+    code = run(["-s", one.device.serial, "--package", APP, "--duration", "1s", "--json", "-"])
+    out, err = capfd.readouterr()
+    return Finished(code, out, err)
+
+
+@pytest.mark.parametrize(
+    ("attach_agent", "why"),
+    [
+        (NOT_DEBUGGABLE, f"was not given the shim as an agent: Process not debuggable: {APP}"),
+        ("echo 'Unknown command: attach-agent'; exit 255", "was not given the shim as an agent: Unknown command: attach-agent"),
+        ("exit 0", f"was told to load the shim, and has not within {HANGS_S:g} s"),
+        ("sleep 60", "was not given the shim as an agent: device {serial} did not answer cmd within 1 s"),
+    ],
+    ids=["not debuggable", "an old am", "dlopen refused", "am hangs"],
+)  # fmt: skip
+def test_what_the_system_does_not_load_is_brought_by_ptrace(
+    folder: Path, capfd: pytest.CaptureFixture[str], attach_agent: str, why: str
+) -> None:
+    with phone(folder, attach_agent) as one:
+        pid = one.process.pid
+        before, layout = contents_of(pid), layout_of(pid)
+        with leaking(one.process):
+            done = measure(one, capfd)
+        assert done.code == 0, done.err
+        (line,) = [row for row in done.err.splitlines() if "measuring by plt: " in row]
+        said = f"{APP} {why.format(serial=one.device.serial)}, so that it is entered by ptrace"
+        assert line.endswith(said)
+        found = json.loads(done.out)
+        assert found["target"]["tracer"] == "plt" and found["target"]["pid"] == pid
+        (count,) = {
+            site["inuse_objects"]
+            for site in found["sites"]
+            if site["inuse_space"] == 5003 * site["inuse_objects"]
+        }
+        assert count and count % 23 == 0
+        assert set(found["totals"]["lost"].values()) <= {0}
+        assert (contents_of(pid), layout_of(pid)) == (before, layout)
+        assert not list(one.data.iterdir()) and not list(one.device.temporary.iterdir())
+
+
+def test_where_ptrace_is_refused_too_both_reasons_are_said(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with phone(folder, NOT_DEBUGGABLE) as one:
+        os.kill(one.process.pid, signal.SIGSTOP)
+        done = measure(one, capfd)
+        assert done.code == 4 and done.error.startswith(f"process {one.process.pid} is stopped"), done.err
+        assert f"Process not debuggable: {APP}, so that it is entered by ptrace" in done.err
+        assert not list(one.data.iterdir()) and not list(one.device.temporary.iterdir())

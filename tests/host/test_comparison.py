@@ -1,0 +1,143 @@
+"""What counts as new, grown, shrunk and gone, and what as the same."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+from memleak_android.host.comparison import Change, compare, merged_sites
+from memleak_android.host.profile import CallSite, Profile
+from memleak_android.host.reports.base import ReportOptions
+from memleak_android.host.reports.formats import COMPARISON_FORMATS
+from memleak_android.host.site_identity import site_id
+from tests.support.goldens import assert_golden
+from tests.support.profiles import CODEC, DECODE, PARTIAL, POOL, REGION, SERVER, STDIO, frame, profile
+
+
+def changes(old: Profile, new: Profile) -> list[tuple[str, Change, int, int]]:
+    return [(one.id, one.change, one.space, one.objects) for one in compare(old, new).changes]
+
+
+def of(*sites: CallSite) -> Profile:
+    return profile(sites=sites)
+
+
+def changed_profile() -> Profile:
+    """profile() with one site of each change."""
+    leak = CallSite("00000000000001ea", 61, 1, None, None, 5, "user", "ROOT", (frame(CODEC, "leak()"),))
+    grown = replace(DECODE, inuse_space=DECODE.inuse_space + 2018, inuse_objects=25)
+    shrunk = replace(REGION, inuse_space=REGION.inuse_space - 4096)
+    made = of(grown, POOL, shrunk, leak, PARTIAL)
+    return replace(made, totals=replace(made.totals, inuse_space=99_194, inuse_objects=30))
+
+
+def written(name: str, old: Profile, new: Profile, **options: object) -> str:
+    stream = io.BytesIO()
+    COMPARISON_FORMATS[name].write(compare(old, new), stream, ReportOptions(**options))  # type: ignore[arg-type]
+    return stream.getvalue().decode()
+
+
+def test_a_profile_is_the_same_as_itself() -> None:
+    comparison = compare(profile(), profile())
+    assert (comparison.changes, comparison.unchanged) == ((), 5)
+
+
+def test_a_program_that_was_built_by_another_name() -> None:
+    """Its own sites are the same; where no stack has the name of what was started, nothing is taken for another."""
+
+    def built_as(name: str, *functions: str) -> Profile:
+        own, take = replace(frame(SERVER, "main"), module=f"/out/{name}"), frame(CODEC, "take()")
+        stacks = [(take, replace(own, function=one), own) for one in functions]
+        sites = [CallSite(site_id(one), 64, 2, None, None, 5, "user", "ROOT", one) for one in stacks]
+        made = of(*sites)
+        return replace(made, target=replace(made.target, command=f"./out/{name} --port 80"))
+
+    comparison = compare(built_as("server", "f()", "g()"), built_as("server-2.1", "f()", "g()", "leak()"))
+    assert [(one.change, one.frames[1].function, one.objects) for one in comparison.changes] == [
+        (Change.NEW, "leak()", 2)
+    ]
+    assert comparison.unchanged == 2
+    assert "the programs server and server-2.1 are compared as one" in comparison.notes
+    other = replace(built_as("tool", "f()"), target=built_as("server", "f()").target)  # started by a script
+    assert len(compare(built_as("server", "f()"), other).changes) == 2
+
+
+def test_each_change() -> None:
+    assert changes(profile(), changed_profile()) == [
+        (DECODE.id, Change.GROWN, 2018, 2),
+        ("00000000000001ea", Change.NEW, 61, 1),
+        (REGION.id, Change.SHRUNK, -4096, 0),
+        (STDIO.id, Change.GONE, -4096, -1),
+    ]
+    assert compare(profile(), changed_profile()).unchanged == 2
+
+
+def test_the_way_back_is_the_opposite() -> None:
+    there, back = compare(profile(), changed_profile()), compare(changed_profile(), profile())
+    assert {one.id: -one.space for one in there.changes} == {one.id: one.space for one in back.changes}
+
+
+def test_as_many_bytes_in_more_blocks_are_a_change() -> None:
+    assert changes(of(DECODE), of(replace(DECODE, inuse_objects=29))) == [(DECODE.id, Change.GROWN, 0, 6)]
+
+
+def test_sites_that_share_an_id_are_one() -> None:
+    half = replace(DECODE, inuse_space=DECODE.inuse_space // 2, inuse_objects=11)
+    rest = replace(DECODE, inuse_space=DECODE.inuse_space - half.inuse_space, inuse_objects=12)
+    assert changes(of(DECODE), of(rest, half)) == []
+    (merged,) = merged_sites((half, rest)).values()
+    assert (merged.alloc_space, merged.alloc_objects) == (2 * 102_919, 2 * 102)
+
+
+def test_estimates_within_their_error_are_the_same() -> None:
+    old = replace(DECODE, inuse_space=100_000, stderr_space=3_000)
+    for space, count in (
+        (112_727, 0),
+        (112_729, 1),
+        (87_273, 0),
+        (87_271, 1),
+    ):  # 3 × √(3000² + 3000²) = 12,728
+        new = replace(old, inuse_space=space)
+        assert len(changes(of(old), of(new))) == count, space
+    assert changes(of(), of(replace(old, stderr_space=33_334))) == []
+    assert changes(of(), of(replace(old, stderr_space=33_333))) == [(DECODE.id, Change.NEW, 100_000, 23)]
+
+
+def test_what_makes_them_hard_to_compare_is_said() -> None:
+    other = profile(target=replace(profile().target, arch="arm64", sample_bytes=4096, tracer="preload"))
+    assert compare(profile(), other).notes == (
+        "the old one is incomplete: what it lacks can look like a difference",
+        "the new one is incomplete: what it lacks can look like a difference",
+        "sampled differently: --sample-bytes 0 and 4096",
+        "of different machines: x86_64 and arm64; stacks can differ",
+        "by different tracers: bpf and preload",
+        "estimates: differences within 3 standard errors count as none",
+    )
+
+
+def test_text() -> None:
+    assert_golden(written("text", profile(), changed_profile()), "diff.txt")
+
+
+def test_text_shows_as_many_as_are_asked_for() -> None:
+    output = written("text", profile(), changed_profile(), top=1)
+    assert output.count("id ") == 2
+    assert output.count("… 1 more (-T 0 shows all)") == 2
+    assert written("text", profile(), changed_profile(), top=0).count("id ") == 4
+
+
+def test_json() -> None:
+    made = json.loads(written("json", profile(), changed_profile()))
+    assert made["schema"] == "memleak-android/diff/1"
+    assert [(site["id"], site["change"], site["new"]["space"] - site["old"]["space"]) for site in made["sites"]] == [
+        (one.id, one.change, one.space) for one in compare(profile(), changed_profile()).changes
+    ]  # fmt: skip
+    assert (made["old"], made["new"]["space"]) == ({"space": 101_211, "objects": 29}, 99_194)
+
+
+def test_names_cannot_steer_the_terminal() -> None:
+    hostile = replace(frame(CODEC, "f"), function="\x1b]0;owned\x07" + "x" * 1_000_000)
+    output = written("text", of(), of(replace(DECODE, frames=(hostile,))))
+    assert "\x1b" not in output
+    assert len(output) < 3_000

@@ -1,0 +1,154 @@
+"""A command on a device: its streams are ours, whichever tracer measures it; the device is this machine behind adb."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memleak_android.host.errors import TracerError
+from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+from tests.support.adb_server import connected
+from tests.support.fake_adbd import FakeDevice
+from tests.support.workloads import PROGRAM, need
+
+pytestmark = pytest.mark.usefixtures("adb_server")
+
+SPEAKING = 'read -r line; echo "heard $line"; echo complaint >&2; cat; exit 3'
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Iterator[FakeDevice]:
+    try:
+        for name in ("memleakd", "libmemleak.so"):
+            find_binary(name, local_arch())
+    except TracerError as error:
+        pytest.skip(str(error))
+    device = FakeDevice(tmp_path / "device")
+    with connected(device):
+        yield device
+
+
+def measured(
+    device: FakeDevice, folder: Path, *words: str, stdin: bytes = b"", options: tuple[str, ...] = ()
+) -> tuple[subprocess.CompletedProcess[bytes], dict[str, Any]]:
+    report = folder / "report.json"
+    argv = [*PROGRAM, "-s", device.serial, *options, "--json", str(report), "--", *words]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
+    done = subprocess.run(argv, input=stdin, capture_output=True, timeout=60, env=environment, check=False)
+    return done, json.loads(report.read_bytes()) if report.exists() else {}
+
+
+def no_root(device: FakeDevice) -> None:
+    device.add_program("id", "echo 2000")
+
+
+def test_what_it_prints_and_reads(device: FakeDevice, tmp_path: Path) -> None:
+    no_root(device)
+    device.faults.late = "memleakd lend"
+    big = os.urandom(300_000)  # more than any buffer on the way
+    done, found = measured(device, tmp_path, "sh", "-c", SPEAKING, stdin=b"a word\n" + big)
+    assert done.returncode == 0, done.stderr
+    out, _, report = done.stdout.partition(b"target    sh -c")
+    assert out == b"heard a word\n" + big, "all of it, and before the report"
+    assert report
+    assert b"\ncomplaint\n" in b"\n" + done.stderr
+    assert b"measuring by preload: no root\n" in done.stderr
+    assert b"sh exited with status 3\n" in done.stderr
+    assert found["target"]["tracer"] == "preload" and found["totals"]["alloc_objects"] > 0
+    assert os.listdir(device.temporary) == []
+
+
+@pytest.mark.proof
+def test_who_writes_on_after_the_measurement_finds_the_streams_broken(
+    device: FakeDevice, tmp_path: Path
+) -> None:
+    no_root(device)
+    told = tmp_path / "told"
+    loop = f"trap '' PIPE; while echo on 2>{told}; do sleep 0.05; done; echo broken >{told}"
+    done, _ = measured(device, tmp_path, "sh", "-c", loop, options=("--duration", "300ms"))
+    assert done.returncode == 0 and done.stdout.startswith(b"on\non\n")
+    assert b"sh goes on running" in done.stderr
+    for _ in range(200):
+        if told.read_text() == "broken\n":
+            break
+        subprocess.run(["sleep", "0.02"], check=True)
+    assert told.read_text() == "broken\n"
+
+
+def test_a_command_that_is_not_there(device: FakeDevice, tmp_path: Path) -> None:
+    no_root(device)
+    done, _ = measured(device, tmp_path, "/no/such program")
+    assert (done.returncode, done.stdout) == (4, b"")
+    assert b"could not start /no/such program: No such file or directory" in done.stderr
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("command", [("python3", "-c"), ("env", "python3", "-c")])
+def test_by_bpf(device: FakeDevice, tmp_path: Path, command: tuple[str, ...]) -> None:
+    """From the first allocation: the linker says which malloc it will be."""
+    need("bpf")
+    program = "import ctypes; libc = ctypes.CDLL(None); [libc.malloc(1009) for _ in range(23)]; print('done')"
+    done, found = measured(device, tmp_path, *command, program)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(b"done\n")
+    assert f"measuring by bpf: {command[0]} runs as root".encode() in done.stderr
+    assert found["target"]["tracer"] == "bpf"
+    leaked = [site for site in found["sites"] if site["inuse_space"] == 23 * 1009]
+    assert len(leaked) == 1 and leaked[0]["inuse_objects"] == 23
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_program_that_was_deleted(
+    device: FakeDevice, tmp_path: Path, is_open: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without root it can only be read out of memory; where that is closed, too, the report names it."""
+    no_root(device)
+    program, agent = device.folder / "vanishing", tmp_path / "memleakd"
+    shutil.copy(str(shutil.which("sleep")), program)
+    refusal = "" if is_open else "[ $1 != image ] || { echo closed >&2; exit 4; }\n"
+    agent.write_text(f'#!/bin/sh\n{refusal}exec {find_binary("memleakd", local_arch())} "$@"\n')
+    monkeypatch.setenv("MEMLEAKD", str(agent))
+    script = f"{program} 3 & until grep -q {program} /proc/$!/maps; do sleep 0.05; done; rm {program}; wait"
+    done, found = measured(device, tmp_path, "sh", "-c", script, options=("--follow", "--duration", "1500ms"))
+    assert done.returncode == 0, done.stderr
+    known = {module["build_id"] for module in found["symbols"] if module["module"].startswith(str(program))}
+    notes = [note for note in found["notes"] if note.startswith(str(program))]
+    if is_open:
+        assert len(known) == 1 and "" not in known and notes == []
+    else:
+        (note,) = notes
+        assert "it cannot be read there without root or a debuggable app, nor the memory of process" in note
+        assert note.endswith("(closed); stacks end there, and its functions have no names")
+
+
+def test_a_recording_that_was_cut_finds_its_modules(device: FakeDevice, tmp_path: Path) -> None:
+    """This program is killed; the files of the device are out of reach by then."""
+    no_root(device)
+    program, recording = device.folder / "program", tmp_path / "cut.memleak"
+    shutil.copy(str(shutil.which("sleep")), program)
+    words = ["-s", device.serial, "-o", str(recording), "--", str(program), "20"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    with subprocess.Popen([*PROGRAM, "record", *words], env=environment, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 30
+        while b'"build_id"' not in (recording.read_bytes() if recording.exists() else b""):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        process.kill()
+    program.unlink()
+    argv = [*PROGRAM, "report", str(recording), "--format", "json"]
+    done = subprocess.run(argv, capture_output=True, env=environment, check=False)
+    assert done.returncode == 6, done.stderr
+    found = json.loads(done.stdout)
+    assert any("did not end in order" in note for note in found["notes"])
+    modules = {frame["module"] for site in found["sites"] for frame in site["frames"]}
+    assert str(program) in modules
+    assert found["unwinding"]["complete"] == found["unwinding"]["stacks"] > 0

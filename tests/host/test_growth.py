@@ -1,0 +1,127 @@
+"""Trends and rates of classic cases, by what they hold at each snapshot."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from statistics import median
+
+import numpy as np
+import pytest
+
+from memleak_android.host.growth import INSTANTS_MIN, Series, judge_growth, theil_sen
+from memleak_android.host.profile import Growth, Trend
+
+SECONDS = np.arange(1.0, 24.0)
+DOUBLING = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 62.0])
+NOISE = np.random.default_rng(7)
+
+
+def growth(space: object, seconds: np.ndarray = SECONDS, stderr: float = 0.0) -> Growth:
+    column = np.asarray(space, np.float64).reshape(-1, 1)
+    return judge_growth(Series(seconds, column, np.array([stderr])))[0]
+
+
+def per_request(seconds: np.ndarray) -> np.ndarray:
+    return 1009.0 * np.floor(seconds * 11)
+
+
+CASES = {
+    "leak per request": (per_request(SECONDS), Trend.GROWS),
+    "cache without a bound": (23_000.0 * SECONDS**0.8, Trend.GROWS),
+    "cache with a bound, full after 6 s": (np.minimum(SECONDS, 6) * 10_007.0, Trend.PLATEAU),
+    "cache with a bound, full after 12 s": (np.minimum(SECONDS, 12) * 10_007.0, Trend.PLATEAU),
+    "full before the first snapshot, with churn": (
+        1e6 + NOISE.normal(0, 20_000, len(SECONDS)),
+        Trend.STEADY,
+    ),
+    "one-time init": (np.full(len(SECONDS), 4_099.0), Trend.STEADY),
+    "one-time init late": (np.where(SECONDS < 11, 0.0, 4_099.0), Trend.BURST),
+    "burst on top of a steady load": (
+        50_000 + NOISE.normal(0, 300, len(SECONDS)) + np.where(SECONDS < 17, 0, 90_001),
+        Trend.BURST,
+    ),
+    "realloc growth in pages": (4096 * np.ceil(SECONDS * 5_003 / 4096), Trend.GROWS),
+    "realloc growth by doubling": (2.0 ** np.floor(10 + np.log2(SECONDS)), Trend.GROWS),
+    "leak below noise of churn": (
+        4_001 * SECONDS + NOISE.normal(0, 6_000, len(SECONDS)),
+        Trend.GROWS,
+    ),
+    "sawtooth: buffers flushed every 5 s": (10_007.0 * (SECONDS % 5 + 1), Trend.STEADY),
+    "shrinks": (1e6 - 1_009 * SECONDS, Trend.STEADY),
+    "a few bytes": (4_000_037 + 17 * SECONDS, Trend.STEADY),
+    "thread per connection": (8_192.0 * np.floor(SECONDS / 3), Trend.GROWS),
+    "buffer that doubled three times": (
+        4096 * np.array([1, 2, 4, 8])[np.searchsorted([3, 7, 15], SECONDS, "right")],
+        Trend.GROWS,
+    ),
+    "two of two plugins loaded": (30_011 * np.searchsorted([5, 13], SECONDS, "right"), Trend.PLATEAU),
+    "twenty bytes in all": (np.minimum(SECONDS, 20), Trend.STEADY),
+    "leaks a little of what it works with": (
+        10_007 * SECONDS + 200_003 * (SECONDS % 7 >= 3) * (SECONDS % 7 < 5),
+        Trend.GROWS,
+    ),
+    "works with more and less": (
+        1_009 * SECONDS + 90_001 * (np.sin(SECONDS) + np.sin(SECONDS / 3)),
+        Trend.STEADY,
+    ),
+    "begins to leak late": (np.where(SECONDS < 10, 0, (SECONDS - 9) * 1_009.0), Trend.GROWS),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_classic_cases(name: str) -> None:
+    space, expected = CASES[name]
+    assert growth(space).trend is expected
+
+
+@pytest.mark.parametrize("rule", ["grows", "levels off"])
+def test_snapshots_that_double_their_distance(rule: str) -> None:
+    space = per_request(DOUBLING if rule == "grows" else np.minimum(DOUBLING, 7))
+    assert growth(space, DOUBLING).trend is (Trend.GROWS if rule == "grows" else Trend.PLATEAU)
+
+
+def test_long_gap_between_snapshots_is_no_burst() -> None:
+    seconds = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 60.0, 61.0, 62.0])
+    assert growth(per_request(seconds), seconds).trend is Trend.GROWS
+
+
+def test_rate_and_its_interval_are_those_of_sens_definition() -> None:
+    space = 1_009 * SECONDS + NOISE.normal(0, 500, len(SECONDS))
+    slopes = sorted((space[j] - space[i]) / (SECONDS[j] - SECONDS[i]) for i, j in combinations(range(23), 2))
+    width = 1.96 * (23 * 22 * 51 / 18) ** 0.5
+    lowest = int((len(slopes) - width) / 2)
+    rates = theil_sen(SECONDS, space.reshape(-1, 1), np.array([0]))
+    assert rates.rate[0] == pytest.approx(median(slopes))
+    assert (rates.low[0], rates.high[0]) == pytest.approx((slopes[lowest - 1], slopes[-lowest]))
+
+
+def test_rate_counts_from_the_onset_on() -> None:
+    late = growth(CASES["begins to leak late"][0])
+    assert late.bytes_per_s == pytest.approx(1_009, rel=0.01)
+    assert late.since_ns == 9 * 10**9
+    assert late.rise == 14 * 1_009
+
+
+def test_interval_holds_the_true_rate_nineteen_times_in_twenty() -> None:
+    noise = np.random.default_rng(23).normal(0, 4_000, (len(SECONDS), 400))
+    series = Series(SECONDS, 1e6 + 1_009 * SECONDS[:, None] + noise, np.zeros(400))
+    rates = theil_sen(series.seconds, series.space, np.zeros(400, np.int64))
+    assert 0.92 <= np.mean((rates.low <= 1_009) & (rates.high >= 1_009)) <= 0.98
+
+
+def test_noise_is_seldom_growth() -> None:
+    noise = np.random.default_rng(29).normal(0, 20_000, (len(SECONDS), 1_000))
+    found = judge_growth(Series(SECONDS, 1e6 + noise, np.zeros(1_000)))
+    assert sum(one.trend is Trend.GROWS for one in found) <= 5
+
+
+def test_sampling_error_makes_the_interval_wider_and_growth_unsure() -> None:
+    exact, sampled = growth(per_request(SECONDS)), growth(per_request(SECONDS), stderr=10_000)
+    assert sampled.bytes_per_s == exact.bytes_per_s
+    assert sampled.high - sampled.low == pytest.approx(2 * 1.96 * 10_000 / (22 - 0), rel=0.15)
+    assert growth(per_request(SECONDS), stderr=200_000).trend is not Trend.GROWS
+
+
+def test_fewest_instants() -> None:
+    few = SECONDS[:INSTANTS_MIN]
+    assert growth(per_request(few), few).trend is Trend.GROWS

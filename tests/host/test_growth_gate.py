@@ -1,0 +1,161 @@
+"""--fail-on-growth: what counts, against which limit, what is said of it, and the exit code that follows."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.cli import run
+from memleak_android.host.errors import UsageError
+from memleak_android.host.gate import GateRules, LeakLimit, judge
+from memleak_android.host.growth_gate import GrowthLimit
+from memleak_android.host.profile import CallSite, Growth, GrowthSpan, Profile, Trend, Verdict
+from memleak_android.host.reports import junit, report_json, sarif
+from memleak_android.host.reports.base import ReportOptions
+from memleak_android.host.reports.gate_text import failure_lines
+from tests.support.profiles import DECODE, REGION, STDIO, profile, site
+
+SPAN = GrowthSpan(10**9, 61 * 10**9, 23, 5)
+OTHER = replace(site("0", 7, 1, *DECODE.frames[2:]), id="00000000000000f2")
+
+
+def trending(base: CallSite, trend: Trend, rate: float, run_s: float = 0.0) -> CallSite:
+    growth = Growth(trend, rate, rate * 0.9, rate * 1.1, 10**9, 5_003, run_s)
+    return replace(base, growth=growth)
+
+
+def measured(*sites: CallSite, span: GrowthSpan | None = SPAN) -> Profile:
+    return profile(verdict=Verdict.OK, sites=sites, growth=span)
+
+
+GROWING = measured(
+    trending(DECODE, Trend.GROWS, 2_000),
+    trending(OTHER, Trend.BURST, 90_000),
+    trending(STDIO, Trend.GROWS, 90_000),
+    trending(REGION, Trend.GROWS, 90_000),
+)
+
+
+def limit(rate: float, **more: object) -> GateRules:
+    return GateRules(growth=GrowthLimit(rate), **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("rate", "verdict"), [(2_000, Verdict.OK), (1_999, Verdict.LEAKS), (0, Verdict.LEAKS)]
+)
+def test_only_what_grows_and_counts(rate: float, verdict: Verdict) -> None:
+    judged = judge(GROWING, limit(rate))
+    assert judged.verdict is verdict
+    assert judged.gate is not None
+    assert judged.gate.growth is not None
+    assert (judged.gate.growth.stacks, judged.gate.growth.rate) == (1, 2_000)
+    assert judged.gate.growth.error == pytest.approx(200)
+    assert judged.gate.culprits == (DECODE.id,)
+
+
+def test_nothing_grows_whatever_the_limit() -> None:
+    assert judge(measured(trending(DECODE, Trend.PLATEAU, 5_000)), limit(0)).verdict is Verdict.OK
+
+
+def test_suppressed_growth_does_not_count() -> None:
+    assert judge(GROWING, limit(0, suppressions=["planted::"])).verdict is Verdict.OK
+
+
+@pytest.mark.parametrize("span", [None, GrowthSpan(0, 0, 3, 5)])
+def test_growth_that_was_not_judged_is_incomplete(span: GrowthSpan | None) -> None:
+    judged = judge(measured(DECODE, span=span), limit(10**9))
+    assert judged.verdict is Verdict.INCOMPLETE
+    assert judged.notes[0].startswith("growth is not judged, and has a limit: ")
+
+
+def test_baseline_lets_only_faster_growth_count() -> None:
+    old = (GROWING, "old.json")
+    assert judge(GROWING, limit(0, baseline=old)).verdict is Verdict.OK
+    faster = measured(trending(DECODE, Trend.GROWS, 2_300))
+    assert judge(faster, limit(299, baseline=old)).verdict is Verdict.LEAKS
+    assert judge(faster, limit(300, baseline=old)).verdict is Verdict.OK
+    was_steady = (measured(trending(DECODE, Trend.STEADY, 2_000)), "old.json")
+    assert judge(faster, limit(2_299, baseline=was_steady)).verdict is Verdict.LEAKS
+
+
+def test_slower_growth_does_not_pay_for_faster() -> None:
+    old = measured(trending(DECODE, Trend.GROWS, 2_000), trending(OTHER, Trend.GROWS, 2_000))
+    new = measured(trending(DECODE, Trend.GROWS, 500), trending(OTHER, Trend.GROWS, 3_000))
+    judged = judge(new, limit(999, baseline=(old, "old.json")))
+    assert (judged.verdict, judged.gate and judged.gate.culprits) == (Verdict.LEAKS, (OTHER.id,))
+
+
+def test_limits_of_leak_and_growth_beside_each_other() -> None:
+    both = measured(trending(DECODE, Trend.GROWS, 2_000), trending(OTHER, Trend.STEADY, 0))
+    by_growth = judge(both, limit(0, limit=LeakLimit(10**9)))
+    assert (by_growth.verdict, by_growth.gate and by_growth.gate.culprits) == (Verdict.LEAKS, (DECODE.id,))
+    by_size = judge(both, limit(10**9, limit=LeakLimit(0)))
+    assert by_size.gate is not None
+    assert (by_size.verdict, set(by_size.gate.culprits)) == (Verdict.LEAKS, {DECODE.id, OTHER.id})
+    assert judge(both, limit(10**9, limit=LeakLimit(10**9))).verdict is Verdict.OK
+
+
+def test_limit_by_run() -> None:
+    span = replace(SPAN, run_s=4.0)
+    made = measured(trending(DECODE, Trend.GROWS, 250, run_s=4.0), span=span)  # 1,000 bytes by run
+    assert judge(made, GateRules(growth=GrowthLimit(999, is_by_run=True))).verdict is Verdict.LEAKS
+    assert judge(made, GateRules(growth=GrowthLimit(1_000, is_by_run=True))).verdict is Verdict.OK
+    with pytest.raises(UsageError):
+        judge(GROWING, GateRules(growth=GrowthLimit(64, is_by_run=True)))
+
+
+def test_baseline_of_slower_runs_compares_by_run() -> None:
+    """1,000 bytes by each run in both, whatever time the runs took."""
+    old = measured(trending(DECODE, Trend.GROWS, 125, run_s=8.0), span=replace(SPAN, run_s=8.0))
+    new = measured(trending(DECODE, Trend.GROWS, 250, run_s=4.0), span=replace(SPAN, run_s=4.0))
+    rules = GateRules(growth=GrowthLimit(0, is_by_run=True), baseline=(old, "old"))
+    assert judge(new, rules).verdict is Verdict.OK
+
+
+def test_what_is_said() -> None:
+    lines = failure_lines(judge(GROWING, limit(1_000)))
+    assert lines[0] == "FAIL: 1 stack grows by 120.00 ± 12.00 kB/min, limit 60.00 kB/min"
+    assert lines[1].startswith("  1. 23,207 bytes in 23 allocations  planted::innermost")
+    assert lines[2] == "     120.00 ± 12.00 kB/min since 0:01, oldest 11.0 s, id 00000000000dec0d"
+    assert len(lines) == 3
+    crowd = [replace(trending(DECODE, Trend.GROWS, 9), id=f"{n:x}") for n in range(50)]
+    assert len(failure_lines(judge(measured(*crowd), limit(0, limit=LeakLimit(0), suppressions=["x"])))) <= 20
+
+
+def test_other_formats_name_what_grows_as_the_error() -> None:
+    judged = judge(GROWING, limit(0))
+    text = io.StringIO()
+    sarif.write(judged, text, ReportOptions())
+    results = json.loads(text.getvalue())["runs"][0]["results"]
+    assert [(one["level"], one["partialFingerprints"]["stackHash/v1"]) for one in results] == [
+        ("error", DECODE.id)
+    ]
+    text = io.StringIO()
+    junit.write(judged, text, ReportOptions())
+    assert (
+        'type="limit" message="1 stack grows by 120.00 ± 12.00 kB/min, limit 0.00 bytes/min"'
+        in text.getvalue()
+    )
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = io.StringIO()
+    report_json.write(GROWING, made, ReportOptions())
+    (tmp_path / "old").write_text(made.getvalue())
+    old = str(tmp_path / "old")
+    assert run(["report", old, "--fail-on-growth", "120001/min"]) == 0
+    assert run(["report", old, "--fail-on-growth", "8MB/h"]) == 0
+    capsys.readouterr()
+    assert run(["report", old, "--fail-on-growth", "119KB/min", "--format", "json"]) == 23
+    told = capsys.readouterr()
+    assert json.loads(told.out)["gate"]["growth"]["stacks"] == 1
+    assert "FAIL: 1 stack grows by" in told.err
+    for wrong in ("5", "5/day", "x/min"):
+        assert run(["report", old, "--fail-on-growth", wrong]) == 2
+    assert run(["report", old, "--fail-on-growth", "5/run"]) == 2
+    assert run(["--fail-on-growth", "5/run", "--", "true"]) == 2
+    assert "no --scenario" in capsys.readouterr().err

@@ -1,0 +1,161 @@
+"""What a process's memory is used for: smaps of Linux and Android, the table, and recordings that tell nonsense."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memleak_android.host.memory_use import parts_of_smaps, read_memory
+from memleak_android.host.profile import MemoryUse
+from memleak_android.host.reports import report_json, report_profile
+from memleak_android.host.reports.base import ReportOptions
+from memleak_android.host.reports.memory_text import memory_line, memory_lines
+from tests.support.profiles import profile
+from tests.support.workloads import both_tracers, built, run
+
+
+def mapping(name: str, rss_kb: int, pss_kb: int, place: str = "7f00-7f10") -> str:
+    head = f"{place} rw-p 00000000 08:01 131090".ljust(73) + name
+    return f"{head}\nSize:  999 kB\nRss:  {rss_kb} kB\nPss:  {pss_kb} kB\nPss_Dirty:  77 kB\nVmFlags: rd wr\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("[heap]", "allocator"),
+        ("[anon:libc_malloc]", "allocator"),
+        ("[anon:scudo:primary]", "allocator"),
+        ("[anon:dalvik-main space (region space)]", "java_heap"),
+        ("/memfd:jit-cache (deleted)", "java_heap"),
+        ("[anon: glibc: malloc arena]", "allocator"),
+        ("[anon: glibc: pthread stack: 4711]", "stacks"),
+        ("[stack]", "stacks"),
+        ("[anon:stack_and_tls:1234]", "stacks"),
+        ("/dev/kgsl-3d0", "graphics"),
+        ("/dmabuf:system", "graphics"),
+        ("/memfd:x (deleted)", "shared"),
+        ("/usr/lib/x86_64-linux-gnu/libc.so.6", "files"),
+        ("/data/Rss: 5 kB", "files"),
+        ("", "anonymous"),
+        ("[anon:.bss]", "anonymous"),
+        ("[vdso]", "other"),
+    ],
+)
+def test_part_of_a_mapping(name: str, part: str) -> None:
+    assert parts_of_smaps(mapping(name, 11, 7)) == {part: (11 * 1024, 7 * 1024)}
+
+
+def test_sums_and_hostile_lines() -> None:
+    text = (
+        mapping("[heap]", 3, 3) + mapping("[heap]", 5, 2) + "Rss: 9" * 9 + "\nRss: x kB\nRss: -5 kB\n\x1b\n"
+    )
+    assert parts_of_smaps(text) == {"allocator": (8 * 1024, 5 * 1024)}
+    assert parts_of_smaps("Rss:  5 kB\n") == {}
+
+
+def test_nameless_mappings_that_blocks_lie_in_are_the_allocators() -> None:
+    nameless = [
+        mapping("", kb, kb, place) for kb, place in ((3, "1000-2000"), (5, "2000-3000"), (7, "5000-6000"))
+    ]
+    text = "".join([*nameless, mapping("/srv/x", 11, 11, "7000-8000")])
+
+    def resident(*addresses: int) -> dict[str, int]:
+        parts = parts_of_smaps(text, np.array(addresses, np.uint64))
+        return {name: pair[0] >> 10 for name, pair in parts.items()}
+
+    assert resident() == {"anonymous": 15, "files": 11}
+    assert resident(0x1FFF, 0x5000) == {"allocator": 10, "anonymous": 5, "files": 11}
+    assert resident(0x2FFF, 0x2000, 0xFFF, 0x6000) == {"allocator": 5, "anonymous": 10, "files": 11}
+    assert resident(0x7000, 2**64 - 1) == {"anonymous": 15, "files": 11}  # a block within a file is no heap
+
+
+def test_sums_are_those_of_the_kernels_rollup() -> None:
+    """Of ourselves, who go on living between the two readings."""
+    rollup = (
+        int(re.findall(r"^Rss: +(\d+) kB", Path("/proc/self/smaps_rollup").read_text(), re.MULTILINE)[0])
+        * 1024
+    )
+    rss = sum(pair[0] for pair in parts_of_smaps(Path("/proc/self/smaps").read_text()).values())
+    assert rss == pytest.approx(rollup, rel=0.05)
+
+
+GOOD = {"pid": 5, "timestamp_ns": 70, "tracked": 1009, "parts": {"files": [3, 2], "allocator": [2003, 2003]}}
+USE = MemoryUse(5, 60, 1009, (("allocator", 2003, 2003), ("files", 3, 2)))
+
+
+def test_session_and_back() -> None:
+    assert read_memory({"memory": json.loads(json.dumps(GOOD))}, 10) == USE
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None,
+        5,
+        {},
+        GOOD | {"pid": "x"},
+        GOOD | {"tracked": -1},
+        GOOD | {"tracked": 2**70},
+        GOOD | {"parts": [1]},
+    ],
+)
+def test_nonsense_is_nothing(told: object) -> None:
+    assert read_memory({"memory": told}, 0) is None
+
+
+def test_unknown_and_malformed_parts_are_passed_over() -> None:
+    parts = {"files": [1], "stacks": ["x", 1], "\x1b": [1, 1], "other": [7, 5]}
+    use = read_memory({"memory": GOOD | {"parts": parts}}, 0)
+    assert use is not None and use.parts == (("other", 7, 5),)
+
+
+def test_what_the_allocator_has_beside_the_blocks() -> None:
+    use = read_memory({"memory": GOOD | {"by_block": True}}, 10)
+    assert use == replace(USE, caches=2003 - 1009)
+    assert memory_line(USE) == "of 2,006 resident bytes: 1,009 tracked, 3 files"
+    assert (
+        memory_line(use) == "of 2,006 resident bytes: 1,009 tracked, 994 the allocator's beside them, 3 files"
+    )
+
+
+@pytest.mark.parametrize("use", [USE, replace(USE, caches=994)], ids=["earlier recordings", "by block"])
+def test_table_and_json(use: MemoryUse) -> None:
+    lines = list(memory_lines(use))
+    assert lines[0].startswith("memory of pid 5 at 0:00")
+    assert [line.split()[0] for line in lines[1:]] == ["2,003", "3", "2,006", "1,009", "994"]
+    assert list(memory_lines(None)) == []
+    stream = io.StringIO()
+    report_json.write(profile(memory=use), stream, ReportOptions())
+    again = report_profile.to_profile(report_json.read_report(stream.getvalue().encode(), "a"))
+    assert again.memory == use
+
+
+@pytest.mark.proof
+@both_tracers
+def test_of_a_program(tracer: str, tmp_path: Path) -> None:
+    """Its base of 101 blocks is there at every look; whether the spike is depends on the moment."""
+    memory = run(tracer, tmp_path, "--", built("peak_and_churn")).report["memory"]
+    resident = {part["name"]: part["resident"] for part in memory["parts"]}
+    assert {"allocator", "files", "stacks"} <= set(resident)
+    assert memory["tracked"] >= 101 * 5003
+
+
+@pytest.mark.proof
+@both_tracers
+def test_beside_mallinfo(tracer: str, tmp_path: Path) -> None:
+    """Three arenas' worth of memory, half of it free: as the program's own C library says once it has come to rest."""
+    done = run(tracer, tmp_path, "--", built("keeps_free"))
+    system, free, used = map(int, re.findall(r"^(\d+) (\d+) (\d+)$", done.out, re.MULTILINE)[0])
+    memory = done.report["memory"]
+    assert memory["tracked"] == pytest.approx(used, rel=0.05)  # and headers
+    assert memory["caches"] == pytest.approx(system - memory["tracked"], rel=0.05)
+    assert memory["caches"] >= free - (
+        512 << 10
+    )  # what each arena has at its top may never have been touched
+    assert {part["name"]: part["resident"] for part in memory["parts"]}["anonymous"] < 2 << 20

@@ -1,0 +1,241 @@
+"""From snapshots of keys to the growth of sites, on hand-made recordings."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memleak_android.host.analysis import View, make_profile
+from memleak_android.host.capture import Capture
+from memleak_android.host.finished import finished_blocks
+from memleak_android.host.held_series import INSTANTS_MAX, HeldAt, HeldSeries, held_by_key
+from memleak_android.host.modules import LocalFiles, ModuleFiles, reopen
+from memleak_android.host.payloads import encode_text
+from memleak_android.host.profile import Profile, Trend
+from memleak_android.host.recording import Recording
+from memleak_android.host.survivors import Analysis, finished_survivors
+from memleak_android.host.symbols import Symbolizer
+from memleak_android.host.wire import HELD_ROW, Block, BlockKind, Reason, encode_block
+from tests.support.builders import (
+    end,
+    evidence,
+    evidence_record,
+    hello,
+    live_rows,
+    maps,
+    snapshot,
+    status,
+    write_recording,
+)
+
+MAPS = "00400000-00500000 r-xp 00000000 08:01 0 /nonexistent/program\n"
+SECOND = 10**9
+LEAK, CACHE = 7, 9
+LEAK_VADDR, CACHE_VADDR = 0x1000, 0x2000  # of pc 0x401000 and 0x402000
+
+
+def row(number: int, key: int, size: int, at_s: int, sample_bytes: int = 0) -> dict[str, int]:
+    return {
+        "sequence": number,
+        "key": key,
+        "size": size,
+        "timestamp_ns": SECOND + at_s * SECOND,
+        "sample_bytes": sample_bytes,
+    }
+
+
+def held_at(seconds: int, sample_bytes: int = 0) -> list[Block]:
+    """A leak of 1009 bytes a second, and a cache of two blocks that is always full. The session began at 1 s."""
+    leaked = [row(100 + i, LEAK, 1009, i, sample_bytes) for i in range(1, seconds + 1)]
+    cached = [row(1000 + i, CACHE, 30_011, i) for i in (seconds - 1, seconds)]
+    return snapshot(
+        live_rows(*leaked, *cached), number=seconds, timestamp_ns=SECOND + seconds * SECOND + SECOND // 2
+    )
+
+
+def recording(path: Path, *snapshots: list[Block], reason: Reason = Reason.STOPPED) -> Path:
+    leak = evidence_record(sequence=101, key=LEAK, pc=0x401000)
+    cache = evidence_record(sequence=1, key=CACHE, pc=0x402000)
+    blocks = [hello(monotonic_ns=SECOND), maps(MAPS), evidence(leak, cache)]
+    return write_recording(
+        path, [*blocks, *(block for one in snapshots for block in one), status(), end(reason)]
+    )
+
+
+def profile_of(path: Path, warmup_ns: int = 0, finished: Path | None = None, cooldown_ns: int = 0) -> Profile:
+    capture = Capture()
+    with closing(Recording(path)) as opened:
+        for offset, block in opened.blocks():
+            capture.add(block, offset)
+        if capture.is_finished:
+            survivors = finished_survivors(capture, reopen)
+        else:
+            survivors = Analysis(capture, opened.read_block, ModuleFiles(LocalFiles(False))).survivors()
+    if finished:
+        write_recording(finished, finished_blocks(capture, survivors))
+    return make_profile(capture, survivors, Symbolizer(), View(warmup_ns=warmup_ns, cooldown_ns=cooldown_ns))
+
+
+def trends(profile: Profile) -> dict[int, Trend]:
+    return {site.frames[1].vaddr: site.growth.trend for site in profile.sites if site.growth is not None}
+
+
+def test_leak_grows_and_full_cache_is_steady(tmp_path: Path) -> None:
+    profile = profile_of(recording(tmp_path / "a", *map(held_at, range(2, 9))))
+    assert trends(profile) == {LEAK_VADDR: Trend.GROWS, CACHE_VADDR: Trend.STEADY}
+    (leak,) = (site for site in profile.sites if site.frames[1].vaddr == LEAK_VADDR)
+    assert leak.growth is not None and leak.growth.bytes_per_s == pytest.approx(1009)
+    assert profile.growth is not None
+    assert (profile.growth.from_ns, profile.growth.to_ns) == (2.5 * SECOND, 8.5 * SECOND)
+    assert profile.growth.instants == 7
+
+
+def test_finished_recording_tells_the_same_growth(tmp_path: Path) -> None:
+    raw = profile_of(recording(tmp_path / "a", *map(held_at, range(2, 9))), finished=tmp_path / "b")
+    assert profile_of(tmp_path / "b") == raw
+    assert raw.growth is not None
+
+
+def test_few_snapshots_are_no_verdict(tmp_path: Path) -> None:
+    profile = profile_of(recording(tmp_path / "a", *map(held_at, range(2, 6))))
+    assert trends(profile) == {}
+    assert profile.growth is not None and not profile.growth.is_judged
+    assert profile_of(recording(tmp_path / "b", held_at(5))).growth is None
+
+
+def test_warm_up_is_left_out(tmp_path: Path) -> None:
+    path = recording(tmp_path / "a", *map(held_at, range(2, 12)))
+    span = profile_of(path, warmup_ns=5 * SECOND).growth
+    assert span is not None and (span.from_ns, span.instants) == (5.5 * SECOND, 7)
+
+
+def test_tail_is_left_out(tmp_path: Path) -> None:
+    path = recording(tmp_path / "a", *map(held_at, range(2, 12)))
+    span = profile_of(path, cooldown_ns=3 * SECOND).growth
+    assert span is not None and (span.from_ns, span.to_ns, span.instants) == (2.5 * SECOND, 8.5 * SECOND, 7)
+
+
+def test_what_rises_in_the_tail_alone_grows_no_more_with_cooldown(tmp_path: Path) -> None:
+    leaked = [row(100 + i, LEAK, 1009 if i < 8 else 1_000_000, i) for i in range(1, 12)]
+    snapshots = [
+        snapshot(live_rows(*(leaked[:1] if i < 7 else leaked[:i])), number=i, timestamp_ns=(i + 1) * SECOND)
+        for i in range(1, 12)
+    ]
+    path = recording(tmp_path / "a", *snapshots)
+    assert trends(profile_of(path))[LEAK_VADDR] is Trend.GROWS
+    assert trends(profile_of(path, cooldown_ns=5 * SECOND))[LEAK_VADDR] is Trend.STEADY
+
+
+@pytest.mark.parametrize(("n_snapshots", "expected"), [(6, 5), (5, 5)])
+def test_snapshot_at_the_targets_exit_is_left_out_where_others_suffice(
+    tmp_path: Path, n_snapshots: int, expected: int
+) -> None:
+    snapshots = map(held_at, range(2, 2 + n_snapshots))
+    span = profile_of(recording(tmp_path / "a", *snapshots, reason=Reason.TARGET_EXIT)).growth
+    assert span is not None and span.instants == expected
+
+
+def by_runs(path: Path, ends_s: list[int], *snapshots: list[Block], ends: object = None) -> Path:
+    ends_ns = [SECOND + end * SECOND + SECOND // 2 for end in ends_s]
+    told = {"scenario": {"command": "x", "ends_ns": ends_ns if ends is None else ends}}
+    return recording(path, [encode_text(BlockKind.SESSION, json.dumps(told))], *snapshots)
+
+
+def test_growth_by_runs_does_not_mind_how_long_they_take(tmp_path: Path) -> None:
+    ends = [
+        2,
+        3,
+        4,
+        11,
+        12,
+    ]  # a block each second: by time it grows by as much in seven seconds as in all the others
+    blocks = [
+        snapshot(
+            live_rows(*(row(100 + i, LEAK, 1009, at) for i, at in enumerate(ends[: n + 1]))),
+            number=n,
+            timestamp_ns=SECOND + end * SECOND + SECOND // 2,
+        )
+        for n, end in enumerate([*ends, 13])  # the last one is the session's own
+    ]
+    profile = profile_of(by_runs(tmp_path / "a", ends, *blocks))
+    ((growth, span),) = ((site.growth, profile.growth) for site in profile.sites)
+    assert growth is not None and span is not None
+    assert growth.trend is Trend.GROWS
+    assert growth.run_s == span.run_s == pytest.approx(2.5)
+    assert [growth.bytes_per_s * 2.5, growth.low * 2.5, growth.high * 2.5] == pytest.approx([1009] * 3)
+    assert span.instants == 5
+
+
+def test_run_whose_snapshot_follows_another_at_once_counts(tmp_path: Path) -> None:
+    """Both hold the same, and the second is passed over (INTERVAL_MIN_NS)."""
+    blocks = [held_at(second) for second in range(2, 8)]
+    times = [SECOND + second * SECOND + SECOND // 2 for second in range(2, 7)]
+    late = [*times[:4], times[4] + 600_000]
+    told = [encode_text(BlockKind.SESSION, json.dumps({"marks": [["page", at] for at in late]}))]
+    span = profile_of(recording(tmp_path / "a", told, *blocks)).growth
+    assert span is not None and span.instants == 5
+
+
+def test_last_run_may_end_with_the_session(tmp_path: Path) -> None:
+    blocks = list(map(held_at, range(2, 7)))
+    last = snapshot(live_rows(row(101, LEAK, 1009, 1)), number=9, timestamp_ns=7 * SECOND + SECOND // 2 + 1)
+    span = profile_of(by_runs(tmp_path / "a", [2, 3, 4, 5, 6], *blocks, last)).growth
+    assert span is not None and span.instants == 5
+
+
+@pytest.mark.parametrize("ends", [[5, 4, 3], [1, 2, 3], "x", [None], [2**63, 2**64], [True, 10**11]])
+def test_ends_of_runs_that_cannot_be_are_passed_over(tmp_path: Path, ends: object) -> None:
+    profile = profile_of(by_runs(tmp_path / "a", [], *map(held_at, range(2, 9)), ends=ends))
+    assert profile.growth is not None and profile.growth.run_s == 0
+
+
+def test_sampled_growth_is_less_sure_than_counted(tmp_path: Path) -> None:
+    def width(sample_bytes: int) -> float:
+        path = recording(tmp_path / str(sample_bytes), *(held_at(i, sample_bytes) for i in range(2, 9)))
+        (growth,) = (s.growth for s in profile_of(path).sites if s.frames[1].vaddr == LEAK_VADDR)
+        assert growth is not None
+        return (growth.high - growth.low) / growth.bytes_per_s
+
+    # six blocks since the first snapshot, each with a variance of s²(1-p)/p²; p = 1 - exp(-1009/4096)
+    p = 1 - np.exp(-1009 / 4096)
+    stderr = np.sqrt(6 * (1 - p)) * 1009 / p
+    assert width(0) == pytest.approx(0, abs=1e-9)
+    assert width(4096) == pytest.approx(2 * 1.96 * stderr / 6 / (1009 / p), rel=0.01)
+
+
+def test_sums_by_process_and_key() -> None:
+    live = live_rows(
+        {"key": 7, "size": 5, "pid": 1}, {"key": 7, "size": 11, "pid": 2}, {"key": 7, "size": 6, "pid": 1}
+    )
+    assert sorted(held_by_key(live).tolist()) == [(7, 1, 11, 0.0), (7, 2, 11, 0.0)]
+    assert len(held_by_key(live[:0])) == 0
+
+
+def test_instants_are_bounded_and_stay_spread() -> None:
+    series = HeldSeries()
+    for i in range(5 * INSTANTS_MAX):
+        series.add(HeldAt(i * SECOND, np.empty(0, HELD_ROW)))
+        series.add(HeldAt(i * SECOND, np.empty(0, HELD_ROW)))  # no later: passed over
+    times = np.array([one.timestamp_ns for one in series.instants]) / SECOND
+    assert len(times) == INSTANTS_MAX
+    assert (times[0], times[-1]) == (0, 5 * INSTANTS_MAX - 1)
+    assert np.diff(times).max() <= 16
+
+
+def test_hostile_held_rows_end_in_no_infinity(tmp_path: Path) -> None:
+    path = recording(tmp_path / "a", *map(held_at, range(2, 9)))
+    profile_of(path, finished=tmp_path / "b")
+    data = bytearray()
+    for _, block in Recording(tmp_path / "b").blocks():
+        payload = block.payload
+        if block.kind == BlockKind.HELD:  # the last column is that of variances
+            payload = payload[:-16] + np.array([np.nan, np.inf]).tobytes()
+        data += encode_block(Block(block.kind, payload))
+    hostile = tmp_path / "c"
+    hostile.write_bytes((tmp_path / "b").read_bytes()[:16] + data)
+    found = [site.growth for site in profile_of(hostile).sites if site.growth is not None]
+    assert found and all(np.isfinite([one.bytes_per_s, one.low, one.high]).all() for one in found)

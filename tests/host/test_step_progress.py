@@ -1,0 +1,37 @@
+"""What is told while a large recording is worked on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.analysis import View
+from memleak_android.host.commands import progress
+from memleak_android.host.profile_files import read_profile
+from tests.support.large_recording import write
+
+
+def test_steps_and_shares_of_a_recording(tmp_path: Path) -> None:
+    write(tmp_path / "a.memleak", 20_000, 10_000)
+    told: list[tuple[str, float]] = []
+    read_profile(tmp_path / "a.memleak", View(), tell=lambda what, share: told.append((what, share)))
+    assert list(dict.fromkeys(what for what, _ in told)) == ["reading", "summing up", "naming stacks"]
+    for step in ("reading", "naming stacks"):
+        shares = [share for what, share in told if what == step]
+        assert len(shares) >= 3 and shares == sorted(shares) and shares[0] < 0.1 and 0.5 < shares[-1] <= 1
+
+
+def test_without_a_terminal_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with progress.StepProgress() as shown:
+        for seconds in range(25):
+            now[0] = 100.0 + seconds
+            shown.tell("reading", seconds / 25)
+    assert capsys.readouterr().err.splitlines() == [
+        "memleak-android: reading: 40%",
+        "memleak-android: reading: 80%",
+    ]

@@ -1,0 +1,137 @@
+"""--symbols in APKs, AABs and zips: members found by build-id, others' refused by name, damaged archives passed over."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memleak_android.host import symbol_places
+from memleak_android.host.debug_files import Content, DebugFileSearch, open_elf
+from memleak_android.host.elf_sections import BadElf
+from memleak_android.host.symbol_places import SymbolPlace, build_ids
+from memleak_android.host.symbols import Symbolizer
+from tests.support.symbol_oracles import INLINING_PROGRAM, FileModule, compile_cxx, need, text_vaddrs
+
+MEMBERS = (
+    "lib/x86_64/libapp.so",
+    "BUNDLE-METADATA/com.android.tools.build.debugsymbols/x86_64/libapp.so.dbg",
+    "x86_64/libapp.so.sym",
+)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_cxx(INLINING_PROGRAM, tmp_path_factory.mktemp("symbols") / "libapp.so")
+
+
+@pytest.fixture(scope="module")
+def stripped(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("stripped") / "libapp.so"
+    subprocess.run([need("strip"), "-o", str(path), str(whole)], check=True)
+    return path
+
+
+def archive(path: Path, members: dict[str, bytes], packing: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", packing) as made:
+        for name, content in members.items():
+            made.writestr(name, content)
+    return path
+
+
+@pytest.mark.parametrize("packing", (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
+@pytest.mark.parametrize(("suffix", "member"), list(zip((".apk", ".aab", ".zip"), MEMBERS, strict=True)))
+def test_names_and_lines_out_of_an_archive(
+    suffix: str, member: str, packing: int, whole: Path, stripped: Path, tmp_path: Path
+) -> None:
+    members = {"AndroidManifest.xml": b"<x/>" * 100, "lib/": b"", member: whole.read_bytes()}
+    archive(tmp_path / f"app{suffix}", members, packing)
+    vaddrs = np.array(text_vaddrs(whole)[:200], np.uint64)
+    search = DebugFileSearch([tmp_path])
+    found = Symbolizer(search=search).resolve(FileModule.open(stripped), vaddrs)
+    assert found == Symbolizer(search=DebugFileSearch([whole])).resolve(FileModule.open(whole), vaddrs)
+    assert any(frame.line for chain in found for frame in chain)
+    assert search.notes == []
+
+
+def test_the_member_of_another_build_is_refused_and_named(whole: Path, tmp_path: Path) -> None:
+    other = compile_cxx(
+        INLINING_PROGRAM + "\nint one_more;\n", tmp_path / "other.so", "-Wl,--build-id=0xabcdef12"
+    )
+    app = archive(tmp_path / "app.apk", {MEMBERS[0]: other.read_bytes()})
+    search = DebugFileSearch([app], system_dir=tmp_path / "none")
+    wanted = open_elf(whole).build_id
+    assert search.find("/data/app/libapp.so", wanted, None) == []
+    assert search.notes == [f"{app}!/{MEMBERS[0]} has build-id abcdef12, libapp.so has {wanted}; not used"]
+
+
+def test_damaged_and_strange_archives_are_passed_over(whole: Path, tmp_path: Path) -> None:
+    good = archive(tmp_path / "good.apk", {MEMBERS[0]: whole.read_bytes()}).read_bytes()
+    (tmp_path / "empty.apk").write_bytes(b"")
+    (tmp_path / "cut.apk").write_bytes(good[: len(good) // 2])
+    (tmp_path / "text.zip").write_text("not an archive")
+    damaged = bytearray(good)
+    damaged[200:4000] = os.urandom(3800)
+    (tmp_path / "damaged.apk").write_bytes(damaged)
+    encrypted = bytearray(good)
+    encrypted[6] |= 1
+    encrypted[encrypted.rindex(b"PK\1\2") + 8] |= 1
+    (tmp_path / "encrypted.apk").write_bytes(encrypted)
+    search = DebugFileSearch([tmp_path])
+    (found,) = search.find("/data/app/libapp.so", open_elf(whole).build_id, None)
+    assert found.place == SymbolPlace(tmp_path / "good.apk", MEMBERS[0])
+    assert found.content is Content.DEBUG_INFO
+    for name in ("cut", "damaged", "encrypted"):
+        with pytest.raises(BadElf):
+            SymbolPlace(tmp_path / f"{name}.apk", MEMBERS[0]).open()
+
+
+def test_a_member_beyond_the_limit_is_not_unpacked(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = archive(tmp_path / "app.apk", {MEMBERS[0]: whole.read_bytes()})
+    monkeypatch.setattr(symbol_places, "MAX_READ_BYTES", whole.stat().st_size - 1)
+    with pytest.raises(BadElf, match=r"has [\d,]+ bytes"):
+        SymbolPlace(app, MEMBERS[0]).open()
+
+
+def test_no_more_members_than_the_limit(tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = archive(tmp_path / "app.apk", {f"{i}/libapp.so": whole.read_bytes() for i in range(4)})
+    assert len(list(build_ids(app))) == 4
+    monkeypatch.setattr(symbol_places, "MAX_MEMBERS", 3)
+    assert len(list(build_ids(app))) == 3
+
+
+def test_names_out_of_an_apk_in_what_bundletool_makes(whole: Path, stripped: Path, tmp_path: Path) -> None:
+    apk = archive(tmp_path / "base-x86_64.apk", {MEMBERS[0]: whole.read_bytes()}).read_bytes()
+    bundle = archive(
+        tmp_path / "app.apks",
+        {"toc.pb": b"x" * 99, "splits/damaged.apk": apk[:-200], "splits/base-x86_64.apk": apk},
+        zipfile.ZIP_STORED,
+    )
+    (tmp_path / "base-x86_64.apk").unlink()
+    ((place, _),) = build_ids(bundle)
+    assert place == SymbolPlace(bundle, f"splits/base-x86_64.apk!/{MEMBERS[0]}")
+    assert str(place) == f"{bundle}!/splits/base-x86_64.apk!/{MEMBERS[0]}"
+    assert place.library == "libapp.so"
+    vaddrs = np.array(text_vaddrs(whole)[:200], np.uint64)
+    found = Symbolizer(search=DebugFileSearch([tmp_path])).resolve(FileModule.open(stripped), vaddrs)
+    assert found == Symbolizer(search=DebugFileSearch([whole])).resolve(FileModule.open(whole), vaddrs)
+    assert any(frame.line for chain in found for frame in chain)
+
+
+def test_an_apks_within_an_apks_is_not_looked_into(whole: Path, tmp_path: Path) -> None:
+    """One level and no more: a file that holds itself ends."""
+    apk = archive(tmp_path / "inner.apk", {MEMBERS[0]: whole.read_bytes()}).read_bytes()
+    middle = archive(tmp_path / "middle.apk", {"inner.apk": apk}).read_bytes()
+    assert not list(build_ids(archive(tmp_path / "outer.apks", {"middle.apk": middle})))
+
+
+def test_a_name_that_looks_like_a_member_of_a_member(whole: Path, tmp_path: Path) -> None:
+    odd = archive(tmp_path / "odd.zip", {"a.apk!/libapp.so": whole.read_bytes()})
+    ((place, build_id),) = build_ids(odd)
+    assert place.open().build_id == build_id

@@ -1,0 +1,140 @@
+"""Reading on while the session is busy: with a channel that is scripted, and with the shim's rings, which lose what stays unread."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memleak_android.host.device.local_channel import LocalChannel
+from memleak_android.host.errors import ConnectionCut
+from memleak_android.host.payloads import decode_status
+from memleak_android.host.tracers import channel_reader
+from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.base import SessionOptions, session_lines
+from memleak_android.host.tracers.channel_reader import ChannelReader
+from memleak_android.host.wire import WIRE_VERSION, BlockKind, Lost
+from tests.support.preload_session import find_parts
+from tests.support.workloads import built
+
+WAIT_S = 60.0
+
+
+class Scripted:
+    """A remote channel that gives pieces as they are put, and tells how many were asked for."""
+
+    is_remote = True
+
+    def __init__(self, *pieces: bytes | BaseException | None) -> None:
+        self.pieces, self.sent, self.n_given = deque(pieces), bytearray(), 0
+        self.changed = threading.Condition()
+
+    def exchange(self, outgoing: bytearray, timeout_s: float, wake: int = -1) -> bytes | None:
+        with self.changed:
+            self.sent += outgoing
+            outgoing.clear()
+            piece = self.pieces.popleft() if self.pieces else b""
+            self.n_given += piece != b""
+            self.changed.notify_all()
+        if isinstance(piece, BaseException):
+            raise piece
+        return piece
+
+    def await_that(self, what: Any) -> None:
+        with self.changed:
+            assert self.changed.wait_for(what, WAIT_S)
+
+
+def test_everything_is_read_before_anything_is_taken() -> None:
+    channel = Scripted(b"a", b"b", b"c", None)
+    reader = ChannelReader(channel, b"start\n", 60)
+    pieces = reader.pieces()
+    assert next(pieces) == b"a"
+    channel.await_that(lambda: channel.n_given == 4)
+    assert [*pieces] == [b"b", b"c"] and channel.sent == b"start\n"
+    reader.close()
+
+
+def test_what_ended_it_comes_behind_what_came_before() -> None:
+    channel = Scripted(b"a", b"b", ConnectionCut("cut", "connect it again"))
+    reader, seen = ChannelReader(channel, b"", 60), []
+    with pytest.raises(ConnectionCut):
+        for piece in reader.pieces():
+            seen.append(piece)
+            channel.await_that(lambda: channel.n_given == 3)
+    assert seen == [b"a", b"b"]
+    reader.close()
+
+
+def test_too_much_is_not_read_until_some_is_taken_and_lines_go_all_the_same() -> None:
+    channel = Scripted(*(b"x" * 100 for _ in range(10)), None)
+    reader = ChannelReader(channel, b"", 60, limit_bytes=250)
+    pieces = reader.pieces()
+    next(pieces)
+    channel.await_that(lambda: channel.n_given == 4)  # 300 bytes wait
+    while not reader.held_up_s:
+        time.sleep(0.001)
+    reader.say(b"stop\n")
+    channel.await_that(lambda: b"stop\n" in channel.sent)
+    with channel.changed:
+        assert channel.n_given <= 5  # the line went with one more
+    assert len([*pieces]) == 9
+    reader.close()
+
+
+def test_an_agent_far_away_hears_that_we_live_while_nothing_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel_reader, "_ALIVE_INTERVAL_S", 0.01)
+    channel = Scripted(b"x" * 100)
+    reader = ChannelReader(channel, b"", 60, limit_bytes=10)
+    pieces = reader.pieces()
+    channel.pieces.append(b"y" * 100)
+    assert next(pieces)
+    channel.await_that(lambda: channel.sent.count(b"alive\n") > 5)
+    reader.close()
+
+
+def test_closed_while_it_waits_for_room() -> None:
+    channel = Scripted(*(b"x" * 100 for _ in range(10)))
+    reader = ChannelReader(channel, b"", 60, limit_bytes=100)
+    next(reader.pieces())
+    channel.await_that(lambda: channel.n_given == 3)
+    reader.close()
+    reader.close()
+    assert "agent-output" not in {one.name for one in threading.enumerate()}
+
+
+def test_nothing_is_lost_while_the_session_unwinds(tmp_path: Path) -> None:
+    """More than the shim's ring holds (8 MiB) comes while the session is busy: it must be read meanwhile. Slowly, so that the
+    ring holds a second and more of it: an agent that gets no processor for that long is another matter.
+    """
+    agent, shim = find_parts()
+    n_stacks = 4096
+    go, gone = tmp_path / "go", tmp_path / "gone"
+    script = (
+        f'while [ ! -e "{go}" ]; do sleep 0.02; done; "{built("many_stacks")}" {n_stacks} 80000; : > "{gone}"'
+    )
+    options = SessionOptions(command=("sh", "-c", script), follow=True, every_stack=True, stack_bytes=4096)
+    lines = [*session_lines(options, WIRE_VERSION), f"shim {shim}"]
+    session = AgentSession("preload", LocalChannel([str(agent), "preload"]), lines)
+    status, sent = None, 0
+    try:
+        for block in session.blocks():
+            sent += len(block.payload) if block.kind == BlockKind.EVIDENCE else 0
+            if block.kind == BlockKind.STATUS:
+                if status is None:  # a slow report: nothing is taken until the command has leaked it all
+                    go.touch()
+                    subprocess.run(
+                        ["sh", "-c", f'until [ -e "{gone}" ]; do sleep 0.02; done'],
+                        timeout=WAIT_S,
+                        check=True,
+                    )
+                status = decode_status(block.payload)
+    finally:
+        session.close()
+    assert status is not None and int(status["alloc_objects"]) >= n_stacks
+    assert int(status["lost"][Lost.RING_FULL]) == 0 and sent > 8 << 20, sent

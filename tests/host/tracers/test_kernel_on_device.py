@@ -1,0 +1,49 @@
+"""`--kernel` on a device: what is refused before anything is brought there."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.device.local_machine import LocalMachine
+from memleak_android.host.device.remote_process import running_command
+from memleak_android.host.errors import TargetError, TracerError
+from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.device import DeviceTracers
+from memleak_android.host.tracers.kernel import KernelGroup
+
+
+class WithoutRoot(LocalMachine):
+    """A device that lets nobody become root."""
+
+    name = "device x"
+    has_root = False  # type: ignore[assignment]
+
+
+def test_a_device_without_root(tmp_path: Path) -> None:
+    tracers = DeviceTracers(WithoutRoot(), tmp_path)
+    with pytest.raises(TracerError, match="by root only, and device x has no way to root"):
+        tracers.start("auto", SessionOptions(kernel=int(KernelGroup.SLAB)))
+    tracers.close()
+
+
+def test_a_kernel_thread_is_as_good_as_others() -> None:
+    place = Path("/proc/2/comm")
+    if not place.exists() or place.read_text().strip() != "kthreadd":
+        pytest.skip("no kernel threads to be seen here")
+    assert running_command(LocalMachine(), 2) == "kthreadd"
+
+
+def test_a_thread_is_none() -> None:
+    begun, over = threading.Event(), threading.Event()
+    thread = threading.Thread(target=lambda: (begun.set(), over.wait()))
+    thread.start()
+    begun.wait()
+    try:
+        with pytest.raises(TargetError, match="is a thread of process"):
+            running_command(LocalMachine(), thread.native_id or 0)
+    finally:
+        over.set()
+        thread.join()

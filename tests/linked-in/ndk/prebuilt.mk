@@ -1,0 +1,2 @@
+$(LOCAL_MODULE).library := $(abspath $(LOCAL_PATH)/$(LOCAL_SRC_FILES))
+$(LOCAL_MODULE).includes := $(LOCAL_EXPORT_C_INCLUDES)

@@ -1,0 +1,214 @@
+"""A program that links the shim and records itself: its files are whole, exact, and read anywhere."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memleak_android.host.analysis import View
+from memleak_android.host.capture import Capture
+from memleak_android.host.payloads import decode_evidence
+from memleak_android.host.profile import Profile, Verdict
+from memleak_android.host.profile_files import read_profile
+from memleak_android.host.recording import Recording
+from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+from memleak_android.host.wire import BlockKind
+from tests.support.workloads import PROGRAM
+
+HERE = Path(__file__).resolve().parent
+HEADER = HERE.parents[1] / "device" / "preload" / "include"
+SMALL, LARGE = (1009, 200), (40009, 30)  # bytes, blocks
+ONE_MIB = 1 << 20
+
+
+WAYS = [
+    "first",
+    "slots",
+]  # the program's own library, found before libc's functions; one that is loaded later
+
+
+def build(source: Path, way: str, folder: Path) -> list[Path]:
+    """The words of its command line, to which the folder comes."""
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    library = find_binary("libmemleak.so", local_arch())
+    linked = ["-I", HEADER, library, f"-Wl,-rpath,{library.parent}"]
+    if way == "first":
+        compile_c(source, folder / "app", *linked)
+        return [folder / "app"]
+    compile_c(source, folder / "app", "-shared", "-fPIC", *linked)
+    compile_c(HERE / "host.c", folder / "host")
+    return [folder / "host", folder / "app"]
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return build(HERE / "app.c", request.param, tmp_path_factory.mktemp("app"))
+
+
+def compile_c(source: Path, target: Path, *flags: str | Path) -> None:
+    subprocess.run(["gcc", "-O2", "-g", "-w", "-pthread", source, "-o", target, *flags], check=True)
+
+
+@pytest.fixture(scope="module")
+def written(app: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("written")
+    with_full_disk(folder / "full", lambda: run(app, folder, "every"))
+    return folder
+
+
+def with_full_disk(folder: Path, action: Callable[[], None]) -> None:
+    """action() while the folder is a file system of one page, where that can be mounted."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", folder]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        action()
+        return
+    try:
+        (folder / "app.memleak").write_text("old")
+        action()
+        assert [path.name for path in folder.iterdir()] == ["app.memleak"]
+        assert (folder / "app.memleak").read_text() == "old"
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def run(app: list[Path], folder: Path, *arguments: str) -> None:
+    done = subprocess.run([*app, folder, *arguments], check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def sizes(path: Path) -> Counter[int]:
+    """Live blocks by size."""
+    capture, recording = Capture(), Recording(path)
+    for offset, block in recording.blocks():
+        capture.add(block, offset)
+    recording.close()
+    assert recording.broken is None and not capture.malformed
+    assert capture.end is not None and capture.whole is not None
+    assert not capture.status["lost"].any()  # type: ignore[index]
+    return Counter(capture.whole.live["size"].tolist())
+
+
+def leaks(profile: Profile) -> dict[str, tuple[int, int]]:
+    """Function that allocated → bytes and blocks."""
+    return {
+        site.frames[1].function: (site.inuse_space, site.inuse_objects)
+        for site in profile.sites
+        if site.kind == "user"
+    }
+
+
+def test_every_snapshot_is_whole_and_exact_while_other_threads_work(written: Path) -> None:
+    for n in range(20, SMALL[1] + 1, 20):
+        found = sizes(written / f"{n:03}.memleak")
+        assert (found[1009], found[40009], found[5003]) == (n, 0, 0)
+
+
+def test_its_report_is_that_of_a_session(written: Path) -> None:
+    profile = read_profile(written / "app.memleak", View())
+    expected = {"leak_small": (1009 * 200, 200), "leak_large": (40009 * 30, 30)}
+    assert {name: amount for name, amount in leaks(profile).items() if name in expected} == expected
+    assert profile.verdict is Verdict.OK
+    assert profile.totals.unattributed_objects == 0
+    assert profile.unwinding.partial == 0
+    (site,) = (site for site in profile.sites if site.frames[1].function == "leak_large")
+    assert [frame.function for frame in site.frames][:3] == ["calloc", "leak_large", "main"]
+    assert {frame.method for frame in site.frames[2:]} == {"eh_frame"}
+    assert any('mark small "ones" done' in note for note in profile.notes)
+    assert profile.target.tracer == "linked"
+
+
+def test_where_slots_lead_to_us_the_report_says_what_is_not_seen(app: list[Path], written: Path) -> None:
+    notes = read_profile(written / "app.memleak", View()).notes
+    by_slots = [note for note in notes if "through a slot" in note]
+    assert bool(by_slots) == (len(app) == 2)
+
+
+def test_what_was_recorded_can_be_written_after_the_end(written: Path) -> None:
+    assert sizes(written / "stopped.memleak")[40009] == LARGE[1]
+
+
+def test_a_handler_may_write(written: Path) -> None:
+    found = sizes(written / "handler.memleak")
+    assert (found[1009], found[40009]) == (SMALL[1], LARGE[1])
+
+
+def test_it_can_be_begun_again(written: Path) -> None:
+    found = sizes(written / "again.memleak")
+    assert (found[1009], found[40009]) == (3, 0)
+
+
+def test_no_stack_bytes_and_nobody_else_may_read(written: Path) -> None:
+    path = written / "app.memleak"
+    assert path.stat().st_mode & 0o777 == 0o600
+    recording = Recording(path)
+    blocks = [block.payload for _, block in recording.blocks() if block.kind == BlockKind.EVIDENCE]
+    recording.close()
+    rows = np.concatenate([decode_evidence(payload).rows for payload in blocks])
+    assert len(rows) >= 2 and not rows["stack_bytes"].any()
+    assert not list(written.glob("*.new"))
+
+
+def test_by_default_samples_are_taken(app: list[Path], tmp_path: Path) -> None:
+    run(app, tmp_path)
+    profile = read_profile(tmp_path / "app.memleak", View())
+    assert profile.target.sample_bytes == 65536
+    space = sum(site.inuse_space for site in profile.sites if site.frames[1].function.startswith("leak_"))
+    assert 400_000 < space < 3_500_000  # 1,402,070: five standard errors, √(65536 / 1.4 M) each
+    assert all(site.stderr_space is not None for site in profile.sites)
+    assert profile.totals.alloc_space is None  # samples are no count
+    assert all(site.alloc_space is None for site in profile.sites)
+
+
+def test_names_come_by_build_id_where_the_files_are_gone(
+    app: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # it would remember the names
+    moved = tmp_path / "symbols" / "elsewhere"
+    moved.parent.mkdir()
+    own = tmp_path / "app"
+    shutil.copy(app[-1], own)
+    run([*app[:-1], own], tmp_path, "every")
+    own.rename(moved)
+    assert "leak_large" not in leaks(read_profile(tmp_path / "app.memleak", View()))
+    named = leaks(read_profile(tmp_path / "app.memleak", View(), [moved.parent]))
+    assert named["leak_large"] == (40009 * 30, 30)
+
+
+def test_a_limit_of_file_sizes_is_an_error_and_no_signal(app: list[Path], tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (ONE_MIB, ONE_MIB))
+
+    done = subprocess.run([*app, tmp_path], check=False, capture_output=True, text=True, preexec_fn=limit)
+    assert done.returncode == 1
+    assert "last snapshot: -27, not 0" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_under_a_tracer_it_is_the_tracer_that_records(app: list[Path], tmp_path: Path) -> None:
+    library = find_binary("libmemleak.so", local_arch())
+    environment = os.environ | {"MEMLEAK_SHIM": str(library)}
+    program = [*PROGRAM, "--tracer", "preload", "--json", tmp_path / "r.json", "--", *app, tmp_path]
+    done = subprocess.run(
+        list(map(str, program)), check=False, capture_output=True, text=True, env=environment
+    )
+    assert "start: -16, not 0" in done.stderr
+    assert (tmp_path / "r.json").exists()
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("way", WAYS)
+def test_begun_and_ended_a_hundred_times_under_load(way: str, tmp_path: Path) -> None:
+    run(build(HERE / "stress.c", way, tmp_path), tmp_path)
+    for number in range(100):
+        profile = read_profile(tmp_path / f"{number}.memleak", View())
+        assert (profile.verdict, profile.unwinding.partial) == (Verdict.OK, 0), profile.notes

@@ -1,0 +1,123 @@
+"""The same pairs by BPF and by the shim, where functions are called through slots: the same numbers and whole stacks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pairs.conftest import WORKLOADS, in_library
+from tests.pairs.kept import check_kept
+from tests.support.workloads import PROGRAM, need
+
+SECONDS = 120
+TRACERS = (pytest.param("bpf", marks=pytest.mark.bpf), "preload")
+
+
+def words(tracer: str, place: Path, *sets: str) -> list[str]:
+    pairs = (word for one in sets for word in ("--pairs", one))
+    return [*PROGRAM, "-q", "--tracer", tracer, *pairs, "--json", str(place)]
+
+
+def traced(tracer: str, folder: Path, sets: tuple[str, ...], program: Path) -> tuple[dict[str, Any], str]:
+    """The report, and what was said. The program's own exit code must be 0."""
+    need("bpf") if tracer == "bpf" else None
+    argv = [*words(tracer, folder / "report.json", *sets), "--", str(program)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "exited with status 0" in done.stderr
+    parsed: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    return parsed, done.stderr
+
+
+@pytest.mark.parametrize("tracer", TRACERS)
+@pytest.mark.parametrize("heap", [("malloc",), ()])
+def test_a_pool_in_a_library(
+    tracer: str, heap: tuple[str, ...], pool_in_library: Path, tmp_path: Path
+) -> None:
+    sets = (*heap, "fd", "pthread", str(WORKLOADS / "pool.toml"))
+    report, _ = traced(tracer, tmp_path, sets, pool_in_library)
+    check_kept(report)
+    assert report["target"]["tracer"] == tracer
+    assert not report["totals"]["lost"]
+    kinds = {site["kind"] for site in report["sites"]}
+    assert kinds - {"runtime"} == {"pair:pool", "pair:fd", "pair:pthread"}
+    assert bool(heap) or "runtime" not in kinds
+
+
+def test_a_running_process(pool_in_library: Path, tmp_path: Path) -> None:
+    gate, report = tmp_path / "go", tmp_path / "report.json"
+    with subprocess.Popen([pool_in_library, gate]) as program:
+        argv = [
+            *words("plt", report, "fd", "pthread", str(WORKLOADS / "pool.toml")),
+            *("--interval", "1s", "--pid", str(program.pid)),
+        ]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as session:
+            assert session.stdout is not None and session.stderr is not None
+            assert session.stdout.readline(), session.stderr.read()  # the slots are set
+            gate.touch()
+            _, said = session.communicate(timeout=SECONDS)
+        assert program.wait(SECONDS) == 0
+    assert session.returncode == 0, said
+    check_kept(json.loads(report.read_text()))
+
+
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_odd_calls_are_what_they_were(tracer: str, tmp_path: Path) -> None:
+    """Arguments and results in every place; an exception leaves nothing behind. The program checks each result."""
+    program, pairs = in_library(tmp_path, "odd_calls.cc", "odd_main.cc"), tmp_path / "odd.toml"
+    text = (WORKLOADS / "odd.toml").read_text()
+    # the kernel's return probe is in the way of exceptions
+    pairs.write_text(text.replace(' "odd_throw",', "") if tracer == "bpf" else text)
+    report, _ = traced(tracer, tmp_path, (str(pairs),), program)
+    found = {site["frames"][0]["function"]: site["inuse_objects"] for site in report["sites"]}
+    assert found == {
+        f"odd_{name}": 1
+        for name in ("many", "double", "long_double", "large", "mixed", "vector", "variadic", "outer")
+    }
+    assert {site["end"] for site in report["sites"]} == {"ROOT"}
+
+
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_a_function_that_calls_itself(tracer: str, tmp_path: Path) -> None:
+    program = in_library(tmp_path, "recursive.c", "recursive_main.c")
+    report, _ = traced(tracer, tmp_path, (str(WORKLOADS / "recursive.toml"),), program)
+    assert sum(site["inuse_objects"] for site in report["sites"]) == 3
+    assert report["totals"]["alloc_objects"] == 4
+    assert not report["totals"]["lost"]
+
+
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_a_function_of_two_versions(tracer: str, tmp_path: Path) -> None:
+    """A slot goes by the name alone: with the shim calls of one version must not land in the other."""
+    script = f"-Wl,--version-script,{WORKLOADS / 'versions.map'}"
+    program = in_library(tmp_path, "versions.c", "versions_main.c", (script,))
+    report, said = traced(tracer, tmp_path, (str(WORKLOADS / "versions.toml"), "fd"), program)
+    found = sorted((site["inuse_space"], site["inuse_objects"]) for site in report["sites"])
+    assert found == ([(500, 5), (800, 4)] if tracer == "bpf" else [])
+    assert ("take is several functions by its versions" in said) == (tracer == "preload")
+
+
+def test_calls_of_its_own_code_are_not_told_apart(pool_in_library: Path, tmp_path: Path) -> None:
+    pairs = tmp_path / "own.toml"
+    text = (WORKLOADS / "pool.toml").read_text()
+    pairs.write_text(text.replace("[pool]", '[pool]\nnesting = "own code"', 1))
+    _, said = traced("preload", tmp_path, (str(pairs), "fd"), pool_in_library)
+    assert (
+        "pair pool: the shim does not see which calls come from a file's own code; use --tracer bpf" in said
+    )
+
+
+def test_what_has_no_slot_is_named(pool: Path, tmp_path: Path) -> None:
+    argv = [*words("preload", tmp_path / "r", "fd", str(WORKLOADS / "pool.toml")), "--", str(pool)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    for name in ("pool_take", "pool_open", "pool_give"):
+        assert (
+            f"{name} is not exported, and the shim stands in slots only; use --tracer bpf"
+            in done.stderr.replace(" (use", "; use")
+        )
+    assert "the pair is passed over" in done.stderr

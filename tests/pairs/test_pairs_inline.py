@@ -1,0 +1,203 @@
+"""Functions that only their own program calls, by inline hooks: BPF's numbers, and afterwards every byte is as it was."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pairs.conftest import FLAGS, WORKLOADS
+from tests.pairs.kept import check_kept, held
+from tests.support.attached_session import contents_of, layout_of
+from tests.support.inline_session import PROBED, PROBED_S
+from tests.support.workloads import PROGRAM, ROOT, need
+
+pytestmark = pytest.mark.compares_code
+
+SECONDS = 120
+POOL = str(WORKLOADS / "pool.toml")
+
+
+def built(folder: Path, compiler: str, *words: str | Path) -> Path:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    program = folder / "program"
+    subprocess.run([compiler, *FLAGS, "-fvisibility=hidden", "-o", program, *words], check=True)
+    return program
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("patched")
+    part = folder / "pool.o"
+    built(folder, "gcc", "-std=gnu11", "-Dmain=pool_main", "-c", WORKLOADS / "pool.c").rename(part)
+    return built(folder, "gcc", WORKLOADS / "patched_main.c", part)
+
+
+@pytest.fixture(scope="module")
+def hidden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("hidden"), "g++", WORKLOADS / "patched.cc")
+
+
+@contextmanager
+def started(program: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+    argv = [program, *words]
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def order(process: subprocess.Popen[str], byte: str = "k") -> str:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(byte)
+    process.stdin.flush()
+    return process.stdout.readline()
+
+
+def started_once_unprobed(argv: Sequence[str]) -> subprocess.Popen[str]:
+    """The session, which has printed something. Again, where somebody else's uprobes are in libc's code."""
+    deadline = time.monotonic() + PROBED_S
+    while True:
+        session = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert session.stdout is not None
+        if session.stdout.readline():
+            return session
+        said = session.communicate()[1]
+        assert PROBED in said and time.monotonic() < deadline, said
+        time.sleep(0.2)
+
+
+def measured(
+    process: subprocess.Popen[str],
+    folder: Path,
+    sets: Sequence[str],
+    meanwhile: Callable[[], object],
+    tracer: str = "inline",
+) -> tuple[dict[str, Any], str]:
+    """The report of a session in which `meanwhile` was called, and what was said. Code and slots are as before."""
+    need("bpf") if tracer == "bpf" else None
+    before, layout, report = contents_of(process.pid), layout_of(process.pid), folder / "report.json"
+    pairs = (word for one in sets for word in ("--pairs", one))
+    argv = [*PROGRAM, "--tracer", tracer, *pairs, "--json", str(report), "--force"]
+    argv += ["--interval", "1s", "--pid", str(process.pid)]
+    with started_once_unprobed(argv) as session:
+        meanwhile()
+        session.send_signal(2)
+        _, said = session.communicate(timeout=SECONDS)
+    assert session.returncode == 0, said
+    assert contents_of(process.pid) == before
+    assert layout_of(process.pid) == layout
+    parsed: dict[str, Any] = json.loads(report.read_text())
+    assert not parsed["totals"]["lost"]
+    assert parsed["target"]["tracer"] == tracer
+    return parsed, said
+
+
+@pytest.mark.parametrize("tracer", [pytest.param("bpf", marks=pytest.mark.bpf), "inline"])
+@pytest.mark.parametrize("heap", [("malloc",), ()])
+def test_a_pool_that_is_hidden(tracer: str, heap: tuple[str, ...], pool: Path, tmp_path: Path) -> None:
+    with started(pool) as process:
+        sets = (*heap, "fd", "pthread", POOL)
+        report, _ = measured(process, tmp_path, sets, lambda: order(process), tracer)
+        check_kept(report)
+        assert order(process) == "done\n"
+
+
+def test_other_pairs_in_the_same_process(pool: Path, tmp_path: Path) -> None:
+    """Moved code stays: what one session has left is none of the next one's, and is found again by its like."""
+    with started(pool) as process:
+        for sets in [(POOL, "fd", "pthread"), ("fd",), (POOL,), ("malloc", "fd"), (POOL, "fd", "pthread")]:
+            report, _ = measured(process, tmp_path, sets, lambda: order(process))
+            kinds = {site["kind"] for site in report["sites"]} - {"runtime"}
+            assert kinds == {f"pair:{Path(one).stem}" for one in sets if one != "malloc"}
+        check_kept(report)
+
+
+def test_by_offset_where_there_are_no_names(pool: Path, tmp_path: Path) -> None:
+    listing = subprocess.run(["nm", pool], capture_output=True, text=True, check=True).stdout
+    rows = [line.split() for line in listing.splitlines()]
+    at = {row[2]: int(row[0], 16) for row in rows if len(row) == 3}
+    text = subprocess.run(["readelf", "-lW", pool], capture_output=True, text=True, check=True).stdout
+    code = next(line.split() for line in text.splitlines() if "R E" in line)
+    shift = int(code[2], 16) - int(code[1], 16)
+    stripped, pairs = tmp_path / "stripped", tmp_path / "pool.toml"
+    subprocess.run(["strip", "-o", stripped, pool], check=True)
+    names = ("pool_take", "pool_take_many", "pool_open", "pool_resize", "pool_give")
+    words = Path(POOL).read_text()
+    for name in names:
+        words = words.replace(f'"{name}"', f'"+{at[name] - shift:#x}"')
+    pairs.write_text(words.replace('library = ["", "libpool.so"]', ""))
+    with started(stripped) as process:
+        report, _ = measured(process, tmp_path, (str(pairs),), lambda: order(process))
+    found = Counter({site["inuse_space"]: site["inuse_objects"] for site in report["sites"]})
+    assert found == {30 * 1001: 30, 200: 1, 300: 1, 700: 1}
+
+
+def test_what_cannot_be_patched_is_named_and_the_rest_goes_on(hidden: Path, tmp_path: Path) -> None:
+    with started(hidden) as process:
+        told: list[str] = []
+        keep = lambda: told.append(order(process))
+        report, said = measured(process, tmp_path, (str(WORKLOADS / "patched.toml"),), keep)
+    usable, _ = map(int, told[0].split())
+    assert "pair kept: own_pid cannot be patched: `syscall` is not known to move" in said
+    held_bytes = Counter[str]()
+    for site in report["sites"]:
+        held_bytes[site["kind"]] += site["inuse_space"]
+    assert held_bytes == {"pair:store": 23 * 5003, "pair:kept": usable}
+
+
+def test_beside_threads_that_never_pause(hidden: Path, tmp_path: Path) -> None:
+    with started(hidden, "2") as process:
+        for _ in range(2):
+            report, _ = measured(
+                process, tmp_path, (str(WORKLOADS / "patched.toml"), "malloc"), lambda: order(process)
+            )
+            (site,) = (one for one in report["sites"] if one["inuse_space"] == 23 * 5003)
+            assert (site["kind"], site["inuse_objects"]) == ("pair:store", 23)
+
+
+def test_registers_that_a_function_leaves_alone_stay(tmp_path: Path) -> None:
+    """Callers that see its code rely on more than the ABI says (GCC's -fipa-ra)."""
+    program, pairs = tmp_path / "kept", tmp_path / "own.toml"
+    source = ROOT / "tests" / "device" / "kept_registers.c"
+    subprocess.run(["gcc", "-O2", "-fvisibility=hidden", "-o", program, source], check=True)
+    pairs.write_text(
+        '[own]\nacquire = {function = "malloc", size = "argument 1"}\nrelease = {function = "free"}\n'
+    )
+    argv = [program]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        told: list[str] = []
+        both = lambda: told.extend((order(process, "m"), order(process, "b")))
+        report, _ = measured(process, tmp_path, (str(pairs),), both)
+        process.kill()
+    assert told == ["kept\n", "kept\n"]
+    assert [(site["inuse_space"], site["inuse_objects"]) for site in report["sites"]] == [(48, 1)]
+
+
+def test_one_function_is_not_patched_twice(tmp_path: Path) -> None:
+    source, program = ROOT / "tests" / "device" / "kept_registers.c", tmp_path / "kept"
+    subprocess.run(["gcc", "-O2", "-fvisibility=hidden", "-o", program, source], check=True)
+    pairs = tmp_path / "own.toml"
+    pairs.write_text(
+        '[own]\nacquire = {function = "malloc", size = "argument 1"}\nrelease = {function = "free"}\n'
+    )
+    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        report, said = measured(process, tmp_path, (str(pairs), "malloc"), lambda: order(process, "m"))
+        process.kill()
+    assert "pair own: malloc is the heap's, and patched already" in said
+    assert held(report, "pair:own") == {}

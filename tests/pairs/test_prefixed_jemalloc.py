@@ -1,0 +1,77 @@
+"""A static, prefixed jemalloc, a pool, file descriptors and threads in one program: each found, exactly."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.pairs.conftest import WORKLOADS
+from tests.support.debian_packages import packages
+from tests.support.workloads import PROGRAM, need
+
+pytestmark = [pytest.mark.bpf, pytest.mark.proof]
+PUBLIC = (
+    "malloc", "calloc", "realloc", "free", "memalign", "aligned_alloc", "posix_memalign", "valloc", "mallocx",
+    "rallocx", "dallocx", "sdallocx", "malloc_usable_size",
+)  # fmt: skip
+
+
+def prefixed_program(folder: Path) -> Path:
+    """Debian's libjemalloc.a, its public names given the prefix, linked with the workload."""
+    if platform.machine() != "x86_64" or not all(map(shutil.which, ("gcc", "objcopy"))):
+        pytest.skip("needs gcc and objcopy on x86_64")
+    archive = packages("amd64", "libjemalloc-dev") / "usr/lib/x86_64-linux-gnu/libjemalloc.a"
+    names, library = folder / "names", folder / "libje.a"
+    names.write_text("".join(f"{name} je_{name}\n" for name in PUBLIC))
+    subprocess.run(["objcopy", f"--redefine-syms={names}", archive, library], check=True)
+    flags = ["-std=gnu11", "-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-pthread"]
+    parts = folder / "pool.o"
+    subprocess.run(["gcc", *flags, "-Dmain=pool_main", "-c", "-o", parts, WORKLOADS / "pool.c"], check=True)
+    program = folder / "prefixed"
+    sources = [WORKLOADS / "prefixed.c", parts, library, "-lm", "-ldl", "-lstdc++"]
+    subprocess.run(["gcc", *flags, "-o", program, *sources], check=True)
+    return program
+
+
+def test_each_is_found_exactly(tmp_path: Path) -> None:
+    need("bpf")
+    program, place = prefixed_program(tmp_path), tmp_path / "report.json"
+    sets = ["jemalloc", "fd", "pthread", str(WORKLOADS / "pool.toml")]
+    argv = [
+        *PROGRAM,
+        "-q",
+        *(word for one in sets for word in ("--pairs", one)),
+        "--json",
+        place,
+        "--",
+        program,
+    ]
+    done = subprocess.run(list(map(str, argv)), capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    sites = json.loads(place.read_text())["sites"]
+    assert {site["end"] for site in sites} == {"ROOT"}
+    found = {
+        (site["kind"], site["frames"][0]["function"]): (site["inuse_space"], site["inuse_objects"])
+        for site in sites
+    }
+    assert found == {
+        ("pair:jemalloc", "je_malloc"): (100 * 1009, 100),
+        ("pair:jemalloc", "je_calloc"): (300, 1),
+        ("pair:jemalloc", "je_realloc"): (700, 1),
+        ("pair:jemalloc", "je_posix_memalign"): (333, 1),
+        ("pair:jemalloc", "je_mallocx"): (222, 1),
+        ("pair:pool", "pool_take"): (30 * 1001, 30),
+        ("pair:pool", "pool_take_many"): (200, 1),
+        ("pair:pool", "pool_open"): (300, 1),
+        ("pair:pool", "pool_resize"): (700, 1),
+        ("pair:fd", "open"): (7, 7),
+        ("pair:fd", "pipe"): (1, 1),
+        ("pair:fd", "dup2"): (1, 1),
+        ("pair:fd", "socketpair"): (2, 2),
+        ("pair:pthread", "pthread_create"): (3, 3),
+    }

@@ -1,0 +1,65 @@
+"""Sizes that a function of the process tells of a handle: what the program counts itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.errors import UsageError
+from memleak_android.host.pair_sets.schema import read_pair_sets
+from tests.pairs.conftest import WORKLOADS, in_library
+from tests.pairs.test_pairs_by_shim import SECONDS, words
+from tests.support.workloads import need
+
+PAIRS = str(WORKLOADS / "sized.toml")
+
+
+@pytest.mark.parametrize("heap", [("malloc",), ()])
+def test_the_program_says_the_same(heap: tuple[str, ...], tmp_path: Path) -> None:
+    program, place = in_library(tmp_path, "sized.c", "sized_main.c"), tmp_path / "report.json"
+    argv = [*words("preload", place, PAIRS, *heap), "--", str(program)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    (own,) = (line for line in done.stdout.splitlines() if line.startswith("own "))
+    kept, n_kept, cells, n_cells = map(int, own.split()[1:])
+    assert kept % 8 == 0 and cells % 16 == 0
+    report = json.loads(place.read_text())
+    held = dict.fromkeys(("pair:heap", "pair:cell"), (0, 0))
+    for site in report["sites"]:
+        if site["kind"] in held:
+            n_bytes, n = held[site["kind"]]
+            held[site["kind"]] = n_bytes + site["inuse_space"], n + site["inuse_objects"]
+    assert held == {"pair:heap": (kept, n_kept), "pair:cell": (cells, n_cells)}
+    assert not report["totals"]["lost"]
+
+
+@pytest.mark.bpf
+def test_bpf_cannot_ask(tmp_path: Path) -> None:
+    need("bpf")
+    program = in_library(tmp_path, "sized.c", "sized_main.c")
+    argv = [*words("bpf", tmp_path / "report.json", PAIRS, "fd"), "--", str(program)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "pair heap: keep: malloc_usable_size() would have to be called in the process" in done.stderr
+    assert "--tracer preload or plt" in done.stderr
+
+
+def test_a_teller_that_nobody_exports(tmp_path: Path) -> None:
+    program, pairs = in_library(tmp_path, "sized.c", "sized_main.c"), tmp_path / "other.toml"
+    pairs.write_text((WORKLOADS / "sized.toml").read_text().replace("cell_size(", "no_size("))
+    argv = [*words("preload", tmp_path / "report.json", str(pairs)), "--", str(program)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "pair cell: cell: no loaded file exports a function no_size to tell its sizes" in done.stderr
+    assert "pair cell: no function to acquire is left, the pair is passed over" in done.stderr
+
+
+@pytest.mark.parametrize("size", ["cell_size", "cell_size()", "cell_size(argument 1)", "(handle)"])
+def test_what_is_no_size(size: str, tmp_path: Path) -> None:
+    place = tmp_path / "one.toml"
+    place.write_text(f'[x]\nacquire = {{function = "a", size = "{size}"}}\nrelease = {{function = "b"}}\n')
+    with pytest.raises(UsageError, match="is not understood"):
+        read_pair_sets((str(place),))

@@ -1,0 +1,98 @@
+"""The shim on kernels that lack newer system calls: it does without, or is refused in one line."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.workloads import Run, functions, run
+
+Held = dict[tuple[str, ...], tuple[int, int]]  # (bytes, blocks) by names
+
+HERE = Path(__file__).resolve().parent
+# Since when kernels have what the shim and the agent ask for, as far as Linux 3.10 (the oldest of Android 7) has not:
+# man-pages, section 2; MADV_WIPEONFORK is an argument and falls back by itself.
+NEWER = ("getrandom", "statx", "membarrier", "pidfd_open", "openat2", "close_range", "clone3", "rseq")
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The one that takes system calls away, and the workload."""
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    folder = tmp_path_factory.mktemp("old_kernels")
+    flags = ["-O2", "-g", "-fno-builtin", "-fno-optimize-sibling-calls", "-fomit-frame-pointer", "-pthread"]
+    made = []
+    for name in ("without_calls", "workload"):
+        subprocess.run(["gcc", *flags, HERE / f"{name}.c", "-o", folder / name], check=True)
+        made.append(folder / name)
+    return made[0], made[1]
+
+
+def numbers(*calls: str) -> list[str]:
+    """Of system calls on this machine, as its headers have them."""
+    text = "#include <sys/syscall.h>\n" + "".join(f"@{name} SYS_{name}\n" for name in calls)
+    done = subprocess.run(["gcc", "-E", "-P", "-"], input=text, capture_output=True, text=True, check=True)
+    found = dict(re.findall(r"@(\w+) (\d+)", done.stdout))
+    return [found[name] for name in calls if name in found]
+
+
+def measured(programs: tuple[Path, Path], folder: Path, *calls: str, code: int = 0) -> Run:
+    without, workload = programs
+    words = [str(without), *numbers(*calls), "--", str(workload)]
+    return run(
+        "preload",
+        folder,
+        "--",
+        *words,
+        codes=[code],
+        environment=dict(os.environ, GLIBC_TUNABLES="glibc.pthread.rseq=0"),
+    )
+
+
+def held(found: Run) -> Held:
+    """Bytes and blocks by the function that gave them and the program's own on the way to it."""
+    own = {"leaf", "middle", "outer", "families", "worker", "main"}
+    return {
+        (names[0], *(name for name in names if name in own)): (site["inuse_space"], site["inuse_objects"])
+        for site in found.sites()
+        for names in [functions(site)]
+    }
+
+
+@pytest.fixture(scope="module")
+def held_else(programs: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Held:
+    found = held(measured(programs, tmp_path_factory.mktemp("else")))
+    assert found["malloc", "leaf", "middle", "outer", "main"] == (2323, 23)
+    return found
+
+
+def test_it_does_without_newer_calls(programs: tuple[Path, Path], held_else: Held, tmp_path: Path) -> None:
+    found = measured(programs, tmp_path, *NEWER)
+    assert held(found) == held_else
+    assert not any(found.totals["lost"].values())
+
+
+def test_it_does_without_reading_its_own_memory_by_the_kernel(
+    programs: tuple[Path, Path], held_else: Held, tmp_path: Path
+) -> None:
+    """process_vm_readv(2) is of Linux 3.2, and of CONFIG_CROSS_MEMORY_ATTACH: keys are then less exact, amounts are not."""
+    assert held(measured(programs, tmp_path, "process_vm_readv")) == held_else
+
+
+def test_without_shared_memory_it_is_not_measured_and_the_reason_is_said(
+    programs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    found = measured(programs, tmp_path, "memfd_create", code=6)
+    assert found.report["verdict"] == "incomplete" and found.totals["lost"]["programs"] == 1
+    reason = (
+        r"pid \d+ was not measured: its kernel has no memfd_create, and the shim needs it \(Linux 3\.17\)$"
+    )
+    assert re.search(reason, found.out, re.MULTILINE), found.out
+    assert "never loaded the shim" not in found.out
+    assert "holds 76879 in 31" in found.out  # the program ran as it would have without us

@@ -1,0 +1,173 @@
+"""Three tracers on one program: our BPF object, our source compiled by bcc, and bcc's own memleak.
+
+The first two share no code on the target. They must say the same of every site, the third the same in all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memleak_android.host.device.local import LocalProcess
+from memleak_android.host.device.parse import parse_maps
+from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.bpf import plan_session
+from memleak_android.host.tracers.prebuilt import find_binary
+from tests.support.kernel_headers import bcc_environment
+from tests.support.running_program import wait_until_asleep
+from tests.support.workloads import PROGRAM, Run, built, run
+
+pytestmark = [pytest.mark.proof, pytest.mark.compares_code]
+
+BREAKPOINT = 0xCC
+MEMLEAK = Path("/usr/sbin/memleak-bpfcc")
+# memleak of bcc 0.26, as it is, but for the argument of bpf_attach_uprobe() that its Python side leaves to chance.
+RUN_MEMLEAK = """
+import ctypes, runpy, sys
+from bcc import lib
+place = lib.bpf_attach_uprobe
+place.argtypes = [*place.argtypes, ctypes.c_uint32]
+class Library:
+    def __getattr__(self, name):
+        return (lambda *words: place(*words, 0)) if name == "bpf_attach_uprobe" else getattr(lib, name)
+import bcc
+bcc.lib = Library()
+sys.argv = ["memleak", *sys.argv[1:]]
+runpy.run_path("/usr/sbin/memleak-bpfcc", run_name="__main__")
+"""
+PROGRAMS = {
+    "paths of equal depth, threads, signals": (),
+    "failed calls": ("failed_calls", "realloc"),
+    "two arenas": ("two_arenas",),
+    "2,000 stacks": ("many_stacks", "2000", "2000"),
+}
+
+
+def command(name: str) -> list[str | Path]:
+    words = PROGRAMS[name]
+    return [built(words[0]), *words[1:]] if words else [find_binary("memleak-demo", "x86_64")]
+
+
+def told(result: Run) -> list[tuple[Any, ...]]:
+    """Of each site its stack, function by function and line by line, and what it holds and has allocated.
+
+    The demo's traffic, which holds nothing, is not limited by number but by time.
+    """
+    names = ("kind", "end", "inuse_space", "inuse_objects", "alloc_space", "alloc_objects")
+    return sorted(
+        (
+            *(site[name] for name in names),
+            *((frame["function"], frame.get("line")) for frame in site["frames"]),
+        )
+        for site in result.sites("user") + result.sites("runtime")
+        if site["inuse_objects"]
+    )
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_both_of_ours_say_the_same_of_every_site(name: str, tmp_path: Path) -> None:
+    environment = bcc_environment()
+    by_bcc, by_bpf = (
+        run(tracer, tmp_path, "--", *command(name), environment=environment) for tracer in ("bcc", "bpf")
+    )
+    assert by_bcc.report["verdict"] == by_bpf.report["verdict"] == "ok"
+    assert told(by_bcc) == told(by_bpf)
+    assert by_bcc.totals["unattributed_objects"] == 0
+
+
+@contextmanager
+def waiting() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(
+        [built("leaks_when_told")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as target:
+        assert target.stdout is not None and target.stdout.readline() == b"ready\n"
+        yield target
+        target.kill()
+
+
+def await_probes(pid: int, tool: subprocess.Popen[str], at_entry: bool = False) -> None:
+    """Until all have breakpoints that we place; memleak, which places fewer and at_entry, those of malloc and free."""
+    process = LocalProcess.open(pid)
+    for probe in plan_session(SessionOptions(pid=pid)).probes:
+        if not at_entry or probe.function in ("malloc", "free"):
+            offset = probe.function_offset if at_entry else probe.entry_offset
+            mapped = next(
+                one for one in parse_maps(Path(f"/proc/{process.pid}/maps").read_text())
+                if one.path == probe.path and one.file_offset <= offset < one.file_offset + one.end - one.start
+            )  # fmt: skip
+            address = mapped.start + offset - mapped.file_offset
+            deadline = time.monotonic() + 120
+            while byte_at(pid, address) != BREAKPOINT:
+                assert tool.poll() is None and time.monotonic() < deadline
+                time.sleep(0.05)
+
+
+def byte_at(pid: int, address: int) -> int:
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        memory.seek(address)
+        return memory.read(1)[0]
+
+
+def test_bccs_own_memleak_says_the_same_in_all(tmp_path: Path) -> None:
+    environment = bcc_environment()
+    if not MEMLEAK.exists():
+        pytest.skip("memleak-bpfcc is not installed (apt-get install bpfcc-tools)")
+    with waiting() as target:
+        argv = [
+            "/usr/bin/python3",
+            "-c",
+            RUN_MEMLEAK,
+            "-p",
+            str(target.pid),
+            "-o",
+            "0",
+            "-T",
+            "100",
+            "5",
+            "2",
+        ]
+        with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as tool:
+            await_probes(target.pid, tool, at_entry=True)
+            leak(target, 23)
+            out = tool.communicate(timeout=120)[0].rpartition("Top 100 stacks")[2]
+    found = [(int(size), int(count)) for size, count in re.findall(r"(\d+) bytes in (\d+) allocations", out)]
+    assert (sum(size for size, _ in found), sum(count for _, count in found)) == (23 * 1013, 23), out
+
+
+def leak(target: subprocess.Popen[bytes], times: int) -> None:
+    assert target.stdin is not None
+    target.stdin.write(b"x" * times)
+    target.stdin.flush()
+
+
+def attached(tracer: str, environment: dict[str, str], folder: Path) -> Run:
+    """A session with a process that leaks 7 blocks during it."""
+    report = folder / f"{tracer}.json"
+    with waiting() as target:
+        argv = [*PROGRAM, "--tracer", tracer, "--json", str(report), "--pid", str(target.pid)]
+        with subprocess.Popen(
+            argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as tool:
+            await_probes(target.pid, tool)
+            leak(target, 7)
+            wait_until_asleep(target.pid)
+            tool.send_signal(signal.SIGINT)
+            out = tool.communicate(timeout=120)[0]
+            assert tool.returncode == 0, out
+    return Run(tool.returncode, out, "", json.loads(report.read_text()))
+
+
+def test_a_process_that_runs(tmp_path: Path) -> None:
+    environment = bcc_environment()
+    by_bcc, by_bpf = (attached(tracer, environment, tmp_path) for tracer in ("bcc", "bpf"))
+    assert by_bcc.amounts() == (7 * 1013, 7)
+    assert told(by_bcc) == told(by_bpf)

@@ -1,0 +1,172 @@
+"""Calls of real programs: every shape that is hard to pair, counted against what the program does."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import signal
+import subprocess
+import termios
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.support.running_program import wait_until_asleep
+from tests.support.snoop_runs import SnoopRun, snoop, snooped_program
+from tests.support.workloads import PROGRAM, need
+
+pytestmark = pytest.mark.bpf
+
+FUNCTIONS = ("recurse", "jump_out", "tail_from", "tail_to", "show", "name_of", "only_here", "stay")
+FORMATS = ("show=str,buf4,fd,i32->int", "name_of=int->str", "int->int")
+
+
+@pytest.fixture(scope="module")
+def shapes() -> SnoopRun:
+    options = [word for name in FUNCTIONS for word in ("-f", name)]
+    options += [word for text in FORMATS for word in ("--arguments", text)]
+    return snoop(*options, command=[snooped_program("shapes.c")])
+
+
+def test_counts_are_the_programs_own(shapes: SnoopRun) -> None:
+    assert shapes.numbers("recurse") == (7 * 60 + 3 + 1, 7 * 60 + 3 + 1, 0)
+    assert shapes.numbers("tail_to") == (11 + 3 * 1000, 11 + 3 * 1000, 0)
+    assert shapes.numbers("tail_from") == (11, 11, 0)
+    assert shapes.numbers("stay") == (9, 9, 0)
+    assert shapes.lost == {}
+
+
+def test_longjmp_leaves_calls_unpaired_and_says_so(shapes: SnoopRun) -> None:
+    """They are over as soon as the next call begins, and do not pile up until something returns."""
+    assert shapes.numbers("jump_out") == (50 * 4 + 1, 0, 50 * 4 + 1)
+    assert len(shapes.of("jump_out", "unpaired")) == 201
+    assert {one["depth"] for one in shapes.of("jump_out", "entry")} == {0, 1, 2, 3}
+    assert not shapes.of("jump_out", "exit")
+
+
+def test_recursion_of_60_nests(shapes: SnoopRun) -> None:
+    exits = [one for one in shapes.of("recurse", "exit") if one["return"] == "60"]
+    assert [one["depth"] for one in exits] == [0] * 7
+    deepest = [one for one in shapes.of("recurse", "exit") if one["depth"] == 59]
+    assert [one["return"] for one in deepest] == ["1"] * 7
+    for one in exits:  # an outer call takes longer than what it calls
+        inner = [x for x in shapes.of("recurse", "exit") if x["depth"] == 1 and x["tid"] == one["tid"]]
+        assert any(x["duration_ns"] < one["duration_ns"] for x in inner)
+
+
+def test_every_entry_has_one_end(shapes: SnoopRun) -> None:
+    ends: dict[int, Counter[str]] = defaultdict(Counter)
+    for one in shapes.events:
+        ends[one["call"]]["entry" if one["type"] == "entry" else "end"] += 1
+    assert all(count == Counter(entry=1, end=1) for count in ends.values())
+    by_thread: dict[int, list[int]] = defaultdict(list)
+    for one in shapes.events:
+        by_thread[one["tid"]].append(one["time_ns"])
+    assert all(times == sorted(times) for times in by_thread.values())
+
+
+def test_values_are_shown_in_their_format(shapes: SnoopRun) -> None:
+    first, second = shapes.of("show", "entry")
+    assert first["arguments"] == ['"a \\"quoted\\" text"', '"\\x01\\x02\\x03\\x04"', "3</dev/null>", "-5"]
+    assert second["arguments"] == ["0x8", "0", "12345", "1"]  # what cannot be read is shown as it is
+    assert [one["return"] for one in shapes.of("show", "exit")] == ["-2", "1"]
+    assert [one["return"] for one in shapes.of("name_of", "exit")] == ['"none"']
+    assert [one["arguments"] for one in shapes.of("only_here", "entry")] == [["21"]]
+
+
+def test_latency_is_the_programs_own_clock_and_the_probe(shapes: SnoopRun) -> None:
+    own = [int(line) for line in shapes.program_output.split()[:9]]
+    excess = sorted(one["duration_ns"] - ns for one, ns in zip(shapes.of("stay", "exit"), own, strict=True))
+    assert excess[0] >= 0
+    assert excess[4] < 10_000  # how near on a quiet machine: tests/snoop/test_oracles.py
+
+
+def test_filters_rate_and_threads() -> None:
+    run = snoop(
+        "-f", "tail_to", "-f", "recurse", "--filter", "tail_to:arg0>=990", "--filter", "recurse:arg0==59",
+        "--rate", 4, command=[snooped_program("shapes.c")],
+    )  # fmt: skip
+    counted = run.statistics["tail_to"]
+    assert (counted["calls"], counted["filtered"]) == (3 * 10, 11 + 3 * 990)
+    assert counted["hidden"] == 30 - len(run.of("tail_to", "entry"))
+    assert 4 <= len(run.of("tail_to", "entry")) <= 12
+    assert run.numbers("recurse") == (7, 7, 0)
+    assert "kept out by --filter" in run.program_output
+
+
+@pytest.mark.parametrize("returns", ["auto", pytest.param("instructions", marks=pytest.mark.proof)])
+def test_exceptions_arrive(returns: str) -> None:
+    run = snoop(
+        "-f", "thrower", "-f", "catcher", "--returns", returns, command=[snooped_program("throws.cc")]
+    )
+    assert run.program_output.splitlines()[0] == "-30"
+    assert run.numbers("thrower(int)") == (40, 0, 40)
+    assert run.numbers("catcher(int)") == (10, 10, 0)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("way", [["--without-multi"], ["--without-atomics"], ["--returns", "instructions"]])
+def test_other_ways_count_the_same(way: list[str]) -> None:
+    run = snoop("-f", "tail_*", "-f", "recurse", *way, command=[snooped_program("shapes.c")])
+    assert run.numbers("recurse") == (424, 424, 0)
+    assert run.numbers("tail_to") == (3011, 3011, 0)
+    assert run.numbers("tail_from") == (11, 11, 0)
+    assert run.lost == {}
+
+
+@pytest.mark.proof
+def test_deeper_than_the_kernel_sees_is_said() -> None:
+    run = snoop("-f", "recurse", command=[snooped_program("shapes.c"), 99])
+    calls, returns, unpaired = run.numbers("recurse")
+    assert calls == 423 + 100
+    assert (returns, unpaired) == (423 + 64, 36)
+    assert "deeper than the kernel's 64" in run.program_output
+
+
+@pytest.mark.proof
+def test_without_returns_only_entries() -> None:
+    run = snoop("-f", "tail_from", "--returns", "none", command=[snooped_program("shapes.c")])
+    assert run.numbers("tail_from") == (11, 0, 0)
+    assert {one["type"] for one in run.events} == {"entry"}
+
+
+@pytest.mark.parametrize(
+    "way", [[], pytest.param(["--without-cookies", "--without-atomics"], marks=pytest.mark.proof)]
+)
+def test_a_process_that_runs(way: list[str], tmp_path: Path) -> None:
+    need("bpf")
+    events = tmp_path / "events.jsonl"
+    with subprocess.Popen([snooped_program("waits.c")], stdin=subprocess.PIPE) as target:
+        argv = [*PROGRAM, "snoop", "--pid", str(target.pid), "-f", "called", "--json", str(events), *way]
+        with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as tool:
+            assert tool.stderr is not None and target.stdin is not None
+            assert "1 of 1 functions probed" in tool.stderr.readline()
+            target.stdin.write(b"x" * 500)
+            target.stdin.close()
+            assert tool.wait(60) == 0
+    (counted,) = (
+        one for line in events.read_text().splitlines() if (one := json.loads(line))["type"] == "statistics"
+    )
+    assert (counted["calls"], counted["returns"], counted["unpaired"]) == (500, 500, 0)
+
+
+def test_ctrl_c_gives_the_statistics() -> None:
+    need("bpf")
+    with subprocess.Popen([snooped_program("waits.c")], stdin=subprocess.PIPE) as target:
+        argv = [*PROGRAM, "snoop", "--pid", str(target.pid), "-f", "called", "--statistics", "--histogram"]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tool:
+            assert tool.stderr is not None and target.stdin is not None
+            tool.stderr.readline()
+            target.stdin.write(b"x" * 500)
+            target.stdin.flush()
+            while fcntl.ioctl(target.stdin, termios.FIONREAD, bytes(4)) != bytes(4):
+                time.sleep(0.01)
+            wait_until_asleep(target.pid)  # it has called for the last byte too
+            tool.send_signal(signal.SIGINT)
+            out, _ = tool.communicate(timeout=60)
+        target.stdin.close()
+    assert tool.returncode == 0
+    assert out.splitlines()[1].split()[:3] == ["called", "500", "0"]
+    assert "called: calls that took so long" in out

@@ -1,0 +1,118 @@
+"""Counts beside those of the kernel's own uprobe events, latency beside the program's own clock, many functions at once."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.snoop_runs import snoop, snooped_program
+from tests.support.uprobe_counters import UprobeCounters
+from tests.support.workloads import need
+
+pytestmark = [pytest.mark.bpf, pytest.mark.proof]
+
+INTERPRETER = Path("/usr/bin/python3")
+LOAD = """
+import json, re
+for i in range(300):
+    json.loads(json.dumps({'a': [1, 2, {'b': i}]}))
+    re.sub('a+', 'b', 'xaaay' * 20)
+    sorted(str(n) for n in range(100))
+"""
+ENDLESS = f"import time\nwhile True:\n    time.sleep(0.01)\n{LOAD.replace(chr(10), chr(10) + '    ')}"
+
+
+@pytest.fixture
+def interpreter(tmp_path: Path) -> Path:
+    """A file of its own, so that the kernel's counters count this program only."""
+    if not INTERPRETER.exists():
+        pytest.skip(f"{INTERPRETER} is not installed")
+    copy = tmp_path / "python-of-this-test"
+    shutil.copy(INTERPRETER.resolve(), copy)
+    return copy
+
+
+def functions_of(program: Path, count: int) -> list[str]:
+    """Names of its exported functions that a Python program is likely to call, the same at every run."""
+    done = subprocess.run(["nm", "-D", "--defined-only", program], capture_output=True, text=True, check=True)
+    names = [line.split()[-1] for line in done.stdout.splitlines() if " T " in line]
+    wanted = [
+        name
+        for name in names
+        if name.startswith(("PyObject_", "PyDict_", "PyUnicode_", "PyList_", "PyLong_"))
+    ]
+    return sorted(wanted)[:count]
+
+
+def test_counts_of_100_functions_are_those_of_the_kernels_counters(interpreter: Path) -> None:
+    need("bpf")
+    names = functions_of(interpreter, 100)
+    assert len(names) == 100
+    with UprobeCounters(interpreter, names) as oracle:
+        options = [word for name in names for word in ("-f", name)]
+        run = snoop(*options, command=[interpreter, "-S", "-c", LOAD])
+        expected = oracle.counts()
+    assert sum(expected.values()) > 10_000
+    assert {name: run.numbers(name)[:2] for name in names} == {name: (n, n) for name, n in expected.items()}
+    assert run.lost == {}
+
+
+def test_latency_within_a_microsecond_of_the_programs_clock_beyond_the_probe() -> None:
+    """The probe's cost: what the shortest call of an empty function takes under the same kind of probes."""
+    program = snooped_program("shapes.c")
+    runs = [snoop("-f", "stay", "-f", "recurse", command=[program]) for _ in range(5)]
+    probe_ns = min(one["duration_ns"] for run in runs for one in run.of("recurse", "exit"))
+    excess = [
+        one["duration_ns"] - int(own) - probe_ns
+        for run in runs
+        for one, own in zip(run.of("stay", "exit"), run.program_output.split()[:9], strict=True)
+    ]
+    assert -1_000 < statistics.median(excess) < 1_000, (probe_ns, sorted(excess))
+
+
+@pytest.fixture
+def three_processes() -> Iterator[list[subprocess.Popen[bytes]]]:
+    if not INTERPRETER.exists():
+        pytest.skip(f"{INTERPRETER} is not installed")
+    started = [subprocess.Popen([INTERPRETER, "-c", ENDLESS]) for _ in range(3)]
+    time.sleep(0.3)
+    yield started
+    for one in started:
+        one.kill()
+        one.wait()
+
+
+def test_1024_functions_in_three_processes(
+    three_processes: list[subprocess.Popen[bytes]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All of them are probed. How long that takes is told, and wanted below 5 s on an idle machine."""
+    names = functions_of(INTERPRETER.resolve(), 4096)
+    names += [name for name in all_functions(INTERPRETER.resolve()) if name not in names]
+    options = [word for name in names[:1024] for word in ("-f", name)]
+    pids = [word for one in three_processes for word in ("--pid", one.pid)]
+    need("bpf")
+    seconds = seconds_until_placed([*map(str, pids), *options])
+    with capsys.disabled():
+        print(f"\n3,072 functions probed after {seconds} s", end=" ")
+    assert all(one.poll() is None for one in three_processes)
+
+
+def seconds_until_placed(words: list[str]) -> float:
+    argv = [sys.executable, "-m", "memleak_android.host", "snoop", *words, "--statistics", "--duration", "1s"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    assert not done.returncode, done.stderr
+    armed = next(line for line in done.stderr.splitlines() if "functions probed after" in line)
+    assert "3,072 of 3,072" in armed
+    return float(armed.partition("after ")[2].split()[0])
+
+
+def all_functions(program: Path) -> list[str]:
+    done = subprocess.run(["nm", "-D", "--defined-only", program], capture_output=True, text=True, check=True)
+    return sorted(line.split()[-1] for line in done.stdout.splitlines() if " T " in line)

@@ -1,0 +1,83 @@
+"""docs/snoop.md and host/snoop/wire.py against device/wire_calls.h and device/bpf/snoop_tables.h."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memleak_android.host.snoop import wire
+from tests.test_wire_document import assertions, compiles, drawings
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADER = ROOT / "device" / "wire_calls.h"
+TABLES = ROOT / "device" / "bpf" / "snoop_tables.h"
+DOCUMENT = ROOT / "docs" / "snoop.md"
+MIRRORS = {
+    "ml_calls": wire.CALLS, "ml_call": wire.CALL, "ml_call_capture": wire.CAPTURE, "ml_call_totals": wire.TOTALS,
+    "ml_call_statistics": wire.STATISTICS, "ml_call_bucket": wire.BUCKET, "ml_probe_result": wire.PROBE_RESULT,
+}  # fmt: skip
+
+
+def compiled(checks: str) -> None:
+    tables = TABLES.read_text().replace('#include "wire_calls.h"', "")
+    done = compiles(f'#include "{HEADER}"\n{tables}\n{checks}\n')
+    assert done.returncode == 0, done.stderr
+
+
+def test_drawings_are_what_the_header_says() -> None:
+    drawn = drawings(DOCUMENT.read_text())
+    assert (
+        set(drawn) == set(re.findall(r"^struct (\w+) \{", HEADER.read_text(), re.MULTILINE)) == set(MIRRORS)
+    )
+    compiled(assertions(drawn))
+
+
+def test_arrays_are_what_the_header_says() -> None:
+    drawn = {
+        name: (
+            dtype.itemsize,
+            [(dtype.fields[field][1], field, dtype[field].itemsize) for field in dtype.names],
+        )
+        for name, dtype in MIRRORS.items()
+        if dtype.fields is not None and dtype.names is not None
+    }
+    compiled(assertions(drawn))
+
+
+@pytest.mark.parametrize(
+    ("prefix", "values"),
+    [
+        ("ML_CALL_", wire.CallType), ("ML_PROBE_", wire.ProbeWay), ("ML_PROBE_", wire.ProbeKind),
+        ("ML_SNOOP_", wire.CaptureKind), ("ML_SNOOP_", wire.Comparison),
+    ],
+)  # fmt: skip
+def test_numbers_are_the_headers(prefix: str, values: type[wire.CallType]) -> None:
+    compiled("\n".join(f'_Static_assert({prefix}{one.name} == {one.value}, "{one.name}");' for one in values))
+    compiled(f'_Static_assert(ML_CALL_BUCKETS == {wire.BUCKETS} && ML_CALL_RETURN == {wire.RETURN}, "");')
+
+
+def test_every_input_line_is_described() -> None:
+    source = (ROOT / "device" / "agent" / "snoop_config.c").read_text()
+    keys = set(re.findall(r'strcmp\(key, "(\w+)"\)', source))
+    described = DOCUMENT.read_text().split("## The agent's input")[1]
+    assert {"at", "object", "rate"} < keys
+    assert not {key for key in keys if f"`{key} " not in described and f"`{key}`" not in described}
+
+
+def test_a_block_that_lies_about_its_length_is_refused() -> None:
+    head = np.zeros(1, wire.CALLS)
+    head["count"], head["data_bytes"] = 2, 8
+    with pytest.raises(wire.BadCalls):
+        wire.decode_calls(head.tobytes() + bytes(wire.CALL.itemsize))
+    row = np.zeros(1, wire.STATISTICS)
+    row["n_buckets"] = 1 << 30
+    totals = np.zeros(1, wire.TOTALS)
+    totals["count"] = 1
+    with pytest.raises(wire.BadCalls):
+        wire.decode_statistics(totals.tobytes() + row.tobytes())
+    calls = wire.Calls(np.zeros(0, wire.CALL), bytes(12))
+    with pytest.raises(wire.BadCalls):
+        calls.captures(8, 1)

@@ -1,0 +1,151 @@
+"""What the command line and group files may say, and the line that comes where they say something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.errors import UsageError
+from memleak_android.host.snoop.filters import parse_filter
+from memleak_android.host.snoop.formats import parse_call_format
+from memleak_android.host.snoop.requests import FunctionRequest, parse_request, read_group_file
+from memleak_android.host.snoop.wire import CaptureKind, Comparison
+
+
+@pytest.mark.parametrize(
+    ("text", "library", "symbol"),
+    [
+        ("libc.so.6:malloc", "libc.so.6", "malloc"),
+        ("main", "", "main"),
+        ("ns::Class::method", "", "ns::Class::method"),
+        ("libfoo.so:ns::Class::method(int)", "libfoo.so", "ns::Class::method(int)"),
+        ("/usr/lib/a:b", "/usr/lib/a", "b"),
+        ("app:+0x12aB", "app", "+0x12aB"),
+    ],
+)
+def test_requests(text: str, library: str, symbol: str) -> None:
+    assert parse_request(text) == FunctionRequest(library, symbol)
+    assert parse_request("app:+0x12aB").file_offset == 0x12AB
+    assert parse_request("libc:mem*").is_glob and not parse_request("operator*").is_glob
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("libc:", "'libc:' names no function; write LIB:FUNCTION, or FUNCTION of the program itself"),
+        ("app:+12", "'app:+12': +12 is no offset in a file; write +0x and hexadecimal digits"),
+    ],
+)
+def test_bad_requests(text: str, line: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_request(text)
+    assert str(raised.value) == line
+
+
+def test_formats_say_what_is_to_be_read() -> None:
+    made = parse_call_format("str,hex,buf64,fd->str9")
+    assert made.captures() == [
+        (0, CaptureKind.STRING, 129),
+        (2, CaptureKind.BYTES, 64),
+        (3, CaptureKind.PATH, 0),
+        (6, CaptureKind.STRING, 10),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("int,float", "'float' is no format of a value; write int, i32, uint, hex, str, strN, bufN, fd or -"),
+        ("int," * 6 + "int", "'int,int,int,int,int,int,int' has 7 arguments; the first 6 are seen"),
+        ("buf", "buf without a size; write bufN for N bytes, such as buf64"),
+        ("buf2000", "'buf2000' reads too much; 991 bytes at most"),
+        ("buf600,buf600", "'buf600,buf600' reads too much; 1008 bytes of a call at most"),
+        ("str,str,str,str,str", "'str,str,str,str,str' reads behind 5 values; name 4 at most"),
+    ],
+)
+def test_bad_formats(text: str, line: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_call_format(text)
+    assert str(raised.value) == line
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "captured", "shown"),
+    [
+        ("int", 2**64 - 5, None, "-5"),
+        ("i32", 0xFFFFFFFF, None, "-1"),
+        ("i32", 7 << 40 | 3, None, "3"),
+        ("uint", 2**64 - 5, None, "18446744073709551611"),
+        ("hex", 0, None, "0"),
+        ("str", 1, "grüße\n".encode(), '"gr\\xc3\\xbc\\xc3\\x9fe\\n"'),
+        ("str", 1, "grüße".encode(), '"grüße"'),
+        ("str4", 1, b"abcd", '"abcd"…'),
+        ("str", 0x10, OSError(14, ""), "0x10"),
+        ("buf2", 1, b"\x00A", '"\\x00A"'),
+        ("fd", 3, b"/dev/null", "3</dev/null>"),
+        ("fd", 3, b"/tmp/a\x1b[2J\xff", "3</tmp/a?[2J\ufffd>"),
+        ("fd", 2**64 - 1, None, "-1"),
+    ],
+)
+def test_values(word: str, value: int, captured: bytes | OSError | None, shown: str) -> None:
+    assert parse_call_format(word).arguments[0].shower()(value, captured) == shown
+
+
+def test_filters() -> None:
+    made = parse_filter("write*:arg2>=0x100")
+    assert (made.functions, made.argument, made.comparison, made.value) == ("write*", 2, Comparison.GE, 256)
+    assert parse_filter("arg1 < -1").comparison == Comparison.LT + Comparison.SIGNED
+    assert parse_filter("arg1==-1").value == 2**64 - 1
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("arg6>1", "'arg6>1': there is no arg6; arg0 to arg5 are seen"),
+        ("size>1", "'size>1' is no filter; write arg0>4096, or FUNCTION:arg0>4096; == != < <= > >= &"),
+        (f"arg0>{2**64}", f"'arg0>{2**64}': {2**64} has more than 64 bits"),
+    ],
+)
+def test_bad_filters(text: str, line: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_filter(text)
+    assert str(raised.value) == line
+
+
+def test_group_files(tmp_path: Path) -> None:
+    file = tmp_path / "groups.toml"
+    file.write_text(
+        '[db]\npath = "libsqlite3.so.0"\nfunctions = ["sqlite3_step"]\nsymbols = { prepare = "sqlite3_prepare_v2" }\n'
+        'arguments = { prepare = "hex,str" }\n[own]\nfunctions = ["main"]\n'
+    )
+    assert read_group_file(file) == [
+        FunctionRequest("libsqlite3.so.0", "sqlite3_step"),
+        FunctionRequest("libsqlite3.so.0", "sqlite3_prepare_v2", "prepare", "hex,str"),
+        FunctionRequest("", "main"),
+    ]
+
+
+def test_the_shipped_example_is_one() -> None:
+    requests = read_group_file(Path(__file__).resolve().parents[2] / "docs" / "examples" / "snoop-group.toml")
+    assert len(requests) == 5
+    for one in requests:
+        parse_call_format(one.arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[a\n", "is no TOML"),
+        ("[a]\nfunktions = []\n", "[a]: unknown key funktions"),
+        ("[a]\nfunctions = 3\n", "[a] is not understood"),
+        ("a = 1\n", "[a] is no table"),
+        ("", "names no functions"),
+    ],
+)
+def test_bad_group_files(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "groups.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError) as raised:
+        read_group_file(file)
+    assert message in str(raised.value) and "\n" not in raised.value.message.replace("is no TOML", "")

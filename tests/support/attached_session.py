@@ -1,0 +1,177 @@
+"""A session attached to a running process by its hooks, and what must be the same before and after."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+
+from memleak_android.host.device.local_channel import LocalChannel
+from memleak_android.host.payloads import (
+    decode_chunk,
+    decode_hooked,
+    decode_status,
+    decode_stops,
+    decode_text,
+)
+from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.base import SessionOptions, session_lines
+from memleak_android.host.wire import WIRE_VERSION, BlockKind, Rows, Stopped
+from tests.support.attaching import descendant
+from tests.support.containers import GLIBC, NAMESPACES, need_namespaces
+from tests.support.preload_session import find_parts
+from tests.support.workloads import BUILT, FLAGS, ROOT
+
+_SOURCE = ROOT / "tests" / "device" / "attach_workload.c"
+_INT3 = 0xCC
+
+
+@dataclass
+class Attached:
+    """sizes: live blocks by size in the last snapshot. error: the text of an ERROR block."""
+
+    sizes: Counter[int] = field(default_factory=Counter)
+    lost: int = 0
+    remarks: list[str] = field(default_factory=list)
+    error: str = ""
+    stops: list[Rows] = field(default_factory=list)  # STOP, of attach and detach
+    hooked: list[Rows] = field(default_factory=list)
+
+    def stops_ms(self, stopped: Stopped) -> list[float]:
+        rows = np.concatenate(self.stops)
+        return [float(ns) / 1e6 for ns in rows["duration_ns"][rows["stopped"] == stopped]]
+
+
+def start_agent(
+    pid: int, hook: str = "plt", hook_lines: Sequence[str] = ()
+) -> tuple[LocalChannel, AgentSession]:
+    agent, shim = find_parts()
+    lines = session_lines(SessionOptions(pid=pid), WIRE_VERSION)
+    lines += [f"shim {quote(os.fspath(shim), safe='/')}", f"hook {hook}", *hook_lines]
+    channel = LocalChannel([str(agent), "preload"])
+    return channel, AgentSession(hook, channel, lines)
+
+
+def attach(
+    pid: int,
+    meanwhile: Callable[[], object] = lambda: None,
+    hook: str = "plt",
+    hook_lines: Sequence[str] = (),
+) -> Attached:
+    """A session from its beginning to its end; `meanwhile` is called once the process is attached to."""
+    _, session = start_agent(pid, hook, hook_lines)
+    result = Attached()
+    try:
+        for block in session.blocks():
+            if block.kind == BlockKind.LOG:
+                result.remarks.append(decode_text(block.payload))
+            elif block.kind == BlockKind.STOPS:
+                result.stops.append(decode_stops(block.payload))
+                if len(result.stops) == 1:
+                    meanwhile()
+                    session.stop()
+            elif block.kind == BlockKind.HOOKED:
+                result.hooked.append(decode_hooked(block.payload))
+            elif block.kind == BlockKind.ERROR:
+                result.error = decode_text(block.payload[8:])
+            elif block.kind == BlockKind.STATUS:
+                result.lost = int(decode_status(block.payload)["lost"].sum())
+            elif block.kind == BlockKind.LIVE:
+                result.sizes += Counter(decode_chunk(block).rows["size"].tolist())
+    finally:
+        session.close()
+    return result
+
+
+def workload() -> Path:
+    """All slots are filled at its start: what changes in them later is ours."""
+    BUILT.mkdir(parents=True, exist_ok=True)
+    output, own = BUILT / "attach_workload", BUILT / f"attach_workload.{os.getpid()}"
+    subprocess.run(["gcc", *FLAGS, "-Wl,-z,now", "-o", own, _SOURCE], check=True)
+    own.rename(output)
+    return output
+
+
+@contextmanager
+def loaded(n_threads: int) -> Iterator[subprocess.Popen[bytes]]:
+    """The workload with so many busy threads, ready."""
+    process = subprocess.Popen([workload(), str(n_threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def contained(folder: Path, *, has_proc: bool = True) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The workload in a root, a network and a PID namespace of its own, and its pid here."""
+    need_namespaces()
+    root = folder / "root"
+    for file in GLIBC:
+        (root / file.parent.relative_to("/")).mkdir(parents=True)
+        shutil.copy(file, root / file.relative_to("/"))
+    shutil.copy(workload(), root / "attach_workload")
+    (root / "proc").mkdir()
+    where = ["--net", f"--root={root}", *(["--mount-proc=/proc"] if has_proc else [])]
+    argv = [*NAMESPACES, *where, "/attach_workload", "2"]
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield process, descendant(process.pid, "attach_workload")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def leak(process: subprocess.Popen[bytes]) -> None:
+    """23 blocks of 5003 bytes, which stay."""
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(b"l")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"leaked\n"
+
+
+def layout_of(pid: int) -> list[str]:
+    """Of all mappings of files but ours: where, with which protection."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    kept = [line for line in lines if "/" in line and "libmemleak" not in line and "memfd" not in line]
+    return [line.removesuffix(" (deleted)") for line in kept]  # another run of the tests has built its own
+
+
+def contents_of(pid: int) -> dict[str, str]:
+    """Of all code and read-only data (slots behind RELRO are there) of files but ours: a digest by mapping. Breakpoints
+    do not count: others may trace the whole machine meanwhile, and an attached session sets none.
+    """
+    found = {}
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in layout_of(pid):
+            span, rights, offset, _, _, path = line.split(maxsplit=5)
+            low, high = (int(each, 16) for each in span.split("-"))
+            if rights in ("r-xp", "r--p"):
+                data = os.pread(memory.fileno(), high - low, low)
+                data = _without_breakpoints(data, Path(path), int(offset, 16)) if rights == "r-xp" else data
+                found[line] = hashlib.sha256(data).hexdigest()
+    return found
+
+
+def _without_breakpoints(code: bytes, path: Path, offset: int) -> bytes:
+    """int3 gives way to the file's own byte."""
+    if not path.exists():
+        return code
+    with path.open("rb") as file:
+        own = np.frombuffer(os.pread(file.fileno(), len(code), offset).ljust(len(code), b"\0"), np.uint8)
+    seen = np.frombuffer(code, np.uint8)
+    return np.where(seen == _INT3, own, seen).tobytes()

@@ -1,0 +1,173 @@
+"""Many recordings out of some real ones: each holds a random part of its blocks, under another origin."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memleak_android.host.payloads import Chunk, decode_chunk, decode_text, encode_chunk, encode_text
+from memleak_android.host.recording import FILE_HEADER, Recording
+from memleak_android.host.wire import HELLO, NO_TRACE, STATUS, Block, BlockKind, Lost, encode_block
+from tests.support.growing_recording import wait_for_snapshot
+
+SOURCE = Path(__file__).resolve().parents[1] / "fleet" / "workloads" / "shop.c"
+VERSIONS = ("1.9", "1.10", "2.0-beta")  # as people count
+SEEDS = range(3)
+CALLERS = 64  # of many_callers.c
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    version: str
+    abi: str
+    api_level: int
+    model: str
+
+
+def record_shop(folder: Path) -> dict[tuple[str, str], list[Path]]:
+    """Real recordings by version and ABI. The arm ones are of a program that takes the way that only arm takes."""
+    found: dict[tuple[str, str], list[Path]] = {}
+    for number, version in enumerate(VERSIONS, 1):
+        program = folder / f"build{number}" / "shop"
+        program.parent.mkdir(parents=True)
+        command = ["gcc", "-O2", "-g", "-fomit-frame-pointer", f"-DVERSION={number}", "-o", program, SOURCE]
+        subprocess.run(command, check=True, capture_output=True)
+        for abi, words in (("x86_64", []), ("arm64-v8a", ["arm"])):
+            found[version, abi] = [
+                _record(folder / f"{number}-{abi}-{seed}.base", [program, seed, *words]) for seed in SEEDS
+            ]
+    return found
+
+
+def _record(path: Path, command: Sequence[object]) -> Path:
+    words = ["record", "-q", "--tracer", "preload", "-o", path, "--", *command]
+    done = subprocess.run(
+        [sys.executable, "-m", "memleak_android.host", *map(str, words)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    if done.returncode:
+        pytest.fail(done.stderr)
+    return path
+
+
+def write_farm(
+    bases: Mapping[tuple[str, str], Sequence[Path]], into: Path, count: int, seed: int = 7
+) -> list[Origin]:
+    """`count` recordings farm/NUMBER.memleak. Which version and device each has goes round; the blocks are drawn."""
+    random = np.random.default_rng(seed)
+    into.mkdir(parents=True)
+    read = {base: list(_blocks(base)) for paths in bases.values() for base in paths}
+    origins = []
+    for i in range(count):
+        version, abi = VERSIONS[i % len(VERSIONS)], ("x86_64", "arm64-v8a")[i // 3 % 2]
+        origin = Origin(version, abi, (30, 33, 34)[i // 6 % 3], f"model {i // 18 % 5}")
+        paths = bases[version, abi]
+        blocks = read[paths[int(random.integers(len(paths)))]]
+        keep = float(random.uniform(0.7, 1.0))
+        _write(into / f"{i:05}.memleak", _variant(blocks, origin, keep, random))
+        origins.append(origin)
+    return origins
+
+
+def _blocks(path: Path) -> Iterator[Block]:
+    with closing(Recording(path)) as recording:
+        yield from (block for _, block in recording.blocks())
+
+
+def _variant(
+    blocks: Sequence[Block], origin: Origin, keep: float, random: np.random.Generator
+) -> Iterator[Block]:
+    live = next(decode_chunk(block) for block in blocks if block.kind == BlockKind.LIVE)
+    kept = random.random(len(live.rows)) < keep
+    for block in blocks:
+        if block.kind in (BlockKind.LIVE, BlockKind.SITES):
+            chunk = decode_chunk(block)
+            rows = chunk.rows[kept]
+            yield encode_chunk(
+                BlockKind(block.kind), Chunk(chunk.snapshot, chunk.timestamp_ns, chunk.last, rows)
+            )
+        else:
+            yield _with(block, asdict(origin))
+
+
+def _write(path: Path, blocks: Iterator[Block]) -> None:
+    path.write_bytes(FILE_HEADER + b"".join(map(encode_block, blocks)))
+
+
+def record_abandoned(folder: Path) -> Path:
+    """A real recording whose session was killed once it held all: its stacks are still to be unwound."""
+    program, path = folder / "many_callers", folder / "abandoned.base"
+    command = ["gcc", "-O2", "-g", "-fomit-frame-pointer", "-o", program, SOURCE.with_name("many_callers.c")]
+    subprocess.run(command, check=True, capture_output=True)
+    words = ["record", "-q", "--tracer", "preload", "-o", path, "--", program]
+    session = subprocess.Popen(
+        [sys.executable, "-m", "memleak_android.host", *map(str, words)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert session.stdout is not None
+    try:
+        assert session.stdout.readline() == b"ready\n"
+        wait_for_snapshot(path, CALLERS)
+    finally:
+        session.kill()
+        session.communicate()
+    return path
+
+
+def write_copies(base: Path, into: Path, count: int) -> None:
+    """The same stacks under other models, so that no two recordings have the same bytes."""
+    into.mkdir(parents=True)
+    blocks = list(_blocks(base))
+    for i in range(count):
+        _write(into / f"{i:05}.memleak", (_with(block, {"model": f"model {i}"}) for block in blocks))
+
+
+def _with(block: Block, facts: Mapping[str, Any]) -> Block:
+    """Of a SESSION block with other facts; others are as they were."""
+    if block.kind != BlockKind.SESSION:
+        return block
+    return encode_text(BlockKind.SESSION, json.dumps(json.loads(decode_text(block.payload)) | dict(facts)))
+
+
+def without_a_stack(path: Path, into: Path) -> None:
+    """A copy whose first block has none."""
+    blocks = []
+    for block in _blocks(path):
+        if block.kind == BlockKind.SITES:
+            chunk = decode_chunk(block)
+            chunk.rows["trace"][:1] = NO_TRACE
+            blocks.append(encode_chunk(BlockKind.SITES, chunk))
+        else:
+            blocks.append(block)
+    _write(into, iter(blocks))
+
+
+def with_losses(path: Path, into: Path, losses: Mapping[Lost, int], realtime_s: int = 0) -> None:
+    """A copy whose tracer has lost so much; realtime_s: what its clock said as it began, 0 = as it did."""
+    blocks = []
+    for block in _blocks(path):
+        if block.kind == BlockKind.STATUS:
+            status = np.frombuffer(block.payload, STATUS).copy()
+            for cause, count in losses.items():
+                status["lost"][0, cause] = count
+            blocks.append(Block(BlockKind.STATUS, status.tobytes()))
+        elif block.kind == BlockKind.HELLO and realtime_s:
+            hello = np.frombuffer(block.payload, HELLO).copy()
+            hello["realtime_ns"] = realtime_s * 10**9
+            blocks.append(Block(BlockKind.HELLO, hello.tobytes()))
+        else:
+            blocks.append(block)
+    _write(into, iter(blocks))

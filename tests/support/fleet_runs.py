@@ -1,0 +1,44 @@
+"""`fleet report` as a user runs it, and what its dataset holds then."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRun:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        return dict(json.loads(self.out))
+
+    def states(self) -> dict[str, str]:
+        """By the file's name."""
+        return {row["source"].rpartition("/")[2]: row["state"] for row in self.answer["recordings"]}
+
+
+def command(dataset: object, *words: object) -> list[str]:
+    given = ("fleet", "report", "--dataset", dataset, "--format", "json", *words)
+    return [sys.executable, "-m", "memleak_android.host", *map(str, given)]
+
+
+def fleet(dataset: object, *words: object) -> FleetRun:
+    done = subprocess.run(command(dataset, *words), capture_output=True, text=True, timeout=1000, check=False)
+    return FleetRun(done.returncode, done.stdout, done.stderr)
+
+
+def parts(dataset: Path) -> dict[str, bytes]:
+    """Every file, by its path in the dataset."""
+    return {
+        str(path.relative_to(dataset)): path.read_bytes()
+        for path in sorted(dataset.rglob("*"))
+        if path.is_file()
+    }

@@ -1,0 +1,60 @@
+"""Sessions with inline hooks on programs that bring their own allocator, which nobody else can call."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from memleak_android.host.device.local import LocalProcess
+from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.inline import InlineHooks, plan_local
+from tests.support.attached_session import Attached, attach
+from tests.support.preload_session import find_parts
+from tests.support.workloads import BUILT, FLAGS, ROOT
+
+PROBED = "is not what its file says"
+PROBED_S = 100
+_SOURCES = ROOT / "tests" / "device"
+
+
+def own_allocator_program(name: str, *flags: str) -> Path:
+    """attach_workload.c with an allocator of its own, hidden in it."""
+    BUILT.mkdir(parents=True, exist_ok=True)
+    output, own = BUILT / name, BUILT / f"{name}.{os.getpid()}"
+    sources = [_SOURCES / "attach_workload.c", _SOURCES / "own_allocator.c"]
+    subprocess.run(
+        ["gcc", *FLAGS, "-fvisibility=hidden", "-Wl,-z,now", *flags, "-o", own, *sources], check=True
+    )
+    own.rename(output)
+    return output
+
+
+@contextmanager
+def started(program: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([program, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def plan(pid: int, **options: str) -> InlineHooks:
+    agent, shim = find_parts()
+    return plan_local(LocalProcess.open(pid), SessionOptions(pid=pid, **options), agent, shim)  # type: ignore[arg-type]
+
+
+def attach_inline(pid: int, meanwhile: Callable[[], object] = lambda: None, **options: str) -> Attached:
+    """Again, where somebody's uprobes are in the code: those of a process in the next worker can be in libc for all."""
+    deadline = time.monotonic() + PROBED_S
+    while True:
+        found = attach(pid, meanwhile, "inline", plan(pid, **options).lines)
+        if PROBED not in found.error or time.monotonic() > deadline:
+            return found
+        time.sleep(0.2)

@@ -1,0 +1,39 @@
+"""Kernel headers for bcc, of any version: Debian's two folders of them in one tree, as BCC_KERNEL_SOURCE takes it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.bcc import debian_module
+from tests.support.workloads import bpf_refusal
+
+SOURCES = Path("/usr/src")
+MERGED = Path(__file__).resolve().parents[2] / "build" / "kernel-headers"
+
+
+def bcc_environment() -> dict[str, str]:
+    """The environment in which --tracer bcc works. Skips, with the reason, where it cannot."""
+    reason = debian_module.refusal() or bpf_refusal()
+    if reason:
+        pytest.skip(f"no bcc here: {reason}")
+    own = next(iter(sorted(SOURCES.glob("linux-headers-*-amd64"))), None)
+    if own is None:
+        pytest.skip("no kernel headers in /usr/src (apt-get install linux-headers-amd64)")
+    target = MERGED / own.name
+    if not target.exists():
+        for part in (own.with_name(own.name.replace("-amd64", "-common")), own):
+            _link(part, target)
+    return dict(os.environ, BCC_KERNEL_SOURCE=str(target))
+
+
+def _link(source: Path, target: Path) -> None:
+    """Every file of source as a symbolic link below target."""
+    for folder, _, names in os.walk(source):
+        place = target / Path(folder).relative_to(source)
+        place.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (place / name).unlink(missing_ok=True)
+            (place / name).symlink_to(Path(folder) / name)

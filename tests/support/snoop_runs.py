@@ -1,0 +1,85 @@
+"""Runs of `snoop` on small programs, read back from its JSON lines."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.workloads import BUILT, PROGRAM, need
+
+SOURCES = Path(__file__).resolve().parents[1] / "snoop" / "workloads"
+FLAGS = {
+    ".c": (
+        "gcc",
+        "-std=gnu11",
+        "-O2",
+        "-fomit-frame-pointer",
+        "-fno-optimize-sibling-calls",
+        "-g",
+        "-pthread",
+    ),
+    ".cc": ("g++", "-O2", "-fomit-frame-pointer", "-g"),
+}
+
+
+@functools.cache
+def snooped_program(name: str) -> Path:
+    """The workload of this file name, compiled once in a test process."""
+    source = SOURCES / name
+    compiler, *flags = FLAGS[source.suffix]
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    BUILT.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(dir=BUILT)) / source.stem
+    subprocess.run([compiler, *flags, "-o", place, source], check=True, capture_output=True)
+    return place
+
+
+@dataclass(frozen=True, slots=True)
+class SnoopRun:
+    """events: entries, exits and unpaired ones, in order. statistics: by function. lost: by cause."""
+
+    code: int
+    program_output: str
+    err: str
+    events: list[dict[str, Any]]
+    statistics: dict[str, dict[str, Any]]
+    lost: dict[str, int]
+
+    def of(self, function: str, kind: str) -> list[dict[str, Any]]:
+        return [one for one in self.events if one["function"] == function and one["type"] == kind]
+
+    def numbers(self, function: str) -> tuple[int, int, int]:
+        """Calls, returns and unpaired ones."""
+        counted = self.statistics[function]
+        return counted["calls"], counted["returns"], counted["unpaired"]
+
+
+def snoop(*options: object, command: Sequence[object] = (), codes: Sequence[int] = (0,)) -> SnoopRun:
+    need("bpf")
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "events.jsonl"
+        argv = [*PROGRAM, "snoop", "--json", place, *options, *(["--", *command] if command else [])]
+        done = subprocess.run(
+            list(map(str, argv)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode in codes, f"exit code {done.returncode}: {done.stderr}\n{done.stdout}"
+        lines = [json.loads(line) for line in place.read_text().splitlines()] if place.exists() else []
+    statistics = {one["function"]: one for one in lines if one["type"] == "statistics"}
+    end = next((one for one in lines if one["type"] == "end"), {"lost": {}})
+    events = [one for one in lines if one["type"] in ("entry", "exit", "unpaired")]
+    return SnoopRun(done.returncode, done.stdout, done.stderr, events, statistics, end["lost"])
