@@ -226,12 +226,11 @@ void ml_preload_target_destroy(struct ml_preload_target *target)
 {
 	if (!target)
 		return;
+	ml_maps_texts_destroy(&target->maps, &target->view);
 	munmap(target->view.segment, target->view.layout.bytes);
 	if (target->memory_fd >= 0)
 		close(target->memory_fd);
 	if (target->pidfd >= 0)
 		close(target->pidfd);
-	free(target->maps[0].text);
-	free(target->maps[1].text);
 	free(target);
 }

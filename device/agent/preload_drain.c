@@ -10,8 +10,6 @@
 #include "preload_target.h"
 #include "process_maps.h"
 
-#define MAPS_TEXT_MAX (8u << 20)
-
 struct ring {
 	const unsigned char *data;
 	struct ml_thread *thread;
@@ -52,59 +50,17 @@ static enum next next_piece(const struct ring *ring, ml_u64 *position, struct pi
 	return NEXT_NONE;
 }
 
-/* What has arrived of the reading of this time; a reading that was given up makes way for a later one. */
-static struct ml_maps_text *maps_of(struct ml_preload_target *target, ml_u64 timestamp_ns)
+static void take_maps(struct ml_preload_target *target, ml_u32 slot, const struct piece *piece)
 {
-	struct ml_maps_text *first = &target->maps[0], *second = &target->maps[1], *older;
-
-	if (first->timestamp_ns == timestamp_ns)
-		return first;
-	if (second->timestamp_ns == timestamp_ns)
-		return second;
-	older = first->timestamp_ns < second->timestamp_ns ? first : second;
-	older->timestamp_ns = timestamp_ns;
-	older->bytes = 0;
-	return older;
-}
-
-/* Room for `bytes` more, or NULL. */
-static char *extend_maps(struct ml_maps_text *maps, size_t bytes)
-{
-	size_t room = maps->bytes + bytes;
-	char *longer;
-
-	if (room > MAPS_TEXT_MAX)
-		return NULL;
-	if (room > maps->room) {
-		longer = realloc(maps->text, 2 * room);
-		if (!longer)
-			return NULL;
-		maps->text = longer;
-		maps->room = 2 * room;
-	}
-	maps->bytes = room;
-	return maps->text + room - bytes;
-}
-
-static void take_maps(struct ml_preload_target *target, const struct piece *piece)
-{
-	struct ml_maps_text *maps;
 	struct ml_maps head;
-	char *room;
 
 	if (piece->bytes < sizeof(head))
 		return;
 	memcpy(&head, piece->payload, sizeof(head));
 	if (head.text_bytes > piece->bytes - sizeof(head))
 		return;
-	maps = maps_of(target, head.timestamp_ns);
-	room = extend_maps(maps, head.text_bytes);
-	if (room && head.text_bytes)
-		memcpy(room, (const char *)piece->payload + sizeof(head), head.text_bytes);
-	if (piece->argument) {
-		ml_process_maps_write(target->pid, head.timestamp_ns, maps->text, maps->bytes);
-		maps->timestamp_ns = 0;
-	}
+	ml_maps_texts_add(&target->maps, &target->view, target->pid, slot, &head,
+			  (const char *)piece->payload + sizeof(head), piece->argument != 0);
 }
 
 static void take_evidence(struct ml_preload_target *target, const struct piece *piece,
@@ -159,7 +115,7 @@ static size_t drain_ring(struct ml_preload_target *target, ml_u32 slot, const st
 
 	while ((next = next_piece(&ring, &position, &piece)) == NEXT_RECORD) {
 		if (piece.kind == ML_RING_MAPS)
-			take_maps(target, &piece);
+			take_maps(target, slot, &piece);
 		else if (piece.kind == ML_RING_EVIDENCE)
 			take_evidence(target, &piece, sink);
 		else if (piece.kind == ML_RING_EVENT)

@@ -7,13 +7,7 @@
 #include <stddef.h>
 
 #include "../preload/segment.h"
-
-/* A reading of /proc/PID/maps, of which pieces have arrived. A thread's ring holds the pieces of one in a row. */
-struct ml_maps_text {
-	ml_u64 timestamp_ns; /* 0 = free */
-	char *text;
-	size_t bytes, room;
-};
+#include "preload_maps.h"
 
 struct ml_preload_target {
 	ml_u32 pid;
@@ -24,7 +18,7 @@ struct ml_preload_target {
 	struct ml_view view;
 	ml_u64 evidence_records;
 	ml_u64 code_hash; /* of the executable mappings as last looked at */
-	struct ml_maps_text maps[2]; /* one that a thread still writes, one of another thread's ring */
+	struct ml_maps_texts maps;
 	char next_name[16]; /* what it was called when last seen inside exec */
 	ml_u32 n_hooked; /* rows that were written */
 	bool is_hooked_lost_told;

@@ -13,7 +13,7 @@
 #define CLUSTER_GAP_PAGES (1u << 14) /* 64 MiB: below it two spans are one cluster */
 #define USER_ADDRESS_END (1ull << 56) /* [vsyscall] lies above */
 #define WAIT_STEP_NS 100000
-#define WAIT_STEPS 500 /* 50 ms and more: many times as long as maps of 10,000 lines take */
+#define WAIT_STEPS 2000 /* 200 ms and more without a page read: it is stopped, or the agent is gone */
 
 ml_u64 ml_maps_linker_low, ml_maps_linker_bytes;
 struct ml_maps_code ml_maps_allocator, ml_maps_own;
@@ -45,6 +45,8 @@ static void send_text(struct reader *reader, const char *text, size_t bytes, ml_
 	ml_ring_commit(reader->view, reader->thread, ML_RING_MAPS | last << ML_RING_ARGUMENT_SHIFT, (ml_u32)(sizeof(head) + bytes));
 }
 
+static ml_u32 n_pages_read; /* by whoever reads: who waits sees that it goes on */
+
 /* Moves the rest of the last line to the front and reads on behind it. */
 static int refill(struct reader *reader)
 {
@@ -57,6 +59,7 @@ static int refill(struct reader *reader)
 	for (size_t i = 0; i < rest; i++)
 		scratch[i] = scratch[reader->start + i];
 	n = ML_SYSCALL3(read, reader->fd, scratch + rest, sizeof(reader->thread->scratch) - rest);
+	__atomic_fetch_add(&n_pages_read, 1, __ATOMIC_RELAXED);
 	reader->start = 0;
 	reader->fill = rest + (n > 0 ? (size_t)n : 0);
 	if (n > 0 && reader->view)
@@ -126,6 +129,7 @@ static enum reading {
 	READING,
 	READING_UNAWAITED, /* waited for in vain */
 } reading;
+
 
 static struct ml_code_cluster *cluster_for(struct ml_code_map *map, ml_u64 first_page, ml_u32 *used_bits)
 {
@@ -214,9 +218,14 @@ static void read_code(struct reader *reader, struct ml_code_map *map, ml_u32 whi
 static int begin_reading(ml_u32 *dirty)
 {
 	struct ml_timespec pause = { 0, WAIT_STEP_NS };
+	ml_u32 n_seen = 0;
 
 	for (int i = 0;; i++) {
 		enum reading expected = READING_NONE;
+		ml_u32 n_pages = __atomic_load_n(&n_pages_read, __ATOMIC_RELAXED);
+
+		i = n_pages == n_seen ? i : 0;
+		n_seen = n_pages;
 
 		if (__atomic_compare_exchange_n(&reading, &expected, READING, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 			break;

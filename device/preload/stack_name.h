@@ -48,12 +48,13 @@ struct name {
 	ml_u32 number; /* of the key's entry */
 	struct ml_memo *memo;
 	int meets_unknown; /* the stack leads to code that the map does not have */
+	ml_u32 revision; /* of that map */
 };
 
 static inline struct name enter_name(const struct ml_view *view, struct ml_thread *thread, const struct ml_code_map *map,
 			      const struct ml_caller *caller)
 {
-	struct name name = { 0, 0, NULL, 0 };
+	struct name name = { 0, 0, NULL, 0, 0 };
 	int is_same;
 
 	/* The first slot is shared by threads; in a handler the interrupted call may be at the same memo. */
@@ -66,6 +67,7 @@ static inline struct name enter_name(const struct ml_view *view, struct ml_threa
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	name.memo = ml_memo_find(view, thread, map, caller, &is_same);
 	if (!is_same) {
+		name.revision = map->revision;
 		name.key = ml_stack_key(view, map, caller, &(struct ml_notes){ thread, name.memo, &name.meets_unknown, NULL });
 		ml_stack_remember(name.memo, caller, name.key, ml_keys_find(view, name.key));
 		ml_memo_draw_outline(thread, name.memo, ml_read(&view->keys[name.memo->key_number].alloc_objects) != 0);
@@ -82,26 +84,38 @@ static inline void leave_name(struct ml_thread *thread, const struct name *name)
 		thread->is_naming = 0;
 }
 
+static inline int is_of_current_map(const struct ml_view *view, const struct name *name)
+{
+	const struct ml_segment *segment = view->segment;
+
+	return !__atomic_load_n(&segment->maps_dirty, __ATOMIC_ACQUIRE) &&
+	       view->code_maps[__atomic_load_n(&segment->current_map, __ATOMIC_ACQUIRE) & 1].revision == name->revision;
+}
+
 /*
  * Not every linker allocates by malloc() what announces a library: bionic's does not. Where reading the maps again
- * explains nothing, the next look is put off.
+ * explains nothing, the next look is put off; but maps that another thread read meanwhile are taken.
  */
 static inline struct name name_anew(const struct ml_view *view, struct ml_thread *thread, const struct name *old,
 			     const struct ml_caller *caller, const struct ml_code_map **map, ml_u64 *timestamp_ns)
 {
 	static ml_u64 next_ns, pause_ns; /* who races looks once too often */
 	ml_u64 pause = __atomic_load_n(&pause_ns, __ATOMIC_RELAXED);
+	int is_put_off = *timestamp_ns < __atomic_load_n(&next_ns, __ATOMIC_RELAXED);
 	struct name name;
 
-	if (*timestamp_ns < __atomic_load_n(&next_ns, __ATOMIC_RELAXED))
+	if (is_put_off && is_of_current_map(view, old))
 		return *old;
 	leave_name(thread, old);
-	__atomic_store_n(&view->segment->maps_dirty, ML_MAPS_DIRTY, __ATOMIC_RELAXED);
+	if (!is_put_off)
+		__atomic_store_n(&view->segment->maps_dirty, ML_MAPS_DIRTY, __ATOMIC_RELAXED);
 	*map = enter_map(view, thread, caller->return_address, timestamp_ns);
 	name = enter_name(view, thread, *map, caller);
+	if (is_put_off)
+		return name;
 	pause = !name.meets_unknown ? 0 : pause < UNKNOWN_PAUSE_MAX_NS ? 2 * pause + UNKNOWN_PAUSE_NS : pause;
 	__atomic_store_n(&pause_ns, pause, __ATOMIC_RELAXED);
-	__atomic_store_n(&next_ns, *timestamp_ns + pause, __ATOMIC_RELAXED);
+	__atomic_store_n(&next_ns, pause ? *timestamp_ns + pause : 0, __ATOMIC_RELAXED);
 	return name;
 }
 
