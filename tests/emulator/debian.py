@@ -141,3 +141,11 @@ def _mirror() -> str:
     if not mirrors:
         raise Unavailable("apt knows no mirror of Debian here: add one to its sources")
     return mirrors[0]
+
+
+def unpacked_from_first(suites: tuple[str, ...], architecture: str, *packages: str) -> Path:
+    """As Suite.unpacked, from the first of the suites that has all: a mirror in the middle of its sync has one in halves."""
+    for name in suites[:-1]:
+        with contextlib.suppress(Unavailable):
+            return Suite(name, architecture).unpacked(*packages)
+    return Suite(suites[-1], architecture).unpacked(*packages)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.emulator import bionic
 from tests.emulator.apps import (
+    ARM64,
     ANDROID,
     BIONIC,
     OWN_APP,
@@ -19,10 +20,11 @@ from tests.emulator.apps import (
 )
 from tests.emulator.compiler import compiled, zig
 from tests.emulator.cpio import NewcArchive
-from tests.emulator.debian import Suite
+from tests.emulator.debian import unpacked_from_first
 from tests.emulator.elf import shared_libraries
 from tests.emulator.selinux import FOLDER, policies
 
+OTHER_SUITE = "bookworm"  # the other architecture's, where a mirror has not all of the first
 STATIC = "aarch64-linux-musl"
 SYSTEM, PACKAGE_INFO = 1000, 1032
 SERVER = ("system_server", "activity", "package", "properties", "processes", "apps")
@@ -96,7 +98,9 @@ def add_surface(archive: NewcArchive, suite: str) -> None:
 
 def _runtime(archive: NewcArchive, suite: str, abi: Abi) -> None:
     """The zygote of an ABI, with the loader and the libraries that its apps need."""
-    debian = Suite(suite, abi.debian).unpacked("libc6", "libgcc-s1", "libstdc++6")
+    # What has the machine's own architecture shares its libraries with adbd; the other has them for itself.
+    suites = (suite,) if abi is ARM64 else (suite, OTHER_SUITE)
+    debian = unpacked_from_first(suites, abi.debian, "libc6", "libgcc-s1", "libstdc++6")
     archive.file(abi.runtime, app_process(abi), 0o755)
     archive.file(f"/usr/lib/{abi.loader}", debian / "usr/lib" / abi.loader, 0o755)
     roots = [app_process(abi), *libraries(abi, stripped=True).values()]
