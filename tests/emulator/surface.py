@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.emulator import bionic
 from tests.emulator.apps import (
-    ARM64,
     ANDROID,
+    ARM64,
     BIONIC,
     OWN_APP,
     Abi,
@@ -102,10 +102,12 @@ def _runtime(archive: NewcArchive, suite: str, abi: Abi) -> None:
     suites = (suite,) if abi is ARM64 else (suite, OTHER_SUITE)
     debian = unpacked_from_first(suites, abi.debian, "libc6", "libgcc-s1", "libstdc++6")
     archive.file(abi.runtime, app_process(abi), 0o755)
-    archive.file(f"/usr/lib/{abi.loader}", debian / "usr/lib" / abi.loader, 0o755)
+    places = [debian / "usr/lib", debian / "lib"]  # before trixie a package had its files in both
+    (loader, *_) = (place / abi.loader for place in places if (place / abi.loader).exists())
+    archive.file(f"/usr/lib/{abi.loader}", loader, 0o755)
     roots = [app_process(abi), *libraries(abi, stripped=True).values()]
-    for library in shared_libraries(roots, [debian / "usr/lib" / abi.triplet]):
-        archive.file(f"/{library.relative_to(debian)}", library, 0o755)
+    for library in shared_libraries(roots, [place / abi.triplet for place in places]):
+        archive.file(f"/usr/lib/{abi.triplet}/{library.name}", library, 0o755)
 
 
 def _bionic(archive: NewcArchive) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.emulator.apps import App
 from tests.emulator.bionic import PAGE_BYTES, Apk
 from tests.emulator.cpio import NewcArchive
-from tests.emulator.debian import Suite, Unavailable
+from tests.emulator.debian import Suite, Unavailable, unpacked_from_first
 from tests.emulator.elf import needed, shared_libraries
 from tests.emulator.kernels import load_order, module_depends
 
@@ -107,3 +107,19 @@ def test_a_package_that_nobody_has_is_named(monkeypatch: pytest.MonkeyPatch, tmp
         Suite("trixie", "arm64").unpacked("adbd")
     with pytest.raises(Unavailable, match="trixie has no linux-image-x"):
         Suite("trixie", "arm64").depends("linux-image-x")
+
+
+def test_a_suite_that_is_there_in_halves_gives_way_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def unpacked(suite: Suite, *packages: str) -> Path:
+        asked.append((suite.name, suite.architecture, packages))
+        if suite.name != "bookworm":
+            raise Unavailable(suite.name)
+        return Path(suite.name)
+
+    monkeypatch.setattr(Suite, "unpacked", unpacked)
+    assert unpacked_from_first(("trixie", "bookworm"), "armhf", "libc6") == Path("bookworm")
+    assert asked == [("trixie", "armhf", ("libc6",)), ("bookworm", "armhf", ("libc6",))]
+    with pytest.raises(Unavailable, match="sid"):
+        unpacked_from_first(("trixie", "sid"), "armhf", "libc6")

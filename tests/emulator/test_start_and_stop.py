@@ -43,6 +43,7 @@ def processes_of(number: int) -> list[str]:
     return found
 
 
+@pytest.mark.usefixtures("machine")  # skips, with the reason, where none can be had
 def test_a_start_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.emulator.qemu.BOOT_SECONDS", 0.2)
     with pytest.raises(MachineFailed, match="no machine after"):
@@ -58,6 +59,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.usefixtures("machine")  # skips, with the reason, where none can be had
 @pytest.mark.parametrize("number", (signal.SIGINT, signal.SIGKILL))
 def test_a_starter_that_ends_takes_its_machine_along(number: signal.Signals) -> None:
     taken = OUT_OF_THE_WAY + 10
