@@ -100,6 +100,7 @@ def test_unplugging_ends_streams_and_plugging_in_brings_it_back(machine: Machine
     assert machine.shell("echo here")[1] == "here\n"
 
 
+@pytest.mark.usefixtures("machine")  # skips, with the reason, where none can be had
 @pytest.mark.parametrize("build", ("rooted", "user"))
 def test_builds_differ_in_su_and_properties(build: str) -> None:
     started = start(Options(build=build, selinux="permissive"))
