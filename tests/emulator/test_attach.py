@@ -13,6 +13,7 @@ from memleak_android.host.device.adb import list_devices
 from memleak_android.host.device.adb_device import AdbDevice
 from memleak_android.host.device.target import AppUser
 from memleak_android.host.tracers.prebuilt import find_binary
+from tests.emulator.apps import ARM64, libraries
 from tests.emulator.boot import start
 from tests.emulator.debian import Unavailable
 from tests.emulator.machine import Machine, Options
@@ -35,6 +36,11 @@ def stock() -> Iterator[Machine]:
     machine.stop()
 
 
+def unstripped() -> list[str | Path]:
+    """Where names come from: the libraries on the machine have none."""
+    return [word for path in libraries(ARM64, stripped=False).values() for word in ("--symbols", path.parent)]
+
+
 def check_frames(found: dict[str, Any]) -> None:
     """A report holds what the app leaks, whole."""
     assert (found["target"]["tracer"], found["target"]["arch"]) == ("plt", "arm64")
@@ -52,7 +58,7 @@ def test_a_running_app_without_root_and_without_a_new_start(stock: Machine, tmp_
     pid = stock.wait_for_process(APP)
     for number in range(2):
         path = tmp_path / f"{number}.json"
-        done = run(stock, "--package", APP, "--duration", "7s", "--json", path)
+        done = run(stock, "--package", APP, "--duration", "7s", "--json", path, *unstripped())
         assert done.returncode == 0, (path.exists() and json.loads(path.read_text())["notes"], done.stderr)
         assert "measuring by plt: no root" in done.stderr and "ptrace" not in done.stderr
         check_frames(json.loads(path.read_text()))
@@ -94,7 +100,7 @@ def test_what_the_system_refuses_at_last_is_done_by_ptrace(stock: Machine, tmp_p
     pid, path = stock.wait_for_process(APP), tmp_path / "report.json"
     stock.root_shell("mkdir -p /data/system; touch /data/system/refuses_agents; chmod 711 /data/system")
     try:
-        done = run(stock, "--package", APP, "--duration", "7s", "--json", path)
+        done = run(stock, "--package", APP, "--duration", "7s", "--json", path, *unstripped())
     finally:
         stock.root_shell("rm /data/system/refuses_agents")
     assert done.returncode == 0, done.stderr
@@ -110,7 +116,7 @@ def test_an_app_whose_main_thread_hangs_is_entered_by_ptrace(stock: Machine, tmp
     """What waits for its main thread finds no shim there when that wakes."""
     pid, path = stock.wait_for_process(APP), tmp_path / "report.json"
     stock.shell(f"am start -n {APP}/.MainActivity --ei hang 35")
-    done = run(stock, "--package", APP, "--duration", "30s", "--json", path)
+    done = run(stock, "--package", APP, "--duration", "30s", "--json", path, *unstripped())
     stock.shell(f"am start -n {APP}/.MainActivity --ei every 2")
     assert done.returncode == 0, done.stderr
     assert (
