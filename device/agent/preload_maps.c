@@ -6,7 +6,7 @@
 
 #include "process_maps.h"
 
-#define TEXT_BYTES_MAX (8u << 20)
+#define TEXT_ROOM_MAX (16u << 20) /* twice a text of 65,530 lines (vm.max_map_count) */
 #define ALL_BYTES_MAX (64u << 20) /* whatever a target writes into its rings */
 
 static void drop(struct ml_maps_texts *texts, struct ml_maps_text *text)
@@ -23,7 +23,7 @@ static int extend(struct ml_maps_texts *texts, struct ml_maps_text *text, const 
 	char *longer;
 
 	if (text->bytes + bytes > text->room) {
-		if (room > TEXT_BYTES_MAX || texts->room + room - text->room > ALL_BYTES_MAX)
+		if (room > TEXT_ROOM_MAX || texts->room + room - text->room > ALL_BYTES_MAX)
 			return -1;
 		longer = realloc(text->text, room);
 		if (!longer)
