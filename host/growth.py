@@ -27,6 +27,7 @@ CERTAIN_SHARE = 0.5  # of the rate, below which its interval does not reach: the
 LATE_SHARE_MIN = 0.25  # of its rate, in the last third
 FRESH_SHARE_MIN = 0.25  # of the rise since the onset, beyond all that was held before it
 LINEAR_SHARE_MIN = 0.5  # of what the third quarter brought, in the last one
+STAYS_SHARE_MIN = 0.5  # of what came in the first half, still there at the end
 STAIRS_MIN = 3  # rises of a staircase
 STAIR_PATIENCE = 2.5  # times the longest wait between its rises: then it has ended
 
@@ -40,12 +41,14 @@ class Series:
     """n stacks at t instants.
 
     seconds: (t,) since the session's start, rising. space: (t, n) bytes held. stderr: (n,) of what the last instant
-    holds more than the first, in bytes; 0 where every allocation was counted.
+    holds more than the first, in bytes; 0 where every allocation was counted. stayed: (t, n) bytes held at the last
+    instant by blocks that were there at each, never falling.
     """
 
     seconds: Floats
     space: Floats
     stderr: Floats
+    stayed: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,9 @@ def judge_growth(series: Series) -> list[Growth]:
     found: list[Growth] = []
     for first in range(0, series.space.shape[1], _SITES_AT_ONCE):
         part = slice(first, first + _SITES_AT_ONCE)
-        found += _judge(Series(series.seconds, series.space[:, part], series.stderr[part]))
+        found += _judge(
+            Series(series.seconds, series.space[:, part], series.stderr[part], series.stayed[:, part])
+        )
     return found
 
 
@@ -73,8 +78,10 @@ def _judge(series: Series) -> list[Growth]:
     sen = theil_sen(seconds, space, onset)
     sampling = Z_95 * series.stderr / (seconds[-1] - begun)
     rates = _wider(sen, np.hypot(sampling, wander(seconds, space, onset, sen.rate)))
-    # whether it grows is asked of the scatter alone: how unevenly is another question
-    trends = _trends(series, onset, _wider(sen, sampling))
+    # whether it grows is asked of the scatter alone, how unevenly is another question: but what wanders so far that its
+    # rate may be none has to keep what it allocates
+    by_chance = (rates.low <= 0) & ~_stays(series, onset)
+    trends = _trends(series, onset, _wider(sen, sampling), by_chance)
     rise = space[-1] - space[onset, np.arange(space.shape[1])]
     return [
         Growth(Trend(trend), *numbers, round(since * 1e9), round(by))
@@ -125,7 +132,9 @@ def _wider(rates: _Rates, half: Floats) -> _Rates:
     return _Rates(rates.rate, rates.rate - below, rates.rate + above)
 
 
-def _trends(series: Series, onset: NDArray[np.int64], rates: _Rates) -> list[str]:
+def _trends(
+    series: Series, onset: NDArray[np.int64], rates: _Rates, by_chance: NDArray[np.bool_]
+) -> list[str]:
     seconds, space = series.seconds, series.space
     rise = space[-1] - space[0]
     since = space[-1] - space[onset, np.arange(space.shape[1])]
@@ -138,7 +147,7 @@ def _trends(series: Series, onset: NDArray[np.int64], rates: _Rates) -> list[str
     goes_on = is_flat & matters_since & _is_linear_late(seconds, space, onset)
     is_late &= ~is_flat | goes_on
     certain = rates.low >= CERTAIN_SHARE * rates.rate
-    steadily = (rates.low > 0) & (keeps | certain) & is_late & _is_fresh(space, onset)
+    steadily = (rates.low > 0) & (keeps | certain) & is_late & _is_fresh(space, onset) & ~by_chance
     burst &= ~(steadily & goes_on)
     grows = steadily | (_is_staircase(seconds, space) & (rise > Z_95 * series.stderr))
     found = np.select(
@@ -147,6 +156,14 @@ def _trends(series: Series, onset: NDArray[np.int64], rates: _Rates) -> list[str
         Trend.STEADY,
     )
     return [str(one) for one in found.tolist()]
+
+
+def _stays(series: Series, onset: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Of what came in the first half since the onset enough is still there to make up for its rise: no queue's blocks."""
+    seconds, columns = series.seconds, np.arange(series.space.shape[1])
+    middle = np.searchsorted(seconds, (seconds[onset] + seconds[-1]) / 2)
+    came, stayed = (of[middle, columns] - of[onset, columns] for of in (series.space, series.stayed))
+    return np.asarray(stayed >= STAYS_SHARE_MIN * came)
 
 
 def _matters(rise: Floats, held: Floats) -> NDArray[np.bool_]:

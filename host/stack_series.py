@@ -164,7 +164,25 @@ def _series(instants: _Instants, shares: _Shares, survivors: Survivors) -> tuple
     variance = (
         shares.by_stack(held[0].rows, "variance") + shares.by_stack(held[-1].rows, "variance") - 2 * old
     )
-    return chosen, Series(instants.seconds, space, np.sqrt(np.maximum(variance[chosen], 0)))
+    times_ns = np.array([one.timestamp_ns for one in held], np.uint64)
+    stayed = _stayed(survivors, times_ns, chosen, shares.n_stacks)
+    return chosen, Series(instants.seconds, space, np.sqrt(np.maximum(variance[chosen], 0)), stayed)
+
+
+def _stayed(
+    survivors: Survivors, times_ns: NDArray[np.uint64], chosen: NDArray[np.int64], n_stacks: int
+) -> Floats:
+    """(t, n) bytes that each chosen stack's blocks of the last snapshot had at each instant: those that were there already."""
+    live, stack = survivors.snapshot.live, stacks_of_blocks(survivors)
+    column = np.full(n_stacks + 1, heap.NONE)
+    column[chosen] = np.arange(len(chosen))
+    column = column[np.where(stack == heap.NONE, n_stacks, stack)]
+    rows, column = live[column != heap.NONE], column[column != heap.NONE]
+    since = np.searchsorted(times_ns, rows["timestamp_ns"])  # the first instant that has it
+    size = np.minimum(rows["size"].astype(np.float64) * heap.weights(rows), SUM_MAX)
+    shape = len(times_ns) + 1, len(chosen)
+    came = np.bincount(since * len(chosen) + column, size, shape[0] * shape[1]).reshape(shape)
+    return np.asarray(np.cumsum(came[:-1], axis=0), np.float64)
 
 
 def _old_variance(survivors: Survivors, until_ns: int, n_stacks: int) -> Floats:

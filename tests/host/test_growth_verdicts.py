@@ -9,6 +9,7 @@ import pytest
 
 from memleak_android.host.growth import Series, judge_growth
 from memleak_android.host.profile import Growth, Trend
+from tests.host.test_growth import all_stays
 
 Floats = np.ndarray
 Draw = Callable[[np.random.Generator, Floats], Floats]
@@ -80,8 +81,8 @@ def sampled(random: np.random.Generator, seconds: Floats) -> Floats:
 
 def judged(draw: Draw, seconds: Floats) -> list[Growth]:
     random = np.random.default_rng(41)
-    space = np.stack([draw(random, seconds) for _ in range(DRAWS)], axis=1)
-    return judge_growth(Series(seconds, np.maximum(space, 0), np.zeros(DRAWS)))
+    space = np.maximum(np.stack([draw(random, seconds) for _ in range(DRAWS)], axis=1), 0)
+    return judge_growth(Series(seconds, space, np.zeros(DRAWS), all_stays(space)))
 
 
 @pytest.mark.parametrize("seconds", SECONDS, ids=["20 s", "30 s"])
@@ -135,3 +136,58 @@ def test_interval_of_plain_scatter_stays_useful() -> None:
     halves = [(one.high - one.low) / 2 for one in growing if one.trend is Trend.GROWS]
     assert len(halves) == DRAWS
     assert np.median(halves) < 0.25 * 3e4
+
+
+Pair = Callable[[np.random.Generator, Floats], tuple[Floats, Floats]]
+
+
+def queue(come: float, go: float, leaked: float, oldest_first: bool = True) -> Pair:
+    """What a queue of blocks of 1009 bytes holds, and what of it stayed: so many a second `come` and `go` at random.
+
+    Beside them the same stack leaks so many a second. Those that go are the oldest, or any.
+    """
+
+    def draw(random: np.random.Generator, seconds: Floats) -> tuple[Floats, Floats]:
+        end = seconds[-1]
+        times = [random.uniform(0, end, random.poisson(rate * end)) for rate in (come, go)]
+        comes = np.repeat([True, False], [len(one) for one in times])
+        order = np.argsort(np.concatenate(times))
+        moments, waiting, lengths = np.concatenate(times)[order], [0.0] * 20, []
+        for moment, is_new in zip(moments.tolist(), comes[order].tolist(), strict=True):
+            if is_new:
+                waiting.append(moment)
+            elif waiting:
+                waiting.pop(0 if oldest_first else int(random.integers(len(waiting))))
+            lengths.append(len(waiting))
+        length = np.array(lengths)[np.searchsorted(moments, seconds, "right") - 1]
+        lost = np.searchsorted(np.sort(random.uniform(0, end, random.poisson(leaked * end))), seconds)
+        stayed = np.searchsorted(np.sort(waiting), seconds, "right")
+        return 1009.0 * (length + lost), 1009.0 * (stayed + lost)
+
+    return draw
+
+
+def share_that_grows(draw: Pair, seconds: Floats) -> float:
+    random = np.random.default_rng(43)
+    drawn = [draw(random, seconds) for _ in range(DRAWS)]
+    space, stayed = (np.stack(one, axis=1) for one in zip(*drawn, strict=True))
+    found = judge_growth(Series(seconds, space, np.zeros(DRAWS), stayed))
+    return sum(one.trend is Trend.GROWS for one in found) / DRAWS
+
+
+@pytest.mark.parametrize("seconds", SECONDS, ids=["20 s", "30 s"])
+@pytest.mark.parametrize("oldest_first", [True, False], ids=["oldest first", "any"])
+def test_queue_whose_length_is_a_random_walk(seconds: Floats, oldest_first: bool) -> None:
+    assert share_that_grows(queue(50, 50, 0, oldest_first), seconds) <= 0.12
+
+
+@pytest.mark.parametrize("seconds", SECONDS, ids=["20 s", "30 s"])
+@pytest.mark.parametrize("leaked", [50, 10], ids=["as many as come", "one for five"])
+def test_leak_beside_a_queue(seconds: Floats, leaked: int) -> None:
+    assert share_that_grows(queue(50, 50, leaked), seconds) >= 0.88
+
+
+@pytest.mark.parametrize("seconds", SECONDS, ids=["20 s", "30 s"])
+def test_backlog(seconds: Floats) -> None:
+    """None of its blocks stays, but it grows by more than chance does."""
+    assert share_that_grows(queue(65, 50, 0), seconds) >= 0.9

@@ -239,3 +239,21 @@ def test_hostile_held_rows_end_in_no_infinity(tmp_path: Path) -> None:
     hostile.write_bytes((tmp_path / "b").read_bytes()[:16] + data)
     found = [site.growth for site in profile_of(hostile).sites if site.growth is not None]
     assert found and all(np.isfinite([one.bytes_per_s, one.low, one.high]).all() for one in found)
+
+
+LENGTHS = (20, 21, 25, 32, 26, 22, 27, 34, 31, 29, 35, 34, 31, 36, 33)  # may be chance
+
+
+@pytest.mark.parametrize(("oldest_first", "expected"), [(True, Trend.STEADY), (False, Trend.GROWS)])
+def test_what_wanders_grows_only_where_its_blocks_stay(
+    tmp_path: Path, oldest_first: bool, expected: Trend
+) -> None:
+    waiting: list[tuple[int, int]] = []  # number and second of each block
+    snapshots = []
+    for second, length in enumerate(LENGTHS, start=1):
+        come = length if oldest_first else max(0, length - len(waiting))
+        waiting = [] if oldest_first else waiting[:length]
+        waiting += [(1000 * second + i, second) for i in range(come)]
+        rows = live_rows(*(row(number, LEAK, 1009, at) for number, at in waiting))
+        snapshots.append(snapshot(rows, number=second, timestamp_ns=SECOND + second * SECOND + SECOND // 2))
+    assert trends(profile_of(recording(tmp_path / "a", *snapshots))) == {LEAK_VADDR: expected}
