@@ -42,7 +42,7 @@ struct ml_walk {
 struct ml_notes {
 	struct ml_thread *thread; /* keeps the rules at hand */
 	struct ml_memo *memo;     /* gets the places of the words that were read; uses_fp: the register took part */
-	int *meets_unknown;       /* gets 1 when it leads to where the code map has no code */
+	ml_u64 *unknown;          /* gets the address where it leads to no code of the map, else 0 */
 	struct ml_frame_chain *chain; /* gets the return addresses on the way, and how it ended */
 };
 

@@ -184,7 +184,7 @@ static inline __attribute__((always_inline)) void record(const struct ml_view *v
 		caller.frame_pointer = 0;
 	map = enter_map(view, thread, caller.return_address, &timestamp_ns);
 	name = enter_name(view, thread, map, &caller);
-	if (unlikely(name.meets_unknown))
+	if (unlikely(name.unknown))
 		name = name_anew(view, thread, &name, &caller, &map, &timestamp_ns);
 	count_alloc(view, name.number, size);
 	block = (struct ml_entry){

@@ -161,16 +161,16 @@ ml_u64 ml_stack_key(const struct ml_view *view, const struct ml_code_map *map, c
 		memo->rules_revision = __atomic_load_n(&view->segment->rules_revision, __ATOMIC_ACQUIRE);
 	}
 	if ((view->settings.flags & (ML_SETTING_NO_STACK | ML_SETTING_CHAIN_BY_CFI)) == ML_SETTING_NO_STACK) {
-		if (notes->meets_unknown)
-			*notes->meets_unknown = !ml_code_map_has(map, address);
+		if (notes->unknown)
+			*notes->unknown = ml_code_map_has(map, address) ? 0 : address;
 		return ml_chain_key(map, caller, memo);
 	}
 	if (!ml_frame_walk(view, map, caller, &walk, notes)) {
 		/* Without the stack the evidence knows no more than the walk: one key, one chain. */
 		is_chain = (view->settings.flags & ML_SETTING_NO_STACK) != 0;
 		bits = is_chain ? ML_KEY_IS_EXACT : hash_rest(view, map, caller, &walk, memo);
-		if (notes->meets_unknown)
-			*notes->meets_unknown = walk.without_rule && !ml_code_map_has(map, walk.without_rule);
+		if (notes->unknown)
+			*notes->unknown = ml_code_map_has(map, walk.without_rule) ? 0 : walk.without_rule;
 		if (memo)
 			memo->uses_fp = 1;
 	}

@@ -10,12 +10,10 @@
 #include "memo.h"
 #include "recorder_session.h"
 #include "stack_key.h"
+#include "unexplained.h"
 
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
-
-#define UNKNOWN_PAUSE_NS 1000000ull
-#define UNKNOWN_PAUSE_MAX_NS 1000000000ull
 
 static inline int is_linker(ml_u64 return_address)
 {
@@ -47,7 +45,7 @@ struct name {
 	ml_u64 key;
 	ml_u32 number; /* of the key's entry */
 	struct ml_memo *memo;
-	int meets_unknown; /* the stack leads to code that the map does not have */
+	ml_u64 unknown; /* where the stack leads to code that the map does not have, 0 = nowhere */
 	ml_u32 revision; /* of that map */
 };
 
@@ -68,7 +66,7 @@ static inline struct name enter_name(const struct ml_view *view, struct ml_threa
 	name.memo = ml_memo_find(view, thread, map, caller, &is_same);
 	if (!is_same) {
 		name.revision = map->revision;
-		name.key = ml_stack_key(view, map, caller, &(struct ml_notes){ thread, name.memo, &name.meets_unknown, NULL });
+		name.key = ml_stack_key(view, map, caller, &(struct ml_notes){ thread, name.memo, &name.unknown, NULL });
 		ml_stack_remember(name.memo, caller, name.key, ml_keys_find(view, name.key));
 		ml_memo_draw_outline(thread, name.memo, ml_read(&view->keys[name.memo->key_number].alloc_objects) != 0);
 	}
@@ -93,15 +91,13 @@ static inline int is_of_current_map(const struct ml_view *view, const struct nam
 }
 
 /*
- * Not every linker allocates by malloc() what announces a library: bionic's does not. Where reading the maps again
- * explains nothing, the next look is put off; but maps that another thread read meanwhile are taken.
+ * Not every linker allocates by malloc() what announces a library: bionic's does not. Maps that another thread read
+ * meanwhile are taken; else they are read again, unless that has just explained nothing.
  */
 static inline struct name name_anew(const struct ml_view *view, struct ml_thread *thread, const struct name *old,
 			     const struct ml_caller *caller, const struct ml_code_map **map, ml_u64 *timestamp_ns)
 {
-	static ml_u64 next_ns, pause_ns; /* who races looks once too often */
-	ml_u64 pause = __atomic_load_n(&pause_ns, __ATOMIC_RELAXED);
-	int is_put_off = *timestamp_ns < __atomic_load_n(&next_ns, __ATOMIC_RELAXED);
+	int is_put_off = ml_unexplained_is_put_off(old->unknown, *timestamp_ns);
 	struct name name;
 
 	if (is_put_off && is_of_current_map(view, old))
@@ -111,11 +107,8 @@ static inline struct name name_anew(const struct ml_view *view, struct ml_thread
 		__atomic_store_n(&view->segment->maps_dirty, ML_MAPS_DIRTY, __ATOMIC_RELAXED);
 	*map = enter_map(view, thread, caller->return_address, timestamp_ns);
 	name = enter_name(view, thread, *map, caller);
-	if (is_put_off)
-		return name;
-	pause = !name.meets_unknown ? 0 : pause < UNKNOWN_PAUSE_MAX_NS ? 2 * pause + UNKNOWN_PAUSE_NS : pause;
-	__atomic_store_n(&pause_ns, pause, __ATOMIC_RELAXED);
-	__atomic_store_n(&next_ns, pause ? *timestamp_ns + pause : 0, __ATOMIC_RELAXED);
+	if (!is_put_off)
+		ml_unexplained_note(name.unknown, *timestamp_ns);
 	return name;
 }
 

@@ -2,13 +2,16 @@
 /*
  * Maps the library argv[1] (its code and what describes it are its first segment) argv[3] times by itself, so that no
  * linker announces it, and each time lets some threads call its function at the offset argv[2] at once. Each call leaks
- * BYTES.
+ * BYTES. With argv[4] a thread allocates all the while where the stack leads, by the rules of its code, to addresses that
+ * are no code: to one, or ("others") to another each time.
  */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define BYTES 1237
 #define THREADS 6
@@ -17,6 +20,40 @@ typedef void *take_function(void *allocate(size_t), size_t bytes);
 
 static pthread_barrier_t begin, end;
 static take_function *volatile take;
+
+#if defined(__x86_64__)
+/* Its rules say that what it pushes is the return address. */
+__asm__(".text\n"
+	".type stray, @function\n"
+	"stray:\n"
+	".cfi_startproc\n"
+	"push %rdi\n"
+	"mov $16, %edi\n"
+	"sub $16, %rsp\n"
+	".cfi_adjust_cfa_offset 16\n"
+	"call malloc@PLT\n"
+	"add $24, %rsp\n"
+	".cfi_adjust_cfa_offset -16\n"
+	"ret\n"
+	".cfi_endproc\n"
+	".size stray, .-stray\n");
+void *stray(unsigned long return_address);
+#else
+static void *stray(unsigned long return_address)
+{
+	(void)return_address;
+	exit(3);
+}
+#endif
+
+static void *strays(void *others)
+{
+	for (unsigned long at = 0x5a5a00000000;; at += others ? 4096 : 0) {
+		free(stray(at));
+		usleep(500);
+	}
+	return NULL;
+}
 
 static void *calls(void *unused)
 {
@@ -31,11 +68,13 @@ static void *calls(void *unused)
 
 int main(int argc, char **argv)
 {
-	pthread_t threads[THREADS];
+	pthread_t threads[THREADS], stray_thread;
 	struct stat library;
-	int file = argc == 4 ? open(argv[1], O_RDONLY) : -1;
+	int file = argc >= 4 ? open(argv[1], O_RDONLY) : -1;
 
 	if (file < 0 || fstat(file, &library))
+		return 2;
+	if (argc > 4 && pthread_create(&stray_thread, NULL, strays, strcmp(argv[4], "others") ? NULL : argv))
 		return 2;
 	pthread_barrier_init(&begin, NULL, THREADS + 1);
 	pthread_barrier_init(&end, NULL, THREADS + 1);
@@ -48,6 +87,8 @@ int main(int argc, char **argv)
 		pthread_barrier_wait(&begin);
 		if (n)
 			pthread_barrier_wait(&end);
+		if (argc > 4)
+			usleep(5000);
 	}
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
