@@ -81,7 +81,8 @@ def _judge(series: Series) -> list[Growth]:
     # whether it grows is asked of the scatter alone, how unevenly is another question: but what wanders so far that its
     # rate may be none has to keep what it allocates
     by_chance = (rates.low <= 0) & ~_stays(series, onset)
-    trends = _trends(series, onset, _wider(sen, sampling), by_chance)
+    trends, climbs = _trends(series, onset, _wider(sen, sampling), by_chance)
+    rates = _by_stairs(series, onset, rates, climbs)
     rise = space[-1] - space[onset, np.arange(space.shape[1])]
     return [
         Growth(Trend(trend), *numbers, round(since * 1e9), round(by))
@@ -132,9 +133,22 @@ def _wider(rates: _Rates, half: Floats) -> _Rates:
     return _Rates(rates.rate, rates.rate - below, rates.rate + above)
 
 
+def _by_stairs(series: Series, onset: NDArray[np.int64], rates: _Rates, climbs: NDArray[np.bool_]) -> _Rates:
+    """Most slopes of a staircase are 0: there the rise by the time, and a stair more or less."""
+    seconds, space = series.seconds, series.space
+    span = seconds[-1] - seconds[onset]
+    rise, stair = space[-1] - space[onset, np.arange(space.shape[1])], np.diff(space, axis=0).max(axis=0)
+    return _Rates(
+        np.where(climbs, rise / span, rates.rate),
+        np.where(climbs, np.maximum(rise - stair, 0) / span, rates.low),
+        np.where(climbs, (rise + stair) / span, rates.high),
+    )
+
+
 def _trends(
     series: Series, onset: NDArray[np.int64], rates: _Rates, by_chance: NDArray[np.bool_]
-) -> list[str]:
+) -> tuple[list[str], NDArray[np.bool_]]:
+    """Their names, and which of them grow by stairs alone."""
     seconds, space = series.seconds, series.space
     rise = space[-1] - space[0]
     since = space[-1] - space[onset, np.arange(space.shape[1])]
@@ -149,13 +163,13 @@ def _trends(
     certain = rates.low >= CERTAIN_SHARE * rates.rate
     steadily = (rates.low > 0) & (keeps | certain) & is_late & _is_fresh(space, onset) & ~by_chance
     burst &= ~(steadily & goes_on)
-    grows = steadily | (_is_staircase(seconds, space) & (rise > Z_95 * series.stderr))
+    stairs = _is_staircase(seconds, space) & (rise > Z_95 * series.stderr)
     found = np.select(
-        [~matters, burst, grows, (~is_late | is_flat) & keeps],
+        [~matters, burst, steadily | stairs, (~is_late | is_flat) & keeps],
         [Trend.STEADY, Trend.BURST, Trend.GROWS, Trend.PLATEAU],
         Trend.STEADY,
     )
-    return [str(one) for one in found.tolist()]
+    return [str(one) for one in found.tolist()], (found == Trend.GROWS) & ~steadily
 
 
 def _stays(series: Series, onset: NDArray[np.int64]) -> NDArray[np.bool_]:

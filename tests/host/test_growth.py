@@ -90,6 +90,16 @@ def test_long_gap_between_snapshots_is_no_burst() -> None:
     assert growth(per_request(seconds), seconds).trend is Trend.GROWS
 
 
+def test_rate_of_a_staircase_is_its_rise_by_the_time() -> None:
+    """Most of its slopes are 0, and so is their median."""
+    space = 4096.0 * np.array([1, 2, 4, 8])[np.searchsorted([11, 12, 14], SECONDS, "right")]
+    assert theil_sen(SECONDS, space.reshape(-1, 1), np.array([9])).rate[0] == 0
+    found = growth(space)
+    assert found.trend is Trend.GROWS
+    assert found.bytes_per_s == pytest.approx(found.rise / (SECONDS[-1] - found.since_ns / 1e9))
+    assert 0 < found.low < found.bytes_per_s < found.high
+
+
 def test_rate_and_its_interval_are_those_of_sens_definition() -> None:
     space = 1_009 * SECONDS + NOISE.normal(0, 500, len(SECONDS))
     slopes = sorted((space[j] - space[i]) / (SECONDS[j] - SECONDS[i]) for i, j in combinations(range(23), 2))
