@@ -82,7 +82,8 @@ def _judge(series: Series) -> list[Growth]:
     # rate may be none has to keep what it allocates
     by_chance = (rates.low <= 0) & ~_stays(series, onset)
     trends, climbs = _trends(series, onset, _wider(sen, sampling), by_chance)
-    rates = _by_stairs(series, onset, rates, climbs)
+    onset = np.where(climbs, 0, onset)
+    begun, rates = seconds[onset], _by_stairs(series, rates, climbs)
     rise = space[-1] - space[onset, np.arange(space.shape[1])]
     return [
         Growth(Trend(trend), *numbers, round(since * 1e9), round(by))
@@ -133,11 +134,11 @@ def _wider(rates: _Rates, half: Floats) -> _Rates:
     return _Rates(rates.rate, rates.rate - below, rates.rate + above)
 
 
-def _by_stairs(series: Series, onset: NDArray[np.int64], rates: _Rates, climbs: NDArray[np.bool_]) -> _Rates:
-    """Most slopes of a staircase are 0: there the rise by the time, and a stair more or less."""
+def _by_stairs(series: Series, rates: _Rates, climbs: NDArray[np.bool_]) -> _Rates:
+    """Most slopes of a staircase are 0: there the whole rise by the time, and a stair more or less."""
     seconds, space = series.seconds, series.space
-    span = seconds[-1] - seconds[onset]
-    rise, stair = space[-1] - space[onset, np.arange(space.shape[1])], np.diff(space, axis=0).max(axis=0)
+    span = seconds[-1] - seconds[0]
+    rise, stair = space[-1] - space[0], np.diff(space, axis=0).max(axis=0)
     return _Rates(
         np.where(climbs, rise / span, rates.rate),
         np.where(climbs, np.maximum(rise - stair, 0) / span, rates.low),
