@@ -5,6 +5,8 @@
 
 #define DYNAMIC_ENTRIES_MAX 4096u
 #define CHAIN_MAX (1u << 20) /* more symbols than any chain has */
+#define VERSIONS_MAX 4096
+#define HIDDEN 0x8000u /* of a number in DT_VERSYM */
 
 /* Android's packed relocations: bionic/libc/include/elf.h. */
 #ifndef DT_ANDROID_REL
@@ -86,6 +88,9 @@ static void note_symbols(struct ml_elf *elf, const ElfW(Dyn) *entry)
 	case DT_VERSYM:
 		elf->versions = address_of(elf, value);
 		break;
+	case DT_VERDEF:
+		elf->definitions = address_of(elf, value);
+		break;
 	case DT_GNU_HASH:
 		elf->gnu_hash = address_of(elf, value);
 		break;
@@ -157,26 +162,31 @@ int ml_elf_is_name(const char *name, const char *other)
 	return *name == *other;
 }
 
-/* Hidden: of an older version, which nothing new is bound to. */
-static int is_default_version(const struct ml_elf *elf, unsigned long index)
+/* The symbol's number of its version; with HIDDEN one that only who asks for it by name is bound to. */
+static unsigned int version_at(const struct ml_elf *elf, unsigned long index)
 {
 	unsigned long address = elf->versions + index * sizeof(ElfW(Half));
 
-	return !elf->versions || address % sizeof(ElfW(Half)) || !can_read(elf, address, sizeof(ElfW(Half))) || !(*(const ElfW(Half) *)address & 0x8000);
+	return !elf->versions || address % sizeof(ElfW(Half)) || !can_read(elf, address, sizeof(ElfW(Half))) ? 0 :
+		       *(const ElfW(Half) *)address;
 }
 
-/* 0 when it is not the one that is looked for, or no function. */
-static unsigned long function_at(const struct ml_elf *elf, unsigned long index, const char *name)
+/* What is looked for. */
+struct wanted {
+	const char *name;
+	unsigned int hidden; /* HIDDEN, or 0 */
+};
+
+static int is_wanted(const struct ml_elf *elf, unsigned long index, const struct wanted *wanted)
 {
 	const ElfW(Sym) *symbol = symbol_at(elf, index);
 	unsigned int type = symbol ? symbol->st_info & 0xf : STT_NOTYPE;
 	unsigned int binding = symbol ? symbol->st_info >> 4 : STB_LOCAL;
 
-	if (!symbol || symbol->st_shndx == SHN_UNDEF || !symbol->st_value || (type != STT_FUNC && type != STT_NOTYPE) ||
-	    binding == STB_LOCAL || symbol->st_name >= elf->string_bytes ||
-	    !ml_elf_is_name(elf->strings + symbol->st_name, name) || !is_default_version(elf, index))
-		return 0;
-	return elf->base + symbol->st_value;
+	return symbol && symbol->st_shndx != SHN_UNDEF && symbol->st_value && (type == STT_FUNC || type == STT_NOTYPE) &&
+	       binding != STB_LOCAL && symbol->st_name < elf->string_bytes &&
+	       ml_elf_is_name(elf->strings + symbol->st_name, wanted->name) &&
+	       (version_at(elf, index) & HIDDEN) == wanted->hidden;
 }
 
 static const ElfW(Word) *words(const struct ml_elf *elf, unsigned long address, size_t n)
@@ -208,11 +218,11 @@ static ElfW(Word) gnu_hash_of(const char *name)
 	return hash;
 }
 
-static unsigned long find_by_gnu_hash(const struct ml_elf *elf, const char *name)
+static unsigned long find_by_gnu_hash(const struct ml_elf *elf, const struct wanted *wanted)
 {
 	const ElfW(Word) *head = words(elf, elf->gnu_hash, 4), *bucket, *chain;
-	ElfW(Word) hash = gnu_hash_of(name);
-	unsigned long buckets, chains, found;
+	ElfW(Word) hash = gnu_hash_of(wanted->name);
+	unsigned long buckets, chains;
 
 	if (!head || !head[0])
 		return 0;
@@ -225,9 +235,10 @@ static unsigned long find_by_gnu_hash(const struct ml_elf *elf, const char *name
 		chain = words(elf, chains + (i - head[1]) * sizeof(*head), 1);
 		if (!chain)
 			return 0;
-		found = (*chain | 1) == (hash | 1) ? function_at(elf, i, name) : 0;
-		if (found || *chain & 1)
-			return found;
+		if ((*chain | 1) == (hash | 1) && is_wanted(elf, i, wanted))
+			return i;
+		if (*chain & 1)
+			return 0;
 	}
 	return 0;
 }
@@ -245,22 +256,68 @@ static ElfW(Word) hash_of(const char *name)
 	return hash;
 }
 
-static unsigned long find_by_hash(const struct ml_elf *elf, const char *name)
+static unsigned long find_by_hash(const struct ml_elf *elf, const struct wanted *wanted)
 {
 	const ElfW(Word) *head = words(elf, elf->hash, 2), *next;
-	unsigned long found = 0;
 
 	if (!head || !head[0])
 		return 0;
-	next = words(elf, elf->hash + (2ul + rest_of(hash_of(name), head[0])) * sizeof(*head), 1);
-	for (unsigned long n = 0; next && *next && n < CHAIN_MAX && !found; n++) {
-		found = function_at(elf, *next, name);
+	next = words(elf, elf->hash + (2ul + rest_of(hash_of(wanted->name), head[0])) * sizeof(*head), 1);
+	for (unsigned long n = 0; next && *next && n < CHAIN_MAX; n++) {
+		if (is_wanted(elf, *next, wanted))
+			return *next;
 		next = words(elf, elf->hash + (2ul + head[0] + *next) * sizeof(*head), 1);
 	}
-	return found;
+	return 0;
+}
+
+/* The symbol's number; 0, which no function has, when there is none. */
+static unsigned long find(const struct ml_elf *elf, const char *name, unsigned int hidden)
+{
+	struct wanted wanted = { name, hidden };
+
+	return elf->gnu_hash ? find_by_gnu_hash(elf, &wanted) : elf->hash ? find_by_hash(elf, &wanted) : 0;
+}
+
+static unsigned long address_at(const struct ml_elf *elf, unsigned long index)
+{
+	return index ? elf->base + symbol_at(elf, index)->st_value : 0;
+}
+
+/* Of the version of this number: Elf_Verdef.vd_hash. */
+static ElfW(Word) version_hash(const struct ml_elf *elf, unsigned int number)
+{
+	unsigned long address = elf->definitions;
+
+	for (int n = 0; address && n < VERSIONS_MAX; n++) {
+		const ElfW(Verdef) *definition = (const ElfW(Verdef) *)address;
+
+		if (address % sizeof(ElfW(Word)) || !can_read(elf, address, sizeof(*definition)))
+			return 0;
+		if ((definition->vd_ndx & ~HIDDEN) == (number & ~HIDDEN))
+			return definition->vd_hash;
+		if (!definition->vd_next || __builtin_add_overflow(address, definition->vd_next, &address))
+			return 0;
+	}
+	return 0;
 }
 
 unsigned long ml_elf_find(const struct ml_elf *elf, const char *name)
 {
-	return elf->gnu_hash ? find_by_gnu_hash(elf, name) : elf->hash ? find_by_hash(elf, name) : 0;
+	return address_at(elf, find(elf, name, 0));
+}
+
+unsigned long ml_elf_find_hidden(const struct ml_elf *elf, const char *name, ElfW(Word) *version)
+{
+	unsigned long index = find(elf, name, HIDDEN);
+
+	*version = index ? version_hash(elf, version_at(elf, index)) : 0;
+	return *version ? address_at(elf, index) : 0;
+}
+
+ElfW(Word) ml_elf_default_version(const struct ml_elf *elf, const char *name)
+{
+	unsigned long index = find(elf, name, 0);
+
+	return index ? version_hash(elf, version_at(elf, index)) : 0;
 }

@@ -25,6 +25,7 @@ struct ml_elf {
 	const char *strings;
 	size_t string_bytes;
 	unsigned long versions; /* DT_VERSYM; 0 = none */
+	unsigned long definitions; /* of versions: DT_VERDEF; 0 = none */
 	unsigned long gnu_hash, hash;
 	struct ml_elf_table plt, rel, rela; /* DT_JMPREL, DT_REL, DT_RELA */
 	struct ml_elf_table packed;         /* DT_ANDROID_REL(A): "APS2" */
@@ -37,6 +38,15 @@ int ml_elf_open(struct ml_elf *elf, const struct ml_hook_maps *maps, unsigned lo
 
 /* The address of the function of this name that it defines for others, in its default version; 0 when there is none. */
 unsigned long ml_elf_find(const struct ml_elf *elf, const char *name);
+
+/*
+ * The same of a version that is not the default one, for who asks for exactly that. *version: what it is called, as the
+ * SysV hash (gABI, symbol versioning).
+ */
+unsigned long ml_elf_find_hidden(const struct ml_elf *elf, const char *name, ElfW(Word) *version);
+
+/* That of the default version; 0 where nothing has versions. */
+ElfW(Word) ml_elf_default_version(const struct ml_elf *elf, const char *name);
 
 /* The name of a symbol, which ends with a zero; NULL where there is no such. */
 const char *ml_elf_symbol_name(const struct ml_elf *elf, unsigned long index);

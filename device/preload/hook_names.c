@@ -50,6 +50,29 @@ unsigned int ml_hook_number(const char *name)
 	return ML_HOOKS;
 }
 
+/*
+ * Allocators whose names have a version that is not their default one, as those of glibc's libc_malloc_debug.so: the
+ * loader binds to them who asks for this very version, and that is who was linked with a libc that calls its own so.
+ */
+static struct hidden {
+	unsigned long real; /* 0 = none was found */
+	ElfW(Word) version;
+} hidden[ML_HOOKS_OWN];
+
+static void look_for(unsigned int number, const struct ml_elf *elf)
+{
+	struct ml_hook *hook = &ml_hooks[number];
+	struct hidden *versioned = number < ML_HOOKS_OWN && hook->family == ML_HOOK_ALLOCATOR ? &hidden[number] : NULL;
+
+	hook->real = ml_elf_find(elf, hook->name);
+	if (!versioned)
+		return;
+	if (hook->real && versioned->real && versioned->version == ml_elf_default_version(elf, hook->name))
+		hook->real = versioned->real;
+	else if (!hook->real && !versioned->real)
+		versioned->real = ml_elf_find_hidden(elf, hook->name, &versioned->version);
+}
+
 void ml_hook_look_into(const struct ml_elf *elf)
 {
 	if (ml_elf_find(elf, "gnu_get_libc_version"))
@@ -58,7 +81,7 @@ void ml_hook_look_into(const struct ml_elf *elf)
 		ml_hook_libc = ML_LIBC_BIONIC;
 	for (unsigned int i = 0; i < ML_HOOKS; i++)
 		if (ml_hooks[i].name && !ml_hooks[i].real)
-			ml_hooks[i].real = ml_elf_find(elf, ml_hooks[i].name);
+			look_for(i, elf);
 }
 
 /* bionic's linker before Android 8: no module defines them. It is not asked for the __loader_ names, which are younger. */

@@ -240,6 +240,31 @@ def test_an_allocator_of_the_program_s_own_is_not_seen_and_that_is_said(folder: 
     assert rows_of(session, "")["n_slots"].tolist() == [0]
 
 
+def test_an_allocator_whose_names_have_the_version_that_is_asked_for(bound_now: Path) -> None:
+    """glibc's own: malloc@GLIBC_2.2.5, which is no default version and yet what the loader binds."""
+    with AttachedProgram(bound_now, "libc_malloc_debug.so.0") as program:
+        if "libc_malloc_debug" not in Path(f"/proc/{program.process.pid}/maps").read_text():
+            pytest.skip("there is no libc_malloc_debug.so.0, which comes with glibc 2.34 and later")
+        session = program.attached(lambda: program.do("leak 100 31", "copy 55"))
+    assert (session.sizes()[31], session.sizes()[55]) == (100, 1)
+
+
+def test_an_allocator_whose_names_have_another_version(folder: Path, bound_now: Path) -> None:
+    """Nobody asks for it: the loader passes it over."""
+    source, script, library = folder / "other.c", folder / "other.map", folder / "libother.so"
+    source.write_text(
+        "#include <stddef.h>\nvoid *other(size_t n) { return (void *)n; }\n"
+        '__asm__(".symver other, malloc@OTHER_1");\n'
+    )
+    script.write_text("OTHER_1 {};\n")
+    link = ["-fPIC", "-shared", f"-Wl,--version-script={script}"]
+    subprocess.run(["gcc", *FLAGS, "-w", *link, source, "-o", library], check=True)
+    with AttachedProgram(bound_now, str(library)) as program:
+        assert str(library) in Path(f"/proc/{program.process.pid}/maps").read_text()
+        session = program.attached(lambda: program.do("leak 100 31", "copy 55"))
+    assert session.sizes() == {31: 100, 55: 1}
+
+
 def test_slots_in_memory_shared_with_others_are_refused(folder: Path) -> None:
     """The program maps a file over its own slots, read-only and shared: no store may go there."""
     source = folder / "shared.c"

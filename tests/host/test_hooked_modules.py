@@ -61,6 +61,15 @@ def test_allocators_that_were_not_hooked_are_named() -> None:
     assert hooked_missing(capture) == []
 
 
+def test_a_program_of_which_only_other_allocators_are_called_makes_the_result_incomplete() -> None:
+    program = row("", 0x1000, n_foreign=2, flags=HookedFlag.PROGRAM)
+    assert hooked_missing(captured(program, row("libc.so.6", 0x5000, slots=3))) == [
+        "the program itself calls only allocators that were not hooked: nothing of it is seen (--tracer bpf)"
+    ]
+    seen = row("", 0x1000, slots=1, n_foreign=2, flags=HookedFlag.PROGRAM)
+    assert hooked_missing(captured(seen)) == []
+
+
 def test_slots_that_could_not_be_patched_make_the_result_incomplete() -> None:
     refused = row("liba.so", 0x5000, n_refused=3, flags=HookedFlag.READ_ONLY)
     assert hooked_missing(captured(row("", 0x1000, slots=4), refused)) == [

@@ -33,12 +33,17 @@ class AttachedProgram:
     """One run of the workload, which ends with the block that it is used in."""
 
     program: Path
+    preloaded: str = ""
     process: subprocess.Popen[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        shim = str(find_parts()[1])
         self.process = subprocess.Popen(
-            [str(self.program), shim], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            [str(self.program), str(find_parts()[1])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env={**os.environ, "LD_PRELOAD": self.preloaded},
         )
         assert self._answer() == "ready"
 
