@@ -123,7 +123,7 @@ def make_profile(
         processes=() if of_shown is None else _processes(capture, survivors, namer),
         growth=growth.span,
         stops=told_stops(capture),
-        memory=read_memory(capture.session, _begin_ns(capture)) if is_end else None,
+        memory=read_memory(capture.session, _begin_ns(capture)) if is_end else (),
         peak=peak_of(capture, survivors, namer) if is_end else None,
         churn=churn_sites(survivors, everything, namer) if is_end else (),
         leaks=leaks,

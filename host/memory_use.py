@@ -1,4 +1,8 @@
-"""What a process's memory is used for, by its mappings (/proc/PID/smaps, proc_pid_smaps(5)), beside what is tracked."""
+"""What a process's memory is used for, by its mappings (/proc/PID/smaps, proc_pid_smaps(5)), beside what is tracked.
+
+What graphics drivers count outside of the mappings Android's `dumpsys meminfo PID` tells: rows of the memtrack HAL
+(frameworks/base ActivityThread.dumpMemInfoTable(), Debug.MemoryInfo.getOtherLabel()), of which the first number is Pss in kB.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,10 @@ _PARTS = (
     ("anonymous", r"$|\[anon:\.bss\]"),
     ("other", r""),
 )
+DRIVERS = "driver_graphics"
+_NAMES = (*(name for name, _ in _PARTS), DRIVERS)
+_DRIVER_ROW = re.compile(r" *(?:EGL|GL|Other) mtrack +(\d{1,12})(?: .*)?")
+PROCESSES_MAX = 16
 NO_BLOCKS: NDArray[np.uint64] = np.empty(0, np.uint64)
 _PATTERNS = tuple((name, re.compile(pattern)) for name, pattern in _PARTS)
 _HEAD = re.compile(r"([0-9a-f]{1,16})-([0-9a-f]{1,16}) \S{4} \S+ \S+ \d+ *(.*)")
@@ -59,6 +67,12 @@ def parts_of_smaps(text: str, blocks: NDArray[np.uint64] = NO_BLOCKS) -> dict[st
     return found
 
 
+def driver_bytes(text: str) -> int:
+    """Of a `dumpsys meminfo PID`; 0 where it tells of none."""
+    rows = (_DRIVER_ROW.fullmatch(line) for line in text.splitlines())
+    return sum(int(row[1]) * 1024 for row in rows if row)
+
+
 def _mappings(text: str) -> Iterator[_Used]:
     one: _Used | None = None
     for line in text.splitlines():
@@ -76,9 +90,14 @@ def _mappings(text: str) -> Iterator[_Used]:
         yield one
 
 
-def read_memory(session: dict[str, Any], begin_ns: int) -> MemoryUse | None:
-    """Of a recording that anybody may have written; None where it tells nothing usable. begin_ns: of the session."""
-    told = session.get("memory")
+def read_memory(session: dict[str, Any], begin_ns: int) -> tuple[MemoryUse, ...]:
+    """Of a recording that anybody may have written: what is usable. begin_ns: of the session."""
+    others = session.get("memory_of_others")
+    told = [session.get("memory"), *(others if isinstance(others, list) else [])][:PROCESSES_MAX]
+    return tuple(use for one in told if (use := _read_one(one, begin_ns)))
+
+
+def _read_one(told: object, begin_ns: int) -> MemoryUse | None:
     if not isinstance(told, dict) or not isinstance(told.get("parts"), dict):
         return None
     numbers = [told.get(name) for name in ("pid", "timestamp_ns", "tracked")]
@@ -93,7 +112,7 @@ def read_memory(session: dict[str, Any], begin_ns: int) -> MemoryUse | None:
 
 
 def _known_parts(parts: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
-    for name, _ in _PARTS:
+    for name in _NAMES:
         pair = parts.get(name)
         if isinstance(pair, (list, tuple)) and len(pair) == 2 and all(map(_is_size, pair)):
             yield name, pair[0], pair[1]

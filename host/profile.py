@@ -391,7 +391,7 @@ class Profile:
     threads: tuple[ThreadSum, ...] = ()  # of the heap, the largest first; () = not known
     processes: tuple[ProcessSum, ...] = ()  # largest first; () = there was one only
     timeline: tuple[Instant, ...] = ()  # by --interval, the end last
-    memory: MemoryUse | None = None  # None = it could not be looked at
+    memory: tuple[MemoryUse, ...] = ()  # of processes, the target's first; () = none could be looked at
     peak: Peak | None = None  # None = no earlier snapshot held more than the end
     churn: tuple[PastSite, ...] = ()  # what stacks allocated and gave back, most blocks first; () = not known
     gate: Gate | None = None  # where a limit, a baseline or suppressions were given

@@ -25,7 +25,7 @@ from memleak_android.host.commands.progress import Progress
 from memleak_android.host.commands.published_copies import Share, share_nothing
 from memleak_android.host.commands.scenario import Scenario
 from memleak_android.host.commands.session import Schedule, Session
-from memleak_android.host.commands.smaps_looks import ReadSmaps, SmapsLooks, device_smaps, local_smaps
+from memleak_android.host.commands.smaps_looks import ReadMemory, SmapsLooks, device_memory, local_memory
 from memleak_android.host.device.local_machine import LocalMachine
 from memleak_android.host.device.memory_scan import scan_memory
 from memleak_android.host.device.target import Target
@@ -95,11 +95,11 @@ def measure(plan: Measurement) -> Measured:
     """Runs the session to its end. Raises TargetError, TracerError, or RecordingError where there is no result."""
     capture = Capture()
     with _writer(plan) as writer, _files(plan) as opened, open_marks() as marks:
-        files, start, smaps, scan = opened
+        files, start, memory, scan = opened
         analysis = Analysis(capture, writer.read_block, files)
         symbolizer = Symbolizer(plan.symbol_dirs, default_cache_dir())
         look = MemoryLook(capture, scan) if plan.reachability else None
-        parts = _Parts(capture, files, writer, analysis, symbolizer, marks, SmapsLooks(capture, smaps))
+        parts = _Parts(capture, files, writer, analysis, symbolizer, marks, SmapsLooks(capture, memory))
         live = (
             LiveView(plan.live, capture, analysis, symbolizer, marks, plan.view, scan) if plan.live else None
         )
@@ -109,6 +109,7 @@ def measure(plan: Measurement) -> Measured:
             session.at_end = look.take if look else None
             session.holds_end = plan.options.hold_end
             session.run()
+            parts.smaps.ask_drivers()
         capture.session |= tracer.target
         _tell_end(plan, capture)
         _tell_held_up(tracer, capture)
@@ -218,20 +219,20 @@ _Start = Callable[[TracerName, SessionOptions], AgentSession]
 
 
 @contextmanager
-def _files(plan: Measurement) -> Iterator[tuple[ModuleFiles, _Start, ReadSmaps, ScanMemory]]:
-    """The modules of the target's processes, what starts a session with it, what reads their smaps and searches their memory."""
+def _files(plan: Measurement) -> Iterator[tuple[ModuleFiles, _Start, ReadMemory, ScanMemory]]:
+    """The modules of the target's processes, what starts a session with it, what reads the use of their memory and what searches it."""
     tables, target, app = TableCache(default_cache_dir() / "tables"), plan.target, plan.app
     if target.is_local:
         if app is not None:
             raise UsageError(f"{app.package} is no app of this machine", "name the device by --serial")
         with closing(ModuleFiles(LocalFiles(True, own_vdso()), tables)) as files:
-            yield files, start_tracer, local_smaps, scan_memory
+            yield files, start_tracer, local_memory(), scan_memory
         return
     with (
         closing(DeviceTracers(target, default_cache_dir() / "modules", app)) as device,
         closing(ModuleFiles(device.files, tables)) as files,
     ):
-        yield files, device.start, device_smaps(target, device.files), device.scan_memory
+        yield files, device.start, device_memory(target, device.files), device.scan_memory
         plan.share(device.kept_copies)
 
 

@@ -1,27 +1,47 @@
-"""Reads what the target's memory is used for, after snapshots."""
+"""Reads what the memory of the target's processes is used for, after snapshots; what their drivers count, at the end."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from memleak_android.host import heap
 from memleak_android.host.analysis import target_pid
-from memleak_android.host.capture import Capture
+from memleak_android.host.capture import Capture, Snapshot
 from memleak_android.host.device.remote_modules import RemoteFiles
 from memleak_android.host.device.target import Target
 from memleak_android.host.errors import MemleakError
-from memleak_android.host.memory_use import parts_of_smaps
+from memleak_android.host.memory_use import DRIVERS, PROCESSES_MAX, driver_bytes, parts_of_smaps
 from memleak_android.host.peak import heap_space
+from memleak_android.host.wire import Reason
 
 SMAPS_BYTES_MAX = 64 << 20
 COST_SHARE = 100  # it is read again after so many times of what it took
 _USED_LINES = "^([0-9a-f]+-|Rss:|Pss:)"  # a fifth of a file that may have megabytes
 
-ReadSmaps = Callable[[int], bytes]
+MEMINFO_BYTES_MAX = 1 << 20
+MEMINFO_TIMEOUT_S = 15.0  # dumpsys itself gives up after 10
+MEMINFO_S_MAX = 20.0  # of all processes together
+
+ReadText = Callable[[int], bytes]
+
+
+def no_text(pid: int) -> bytes:
+    """Linux has no `dumpsys`."""
+    return b""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMemory:
+    """Of a process: its smaps, and what `dumpsys meminfo` prints of it. Either raises OSError or DeviceError; b"" = not readable."""
+
+    smaps: ReadText
+    meminfo: ReadText = no_text
 
 
 def local_smaps(pid: int) -> bytes:
@@ -30,37 +50,82 @@ def local_smaps(pid: int) -> bytes:
         return file.read(SMAPS_BYTES_MAX)
 
 
-def device_smaps(target: Target, modules: RemoteFiles) -> ReadSmaps:
-    """Reads as root, else as the app, where one is measured. What it returns raises DeviceError; b"" = not readable."""
+def local_memory() -> ReadMemory:
+    return ReadMemory(local_smaps)
+
+
+def device_memory(target: Target, modules: RemoteFiles) -> ReadMemory:
+    """Smaps as root, else as the app, where one is measured; meminfo as the shell, who may ask for it."""
 
     def read(pid: int) -> bytes:
         run_as = None if target.has_root else modules.run_as
         argv = ["grep", "-E", _USED_LINES, f"/proc/{pid}/smaps"]
         return target.run(argv, as_root=target.has_root, run_as=run_as, limit_bytes=SMAPS_BYTES_MAX).out
 
-    return read
+    def read_meminfo(pid: int) -> bytes:
+        argv = ["dumpsys", "meminfo", str(pid)]
+        return target.run(argv, timeout_s=MEMINFO_TIMEOUT_S, limit_bytes=MEMINFO_BYTES_MAX).out
+
+    return ReadMemory(read, read_meminfo)
 
 
 @dataclass(slots=True)
 class SmapsLooks:
-    """Reads the target's smaps after snapshots; the last reading goes into the session, as its "memory"."""
+    """Reads after snapshots; the last reading goes into the session, as its "memory" and "memory_of_others"."""
 
     capture: Capture
-    read: ReadSmaps = local_smaps
+    read: ReadMemory = field(default_factory=local_memory)
     _next_s: float = 0.0
 
     def take(self) -> None:
-        """A process that is gone, or that may not be looked at, leaves what there was."""
-        snapshot, pid = self.capture.whole, target_pid(self.capture)
-        begin = time.monotonic()
-        if snapshot is None or not pid or begin < self._next_s:
+        """A target that is gone, or that may not be looked at, leaves what there was of it."""
+        snapshot, begin = self.capture.whole, time.monotonic()
+        if snapshot is None or not target_pid(self.capture) or begin < self._next_s:
             return
-        try:
-            text = self.read(pid).decode("utf-8", "replace")
-        except (OSError, MemleakError):
-            return
+        found = [one for pid in self._pids(snapshot) if (one := self._look(snapshot, pid))]
+        told = dict(list(self._told().items())[:1]) | {one["pid"]: one for one in found}
         self._next_s = time.monotonic() + (time.monotonic() - begin) * COST_SHARE
+        self._tell(told)
+
+    def ask_drivers(self) -> None:
+        """Once, where the target goes on after the measurement: its app has to answer."""
+        told, deadline = self._told(), time.monotonic() + MEMINFO_S_MAX
+        for pid in told if self.capture.end is None or self.capture.end["reason"] == Reason.STOPPED else ():
+            if time.monotonic() > deadline:
+                break
+            try:
+                size = driver_bytes(self.read.meminfo(pid).decode("utf-8", "replace"))
+            except (OSError, MemleakError) as error:
+                self.capture.remarks.append(f"graphics memory that drivers count is not known: {error}")
+                break
+            told[pid]["parts"] |= {DRIVERS: (size, size)} if size else {}
+        self._tell(told)
+
+    def _pids(self, snapshot: Snapshot) -> list[int]:
+        """The target, and of the others those that hold most."""
+        target, only = target_pid(self.capture), self.capture.only_pids
+        live = snapshot.live[heap.is_heap(snapshot.live)]
+        pids, number = np.unique(live["pid"], return_inverse=True)
+        held = np.bincount(number, live["size"].astype(np.float64), len(pids))
+        others = [pid for pid in pids[np.argsort(-held)].tolist() if pid != target]
+        return [*(only or [target]), *(others if only is None else [])][:PROCESSES_MAX]
+
+    def _look(self, snapshot: Snapshot, pid: int) -> dict[str, Any] | None:
+        try:
+            text = self.read.smaps(pid).decode("utf-8", "replace")
+        except (OSError, MemleakError):
+            return None
         live = snapshot.live[snapshot.live["pid"] == pid]
-        if parts := parts_of_smaps(text, live["address"][heap.is_heap(live)]):
-            told: dict[str, Any] = {"pid": pid, "timestamp_ns": snapshot.timestamp_ns, "by_block": True}
-            self.capture.session |= {"memory": told | {"tracked": heap_space(live), "parts": parts}}
+        parts = parts_of_smaps(text, live["address"][heap.is_heap(live)])
+        told = {"pid": pid, "timestamp_ns": snapshot.timestamp_ns, "by_block": True, "parts": parts}
+        return told | {"tracked": heap_space(live)} if parts else None
+
+    def _told(self) -> dict[int, dict[str, Any]]:
+        session = self.capture.session
+        one, others = session.get("memory"), session.get("memory_of_others", [])
+        return {each["pid"]: each for each in ([one, *others] if one else [])}
+
+    def _tell(self, told: dict[int, dict[str, Any]]) -> None:
+        if told:
+            first, *others = told.values()
+            self.capture.session |= {"memory": first, "memory_of_others": others}

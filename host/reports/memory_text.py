@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from memleak_android.host.profile import MemoryUse
 from memleak_android.host.reports.growth_text import clock
@@ -13,6 +13,7 @@ _NAMES = {
     "java_heap": "Java heap and code",
     "stacks": "stacks",
     "graphics": "graphics",
+    "driver_graphics": "graphics that drivers count outside of the mappings",
     "tracer": "the tracer's own",
     "shared": "shared memory",
     "files": "files: code and data",
@@ -21,10 +22,15 @@ _NAMES = {
 _OF_HEAP = ("allocator", "anonymous")
 
 
-def memory_lines(memory: MemoryUse | None) -> Iterator[str]:
-    """Nothing where it is not known."""
-    if memory is None:
-        return
+def memory_lines(memory: Sequence[MemoryUse]) -> Iterator[str]:
+    """A table of the first process, a line for each of the others; nothing where nothing is known."""
+    for one in memory[:1]:
+        yield from _table(one)
+    for one in memory[1:]:
+        yield f"memory of pid {one.pid} at {clock(one.elapsed_ns)}: {memory_line(one)}"
+
+
+def _table(memory: MemoryUse) -> Iterator[str]:
     rss = sum(resident for _, resident, _ in memory.parts)
     pss = sum(proportional for _, _, proportional in memory.parts)
     yield f"memory of pid {memory.pid} at {clock(memory.elapsed_ns)}      resident   proportional"

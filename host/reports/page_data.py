@@ -273,8 +273,7 @@ def _facts(profile: Profile) -> list[list[str]]:
     ]
     if answer := next(answer_lines(profile), ""):
         facts.append(["growth", answer])
-    if profile.memory:
-        facts.append(["memory", memory_line(profile.memory)])
+    facts += [[f"memory of pid {one.pid}", memory_line(one)] for one in profile.memory]
     if profile.leaks:
         facts.append(["reachability", leaks_text(profile.leaks)])
     if target.serial:

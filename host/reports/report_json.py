@@ -155,7 +155,8 @@ def _without_sites(profile: Profile) -> Report:
         stops=_stops(profile.stops) if profile.stops else UNSET,
         processes=[ReportProcess(**asdict(one) | {"name": _utf8(one.name)}) for one in profile.processes]
         or UNSET,
-        memory=_memory(profile.memory) if profile.memory else UNSET,
+        memory=_memory(profile.memory[0]) if profile.memory else UNSET,
+        memory_of_others=[_memory(one) for one in profile.memory[1:]] or UNSET,
         peak=_peak(profile.peak) if profile.peak else UNSET,
         churn=[_past_site(site) for site in profile.churn] or UNSET,
     )

@@ -113,7 +113,7 @@ def to_profile(report: Report) -> Profile:
         ),
         leaks=_leaks(_known(report.leaks)),
         stops=_stops(_known(report.stops)),
-        memory=_memory(_known(report.memory)),
+        memory=_memories(report),
         peak=_peak(_known(report.peak)),
         churn=tuple(map(_past_site, _known(report.churn) or ())),
     )
@@ -140,9 +140,12 @@ def _stops(stops: ReportStops | None) -> tuple[ThreadStop, ...]:
     return tuple(ThreadStop(**asdict(one)) for one in stops.each) if stops else ()
 
 
-def _memory(memory: ReportMemory | None) -> MemoryUse | None:
-    if memory is None:
-        return None
+def _memories(report: Report) -> tuple[MemoryUse, ...]:
+    first = _known(report.memory)
+    return (_memory(first), *map(_memory, _known(report.memory_of_others) or ())) if first else ()
+
+
+def _memory(memory: ReportMemory) -> MemoryUse:
     parts = tuple((bounded(one.name), one.resident, one.proportional) for one in memory.parts)
     return MemoryUse(memory.pid, memory.elapsed_ns, memory.tracked, parts, _known(memory.caches))
 

@@ -253,6 +253,9 @@ CACHES = (
 )
 
 
+OTHERS = "of the processes beside the first, those that held most"
+
+
 class ReportMemoryPart(msgspec.Struct, frozen=True):
     name: str
     resident: Count
@@ -260,7 +263,7 @@ class ReportMemoryPart(msgspec.Struct, frozen=True):
 
 
 class ReportMemory(msgspec.Struct, frozen=True):
-    """What the process used at its last look, by its mappings, in bytes; tracked: its live allocations."""
+    """What a process used at its last look, by its mappings, in bytes; tracked: its live allocations."""
 
     pid: int
     elapsed_ns: Count
@@ -360,6 +363,7 @@ class Report(msgspec.Struct, frozen=True):
         UNSET
     )
     memory: ReportMemory | UnsetType = UNSET
+    memory_of_others: Annotated[list[ReportMemory], Meta(description=OTHERS)] | UnsetType = UNSET
     peak: ReportPeak | UnsetType = UNSET
     churn: Annotated[list[ReportPastSite], Meta(description=CHURN)] | UnsetType = UNSET
     leaks: ReportLeaks | UnsetType = UNSET

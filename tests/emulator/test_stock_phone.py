@@ -41,6 +41,9 @@ def test_a_debuggable_app(stock: Machine, tmp_path: Path) -> None:
     found = report(stock, tmp_path, libraries(ARM64, stripped=False).values(), APP)
     assert (found["target"]["arch"], found["target"]["tracer"]) == ("arm64", "preload")
     check_planted(found)
+    counted = {part["name"]: part["proportional"] for part in found["memory"]["parts"]}
+    assert counted["driver_graphics"] == (10_004 + 307) * 1024, "as tests/emulator/android/package.c has it"
+    assert counted["files"] > 0
     check_clean(stock, APP)
 
 

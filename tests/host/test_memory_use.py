@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host.memory_use import parts_of_smaps, read_memory
+from memleak_android.host.memory_use import driver_bytes, parts_of_smaps, read_memory
 from memleak_android.host.profile import MemoryUse
 from memleak_android.host.reports import report_json, report_profile
 from memleak_android.host.reports.base import ReportOptions
@@ -85,12 +85,42 @@ def test_sums_are_those_of_the_kernels_rollup() -> None:
     assert rss == pytest.approx(rollup, rel=0.05)
 
 
+MEMINFO = """Applications Memory Usage (in Kilobytes):
+Uptime: 5178 Realtime: 5178
+
+** MEMINFO in pid 4711 [com.example.leaky] **
+                   Pss  Private  Private  SwapPss      Rss     Heap
+                 Total    Dirty    Clean    Dirty    Total     Size
+                ------   ------   ------   ------   ------   ------
+  Native Heap     7003     6996        0        0     9004    11009
+      Gfx dev     1013     1012        0        0     1013
+   EGL mtrack    10001    10001        0        0    10001
+    GL mtrack      307      307        0        0      307
+ Other mtrack       11       11
+        TOTAL    18335    18316        0        0    20325
+
+ App Summary
+           Graphics:    11321                          11321
+"""
+
+
+def test_what_drivers_count_outside_of_the_mappings() -> None:
+    """Rows of the memtrack HAL alone: the others are in smaps."""
+    assert driver_bytes(MEMINFO) == (10_001 + 307 + 11) * 1024
+    assert driver_bytes("No process found for: 4711\n") == 0
+    hostile = "GL mtrack\nGL mtrack x\nGL mtrack -5\nGL mtrack " + "9" * 5000 + "\n\x1b[2J GL mtrack 7\n"
+    assert driver_bytes(hostile) == 0
+
+
 GOOD = {"pid": 5, "timestamp_ns": 70, "tracked": 1009, "parts": {"files": [3, 2], "allocator": [2003, 2003]}}
 USE = MemoryUse(5, 60, 1009, (("allocator", 2003, 2003), ("files", 3, 2)))
 
 
 def test_session_and_back() -> None:
-    assert read_memory({"memory": json.loads(json.dumps(GOOD))}, 10) == USE
+    assert read_memory({"memory": json.loads(json.dumps(GOOD))}, 10) == (USE,)
+    others = [GOOD | {"pid": 6}, 5, GOOD | {"tracked": -1}, GOOD | {"pid": 7}]
+    assert [one.pid for one in read_memory({"memory": GOOD, "memory_of_others": others}, 10)] == [5, 6, 7]
+    assert len(read_memory({"memory": GOOD, "memory_of_others": [GOOD] * 1000}, 10)) == 16
 
 
 @pytest.mark.parametrize(
@@ -106,17 +136,17 @@ def test_session_and_back() -> None:
     ],
 )
 def test_nonsense_is_nothing(told: object) -> None:
-    assert read_memory({"memory": told}, 0) is None
+    assert read_memory({"memory": told, "memory_of_others": told}, 0) == ()
 
 
 def test_unknown_and_malformed_parts_are_passed_over() -> None:
     parts = {"files": [1], "stacks": ["x", 1], "\x1b": [1, 1], "other": [7, 5]}
-    use = read_memory({"memory": GOOD | {"parts": parts}}, 0)
-    assert use is not None and use.parts == (("other", 7, 5),)
+    (use,) = read_memory({"memory": GOOD | {"parts": parts}}, 0)
+    assert use.parts == (("other", 7, 5),)
 
 
 def test_what_the_allocator_has_beside_the_blocks() -> None:
-    use = read_memory({"memory": GOOD | {"by_block": True}}, 10)
+    (use,) = read_memory({"memory": GOOD | {"by_block": True}}, 10)
     assert use == replace(USE, caches=2003 - 1009)
     assert memory_line(USE) == "of 2,006 resident bytes: 1,009 tracked, 3 files"
     assert (
@@ -126,14 +156,16 @@ def test_what_the_allocator_has_beside_the_blocks() -> None:
 
 @pytest.mark.parametrize("use", [USE, replace(USE, caches=994)], ids=["earlier recordings", "by block"])
 def test_table_and_json(use: MemoryUse) -> None:
-    lines = list(memory_lines(use))
+    other = replace(use, pid=6)
+    lines = list(memory_lines([use]))
+    assert list(memory_lines([use, other])) == [*lines, f"memory of pid 6 at 0:00: {memory_line(other)}"]
     assert lines[0].startswith("memory of pid 5 at 0:00")
     assert [line.split()[0] for line in lines[1:]] == ["2,003", "3", "2,006", "1,009", "994"]
-    assert list(memory_lines(None)) == []
+    assert list(memory_lines(())) == []
     stream = io.StringIO()
-    report_json.write(profile(memory=use), stream, ReportOptions())
+    report_json.write(profile(memory=(use, other)), stream, ReportOptions())
     again = report_profile.to_profile(report_json.read_report(stream.getvalue().encode(), "a"))
-    assert again.memory == use
+    assert again.memory == (use, other)
 
 
 @pytest.mark.proof
@@ -159,3 +191,15 @@ def test_beside_mallinfo(tracer: str, tmp_path: Path) -> None:
         512 << 10
     )  # what each arena has at its top may never have been touched
     assert {part["name"]: part["resident"] for part in memory["parts"]}["anonymous"] < 2 << 20
+
+
+@both_tracers
+def test_every_process_that_holds_something(tracer: str, tmp_path: Path) -> None:
+    """Three children that hold 1, 2 and 3 MiB and their parent with 5, all of it written to."""
+    program = built("held_by_each")
+    result = run(tracer, tmp_path, "--", program, options=["--follow", "--duration", "4s"])
+    uses = [result.report["memory"], *result.report["memory_of_others"]]
+    assert [use["tracked"] >> 20 for use in uses] == [5, 3, 2, 1]
+    for use in uses:
+        allocators = {part["name"]: part["resident"] for part in use["parts"]}["allocator"]
+        assert use["tracked"] <= allocators <= use["tracked"] + (1 << 20)

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // pm and dumpsys package: what is installed. Words and codes are those of frameworks/base/services/core/java/com/
 // android/server/pm/PackageManagerShellCommand.java and Settings.java (dumpPackageLPr).
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "apps.h"
 #include "service.h"
@@ -128,11 +130,32 @@ int ml_package(struct call *call)
 	return 255;
 }
 
+// ActivityManagerService.dumpApplicationMemoryUsage(), of the words of which only a process id is understood, and
+// ActivityThread.dumpMemInfoTable(): as of an app of which drivers count graphics memory.
+static int meminfo(struct call *call, const char *word)
+{
+	char path[64];
+	struct stat process;
+	snprintf(path, sizeof(path), "/proc/%d", atoi(word));
+	if (atoi(word) < 1 || stat(path, &process) || process.st_uid < 10000) {
+		fprintf(call->out, "No process found for: %s\n", word);
+		return 0;
+	}
+	fprintf(call->out, "Applications Memory Usage (in Kilobytes):\nUptime: 4711 Realtime: 4711\n\n** MEMINFO in pid %d [app] **\n", atoi(word));
+	fprintf(call->out, "                   Pss  Private  Private  SwapPss      Rss\n                 Total    Dirty    Clean    Dirty    Total\n");
+	fprintf(call->out, "                ------   ------   ------   ------   ------\n");
+	fprintf(call->out, "  Native Heap     5005     5000        0        0     5010\n   EGL mtrack    10004    10004        0        0    10004\n");
+	fprintf(call->out, "    GL mtrack      307      307        0        0      307\n        TOTAL    15316    15311        0        0    15321\n");
+	return 0;
+}
+
 // frameworks/native/cmds/dumpsys: a service that is not there is told of, and is no error.
 int ml_dumpsys(struct call *call)
 {
 	if (call->words > 0 && !strcmp(call->word[0], "package"))
 		return dump(call, operand(call));
+	if (call->words > 0 && !strcmp(call->word[0], "meminfo"))
+		return meminfo(call, operand(call));
 	fprintf(call->err, "Can't find service: %s\n", call->words ? call->word[0] : "");
 	return 0;
 }
