@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "inject_checks.h"
 
+#include <dirent.h>
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -105,6 +106,37 @@ static int check_program(pid_t pid, struct ml_refusal *refusal)
 static bool shares_memory(pid_t pid, pid_t other)
 {
 	return other > 0 && !syscall(SYS_kcmp, pid, other, KCMP_VM, 0, 0);
+}
+
+static pid_t child_of_thread(pid_t pid, const char *tid)
+{
+	char path[64];
+	pid_t child = 0;
+	FILE *children;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%.16s/children", pid, tid);
+	children = fopen(path, "re");
+	while (children && fscanf(children, "%d", &child) == 1 && !shares_memory(pid, child))
+		child = 0;
+	if (children)
+		fclose(children);
+	return child;
+}
+
+pid_t ml_inject_child_in_memory(pid_t pid)
+{
+	struct dirent *entry;
+	char path[32];
+	pid_t child = 0;
+	DIR *tasks;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	tasks = opendir(path);
+	while (tasks && !child && (entry = readdir(tasks)))
+		child = child_of_thread(pid, entry->d_name);
+	if (tasks)
+		closedir(tasks);
+	return child;
 }
 
 static int check_status(pid_t pid, const struct status *status, struct ml_refusal *refusal)

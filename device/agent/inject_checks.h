@@ -23,6 +23,9 @@ int ml_inject_check(pid_t pid, struct ml_refusal *refusal);
 /* Why ptrace(2) said no (EPERM): of what the machine and the process let us see. */
 int ml_inject_refuse_ptrace(pid_t pid, struct ml_refusal *refusal);
 
+/* A child that runs in its memory, as of vfork() before the exec; 0 = it has none, or the kernel does not tell (CONFIG_PROC_CHILDREN). */
+pid_t ml_inject_child_in_memory(pid_t pid);
+
 /* Does it see the same files as we do? */
 bool ml_inject_shares_files(pid_t pid);
 

@@ -153,6 +153,18 @@ static int change(struct work *work)
 	return result;
 }
 
+static int refuse_places(struct work *work)
+{
+	struct ml_refusal *refusal = &work->result->refusal;
+	pid_t child = ml_inject_child_in_memory(work->pid);
+
+	if (child)
+		return ml_refuse(refusal, "process %d, a child of vfork(), runs in the memory of process %d, whose code is to be changed "
+					  "(wait for its exec, or use --tracer plt or bpf)", child, work->pid);
+	return ml_refuse(refusal, "threads of process %d stood where its code is to be changed for 2 s (try again, or use "
+				  "--tracer bpf)", work->pid);
+}
+
 /* Until no thread is in the way, or the time is over. */
 static int run(struct work *work)
 {
@@ -175,10 +187,7 @@ static int run(struct work *work)
 		if (error)
 			return refuse_stop(work, error);
 		if (!done && ml_clock_ns() > deadline_ns)
-			return ml_refuse(&work->result->refusal,
-					 "threads of process %d stood where its code is to be changed for 2 s (try again, or use "
-					 "--tracer bpf)",
-					 work->pid);
+			return refuse_places(work);
 		if (!done)
 			nanosleep(&pause, NULL);
 	}

@@ -70,12 +70,30 @@ static bool has_ended(const struct ml_ptrace_threads *threads, pid_t tid)
 	return state == 'Z' || state == 'X';
 }
 
+/* Since an earlier stop of this process, for which it was late (in vfork()): only the stop would let it be detached. */
+static bool is_seized_by_us(const struct ml_ptrace_threads *threads, pid_t tid)
+{
+	char path[64], line[128];
+	int tracer = 0;
+	FILE *status;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/status", threads->pid, tid);
+	status = fopen(path, "re");
+	while (status && !tracer && fgets(line, sizeof(line), status))
+		sscanf(line, "TracerPid: %d", &tracer);
+	if (status)
+		fclose(status);
+	return tracer == gettid();
+}
+
 /* 1: taken, 0: it has ended meanwhile. */
 static int seize(struct ml_ptrace_threads *threads, pid_t tid)
 {
 	if (ptrace(PTRACE_SEIZE, tid, NULL, PTRACE_O_TRACESYSGOOD)) {
 		int error = errno;
 
+		if (error == EPERM && is_seized_by_us(threads, tid))
+			return add(threads, tid) ? -1 : 1;
 		if (error == ESRCH || has_ended(threads, tid))
 			return 0;
 		errno = error;

@@ -146,6 +146,17 @@ static void start(pthread_t *thread, void *(*function)(void *), void *argument)
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
+/* In vfork() for as long as the process lives: its child, which has our streams, ends with it. */
+static void *wait_for_child(void *unused)
+{
+	if (!vfork()) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+		for (;;)
+			syscall(SYS_ppoll, NULL, 0, NULL, NULL, 0);
+	}
+	return unused;
+}
+
 static void run_threads(int n_busy)
 {
 	void *(*const kinds[])(void *) = { calculate, sleep_whole, wait_for_events };
@@ -193,6 +204,12 @@ int main(int argc, char **argv)
 		dprintf(1, "ready %d\n", getpid());
 		syscall(SYS_read, 0, &action, 1);
 		_exit(0);
+	}
+	if (!strcmp(mode, "vfork of a thread")) {
+		pthread_t parent;
+
+		start(&parent, wait_for_child, NULL);
+		pthread_detach(parent);
 	}
 	if (!strcmp(mode, "handler")) {
 		puts("ready");

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from tests.support.workloads import PROGRAM
 
 pytestmark = pytest.mark.compares_code
 
-TARGET = 4
+INCOMPLETE, TARGET = 6, 4
 YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 # Somebody else, who may still read our files: where they lie is not what is tested.
 SOMEBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
@@ -208,3 +209,19 @@ def test_functions_that_no_jump_fits_into(prefix: str, reason: str) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_child_of_vfork_that_runs_in_the_same_code(tmp_path: Path) -> None:
+    """Its parent's thread cannot be stopped, and it would not be: no code is changed under it."""
+    with running("vfork of a thread", "1") as (process, _):
+        state = layout_of(process.pid), contents_of(process.pid)
+        argv = [*PROGRAM, "--tracer", "inline", "--pid", str(process.pid), "--json", "a.json"]
+        done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == INCOMPLETE, done.stderr
+        note = json.loads((tmp_path / "a.json").read_text())["notes"][0]
+        children = Path(f"/proc/{process.pid}/task").glob("*/children")
+        (child,) = (int(number) for path in children for number in path.read_text().split())
+        begin = f"process {child}, a child of vfork(), runs in the memory of process {process.pid}, "
+        assert note.startswith(begin), note
+        assert (layout_of(process.pid), contents_of(process.pid)) == state
+        assert last_words(process) == UNHARMED
