@@ -27,6 +27,8 @@ static void explain(const char *function, int target, struct ml_injected *inject
 		[ML_ATTACH_PRELOADED] = "it was started with the shim and is measured already (end that session)",
 		[ML_ATTACH_NO_ALLOCATOR] = "none of its modules defines malloc and free for others: its allocator is linked "
 					   "statically (use --tracer inline or bpf)",
+		[ML_ATTACH_CHOSEN] = "which malloc it has a resolver chose (ifunc), and none of its files tells which (measure it "
+				     "from its start: --tracer preload)",
 		[ML_ATTACH_NO_SLOT] = "none of its modules calls the allocator through a slot (use --tracer inline or bpf)",
 		[ML_ATTACH_NO_ORIGINAL] = "no function of its allocator can be patched (use --tracer bpf)",
 		[ML_ATTACH_NO_MODULES] = "its list of modules cannot be read (use --tracer bpf)",

@@ -91,7 +91,7 @@ static int find_originals(enum mode wanted)
 		result = ML_ATTACH_NO_MODULES;
 	if (wanted == PLT && !result && memleak_moved_code) {
 		memleak_moved_code = 0;
-		result = ml_hook_adopt() ? ML_ATTACH_OK : ML_ATTACH_NO_ALLOCATOR;
+		result = ml_hook_adopt();
 	}
 	if (wanted == INLINE && result >= 0) /* an allocator that no other module can call is one, too */
 		result = adopt_moved() || memleak_pair_originals[0] ? ML_ATTACH_OK : ML_ATTACH_NO_ORIGINAL;

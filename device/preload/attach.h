@@ -36,6 +36,7 @@ enum ml_attach_result {
 	ML_ATTACH_NO_SLOT = 5,      /* no module calls the allocator through a slot */
 	ML_ATTACH_NO_ORIGINAL = 6,  /* inline: memleak_hooks names no place for malloc or free, and no pair is there */
 	ML_ATTACH_NO_MODULES = 7,   /* the list of loaded modules cannot be read */
+	ML_ATTACH_CHOSEN = 9,       /* malloc or free is what a resolver chose (STT_GNU_IFUNC) */
 	ML_ATTACH_NOT_FORKED_SAFE = 8, /* neither kernel nor libc would tell a forked child that it is one */
 };
 

@@ -175,6 +175,7 @@ static unsigned int version_at(const struct ml_elf *elf, unsigned long index)
 struct wanted {
 	const char *name;
 	unsigned int hidden; /* HIDDEN, or 0 */
+	int is_chosen;       /* by a resolver */
 };
 
 static int is_wanted(const struct ml_elf *elf, unsigned long index, const struct wanted *wanted)
@@ -183,7 +184,8 @@ static int is_wanted(const struct ml_elf *elf, unsigned long index, const struct
 	unsigned int type = symbol ? symbol->st_info & 0xf : STT_NOTYPE;
 	unsigned int binding = symbol ? symbol->st_info >> 4 : STB_LOCAL;
 
-	return symbol && symbol->st_shndx != SHN_UNDEF && symbol->st_value && (type == STT_FUNC || type == STT_NOTYPE) &&
+	return symbol && symbol->st_shndx != SHN_UNDEF && symbol->st_value &&
+	       (wanted->is_chosen ? type == STT_GNU_IFUNC : type == STT_FUNC || type == STT_NOTYPE) &&
 	       binding != STB_LOCAL && symbol->st_name < elf->string_bytes &&
 	       ml_elf_is_name(elf->strings + symbol->st_name, wanted->name) &&
 	       (version_at(elf, index) & HIDDEN) == wanted->hidden;
@@ -272,11 +274,14 @@ static unsigned long find_by_hash(const struct ml_elf *elf, const struct wanted 
 }
 
 /* The symbol's number; 0, which no function has, when there is none. */
+static unsigned long find_wanted(const struct ml_elf *elf, const struct wanted *wanted)
+{
+	return elf->gnu_hash ? find_by_gnu_hash(elf, wanted) : elf->hash ? find_by_hash(elf, wanted) : 0;
+}
+
 static unsigned long find(const struct ml_elf *elf, const char *name, unsigned int hidden)
 {
-	struct wanted wanted = { name, hidden };
-
-	return elf->gnu_hash ? find_by_gnu_hash(elf, &wanted) : elf->hash ? find_by_hash(elf, &wanted) : 0;
+	return find_wanted(elf, &(struct wanted){ name, hidden, 0 });
 }
 
 static unsigned long address_at(const struct ml_elf *elf, unsigned long index)
@@ -305,6 +310,11 @@ static ElfW(Word) version_hash(const struct ml_elf *elf, unsigned int number)
 unsigned long ml_elf_find(const struct ml_elf *elf, const char *name)
 {
 	return address_at(elf, find(elf, name, 0));
+}
+
+int ml_elf_chooses(const struct ml_elf *elf, const char *name)
+{
+	return find_wanted(elf, &(struct wanted){ name, 0, 1 }) != 0;
 }
 
 unsigned long ml_elf_find_hidden(const struct ml_elf *elf, const char *name, ElfW(Word) *version)

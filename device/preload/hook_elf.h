@@ -45,6 +45,9 @@ unsigned long ml_elf_find(const struct ml_elf *elf, const char *name);
  */
 unsigned long ml_elf_find_hidden(const struct ml_elf *elf, const char *name, ElfW(Word) *version);
 
+/* 1 when it defines this name, in its default version, by a resolver that chooses the function (STT_GNU_IFUNC). */
+int ml_elf_chooses(const struct ml_elf *elf, const char *name);
+
 /* That of the default version; 0 where nothing has versions. */
 ElfW(Word) ml_elf_default_version(const struct ml_elf *elf, const char *name);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hook_names.h"
 
+#include "attach.h"
 #include "hook_linker.h"
 #include "hook_loader.h"
 #include "originals.h"
@@ -59,11 +60,18 @@ static struct hidden {
 	ElfW(Word) version;
 } hidden[ML_HOOKS_OWN];
 
+/* What the resolver of the first module that has the name chose is not known, and no later module's is what is called. */
+static unsigned char is_chosen[ML_HOOKS_OWN];
+
 static void look_for(unsigned int number, const struct ml_elf *elf)
 {
 	struct ml_hook *hook = &ml_hooks[number];
 	struct hidden *versioned = number < ML_HOOKS_OWN && hook->family == ML_HOOK_ALLOCATOR ? &hidden[number] : NULL;
 
+	if (number < ML_HOOKS_OWN)
+		is_chosen[number] |= (unsigned char)ml_elf_chooses(elf, hook->name);
+	if (number < ML_HOOKS_OWN && is_chosen[number])
+		return;
 	hook->real = ml_elf_find(elf, hook->name);
 	if (!versioned)
 		return;
@@ -141,7 +149,8 @@ int ml_hook_adopt(void)
 		n_needed += ml_hooks[i].real && (ml_hooks[i].original == AT(ml_original.malloc) ||
 						 ml_hooks[i].original == AT(ml_original.free));
 	if (n_needed != 2)
-		return 0;
+		return is_chosen[ml_hook_number("malloc")] || is_chosen[ml_hook_number("free")] ? ML_ATTACH_CHOSEN :
+												  ML_ATTACH_NO_ALLOCATOR;
 	if (ml_hook_libc == ML_LIBC_UNKNOWN)
 		ml_hook_libc = ML_LIBC_OTHER;
 	if (ml_hook_libc == ML_LIBC_BIONIC)
@@ -150,5 +159,5 @@ int ml_hook_adopt(void)
 		if (ml_hooks[i].real && ml_hooks[i].original)
 			*ml_hooks[i].original = ml_hooks[i].real;
 	ml_originals_adopt();
-	return 1;
+	return ML_ATTACH_OK;
 }

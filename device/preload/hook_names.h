@@ -53,7 +53,7 @@ void ml_hook_adopt_pairs(void);
  */
 void ml_hook_look_into(const struct ml_elf *elf);
 
-/* 1 when malloc and free are known. From then on, our entries forward to the real functions. */
+/* enum ml_attach_result: whether malloc and free are known. From then on, our entries forward to the real functions. */
 int ml_hook_adopt(void);
 
 #endif

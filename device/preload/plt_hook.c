@@ -301,7 +301,7 @@ int ml_plt_hook_find_originals(void)
 	int error = ml_modules_each(&maps, look_up, &pass);
 
 	ml_hook_maps_drop(&maps);
-	return error ? error : ml_hook_adopt() ? ML_ATTACH_OK : ML_ATTACH_NO_ALLOCATOR;
+	return error ? error : ml_hook_adopt();
 }
 
 int ml_plt_hook_find_pairs(const struct ml_view *view)

@@ -43,6 +43,7 @@ from memleak_android.host.survivors import Analysis, Survivors
 from memleak_android.host.symbols import Symbolizer, default_cache_dir
 from memleak_android.host.timeline import SITES_MAX
 from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.allocator import unprobed_functions
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.choice import TracerName, start_tracer
 from memleak_android.host.tracers.device import AppRequest, DeviceTracers
@@ -113,7 +114,7 @@ def measure(plan: Measurement) -> Measured:
         capture.session |= tracer.target
         _tell_end(plan, capture)
         _tell_held_up(tracer, capture)
-        _tell_missing(plan, session.missing, capture)
+        _tell_missing(plan, session.missing, tracer.notes, capture)
         capture.remarks += hooked_remarks(capture)
         survivors = analysis.survivors(with_past=True)
         survivors = survivors if look is None else look.judge(survivors)
@@ -301,9 +302,11 @@ def _interval_view(plan: Measurement) -> View:
     return View(plan.options.older_ns, view.min_size, view.max_size, view.show_allocs, warmup_ns=None)
 
 
-def _tell_missing(plan: Measurement, of_session: Sequence[str], capture: Capture) -> None:
+def _tell_missing(
+    plan: Measurement, of_session: Sequence[str], tracer_notes: Sequence[str], capture: Capture
+) -> None:
     """Into the session what the result lacks, and whose it is."""
-    unprobed = unprobed_program(capture, target_pid(capture))
+    unprobed = [*unprobed_program(capture, target_pid(capture)), *unprobed_functions(tracer_notes)]
     missing = [*of_session, *_tell_scenario(plan, capture), *unprobed, *hooked_missing(capture)]
     capture.session |= {"missing": missing, "pid": target_pid(capture)}
 

@@ -43,6 +43,7 @@ HEAP_FUNCTIONS = tuple(
     for number, rule in enumerate(HEAP.rules, 1)
 )
 _INDISPENSABLE = ("malloc", "free")
+_NOT_PROBED = "not probed, its address is chosen at run time (ifunc)"
 REGION_FUNCTIONS = (
     AllocatorFunction(32, 6, True, ("mmap",)),
     AllocatorFunction(33, 6, True, ("mmap64",)),
@@ -105,6 +106,9 @@ def plan_probes(object_path: str, options: SessionOptions) -> tuple[list[Probe],
     missing = [name for name in _INDISPENSABLE if name not in found]
     if missing:
         raise _no_allocator(f"{options.symbols_prefix}{missing[0]}", object_path)
+    for name in _INDISPENSABLE:
+        if all(symbol.is_indirect for symbol in found[name]):
+            raise chosen_at_run_time(options.symbols_prefix + name, object_path)
     probes = _probes(elf, object_path, HEAP_FUNCTIONS, found, notes)
     if options.mmap:
         probes += _probes(elf, object_path, REGION_FUNCTIONS, _find(elf, REGION_FUNCTIONS, ""), notes)
@@ -126,6 +130,19 @@ def probe_lines(probes: Sequence[Probe]) -> list[str]:
         if any(probe.function == one.name for probe in probes)
     ]
     return heap + [probe_line(probe, FUNCTION_NUMBERS[probe.function]) for probe in probes]
+
+
+def chosen_at_run_time(name: str, path: str) -> TargetError:
+    """Its symbol is that of a resolver (STT_GNU_IFUNC), which only the dynamic linker calls."""
+    return TargetError(
+        f"{name} of {path} is chosen when the program starts (ifunc), so that its file does not tell where it is",
+        "use --tracer preload, of a running process --tracer plt, or name another object with --object",
+    )
+
+
+def unprobed_functions(notes: Iterable[str]) -> list[str]:
+    """What the result lacks, of a session's notes."""
+    return [f"{note}: what it allocates is missing" for note in notes if note.endswith(_NOT_PROBED)]
 
 
 def _no_allocator(name: str, place: str) -> TargetError:
@@ -195,7 +212,7 @@ def _probes(
     for function in functions:
         for symbol in found.get(function.name, ()):
             if symbol.is_indirect:
-                notes.append(f"{symbol.name}: not probed, its address is chosen at run time (ifunc)")
+                notes.append(f"{symbol.name}: {_NOT_PROBED}")
             elif symbol.vaddr not in owners:
                 owners[symbol.vaddr] = function
                 chosen.append((function, symbol))

@@ -14,7 +14,7 @@ from pathlib import Path
 from memleak_android.host.device.elf_file import EM_ARM, ElfFile, FunctionSymbol
 from memleak_android.host.device.local import LoadedObject, LocalProcess
 from memleak_android.host.errors import TargetError, TracerError
-from memleak_android.host.tracers.allocator import HEAP_FUNCTIONS, find_allocator
+from memleak_android.host.tracers.allocator import HEAP_FUNCTIONS, chosen_at_run_time, find_allocator
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.entered import (
     EnteredProcess,
@@ -122,6 +122,8 @@ def _functions(elf: ElfFile, prefix: str) -> tuple[dict[str, FunctionSymbol], li
         else:
             found[function.name] = symbol
     for name in ("malloc", "free"):
+        if name not in found and any(one.name == prefix + name and one.is_indirect for one in symbols):
+            raise chosen_at_run_time(prefix + name, elf.path)
         if name not in found:
             raise TargetError(
                 f"no function {prefix}{name} found in {elf.path}",

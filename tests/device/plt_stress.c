@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "attach.h"
 #include "hook_names.h"
 #include "plt_hook.h"
 
@@ -55,7 +56,7 @@ void ml_hook_adopt_pairs(void)
 int ml_hook_adopt(void)
 {
 	ml_hooks[0].entry = (unsigned long)counted_malloc;
-	return ml_hooks[0].real != 0;
+	return ml_hooks[0].real ? ML_ATTACH_OK : ML_ATTACH_NO_ALLOCATOR;
 }
 
 static void call(const char *path)

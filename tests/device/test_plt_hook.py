@@ -265,6 +265,22 @@ def test_an_allocator_whose_names_have_another_version(folder: Path, bound_now: 
     assert session.sizes() == {31: 100, 55: 1}
 
 
+def test_an_allocator_that_a_resolver_chooses_is_refused(folder: Path, bound_now: Path) -> None:
+    """What libc has is not what is called: put in its place, it would be given blocks of another heap."""
+    source, library = folder / "chosen.c", folder / "libchosen.so"
+    source.write_text(
+        "#include <stddef.h>\nextern void *__libc_malloc(size_t);\n"
+        "static void *chosen(size_t n) { return __libc_malloc(n); }\n"
+        "static void *(*choose(void))(size_t) { return chosen; }\n"
+        'void *malloc(size_t) __attribute__((ifunc("choose")));\n'
+    )
+    subprocess.run(["gcc", *FLAGS, "-fPIC", "-shared", "-w", source, "-o", library], check=True)
+    with AttachedProgram(bound_now, str(library)) as program:
+        before = slots(program.process.pid)
+        assert program.do(f"attach {session_name()} mode=plt") == ["9"]
+        assert slots(program.process.pid) == before
+
+
 def test_slots_in_memory_shared_with_others_are_refused(folder: Path) -> None:
     """The program maps a file over its own slots, read-only and shared: no store may go there."""
     source = folder / "shared.c"

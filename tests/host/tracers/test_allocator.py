@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from memleak_android.host.device.elf_file import ElfFile
 from memleak_android.host.device.local import LoadedObject
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers.allocator import (
@@ -21,9 +22,11 @@ from memleak_android.host.tracers.allocator import (
     find_allocator,
     plan_probes,
     plan_region_probes,
+    unprobed_functions,
 )
 from memleak_android.host.tracers.base import Probe, SessionOptions
 from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
+from memleak_android.host.tracers.inline import _functions
 
 LIBC = "/lib/x86_64-linux-gnu/libc.so.6"
 WIRE_H = Path(__file__).parents[3] / "device" / "wire.h"
@@ -149,6 +152,28 @@ def test_objects_that_cannot_be_probed(folder: Path) -> None:
         folder, "half.so", "-shared", "-fPIC", "-Dfree=other", "-DS(n)=#n", "-DP(n)=n", "allocator.c"
     )
     assert refusal(with_malloc_only).startswith(f"no function free found in {with_malloc_only}; ")
+
+
+def test_functions_that_a_resolver_chooses(folder: Path) -> None:
+    """malloc: refused, its place is not told. Another: the rest is measured, and the result lacks it."""
+    source = """
+void *mine(unsigned long n) { return (void *)n; }
+static void *(*choose(void))(unsigned long) { return mine; }
+void *NAME(unsigned long) __attribute__((ifunc("choose")));
+void free(void *p) {}
+"""
+    (folder / "chosen.c").write_text(source)
+    words = ["-O2", "-w", "-shared", "-fPIC", "-fno-builtin", "chosen.c"]
+    path = gcc(folder, "chosen.so", "-DNAME=malloc", *words)
+    assert refusal(path).startswith(f"malloc of {path} is chosen when the program starts (ifunc), ")
+    with pytest.raises(TargetError, match=r"malloc of .* is chosen when the program starts"):
+        _functions(ElfFile(path), "")
+    path = gcc(folder, "partly.so", "-DNAME=valloc", "-Dmine=malloc", *words)
+    probes, notes = plan_probes(path, OPTIONS)
+    assert functions(probes) == {"malloc": 1, "free": 1}
+    assert unprobed_functions(notes) == [
+        "valloc: not probed, its address is chosen at run time (ifunc): what it allocates is missing"
+    ]
 
 
 def test_a_32_bit_object(folder: Path) -> None:
