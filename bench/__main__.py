@@ -22,6 +22,7 @@ from bench import (
     pairs,
     pairs_report,
     programs,
+    reachability,
     report,
     shim,
     shim_report,
@@ -43,6 +44,7 @@ class Request:
     here: Installation
     rounds: int
     peer: str | None
+    megabytes: Sequence[int]
 
 
 def measure_pairs(request: Request) -> tuple[str, dict[str, Any]]:
@@ -147,6 +149,12 @@ def measure_fleet(request: Request) -> tuple[str, dict[str, Any]]:
     return fleet.as_text(figures), fleet.as_json(figures)
 
 
+def measure_reachability(request: Request) -> tuple[str, dict[str, Any]]:
+    """A process stopped and its memory searched, beside copies of the same memory: how long it stands still."""
+    heaps = reachability.measure(request.rounds, request.here, PLACE, request.megabytes)
+    return reachability.as_text(heaps), reachability.as_json(heaps)
+
+
 FIGURES: dict[str, Callable[[Request], tuple[str, dict[str, Any]]]] = {
     "pairs": measure_pairs,
     "shim": measure_shim,
@@ -159,6 +167,7 @@ FIGURES: dict[str, Callable[[Request], tuple[str, dict[str, Any]]]] = {
     "attach": measure_attach,
     "all": measure_all,
     "fleet": measure_fleet,
+    "reachability": measure_reachability,
 }
 _ROUNDS = {"attach": 20}  # a single stop is short, and its worst case is asked for
 
@@ -172,6 +181,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--peer", default=os.environ.get("MEMLEAK_PEER"), metavar="PATH", help="libbpf-tools' memleak"
     )
+    parser.add_argument(
+        "--mb",
+        type=int,
+        nargs="+",
+        default=reachability.MEGABYTES,
+        metavar="N",
+        help="heaps of reachability (default 100 1000)",
+    )
     given = parser.parse_args(arguments)
     if unknown := set(given.figures) - set(FIGURES):
         parser.error(f"no figure {min(unknown)} (expected {', '.join(FIGURES)})")
@@ -181,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in given.figures or FIGURES:
         begin, disturbed = time.monotonic(), machine.foreign_probes()
         rounds = given.rounds or _ROUNDS.get(name, 7)
-        text, result = FIGURES[name](Request(here, rounds, given.peer))
+        text, result = FIGURES[name](Request(here, rounds, given.peer, given.mb))
         seconds = time.monotonic() - begin
         if disturbed or machine.foreign_probes():
             text = f"  disturbed: another tracer had probes in every process of this machine\n{text}"
