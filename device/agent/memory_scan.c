@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Sources: proc(5), /proc/PID/maps and /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst: bit 63 in memory, bit 62 in
- * swap); System V gABI, "ELF Identification".
+ * Sources: proc(5), /proc/PID/maps; System V gABI, "ELF Identification".
  */
 #define _GNU_SOURCE
-#define _LARGEFILE64_SOURCE
 #include "memory_scan.h"
 
 #include <elf.h>
@@ -18,20 +16,20 @@
 #include "blocks.h"
 #include "process_maps.h"
 #include "ptrace_threads.h"
+#include "scan_pieces.h"
 #include "scanned_words.h"
 #include "stopped_thread.h"
 
 #define PATIENCE_MS 2000u
 #define RED_ZONE_BYTES 128u /* psABI x86-64 §3.2.2: below the stack pointer, and still in use */
-#define USED (3ull << 62)
-#define ENTRIES 4096u
 #define ROWS_AT_ONCE 4096u
 /* The shim's own memory, and memory of Android's runtime, into which blocks of the allocator never come. */
 static const char *const own_names[] = { "/memfd:memleak", "libmemleak.so" };
 #define RUNTIME "[anon:dalvik-"
 
 struct scan {
-	int pid, pagemap;
+	int pid;
+	struct ml_scan_pieces pieces;
 	char *maps;
 	size_t maps_bytes;
 	struct ml_exit_stop *threads;
@@ -41,6 +39,7 @@ struct scan {
 };
 
 static struct ml_scan_targets targets;
+static const char no_room[] = "it holds more pointers than there is room for";
 
 /* As the program says; our own where that cannot be read. */
 static ml_u32 word_bytes_of(int pid)
@@ -114,71 +113,47 @@ static ml_u64 bottom_of(const struct scan *scan, ml_u64 start, ml_u64 end)
 	return lowest > start ? lowest : start;
 }
 
-static int read_run(struct scan *scan, ml_u64 start, ml_u64 end)
+static const char *read_memory(struct scan *scan)
 {
-	while (start < end) {
-		size_t bytes = end - start < ML_SCAN_PIECE_BYTES ? (size_t)(end - start) : ML_SCAN_PIECE_BYTES;
-
-		if (ml_scanned_words_read(&scan->words, scan->pid, start, bytes))
-			return -1;
-		start += bytes;
-	}
-	return 0;
-}
-
-/* Pages that never held anything are not touched. Where that is not told, all are. */
-static int read_used(struct scan *scan, ml_u64 start, ml_u64 end)
-{
-	static ml_u64 entries[ENTRIES];
-	ml_u64 page_bytes = (ml_u64)sysconf(_SC_PAGESIZE), run = 0, at = start;
-
-	while (at < end) {
-		ml_u64 page = at / page_bytes;
-		ssize_t got = scan->pagemap < 0 ? -1 : pread64(scan->pagemap, entries, sizeof(entries), (off64_t)(page * 8));
-
-		if (got < 8)
-			return read_run(scan, run ? run : at, end);
-		for (size_t i = 0; i < (size_t)got / 8 && at < end; i++, at = (page + i) * page_bytes) {
-			if (entries[i] & USED) {
-				run = run ? run : at;
-			} else if (run) {
-				if (read_run(scan, run, at))
-					return -1;
-				run = 0;
-			}
-		}
-	}
-	return run ? read_run(scan, run, end) : 0;
-}
-
-static int read_memory(struct scan *scan)
-{
-	char permissions[4], path[32];
+	char permissions[4];
 	ml_u64 start, end;
-	int failed = 0;
 
-	snprintf(path, sizeof(path), "/proc/%d/pagemap", scan->pid);
-	scan->pagemap = open(path, O_RDONLY | O_CLOEXEC);
-	for (const char *line = scan->maps, *next;
-	     !failed && (next = ml_process_maps_line(line, &start, &end, permissions)); line = next)
+	ml_scan_pieces_begin(&scan->pieces, scan->pid);
+	for (const char *line = scan->maps, *next; (next = ml_process_maps_line(line, &start, &end, permissions)); line = next)
 		if (is_writable(permissions) && !is_own(line, next))
-			failed = read_used(scan, bottom_of(scan, start, end), end);
-	if (scan->pagemap >= 0)
-		close(scan->pagemap);
-	return failed;
+			ml_scan_pieces_add(&scan->pieces, bottom_of(scan, start, end), end);
+	if (ml_scan_pieces_end(&scan->pieces))
+		return strerror(ENOMEM);
+	if (ml_scanned_words_read(&scan->words, scan->pid, scan->pieces.all, scan->pieces.n))
+		return no_room;
+	return NULL;
 }
 
-/* Of a process that stands still: NULL, or why not. */
+/* NULL, or why not. */
 static const char *look(struct scan *scan)
 {
+	const char *reason;
+
 	scan->told.timestamp_ns = ml_clock_ns();
 	scan->maps = ml_process_maps_read((ml_u32)scan->pid, &scan->maps_bytes);
 	if (!scan->maps)
 		return "its mappings cannot be read";
 	find_targets(scan->maps);
-	if (read_memory(scan))
-		return "it holds more pointers than there is room for";
-	return scan->words.scanned_bytes ? NULL : "its memory cannot be read";
+	reason = read_memory(scan);
+	return reason || scan->words.scanned_bytes ? reason : "its memory cannot be read";
+}
+
+/*
+ * Reads all while the process runs, and forgets it: our memory for what is found, and theirs that was swapped out, is there before it
+ * is stopped. Most of the stop were page faults of ours. NULL, or why it need not be stopped at all.
+ */
+static const char *rehearse(struct scan *scan)
+{
+	const char *reason = look(scan);
+
+	free(scan->maps);
+	scan->maps = NULL;
+	return reason == no_room ? reason : NULL; /* any other one is told with its cause by the stop */
 }
 
 static const char *read_threads(struct scan *scan, const struct ml_ptrace_threads *threads)
@@ -200,9 +175,12 @@ static const char *read_threads(struct scan *scan, const struct ml_ptrace_thread
 static const char *stop_and_look(struct scan *scan)
 {
 	struct ml_ptrace_threads threads = { 0 };
-	ml_u64 begin_ns = ml_clock_ns();
-	const char *reason = NULL;
+	const char *reason = rehearse(scan);
+	ml_u64 begin_ns;
 
+	if (reason)
+		return reason;
+	begin_ns = ml_clock_ns();
 	if (ml_ptrace_stop_all(&threads, scan->pid, PATIENCE_MS) && errno != EBUSY)
 		reason = errno == ESRCH ? "it has ended" : strerror(errno);
 	if (!reason)

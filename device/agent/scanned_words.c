@@ -2,6 +2,9 @@
 #define _GNU_SOURCE
 #include "scanned_words.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,21 +13,41 @@
 #include "blocks.h"
 
 #define GROUP 64 /* words, of which the bits fill one of ours */
+#define CHUNK_BYTES (8u << 20) /* of whole huge pages; at most a sixteenth of one stays empty */
 /* Of 64-bit agents: a heap of 2 GiB, a fifth of it pointers. */
-#define ROOM_BYTES (sizeof(void *) == 8 ? 512u << 20 : 160u << 20)
+#define CHUNKS_MAX (sizeof(void *) == 8 ? ML_SCAN_CHUNKS_MAX : 21u)
+#define HUGE_PAGE_BYTES (2u << 20)
 #define RECORD_BYTES_MAX(words) (sizeof(struct ml_scanned) + ((words) + GROUP - 1) / GROUP * 8 + (words) * 8)
+#define THREADS_MAX 4
 
-static ml_u64 piece[ML_SCAN_PIECE_BYTES / 8 + GROUP];
+/* What all threads take their work from. */
+struct work {
+	struct ml_scanned_words *words;
+	int pid;
+	const struct ml_scan_piece *pieces;
+	size_t n_pieces, next; /* next: atomic */
+	bool is_full;          /* atomic */
+};
+
+struct worker {
+	struct work *work;
+	size_t chunk; /* of `words`; CHUNKS_MAX: none yet */
+	ml_u64 *piece;
+	ml_u64 scanned_bytes;
+};
+
+static ml_u64 buffers[THREADS_MAX][ML_SCAN_PIECE_BYTES / 8 + GROUP];
 
 int ml_scanned_words_start(struct ml_scanned_words *words, const struct ml_scan_targets *targets, ml_u32 word_bytes)
 {
-	void *records = mmap(NULL, ROOM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	size_t room = CHUNKS_MAX * CHUNK_BYTES;
+	ml_u8 *records = mmap(NULL, room + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (records == MAP_FAILED)
 		return -1;
-	madvise(records, ROOM_BYTES, MADV_HUGEPAGE); /* fewer faults while the process stands still */
-	*words = (struct ml_scanned_words){ .targets = targets, .mask = ~0ull, .word_bytes = word_bytes, .records = records,
-					    .room = ROOM_BYTES };
+	records += -(uintptr_t)records % HUGE_PAGE_BYTES;
+	madvise(records, room, MADV_HUGEPAGE); /* fewer faults while the process stands still */
+	*words = (struct ml_scanned_words){ .targets = targets, .mask = ~0ull, .word_bytes = word_bytes, .records = records };
 #ifdef __aarch64__
 	if (word_bytes == 8)
 		words->mask = (1ull << 56) - 1; /* top byte ignore: Documentation/arch/arm64/tagged-address-abi.rst */
@@ -56,36 +79,106 @@ static inline ml_u64 find_in_group(const struct ml_scanned_words *words, const v
 	return bits;
 }
 
-static void find(struct ml_scanned_words *words, ml_u64 address, size_t n_words)
+/* In a chunk that has room for them. */
+static void find(struct worker *worker, ml_u64 address, size_t n_words)
 {
-	struct ml_scanned *record = (void *)(words->records + words->n_bytes);
+	struct ml_scanned_words *words = worker->work->words;
+	size_t *used = &words->used[worker->chunk];
+	struct ml_scanned *record = (void *)(words->records + worker->chunk * CHUNK_BYTES + *used);
 	ml_u64 *bits = (ml_u64 *)(record + 1), *first = bits + (n_words + GROUP - 1) / GROUP, *values = first;
 	ml_u32 word_bytes = words->word_bytes;
 
 	for (size_t i = 0; i < n_words; i += GROUP) {
-		const void *group = (const ml_u8 *)piece + i * word_bytes;
+		const void *group = (const ml_u8 *)worker->piece + i * word_bytes;
 
 		*bits++ = word_bytes == 8 ? find_in_group(words, group, 8, &values) : find_in_group(words, group, 4, &values);
 	}
 	if (values == first)
 		return;
 	*record = (struct ml_scanned){ address, (ml_u32)n_words, (ml_u32)(values - first) };
-	words->n_bytes = (size_t)((ml_u8 *)values - words->records);
+	*used += (size_t)((ml_u8 *)values - (ml_u8 *)record);
 }
 
-int ml_scanned_words_read(struct ml_scanned_words *words, int pid, ml_u64 address, size_t bytes)
+static bool has_room(struct worker *worker, size_t bytes)
 {
-	struct iovec local = { piece, bytes }, remote = { (void *)(uintptr_t)address, bytes };
-	ssize_t got = process_vm_readv(pid, &local, 1, &remote, 1, 0);
-	size_t n_words = got > 0 ? (size_t)got / words->word_bytes : 0;
+	struct ml_scanned_words *words = worker->work->words;
 
-	if (words->n_bytes + RECORD_BYTES_MAX(n_words) > words->room)
-		return -1;
-	memset((ml_u8 *)piece + n_words * words->word_bytes, 0, (size_t)GROUP * 8); /* refers to nothing */
-	if (n_words)
-		find(words, address, n_words);
-	words->scanned_bytes += n_words * words->word_bytes;
-	return 0;
+	if (worker->chunk < CHUNKS_MAX && words->used[worker->chunk] + bytes <= CHUNK_BYTES)
+		return true;
+	worker->chunk = __atomic_fetch_add(&words->n_chunks, 1, __ATOMIC_RELAXED);
+	if (worker->chunk >= CHUNKS_MAX)
+		return false;
+	words->used[worker->chunk] = 0;
+	return true;
+}
+
+static bool read_piece(struct worker *worker, const struct ml_scan_piece *piece)
+{
+	ml_u32 word_bytes = worker->work->words->word_bytes;
+	struct iovec local = { worker->piece, (size_t)piece->bytes };
+	struct iovec remote = { (void *)(uintptr_t)piece->address, (size_t)piece->bytes };
+	ssize_t got = process_vm_readv(worker->work->pid, &local, 1, &remote, 1, 0);
+	size_t n_words = got > 0 ? (size_t)got / word_bytes : 0;
+
+	if (!n_words)
+		return true;
+	if (!has_room(worker, RECORD_BYTES_MAX(n_words)))
+		return false;
+	memset((ml_u8 *)worker->piece + n_words * word_bytes, 0, (size_t)GROUP * 8); /* refers to nothing */
+	find(worker, piece->address, n_words);
+	worker->scanned_bytes += n_words * word_bytes;
+	return true;
+}
+
+static void *read_pieces(void *own)
+{
+	struct worker *worker = own;
+	struct work *work = worker->work;
+
+	while (!__atomic_load_n(&work->is_full, __ATOMIC_RELAXED)) {
+		size_t number = __atomic_fetch_add(&work->next, 1, __ATOMIC_RELAXED);
+
+		if (number >= work->n_pieces)
+			break;
+		if (!read_piece(worker, &work->pieces[number]))
+			__atomic_store_n(&work->is_full, true, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+static size_t threads_for(size_t n_pieces)
+{
+	cpu_set_t ours;
+	size_t n = sched_getaffinity(0, sizeof(ours), &ours) ? 1 : (size_t)CPU_COUNT(&ours);
+
+	n = n < THREADS_MAX ? n : THREADS_MAX;
+	return n_pieces < n ? n_pieces : n;
+}
+
+int ml_scanned_words_read(struct ml_scanned_words *words, int pid, const struct ml_scan_piece *pieces, size_t n_pieces)
+{
+	struct work work = { .words = words, .pid = pid, .pieces = pieces, .n_pieces = n_pieces };
+	size_t n = threads_for(n_pieces);
+	struct worker workers[THREADS_MAX];
+	pthread_t threads[THREADS_MAX];
+	bool is_started[THREADS_MAX] = { false };
+
+	words->n_chunks = 0;
+	words->scanned_bytes = 0;
+	for (size_t i = 0; i < n; i++) {
+		workers[i] = (struct worker){ .work = &work, .chunk = CHUNKS_MAX, .piece = buffers[i] };
+		is_started[i] = i && !pthread_create(&threads[i], NULL, read_pieces, &workers[i]);
+	}
+	if (n)
+		read_pieces(&workers[0]);
+	for (size_t i = 0; i < n; i++) {
+		if (is_started[i])
+			pthread_join(threads[i], NULL);
+		words->scanned_bytes += workers[i].scanned_bytes;
+	}
+	if (words->n_chunks > CHUNKS_MAX)
+		words->n_chunks = CHUNKS_MAX;
+	return work.is_full ? -1 : 0;
 }
 
 static size_t record_bytes(const struct ml_scanned *record)
@@ -93,18 +186,26 @@ static size_t record_bytes(const struct ml_scanned *record)
 	return sizeof(*record) + ((size_t)record->n_words + GROUP - 1) / GROUP * 8 + (size_t)record->n_values * 8;
 }
 
-int ml_scanned_words_write(const struct ml_scanned_words *words)
+static int write_chunk(const ml_u8 *records, size_t n_bytes)
 {
-	for (size_t begin = 0, end = 0; begin < words->n_bytes; begin = end) {
-		while (end < words->n_bytes) {
-			size_t more = record_bytes((const void *)(words->records + end));
+	for (size_t begin = 0, end = 0; begin < n_bytes; begin = end) {
+		while (end < n_bytes) {
+			size_t more = record_bytes((const void *)(records + end));
 
 			if (end + more - begin > ML_BLOCK_PAYLOAD_MAX)
 				break;
 			end += more;
 		}
-		if (ml_blocks_write(ML_BLOCK_SCANNED, words->records + begin, end - begin))
+		if (ml_blocks_write(ML_BLOCK_SCANNED, records + begin, end - begin))
 			return -1;
 	}
+	return 0;
+}
+
+int ml_scanned_words_write(const struct ml_scanned_words *words)
+{
+	for (size_t i = 0; i < words->n_chunks; i++)
+		if (write_chunk(words->records + i * CHUNK_BYTES, words->used[i]))
+			return -1;
 	return 0;
 }

@@ -27,7 +27,6 @@ from memleak_android.host.commands.scenario import Scenario
 from memleak_android.host.commands.session import Schedule, Session
 from memleak_android.host.commands.smaps_looks import ReadMemory, SmapsLooks, device_memory, local_memory
 from memleak_android.host.device.local_machine import LocalMachine
-from memleak_android.host.device.memory_scan import scan_memory
 from memleak_android.host.device.target import Target
 from memleak_android.host.errors import UsageError
 from memleak_android.host.exec_images import unprobed_program
@@ -47,6 +46,7 @@ from memleak_android.host.tracers.allocator import unprobed_functions
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.choice import TracerName, start_tracer
 from memleak_android.host.tracers.device import AppRequest, DeviceTracers
+from memleak_android.host.tracers.local_scan import scan_local_memory
 from memleak_android.host.wire import Block, BlockKind, Reason
 from memleak_android.unwind.table_cache import TableCache
 
@@ -227,7 +227,7 @@ def _files(plan: Measurement) -> Iterator[tuple[ModuleFiles, _Start, ReadMemory,
         if app is not None:
             raise UsageError(f"{app.package} is no app of this machine", "name the device by --serial")
         with closing(ModuleFiles(LocalFiles(True, own_vdso()), tables)) as files:
-            yield files, start_tracer, local_memory(), scan_memory
+            yield files, start_tracer, local_memory(), scan_local_memory
         return
     with (
         closing(DeviceTracers(target, default_cache_dir() / "modules", app)) as device,

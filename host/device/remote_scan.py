@@ -22,7 +22,9 @@ def scan_remote_memory(
 ) -> MemoryScan:
     """As device/memory_scan.py does it here. Raises TargetError, DeviceError."""
     reader, parser = ScanReader(agent.target.arch == "arm64"), BlockParser()
-    words = ["scan", str(pid), *([] if held is None else [f"{int(held['stack_pointer']):x}"])]
+    words = ["scan", str(pid)]
+    if held is not None:  # its last thread: the first may be gone, and its /proc/PID/maps is empty then
+        words = ["scan", str(int(held["tid"])), f"{int(held['stack_pointer']):x}"]
     channel = agent.open(*words)
     heard = time.monotonic()
     try:

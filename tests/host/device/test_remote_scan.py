@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from memleak_android.host.device.local_machine import FilesInPlace, LocalMachine
 from memleak_android.host.device.memory_scan import scan_memory
@@ -34,11 +36,15 @@ def agent() -> ReadingAgent:
     return ReadingAgent(machine, lambda user: files)
 
 
-def into_heap(scan: MemoryScan) -> set[tuple[int, int]]:
-    """Words of memory that refer to the heap; registers differ from stop to stop."""
+def words_into_heap(scan: MemoryScan) -> NDArray[np.void]:
+    """Those of memory; registers differ from stop to stop."""
     low, high = scan.allocator[0].tolist()
     chosen = (scan.value >= low) & (scan.value < high) & (scan.source > 0)
-    return set(zip(scan.source[chosen].tolist(), scan.value[chosen].tolist(), strict=True))
+    return np.rec.fromarrays([scan.source[chosen], scan.value[chosen]], names="source,value")
+
+
+def into_heap(scan: MemoryScan) -> set[tuple[int, int]]:
+    return set(words_into_heap(scan).tolist())
 
 
 def test_it_finds_what_the_host_itself_finds(agent: ReadingAgent) -> None:
@@ -57,6 +63,25 @@ def test_it_finds_what_the_host_itself_finds(agent: ReadingAgent) -> None:
     assert into_heap(remote) == into_heap(local)
     assert (remote.scanned_bytes, remote.n_threads) == (local.scanned_bytes, 2)
     assert remote.stopped_ns > 0
+
+
+def test_more_than_one_thread_of_the_agent_finds(agent: ReadingAgent) -> None:
+    """Three million references in a row: more than fills what one of its threads takes of the room at once."""
+    script = "import sys; a = bytearray(64); many = [a] * 3_000_000; print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONMALLOC": "malloc"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdout.readline()
+        remote, local = scan_remote_memory(agent, process.pid, NO_BLOCKS), scan_memory(process.pid, NO_BLOCKS)
+        process.stdin.close()
+    references, expected = (np.sort(words_into_heap(one)) for one in (remote, local))
+    assert len(expected) > 3_000_000
+    assert np.array_equal(references, expected)
+    assert remote.scanned_bytes == local.scanned_bytes
 
 
 def test_a_process_that_ended(agent: ReadingAgent) -> None:

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What of a process's memory is to be searched: the pages in use of its writable mappings, in pieces. */
+#ifndef MEMLEAK_SCAN_PIECES_H
+#define MEMLEAK_SCAN_PIECES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "scanned_words.h"
+
+struct ml_scan_pieces {
+	struct ml_scan_piece *all;
+	size_t n, room;
+	int pagemap;
+	bool has_failed; /* there was no memory for more */
+};
+
+/* Forgets those there were; their memory is used again. */
+void ml_scan_pieces_begin(struct ml_scan_pieces *pieces, int pid);
+
+/* Pages of [start, end) that ever held something: others are not touched. Where that is not told, all. */
+void ml_scan_pieces_add(struct ml_scan_pieces *pieces, ml_u64 start, ml_u64 end);
+
+/* -1: there was no memory for all. */
+int ml_scan_pieces_end(struct ml_scan_pieces *pieces);
+
+#endif
