@@ -35,6 +35,7 @@ from memleak_android.host.reports.process_text import process_names, process_tex
 from memleak_android.host.site_identity import responsible_frame
 
 SITES_MAX = 1_000
+MEMORIES_MAX = 4  # processes in the head of the page; report.json has them all
 FRAMES_MAX = 100
 MODULES_MAX = 200
 PROCESSES_MAX = 1_000
@@ -273,7 +274,7 @@ def _facts(profile: Profile) -> list[list[str]]:
     ]
     if answer := next(answer_lines(profile), ""):
         facts.append(["growth", answer])
-    facts += [[f"memory of pid {one.pid}", memory_line(one)] for one in profile.memory]
+    facts += [[f"memory of pid {one.pid}", memory_line(one)] for one in profile.memory[:MEMORIES_MAX]]
     if profile.leaks:
         facts.append(["reachability", leaks_text(profile.leaks)])
     if target.serial:
