@@ -1,0 +1,156 @@
+"""`--reachability` of apps: blocks of every kind, whichever way the app is entered, in 64 bits (tagged pointers too) and in 32."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memleak_android.host.tracers.remote_preload import wrap_script
+from tests.emulator.apps import ANDROID, APPS, App, abis
+from tests.emulator.boot import start
+from tests.emulator.compiler import compiled, cross
+from tests.emulator.debian import Unavailable
+from tests.emulator.machine import Machine, Options
+from tests.emulator.test_sessions import check_clean, run
+from tests.host.test_reachability_session import kinds_of
+
+pytestmark = pytest.mark.emulator
+
+APP64, APP32 = (next(app for app in APPS if app.package == f"com.example.leaky{bits}") for bits in ("", "32"))
+# By size, in tests/emulator/android/blocks_app.c.
+KINDS = {
+    10007: "definitely_lost",
+    10009: "definitely_lost",
+    10037: "indirectly_lost",
+    10039: "possibly_lost",
+    10061: "still_reachable",
+    10067: "still_reachable",
+    10069: "still_reachable",
+}
+
+
+def put_library(machine: Machine, app: App) -> None:
+    """The app's own library is one that plants blocks; its activity runs every two seconds."""
+    compiler = cross(app.abi.compiler.removesuffix("++") + "cc")
+    flags = ("-O0", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-soname,libleaky.so", "-Wl,--build-id")
+    made = compiled("libleaky.so", compiler, flags, [ANDROID / "blocks_app.c"])
+    place = "/data/local/tmp/blocks_app.so"
+    assert machine.adb("push", made, place).returncode == 0
+    code, out = machine.root_shell(
+        f"cp {place} {app.library}.new && mv {app.library}.new {app.library} && chmod 755 {app.library}; rm {place}"
+    )
+    assert code == 0, out
+
+
+def begin(machine: Machine, app: App) -> int:
+    machine.shell(f"am force-stop {app.package}; am start -n {app.package}/.MainActivity --ei every 2")
+    return machine.wait_for_process(app.package)
+
+
+def started(options: Options) -> Machine:
+    try:
+        machine = start(options)
+    except Unavailable as error:
+        pytest.skip(str(error))
+    for app in (APP64, APP32):
+        if app.abi in abis():
+            put_library(machine, app)
+    return machine
+
+
+@pytest.fixture(scope="module")
+def stock() -> Iterator[Machine]:
+    """A phone that gives no root."""
+    machine = started(Options(build="user"))
+    yield machine
+    machine.stop()
+
+
+def looked_at(machine: Machine, tmp_path: Path, app: App, *words: str | Path) -> tuple[dict[str, Any], str]:
+    path = tmp_path / "report.json"
+    done = run(machine, "--reachability", "--json", path, "--duration", "7s", *words)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"stood still for \d+\.\d ms", done.stdout), done.stdout
+    check_clean(machine, app.package)
+    report: dict[str, Any] = json.loads(path.read_text())
+    return report, done.stderr
+
+
+def check_kinds(report: dict[str, Any], rounds: int = 2) -> None:
+    """Each planted block has its kind, and each size as many as the others: those of a round live and are judged together."""
+    found = {(size, kind): count for (kind, size), count in kinds_of(report).items() if size in KINDS}
+    assert {size: kind for size, kind in found} == KINDS, found
+    assert len(found) == len(KINDS) and set(found.values()) == {max(found.values())}, found
+    assert max(found.values()) >= rounds
+
+
+@pytest.fixture(scope="module")
+def rooted() -> Iterator[Machine]:
+    machine = started(Options())
+    yield machine
+    machine.stop()
+
+
+def test_an_app_that_loads_the_shim(stock: Machine, tmp_path: Path) -> None:
+    """Attached without root: `attach-agent`, and a look as the app itself."""
+    pid = begin(stock, APP64)
+    report, err = looked_at(stock, tmp_path, APP64, "--package", APP64.package)
+    assert "measuring by plt: no root" in err and "ptrace" not in err
+    check_kinds(report)
+    assert stock.wait_for_process(APP64.package) == pid
+
+
+def test_an_app_that_is_entered_by_ptrace(stock: Machine, tmp_path: Path) -> None:
+    pid = begin(stock, APP64)
+    stock.root_shell("mkdir -p /data/system; touch /data/system/refuses_agents; chmod 711 /data/system")
+    try:
+        report, err = looked_at(stock, tmp_path, APP64, "--package", APP64.package)
+    finally:
+        stock.root_shell("rm /data/system/refuses_agents")
+    assert "so that it is entered by ptrace" in err
+    check_kinds(report)
+    assert stock.wait_for_process(APP64.package) == pid
+
+
+@pytest.mark.parametrize("app", [APP64, APP32], ids=["arm64", "arm32"])
+def test_an_app_from_its_start_by_its_own_script(stock: Machine, app: App, tmp_path: Path) -> None:
+    """wrap.sh and `run-as`, without root; words and pointers of 32 bits in the second app."""
+    if app.abi not in abis():
+        pytest.skip(f"{app.abi.compiler} is not installed")
+    place = f"{Path(app.library).parent}/wrap.sh"
+    stock.root_shell(f"cat >{place} <<'END'\n{wrap_script(app.package)}END\nchmod 755 {place}")
+    try:
+        report, _ = looked_at(stock, tmp_path, app, "--package", app.package, "--launch")
+    finally:
+        stock.root_shell(f"rm {place}")
+    assert report["target"]["tracer"] == "preload"
+    check_kinds(report, rounds=1)
+
+
+@pytest.mark.parametrize("tracer", ["bpf", "plt"])
+def test_an_app_by_root(rooted: Machine, tracer: str, tmp_path: Path) -> None:
+    pid = begin(rooted, APP64)
+    report, _ = looked_at(rooted, tmp_path, APP64, "--package", APP64.package, "--tracer", tracer)
+    assert report["target"]["tracer"] == tracer
+    check_kinds(report)
+    assert rooted.wait_for_process(APP64.package) == pid
+
+
+@pytest.mark.parametrize("tracer", ["bpf", "plt"])
+def test_an_app_by_its_process_id(rooted: Machine, tracer: str, tmp_path: Path) -> None:
+    pid = begin(rooted, APP64)
+    report, _ = looked_at(rooted, tmp_path, APP64, "--pid", str(pid), "--tracer", tracer)
+    check_kinds(report)
+    assert rooted.wait_for_process(APP64.package) == pid
+
+
+def test_an_app_of_32_bits_by_root(rooted: Machine, tmp_path: Path) -> None:
+    if APP32.abi not in abis():
+        pytest.skip(f"{APP32.abi.compiler} is not installed")
+    report, _ = looked_at(rooted, tmp_path, APP32, "--package", APP32.package, "--launch")
+    check_kinds(report, rounds=1)
