@@ -33,9 +33,11 @@ class SessionGrowth:
 
 @dataclass(frozen=True, slots=True)
 class _Shares:
-    """How the last snapshot divides each key among stacks: `share` of `key` (index into keys) is `stack`'s.
+    """How each key is divided among stacks: `share` of `key` (index into keys) is `stack`'s.
 
-    A key that covers several stacks is divided as its blocks are now; nothing tells how it was before.
+    A key that covers several stacks is divided as its blocks are in the last snapshot; nothing tells how it was before.
+    One that holds nothing any more is the first of its stacks', where that is known: a stack may have had another key
+    before the rules of its code were known. n_live: so many of key, stack and share are of the last snapshot.
     """
 
     keys: NDArray[np.uint64]  # identities, sorted
@@ -43,6 +45,7 @@ class _Shares:
     stack: NDArray[np.int64]
     share: Floats
     n_stacks: int
+    n_live: int
 
     def by_stack(self, rows: Rows, column: str) -> Floats:
         """Sums of a column of HELD_ROW over the keys of each stack."""
@@ -150,14 +153,31 @@ def _shares(survivors: Survivors) -> _Shares:
     pairs, number = np.unique(pair, return_inverse=True)
     of_key = pairs // max(n_stacks, 1)
     part = np.bincount(number, size[has_stack], len(pairs)) / whole[of_key]
-    return _Shares(keys, of_key, pairs % max(n_stacks, 1), part, n_stacks)
+    return _with_past(_Shares(keys, of_key, pairs % max(n_stacks, 1), part, n_stacks, len(pairs)), survivors)
+
+
+def _with_past(shares: _Shares, survivors: Survivors) -> _Shares:
+    table = survivors.stacks
+    if not len(table):
+        return shares
+    known, first = np.unique(key_identity(table.traces), return_index=True)
+    is_past = ~np.isin(known, shares.keys)
+    keys, stacks = np.concatenate([shares.keys, known[is_past]]), table.stack_of_trace[first[is_past]]
+    order = np.argsort(keys)
+    place = np.empty(len(keys), np.int64)
+    place[order] = np.arange(len(keys))
+    key = place[np.concatenate([shares.key, np.arange(len(shares.keys), len(keys))])]
+    share = np.concatenate([shares.share, np.ones(len(stacks))])
+    return replace(
+        shares, keys=keys[order], key=key, stack=np.concatenate([shares.stack, stacks]), share=share
+    )
 
 
 def _series(instants: _Instants, shares: _Shares, survivors: Survivors) -> tuple[NDArray[np.int64], Series]:
     held = instants.held
     first = shares.by_stack(held[0].rows, "space")
     last = shares.by_stack(held[-1].rows, "space")
-    holding = np.unique(shares.stack)
+    holding = np.unique(shares.stack[: shares.n_live])
     chosen = holding[np.argsort(first[holding] - last[holding], kind="stable")[:STACKS_MAX]]
     space = np.stack([shares.by_stack(one.rows, "space")[chosen] for one in held])
     old = _old_variance(survivors, held[0].timestamp_ns, shares.n_stacks)

@@ -25,6 +25,7 @@ from tests.support.builders import (
     evidence,
     evidence_record,
     hello,
+    key_rows,
     live_rows,
     maps,
     snapshot,
@@ -74,7 +75,7 @@ def profile_of(path: Path, warmup_ns: int = 0, finished: Path | None = None, coo
         if capture.is_finished:
             survivors = finished_survivors(capture, reopen)
         else:
-            survivors = Analysis(capture, opened.read_block, ModuleFiles(LocalFiles(False))).survivors()
+            survivors = Analysis(capture, opened.read_block, ModuleFiles(LocalFiles(False))).survivors(True)
     if finished:
         write_recording(finished, finished_blocks(capture, survivors))
     return make_profile(capture, survivors, Symbolizer(), View(warmup_ns=warmup_ns, cooldown_ns=cooldown_ns))
@@ -257,3 +258,22 @@ def test_what_wanders_grows_only_where_its_blocks_stay(
         rows = live_rows(*(row(number, LEAK, 1009, at) for number, at in waiting))
         snapshots.append(snapshot(rows, number=second, timestamp_ns=SECOND + second * SECOND + SECOND // 2))
     assert trends(profile_of(recording(tmp_path / "a", *snapshots))) == {LEAK_VADDR: expected}
+
+
+def test_a_stack_keeps_what_it_held_under_an_earlier_key(tmp_path: Path) -> None:
+    """The cache's blocks of the first three seconds have another key of the same stack, which nothing holds at the end."""
+    early = 5
+    snapshots = [
+        snapshot(
+            live_rows(
+                *(row(10 * second + i, early if second < 5 else CACHE, 30_011, second) for i in range(2))
+            ),
+            key_rows({"key": early, "alloc_objects": 4, "alloc_bytes": 120_044}),
+            number=second,
+            timestamp_ns=SECOND + second * SECOND + SECOND // 2,
+        )
+        for second in range(2, 10)
+    ]
+    earlier = [evidence(evidence_record(sequence=2, key=early, pc=0x402000))]
+    path = recording(tmp_path / "a", earlier, *snapshots)
+    assert trends(profile_of(path)) == {CACHE_VADDR: Trend.STEADY}
