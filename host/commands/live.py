@@ -174,7 +174,7 @@ class LiveView:
             shown = replace(self.view, show_allocs=False, most_sites=SITES_MAX)
             profile = make_profile(capture, survivors, self.symbolizer, shown)
             if profile.leaks:
-                self._looked = Looked(profile.duration_ns, {site.id: site.leaks for site in profile.sites})
+                self._looked = Looked.of(profile)
             self.plan.seen(profile)
             stacks = stacks_of_blocks(survivors)
             if self._window is not None:

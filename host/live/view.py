@@ -26,12 +26,24 @@ _VERDICTS = {
 }
 
 
+_Place = tuple[str, tuple[int, ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What the last look into the target's memory said of each site (by id), and when (nanoseconds of the session)."""
+    """What the last look into the target's memory said of each site (by place_of()), and when (nanoseconds of the session)."""
 
     elapsed_ns: int
-    leaks: Mapping[str, tuple[LeakSum, ...]]
+    leaks: Mapping[_Place, tuple[LeakSum, ...]]
+
+    @classmethod
+    def of(cls, profile: Profile) -> Looked:
+        return cls(profile.duration_ns, {place_of(site): site.leaks for site in profile.sites})
+
+
+def place_of(site: CallSite) -> _Place:
+    """What tells a site from others of one session: stacks through the same functions by different lines share an id."""
+    return site.id, tuple(frame.address for frame in site.frames)
 
 
 def sites_message(profile: Profile, stacks: int, looked: Looked | None = None) -> Sites:
@@ -104,7 +116,7 @@ def _frame_line(frame: Frame) -> FrameLine:
 
 
 def _line(site: CallSite, table: _Frames, looked: Looked | None) -> SiteLine:
-    leaks = looked.leaks.get(site.id, ()) if looked is not None else ()
+    leaks = looked.leaks.get(place_of(site), ()) if looked is not None else ()
     numbers = [table.number(frame) for frame in site.frames]
     known = numbers[: numbers.index(None)] if None in numbers else numbers
     own = responsible_frame(site.frames)

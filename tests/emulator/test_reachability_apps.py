@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +17,9 @@ from tests.emulator.boot import start
 from tests.emulator.compiler import compiled, cross
 from tests.emulator.debian import Unavailable
 from tests.emulator.machine import Machine, Options
-from tests.emulator.test_sessions import check_clean, run
+from tests.emulator.test_sessions import PROGRAM, check_clean, run
 from tests.host.test_reachability_session import kinds_of
+from tests.support.live_terminal import Terminal
 
 pytestmark = pytest.mark.emulator
 
@@ -154,3 +156,22 @@ def test_an_app_of_32_bits_by_root(rooted: Machine, tmp_path: Path) -> None:
         pytest.skip(f"{APP32.abi.compiler} is not installed")
     report, _ = looked_at(rooted, tmp_path, APP32, "--package", APP32.package, "--launch")
     check_kinds(report, rounds=1)
+
+
+def test_the_live_view_of_an_app_by_its_process_id(rooted: Machine, tmp_path: Path) -> None:
+    """`r` looks while the session goes on; rows are named after the worst kind of their blocks."""
+    pid = begin(rooted, APP64)
+    words = (*PROGRAM, "--serial", rooted.serial, "--live", "--pid", str(pid), "--duration", "60s")
+    own = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
+    terminal = Terminal([*words], {**os.environ, **rooted.environment, **own}, 140, 40, cwd=tmp_path)
+    try:
+        terminal.wait_for(lambda text: len(re.findall(r"\bmake\b", text)) >= len(KINDS), "a round of blocks")
+        terminal.press("r")
+        terminal.wait_for(lambda text: "stood still for" in text, "what the look cost")
+        for kind in ("definitely", "indirectly", "possibly", "still reach"):
+            terminal.wait_for(lambda text, kind=kind: kind in text, kind)  # type: ignore[misc]
+        terminal.press("q")
+        assert terminal.end() == 0
+    finally:
+        terminal.close()
+    check_clean(rooted, APP64.package)

@@ -15,6 +15,7 @@ from memleak_android.host.live.view import (
     SITES_MAX,
     Looked,
     chosen_sites,
+    place_of,
     sites_message,
 )
 from memleak_android.host.profile import Growth, LeakKind, LeakSum, Trend
@@ -54,10 +55,21 @@ def test_growth_by_runs_is_by_run() -> None:
 
 def test_the_kind_of_lost_blocks_is_the_worst() -> None:
     kinds = (LeakSum(LeakKind.STILL_REACHABLE, 5, 1), LeakSum(LeakKind.DEFINITELY_LOST, 7, 1))
-    looked = Looked(42_000_000_000, {DECODE.id: kinds})
+    looked = Looked(42_000_000_000, {place_of(DECODE): kinds})
     told = sites_message(profile(sites=(replace(DECODE, growth=GROWTH), SMALL)), 2, looked)
     assert [one.verdict for one in told.sites] == ["definitely lost", ""]
     assert "at 0:42 definitely lost 7 bytes in 1 allocation, still reachable 5 bytes" in told.sites[0].about
+
+
+def test_sites_of_one_id_keep_their_own_kinds() -> None:
+    """Two calls of one function have one id, and return to two addresses."""
+    other = replace(
+        DECODE, frames=(replace(DECODE.frames[0], address=DECODE.frames[0].address + 8), *DECODE.frames[1:])
+    )
+    lost, reachable = (LeakSum(kind, 8, 1) for kind in (LeakKind.DEFINITELY_LOST, LeakKind.STILL_REACHABLE))
+    judged = profile(sites=(replace(DECODE, leaks=(lost,)), replace(other, leaks=(reachable,))))
+    told = sites_message(profile(sites=(DECODE, other)), 2, Looked.of(judged))
+    assert sorted(line.verdict for line in told.sites) == ["definitely lost", "still reachable"]
 
 
 def test_the_largest_the_most_and_the_fastest_are_told() -> None:
