@@ -63,9 +63,9 @@ def hooked_missing(capture: Capture) -> list[str]:
         if row["n_refused"]
     ][:_NAMED_MAX]
     is_program = (rows["flags"] & int(HookedFlag.PROGRAM)) != 0
-    if (is_program & (rows["n_foreign"] > 0) & (rows["n_slots"] == 0)).any():
+    if (is_program & (rows["n_foreign"] > 0)).any():
         found.append(
-            f"{_PROGRAM} calls only allocators that were not hooked: nothing of it is seen (--tracer bpf)"
+            f"{_PROGRAM} calls functions of these names that were not hooked: not seen (--tracer bpf)"
         )
     if unseen := _unseen(capture, rows):
         found.append(f"{_listed(unseen)} came without being noticed: what they allocate is missing")

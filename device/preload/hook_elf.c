@@ -6,7 +6,9 @@
 #define DYNAMIC_ENTRIES_MAX 4096u
 #define CHAIN_MAX (1u << 20) /* more symbols than any chain has */
 #define VERSIONS_MAX 4096
+#define DEFINITIONS_MAX 8u /* of one name */
 #define HIDDEN 0x8000u /* of a number in DT_VERSYM */
+#define GLOBAL 1u /* of no version */
 
 /* Android's packed relocations: bionic/libc/include/elf.h. */
 #ifndef DT_ANDROID_REL
@@ -171,24 +173,28 @@ static unsigned int version_at(const struct ml_elf *elf, unsigned long index)
 		       *(const ElfW(Half) *)address;
 }
 
-/* What is looked for. */
+/* What is looked for: the first function that is called so, behind `skip` others. */
 struct wanted {
 	const char *name;
-	unsigned int hidden; /* HIDDEN, or 0 */
-	int is_chosen;       /* by a resolver */
+	unsigned int skip;
 };
 
-static int is_wanted(const struct ml_elf *elf, unsigned long index, const struct wanted *wanted)
+static unsigned int type_at(const struct ml_elf *elf, unsigned long index)
 {
 	const ElfW(Sym) *symbol = symbol_at(elf, index);
-	unsigned int type = symbol ? symbol->st_info & 0xf : STT_NOTYPE;
-	unsigned int binding = symbol ? symbol->st_info >> 4 : STB_LOCAL;
+
+	return symbol ? symbol->st_info & 0xf : STT_NOTYPE;
+}
+
+static int is_wanted(const struct ml_elf *elf, unsigned long index, struct wanted *wanted)
+{
+	const ElfW(Sym) *symbol = symbol_at(elf, index);
+	unsigned int type = type_at(elf, index), binding = symbol ? symbol->st_info >> 4 : STB_LOCAL;
 
 	return symbol && symbol->st_shndx != SHN_UNDEF && symbol->st_value &&
-	       (wanted->is_chosen ? type == STT_GNU_IFUNC : type == STT_FUNC || type == STT_NOTYPE) &&
-	       binding != STB_LOCAL && symbol->st_name < elf->string_bytes &&
-	       ml_elf_is_name(elf->strings + symbol->st_name, wanted->name) &&
-	       (version_at(elf, index) & HIDDEN) == wanted->hidden;
+	       (type == STT_FUNC || type == STT_NOTYPE || type == STT_GNU_IFUNC) && binding != STB_LOCAL &&
+	       symbol->st_name < elf->string_bytes && ml_elf_is_name(elf->strings + symbol->st_name, wanted->name) &&
+	       wanted->skip-- == 0;
 }
 
 static const ElfW(Word) *words(const struct ml_elf *elf, unsigned long address, size_t n)
@@ -220,7 +226,7 @@ static ElfW(Word) gnu_hash_of(const char *name)
 	return hash;
 }
 
-static unsigned long find_by_gnu_hash(const struct ml_elf *elf, const struct wanted *wanted)
+static unsigned long find_by_gnu_hash(const struct ml_elf *elf, struct wanted *wanted)
 {
 	const ElfW(Word) *head = words(elf, elf->gnu_hash, 4), *bucket, *chain;
 	ElfW(Word) hash = gnu_hash_of(wanted->name);
@@ -258,7 +264,7 @@ static ElfW(Word) hash_of(const char *name)
 	return hash;
 }
 
-static unsigned long find_by_hash(const struct ml_elf *elf, const struct wanted *wanted)
+static unsigned long find_by_hash(const struct ml_elf *elf, struct wanted *wanted)
 {
 	const ElfW(Word) *head = words(elf, elf->hash, 2), *next;
 
@@ -274,19 +280,11 @@ static unsigned long find_by_hash(const struct ml_elf *elf, const struct wanted 
 }
 
 /* The symbol's number; 0, which no function has, when there is none. */
-static unsigned long find_wanted(const struct ml_elf *elf, const struct wanted *wanted)
+static unsigned long find(const struct ml_elf *elf, const char *name, unsigned int skip)
 {
-	return elf->gnu_hash ? find_by_gnu_hash(elf, wanted) : elf->hash ? find_by_hash(elf, wanted) : 0;
-}
+	struct wanted wanted = { name, skip };
 
-static unsigned long find(const struct ml_elf *elf, const char *name, unsigned int hidden)
-{
-	return find_wanted(elf, &(struct wanted){ name, hidden, 0 });
-}
-
-static unsigned long address_at(const struct ml_elf *elf, unsigned long index)
-{
-	return index ? elf->base + symbol_at(elf, index)->st_value : 0;
+	return elf->gnu_hash ? find_by_gnu_hash(elf, &wanted) : elf->hash ? find_by_hash(elf, &wanted) : 0;
 }
 
 /* Of the version of this number: Elf_Verdef.vd_hash. */
@@ -307,27 +305,31 @@ static ElfW(Word) version_hash(const struct ml_elf *elf, unsigned int number)
 	return 0;
 }
 
+unsigned int ml_elf_definitions(const struct ml_elf *elf, const char *name, struct ml_elf_definition *found, unsigned int max)
+{
+	unsigned int n = 0;
+	unsigned long index;
+
+	for (; n < max && (index = find(elf, name, n)) != 0; n++) {
+		unsigned int number = version_at(elf, index);
+
+		found[n] = (struct ml_elf_definition){
+			.address = elf->base + symbol_at(elf, index)->st_value,
+			.version = (number & ~HIDDEN) > GLOBAL ? version_hash(elf, number) : 0,
+			.is_default = !(number & HIDDEN),
+			.is_chosen = type_at(elf, index) == STT_GNU_IFUNC,
+		};
+	}
+	return n;
+}
+
 unsigned long ml_elf_find(const struct ml_elf *elf, const char *name)
 {
-	return address_at(elf, find(elf, name, 0));
-}
+	struct ml_elf_definition found[DEFINITIONS_MAX];
+	unsigned int n = ml_elf_definitions(elf, name, found, DEFINITIONS_MAX);
 
-int ml_elf_chooses(const struct ml_elf *elf, const char *name)
-{
-	return find_wanted(elf, &(struct wanted){ name, 0, 1 }) != 0;
-}
-
-unsigned long ml_elf_find_hidden(const struct ml_elf *elf, const char *name, ElfW(Word) *version)
-{
-	unsigned long index = find(elf, name, HIDDEN);
-
-	*version = index ? version_hash(elf, version_at(elf, index)) : 0;
-	return *version ? address_at(elf, index) : 0;
-}
-
-ElfW(Word) ml_elf_default_version(const struct ml_elf *elf, const char *name)
-{
-	unsigned long index = find(elf, name, 0);
-
-	return index ? version_hash(elf, version_at(elf, index)) : 0;
+	for (unsigned int i = 0; i < n; i++)
+		if (found[i].is_default && !found[i].is_chosen)
+			return found[i].address;
+	return 0;
 }

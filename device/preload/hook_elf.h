@@ -39,17 +39,15 @@ int ml_elf_open(struct ml_elf *elf, const struct ml_hook_maps *maps, unsigned lo
 /* The address of the function of this name that it defines for others, in its default version; 0 when there is none. */
 unsigned long ml_elf_find(const struct ml_elf *elf, const char *name);
 
-/*
- * The same of a version that is not the default one, for who asks for exactly that. *version: what it is called, as the
- * SysV hash (gABI, symbol versioning).
- */
-unsigned long ml_elf_find_hidden(const struct ml_elf *elf, const char *name, ElfW(Word) *version);
+struct ml_elf_definition {
+	unsigned long address;
+	ElfW(Word) version; /* what its version is called, as the SysV hash (gABI, symbol versioning); 0 = it has none */
+	int is_default;     /* also for who asks for no version */
+	int is_chosen;      /* by a resolver (STT_GNU_IFUNC), whose address it is */
+};
 
-/* 1 when it defines this name, in its default version, by a resolver that chooses the function (STT_GNU_IFUNC). */
-int ml_elf_chooses(const struct ml_elf *elf, const char *name);
-
-/* That of the default version; 0 where nothing has versions. */
-ElfW(Word) ml_elf_default_version(const struct ml_elf *elf, const char *name);
+/* All of its definitions of a function for others, `max` at most; returns how many. */
+unsigned int ml_elf_definitions(const struct ml_elf *elf, const char *name, struct ml_elf_definition *found, unsigned int max);
 
 /* The name of a symbol, which ends with a zero; NULL where there is no such. */
 const char *ml_elf_symbol_name(const struct ml_elf *elf, unsigned long index);

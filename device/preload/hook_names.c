@@ -51,45 +51,61 @@ unsigned int ml_hook_number(const char *name)
 	return ML_HOOKS;
 }
 
+#define CANDIDATES_MAX 16u
+
 /*
- * Allocators whose names have a version that is not their default one, as those of glibc's libc_malloc_debug.so: the
- * loader binds to them who asks for this very version, and that is who was linked with a libc that calls its own so.
+ * Who defines an allocator's function, in the loader's order. Whose it is depends on the version that is asked for: that of
+ * the libc which everybody was linked with. Others of the same name are passed over (glibc, elf/dl-lookup.c: check_match()).
  */
-static struct hidden {
-	unsigned long real; /* 0 = none was found */
-	ElfW(Word) version;
-} hidden[ML_HOOKS_OWN];
+static struct candidates {
+	struct ml_elf_definition all[CANDIDATES_MAX];
+	unsigned int n;
+	ElfW(Word) asked_for; /* 0 = the libc has no versions, or none was seen yet */
+} candidates[ML_HOOKS_OWN];
 
-/* What the resolver of the first module that has the name chose is not known, and no later module's is what is called. */
-static unsigned char is_chosen[ML_HOOKS_OWN];
-
-static void look_for(unsigned int number, const struct ml_elf *elf)
+static void collect(struct candidates *of, const struct ml_elf *elf, const char *name, int is_libc)
 {
-	struct ml_hook *hook = &ml_hooks[number];
-	struct hidden *versioned = number < ML_HOOKS_OWN && hook->family == ML_HOOK_ALLOCATOR ? &hidden[number] : NULL;
+	unsigned int n = ml_elf_definitions(elf, name, of->all + of->n, CANDIDATES_MAX - of->n);
 
-	if (number < ML_HOOKS_OWN)
-		is_chosen[number] |= (unsigned char)ml_elf_chooses(elf, hook->name);
-	if (number < ML_HOOKS_OWN && is_chosen[number])
-		return;
-	hook->real = ml_elf_find(elf, hook->name);
-	if (!versioned)
-		return;
-	if (hook->real && versioned->real && versioned->version == ml_elf_default_version(elf, hook->name))
-		hook->real = versioned->real;
-	else if (!hook->real && !versioned->real)
-		versioned->real = ml_elf_find_hidden(elf, hook->name, &versioned->version);
+	for (unsigned int i = of->n; i < of->n + n; i++)
+		if (is_libc && of->all[i].is_default)
+			of->asked_for = of->all[i].version;
+	of->n += n;
+}
+
+static int answers(const struct ml_elf_definition *definition, ElfW(Word) asked_for)
+{
+	return asked_for && definition->version ? definition->version == asked_for : definition->is_default;
+}
+
+/* Once all modules were looked into. What a resolver chose is not known, and no later module's is what is called. */
+static int is_chosen(unsigned int number)
+{
+	const struct candidates *of = &candidates[number];
+
+	for (unsigned int i = 0; i < of->n; i++)
+		if (answers(&of->all[i], of->asked_for)) {
+			ml_hooks[number].real = of->all[i].is_chosen ? 0 : of->all[i].address;
+			return of->all[i].is_chosen;
+		}
+	return 0;
 }
 
 void ml_hook_look_into(const struct ml_elf *elf)
 {
-	if (ml_elf_find(elf, "gnu_get_libc_version"))
-		ml_hook_libc = ML_LIBC_GLIBC;
-	else if (ml_elf_find(elf, "__system_property_get"))
-		ml_hook_libc = ML_LIBC_BIONIC;
+	enum ml_libc libc = ml_elf_find(elf, "gnu_get_libc_version")	? ML_LIBC_GLIBC :
+			    ml_elf_find(elf, "__system_property_get") ? ML_LIBC_BIONIC :
+									ML_LIBC_UNKNOWN;
+
+	if (libc != ML_LIBC_UNKNOWN)
+		ml_hook_libc = libc;
 	for (unsigned int i = 0; i < ML_HOOKS; i++)
-		if (ml_hooks[i].name && !ml_hooks[i].real)
-			look_for(i, elf);
+		if (!ml_hooks[i].name || ml_hooks[i].real)
+			continue;
+		else if (ml_hooks[i].family == ML_HOOK_ALLOCATOR)
+			collect(&candidates[i], elf, ml_hooks[i].name, libc != ML_LIBC_UNKNOWN);
+		else
+			ml_hooks[i].real = ml_elf_find(elf, ml_hooks[i].name);
 }
 
 /* bionic's linker before Android 8: no module defines them. It is not asked for the __loader_ names, which are younger. */
@@ -141,16 +157,28 @@ void ml_hook_adopt_pairs(void)
 	}
 }
 
+/* enum ml_attach_result */
+static int bind_allocator(void)
+{
+	unsigned int n_needed = 0, n_chosen = 0;
+
+	for (unsigned int i = 0; i < ML_HOOKS_OWN; i++) {
+		int is_needed = ml_hooks[i].original == AT(ml_original.malloc) || ml_hooks[i].original == AT(ml_original.free);
+
+		if (ml_hooks[i].family == ML_HOOK_ALLOCATOR && !ml_hooks[i].real)
+			n_chosen += is_chosen(i) && is_needed;
+		n_needed += is_needed && ml_hooks[i].real;
+		candidates[i].n = 0;
+	}
+	return n_needed == 2 ? ML_ATTACH_OK : n_chosen ? ML_ATTACH_CHOSEN : ML_ATTACH_NO_ALLOCATOR;
+}
+
 int ml_hook_adopt(void)
 {
-	unsigned int n_needed = 0;
+	int result = bind_allocator();
 
-	for (unsigned int i = 0; i < ML_HOOKS; i++)
-		n_needed += ml_hooks[i].real && (ml_hooks[i].original == AT(ml_original.malloc) ||
-						 ml_hooks[i].original == AT(ml_original.free));
-	if (n_needed != 2)
-		return is_chosen[ml_hook_number("malloc")] || is_chosen[ml_hook_number("free")] ? ML_ATTACH_CHOSEN :
-												  ML_ATTACH_NO_ALLOCATOR;
+	if (result != ML_ATTACH_OK)
+		return result;
 	if (ml_hook_libc == ML_LIBC_UNKNOWN)
 		ml_hook_libc = ML_LIBC_OTHER;
 	if (ml_hook_libc == ML_LIBC_BIONIC)

@@ -83,7 +83,9 @@ class SmapsLooks:
         if snapshot is None or not target_pid(self.capture) or begin < self._next_s:
             return
         found = [one for pid in self._pids(snapshot) if (one := self._look(snapshot, pid))]
-        told = dict(list(self._told().items())[:1]) | {one["pid"]: one for one in found}
+        target = target_pid(self.capture)
+        told = {pid: one for pid, one in self._told().items() if pid == target}
+        told |= {one["pid"]: one for one in found}
         self._next_s = time.monotonic() + (time.monotonic() - begin) * COST_SHARE
         self._tell(told)
 

@@ -28,7 +28,7 @@ PF_X = 1
 DT_NEEDED, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ = 1, 4, 5, 6, 10
 DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_JMPREL = 2, 7, 8, 23
 DT_SONAME, DT_RPATH, DT_DEBUG, DT_RUNPATH = 14, 15, 21, 29
-DT_FLAGS_1, DT_GNU_HASH, DT_VERSYM = 0x6FFFFFFB, 0x6FFFFEF5, 0x6FFFFFF0
+DT_FLAGS_1, DT_GNU_HASH, DT_VERSYM, DT_VERDEF = 0x6FFFFFFB, 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFC
 DF_1_NODEFLIB = 0x800
 SHT_SYMTAB = 2
 STT_OBJECT, STT_FUNC, STT_GNU_IFUNC = 1, 2, 10
@@ -43,6 +43,7 @@ _SYMBOL_64 = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
 )
 _DYNAMIC_ENTRIES_MAX = 4096
+_VERSIONS_MAX = 4096
 
 
 class BadElfError(TargetError):
@@ -64,13 +65,18 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class FunctionSymbol:
-    """A defined function. is_default: not a hidden old version (name@VERSION)."""
+    """A defined function. is_default: not a hidden old version (name@VERSION). version: its name's hash, 0 = none."""
 
     name: str
     vaddr: int
     size: int
     is_default: bool
     is_indirect: bool  # STT_GNU_IFUNC: vaddr is that of the resolver
+    version: int = 0
+
+    def answers(self, version: int) -> bool:
+        """Whether the loader binds who asks for this version (0 = for none) to it (glibc, elf/dl-lookup.c: check_match())."""
+        return self.version == version if version and self.version else self.is_default
 
 
 class ElfFile:
@@ -183,11 +189,23 @@ class ElfFile:
             return []
         table, strings = symbols
         count = len(table)
-        hidden = np.zeros(count, dtype=bool)
+        numbers = np.zeros(count, dtype="<u2")
         if DT_VERSYM in self.dynamic:
-            raw = self.slice(self._dynamic_offset(DT_VERSYM), 2 * count)
-            hidden = (np.frombuffer(raw, dtype="<u2") & 0x8000) != 0
-        return _select(table, strings, hidden, names)
+            numbers = np.frombuffer(self.slice(self._dynamic_offset(DT_VERSYM), 2 * count), "<u2")
+        return _select(table, strings, numbers, names, self._version_hashes)
+
+    @cached_property
+    def _version_hashes(self) -> dict[int, int]:
+        """By the number of each version that it defines (Elf_Verdef: vd_ndx, vd_hash, vd_next; gABI, symbol versioning)."""
+        found: dict[int, int] = {}
+        at = self._dynamic_offset(DT_VERDEF) if DT_VERDEF in self.dynamic else 0
+        for _ in range(_VERSIONS_MAX):
+            if not 0 < at <= len(self.data) - 20:
+                break
+            _, _, number, _, name_hash, _, further = struct.unpack("<4H3I", self.slice(at, 20))
+            found.setdefault(number & 0x7FFF, name_hash)
+            at += further or len(self.data)
+        return found
 
     def dynamic_data(self, name: str) -> tuple[int, int] | None:
         """vaddr and size of a variable of this name that the file exports."""
@@ -231,7 +249,7 @@ class ElfFile:
             raise BadElfError(self.path, f"the string table of .symtab is section {symtab.link}")
         count = symtab.size // self._symbol_type.itemsize
         strings = self.slice(sections[symtab.link].offset, sections[symtab.link].size)
-        return _select(self._symbols(symtab.offset, count), strings, np.zeros(count, dtype=bool), names)
+        return _select(self._symbols(symtab.offset, count), strings, np.zeros(count, "<u2"), names, {})
 
     @property
     def _symbol_type(self) -> np.dtype[np.void]:
@@ -309,7 +327,11 @@ class _Section:
 
 
 def _select(
-    table: NDArray[np.void], strings: bytes, hidden: NDArray[np.bool_], names: Iterable[str]
+    table: NDArray[np.void],
+    strings: bytes,
+    numbers: NDArray[np.uint16],
+    names: Iterable[str],
+    versions: dict[int, int],
 ) -> list[FunctionSymbol]:
     """Finds the names in the string table first: the cost does not grow with a loop over symbols."""
     kind = table["info"] & 0xF
@@ -318,12 +340,11 @@ def _select(
     for name in names:
         positions = _occurrences(strings, name.encode() + b"\0")
         for i in np.flatnonzero(usable & np.isin(table["name"], positions)).tolist():
-            row = table[i]
-            found.append(
-                FunctionSymbol(
-                    name, int(row["value"]), int(row["size"]), not hidden[i], bool(kind[i] == STT_GNU_IFUNC)
-                )
-            )
+            row, number = table[i], int(numbers[i])
+            version = versions.get(number & 0x7FFF, 0) if number & 0x7FFF > 1 else 0
+            is_default, is_indirect = not number & 0x8000, bool(kind[i] == STT_GNU_IFUNC)
+            vaddr, size = int(row["value"]), int(row["size"])
+            found.append(FunctionSymbol(name, vaddr, size, is_default, is_indirect, version))
     return sorted(found, key=lambda symbol: (symbol.name, not symbol.is_default, symbol.vaddr))
 
 

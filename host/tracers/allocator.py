@@ -62,14 +62,26 @@ def find_allocator(objects: Sequence[LoadedObject], options: SessionOptions) -> 
     if options.object is not None:
         return _named_object(objects, options.object)
     malloc = options.symbols_prefix + "malloc"
-    for one in objects:
-        if _open(one.open_path).dynamic_functions({malloc}):
+    defining = [
+        (one, found) for one in objects if (found := _open(one.open_path).dynamic_functions({malloc}))
+    ]
+    asked_for = next((_default_version(found) for one, found in defining if _is_libc(one)), 0)
+    for one, found in defining:
+        if any(symbol.answers(asked_for) for symbol in found):
             return one
     for one in objects[:1]:  # a static program: only its symbol table can know
         if _open(one.open_path).static_functions({malloc}):
             return one
     place = objects[0].path if len(objects) == 1 else f"any of the program's {len(objects)} objects"
     raise _no_allocator(malloc, place)
+
+
+def _is_libc(one: LoadedObject) -> bool:
+    return bool(_open(one.open_path).dynamic_functions({"gnu_get_libc_version"}))
+
+
+def _default_version(found: Sequence[FunctionSymbol]) -> int:
+    return next((symbol.version for symbol in found if symbol.is_default), 0)
 
 
 def defines_malloc(path: str) -> bool:
@@ -136,7 +148,7 @@ def chosen_at_run_time(name: str, path: str) -> TargetError:
     """Its symbol is that of a resolver (STT_GNU_IFUNC), which only the dynamic linker calls."""
     return TargetError(
         f"{name} of {path} is chosen when the program starts (ifunc), so that its file does not tell where it is",
-        "use --tracer preload, of a running process --tracer plt, or name another object with --object",
+        "start it with --tracer preload, or name another object with --object",
     )
 
 

@@ -240,27 +240,40 @@ def test_an_allocator_of_the_program_s_own_is_not_seen_and_that_is_said(folder: 
     assert rows_of(session, "")["n_slots"].tolist() == [0]
 
 
-def test_an_allocator_whose_names_have_the_version_that_is_asked_for(bound_now: Path) -> None:
-    """glibc's own: malloc@GLIBC_2.2.5, which is no default version and yet what the loader binds."""
-    with AttachedProgram(bound_now, "libc_malloc_debug.so.0") as program:
-        if "libc_malloc_debug" not in Path(f"/proc/{program.process.pid}/maps").read_text():
-            pytest.skip("there is no libc_malloc_debug.so.0, which comes with glibc 2.34 and later")
-        session = program.attached(lambda: program.do("leak 100 31", "copy 55"))
-    assert (session.sizes()[31], session.sizes()[55]) == (100, 1)
-
-
-def test_an_allocator_whose_names_have_another_version(folder: Path, bound_now: Path) -> None:
-    """Nobody asks for it: the loader passes it over."""
+@pytest.fixture(scope="module")
+def other_version(folder: Path) -> Path:
+    """Its malloc has a version for which nobody asks: two of them, one the default. The loader passes it over."""
     source, script, library = folder / "other.c", folder / "other.map", folder / "libother.so"
     source.write_text(
-        "#include <stddef.h>\nvoid *other(size_t n) { return (void *)n; }\n"
-        '__asm__(".symver other, malloc@OTHER_1");\n'
+        "#include <stddef.h>\nvoid *other(size_t n) { return (void *)n; }\nvoid nothing(void *p) {}\n"
+        '__asm__(".symver other, malloc@OTHER_1");\n__asm__(".symver other, malloc@@OTHER_2");\n'
+        '__asm__(".symver nothing, free@OTHER_1");\n'
     )
-    script.write_text("OTHER_1 {};\n")
+    script.write_text("OTHER_1 {};\nOTHER_2 {} OTHER_1;\n")
     link = ["-fPIC", "-shared", f"-Wl,--version-script={script}"]
     subprocess.run(["gcc", *FLAGS, "-w", *link, source, "-o", library], check=True)
-    with AttachedProgram(bound_now, str(library)) as program:
-        assert str(library) in Path(f"/proc/{program.process.pid}/maps").read_text()
+    return library
+
+
+DEBUG = "libc_malloc_debug.so.0"
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["alone", "behind another version"])
+def test_an_allocator_whose_names_have_the_version_that_is_asked_for(
+    workload: Path, other_version: Path, before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """glibc's own: malloc@GLIBC_2.2.5, which is no default version and yet what the loader binds."""
+    monkeypatch.setenv("MALLOC_CHECK_", "3")  # has a heap of its own, and ends who gives it a block of libc's
+    with AttachedProgram(workload, f"{other_version}:{DEBUG}" if before else DEBUG) as program:
+        if DEBUG not in Path(f"/proc/{program.process.pid}/maps").read_text():
+            pytest.skip(f"there is no {DEBUG}, which comes with glibc 2.34 and later")
+        session = program.attached(lambda: program.do("leak 100 31", "copy 55", "free", "leak 1 77"))
+    assert (session.sizes()[31], session.sizes()[77]) == (99, 1)
+
+
+def test_an_allocator_whose_names_have_another_version(workload: Path, other_version: Path) -> None:
+    with AttachedProgram(workload, str(other_version)) as program:
+        assert str(other_version) in Path(f"/proc/{program.process.pid}/maps").read_text()
         session = program.attached(lambda: program.do("leak 100 31", "copy 55"))
     assert session.sizes() == {31: 100, 55: 1}
 

@@ -154,6 +154,34 @@ def test_objects_that_cannot_be_probed(folder: Path) -> None:
     assert refusal(with_malloc_only).startswith(f"no function free found in {with_malloc_only}; ")
 
 
+@pytest.mark.parametrize(
+    ("versions", "is_it"),
+    [
+        ("", True),
+        ("GLIBC_2.2.5 {};", True),
+        ("OTHER_1 {};", False),
+        ("OTHER_1 {}; GLIBC_2.2.5 {} OTHER_1;", True),
+    ],
+    ids=["none", "that of libc", "another", "both"],
+)
+def test_the_allocator_is_the_one_with_the_version_that_is_asked_for(
+    folder: Path, versions: str, is_it: bool
+) -> None:
+    """Non-default versions: the loader binds the program's malloc@GLIBC_2.2.5 to the first of this very name."""
+    needs_libc()
+    names = [word for word in versions.split() if word[0] in "GO" and ";" not in word]
+    symvers = "".join(f'__asm__(".symver f{i}, malloc@{name}");' for i, name in enumerate(names))
+    functions_ = "".join(f"void *f{i}(unsigned long n) {{ return 0; }}" for i in range(len(names)))
+    (folder / "versions.c").write_text(
+        f"{functions_}{symvers}" or "void *malloc(unsigned long n) { return 0; }"
+    )
+    (folder / "versions.map").write_text(versions)
+    flags = ["-Wl,--version-script=versions.map"] if versions else []
+    path = gcc(folder, f"versions{len(versions)}.so", "-shared", "-fPIC", *flags, "versions.c")
+    objects = [LoadedObject(one, one) for one in ("/bin/true", path, LIBC)]
+    assert find_allocator(objects, OPTIONS).path == (path if is_it else LIBC)
+
+
 def test_functions_that_a_resolver_chooses(folder: Path) -> None:
     """malloc: refused, its place is not told. Another: the rest is measured, and the result lacks it."""
     source = """
