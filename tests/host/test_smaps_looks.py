@@ -1,0 +1,90 @@
+"""When a session looks at its processes' memory: the target first, a refusal told once, drivers asked at the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from memleak_android.host.capture import Capture
+from memleak_android.host.commands.smaps_looks import ReadMemory, SmapsLooks
+from memleak_android.host.errors import DeviceError
+from memleak_android.host.wire import Reason
+from tests.support.builders import end, hello, live_rows, snapshot
+
+TARGET, OTHER = 100, 101
+SMAPS = b"7f00-7f10 rw-p 00000000 00:00 0   [heap]\nRss:  40 kB\nPss:  20 kB\n"
+MEMINFO = b"                   Pss\n    GL mtrack  307  307\n"
+
+
+def captured(*blocks: object) -> Capture:
+    """Two processes, of which the other one holds more."""
+    capture = Capture()
+    rows = live_rows({"pid": TARGET, "size": 10}, {"pid": OTHER, "size": 20, "sequence": 2})
+    for block in (hello(), *snapshot(rows), *blocks):
+        capture.add(block, -1)  # type: ignore[arg-type]
+    capture.session |= {"pid": TARGET}
+    return capture
+
+
+def told(capture: Capture) -> list[int]:
+    session = capture.session
+    return (
+        [one["pid"] for one in [session["memory"], *session["memory_of_others"]]]
+        if "memory" in session
+        else []
+    )
+
+
+def test_the_target_is_the_first_as_soon_as_it_can_be_read() -> None:
+    capture, closed = captured(), {TARGET}
+
+    def read(pid: int) -> bytes:
+        if pid in closed:
+            raise DeviceError("denied")
+        return SMAPS
+
+    looks = SmapsLooks(capture, ReadMemory(read))
+    looks.take()
+    assert told(capture) == [OTHER]
+    closed.clear()
+    looks._next_s = 0.0  # the time is come
+    looks.take()
+    assert told(capture) == [TARGET, OTHER]
+    closed.add(TARGET)
+    looks._next_s = 0.0
+    looks.take()
+    assert told(capture) == [TARGET, OTHER], "what there was of it"
+
+
+def test_drivers_are_asked_at_the_end() -> None:
+    capture = captured(end(Reason.STOPPED))
+    looks = SmapsLooks(capture, ReadMemory(lambda pid: SMAPS, lambda pid: MEMINFO))
+    looks.take()
+    looks.ask_drivers()
+    assert capture.session["memory"]["parts"]["driver_graphics"] == (307 * 1024, 307 * 1024)
+    assert not capture.remarks
+
+
+def test_who_is_gone_is_not_asked() -> None:
+    capture, asked = captured(end(Reason.TARGET_EXIT)), list[int]()
+    looks = SmapsLooks(capture, ReadMemory(lambda pid: SMAPS, lambda pid: bytes(asked.append(pid) or 0)))
+    looks.take()
+    looks.ask_drivers()
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    "error", [DeviceError("no answer within 15 s"), OSError("gone")], ids=["slow", "gone"]
+)
+def test_a_refusal_is_told_once(error: Exception) -> None:
+    capture, asked = captured(end(Reason.STOPPED)), list[int]()
+
+    def refuse(pid: int) -> bytes:
+        asked.append(pid)
+        raise error
+
+    looks = SmapsLooks(capture, ReadMemory(lambda pid: SMAPS, refuse))
+    looks.take()
+    looks.ask_drivers()
+    assert len(asked) == len(capture.remarks) == 1
+    assert capture.remarks[0].startswith("graphics memory that drivers count is not known: ")
+    assert "driver_graphics" not in capture.session["memory"]["parts"]
