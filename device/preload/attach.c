@@ -85,7 +85,7 @@ static int adopt_moved(void)
 
 static int find_originals(enum mode wanted)
 {
-	int result = ml_hook_libc == ML_LIBC_UNKNOWN ? ml_plt_hook_find_originals() : ML_ATTACH_OK;
+	int result = ml_hook_knows_allocator() ? ML_ATTACH_OK : ml_plt_hook_find_originals();
 
 	if (result == -ENOSYS)
 		result = ML_ATTACH_NO_MODULES;

@@ -173,12 +173,20 @@ static int bind_allocator(void)
 	return n_needed == 2 ? ML_ATTACH_OK : n_chosen ? ML_ATTACH_CHOSEN : ML_ATTACH_NO_ALLOCATOR;
 }
 
+static int knows_allocator;
+
+int ml_hook_knows_allocator(void)
+{
+	return knows_allocator;
+}
+
 int ml_hook_adopt(void)
 {
 	int result = bind_allocator();
 
 	if (result != ML_ATTACH_OK)
 		return result;
+	knows_allocator = 1;
 	if (ml_hook_libc == ML_LIBC_UNKNOWN)
 		ml_hook_libc = ML_LIBC_OTHER;
 	if (ml_hook_libc == ML_LIBC_BIONIC)

@@ -56,4 +56,7 @@ void ml_hook_look_into(const struct ml_elf *elf);
 /* enum ml_attach_result: whether malloc and free are known. From then on, our entries forward to the real functions. */
 int ml_hook_adopt(void);
 
+/* 1 once that has succeeded: nobody need look into the modules again. */
+int ml_hook_knows_allocator(void);
+
 #endif

@@ -290,8 +290,9 @@ def test_an_allocator_that_a_resolver_chooses_is_refused(folder: Path, bound_now
     subprocess.run(["gcc", *FLAGS, "-fPIC", "-shared", "-w", source, "-o", library], check=True)
     with AttachedProgram(bound_now, str(library)) as program:
         before = slots(program.process.pid)
-        assert program.do(f"attach {session_name()} mode=plt") == ["9"]
-        assert slots(program.process.pid) == before
+        for _ in range(2):  # the library stays: who tries again is told the same
+            assert program.do(f"attach {session_name()} mode=plt") == ["9"]
+            assert slots(program.process.pid) == before
 
 
 def test_slots_in_memory_shared_with_others_are_refused(folder: Path) -> None:
