@@ -24,7 +24,7 @@ _PARTS = (
     ("java_heap", r"\[anon:dalvik-|/dev/ashmem/dalvik-|/memfd:jit-"),
     ("stacks", r"\[stack\]|\[anon:(stack_and_tls|thread stack| glibc: pthread stack)"),
     ("graphics", r"/dev/(kgsl|mali|dri/|nvidia|dma_heap)|/dmabuf|anon_inode:dmabuf"),
-    ("tracer", r"/memfd:memleak|.*/libmemleak\.so"),
+    ("tracer", r"/memfd:memleak|.*libmemleak\.so"),
     ("shared", r"/dev/shm/|/dev/ashmem|/memfd:|/SYSV|/dev/zero"),
     ("files", r"/"),
     ("anonymous", r"$|\[anon:\.bss\]"),

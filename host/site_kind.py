@@ -108,7 +108,7 @@ STATIC_RULES: tuple[Rule, ...] = tuple(
 )
 
 RUNTIME_MODULE = re.compile(f"({LOADER}|{LIBC}|{LIBSTDCXX}|{LIBGCC})")
-SHIM_MODULE = re.compile(r"libmemleak[\w-]*\.so")
+SHIM_MODULE = re.compile(r"(.*-)?libmemleak(-preload)?\.so(\.\d+)?")
 ALLOCATOR = re.compile(
     r"(__libc_|__rtld_|__GI_+|__)*(malloc|calloc|realloc|reallocarray|memalign|aligned_alloc|posix_memalign|valloc"
     r"|pvalloc)(_hook_ini|_impl|_check|_compat)?|(_mid|_int)_(malloc|calloc|realloc|memalign)(\.\w+)*"

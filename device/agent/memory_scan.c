@@ -18,12 +18,13 @@
 #include "ptrace_threads.h"
 #include "scan_pieces.h"
 #include "scanned_words.h"
+#include "shim_memory.h"
 #include "stopped_thread.h"
 
 #define PATIENCE_MS 2000u
 #define RED_ZONE_BYTES 128u /* psABI x86-64 §3.2.2: below the stack pointer, and still in use */
 #define ROWS_AT_ONCE 4096u
-/* The shim's own memory, and memory of Android's runtime, into which blocks of the allocator never come. */
+/* The segment of the shim and its file's part (its .bss has no name: shim_memory.h), and memory of Android's runtime, where no blocks are. */
 static const char *const own_names[] = { "/memfd:memleak", "libmemleak.so" };
 #define RUNTIME "[anon:dalvik-"
 
@@ -34,6 +35,7 @@ struct scan {
 	size_t maps_bytes;
 	struct ml_exit_stop *threads;
 	size_t n_threads;
+	struct ml_shim_memory shim;
 	struct ml_scanned_words words;
 	struct ml_scan told;
 };
@@ -113,15 +115,24 @@ static ml_u64 bottom_of(const struct scan *scan, ml_u64 start, ml_u64 end)
 	return lowest > start ? lowest : start;
 }
 
+static void add_mapping(struct scan *scan, ml_u64 start, ml_u64 end)
+{
+	for (ml_u64 part_end; start < end; start = part_end) {
+		part_end = ml_shim_memory_outside(&scan->shim, &start, end);
+		ml_scan_pieces_add(&scan->pieces, start, part_end);
+	}
+}
+
 static const char *read_memory(struct scan *scan)
 {
 	char permissions[4];
 	ml_u64 start, end;
 
+	ml_shim_memory_find(&scan->shim, (ml_u32)scan->pid, scan->maps);
 	ml_scan_pieces_begin(&scan->pieces, scan->pid);
 	for (const char *line = scan->maps, *next; (next = ml_process_maps_line(line, &start, &end, permissions)); line = next)
 		if (is_writable(permissions) && !is_own(line, next))
-			ml_scan_pieces_add(&scan->pieces, bottom_of(scan, start, end), end);
+			add_mapping(scan, bottom_of(scan, start, end), end);
 	if (ml_scan_pieces_end(&scan->pieces))
 		return strerror(ENOMEM);
 	if (ml_scanned_words_read(&scan->words, scan->pid, scan->pieces.all, scan->pieces.n))

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "originals.h"
 
+#include <sys/mman.h>
+
 #include "maps.h"
 #include "recorder.h"
 #include "syscalls.h"
 
 #define ARENA_BYTES 65536u
 #define ARENA_ALIGN 16u
+#define ERRNO_MAX 4095 /* what a system call returns: -errno, or what it gives */
 #define PAGE_BYTES 16384u /* a multiple of every page size but arm64's 64 KiB */
 
 /* Weak: a target that does not link libdl has none in an old glibc; then glibc's private names serve. */
@@ -29,13 +32,34 @@ static int state;
 static int is_interposing; /* calls came to us before anybody attached */
 static unsigned long looking_thread;
 
-static unsigned char arena[ARENA_BYTES] __attribute__((aligned(ARENA_ALIGN)));
+/* Not of our .bss: its blocks are the program's, and a search for references leaves our own memory out. */
+static unsigned char *arena;
 static size_t arena_used;
+
+static unsigned char *arena_memory(void)
+{
+	unsigned char *memory = __atomic_load_n(&arena, __ATOMIC_ACQUIRE), *other = NULL;
+	long got;
+
+	if (memory)
+		return memory;
+	got = ML_MMAP(0, ARENA_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	if (got < 0 && got >= -ERRNO_MAX)
+		return NULL;
+	memory = (unsigned char *)got;
+	if (__atomic_compare_exchange_n(&arena, &other, memory, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		return memory;
+	ML_SYSCALL2(munmap, memory, ARENA_BYTES);
+	return other;
+}
 
 void *ml_arena_alloc(size_t alignment, size_t size)
 {
 	size_t old = __atomic_load_n(&arena_used, __ATOMIC_RELAXED), start;
+	unsigned char *memory = arena_memory();
 
+	if (!memory)
+		return NULL;
 	if (alignment < ARENA_ALIGN)
 		alignment = ARENA_ALIGN;
 	do {
@@ -43,13 +67,15 @@ void *ml_arena_alloc(size_t alignment, size_t size)
 		if (size > ARENA_BYTES || start > ARENA_BYTES - size)
 			return NULL;
 	} while (!__atomic_compare_exchange_n(&arena_used, &old, start + size, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-	((size_t *)(void *)(arena + start))[-1] = size;
-	return arena + start;
+	((size_t *)(void *)(memory + start))[-1] = size;
+	return memory + start;
 }
 
 int ml_arena_owns(const void *pointer)
 {
-	return (size_t)((const unsigned char *)pointer - arena) < ARENA_BYTES;
+	const unsigned char *memory = __atomic_load_n(&arena, __ATOMIC_RELAXED);
+
+	return __builtin_expect(!!memory, 0) && (size_t)((const unsigned char *)pointer - memory) < ARENA_BYTES;
 }
 
 size_t ml_arena_size(const void *pointer)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.device.parse import parse_maps
+from memleak_android.host.device.shim_memory import outside, shim_memory
 from memleak_android.host.device.stopped_memory import StoppedMemory
 from memleak_android.host.device.stopped_threads import StoppedThread, stopped_threads
 from memleak_android.host.errors import TargetError
@@ -32,7 +33,7 @@ _RED_ZONE_BYTES = 128  # psABI x86-64 §3.2.2: below the stack pointer, and stil
 _TAGGED = {
     "aarch64": np.uint64(2**56 - 1)
 }  # top byte ignore: Documentation/arch/arm64/tagged-address-abi.rst
-_OWN = ("/memfd:memleak", "libmemleak.so")  # the shim's segment and its own data
+_OWN = ("/memfd:memleak", "libmemleak.so")  # the shim's segment, and its file
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.process_vm_readv.restype = ctypes.c_ssize_t
@@ -137,13 +138,15 @@ def readable_ranges(
     pid: int, mappings: Sequence[Mapping], threads: Sequence[StoppedThread]
 ) -> Iterator[tuple[int, int]]:
     """Bounds of what is searched: pages in use of writable mappings; of a thread's stack what is in use."""
+    shim = shim_memory(pid, mappings)
     with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as pagemap:
         for one in mappings:
             if not one.permissions.startswith("rw") or any(name in one.path for name in _OWN):
                 continue
             pointers = [t.stack_pointer for t in threads if one.start <= t.stack_pointer < one.end]
             bottom = max(one.start, min(pointers) - _RED_ZONE_BYTES & ~7) if pointers else one.start
-            yield from _used(pagemap.fileno(), bottom, one.end)
+            for start, end in outside(shim, bottom, one.end):
+                yield from _used(pagemap.fileno(), start, end)
 
 
 def _used(pagemap: int, start: int, end: int) -> Iterator[tuple[int, int]]:

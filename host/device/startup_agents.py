@@ -16,21 +16,21 @@ from memleak_android.host.device.target import Target
 from memleak_android.host.errors import DeviceError
 
 AGENTS_FOLDER = "code_cache/startup_agents"
-_FILE = "libmemleak"
+_FILE = "libmemleak.so"  # the name by which its mappings are known
 SESSION_FILE = "code_cache/memleak-android.session"  # device/preload/agent_entry.c
 
 # In the app's own folder. $1: the shim, $2: the line for memleak_attach(), $3: our random word. The file is made elsewhere and
 # renamed: a process that starts meanwhile must not map half of it. Copied, not linked: the cache may have another quota.
 _PUT = f"""{LIVES}
 made=
-for old in {AGENTS_FOLDER}/{_FILE}-*-*.so; do
+for old in {AGENTS_FOLDER}/*-*-{_FILE}; do
   [ -e "$old" ] || continue
-  pid=${{old##*/{_FILE}-}}; other=${{pid#*-}}; pid=${{pid%%-*}}
-  ! lives "$pid" "${{other%.so}}" || {{ echo "another session starts it" >&2; exit 1; }}
+  pid=${{old##*/}}; other=${{pid#*-}}; pid=${{pid%%-*}}
+  ! lives "$pid" "${{other%-{_FILE}}}" || {{ echo "another session starts it" >&2; exit 1; }}
   rm -f "$old"; made=1
 done
 [ -d {AGENTS_FOLDER} ] || {{ mkdir -p {AGENTS_FOLDER} || exit 1; made=1; }}
-name={_FILE}-$$-$3.so
+name=$$-$3-{_FILE}
 away() {{
   rm -f "{AGENTS_FOLDER}/$name" "code_cache/$name" {SESSION_FILE}
   [ -z "$made" ] || rmdir {AGENTS_FOLDER} 2>/dev/null

@@ -93,6 +93,17 @@ def test_of_a_command_that_ends(tracer: str, program: Path, judged: Counter[tupl
     assert kinds_of(done.report) == judged
 
 
+def test_what_the_shim_itself_holds_leads_nowhere(tmp_path: Path):
+    options = ["--duration", "300ms", "--reachability"]
+    done = run("preload", tmp_path, "--", built("shim_refers", "-O0"), "60", options=options)
+    os.kill(done.report["target"]["pid"], signal.SIGKILL)
+    assert kinds_of(done.report) == {
+        ("definitely_lost", 1009): 1,
+        ("definitely_lost", 1013): 1,
+        ("still_reachable", 1019): 1,
+    }
+
+
 @pytest.mark.proof
 @both_tracers
 def test_busy_threads_lose_nothing(tracer: str, tmp_path: Path):

@@ -36,4 +36,5 @@ def _fetch(package: str, folder: Path) -> None:
     if done.returncode or not archive.is_file():
         pytest.skip(f"{package} cannot be fetched by npm pack (offline?)")
     with tarfile.open(archive) as bundle:
-        bundle.extractall(folder, filter="data")
+        # Python 3.11 has filters from 3.11.4 on; Debian 12's is older.
+        bundle.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))

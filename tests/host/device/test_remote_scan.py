@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from memleak_android.host.device.local_machine import FilesInPlace, LocalMachine
 from memleak_android.host.device.memory_scan import scan_memory
+from memleak_android.host.device.parse import parse_maps
 from memleak_android.host.device.reading_agent import ReadingAgent
 from memleak_android.host.device.remote_scan import scan_remote_memory
 from memleak_android.host.device.scan_blocks import ScanReader, decode_scanned
@@ -63,6 +64,28 @@ def test_it_finds_what_the_host_itself_finds(agent: ReadingAgent) -> None:
     assert into_heap(remote) == into_heap(local)
     assert (remote.scanned_bytes, remote.n_threads) == (local.scanned_bytes, 2)
     assert remote.stopped_ns > 0
+
+
+def test_neither_looks_into_the_shims_own_memory(agent: ReadingAgent) -> None:
+    shim = find_binary("libmemleak.so", LocalMachine().arch)
+    with subprocess.Popen(
+        [built("shim_refers", "-O0"), "60"],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"LD_PRELOAD": str(shim)},
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.read()  # it has closed it, and sleeps
+        time.sleep(0.3)
+        both = scan_remote_memory(agent, process.pid, NO_BLOCKS), scan_memory(process.pid, NO_BLOCKS)
+        mappings = parse_maps(Path(f"/proc/{process.pid}/maps").read_text())
+        process.kill()
+    last = max(place for place, one in enumerate(mappings) if one.path == str(shim))
+    low, bss = mappings[last].start, mappings[last + 1]
+    assert not bss.path and bss.end - bss.start > 1 << 20
+    for scan in both:
+        assert not ((scan.source >= low) & (scan.source < bss.end - 4096)).any()
+    assert into_heap(both[0]) == into_heap(both[1])
+    assert both[0].scanned_bytes == both[1].scanned_bytes
 
 
 def test_more_than_one_thread_of_the_agent_finds(agent: ReadingAgent) -> None:

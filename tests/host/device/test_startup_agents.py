@@ -17,7 +17,7 @@ from memleak_android.host.errors import DeviceError
 
 APP = App("com.example.app", 10, 10123, True, False, "arm64-v8a", (), "")
 LINE = "n:0123456789abcdef mode=plt"
-STALE = "libmemleak-1-0123456789abcdef.so"  # process 1 is no keeper
+STALE = "1-0123456789abcdef-libmemleak.so"  # process 1 is no keeper
 
 
 class Device(LocalMachine):
