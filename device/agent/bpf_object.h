@@ -21,6 +21,9 @@ struct ml_bpf {
 	struct bpf_object *object;
 	struct bpf_link *links[ML_MAX_LINKS];
 	int n_links;
+	int multi_links[ML_MAX_LINKS]; /* files of links for many probes each */
+	int n_multi_links;
+	bool has_multi;           /* the programs are loaded for such links, and for no others */
 	int levels_fd, overflow_fd, processes_fd, stack_ends_fd, counters_fd, spans_fd;
 	int n_cpus;               /* possible CPUs: rows of counters */
 	struct ml_bpf_key *keys;  /* ML_BPF_KEY_SLOTS, shared with the programs */
@@ -54,10 +57,9 @@ int ml_bpf_drain(struct ml_bpf *bpf);
 /* Waits so long, or until there is input on a file, or until a program says that it is worth while to drain. */
 void ml_bpf_wait(struct ml_bpf *bpf, int input, int timeout_ms);
 
-/* Places all probes in the process (pid > 0) or in every process (pid = -1). 0, or -1 after an ERROR block. */
-int ml_bpf_attach(struct ml_bpf *bpf, const struct ml_config *config, int pid);
+/* Tells the host what could not be done, why (an errno) and what to do. -1. */
+int ml_bpf_fail(const char *what, int error);
 
-void ml_bpf_detach(struct ml_bpf *bpf);
 void ml_bpf_destroy(struct ml_bpf *bpf);
 
 /* Sum of one counter over all CPUs. */

@@ -12,6 +12,7 @@
 
 #include "armed.h"
 #include "blocks.h"
+#include "bpf_attach.h"
 #include "block_ages.h"
 #include "bpf_complaint.h"
 #include "bpf_evidence.h"

@@ -203,7 +203,7 @@ struct number_key {
 static const struct number_key number_keys[] = {
 	NUMBER(pid), NUMBER(follow), NUMBER(hold_end), NUMBER(stack_bytes), NUMBER(sample_bytes), NUMBER(every_stack), NUMBER(extend_stacks), NUMBER(adaptive), NUMBER(evidence_after_ns),
 	NUMBER(older_ns), NUMBER(min_size), NUMBER(max_size), NUMBER(max_live), NUMBER(events), NUMBER(mmap),
-	NUMBER(perf_event_path), NUMBER(no_evidence), NUMBER(empty_probes),
+	NUMBER(perf_event_path), NUMBER(without_multi), NUMBER(no_evidence), NUMBER(empty_probes),
 	NUMBER(nursery_bytes), NUMBER(ring_bytes), NUMBER(host_silence_s), NUMBER(no_heap),
 	NUMBER(whole_machine), NUMBER(bystander), NUMBER(kernel_groups), NUMBER(max_stacks), NUMBER(without_btf),
 };

@@ -65,6 +65,7 @@ struct ml_config {
 	bool events;
 	bool mmap;
 	bool perf_event_path; /* force the path for kernels without a BPF ring buffer */
+	bool without_multi;   /* a perf event for each probe, as before Linux 6.10 */
 	int no_evidence;      /* accounting only: the baseline of the overhead benchmark; 2 = and no frame rules (BPF) */
 	bool empty_probes;    /* programs that do nothing: the floor of the overhead benchmark */
 	ml_u64 nursery_bytes;

@@ -3,16 +3,14 @@
 #include "snoop_attach.h"
 
 #include <errno.h>
-#include <linux/bpf.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "blocks.h"
-#include "process_maps.h"
 #include "tracefs.h"
+#include "uprobe_multi.h"
 
 #define DETACHING_THREADS 64
 
@@ -35,62 +33,6 @@ static const char *const programs[] = { /* by enum ml_probe_kind */
 static int program_fd(const struct ml_snoop *snoop, const char *name)
 {
 	return bpf_program__fd(bpf_object__find_program_by_name(snoop->object, name));
-}
-
-/* A link's file, or -1 with errno set. pid: 0 = every process. */
-static int link_multi(int program, const char *path, const ml_u64 *offsets, const ml_u64 *cookies, ml_u32 n, ml_u32 flags, ml_u32 pid)
-{
-	union bpf_attr attributes = {};
-
-	attributes.link_create.prog_fd = (ml_u32)program;
-	attributes.link_create.attach_type = BPF_TRACE_UPROBE_MULTI;
-	attributes.link_create.uprobe_multi.path = (ml_u64)(unsigned long)path;
-	attributes.link_create.uprobe_multi.offsets = (ml_u64)(unsigned long)offsets;
-	attributes.link_create.uprobe_multi.cookies = (ml_u64)(unsigned long)cookies;
-	attributes.link_create.uprobe_multi.cnt = n;
-	attributes.link_create.uprobe_multi.flags = flags;
-	attributes.link_create.uprobe_multi.pid = pid;
-	return (int)syscall(SYS_bpf, BPF_LINK_CREATE, &attributes, sizeof(attributes));
-}
-
-/* ---- is there a link that carries many, and does it see all threads? ----------------------------- */
-
-__attribute__((noinline, used)) static void *probed_by_self_test(void *argument)
-{
-	__asm__ volatile("" ::: "memory");
-	return argument;
-}
-
-/* Where an address of ours stands in our own file; 0 = not known. */
-static ml_u64 own_offset(ml_u64 address)
-{
-	size_t bytes;
-	char *maps = ml_process_maps_read((ml_u32)getpid(), &bytes);
-	ml_u64 offset = 0;
-
-	for (const char *line = maps; line && *line && !offset; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
-		ml_u64 start, end;
-		char permissions[4];
-
-		if (ml_process_maps_line(line, &start, &end, permissions) && address >= start && address < end)
-			offset = address - start + strtoull(strchr(strchr(line, ' ') + 1, ' '), NULL, 16);
-	}
-	free(maps);
-	return offset;
-}
-
-bool ml_snoop_multi_works(struct ml_snoop *snoop)
-{
-	ml_u64 offset = own_offset((ml_u64)(unsigned long)probed_by_self_test), cookie = 0;
-	int link = link_multi(program_fd(snoop, "self_test"), "/proc/self/exe", &offset, &cookie, 1, 0, (ml_u32)getpid());
-	pthread_t thread;
-
-	if (link < 0)
-		return false;
-	if (!pthread_create(&thread, NULL, probed_by_self_test, NULL))
-		pthread_join(thread, NULL);
-	close(link);
-	return snoop->control->n_self_test != 0;
 }
 
 /* ---- placing ------------------------------------------------------------------------------------- */
@@ -124,9 +66,11 @@ static int keep_perf(struct ml_snoop *snoop, struct bpf_link *link)
 /* One link for places first … first + n - 1; where the kernel refuses them, for each half, down to who is to blame. */
 static void place_multi(struct batch *batch, ml_u32 first, ml_u32 n)
 {
-	int link = link_multi(program_fd(batch->snoop, programs[batch->kind]), batch->path, batch->offsets + first,
-			      batch->cookies + first, n, batch->kind == ML_PROBE_RETURN ? BPF_F_UPROBE_MULTI_RETURN : 0,
-			      batch->pid > 0 ? (ml_u32)batch->pid : 0);
+	const struct ml_uprobe_multi probes = {
+		.path = batch->path, .offsets = batch->offsets + first, .cookies = batch->cookies + first, .n = n,
+		.pid = batch->pid, .at_return = batch->kind == ML_PROBE_RETURN,
+	};
+	int link = ml_uprobe_multi_link(program_fd(batch->snoop, programs[batch->kind]), &probes);
 	int error = link < 0 ? errno : keep_multi(batch->snoop, link);
 
 	if (!error)

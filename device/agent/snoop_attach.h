@@ -6,12 +6,6 @@
 #include "snoop_object.h"
 
 /*
- * Does this kernel take many probes by one link, for one process with all its threads? Before 6.10 the link's filter lets
- * the first thread pass only (kernel commit 46ba0e49b642): so it is tried on ourselves.
- */
-bool ml_snoop_multi_works(struct ml_snoop *snoop);
-
-/*
  * Places all probes; command_pid stands for those of the command. What cannot be placed is told in PROBE_RESULTS blocks
  * beside what was. Returns how many places have their probes, or -1 after an ERROR block.
  */

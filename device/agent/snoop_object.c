@@ -17,6 +17,7 @@
 #include "snoop_attach.h"
 #include "thread_states.h"
 #include "tracefs.h"
+#include "uprobe_multi.h"
 
 #define STACK_RING_BYTES (64u << 20)
 /* Files that links and perf events need at most. */
@@ -64,9 +65,9 @@ static void set_size(const struct ml_snoop *snoop, const char *map, ml_u32 entri
 
 static void set_attach_type(const struct ml_snoop *snoop)
 {
-	static const char *const probes[] = { "call_entry", "call_exit", "call_exit_at", "self_test" };
+	static const char *const probes[] = { "call_entry", "call_exit", "call_exit_at" };
 
-	for (int i = 0; i < 4 && snoop->has_multi; i++)
+	for (int i = 0; i < 3 && snoop->has_multi; i++)
 		bpf_program__set_expected_attach_type(bpf_object__find_program_by_name(snoop->object, probes[i]),
 						      (enum bpf_attach_type)BPF_TRACE_UPROBE_MULTI);
 }
@@ -165,25 +166,16 @@ int ml_snoop_add_address(struct ml_snoop *snoop, ml_u32 tgid, ml_u64 address, ml
 	return bpf_map_update_elem(map_fd(snoop, "addresses"), &key, &cookie, BPF_ANY);
 }
 
-/* Loads for links that carry many probes, and for perf events where the kernel has none that work. */
 static int load(struct ml_snoop *snoop, const struct ml_snoop_config *config)
 {
-	int error = 0;
+	int error;
 
-	snoop->has_multi = snoop->has_cookies && !config->without_multi && !config->without_atomics;
-	if (snoop->has_multi) {
-		error = load_object(snoop, config);
-		if (!error && !open_maps(snoop) && ml_snoop_multi_works(snoop))
-			return 0;
-		if (error == EPERM)
-			return fail("could not load the BPF programs", error);
-		ml_snoop_close(snoop);
-		snoop->has_multi = false;
-	}
+	snoop->has_multi = snoop->has_cookies && !config->without_multi && !config->without_atomics && ml_uprobe_multi_works();
 	snoop->is_old = config->without_atomics;
 	error = load_object(snoop, config);
 	if (error && error != EPERM && !snoop->is_old) {
 		snoop->is_old = true;
+		snoop->has_multi = false;
 		error = load_object(snoop, config);
 	}
 	if (error)

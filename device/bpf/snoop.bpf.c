@@ -17,18 +17,6 @@ SEC("uprobe") int call_exit_at(struct ml_regs *regs)
 	return ml_call_exit_at(regs);
 }
 
-/* On a function of the agent's own, which another thread of it calls: does the kernel's filter by process work? */
-SEC("uprobe") int self_test(struct ml_regs *regs)
-{
-	ml_u32 zero = 0;
-	struct ml_snoop_control *now = bpf_map_lookup_elem(&control, &zero);
-
-	(void)regs;
-	if (now)
-		ml_add(&now->n_self_test, 1);
-	return 0;
-}
-
 SEC("raw_tracepoint/sched_process_exit") int thread_exit(void *context)
 {
 	(void)context;

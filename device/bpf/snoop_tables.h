@@ -86,7 +86,6 @@ struct ml_snoop_address {
 /* A mappable array of one. */
 struct ml_snoop_control {
 	ml_u64 is_armed; /* before, calls are not looked at: probes are still being placed */
-	ml_u64 n_self_test;
 };
 
 #endif

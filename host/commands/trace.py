@@ -183,6 +183,7 @@ def session_options(invocation: Invocation, given: dict[str, Any]) -> SessionOpt
         missing_free_expected=bool(kernel) and given["wa_missing_free"],
         mmap=given["mmap"],
         perf_events=given["perf_events"],
+        without_multi=given["without_multi"],
         hold_end=given.get("reachability", False) and bool(command) and not given.get("live"),
         object=given["object_"],
         symbols_prefix=given["symbols_prefix"],

@@ -122,6 +122,7 @@ class SessionOptions:
     events: bool = False  # stream every call (--trace, --record-all)
     mmap: bool = False
     perf_events: bool = False  # BPF without the ring buffer, as on older kernels
+    without_multi: bool = False  # BPF: a perf event for each probe, as before Linux 6.10
     object: str | None = None  # -O: the library that holds the allocator
     symbols_prefix: str = ""
     pairs: PairPlanner | None = None  # --pairs; None = the heap alone

@@ -73,6 +73,7 @@ def bpf_session_lines(options: SessionOptions, plan: BpfPlan) -> list[str]:
     """The agent's configuration, without the final `start`."""
     path = [
         f"perf_event_path {int(options.perf_events)}",
+        f"without_multi {int(options.without_multi)}",
         f"adaptive {int(options.adaptive)}",
         f"evidence_after_ns {options.evidence_after_ns}",
     ]
