@@ -283,7 +283,10 @@ tracer_options = _stack(
         "--perf-events", is_flag=True, hidden=True, help="BPF as on kernels without its ring buffer."
     ),
     click.option(
-        "--without-multi", is_flag=True, hidden=True, help="A perf event for each probe, as before Linux 6.10."
+        "--without-multi",
+        is_flag=True,
+        hidden=True,
+        help="A perf event for each probe, as before Linux 6.10.",
     ),
     click.option("--duration", type=DURATION, metavar="T", help="End after this time."),
 )
