@@ -307,6 +307,7 @@ static int write_all(const char *path)
 	ml_recording_modules(recording, view);
 	ml_recording_hooked(recording, view);
 	ml_recording_rows(recording, view);
+	ml_recording_await_calls(view);
 	ml_recording_evidence(recording, view); /* after the blocks: those that came meanwhile are in it, too */
 	write_end(recording, view);
 	return ml_recording_finish(recording, path);

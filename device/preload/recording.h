@@ -31,6 +31,12 @@ int ml_recording_finish(struct ml_recording *recording, const char *path);
 struct ml_status ml_recording_count(const struct ml_view *view);
 void ml_recording_rows(struct ml_recording *recording, const struct ml_view *view);
 
+/*
+ * Until calls that were on their way have put their evidence into their rings: a block is in the books before its stack. Some
+ * 100 ms at most for each thread.
+ */
+void ml_recording_await_calls(const struct ml_view *view);
+
 /* EVIDENCE: all that the threads have put into their rings so far. */
 void ml_recording_evidence(struct ml_recording *recording, const struct ml_view *view);
 

@@ -4,8 +4,11 @@
 
 #include "bytes.h"
 #include "clock.h"
+#include "syscalls.h"
 
 #define CHUNK 8192u
+#define CALL_PAUSE_NS 200000
+#define CALL_PAUSES 500
 #define WIDE_COLUMNS 5
 #define NARROW_COLUMNS 4
 #define KEY_COLUMNS 7
@@ -178,6 +181,27 @@ static ml_u32 add_ring(struct ml_recording *recording, const struct ml_view *vie
 		fill += evidence->record.record_bytes;
 	}
 	return fill;
+}
+
+/* A thread that allocates without a pause is seen between two calls, too. Who is stopped within one is not waited for for ever. */
+static void await_call(const struct ml_thread *thread)
+{
+	struct ml_timespec pause = { 0, CALL_PAUSE_NS };
+
+	for (int i = 0; i < CALL_PAUSES && __atomic_load_n(&thread->is_recording, __ATOMIC_ACQUIRE); i++)
+		ML_SYSCALL2(nanosleep, &pause, 0);
+}
+
+void ml_recording_await_calls(const struct ml_view *view)
+{
+	ml_u64 self = ml_thread_pointer();
+
+	for (ml_u32 slot = 0; slot < view->settings.n_threads; slot++) {
+		ml_u64 owner = __atomic_load_n(&view->owners[slot], __ATOMIC_ACQUIRE) & ~(ml_u64)ML_OWNER_BUSY;
+
+		if (owner && owner != self) /* a signal handler's snapshot may be within a call of its own thread */
+			await_call(&view->threads[slot]);
+	}
 }
 
 void ml_recording_evidence(struct ml_recording *recording, const struct ml_view *view)
