@@ -38,7 +38,7 @@ emulator: $(STAMPS)/dev device ## start an arm64 machine that answers adb, and s
 
 test-emulator: $(STAMPS)/dev installed ## the tests over adb, in machines that they start themselves
 	@$(PYTHON3) .ci/packages.py emulator
-	$(PY) -m pytest -m "emulator and not proof"
+	$(PY) -m pytest -m "emulator and not proof" -n auto --maxprocesses=3 --dist loadfile --max-worker-restart=0
 
 bench: $(STAMPS)/dev installed ## overhead, paired against other tools
 	@$(PYTHON3) .ci/packages.py bench
@@ -54,7 +54,7 @@ check: $(STAMPS)/dev installed ## ruff, mypy --strict, who may import whom
 
 device: $(STAMPS)/venv ## build the agent, the shim, the unwinder's engine and the demo program; ABIS="x86_64 arm64-v8a armeabi-v7a"
 	@mkdir -p build # one build at a time, whoever starts it
-	@flock build/device.lock $(MAKE) --no-print-directory -f ndk-build/Makefile PYTHON=$(PY) ABIS="$(ABIS)"
+	@flock build/device.lock $(MAKE) --no-print-directory -j"$$(nproc)" -f ndk-build/Makefile PYTHON=$(PY) ABIS="$(ABIS)"
 
 wheel: device ## a wheel with the device binaries of all ABIs inside: build/dist/
 	rm -rf build/lib build/bdist.* $(DIST)

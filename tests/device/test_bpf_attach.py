@@ -59,7 +59,7 @@ def test_a_link_holds_many_probes() -> None:
     assert many.total() < one_each.total() + 12
 
 
-@pytest.mark.parametrize("program", ["deep_chain", "two_arenas"])
+@pytest.mark.parametrize("program", ["deep_chain", pytest.param("two_arenas", marks=pytest.mark.proof)])
 def test_the_same_sites(program: str, tmp_path: Path) -> None:
     many = run("bpf", tmp_path, "--", built(program))
     one_each = run("bpf", tmp_path, "--", built(program), options=[ONE_EACH])

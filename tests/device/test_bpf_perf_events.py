@@ -31,8 +31,10 @@ def both_ways(folder: Path, *target: str | Path, **more: Any) -> tuple[Run, Run]
     "words",
     [
         ("deep_chain",),
-        ("failed_calls",),
-        *(pytest.param(w, marks=pytest.mark.proof) for w in (("plain_leak", "23", "1009"), ("two_arenas",))),
+        *(
+            pytest.param(w, marks=pytest.mark.proof)
+            for w in (("failed_calls",), ("plain_leak", "23", "1009"), ("two_arenas",))
+        ),
     ],
     ids=lambda words: words[0],
 )

@@ -47,7 +47,10 @@ def looked_at(machine: Machine, tmp_path: Path, *words: str) -> tuple[dict[str, 
     return report, done.stdout
 
 
-@pytest.mark.parametrize(("tracer", "arch"), [("bpf", "arm64"), ("preload", "arm64"), ("preload", "arm32")])
+@pytest.mark.parametrize(
+    ("tracer", "arch"),
+    [("bpf", "arm64"), pytest.param("preload", "arm64", marks=pytest.mark.proof), ("preload", "arm32")],
+)
 def test_a_program_that_runs(
     machine: Machine, judged: Counter[tuple[str, int]], tracer: str, arch: str, tmp_path: Path
 ) -> None:
@@ -61,7 +64,14 @@ def test_a_program_that_runs(
     check_clean(machine, APP)
 
 
-@pytest.mark.parametrize(("tracer", "arch"), [("bpf", "arm64"), ("preload", "arm64"), ("preload", "arm32")])
+@pytest.mark.parametrize(
+    ("tracer", "arch"),
+    [
+        pytest.param("bpf", "arm64", marks=pytest.mark.proof),
+        ("preload", "arm64"),
+        pytest.param("preload", "arm32", marks=pytest.mark.proof),
+    ],
+)
 def test_a_program_that_ends(
     machine: Machine, judged: Counter[tuple[str, int]], tracer: str, arch: str, tmp_path: Path
 ) -> None:

@@ -107,6 +107,7 @@ def test_an_app_that_loads_the_shim(stock: Machine, tmp_path: Path) -> None:
     assert stock.wait_for_process(APP64.package) == pid
 
 
+@pytest.mark.proof
 def test_an_app_that_is_entered_by_ptrace(stock: Machine, tmp_path: Path) -> None:
     pid = begin(stock, APP64)
     stock.root_shell("mkdir -p /data/system; touch /data/system/refuses_agents; chmod 711 /data/system")
@@ -119,7 +120,7 @@ def test_an_app_that_is_entered_by_ptrace(stock: Machine, tmp_path: Path) -> Non
     assert stock.wait_for_process(APP64.package) == pid
 
 
-@pytest.mark.parametrize("app", [APP64, APP32], ids=["arm64", "arm32"])
+@pytest.mark.parametrize("app", [pytest.param(APP64, marks=pytest.mark.proof), APP32], ids=["arm64", "arm32"])
 def test_an_app_from_its_start_by_its_own_script(stock: Machine, app: App, tmp_path: Path) -> None:
     """wrap.sh and `run-as`, without root; words and pointers of 32 bits in the second app."""
     if app.abi not in abis():
@@ -134,7 +135,7 @@ def test_an_app_from_its_start_by_its_own_script(stock: Machine, app: App, tmp_p
     check_kinds(report, rounds=1)
 
 
-@pytest.mark.parametrize("tracer", ["bpf", "plt"])
+@pytest.mark.parametrize("tracer", ["bpf", pytest.param("plt", marks=pytest.mark.proof)])
 def test_an_app_by_root(rooted: Machine, tracer: str, tmp_path: Path) -> None:
     pid = begin(rooted, APP64)
     report, _ = looked_at(rooted, tmp_path, APP64, "--package", APP64.package, "--tracer", tracer)
@@ -143,7 +144,7 @@ def test_an_app_by_root(rooted: Machine, tracer: str, tmp_path: Path) -> None:
     assert rooted.wait_for_process(APP64.package) == pid
 
 
-@pytest.mark.parametrize("tracer", ["bpf", "plt"])
+@pytest.mark.parametrize("tracer", [pytest.param("bpf", marks=pytest.mark.proof), "plt"])
 def test_an_app_by_its_process_id(rooted: Machine, tracer: str, tmp_path: Path) -> None:
     pid = begin(rooted, APP64)
     report, _ = looked_at(rooted, tmp_path, APP64, "--pid", str(pid), "--tracer", tracer)
@@ -151,6 +152,7 @@ def test_an_app_by_its_process_id(rooted: Machine, tracer: str, tmp_path: Path) 
     assert rooted.wait_for_process(APP64.package) == pid
 
 
+@pytest.mark.proof
 def test_an_app_of_32_bits_by_root(rooted: Machine, tmp_path: Path) -> None:
     if APP32.abi not in abis():
         pytest.skip(f"{APP32.abi.compiler} is not installed")

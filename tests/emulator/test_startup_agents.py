@@ -49,7 +49,7 @@ def test_an_app_from_its_first_code_on(stock: Machine, tmp_path: Path) -> None:
 
 
 def test_it_says_why(stock: Machine) -> None:
-    done = run(stock, "--package", APP, "--launch", "--duration", "12s")
+    done = run(stock, "--package", APP, "--launch", "--duration", "4s")
     assert done.returncode == 0, done.stderr
     reason = "measuring by plt: no root; no root to set the wrap property; the app carries no wrap.sh"
     assert reason in done.stderr

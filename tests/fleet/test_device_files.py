@@ -79,7 +79,7 @@ def counted(run: FleetRun) -> dict[str, int]:
     return {name: row[name] for name in ("built", "reused", "fetched")}
 
 
-@pytest.mark.parametrize("kind", ["folder", "store"])
+@pytest.mark.parametrize("kind", ["folder", pytest.param("store", marks=pytest.mark.proof)])
 def test_another_machine_names_what_this_one_has_pulled(
     device: FakeDevice, tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

@@ -86,7 +86,7 @@ def test_nothing_is_worked_on_twice(shelf: Path, tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in dataset.rglob("*.parquet")} == told
 
 
-@pytest.mark.parametrize("option", ["--warmup", "--cooldown"])
+@pytest.mark.parametrize("option", ["--warmup", pytest.param("--cooldown", marks=pytest.mark.proof)])
 def test_another_warm_up_is_another_part(shelf: Path, tmp_path: Path, option: str) -> None:
     fleet(tmp_path / "dataset", shelf)
     fleet(tmp_path / "dataset", shelf, option, "1s")
@@ -114,7 +114,11 @@ def test_losses_are_told_by_cause(shelf: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said_s", "told"),
     [
-        (4_000_000_000, "its clock said 2096-10-02, and is ahead of this machine's"),
+        pytest.param(
+            4_000_000_000,
+            "its clock said 2096-10-02, and is ahead of this machine's",
+            marks=pytest.mark.proof,
+        ),
         (1, "its clock said 1970-01-01, and was never set"),
     ],
 )

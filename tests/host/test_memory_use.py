@@ -193,7 +193,7 @@ def test_beside_mallinfo(tracer: str, tmp_path: Path) -> None:
     assert {part["name"]: part["resident"] for part in memory["parts"]}["anonymous"] < 2 << 20
 
 
-@both_tracers
+@pytest.mark.parametrize("tracer", [pytest.param("bpf", marks=pytest.mark.proof), "preload"])
 def test_every_process_that_holds_something(tracer: str, tmp_path: Path) -> None:
     """Three children that hold 1, 2 and 3 MiB and their parent with 5, all of it written to."""
     program = built("held_by_each")

@@ -34,7 +34,7 @@ def traced(tracer: str, folder: Path, sets: tuple[str, ...], program: Path) -> t
 
 
 @pytest.mark.parametrize("tracer", TRACERS)
-@pytest.mark.parametrize("heap", [("malloc",), ()])
+@pytest.mark.parametrize("heap", [("malloc",), pytest.param((), marks=pytest.mark.proof)])
 def test_a_pool_in_a_library(
     tracer: str, heap: tuple[str, ...], pool_in_library: Path, tmp_path: Path
 ) -> None:

@@ -107,7 +107,7 @@ def measured(
 
 
 @pytest.mark.parametrize("tracer", [pytest.param("bpf", marks=pytest.mark.bpf), "inline"])
-@pytest.mark.parametrize("heap", [("malloc",), ()])
+@pytest.mark.parametrize("heap", [("malloc",), pytest.param((), marks=pytest.mark.proof)])
 def test_a_pool_that_is_hidden(tracer: str, heap: tuple[str, ...], pool: Path, tmp_path: Path) -> None:
     with started(pool) as process:
         sets = (*heap, "fd", "pthread", POOL)
