@@ -41,8 +41,9 @@ ml_u64 ml_ptrace_result(const ml_ptrace_registers *registers)
 	return registers->uregs[0];
 }
 
-int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers)
+int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers, ml_u64 trampoline)
 {
+	(void)trampoline;
 	(void)tid;
 	(void)registers;
 	return -1;

@@ -114,11 +114,13 @@ ml_u64 ml_ptrace_result(const ml_ptrace_registers *registers)
 	return registers->regs[0];
 }
 
-int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers)
+int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers, ml_u64 trampoline)
 {
 	int none = -1;
 
-	(void)registers;
+	registers->pc = trampoline; /* before: the system call that is not skipped yet reads all from its frame */
+	if (ml_ptrace_write_set(tid, NT_PRSTATUS, registers, sizeof(*registers)))
+		return -1;
 	return ml_ptrace_write_set(tid, NT_ARM_SYSTEM_CALL, &none, sizeof(none));
 }
 

@@ -39,7 +39,7 @@ static int prepare(pid_t pid, struct call *call)
 	static ml_u8 frame[ML_FRAME_BYTES_MAX];
 	const struct ml_ptrace_request *request = call->request;
 	struct ml_ptrace_call plan = { .function = request->function, .code = request->code };
-	struct ml_ptrace_state held = *call->state;
+	ml_u64 held = ~FAULTS;
 	size_t text_bytes = request->text ? strlen(request->text) + 1 : 0, frame_bytes;
 
 	/* a thread that becomes another program is to be let go at once, not when the time is over */
@@ -57,9 +57,10 @@ static int prepare(pid_t pid, struct call *call)
 	frame_bytes = ml_ptrace_call_frame(call->state, &plan, frame, &call->entry);
 	if (ml_target_write((ml_u32)pid, call->entry.address, frame, frame_bytes))
 		return -1;
-	held.registers = call->entry.registers;
-	held.signal_mask = ~FAULTS;
-	return ml_ptrace_state_write(call->tid, &held);
+	/* From here on the thread comes back by the frame, also where nobody traces it any more: signals are held back after that. */
+	if (ml_ptrace_write_set(call->tid, NT_PRSTATUS, &call->entry.registers, sizeof(call->entry.registers)))
+		return -1;
+	return ptrace(PTRACE_SETSIGMASK, call->tid, sizeof(held), &held) ? -1 : 0;
 }
 
 static int read_registers(struct call *call)
@@ -72,7 +73,8 @@ static int read_registers(struct call *call)
 
 /*
  * From the stop before rt_sigreturn to one in which the kernel looks at signals, as at the beginning: only there a system call
- * that was interrupted is begun again.
+ * that was interrupted is begun again. Until the last word of its state is written the thread is before the return, which it does
+ * itself where this process is killed.
  */
 static int leave(struct call *call)
 {
@@ -80,7 +82,7 @@ static int leave(struct call *call)
 	int status;
 
 	if (ptrace(PTRACE_SETSIGMASK, call->tid, sizeof(all), &all) ||
-	    ml_ptrace_skip_system_call(call->tid, &call->registers) ||
+	    ml_ptrace_skip_system_call(call->tid, &call->registers, call->request->code.trampoline) ||
 	    ptrace(PTRACE_INTERRUPT, call->tid, NULL, NULL) || ptrace(PTRACE_CONT, call->tid, NULL, NULL))
 		return -1;
 	while (ml_ptrace_wait(call->tid, ~0ull, &status) > 0) {

@@ -53,8 +53,8 @@ int ml_ptrace_state_write(pid_t tid, const struct ml_ptrace_state *state)
 	int failed = 0;
 
 	failed |= ml_ptrace_write_set(tid, (int)state->vector_note, state->vectors, state->vector_bytes);
-	failed |= ml_ptrace_write_set(tid, NT_PRSTATUS, &state->registers, sizeof(state->registers));
 	failed |= ptrace(PTRACE_SETSIGMASK, tid, sizeof(state->signal_mask), &state->signal_mask) ? -1 : 0;
+	failed |= ml_ptrace_write_set(tid, NT_PRSTATUS, &state->registers, sizeof(state->registers));
 	return failed;
 }
 

@@ -52,6 +52,7 @@ struct ml_ptrace_entry {
 
 /* Of a stopped thread. 0, or -1 with errno. */
 int ml_ptrace_state_read(pid_t tid, struct ml_ptrace_state *state);
+/* General registers last: until then a thread that is let go goes on where it was. */
 int ml_ptrace_state_write(pid_t tid, const struct ml_ptrace_state *state);
 
 /* A register set of the kernel's (NT_*): its bytes; -1 where the machine has none. */
@@ -86,8 +87,8 @@ bool ml_ptrace_is_return(pid_t tid, const ml_ptrace_registers *registers, ml_u64
 /* What the function returned, at that stop. */
 ml_u64 ml_ptrace_result(const ml_ptrace_registers *registers);
 
-/* Makes that system call none. */
-int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers);
+/* Makes that system call none, after which the thread would come by the trampoline, and so by the system call, once more. */
+int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers, ml_u64 trampoline);
 
 /*
  * A wait that the stop has ended with EINTR although no signal came (signal(7), "Interruption of system calls … by stop

@@ -166,9 +166,10 @@ ml_u64 ml_ptrace_result(const ml_ptrace_registers *registers)
 	return registers->rbx;
 }
 
-int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers)
+int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers, ml_u64 trampoline)
 {
 	registers->orig_rax = (unsigned long)-1;
+	registers->rip = trampoline;
 	return ml_ptrace_write_set(tid, NT_PRSTATUS, registers, sizeof(*registers));
 }
 
