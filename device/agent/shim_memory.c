@@ -67,7 +67,7 @@ static void add(struct ml_shim_memory *memory, ml_u32 pid, ml_u64 base)
 	if (memory->n == ML_SHIM_MEMORY_MAX || !read_extent(pid, base, &extent))
 		return;
 	memory->all[memory->n].start = base;
-	memory->all[memory->n++].end = (base + extent.high + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1ull);
+	memory->all[memory->n++].end = (base + extent.high - extent.low + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1ull);
 }
 
 void ml_shim_memory_find(struct ml_shim_memory *memory, ml_u32 pid, const char *maps)

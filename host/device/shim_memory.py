@@ -14,6 +14,7 @@ from memleak_android.unwind.maps import Mapping
 
 _SHIM = "libmemleak.so"
 _PAGE_BYTES = 4096
+_BYTES_MAX = 64 << 20  # what is larger is no shim, and would hide memory of the program
 
 Bounds = tuple[int, int]
 
@@ -30,7 +31,7 @@ def _extent(pid: int, path: str) -> int:
     except (MemleakError, OSError):
         return 0
     end = max((one.vaddr + one.memory_bytes for one in segments if one.type == PT_LOAD), default=0)
-    return -(-end // _PAGE_BYTES) * _PAGE_BYTES
+    return -(-end // _PAGE_BYTES) * _PAGE_BYTES if end <= _BYTES_MAX else 0
 
 
 def outside(bounds: Sequence[Bounds], start: int, end: int) -> Iterator[Bounds]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import sys
 from collections import Counter
@@ -13,7 +12,7 @@ import pytest
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
 from memleak_android.host.tracers.prebuilt import find_binary, local_arch
-from tests.support.bpf_agent import seen_in_session
+from tests.support.bpf_agent import seen_in_session, told_of_files
 from tests.support.workloads import Run, built, functions, need, run
 
 ONE_EACH = "--without-multi"
@@ -35,13 +34,7 @@ def link_types(*extra: str) -> Counter[str]:
 
 
 def held(pid: int) -> Counter[str]:
-    types = Counter[str]()
-    for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed since
-            for line in entry.read_text().splitlines():
-                if line.startswith("link_type:"):
-                    types[line.split(":")[1].strip()] += 1
-    return types
+    return Counter(told_of_files(pid, "link_type"))
 
 
 def by_stack(result: Run) -> list[tuple[tuple[str, ...], int, int, str]]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import pytest
 
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.prebuilt import find_binary, local_arch
-from tests.support.bpf_agent import seen_in_session
+from tests.support.bpf_agent import seen_in_session, told_of_files
 from tests.support.workloads import built, need, run
 
 RING_BUFFER, PERF_EVENT_ARRAY = 27, 4  # enum bpf_map_type of linux/bpf.h
@@ -24,12 +23,7 @@ def map_types(*extra: str) -> set[int]:
 
 def held(pid: int) -> set[int]:
     """Empty until the one that evidence goes through is there."""
-    types = set[int]()
-    for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed since
-            for line in entry.read_text().splitlines():
-                if line.startswith("map_type:"):
-                    types.add(int(line.split()[1]))
+    types = set(map(int, told_of_files(pid, "map_type")))
     return types if types & {RING_BUFFER, PERF_EVENT_ARRAY} else set()
 
 

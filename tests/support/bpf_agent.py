@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from memleak_android.host.tracers.base import SessionOptions
@@ -13,6 +15,16 @@ from memleak_android.host.tracers.prebuilt import find_binary, local_arch
 
 PATIENCE_S = 100.0
 T = TypeVar("T")
+
+
+def told_of_files(pid: int, field: str) -> list[str]:
+    """The values of this field of /proc/PID/fdinfo, of all files that have it."""
+    found = list[str]()
+    for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed since
+            lines = entry.read_text().splitlines()
+            found += [line.split()[1] for line in lines if line.startswith(f"{field}:")]
+    return found
 
 
 def seen_in_session(options: SessionOptions, extra: tuple[str, ...], look: Callable[[int], T]) -> T:
