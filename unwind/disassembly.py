@@ -226,6 +226,7 @@ _ARM64_FLOW = (
 # What may write memory is told by what does not: loads and prefetches. Atomics begin like loads (Arm ARM C4.1.94).
 _ARM64_ONLY_READS = re.compile(r"(ld(?!(add|clr|eor|set|smax|smin|umax|umin)(a?l?)[bh]?$)|prfu?m)")
 _ARM64_SIGNS = re.compile(r"(pac|aut|xpac)")  # x30 where none is named
+_ARM64_COMPARES = re.compile(r"(cmp|cmn|tst)$")  # names of subs, adds and ands without a result
 _ARM64_RENAMED = {"fp": "x29", "lr": "x30", "wsp": "sp"}
 _ARM64_IGNORED = frozenset(("nzcv", "xzr", "wzr"))
 
@@ -236,8 +237,12 @@ def _arm64_instruction(raw: Any) -> Instruction:
     reads, writes = (_arm64_names(raw, registers) for registers in raw.regs_access())
     if _ARM64_SIGNS.match(raw.mnemonic):
         writes |= {"x30"}
-    if any(operand.is_written for operand in memory):  # the results of atomics are not marked
-        writes |= _arm64_names(raw, _operands_of(raw, arm64_const.ARM64_OP_REG)) - reads
+    named = _arm64_names(raw, _operands_of(raw, arm64_const.ARM64_OP_REG))
+    if _ARM64_COMPARES.match(raw.mnemonic):  # its first operand is marked as written, and not as read
+        reads, writes = reads | named, frozenset()
+    if any(operand.is_written for operand in memory):  # neither results nor operands of atomics are marked
+        writes |= named - reads
+        reads |= named
     if any(operand.is_written for operand in memory) and raw.writeback:
         writes |= {operand.base for operand in memory}
     return Instruction(

@@ -17,6 +17,11 @@
 #define SEARCH_NS (2000ull * 1000 * 1000)
 #define STOP_PATIENCE_MS 50
 #define PAUSE_NS 2000000
+#if defined(__aarch64__)
+#define INSTRUCTION_BYTES 4 /* the least */
+#else
+#define INSTRUCTION_BYTES 1
+#endif
 
 struct work {
 	pid_t pid;
@@ -62,16 +67,45 @@ static bool is_as_expected(const struct work *work, const struct ml_patch *patch
 	return ml_patch_memory_holds(&work->memory, patch->address, bytes_before(work, patch), patch->n_bytes);
 }
 
+/* Another's breakpoint at an instruction that stays: int3, or brk (Arm ARM C6.2.45); uprobes are such. */
+static bool is_breakpoint(const ml_u8 *there)
+{
+#if defined(__aarch64__)
+	ml_u32 word;
+
+	memcpy(&word, there, sizeof(word));
+	return (word & 0xffe0001f) == 0xd4200000;
+#else
+	return *there == 0xcc;
+#endif
+}
+
+/* Up to the patch the code is its file's: a jump of somebody's in it would lead past ours. */
+static bool is_kept(const struct work *work, const struct ml_patch *patch)
+{
+	const ml_u32 step = INSTRUCTION_BYTES;
+	ml_u8 there[ML_PATCH_KEPT_MAX];
+
+	if (!ml_patch_memory_read(&work->memory, patch->address - patch->n_kept, there, patch->n_kept))
+		return false;
+	for (ml_u32 i = 0; i + step <= patch->n_kept; i += step)
+		if (memcmp(there + i, patch->kept + i, step) && !is_breakpoint(there + i))
+			return false;
+	return true;
+}
+
 static int check(const struct work *work)
 {
 	for (size_t i = 0; i < work->patches->n; i++) {
 		const struct ml_patch *patch = &work->patches->patches[i];
 
-		if (!is_as_expected(work, patch))
+		bool kept = is_kept(work, patch);
+
+		if (!kept || !is_as_expected(work, patch))
 			return ml_refuse(&work->result->refusal,
 					 "the code at %#llx of process %d is not what its file says: a debugger, a uprobe or another "
 					 "hook has changed it (end that)",
-					 (unsigned long long)patch->address, work->pid);
+					 (unsigned long long)(patch->address - (kept ? 0 : patch->n_kept)), work->pid);
 		if (!is_free(work, patch))
 			return ml_refuse(&work->result->refusal,
 					 "the place for moved code at %#llx of process %d is taken (start the process anew)",
@@ -92,16 +126,23 @@ static void undo(const struct work *work, size_t n)
 	}
 }
 
+static void tell_changed(const struct work *work, const struct ml_patch *patch)
+{
+	bool is_out = ml_patch_memory_holds(&work->memory, patch->address, patch->expected, patch->n_bytes);
+
+	ml_refuse(&work->result->refusal, "the code at %#llx of process %d is not our jump any more%s",
+		  (unsigned long long)patch->address, work->pid,
+		  is_out ? ": somebody has put back what stood there, and the calls since then are not counted" :
+			   ", and was left as it is");
+}
+
 static int write_all(const struct work *work)
 {
 	for (size_t i = 0; i < work->patches->n; i++) {
 		const struct ml_patch *patch = &work->patches->patches[i];
 
 		if (!work->is_apply && !is_as_expected(work, patch)) {
-			if (!ml_patch_memory_holds(&work->memory, patch->address, patch->expected, patch->n_bytes))
-				ml_refuse(&work->result->refusal,
-					  "the code at %#llx of process %d is not our jump any more, and was left as it is",
-					  (unsigned long long)patch->address, work->pid);
+			tell_changed(work, patch);
 			continue;
 		}
 		if ((work->is_apply &&

@@ -16,6 +16,7 @@
 
 #define ML_PATCHES_MAX 96
 #define ML_PATCH_BYTES_MAX 32
+#define ML_PATCH_KEPT_MAX 64
 #define ML_PATCH_CODE_MAX 256
 #define ML_PATCH_MOVES_MAX 24
 #define ML_PATCH_SLOTS_MAX 160
@@ -27,7 +28,8 @@ struct ml_patch_move {
 
 struct ml_patch {
 	ml_u64 address, trampoline;
-	ml_u32 n_bytes, n_code, n_moves, n_returns;
+	ml_u32 n_kept, n_bytes, n_code, n_moves, n_returns;
+	ml_u8 kept[ML_PATCH_KEPT_MAX]; /* right before it: stays; somebody's breakpoints may be in it */
 	ml_u8 expected[ML_PATCH_BYTES_MAX], patch[ML_PATCH_BYTES_MAX];
 	ml_u8 code[ML_PATCH_CODE_MAX]; /* of the trampoline, which stays */
 	struct ml_patch_move moves[ML_PATCH_MOVES_MAX], returns[ML_PATCH_MOVES_MAX];

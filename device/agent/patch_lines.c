@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIELDS 7
+#define FIELDS 8
 
 static bool read_number(const char *text, const char *ends, ml_u64 *value, const char **end)
 {
@@ -42,6 +42,12 @@ static bool read_bytes(const char *text, ml_u8 *bytes, size_t room, ml_u32 *n)
 	return *n > 0;
 }
 
+/* Bytes, or - */
+static bool read_kept(const char *text, struct ml_patch *patch)
+{
+	return !strcmp(text, "-") || read_bytes(text, patch->kept, sizeof(patch->kept), &patch->n_kept);
+}
+
 /* PC:TO,PC:TO… or - */
 static bool read_moves(const char *text, struct ml_patch_move *moves, ml_u32 *n)
 {
@@ -68,13 +74,13 @@ static bool read_patch(struct ml_patch *patch, char *text)
 
 	while (n < FIELDS && (fields[n] = strsep(&rest, " ")))
 		n++;
-	return n == FIELDS && !rest && is_number(fields[0], &patch->address) &&
-	       read_bytes(fields[1], patch->expected, sizeof(patch->expected), &n_expected) &&
-	       read_bytes(fields[2], patch->patch, sizeof(patch->patch), &patch->n_bytes) &&
-	       n_expected == patch->n_bytes && is_number(fields[3], &patch->trampoline) &&
-	       read_bytes(fields[4], patch->code, sizeof(patch->code), &patch->n_code) &&
-	       read_moves(fields[5], patch->moves, &patch->n_moves) &&
-	       read_moves(fields[6], patch->returns, &patch->n_returns);
+	return n == FIELDS && !rest && is_number(fields[0], &patch->address) && read_kept(fields[1], patch) &&
+	       read_bytes(fields[2], patch->expected, sizeof(patch->expected), &n_expected) &&
+	       read_bytes(fields[3], patch->patch, sizeof(patch->patch), &patch->n_bytes) &&
+	       n_expected == patch->n_bytes && is_number(fields[4], &patch->trampoline) &&
+	       read_bytes(fields[5], patch->code, sizeof(patch->code), &patch->n_code) &&
+	       read_moves(fields[6], patch->moves, &patch->n_moves) &&
+	       read_moves(fields[7], patch->returns, &patch->n_returns);
 }
 
 static bool read_slot(struct ml_patch_slot *slot, char *text)

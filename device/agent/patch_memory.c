@@ -27,12 +27,16 @@ void ml_patch_memory_close(struct ml_patch_memory *memory)
 	memory->fd = -1;
 }
 
+bool ml_patch_memory_read(const struct ml_patch_memory *memory, ml_u64 address, ml_u8 *bytes, size_t n)
+{
+	return pread(memory->fd, bytes, n, (off_t)address) == (ssize_t)n;
+}
+
 bool ml_patch_memory_holds(const struct ml_patch_memory *memory, ml_u64 address, const ml_u8 *bytes, size_t n)
 {
 	ml_u8 there[PIECE_BYTES];
 
-	return n <= sizeof(there) && pread(memory->fd, there, n, (off_t)address) == (ssize_t)n &&
-	       !memcmp(there, bytes, n);
+	return n <= sizeof(there) && ml_patch_memory_read(memory, address, there, n) && !memcmp(there, bytes, n);
 }
 
 /* A word at a time, with what stands around the bytes. */

@@ -18,6 +18,7 @@ struct ml_patch_memory {
 int ml_patch_memory_open(struct ml_patch_memory *memory, pid_t pid, pid_t stopped_tid);
 void ml_patch_memory_close(struct ml_patch_memory *memory);
 
+bool ml_patch_memory_read(const struct ml_patch_memory *memory, ml_u64 address, ml_u8 *bytes, size_t n);
 bool ml_patch_memory_holds(const struct ml_patch_memory *memory, ml_u64 address, const ml_u8 *bytes, size_t n);
 
 /* Writes what is not there yet and reads it back. 0, or -1: it is not all there. */

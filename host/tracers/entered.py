@@ -177,9 +177,9 @@ def slot_line(address: int, value: int) -> str:
 
 
 def patch_line(plan: PatchPlan) -> str:
-    """`patch ADDRESS EXPECTED PATCH TRAMPOLINE CODE MOVES RETURNS` (docs/wire-protocol.md, "The agent's input")."""
+    """`patch ADDRESS KEPT EXPECTED PATCH TRAMPOLINE CODE MOVES RETURNS` (docs/wire-protocol.md, "The agent's input")."""
     return (
-        f"patch {plan.address:x} {plan.expected.hex()} {plan.patch.hex()} {plan.trampoline_address:x}"
+        f"patch {plan.address:x} {plan.kept.hex() or '-'} {plan.expected.hex()} {plan.patch.hex()} {plan.trampoline_address:x}"
         f" {plan.trampoline.hex()} {_moves(plan.moves)} {_moves(plan.returns)}"
     )
 

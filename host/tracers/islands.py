@@ -27,26 +27,28 @@ class Landing:
 
 @dataclass(frozen=True, slots=True)
 class Stub:
-    """size: bytes, a multiple of 16. code: of the entry's address and of what it is told. scratch: registers that it changes."""
+    """What stands in an island. pad: where an indirect jump may arrive. call: code for the entry's address and for what it is
+    told, of the same size always. scratch: registers that it changes.
+    """
 
-    size: int
-    code: Callable[[int, int], bytes]
+    pad: bytes
+    call: Callable[[int, int], bytes]
     scratch: frozenset[str]
 
 
 def _x86_64(entry: int, call: int) -> bytes:
-    """endbr64; movl $…, -64(%rsp); movl $…, -60(%rsp); jmp *0(%rip): below the stack pointer 128 bytes are ours (psABI §3.2.2)."""
+    """movl $…, -64(%rsp); movl $…, -60(%rsp); jmp *0(%rip): below the stack pointer 128 bytes are ours (psABI §3.2.2)."""
     word = call.to_bytes(8, "little")
     halves = bytes.fromhex("c74424c0") + word[:4] + bytes.fromhex("c74424c4") + word[4:]
-    return bytes.fromhex("f30f1efa") + halves + bytes.fromhex("ff2500000000") + entry.to_bytes(8, "little")
+    return halves + bytes.fromhex("ff2500000000") + entry.to_bytes(8, "little")
 
 
 def _arm64(entry: int, call: int) -> bytes:
-    """bti c; ldr x17, #12; ldr x16, #16; br x16, and both values: x16 and x17 hold nothing at an entry (AAPCS64 §6.1.1)."""
-    words = (0xD503245F, 0x58000071, 0x58000090, 0xD61F0200)
+    """ldr x17, #12; ldr x16, #16; br x16, and both values: x16 and x17 hold nothing at an entry (AAPCS64 §6.1.1)."""
+    words = (0x58000071, 0x58000090, 0xD61F0200)
     code = b"".join(word.to_bytes(4, "little") for word in words)
     return code + call.to_bytes(8, "little") + entry.to_bytes(8, "little")
 
 
-X86_64_STUB = Stub(48, _x86_64, frozenset())
-ARM64_STUB = Stub(32, _arm64, frozenset(("x17",)))
+X86_64_STUB = Stub(bytes.fromhex("f30f1efa"), _x86_64, frozenset())  # endbr64
+ARM64_STUB = Stub(bytes.fromhex("5f2403d5"), _arm64, frozenset(("x17",)))  # bti c

@@ -1,7 +1,10 @@
 """An inline hook, planned: the bytes that lead from a function's entry to ours, and those that still lead to its own.
 
-    function:   [landing pad] jump ──▶ landing (the shim's)        trampoline: the original's first instructions, moved
-                the rest of it  ◀──────────────────────────────────────────────┘ jump behind the patch
+    function:   [landing pad] [kept] jump ──▶ landing (the shim's)        trampoline: the original's first instructions, moved
+                the rest of it  ◀─────────────────────────────────────────────────────┘ jump behind the patch
+
+Kept are instructions that can be undone on the way to the landing, over the island that the trampoline begins with: under
+them other tracers' uprobes do no harm (entry_undo.py). The moved ones begin with them.
 
 Everything is decided here, on the host, for addresses of the running process; whoever writes it into the process only
 compares, writes and moves threads (device/agent/patch.h). What cannot be proved is refused with the reason.
@@ -15,6 +18,7 @@ from dataclasses import dataclass
 from memleak_android.host.device.elf_file import EM_AARCH64, EM_X86_64
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers import relocation_arm64, relocation_x86_64
+from memleak_android.host.tracers.entry_undo import undo_arm64, undo_x86_64, undone_at_entry
 from memleak_android.host.tracers.islands import ARM64_STUB, X86_64_STUB, Landing, Stub
 from memleak_android.host.tracers.placement import FUNCTION_BYTES_MAX, unprovable
 from memleak_android.host.tracers.probed_arch import PROBED_ARCHES, ProbedArch
@@ -29,7 +33,8 @@ from memleak_android.host.tracers.relocation import (
 from memleak_android.unwind.disassembly import Flow, Instruction
 
 TRAMPOLINE_BYTES = 256  # room for one function: its island and its moved instructions
-_ISLAND_BYTES = 16
+_ISLAND_ALIGNMENT = 16
+_KEPT_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ class FunctionCode:
 class PatchPlan:
     """What to write into the process so that calls of `function` arrive at the landing.
 
-    At address stand `expected`, to be replaced by `patch`, of the same length. trampoline: bytes to be put to
+    Before address stands `kept`, the function's first bytes, which stay. At address stand `expected`, to be replaced by `patch`, of the same length. trampoline: bytes to be put to
     trampoline_address before. original: address in it that does what the function did. moves: for a thread whose
     pc is found inside the range, (its pc, where it goes on); returns: likewise when the patch is taken away. scratch:
     registers that hold nothing at the function's entry and that may change on the way.
@@ -60,6 +65,7 @@ class PatchPlan:
 
     name: str
     address: int
+    kept: bytes
     expected: bytes
     patch: bytes
     trampoline_address: int
@@ -74,43 +80,40 @@ class PatchPlan:
 class _PatchArch:
     """jumps: ways to go from one address to another, the shortest first; None where one does not reach.
 
-    keeps_landing: a first instruction that must stay the first. replaces_landing: one that is a landing pad
-    and more, so that plain_landing takes its place where one is needed. step: bytes between two places in a
+    landing: a first instruction that must stay the first, and does nothing else. step: bytes between two places in a
     patch at which a thread may be found. scratch: what the jumps change. stub: of a function of --pairs (islands.py).
+    undo: of one instruction (entry_undo.py), landing pads that do more among them.
     """
 
     relocate: Callable[[Sequence[Instruction], int, Surroundings], Relocated]
     reference: Callable[[Instruction], Reference | None]
     jumps: tuple[Callable[[int, int], bytes | None], ...]
-    keeps_landing: frozenset[bytes]
-    replaces_landing: frozenset[bytes]
-    plain_landing: bytes
+    landing: frozenset[bytes]
     step: int
     scratch: frozenset[str]
     stub: Stub
+    undo: Callable[[Instruction], bytes | None]
 
 
 _X86_64 = _PatchArch(
     relocate=relocation_x86_64.relocate_x86_64,
     reference=relocation_x86_64.reference_x86_64,
     jumps=(relocation_x86_64.direct_jump, relocation_x86_64.absolute_jump),
-    keeps_landing=frozenset((relocation_x86_64.ENDBR64,)),
-    replaces_landing=frozenset(),
-    plain_landing=b"",
+    landing=frozenset((relocation_x86_64.ENDBR64,)),
     step=16,  # each jump is one instruction
     scratch=frozenset(),
     stub=X86_64_STUB,
+    undo=undo_x86_64,
 )
 _ARM64 = _PatchArch(
     relocate=relocation_arm64.relocate_arm64,
     reference=relocation_arm64.reference_arm64,
     jumps=(relocation_arm64.direct_jump, relocation_arm64.absolute_jump),
-    keeps_landing=frozenset(bytes.fromhex(code) for code in ("5f2403d5", "df2403d5")),  # bti c, bti jc
-    replaces_landing=frozenset(bytes.fromhex(code) for code in ("3f2303d5", "7f2303d5")),  # paciasp, pacibsp
-    plain_landing=relocation_arm64.BTI_C.to_bytes(4, "little"),
+    landing=frozenset(bytes.fromhex(code) for code in ("5f2403d5", "df2403d5")),  # bti c, bti jc
     step=4,
     scratch=frozenset(("x16",)),
     stub=ARM64_STUB,
+    undo=undo_arm64,
 )
 _ARCHES = {EM_X86_64: _X86_64, EM_AARCH64: _ARM64}
 
@@ -136,6 +139,15 @@ def _refused(function: FunctionCode, reason: str) -> TargetError:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """How a function begins, behind its landing pad: with instructions that stay in their place, with what undoes them."""
+
+    kept: Sequence[Instruction]
+    rest: Sequence[Instruction]
+    undo: bytes
+
+
 def _plan(
     arch: _PatchArch, decoder: ProbedArch, function: FunctionCode, landing: Landing, trampoline: int
 ) -> PatchPlan:
@@ -144,38 +156,59 @@ def _plan(
         raise CannotRelocate("its bytes are not known or not code")
     if reason := unprovable(decoder, function.code, instructions):
         raise CannotRelocate(reason)
-    behind, pad = _landing_pad(arch, function, instructions[0])
-    rest = instructions[1:] if behind else instructions
+    reason = ""
+    for entry in _entries(arch, decoder, instructions):
+        try:
+            return _plan_behind(arch, function, instructions, entry, landing, trampoline)
+        except CannotRelocate as refusal:
+            reason = str(refusal)
+    raise CannotRelocate(reason)
+
+
+def _plan_behind(
+    arch: _PatchArch,
+    function: FunctionCode,
+    instructions: Sequence[Instruction],
+    entry: _Entry,
+    landing: Landing,
+    trampoline: int,
+) -> PatchPlan:
     reason = ""  # of the shortest jump
     scratch = arch.scratch if landing.number is None else arch.scratch | arch.stub.scratch
-    for jump in _jumps(arch, function.address + behind + len(pad), landing, trampoline):
-        range_ = _covering(rest, len(pad + jump), len(function.padding))
+    n_island = len(_island(arch, trampoline, entry, landing, 0))
+    at = entry.rest[0].address if entry.rest else function.address
+    for patch in _jumps(arch, at, entry, landing, trampoline):
+        range_ = _covering(entry.rest, len(patch), len(function.padding))
         if not range_:
             continue
+        moving = [*entry.kept, *range_]
         try:
-            _check_others(arch, function, instructions, range_)
-            _check_padding(function, range_[0].address + len(pad + jump))
-            _check_entry(scratch, range_)
-            moved = arch.relocate(range_, trampoline + _island_bytes(arch, landing), function.surroundings)
-            return _assemble(arch, function, range_, pad + jump, landing, moved)
+            _check_others(arch, function, instructions, moving, range_)
+            _check_padding(function, range_[0].address + len(patch))
+            _check_entry(scratch, moving)
+            moved = arch.relocate(moving, trampoline + n_island, function.surroundings)
+            island = _island(arch, trampoline, entry, landing, moved.address)
+            return _assemble(arch, function, range_, patch, island, moved)
         except CannotRelocate as refusal:
             reason = reason or str(refusal)
     raise CannotRelocate(reason or "it is shorter than a jump")
 
 
-def _landing_pad(arch: _PatchArch, function: FunctionCode, first: Instruction) -> tuple[int, bytes]:
-    """Bytes at the start that stay as they are, and those that the patch itself must begin with."""
-    if first.code in arch.keeps_landing:
-        return first.size, b""
-    if first.code in arch.replaces_landing and function.surroundings.has_guarded_calls:
-        return 0, arch.plain_landing
-    return 0, b""
+def _entries(arch: _PatchArch, decoder: ProbedArch, instructions: Sequence[Instruction]) -> Iterator[_Entry]:
+    """First with all kept up to where an entry probe costs least (placement.py), then with the first one, then with none."""
+    rest = instructions[instructions[0].code in arch.landing :]
+    undone = list(undone_at_entry(rest[:_KEPT_MAX], arch.undo))
+    probed = next((i + 1 for i, one in enumerate(rest) if decoder.is_cheap(one)), 0)
+    for n in sorted({min(len(undone), max(probed, 1)), min(len(undone), 1), 0}, reverse=True):
+        yield _Entry(rest[:n], rest[n:], b"".join(reversed(undone[:n])))
 
 
-def _jumps(arch: _PatchArch, at: int, landing: Landing, trampoline: int) -> Iterator[bytes]:
-    """To the landing itself, over the island at the beginning of the trampoline, and the long way; always over a stub."""
+def _jumps(arch: _PatchArch, at: int, entry: _Entry, landing: Landing, trampoline: int) -> Iterator[bytes]:
+    """To the landing itself, over the island at the beginning of the trampoline, and the long way; over the island
+    always, where it is more than a jump.
+    """
     direct, absolute = arch.jumps
-    if landing.number is None:
+    if landing.number is None and not entry.kept:
         found = (direct(at, landing.address), direct(at, trampoline), absolute(at, landing.address))
     else:
         found = (None, direct(at, trampoline), absolute(at, trampoline))
@@ -184,14 +217,14 @@ def _jumps(arch: _PatchArch, at: int, landing: Landing, trampoline: int) -> Iter
             yield jump
 
 
-def _island_bytes(arch: _PatchArch, landing: Landing) -> int:
-    return _ISLAND_BYTES if landing.number is None else arch.stub.size
-
-
-def _island(arch: _PatchArch, at: int, landing: Landing, original: int) -> bytes:
+def _island(arch: _PatchArch, at: int, entry: _Entry, landing: Landing, original: int) -> bytes:
+    """What undoes the kept instructions and goes to the landing, with room to the next multiple of 16."""
     if landing.number is None:
-        return arch.jumps[-1](at, landing.address) or b""
-    return arch.stub.code(landing.address, landing.call(original))
+        code = entry.undo + (arch.jumps[-1](at, landing.address) or b"")
+    else:
+        code = entry.undo + arch.stub.call(landing.address, landing.call(original))
+    code = arch.stub.pad + code if entry.kept or landing.number is not None else code
+    return code + bytes(-len(code) % _ISLAND_ALIGNMENT)
 
 
 def _covering(instructions: Sequence[Instruction], size: int, n_padding: int) -> list[Instruction]:
@@ -208,12 +241,13 @@ def _check_others(
     arch: _PatchArch,
     function: FunctionCode,
     instructions: Sequence[Instruction],
+    moving: Sequence[Instruction],
     range_: Sequence[Instruction],
 ) -> None:
-    """None may arrive inside the range or read it; at its start only calls may, which the function's own loops are
-    not. (What seems to jump between two instructions is no jump.)"""
+    """None may arrive inside of what is moved or read the range; at the start only calls may, which the function's own
+    loops are not. (What seems to jump between two instructions is no jump.)"""
     end = range_[-1].end
-    inside = {one.address - function.address for one in range_[1:]}
+    inside = {one.address - function.address for one in moving[1:]}
     for one in instructions:
         if reference := arch.reference(one):
             check_reference(one, reference, range_)
@@ -244,25 +278,26 @@ def _assemble(
     function: FunctionCode,
     range_: Sequence[Instruction],
     patch: bytes,
-    landing: Landing,
+    island: bytes,
     moved: Relocated,
 ) -> PatchPlan:
-    n_island = _island_bytes(arch, landing)
-    start, at = range_[0].address, moved.address - n_island
-    island = _island(arch, at, landing, moved.address)
-    trampoline = island.ljust(n_island, b"\0") + moved.code
+    trampoline = island + moved.code
     if len(trampoline) > TRAMPOLINE_BYTES:
         raise CannotRelocate(f"its moved instructions take {len(trampoline)} bytes")
-    moves = zip(range_[1:], moved.starts[1:], strict=True)
+    start, starts = range_[0].address, moved.starts[-len(range_) :]
+    moves = [
+        (one.address, moved.address + offset) for one, offset in zip(range_, starts, strict=True) if offset
+    ]
     return PatchPlan(
         name=function.name,
         address=start,
+        kept=function.code[: start - function.address],
         expected=(b"".join(one.code for one in range_) + function.padding)[: len(patch)],
         patch=patch,
-        trampoline_address=at,
+        trampoline_address=moved.address - len(island),
         trampoline=trampoline,
         original=moved.address,
-        moves=tuple((one.address, moved.address + offset) for one, offset in moves),
+        moves=tuple(moves),
         returns=tuple((start + step, start) for step in range(arch.step, len(patch), arch.step)),
         scratch=moved.scratch | arch.scratch,
     )

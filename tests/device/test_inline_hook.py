@@ -112,10 +112,14 @@ def test_a_prefix_names_the_allocators_functions() -> None:
         assert (found.error, found.sizes[5003]) == ("", 23), found
 
 
-def test_code_that_somebody_else_has_changed_is_left_alone(process: subprocess.Popen[bytes]) -> None:
+@pytest.mark.parametrize("jump", [b"\xeb\x10", b"\xe9\x00\x10\x00\x00"], ids=["short", "near"])
+def test_code_that_somebody_else_has_changed_is_left_alone(
+    jump: bytes, process: subprocess.Popen[bytes]
+) -> None:
+    """Also where it is only what stays of the function's first instructions, over which ours would be led past."""
     address = address_of(process.pid, "aligned_alloc")
     hooks = plan(process.pid)
-    original = write_code(process.pid, address, b"\xcc")
+    original = write_code(process.pid, address, jump)
     before = contents_of(process.pid)
     found = attach(process.pid, lambda: None, "inline", hooks.lines)
     assert f"the code at {address:#x} of process {process.pid} is not what its file says" in found.error
@@ -132,11 +136,21 @@ def test_a_hook_put_over_ours_stays_and_is_told_of(process: subprocess.Popen[byt
     found = attach_inline(
         process.pid, lambda: foreign.append(write_code(process.pid, address, b"\xcc\xcc\xcc\xcc\xcc"))
     )
-    assert foreign and foreign[0][0] == 0xE9
+    assert foreign and 0xE9 in foreign[0]
     assert any("is not our jump any more, and was left as it is" in remark for remark in found.remarks)
     write_code(process.pid, address, foreign[0])
     leak(process)
     assert contents_of(process.pid) != before
+
+
+def test_a_hook_that_somebody_takes_out_is_told_of(process: subprocess.Popen[bytes]) -> None:
+    address, before = address_of(process.pid, "aligned_alloc"), contents_of(process.pid)
+    with open(f"/proc/{process.pid}/mem", "rb", buffering=0) as memory:
+        code = os.pread(memory.fileno(), 16, address)
+    found = attach_inline(process.pid, lambda: write_code(process.pid, address, code))
+    assert any("somebody has put back what stood there" in remark for remark in found.remarks)
+    leak(process)
+    assert contents_of(process.pid) == before
 
 
 @pytest.mark.parametrize("victims", ["agent", "keeper"])

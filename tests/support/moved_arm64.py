@@ -14,10 +14,10 @@ import pytest
 
 from memleak_android.host.device.elf_file import EM_AARCH64
 from memleak_android.host.errors import TargetError
-from memleak_android.host.tracers.islands import Landing
-from memleak_android.host.tracers.patch_plan import FunctionCode, PatchPlan, plan_patch
+from memleak_android.host.tracers.patch_plan import FunctionCode, PatchPlan
 from memleak_android.host.tracers.relocation import UNGUARDED, Surroundings
 from memleak_android.unwind.disassembly import Flow, decode_arm64
+from tests.support.straight_patch import plan_straight
 
 unicorn = pytest.importorskip("unicorn", reason="unicorn, which runs arm64 code, is not installed")
 from unicorn import arm64_const as arm64
@@ -134,7 +134,7 @@ def plan_moved(words: Iterable[int], trampoline: int, surroundings: Surroundings
     """A patch that leads straight to the moved instructions."""
     code = _image(words)
     function = FunctionCode("f", EM_AARCH64, FUNCTION, code, surroundings=surroundings)
-    return plan_patch(function, Landing(trampoline + 16), trampoline)
+    return plan_straight(function, trampoline)
 
 
 def try_prologues(prologues: Iterable[list[int]], seed: int) -> Tried:
@@ -174,10 +174,17 @@ def _compare(machine: Machine, words: list[int], plan: PatchPlan, rng: random.Ra
 
 def _check_scratch(words: list[int], plan: PatchPlan) -> None:
     """No register that moved code changes is one that the instructions themselves use, by the disassembler's word."""
-    image = _image(words[: len(plan.moves) + 1])
-    for one in decode_arm64(image[: 4 * (len(plan.moves) + 1)], FUNCTION):
+    n = _moved_end(plan)
+    image = _image(words[:n])
+    for one in decode_arm64(image[: 4 * n], FUNCTION):
         used = plan.scratch & (one.reads | one.writes)
         assert not used or used == {"x16"}, f"{one}: {used}"
+
+
+def _moved_end(plan: PatchPlan) -> int:
+    """Words up to the last one that is moved; those that stay in their place are moved, too."""
+    has_kept = any(pc == plan.address for pc, _ in plan.moves)
+    return (plan.address - FUNCTION) // 4 + len(plan.moves) + (not has_kept)
 
 
 def _scratch(plan: PatchPlan) -> set[int]:
@@ -186,8 +193,7 @@ def _scratch(plan: PatchPlan) -> set[int]:
 
 def _wants_veneer_register(words: list[int], plan: PatchPlan) -> bool:
     """Whether what was not moved may read a register that moved code changes: any field that can name one counts."""
-    moved = len(plan.moves) + 1
-    fields = {word >> shift & 31 for word in words[moved:] for shift in (0, 5, 10, 16)}
+    fields = {word >> shift & 31 for word in words[_moved_end(plan) :] for shift in (0, 5, 10, 16)}
     return bool(fields & _scratch(plan))
 
 
@@ -217,9 +223,12 @@ def random_prologue(rng: random.Random) -> list[int]:
     """One in four may name x16 and x17."""
     words: list[int] = []
     forbidden = set() if rng.random() < 0.25 else {16, 17}
+    n_frame = rng.randrange(_PROLOGUE_WORDS) // 2
     while len(words) < _PROLOGUE_WORDS:
         kind = rng.random()
-        if kind < 0.15:
+        if len(words) < n_frame:
+            word = _of_a_frame(rng)
+        elif kind < 0.15:
             word = _branch(rng, len(words))
         elif kind < 0.4:
             word = _literal_or_address(rng)
@@ -228,6 +237,23 @@ def random_prologue(rng: random.Random) -> list[int]:
         if not forbidden & {word >> shift & 31 for shift in (0, 5, 10, 16)}:
             words.append(word)
     return words
+
+
+def _of_a_frame(rng: random.Random) -> int:
+    """What functions begin with, and what looks like it."""
+    first, second, imm = rng.randrange(32), rng.randrange(32), rng.randrange(1, 64)
+    return rng.choice(
+        (
+            rng.choice((0xA9800000, 0x6D800000, 0xAD800000)) | (-imm & 0x7F) << 15 | second << 10 | 31 << 5 | first,
+            rng.choice((0xF8000C00, 0xFC000C00, 0x3C800C00)) | (-16 * imm & 0x1FF) << 12 | 31 << 5 | first,
+            0xD1000000 | rng.getrandbits(1) << 22 | 16 * imm << 10 | 31 << 5 | rng.choice((31, 31, first)),
+            rng.choice((0xD503233F, 0xD503237F)),
+            0xAA0003E0 | second << 16 | first,  # mov
+            0xF9400000 | imm << 10 | second << 5 | first,  # ldr
+            0xF8400400 | rng.getrandbits(1) << 11 | imm << 12 | second << 5 | first,  # ldr, written back
+            0xEB00001F | second << 16 | first << 5,  # cmp
+        )
+    )  # fmt: skip
 
 
 def _any_instruction(rng: random.Random) -> int:

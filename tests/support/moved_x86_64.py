@@ -17,10 +17,10 @@ import pytest
 
 from memleak_android.host.device.elf_file import EM_X86_64
 from memleak_android.host.errors import TargetError
-from memleak_android.host.tracers.islands import Landing
-from memleak_android.host.tracers.patch_plan import FunctionCode, PatchPlan, plan_patch
+from memleak_android.host.tracers.patch_plan import FunctionCode, PatchPlan
 from memleak_android.host.tracers.x86_encoding import parse
 from memleak_android.unwind.disassembly import Flow, decode_x86_64
+from tests.support.straight_patch import plan_straight
 
 FUNCTION = 0x200008000
 DATA, DATA_BYTES = 0x210000000, 0x4000
@@ -108,11 +108,13 @@ def try_prologues(runner: Path, prologues: Iterable[bytes], seed: int) -> Tried:
 def plan_moved(prologue: bytes, trampoline: int) -> PatchPlan:
     """A patch that leads straight to the moved instructions."""
     code = prologue.ljust(_FUNCTION_BYTES, b"\xcc")
-    return plan_patch(FunctionCode("f", EM_X86_64, FUNCTION, code), Landing(trampoline + 16), trampoline)
+    return plan_straight(FunctionCode("f", EM_X86_64, FUNCTION, code), trampoline)
 
 
 def random_prologue(rng: random.Random) -> bytes:
     code = b""
+    while rng.random() < 0.5 and len(code) < _PROLOGUE_BYTES - 4:
+        code += _of_a_frame(rng)
     while len(code) < _PROLOGUE_BYTES:
         kind = rng.random()
         if kind < 0.15:
@@ -122,6 +124,22 @@ def random_prologue(rng: random.Random) -> bytes:
         else:
             code += _any_instruction(rng)
     return code
+
+
+def _of_a_frame(rng: random.Random) -> bytes:
+    """What functions begin with, and what looks like it."""
+    register = 0xC0 | rng.randrange(64)
+    return rng.choice(
+        (
+            bytes((0x50 | rng.randrange(8),)),
+            bytes((0x41, 0x50 | rng.randrange(8))),
+            bytes((0x66, 0x50 | rng.randrange(8))),
+            bytes((0x48, 0x83, 0xEC, rng.randrange(0, 256, 8))),
+            bytes((0x48, 0x81, 0xEC)) + struct.pack("<i", 8 * rng.randrange(-100, 100)),
+            bytes((0x48 | rng.randrange(8), rng.choice((0x89, 0x8B, 0x85, 0x39, 0x31)), register)),
+            bytes((0xB8 | rng.randrange(8),)) + rng.randbytes(4),
+        )
+    )  # fmt: skip
 
 
 def _any_instruction(rng: random.Random) -> bytes:

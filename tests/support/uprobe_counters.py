@@ -48,7 +48,8 @@ class UprobeCounters:
         found = [place for place in PLACES if (place / "uprobe_events").exists()]
         self._tracefs = found[0] if found else self._mounts.enter_context(mounted_tracefs())
         elf = ElfFile(self._program)
-        for symbol in elf.dynamic_functions(set(self._names)):
+        wanted = set(self._names)
+        for symbol in elf.dynamic_functions(wanted) or elf.static_functions(wanted):
             offset = elf.file_offset(symbol.vaddr)
             assert offset is not None
             self._tell(f"p:{self._group}/{symbol.name} {self._program}:{offset:#x}")

@@ -12,12 +12,12 @@ import pytest
 
 from memleak_android.host.device.elf_file import EM_AARCH64, PF_X, PT_LOAD, ElfFile, FunctionSymbol
 from memleak_android.host.tracers.allocator import HEAP_FUNCTIONS
-from memleak_android.host.tracers.islands import Landing
-from memleak_android.host.tracers.patch_plan import FunctionCode, plan_patch
+from memleak_android.host.tracers.patch_plan import FunctionCode
 from memleak_android.host.tracers.placement import jumps_from_outside
 from memleak_android.host.tracers.probed_arch import ARM64
 from memleak_android.unwind.disassembly import Flow, decode_arm64
 from tests.support.foreign_libc import BIONIC
+from tests.support.straight_patch import plan_straight
 
 unicorn = pytest.importorskip("unicorn", reason="unicorn, which runs arm64 code, is not installed")
 from unicorn import arm64_const as arm64
@@ -97,9 +97,7 @@ def test_the_patched_entries_of_bionic_go_where_they_went(trampoline: int) -> No
     entry = (*ARGUMENTS, *range(0x1000, 0x101B), HOOK + 0x800)
     for function in functions:
         goals = {HOOK, *_leaves_to(function)}
-        plan = plan_patch(
-            function, Landing(trampoline + 16), trampoline
-        )  # straight to the moved instructions
+        plan = plan_straight(function, trampoline)
         assert len(plan.patch) == (4 if trampoline == NEAR else 16)
         for hook in (0, HOOK):
             libc.write(function.address, function.code)

@@ -1,0 +1,106 @@
+"""First instructions of a function that can be undone, so that a hook may come behind them.
+
+A uprobe that somebody puts to a function's entry takes its first instruction from the file: it runs a copy of it, goes on
+behind it, and writes its first byte back when it is taken out (kernel/events/uprobes.c, install_breakpoint(),
+set_orig_insn()). Over a jump of several bytes that ends in the midst of it. Instructions that stay where they are are
+harmless under it, so a patch comes behind them where the hook can still see the function's entry as it was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from memleak_android.host.tracers.relocation import signed
+from memleak_android.unwind.disassembly import Flow, Instruction
+
+# Only these are looked at: each does the same when it is done once more from equal registers and memory.
+_X86_64_REPEATABLE = frozenset(("test", "cmp", "mov", "movabs", "movzx", "movsx", "movsxd", "lea"))
+_X86_64_FREE = frozenset(("rax", "r10", "r11"))  # psABI x86-64 §3.2.3: no argument, not the callee's to keep
+_ARM64_REPEATABLE = frozenset(
+    ("tst", "cmp", "cmn", "mov", "movz", "movn", "adr", "adrp", "add", "sub",
+     "ldr", "ldrb", "ldrh", "ldrsw", "ldrsb", "ldrsh", "ldur")
+)  # fmt: skip
+_ARM64_FREE = frozenset(f"x{n}" for n in range(8, 16))  # AAPCS64 §6.1.1
+
+_PUSHES = frozenset(range(0x50, 0x58))  # of a register; r8 to r15 with REX.B
+_REX_B = b"\x41"
+_PUSHED_BYTES = 8
+_WRITES_BACK = re.compile(r"\]!|\],")
+
+
+def undone_at_entry(
+    instructions: Sequence[Instruction], undo: Callable[[Instruction], bytes | None]
+) -> Iterator[bytes]:
+    """What undoes each of the first ones, as long as all of them do the same once more when they are undone together."""
+    read: set[str] = set()
+    for one in instructions:
+        undone = undo(one)
+        if undone is None or (not undone and one.writes & read):
+            return
+        read |= one.reads
+        yield undone
+
+
+def undo_x86_64(one: Instruction) -> bytes | None:
+    """Instructions that give back the registers as they were before `one`; None where that is not known to be possible."""
+    opcode = one.code.removeprefix(_REX_B)
+    if len(opcode) == 1 and opcode[0] in _PUSHES:
+        return _lea_rsp(_PUSHED_BYTES)
+    if one.code[:3] in (bytes.fromhex("4883ec"), bytes.fromhex("4881ec")):  # sub $…, %rsp
+        return _lea_rsp(int.from_bytes(one.code[3:], "little", signed=True))
+    return b"" if _is_repeatable(one, _X86_64_REPEATABLE, _X86_64_FREE) else None
+
+
+def undo_arm64(one: Instruction) -> bytes | None:
+    """As undo_x86_64."""
+    word = int.from_bytes(one.code, "little")
+    found = _undone_signature(word) or _undone_push(word) or _undone_frame(word)
+    if found:
+        return found.to_bytes(4, "little")
+    is_repeatable = _is_repeatable(one, _ARM64_REPEATABLE, _ARM64_FREE) and not _WRITES_BACK.search(
+        one.operands
+    )
+    return b"" if is_repeatable else None
+
+
+def _is_repeatable(one: Instruction, known: frozenset[str], free: frozenset[str]) -> bool:
+    """It writes what holds nothing at an entry, and only from other things."""
+    if one.mnemonic not in known or one.flow is not Flow.NEXT or one.writes_memory:
+        return False
+    return one.writes <= free and not one.writes & one.reads
+
+
+def _lea_rsp(displacement: int) -> bytes:
+    """lea displacement(%rsp), %rsp: flags stay."""
+    return bytes.fromhex("488da424") + displacement.to_bytes(4, "little", signed=True)
+
+
+# ---- A64, by encodings of the Arm ARM, C4.1 --------------------------------------------------------------------------
+
+_SP = 31
+_ADD_SP = 0x910003FF  # add sp, sp, #0
+_STP_PRE_INDEX = {0xA9800000: 8, 0x6D800000: 8, 0xAD800000: 16}  # of x, d and q registers: bytes of one
+_STR_PRE_INDEX = (0xF8000C00, 0xFC000C00, 0x3C800C00)  # x, d, q
+_SIGNATURES = {0xD503233F: 0xD50323BF, 0xD503237F: 0xD50323FF}  # paciasp → autiasp, pacibsp → autibsp
+
+
+def _undone_signature(word: int) -> int:
+    return _SIGNATURES.get(word, 0)
+
+
+def _undone_push(word: int) -> int:
+    """stp …, …, [sp, #-n]! and str …, [sp, #-n]!; 0: it is none of them."""
+    if word >> 5 & 31 != _SP:
+        return 0
+    n_bytes = 0
+    if scale := _STP_PRE_INDEX.get(word & 0xFFC00000, 0):
+        n_bytes = -signed(word >> 15, 7) * scale
+    elif word & 0xFFE00C00 in _STR_PRE_INDEX:
+        n_bytes = -signed(word >> 12, 9)
+    return _ADD_SP | n_bytes << 10 if n_bytes > 0 else 0
+
+
+def _undone_frame(word: int) -> int:
+    """sub sp, sp, #n, of 12 bits that may be shifted by 12."""
+    return _ADD_SP | word & 0x007FFC00 if word & 0xFF8003FF == 0xD10003FF else 0

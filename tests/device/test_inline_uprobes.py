@@ -1,0 +1,58 @@
+"""Inline hooks and other tracers' uprobes at the entries of the same functions, in every order: nothing is lost, nobody dies."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.support.attached_session import contents_of, leak
+from tests.support.inline_session import attach_inline, own_allocator_program, started
+from tests.support.uprobe_counters import UprobeCounters
+
+pytestmark = pytest.mark.bpf
+
+FUNCTIONS = ("malloc", "calloc", "realloc", "free")
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    return own_allocator_program("own_allocator_uprobed")
+
+
+@pytest.fixture
+def process(program: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with started(program, "3") as running:
+        yield running
+
+
+@pytest.mark.parametrize("comes", ["before", "within"])
+@pytest.mark.parametrize("goes", ["within", "after"])
+def test_they_do_no_harm(comes: str, goes: str, process: subprocess.Popen[bytes], program: Path) -> None:
+    probes, counts = ExitStack(), {}
+    counters = UprobeCounters(program, FUNCTIONS)
+    before = contents_of(process.pid)
+
+    def meanwhile() -> None:
+        leak(process)
+        if comes == "within":
+            probes.enter_context(counters)
+        leak(process)
+        counts.update(counters.counts())
+        if goes == "within":
+            probes.close()
+        leak(process)
+
+    with probes:
+        if comes == "before":
+            probes.enter_context(counters)
+        found = attach_inline(process.pid, meanwhile)
+        leak(process)
+    assert (found.error, found.lost, found.sizes[5003]) == ("", 0, 3 * 23), found
+    assert counts["malloc"] >= 23 and counts["free"] > 0
+    leak(process)
+    assert contents_of(process.pid) == before
+    assert process.poll() is None
