@@ -25,8 +25,9 @@
 #define RUNNING_NS 100000
 #define ENDING_LOOKS 500 /* of a millisecond: much memory takes its time to go */
 /* What the terminal's interrupt does to the command, which it reaches as well as the host. */
-#define SIGNAL_NS 200000000ull
-#define SIGNALS_NS 1000000000ull
+#define SIGNAL_NS 200000000ull   /* in which a handler may end it */
+#define SIGNALS_NS 5000000000ull /* at most, also where none handles it */
+#define ARRIVES_NS 20000000ull   /* killpg(2) reaches one process after the other */
 
 enum phase { FOLLOWS, HOLDS, IS_OVER };
 
@@ -126,8 +127,10 @@ static void go_on(struct ml_exit_hold *hold, pid_t tid, int status)
 {
 	int event = status >> 16, signal = WSTOPSIG(status);
 
-	if (!event)
+	if (!event) {
+		atomic_store(&hold->signal, signal);
 		atomic_store(&hold->signal_ns, ml_clock_ns());
+	}
 
 	if (event == PTRACE_EVENT_STOP && signal != SIGTRAP)
 		ptrace(PTRACE_LISTEN, tid, NULL, NULL);
@@ -259,35 +262,68 @@ static ml_u64 signals_of(const char *status, const char *name)
 	return line ? strtoull(line + strlen(name), NULL, 16) : 0;
 }
 
-/* Is the command about to take a signal, or has it just taken one, of which it may end? */
-static bool is_taking_signal(struct ml_exit_hold *hold)
+/* "" where nobody is there. */
+static void read_status(pid_t pid, char *status, size_t room)
 {
-	char path[32], status[4096];
+	char path[32];
 	size_t bytes = 0;
 	FILE *file;
 
-	if (ml_clock_ns() - atomic_load(&hold->signal_ns) < SIGNAL_NS)
-		return true;
-	snprintf(path, sizeof(path), "/proc/%d/status", hold->pid);
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
 	file = fopen(path, "re");
 	if (file) {
-		bytes = fread(status, 1, sizeof(status) - 1, file);
+		bytes = fread(status, 1, room - 1, file);
 		fclose(file);
 	}
 	status[bytes] = 0;
-	return strstr(status, "\nState:\tt") ||
-	       (signals_of(status, "\nSigPnd:\t") | signals_of(status, "\nShdPnd:\t")) &
-		       ~signals_of(status, "\nSigBlk:\t");
+}
+
+/* By what it does where nobody has asked for anything else: signal(7). */
+static bool ends_processes(int signal)
+{
+	static const int harmless[] = { SIGCHLD, SIGCONT, SIGURG, SIGWINCH, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU };
+
+	for (size_t i = 0; i < sizeof(harmless) / sizeof(*harmless); i++)
+		if (signal == harmless[i])
+			return false;
+	return signal > 0;
+}
+
+static bool has_taken_signal(struct ml_exit_hold *hold, const char *status)
+{
+	int signal = atomic_load(&hold->signal);
+	ml_u64 others = signals_of(status, "\nSigCgt:\t") | signals_of(status, "\nSigIgn:\t");
+
+	bool is_end = ends_processes(signal) && !(others >> (signal - 1) & 1);
+
+	return ml_clock_ns() - atomic_load(&hold->signal_ns) < (is_end ? SIGNALS_NS : SIGNAL_NS);
+}
+
+/*
+ * Is the command about to take a signal, or has it just taken one, of which it may end? One that is no longer pending at the
+ * first look has its thread stopped at the second, or was let go by go_on() before it: looked at in another order, it slips by.
+ */
+static bool is_taking_signal(struct ml_exit_hold *hold)
+{
+	char status[4096];
+
+	read_status(hold->pid, status, sizeof(status));
+	if ((signals_of(status, "\nSigPnd:\t") | signals_of(status, "\nShdPnd:\t")) & ~signals_of(status, "\nSigBlk:\t"))
+		return true;
+	read_status(hold->pid, status, sizeof(status));
+	return strstr(status, "\nState:\tt") || has_taken_signal(hold, status);
 }
 
 static void wait_for_signals(struct ml_exit_hold *hold)
 {
 	const struct timespec pause = { .tv_nsec = WAKE_EVERY_NS };
-	ml_u64 until_ns = ml_clock_ns() + SIGNALS_NS;
+	ml_u64 begin_ns = ml_clock_ns(), waited_ns = 0;
 
-	while (hold->is_started && atomic_load(&hold->phase) == FOLLOWS && ml_clock_ns() < until_ns &&
-	       is_taking_signal(hold))
+	while (hold->is_started && atomic_load(&hold->phase) == FOLLOWS && waited_ns < SIGNALS_NS &&
+	       (is_taking_signal(hold) || waited_ns < ARRIVES_NS)) {
 		nanosleep(&pause, NULL);
+		waited_ns = ml_clock_ns() - begin_ns;
+	}
 }
 
 /* A host that asks to stop right after is to hear how the command has ended. */

@@ -23,7 +23,8 @@ struct ml_exit_hold {
 	sem_t started, go;
 	atomic_int phase;
 	atomic_bool is_over_asked;
-	atomic_ullong signal_ns;  /* when the command took its last signal */
+	atomic_int signal;        /* the last one that the command took, */
+	atomic_ullong signal_ns;  /* and when */
 	int error;                /* errno of why it cannot be traced, 0 = it is */
 	bool is_reaped;           /* it ended without a stop: */
 	int wait_status;
