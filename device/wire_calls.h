@@ -90,11 +90,13 @@ enum ml_probe_kind {
 	ML_PROBE_TAIL = 3,        /* at one that jumps to another function */
 };
 
+#define ML_PROBE_ERROR_PATCHED (-1) /* the process's code is not its file's there: a uprobe would end it */
+
 /* ML_BLOCK_PROBE_RESULTS: what became of each probe in each process. */
 struct ml_probe_result {
 	ml_u32 function;
 	ml_u32 pid; /* 0 = all processes */
-	ml_s32 error; /* errno, 0 = it is in place */
+	ml_s32 error; /* errno, or the one above; 0 = it is in place */
 	ml_u16 way;   /* enum ml_probe_way */
 	ml_u16 kind;  /* enum ml_probe_kind */
 };

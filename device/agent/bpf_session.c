@@ -320,7 +320,8 @@ int ml_bpf_run(const struct ml_config *config)
 
 	if (!session)
 		return 1;
-	session->config = config;
+	session->settled = *config;
+	session->config = &session->settled;
 	session->pid = config->pid;
 	session->wait_status = -1;
 	session->pidfd = config->pid ? (int)syscall(SYS_pidfd_open, config->pid, 0) : -1;
@@ -333,7 +334,7 @@ int ml_bpf_run(const struct ml_config *config)
 	raise_priority();
 	ml_tracefs_mount();
 	ml_blocks_hello(ML_COLLECTOR_BPF, session->pid);
-	if (!ml_probed_code_check(config) && !open_session(session) && !arm(session))
+	if (!ml_probed_code_settle(&session->settled) && !open_session(session) && !arm(session))
 		exit_code = finish(session, follow_target(session));
 	else
 		ml_blocks_end(ML_REASON_TRACER_ERROR, -1);

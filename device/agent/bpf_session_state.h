@@ -18,6 +18,7 @@
 #include "trampolines.h"
 
 struct ml_bpf_session {
+	struct ml_config settled; /* as asked for, with the places of its probes */
 	const struct ml_config *config;
 	struct ml_bpf bpf;
 	struct ml_nursery *nursery;

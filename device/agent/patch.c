@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "blocks.h"
+#include "code_bytes.h"
 #include "patch_memory.h"
 #include "patch_places.h"
 #include "ptrace_threads.h"
@@ -17,11 +18,6 @@
 #define SEARCH_NS (2000ull * 1000 * 1000)
 #define STOP_PATIENCE_MS 50
 #define PAUSE_NS 2000000
-#if defined(__aarch64__)
-#define INSTRUCTION_BYTES 4 /* the least */
-#else
-#define INSTRUCTION_BYTES 1
-#endif
 
 struct work {
 	pid_t pid;
@@ -67,31 +63,13 @@ static bool is_as_expected(const struct work *work, const struct ml_patch *patch
 	return ml_patch_memory_holds(&work->memory, patch->address, bytes_before(work, patch), patch->n_bytes);
 }
 
-/* Another's breakpoint at an instruction that stays: int3, or brk (Arm ARM C6.2.45); uprobes are such. */
-static bool is_breakpoint(const ml_u8 *there)
-{
-#if defined(__aarch64__)
-	ml_u32 word;
-
-	memcpy(&word, there, sizeof(word));
-	return (word & 0xffe0001f) == 0xd4200000;
-#else
-	return *there == 0xcc;
-#endif
-}
-
-/* Up to the patch the code is its file's: a jump of somebody's in it would lead past ours. */
+/* Up to the patch the code is its file's, but for others' breakpoints: a jump in it would lead past ours. */
 static bool is_kept(const struct work *work, const struct ml_patch *patch)
 {
-	const ml_u32 step = INSTRUCTION_BYTES;
 	ml_u8 there[ML_PATCH_KEPT_MAX];
 
-	if (!ml_patch_memory_read(&work->memory, patch->address - patch->n_kept, there, patch->n_kept))
-		return false;
-	for (ml_u32 i = 0; i + step <= patch->n_kept; i += step)
-		if (memcmp(there + i, patch->kept + i, step) && !is_breakpoint(there + i))
-			return false;
-	return true;
+	return ml_patch_memory_read(&work->memory, patch->address - patch->n_kept, there, patch->n_kept) &&
+	       ml_code_bytes_agree(there, patch->kept, patch->n_kept);
 }
 
 static int check(const struct work *work)

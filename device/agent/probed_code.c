@@ -9,6 +9,7 @@
 
 #include "../cfi/cfi.h"
 #include "blocks.h"
+#include "patched_code.h"
 
 extern const ml_u32 ml_bpf_memleak_bytes;
 
@@ -57,7 +58,64 @@ static int check_process(int pid)
 	return check(path, subject);
 }
 
-int ml_probed_code_check(const struct ml_config *config)
+/* Of a probe, in this order. */
+enum place { OF_ENTRY, OF_RETURN, OF_START, PLACES };
+
+/* A hook that has only the cheaper place leaves the function's start. */
+static int settle(struct ml_probe *probe, const struct ml_probed_place *places)
+{
+	const struct ml_probed_place *patched = &places[OF_START];
+
+	if (!places[OF_ENTRY].address && !places[OF_RETURN].address)
+		return 0;
+	if (!patched->address) {
+		probe->entry_offset = probe->return_offset = probe->function_offset;
+		return 0;
+	}
+	ml_blocks_error(ML_REASON_TARGET_ERROR,
+			"the code at %#llx of process %d is not what %s says: somebody's hook is there, and a uprobe would end the process "
+			"(end that hook, or use --tracer plt)",
+			(unsigned long long)patched->address, patched->pid, probe->path);
+	return -1;
+}
+
+/* Of n probes in one file. To whom children count the kernel puts its breakpoints into all processes. */
+static int settle_file(const struct ml_config *config, struct ml_probe *probes, size_t n)
+{
+	struct ml_probed_place places[PLACES * ML_MAX_PROBES] = { 0 };
+	const char *path = probes[0].path;
+	bool is_all = config->whole_machine || config->follow;
+	int result = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const ml_u64 at[PLACES] = {
+			probes[i].entry_offset, probes[i].has_return ? probes[i].return_offset : probes[i].function_offset,
+			probes[i].function_offset,
+		};
+
+		for (int j = 0; j < PLACES; j++)
+			places[PLACES * i + j] = (struct ml_probed_place){ .function = probes[i].function_offset, .place = at[j] };
+	}
+	if (is_all ? ml_patched_code_find_all(path, places, PLACES * n) :
+		     config->pid && ml_patched_code_find(config->pid, path, places, PLACES * n))
+		for (size_t i = 0; i < n && !result; i++)
+			result = settle(&probes[i], &places[PLACES * i]);
+	return result;
+}
+
+static int settle_all(struct ml_config *config)
+{
+	int result = 0;
+
+	for (int first = 0, last; first < config->n_probes && !result; first = last) {
+		for (last = first + 1; last < config->n_probes && !strcmp(config->probes[last].path, config->probes[first].path);)
+			last++;
+		result = settle_file(config, &config->probes[first], (size_t)(last - first));
+	}
+	return result;
+}
+
+int ml_probed_code_settle(struct ml_config *config)
 {
 	if (config->pid && check_process(config->pid))
 		return -1;
@@ -65,7 +123,7 @@ int ml_probed_code_check(const struct ml_config *config)
 		if (check(config->probes[i].path, config->probes[i].path))
 			return -1;
 	if (ml_probed_code_has_programs())
-		return 0;
+		return settle_all(config);
 	ml_blocks_error(ML_REASON_TRACER_ERROR,
 			"this 32-bit agent carries no BPF programs (bring the agent of the kernel's own ABI, or use --tracer preload)");
 	return -1;

@@ -14,7 +14,10 @@
 /* This agent carries BPF programs. */
 bool ml_probed_code_has_programs(void);
 
-/* Looks at the process and at the files of all probes, before the first is placed. 0, or -1 after an ERROR block. */
-int ml_probed_code_check(const struct ml_config *config);
+/*
+ * Looks at the process and at the files of all probes, before the first is placed. Where somebody's hook is in a function, its
+ * probe goes to its start if the hook begins behind that. 0, or -1 after an ERROR block.
+ */
+int ml_probed_code_settle(struct ml_config *config);
 
 #endif

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "blocks.h"
+#include "patched_code.h"
 #include "tracefs.h"
 #include "uprobe_multi.h"
 
@@ -114,6 +115,33 @@ static int write_results(const struct batch *batch, int *n_placed)
 	return result;
 }
 
+/* A uprobe in them would end the process (patched_code.h). */
+static int leave_out_patched(struct batch *batch)
+{
+	struct ml_probed_place *places = calloc(batch->n, sizeof(*places));
+
+	for (ml_u32 i = 0; i < batch->n && places; i++)
+		places[i] = (struct ml_probed_place){ .function = batch->offsets[i], .place = batch->offsets[i] };
+	if (places && (batch->pid > 0 ? ml_patched_code_find(batch->pid, batch->path, places, batch->n) :
+					ml_patched_code_find_all(batch->path, places, batch->n)))
+		for (ml_u32 i = 0; i < batch->n; i++)
+			batch->errors[i] = places[i].address ? ML_PROBE_ERROR_PATCHED : 0;
+	free(places);
+	return places ? 0 : -1;
+}
+
+static void place_runs(struct batch *batch)
+{
+	for (ml_u32 first = 0, end; first < batch->n; first = end) {
+		for (end = first; end < batch->n && !batch->errors[end];)
+			end++;
+		if (end > first)
+			place_multi(batch, first, end - first);
+		else
+			end++;
+	}
+}
+
 static int place(struct batch *batch, int *n_placed)
 {
 	int result = -1;
@@ -126,11 +154,13 @@ static int place(struct batch *batch, int *n_placed)
 			batch->offsets[i] = batch->places[i].offset;
 			batch->cookies[i] = batch->places[i].function | (batch->kind == ML_PROBE_TAIL ? ML_SNOOP_TAIL : 0);
 		}
-		if (batch->snoop->has_multi)
-			place_multi(batch, 0, batch->n);
-		for (ml_u32 i = 0; i < batch->n && !batch->snoop->has_multi; i++)
-			batch->errors[i] = place_perf(batch, i);
-		result = write_results(batch, n_placed);
+		result = leave_out_patched(batch);
+		if (!result && batch->snoop->has_multi)
+			place_runs(batch);
+		for (ml_u32 i = 0; i < batch->n && !result && !batch->snoop->has_multi; i++)
+			if (!batch->errors[i])
+				batch->errors[i] = place_perf(batch, i);
+		result = result ? result : write_results(batch, n_placed);
 	}
 	free(batch->offsets);
 	free(batch->cookies);

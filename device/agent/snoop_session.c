@@ -238,7 +238,7 @@ static int run(struct session *session)
 	setpriority(PRIO_PROCESS, 0, -10); /* who must keep up with the target runs before it */
 	ml_blocks_hello(ML_COLLECTOR_BPF, session->is_child ? session->child.pid : config->pids[0]);
 	only = session->is_child ? (ml_u32)session->child.pid : config->n_pids == 1 ? (ml_u32)config->pids[0] : 0;
-	if (!ml_probed_code_check(&config->session) &&
+	if (!ml_probed_code_settle(&config->session) &&
 	    !ml_snoop_load(&session->snoop, config, config->session.follow ? 0 : only, on_call, on_stack, session) && !arm(session))
 		return follow(session);
 	ml_blocks_end(ML_REASON_TRACER_ERROR, -1);

@@ -15,6 +15,7 @@ from memleak_android.host.snoop.events import CallEvent, CallJoin
 from memleak_android.host.snoop.placing import SnoopPlan
 from memleak_android.host.snoop.statistics import FunctionStatistics, by_total_time, summarize
 from memleak_android.host.snoop.wire import (
+    PATCHED_CODE,
     BadCalls,
     ProbeKind,
     decode_calls,
@@ -39,6 +40,9 @@ _LOST_SENTENCES = {
     Lost.PROGRAMS: "processes beyond the 1024 that are followed at once were not looked at",
     Lost.MISSED_ENTRY: "returns belong to calls whose beginning was not seen",
 }
+_PATCHED = (
+    "its code there is not what its file says: somebody's hook, and a uprobe in it would end the process"
+)
 
 
 class CallSink(Protocol):
@@ -147,7 +151,8 @@ class SnoopSession:
             number, pid, error, _, kind = row
             what = "not probed" if kind == ProbeKind.ENTRY else "a return of it is not probed"
             where = f" in process {pid}" if pid else ""
-            sentence = f"{self.plan.functions[number].name}: {what}{where}: {os.strerror(error)}"
+            reason = _PATCHED if error == PATCHED_CODE else os.strerror(error)
+            sentence = f"{self.plan.functions[number].name}: {what}{where}: {reason}"
             self.problems.append(sentence)
             self.on_problem(sentence)
 

@@ -72,6 +72,7 @@ STATISTICS = np.dtype(
     ]
 )  # fmt: skip
 BUCKET = np.dtype([("bucket", "<u4"), ("reserved", "<u4"), ("count", "<u8")])
+PATCHED_CODE = -1  # ML_PROBE_ERROR_PATCHED
 PROBE_RESULT = np.dtype(
     [("function", "<u4"), ("pid", "<u4"), ("error", "<i4"), ("way", "<u2"), ("kind", "<u2")]
 )

@@ -113,12 +113,24 @@ def end(pid: int, word: str) -> None:
     for number, seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
         os.kill(pid, number)
         deadline = time.monotonic() + seconds
-        while runs(pid, word):
+        while runs(pid, word) or holds_files(pid):
             if time.monotonic() > deadline:
                 break
             time.sleep(POLL_SECONDS)
         else:
             return
+
+
+def holds_files(pid: int) -> bool:
+    """Whether it may still have sockets: an ending process loses its command line first, and its threads end by themselves."""
+    try:
+        states = [
+            Path(f"/proc/{pid}/task/{thread}/stat").read_text().rpartition(")")[2].split()[0]
+            for thread in os.listdir(f"/proc/{pid}/task")
+        ]
+    except OSError:
+        return Path(f"/proc/{pid}").exists()
+    return any(state not in "ZX" for state in states)
 
 
 def runs(pid: int, word: str) -> bool:

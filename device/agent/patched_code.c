@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "patched_code.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "code_bytes.h"
+#include "process_maps.h"
+
+#define PIECE_BYTES 256
+#define BEFORE_BYTES_MAX 128 /* in which a hook may begin that reaches the place */
+
+struct code {
+	int pid;
+	int memory_fd, file_fd;
+	struct stat file;
+};
+
+struct mapping {
+	ml_u64 start, end, offset;
+};
+
+/* A line of /proc/PID/maps: is it executable memory of the file? */
+static bool is_of_file(const char *line, const struct code *code, struct mapping *mapping)
+{
+	unsigned long long start, end, offset, inode;
+	unsigned major_number, minor_number;
+	char permissions[5];
+
+	if (sscanf(line, "%llx-%llx %4s %llx %x:%x %llu", &start, &end, permissions, &offset, &major_number, &minor_number,
+		   &inode) != 7 || permissions[2] != 'x')
+		return false;
+	*mapping = (struct mapping){ start, end, offset };
+	return inode == code->file.st_ino && makedev(major_number, minor_number) == code->file.st_dev;
+}
+
+/* Bytes that a hook takes which begins so. x86-64: jmp rel32, jmp rel8, else an absolute jump; arm64: b, else a literal and br. */
+static size_t hook_bytes(const ml_u8 *code)
+{
+#if defined(__aarch64__)
+	ml_u32 word;
+
+	memcpy(&word, code, sizeof(word));
+	return (word & 0xfc000000) == 0x14000000 ? 4 : 16;
+#else
+	return *code == 0xe9 ? 5 : *code == 0xeb ? 2 : 16;
+#endif
+}
+
+/* Up to `end` exclusive: where a hook begins that reaches into the last instruction; n = none does. */
+static size_t find_hook(const ml_u8 *there, const ml_u8 *in_file, size_t n)
+{
+	for (size_t at = 0; at + ML_CODE_STEP <= n;) {
+		size_t bytes;
+
+		if (ml_code_bytes_agree(there + at, in_file + at, ML_CODE_STEP)) {
+			at += ML_CODE_STEP;
+			continue;
+		}
+		bytes = hook_bytes(there + at);
+		if (at + bytes > n - ML_CODE_STEP)
+			return at;
+		at += bytes;
+	}
+	return n;
+}
+
+static void look_at_place(const struct code *code, const struct mapping *mapping, struct ml_probed_place *place)
+{
+	ml_u64 end = place->place + ML_CODE_STEP, last = mapping->offset + (mapping->end - mapping->start);
+	ml_u64 begin = place->place - place->function > BEFORE_BYTES_MAX ? place->place - BEFORE_BYTES_MAX : place->function;
+	ml_u64 address = mapping->start + (begin - mapping->offset);
+	ml_u8 there[PIECE_BYTES], in_file[PIECE_BYTES];
+	size_t n = (size_t)(end - begin), hook;
+
+	if (place->address || begin > place->place || begin < mapping->offset || end > last)
+		return;
+	if (pread(code->memory_fd, there, n, (off_t)address) != (ssize_t)n ||
+	    pread(code->file_fd, in_file, n, (off_t)begin) != (ssize_t)n)
+		return;
+	hook = find_hook(there, in_file, n);
+	if (hook == n)
+		return;
+	place->address = address + hook;
+	place->pid = code->pid;
+}
+
+static void look_at_maps(const struct code *code, const char *text, struct ml_probed_place *places, size_t n)
+{
+	struct mapping mapping;
+
+	for (const char *line = text, *next; *line; line = next) {
+		next = strchr(line, '\n');
+		next = next ? next + 1 : line + strlen(line);
+		if (is_of_file(line, code, &mapping))
+			for (size_t i = 0; i < n; i++)
+				look_at_place(code, &mapping, &places[i]);
+	}
+}
+
+static void look_at_process(struct code *code, struct ml_probed_place *places, size_t n)
+{
+	size_t bytes;
+	char path[32], *text;
+
+	snprintf(path, sizeof(path), "/proc/%d/mem", code->pid);
+	code->memory_fd = open(path, O_RDONLY | O_CLOEXEC);
+	text = code->memory_fd >= 0 ? ml_process_maps_read((ml_u32)code->pid, &bytes) : NULL;
+	if (text)
+		look_at_maps(code, text, places, n);
+	free(text);
+	if (code->memory_fd >= 0)
+		close(code->memory_fd);
+}
+
+static bool open_file(struct code *code, const char *path)
+{
+	code->file_fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (code->file_fd >= 0 && !fstat(code->file_fd, &code->file))
+		return true;
+	if (code->file_fd >= 0)
+		close(code->file_fd);
+	return false; /* who places the probes will say why */
+}
+
+static bool is_any_patched(const struct ml_probed_place *places, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (places[i].address)
+			return true;
+	return false;
+}
+
+bool ml_patched_code_find(int pid, const char *path, struct ml_probed_place *places, size_t n)
+{
+	struct code code = { .pid = pid };
+
+	if (!open_file(&code, path))
+		return false;
+	look_at_process(&code, places, n);
+	close(code.file_fd);
+	return is_any_patched(places, n);
+}
+
+bool ml_patched_code_find_all(const char *path, struct ml_probed_place *places, size_t n)
+{
+	DIR *processes = opendir("/proc");
+	struct code code = { 0 };
+	struct dirent *entry;
+
+	if (processes && open_file(&code, path)) {
+		while ((entry = readdir(processes))) {
+			code.pid = atoi(entry->d_name);
+			if (code.pid > 0 && code.pid != getpid())
+				look_at_process(&code, places, n);
+		}
+		close(code.file_fd);
+	}
+	if (processes)
+		closedir(processes);
+	return is_any_patched(places, n);
+}

@@ -1,0 +1,115 @@
+"""Functions that somebody's hook has changed in a running process take no uprobe: it would end the process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memleak_android.host.device.elf_file import ElfFile
+from memleak_android.host.device.local import LocalProcess
+from tests.support.attached_session import leak, workload
+from tests.support.inline_session import attach_inline
+from tests.support.snoop_runs import snoop
+from tests.support.workloads import PROGRAM, need
+
+pytestmark = pytest.mark.bpf
+
+JUMP = bytes.fromhex("ff2500000000") + bytes(8)  # as hooks that go far
+
+
+NAME = "pvalloc"  # of libc, which nobody calls
+
+
+@pytest.fixture
+def libc(tmp_path: Path) -> Path:
+    """A copy of its own: other tests probe the machine's in all processes."""
+    loaded = next(
+        one.path for one in LocalProcess.open(os.getpid()).mappings() if one.path.endswith("/libc.so.6")
+    )
+    return Path(shutil.copy(loaded, tmp_path))
+
+
+@pytest.fixture
+def process(libc: Path) -> Iterator[subprocess.Popen[bytes]]:
+    environment = os.environ | {"LD_LIBRARY_PATH": str(libc.parent)}
+    process = subprocess.Popen(
+        [workload(), "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    )
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def address_of(pid: int) -> int:
+    mappings = [one for one in LocalProcess.open(pid).mappings() if one.path.endswith("/libc.so.6")]
+    (symbol,) = (one for one in ElfFile(mappings[0].path).dynamic_functions({NAME}) if one.is_default)
+    return mappings[0].start + symbol.vaddr
+
+
+def write_code(pid: int, address: int, code: bytes) -> bytes:
+    """What stood there."""
+    with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
+        before = os.pread(memory.fileno(), len(code), address)
+        os.pwrite(memory.fileno(), code, address)
+    return before
+
+
+def measured(*words: object) -> subprocess.CompletedProcess[str]:
+    need("bpf")
+    argv = [*map(str, PROGRAM), "--tracer", "bpf", "--duration", "1s", *map(str, words)]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--pid", "{pid}"),
+        pytest.param(("--all",), marks=pytest.mark.changes_all_code),
+        ("-O", "{libc}", "--follow", "--", "true"),
+    ],
+    ids=" ".join,
+)
+def test_the_heap_is_not_traced(words: tuple[str, ...], process: subprocess.Popen[bytes], libc: Path) -> None:
+    """Where children or all are followed, probes go to every process: none may have a hook."""
+    address = address_of(process.pid)
+    write_code(process.pid, address, JUMP)
+    done = measured(*(word.format(pid=process.pid, libc=libc) for word in words))
+    assert done.returncode not in (0, 1), done.stdout
+    said = f"the code at {address:#x} of process {process.pid} is not what"
+    assert said in done.stderr and "use --tracer plt" in done.stderr
+    leak(process)
+    assert process.poll() is None
+
+
+def test_it_goes_on_beside_inline_hooks_of_ours(process: subprocess.Popen[bytes]) -> None:
+    """They leave in place what probes are put on."""
+    told: list[subprocess.CompletedProcess[str]] = []
+    found = attach_inline(process.pid, lambda: told.append(measured("--pid", process.pid)), object="libc")
+    assert found.error == "" and found.sizes.total()
+    (done,) = told
+    assert done.returncode == 0, done.stderr
+    leak(process)
+
+
+def test_a_breakpoint_is_no_hook(process: subprocess.Popen[bytes]) -> None:
+    write_code(process.pid, address_of(process.pid), b"\xcc")
+    done = measured("--pid", process.pid)
+    assert done.returncode == 0, done.stderr
+    leak(process)
+
+
+def test_snoop_leaves_it_out(process: subprocess.Popen[bytes]) -> None:
+    write_code(process.pid, address_of(process.pid), JUMP)
+    functions = [word for name in (NAME, "getpid") for word in ("-f", f"libc.so.6:{name}")]
+    done = snoop(*functions, "--pid", process.pid, "--duration", "1s")
+    assert f"{NAME}: not probed in process" in done.err and "somebody's hook" in done.err
+    assert "1 of 2 functions probed" in done.err
+    assert process.poll() is None
