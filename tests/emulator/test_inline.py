@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from memleak_android.host.device.elf_file import ElfFile
 from tests.emulator.compiler import compiled, zig
 from tests.emulator.debian import Unavailable
 from tests.emulator.machine import Machine
 from tests.emulator.test_sessions import interrupt, started
-from tests.support.workloads import ROOT
+from tests.support.workloads import PROGRAM, ROOT
 
 pytestmark = pytest.mark.emulator
 
@@ -63,6 +68,38 @@ def until_said(machine: Machine, word: str) -> None:
         time.sleep(0.2)
 
 
+@contextmanager
+def snooping(machine: Machine, pid: int, *functions: str) -> Iterator[list[str]]:
+    """Counts the program's functions meanwhile; what snoop said, as soon as it is in place, and at the end."""
+    names = [word for one in functions for word in ("-f", f"own_allocator:{one}")]
+    argv = [*PROGRAM, "snoop", "-s", machine.serial, "--pid", str(pid), "--statistics", *names]
+    environment = {**os.environ, **machine.environment}
+    with subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = []
+        while not said or not ("functions probed" in said[-1] or "error" in said[-1]):
+            said.append(process.stderr.readline())
+            assert said[-1], said
+        yield said
+        process.send_signal(signal.SIGINT)
+        said += process.communicate(timeout=_SECONDS)[1].splitlines()
+
+
+def test_no_uprobe_comes_into_a_function_that_is_hooked(machine: Machine, pid: int, program: Path) -> None:
+    until_said(machine, "ready")
+    # linked for a fixed address
+    (symbol,) = ElfFile(str(program)).static_functions({"aligned_alloc"})
+    hook = "".join(f"\\x{byte:02x}" for byte in (0x50, 0, 0, 0x58, 0, 2, 0x1F, 0xD6, *bytes(8)))
+    write = f"dd of=/proc/{pid}/mem bs=1 seek={symbol.vaddr} conv=notrunc 2>/dev/null"
+    done = machine.root_shell(f"printf '{hook}' | {write}")
+    assert done[0] == 0, done
+    with snooping(machine, pid, "aligned_alloc", "malloc") as said:
+        pass
+    assert any("aligned_alloc: not probed in process" in line and "hook" in line for line in said), said
+    assert any("1 of 2 functions probed" in line for line in said), said
+    assert machine.shell(f"kill -0 {pid} && echo lives")[1] == "lives\n"
+
+
 def test_a_hidden_allocator_of_a_native_program(machine: Machine, pid: int, tmp_path: Path) -> None:
     until_said(machine, "ready")
     before = text_of(machine, pid)
@@ -83,6 +120,9 @@ def test_a_hidden_allocator_of_a_native_program(machine: Machine, pid: int, tmp_
         assert process.stdout is not None
         assert process.stdout.readline()  # the first print: the hooks are in
         assert text_of(machine, pid) != before
+        with snooping(machine, pid, "malloc") as said:  # a uprobe comes to a hooked function, and goes
+            time.sleep(1)
+        assert "1 of 1 functions probed" in "".join(said), said
         machine.shell(f"touch {FOLDER}/go")
         until_said(machine, "leaked")
         interrupt(process)
