@@ -293,7 +293,6 @@ static bool has_taken_signal(struct ml_exit_hold *hold, const char *status)
 {
 	int signal = atomic_load(&hold->signal);
 	ml_u64 others = signals_of(status, "\nSigCgt:\t") | signals_of(status, "\nSigIgn:\t");
-
 	bool is_end = ends_processes(signal) && !(others >> (signal - 1) & 1);
 
 	return ml_clock_ns() - atomic_load(&hold->signal_ns) < (is_end ? SIGNALS_NS : SIGNAL_NS);

@@ -76,7 +76,6 @@ static int check(const struct work *work)
 {
 	for (size_t i = 0; i < work->patches->n; i++) {
 		const struct ml_patch *patch = &work->patches->patches[i];
-
 		bool kept = is_kept(work, patch);
 
 		if (!kept || !is_as_expected(work, patch))

@@ -199,7 +199,7 @@ def _entries(arch: _PatchArch, decoder: ProbedArch, instructions: Sequence[Instr
     rest = instructions[instructions[0].code in arch.landing :]
     undone = list(undone_at_entry(rest[:_KEPT_MAX], arch.undo))
     probed = next((i + 1 for i, one in enumerate(rest) if decoder.is_cheap(one)), 0)
-    for n in sorted({min(len(undone), max(probed, 1)), min(len(undone), 1), 0}, reverse=True):
+    for n in sorted({n for n in (probed, 1, 0) if n <= len(undone)}, reverse=True):
         yield _Entry(rest[:n], rest[n:], b"".join(reversed(undone[:n])))
 
 

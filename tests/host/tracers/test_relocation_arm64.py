@@ -108,6 +108,32 @@ def test_a_landing_pad_stays_the_first_instruction() -> None:
     assert plan.address == moved.FUNCTION + 4 and BTI_C.to_bytes(4, "little") not in plan.patch
 
 
+# What stays before the jump: other tracers' uprobes come there. Words, and how many of them.
+STP, LDR_POST_INDEX = 0xA9BC7BFD, 0xF8408408
+KEPT = {
+    "stp": ([STP], 1),
+    "str": ([0xF81F0FFE], 1),
+    "sub sp": ([0xD10103FF], 1),
+    "paciasp": ([PACIASP, STP], 1),
+    "behind the landing pad": ([BTI_C, STP], 2),
+    "adrp of a free register": ([0x90000008], 1),
+    "cmp": ([0xEB01001F], 1),
+    "writes an argument": ([0xF9400020], 0),
+    "writes its address back": ([LDR_POST_INDEX], 0),
+    "not the stack's": ([0xA9BC7C1D], 0),
+    "above the stack pointer": ([0xA9847BFD], 0),
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_what_can_be_undone_stays(case: str) -> None:
+    words, n_kept = KEPT[case]
+    for trampoline in (moved.NEAR, moved.FAR):
+        plan = moved.plan_moved([*words, *[NOP] * (6 - len(words))], trampoline)
+        assert len(plan.kept) == 4 * n_kept
+        assert plan.address == moved.FUNCTION + len(plan.kept)
+
+
 def test_the_moved_code_begins_with_a_landing_pad_and_far_returns_need_none() -> None:
     plan = moved.plan_moved([NOP] * 6, moved.FAR, GUARDED)
     code = [str(one) for one in decode_arm64(plan.trampoline[16:], plan.original)]

@@ -99,6 +99,29 @@ def test_every_form_does_the_same_moved(runner: Path) -> None:
     assert tried.faults < tried.moved / 4
 
 
+# What stays before the jump: other tracers' uprobes come there.
+KEPT = {
+    "push": ("4154" + "5553", "4154"),
+    "up to the probe's place": ("4889f8" + "4154" + "55", "4889f84154"),
+    "sub rsp": ("4881ec00010000" + "48893c24", "4881ec00010000"),
+    "comparison": ("4885ff" + "4889f8", "4885ff"),
+    "behind the landing pad": ("f30f1efa" + "55" + "4889e5", "f30f1efa55"),
+    "writes an argument": ("4889f7" + "4889f8", ""),
+    "reads what it writes": ("4801f8" + "4801f0", ""),
+    "pushes two bytes": ("6650" + "4889f8", ""),
+    "writes memory": ("48893e" + "4889f8", ""),
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_what_can_be_undone_stays(case: str) -> None:
+    code, kept = KEPT[case]
+    for trampoline in (moved.NEAR, moved.FAR):
+        plan = moved.plan_moved(bytes.fromhex(code) + b"\x90" * 24, trampoline)
+        assert plan.kept == bytes.fromhex(kept)
+        assert plan.address == moved.FUNCTION + len(plan.kept)
+
+
 @pytest.mark.parametrize("form", sorted(NEAR_ONLY.keys() - ENDS.keys()))
 def test_what_can_only_be_corrected_is_refused_out_of_reach(form: str) -> None:
     with pytest.raises(TargetError, match="is out of reach from"):
