@@ -21,8 +21,8 @@ struct ml_probed_place {
 
 /*
  * Before probes are placed: looks at each place wherever the process maps the file, up to the place's instruction: what comes
- * behind it does no harm. Fills in addresses that are 0 so far, and leaves them where the process cannot be looked at. Returns whether any place
- * is patched.
+ * behind it does no harm. Fills in addresses that are 0 so far, and leaves them where the process cannot be looked at. Returns
+ * whether any place is patched.
  */
 bool ml_patched_code_find(int pid, const char *path, struct ml_probed_place *places, size_t n);
 

@@ -57,10 +57,11 @@ class FunctionCode:
 class PatchPlan:
     """What to write into the process so that calls of `function` arrive at the landing.
 
-    Before address stands `kept`, the function's first bytes, which stay. At address stand `expected`, to be replaced by `patch`, of the same length. trampoline: bytes to be put to
-    trampoline_address before. original: address in it that does what the function did. moves: for a thread whose
-    pc is found inside the range, (its pc, where it goes on); returns: likewise when the patch is taken away. scratch:
-    registers that hold nothing at the function's entry and that may change on the way.
+    Before address stands `kept`, the function's first bytes, which stay. At address stand `expected`, to be replaced by
+    `patch`, of the same length. trampoline: bytes to be put to trampoline_address before. original: address in it that
+    does what the function did. moves: for a thread whose pc is found inside the range, (its pc, where it goes on);
+    returns: likewise when the patch is taken away. scratch: registers that hold nothing at the function's entry and that
+    may change on the way.
     """
 
     name: str
