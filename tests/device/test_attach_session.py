@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from tests.support.attached_session import (
     loaded,
     start_agent,
 )
+from tests.support.attaching import until
 
 pytestmark = pytest.mark.compares_code
 
@@ -28,13 +28,6 @@ pytestmark = pytest.mark.compares_code
 def agents_child(pid: int) -> int:
     with open(f"/proc/{pid}/task/{pid}/children") as children:
         return int(children.read().split()[0])
-
-
-def until(holds: Callable[[], bool], patience_s: float = 100) -> bool:
-    deadline = time.monotonic() + patience_s
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return holds()
 
 
 def test_what_is_allocated_from_then_on_is_counted_and_the_process_is_left_as_it_was() -> None:

@@ -6,8 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,16 @@ from memleak_android.host.device.elf_file import ElfFile
 from memleak_android.host.device.local import LocalProcess
 from memleak_android.host.errors import TargetError
 from memleak_android.host.wire import BlockKind
-from tests.support.attached_session import attach, contents_of, layout_of, leak, loaded, start_agent
+from tests.support.attached_session import (
+    attach,
+    contents_of,
+    layout_of,
+    leak,
+    loaded,
+    start_agent,
+    write_code,
+)
+from tests.support.attaching import until
 from tests.support.inline_session import attach_inline, own_allocator_program, plan, started
 from tests.support.workloads import ROOT
 
@@ -40,21 +48,6 @@ def address_of(pid: int, name: str) -> int:
     (symbol,) = ElfFile(executable).static_functions({name})
     first = next(one for one in LocalProcess.open(pid).mappings() if one.path == executable)
     return first.start + symbol.vaddr
-
-
-def write_code(pid: int, address: int, code: bytes) -> bytes:
-    """What stood there."""
-    with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
-        before = os.pread(memory.fileno(), len(code), address)
-        os.pwrite(memory.fileno(), code, address)
-    return before
-
-
-def until(holds: Callable[[], bool], patience_s: float = 100) -> bool:
-    deadline = time.monotonic() + patience_s
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return holds()
 
 
 def test_what_slots_showed_an_earlier_session_is_none_of_this_one_s() -> None:

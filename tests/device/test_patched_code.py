@@ -12,7 +12,7 @@ import pytest
 
 from memleak_android.host.device.elf_file import ElfFile
 from memleak_android.host.device.local import LocalProcess
-from tests.support.attached_session import leak, workload
+from tests.support.attached_session import leak, workload, write_code
 from tests.support.inline_session import attach_inline
 from tests.support.snoop_runs import snoop
 from tests.support.workloads import PROGRAM, need
@@ -52,14 +52,6 @@ def address_of(pid: int) -> int:
     mappings = [one for one in LocalProcess.open(pid).mappings() if one.path.endswith("/libc.so.6")]
     (symbol,) = (one for one in ElfFile(mappings[0].path).dynamic_functions({NAME}) if one.is_default)
     return mappings[0].start + symbol.vaddr
-
-
-def write_code(pid: int, address: int, code: bytes) -> bytes:
-    """What stood there."""
-    with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
-        before = os.pread(memory.fileno(), len(code), address)
-        os.pwrite(memory.fileno(), code, address)
-    return before
 
 
 def measured(*words: object) -> subprocess.CompletedProcess[str]:

@@ -144,6 +144,14 @@ def leak(process: subprocess.Popen[bytes]) -> None:
     assert process.stdout.readline() == b"leaked\n"
 
 
+def write_code(pid: int, address: int, code: bytes) -> bytes:
+    """What stood there."""
+    with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
+        before = os.pread(memory.fileno(), len(code), address)
+        os.pwrite(memory.fileno(), code, address)
+    return before
+
+
 def layout_of(pid: int) -> list[str]:
     """Of all mappings of files but ours: where, with which protection."""
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()

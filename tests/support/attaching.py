@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,13 @@ def changed_code(pid: int) -> dict[int, int]:
             now, before = (np.frombuffer(code, np.uint8) for code in (found, wanted[: len(found)]))
             changed |= {low + int(i): int(now[i]) for i in np.flatnonzero(now != before)}
     return changed
+
+
+def until(holds: Callable[[], bool], patience_s: float = 100) -> bool:
+    deadline = time.monotonic() + patience_s
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return holds()
 
 
 def until_unchanged(pid: int, patience_s: float = 100) -> dict[int, int]:
