@@ -26,7 +26,7 @@ demo: installed ## set everything up and find the leaks of a small leaky program
 # A worker that was killed ends the run with the name of its test: by loadscope, xdist waits for ever once it has started another.
 test: $(STAMPS)/dev installed ## the tests (under 10 minutes); says what it installs and what it skips
 	@$(PYTHON3) .ci/packages.py test
-	$(PY) -m pytest -m "not proof and not emulator" -n "$$(($$(nproc) + 1))" --maxprocesses=4 --dist loadscope --max-worker-restart=0
+	$(PY) -m pytest -m "not proof and not emulator" -n auto --maxprocesses=4 --dist loadscope --max-worker-restart=0
 
 proof: $(STAMPS)/dev installed ## the long tests: what every issue had to show
 	@$(PYTHON3) .ci/packages.py test proof emulator
