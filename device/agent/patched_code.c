@@ -16,6 +16,11 @@
 
 #define PIECE_BYTES 256
 #define BEFORE_BYTES_MAX 128 /* in which a hook may begin that reaches the place */
+#if defined(__aarch64__)
+#define INSTRUCTION_BYTES_MAX 4
+#else
+#define INSTRUCTION_BYTES_MAX 15
+#endif
 
 struct code {
 	int pid;
@@ -54,7 +59,19 @@ static size_t hook_bytes(const ml_u8 *code)
 #endif
 }
 
-/* Up to `end` exclusive: where a hook begins that reaches into the last instruction; n = none does. */
+/*
+ * From the place on: a hook that begins there may begin with bytes of the function's own (48 b8, movabs, over any that begins
+ * with REX.W). What differs behind it is one that begins there only if it is a jump.
+ */
+static bool is_hooked_from(const ml_u8 *there, const ml_u8 *in_file, size_t n)
+{
+	for (size_t at = 0; at + ML_CODE_STEP <= n; at += ML_CODE_STEP)
+		if (!ml_code_bytes_agree(there + at, in_file + at, ML_CODE_STEP))
+			return there[at] != 0xe9 && there[at] != 0xeb && !(there[at] == 0xff && at + 1 < n && there[at + 1] == 0x25);
+	return false;
+}
+
+/* In n bytes, the last of which are the place's: where a hook begins that reaches into them; n = none does. */
 static size_t find_hook(const ml_u8 *there, const ml_u8 *in_file, size_t n)
 {
 	for (size_t at = 0; at + ML_CODE_STEP <= n;) {
@@ -78,14 +95,18 @@ static void look_at_place(const struct code *code, const struct mapping *mapping
 	ml_u64 begin = place->place - place->function > BEFORE_BYTES_MAX ? place->place - BEFORE_BYTES_MAX : place->function;
 	ml_u64 address = mapping->start + (begin - mapping->offset);
 	ml_u8 there[PIECE_BYTES], in_file[PIECE_BYTES];
-	size_t n = (size_t)(end - begin), hook;
+	size_t n = (size_t)(end - begin), hook, behind = INSTRUCTION_BYTES_MAX - ML_CODE_STEP;
 
 	if (place->address || begin > place->place || begin < mapping->offset || end > last)
 		return;
-	if (pread(code->memory_fd, there, n, (off_t)address) != (ssize_t)n ||
-	    pread(code->file_fd, in_file, n, (off_t)begin) != (ssize_t)n)
+	if (behind > last - end)
+		behind = (size_t)(last - end);
+	if (pread(code->memory_fd, there, n + behind, (off_t)address) != (ssize_t)(n + behind) ||
+	    pread(code->file_fd, in_file, n + behind, (off_t)begin) != (ssize_t)(n + behind))
 		return;
 	hook = find_hook(there, in_file, n);
+	if (hook == n && is_hooked_from(there + n, in_file + n, behind))
+		hook = n - ML_CODE_STEP;
 	if (hook == n)
 		return;
 	place->address = address + hook;

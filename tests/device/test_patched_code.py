@@ -20,6 +20,7 @@ from tests.support.workloads import PROGRAM, need
 pytestmark = pytest.mark.bpf
 
 JUMP = bytes.fromhex("ff2500000000") + bytes(8)  # as hooks that go far
+MOVABS = bytes.fromhex("48b8") + bytes(8) + bytes.fromhex("ffe0")  # begins as many functions do
 
 
 NAME = "pvalloc"  # of libc, which nobody calls
@@ -48,9 +49,9 @@ def process(libc: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.communicate()
 
 
-def address_of(pid: int) -> int:
+def address_of(pid: int, name: str = NAME) -> int:
     mappings = [one for one in LocalProcess.open(pid).mappings() if one.path.endswith("/libc.so.6")]
-    (symbol,) = (one for one in ElfFile(mappings[0].path).dynamic_functions({NAME}) if one.is_default)
+    (symbol,) = (one for one in ElfFile(mappings[0].path).dynamic_functions({name}) if one.is_default)
     return mappings[0].start + symbol.vaddr
 
 
@@ -79,6 +80,14 @@ def test_the_heap_is_not_traced(words: tuple[str, ...], process: subprocess.Pope
     assert said in done.stderr and "use --tracer plt" in done.stderr
     leak(process)
     assert process.poll() is None
+
+
+def test_a_hook_that_begins_with_the_functions_own_byte(process: subprocess.Popen[bytes]) -> None:
+    address = address_of(process.pid, "reallocarray")
+    before = write_code(process.pid, address, MOVABS)
+    assert before[0] == MOVABS[0], "this libc's function begins otherwise: nothing was put to the test"
+    done = measured("--pid", process.pid)
+    assert f"the code at {address:#x} of process {process.pid} is not what" in done.stderr
 
 
 def test_it_goes_on_beside_inline_hooks_of_ours(process: subprocess.Popen[bytes]) -> None:
