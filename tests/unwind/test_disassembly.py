@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from memleak_android.unwind.disassembly import Flow, Instruction, decode_x86_64
+from memleak_android.unwind.disassembly import Flow, Instruction, decode_arm64, decode_x86_64
 
 
 def only(code: str, address: int = 0) -> Instruction:
@@ -129,3 +129,20 @@ def test_same_boundaries_as_objdump() -> None:
     ours = [(one.address, one.size) for one in decode_x86_64(code, vaddr)]
     assert len(ours) > 10_000
     assert ours == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "reads", "writes"),
+    [
+        (0xEB1C021F, {"x16", "x28"}, set()),  # cmp x16, x28
+        (0xF1000A1F, {"x16"}, set()),  # cmp x16, #2
+        (0xAB01021F, {"x16", "x1"}, set()),  # cmn x16, x1
+        (0xEA01021F, {"x16", "x1"}, set()),  # tst x16, x1
+        (0xC8A17C62, {"x1", "x2", "x3"}, {"x1", "x2"}),  # cas x1, x2, [x3]: it writes x1 only
+        (0xF8210210, {"x1", "x16"}, {"x1"}),  # ldadd x1, x16, [x16]: the base counts as read alone
+    ],
+)  # fmt: skip
+def test_arm64_names_what_the_decoder_leaves_out(word: int, reads: set[str], writes: set[str]) -> None:
+    """At least: more counts as read or written than is."""
+    (one,) = decode_arm64(word.to_bytes(4, "little"))
+    assert (one.reads, one.writes) == (reads, writes)
