@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,11 +165,23 @@ static bool follow(struct ml_exit_hold *hold)
 	return false;
 }
 
+/*
+ * Where it is allowed the thread runs before all others: it sleeps but for some microseconds an event, and what it has let go
+ * may end before it is followed on (execve() of another thread, which cannot be seized before).
+ */
+static void run_first(void)
+{
+	const struct sched_param first = { .sched_priority = 1 };
+
+	pthread_setschedparam(pthread_self(), SCHED_FIFO, &first);
+}
+
 /* What the thread traces, the kernel lets go as it ends (exit_ptrace()). */
 static void *trace(void *context)
 {
 	struct ml_exit_hold *hold = context;
 
+	run_first();
 	hold->error = ptrace(PTRACE_SEIZE, hold->pid, NULL, PTRACE_O_TRACEEXIT) ? errno : 0;
 	sem_post(&hold->started);
 	if (!hold->error && follow(hold)) {

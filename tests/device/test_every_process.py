@@ -62,10 +62,10 @@ def session(folder: Path, between: Between) -> dict[str, Any]:
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tracer:
         try:
             assert tracer.stderr is not None
-            said = ""
-            while "allocations" not in said:  # the progress of a session that runs
-                said = tracer.stderr.readline()
-                assert said, "the session ended"
+            said = [""]
+            while "allocations" not in said[-1]:  # the progress of a session that runs
+                said.append(tracer.stderr.readline())
+                assert said[-1], said
             between()
         finally:
             tracer.send_signal(2)
