@@ -14,7 +14,6 @@ from typing import Any, TextIO
 
 import click
 
-from memleak_android.host.commands import PROGRAM, Invocation, say
 from memleak_android.host.commands.demo import demo
 from memleak_android.host.commands.devices import devices
 from memleak_android.host.commands.diff import diff
@@ -27,6 +26,7 @@ from memleak_android.host.commands.sdk import sdk
 from memleak_android.host.commands.snoop import snoop
 from memleak_android.host.commands.trace import trace
 from memleak_android.host.commands.unwind import unwind
+from memleak_android.host.console import PROGRAM, Invocation, say
 from memleak_android.host.errors import IncompleteError, MemleakError
 from memleak_android.unwind.errors import UnwindError
 

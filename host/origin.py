@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memleak_android.host.device.device_facts import read_facts
-from memleak_android.host.device.parse import printable
+from memleak_android.host.device.parse import one_line
 from memleak_android.host.device.target import Target
 from memleak_android.host.profile import Origin
 
@@ -37,7 +37,7 @@ def read_origin(session: Mapping[str, Any]) -> Origin:
 
 
 def _text(value: object) -> str:
-    return printable(value) if isinstance(value, str) else ""
+    return one_line(value) if isinstance(value, str) else ""
 
 
 def _number(value: object) -> int:

@@ -12,10 +12,10 @@ from typing import Any
 import click
 
 from memleak_android.host.analysis import View
-from memleak_android.host.commands import refuse_command
 from memleak_android.host.commands.measure import Measurement, measure
 from memleak_android.host.commands.results import show
 from memleak_android.host.commands.session import Schedule
+from memleak_android.host.console import refuse_command
 from memleak_android.host.errors import IncompleteError
 from memleak_android.host.options import common_options, tracer_options
 from memleak_android.host.profile import CallSite, Profile

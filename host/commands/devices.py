@@ -6,8 +6,8 @@ import json
 
 import click
 
-from memleak_android.host.commands import refuse_command
 from memleak_android.host.commands.target import table
+from memleak_android.host.console import refuse_command
 from memleak_android.host.device.adb import READY, DeviceRow, list_devices
 from memleak_android.host.errors import DeviceError
 

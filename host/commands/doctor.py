@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from memleak_android.host.bcc import debian_module
-from memleak_android.host.commands import Invocation
 from memleak_android.host.commands.doctor_device import device_lines
 from memleak_android.host.commands.target import chosen_target
 from memleak_android.host.commands.trace import app_request, session_options
+from memleak_android.host.console import Invocation
 from memleak_android.host.device.capabilities import Capabilities, probe_local
 from memleak_android.host.errors import TracerError
 from memleak_android.host.options import target_options, tracer_options

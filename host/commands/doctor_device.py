@@ -8,7 +8,7 @@ from typing import Any
 
 from memleak_android.host.device.android_app import App, find_app, lacks_wrap_script, running_processes
 from memleak_android.host.device.device_facts import DeviceFacts, read_facts
-from memleak_android.host.device.parse import printable
+from memleak_android.host.device.parse import one_line
 from memleak_android.host.device.remote_process import RemoteProcess
 from memleak_android.host.device.target import Target
 from memleak_android.host.errors import MemleakError, TracerError
@@ -69,7 +69,7 @@ def _machine(target: Target, facts: DeviceFacts) -> Iterator[Line]:
     level = f"API level {facts.api_level}" if facts.api_level else "API level not told: is it Android?"
     build = [f"Android {facts.release}"] if facts.release else []
     build += [level, *([facts.build_type] if facts.build_type else [])]
-    yield "device", f"{facts.model or 'unnamed'} ({printable(target.serial)}), {', '.join(build)}"
+    yield "device", f"{facts.model or 'unnamed'} ({one_line(target.serial)}), {', '.join(build)}"
     yield "kernel", f"{facts.kernel}, {facts.machine}"
     yield "ABIs", ", ".join(facts.abis) or "not told"
     route = getattr(getattr(target, "root_route", None), "value", "")
@@ -97,7 +97,7 @@ def _probe(target: Target) -> Mapping[str, Any] | TracerError:
 
 
 def _capabilities(found: Mapping[str, Any]) -> Iterator[Line]:
-    yield "agent", f"memleakd {printable(str(found.get('agent', '')))}, runs there"
+    yield "agent", f"memleakd {one_line(str(found.get('agent', '')))}, runs there"
     for label, name in _CAPABILITIES:
         yield label, "yes" if found.get(name) else "no"
     yield "kernel BTF", "yes" if found.get("kernel_btf") else "no (not needed for programs)"
@@ -114,7 +114,7 @@ def _app(target: Target, app: App) -> Iterator[Line]:
     if not processes:
         yield "processes", "none is running"
     for process in processes[:20]:
-        yield "process", f"{process.pid} {printable(process.name)}{_word_size(target, process.pid)}"
+        yield "process", f"{process.pid} {one_line(process.name)}{_word_size(target, process.pid)}"
 
 
 def _word_size(target: Target, pid: int) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from memleak_android.host.commands import Invocation
+from memleak_android.host.console import Invocation
 
 _OTHERS = (
     "pid",

@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from memleak_android.host.analysis import View
-from memleak_android.host.commands import say
 from memleak_android.host.commands.results import EXIT_CODES, check_new, write_file
+from memleak_android.host.console import say
 from memleak_android.host.gate import GateRules
 from memleak_android.host.growth_gate import GrowthLimit
 from memleak_android.host.profile import Profile

@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
-from memleak_android.host.commands import Invocation, say
 from memleak_android.host.commands.live import LivePlan
 from memleak_android.host.commands.live_window import check_terminal
 from memleak_android.host.commands.results import write_file
+from memleak_android.host.console import Invocation, printable, say
 from memleak_android.host.profile import Profile
-from memleak_android.host.reports.base import ReportOptions, printable
+from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS
 from memleak_android.host.timeline import Timeline
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from memleak_android.host.commands import PROGRAM
+from memleak_android.host.console import PROGRAM
 from memleak_android.host.errors import UsageError
 from memleak_android.host.live.messages import Asked, Begin, Close, Head, Notice, Sites, Told, asked, encode
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from memleak_android.host.commands import refuse_command
 from memleak_android.host.commands.marks import NAME_BYTES_MAX, running_sessions, set_mark
+from memleak_android.host.console import refuse_command
 from memleak_android.host.errors import UsageError
 
 

@@ -16,7 +16,6 @@ from typing import Any
 from memleak_android.host import payloads
 from memleak_android.host.analysis import View, make_profile, target_pid
 from memleak_android.host.capture import Capture
-from memleak_android.host.commands import PROGRAM, say
 from memleak_android.host.commands.events import print_events
 from memleak_android.host.commands.live import REFRESH_NS, LivePlan, LiveView
 from memleak_android.host.commands.marks import Marks, open_marks
@@ -26,6 +25,7 @@ from memleak_android.host.commands.published_copies import Share, share_nothing
 from memleak_android.host.commands.scenario import Scenario
 from memleak_android.host.commands.session import Schedule, Session
 from memleak_android.host.commands.smaps_looks import ReadMemory, SmapsLooks, device_memory, local_memory
+from memleak_android.host.console import PROGRAM, say
 from memleak_android.host.device.local_machine import LocalMachine
 from memleak_android.host.device.target import Target
 from memleak_android.host.errors import UsageError

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from memleak_android.host.commands import say
+from memleak_android.host.console import say
 
 _LINE_S, _REFRESH_S = 10.0, 0.5
 _SILENT_S = 1.0  # what is done within is not worth a line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from memleak_android.host.commands import say
+from memleak_android.host.console import say
 from memleak_android.host.errors import UsageError
 
 Share = Callable[[Mapping[str, Path]], None]

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from memleak_android.host.analysis import View
-from memleak_android.host.commands import Invocation
 from memleak_android.host.commands.filters import tracer_for
 from memleak_android.host.commands.gating import conclude, gate_rules, refuse_limit_by_run
 from memleak_android.host.commands.measure import Measurement, measure
@@ -18,6 +17,7 @@ from memleak_android.host.commands.results import check_new
 from memleak_android.host.commands.session import Schedule
 from memleak_android.host.commands.target import chosen_target
 from memleak_android.host.commands.trace import app_request, session_options
+from memleak_android.host.console import Invocation
 from memleak_android.host.gate import judge
 from memleak_android.host.options import (
     FILE,

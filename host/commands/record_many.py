@@ -17,10 +17,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from memleak_android.host.commands import PROGRAM, Invocation, say
 from memleak_android.host.commands.results import check_new
+from memleak_android.host.console import PROGRAM, Invocation, say
 from memleak_android.host.device.adb import READY, list_devices
-from memleak_android.host.device.parse import printable
+from memleak_android.host.device.parse import one_line
 from memleak_android.host.errors import DeviceError, OutputExistsError, UsageError
 
 _STATES = {0: "done", 6: "incomplete", 23: "leaks"}
@@ -48,7 +48,7 @@ def every_serial() -> tuple[str, ...]:
     rows = list_devices()
     for row in rows:
         if row.state != READY:
-            say(f"device {printable(row.serial)} is {printable(row.state)}, left out")
+            say(f"device {one_line(row.serial)} is {one_line(row.state)}, left out")
     serials = tuple(row.serial for row in rows if row.state == READY)
     if not serials:
         raise DeviceError("no device that can be used", f"see `{PROGRAM} devices`")
@@ -73,7 +73,7 @@ def record_on_each(
     done = [device for device, code in zip(devices, codes, strict=True) if code in _RECORDED]
     for device in devices:
         if device not in done:
-            say(f"{printable(device.serial)}: {device.said or device.state}")
+            say(f"{one_line(device.serial)}: {device.said or device.state}")
     say(
         f"{len(done)} of {len(devices)} devices measured, recordings in {folder}; merge them by `{PROGRAM} fleet report {folder}`"
     )
@@ -158,17 +158,17 @@ def _watch(devices: Sequence[_Device], quiet: bool) -> None:
 def _listen(device: _Device, is_silent: bool) -> None:
     assert device.process.stderr is not None
     for line in device.process.stderr:
-        text = printable(line.rstrip("\n").removeprefix(f"{PROGRAM}: "))
+        text = one_line(line.rstrip("\n").removeprefix(f"{PROGRAM}: "))
         if not text:
             continue
         device.said = text
         if not is_silent:
-            say(f"{printable(device.serial)}: {text}")
+            say(f"{one_line(device.serial)}: {text}")
     device.process.wait()
 
 
 def _table(devices: Sequence[_Device]) -> Table:
     table = Table("DEVICE", "STATE", "", box=None)
     for device in devices:
-        table.add_row(Text(printable(device.serial)), device.state, Text(device.said))
+        table.add_row(Text(one_line(device.serial)), device.state, Text(device.said))
     return table

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from memleak_android.host.commands import say
 from memleak_android.host.comparison import Comparison
+from memleak_android.host.console import say
 from memleak_android.host.errors import IncompleteError, OutputExistsError, UsageError
 from memleak_android.host.fleet_profile import FleetProfile
 from memleak_android.host.profile import Profile, Verdict

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from memleak_android.host import prebuilt
-from memleak_android.host.commands import refuse_command
+from memleak_android.host.console import refuse_command
 from memleak_android.host.errors import UsageError
 
 FILES = ("memleak.h", "Android.mk", "memleak-config.cmake")

@@ -11,9 +11,9 @@ from typing import Any, BinaryIO
 
 import click
 
-from memleak_android.host.commands import Invocation, say
 from memleak_android.host.commands.interrupts import stop_on_interrupt
 from memleak_android.host.commands.snoop_machine import SnoopMachine, chosen_machine
+from memleak_android.host.console import Invocation, say
 from memleak_android.host.errors import OutputExistsError, UsageError
 from memleak_android.host.modules import ModuleFiles
 from memleak_android.host.options import DURATION, FILE, common_options, device_options

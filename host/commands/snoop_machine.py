@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from memleak_android.host.commands import Invocation, say
 from memleak_android.host.commands.target import chosen_target
+from memleak_android.host.console import Invocation, say
 from memleak_android.host.device.android_app import find_app, wait_for_process
 from memleak_android.host.modules import FileFinder, LocalFiles
 from memleak_android.host.snoop.agent_lines import SnoopOptions

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from memleak_android.host.commands import Invocation, say
+from memleak_android.host.console import Invocation, say
 from memleak_android.host.device.adb import DeviceRow, list_devices
 from memleak_android.host.device.adb_device import AdbDevice
 from memleak_android.host.device.local_machine import LocalMachine
-from memleak_android.host.device.parse import printable
+from memleak_android.host.device.parse import one_line
 from memleak_android.host.device.selection import SeveralDevices, Wish, select
 from memleak_android.host.device.target import Target
 
@@ -67,4 +67,4 @@ def table(rows: Sequence[DeviceRow]) -> list[str]:
 
 def _cells(row: DeviceRow) -> tuple[str, ...]:
     kind = row.bus or ("usb" if row.is_usb else "tcp")
-    return tuple(printable(cell) for cell in (row.serial, row.state, kind, row.model, row.product))
+    return tuple(one_line(cell) for cell in (row.serial, row.state, kind, row.model, row.product))

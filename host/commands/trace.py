@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from memleak_android.host.analysis import View
-from memleak_android.host.commands import Invocation
 from memleak_android.host.commands.every_process import refuse_beside_all
 from memleak_android.host.commands.filters import tracer_for
 from memleak_android.host.commands.gating import conclude, gate_rules, refuse_limit_by_run, source_root
@@ -21,6 +20,7 @@ from memleak_android.host.commands.results import Destinations, format_option, w
 from memleak_android.host.commands.scenario import Scenario
 from memleak_android.host.commands.session import Schedule
 from memleak_android.host.commands.target import chosen_target
+from memleak_android.host.console import Invocation
 from memleak_android.host.device.android_app import check_package
 from memleak_android.host.gate import judge
 from memleak_android.host.options import (

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from memleak_android.host.commands import say
+from memleak_android.host.console import printable, say
 from memleak_android.host.errors import IncompleteError, RecordingError
 from memleak_android.host.perf_data.assembly import stacks_of
 from memleak_android.host.perf_data.files import RecordedFiles
 from memleak_android.host.perf_data.places import Places
 from memleak_android.host.perf_data.stacks import SampleReader, SampleUnwinder
-from memleak_android.host.reports.base import printable
 from memleak_android.host.reports.samples_folded import SamplesFolded
 from memleak_android.host.reports.samples_json import SamplesJson
 from memleak_android.host.reports.samples_text import SamplesText

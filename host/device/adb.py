@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from memleak_android.host.device.parse import printable
+from memleak_android.host.device.parse import one_line
 from memleak_android.host.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def parse_devices(short: str, long: str) -> list[DeviceRow]:
         rest = _details(details, serial, state)
         found = dict(_DETAIL.findall(rest))
         bus = next((word for word in rest.split() if word.startswith("usb:")), "")
-        state = "no permissions" if state.startswith("no permissions") else printable(state)
+        state = "no permissions" if state.startswith("no permissions") else one_line(state)
         rows.append(DeviceRow(serial, state, **found, bus=bus))
     return rows
 
@@ -110,7 +110,7 @@ def _said_of(row: DeviceRow) -> Iterator[None]:
     try:
         yield
     except DeviceError as error:
-        serial = printable(row.serial)
+        serial = one_line(row.serial)
         named = error.message if serial in error.message else f"device {serial}: {error.message}"
         raise DeviceError(named, error.hint) from None
 
@@ -148,7 +148,7 @@ def _answer(step: Any, request: str) -> Any:
     try:
         return step()
     except (adbutils.AdbTimeout, TimeoutError):
-        what = printable(request.partition(":")[0])
+        what = one_line(request.partition(":")[0])
         raise DeviceError(f"the adb server did not answer in time ({what})", "try `adb reconnect`") from None
     except adbutils.AdbError as error:
         raise _refusal(str(error)) from None
@@ -158,7 +158,7 @@ def _answer(step: Any, request: str) -> Any:
 
 def _refusal(text: str) -> DeviceError:
     """adb's own words (their first line: the rest is advice that names the device's own dialog) with a way out."""
-    line = printable(next(iter(text.strip().splitlines()), "closed")).rstrip(".")
+    line = one_line(next(iter(text.strip().splitlines()), "closed")).rstrip(".")
     hints = {
         "unauthorized": "accept this computer in the dialog on the device's screen",
         "offline": "reconnect it, or try `adb reconnect offline`",
@@ -180,6 +180,6 @@ def _connect(timeout_s: float) -> adbutils.AdbConnection:
         return adbutils.AdbClient().make_connection(timeout=timeout_s)
     except (adbutils.AdbError, OSError, subprocess.SubprocessError, ValueError) as error:
         raise DeviceError(
-            f"no adb server can be reached or started ({printable(str(error))})",
+            f"no adb server can be reached or started ({one_line(str(error))})",
             "install adb, or start a server by `adb start-server`",
         ) from None

@@ -17,7 +17,7 @@ from memleak_android.host.device import adb, root
 from memleak_android.host.device.adb_channel import AdbChannel
 from memleak_android.host.device.deploy import AdbDeployment
 from memleak_android.host.device.local_machine import ARCH_OF_MACHINE
-from memleak_android.host.device.parse import printable
+from memleak_android.host.device.parse import one_line
 from memleak_android.host.device.relayed_streams import RelayedStreams
 from memleak_android.host.device.target import (
     OUTPUT_BYTES_MAX,
@@ -47,7 +47,7 @@ class AdbDevice:
 
     @property
     def name(self) -> str:
-        return f"device {printable(self.row.serial)}"
+        return f"device {one_line(self.row.serial)}"
 
     @cached_property
     def arch(self) -> str:
@@ -55,7 +55,7 @@ class AdbDevice:
         if machine not in ARCH_OF_MACHINE:
             expected = ", ".join(sorted(ARCH_OF_MACHINE))
             raise DeviceError(
-                f"{self.name}: unsupported machine {printable(machine)!r} (expected {expected})",
+                f"{self.name}: unsupported machine {one_line(machine)!r} (expected {expected})",
                 "measure another device",
             )
         return ARCH_OF_MACHINE[machine]
@@ -172,12 +172,12 @@ class AdbDevice:
                 out += piece
                 if len(out) > limit_bytes:
                     raise DeviceError(
-                        f"{self.name} answered {printable(what)} with more than {limit_bytes} bytes",
+                        f"{self.name} answered {one_line(what)} with more than {limit_bytes} bytes",
                         "it does not behave like Android: see `memleak-android doctor`",
                     )
         except TimeoutError:
             raise DeviceError(
-                f"{self.name} did not answer {printable(what)} within {timeout_s:g} s", hint
+                f"{self.name} did not answer {one_line(what)} within {timeout_s:g} s", hint
             ) from None
         finally:
             channel.close(_CLOSE_S if channel.exit_code is None else 0, 0)
@@ -210,7 +210,7 @@ class AdbDevice:
             if channel.exit_code:
                 raise _file_error(channel.last_words(), path)
         except TimeoutError:
-            raise DeviceError(f"{self.name} stopped sending {printable(path)}", "try again") from None
+            raise DeviceError(f"{self.name} stopped sending {one_line(path)}", "try again") from None
         finally:
             channel.close(0, 0)
 

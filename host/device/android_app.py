@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from memleak_android.host.device.parse import decimal, printable
+from memleak_android.host.device.parse import decimal, one_line
 from memleak_android.host.device.target import AppUser, Target
 from memleak_android.host.errors import DeviceError, TargetError, UsageError
 
@@ -86,7 +86,7 @@ class AppProcess:
 def check_package(package: str) -> str:
     """The name itself; raises UsageError for what no package can be called."""
     if not _PACKAGE.fullmatch(package) or len(package) > _PACKAGE_CHARACTERS_MAX:
-        raise UsageError(f"{printable(package)!r} is no package name", "write it as in com.example.app")
+        raise UsageError(f"{one_line(package)!r} is no package name", "write it as in com.example.app")
     return package
 
 
@@ -131,12 +131,12 @@ def parse_app(package: str, user: int, paths: Sequence[str], dump: str, run_as: 
         None if number is None else number % PER_USER,
         "DEBUGGABLE" in flags.split(),
         any(flag.endswith("PROFILEABLE_BY_SHELL") for flag in flags.split()),
-        "" if abi == "null" else printable(abi),
+        "" if abi == "null" else one_line(abi),
         tuple(paths),
         ""
         if "uid=" in run_as
-        else printable(run_as.strip().splitlines()[-1] if run_as.strip() else "no answer"),
-        printable(_field(section, "versionName").replace("null", "", 1)),
+        else one_line(run_as.strip().splitlines()[-1] if run_as.strip() else "no answer"),
+        one_line(_field(section, "versionName").replace("null", "", 1)),
         decimal(_field(section, "versionCode")) or 0,
     )
 
@@ -219,16 +219,16 @@ def choose_process(app: App, processes: Sequence[AppProcess], name: str | None) 
         fitting = list(processes)
     if len(fitting) == 1:
         return fitting[0]
-    listed = ", ".join(f"{printable(one.name)} (pid {one.pid})" for one in processes[:20])
+    listed = ", ".join(f"{one_line(one.name)} (pid {one.pid})" for one in processes[:20])
     if fitting:
         raise TargetError(
-            f"{len(fitting)} processes are called {printable(wanted)}: {listed}", "name one by --pid"
+            f"{len(fitting)} processes are called {one_line(wanted)}: {listed}", "name one by --pid"
         )
     if not processes:
         raise TargetError(f"{app.label} is not running", "start it, or use --launch or --wait")
     if name is None:
         raise TargetError(f"the main process of {app.label} is not running", f"use --process NAME: {listed}")
-    raise TargetError(f"{app.label} has no process {printable(wanted)}", f"it runs {listed}")
+    raise TargetError(f"{app.label} has no process {one_line(wanted)}", f"it runs {listed}")
 
 
 def wait_for_process(target: Target, app: App, name: str | None, timeout_s: float | None) -> AppProcess:
@@ -274,5 +274,5 @@ def launch(target: Target, app: App, pause: Callable[[], None] = lambda: None) -
             (line for line in said.splitlines() if "Error" in line or "No activities" in line), said[-200:]
         )
         raise TargetError(
-            f"{app.label} could not be started: {printable(reason.strip())}", "start it by hand, with --wait"
+            f"{app.label} could not be started: {one_line(reason.strip())}", "start it by hand, with --wait"
         )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from memleak_android.host.device.keeper import OWN_FOLDER, Keeper, KeeperFailed
-from memleak_android.host.device.parse import printable
+from memleak_android.host.device.parse import one_line
 from memleak_android.host.device.target import AppUser, Target
 from memleak_android.host.errors import DeviceError
 
@@ -54,7 +54,7 @@ class AdbDeployment(Keeper):
             ["sh", "-c", _COPY, "sh", there], run_as=self._run_as, stdin=data, timeout_s=_COPY_S
         )
         if answer.code or answer.out.split() != [str(len(data)).encode()]:
-            reason = answer.complaint.rpartition(": ")[2] or f"{printable(answer.out.decode())} bytes arrived"
+            reason = answer.complaint.rpartition(": ")[2] or f"{one_line(answer.out.decode())} bytes arrived"
             raise DeviceError(
                 f"{name} could not be copied to {self._device.name}: {reason}", "make room on the device"
             )

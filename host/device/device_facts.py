@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memleak_android.host.device.parse import printable
+from memleak_android.host.device.parse import one_line
 from memleak_android.host.device.target import Target
 
 _PROPERTIES = (
@@ -61,7 +61,7 @@ def parse_facts(text: str) -> DeviceFacts:
     for line in text.replace("\r", "").splitlines():
         name, equals, value = line.partition("=")
         if equals:
-            found.setdefault(name, printable(value.strip()))
+            found.setdefault(name, one_line(value.strip()))
     level = found.get("ro.build.version.sdk", "")
     abis = found.get("ro.product.cpu.abilist") or found.get("ro.product.cpu.abi", "")
     return DeviceFacts(

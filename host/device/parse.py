@@ -71,12 +71,12 @@ def parse_status(text: str) -> ProcessStatus:
 
 
 def last_line(text: bytes | bytearray) -> str:
-    """The last line of what a program said that is not empty: printable and short, whatever it said."""
+    """The last line of what a program said that is not empty: one_line and short, whatever it said."""
     lines = bytes(text[-(_LINE_CHARACTERS_MAX << 4) :]).decode("utf-8", "replace").strip().splitlines()
-    return printable(lines[-1].strip()) if lines else ""
+    return one_line(lines[-1].strip()) if lines else ""
 
 
-def printable(text: str) -> str:
+def one_line(text: str) -> str:
     """Without control characters, escape sequences of terminals among them, and cut where it is long."""
     shown = "".join(c if c.isprintable() else "?" for c in text[: _LINE_CHARACTERS_MAX + 1])
     return shown if len(shown) <= _LINE_CHARACTERS_MAX else f"{shown[: _LINE_CHARACTERS_MAX - 1]}…"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from memleak_android.host.device.parse import decimal, printable
+from memleak_android.host.device.parse import decimal, one_line
 from memleak_android.host.device.target import AppUser, Target
 from memleak_android.host.elf_sections import BadElf, ElfSections
 from memleak_android.host.errors import DeviceError, TargetError
@@ -82,7 +82,7 @@ class PulledFiles:
     def copy(self, file: RemoteFile) -> Path:
         """Raises DeviceError, OSError, TargetError for one that is too large."""
         if file.size > _FILE_BYTES_MAX:
-            raise TargetError(f"{printable(file.path)} is larger than {_FILE_BYTES_MAX >> 20} MiB")
+            raise TargetError(f"{one_line(file.path)} is larger than {_FILE_BYTES_MAX >> 20} MiB")
         if not file.build_id:
             place = self.passing_place()
         elif (place := self._kept(file.build_id, file.size)).is_file():
@@ -141,7 +141,7 @@ class PulledFiles:
         data = self.read(file, offset, size)
         if len(data) != size:
             raise DeviceError(
-                f"{printable(file.path)} ends before {offset + size} bytes on {self._target.name}"
+                f"{one_line(file.path)} ends before {offset + size} bytes on {self._target.name}"
             )
         return data
 
@@ -163,7 +163,7 @@ class PulledFiles:
                     return
         place.unlink()
         raise DeviceError(
-            f"{printable(file.path)} changed while it was pulled from {self._target.name}", "try again"
+            f"{one_line(file.path)} changed while it was pulled from {self._target.name}", "try again"
         )
 
     def _passing_folder(self) -> Path:

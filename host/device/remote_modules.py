@@ -6,7 +6,7 @@ import os
 from functools import partial
 from pathlib import Path
 
-from memleak_android.host.device.parse import printable
+from memleak_android.host.device.parse import one_line
 from memleak_android.host.device.process_images import ProcessImages
 from memleak_android.host.device.pulled_files import PulledFiles, RemoteFile
 from memleak_android.host.device.target import AppUser, Target
@@ -64,7 +64,7 @@ class RemoteFiles:
             return place
         if self._failure is not None:
             raise self._failure
-        reason = self.refused[-1] if self.refused else f"{printable(mapping.path)} could not be pulled"
+        reason = self.refused[-1] if self.refused else f"{one_line(mapping.path)} could not be pulled"
         raise TargetError(reason, why)
 
     def stored(self, pid: int, mapping: Mapping) -> StoredFile | None:
@@ -127,7 +127,7 @@ class RemoteFiles:
         return file or (self._pulled.look([by_process, path], self.run_as) if self.run_as else None)
 
     def _refuse(self, mapping: Mapping, reason: str) -> None:
-        sentence = f"{printable(mapping.path)} could not be pulled: {reason}"
+        sentence = f"{one_line(mapping.path)} could not be pulled: {reason}"
         if sentence not in self.refused:
             self.refused.append(sentence)
 

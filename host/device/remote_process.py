@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from memleak_android.host.device.elf_file import ELFCLASS32
 from memleak_android.host.device.local import check_not_ended, check_status
-from memleak_android.host.device.parse import ProcessStatus, last_line, parse_maps, parse_status, printable
+from memleak_android.host.device.parse import ProcessStatus, last_line, one_line, parse_maps, parse_status
 from memleak_android.host.device.target import Target
 from memleak_android.host.errors import DeviceError, TargetError
 from memleak_android.unwind.maps import AddressSpace, Mapping
@@ -56,8 +56,8 @@ class RemoteProcess:
         return cls(
             target,
             pid,
-            printable(status.name),
-            _command(parts[1]) or printable(status.name),
+            one_line(status.name),
+            _command(parts[1]) or one_line(status.name),
             status.uid,
             mappings,
             _entry(parts[2]),
@@ -116,7 +116,7 @@ def running_command(target: Target, pid: int) -> str:
     """As RemoteProcess.command, of a kernel thread its name. Raises TargetError: not there, a thread, ended."""
     status, parts, _ = _look(target, pid)
     check_not_ended(pid, status)
-    return _command(parts[1]) or printable(status.name)
+    return _command(parts[1]) or one_line(status.name)
 
 
 def _look(target: Target, pid: int) -> tuple[ProcessStatus, list[bytes], bytes]:
@@ -147,13 +147,13 @@ def _unreadable(pid: int, status: ProcessStatus, target: Target, complaint: byte
         "try again" if target.has_root else "root the device, or use a debuggable build and --tracer preload"
     )
     return TargetError(
-        f"process {pid} ({printable(status.name)}) of uid {status.uid} may not be read: {reason}", hint
+        f"process {pid} ({one_line(status.name)}) of uid {status.uid} may not be read: {reason}", hint
     )
 
 
 def _command(words: bytes) -> str:
     """An app's is its name, and what its longer first one left behind: NULs (setArgV0 of Android's runtime)."""
-    text = [printable(word.decode("utf-8", "replace")) for word in words.rstrip(b"\0").split(b"\0")]
+    text = [one_line(word.decode("utf-8", "replace")) for word in words.rstrip(b"\0").split(b"\0")]
     return shlex.join(word for word in text if word)
 
 

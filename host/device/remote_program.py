@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from memleak_android.host.device.elf_file import ELFCLASS32, MACHINE_NAMES, ElfFile
 from memleak_android.host.device.local import LoadedObject
-from memleak_android.host.device.parse import printable
+from memleak_android.host.device.parse import one_line
 from memleak_android.host.device.pulled_files import PulledFiles, RemoteFile
 from memleak_android.host.device.target import Target
 from memleak_android.host.errors import TargetError
@@ -76,7 +76,7 @@ def loaded_objects(target: Target, program: RemoteProgram, pulled: PulledFiles) 
     reason = answer.complaint or f"exit code {answer.code}"
     if os.path.basename(interpreter) not in _BIONIC_LINKERS:
         raise TargetError(
-            f"what {printable(program.file.path)} would load cannot be found out ({reason})",
+            f"what {one_line(program.file.path)} would load cannot be found out ({reason})",
             "use --tracer preload",
         )
     remark = (
@@ -111,7 +111,7 @@ def fetch_until(
         if not wanted and not whole:
             break
     if not found:
-        raise TargetError(f"{printable(paths[0])} could not be pulled", "see `memleak-android doctor`")
+        raise TargetError(f"{one_line(paths[0])} could not be pulled", "see `memleak-android doctor`")
     return found
 
 

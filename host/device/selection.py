@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memleak_android.host.device.adb import READY, DeviceRow
-from memleak_android.host.device.parse import printable
+from memleak_android.host.device.parse import one_line
 from memleak_android.host.errors import DeviceError
 
 # What to do about a state in which a device cannot be used.
@@ -54,7 +54,7 @@ def select(rows: Sequence[DeviceRow], wish: Wish) -> DeviceRow:
     (row,) = found
     if row.state != READY:
         hint = _WAY_OUT.get(row.state, "boot it into Android")
-        raise DeviceError(f"device {printable(row.serial)} is {_spoken(row.state)}", hint)
+        raise DeviceError(f"device {one_line(row.serial)} is {_spoken(row.state)}", hint)
     return row
 
 
@@ -66,9 +66,9 @@ def _spoken(state: str) -> str:
 
 
 def _none(rows: Sequence[DeviceRow], wish: Wish) -> DeviceError:
-    known = ", ".join(printable(row.serial) for row in rows[:8])
+    known = ", ".join(one_line(row.serial) for row in rows[:8])
     if wish.serial:
-        message = f"device {printable(wish.serial)!r} not found"
+        message = f"device {one_line(wish.serial)!r} not found"
     elif wish.usb or wish.tcp:
         message = f"no {'USB device' if wish.usb else 'emulator or TCP device'} found"
     else:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from memleak_android.host.device.parse import printable
+from memleak_android.host.device.parse import one_line
 
 _LOCAL = struct.Struct("<4sHHHHHIIIHH")
 _CENTRAL = struct.Struct("<4sHHHHHHIIIHHHHHII")
@@ -54,7 +54,7 @@ def _entries(data: bytes) -> Iterator[tuple[int, int, int, str]]:
             return
         method, stored, (name, extra, comment), local = fields[4], fields[8], fields[10:13], fields[16]
         begin = at + _CENTRAL.size
-        yield local, method, stored, printable(data[begin : begin + name].decode("utf-8", "replace"))
+        yield local, method, stored, one_line(data[begin : begin + name].decode("utf-8", "replace"))
         at = begin + name + extra + comment
 
 

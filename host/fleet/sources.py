@@ -10,7 +10,7 @@ from typing import Any
 
 import fsspec
 
-from memleak_android.host.device.parse import printable
+from memleak_android.host.device.parse import one_line
 
 SUFFIXES = (".memleak",)
 RECORDINGS_MAX = 1_000_000
@@ -90,7 +90,7 @@ def is_object_store(files: Any) -> bool:
 def reason_of(error: BaseException) -> str:
     """One short line of what a store's library raised."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return printable(f"{type(error).__name__}: {text}".splitlines()[0])
+    return one_line(f"{type(error).__name__}: {text}".splitlines()[0])
 
 
 def _list(source: str) -> Iterator[StoredRecording]:
@@ -152,4 +152,4 @@ def local_path(url: str) -> str | None:
 
 def shown_source(url: str) -> str:
     """As reports show it: a file of this machine by its path."""
-    return printable(local_path(url) or url)
+    return one_line(local_path(url) or url)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TextIO
 
+from memleak_android.host.console import printable
 from memleak_android.host.generated_code import code_label, is_generated
 from memleak_android.host.profile import LATE, CallSite, Frame, LeakKind, LeakSum, Profile, Trend
 
@@ -36,18 +37,6 @@ class Report(Protocol):
     """A way to write a Profile."""
 
     def __call__(self, profile: Profile, stream: TextIO, options: ReportOptions) -> None: ...
-
-
-def printable(text: str) -> str:
-    """The text with everything that repr() would escape as \\xNN, \\uNNNN or \\UNNNNNNNN.
-
-    Names come from files and processes nobody vouches for. They must not steer the reader's terminal (controls), reorder
-    what stands beside them (UAX #9: bidirectional formatting), or look like another name (all other format characters,
-    joiners among them, unassigned ones, spaces but U+0020). Lone surrogates are bytes of a path that are no UTF-8.
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def bounded(name: str, most: int = NAME_MAX) -> str:

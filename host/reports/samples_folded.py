@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TextIO
 
-from memleak_android.host.reports.base import printable
+from memleak_android.host.console import printable
 from memleak_android.host.reports.samples_text import names_of
 from memleak_android.host.sampled_stacks import SampledStacks, unfinished
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
-from memleak_android.host.reports.base import printable
+from memleak_android.host.console import printable
 from memleak_android.host.sampled_stacks import Place, SampledStacks, first_joined, unfinished
 
 _UNNAMED = "[unknown]"

@@ -10,6 +10,7 @@ from typing import TextIO
 from rich.color import ColorSystem
 from rich.style import Style
 
+from memleak_android.host.console import printable
 from memleak_android.host.generated_code import is_generated
 from memleak_android.host.profile import CallSite, FpAgreement, Profile, SymbolClass, Verdict
 from memleak_android.host.reports.base import (
@@ -21,7 +22,6 @@ from memleak_android.host.reports.base import (
     leak_name,
     leaks_text,
     module_name,
-    printable,
     sorted_sites,
 )
 from memleak_android.host.reports.gate_text import suppression_lines, verdict_line

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from memleak_android.host.device.parse import printable
+from memleak_android.host.device.parse import one_line
 from memleak_android.host.errors import UsageError
 from memleak_android.host.snoop.wire import ARGUMENTS, RETURN, CaptureKind
 
@@ -41,7 +41,7 @@ class ValueFormat:
             number = _i32(value, None)
             if not isinstance(captured, bytes):
                 return number
-            return f"{number}<{printable(captured.decode('utf-8', 'replace'))}>"
+            return f"{number}<{one_line(captured.decode('utf-8', 'replace'))}>"
         if isinstance(captured, bytes):
             return _quoted(captured, len(captured) >= self.size - (self.kind == "str"), self.kind == "buf")
         return _hex(value, None)

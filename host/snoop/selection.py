@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from memleak_android.host.debug_files import DebugFileSearch
 from memleak_android.host.demangle import demangle
 from memleak_android.host.device.elf_file import ElfFile
-from memleak_android.host.device.parse import printable
+from memleak_android.host.device.parse import one_line
 from memleak_android.host.errors import MemleakError, TargetError
 from memleak_android.host.snoop.function_table import STT_OBJECT, FunctionTable, TableSymbol
 from memleak_android.host.snoop.requests import FunctionRequest
@@ -127,7 +127,7 @@ class Selection:
             self._complain(f"{request.text}: {symbol.name} is not in an executable segment of {file.path}")
             return None
         name = request.display if request.display and not request.is_glob else demangle(symbol.name)
-        return FoundFunction(printable(name), request, file, offset, symbol.size, self._parts(file, symbol))
+        return FoundFunction(one_line(name), request, file, offset, symbol.size, self._parts(file, symbol))
 
     def _parts(self, file: ProbedFile, symbol: TableSymbol) -> tuple[range, ...]:
         elf, found = self.elf(file), []

@@ -10,12 +10,11 @@ from memleak_android.host.device.local import LocalProcess
 from memleak_android.host.device.local_channel import LocalChannel
 from memleak_android.host.errors import TracerError
 from memleak_android.host.tracers.agent import AgentSession
-from memleak_android.host.tracers.base import ProbedFile, SessionOptions, session_lines
+from memleak_android.host.tracers.base import ProbedFile, SessionOptions, pair_lines, session_lines
 from memleak_android.host.tracers.entered import LocalEntered
 from memleak_android.host.tracers.inline import local_allocator
 from memleak_android.host.tracers.inline_pairs import plan_session
 from memleak_android.host.tracers.prebuilt import find_binary, local_arch
-from memleak_android.host.tracers.preload import pair_lines
 from memleak_android.host.wire import WIRE_VERSION
 
 HookName = Literal["plt", "inline"]

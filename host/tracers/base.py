@@ -9,6 +9,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from memleak_android.host.device.elf_file import ElfFile
+from memleak_android.host.errors import TracerError
 from memleak_android.host.pair_sets.schema import PairRoute
 from memleak_android.host.wire import Block
 
@@ -219,3 +220,14 @@ def probe_line(probe: Probe, function_number: int) -> str:
         f"probe {function_number:x} {probe.function_offset:x} {probe.entry_offset:x} {back}"
         f" {probe.text_low:x} {probe.text_high:x} {quote(os.fsencode(probe.path), safe='/')}"
     )
+
+
+def pair_lines(options: SessionOptions, plan: PairPlan | None) -> list[str]:
+    """Configuration lines of a shim session's pairs. Raises TracerError with sampling, which would skip handles."""
+    if options.pairs is None or plan is None:
+        return []
+    if options.sample_bytes:
+        raise TracerError(
+            "--sample-bytes with --pairs: each handle is to be counted", "leave --sample-bytes away"
+        )
+    return [*plan.lines, f"no_heap {int(not options.pairs.with_heap)}"]

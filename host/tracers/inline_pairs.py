@@ -23,6 +23,7 @@ from memleak_android.host.tracers.base import (
     PatchSite,
     ProbedFile,
     SessionOptions,
+    pair_lines,
 )
 from memleak_android.host.tracers.entered import (
     ROOM_SLOTS,
@@ -38,7 +39,6 @@ from memleak_android.host.tracers.inline import HEAP_SLOTS, no_heap_lines, plan_
 from memleak_android.host.tracers.islands import Landing
 from memleak_android.host.tracers.patch_plan import TRAMPOLINE_BYTES, FunctionCode, PatchPlan, plan_patch
 from memleak_android.host.tracers.placement import FUNCTION_BYTES_MAX, jumps_from_outside
-from memleak_android.host.tracers.preload import pair_lines
 from memleak_android.host.tracers.probed_arch import PROBED_ARCHES
 from memleak_android.host.wire import FIRST_PAIR_FUNCTION, STOP, Rows
 

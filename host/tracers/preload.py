@@ -10,7 +10,14 @@ from memleak_android.host.device.loader import load_order, resolve_command
 from memleak_android.host.device.local_channel import USER_STDIO_LINE, LocalChannel
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.tracers.agent import AgentSession
-from memleak_android.host.tracers.base import PairPlan, PairPlanner, ProbedFile, SessionOptions, session_lines
+from memleak_android.host.tracers.base import (
+    PairPlan,
+    PairPlanner,
+    ProbedFile,
+    SessionOptions,
+    pair_lines,
+    session_lines,
+)
 from memleak_android.host.tracers.prebuilt import find_binary, local_arch
 from memleak_android.host.wire import WIRE_VERSION
 
@@ -38,17 +45,6 @@ def start(options: SessionOptions) -> AgentSession:
     session = AgentSession("preload", channel, [*lines, USER_STDIO_LINE])
     session.pairs = pairs
     return session
-
-
-def pair_lines(options: SessionOptions, plan: PairPlan | None) -> list[str]:
-    """Of a session of the shim. Raises TracerError for sampling, which would leave out what is to be counted."""
-    if options.pairs is None or plan is None:
-        return []
-    if options.sample_bytes:
-        raise TracerError(
-            "--sample-bytes with --pairs: each handle is to be counted", "leave --sample-bytes away"
-        )
-    return [*plan.lines, f"no_heap {int(not options.pairs.with_heap)}"]
 
 
 def _plan_pairs(options: SessionOptions, planner: PairPlanner) -> PairPlan:

@@ -12,7 +12,7 @@ from itertools import chain
 from urllib.parse import quote
 
 from memleak_android.host.device.android_app import App
-from memleak_android.host.device.parse import printable
+from memleak_android.host.device.parse import one_line
 from memleak_android.host.device.target import Target
 from memleak_android.host.errors import ConnectionCut, DeviceError, TracerError
 from memleak_android.host.payloads import decode_error
@@ -109,7 +109,7 @@ def _refusal(target: Target, argv: list[str]) -> str:
         raise
     except DeviceError as error:
         return error.message
-    said = printable((done.out + done.err).decode("utf-8", "replace").strip())
+    said = one_line((done.out + done.err).decode("utf-8", "replace").strip())
     if done.code or "Exception" in said or "Unknown command" in said:
         return said.rpartition("Exception: ")[2] or f"exit code {done.code}"
     return ""

@@ -15,9 +15,8 @@ from memleak_android.host.device.local import LoadedObject
 from memleak_android.host.device.target import Target
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.attach import HookName
-from memleak_android.host.tracers.base import PairPlan, SessionOptions, session_lines
+from memleak_android.host.tracers.base import PairPlan, SessionOptions, pair_lines, session_lines
 from memleak_android.host.tracers.prebuilt import find_binary
-from memleak_android.host.tracers.preload import pair_lines
 from memleak_android.host.tracers.remote_inline import RemoteEntered, plan_remote_inline
 from memleak_android.host.wire import STOP, WIRE_VERSION
 

@@ -33,10 +33,10 @@ from memleak_android.host.tracers.base import (
     Probe,
     ProbedFile,
     SessionOptions,
+    pair_lines,
     session_lines,
 )
 from memleak_android.host.tracers.bpf import ONLY_PAIRS, BpfPlan, bpf_session_lines
-from memleak_android.host.tracers.preload import pair_lines
 from memleak_android.host.wire import WIRE_VERSION, Block, BlockKind, Reason
 
 _SHIM = "libmemleak.so"

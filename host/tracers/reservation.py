@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memleak_android.host.device.parse import decimal, printable
+from memleak_android.host.device.parse import decimal, one_line
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers.agent import reported_error
 from memleak_android.host.wire import STOP, Reason, Rows, StopMoment
@@ -31,12 +31,12 @@ def reserved(pid: int, code: int, out: str, err: str) -> Reservation:
     """What the command said. Raises TargetError with its reason."""
     if code or not out:
         raise reported_error(
-            Reason.TARGET_ERROR, printable(err.strip()) or f"process {pid} could not be entered"
+            Reason.TARGET_ERROR, one_line(err.strip()) or f"process {pid} could not be entered"
         )
     word = (out.split() or [""])[0]
     distance = decimal(word.removeprefix("-"))
     if distance is None:
-        raise TargetError(f"process {pid} was entered, and its answer is no number: {printable(out)}")
+        raise TargetError(f"process {pid} was entered, and its answer is no number: {one_line(out)}")
     stops = [row for line in out.splitlines()[1 : 1 + _STOPS_MAX] if (row := _stop(line, pid))]
     return Reservation(-distance if word.startswith("-") else distance, np.array(stops, STOP))
 

@@ -10,7 +10,7 @@ import pytest
 
 from memleak_android.host.device.android_app import check_package, parse_app, parse_processes
 from memleak_android.host.device.device_facts import parse_facts
-from memleak_android.host.device.parse import decimal, parse_maps, parse_status, printable
+from memleak_android.host.device.parse import decimal, one_line, parse_maps, parse_status
 from memleak_android.host.device.remote_program import parse_listed
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.tracers.reservation import reserved
@@ -71,7 +71,7 @@ def test_is_read_in_time_or_refused_in_a_line(reader: str, text: str) -> None:
         READERS[reader](HOSTILE[text])
     except MemleakError as error:
         line = str(error)
-        assert len(line) < 1000 and line.isprintable()
+        assert len(line) < 1000 and line.isone_line()
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -103,4 +103,4 @@ def test_decimal(text: str | bytes, number: int | None) -> None:
 
 
 def test_printable_is_short() -> None:
-    assert all(len(printable(text)) <= 300 and printable(text).isprintable() for text in HOSTILE.values())
+    assert all(len(one_line(text)) <= 300 and one_line(text).isone_line() for text in HOSTILE.values())

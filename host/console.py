@@ -1,0 +1,46 @@
+"""Lines of progress and errors on standard error, and names that cannot steer the terminal they are shown on."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import click
+
+PROGRAM = "memleak-android"
+
+
+def printable(text: str) -> str:
+    """The text with everything that repr() would escape as \\xNN, \\uNNNN or \\UNNNNNNNN.
+
+    Names come from untrusted files and processes. They must not steer the terminal (controls), reorder the line
+    (UAX #9: bidirectional formatting) or imitate another name (other format characters, unassigned ones, spaces but
+    U+0020). Lone surrogates are the bytes of a path that is not UTF-8.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """command: what stands behind `--`; None where there is no `--`. words: what stands before it, as it was given."""
+
+    command: tuple[str, ...] | None
+    words: tuple[str, ...] = ()
+
+
+def say(line: str) -> None:
+    """One line of progress or error; names in it cannot steer the terminal. A full disk behind it ends nothing."""
+    try:
+        print(f"{PROGRAM}: {printable(line)}", file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        return
+
+
+def refuse_command(context: click.Context) -> None:
+    """For verbs that start nothing."""
+    if context.find_object(Invocation) and context.obj.command is not None:
+        raise click.UsageError(f"`{context.info_name}` takes no command; write {PROGRAM} -- CMD to trace one")
