@@ -20,7 +20,7 @@ from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.allocator import probe_lines
 from memleak_android.host.tracers.base import Probe, SessionOptions, session_lines
 from memleak_android.host.tracers.bpf import plan_session
-from memleak_android.host.wire import WIRE_VERSION, BlockKind, Lost
+from memleak_android.host.wire.blocks import WIRE_VERSION, BlockKind, Lost
 
 
 @dataclass(frozen=True, slots=True)

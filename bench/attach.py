@@ -18,11 +18,11 @@ from bench.spread import ratios
 from bench.table import render, spread
 from memleak_android.host.device.local import LocalProcess
 from memleak_android.host.device.local_channel import LocalChannel
-from memleak_android.host.payloads import decode_error, decode_stops
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.inline import plan_local
-from memleak_android.host.wire import STOP, BlockKind, Rows, StopMoment, Stopped
+from memleak_android.host.wire.blocks import STOP, BlockKind, Rows, StopMoment, Stopped
+from memleak_android.host.wire.payloads import decode_error, decode_stops
 
 THREADS = 4
 PLT, INLINE, GDB, NOTHING = "--tracer plt", "--tracer inline", "gdb", "nothing"

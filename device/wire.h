@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
 /*
  * The wire format: what a collector writes into a ring, what the agent writes to its standard output,
- * and what a recording file holds. host/wire.py mirrors this file and nothing else does.
+ * and what a recording file holds. host/wire/blocks.py mirrors this file and nothing else does.
  *
  * Everything is little-endian, every field naturally aligned, every record and payload a multiple of 8 bytes. Times are
  * CLOCK_MONOTONIC nanoseconds. An address is one in the target's address space without its tag. docs/wire-protocol.md draws these structures.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
 /*
  * The part of the wire format that tells of the calls of any functions (`memleakd snoop`). Like wire.h, which has
- * the kinds of blocks; host/snoop/wire.py mirrors this file. A function is known by its number, which the host gave it.
+ * the kinds of blocks; host/wire/calls.py mirrors this file. A function is known by its number, which the host gave it.
  */
 #ifndef MEMLEAK_WIRE_CALLS_H
 #define MEMLEAK_WIRE_CALLS_H

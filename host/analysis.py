@@ -40,7 +40,7 @@ from memleak_android.host.steps import Tell, tell_nobody
 from memleak_android.host.survivors import Survivors
 from memleak_android.host.symbols import Symbolizer
 from memleak_android.host.thread_stops import told_stops
-from memleak_android.host.wire import FIRST_PAIR_FUNCTION, FUNCTIONS_MAX, ArchNumber, Lost, Reason
+from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FUNCTIONS_MAX, ArchNumber, Lost, Reason
 from memleak_android.unwind.trace import TraceEnd
 
 _REMARKS_SHOWN_MAX = 20

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from memleak_android.host import payloads
 from memleak_android.host.held_series import HeldAt, HeldSeries, held_by_key
 from memleak_android.host.peak import HighWater
 from memleak_android.host.recorded_files import FileIdentity, parse_identity
 from memleak_android.host.stack_table import StackTable
-from memleak_android.host.wire import KEY_ROW, LIVE_ROW, SITE_ROW, Block, BlockKind, Rows
+from memleak_android.host.wire import payloads
+from memleak_android.host.wire.blocks import KEY_ROW, LIVE_ROW, SITE_ROW, Block, BlockKind, Rows
 
 EVIDENCE_REFERENCE = np.dtype(
     [

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from memleak_android.host import heap
 from memleak_android.host.capture import Snapshot
-from memleak_android.host.wire import Rows
+from memleak_android.host.wire.blocks import Rows
 
 # --adaptive promises the stacks of all that holds more than this share of what is outstanding.
 SMALL_SHARE = 0.01

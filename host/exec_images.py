@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memleak_android.host.capture import Capture
-from memleak_android.host.wire import Lost, ProcessEvent
+from memleak_android.host.wire.blocks import Lost, ProcessEvent
 
 _Identity = tuple[int, int, int]
 

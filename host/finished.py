@@ -8,14 +8,14 @@ from dataclasses import asdict
 
 import numpy as np
 
-from memleak_android.host import heap, payloads
+from memleak_android.host import heap
 from memleak_android.host.analysis import malformed_missing, told_missing
 from memleak_android.host.capture import Capture
 from memleak_android.host.held_series import key_identity
-from memleak_android.host.payloads import Chunk
 from memleak_android.host.process_sums import process_names
 from memleak_android.host.survivors import Survivors
-from memleak_android.host.wire import (
+from memleak_android.host.wire import payloads
+from memleak_android.host.wire.blocks import (
     NO_TRACE,
     SITE_LEAK_SHIFT,
     SITE_ROW,
@@ -25,6 +25,7 @@ from memleak_android.host.wire import (
     Rows,
     SiteFlag,
 )
+from memleak_android.host.wire.payloads import Chunk
 
 _ROWS_PER_CHUNK = 1 << 17  # of 56 bytes: 7 MiB of at most 16
 STACK_KINDS = frozenset((BlockKind.EVIDENCE, BlockKind.MAPS, BlockKind.MAPPINGS, BlockKind.PROCESS))

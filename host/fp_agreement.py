@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from memleak_android.host.modules import ModuleFile
 from memleak_android.host.profile import FpAgreement
 from memleak_android.host.site_kind import LIBC
-from memleak_android.host.wire import Rows
+from memleak_android.host.wire.blocks import Rows
 from memleak_android.unwind.trace import TraceBatch, TraceEnd
 
 # Frames of the C library at a stack's outer end, and the program's _start: glibc's __libc_start_call_main and

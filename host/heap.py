@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.wire import FIRST_PAIR_FUNCTION, FIRST_REGION_FUNCTION, Rows
+from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FIRST_REGION_FUNCTION, Rows
 
 NONE = -1
 _BLOCKS_AT_ONCE = 1 << 20

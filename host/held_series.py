@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host import heap
-from memleak_android.host.wire import HELD_ROW, Rows
+from memleak_android.host.wire.blocks import HELD_ROW, Rows
 
 INSTANTS_MAX = 64
 INTERVAL_MIN_NS = 10**6  # no tracer takes two in a shorter time

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from memleak_android.host.modules import ModuleFile
 from memleak_android.host.symbol_table import SYMBOL_64
-from memleak_android.host.wire import NO_MODULE
+from memleak_android.host.wire.blocks import NO_MODULE
 
 _SYMBOLS_MAX = 1 << 20  # of all modules; a kernel has some 200,000 functions
 _FUNCTION = 2 | 1 << 4  # STT_FUNC, STB_GLOBAL

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.held_series import HeldAt, key_identity
-from memleak_android.host.wire import Rows
+from memleak_android.host.wire.blocks import Rows
 
 KEYS_MAX = 1_000  # by each measure
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from memleak_android.host import heap
 from memleak_android.host.held_series import HeldAt, held_by_key
-from memleak_android.host.wire import HELD_ROW, Rows
+from memleak_android.host.wire.blocks import HELD_ROW, Rows
 
 KEYS_MAX = 50_000  # kept apart; the others are one row without a key
 

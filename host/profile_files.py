@@ -26,7 +26,7 @@ from memleak_android.host.reports.report_profile import to_profile
 from memleak_android.host.steps import Tell, tell_nobody
 from memleak_android.host.survivors import Analysis, Survivors, finished_survivors
 from memleak_android.host.symbols import default_cache_dir
-from memleak_android.host.wire import Collector
+from memleak_android.host.wire.blocks import Collector
 
 REPORT_BYTES_MAX = 1 << 30
 

@@ -16,7 +16,7 @@ from memleak_android.host import heap
 from memleak_android.host.capture import Snapshot
 from memleak_android.host.profile import LeakKind
 from memleak_android.host.scanned_words import Addresses, MemoryScan
-from memleak_android.host.wire import Rows
+from memleak_android.host.wire.blocks import Rows
 
 KINDS = tuple(LeakKind)  # numbers of kinds are places in it
 NOT_JUDGED = -1  # kind of a block that was not there at the stop, or in another process

@@ -1,4 +1,4 @@
-"""The recording file `*.memleak`: a 16-byte file header, then blocks (host/wire.py).
+"""The recording file `*.memleak`: a 16-byte file header, then blocks (host/wire/blocks.py).
 
 While recording it is readable by the user only, holds the blocks as they arrive, and is flushed after each:
 after a crash everything up to the last whole block can be read. A finished recording is written beside it and
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from memleak_android.host.errors import OutputExistsError, RecordingError
-from memleak_android.host.wire import (
+from memleak_android.host.wire.blocks import (
     BLOCK,
     WIRE_VERSION,
     Block,

@@ -9,10 +9,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host import frame_chains, sparse_words, stack_above
-from memleak_android.host.frame_chains import SentChains
-from memleak_android.host.payloads import EvidenceBatch, decode_evidence
-from memleak_android.host.wire import FIXUPS, Block, EvidenceFlag, Rows
+from memleak_android.host.wire import frame_chains, sparse_stack, stack_tail
+from memleak_android.host.wire.blocks import FIXUPS, Block, EvidenceFlag, Rows
+from memleak_android.host.wire.frame_chains import SentChains
+from memleak_android.host.wire.payloads import EvidenceBatch, decode_evidence
 from memleak_android.unwind.arch import Arch
 from memleak_android.unwind.trace import SampleBatch
 
@@ -109,22 +109,22 @@ def _fill(
     for to, start, size in zip(offset[whole].tolist(), starts, sizes, strict=True):
         stack[to : to + size] = evidence.data[start : start + size]
     few = np.flatnonzero(sparse)
-    words = sparse_words.read(evidence.data, evidence.stack_offset, records[few])
+    words = sparse_stack.read(evidence.data, evidence.stack_offset, records[few])
     stack.view(np.uint64)[offset[few][words.owner] // 8 + words.place] = words.value
 
     above = evidence.above_offset[records]
     longer = np.flatnonzero(above >= 0)
     begins = (offset[longer] + rows["stack_bytes"][longer]) // 8
-    reach = stack_above.reach(evidence.data, above[longer]) // 8
+    reach = stack_tail.reach(evidence.data, above[longer]) // 8
     for begin, n in zip(begins.tolist(), reach.tolist(), strict=True):
-        stack.view(np.uint64)[begin : begin + n] = stack_above.UNKNOWN
-    more = stack_above.read(evidence.data, above[longer])
+        stack.view(np.uint64)[begin : begin + n] = stack_tail.UNKNOWN
+    more = stack_tail.read(evidence.data, above[longer])
     stack.view(np.uint64)[begins[more.owner] + more.place] = more.value
 
 
 def _lengths(evidence: EvidenceBatch, records: NDArray[np.int64]) -> NDArray[np.int64]:
     """Bytes of each stack: its slice and what was sent of the rest."""
-    more = stack_above.reach(evidence.data, evidence.above_offset[records])
+    more = stack_tail.reach(evidence.data, evidence.above_offset[records])
     return np.asarray(evidence.rows["stack_bytes"][records].astype(np.int64) + more)
 
 

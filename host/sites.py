@@ -29,7 +29,7 @@ from memleak_android.host.site_kind import site_kind
 from memleak_android.host.steps import Tell, tell_nobody
 from memleak_android.host.survivors import Survivors
 from memleak_android.host.symbols import NAMELESS, ResolvedFrame, Symbolizer
-from memleak_android.host.wire import (
+from memleak_android.host.wire.blocks import (
     FIRST_KERNEL_FUNCTION,
     FIRST_PAIR_FUNCTION,
     FIRST_REGION_FUNCTION,

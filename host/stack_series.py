@@ -15,7 +15,7 @@ from memleak_android.host.held_series import INTERVAL_MIN_NS, HeldAt, held_by_ke
 from memleak_android.host.profile import Growth, GrowthSpan
 from memleak_android.host.sites import stacks_of_blocks
 from memleak_android.host.survivors import Survivors
-from memleak_android.host.wire import HELD_ROW, Reason, Rows
+from memleak_android.host.wire.blocks import HELD_ROW, Reason, Rows
 
 STACKS_MAX = 5_000  # judged: those that rose most
 SUM_MAX = 2.0**126  # bytes²; a hostile recording's variances shall not end in infinities

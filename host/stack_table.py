@@ -8,8 +8,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.payloads import TraceChunk
-from memleak_android.host.wire import FRAME_ROW, TRACE_ROW, Rows
+from memleak_android.host.wire.blocks import FRAME_ROW, TRACE_ROW, Rows
+from memleak_android.host.wire.payloads import TraceChunk
 
 _TRACES_PER_CHUNK = 4096
 _FRAMES_PER_CHUNK = 200_000

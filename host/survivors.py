@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host import fp_agreement, frame_chains, heap, stack_above
+from memleak_android.host import fp_agreement, heap
 from memleak_android.host.address_spaces import AddressSpaces, ProcessSpace
 from memleak_android.host.capture import Capture, Snapshot
 from memleak_android.host.errors import RecordingError
@@ -19,7 +19,8 @@ from memleak_android.host.profile import FpAgreement, LeakKind
 from memleak_android.host.samples import ReadBlock, Samples, read_samples
 from memleak_android.host.stack_table import StackTable
 from memleak_android.host.stacks import frame_rows, trace_rows
-from memleak_android.host.wire import (
+from memleak_android.host.wire import frame_chains, stack_tail
+from memleak_android.host.wire.blocks import (
     KEY_ROW,
     LIVE_ROW,
     NO_TRACE,
@@ -193,7 +194,7 @@ class Analysis:
         by_records = frame_chains.traces(batch, samples.chains, spaces) if way in ("fp", "both") else None
         traces = by_records if by_records is not None and way == "fp" else unwinder.unwind(batch)
         boundary = batch.stack_address + samples.rows["stack_bytes"].astype(np.uint64)
-        traces = stack_above.settled(traces, samples.rows, boundary)
+        traces = stack_tail.settled(traces, samples.rows, boundary)
         frames = frame_rows(traces, batch.space, spaces, self._files)
         if (samples.rows["flags"] & np.uint16(EvidenceFlag.CHAIN_IS_KERNEL)).any():  # then all are
             return self._kernel.join(samples, traces, frames)

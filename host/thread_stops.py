@@ -6,8 +6,8 @@ import numpy as np
 
 from memleak_android.host.capture import Capture
 from memleak_android.host.profile import StopMoment, ThreadStop
-from memleak_android.host.wire import STOP, Stopped
-from memleak_android.host.wire import StopMoment as MomentNumber
+from memleak_android.host.wire.blocks import STOP, Stopped
+from memleak_android.host.wire.blocks import StopMoment as MomentNumber
 
 _MOMENTS = {
     MomentNumber.PREPARE: StopMoment.PREPARE,

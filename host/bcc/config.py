@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote_to_bytes
 
 from memleak_android.host.errors import MemleakError
-from memleak_android.host.wire import WIRE_VERSION
+from memleak_android.host.wire.blocks import WIRE_VERSION
 
 
 class BadConfiguration(MemleakError):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from memleak_android.host import payloads
 from memleak_android.host.bcc.side_band import SideBandRecord
-from memleak_android.host.wire import MAPPING, PROCESS, Block, BlockKind, ProcessEvent
+from memleak_android.host.wire import payloads
+from memleak_android.host.wire.blocks import MAPPING, PROCESS, Block, BlockKind, ProcessEvent
 
 _PROT_EXEC = 4
 _MMAP2 = struct.Struct(

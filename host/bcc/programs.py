@@ -10,7 +10,7 @@ from typing import Any
 
 from memleak_android.host.bcc.config import Configuration, ProbedFunction
 from memleak_android.host.errors import TracerError
-from memleak_android.host.wire import Function
+from memleak_android.host.wire.blocks import Function
 
 STACK_BYTES = 1 << 14  # of a slice, at most; a power of two
 _KEYS_MAX, _THREADS_MAX, _RING_PAGES = 1 << 20, 1024, 4096

@@ -12,7 +12,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from memleak_android.host import payloads
 from memleak_android.host.bcc import programs
 from memleak_android.host.bcc.code_map import code_bits
 from memleak_android.host.bcc.config import Configuration
@@ -21,7 +20,8 @@ from memleak_android.host.bcc.process_records import mappings_block, maps_block,
 from memleak_android.host.bcc.side_band import MMAP2, SideBand
 from memleak_android.host.bcc.tables import Tables
 from memleak_android.host.errors import TargetError, TracerError
-from memleak_android.host.wire import (
+from memleak_android.host.wire import payloads
+from memleak_android.host.wire.blocks import (
     END,
     HELLO,
     WIRE_VERSION,

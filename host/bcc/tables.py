@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from memleak_android.host.wire import KEY_ROW, LIVE_ROW, LOST_MAX, STATUS, Rows
+from memleak_android.host.wire.blocks import KEY_ROW, LIVE_ROW, LOST_MAX, STATUS, Rows
 
 # struct block, struct key and the counters of accounting.c.
 BLOCK = np.dtype(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
-from memleak_android.host.payloads import decode_events
 from memleak_android.host.tracers.base import PairPlan
-from memleak_android.host.wire import FIRST_PAIR_FUNCTION, Function
+from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, Function
+from memleak_android.host.wire.payloads import decode_events
 
 _NAMES = {function.value: function.name.lower() for function in Function}
 _RELEASING = {

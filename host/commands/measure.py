@@ -13,7 +13,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from memleak_android.host import payloads
 from memleak_android.host.analysis import View, make_profile, target_pid
 from memleak_android.host.capture import Capture
 from memleak_android.host.commands.events import print_events
@@ -47,7 +46,8 @@ from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.choice import TracerName, start_tracer
 from memleak_android.host.tracers.device import AppRequest, DeviceTracers
 from memleak_android.host.tracers.local_scan import scan_local_memory
-from memleak_android.host.wire import Block, BlockKind, Reason
+from memleak_android.host.wire import payloads
+from memleak_android.host.wire.blocks import Block, BlockKind, Reason
 from memleak_android.unwind.table_cache import TableCache
 
 HELD_UP_S = 0.1  # of the agent, by us; less is nothing that its buffers notice

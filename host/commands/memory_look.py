@@ -22,7 +22,7 @@ from memleak_android.host.reachability import (
 )
 from memleak_android.host.scanned_words import Addresses, MemoryScan
 from memleak_android.host.survivors import Survivors
-from memleak_android.host.wire import ProcessEvent, Rows
+from memleak_android.host.wire.blocks import ProcessEvent, Rows
 
 _PROCESSES_MAX = 64  # beside the target
 

@@ -19,7 +19,7 @@ from memleak_android.host.modules import ModuleFiles
 from memleak_android.host.recording import RecordingWriter
 from memleak_android.host.tracers.agent import AgentDied, reported_error
 from memleak_android.host.tracers.base import Tracer
-from memleak_android.host.wire import Block, BlockKind
+from memleak_android.host.wire.blocks import Block, BlockKind
 
 # Without interval prints snapshots are still taken: what the last one holds is reported if the agent dies, and growth is
 # judged by all. Small ones after each second, later after each sixteenth of the time so far; large ones as seldom as after

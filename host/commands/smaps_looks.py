@@ -18,7 +18,7 @@ from memleak_android.host.device.target import Target
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.memory_use import DRIVERS, PROCESSES_MAX, driver_bytes, parts_of_smaps
 from memleak_android.host.peak import heap_space
-from memleak_android.host.wire import Reason
+from memleak_android.host.wire.blocks import Reason
 
 SMAPS_BYTES_MAX = 64 << 20
 COST_SHARE = 100  # it is read again after so many times of what it took

@@ -39,7 +39,7 @@ from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.timeline import Timeline
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.device import AppRequest
-from memleak_android.host.wire import STACK_BYTES_MAX
+from memleak_android.host.wire.blocks import STACK_BYTES_MAX
 
 
 @click.command(short_help="Measure a process or a command (what runs without a verb).")

@@ -23,7 +23,7 @@ from memleak_android.host.device.stopped_memory import StoppedMemory
 from memleak_android.host.device.stopped_threads import StoppedThread, stopped_threads
 from memleak_android.host.errors import TargetError
 from memleak_android.host.scanned_words import Addresses, MemoryScan
-from memleak_android.host.wire import Rows
+from memleak_android.host.wire.blocks import Rows
 from memleak_android.unwind.maps import Mapping
 
 _PIECE_BYTES = 512 << 10  # from here to 1 MiB the fastest: it stays in the cache, and calls are few

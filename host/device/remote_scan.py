@@ -10,7 +10,7 @@ from memleak_android.host.device.reading_agent import ReadingAgent
 from memleak_android.host.device.scan_blocks import ScanReader
 from memleak_android.host.errors import DeviceError, TargetError
 from memleak_android.host.scanned_words import Addresses, MemoryScan
-from memleak_android.host.wire import BlockParser, BrokenStream, Rows
+from memleak_android.host.wire.blocks import BlockParser, BrokenStream, Rows
 
 _POLL_S = 0.1
 _SILENCE_S = 60.0  # the stop itself, in which nothing is written

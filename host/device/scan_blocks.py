@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host import payloads
 from memleak_android.host.device.parse import parse_maps
 from memleak_android.host.device.stopped_memory import StoppedMemory
 from memleak_android.host.errors import TargetError
-from memleak_android.host.payloads import MalformedBlock
 from memleak_android.host.scanned_words import Addresses
-from memleak_android.host.wire import EXIT_STOP, SCAN, SCANNED, Block, BlockKind, Rows
+from memleak_android.host.wire import payloads
+from memleak_android.host.wire.blocks import EXIT_STOP, SCAN, SCANNED, Block, BlockKind, Rows
+from memleak_android.host.wire.payloads import MalformedBlock
 from memleak_android.unwind.maps import Mapping
 
 _UNTAGGED = np.uint64(2**56 - 1)  # arm64's top byte ignore: Documentation/arch/arm64/tagged-address-abi.rst

@@ -18,7 +18,7 @@ from memleak_android.host.pairs.routes import Patches, Probes, Route, Slots
 from memleak_android.host.snoop.requests import FunctionRequest
 from memleak_android.host.snoop.selection import FoundFunction, Selection
 from memleak_android.host.tracers.base import CodePatcher, PairPlan, ProbedFile, opened_here
-from memleak_android.host.wire import FIRST_PAIR_FUNCTION, FUNCTIONS_MAX
+from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FUNCTIONS_MAX
 
 _MATCHES_MAX = 32  # functions that one name or glob may mean
 _WAY_OUT = "name fewer by a narrower glob"

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from memleak_android.host.snoop.placing import Place, SnoopedFunction, SnoopPlan
 from memleak_android.host.tracers.base import ProbedFile
-from memleak_android.host.wire import WIRE_VERSION
+from memleak_android.host.wire.blocks import WIRE_VERSION
 
 
 @dataclass(frozen=True, slots=True)

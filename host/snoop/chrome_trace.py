@@ -9,7 +9,7 @@ import msgspec
 
 from memleak_android.host.snoop.events import CallEvent
 from memleak_android.host.snoop.placing import SnoopedFunction
-from memleak_android.host.snoop.wire import CallType
+from memleak_android.host.wire.calls import CallType
 
 
 class ChromeTrace:

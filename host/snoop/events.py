@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from memleak_android.host.snoop.formats import Captured
 from memleak_android.host.snoop.placing import SnoopedFunction
-from memleak_android.host.snoop.wire import RETURN, Calls, CallType
+from memleak_android.host.wire.calls import RETURN, Calls, CallType
 
 _ENTRY, _EXIT = (
     int(CallType.ENTRY),

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 from memleak_android.host.errors import UsageError
-from memleak_android.host.snoop.wire import ARGUMENTS, Comparison
 from memleak_android.host.snoop.written_names import is_called
+from memleak_android.host.wire.calls import ARGUMENTS, Comparison
 
 FILTERS_MAX = 4  # of one function (ML_SNOOP_FILTERS)
 _CONDITION = re.compile(r"(?:(.+):)?\s*arg(\d+)\s*(==|!=|<=|>=|<|>|&)\s*(-?(?:0x[0-9a-fA-F]+|\d+))\s*")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from memleak_android.host.device.parse import one_line
 from memleak_android.host.errors import UsageError
-from memleak_android.host.snoop.wire import ARGUMENTS, RETURN, CaptureKind
+from memleak_android.host.wire.calls import ARGUMENTS, RETURN, CaptureKind
 
 STRING_BYTES = 128
 CAPTURE_BYTES_MAX = 1008  # of one call, 8 for each head (ML_SNOOP_DATA)

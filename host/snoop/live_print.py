@@ -8,7 +8,7 @@ from typing import TextIO
 from memleak_android.host.snoop.durations import show_duration
 from memleak_android.host.snoop.events import CallEvent
 from memleak_android.host.snoop.placing import SnoopedFunction
-from memleak_android.host.snoop.wire import CallType
+from memleak_android.host.wire.calls import CallType
 
 _INDENT_MAX = 40
 _INDENTS = tuple("  " * depth for depth in range(_INDENT_MAX + 1))

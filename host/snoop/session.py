@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from memleak_android.host.errors import MemleakError, TargetError, TracerError
-from memleak_android.host.payloads import decode_error, decode_status, decode_text
 from memleak_android.host.snoop.call_stacks import KINDS, CallStacks
 from memleak_android.host.snoop.events import CallEvent, CallJoin
 from memleak_android.host.snoop.placing import SnoopPlan
 from memleak_android.host.snoop.statistics import FunctionStatistics, by_total_time, summarize
-from memleak_android.host.snoop.wire import (
+from memleak_android.host.tracers.agent import AgentDied
+from memleak_android.host.tracers.base import Tracer
+from memleak_android.host.wire.blocks import Block, BlockKind, Lost, Reason, Rows
+from memleak_android.host.wire.calls import (
     PATCHED_CODE,
     BadCalls,
     ProbeKind,
@@ -22,9 +24,7 @@ from memleak_android.host.snoop.wire import (
     decode_probe_results,
     decode_statistics,
 )
-from memleak_android.host.tracers.agent import AgentDied
-from memleak_android.host.tracers.base import Tracer
-from memleak_android.host.wire import Block, BlockKind, Lost, Reason, Rows
+from memleak_android.host.wire.payloads import decode_error, decode_status, decode_text
 
 _ERROR_KINDS: dict[int, type[MemleakError]] = {
     Reason.TARGET_ERROR: TargetError,

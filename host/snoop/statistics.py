@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.snoop.wire import SUB_BUCKETS, CountedFunction
+from memleak_android.host.wire.calls import SUB_BUCKETS, CountedFunction
 
 QUANTILES = (0.5, 0.9, 0.99)
 

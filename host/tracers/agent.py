@@ -9,10 +9,18 @@ import numpy as np
 
 from memleak_android.host.device.target import Channel
 from memleak_android.host.errors import MemleakError, TargetError, TracerError
-from memleak_android.host.payloads import decode_error, decode_hello
 from memleak_android.host.tracers.base import PairPlan
 from memleak_android.host.tracers.channel_reader import AgentSilent, ChannelReader
-from memleak_android.host.wire import STOP, WIRE_VERSION, Block, BlockKind, BlockParser, BrokenStream, Reason
+from memleak_android.host.wire.blocks import (
+    STOP,
+    WIRE_VERSION,
+    Block,
+    BlockKind,
+    BlockParser,
+    BrokenStream,
+    Reason,
+)
+from memleak_android.host.wire.payloads import decode_error, decode_hello
 
 _CLOSE_S, _KILLED_S = 3.0, 60.0  # taking many probes away takes its time
 _ABANDON_S = 0.5

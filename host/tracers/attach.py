@@ -15,7 +15,7 @@ from memleak_android.host.tracers.entered import LocalEntered
 from memleak_android.host.tracers.inline import local_allocator
 from memleak_android.host.tracers.inline_pairs import plan_session
 from memleak_android.host.tracers.prebuilt import find_binary, local_arch
-from memleak_android.host.wire import WIRE_VERSION
+from memleak_android.host.wire.blocks import WIRE_VERSION
 
 HookName = Literal["plt", "inline"]
 

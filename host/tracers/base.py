@@ -11,7 +11,7 @@ from urllib.parse import quote
 from memleak_android.host.device.elf_file import ElfFile
 from memleak_android.host.errors import TracerError
 from memleak_android.host.pair_sets.schema import PairRoute
-from memleak_android.host.wire import Block
+from memleak_android.host.wire.blocks import Block
 
 WIRE_VERSION_KEY = "wire"
 

@@ -24,7 +24,7 @@ from memleak_android.host.tracers.base import (
     SessionOptions,
     session_lines,
 )
-from memleak_android.host.wire import WIRE_VERSION
+from memleak_android.host.wire.blocks import WIRE_VERSION
 
 ONLY_PAIRS = "only what --pairs names is traced"
 

@@ -48,7 +48,7 @@ from memleak_android.host.tracers.prebuilt import find_binary
 from memleak_android.host.tracers.probed_device import bpf_refusal, probe_agent
 from memleak_android.host.tracers.remote_bpf import check_word_size, plan_pairs, plan_remote
 from memleak_android.host.tracers.route import Situation, bpf_way, choose_route, ways
-from memleak_android.host.wire import Rows
+from memleak_android.host.wire.blocks import Rows
 
 _VDSO_BYTES_MAX = 1 << 20
 _LAUNCHED_S = 30.0

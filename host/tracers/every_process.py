@@ -20,7 +20,7 @@ from memleak_android.host.tracers.allocator import (
 )
 from memleak_android.host.tracers.base import Probe, SessionOptions, session_lines
 from memleak_android.host.tracers.prebuilt import find_binary, local_arch
-from memleak_android.host.wire import WIRE_VERSION
+from memleak_android.host.wire.blocks import WIRE_VERSION
 
 SHIM = "libmemleak.so"
 FILES_MAX = 16  # ML_BPF_FILES of device/bpf/session.h

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from memleak_android.host.device.target import Channel
 from memleak_android.host.errors import TracerError
-from memleak_android.host.payloads import MalformedBlock, decode_processes, decode_status
 from memleak_android.host.tracers.agent import AgentSession
-from memleak_android.host.wire import Block, BlockKind, Lost, ProcessEvent
+from memleak_android.host.wire.blocks import Block, BlockKind, Lost, ProcessEvent
+from memleak_android.host.wire.payloads import MalformedBlock, decode_processes, decode_status
 
 _LATE_NS = (
     5 * 10**9

@@ -34,7 +34,7 @@ from memleak_android.host.tracers.patch_plan import (
 )
 from memleak_android.host.tracers.placement import FUNCTION_BYTES_MAX, jumps_from_outside
 from memleak_android.host.tracers.probed_arch import PROBED_ARCHES
-from memleak_android.host.wire import Rows
+from memleak_android.host.wire.blocks import Rows
 
 HEAP_SLOTS = 32  # of a room; those behind are for the functions of --pairs
 

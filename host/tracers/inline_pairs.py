@@ -40,7 +40,7 @@ from memleak_android.host.tracers.islands import Landing
 from memleak_android.host.tracers.patch_plan import TRAMPOLINE_BYTES, FunctionCode, PatchPlan, plan_patch
 from memleak_android.host.tracers.placement import FUNCTION_BYTES_MAX, jumps_from_outside
 from memleak_android.host.tracers.probed_arch import PROBED_ARCHES
-from memleak_android.host.wire import FIRST_PAIR_FUNCTION, STOP, Rows
+from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, STOP, Rows
 
 _ENTRY, _ORIGINALS, _TELLERS = "memleak_pair_moved", "memleak_pair_originals", "memleak_pair_tellers"
 _WORD = 8

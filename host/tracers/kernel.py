@@ -13,7 +13,7 @@ from memleak_android.host.errors import TracerError
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import SessionOptions, session_lines
 from memleak_android.host.tracers.prebuilt import find_binary, local_arch
-from memleak_android.host.wire import WIRE_VERSION
+from memleak_android.host.wire.blocks import WIRE_VERSION
 
 
 class KernelGroup(IntFlag):

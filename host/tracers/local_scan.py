@@ -11,7 +11,7 @@ from memleak_android.host.device.remote_scan import scan_remote_memory
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.scanned_words import Addresses, MemoryScan
 from memleak_android.host.tracers.prebuilt import find_binary
-from memleak_android.host.wire import Rows
+from memleak_android.host.wire.blocks import Rows
 
 
 def scan_local_memory(pid: int, block_addresses: Addresses, held: Rows | np.void | None = None) -> MemoryScan:

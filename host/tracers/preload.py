@@ -19,7 +19,7 @@ from memleak_android.host.tracers.base import (
     session_lines,
 )
 from memleak_android.host.tracers.prebuilt import find_binary, local_arch
-from memleak_android.host.wire import WIRE_VERSION
+from memleak_android.host.wire.blocks import WIRE_VERSION
 
 
 def start(options: SessionOptions) -> AgentSession:

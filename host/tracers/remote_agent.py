@@ -15,12 +15,12 @@ from memleak_android.host.device.android_app import App
 from memleak_android.host.device.parse import one_line
 from memleak_android.host.device.target import Target
 from memleak_android.host.errors import ConnectionCut, DeviceError, TracerError
-from memleak_android.host.payloads import decode_error
 from memleak_android.host.tracers.agent import AgentSession, reported_error
 from memleak_android.host.tracers.base import SessionOptions, session_lines
 from memleak_android.host.tracers.prebuilt import find_binary
 from memleak_android.host.tracers.remote_preload import AGENT, SHIM, LaunchingSession, session_word
-from memleak_android.host.wire import WIRE_VERSION, Block, BlockKind
+from memleak_android.host.wire.blocks import WIRE_VERSION, Block, BlockKind
+from memleak_android.host.wire.payloads import decode_error
 
 _ANSWER_S = 30.0
 JOINED_S = (

@@ -18,7 +18,7 @@ from memleak_android.host.tracers.attach import HookName
 from memleak_android.host.tracers.base import PairPlan, SessionOptions, pair_lines, session_lines
 from memleak_android.host.tracers.prebuilt import find_binary
 from memleak_android.host.tracers.remote_inline import RemoteEntered, plan_remote_inline
-from memleak_android.host.wire import STOP, WIRE_VERSION
+from memleak_android.host.wire.blocks import STOP, WIRE_VERSION
 
 AGENT, SHIM = "memleakd", "libmemleak.so"
 

@@ -19,7 +19,6 @@ from memleak_android.host.device.remote_program import (
 from memleak_android.host.device.target import Channel, Relay, Target
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.pair_sets.schema import PairRoute
-from memleak_android.host.payloads import decode_end
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.allocator import (
     find_allocator,
@@ -37,7 +36,8 @@ from memleak_android.host.tracers.base import (
     session_lines,
 )
 from memleak_android.host.tracers.bpf import ONLY_PAIRS, BpfPlan, bpf_session_lines
-from memleak_android.host.wire import WIRE_VERSION, Block, BlockKind, Reason
+from memleak_android.host.wire.blocks import WIRE_VERSION, Block, BlockKind, Reason
+from memleak_android.host.wire.payloads import decode_end
 
 _SHIM = "libmemleak.so"
 

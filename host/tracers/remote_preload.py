@@ -19,7 +19,7 @@ from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import SessionOptions, session_lines
 from memleak_android.host.tracers.prebuilt import find_binary
-from memleak_android.host.wire import WIRE_VERSION, Block, BlockKind
+from memleak_android.host.wire.blocks import WIRE_VERSION, Block, BlockKind
 
 AGENT, SHIM = "memleakd", "libmemleak.so"
 _SESSION_SUFFIX = ".session"  # of the file beside the shim that names its session

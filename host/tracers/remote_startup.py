@@ -14,7 +14,7 @@ from memleak_android.host.tracers.base import SessionOptions, session_lines
 from memleak_android.host.tracers.prebuilt import find_binary
 from memleak_android.host.tracers.remote_agent import let_go
 from memleak_android.host.tracers.remote_preload import AGENT, SHIM, LaunchingSession, session_word
-from memleak_android.host.wire import WIRE_VERSION
+from memleak_android.host.wire.blocks import WIRE_VERSION
 
 
 def start(target: Target, options: SessionOptions, app: App, process: str, *, arch: str) -> AgentSession:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host.wire import BlockKind, StopMoment, Stopped
+from memleak_android.host.wire.blocks import BlockKind, StopMoment, Stopped
 from tests.support.attached_session import (
     attach,
     contained,

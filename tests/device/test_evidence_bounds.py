@@ -6,9 +6,9 @@ import random
 import subprocess
 from pathlib import Path
 
-from memleak_android.host import payloads
-from memleak_android.host.payloads import MalformedBlock
-from memleak_android.host.wire import EvidenceFlag
+from memleak_android.host.wire import payloads
+from memleak_android.host.wire.blocks import EvidenceFlag
+from memleak_android.host.wire.payloads import MalformedBlock
 from tests.support.builders import evidence_record
 
 DEVICE = Path(__file__).parent.parent.parent / "device"

@@ -12,11 +12,11 @@ import pytest
 
 from memleak_android.host.address_spaces import AddressSpaces
 from memleak_android.host.capture import Capture
-from memleak_android.host.frame_chains import SentChains
 from memleak_android.host.recording import Recording
 from memleak_android.host.samples import read_samples
 from memleak_android.host.survivors import arch_of
-from memleak_android.host.wire import EvidenceFlag
+from memleak_android.host.wire.blocks import EvidenceFlag
+from memleak_android.host.wire.frame_chains import SentChains
 from memleak_android.unwind import frame_chain
 from tests.support.preload_session import run_preloaded
 from tests.support.workloads import PROGRAM, both_tracers, run

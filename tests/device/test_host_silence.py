@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from memleak_android.host.payloads import decode_end
-from memleak_android.host.wire import WIRE_VERSION, Block, BlockKind, BlockParser, Reason
+from memleak_android.host.wire.blocks import WIRE_VERSION, Block, BlockKind, BlockParser, Reason
+from memleak_android.host.wire.payloads import decode_end
 from tests.support.preload_session import find_parts
 
 SILENCE_S = 1

@@ -14,7 +14,7 @@ import pytest
 from memleak_android.host.device.elf_file import ElfFile
 from memleak_android.host.device.local import LocalProcess
 from memleak_android.host.errors import TargetError
-from memleak_android.host.wire import BlockKind
+from memleak_android.host.wire.blocks import BlockKind
 from tests.support.attached_session import (
     attach,
     contents_of,

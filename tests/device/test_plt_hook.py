@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host.wire import HookedFlag, Rows
+from memleak_android.host.wire.blocks import HookedFlag, Rows
 from tests.support.attached_program import (
     AttachedProgram,
     compile_program,

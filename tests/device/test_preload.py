@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from memleak_android.host.device.parse import parse_maps
-from memleak_android.host.wire import ProcessEvent
+from memleak_android.host.wire.blocks import ProcessEvent
 from tests.support.preload_session import PreloadSession, run_preloaded
 
 HERE = Path(__file__).resolve().parent

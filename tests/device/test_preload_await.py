@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.wire import WIRE_VERSION, ProcessEvent
+from memleak_android.host.wire.blocks import WIRE_VERSION, ProcessEvent
 from tests.support.preload_session import await_process, find_parts
 from tests.support.workloads import FLAGS
 

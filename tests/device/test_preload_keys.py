@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memleak_android.host.wire import EvidenceFlag, Rows
+from memleak_android.host.wire.blocks import EvidenceFlag, Rows
 from tests.support.preload_session import PreloadSession, run_preloaded
 from tests.support.workloads import run
 

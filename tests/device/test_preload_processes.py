@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host.wire import Lost, ProcessEvent
+from memleak_android.host.wire.blocks import Lost, ProcessEvent
 from tests.support.preload_session import PreloadSession, run_preloaded
 from tests.support.workloads import ROOT, build, run
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host.wire import Rows
+from memleak_android.host.wire.blocks import Rows
 from tests.support.preload_session import PreloadSession, run_preloaded
 from tests.support.workloads import functions, need, run
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.pair_sets.agent_lines import rule_line
-from memleak_android.host.payloads import decode_error
 from memleak_android.host.tracers.allocator import HEAP, HEAP_FUNCTIONS
 from memleak_android.host.tracers.prebuilt import find_binary, local_arch
-from memleak_android.host.wire import WIRE_VERSION, BlockKind, BlockParser, Reason
+from memleak_android.host.wire.blocks import WIRE_VERSION, BlockKind, BlockParser, Reason
+from memleak_android.host.wire.payloads import decode_error
 
 ARM, I386, RISCV = 40, 3, 243
 CLASS_32, CLASS_64 = 1, 2

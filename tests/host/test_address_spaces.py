@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memleak_android.host import payloads
 from memleak_android.host.address_spaces import AddressSpaces
-from memleak_android.host.payloads import Maps
-from memleak_android.host.wire import ProcessEvent
+from memleak_android.host.wire import payloads
+from memleak_android.host.wire.blocks import ProcessEvent
+from memleak_android.host.wire.payloads import Maps
 from tests.support import builders
 
 MAIN = "00400000-00500000 r-xp 00000000 08:01 7 /bin/main\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.recording import Recording
-from memleak_android.host.wire import BlockKind
+from memleak_android.host.wire.blocks import BlockKind
 from tests.support.command_line import CommandLine
 
 PRELOAD = ("--tracer", "preload")

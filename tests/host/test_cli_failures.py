@@ -15,7 +15,7 @@ import pytest
 
 from memleak_android.host import cli
 from memleak_android.host.recording import FILE_HEADER
-from memleak_android.host.wire import BlockKind, encode_block
+from memleak_android.host.wire.blocks import BlockKind, encode_block
 from tests.support import builders
 from tests.support.command_line import CommandLine
 from tests.support.growing_recording import wait_for_block, wait_for_snapshot

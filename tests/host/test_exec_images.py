@@ -9,7 +9,7 @@ import pytest
 
 from memleak_android.host.capture import Capture
 from memleak_android.host.exec_images import unprobed_program
-from memleak_android.host.wire import Lost, ProcessEvent
+from memleak_android.host.wire.blocks import Lost, ProcessEvent
 
 PID = 7
 LIBC = "/lib/libc.so"

@@ -12,7 +12,7 @@ import pytest
 
 from memleak_android.host import fp_agreement
 from memleak_android.host.fp_agreement import Comparison
-from memleak_android.host.wire import FRAME_ROW
+from memleak_android.host.wire.blocks import FRAME_ROW
 from memleak_android.unwind.trace import TraceBatch, TraceEnd
 
 FILES: Any = [SimpleNamespace(path="/bin/program"), SimpleNamespace(path="/lib/libc.so.6")]

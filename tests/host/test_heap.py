@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memleak_android.host import heap
 from memleak_android.host.capture import EVIDENCE_REFERENCE
-from memleak_android.host.wire import Function, Rows
+from memleak_android.host.wire.blocks import Function, Rows
 from tests.support.builders import live_rows
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from memleak_android.host.capture import Capture
 from memleak_android.host.hooked_modules import hooked_missing, hooked_modules, hooked_remarks
-from memleak_android.host.payloads import Maps
-from memleak_android.host.wire import HOOKED, Block, BlockKind, HookedFlag, Rows
+from memleak_android.host.wire.blocks import HOOKED, Block, BlockKind, HookedFlag, Rows
+from memleak_android.host.wire.payloads import Maps
 
 
 def row(

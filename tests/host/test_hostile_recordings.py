@@ -14,13 +14,13 @@ from memleak_android.host.capture import Capture
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.finished import finished_blocks
 from memleak_android.host.modules import LocalFiles, ModuleFiles, own_vdso, reopen
-from memleak_android.host.payloads import encode_text
 from memleak_android.host.recording import Recording
 from memleak_android.host.reports import report_json, text
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.survivors import Analysis, finished_survivors
 from memleak_android.host.symbols import Symbolizer
-from memleak_android.host.wire import Block, BlockKind, ProcessEvent
+from memleak_android.host.wire.blocks import Block, BlockKind, ProcessEvent
+from memleak_android.host.wire.payloads import encode_text
 from memleak_android.unwind.errors import UnwindError
 from tests.support import builders as made
 

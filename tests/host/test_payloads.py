@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memleak_android.host import frame_chains, payloads
-from memleak_android.host.payloads import MalformedBlock
-from memleak_android.host.wire import EVIDENCE, LIVE_ROW, Block, BlockKind, EvidenceFlag, Function
+from memleak_android.host.wire import frame_chains, payloads
+from memleak_android.host.wire.blocks import EVIDENCE, LIVE_ROW, Block, BlockKind, EvidenceFlag, Function
+from memleak_android.host.wire.payloads import MalformedBlock
 from tests.support import builders
 
 

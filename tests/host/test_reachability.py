@@ -17,7 +17,7 @@ from memleak_android.host.reachability import (
     leak_kinds,
 )
 from memleak_android.host.scanned_words import MemoryScan
-from memleak_android.host.wire import LIVE_ROW, Function
+from memleak_android.host.wire.blocks import LIVE_ROW, Function
 
 REACHABLE, POSSIBLY, INDIRECTLY, DEFINITELY = LeakKind
 HEAP, END, ROOT, SIZE = 0x10000, 0x20000, 0x80000, 0x40

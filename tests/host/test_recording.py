@@ -15,7 +15,7 @@ import pytest
 from memleak_android.host.errors import OutputExistsError, RecordingError
 from memleak_android.host.recording import FILE_HEADER, Recording, RecordingWriter, write_finished
 from memleak_android.host.spool import open_spool, remove_leftovers, spool_root
-from memleak_android.host.wire import Block, BrokenStream
+from memleak_android.host.wire.blocks import Block, BrokenStream
 from tests.support import builders
 
 BLOCKS = [Block(10, b"first\0\0\0"), Block(10, bytes(4096)), Block(12, bytes(16))]

@@ -7,18 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host import payloads, stack_above
 from memleak_android.host.capture import Capture
-from memleak_android.host.payloads import MalformedBlock
 from memleak_android.host.recording import Recording
 from memleak_android.host.samples import read_samples
-from memleak_android.host.wire import EVIDENCE, EvidenceFlag
+from memleak_android.host.wire import payloads, stack_tail
+from memleak_android.host.wire.blocks import EVIDENCE, EvidenceFlag
+from memleak_android.host.wire.payloads import MalformedBlock
 from memleak_android.unwind.arch import arch_by_name
 from memleak_android.unwind.trace import Method, TraceBatch, TraceEnd
 from tests.support.builders import evidence, evidence_record, hello, write_recording
 
 SP = 0x7FFF0000
-UNKNOWN = stack_above.UNKNOWN
+UNKNOWN = stack_tail.UNKNOWN
 
 
 def test_the_stack_goes_on_behind_its_slice(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ BY_CFI, READ_LATE = int(Method.EH_FRAME), int(Method.LATE)
 def test_frames_read_late_are_marked(flags: EvidenceFlag, methods: list[int]) -> None:
     rows = np.zeros(1, EVIDENCE)
     rows["flags"] = flags
-    found = stack_above.settled(
+    found = stack_tail.settled(
         traces((0x401000, 100), (0x402000, 116), (0x403000, 132), end=TraceEnd.ROOT),
         rows,
         np.array([116], np.uint64),
@@ -112,7 +112,7 @@ def test_a_word_that_is_not_known_ends_the_stack() -> None:
     """No frame is made of it, whatever end the unwinder found."""
     rows = np.zeros(1, EVIDENCE)
     rows["flags"] = LATE
-    found = stack_above.settled(
+    found = stack_tail.settled(
         traces((0x401000, 100), (0x402000, 132), (UNKNOWN, 148), end=TraceEnd.NO_MAPPING),
         rows,
         np.array([116], np.uint64),

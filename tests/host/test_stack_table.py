@@ -7,7 +7,7 @@ import pytest
 
 from memleak_android.host import stack_table
 from memleak_android.host.stack_table import StackTable
-from memleak_android.host.wire import FRAME_ROW, TRACE_ROW, Rows
+from memleak_android.host.wire.blocks import FRAME_ROW, TRACE_ROW, Rows
 
 
 def random_traces(n: int, seed: int) -> tuple[Rows, Rows]:

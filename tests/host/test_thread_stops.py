@@ -8,7 +8,7 @@ from memleak_android.host.capture import Capture
 from memleak_android.host.profile import StopMoment, ThreadStop
 from memleak_android.host.thread_stops import told_stops
 from memleak_android.host.tracers.reservation import reserved
-from memleak_android.host.wire import STOP, Block, BlockKind
+from memleak_android.host.wire.blocks import STOP, Block, BlockKind
 
 
 def test_in_order_of_time_and_without_what_is_not_known() -> None:

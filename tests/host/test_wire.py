@@ -1,4 +1,4 @@
-"""Both ends of the wire: device/wire.h as a C compiler sees it, host/wire.py as NumPy does."""
+"""Both ends of the wire: device/wire.h as a C compiler sees it, host/wire/blocks.py as NumPy does."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memleak_android.host import wire
-from memleak_android.host.wire import Block, BlockParser, BrokenStream, encode_block, read_blocks
+from memleak_android.host.wire import blocks
+from memleak_android.host.wire.blocks import Block, BlockParser, BrokenStream, encode_block, read_blocks
 from tests.support import builders
 from tests.support.symbol_oracles import need
 
@@ -22,46 +22,46 @@ PARTS = ("wire.h", "wire_high_water.h", "wire_hooks.h")
 TEXT = "".join(HEADER.with_name(name).read_text() for name in PARTS)
 
 STRUCTS = {
-    "ml_block": wire.BLOCK,
-    "ml_hello": wire.HELLO,
-    "ml_fixup": wire.FIXUP,
-    "ml_evidence": wire.EVIDENCE,
-    "ml_sparse_stack": wire.SPARSE_STACK,
-    "ml_frame_chain": wire.FRAME_CHAIN,
-    "ml_stack_above": wire.STACK_ABOVE,
-    "ml_live": wire.LIVE,
-    "ml_keys": wire.KEYS,
-    "ml_high_water": wire.HIGH_WATER,
-    "ml_status": wire.STATUS,
-    "ml_maps": wire.MAPS,
-    "ml_mapping": wire.MAPPING,
-    "ml_process": wire.PROCESS,
-    "ml_hooked": wire.HOOKED,
-    "ml_stop": wire.STOP,
-    "ml_exit_stop": wire.EXIT_STOP,
-    "ml_scan": wire.SCAN,
-    "ml_scanned": wire.SCANNED,
-    "ml_event": wire.EVENT,
-    "ml_error": wire.ERROR,
-    "ml_end": wire.END,
-    "ml_traces": wire.TRACES,
-    "ml_sites": wire.SITES,
+    "ml_block": blocks.BLOCK,
+    "ml_hello": blocks.HELLO,
+    "ml_fixup": blocks.FIXUP,
+    "ml_evidence": blocks.EVIDENCE,
+    "ml_sparse_stack": blocks.SPARSE_STACK,
+    "ml_frame_chain": blocks.FRAME_CHAIN,
+    "ml_stack_above": blocks.STACK_ABOVE,
+    "ml_live": blocks.LIVE,
+    "ml_keys": blocks.KEYS,
+    "ml_high_water": blocks.HIGH_WATER,
+    "ml_status": blocks.STATUS,
+    "ml_maps": blocks.MAPS,
+    "ml_mapping": blocks.MAPPING,
+    "ml_process": blocks.PROCESS,
+    "ml_hooked": blocks.HOOKED,
+    "ml_stop": blocks.STOP,
+    "ml_exit_stop": blocks.EXIT_STOP,
+    "ml_scan": blocks.SCAN,
+    "ml_scanned": blocks.SCANNED,
+    "ml_event": blocks.EVENT,
+    "ml_error": blocks.ERROR,
+    "ml_end": blocks.END,
+    "ml_traces": blocks.TRACES,
+    "ml_sites": blocks.SITES,
 }
 
 ENUMS = {
-    "ML_BLOCK_": wire.BlockKind,
-    "ML_ARCH_": wire.ArchNumber,
-    "ML_COLLECTOR_": wire.Collector,
-    "ML_FN_": wire.Function,
-    "ML_EVIDENCE_": wire.EvidenceFlag,
-    "ML_HOOKED_": wire.HookedFlag,
-    "ML_KEY_": wire.KeyFlag,
-    "ML_LOST_": wire.Lost,
-    "ML_PROCESS_": wire.ProcessEvent,
-    "ML_REASON_": wire.Reason,
-    "ML_SITE_": wire.SiteFlag,
-    "ML_STOP_": wire.StopMoment,
-    "ML_STOPPED_": wire.Stopped,
+    "ML_BLOCK_": blocks.BlockKind,
+    "ML_ARCH_": blocks.ArchNumber,
+    "ML_COLLECTOR_": blocks.Collector,
+    "ML_FN_": blocks.Function,
+    "ML_EVIDENCE_": blocks.EvidenceFlag,
+    "ML_HOOKED_": blocks.HookedFlag,
+    "ML_KEY_": blocks.KeyFlag,
+    "ML_LOST_": blocks.Lost,
+    "ML_PROCESS_": blocks.ProcessEvent,
+    "ML_REASON_": blocks.Reason,
+    "ML_SITE_": blocks.SiteFlag,
+    "ML_STOP_": blocks.StopMoment,
+    "ML_STOPPED_": blocks.Stopped,
 }
 
 
@@ -117,16 +117,16 @@ def test_numbers_of_enums(tmp_path: Path) -> None:
 
 def test_constants(tmp_path: Path) -> None:
     names = {
-        "ML_WIRE_VERSION": wire.WIRE_VERSION,
-        "ML_BLOCK_MAGIC": wire.BLOCK_MAGIC,
-        "ML_BLOCK_PAYLOAD_MAX": wire.BLOCK_PAYLOAD_MAX,
-        "ML_FIXUPS": wire.FIXUPS,
-        "ML_STACK_BYTES_MAX": wire.STACK_BYTES_MAX,
-        "ML_ABOVE_BYTES_MAX": wire.ABOVE_BYTES_MAX,
-        "ML_ABOVE_WORDS_MAX": wire.ABOVE_WORDS_MAX,
-        "ML_LOST_MAX": wire.LOST_MAX,
-        "ML_NO_TRACE": wire.NO_TRACE,
-        "ML_NO_MODULE": wire.NO_MODULE,
+        "ML_WIRE_VERSION": blocks.WIRE_VERSION,
+        "ML_BLOCK_MAGIC": blocks.BLOCK_MAGIC,
+        "ML_BLOCK_PAYLOAD_MAX": blocks.BLOCK_PAYLOAD_MAX,
+        "ML_FIXUPS": blocks.FIXUPS,
+        "ML_STACK_BYTES_MAX": blocks.STACK_BYTES_MAX,
+        "ML_ABOVE_BYTES_MAX": blocks.ABOVE_BYTES_MAX,
+        "ML_ABOVE_WORDS_MAX": blocks.ABOVE_WORDS_MAX,
+        "ML_LOST_MAX": blocks.LOST_MAX,
+        "ML_NO_TRACE": blocks.NO_TRACE,
+        "ML_NO_MODULE": blocks.NO_MODULE,
     }
     body = "\n".join(f'printf("%llu\\n", (unsigned long long){name});' for name in names)
     assert [int(line) for line in run_c(tmp_path, body).split()] == list(names.values())
@@ -149,7 +149,7 @@ def test_patterned_structs_have_the_same_bytes(tmp_path: Path, name: str) -> Non
 
 def test_literal_bytes_of_a_block() -> None:
     # the checksum by `printf "remark\\0\\0" | gzip | tail -c8 | head -c4`
-    block = Block(wire.BlockKind.LOG, b"remark\0\0")
+    block = Block(blocks.BlockKind.LOG, b"remark\0\0")
     assert encode_block(block) == bytes.fromhex("4d4c4b31 0a00 0200 08000000 692455c7") + b"remark\0\0"
 
 
@@ -184,7 +184,9 @@ def test_damaged_stream_ends_at_the_damage(damage: object, reason: str) -> None:
 
 def test_huge_payload_is_refused_before_it_is_waited_for() -> None:
     header = (
-        wire.encode_block(Block(10, b""))[:8] + (wire.BLOCK_PAYLOAD_MAX + 8).to_bytes(4, "little") + bytes(4)
+        blocks.encode_block(Block(10, b""))[:8]
+        + (blocks.BLOCK_PAYLOAD_MAX + 8).to_bytes(4, "little")
+        + bytes(4)
     )
     with pytest.raises(BrokenStream):
         list(BlockParser().feed(header))
@@ -195,6 +197,6 @@ def test_any_bytes_end_in_a_typed_error_or_nothing(data: bytes) -> None:
     valid = encode_block(builders.hello())
     try:
         first, *_ = read_blocks(io.BytesIO(valid + data))
-        assert first.kind == wire.BlockKind.HELLO
+        assert first.kind == blocks.BlockKind.HELLO
     except BrokenStream as error:
         assert error.offset >= len(valid)

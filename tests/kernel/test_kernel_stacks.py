@@ -10,7 +10,7 @@ from memleak_android.host.kernel_stacks import KernelStacks
 from memleak_android.host.modules import LocalFiles, ModuleFiles
 from memleak_android.host.samples import Samples
 from memleak_android.host.symbols import Symbolizer
-from memleak_android.host.wire import EVIDENCE, FRAME_ROW, NO_MODULE
+from memleak_android.host.wire.blocks import EVIDENCE, FRAME_ROW, NO_MODULE
 from memleak_android.unwind.trace import Method, TraceBatch, TraceEnd
 from tests.support.command_line import CommandLine
 

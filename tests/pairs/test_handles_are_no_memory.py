@@ -6,7 +6,7 @@ import numpy as np
 
 from memleak_android.host import heap
 from memleak_android.host.reachability import blocks_at_stop
-from memleak_android.host.wire import FIRST_PAIR_FUNCTION, LIVE_ROW, Function
+from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, LIVE_ROW, Function
 
 
 def test_reachability_passes_over_handles_and_regions() -> None:

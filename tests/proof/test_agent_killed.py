@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from memleak_android.host.tracers.base import SessionOptions, session_lines
-from memleak_android.host.wire import WIRE_VERSION
+from memleak_android.host.wire.blocks import WIRE_VERSION
 from tests.support.attached_program import AttachedProgram, compile_program, session_name, slots
 from tests.support.preload_session import find_parts
 from tests.support.workloads import FLAGS

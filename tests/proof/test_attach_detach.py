@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.wire import Stopped
+from memleak_android.host.wire.blocks import Stopped
 from tests.support.attached_session import Attached, attach, contents_of, layout_of, leak, loaded
 from tests.support.inline_session import attach_inline
 

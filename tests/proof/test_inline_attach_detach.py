@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from memleak_android.host.wire import Stopped
+from memleak_android.host.wire.blocks import Stopped
 from tests.support.attached_session import contents_of, layout_of, leak
 from tests.support.inline_session import attach_inline, own_allocator_program, started
 

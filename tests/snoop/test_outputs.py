@@ -8,7 +8,6 @@ import json
 import numpy as np
 import pytest
 
-from memleak_android.host.snoop import wire
 from memleak_android.host.snoop.chrome_trace import ChromeTrace
 from memleak_android.host.snoop.events import CallEvent, CallJoin
 from memleak_android.host.snoop.formats import parse_call_format
@@ -17,7 +16,8 @@ from memleak_android.host.snoop.live_print import LivePrint
 from memleak_android.host.snoop.placing import SnoopedFunction
 from memleak_android.host.snoop.statistics import bucket_bounds, by_total_time, summarize
 from memleak_android.host.snoop.statistics_table import histogram_lines, table_lines
-from memleak_android.host.snoop.wire import Calls, CountedFunction
+from memleak_android.host.wire import calls as wire
+from memleak_android.host.wire.calls import Calls, CountedFunction
 
 FUNCTIONS = (
     SnoopedFunction(0, "outer", parse_call_format("int->int"), (), True),

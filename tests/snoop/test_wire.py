@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host.snoop import wire
+from memleak_android.host.wire import calls as wire
 from tests.test_wire_document import assertions, compiles, drawings
 
 ROOT = Path(__file__).resolve().parents[2]

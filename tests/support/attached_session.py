@@ -16,16 +16,16 @@ from urllib.parse import quote
 import numpy as np
 
 from memleak_android.host.device.local_channel import LocalChannel
-from memleak_android.host.payloads import (
+from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.base import SessionOptions, session_lines
+from memleak_android.host.wire.blocks import WIRE_VERSION, BlockKind, Rows, Stopped
+from memleak_android.host.wire.payloads import (
     decode_chunk,
     decode_hooked,
     decode_status,
     decode_stops,
     decode_text,
 )
-from memleak_android.host.tracers.agent import AgentSession
-from memleak_android.host.tracers.base import SessionOptions, session_lines
-from memleak_android.host.wire import WIRE_VERSION, BlockKind, Rows, Stopped
 from tests.support.attaching import descendant
 from tests.support.containers import GLIBC, NAMESPACES, need_namespaces
 from tests.support.preload_session import find_parts

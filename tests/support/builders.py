@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from memleak_android.host import payloads
 from memleak_android.host.recording import FILE_HEADER
-from memleak_android.host.wire import (
+from memleak_android.host.wire import payloads
+from memleak_android.host.wire.blocks import (
     EVIDENCE,
     KEY_ROW,
     LIVE_ROW,

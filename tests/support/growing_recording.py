@@ -9,9 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 from memleak_android.host.errors import RecordingError
-from memleak_android.host.payloads import decode_chunk
 from memleak_android.host.recording import Recording
-from memleak_android.host.wire import Block, BlockKind
+from memleak_android.host.wire.blocks import Block, BlockKind
+from memleak_android.host.wire.payloads import decode_chunk
 
 
 def wait_for_snapshot(path: Path, least_blocks: int = 0) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 from elftools.elf.elffile import ELFFile
 from numpy.typing import NDArray
 
-from memleak_android.host import payloads
 from memleak_android.host.capture import Capture, Snapshot
 from memleak_android.host.finished import finished_blocks
 from memleak_android.host.held_series import HeldAt, held_by_key
@@ -19,7 +18,8 @@ from memleak_android.host.modules import ModuleFile
 from memleak_android.host.recording import write_finished
 from memleak_android.host.stack_table import StackTable
 from memleak_android.host.survivors import Survivors
-from memleak_android.host.wire import FRAME_ROW, KEY_ROW, LIVE_ROW, STATUS, TRACE_ROW, Function, Rows
+from memleak_android.host.wire import payloads
+from memleak_android.host.wire.blocks import FRAME_ROW, KEY_ROW, LIVE_ROW, STATUS, TRACE_ROW, Function, Rows
 from memleak_android.unwind.trace import Method, TraceEnd
 from tests.support import builders
 

@@ -14,7 +14,11 @@ import pytest
 
 from memleak_android.host.device.local_channel import LocalChannel
 from memleak_android.host.errors import TracerError
-from memleak_android.host.payloads import (
+from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.base import SessionOptions, session_lines
+from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+from memleak_android.host.wire.blocks import WIRE_VERSION, BlockKind, Rows
+from memleak_android.host.wire.payloads import (
     EvidenceBatch,
     Maps,
     decode_chunk,
@@ -26,10 +30,6 @@ from memleak_android.host.payloads import (
     decode_status,
     decode_text,
 )
-from memleak_android.host.tracers.agent import AgentSession
-from memleak_android.host.tracers.base import SessionOptions, session_lines
-from memleak_android.host.tracers.prebuilt import find_binary, local_arch
-from memleak_android.host.wire import WIRE_VERSION, BlockKind, Rows
 
 
 @dataclass

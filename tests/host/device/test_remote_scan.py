@@ -20,10 +20,10 @@ from memleak_android.host.device.reading_agent import ReadingAgent
 from memleak_android.host.device.remote_scan import scan_remote_memory
 from memleak_android.host.device.scan_blocks import ScanReader, decode_scanned
 from memleak_android.host.errors import TargetError
-from memleak_android.host.payloads import MalformedBlock
 from memleak_android.host.scanned_words import MemoryScan
 from memleak_android.host.tracers.prebuilt import find_binary
-from memleak_android.host.wire import SCAN, Block, BlockKind
+from memleak_android.host.wire.blocks import SCAN, Block, BlockKind
+from memleak_android.host.wire.payloads import MalformedBlock
 from tests.support.running_program import blocked
 from tests.support.workloads import built
 

@@ -15,7 +15,7 @@ import pytest
 from memleak_android.host.device.local_channel import LocalChannel
 from memleak_android.host.errors import MemleakError, TargetError, TracerError
 from memleak_android.host.tracers.agent import AgentDied, AgentSession
-from memleak_android.host.wire import Block, BlockKind, Reason
+from memleak_android.host.wire.blocks import Block, BlockKind, Reason
 from tests.support.command_line import FAKE_AGENT
 
 ATTACH = ("wire 2", "pid 77")

@@ -13,12 +13,12 @@ import pytest
 
 from memleak_android.host.device.local_channel import LocalChannel
 from memleak_android.host.errors import ConnectionCut
-from memleak_android.host.payloads import decode_status
 from memleak_android.host.tracers import channel_reader
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import SessionOptions, session_lines
 from memleak_android.host.tracers.channel_reader import ChannelReader
-from memleak_android.host.wire import WIRE_VERSION, BlockKind, Lost
+from memleak_android.host.wire.blocks import WIRE_VERSION, BlockKind, Lost
+from memleak_android.host.wire.payloads import decode_status
 from tests.support.preload_session import find_parts
 from tests.support.workloads import built
 

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from memleak_android.host import payloads
 from memleak_android.host.analysis import View, make_profile
 from memleak_android.host.capture import Capture
 from memleak_android.host.commands import session as session_module
@@ -23,7 +22,8 @@ from memleak_android.host.symbols import Symbolizer
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.forked import ForkedSession
 from memleak_android.host.tracers.remote_preload import LaunchingSession
-from memleak_android.host.wire import Block, BlockKind, Lost, ProcessEvent, encode_block
+from memleak_android.host.wire import payloads
+from memleak_android.host.wire.blocks import Block, BlockKind, Lost, ProcessEvent, encode_block
 from tests.support.builders import (
     end,
     evidence,

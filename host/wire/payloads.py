@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host import frame_chains, sparse_words, stack_above
 from memleak_android.host.errors import MemleakError
-from memleak_android.host.wire import (
+from memleak_android.host.wire import frame_chains, sparse_stack, stack_tail
+from memleak_android.host.wire.blocks import (
     END,
     ERROR,
     EVENT,
@@ -119,9 +119,9 @@ class EvidenceBatch:
     rows: (n,) of EVIDENCE. registers, known: (n, r), r the largest n_registers of the batch, in pt_regs order;
     unknown registers are 0. The stack slice of record i is
     data[stack_offset[i] : stack_offset[i] + rows["stack_bytes"][i]]; offsets are multiples of 8. Where its flag
-    STACK_SPARSE is set, some words of the slice are there instead, and the rest counts as 0 (sparse_words.py).
+    STACK_SPARSE is set, some words of the slice are there instead, and the rest counts as 0 (sparse_stack.py).
     chain_offset: where in data the record's chain of frame records begins, -1 = it has none (frame_chains.py).
-    above_offset: likewise its words of the stack above the slice (stack_above.py).
+    above_offset: likewise its words of the stack above the slice (stack_tail.py).
     """
 
     rows: Rows
@@ -176,7 +176,7 @@ def decode_evidence(payload: bytes) -> EvidenceBatch:
         bool
     )
     words = np.frombuffer(payload, "<u8")
-    fault = sparse_words.fault(
+    fault = sparse_stack.fault(
         data, rows, stack_offset, offsets + rows["record_bytes"], np.flatnonzero(sparse)
     )
     if fault is not None:
@@ -186,8 +186,8 @@ def decode_evidence(payload: bytes) -> EvidenceBatch:
     fault = frame_chains.fault(data, chain_offset, end)
     if fault is not None:
         raise MalformedBlock(BlockKind.EVIDENCE, f"record at byte {offsets[fault]}: its frame records")
-    above_offset = np.where(stack_above.has(rows), frame_chains.ends(data, rows, stack_offset), -1)
-    fault = stack_above.fault(data, rows, above_offset, end)
+    above_offset = np.where(stack_tail.has(rows), frame_chains.ends(data, rows, stack_offset), -1)
+    fault = stack_tail.fault(data, rows, above_offset, end)
     if fault is not None:
         raise MalformedBlock(
             BlockKind.EVIDENCE, f"record at byte {offsets[fault]}: its words above the slice"

@@ -1,6 +1,6 @@
 """The wire format: its numbers, its structures as NumPy dtypes, and how blocks are cut from a byte stream.
 
-Mirrors device/wire.h, which says what each field means, and nothing else. host/payloads.py reads the
+Mirrors device/wire.h, which says what each field means, and nothing else. host/wire/payloads.py reads the
 payloads of the blocks.
 """
 

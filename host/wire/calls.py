@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 
 from memleak_android.host.errors import MemleakError
-from memleak_android.host.wire import Rows
+from memleak_android.host.wire.blocks import Rows
 
 ARGUMENTS = 6
 RETURN = 6  # in the place of an argument's number

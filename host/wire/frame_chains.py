@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.wire import FRAME_CHAIN, FRAME_CHAIN_MAX, EvidenceFlag, Rows
+from memleak_android.host.wire.blocks import FRAME_CHAIN, FRAME_CHAIN_MAX, EvidenceFlag, Rows
 from memleak_android.unwind import frame_chain
 from memleak_android.unwind.frame_chain import Chains
 from memleak_android.unwind.maps import AddressSpace

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.wire import SPARSE_STACK, STACK_BYTES_MAX, Rows
+from memleak_android.host.wire.blocks import SPARSE_STACK, STACK_BYTES_MAX, Rows
 
 Ints = NDArray[np.int64]
 WORD = SPARSE_STACK.itemsize  # that of the number of words, too
