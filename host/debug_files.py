@@ -15,7 +15,7 @@ from enum import IntEnum
 from pathlib import Path, PurePosixPath
 
 from memleak_android.host.debuginfod import Debuginfod, debuginfod_of, default_cache
-from memleak_android.host.elf_sections import SHT_DYNSYM, SHT_NOBITS, SHT_SYMTAB, BadElf, ElfSections
+from memleak_android.host.elf.sections import SHT_DYNSYM, SHT_NOBITS, SHT_SYMTAB, BadElf, ElfSections
 from memleak_android.host.symbol_places import SymbolPlace, build_ids
 
 SYSTEM_DEBUG_DIR = Path("/usr/lib/debug")

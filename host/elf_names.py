@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from memleak_android.host.debug_files import unpack_debugdata
 from memleak_android.host.demangle import demangle
-from memleak_android.host.elf_sections import (
+from memleak_android.host.elf.sections import (
     EM_ARM,
     SHT_DYNSYM,
     SHT_SYMTAB,

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from memleak_android.host.device.zip_directory import StoredFile
+from memleak_android.host.elf.zip_directory import StoredFile
 from memleak_android.host.generated_code import ANONYMOUS, is_generated
 from memleak_android.host.recorded_files import FileIdentity
 from memleak_android.unwind.errors import UnwindError

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from memleak_android.host.device.zip_directory import StoredFile
+from memleak_android.host.elf.zip_directory import StoredFile
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import Block, BlockKind
 from memleak_android.unwind.maps import Mapping

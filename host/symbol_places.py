@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from memleak_android.host.elf_sections import BadElf, ElfSections
+from memleak_android.host.elf.sections import BadElf, ElfSections
 
 ARCHIVE_SUFFIXES = frozenset({".apk", ".apks", ".aab", ".aar", ".zip"})
 INSIDE = "!/"  # between an APK that is a member itself and a member of its

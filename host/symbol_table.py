@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.elf_sections import (
+from memleak_android.host.elf.sections import (
     EM_ARM,
     SHF_EXECINSTR,
     SHT_DYNSYM,

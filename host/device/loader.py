@@ -10,9 +10,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from memleak_android.host.device.elf_file import BadElfError, ElfFile
 from memleak_android.host.device.ld_so_cache import LdSoCache
 from memleak_android.host.device.local import LoadedObject
+from memleak_android.host.elf.dynamic import BadElfError, ElfFile
 from memleak_android.host.errors import TargetError
 
 _DEFAULT_PATH = "/bin:/usr/bin"  # execvp(3) without PATH

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from memleak_android.host.device.elf_file import DT_DEBUG, ELFCLASS32, PT_DYNAMIC, ElfFile
 from memleak_android.host.device.parse import ProcessStatus, parse_maps, parse_status
+from memleak_android.host.elf.dynamic import DT_DEBUG, ELFCLASS32, PT_DYNAMIC, ElfFile
 from memleak_android.host.errors import TargetError
 from memleak_android.unwind.maps import AddressSpace, Mapping
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from memleak_android.host.device.parse import decimal, one_line
 from memleak_android.host.device.target import AppUser, Target
-from memleak_android.host.elf_sections import BadElf, ElfSections
+from memleak_android.host.elf.sections import BadElf, ElfSections
 from memleak_android.host.errors import DeviceError, TargetError
 
 LIMIT_BYTES = 2 << 30  # of all copies together; the longest unused ones go first

@@ -10,7 +10,7 @@ from memleak_android.host.device.parse import one_line
 from memleak_android.host.device.process_images import ProcessImages
 from memleak_android.host.device.pulled_files import PulledFiles, RemoteFile
 from memleak_android.host.device.target import AppUser, Target
-from memleak_android.host.device.zip_directory import StoredFile, find_stored
+from memleak_android.host.elf.zip_directory import StoredFile, find_stored
 from memleak_android.host.errors import DeviceError, MemleakError, TargetError
 from memleak_android.unwind.maps import Mapping
 

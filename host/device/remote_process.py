@@ -9,10 +9,10 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memleak_android.host.device.elf_file import ELFCLASS32
 from memleak_android.host.device.local import check_not_ended, check_status
 from memleak_android.host.device.parse import ProcessStatus, last_line, one_line, parse_maps, parse_status
 from memleak_android.host.device.target import Target
+from memleak_android.host.elf.dynamic import ELFCLASS32
 from memleak_android.host.errors import DeviceError, TargetError
 from memleak_android.unwind.maps import AddressSpace, Mapping
 

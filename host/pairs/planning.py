@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from memleak_android.host.debug_files import DebugFileSearch, open_elf
-from memleak_android.host.elf_sections import BadElf
+from memleak_android.host.elf.sections import BadElf
 from memleak_android.host.errors import MemleakError, TargetError
 from memleak_android.host.pair_sets.agent_lines import rule_line
 from memleak_android.host.pair_sets.schema import PairFamily, PairRoute, PairRule, PairSets

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import quote
 
-from memleak_android.host.device.elf_file import ElfFile
-from memleak_android.host.device.elf_slots import called_names, exported_names, names_of_several
+from memleak_android.host.elf.dynamic import ElfFile
+from memleak_android.host.elf.slots import called_names, exported_names, names_of_several
 from memleak_android.host.errors import MemleakError, TargetError
 from memleak_android.host.pair_sets.schema import Nesting, PairFamily, PairRule
 from memleak_android.host.snoop.selection import FoundFunction, Selection

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from memleak_android.host.elf_sections import BadElf
+from memleak_android.host.elf.sections import BadElf
 from memleak_android.host.modules import VDSO, ModuleFile, own_vdso
 from memleak_android.host.perf_data.container import PerfData
 from memleak_android.host.perf_data.processes import BUILD_ID, Processes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from memleak_android.host.device.elf_file import ElfFile
+from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.snoop.selection import FoundFunction
 from memleak_android.host.tracers.placement import (
     FUNCTION_BYTES_MAX,

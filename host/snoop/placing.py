@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from memleak_android.host.device.elf_file import ElfFile
+from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import TargetError
 from memleak_android.host.snoop.entry_places import entry_places
 from memleak_android.host.snoop.filters import FILTERS_MAX, ArgumentFilter

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from memleak_android.host.device.elf_file import EM_ARM, MACHINE_NAMES, ElfFile, FunctionSymbol
 from memleak_android.host.device.local import LoadedObject
+from memleak_android.host.elf.dynamic import EM_ARM, MACHINE_NAMES, ElfFile, FunctionSymbol
 from memleak_android.host.errors import TargetError
 from memleak_android.host.pair_sets.agent_lines import rule_line
 from memleak_android.host.pair_sets.schema import heap_family

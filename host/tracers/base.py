@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import quote
 
-from memleak_android.host.device.elf_file import ElfFile
+from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import TracerError
 from memleak_android.host.pair_sets.schema import PairRoute
 from memleak_android.host.wire.blocks import Block

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from memleak_android.host.device.elf_file import ElfFile
+from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.unwind.elf_image import ElfImage
 from memleak_android.unwind.errors import UnwindError
 from memleak_android.unwind.sources import row_sources

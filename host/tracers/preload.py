@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from urllib.parse import quote
 
-from memleak_android.host.device.elf_file import ElfFile
 from memleak_android.host.device.loader import load_order, resolve_command
 from memleak_android.host.device.local_channel import USER_STDIO_LINE, LocalChannel
+from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import (

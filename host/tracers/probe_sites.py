@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memleak_android.host.device.elf_file import ElfFile, Segment
+from memleak_android.host.elf.dynamic import ElfFile, Segment
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers.base import Probe
 from memleak_android.host.tracers.placement import (

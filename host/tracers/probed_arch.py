@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.device.elf_file import EM_AARCH64, EM_X86_64
+from memleak_android.host.elf.dynamic import EM_AARCH64, EM_X86_64
 from memleak_android.host.tracers import probed_arm64, probed_x86_64
 from memleak_android.unwind.disassembly import Instruction, decode_arm64, decode_x86_64
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.device.elf_file import ElfFile
 from memleak_android.host.device.local import LocalProcess
+from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import TargetError
 from memleak_android.host.wire.blocks import BlockKind
 from tests.support.attached_session import (

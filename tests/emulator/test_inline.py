@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.device.elf_file import ElfFile
+from memleak_android.host.elf.dynamic import ElfFile
 from tests.emulator.compiler import compiled, zig
 from tests.emulator.debian import Unavailable
 from tests.emulator.machine import Machine

@@ -132,7 +132,7 @@ class Refusing(StoredOrigin):
 
 
 def library() -> tuple[str, Path]:
-    from memleak_android.host.elf_sections import ElfSections
+    from memleak_android.host.elf.sections import ElfSections
 
     path = find_binary("libmemleak.so", local_arch())
     return ElfSections(memoryview(path.read_bytes())).build_id, path

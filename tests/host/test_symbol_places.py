@@ -12,7 +12,7 @@ import pytest
 
 from memleak_android.host import symbol_places
 from memleak_android.host.debug_files import Content, DebugFileSearch, open_elf
-from memleak_android.host.elf_sections import BadElf
+from memleak_android.host.elf.sections import BadElf
 from memleak_android.host.symbol_places import SymbolPlace, build_ids
 from memleak_android.host.symbols import Symbolizer
 from tests.support.symbol_oracles import INLINING_PROGRAM, FileModule, compile_cxx, need, text_vaddrs

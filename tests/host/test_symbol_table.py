@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memleak_android.host.debug_files import open_elf
-from memleak_android.host.elf_sections import BadElf, ElfSections
+from memleak_android.host.elf.sections import BadElf, ElfSections
 from memleak_android.host.symbol_table import Symbol, SymbolTable
 from tests.support.symbol_elf import (
     ARM,

@@ -13,7 +13,7 @@ from typing import Self
 
 import pytest
 
-from memleak_android.host.device.elf_file import ElfFile
+from memleak_android.host.elf.dynamic import ElfFile
 
 PLACES = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 

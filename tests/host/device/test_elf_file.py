@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memleak_android.host.device.elf_file import BadElfError, ElfFile
+from memleak_android.host.elf.dynamic import BadElfError, ElfFile
 
 FILES = [
     "/bin/ls",

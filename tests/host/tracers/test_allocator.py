@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.device.elf_file import ElfFile
 from memleak_android.host.device.local import LoadedObject
+from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers.allocator import (
     FUNCTION_NUMBERS,

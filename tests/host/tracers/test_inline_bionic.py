@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from memleak_android.host.device.elf_file import EM_AARCH64, PF_X, PT_LOAD, ElfFile, FunctionSymbol
+from memleak_android.host.elf.dynamic import EM_AARCH64, PF_X, PT_LOAD, ElfFile, FunctionSymbol
 from memleak_android.host.tracers.allocator import HEAP_FUNCTIONS
 from memleak_android.host.tracers.patch_plan import FunctionCode
 from memleak_android.host.tracers.placement import jumps_from_outside

@@ -1,0 +1,1 @@
+"""ELF files as bytes: sections, dynamic section, slots, libraries inside APKs (to become one reader)."""
