@@ -16,7 +16,7 @@ from memleak_android.host.memory_use import read_memory
 from memleak_android.host.origin import read_origin
 from memleak_android.host.past_sites import churn_sites, peak_of
 from memleak_android.host.process_sums import holdings, process_names, process_sums, shares_by_stack
-from memleak_android.host.profile import (
+from memleak_android.host.profile.profile import (
     LATE,
     CallSite,
     FpAgreement,

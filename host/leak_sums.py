@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.profile import LeakKind, LeakSum
+from memleak_android.host.profile.profile import LeakKind, LeakSum
 from memleak_android.host.survivors import Survivors
 
 _KINDS = tuple(LeakKind)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from memleak_android.host.gate import LeakLimit
-from memleak_android.host.growth_gate import GrowthLimit
+from memleak_android.host.profile.gate import LeakLimit
+from memleak_android.host.profile.growth_gate import GrowthLimit
 
 SERIALS = "memleak_android.serials"  # in a context's meta: every --serial
 

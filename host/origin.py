@@ -8,7 +8,7 @@ from typing import Any
 from memleak_android.host.device.device_facts import read_facts
 from memleak_android.host.device.parse import one_line
 from memleak_android.host.device.target import Target
-from memleak_android.host.profile import Origin
+from memleak_android.host.profile.profile import Origin
 
 LABELS_MAX = 32
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from memleak_android.host.capture import Capture
 from memleak_android.host.held_series import key_identity
-from memleak_android.host.profile import PastSite, Peak
+from memleak_android.host.profile.profile import PastSite, Peak
 from memleak_android.host.sites import SiteNamer, Sums, end_name
 from memleak_android.host.survivors import Survivors
 

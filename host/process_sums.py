@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from memleak_android.host import heap
 from memleak_android.host.capture import Capture
-from memleak_android.host.profile import ProcessShare, ProcessSum
+from memleak_android.host.profile.profile import ProcessShare, ProcessSum
 from memleak_android.host.survivors import Survivors
 from memleak_android.host.wire.blocks import ProcessEvent
 from memleak_android.unwind.trace import TraceEnd

@@ -18,7 +18,7 @@ from memleak_android.host.hooked_modules import hooked_missing, hooked_remarks
 from memleak_android.host.linked_modules import LinkedModules
 from memleak_android.host.modules import FileFinder, LocalFiles, ModuleFiles, own_vdso, reopen
 from memleak_android.host.process_sums import process_names
-from memleak_android.host.profile import Profile
+from memleak_android.host.profile.profile import Profile
 from memleak_android.host.recorded_files import RecordedFiles
 from memleak_android.host.recording import Recording
 from memleak_android.host.reports.report_json import read_report

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from memleak_android.host.profile import Profile
+    from memleak_android.host.profile.profile import Profile
 
 INNER = "MEMLEAK_ANDROID_PYTEST"  # set for the inner run
 LEAKS, INCOMPLETE, USAGE = 23, 6, pytest.ExitCode.USAGE_ERROR
@@ -70,11 +70,11 @@ def _judge(recording: Path, config: pytest.Config) -> int:
     """The inner run's own exit code where that is a failure; else what was left behind."""
     from memleak_android.host.analysis import View
     from memleak_android.host.errors import MemleakError
-    from memleak_android.host.gate import GateRules, judge
     from memleak_android.host.options import LIMIT
+    from memleak_android.host.profile.gate import GateRules, judge
+    from memleak_android.host.profile.suppressions import read_suppressions
     from memleak_android.host.profile_files import read_profile
     from memleak_android.host.reports.gate_text import failure_lines, verdict_line
-    from memleak_android.host.suppressions import read_suppressions
 
     try:
         templates = [
@@ -98,7 +98,7 @@ def of_extensions(profile: Profile) -> Profile:
     """Only the sites of modules that are neither the interpreter's nor the system's; blocks without a stack stay."""
     from dataclasses import replace
 
-    from memleak_android.host.site_identity import responsible_frame
+    from memleak_android.host.profile.site_id import responsible_frame
 
     def is_native(module: str) -> bool:
         return not _INTERPRETER.fullmatch(module) and not module.startswith(_SYSTEM_FOLDERS)

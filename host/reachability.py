@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from memleak_android.host import heap
 from memleak_android.host.capture import Snapshot
-from memleak_android.host.profile import LeakKind
+from memleak_android.host.profile.profile import LeakKind
 from memleak_android.host.scanned_words import Addresses, MemoryScan
 from memleak_android.host.wire.blocks import Rows
 

@@ -14,7 +14,7 @@ from memleak_android.host import heap
 from memleak_android.host.held_series import key_identity
 from memleak_android.host.leak_sums import leaks_by_stack
 from memleak_android.host.modules import ModuleFile
-from memleak_android.host.profile import (
+from memleak_android.host.profile.profile import (
     AGE_BOUNDS_S,
     Block,
     CallSite,
@@ -24,8 +24,8 @@ from memleak_android.host.profile import (
     ProcessShare,
     ThreadSum,
 )
-from memleak_android.host.site_identity import id_of_parts, identity_part
-from memleak_android.host.site_kind import site_kind
+from memleak_android.host.profile.runtime_sites import site_kind
+from memleak_android.host.profile.site_id import id_of_parts, identity_part
 from memleak_android.host.steps import Tell, tell_nobody
 from memleak_android.host.survivors import Survivors
 from memleak_android.host.symbols import NAMELESS, ResolvedFrame, Symbolizer

@@ -12,7 +12,7 @@ from memleak_android.host import heap
 from memleak_android.host.capture import Capture
 from memleak_android.host.growth import INSTANTS_MIN, Series, judge_growth
 from memleak_android.host.held_series import INTERVAL_MIN_NS, HeldAt, held_by_key, key_identity
-from memleak_android.host.profile import Growth, GrowthSpan
+from memleak_android.host.profile.profile import Growth, GrowthSpan
 from memleak_android.host.sites import stacks_of_blocks
 from memleak_android.host.survivors import Survivors
 from memleak_android.host.wire.blocks import HELD_ROW, Reason, Rows

@@ -15,7 +15,7 @@ from memleak_android.host.errors import RecordingError
 from memleak_android.host.kernel_stacks import KernelStacks, kernel_modules
 from memleak_android.host.modules import ModuleFile, ModuleFiles
 from memleak_android.host.past_keys import first_evidence, past_keys
-from memleak_android.host.profile import FpAgreement, LeakKind
+from memleak_android.host.profile.profile import FpAgreement, LeakKind
 from memleak_android.host.samples import ReadBlock, Samples, read_samples
 from memleak_android.host.stack_table import StackTable
 from memleak_android.host.stacks import frame_rows, trace_rows

@@ -14,7 +14,7 @@ from memleak_android.host.cache_folder import cache_base
 from memleak_android.host.debug_files import Content, DebugFileSearch, SymbolFile, unpack_debugdata
 from memleak_android.host.demangle import demangle
 from memleak_android.host.elf.sections import BadElf, ElfSections
-from memleak_android.host.profile import SymbolClass
+from memleak_android.host.profile.profile import SymbolClass
 from memleak_android.host.symbol_table import Symbol, SymbolTable
 from memleak_android.host.symcache import LineTable, load_line_table
 from memleak_android.unwind.cache_sharing import Sharing

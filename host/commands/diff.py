@@ -9,9 +9,9 @@ import click
 
 from memleak_android.host.analysis import View
 from memleak_android.host.commands.results import check_new, show, write_file
-from memleak_android.host.comparison import compare
 from memleak_android.host.console import refuse_command
 from memleak_android.host.options import FILE, common_options
+from memleak_android.host.profile.comparison import compare
 from memleak_android.host.profile_files import read_profile
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import COMPARISON_FORMATS

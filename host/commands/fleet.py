@@ -17,14 +17,14 @@ from memleak_android.host.commands.gating import conclude, gate_rules, source_ro
 from memleak_android.host.commands.results import check_new, check_stdout, show, write_file
 from memleak_android.host.console import refuse_command, say
 from memleak_android.host.errors import UsageError
-from memleak_android.host.gate import judge
 from memleak_android.host.options import DURATION, FILE, common_options, result_options
+from memleak_android.host.profile.gate import judge
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FLEET_FORMATS, FORMATS
 
 if TYPE_CHECKING:
     from memleak_android.host.fleet.run import Progress as Done
-    from memleak_android.host.fleet_profile import FleetProfile
+    from memleak_android.host.profile.fleet_profile import FleetProfile
 
 _LINE_S = 10.0
 _OWN = FLEET_FORMATS

@@ -13,15 +13,15 @@ import click
 from memleak_android.host.analysis import View
 from memleak_android.host.commands.results import EXIT_CODES, check_new, write_file
 from memleak_android.host.console import say
-from memleak_android.host.gate import GateRules
-from memleak_android.host.growth_gate import GrowthLimit
-from memleak_android.host.profile import Profile
+from memleak_android.host.profile.gate import GateRules
+from memleak_android.host.profile.growth_gate import GrowthLimit
+from memleak_android.host.profile.profile import Profile
+from memleak_android.host.profile.suppressions import read_suppressions
 from memleak_android.host.profile_files import read_profile
 from memleak_android.host.reports import github
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import SUPPRESSIONS
 from memleak_android.host.reports.gate_text import failure_lines
-from memleak_android.host.suppressions import read_suppressions
 
 
 def gate_rules(given: Mapping[str, Any]) -> GateRules:

@@ -22,7 +22,7 @@ from memleak_android.host.commands.memory_look import MemoryLook, ScanMemory
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.live.messages import Asked, Begin, Head, Look, Mark, Notice, Save, Stop
 from memleak_android.host.live.view import SITES_MAX, Looked, sites_message
-from memleak_android.host.profile import Profile
+from memleak_android.host.profile.profile import Profile
 from memleak_android.host.sites import stacks_of_blocks
 from memleak_android.host.survivors import Analysis, Survivors
 from memleak_android.host.symbols import Symbolizer

@@ -33,13 +33,13 @@ from memleak_android.host.finished import STACK_KINDS, finished_blocks
 from memleak_android.host.hooked_modules import hooked_missing, hooked_remarks
 from memleak_android.host.modules import LocalFiles, ModuleFiles, own_vdso
 from memleak_android.host.origin import describe_device
-from memleak_android.host.profile import Profile
+from memleak_android.host.profile.profile import Profile
+from memleak_android.host.profile.timeline import SITES_MAX
 from memleak_android.host.recorded_files import FileIdentity, encode_identities
 from memleak_android.host.recording import Recording, RecordingWriter, write_finished
 from memleak_android.host.spool import open_spool
 from memleak_android.host.survivors import Analysis, Survivors
 from memleak_android.host.symbols import Symbolizer, default_cache_dir
-from memleak_android.host.timeline import SITES_MAX
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.allocator import unprobed_functions
 from memleak_android.host.tracers.base import SessionOptions

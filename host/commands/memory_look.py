@@ -12,7 +12,7 @@ from memleak_android.host import heap
 from memleak_android.host.analysis import ACCOUNTING_LOSSES, lost_by_cause, target_pid
 from memleak_android.host.capture import Capture, Snapshot
 from memleak_android.host.errors import MemleakError
-from memleak_android.host.profile import LeakKind
+from memleak_android.host.profile.profile import LeakKind
 from memleak_android.host.reachability import (
     NOT_JUDGED,
     blocks_at_stop,

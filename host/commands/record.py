@@ -18,7 +18,6 @@ from memleak_android.host.commands.session import Schedule
 from memleak_android.host.commands.target import chosen_target
 from memleak_android.host.commands.trace import app_request, session_options
 from memleak_android.host.console import Invocation
-from memleak_android.host.gate import judge
 from memleak_android.host.options import (
     FILE,
     SERIALS,
@@ -28,6 +27,7 @@ from memleak_android.host.options import (
     target_options,
     tracer_options,
 )
+from memleak_android.host.profile.gate import judge
 
 
 @click.command(short_help="Measure and write a recording.")

@@ -12,8 +12,8 @@ from memleak_android.host.commands.gating import conclude, gate_rules, source_ro
 from memleak_android.host.commands.progress import StepProgress
 from memleak_android.host.commands.results import check_new, check_stdout, show, write_file
 from memleak_android.host.console import refuse_command
-from memleak_android.host.gate import judge
 from memleak_android.host.options import FILE, common_options, result_options, view_options
+from memleak_android.host.profile.gate import judge
 from memleak_android.host.profile_files import is_report, read_profile
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS

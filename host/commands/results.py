@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from memleak_android.host.comparison import Comparison
 from memleak_android.host.console import say
 from memleak_android.host.errors import IncompleteError, OutputExistsError, UsageError
-from memleak_android.host.fleet_profile import FleetProfile
-from memleak_android.host.profile import Profile, Verdict
+from memleak_android.host.profile.comparison import Comparison
+from memleak_android.host.profile.fleet_profile import FleetProfile
+from memleak_android.host.profile.profile import Profile, Verdict
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS, Format
 

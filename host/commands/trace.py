@@ -22,7 +22,6 @@ from memleak_android.host.commands.session import Schedule
 from memleak_android.host.commands.target import chosen_target
 from memleak_android.host.console import Invocation
 from memleak_android.host.device.android_app import check_package
-from memleak_android.host.gate import judge
 from memleak_android.host.options import (
     DURATION,
     FILE,
@@ -33,10 +32,11 @@ from memleak_android.host.options import (
     tracer_options,
     view_options,
 )
-from memleak_android.host.profile import Profile
+from memleak_android.host.profile.gate import judge
+from memleak_android.host.profile.profile import Profile
+from memleak_android.host.profile.timeline import Timeline
 from memleak_android.host.reports import interval
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.timeline import Timeline
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.device import AppRequest
 from memleak_android.host.wire.blocks import STACK_BYTES_MAX

@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 from scipy import stats
 
-from memleak_android.host.comparison import Change
 from memleak_android.host.fleet.merging import F64, I64, Grouped, Held, versions
-from memleak_android.host.fleet_profile import OnlyOn, RecordingRow, VersionChange, VersionSum
-from memleak_android.host.profile import Frame
+from memleak_android.host.profile.comparison import Change
+from memleak_android.host.profile.fleet_profile import OnlyOn, RecordingRow, VersionChange, VersionSum
+from memleak_android.host.profile.profile import Frame
 
 Q_MAX = 0.05  # changes that are shown: one in twenty of them may be none
 P_MAX = 0.01  # of a site that only one kind of device shows

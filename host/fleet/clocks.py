@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from memleak_android.host.fleet_profile import RecordingRow
+from memleak_android.host.profile.fleet_profile import RecordingRow
 
 _AHEAD_S = 86_400.0  # time zones that were taken for UTC, and more
 _FIRST_S = datetime(2024, 1, 1, tzinfo=UTC).timestamp()  # no recording is as old as that: the format is not

@@ -17,8 +17,13 @@ from memleak_android.host.fleet.rows import read_frames
 from memleak_android.host.fleet.run import Worked
 from memleak_android.host.fleet.schema import RECORDINGS, SITES
 from memleak_android.host.fleet.sources import RefusedSource, shown_source
-from memleak_android.host.fleet_profile import FleetProfile, RecordingRow, RecordingState, SitePrevalence
-from memleak_android.host.profile import CallSite, Frame, Profile, Target, Totals, Unwinding, Verdict
+from memleak_android.host.profile.fleet_profile import (
+    FleetProfile,
+    RecordingRow,
+    RecordingState,
+    SitePrevalence,
+)
+from memleak_android.host.profile.profile import CallSite, Frame, Profile, Target, Totals, Unwinding, Verdict
 
 _SITE_COLUMNS = ["recording", "site", "kind", "inuse_space", "inuse_objects", "end"]
 _DURATIONS_DIFFER = 1.5  # longest by shortest median of versions

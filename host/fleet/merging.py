@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from memleak_android.host.fleet.sources import shown_source
-from memleak_android.host.fleet_profile import RecordingRow, RecordingState
+from memleak_android.host.profile.fleet_profile import RecordingRow, RecordingState
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]

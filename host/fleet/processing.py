@@ -20,7 +20,7 @@ from memleak_android.host.fleet.parquet import to_parquet
 from memleak_android.host.fleet.rows import broken_row, recording_row, site_rows
 from memleak_android.host.fleet.schema import FORMAT, SITES
 from memleak_android.host.fleet.sources import StoredRecording, local_path, reason_of
-from memleak_android.host.fleet_profile import CachedFiles
+from memleak_android.host.profile.fleet_profile import CachedFiles
 from memleak_android.host.profile_files import read_profile
 
 RECORDING_BYTES_MAX = 64 << 30

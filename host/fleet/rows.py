@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from memleak_android.host.comparison import merged_sites
 from memleak_android.host.fleet.schema import RECORDINGS, SITES
-from memleak_android.host.fleet_profile import RecordingState
-from memleak_android.host.profile import CallSite, Frame, Profile, Verdict
+from memleak_android.host.profile.comparison import merged_sites
+from memleak_android.host.profile.fleet_profile import RecordingState
+from memleak_android.host.profile.profile import CallSite, Frame, Profile, Verdict
+from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.reports.base import bounded
-from memleak_android.host.site_identity import responsible_frame
 
 _BUILD_IDS_MAX = 4096
 _NOTES_MAX = 50

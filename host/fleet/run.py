@@ -9,7 +9,7 @@ from memleak_android.host.fleet.dataset import Dataset
 from memleak_android.host.fleet.engines import Engine
 from memleak_android.host.fleet.processing import Part, Settings
 from memleak_android.host.fleet.sources import StoredRecording
-from memleak_android.host.fleet_profile import CachedFiles
+from memleak_android.host.profile.fleet_profile import CachedFiles
 
 
 @dataclass(frozen=True, slots=True)

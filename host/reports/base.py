@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TextIO
 
 from memleak_android.host.console import printable
-from memleak_android.host.generated_code import code_label, is_generated
-from memleak_android.host.profile import LATE, CallSite, Frame, LeakKind, LeakSum, Profile, Trend
+from memleak_android.host.profile.generated_code import code_label, is_generated
+from memleak_android.host.profile.profile import LATE, CallSite, Frame, LeakKind, LeakSum, Profile, Trend
 
 Sort = Literal["size", "count", "growth", "peak", "churn"]
 

@@ -7,7 +7,7 @@ from typing import Literal, TextIO
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from memleak_android.host.comparison import Change, Comparison, Held, SiteChange
+from memleak_android.host.profile.comparison import Change, Comparison, Held, SiteChange
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.report_json import report_frame
 from memleak_android.host.reports.report_types import ReportFrame

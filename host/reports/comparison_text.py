@@ -9,8 +9,8 @@ from typing import TextIO
 from rich.color import ColorSystem
 from rich.style import Style
 
-from memleak_android.host.comparison import Change, Comparison, Held, SiteChange
 from memleak_android.host.console import printable
+from memleak_android.host.profile.comparison import Change, Comparison, Held, SiteChange
 from memleak_android.host.reports.base import ReportOptions, amount, frame_text
 
 STYLES = {Change.NEW: "bold red", Change.GROWN: "red", Change.SHRUNK: "green", Change.GONE: "bold green"}

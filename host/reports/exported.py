@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from memleak_android.host.profile import CallSite, Frame, Profile
+from memleak_android.host.profile.profile import CallSite, Frame, Profile
 from memleak_android.host.reports.base import ROOT, bounded, module_name
 
 UNATTRIBUTED = "[unattributed: no stack was captured]"

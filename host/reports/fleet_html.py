@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from memleak_android.host.fleet_profile import FleetProfile
+from memleak_android.host.profile.fleet_profile import FleetProfile
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.fleet_page_data import fleet_data
 from memleak_android.host.reports.html import write_page

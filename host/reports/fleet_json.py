@@ -8,15 +8,15 @@ from typing import Annotated, Any, Literal, TextIO
 import msgspec
 from msgspec import Meta
 
-from memleak_android.host.comparison import Change
-from memleak_android.host.fleet_profile import (
+from memleak_android.host.profile.comparison import Change
+from memleak_android.host.profile.fleet_profile import (
     FleetProfile,
     OnlyOn,
     RecordingState,
     SitePrevalence,
     VersionChange,
 )
-from memleak_android.host.profile import Frame
+from memleak_android.host.profile.profile import Frame
 from memleak_android.host.reports.base import ReportOptions, bounded
 
 SCHEMA: Literal["memleak-android/fleet/1"] = "memleak-android/fleet/1"

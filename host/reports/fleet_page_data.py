@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from memleak_android.host.fleet_profile import (
+from memleak_android.host.profile.fleet_profile import (
     FleetProfile,
     OnlyOn,
     RecordingRow,
@@ -13,10 +13,10 @@ from memleak_android.host.fleet_profile import (
     SitePrevalence,
     VersionChange,
 )
+from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.reports.base import ROOT, bounded, frame_text, module_name
 from memleak_android.host.reports.exported import display_name
 from memleak_android.host.reports.gate_text import verdict_line
-from memleak_android.host.site_identity import responsible_frame
 
 SITES_MAX = 1_000
 RECORDINGS_MAX = 5_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from memleak_android.host.fleet_profile import (
+from memleak_android.host.profile.fleet_profile import (
     FleetProfile,
     OnlyOn,
     RecordingRow,
@@ -13,9 +13,9 @@ from memleak_android.host.fleet_profile import (
     SitePrevalence,
     VersionChange,
 )
-from memleak_android.host.profile import Frame
+from memleak_android.host.profile.profile import Frame
+from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.reports.base import ReportOptions, bounded, module_name
-from memleak_android.host.site_identity import responsible_frame
 
 _BROKEN_MAX = 20
 _FRAMES_MAX = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TextIO
 
-from memleak_android.host.profile import Profile
+from memleak_android.host.profile.profile import Profile
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.exported import display_name, heap_sites
 

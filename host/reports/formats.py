@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import BinaryIO
 
-from memleak_android.host.comparison import Comparison
-from memleak_android.host.fleet_profile import FleetProfile
-from memleak_android.host.profile import Profile
+from memleak_android.host.profile.comparison import Comparison
+from memleak_android.host.profile.fleet_profile import FleetProfile
+from memleak_android.host.profile.profile import Profile
 from memleak_android.host.reports.base import ReportOptions
 
 _GZIP_LEVEL = 3  # of report.json, whose lines repeat: higher ones take longer than making it does

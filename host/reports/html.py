@@ -12,8 +12,8 @@ from typing import Any, TextIO
 
 import msgspec
 
-from memleak_android.host.comparison import Comparison
-from memleak_android.host.profile import Profile
+from memleak_android.host.profile.comparison import Comparison
+from memleak_android.host.profile.profile import Profile
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.page_data import comparison_data, profile_data
 

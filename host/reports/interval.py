@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TextIO
 
-from memleak_android.host.profile import CallSite, Profile
+from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.reports.base import ROOT, ReportOptions, frame_text, sorted_sites
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from memleak_android.host.profile import MemoryUse
+from memleak_android.host.profile.profile import MemoryUse
 from memleak_android.host.reports.growth_text import clock
 
 _NAMES = {

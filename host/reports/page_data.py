@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memleak_android.host.comparison import Comparison, merged_sites
-from memleak_android.host.profile import CallSite, Frame, PastSite, ProcessSum, Profile
+from memleak_android.host.profile.comparison import Comparison, merged_sites
+from memleak_android.host.profile.profile import CallSite, Frame, PastSite, ProcessSum, Profile
+from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.reports.base import (
     amount,
     bounded,
@@ -32,7 +33,6 @@ from memleak_android.host.reports.growth_text import answer_lines, site_growth
 from memleak_android.host.reports.memory_text import memory_line
 from memleak_android.host.reports.past_text import ages_text, peak_line
 from memleak_android.host.reports.process_text import process_names, process_text
-from memleak_android.host.site_identity import responsible_frame
 
 SITES_MAX = 1_000
 MEMORIES_MAX = 4  # processes in the head of the page; report.json has them all

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memleak_android.host.profile import AGE_BOUNDS_S, PastSite, Peak, Profile
+from memleak_android.host.profile.profile import AGE_BOUNDS_S, PastSite, Peak, Profile
 from memleak_android.host.reports.base import ReportOptions, amount, frame_text
 from memleak_android.host.reports.growth_text import clock
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-from memleak_android.host.profile import CallSite, Frame, Profile
+from memleak_android.host.profile.profile import CallSite, Frame, Profile
 from memleak_android.host.reports.base import ROOT, ReportOptions, bounded
 from memleak_android.host.reports.exported import (
     GIVEN_BACK,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, BinaryIO
 
-from memleak_android.host.profile import CallSite, Frame, Profile
+from memleak_android.host.profile.profile import CallSite, Frame, Profile
 from memleak_android.host.reports.base import ReportOptions, bounded
 from memleak_android.host.reports.exported import (
     GIVEN_BACK,

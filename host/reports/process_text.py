@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from memleak_android.host.profile import CallSite, ProcessSum, Profile
+from memleak_android.host.profile.profile import CallSite, ProcessSum, Profile
+from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.reports.base import ReportOptions, bounded, frame_text
-from memleak_android.host.site_identity import responsible_frame
 
 SHARES_MAX = 4
 NAME_MAX = 32

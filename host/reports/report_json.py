@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from memleak_android.host.errors import UsageError
-from memleak_android.host.profile import (
+from memleak_android.host.profile.profile import (
     Block,
     CallSite,
     Frame,
@@ -28,6 +28,7 @@ from memleak_android.host.profile import (
     ThreadStop,
     Unwinding,
 )
+from memleak_android.host.profile.site_id import NAME_MAX
 from memleak_android.host.reports.base import ReportOptions, bounded
 from memleak_android.host.reports.report_types import (
     Report,
@@ -59,7 +60,6 @@ from memleak_android.host.reports.report_types import (
     ReportUnwinding,
 )
 from memleak_android.host.reports.stop_sums import StopSum
-from memleak_android.host.site_identity import NAME_MAX
 
 SCHEMA: Literal["memleak-android/report/1"] = "memleak-android/report/1"
 

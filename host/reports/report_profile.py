@@ -8,7 +8,7 @@ from typing import TypeVar
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
-from memleak_android.host.profile import (
+from memleak_android.host.profile.profile import (
     Block,
     CallSite,
     Frame,
@@ -35,6 +35,7 @@ from memleak_android.host.profile import (
     Totals,
     Unwinding,
 )
+from memleak_android.host.profile.site_id import site_id
 from memleak_android.host.reports.base import bounded
 from memleak_android.host.reports.report_types import (
     Report,
@@ -51,7 +52,6 @@ from memleak_android.host.reports.report_types import (
     ReportTarget,
     ReportUnwinding,
 )
-from memleak_android.host.site_identity import site_id
 
 T = TypeVar("T")
 _COUNTS = {"stacks", "complete", "partial"}

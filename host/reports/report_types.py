@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from memleak_android.host.profile import (
+from memleak_android.host.profile.profile import (
     AGE_BOUNDS_S,
     LeakKind,
     StopMoment,

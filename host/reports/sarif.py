@@ -8,8 +8,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from memleak_android.host.gate import NO_LEAKS
-from memleak_android.host.profile import CallSite, Frame, Profile, Verdict
+from memleak_android.host.profile.gate import NO_LEAKS
+from memleak_android.host.profile.profile import CallSite, Frame, Profile, Verdict
+from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.reports.base import (
     ReportOptions,
     amount,
@@ -19,7 +20,6 @@ from memleak_android.host.reports.base import (
     relative_source,
 )
 from memleak_android.host.reports.exported import display_name
-from memleak_android.host.site_identity import responsible_frame
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 RULE = "outstanding-allocation"

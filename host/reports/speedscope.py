@@ -7,7 +7,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from memleak_android.host.profile import Frame, Profile
+from memleak_android.host.profile.profile import Frame, Profile
 from memleak_android.host.reports.base import ReportOptions, bounded
 from memleak_android.host.reports.exported import display_name, heap_sites
 

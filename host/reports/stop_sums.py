@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from memleak_android.host.profile import ThreadStop
+from memleak_android.host.profile.profile import ThreadStop
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from memleak_android.host.gate import NO_LEAKS
-from memleak_android.host.profile import CallSite, Profile
+from memleak_android.host.profile.gate import NO_LEAKS
+from memleak_android.host.profile.profile import CallSite, Profile
+from memleak_android.host.profile.site_id import responsible_frame
+from memleak_android.host.profile.suppressions import template_of
 from memleak_android.host.reports.base import ReportOptions, amount, frame_text
-from memleak_android.host.site_identity import responsible_frame
-from memleak_android.host.suppressions import template_of
 
 FRAMES_SHOWN = 6
 

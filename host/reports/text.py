@@ -11,8 +11,8 @@ from rich.color import ColorSystem
 from rich.style import Style
 
 from memleak_android.host.console import printable
-from memleak_android.host.generated_code import is_generated
-from memleak_android.host.profile import CallSite, FpAgreement, Profile, SymbolClass, Verdict
+from memleak_android.host.profile.generated_code import is_generated
+from memleak_android.host.profile.profile import CallSite, FpAgreement, Profile, SymbolClass, Verdict
 from memleak_android.host.reports.base import (
     ROOT,
     ReportOptions,

@@ -15,7 +15,7 @@ from memleak_android.host.cli import run
 from memleak_android.host.fleet.dataset import Dataset
 from memleak_android.host.fleet.fleet_report import make_fleet_profile
 from memleak_android.host.fleet.run import Worked
-from memleak_android.host.profile import Profile
+from memleak_android.host.profile.profile import Profile
 from memleak_android.host.wire.blocks import Lost
 from tests.support.fleet_recordings import with_losses
 from tests.support.fleet_runs import fleet, parts

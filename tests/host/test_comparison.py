@@ -6,11 +6,11 @@ import io
 import json
 from dataclasses import replace
 
-from memleak_android.host.comparison import Change, compare, merged_sites
-from memleak_android.host.profile import CallSite, Profile
+from memleak_android.host.profile.comparison import Change, compare, merged_sites
+from memleak_android.host.profile.profile import CallSite, Profile
+from memleak_android.host.profile.site_id import site_id
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import COMPARISON_FORMATS
-from memleak_android.host.site_identity import site_id
 from tests.support.goldens import assert_golden
 from tests.support.profiles import CODEC, DECODE, PARTIAL, POOL, REGION, SERVER, STDIO, frame, profile
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.cli import run
-from memleak_android.host.gate import GateRules, LeakLimit, judge
-from memleak_android.host.profile import CallSite, Profile, SuppressionUse, Verdict
+from memleak_android.host.profile.gate import GateRules, LeakLimit, judge
+from memleak_android.host.profile.profile import CallSite, Profile, SuppressionUse, Verdict
 from memleak_android.host.reports import report_json
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.gate_text import WIDTH_MAX, failure_lines

@@ -11,9 +11,9 @@ import pytest
 
 from memleak_android.host.cli import run
 from memleak_android.host.errors import UsageError
-from memleak_android.host.gate import GateRules, LeakLimit, judge
-from memleak_android.host.growth_gate import GrowthLimit
-from memleak_android.host.profile import CallSite, Growth, GrowthSpan, Profile, Trend, Verdict
+from memleak_android.host.profile.gate import GateRules, LeakLimit, judge
+from memleak_android.host.profile.growth_gate import GrowthLimit
+from memleak_android.host.profile.profile import CallSite, Growth, GrowthSpan, Profile, Trend, Verdict
 from memleak_android.host.reports import junit, report_json, sarif
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.gate_text import failure_lines

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memleak_android.host.growth import Series, judge_growth
-from memleak_android.host.profile import Growth, Trend
+from memleak_android.host.profile.profile import Growth, Trend
 from tests.host.test_growth import all_stays
 
 Floats = np.ndarray

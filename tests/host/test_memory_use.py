@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from memleak_android.host.memory_use import driver_bytes, parts_of_smaps, read_memory
-from memleak_android.host.profile import MemoryUse
+from memleak_android.host.profile.profile import MemoryUse
 from memleak_android.host.reports import report_json, report_profile
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.memory_text import memory_line, memory_lines

@@ -12,7 +12,7 @@ import pytest
 from memleak_android.host.device.android_app import parse_app
 from memleak_android.host.device.local_machine import LocalMachine
 from memleak_android.host.origin import describe_device, read_origin
-from memleak_android.host.profile import Origin
+from memleak_android.host.profile.profile import Origin
 from memleak_android.host.reports import report_json
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.report_profile import to_profile

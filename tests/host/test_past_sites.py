@@ -16,7 +16,7 @@ from memleak_android.host.capture import Capture
 from memleak_android.host.finished import finished_blocks
 from memleak_android.host.held_series import HeldAt
 from memleak_android.host.modules import LocalFiles, ModuleFiles, reopen
-from memleak_android.host.profile import PastSite, Profile
+from memleak_android.host.profile.profile import PastSite, Profile
 from memleak_android.host.recording import Recording
 from memleak_android.host.reports import report_json, report_profile, text
 from memleak_android.host.reports.base import ReportOptions

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memleak_android.host.profile import LeakKind
+from memleak_android.host.profile.profile import LeakKind
 from memleak_android.host.reachability import (
     KINDS,
     NOT_JUDGED,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.profile import Frame
-from memleak_android.host.site_identity import responsible_frame, site_id, stable_function, stable_module
+from memleak_android.host.profile.profile import Frame
+from memleak_android.host.profile.site_id import responsible_frame, site_id, stable_function, stable_module
 from tests.support.profiles import LIBC, MALLOC, SERVER, START, frame
 from tests.support.symbol_oracles import need
 

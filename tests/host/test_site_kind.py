@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from memleak_android.host.profile import Frame
-from memleak_android.host.site_kind import site_kind
+from memleak_android.host.profile.profile import Frame
+from memleak_android.host.profile.runtime_sites import site_kind
 from tests.support.symbol_oracles import compile_cxx, need
 
 # Each line allocates blocks that stay; the word after // says whose they are.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.errors import UsageError
-from memleak_android.host.suppressions import (
+from memleak_android.host.profile.suppressions import (
     Suppressions,
     matches,
     parse_suppressions,

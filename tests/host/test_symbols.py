@@ -13,7 +13,7 @@ import pytest
 from memleak_android.host import symcache
 from memleak_android.host.debug_files import Content, DebugFileSearch, SymbolFile
 from memleak_android.host.elf.sections import ElfSections
-from memleak_android.host.profile import SymbolClass
+from memleak_android.host.profile.profile import SymbolClass
 from memleak_android.host.symbols import ResolvedFrame, Symbolizer
 from tests.support.symbol_elf import LOCAL, NOTYPE, ElfSymbol, write_elf
 from tests.support.symbol_oracles import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from memleak_android.host.profile import SiteSum
-from memleak_android.host.timeline import INSTANTS_MAX, SITES_MAX, Timeline, instant
+from memleak_android.host.profile.profile import SiteSum
+from memleak_android.host.profile.timeline import INSTANTS_MAX, SITES_MAX, Timeline, instant
 from tests.support.profiles import DECODE, REGION, profile
 
 

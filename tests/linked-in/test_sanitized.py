@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.analysis import View
-from memleak_android.host.profile import Verdict
+from memleak_android.host.profile.profile import Verdict
 from memleak_android.host.profile_files import read_profile
 
 HERE = Path(__file__).resolve().parent

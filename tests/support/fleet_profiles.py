@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from memleak_android.host.comparison import Change
-from memleak_android.host.fleet_profile import (
+from memleak_android.host.profile.comparison import Change
+from memleak_android.host.profile.fleet_profile import (
     CachedFiles,
     FleetProfile,
     OnlyOn,

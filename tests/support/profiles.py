@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memleak_android.host.profile import (
+from memleak_android.host.profile.profile import (
     Block,
     CallSite,
     Frame,

@@ -18,7 +18,7 @@ from memleak_android.host.live.view import (
     place_of,
     sites_message,
 )
-from memleak_android.host.profile import Growth, LeakKind, LeakSum, Trend
+from memleak_android.host.profile.profile import Growth, LeakKind, LeakSum, Trend
 from tests.support.profiles import CODEC, DECODE, MALLOC, PARTIAL, REGION, SERVER, START, frame, profile, site
 
 SMALL = site("51", 11, 97, MALLOC, *START)

@@ -14,8 +14,8 @@ import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
 
 from memleak_android.host.cli import run
-from memleak_android.host.gate import GateRules, LeakLimit, judge
-from memleak_android.host.profile import LeakKind, LeakSum, Profile, Verdict
+from memleak_android.host.profile.gate import GateRules, LeakLimit, judge
+from memleak_android.host.profile.profile import LeakKind, LeakSum, Profile, Verdict
 from memleak_android.host.reports import github, report_json
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS

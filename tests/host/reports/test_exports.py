@@ -14,7 +14,7 @@ import pytest
 
 from memleak_android.host.commands.results import write_file
 from memleak_android.host.errors import UsageError
-from memleak_android.host.profile import Block, CallSite, Profile
+from memleak_android.host.profile.profile import Block, CallSite, Profile
 from memleak_android.host.reports.base import NAME_MAX, ReportOptions
 from memleak_android.host.reports.exported import GIVEN_BACK, UNATTRIBUTED, heap_sites
 from memleak_android.host.reports.formats import FORMATS

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from memleak_android.host.fleet_profile import FleetProfile, RecordingState
+from memleak_android.host.profile.fleet_profile import FleetProfile, RecordingState
 from memleak_android.host.reports import fleet_page_data
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FLEET_FORMATS

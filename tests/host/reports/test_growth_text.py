@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from memleak_android.host.profile import CallSite, Growth, GrowthSpan, Profile, Trend
+from memleak_android.host.profile.profile import CallSite, Growth, GrowthSpan, Profile, Trend
 from memleak_android.host.reports.base import sorted_sites
 from memleak_android.host.reports.growth_text import answer_lines, clock, rate_text, site_growth
 from tests.support.profiles import DECODE, REGION, profile

@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 
 from memleak_android.host.cli import run
-from memleak_android.host.comparison import compare
 from memleak_android.host.console import printable
-from memleak_android.host.gate import GateRules, LeakLimit, judge
-from memleak_android.host.profile import Frame, ModuleSummary, ProcessSum, Profile, SymbolClass
+from memleak_android.host.profile.comparison import compare
+from memleak_android.host.profile.gate import GateRules, LeakLimit, judge
+from memleak_android.host.profile.profile import Frame, ModuleSummary, ProcessSum, Profile, SymbolClass
 from memleak_android.host.reports import github
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import COMPARISON_FORMATS, FORMATS

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from memleak_android.host.comparison import compare
-from memleak_android.host.profile import LeakKind, LeakSum, Profile, ThreadSum
+from memleak_android.host.profile.comparison import compare
+from memleak_android.host.profile.profile import LeakKind, LeakSum, Profile, ThreadSum
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.flame_tree import FOLDED, FlatTree, WeightedStack, flat_tree
 from memleak_android.host.reports.formats import COMPARISON_FORMATS, FORMATS

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.comparison import compare
-from memleak_android.host.profile import (
+from memleak_android.host.profile.comparison import compare
+from memleak_android.host.profile.profile import (
     CallSite,
     Growth,
     GrowthSpan,

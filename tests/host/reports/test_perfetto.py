@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from memleak_android.host.profile import Profile
+from memleak_android.host.profile.profile import Profile
 from memleak_android.host.reports import perfetto
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.exported import GIVEN_BACK, UNATTRIBUTED

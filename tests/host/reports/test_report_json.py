@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from memleak_android.host.errors import UsageError
-from memleak_android.host.profile import Profile, StopMoment, ThreadStop
+from memleak_android.host.profile.profile import Profile, StopMoment, ThreadStop
 from memleak_android.host.reports import report_json
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.report_profile import to_profile

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from memleak_android.host.errors import UsageError
-from memleak_android.host.profile import (
+from memleak_android.host.profile.profile import (
     Gate,
     Growth,
     GrowthSpan,
@@ -22,11 +22,11 @@ from memleak_android.host.profile import (
     ThreadSum,
     Trend,
 )
+from memleak_android.host.profile.site_id import NAME_MAX, site_id
 from memleak_android.host.reports import report_json
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS
 from memleak_android.host.reports.report_profile import to_profile
-from memleak_android.host.site_identity import NAME_MAX, site_id
 from tests.support.profiles import DECODE, empty_profile, profile
 
 

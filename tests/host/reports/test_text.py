@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.profile import FpAgreement, Profile, StopMoment, Target, ThreadStop, Unwinding
+from memleak_android.host.profile.profile import (
+    FpAgreement,
+    Profile,
+    StopMoment,
+    Target,
+    ThreadStop,
+    Unwinding,
+)
 from memleak_android.host.reports import interval, text
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.unwind.trace import TraceEnd

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from functools import lru_cache
 
-from memleak_android.host.generated_code import is_generated
-from memleak_android.host.profile import Frame
-from memleak_android.host.site_kind import ALLOCATOR, RUNTIME_MODULE, SHIM_MODULE, module_name
+from memleak_android.host.profile.generated_code import is_generated
+from memleak_android.host.profile.profile import Frame
+from memleak_android.host.profile.runtime_sites import ALLOCATOR, RUNTIME_MODULE, SHIM_MODULE, module_name
 
 NAME_MAX = 4096  # characters of a name that count; report.json keeps as many
 

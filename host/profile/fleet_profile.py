@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from memleak_android.host.comparison import Change
-from memleak_android.host.profile import Frame, Profile
+from memleak_android.host.profile.comparison import Change
+from memleak_android.host.profile.profile import Frame, Profile
 
 
 class RecordingState(StrEnum):

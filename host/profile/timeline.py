@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from memleak_android.host.comparison import merged_sites
-from memleak_android.host.profile import Instant, Profile, SiteSum
+from memleak_android.host.profile.comparison import merged_sites
+from memleak_android.host.profile.profile import Instant, Profile, SiteSum
 
 INSTANTS_MAX = 1_000  # beyond, every other one is dropped: the times stay evenly spread
 SITES_MAX = 30  # kept of each instant; the others are in its sums

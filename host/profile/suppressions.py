@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from memleak_android.host.errors import UsageError
-from memleak_android.host.profile import Frame
-from memleak_android.host.site_identity import NAME_MAX
+from memleak_android.host.profile.profile import Frame
+from memleak_android.host.profile.site_id import NAME_MAX
 
 FILE_BYTES_MAX = 1 << 20
 

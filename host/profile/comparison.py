@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from memleak_android.host.profile import CallSite, Frame, Profile, Verdict
-from memleak_android.host.site_identity import site_id
-from memleak_android.host.site_kind import module_name
+from memleak_android.host.profile.profile import CallSite, Frame, Profile, Verdict
+from memleak_android.host.profile.runtime_sites import module_name
+from memleak_android.host.profile.site_id import site_id
 
 # Standard errors that a difference of estimates must exceed. Many sites are compared at once: at 3, one in 370 that did
 # not change would be shown, if the errors were normal.

@@ -1,0 +1,1 @@
+"""The result as plain data: Profile, sites and their identity, comparison, verdict."""
