@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from bench.clocks import children_cpu_s, task_cpu_ns
 from memleak_android.host.capture import Capture
-from memleak_android.host.device.local_channel import LocalChannel
+from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.recording import RecordingWriter
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.allocator import probe_lines

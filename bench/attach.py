@@ -16,8 +16,8 @@ from bench.agent import Installation, preload_lines
 from bench.heartbeats import Heartbeats, Silence
 from bench.spread import ratios
 from bench.table import render, spread
-from memleak_android.host.device.local import LocalProcess
-from memleak_android.host.device.local_channel import LocalChannel
+from memleak_android.host.machine.local.channel import LocalChannel
+from memleak_android.host.machine.local.process import LocalProcess
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.inline import plan_local

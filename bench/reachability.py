@@ -24,12 +24,12 @@ from bench.agent import Installation
 from bench.programs import compile_c
 from bench.spread import ratios
 from bench.table import render, spread
-from memleak_android.host.device.local_machine import FilesInPlace, LocalMachine
-from memleak_android.host.device.memory_scan import readable_ranges, scan_memory
-from memleak_android.host.device.parse import parse_maps
-from memleak_android.host.device.reading_agent import ReadingAgent
-from memleak_android.host.device.remote_scan import scan_remote_memory
-from memleak_android.host.device.stopped_threads import stopped_threads
+from memleak_android.host.machine.adb.reading_agent import ReadingAgent
+from memleak_android.host.machine.local.machine import FilesInPlace, LocalMachine
+from memleak_android.host.machine.parse import parse_maps
+from memleak_android.host.machine.scan.local import readable_ranges, scan_memory
+from memleak_android.host.machine.scan.remote import scan_remote_memory
+from memleak_android.host.machine.scan.stopped_threads import stopped_threads
 
 HERE, AGENT, KEPT, BUFFER, CORE = "this machine", "agent", "kept copy", "one buffer", "gdb's core file"
 MEGABYTES = (100, 1000)

@@ -15,7 +15,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.device.parse import parse_maps
+from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.wire.blocks import ProcessEvent, Rows
 from memleak_android.host.wire.payloads import Maps
 from memleak_android.unwind.maps import AddressSpace, Mapping

@@ -21,8 +21,8 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 
 from memleak_android.host.debug_files import DebugFileSearch, SymbolIndex
 from memleak_android.host.debuginfod import debuginfod_of, default_cache
-from memleak_android.host.device.pulled_files import BUILD_ID, LIMIT_BYTES, forget_oldest, kept_copies
 from memleak_android.host.elf.sections import ElfSections
+from memleak_android.host.machine.adb.pulled_files import BUILD_ID, LIMIT_BYTES, forget_oldest, kept_copies
 from memleak_android.host.symbols import Symbolizer, default_cache_dir
 from memleak_android.unwind.table_cache import TableCache
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.device.parse import decimal
+from memleak_android.host.machine.parse import decimal
 from memleak_android.host.profile.profile import MemoryUse
 
 # The first that matches a mapping's name. Names of Android's: bionic's and ART's prctl(PR_SET_VMA), gralloc's

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memleak_android.host.device.device_facts import read_facts
-from memleak_android.host.device.parse import one_line
-from memleak_android.host.device.target import Target
+from memleak_android.host.machine.adb.facts import read_facts
+from memleak_android.host.machine.parse import one_line
+from memleak_android.host.machine.target import Target
 from memleak_android.host.profile.profile import Origin
 
 LABELS_MAX = 32

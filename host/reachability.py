@@ -1,6 +1,6 @@
 """Memory blocks + the references found in a stopped process → who still leads to each block, in valgrind's words.
 
-Pure: no process is touched here (host/device/memory_scan.py does that). The kinds are those of memcheck's manual,
+Pure: no process is touched here (host/machine/scan/local.py does that). The kinds are those of memcheck's manual,
 "Memory leak detection": a start-pointer refers to a block's first byte, an interior pointer to any later one. None of
 memcheck's --leak-check-heuristics is applied: interior pointers of every origin make a block possibly lost.
 """
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from memleak_android.host import heap
 from memleak_android.host.capture import Snapshot
+from memleak_android.host.machine.scan.words import Addresses, MemoryScan
 from memleak_android.host.profile.profile import LeakKind
-from memleak_android.host.scanned_words import Addresses, MemoryScan
 from memleak_android.host.wire.blocks import Rows
 
 KINDS = tuple(LeakKind)  # numbers of kinds are places in it

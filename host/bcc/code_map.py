@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.device.parse import parse_maps
+from memleak_android.host.machine.parse import parse_maps
 
 _SHIFT, _BITS = 16, 1 << 18
 _SPAN_MAX = _BITS  # of one mapping, in granules: a larger one takes all bits anyway

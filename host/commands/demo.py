@@ -17,12 +17,12 @@ from memleak_android.host.commands.results import show
 from memleak_android.host.commands.session import Schedule
 from memleak_android.host.console import refuse_command
 from memleak_android.host.errors import IncompleteError
+from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.options import common_options, tracer_options
 from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS
 from memleak_android.host.tracers.base import SessionOptions
-from memleak_android.host.tracers.prebuilt import find_binary, local_arch
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import click
 
 from memleak_android.host.commands.target import table
 from memleak_android.host.console import refuse_command
-from memleak_android.host.device.adb import READY, DeviceRow, list_devices
 from memleak_android.host.errors import DeviceError
+from memleak_android.host.machine.adb.server import READY, DeviceRow, list_devices
 
 SCHEMA = "memleak-android/devices/1"
 

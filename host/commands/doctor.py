@@ -12,13 +12,13 @@ from memleak_android.host.commands.doctor_device import device_lines
 from memleak_android.host.commands.target import chosen_target
 from memleak_android.host.commands.trace import app_request, session_options
 from memleak_android.host.console import Invocation
-from memleak_android.host.device.capabilities import Capabilities, probe_local
 from memleak_android.host.errors import TracerError
+from memleak_android.host.machine.binaries import find_binary, local_arch
+from memleak_android.host.machine.local.capabilities import Capabilities, probe_local
 from memleak_android.host.options import target_options, tracer_options
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.bpf import plan_session
 from memleak_android.host.tracers.choice import choose_tracer
-from memleak_android.host.tracers.prebuilt import find_binary, local_arch
 
 
 @click.command(short_help="Say what can be measured here, and how.")

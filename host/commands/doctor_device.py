@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from memleak_android.host.device.android_app import App, find_app, lacks_wrap_script, running_processes
-from memleak_android.host.device.device_facts import DeviceFacts, read_facts
-from memleak_android.host.device.parse import one_line
-from memleak_android.host.device.remote_process import RemoteProcess
-from memleak_android.host.device.target import Target
 from memleak_android.host.errors import MemleakError, TracerError
+from memleak_android.host.machine.adb.app import App, find_app, lacks_wrap_script, running_processes
+from memleak_android.host.machine.adb.facts import DeviceFacts, read_facts
+from memleak_android.host.machine.adb.process import RemoteProcess
+from memleak_android.host.machine.binaries import find_binary
+from memleak_android.host.machine.parse import one_line
+from memleak_android.host.machine.target import Target
 from memleak_android.host.tracers.choice import TracerName
 from memleak_android.host.tracers.device import AppRequest
-from memleak_android.host.tracers.prebuilt import find_binary
 from memleak_android.host.tracers.probed_device import bpf_refusal, probe_agent
 from memleak_android.host.tracers.remote_preload import app_arch, wrap_script
 from memleak_android.host.tracers.route import Situation, bpf_way, choose_route, ways

@@ -25,12 +25,13 @@ from memleak_android.host.commands.scenario import Scenario
 from memleak_android.host.commands.session import Schedule, Session
 from memleak_android.host.commands.smaps_looks import ReadMemory, SmapsLooks, device_memory, local_memory
 from memleak_android.host.console import PROGRAM, say
-from memleak_android.host.device.local_machine import LocalMachine
-from memleak_android.host.device.target import Target
 from memleak_android.host.errors import UsageError
 from memleak_android.host.exec_images import unprobed_program
 from memleak_android.host.finished import STACK_KINDS, finished_blocks
 from memleak_android.host.hooked_modules import hooked_missing, hooked_remarks
+from memleak_android.host.machine.local.machine import LocalMachine
+from memleak_android.host.machine.scan.choice import scan_local_memory
+from memleak_android.host.machine.target import Target
 from memleak_android.host.modules import LocalFiles, ModuleFiles, own_vdso
 from memleak_android.host.origin import describe_device
 from memleak_android.host.profile.profile import Profile
@@ -45,7 +46,6 @@ from memleak_android.host.tracers.allocator import unprobed_functions
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.choice import TracerName, start_tracer
 from memleak_android.host.tracers.device import AppRequest, DeviceTracers
-from memleak_android.host.tracers.local_scan import scan_local_memory
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import Block, BlockKind, Reason
 from memleak_android.unwind.table_cache import TableCache

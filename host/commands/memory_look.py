@@ -12,6 +12,7 @@ from memleak_android.host import heap
 from memleak_android.host.analysis import ACCOUNTING_LOSSES, lost_by_cause, target_pid
 from memleak_android.host.capture import Capture, Snapshot
 from memleak_android.host.errors import MemleakError
+from memleak_android.host.machine.scan.words import Addresses, MemoryScan
 from memleak_android.host.profile.profile import LeakKind
 from memleak_android.host.reachability import (
     NOT_JUDGED,
@@ -20,7 +21,6 @@ from memleak_android.host.reachability import (
     leak_kinds,
     was_quiet,
 )
-from memleak_android.host.scanned_words import Addresses, MemoryScan
 from memleak_android.host.survivors import Survivors
 from memleak_android.host.wire.blocks import ProcessEvent, Rows
 

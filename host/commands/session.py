@@ -13,8 +13,8 @@ from memleak_android.host.commands.interrupts import stop_on_interrupt
 from memleak_android.host.commands.marks import Marks
 from memleak_android.host.commands.progress import Progress
 from memleak_android.host.commands.scenario import Scenario
-from memleak_android.host.device.parse import parse_maps
 from memleak_android.host.errors import ConnectionCut
+from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.modules import ModuleFiles
 from memleak_android.host.recording import RecordingWriter
 from memleak_android.host.tracers.agent import AgentDied, reported_error

@@ -13,9 +13,9 @@ import numpy as np
 from memleak_android.host import heap
 from memleak_android.host.analysis import target_pid
 from memleak_android.host.capture import Capture, Snapshot
-from memleak_android.host.device.remote_modules import RemoteFiles
-from memleak_android.host.device.target import Target
 from memleak_android.host.errors import MemleakError
+from memleak_android.host.machine.adb.modules import RemoteFiles
+from memleak_android.host.machine.target import Target
 from memleak_android.host.memory_use import DRIVERS, PROCESSES_MAX, driver_bytes, parts_of_smaps
 from memleak_android.host.peak import heap_space
 from memleak_android.host.wire.blocks import Reason

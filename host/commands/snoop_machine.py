@@ -12,7 +12,7 @@ import click
 
 from memleak_android.host.commands.target import chosen_target
 from memleak_android.host.console import Invocation, say
-from memleak_android.host.device.android_app import find_app, wait_for_process
+from memleak_android.host.machine.adb.app import find_app, wait_for_process
 from memleak_android.host.modules import FileFinder, LocalFiles
 from memleak_android.host.snoop.agent_lines import SnoopOptions
 from memleak_android.host.snoop.local_tracer import process_names, start_local

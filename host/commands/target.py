@@ -9,12 +9,12 @@ from typing import Any
 import click
 
 from memleak_android.host.console import Invocation, say
-from memleak_android.host.device.adb import DeviceRow, list_devices
-from memleak_android.host.device.adb_device import AdbDevice
-from memleak_android.host.device.local_machine import LocalMachine
-from memleak_android.host.device.parse import one_line
-from memleak_android.host.device.selection import SeveralDevices, Wish, select
-from memleak_android.host.device.target import Target
+from memleak_android.host.machine.adb.device import AdbDevice
+from memleak_android.host.machine.adb.selection import SeveralDevices, Wish, select
+from memleak_android.host.machine.adb.server import DeviceRow, list_devices
+from memleak_android.host.machine.local.machine import LocalMachine
+from memleak_android.host.machine.parse import one_line
+from memleak_android.host.machine.target import Target
 
 SERIAL_VARIABLE = "ANDROID_SERIAL"
 HEADINGS = ("SERIAL", "STATE", "KIND", "MODEL", "PRODUCT")

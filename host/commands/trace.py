@@ -21,7 +21,7 @@ from memleak_android.host.commands.scenario import Scenario
 from memleak_android.host.commands.session import Schedule
 from memleak_android.host.commands.target import chosen_target
 from memleak_android.host.console import Invocation
-from memleak_android.host.device.android_app import check_package
+from memleak_android.host.machine.adb.app import check_package
 from memleak_android.host.options import (
     DURATION,
     FILE,

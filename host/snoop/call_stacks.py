@@ -10,7 +10,7 @@ import numpy as np
 
 from memleak_android.host.address_spaces import AddressSpaces, ProcessSpace, recorded_mapping
 from memleak_android.host.capture import Capture
-from memleak_android.host.device.parse import parse_maps
+from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.modules import ModuleFiles
 from memleak_android.host.samples import read_samples
 from memleak_android.host.stacks import frame_rows

@@ -11,9 +11,9 @@ from itertools import groupby
 from pathlib import Path
 
 from memleak_android.host.debug_files import DebugFileSearch
-from memleak_android.host.device.loader import load_order, resolve_command
-from memleak_android.host.device.local import LocalProcess
 from memleak_android.host.errors import MemleakError, TargetError, UsageError
+from memleak_android.host.machine.local.loader import load_order, resolve_command
+from memleak_android.host.machine.local.process import LocalProcess
 from memleak_android.host.snoop.filters import ArgumentFilter
 from memleak_android.host.snoop.formats import UNKNOWN, CallFormat
 from memleak_android.host.snoop.placing import Placing, Returns, SnoopPlan

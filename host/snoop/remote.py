@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from memleak_android.host.device.pulled_files import PulledFiles
-from memleak_android.host.device.remote_modules import RemoteFiles
-from memleak_android.host.device.remote_process import RemoteObject, RemoteProcess
-from memleak_android.host.device.target import Deployment, Target
 from memleak_android.host.errors import TracerError
+from memleak_android.host.machine.adb.modules import RemoteFiles
+from memleak_android.host.machine.adb.process import RemoteObject, RemoteProcess
+from memleak_android.host.machine.adb.pulled_files import PulledFiles
+from memleak_android.host.machine.binaries import find_binary
+from memleak_android.host.machine.target import Deployment, Target
 from memleak_android.host.snoop.agent_lines import SnoopOptions, snoop_lines
 from memleak_android.host.snoop.placing import SnoopPlan
 from memleak_android.host.snoop.planning import THROWERS, of_each
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import ProbedFile
-from memleak_android.host.tracers.prebuilt import find_binary
 from memleak_android.host.tracers.probed_device import bpf_refusal, probe_agent
 from memleak_android.host.tracers.remote_bpf import check_word_size, place_of
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from memleak_android.host.debug_files import DebugFileSearch
 from memleak_android.host.demangle import demangle
-from memleak_android.host.device.parse import one_line
 from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import MemleakError, TargetError
+from memleak_android.host.machine.parse import one_line
 from memleak_android.host.snoop.function_table import STT_OBJECT, FunctionTable, TableSymbol
 from memleak_android.host.snoop.requests import FunctionRequest
 from memleak_android.host.symbol_table import STT_GNU_IFUNC

@@ -6,14 +6,14 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from memleak_android.host.device.local import LoadedObject
 from memleak_android.host.elf.dynamic import EM_ARM, MACHINE_NAMES, ElfFile, FunctionSymbol
 from memleak_android.host.errors import TargetError
+from memleak_android.host.machine.binaries import local_arch
+from memleak_android.host.machine.local.process import LoadedObject
 from memleak_android.host.pair_sets.agent_lines import rule_line
 from memleak_android.host.pair_sets.schema import heap_family
 from memleak_android.host.tracers.base import Probe, SessionOptions, probe_line
 from memleak_android.host.tracers.forwarding import follow_jumps
-from memleak_android.host.tracers.prebuilt import local_arch
 from memleak_android.host.tracers.probe_sites import ProbeSite, probes_at
 from memleak_android.host.tracers.probed_arch import PROBED_ARCHES
 

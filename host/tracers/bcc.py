@@ -6,13 +6,13 @@ import sys
 from dataclasses import asdict
 
 from memleak_android.host.bcc import debian_module
-from memleak_android.host.device.capabilities import probe_local
-from memleak_android.host.device.local_channel import USER_STDIO_LINE, LocalChannel
 from memleak_android.host.errors import TracerError
+from memleak_android.host.machine.binaries import local_arch
+from memleak_android.host.machine.local.capabilities import probe_local
+from memleak_android.host.machine.local.channel import USER_STDIO_LINE, LocalChannel
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
-from memleak_android.host.tracers.prebuilt import local_arch
 
 _ARCH = "x86_64"  # whose registers host/bcc/accounting.c writes down
 _COMPILING_S = 240.0

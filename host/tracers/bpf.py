@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from memleak_android.host.device.loader import load_order, resolve_command
-from memleak_android.host.device.local import LoadedObject, LocalProcess
+from memleak_android.host.machine.local.loader import load_order, resolve_command
+from memleak_android.host.machine.local.process import LoadedObject, LocalProcess
 from memleak_android.host.tracers.allocator import (
     check_runs_here,
     find_allocator,

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from queue import SimpleQueue
 
-from memleak_android.host.device.target import Channel
 from memleak_android.host.errors import MemleakError
+from memleak_android.host.machine.target import Channel
 
 READ_AHEAD_BYTES = (
     256 << 20

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from memleak_android.host.device.capabilities import Capabilities, probe_local
-from memleak_android.host.device.local_channel import USER_STDIO_LINE, LocalChannel
 from memleak_android.host.errors import TracerError
+from memleak_android.host.machine.binaries import find_binary, local_arch
+from memleak_android.host.machine.local.capabilities import Capabilities, probe_local
+from memleak_android.host.machine.local.channel import USER_STDIO_LINE, LocalChannel
 from memleak_android.host.tracers import attach, bcc, every_process, kernel, preload
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
-from memleak_android.host.tracers.prebuilt import find_binary, local_arch
 
 TracerName = Literal["auto", "bpf", "preload", "plt", "inline", "bcc"]
 Chosen = Literal["bpf", "preload", "plt", "inline", "bcc"]

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from memleak_android.host.device.android_app import (
+from memleak_android.host.errors import TargetError, TracerError
+from memleak_android.host.machine.adb.app import (
     App,
     AppProcess,
     find_app,
@@ -21,15 +22,15 @@ from memleak_android.host.device.android_app import (
     parent_of,
     wait_for_process,
 )
-from memleak_android.host.device.device_facts import api_level
-from memleak_android.host.device.process_images import ProcessImages
-from memleak_android.host.device.pulled_files import PulledFiles
-from memleak_android.host.device.remote_modules import RemoteFiles
-from memleak_android.host.device.remote_process import RemoteProcess, running_command
-from memleak_android.host.device.remote_scan import scan_remote_memory
-from memleak_android.host.device.target import AppUser, Deployment, Target
-from memleak_android.host.errors import TargetError, TracerError
-from memleak_android.host.scanned_words import Addresses, MemoryScan
+from memleak_android.host.machine.adb.facts import api_level
+from memleak_android.host.machine.adb.modules import RemoteFiles
+from memleak_android.host.machine.adb.process import RemoteProcess, running_command
+from memleak_android.host.machine.adb.process_images import ProcessImages
+from memleak_android.host.machine.adb.pulled_files import PulledFiles
+from memleak_android.host.machine.binaries import find_binary
+from memleak_android.host.machine.scan.remote import scan_remote_memory
+from memleak_android.host.machine.scan.words import Addresses, MemoryScan
+from memleak_android.host.machine.target import AppUser, Deployment, Target
 from memleak_android.host.tracers import (
     kernel,
     remote_agent,
@@ -44,7 +45,6 @@ from memleak_android.host.tracers.base import PairPlan, PairPlanner, SessionOpti
 from memleak_android.host.tracers.bpf import bpf_session_lines
 from memleak_android.host.tracers.choice import TracerName, in_place_of_bpf
 from memleak_android.host.tracers.forked import ForkedSession
-from memleak_android.host.tracers.prebuilt import find_binary
 from memleak_android.host.tracers.probed_device import bpf_refusal, probe_agent
 from memleak_android.host.tracers.remote_bpf import check_word_size, plan_pairs, plan_remote
 from memleak_android.host.tracers.route import Situation, bpf_way, choose_route, ways

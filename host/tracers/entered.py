@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from memleak_android.host.device.local import LoadedObject, LocalProcess
 from memleak_android.host.elf.dynamic import EM_AARCH64, PF_X, PT_LOAD, ElfFile
 from memleak_android.host.errors import TargetError, TracerError
+from memleak_android.host.machine.local.process import LoadedObject, LocalProcess
 from memleak_android.host.tracers.patch_plan import TRAMPOLINE_BYTES, PatchPlan
 from memleak_android.host.tracers.relocation import Surroundings
 from memleak_android.host.tracers.reservation import Reservation, reserve_command, reserved

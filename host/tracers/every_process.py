@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
-from memleak_android.host.device.capabilities import probe_local
-from memleak_android.host.device.local import LoadedObject, LocalProcess
-from memleak_android.host.device.local_channel import LocalChannel
 from memleak_android.host.errors import TargetError, TracerError
+from memleak_android.host.machine.binaries import find_binary, local_arch
+from memleak_android.host.machine.local.capabilities import probe_local
+from memleak_android.host.machine.local.channel import LocalChannel
+from memleak_android.host.machine.local.process import LoadedObject, LocalProcess
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.allocator import (
     check_runs_here,
@@ -19,7 +20,6 @@ from memleak_android.host.tracers.allocator import (
     probe_lines,
 )
 from memleak_android.host.tracers.base import Probe, SessionOptions, session_lines
-from memleak_android.host.tracers.prebuilt import find_binary, local_arch
 from memleak_android.host.wire.blocks import WIRE_VERSION
 
 SHIM = "libmemleak.so"

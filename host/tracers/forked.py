@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from memleak_android.host.device.target import Channel
 from memleak_android.host.errors import TracerError
+from memleak_android.host.machine.target import Channel
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.wire.blocks import Block, BlockKind, Lost, ProcessEvent
 from memleak_android.host.wire.payloads import MalformedBlock, decode_processes, decode_status

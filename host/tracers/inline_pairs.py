@@ -13,9 +13,9 @@ from hashlib import sha256
 
 import numpy as np
 
-from memleak_android.host.device.local import LoadedObject
 from memleak_android.host.elf.dynamic import ElfFile, Segment
 from memleak_android.host.errors import TargetError
+from memleak_android.host.machine.local.process import LoadedObject
 from memleak_android.host.tracers.base import (
     CodePatcher,
     PairPlan,

@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable
 from enum import IntFlag
 
-from memleak_android.host.device.local import check_running
-from memleak_android.host.device.local_channel import USER_STDIO_LINE, LocalChannel
-from memleak_android.host.device.target import Target
 from memleak_android.host.errors import TracerError
+from memleak_android.host.machine.binaries import find_binary, local_arch
+from memleak_android.host.machine.local.channel import USER_STDIO_LINE, LocalChannel
+from memleak_android.host.machine.local.process import check_running
+from memleak_android.host.machine.target import Target
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import SessionOptions, session_lines
-from memleak_android.host.tracers.prebuilt import find_binary, local_arch
 from memleak_android.host.wire.blocks import WIRE_VERSION
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from urllib.parse import quote
 
-from memleak_android.host.device.loader import load_order, resolve_command
-from memleak_android.host.device.local_channel import USER_STDIO_LINE, LocalChannel
 from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import TargetError, TracerError
+from memleak_android.host.machine.binaries import find_binary, local_arch
+from memleak_android.host.machine.local.channel import USER_STDIO_LINE, LocalChannel
+from memleak_android.host.machine.local.loader import load_order, resolve_command
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import (
     PairPlan,
@@ -18,7 +19,6 @@ from memleak_android.host.tracers.base import (
     pair_lines,
     session_lines,
 )
-from memleak_android.host.tracers.prebuilt import find_binary, local_arch
 from memleak_android.host.wire.blocks import WIRE_VERSION
 
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from memleak_android.host.device.target import Target
 from memleak_android.host.errors import TracerError
+from memleak_android.host.machine.target import Target
 
 # What the BPF tracer cannot do without, by the agent's own names for it (`memleakd probe`).
 _NEEDED = {

@@ -11,13 +11,13 @@ from contextlib import ExitStack, suppress
 from itertools import chain
 from urllib.parse import quote
 
-from memleak_android.host.device.android_app import App
-from memleak_android.host.device.parse import one_line
-from memleak_android.host.device.target import Target
 from memleak_android.host.errors import ConnectionCut, DeviceError, TracerError
+from memleak_android.host.machine.adb.app import App
+from memleak_android.host.machine.binaries import find_binary
+from memleak_android.host.machine.parse import one_line
+from memleak_android.host.machine.target import Target
 from memleak_android.host.tracers.agent import AgentSession, reported_error
 from memleak_android.host.tracers.base import SessionOptions, session_lines
-from memleak_android.host.tracers.prebuilt import find_binary
 from memleak_android.host.tracers.remote_preload import AGENT, SHIM, LaunchingSession, session_word
 from memleak_android.host.wire.blocks import WIRE_VERSION, Block, BlockKind
 from memleak_android.host.wire.payloads import decode_error

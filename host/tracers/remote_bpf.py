@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from memleak_android.host.device.local import LoadedObject
-from memleak_android.host.device.remote_modules import RemoteFiles
-from memleak_android.host.device.remote_process import RemoteObject, RemoteProcess
 from memleak_android.host.elf.dynamic import MACHINE_NAMES
 from memleak_android.host.errors import TargetError
+from memleak_android.host.machine.adb.modules import RemoteFiles
+from memleak_android.host.machine.adb.process import RemoteObject, RemoteProcess
+from memleak_android.host.machine.local.process import LoadedObject
 from memleak_android.host.pair_sets.schema import PairRoute
 from memleak_android.host.tracers.allocator import plan_probes, plan_region_probes
 from memleak_android.host.tracers.base import (

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
-from memleak_android.host.device.local import LoadedObject
-from memleak_android.host.device.local_channel import USER_STDIO_LINE
-from memleak_android.host.device.pulled_files import PulledFiles
-from memleak_android.host.device.remote_program import (
+from memleak_android.host.errors import TargetError, TracerError
+from memleak_android.host.machine.adb.program import (
     RemoteProgram,
     fetch_until,
     find_program,
     loaded_objects,
 )
-from memleak_android.host.device.target import Channel, Relay, Target
-from memleak_android.host.errors import TargetError, TracerError
+from memleak_android.host.machine.adb.pulled_files import PulledFiles
+from memleak_android.host.machine.local.channel import USER_STDIO_LINE
+from memleak_android.host.machine.local.process import LoadedObject
+from memleak_android.host.machine.target import Channel, Relay, Target
 from memleak_android.host.pair_sets.schema import PairRoute
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.allocator import (

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from memleak_android.host.device.local import LoadedObject
-from memleak_android.host.device.parse import parse_maps
-from memleak_android.host.device.target import AppUser, Target
 from memleak_android.host.errors import TargetError
+from memleak_android.host.machine.local.process import LoadedObject
+from memleak_android.host.machine.parse import parse_maps
+from memleak_android.host.machine.target import AppUser, Target
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.inline import InlineHooks, plan_inline
 from memleak_android.host.tracers.reservation import Reservation, reserve_command, reserved

@@ -11,14 +11,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import quote
 
-from memleak_android.host.device.android_app import App, launch
-from memleak_android.host.device.device_facts import api_level
-from memleak_android.host.device.target import Channel, Target
-from memleak_android.host.device.wrap_property import WrappedApp, wrap_property
 from memleak_android.host.errors import TargetError, TracerError
+from memleak_android.host.machine.adb.app import App, launch
+from memleak_android.host.machine.adb.facts import api_level
+from memleak_android.host.machine.adb.wrap_property import WrappedApp, wrap_property
+from memleak_android.host.machine.binaries import find_binary
+from memleak_android.host.machine.target import Channel, Target
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import SessionOptions, session_lines
-from memleak_android.host.tracers.prebuilt import find_binary
 from memleak_android.host.wire.blocks import WIRE_VERSION, Block, BlockKind
 
 AGENT, SHIM = "memleakd", "libmemleak.so"

@@ -1,17 +1,17 @@
-"""The shim in an app of a stock phone from its start on: by code_cache/startup_agents (host/device/startup_agents.py)."""
+"""The shim in an app of a stock phone from its start on: by code_cache/startup_agents (host/machine/adb/startup_agents.py)."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from urllib.parse import quote
 
-from memleak_android.host.device.android_app import App, launch
-from memleak_android.host.device.startup_agents import StartupAgent
-from memleak_android.host.device.target import Target
 from memleak_android.host.errors import TracerError
+from memleak_android.host.machine.adb.app import App, launch
+from memleak_android.host.machine.adb.startup_agents import StartupAgent
+from memleak_android.host.machine.binaries import find_binary
+from memleak_android.host.machine.target import Target
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import SessionOptions, session_lines
-from memleak_android.host.tracers.prebuilt import find_binary
 from memleak_android.host.tracers.remote_agent import let_go
 from memleak_android.host.tracers.remote_preload import AGENT, SHIM, LaunchingSession, session_word
 from memleak_android.host.wire.blocks import WIRE_VERSION

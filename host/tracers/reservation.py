@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memleak_android.host.device.parse import decimal, one_line
 from memleak_android.host.errors import TargetError
+from memleak_android.host.machine.parse import decimal, one_line
 from memleak_android.host.tracers.agent import reported_error
 from memleak_android.host.wire.blocks import STOP, Reason, Rows, StopMoment
 

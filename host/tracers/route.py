@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from memleak_android.host.device.android_app import App
 from memleak_android.host.errors import TracerError
+from memleak_android.host.machine.adb.app import App
 from memleak_android.host.tracers.choice import TracerName
 
 RouteName = Literal["bpf", "wrap", "run-as", "startup", "agent", "ptrace"]

@@ -10,7 +10,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from memleak_android.host import prebuilt
-from memleak_android.host.tracers.prebuilt import ABI_OF_ARCH
+from memleak_android.host.machine.binaries import ABI_OF_ARCH
 from memleak_android.unwind.arch import arch_by_name
 
 PREBUILT = Path(str(prebuilt.__file__)).resolve().parent

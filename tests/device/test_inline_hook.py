@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.device.local import LocalProcess
 from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import TargetError
+from memleak_android.host.machine.local.process import LocalProcess
 from memleak_android.host.wire.blocks import BlockKind
 from tests.support.attached_session import (
     attach,

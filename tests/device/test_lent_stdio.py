@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.errors import TracerError
-from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+from memleak_android.host.machine.binaries import find_binary, local_arch
 
 NOBODY = 65534
 

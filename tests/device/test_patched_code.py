@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.device.local import LocalProcess
 from memleak_android.host.elf.dynamic import ElfFile
+from memleak_android.host.machine.local.process import LocalProcess
 from tests.support.attached_session import leak, workload, write_code
 from tests.support.inline_session import attach_inline
 from tests.support.snoop_runs import snoop

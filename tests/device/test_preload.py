@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host.device.parse import parse_maps
+from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.wire.blocks import ProcessEvent
 from tests.support.preload_session import PreloadSession, run_preloaded
 

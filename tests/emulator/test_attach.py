@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from memleak_android.host.device.adb import list_devices
-from memleak_android.host.device.adb_device import AdbDevice
-from memleak_android.host.device.target import AppUser
-from memleak_android.host.tracers.prebuilt import find_binary
+from memleak_android.host.machine.adb.device import AdbDevice
+from memleak_android.host.machine.adb.server import list_devices
+from memleak_android.host.machine.binaries import find_binary
+from memleak_android.host.machine.target import AppUser
 from tests.emulator.apps import ARM64, libraries
 from tests.emulator.boot import start
 from tests.emulator.debian import Unavailable

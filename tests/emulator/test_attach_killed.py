@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.tracers.prebuilt import find_binary
+from memleak_android.host.machine.binaries import find_binary
 from tests.emulator.compiler import compiled, zig
 from tests.emulator.debian import Unavailable
 from tests.emulator.machine import Machine

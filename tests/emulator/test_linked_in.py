@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.analysis import View
+from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.profile_files import read_profile
-from memleak_android.host.tracers.prebuilt import find_binary
 from tests.emulator import bionic
 from tests.emulator.compiler import ROOT, compiled, cross, zig
 from tests.emulator.machine import Machine

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.device.adb import list_devices
-from memleak_android.host.device.adb_device import AdbDevice
-from memleak_android.host.device.parse import parse_maps
-from memleak_android.host.device.process_images import ProcessImages
-from memleak_android.host.device.target import AppUser
-from memleak_android.host.tracers.prebuilt import find_binary
+from memleak_android.host.machine.adb.device import AdbDevice
+from memleak_android.host.machine.adb.process_images import ProcessImages
+from memleak_android.host.machine.adb.server import list_devices
+from memleak_android.host.machine.binaries import find_binary
+from memleak_android.host.machine.parse import parse_maps
+from memleak_android.host.machine.target import AppUser
 from memleak_android.host.tracers.remote_preload import wrap_script
 from memleak_android.unwind.module import Module
 from tests.emulator.apps import APPS, ARM64, libraries

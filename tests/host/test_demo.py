@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.commands.demo import find_sites, read_planted
-from memleak_android.host.device.capabilities import probe_local
 from memleak_android.host.errors import TracerError
-from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+from memleak_android.host.machine.binaries import find_binary, local_arch
+from memleak_android.host.machine.local.capabilities import probe_local
 from tests.support.profiles import SERVER, frame, site
 
 

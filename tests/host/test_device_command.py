@@ -22,7 +22,7 @@ import pytest
 
 from memleak_android.host.cli import run
 from memleak_android.host.errors import TracerError
-from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+from memleak_android.host.machine.binaries import find_binary, local_arch
 from tests.support.adb_server import connected
 from tests.support.command_line import FAKE_AGENT, Finished
 from tests.support.fake_adbd import FakeDevice, Faults

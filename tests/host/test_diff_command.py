@@ -11,7 +11,7 @@ import pytest
 
 from memleak_android.host.cli import run
 from memleak_android.host.errors import TracerError
-from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+from memleak_android.host.machine.binaries import find_binary, local_arch
 from tests.support.symbol_oracles import need
 
 PROGRAM = """

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.errors import TracerError
+from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.pytest_plugin import INNER, of_extensions
-from memleak_android.host.tracers.prebuilt import find_binary, local_arch
 from tests.support.profiles import DECODE, LIBC, MALLOC, frame, profile
 from tests.support.symbol_oracles import need
 

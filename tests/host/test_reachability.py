@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memleak_android.host.machine.scan.words import MemoryScan
 from memleak_android.host.profile.profile import LeakKind
 from memleak_android.host.reachability import (
     KINDS,
@@ -16,7 +17,6 @@ from memleak_android.host.reachability import (
     kinds_of_live,
     leak_kinds,
 )
-from memleak_android.host.scanned_words import MemoryScan
 from memleak_android.host.wire.blocks import LIVE_ROW, Function
 
 REACHABLE, POSSIBLY, INDIRECTLY, DEFINITELY = LeakKind

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.tracers.prebuilt import local_arch
+from memleak_android.host.machine.binaries import local_arch
 
 HERE = Path(__file__).resolve().parent
 # What the NDK's build system would do with a module, in the order in which it is asked to.

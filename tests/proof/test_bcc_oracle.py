@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from memleak_android.host.device.local import LocalProcess
-from memleak_android.host.device.parse import parse_maps
+from memleak_android.host.machine.binaries import find_binary
+from memleak_android.host.machine.local.process import LocalProcess
+from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.bpf import plan_session
-from memleak_android.host.tracers.prebuilt import find_binary
 from tests.support.kernel_headers import bcc_environment
 from tests.support.running_program import wait_until_asleep
 from tests.support.workloads import PROGRAM, Run, built, run

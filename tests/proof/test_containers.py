@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from memleak_android.host.tracers.prebuilt import find_binary
+from memleak_android.host.machine.binaries import find_binary
 from tests.support.attaching import attached, result, waiting
 from tests.support.containers import NAMESPACES, in_container, make_root, need_namespaces
 from tests.support.workloads import both_tracers, build, built, functions, need, run

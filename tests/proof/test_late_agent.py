@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.tracers.prebuilt import find_binary
+from memleak_android.host.machine.binaries import find_binary
 from tests.support.attaching import agents_of, descendant
 from tests.support.workloads import PROGRAM, Run, both_tracers, build, built, functions, need, run
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from memleak_android.host.device.adb import DeviceRow, list_devices
+from memleak_android.host.machine.adb.server import DeviceRow, list_devices
 from tests.support.fake_adbd import FakeDevice
 
 PORT_VARIABLE = "ANDROID_ADB_SERVER_PORT"

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
-from memleak_android.host.tracers.prebuilt import find_binary, local_arch
 
 PATIENCE_S = 100.0
 T = TypeVar("T")

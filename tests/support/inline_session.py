@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from memleak_android.host.device.local import LocalProcess
+from memleak_android.host.machine.local.process import LocalProcess
 from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.inline import InlineHooks, plan_local
 from tests.support.attached_session import Attached, attach

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from memleak_android.host.device.capabilities import probe_local
+from memleak_android.host.machine.local.capabilities import probe_local
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "tests" / "proof" / "workloads"

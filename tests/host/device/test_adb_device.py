@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.device.adb_device import AdbDevice
-from memleak_android.host.device.root import RootRoute
-from memleak_android.host.device.target import AppUser
 from memleak_android.host.errors import ConnectionCut, DeviceError
+from memleak_android.host.machine.adb.device import AdbDevice
+from memleak_android.host.machine.adb.root import RootRoute
+from memleak_android.host.machine.target import AppUser
 from tests.support.adb_server import connected
 from tests.support.fake_adbd import FakeDevice
 
@@ -28,7 +28,7 @@ def fake(tmp_path_factory: pytest.TempPathFactory, adb_server: None) -> Iterator
 @pytest.fixture
 def device(fake: FakeDevice) -> Iterator[AdbDevice]:
     """Without faults, and without what an earlier test has learnt."""
-    from memleak_android.host.device.adb import list_devices
+    from memleak_android.host.machine.adb.server import list_devices
 
     yield AdbDevice(next(row for row in list_devices() if row.serial == fake.serial))
     fake.faults = type(fake.faults)()
@@ -108,7 +108,7 @@ def test_a_file_that_never_ends_does_not_fill_the_disk(device: AdbDevice, tmp_pa
 
 
 def wait_until_back(fake: FakeDevice) -> None:
-    from memleak_android.host.device.adb import list_devices
+    from memleak_android.host.machine.adb.server import list_devices
     from tests.support.adb_server import adb
 
     adb("disconnect", fake.serial)
@@ -166,7 +166,7 @@ def test_a_request_for_root_that_nobody_accepts(
     fake: FakeDevice, device: AdbDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.add_program("su", "sleep 60")
-    monkeypatch.setattr("memleak_android.host.device.root.PROBE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("memleak_android.host.machine.adb.root.PROBE_TIMEOUT_S", 0.3)
     with pytest.raises(DeviceError, match=r"did not answer su within 0\.3 s; accept the request for root"):
         _ = device.root_route
 
@@ -189,7 +189,7 @@ def test_a_device_that_takes_its_time(
 ) -> None:
     fake.faults.delay_s = 0.3
     assert device.run(["echo", "x"]).out == b"x\n"
-    monkeypatch.setattr("memleak_android.host.device.adb_device.OPEN_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("memleak_android.host.machine.adb.device.OPEN_TIMEOUT_S", 0.1)
     with pytest.raises(DeviceError, match="the adb server did not answer in time"):
         device.run(["echo", "x"])
 

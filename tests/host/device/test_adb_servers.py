@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from memleak_android.host.device import adb
 from memleak_android.host.errors import DeviceError
+from memleak_android.host.machine.adb import server as adb
 
 Answer = Callable[[socket.socket], None]
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from memleak_android.host.device.android_app import (
+from memleak_android.host.errors import DeviceError, TargetError, UsageError
+from memleak_android.host.machine.adb.app import (
     App,
     AppProcess,
     check_package,
@@ -19,9 +20,8 @@ from memleak_android.host.device.android_app import (
     running_processes,
     wait_for_process,
 )
-from memleak_android.host.device.local_machine import LocalMachine
-from memleak_android.host.device.target import Answer
-from memleak_android.host.errors import DeviceError, TargetError, UsageError
+from memleak_android.host.machine.local.machine import LocalMachine
+from memleak_android.host.machine.target import Answer
 
 # `dumpsys package`, shortened: an overlay first, then the package, then the copy of it in the system image.
 DUMP_13 = """\

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.device.capabilities import Capabilities, probe_local
+from memleak_android.host.machine.local.capabilities import Capabilities, probe_local
 
 ALL = Capabilities(
     machine="x86_64", kernel="6.1", uid=0, bpf_error="", ring_buffer_error="", mappable_array_error="",
@@ -49,7 +49,7 @@ def test_as_nobody() -> None:
         pytest.skip("everybody may load BPF programs here")
     code = (
         "import os\n"
-        "from memleak_android.host.device.capabilities import probe_local\n"
+        "from memleak_android.host.machine.local.capabilities import probe_local\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "print(probe_local().bpf_refusal)\n"
     )

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.device.adb import DeviceRow, list_devices
-from memleak_android.host.device.adb_device import AdbDevice
-from memleak_android.host.device.target import AppUser
 from memleak_android.host.errors import ConnectionCut, DeviceError
+from memleak_android.host.machine.adb.device import AdbDevice
+from memleak_android.host.machine.adb.server import DeviceRow, list_devices
+from memleak_android.host.machine.target import AppUser
 from tests.support.adb_server import connected
 from tests.support.fake_adbd import FakeDevice
 
@@ -92,8 +92,8 @@ def wait_for(path: Path) -> bool:
 
 def test_the_death_of_this_program_takes_it_away(fake: FakeDevice, tool: Path) -> None:
     program = (
-        "import sys, time\nfrom pathlib import Path\nfrom memleak_android.host.device.adb import list_devices\n"
-        "from memleak_android.host.device.adb_device import AdbDevice\n"
+        "import sys, time\nfrom pathlib import Path\nfrom memleak_android.host.machine.adb.server import list_devices\n"
+        "from memleak_android.host.machine.adb.device import AdbDevice\n"
         "row = next(row for row in list_devices() if row.serial == sys.argv[1])\n"
         "deployment = AdbDevice(row).deploy({'tool': Path(sys.argv[2])})\nprint('there', flush=True)\ntime.sleep(60)\n"
     )
@@ -161,7 +161,7 @@ def test_a_device_that_never_gets_ready(
     fake: FakeDevice, tool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it was asked is still undone when it comes to it."""
-    monkeypatch.setattr("memleak_android.host.device.keeper._READY_S", 0.1)
+    monkeypatch.setattr("memleak_android.host.machine.adb.keeper._READY_S", 0.1)
     fake.add_program("mkdir", 'sleep 1; PATH=/usr/bin:/bin exec mkdir "$@"')
     with pytest.raises(DeviceError, match="it does not answer; make room there"):
         AdbDevice(row_of(fake)).deploy({"tool": tool})

@@ -7,9 +7,9 @@ import os
 import pytest
 
 from memleak_android.host.commands.doctor_device import device_lines
-from memleak_android.host.device.device_facts import parse_facts
-from memleak_android.host.device.local_machine import LocalMachine
 from memleak_android.host.errors import TargetError
+from memleak_android.host.machine.adb.facts import parse_facts
+from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.tracers.device import AppRequest
 
 PHONE = """\

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.device.loader import load_order, resolve_command, supported_levels
 from memleak_android.host.errors import TargetError
+from memleak_android.host.machine.local.loader import load_order, resolve_command, supported_levels
 
 LD_SO = "/lib64/ld-linux-x86-64.so.2"
 PROGRAMS = (

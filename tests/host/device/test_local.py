@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.device.local import LocalProcess
 from memleak_android.host.errors import TargetError
+from memleak_android.host.machine.local.process import LocalProcess
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 WAIT_C = '#include <unistd.h>\nint main(void) { if (write(1, "x", 1) == 1) pause(); return 0; }\n'
@@ -207,7 +207,7 @@ def test_not_ours(start: Start, waiting: Path) -> None:
         pytest.skip("needs root to become somebody else")
     code = (
         "import os, sys\n"
-        "from memleak_android.host.device.local import LocalProcess\n"
+        "from memleak_android.host.machine.local.process import LocalProcess\n"
         "from memleak_android.host.errors import TargetError\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "try: LocalProcess.open(int(sys.argv[1]))\n"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.device.local_machine import LocalMachine
 from memleak_android.host.errors import DeviceError
+from memleak_android.host.machine.local.machine import LocalMachine
 
 HERE = LocalMachine()
 

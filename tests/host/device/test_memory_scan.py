@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host.device import stopped_threads
-from memleak_android.host.device.memory_scan import scan_memory
 from memleak_android.host.errors import TargetError
+from memleak_android.host.machine.scan import stopped_threads
+from memleak_android.host.machine.scan.local import scan_memory
 from tests.support.running_program import blocked
 from tests.support.workloads import built
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memleak_android.host.device.parse import parse_maps, parse_status
+from memleak_android.host.machine.parse import parse_maps, parse_status
 from memleak_android.unwind.maps import Mapping
 
 MAPS = """\

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.device.local_machine import FilesInPlace, LocalMachine
-from memleak_android.host.device.parse import parse_maps
-from memleak_android.host.device.process_images import ProcessImages
-from memleak_android.host.device.pulled_files import PulledFiles
-from memleak_android.host.device.remote_modules import RemoteFiles
-from memleak_android.host.device.target import Answer, AppUser
 from memleak_android.host.errors import DeviceError, TracerError
-from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+from memleak_android.host.machine.adb.modules import RemoteFiles
+from memleak_android.host.machine.adb.process_images import ProcessImages
+from memleak_android.host.machine.adb.pulled_files import PulledFiles
+from memleak_android.host.machine.binaries import find_binary, local_arch
+from memleak_android.host.machine.local.machine import FilesInPlace, LocalMachine
+from memleak_android.host.machine.parse import parse_maps
+from memleak_android.host.machine.target import Answer, AppUser
 from memleak_android.unwind.maps import Mapping
 from memleak_android.unwind.module import Module
 from tests.support.running_program import blocked

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.device.local_machine import LocalMachine
-from memleak_android.host.device.pulled_files import PulledFiles, forget_oldest, kept_copies
-from memleak_android.host.device.remote_modules import RemoteFiles
-from memleak_android.host.device.target import Answer, AppUser
 from memleak_android.host.errors import DeviceError, TargetError
+from memleak_android.host.machine.adb.modules import RemoteFiles
+from memleak_android.host.machine.adb.pulled_files import PulledFiles, forget_oldest, kept_copies
+from memleak_android.host.machine.binaries import find_binary
+from memleak_android.host.machine.local.machine import LocalMachine
+from memleak_android.host.machine.target import Answer, AppUser
 from memleak_android.host.modules import ModuleFiles, reopen
-from memleak_android.host.tracers.prebuilt import find_binary
 from memleak_android.unwind.maps import Mapping
 
 LIBRARY = find_binary("libmemleak.so", LocalMachine().arch)

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from memleak_android.host.device import relayed_streams
-from memleak_android.host.device.relayed_streams import RelayedStreams
-from memleak_android.host.device.shell_packets import CLOSE_STDIN, EXIT, STDERR, STDOUT, packet
+from memleak_android.host.machine.adb import relayed_streams
+from memleak_android.host.machine.adb.relayed_streams import RelayedStreams
+from memleak_android.host.machine.adb.shell_protocol import CLOSE_STDIN, EXIT, STDERR, STDOUT, packet
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from memleak_android.host.device.local import LocalProcess
-from memleak_android.host.device.local_machine import LocalMachine
-from memleak_android.host.device.remote_process import RemoteProcess
-from memleak_android.host.device.target import Answer
 from memleak_android.host.errors import DeviceError, TargetError
-from memleak_android.host.tracers.prebuilt import find_binary
+from memleak_android.host.machine.adb.process import RemoteProcess
+from memleak_android.host.machine.binaries import find_binary
+from memleak_android.host.machine.local.machine import LocalMachine
+from memleak_android.host.machine.local.process import LocalProcess
+from memleak_android.host.machine.target import Answer
 
 
 class Answering(LocalMachine):

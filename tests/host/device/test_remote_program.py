@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.device.local_machine import LocalMachine
-from memleak_android.host.device.pulled_files import PulledFiles
-from memleak_android.host.device.remote_program import (
+from memleak_android.host.errors import TargetError
+from memleak_android.host.machine.adb.program import (
     fetch_until,
     find_program,
     loaded_objects,
     parse_listed,
 )
-from memleak_android.host.device.target import Answer
-from memleak_android.host.errors import TargetError
+from memleak_android.host.machine.adb.pulled_files import PulledFiles
+from memleak_android.host.machine.local.machine import LocalMachine
+from memleak_android.host.machine.target import Answer
 
 GLIBC = "\tlinux-vdso.so.1 (0x0000ffff9)\n\tlibc.so.6 => /lib/libc.so.6 (0x0000ffff8)\n\t/lib/ld.so.1 (0xa)\n"
 MUSL = (

@@ -13,15 +13,15 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from numpy.typing import NDArray
 
-from memleak_android.host.device.local_machine import FilesInPlace, LocalMachine
-from memleak_android.host.device.memory_scan import scan_memory
-from memleak_android.host.device.parse import parse_maps
-from memleak_android.host.device.reading_agent import ReadingAgent
-from memleak_android.host.device.remote_scan import scan_remote_memory
-from memleak_android.host.device.scan_blocks import ScanReader, decode_scanned
 from memleak_android.host.errors import TargetError
-from memleak_android.host.scanned_words import MemoryScan
-from memleak_android.host.tracers.prebuilt import find_binary
+from memleak_android.host.machine.adb.reading_agent import ReadingAgent
+from memleak_android.host.machine.binaries import find_binary
+from memleak_android.host.machine.local.machine import FilesInPlace, LocalMachine
+from memleak_android.host.machine.parse import parse_maps
+from memleak_android.host.machine.scan.blocks import ScanReader, decode_scanned
+from memleak_android.host.machine.scan.local import scan_memory
+from memleak_android.host.machine.scan.remote import scan_remote_memory
+from memleak_android.host.machine.scan.words import MemoryScan
 from memleak_android.host.wire.blocks import SCAN, Block, BlockKind
 from memleak_android.host.wire.payloads import MalformedBlock
 from tests.support.running_program import blocked

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from memleak_android.host.device.adb import DeviceRow, parse_devices
-from memleak_android.host.device.selection import SeveralDevices, Wish, select
 from memleak_android.host.errors import DeviceError
+from memleak_android.host.machine.adb.selection import SeveralDevices, Wish, select
+from memleak_android.host.machine.adb.server import DeviceRow, parse_devices
 
 SHORT = (
     "0123456789ABCDEF\tdevice\n"

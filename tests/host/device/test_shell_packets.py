@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from memleak_android.host.device.shell_packets import EXIT, STDERR, STDOUT, PacketParser, packet, take_stdin
+from memleak_android.host.machine.adb.shell_protocol import (
+    EXIT,
+    STDERR,
+    STDOUT,
+    PacketParser,
+    packet,
+    take_stdin,
+)
 
 # "hi\n" on stdout, nothing on stderr, exit status 7: literal bytes, as adbd sends them.
 SAID = bytes.fromhex("01 03000000 68690a 02 00000000 03 01000000 07")

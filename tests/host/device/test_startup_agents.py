@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.device.android_app import App, lacks_wrap_script
-from memleak_android.host.device.local_channel import LocalChannel
-from memleak_android.host.device.local_machine import LocalMachine
-from memleak_android.host.device.startup_agents import AGENTS_FOLDER, SESSION_FILE, StartupAgent
-from memleak_android.host.device.target import AppUser
 from memleak_android.host.errors import DeviceError
+from memleak_android.host.machine.adb.app import App, lacks_wrap_script
+from memleak_android.host.machine.adb.startup_agents import AGENTS_FOLDER, SESSION_FILE, StartupAgent
+from memleak_android.host.machine.local.channel import LocalChannel
+from memleak_android.host.machine.local.machine import LocalMachine
+from memleak_android.host.machine.target import AppUser
 
 APP = App("com.example.app", 10, 10123, True, False, "arm64-v8a", (), "")
 LINE = "n:0123456789abcdef mode=plt"

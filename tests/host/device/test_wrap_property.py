@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.device.android_app import App
-from memleak_android.host.device.local_channel import LocalChannel
-from memleak_android.host.device.local_machine import LocalMachine
-from memleak_android.host.device.target import AppUser
-from memleak_android.host.device.wrap_property import APPS_FOLDER, WrappedApp, wrap_property
 from memleak_android.host.errors import DeviceError
+from memleak_android.host.machine.adb.app import App
+from memleak_android.host.machine.adb.wrap_property import APPS_FOLDER, WrappedApp, wrap_property
+from memleak_android.host.machine.local.channel import LocalChannel
+from memleak_android.host.machine.local.machine import LocalMachine
+from memleak_android.host.machine.target import AppUser
 
 PROCESS = "com.example.app"
 NAME = f"wrap.{PROCESS}"

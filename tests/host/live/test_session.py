@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from memleak_android.host.tracers.prebuilt import find_binary, local_arch
+from memleak_android.host.machine.binaries import find_binary, local_arch
 from tests.support.live_terminal import ALTERNATE_SCREEN, BACK, Terminal
 
 PROGRAM = (sys.executable, "-P", "-m", "memleak_android.host")

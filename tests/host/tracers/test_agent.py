@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from memleak_android.host.device.local_channel import LocalChannel
 from memleak_android.host.errors import MemleakError, TargetError, TracerError
+from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.tracers.agent import AgentDied, AgentSession
 from memleak_android.host.wire.blocks import Block, BlockKind, Reason
 from tests.support.command_line import FAKE_AGENT
@@ -158,7 +158,7 @@ def test_users_terminal_where_standard_input_is_closed(tmp_path: Path) -> None:
     """`memleak-android … <&- 2>&-`: the target gets /dev/null there, and our pipes stay our pipes."""
     program = (
         "import sys\nfrom memleak_android.host.tracers.agent import AgentSession\n"
-        "from memleak_android.host.device.local_channel import USER_STDIO_LINE, LocalChannel\n"
+        "from memleak_android.host.machine.local.channel import USER_STDIO_LINE, LocalChannel\n"
         f"c = LocalChannel([sys.executable, {str(FAKE_AGENT)!r}], give_stdio=True)\n"
         "s = AgentSession('fake', c, "
         "['wire 2', 'arg sh', 'arg -c', 'arg readlink%20/proc/self/fd/0%20/proc/self/fd/2', USER_STDIO_LINE])\n"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.device.local import LoadedObject
 from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import TargetError
+from memleak_android.host.machine.local.process import LoadedObject
 from memleak_android.host.tracers.allocator import (
     FUNCTION_NUMBERS,
     HEAP_FUNCTIONS,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from memleak_android.host.device.local_channel import LocalChannel
 from memleak_android.host.errors import ConnectionCut
+from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.tracers import channel_reader
 from memleak_android.host.tracers.agent import AgentSession
 from memleak_android.host.tracers.base import SessionOptions, session_lines

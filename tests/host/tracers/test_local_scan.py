@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from memleak_android.host.errors import TargetError
-from memleak_android.host.scanned_words import MemoryScan
-from memleak_android.host.tracers import local_scan
+from memleak_android.host.machine.scan import choice as local_scan
+from memleak_android.host.machine.scan.words import MemoryScan
 from tests.support.running_program import blocked
 
 NO_BLOCKS = np.empty(0, np.uint64)

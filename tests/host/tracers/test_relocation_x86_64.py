@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.errors import TargetError
-from memleak_android.host.tracers.prebuilt import local_arch
+from memleak_android.host.machine.binaries import local_arch
 from tests.support import moved_x86_64 as moved
 
 pytestmark = pytest.mark.skipif(local_arch() != "x86_64", reason="x86-64 code is run natively")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.device.android_app import App
-from memleak_android.host.device.local_machine import LocalMachine
 from memleak_android.host.errors import TargetError, TracerError
+from memleak_android.host.machine.adb.app import App
+from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.pair_sets.schema import read_pair_sets
 from memleak_android.host.pairs.planning import SetsPlanner
 from memleak_android.host.tracers.base import SessionOptions

@@ -1,0 +1,1 @@
+"""A device behind adb: connection, shell protocol, files, keepers, apps."""

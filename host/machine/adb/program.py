@@ -1,0 +1,121 @@
+"""A command of a device before it runs: which file that is, and what its dynamic linker would load for it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from memleak_android.host.elf.dynamic import ELFCLASS32, MACHINE_NAMES, ElfFile
+from memleak_android.host.errors import TargetError
+from memleak_android.host.machine.adb.pulled_files import PulledFiles, RemoteFile
+from memleak_android.host.machine.local.process import LoadedObject
+from memleak_android.host.machine.parse import one_line
+from memleak_android.host.machine.target import Target
+
+_INTERPRETERS_MAX = 4  # as execve() follows them: linux/binfmts.h, BINPRM_MAX_RECURSION
+_OBJECTS_MAX = 256
+_LOAD_ADDRESS = re.compile(r" \(0x[0-9a-fA-F]{1,16}\)$")
+_BIONIC_LINKERS = ("linker64", "linker_asan64", "linker_hwasan64")
+_BIONIC = (
+    "/system/lib64/libc.so"  # from Android 10 on a link into the runtime's APEX (bionic/apex/Android.bp)
+)
+
+# $1: the command. A file that the shell has no name for is told as it was given.
+_FIND = """f=$(command -v -- "$1"); case $f in /*) ;; *) f=$1 ;; esac; readlink -f -- "$f" || echo "$f\""""
+_REAL = 'for f in "$@"; do readlink -f -- "$f" || echo "$f"; done'
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteProgram:
+    """The ELF file that execve() ends up with; of a script its interpreter's. machine: "" = not known to us."""
+
+    file: RemoteFile
+
+    @property
+    def machine(self) -> str:
+        return MACHINE_NAMES.get(int.from_bytes(self.file.head[18:20], "little"), "")
+
+    @property
+    def is_64_bit(self) -> bool:
+        return self.file.head[4:5] != bytes([ELFCLASS32])
+
+
+def find_program(target: Target, command: str, pulled: PulledFiles) -> RemoteProgram | None:
+    """None for what cannot be read, or is no program: the agent finds out why it cannot be started."""
+    answer = target.run(["sh", "-c", _FIND, "sh", command])
+    place = answer.out.decode("utf-8", "surrogateescape").rstrip("\r\n")
+    for _ in range(_INTERPRETERS_MAX):
+        file = pulled.look([place]) if place.startswith("/") else None
+        if file is None:
+            return None
+        if file.head.startswith(b"\x7fELF"):
+            return RemoteProgram(file)
+        words = file.head[2:256].split(b"\n")[0].split() if file.head.startswith(b"#!") else []
+        if not words:
+            return None
+        place = os.fsdecode(words[0])
+    return None
+
+
+def loaded_objects(target: Target, program: RemoteProgram, pulled: PulledFiles) -> tuple[list[str], str]:
+    """Paths in the order in which the linker looks symbols up, and a remark where that is a guess ("" = none).
+
+    The program's own linker is asked, by the option that ldd uses too: glibc's, musl's and, from Android 11 on, bionic's
+    have it. Nothing of the program runs. Raises TargetError where the file is no ELF file after all, or where a linker that
+    is not bionic's says nothing, DeviceError.
+    """
+    interpreter = ElfFile(pulled.copy(program.file)).interpreter
+    if not interpreter:
+        return [program.file.path], ""
+    answer = target.run([interpreter, "--list", program.file.path], as_root=target.has_root)
+    listed = list(parse_listed(answer.out.decode("utf-8", "surrogateescape"))) if not answer.code else []
+    if listed:
+        return _real_paths(target, [program.file.path, *listed]), ""
+    reason = answer.complaint or f"exit code {answer.code}"
+    if os.path.basename(interpreter) not in _BIONIC_LINKERS:
+        raise TargetError(
+            f"what {one_line(program.file.path)} would load cannot be found out ({reason})",
+            "use --tracer preload",
+        )
+    remark = (
+        f"{interpreter} does not list what it loads ({reason}): its malloc is taken to be that of {_BIONIC}"
+    )
+    return _real_paths(target, [program.file.path, _BIONIC]), remark
+
+
+def parse_listed(text: str) -> Iterator[str]:
+    """Paths of lines such as `libc.so => /system/lib64/libc.so (0x7f…)`; what is no file (the vdso) is left out."""
+    for line in text.splitlines()[:_OBJECTS_MAX]:
+        shown = line.strip()
+        found = _LOAD_ADDRESS.search(shown)
+        path = shown[: found.start()] if found else ""
+        path = path if path.startswith("/") else path.partition(" => ")[2]
+        if path.startswith("/"):
+            yield path
+
+
+def fetch_until(
+    pulled: PulledFiles, paths: Sequence[str], functions: set[str], *, whole: bool
+) -> list[LoadedObject]:
+    """Copies of these files up to the ones that define each of the functions first; all of them where `whole`."""
+    found, wanted = list[LoadedObject](), set(functions)
+    for path in paths:
+        file = pulled.look([path])
+        if file is None:
+            continue
+        copy = os.fspath(pulled.copy(file))
+        found.append(LoadedObject(path, copy))
+        wanted -= {symbol.name for symbol in ElfFile(copy).dynamic_functions(wanted)}
+        if not wanted and not whole:
+            break
+    if not found:
+        raise TargetError(f"{one_line(paths[0])} could not be pulled", "see `memleak-android doctor`")
+    return found
+
+
+def _real_paths(target: Target, paths: Sequence[str]) -> list[str]:
+    """As mappings show them."""
+    lines = target.run(["sh", "-c", _REAL, "sh", *paths]).out.decode("utf-8", "surrogateescape").splitlines()
+    return list(dict.fromkeys(lines if len(lines) == len(paths) else paths))

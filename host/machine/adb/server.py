@@ -1,0 +1,185 @@
+"""The adb server: which devices it knows, and streams to their services. The only module that imports adbutils.
+
+What is taken of adbutils is the server's own protocol and the start of a server. Its shell, its sync and its stat
+are not used: they lose exit codes, truncate without an error and count sizes in 32 bits. Imported only when a device
+is asked for: the import costs 0.2 s.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from memleak_android.host.errors import DeviceError
+from memleak_android.host.machine.parse import one_line
+
+if TYPE_CHECKING:
+    import adbutils
+
+READY = "device"  # the state in which a device can be used
+SERVER_TIMEOUT_S = 10.0
+_SERVICE_BYTES_MAX = 0xFFFF  # its length is sent as four hexadecimal digits
+_DETAIL = re.compile(r"(product|model|device|transport_id):(\S*)")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """One line of `adb devices -l`. state: device, offline, unauthorized, no permissions, recovery …"""
+
+    serial: str
+    state: str
+    product: str = ""
+    model: str = ""
+    device: str = ""
+    transport_id: str = ""
+    bus: str = ""  # usb:1-2; "" for TCP and where the server does not say
+
+    @property
+    def is_usb(self) -> bool:
+        """As scrcpy tells them apart: emulators and host:port are TCP."""
+        is_tcp = self.serial.startswith("emulator-") or ":" in self.serial or "._tcp" in self.serial
+        return self.bus.startswith("usb:") or not is_tcp
+
+
+def list_devices() -> list[DeviceRow]:
+    """Whatever the server knows, in its order; starts the server where there is none. Raises DeviceError."""
+    short, long = _ask("host:devices"), _ask("host:devices-l")
+    return parse_devices(short, long)
+
+
+def parse_devices(short: str, long: str) -> list[DeviceRow]:
+    """From the texts of host:devices (`SERIAL TAB STATE` lines) and host:devices-l.
+
+    Only the first tells a serial with spaces from its state. A device that came between the two has no details.
+    """
+    details = long.splitlines()
+    rows = []
+    for line in short.splitlines():
+        serial, tab, state = line.rstrip("\r").rpartition("\t")
+        if not tab or not serial.strip():
+            continue
+        rest = _details(details, serial, state)
+        found = dict(_DETAIL.findall(rest))
+        bus = next((word for word in rest.split() if word.startswith("usb:")), "")
+        state = "no permissions" if state.startswith("no permissions") else one_line(state)
+        rows.append(DeviceRow(serial, state, **found, bus=bus))
+    return rows
+
+
+def _details(lines: list[str], serial: str, state: str) -> str:
+    for line in lines:
+        rest = line.removeprefix(serial)
+        if rest != line and rest[:1] in (" ", "\t") and rest.lstrip().startswith(state):
+            return rest.lstrip().removeprefix(state)
+    return ""
+
+
+def features(row: DeviceRow) -> frozenset[str]:
+    """What device and server both understand: shell_v2, cmd, stat_v2 …"""
+    with _said_of(row):
+        return frozenset(_ask(f"{_prefix(row)}:features").strip().split(","))
+
+
+def open_service(row: DeviceRow, service: str, timeout_s: float = SERVER_TIMEOUT_S) -> socket.socket:
+    """A stream to a service of the device's adbd (`shell,v2,raw:…`). timeout_s: for each step of the opening.
+
+    Raises DeviceError: gone, offline, unauthorized, the service refused.
+    """
+    connection = _connect(timeout_s)
+    try:
+        with _said_of(row):
+            _request(
+                connection, f"host:transport-id:{row.transport_id}" if row.transport_id else _by_serial(row)
+            )
+            _request(connection, service)
+    except BaseException:
+        connection.conn.close()
+        raise
+    stream: socket.socket = connection.conn
+    return stream
+
+
+@contextmanager
+def _said_of(row: DeviceRow) -> Iterator[None]:
+    """What the server says does not always name the device."""
+    try:
+        yield
+    except DeviceError as error:
+        serial = one_line(row.serial)
+        named = error.message if serial in error.message else f"device {serial}: {error.message}"
+        raise DeviceError(named, error.hint) from None
+
+
+def _by_serial(row: DeviceRow) -> str:
+    return f"host:transport:{row.serial}"
+
+
+def _prefix(row: DeviceRow) -> str:
+    return f"host-transport-id:{row.transport_id}" if row.transport_id else f"host-serial:{row.serial}"
+
+
+def _ask(request: str) -> str:
+    connection = _connect(SERVER_TIMEOUT_S)
+    try:
+        _request(connection, request)
+        text: str = _answer(connection.read_string_block, request)
+        return text
+    finally:
+        connection.conn.close()
+
+
+def _request(connection: adbutils.AdbConnection, request: str) -> None:
+    data = request.encode("utf-8", "surrogateescape")
+    if len(data) > _SERVICE_BYTES_MAX:
+        raise DeviceError(f"a command of {len(data)} bytes is too long for adb", "use shorter paths")
+    _answer(lambda: connection.conn.sendall(b"%04x" % len(data) + data), request)
+    _answer(connection.check_okay, request)
+
+
+def _answer(step: Any, request: str) -> Any:
+    """What `step` returns; the server's refusals, and its silence, as DeviceError."""
+    import adbutils
+
+    try:
+        return step()
+    except (adbutils.AdbTimeout, TimeoutError):
+        what = one_line(request.partition(":")[0])
+        raise DeviceError(f"the adb server did not answer in time ({what})", "try `adb reconnect`") from None
+    except adbutils.AdbError as error:
+        raise _refusal(str(error)) from None
+    except (OSError, ValueError) as error:
+        raise DeviceError(f"the adb server answered nonsense or hung up ({error})", "try again") from None
+
+
+def _refusal(text: str) -> DeviceError:
+    """adb's own words (their first line: the rest is advice that names the device's own dialog) with a way out."""
+    line = one_line(next(iter(text.strip().splitlines()), "closed")).rstrip(".")
+    hints = {
+        "unauthorized": "accept this computer in the dialog on the device's screen",
+        "offline": "reconnect it, or try `adb reconnect offline`",
+        "not found": "see `memleak-android devices`",
+        "unknown transport id": "it was unplugged or rebooted: connect it again",
+        "more than one": "name one by --serial",
+        "Unknown data": "something else listens on adb's port (ANDROID_ADB_SERVER_PORT)",
+        "closed": "the device closed the connection: try again",
+    }
+    hint = next((hint for word, hint in hints.items() if word in line), "see `memleak-android devices`")
+    return DeviceError(f"adb: {line}", hint)
+
+
+def _connect(timeout_s: float) -> adbutils.AdbConnection:
+    """Starts a server where none is listening (ANDROID_ADB_SERVER_HOST and _PORT as adb has them)."""
+    import adbutils
+
+    try:
+        return adbutils.AdbClient().make_connection(timeout=timeout_s)
+    except (adbutils.AdbError, OSError, subprocess.SubprocessError, ValueError) as error:
+        raise DeviceError(
+            f"no adb server can be reached or started ({one_line(str(error))})",
+            "install adb, or start a server by `adb start-server`",
+        ) from None

@@ -1,0 +1,1 @@
+"""This machine: processes, what ld.so would load, capabilities, child agents."""

@@ -1,0 +1,139 @@
+"""This machine as a target: its programs are our children, its files are read where they are."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import secrets
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from memleak_android.host.errors import DeviceError
+from memleak_android.host.machine.local.channel import LocalChannel
+from memleak_android.host.machine.target import (
+    OUTPUT_BYTES_MAX,
+    PULL_BYTES_MAX,
+    RUN_TIMEOUT_S,
+    Answer,
+    AppUser,
+)
+
+ARCH_OF_MACHINE = {"x86_64": "x86_64", "aarch64": "arm64", "armv7l": "arm32", "armv8l": "arm32"}
+
+
+class FilesInPlace:
+    """Implements Deployment for files that are on the target already, and stay."""
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self.paths: Mapping[str, str] = {name: str(path) for name, path in files.items()}
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+class OwnStreams:
+    """Implements Relay for a program that has inherited our streams."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self._process = subprocess.Popen(list(argv))
+
+    def drain(self) -> None:
+        self._process.wait()
+
+    def close(self) -> None:
+        self._process.wait()
+
+
+class LocalMachine:
+    """Implements Target. as_root and run_as change nothing: programs run as who we are."""
+
+    serial = ""
+    name = "this machine"
+    is_local = True
+
+    @property
+    def arch(self) -> str:
+        machine = platform.machine()
+        if machine not in ARCH_OF_MACHINE:
+            expected = ", ".join(sorted(ARCH_OF_MACHINE))
+            raise DeviceError(f"unsupported machine: {machine} (expected {expected})", "measure another one")
+        return ARCH_OF_MACHINE[machine]
+
+    @property
+    def has_root(self) -> bool:
+        return os.geteuid() == 0
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        as_root: bool = False,
+        run_as: AppUser | None = None,
+        stdin: bytes = b"",
+        timeout_s: float = RUN_TIMEOUT_S,
+        limit_bytes: int = OUTPUT_BYTES_MAX,
+    ) -> Answer:
+        try:
+            done = subprocess.run(
+                list(argv), input=stdin, capture_output=True, timeout=timeout_s, check=False
+            )
+        except OSError as error:  # as a shell answers: not found is 127, not executable 126
+            code = 127 if isinstance(error, FileNotFoundError) else 126
+            return Answer(code, b"", f"{argv[0]}: {error.strerror}".encode())
+        except subprocess.TimeoutExpired:
+            raise DeviceError(f"{argv[0]} did not end within {timeout_s:g} s", "try again") from None
+        code = done.returncode if done.returncode >= 0 else 128 - done.returncode
+        return Answer(code, done.stdout[:limit_bytes], done.stderr[:limit_bytes])
+
+    def read_file(
+        self,
+        path: str,
+        limit_bytes: int = OUTPUT_BYTES_MAX,
+        *,
+        as_root: bool = False,
+        run_as: AppUser | None = None,
+    ) -> bytes:
+        with open(path, "rb") as file:
+            return file.read(limit_bytes)
+
+    def pull(
+        self,
+        path: str,
+        into: Path,
+        *,
+        as_root: bool = False,
+        run_as: AppUser | None = None,
+        limit_bytes: int = PULL_BYTES_MAX,
+    ) -> None:
+        if os.path.getsize(path) > limit_bytes:
+            raise OSError(errno.EFBIG, f"it has more than {limit_bytes} bytes", path)
+        part = into.with_name(f".{into.name}.{secrets.token_hex(8)}.part")
+        try:
+            shutil.copyfile(path, part)
+            part.replace(into)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def open_agent(
+        self, argv: Sequence[str], *, as_root: bool = False, run_as: AppUser | None = None
+    ) -> LocalChannel:
+        return LocalChannel(argv)
+
+    def relay(self, argv: Sequence[str], *, as_root: bool = False) -> OwnStreams:
+        return OwnStreams(argv)
+
+    def deploy(self, files: Mapping[str, Path], *, run_as: AppUser | None = None) -> FilesInPlace:
+        return FilesInPlace(files)

@@ -1,0 +1,245 @@
+"""A process of this machine, as a tracer needs to see it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from memleak_android.host.elf.dynamic import DT_DEBUG, ELFCLASS32, PT_DYNAMIC, ElfFile
+from memleak_android.host.errors import TargetError
+from memleak_android.host.machine.parse import ProcessStatus, parse_maps, parse_status
+from memleak_android.unwind.maps import AddressSpace, Mapping
+
+_DELETED = " (deleted)"
+_AT_ENTRY = 9  # <elf.h>
+_LOADED_OBJECTS_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedObject:
+    """An ELF file in a process. path: as the process names it; open_path: as we can open it. dynamic: an address in the copy of
+    it that the dynamic linker lists, 0 = not known; there are more copies where dlmopen() has made namespaces.
+    """
+
+    path: str
+    open_path: str
+    dynamic: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalProcess:
+    """A running process that passed all checks when it was opened.
+
+    root: put before the paths that the process uses, "" when it sees the same files as we do.
+    """
+
+    pid: int
+    command: str  # shell-quoted command line
+    root: str
+    name: str
+
+    @classmethod
+    def open(cls, pid: int) -> LocalProcess:
+        """Raises TargetError: not there, a thread, ended, a kernel thread, not ours, 32-bit."""
+        with _reading(pid):
+            status = _status(pid)
+            check_status(pid, status)
+            _check_access(pid, status)
+            command = _command_line(pid) or status.name
+            return cls(pid, command, _root(pid), status.name)
+
+    def mappings(self) -> list[Mapping]:
+        with _reading(self.pid):
+            return parse_maps(_read_text(f"/proc/{self.pid}/maps"))
+
+    def open_path(self, mapping: Mapping) -> str:
+        """A path by which the mapped file itself can be opened: replaced and deleted files too."""
+        path = mapping.path.removesuffix(_DELETED)
+        by_address = f"/proc/{self.pid}/map_files/{mapping.start:x}-{mapping.end:x}"
+        # The kernel writes a path as it is seen from our root where it can be reached from there (a chroot),
+        # else from that of the mount namespace (a container).
+        wanted = _identity(by_address)
+        for candidate in (self.root + path, path):
+            found = _identity(candidate)
+            if found is not None and found == (wanted or (mapping.device, mapping.inode)):
+                return candidate
+        return by_address if wanted else self.root + path
+
+    def loaded_objects(self) -> list[LoadedObject]:
+        """The process's ELF files in the order in which its dynamic linker searches them for a symbol.
+
+        From the linker's own list (r_debug, <link.h>); files that are mapped but not in it follow.
+        """
+        mappings = self.mappings()
+        by_file: dict[tuple[str, int, str], Mapping] = {}
+        for mapping in mappings:
+            if mapping.path.startswith("/") and mapping.is_executable:
+                by_file.setdefault((mapping.device, mapping.inode, mapping.path), mapping)
+        order = self._link_map_files(AddressSpace(mappings))
+        executable = self._executable_file(mappings)
+        first = [executable] if executable else []
+        files = dict.fromkeys([*first, *order, *by_file])
+        return [
+            LoadedObject(
+                by_file[file].path.removesuffix(_DELETED), self.open_path(by_file[file]), order.get(file, 0)
+            )
+            for file in files
+            if file in by_file
+        ]
+
+    def _executable_file(self, mappings: list[Mapping]) -> tuple[str, int, str] | None:
+        with _reading(self.pid):
+            entry = _auxiliary_vector(self.pid).get(_AT_ENTRY)
+        mapping = AddressSpace(mappings).find(entry) if entry else None
+        return (mapping.device, mapping.inode, mapping.path) if mapping else None
+
+    def _link_map_files(self, space: AddressSpace) -> dict[tuple[str, int, str], int]:
+        """Files of the link map in its order, and where their dynamic sections are; empty before the dynamic linker has run,
+        or in a static one.
+        """
+        found = dict[tuple[str, int, str], int]()
+        try:
+            with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
+                for dynamic in _link_map(memory.fileno(), self._debug_address(space)):
+                    mapping = space.find(dynamic)
+                    if mapping is not None:
+                        found.setdefault((mapping.device, mapping.inode, mapping.path), dynamic)
+        except (OSError, TargetError):
+            pass  # then the order of the mappings has to do
+        return found
+
+    def _debug_address(self, space: AddressSpace) -> int:
+        """Value of DT_DEBUG in the executable's dynamic section in memory, 0 when there is none."""
+        elf = ElfFile(f"/proc/{self.pid}/exe")
+        dynamic = next((segment for segment in elf.segments if segment.type == PT_DYNAMIC), None)
+        entry = _auxiliary_vector(self.pid).get(_AT_ENTRY, 0)
+        if dynamic is None or not entry:
+            return 0
+        address = dynamic.vaddr + entry - elf.entry_vaddr
+        with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
+            table = os.pread(memory.fileno(), min(dynamic.memory_bytes, 1 << 16), address)
+        for tag, value in struct.iter_unpack("<QQ", table[: len(table) & ~15]):
+            if tag == DT_DEBUG:
+                return int(value)
+        return 0
+
+
+def _identity(path: str) -> tuple[str, int] | None:
+    """Device and inode in the form of /proc/PID/maps, though on some file systems not with its numbers."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}", status.st_ino
+
+
+def _link_map(memory: int, debug: int) -> Iterator[int]:
+    """Addresses of the dynamic sections (link_map.l_ld) in list order."""
+    if not debug:
+        return
+    (entry,) = struct.unpack("<Q", _exactly(memory, debug + 8, 8))  # r_debug.r_map
+    for _ in range(_LOADED_OBJECTS_MAX):
+        if not entry:
+            return
+        _, _, dynamic, entry = struct.unpack("<QQQQ", _exactly(memory, entry, 32))
+        yield dynamic
+
+
+def _exactly(file: int, offset: int, size: int) -> bytes:
+    data = os.pread(file, size, offset) if offset < 2**63 else b""
+    if len(data) != size:
+        raise OSError(f"{size} bytes at {offset:#x} cannot be read")
+    return data
+
+
+def check_running(pid: int) -> None:
+    """Raises TargetError: not there, a thread, ended. Kernel threads are as good as others."""
+    with _reading(pid):
+        check_not_ended(pid, _status(pid))
+
+
+def check_not_ended(pid: int, status: ProcessStatus) -> None:
+    """Raises TargetError: ended, or a thread."""
+    if status.state in "ZX":
+        raise TargetError(f"process {pid} ({status.name}) has ended already (zombie)")
+    if status.tgid != pid:
+        raise TargetError(
+            f"{pid} is a thread of process {status.tgid} ({status.name})", f"use --pid {status.tgid}"
+        )
+
+
+def check_status(pid: int, status: ProcessStatus) -> None:
+    """Raises TargetError: ended, a thread, a kernel thread."""
+    check_not_ended(pid, status)
+    if not status.has_memory:
+        raise TargetError(f"process {pid} ({status.name}) is a kernel thread", "use --kernel")
+
+
+def _own_refusal(pid: int) -> str:
+    """Of a process of our own user. The files of one that is not dumpable belong to root (proc(5))."""
+    if os.stat(f"/proc/{pid}/mem").st_uid != os.geteuid():
+        return "it does not let itself be looked at (set-user-ID, or prctl(PR_SET_DUMPABLE))"
+    return "the system forbids it"
+
+
+def _check_access(pid: int, status: ProcessStatus) -> None:
+    try:
+        with open(f"/proc/{pid}/exe", "rb") as file:
+            header = file.read(5)
+        _read_text(f"/proc/{pid}/maps")
+    except PermissionError as error:
+        owner = f"it belongs to uid {status.uid}" if status.uid != os.geteuid() else _own_refusal(pid)
+        raise TargetError(
+            f"process {pid} ({status.name}) may not be traced: {owner}", "run as root"
+        ) from error
+    if header[4:5] == bytes([ELFCLASS32]):
+        raise TargetError(
+            f"process {pid} ({status.name}) is 32-bit, which cannot be traced",
+            "use a 64-bit build of it",
+        )
+
+
+def _root(pid: int) -> str:
+    ours, theirs = os.stat("/"), os.stat(f"/proc/{pid}/root/")
+    same_root = (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
+    same_mounts = os.readlink("/proc/self/ns/mnt") == os.readlink(f"/proc/{pid}/ns/mnt")
+    return "" if same_root and same_mounts else f"/proc/{pid}/root"
+
+
+def _status(pid: int) -> ProcessStatus:
+    return parse_status(_read_text(f"/proc/{pid}/status"))
+
+
+def _command_line(pid: int) -> str:
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        words = file.read(1 << 20).rstrip(b"\0").split(b"\0")
+    return shlex.join(os.fsdecode(word) for word in words) if words != [b""] else ""
+
+
+def _auxiliary_vector(pid: int) -> dict[int, int]:
+    with open(f"/proc/{pid}/auxv", "rb") as file:
+        data = file.read(4096)
+    return dict(struct.iter_unpack("<QQ", data[: len(data) & ~15]))
+
+
+def _read_text(path: str) -> str:
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+        return file.read()
+
+
+@contextmanager
+def _reading(pid: int) -> Iterator[None]:
+    """Turns what /proc answers for a process that is not there, or no longer, into the line for it."""
+    existed = os.path.exists(f"/proc/{pid}")
+    try:
+        yield
+    except (FileNotFoundError, ProcessLookupError, ValueError) as error:
+        if existed:
+            raise TargetError(f"process {pid} ended while it was attached to") from error
+        raise TargetError(f"there is no process {pid}") from error
+    except PermissionError as error:
+        raise TargetError(f"process {pid} may not be traced: {error.strerror}", "run as root") from error

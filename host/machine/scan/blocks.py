@@ -1,0 +1,145 @@
+"""What `memleakd scan` writes (docs/wire-protocol.md) → StoppedMemory. The writer may be broken: every length is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memleak_android.host.errors import TargetError
+from memleak_android.host.machine.parse import parse_maps
+from memleak_android.host.machine.scan.stopped_memory import StoppedMemory
+from memleak_android.host.machine.scan.words import Addresses
+from memleak_android.host.wire import payloads
+from memleak_android.host.wire.blocks import EXIT_STOP, SCAN, SCANNED, Block, BlockKind, Rows
+from memleak_android.host.wire.payloads import MalformedBlock
+from memleak_android.unwind.maps import Mapping
+
+_UNTAGGED = np.uint64(2**56 - 1)  # arm64's top byte ignore: Documentation/arch/arm64/tagged-address-abi.rst
+_GROUP = 64  # words of which the bits stand in one u64
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedPieces:
+    """Of one SCANNED block. address, n_words: of each piece. bits: of all words, in whole u64 for each piece."""
+
+    address: Addresses
+    n_words: NDArray[np.int64]
+    n_values: NDArray[np.int64]
+    bits: NDArray[np.uint8]
+    word_bytes: int
+
+    def sources(self) -> Addresses:
+        """Addresses of the words whose bits are set."""
+        groups = -(-self.n_words // _GROUP)
+        before = np.cumsum(groups) - groups
+        place = np.flatnonzero(np.unpackbits(self.bits, bitorder="little")).astype(np.uint64)
+        base = self.address - (before * _GROUP * self.word_bytes).astype(np.uint64)
+        return place * np.uint64(self.word_bytes) + np.repeat(base, self.n_values)
+
+
+def decode_scanned(payload: bytes, word_bytes: int) -> tuple[ScannedPieces, Addresses]:
+    """The pieces, and the words that may refer to memory of the process. Raises MalformedBlock."""
+    rows, bits, values = [], [np.empty(0, np.uint8)], [np.empty(0, np.uint64)]
+    at = 0
+    while at < len(payload):
+        if len(payload) - at < SCANNED.itemsize:
+            raise _malformed("cut within a piece")
+        row = np.frombuffer(payload, SCANNED, 1, at)[0]
+        n_groups, n_own = -(-int(row["n_words"]) // _GROUP), int(row["n_values"])
+        at += SCANNED.itemsize
+        if len(payload) - at < 8 * (n_groups + n_own):
+            raise _malformed(f"a piece of {int(row['n_words'])} words and {n_own} values is cut")
+        own = np.frombuffer(payload, np.uint8, 8 * n_groups, at)
+        n_set = int(np.bitwise_count(own).sum())
+        if n_set != n_own:
+            raise _malformed(f"{n_own} values for {n_set} bits")
+        bits.append(own)
+        values.append(np.frombuffer(payload, "<u8", n_own, at + 8 * n_groups))
+        at += 8 * (n_groups + n_own)
+        rows.append(row)
+    table = np.array(rows, SCANNED)
+    n_words, n_values = table["n_words"].astype(np.int64), table["n_values"].astype(np.int64)
+    pieces = ScannedPieces(table["address"].copy(), n_words, n_values, np.concatenate(bits), word_bytes)
+    return pieces, np.concatenate(values)
+
+
+@dataclass(slots=True)
+class ScanReader:
+    """Takes the blocks one by one. is_arm64: addresses may carry tags, which registers are freed of here."""
+
+    is_arm64: bool
+    _head: np.void | None = None
+    _mappings: list[Mapping] = field(default_factory=list)
+    _registers: list[int] = field(default_factory=list)
+    _pieces: list[ScannedPieces] = field(default_factory=list)
+    _values: list[Addresses] = field(default_factory=list)
+    _is_over: bool = False
+
+    def add(self, block: Block) -> None:
+        """Raises MalformedBlock; TargetError where the agent says that there is nothing to be had."""
+        match block.kind:
+            case BlockKind.ERROR:
+                text = payloads.decode_error(block.payload)[1]
+                raise TargetError(text)
+            case BlockKind.SCAN:
+                self._head = _head_of(block.payload)
+            case BlockKind.MAPS:
+                self._mappings = parse_maps(payloads.decode_maps(block.payload).text)
+            case BlockKind.STOPPED_THREADS:
+                self._registers += _registers_of(block.payload)
+            case BlockKind.SCANNED if self._head is not None:
+                pieces, values = decode_scanned(block.payload, int(self._head["word_bytes"]))
+                self._pieces.append(pieces)
+                self._values.append(values)
+            case BlockKind.END:
+                self._is_over = True
+
+    def memory(self, held: Rows | np.void | None) -> StoppedMemory:
+        """held: EXIT_STOP of the thread that another agent holds. Raises TargetError where the end is missing."""
+        head = self._head
+        if head is None or not self._is_over:
+            raise TargetError("the agent broke off while it searched the memory", "try again")
+        words, n_threads, stopped_ns = self._registers, int(head["n_threads"]), int(head["stopped_ns"])
+        if held is not None:
+            words, n_threads = held["registers"][: held["n_registers"]].tolist(), 1
+            stopped_ns = max(0, int(head["timestamp_ns"]) - int(held["timestamp_ns"]))
+        registers = np.array(words, np.uint64)
+        return StoppedMemory(
+            self._mappings,
+            registers & _UNTAGGED if self.is_arm64 else registers,
+            self._sources,
+            self._values,
+            int(head["timestamp_ns"]),
+            stopped_ns,
+            int(head["scanned_bytes"]),
+            n_threads,
+            int(head["word_bytes"]),
+        )
+
+    def _sources(self) -> Iterator[Addresses]:
+        return (one.sources() for one in self._pieces)
+
+
+def _head_of(payload: bytes) -> np.void:
+    if len(payload) != SCAN.itemsize:
+        raise MalformedBlock(BlockKind.SCAN, f"{len(payload)} bytes")
+    head: np.void = np.frombuffer(payload, SCAN)[0]
+    if head["word_bytes"] not in (4, 8):
+        raise MalformedBlock(BlockKind.SCAN, f"words of {int(head['word_bytes'])} bytes")
+    return head
+
+
+def _registers_of(payload: bytes) -> list[int]:
+    if len(payload) % EXIT_STOP.itemsize:
+        raise MalformedBlock(BlockKind.STOPPED_THREADS, f"{len(payload)} bytes")
+    rows = np.frombuffer(payload, EXIT_STOP)
+    known = np.arange(rows["registers"].shape[1]) < rows["n_registers"][:, None]
+    words: list[int] = rows["registers"][known].tolist()
+    return words
+
+
+def _malformed(reason: str) -> MalformedBlock:
+    return MalformedBlock(BlockKind.SCANNED, reason)

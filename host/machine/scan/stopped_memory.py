@@ -1,0 +1,72 @@
+"""What stood in a stopped process's memory, whoever read it, → MemoryScan: which of it is the allocator's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from memleak_android.host.machine.scan.words import Addresses, MemoryScan
+from memleak_android.unwind.maps import Mapping
+
+_GLIBC_HEAP_BYTES = (
+    64 << 20
+)  # glibc malloc/arena.c: HEAP_MAX_SIZE, to which heaps of threads' arenas are aligned
+_ALLOCATOR_NAMES = ("[heap]", "[anon:libc_malloc]", "[anon:scudo:")  # bionic's names: libc/bionic, scudo
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedMemory:
+    """registers: of all threads, untagged. sources(), values: in pieces. The rest is MemoryScan's."""
+
+    mappings: Sequence[Mapping]
+    registers: Addresses
+    sources: Callable[[], Iterator[Addresses]]
+    values: Sequence[Addresses]
+    timestamp_ns: int
+    stopped_ns: int
+    scanned_bytes: int
+    n_threads: int
+    word_bytes: int = 8
+
+    def scan(self, block_addresses: Addresses) -> MemoryScan:
+        """block_addresses: of some of its blocks, to know the allocator's memory."""
+        allocator = (one for one in self.mappings if _is_allocators(one, block_addresses))
+        return MemoryScan(
+            np.concatenate([np.zeros(len(self.registers), np.uint64), *self.sources()]),
+            np.concatenate([self.registers, *self.values]),
+            _bounds(allocator),
+            _bounds(_with_bss(self.mappings, "/libc.so.6", "/libc-2.")),
+            self.timestamp_ns,
+            self.stopped_ns,
+            self.scanned_bytes,
+            self.n_threads,
+            self.word_bytes,
+        )
+
+
+def _is_allocators(one: Mapping, block_addresses: Addresses) -> bool:
+    """Memory that is cut into blocks and nothing else; what is not known to be is searched as any other."""
+    if one.path.startswith(_ALLOCATOR_NAMES):
+        return True
+    if one.path or not one.permissions.startswith("rw") or one.start % _GLIBC_HEAP_BYTES:
+        return False
+    sorted_addresses = np.sort(block_addresses)
+    return int(np.searchsorted(sorted_addresses, one.end)) > int(np.searchsorted(sorted_addresses, one.start))
+
+
+def _with_bss(mappings: Sequence[Mapping], *names: str) -> Iterator[Mapping]:
+    """Writable mappings of the files so named, and the anonymous memory behind each, which is their .bss."""
+    before: Mapping | None = None
+    for one in mappings:
+        is_bss = before is not None and not one.path and one.start == before.end
+        is_named = any(name in one.path for name in names)
+        is_wanted = one.permissions.startswith("rw") and (is_named or is_bss)
+        if is_wanted:
+            yield one
+        before = one if is_wanted and is_named else None
+
+
+def _bounds(mappings: Iterator[Mapping]) -> Addresses:
+    return np.array([(one.start, one.end) for one in mappings], np.uint64).reshape(-1, 2)
