@@ -12,7 +12,7 @@ from bench.programs import Program, compile_c
 from bench.shim import run_untraced, work_per_second
 from bench.spread import Spread, differences, ratios
 from bench.table import losses, number, render, spread
-from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.agent.session_options import SessionOptions
 
 RATE = 200_000  # allocations per second of the undisturbed program's CPU
 SECONDS = 3.0

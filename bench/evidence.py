@@ -10,7 +10,7 @@ from bench.agent import Installation, bpf_lines, run_command
 from bench.programs import Program, compile_c, paced, real_programs
 from bench.shim import environment_lines, run_untraced, work_per_second
 from bench.spread import crossing, ratios
-from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.agent.session_options import SessionOptions
 
 RATES = (1_000, 10_000, 50_000, 300_000)  # allocations per second of CPU
 STACKS = 64

@@ -11,7 +11,7 @@ from bench.agent import Attached, Installation, bpf_lines
 from bench.loop import LoopProcess
 from bench.peers import AttachedMemleak
 from bench.spread import differences
-from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.agent.session_options import SessionOptions
 
 PAIRS = 20_000  # in a burst
 BURSTS = 3  # in a session

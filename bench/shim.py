@@ -16,7 +16,7 @@ from bench.clocks import children_cpu_s
 from bench.peers import run_heaptrack
 from bench.programs import Program, compile_c, paced, real_programs
 from bench.spread import differences
-from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.agent.session_options import SessionOptions
 
 SAMPLE_BYTES = 65536
 UNTRACED, EVERY, SAMPLED, HEAPTRACK = "untraced", "every allocation", "one in 64 KB", "heaptrack"

@@ -22,7 +22,7 @@ from memleak_android.host.options import common_options, tracer_options
 from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS
-from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.agent.session_options import SessionOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.capabilities import Capabilities, probe_local
 from memleak_android.host.options import target_options, tracer_options
-from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.bpf import plan_session
 from memleak_android.host.tracers.choice import choose_tracer
 

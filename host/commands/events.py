@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from memleak_android.host.tracers.base import PairPlan
+from memleak_android.host.tracers.agent.session_options import PairPlan
 from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, Function
 from memleak_android.host.wire.payloads import decode_events
 

@@ -41,9 +41,9 @@ from memleak_android.host.recording import Recording, RecordingWriter, write_fin
 from memleak_android.host.spool import open_spool
 from memleak_android.host.survivors import Analysis, Survivors
 from memleak_android.host.symbols import Symbolizer, default_cache_dir
-from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.agent.session import AgentSession
+from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.allocator import unprobed_functions
-from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.choice import TracerName, start_tracer
 from memleak_android.host.tracers.device import AppRequest, DeviceTracers
 from memleak_android.host.wire import payloads

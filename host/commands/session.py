@@ -17,8 +17,8 @@ from memleak_android.host.errors import ConnectionCut
 from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.modules import ModuleFiles
 from memleak_android.host.recording import RecordingWriter
-from memleak_android.host.tracers.agent import AgentDied, reported_error
-from memleak_android.host.tracers.base import Tracer
+from memleak_android.host.tracers.agent.session import AgentDied, reported_error
+from memleak_android.host.tracers.agent.session_options import Tracer
 from memleak_android.host.wire.blocks import Block, BlockKind
 
 # Without interval prints snapshots are still taken: what the last one holds is reported if the agent dies, and growth is

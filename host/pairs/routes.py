@@ -14,8 +14,8 @@ from memleak_android.host.elf.slots import called_names, exported_names, names_o
 from memleak_android.host.errors import MemleakError, TargetError
 from memleak_android.host.pair_sets.schema import Nesting, PairFamily, PairRule
 from memleak_android.host.snoop.selection import FoundFunction, Selection
+from memleak_android.host.tracers.agent.session_options import CodePatcher, PatchSite, ProbedFile, probe_line
 from memleak_android.host.tracers.allocator import HEAP_FUNCTIONS, REGION_FUNCTIONS
-from memleak_android.host.tracers.base import CodePatcher, PatchSite, ProbedFile, probe_line
 from memleak_android.host.tracers.probe_sites import ProbeSite, probes_at
 from memleak_android.host.tracers.probed_arch import PROBED_ARCHES
 

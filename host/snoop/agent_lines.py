@@ -9,7 +9,7 @@ from itertools import groupby
 from urllib.parse import quote
 
 from memleak_android.host.snoop.placing import Place, SnoopedFunction, SnoopPlan
-from memleak_android.host.tracers.base import ProbedFile
+from memleak_android.host.tracers.agent.session_options import ProbedFile
 from memleak_android.host.wire.blocks import WIRE_VERSION
 
 

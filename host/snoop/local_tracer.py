@@ -10,7 +10,7 @@ from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.channel import USER_STDIO_LINE, LocalChannel
 from memleak_android.host.snoop.agent_lines import SnoopOptions, snoop_lines
 from memleak_android.host.snoop.placing import SnoopPlan
-from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.agent.session import AgentSession
 
 
 def start_local(options: SnoopOptions, plan: SnoopPlan) -> AgentSession:

@@ -15,7 +15,7 @@ from memleak_android.host.machine.parse import one_line
 from memleak_android.host.snoop.function_table import STT_OBJECT, FunctionTable, TableSymbol
 from memleak_android.host.snoop.requests import FunctionRequest
 from memleak_android.host.symbol_table import STT_GNU_IFUNC
-from memleak_android.host.tracers.base import ProbedFile
+from memleak_android.host.tracers.agent.session_options import ProbedFile
 
 _NAMES_SHOWN = 6
 

@@ -13,8 +13,8 @@ from memleak_android.host.snoop.call_stacks import KINDS, CallStacks
 from memleak_android.host.snoop.events import CallEvent, CallJoin
 from memleak_android.host.snoop.placing import SnoopPlan
 from memleak_android.host.snoop.statistics import FunctionStatistics, by_total_time, summarize
-from memleak_android.host.tracers.agent import AgentDied
-from memleak_android.host.tracers.base import Tracer
+from memleak_android.host.tracers.agent.session import AgentDied
+from memleak_android.host.tracers.agent.session_options import Tracer
 from memleak_android.host.wire.blocks import Block, BlockKind, Lost, Reason, Rows
 from memleak_android.host.wire.calls import (
     PATCHED_CODE,

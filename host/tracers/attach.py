@@ -10,8 +10,13 @@ from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.machine.local.process import LocalProcess
-from memleak_android.host.tracers.agent import AgentSession
-from memleak_android.host.tracers.base import ProbedFile, SessionOptions, pair_lines, session_lines
+from memleak_android.host.tracers.agent.session import AgentSession
+from memleak_android.host.tracers.agent.session_options import (
+    ProbedFile,
+    SessionOptions,
+    pair_lines,
+    session_lines,
+)
 from memleak_android.host.tracers.entered import LocalEntered
 from memleak_android.host.tracers.inline import local_allocator
 from memleak_android.host.tracers.inline_pairs import plan_session

@@ -10,8 +10,8 @@ from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import local_arch
 from memleak_android.host.machine.local.capabilities import probe_local
 from memleak_android.host.machine.local.channel import USER_STDIO_LINE, LocalChannel
-from memleak_android.host.tracers.agent import AgentSession
-from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.agent.session import AgentSession
+from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
 
 _ARCH = "x86_64"  # whose registers host/bcc/accounting.c writes down

@@ -9,6 +9,13 @@ from typing import Any
 
 from memleak_android.host.machine.local.loader import load_order, resolve_command
 from memleak_android.host.machine.local.process import LoadedObject, LocalProcess
+from memleak_android.host.tracers.agent.session_options import (
+    PairPlan,
+    Probe,
+    ProbedFile,
+    SessionOptions,
+    session_lines,
+)
 from memleak_android.host.tracers.allocator import (
     check_runs_here,
     find_allocator,
@@ -16,13 +23,6 @@ from memleak_android.host.tracers.allocator import (
     plan_probes,
     plan_region_probes,
     probe_lines,
-)
-from memleak_android.host.tracers.base import (
-    PairPlan,
-    Probe,
-    ProbedFile,
-    SessionOptions,
-    session_lines,
 )
 from memleak_android.host.wire.blocks import WIRE_VERSION
 

@@ -9,8 +9,8 @@ from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.capabilities import Capabilities, probe_local
 from memleak_android.host.machine.local.channel import USER_STDIO_LINE, LocalChannel
 from memleak_android.host.tracers import attach, bcc, every_process, kernel, preload
-from memleak_android.host.tracers.agent import AgentSession
-from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.agent.session import AgentSession
+from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
 
 TracerName = Literal["auto", "bpf", "preload", "plt", "inline", "bcc"]

@@ -39,12 +39,12 @@ from memleak_android.host.tracers import (
     remote_preload,
     remote_startup,
 )
-from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.agent.forked import ForkedSession
+from memleak_android.host.tracers.agent.session import AgentSession
+from memleak_android.host.tracers.agent.session_options import PairPlan, PairPlanner, SessionOptions
 from memleak_android.host.tracers.attach import HookName
-from memleak_android.host.tracers.base import PairPlan, PairPlanner, SessionOptions
 from memleak_android.host.tracers.bpf import bpf_session_lines
 from memleak_android.host.tracers.choice import TracerName, in_place_of_bpf
-from memleak_android.host.tracers.forked import ForkedSession
 from memleak_android.host.tracers.probed_device import bpf_refusal, probe_agent
 from memleak_android.host.tracers.remote_bpf import check_word_size, plan_pairs, plan_remote
 from memleak_android.host.tracers.route import Situation, bpf_way, choose_route, ways

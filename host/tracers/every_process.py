@@ -12,14 +12,14 @@ from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.capabilities import probe_local
 from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.machine.local.process import LoadedObject, LocalProcess
-from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.agent.session import AgentSession
+from memleak_android.host.tracers.agent.session_options import Probe, SessionOptions, session_lines
 from memleak_android.host.tracers.allocator import (
     check_runs_here,
     defines_malloc,
     plan_probes,
     probe_lines,
 )
-from memleak_android.host.tracers.base import Probe, SessionOptions, session_lines
 from memleak_android.host.wire.blocks import WIRE_VERSION
 
 SHIM = "libmemleak.so"

@@ -14,8 +14,8 @@ from pathlib import Path
 from memleak_android.host.elf.dynamic import EM_ARM, ElfFile, FunctionSymbol
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.machine.local.process import LoadedObject, LocalProcess
+from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.allocator import HEAP_FUNCTIONS, chosen_at_run_time, find_allocator
-from memleak_android.host.tracers.base import SessionOptions
 from memleak_android.host.tracers.entered import (
     EnteredProcess,
     LocalEntered,

@@ -16,7 +16,7 @@ import numpy as np
 from memleak_android.host.elf.dynamic import ElfFile, Segment
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.local.process import LoadedObject
-from memleak_android.host.tracers.base import (
+from memleak_android.host.tracers.agent.session_options import (
     CodePatcher,
     PairPlan,
     PairPlanner,

@@ -11,8 +11,8 @@ from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.channel import USER_STDIO_LINE, LocalChannel
 from memleak_android.host.machine.local.process import check_running
 from memleak_android.host.machine.target import Target
-from memleak_android.host.tracers.agent import AgentSession
-from memleak_android.host.tracers.base import SessionOptions, session_lines
+from memleak_android.host.tracers.agent.session import AgentSession
+from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
 from memleak_android.host.wire.blocks import WIRE_VERSION
 
 

@@ -10,8 +10,8 @@ from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.channel import USER_STDIO_LINE, LocalChannel
 from memleak_android.host.machine.local.loader import load_order, resolve_command
-from memleak_android.host.tracers.agent import AgentSession
-from memleak_android.host.tracers.base import (
+from memleak_android.host.tracers.agent.session import AgentSession
+from memleak_android.host.tracers.agent.session_options import (
     PairPlan,
     PairPlanner,
     ProbedFile,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from memleak_android.host.elf.dynamic import ElfFile, Segment
 from memleak_android.host.errors import TargetError
-from memleak_android.host.tracers.base import Probe
+from memleak_android.host.tracers.agent.session_options import Probe
 from memleak_android.host.tracers.placement import (
     FUNCTION_BYTES_MAX,
     SINGLE_STEPPED,

@@ -14,9 +14,14 @@ from memleak_android.host.machine.adb.app import App
 from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.local.process import LoadedObject
 from memleak_android.host.machine.target import Target
-from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.agent.session import AgentSession
+from memleak_android.host.tracers.agent.session_options import (
+    PairPlan,
+    SessionOptions,
+    pair_lines,
+    session_lines,
+)
 from memleak_android.host.tracers.attach import HookName
-from memleak_android.host.tracers.base import PairPlan, SessionOptions, pair_lines, session_lines
 from memleak_android.host.tracers.remote_inline import RemoteEntered, plan_remote_inline
 from memleak_android.host.wire.blocks import STOP, WIRE_VERSION
 

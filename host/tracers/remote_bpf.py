@@ -12,14 +12,14 @@ from memleak_android.host.machine.adb.modules import RemoteFiles
 from memleak_android.host.machine.adb.process import RemoteObject, RemoteProcess
 from memleak_android.host.machine.local.process import LoadedObject
 from memleak_android.host.pair_sets.schema import PairRoute
-from memleak_android.host.tracers.allocator import plan_probes, plan_region_probes
-from memleak_android.host.tracers.base import (
+from memleak_android.host.tracers.agent.session_options import (
     PairPlan,
     PairPlanner,
     Probe,
     ProbedFile,
     SessionOptions,
 )
+from memleak_android.host.tracers.allocator import plan_probes, plan_region_probes
 from memleak_android.host.tracers.bpf import ONLY_PAIRS, BpfPlan
 
 _REGION_FUNCTION = "mmap"

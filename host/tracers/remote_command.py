@@ -19,14 +19,8 @@ from memleak_android.host.machine.local.channel import USER_STDIO_LINE
 from memleak_android.host.machine.local.process import LoadedObject
 from memleak_android.host.machine.target import Channel, Relay, Target
 from memleak_android.host.pair_sets.schema import PairRoute
-from memleak_android.host.tracers.agent import AgentSession
-from memleak_android.host.tracers.allocator import (
-    find_allocator,
-    find_region_functions,
-    plan_probes,
-    plan_region_probes,
-)
-from memleak_android.host.tracers.base import (
+from memleak_android.host.tracers.agent.session import AgentSession
+from memleak_android.host.tracers.agent.session_options import (
     PairPlan,
     PairPlanner,
     Probe,
@@ -34,6 +28,12 @@ from memleak_android.host.tracers.base import (
     SessionOptions,
     pair_lines,
     session_lines,
+)
+from memleak_android.host.tracers.allocator import (
+    find_allocator,
+    find_region_functions,
+    plan_probes,
+    plan_region_probes,
 )
 from memleak_android.host.tracers.bpf import ONLY_PAIRS, BpfPlan, bpf_session_lines
 from memleak_android.host.wire.blocks import WIRE_VERSION, Block, BlockKind, Reason

@@ -17,8 +17,8 @@ from memleak_android.host.machine.adb.facts import api_level
 from memleak_android.host.machine.adb.wrap_property import WrappedApp, wrap_property
 from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.target import Channel, Target
-from memleak_android.host.tracers.agent import AgentSession
-from memleak_android.host.tracers.base import SessionOptions, session_lines
+from memleak_android.host.tracers.agent.session import AgentSession
+from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
 from memleak_android.host.wire.blocks import WIRE_VERSION, Block, BlockKind
 
 AGENT, SHIM = "memleakd", "libmemleak.so"

@@ -8,7 +8,7 @@ import numpy as np
 
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.parse import decimal, one_line
-from memleak_android.host.tracers.agent import reported_error
+from memleak_android.host.tracers.agent.session import reported_error
 from memleak_android.host.wire.blocks import STOP, Reason, Rows, StopMoment
 
 _U16_MAX, _U32_MAX, _NS_MAX = 2**16 - 1, 2**32 - 1, 2**62 - 1

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.agent.session_options import SessionOptions
 from tests.support.bpf_agent import seen_in_session
 from tests.support.workloads import built, need
 

@@ -12,7 +12,7 @@ from memleak_android.host.errors import TargetError, UsageError
 from memleak_android.host.pair_sets.places import Condition, Handle
 from memleak_android.host.pair_sets.schema import PairRule, Success, read_pair_sets, shipped_sets
 from memleak_android.host.pairs.planning import SetsPlanner
-from memleak_android.host.tracers.base import PairPlan, ProbedFile
+from memleak_android.host.tracers.agent.session_options import PairPlan, ProbedFile
 
 GOOD = '[good]\nacquire = {function = "pool_take"}\nrelease = {function = "pool_give"}\n'
 

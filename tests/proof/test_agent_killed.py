@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from memleak_android.host.tracers.base import SessionOptions, session_lines
+from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
 from memleak_android.host.wire.blocks import WIRE_VERSION
 from tests.support.attached_program import AttachedProgram, compile_program, session_name, slots
 from tests.support.preload_session import find_parts

@@ -16,8 +16,8 @@ from urllib.parse import quote
 import numpy as np
 
 from memleak_android.host.machine.local.channel import LocalChannel
-from memleak_android.host.tracers.agent import AgentSession
-from memleak_android.host.tracers.base import SessionOptions, session_lines
+from memleak_android.host.tracers.agent.session import AgentSession
+from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
 from memleak_android.host.wire.blocks import WIRE_VERSION, BlockKind, Rows, Stopped
 from memleak_android.host.wire.payloads import (
     decode_chunk,

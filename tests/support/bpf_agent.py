@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from memleak_android.host.machine.binaries import find_binary, local_arch
-from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
 
 PATIENCE_S = 100.0

@@ -15,8 +15,8 @@ import pytest
 from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.channel import LocalChannel
-from memleak_android.host.tracers.agent import AgentSession
-from memleak_android.host.tracers.base import SessionOptions, session_lines
+from memleak_android.host.tracers.agent.session import AgentSession
+from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
 from memleak_android.host.wire.blocks import WIRE_VERSION, BlockKind, Rows
 from memleak_android.host.wire.payloads import (
     EvidenceBatch,

@@ -6,7 +6,7 @@ import pytest
 
 from memleak_android.host.errors import TracerError
 from memleak_android.host.tracers import bcc
-from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.agent.session_options import SessionOptions
 
 REFUSED = {
     "--follow": SessionOptions(pid=1, follow=True),

@@ -14,7 +14,7 @@ import pytest
 
 from memleak_android.host.errors import MemleakError, TargetError, TracerError
 from memleak_android.host.machine.local.channel import LocalChannel
-from memleak_android.host.tracers.agent import AgentDied, AgentSession
+from memleak_android.host.tracers.agent.session import AgentDied, AgentSession
 from memleak_android.host.wire.blocks import Block, BlockKind, Reason
 from tests.support.command_line import FAKE_AGENT
 
@@ -157,7 +157,7 @@ def test_stuck_agent_is_killed(start: Any) -> None:
 def test_users_terminal_where_standard_input_is_closed(tmp_path: Path) -> None:
     """`memleak-android … <&- 2>&-`: the target gets /dev/null there, and our pipes stay our pipes."""
     program = (
-        "import sys\nfrom memleak_android.host.tracers.agent import AgentSession\n"
+        "import sys\nfrom memleak_android.host.tracers.agent.session import AgentSession\n"
         "from memleak_android.host.machine.local.channel import USER_STDIO_LINE, LocalChannel\n"
         f"c = LocalChannel([sys.executable, {str(FAKE_AGENT)!r}], give_stdio=True)\n"
         "s = AgentSession('fake', c, "

@@ -15,6 +15,7 @@ import pytest
 from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.local.process import LoadedObject
+from memleak_android.host.tracers.agent.session_options import Probe, SessionOptions
 from memleak_android.host.tracers.allocator import (
     FUNCTION_NUMBERS,
     HEAP_FUNCTIONS,
@@ -24,7 +25,6 @@ from memleak_android.host.tracers.allocator import (
     plan_region_probes,
     unprobed_functions,
 )
-from memleak_android.host.tracers.base import Probe, SessionOptions
 from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
 from memleak_android.host.tracers.inline import _functions
 

@@ -13,10 +13,10 @@ import pytest
 
 from memleak_android.host.errors import ConnectionCut
 from memleak_android.host.machine.local.channel import LocalChannel
-from memleak_android.host.tracers import channel_reader
-from memleak_android.host.tracers.agent import AgentSession
-from memleak_android.host.tracers.base import SessionOptions, session_lines
-from memleak_android.host.tracers.channel_reader import ChannelReader
+from memleak_android.host.tracers.agent import channel_reader
+from memleak_android.host.tracers.agent.channel_reader import ChannelReader
+from memleak_android.host.tracers.agent.session import AgentSession
+from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
 from memleak_android.host.wire.blocks import WIRE_VERSION, BlockKind, Lost
 from memleak_android.host.wire.payloads import decode_status
 from tests.support.preload_session import find_parts

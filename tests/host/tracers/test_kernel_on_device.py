@@ -10,7 +10,7 @@ import pytest
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.machine.adb.process import running_command
 from memleak_android.host.machine.local.machine import LocalMachine
-from memleak_android.host.tracers.base import SessionOptions
+from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.device import DeviceTracers
 from memleak_android.host.tracers.kernel import KernelGroup
 

@@ -19,8 +19,8 @@ from memleak_android.host.modules import LocalFiles, ModuleFiles
 from memleak_android.host.recording import Recording, RecordingWriter
 from memleak_android.host.survivors import Analysis
 from memleak_android.host.symbols import Symbolizer
-from memleak_android.host.tracers.agent import AgentSession
-from memleak_android.host.tracers.forked import ForkedSession
+from memleak_android.host.tracers.agent.forked import ForkedSession
+from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.remote_preload import LaunchingSession
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import Block, BlockKind, Lost, ProcessEvent, encode_block

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from memleak_android.host.tracers.agent.session_options import Probe, SessionOptions
 from memleak_android.host.tracers.allocator import plan_probes
-from memleak_android.host.tracers.base import Probe, SessionOptions
 
 pytestmark = pytest.mark.bpf
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from memleak_android.host.errors import MemleakError, TargetError, TracerError
 from memleak_android.host.machine.target import Channel
-from memleak_android.host.tracers.base import PairPlan
-from memleak_android.host.tracers.channel_reader import AgentSilent, ChannelReader
+from memleak_android.host.tracers.agent.channel_reader import AgentSilent, ChannelReader
+from memleak_android.host.tracers.agent.session_options import PairPlan
 from memleak_android.host.wire.blocks import (
     STOP,
     WIRE_VERSION,

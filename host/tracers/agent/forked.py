@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.target import Channel
-from memleak_android.host.tracers.agent import AgentSession
+from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.wire.blocks import Block, BlockKind, Lost, ProcessEvent
 from memleak_android.host.wire.payloads import MalformedBlock, decode_processes, decode_status
 
