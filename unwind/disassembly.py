@@ -1,6 +1,6 @@
 """Machine code bytes → instructions, with what each one reads, writes and where it may go.
 
-The only importer of capstone. Nothing here decides anything: host/tracers/placement.py, patch plans and
+The only importer of capstone. Nothing here decides anything: host/tracers/probes/placement.py, patch plans and
 call-site checks ask. Registers are named by their widest form (`rdi`, also for `edi` and `dil`; `x0`, also for `w0`),
 so that a write to a part counts as a write to the whole.
 """

@@ -13,9 +13,7 @@ from typing import Any, Literal
 from memleak_android.host.errors import UsageError
 from memleak_android.host.pair_sets.places import Condition, Handle, condition_of, handle_of
 
-HEAP_SET = (
-    "malloc"  # what is traced without --pairs; host/tracers/allocator.py finds the object that provides it
-)
+HEAP_SET = "malloc"  # what is traced without --pairs; host/tracers/probes/allocator.py finds the object that provides it
 _SETS = Path(__file__).parent
 _HELP = "see docs/pairs.md"
 _NAME = re.compile(r"[A-Za-z0-9_.+-]{1,40}")

@@ -15,9 +15,9 @@ from memleak_android.host.errors import MemleakError, TargetError
 from memleak_android.host.pair_sets.schema import Nesting, PairFamily, PairRule
 from memleak_android.host.snoop.selection import FoundFunction, Selection
 from memleak_android.host.tracers.agent.session_options import CodePatcher, PatchSite, ProbedFile, probe_line
-from memleak_android.host.tracers.allocator import HEAP_FUNCTIONS, REGION_FUNCTIONS
-from memleak_android.host.tracers.probe_sites import ProbeSite, probes_at
-from memleak_android.host.tracers.probed_arch import PROBED_ARCHES
+from memleak_android.host.tracers.probes.allocator import HEAP_FUNCTIONS, REGION_FUNCTIONS
+from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
+from memleak_android.host.tracers.probes.probe_sites import ProbeSite, probes_at
 
 _NAME_BYTES_MAX = 119  # ML_PAIR_NAME_BYTES
 _NAMES_MAX = 192  # ML_PAIR_NAMES

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.snoop.selection import FoundFunction
-from memleak_android.host.tracers.placement import (
+from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
+from memleak_android.host.tracers.probes.placement import (
     FUNCTION_BYTES_MAX,
     SINGLE_STEPPED,
     jumps_from_outside,
     place_entry,
 )
-from memleak_android.host.tracers.probed_arch import PROBED_ARCHES
 
 _FIRST_BYTES = 16  # the longest instruction
 

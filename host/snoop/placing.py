@@ -15,8 +15,8 @@ from memleak_android.host.snoop.return_sites import calls_nothing, find_return_s
 from memleak_android.host.snoop.selection import FoundFunction
 from memleak_android.host.snoop.written_names import is_called
 from memleak_android.host.tracers.agent.session_options import ProbedFile
-from memleak_android.host.tracers.placement import SINGLE_STEPPED
-from memleak_android.host.tracers.probed_arch import PROBED_ARCHES
+from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
+from memleak_android.host.tracers.probes.placement import SINGLE_STEPPED
 from memleak_android.host.wire.calls import FUNCTIONS_MAX, ProbeKind
 
 Returns = Literal["auto", "trampoline", "instructions", "none"]

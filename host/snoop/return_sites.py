@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memleak_android.host.elf.dynamic import ElfFile
-from memleak_android.host.tracers.placement import FUNCTION_BYTES_MAX, is_tail_call
-from memleak_android.host.tracers.probed_arch import PROBED_ARCHES
+from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
+from memleak_android.host.tracers.probes.placement import FUNCTION_BYTES_MAX, is_tail_call
 from memleak_android.unwind.disassembly import Flow, Instruction
 
 _SITES_MAX = 64

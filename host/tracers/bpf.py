@@ -16,7 +16,7 @@ from memleak_android.host.tracers.agent.session_options import (
     SessionOptions,
     session_lines,
 )
-from memleak_android.host.tracers.allocator import (
+from memleak_android.host.tracers.probes.allocator import (
     check_runs_here,
     find_allocator,
     find_region_functions,

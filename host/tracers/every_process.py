@@ -14,7 +14,7 @@ from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.machine.local.process import LoadedObject, LocalProcess
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import Probe, SessionOptions, session_lines
-from memleak_android.host.tracers.allocator import (
+from memleak_android.host.tracers.probes.allocator import (
     check_runs_here,
     defines_malloc,
     plan_probes,

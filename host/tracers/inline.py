@@ -15,7 +15,6 @@ from memleak_android.host.elf.dynamic import EM_ARM, ElfFile, FunctionSymbol
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.machine.local.process import LoadedObject, LocalProcess
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.allocator import HEAP_FUNCTIONS, chosen_at_run_time, find_allocator
 from memleak_android.host.tracers.entered import (
     EnteredProcess,
     LocalEntered,
@@ -32,8 +31,9 @@ from memleak_android.host.tracers.patch_plan import (
     PatchPlan,
     plan_patch,
 )
-from memleak_android.host.tracers.placement import FUNCTION_BYTES_MAX, jumps_from_outside
-from memleak_android.host.tracers.probed_arch import PROBED_ARCHES
+from memleak_android.host.tracers.probes.allocator import HEAP_FUNCTIONS, chosen_at_run_time, find_allocator
+from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
+from memleak_android.host.tracers.probes.placement import FUNCTION_BYTES_MAX, jumps_from_outside
 from memleak_android.host.wire.blocks import Rows
 
 HEAP_SLOTS = 32  # of a room; those behind are for the functions of --pairs

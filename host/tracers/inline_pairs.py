@@ -38,8 +38,8 @@ from memleak_android.host.tracers.function_extents import bytes_by_unwind_tables
 from memleak_android.host.tracers.inline import HEAP_SLOTS, no_heap_lines, plan_inline
 from memleak_android.host.tracers.islands import Landing
 from memleak_android.host.tracers.patch_plan import TRAMPOLINE_BYTES, FunctionCode, PatchPlan, plan_patch
-from memleak_android.host.tracers.placement import FUNCTION_BYTES_MAX, jumps_from_outside
-from memleak_android.host.tracers.probed_arch import PROBED_ARCHES
+from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
+from memleak_android.host.tracers.probes.placement import FUNCTION_BYTES_MAX, jumps_from_outside
 from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, STOP, Rows
 
 _ENTRY, _ORIGINALS, _TELLERS = "memleak_pair_moved", "memleak_pair_originals", "memleak_pair_tellers"

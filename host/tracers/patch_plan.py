@@ -20,8 +20,8 @@ from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers import relocation_arm64, relocation_x86_64
 from memleak_android.host.tracers.entry_undo import undo_arm64, undo_x86_64, undone_at_entry
 from memleak_android.host.tracers.islands import ARM64_STUB, X86_64_STUB, Landing, Stub
-from memleak_android.host.tracers.placement import FUNCTION_BYTES_MAX, unprovable
-from memleak_android.host.tracers.probed_arch import PROBED_ARCHES, ProbedArch
+from memleak_android.host.tracers.probes.arch import PROBED_ARCHES, ProbedArch
+from memleak_android.host.tracers.probes.placement import FUNCTION_BYTES_MAX, unprovable
 from memleak_android.host.tracers.relocation import (
     UNGUARDED,
     CannotRelocate,

@@ -19,8 +19,8 @@ from memleak_android.host.tracers.agent.session_options import (
     ProbedFile,
     SessionOptions,
 )
-from memleak_android.host.tracers.allocator import plan_probes, plan_region_probes
 from memleak_android.host.tracers.bpf import ONLY_PAIRS, BpfPlan
+from memleak_android.host.tracers.probes.allocator import plan_probes, plan_region_probes
 
 _REGION_FUNCTION = "mmap"
 

@@ -29,13 +29,13 @@ from memleak_android.host.tracers.agent.session_options import (
     pair_lines,
     session_lines,
 )
-from memleak_android.host.tracers.allocator import (
+from memleak_android.host.tracers.bpf import ONLY_PAIRS, BpfPlan, bpf_session_lines
+from memleak_android.host.tracers.probes.allocator import (
     find_allocator,
     find_region_functions,
     plan_probes,
     plan_region_probes,
 )
-from memleak_android.host.tracers.bpf import ONLY_PAIRS, BpfPlan, bpf_session_lines
 from memleak_android.host.wire.blocks import WIRE_VERSION, Block, BlockKind, Reason
 from memleak_android.host.wire.payloads import decode_end
 

@@ -140,7 +140,7 @@ class Probe:
     """One probed function. Offsets are file offsets in `path` (what uprobes take).
 
     entry_offset: where the entry program is placed (maybe later than the function's first instruction,
-    see host/tracers/placement.py); return_offset: where the return probe is placed, None = none needed.
+    see host/tracers/probes/placement.py); return_offset: where the return probe is placed, None = none needed.
     text_low, text_high: file offsets of the executable segment of the allocator: a call whose return
     address lies inside is the allocator calling itself.
     entry_cost: "emulated" | "simulated" | "single-stepped"; return_cost likewise, "" when there is none.

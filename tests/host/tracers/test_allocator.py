@@ -16,7 +16,9 @@ from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.local.process import LoadedObject
 from memleak_android.host.tracers.agent.session_options import Probe, SessionOptions
-from memleak_android.host.tracers.allocator import (
+from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
+from memleak_android.host.tracers.inline import _functions
+from memleak_android.host.tracers.probes.allocator import (
     FUNCTION_NUMBERS,
     HEAP_FUNCTIONS,
     REGION_FUNCTIONS,
@@ -25,8 +27,6 @@ from memleak_android.host.tracers.allocator import (
     plan_region_probes,
     unprobed_functions,
 )
-from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
-from memleak_android.host.tracers.inline import _functions
 
 LIBC = "/lib/x86_64-linux-gnu/libc.so.6"
 WIRE_H = Path(__file__).parents[3] / "device" / "wire.h"

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import pytest
 
 from memleak_android.host.elf.dynamic import EM_AARCH64, PF_X, PT_LOAD, ElfFile, FunctionSymbol
-from memleak_android.host.tracers.allocator import HEAP_FUNCTIONS
 from memleak_android.host.tracers.patch_plan import FunctionCode
-from memleak_android.host.tracers.placement import jumps_from_outside
-from memleak_android.host.tracers.probed_arch import ARM64
+from memleak_android.host.tracers.probes.allocator import HEAP_FUNCTIONS
+from memleak_android.host.tracers.probes.arch import ARM64
+from memleak_android.host.tracers.probes.placement import jumps_from_outside
 from memleak_android.unwind.disassembly import Flow, decode_arm64
 from tests.support.foreign_libc import BIONIC
 from tests.support.straight_patch import plan_straight

@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memleak_android.host.tracers.placement import (
+from memleak_android.host.tracers.probes.arch import X86_64
+from memleak_android.host.tracers.probes.placement import (
     SINGLE_STEPPED,
     jumps_from_outside,
     place_entry,
 )
-from memleak_android.host.tracers.probed_arch import X86_64
-from memleak_android.host.tracers.probed_x86_64 import is_emulated
+from memleak_android.host.tracers.probes.x86_64 import is_emulated
 from memleak_android.unwind.disassembly import decode_x86_64
 
 ENDBR64 = "f30f1efa"

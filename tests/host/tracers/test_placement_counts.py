@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.tracers.agent.session_options import Probe, SessionOptions
-from memleak_android.host.tracers.allocator import plan_probes
+from memleak_android.host.tracers.probes.allocator import plan_probes
 
 pytestmark = pytest.mark.bpf
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.tracers.probed_arch import ProbedArch
+from memleak_android.host.tracers.probes.arch import ProbedArch
 from memleak_android.unwind.disassembly import Flow, Instruction
 
 SINGLE_STEPPED = "single-stepped"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.elf.dynamic import EM_AARCH64, EM_X86_64
-from memleak_android.host.tracers import probed_arm64, probed_x86_64
+from memleak_android.host.tracers.probes import arm64, x86_64
 from memleak_android.unwind.disassembly import Instruction, decode_arm64, decode_x86_64
 
 FindJumps = Callable[[NDArray[np.uint8], int, int], tuple[NDArray[np.int64], NDArray[np.int64]]]
@@ -42,28 +42,28 @@ class ProbedArch:
 X86_64 = ProbedArch(
     elf_machine=EM_X86_64,
     decode=decode_x86_64,
-    is_cheap=probed_x86_64.is_emulated,
+    is_cheap=x86_64.is_emulated,
     cheap="emulated",
     arguments=("rdi", "rsi", "rdx", "rcx", "r8", "r9"),
     preserved=frozenset(("rbx", "rbp", "rsp", "r12", "r13", "r14", "r15")),
     sp="rsp",
     loads=frozenset(("mov",)),
     landing="endbr64",
-    find_jumps=probed_x86_64.find_jumps,
+    find_jumps=x86_64.find_jumps,
 )
 
 # AAPCS64 §6.1.1. The return address must still be in x30 and unsigned, where a return probe exchanges it.
 ARM64 = ProbedArch(
     elf_machine=EM_AARCH64,
     decode=decode_arm64,
-    is_cheap=probed_arm64.is_simulated,
+    is_cheap=arm64.is_simulated,
     cheap="simulated",
     arguments=("x0", "x1", "x2", "x3", "x4", "x5"),
     preserved=frozenset((*(f"x{n}" for n in range(19, 31)), "sp")),
     sp="sp",
     loads=frozenset(("ldr", "ldar", "ldapr", "ldapur")),  # the later three of an atomic pointer
     landing="bti",
-    find_jumps=probed_arm64.find_jumps,
+    find_jumps=arm64.find_jumps,
 )
 
 PROBED_ARCHES = {arch.elf_machine: arch for arch in (X86_64, ARM64)}

@@ -13,9 +13,9 @@ from memleak_android.host.machine.local.process import LoadedObject
 from memleak_android.host.pair_sets.agent_lines import rule_line
 from memleak_android.host.pair_sets.schema import heap_family
 from memleak_android.host.tracers.agent.session_options import Probe, SessionOptions, probe_line
-from memleak_android.host.tracers.forwarding import follow_jumps
-from memleak_android.host.tracers.probe_sites import ProbeSite, probes_at
-from memleak_android.host.tracers.probed_arch import PROBED_ARCHES
+from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
+from memleak_android.host.tracers.probes.jumps import follow_jumps
+from memleak_android.host.tracers.probes.probe_sites import ProbeSite, probes_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from memleak_android.host.elf.dynamic import ElfFile, Segment
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers.agent.session_options import Probe
-from memleak_android.host.tracers.placement import (
+from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
+from memleak_android.host.tracers.probes.placement import (
     FUNCTION_BYTES_MAX,
     SINGLE_STEPPED,
     Placement,
     jumps_from_outside,
     place_entry,
 )
-from memleak_android.host.tracers.probed_arch import PROBED_ARCHES
 
 _FIRST_BYTES = 16  # the longest instruction
 
