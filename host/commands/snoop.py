@@ -25,11 +25,11 @@ from memleak_android.host.snoop.formats import CallFormat, parse_call_format
 from memleak_android.host.snoop.json_lines import JsonLines
 from memleak_android.host.snoop.live_print import LivePrint
 from memleak_android.host.snoop.planning import Planned, Wishes, plan_snoop
-from memleak_android.host.snoop.requests import parse_request, read_group_file
 from memleak_android.host.snoop.session import CallSink, SnoopSession, SnoopTimes
 from memleak_android.host.snoop.statistics import FunctionStatistics
 from memleak_android.host.snoop.statistics_table import histogram_lines, table_lines
 from memleak_android.host.symbols import Symbolizer, default_cache_dir
+from memleak_android.host.tracers.functions.requests import parse_request, read_group_file
 from memleak_android.unwind.table_cache import TableCache
 
 _INCOMPLETE = 6

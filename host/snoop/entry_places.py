@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from memleak_android.host.elf.dynamic import ElfFile
-from memleak_android.host.snoop.selection import FoundFunction
+from memleak_android.host.tracers.functions.selection import FoundFunction
 from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
 from memleak_android.host.tracers.probes.placement import (
     FUNCTION_BYTES_MAX,

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from memleak_android.host.errors import UsageError
-from memleak_android.host.snoop.written_names import is_called
+from memleak_android.host.tracers.functions.written_names import is_called
 from memleak_android.host.wire.calls import ARGUMENTS, Comparison
 
 FILTERS_MAX = 4  # of one function (ML_SNOOP_FILTERS)

@@ -12,9 +12,9 @@ from memleak_android.host.snoop.entry_places import entry_places
 from memleak_android.host.snoop.filters import FILTERS_MAX, ArgumentFilter
 from memleak_android.host.snoop.formats import CallFormat, parse_call_format
 from memleak_android.host.snoop.return_sites import calls_nothing, find_return_sites
-from memleak_android.host.snoop.selection import FoundFunction
-from memleak_android.host.snoop.written_names import is_called
 from memleak_android.host.tracers.agent.session_options import ProbedFile
+from memleak_android.host.tracers.functions.selection import FoundFunction
+from memleak_android.host.tracers.functions.written_names import is_called
 from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
 from memleak_android.host.tracers.probes.placement import SINGLE_STEPPED
 from memleak_android.host.wire.calls import FUNCTIONS_MAX, ProbeKind

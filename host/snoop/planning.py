@@ -17,10 +17,10 @@ from memleak_android.host.machine.local.process import LocalProcess
 from memleak_android.host.snoop.filters import ArgumentFilter
 from memleak_android.host.snoop.formats import UNKNOWN, CallFormat
 from memleak_android.host.snoop.placing import Placing, Returns, SnoopPlan
-from memleak_android.host.snoop.requests import FunctionRequest
-from memleak_android.host.snoop.selection import FoundFunction, Selection
-from memleak_android.host.snoop.written_names import is_called
 from memleak_android.host.tracers.agent.session_options import ProbedFile
+from memleak_android.host.tracers.functions.requests import FunctionRequest
+from memleak_android.host.tracers.functions.selection import FoundFunction, Selection
+from memleak_android.host.tracers.functions.written_names import is_called
 
 # Itanium C++ ABI, "Exception Handling", §2.4.3; Rust's library/std/src/panicking.rs.
 THROWERS = {"__cxa_throw", "rust_panic"}

@@ -9,7 +9,7 @@ import pytest
 from memleak_android.host.errors import UsageError
 from memleak_android.host.snoop.filters import parse_filter
 from memleak_android.host.snoop.formats import parse_call_format
-from memleak_android.host.snoop.requests import FunctionRequest, parse_request, read_group_file
+from memleak_android.host.tracers.functions.requests import FunctionRequest, parse_request, read_group_file
 from memleak_android.host.wire.calls import CaptureKind, Comparison
 
 

@@ -12,10 +12,10 @@ from memleak_android.host.demangle import demangle
 from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import MemleakError, TargetError
 from memleak_android.host.machine.parse import one_line
-from memleak_android.host.snoop.function_table import STT_OBJECT, FunctionTable, TableSymbol
-from memleak_android.host.snoop.requests import FunctionRequest
 from memleak_android.host.symbol_table import STT_GNU_IFUNC
 from memleak_android.host.tracers.agent.session_options import ProbedFile
+from memleak_android.host.tracers.functions.function_table import STT_OBJECT, FunctionTable, TableSymbol
+from memleak_android.host.tracers.functions.requests import FunctionRequest
 
 _NAMES_SHOWN = 6
 

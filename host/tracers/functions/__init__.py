@@ -1,0 +1,1 @@
+"""Which functions a name means: requests, symbol tables, demangled names, globs."""
