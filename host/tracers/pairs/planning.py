@@ -14,10 +14,10 @@ from memleak_android.host.elf.sections import BadElf
 from memleak_android.host.errors import MemleakError, TargetError
 from memleak_android.host.pair_sets.agent_lines import rule_line
 from memleak_android.host.pair_sets.schema import PairFamily, PairRoute, PairRule, PairSets
-from memleak_android.host.pairs.routes import Patches, Probes, Route, Slots
 from memleak_android.host.tracers.agent.session_options import CodePatcher, PairPlan, ProbedFile, opened_here
 from memleak_android.host.tracers.functions.requests import FunctionRequest
 from memleak_android.host.tracers.functions.selection import FoundFunction, Selection
+from memleak_android.host.tracers.pairs.routes import Patches, Probes, Route, Slots
 from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FUNCTIONS_MAX
 
 _MATCHES_MAX = 32  # functions that one name or glob may mean

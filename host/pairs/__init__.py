@@ -1,1 +1,0 @@
-"""Acquire and release of anything (`--pairs`): what a file says, and which functions of a target that is."""
