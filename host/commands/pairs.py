@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from memleak_android.host.errors import UsageError
-from memleak_android.host.pair_sets.schema import HEAP_SET, read_pair_sets
+from memleak_android.host.pairs.schema import HEAP_SET, read_pair_sets
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.pairs.planning import SetsPlanner
 

@@ -11,7 +11,7 @@ from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.adb.modules import RemoteFiles
 from memleak_android.host.machine.adb.process import RemoteObject, RemoteProcess
 from memleak_android.host.machine.local.process import LoadedObject
-from memleak_android.host.pair_sets.schema import PairRoute
+from memleak_android.host.pairs.schema import PairRoute
 from memleak_android.host.tracers.agent.session_options import (
     PairPlan,
     PairPlanner,

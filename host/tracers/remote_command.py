@@ -18,7 +18,7 @@ from memleak_android.host.machine.adb.pulled_files import PulledFiles
 from memleak_android.host.machine.local.channel import USER_STDIO_LINE
 from memleak_android.host.machine.local.process import LoadedObject
 from memleak_android.host.machine.target import Channel, Relay, Target
-from memleak_android.host.pair_sets.schema import PairRoute
+from memleak_android.host.pairs.schema import PairRoute
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import (
     PairPlan,

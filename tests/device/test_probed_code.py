@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.machine.binaries import find_binary, local_arch
-from memleak_android.host.pair_sets.agent_lines import rule_line
+from memleak_android.host.pairs.agent_lines import rule_line
 from memleak_android.host.tracers.probes.allocator import HEAP, HEAP_FUNCTIONS
 from memleak_android.host.wire.blocks import WIRE_VERSION, BlockKind, BlockParser, Reason
 from memleak_android.host.wire.payloads import decode_error

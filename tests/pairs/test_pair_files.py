@@ -9,8 +9,8 @@ import pytest
 
 from memleak_android.host.debug_files import open_elf
 from memleak_android.host.errors import TargetError, UsageError
-from memleak_android.host.pair_sets.places import Condition, Handle
-from memleak_android.host.pair_sets.schema import PairRule, Success, read_pair_sets, shipped_sets
+from memleak_android.host.pairs.operands import Condition, Handle
+from memleak_android.host.pairs.schema import PairRule, Success, read_pair_sets, shipped_sets
 from memleak_android.host.tracers.agent.session_options import PairPlan, ProbedFile
 from memleak_android.host.tracers.pairs.planning import SetsPlanner
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.pair_sets.schema import read_pair_sets
+from memleak_android.host.pairs.schema import read_pair_sets
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.pairs.planning import SetsPlanner
 from tests.pairs.conftest import WORKLOADS

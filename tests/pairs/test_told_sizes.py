@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.errors import UsageError
-from memleak_android.host.pair_sets.schema import read_pair_sets
+from memleak_android.host.pairs.schema import read_pair_sets
 from tests.pairs.conftest import WORKLOADS, in_library
 from tests.pairs.test_pairs_by_shim import SECONDS, words
 from tests.support.workloads import need

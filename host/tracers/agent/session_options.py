@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import TracerError
-from memleak_android.host.pair_sets.schema import PairRoute
+from memleak_android.host.pairs.schema import PairRoute
 from memleak_android.host.wire.blocks import Block
 
 WIRE_VERSION_KEY = "wire"

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.elf.slots import called_names, exported_names, names_of_several
 from memleak_android.host.errors import MemleakError, TargetError
-from memleak_android.host.pair_sets.schema import Nesting, PairFamily, PairRule
+from memleak_android.host.pairs.schema import Nesting, PairFamily, PairRule
 from memleak_android.host.tracers.agent.session_options import CodePatcher, PatchSite, ProbedFile, probe_line
 from memleak_android.host.tracers.functions.selection import FoundFunction, Selection
 from memleak_android.host.tracers.probes.allocator import HEAP_FUNCTIONS, REGION_FUNCTIONS

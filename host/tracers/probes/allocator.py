@@ -10,8 +10,8 @@ from memleak_android.host.elf.dynamic import EM_ARM, MACHINE_NAMES, ElfFile, Fun
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.binaries import local_arch
 from memleak_android.host.machine.local.process import LoadedObject
-from memleak_android.host.pair_sets.agent_lines import rule_line
-from memleak_android.host.pair_sets.schema import heap_family
+from memleak_android.host.pairs.agent_lines import rule_line
+from memleak_android.host.pairs.schema import heap_family
 from memleak_android.host.tracers.agent.session_options import Probe, SessionOptions, probe_line
 from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
 from memleak_android.host.tracers.probes.jumps import follow_jumps

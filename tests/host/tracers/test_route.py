@@ -11,7 +11,7 @@ import pytest
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.machine.adb.app import App
 from memleak_android.host.machine.local.machine import LocalMachine
-from memleak_android.host.pair_sets.schema import read_pair_sets
+from memleak_android.host.pairs.schema import read_pair_sets
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.choice import TracerName, in_place_of_bpf
 from memleak_android.host.tracers.pairs.planning import SetsPlanner

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from memleak_android.host.pair_sets.places import VALUES_MAX, Condition, Handle
-from memleak_android.host.pair_sets.schema import PairFamily, PairRule
+from memleak_android.host.pairs.operands import VALUES_MAX, Condition, Handle
+from memleak_android.host.pairs.schema import PairFamily, PairRule
 
 _ALWAYS = Condition(Handle(), 0, (0,))
 

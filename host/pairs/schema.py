@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from memleak_android.host.errors import UsageError
-from memleak_android.host.pair_sets.places import Condition, Handle, condition_of, handle_of
+from memleak_android.host.pairs.operands import Condition, Handle, condition_of, handle_of
 
 HEAP_SET = "malloc"  # what is traced without --pairs; host/tracers/probes/allocator.py finds the object that provides it
 _SETS = Path(__file__).parent
