@@ -20,7 +20,7 @@ from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.machine.local.process import LocalProcess
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.inline import plan_local
+from memleak_android.host.tracers.inline.heap import plan_local
 from memleak_android.host.wire.blocks import STOP, BlockKind, Rows, StopMoment, Stopped
 from memleak_android.host.wire.payloads import decode_error, decode_stops
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inline hooks put into a running process and taken out again, as the host has planned them (host/tracers/patch_plan.py):
+ * Inline hooks put into a running process and taken out again, as the host has planned them (host/tracers/inline/patch_plan.py):
  * compared, written and compared again while all threads stand still, none of them inside.
  *
  * Code is written through ptrace, which the protection of a page does not stop: it stays executable all the time, and

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Room for what inline hooks move out of the way (host/tracers/patch_plan.py, "trampoline"): memory that is executable and
+ * Room for what inline hooks move out of the way (host/tracers/inline/patch_plan.py, "trampoline"): memory that is executable and
  * never writable, into which the agent writes by ptrace. It stays when the hooks are gone: a thread may be in it.
  */
 #ifndef MEMLEAK_INLINE_HOOK_H

@@ -56,7 +56,7 @@ _Static_assert(offsetof(struct ml_pair_frame, general) == 32 && offsetof(struct 
 extern const char ml_pair_entries[] __attribute__((visibility("hidden")));
 
 /*
- * Where a patched function goes by way of a stub of its own (host/tracers/islands.py), which tells of the call: on x86_64
+ * Where a patched function goes by way of a stub of its own (host/tracers/inline/islands.py), which tells of the call: on x86_64
  * 64 bytes below the stack pointer, on arm64 in x17.
  */
 void memleak_pair_moved(void) __attribute__((visibility("default")));

@@ -17,9 +17,9 @@ from memleak_android.host.tracers.agent.session_options import (
     pair_lines,
     session_lines,
 )
-from memleak_android.host.tracers.entered import LocalEntered
-from memleak_android.host.tracers.inline import local_allocator
-from memleak_android.host.tracers.inline_pairs import plan_session
+from memleak_android.host.tracers.inline.heap import local_allocator
+from memleak_android.host.tracers.inline.pairs import plan_session
+from memleak_android.host.tracers.inline.target import LocalEntered
 from memleak_android.host.wire.blocks import WIRE_VERSION
 
 HookName = Literal["plt", "inline"]

@@ -12,8 +12,8 @@ from memleak_android.host.machine.local.process import LoadedObject
 from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.machine.target import AppUser, Target
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.inline import InlineHooks, plan_inline
-from memleak_android.host.tracers.reservation import Reservation, reserve_command, reserved
+from memleak_android.host.tracers.inline.heap import InlineHooks, plan_inline
+from memleak_android.host.tracers.inline.reservation import Reservation, reserve_command, reserved
 from memleak_android.unwind.maps import Mapping
 
 _DEFAULT_OBJECTS = ("libc.so", "libc.so.6")

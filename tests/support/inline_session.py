@@ -11,7 +11,7 @@ from pathlib import Path
 
 from memleak_android.host.machine.local.process import LocalProcess
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.inline import InlineHooks, plan_local
+from memleak_android.host.tracers.inline.heap import InlineHooks, plan_local
 from tests.support.attached_session import Attached, attach
 from tests.support.preload_session import find_parts
 from tests.support.workloads import BUILT, FLAGS, ROOT

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from memleak_android.host.tracers.islands import Landing
-from memleak_android.host.tracers.patch_plan import FunctionCode, PatchPlan, plan_patch
+from memleak_android.host.tracers.inline.islands import Landing
+from memleak_android.host.tracers.inline.patch_plan import FunctionCode, PatchPlan, plan_patch
 
 _GUESSES = (
     3  # how far the moved instructions are from the trampoline's start depends on how the landing is reached

@@ -13,7 +13,7 @@ from memleak_android.host.machine.adb.app import check_package, parse_app, parse
 from memleak_android.host.machine.adb.facts import parse_facts
 from memleak_android.host.machine.adb.program import parse_listed
 from memleak_android.host.machine.parse import decimal, one_line, parse_maps, parse_status
-from memleak_android.host.tracers.reservation import reserved
+from memleak_android.host.tracers.inline.reservation import reserved
 
 _ALL = 1 << 20  # characters
 _NUMBER_FIELDS = ("PID UID NAME\n{0} {0} com.example.app\n", "{0}-{0} r-xp {0} 00:00 {0} /x\n", "Tgid: {0}\n")

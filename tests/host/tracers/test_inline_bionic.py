@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from memleak_android.host.elf.dynamic import EM_AARCH64, PF_X, PT_LOAD, ElfFile, FunctionSymbol
-from memleak_android.host.tracers.patch_plan import FunctionCode
+from memleak_android.host.tracers.inline.patch_plan import FunctionCode
 from memleak_android.host.tracers.probes.allocator import HEAP_FUNCTIONS
 from memleak_android.host.tracers.probes.arch import ARM64
 from memleak_android.host.tracers.probes.placement import jumps_from_outside

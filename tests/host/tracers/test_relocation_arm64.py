@@ -10,7 +10,7 @@ import random
 import pytest
 
 from memleak_android.host.errors import TargetError
-from memleak_android.host.tracers.relocation import Surroundings
+from memleak_android.host.tracers.inline.relocation import Surroundings
 from memleak_android.unwind.disassembly import decode_arm64
 from tests.support import moved_arm64 as moved
 

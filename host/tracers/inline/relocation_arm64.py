@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from memleak_android.host.tracers.relocation import (
+from memleak_android.host.tracers.inline.relocation import (
     CannotRelocate,
     Reference,
     Relocated,

@@ -17,12 +17,10 @@ from dataclasses import dataclass
 
 from memleak_android.host.elf.dynamic import EM_AARCH64, EM_X86_64
 from memleak_android.host.errors import TargetError
-from memleak_android.host.tracers import relocation_arm64, relocation_x86_64
-from memleak_android.host.tracers.entry_undo import undo_arm64, undo_x86_64, undone_at_entry
-from memleak_android.host.tracers.islands import ARM64_STUB, X86_64_STUB, Landing, Stub
-from memleak_android.host.tracers.probes.arch import PROBED_ARCHES, ProbedArch
-from memleak_android.host.tracers.probes.placement import FUNCTION_BYTES_MAX, unprovable
-from memleak_android.host.tracers.relocation import (
+from memleak_android.host.tracers.inline import relocation_arm64, relocation_x86_64
+from memleak_android.host.tracers.inline.entry_undo import undo_arm64, undo_x86_64, undone_at_entry
+from memleak_android.host.tracers.inline.islands import ARM64_STUB, X86_64_STUB, Landing, Stub
+from memleak_android.host.tracers.inline.relocation import (
     UNGUARDED,
     CannotRelocate,
     Reference,
@@ -30,6 +28,8 @@ from memleak_android.host.tracers.relocation import (
     Surroundings,
     check_reference,
 )
+from memleak_android.host.tracers.probes.arch import PROBED_ARCHES, ProbedArch
+from memleak_android.host.tracers.probes.placement import FUNCTION_BYTES_MAX, unprovable
 from memleak_android.unwind.disassembly import Flow, Instruction
 
 TRAMPOLINE_BYTES = 256  # room for one function: its island and its moved instructions

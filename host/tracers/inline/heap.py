@@ -15,7 +15,14 @@ from memleak_android.host.elf.dynamic import EM_ARM, ElfFile, FunctionSymbol
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.machine.local.process import LoadedObject, LocalProcess
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.entered import (
+from memleak_android.host.tracers.inline.islands import Landing
+from memleak_android.host.tracers.inline.patch_plan import (
+    TRAMPOLINE_BYTES,
+    FunctionCode,
+    PatchPlan,
+    plan_patch,
+)
+from memleak_android.host.tracers.inline.target import (
     EnteredProcess,
     LocalEntered,
     MappedFile,
@@ -23,13 +30,6 @@ from memleak_android.host.tracers.entered import (
     mapped_file,
     patch_line,
     slot_line,
-)
-from memleak_android.host.tracers.islands import Landing
-from memleak_android.host.tracers.patch_plan import (
-    TRAMPOLINE_BYTES,
-    FunctionCode,
-    PatchPlan,
-    plan_patch,
 )
 from memleak_android.host.tracers.probes.allocator import HEAP_FUNCTIONS, chosen_at_run_time, find_allocator
 from memleak_android.host.tracers.probes.arch import PROBED_ARCHES

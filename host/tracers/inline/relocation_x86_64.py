@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from memleak_android.host.tracers.relocation import (
+from memleak_android.host.tracers.inline.relocation import (
     CannotRelocate,
     Reference,
     Relocated,
@@ -18,7 +18,7 @@ from memleak_android.host.tracers.relocation import (
     check_reference,
     signed,
 )
-from memleak_android.host.tracers.x86_encoding import Encoding, parse
+from memleak_android.host.tracers.inline.x86_encoding import Encoding, parse
 from memleak_android.unwind.disassembly import Flow, Instruction
 
 ENDBR64 = bytes.fromhex("f30f1efa")

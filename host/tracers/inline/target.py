@@ -13,9 +13,9 @@ from typing import Protocol
 from memleak_android.host.elf.dynamic import EM_AARCH64, PF_X, PT_LOAD, ElfFile
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.machine.local.process import LoadedObject, LocalProcess
-from memleak_android.host.tracers.patch_plan import TRAMPOLINE_BYTES, PatchPlan
-from memleak_android.host.tracers.relocation import Surroundings
-from memleak_android.host.tracers.reservation import Reservation, reserve_command, reserved
+from memleak_android.host.tracers.inline.patch_plan import TRAMPOLINE_BYTES, PatchPlan
+from memleak_android.host.tracers.inline.relocation import Surroundings
+from memleak_android.host.tracers.inline.reservation import Reservation, reserve_command, reserved
 from memleak_android.unwind.maps import Mapping
 
 _HOOK = struct.Struct("<24sQQ")  # struct memleak_hook, device/preload/attach.h

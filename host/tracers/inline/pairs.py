@@ -25,7 +25,16 @@ from memleak_android.host.tracers.agent.session_options import (
     SessionOptions,
     pair_lines,
 )
-from memleak_android.host.tracers.entered import (
+from memleak_android.host.tracers.inline.function_extents import bytes_by_unwind_tables
+from memleak_android.host.tracers.inline.heap import HEAP_SLOTS, no_heap_lines, plan_inline
+from memleak_android.host.tracers.inline.islands import Landing
+from memleak_android.host.tracers.inline.patch_plan import (
+    TRAMPOLINE_BYTES,
+    FunctionCode,
+    PatchPlan,
+    plan_patch,
+)
+from memleak_android.host.tracers.inline.target import (
     ROOM_SLOTS,
     EnteredProcess,
     MappedFile,
@@ -34,10 +43,6 @@ from memleak_android.host.tracers.entered import (
     patch_line,
     slot_line,
 )
-from memleak_android.host.tracers.function_extents import bytes_by_unwind_tables
-from memleak_android.host.tracers.inline import HEAP_SLOTS, no_heap_lines, plan_inline
-from memleak_android.host.tracers.islands import Landing
-from memleak_android.host.tracers.patch_plan import TRAMPOLINE_BYTES, FunctionCode, PatchPlan, plan_patch
 from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
 from memleak_android.host.tracers.probes.placement import FUNCTION_BYTES_MAX, jumps_from_outside
 from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, STOP, Rows

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from memleak_android.host.tracers.relocation import signed
+from memleak_android.host.tracers.inline.relocation import signed
 from memleak_android.unwind.disassembly import Flow, Instruction
 
 # Only these are looked at: each does the same when it is done once more from equal registers and memory.

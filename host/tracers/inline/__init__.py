@@ -1,0 +1,1 @@
+"""Inline hooks: what of a function is moved, where to, and what undoes it."""
