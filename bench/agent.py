@@ -18,7 +18,7 @@ from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.recording import RecordingWriter
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import Probe, SessionOptions, session_lines
-from memleak_android.host.tracers.bpf import plan_session
+from memleak_android.host.tracers.local.bpf import plan_session
 from memleak_android.host.tracers.probes.allocator import probe_lines
 from memleak_android.host.wire.blocks import WIRE_VERSION, BlockKind, Lost
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from memleak_android.host.bcc import debian_module
 from memleak_android.host.commands.doctor_device import device_lines
 from memleak_android.host.commands.target import chosen_target
 from memleak_android.host.commands.trace import app_request, session_options
@@ -17,8 +16,9 @@ from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.capabilities import Capabilities, probe_local
 from memleak_android.host.options import target_options, tracer_options
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.bpf import plan_session
-from memleak_android.host.tracers.choice import choose_tracer
+from memleak_android.host.tracers.bcc import debian_module
+from memleak_android.host.tracers.local.bpf import plan_session
+from memleak_android.host.tracers.local.choice import choose_tracer
 
 
 @click.command(short_help="Say what can be measured here, and how.")

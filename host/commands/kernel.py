@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from memleak_android.host.console import Invocation
-from memleak_android.host.tracers.kernel import KernelGroup
+from memleak_android.host.tracers.local.kernel import KernelGroup
 
 # Both the kernel's tables and its own bookkeeping are allocated beforehand: about 130 bytes for a block.
 KERNEL_MAX_LIVE = 1_000_000

@@ -32,7 +32,6 @@ from memleak_android.host.machine.scan.remote import scan_remote_memory
 from memleak_android.host.machine.scan.words import Addresses, MemoryScan
 from memleak_android.host.machine.target import AppUser, Deployment, Target
 from memleak_android.host.tracers import (
-    kernel,
     remote_agent,
     remote_attach,
     remote_command,
@@ -42,9 +41,10 @@ from memleak_android.host.tracers import (
 from memleak_android.host.tracers.agent.forked import ForkedSession
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import PairPlan, PairPlanner, SessionOptions
-from memleak_android.host.tracers.attach import HookName
-from memleak_android.host.tracers.bpf import bpf_session_lines
-from memleak_android.host.tracers.choice import TracerName, in_place_of_bpf
+from memleak_android.host.tracers.local import kernel
+from memleak_android.host.tracers.local.attach import HookName
+from memleak_android.host.tracers.local.bpf import bpf_session_lines
+from memleak_android.host.tracers.local.choice import TracerName, in_place_of_bpf
 from memleak_android.host.tracers.probed_device import bpf_refusal, probe_agent
 from memleak_android.host.tracers.remote_bpf import check_word_size, plan_pairs, plan_remote
 from memleak_android.host.tracers.route import Situation, bpf_way, choose_route, ways

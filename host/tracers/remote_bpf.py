@@ -19,7 +19,7 @@ from memleak_android.host.tracers.agent.session_options import (
     ProbedFile,
     SessionOptions,
 )
-from memleak_android.host.tracers.bpf import ONLY_PAIRS, BpfPlan
+from memleak_android.host.tracers.local.bpf import ONLY_PAIRS, BpfPlan
 from memleak_android.host.tracers.probes.allocator import plan_probes, plan_region_probes
 
 _REGION_FUNCTION = "mmap"

@@ -29,7 +29,7 @@ from memleak_android.host.tracers.agent.session_options import (
     pair_lines,
     session_lines,
 )
-from memleak_android.host.tracers.bpf import ONLY_PAIRS, BpfPlan, bpf_session_lines
+from memleak_android.host.tracers.local.bpf import ONLY_PAIRS, BpfPlan, bpf_session_lines
 from memleak_android.host.tracers.probes.allocator import (
     find_allocator,
     find_region_functions,

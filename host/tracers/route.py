@@ -7,7 +7,7 @@ from typing import Literal
 
 from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.adb.app import App
-from memleak_android.host.tracers.choice import TracerName
+from memleak_android.host.tracers.local.choice import TracerName
 
 RouteName = Literal["bpf", "wrap", "run-as", "startup", "agent", "ptrace"]
 _TRACERS: dict[RouteName, tuple[TracerName, ...]] = {

@@ -11,7 +11,7 @@ import pytest
 
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
+from memleak_android.host.tracers.local.bpf import bpf_session_lines, plan_session
 from tests.support.bpf_agent import seen_in_session, told_of_files
 from tests.support.workloads import Run, built, functions, need, run
 

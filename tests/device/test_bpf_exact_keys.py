@@ -15,7 +15,7 @@ from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
+from memleak_android.host.tracers.local.bpf import bpf_session_lines, plan_session
 from memleak_android.host.wire.blocks import BlockKind, EvidenceFlag, Rows
 from memleak_android.host.wire.payloads import decode_chunk, decode_evidence, decode_status
 from tests.support.workloads import FLAGS, need, run

@@ -21,7 +21,7 @@ from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.local.process import LocalProcess
 from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.bpf import plan_session
+from memleak_android.host.tracers.local.bpf import plan_session
 from tests.support.kernel_headers import bcc_environment
 from tests.support.running_program import wait_until_asleep
 from tests.support.workloads import PROGRAM, Run, built, run

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
+from memleak_android.host.tracers.local.bpf import bpf_session_lines, plan_session
 
 PATIENCE_S = 100.0
 T = TypeVar("T")

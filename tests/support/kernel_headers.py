@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.bcc import debian_module
+from memleak_android.host.tracers.bcc import debian_module
 from tests.support.workloads import bpf_refusal
 
 SOURCES = Path("/usr/src")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from memleak_android.host.bcc.code_map import code_bits
+from memleak_android.host.tracers.bcc.code_map import code_bits
 
 MAPS = """\
 00400000-00420000 r-xp 00000000 00:01 7 /program

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.bcc import debian_module
 from memleak_android.host.errors import TracerError
+from memleak_android.host.tracers.bcc import debian_module
 
 APT = "apt-get install python3-bpfcc"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from memleak_android.host.errors import TracerError
-from memleak_android.host.tracers import bcc
 from memleak_android.host.tracers.agent.session_options import SessionOptions
+from memleak_android.host.tracers.local import bcc
 
 REFUSED = {
     "--follow": SessionOptions(pid=1, follow=True),

@@ -16,8 +16,8 @@ from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.local.process import LoadedObject
 from memleak_android.host.tracers.agent.session_options import Probe, SessionOptions
-from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
 from memleak_android.host.tracers.inline.heap import _functions
+from memleak_android.host.tracers.local.bpf import bpf_session_lines, plan_session
 from memleak_android.host.tracers.probes.allocator import (
     FUNCTION_NUMBERS,
     HEAP_FUNCTIONS,

@@ -12,7 +12,7 @@ from memleak_android.host.machine.adb.process import running_command
 from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.device import DeviceTracers
-from memleak_android.host.tracers.kernel import KernelGroup
+from memleak_android.host.tracers.local.kernel import KernelGroup
 
 
 class WithoutRoot(LocalMachine):

@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 
-from memleak_android.host.bcc import debian_module
 from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import local_arch
 from memleak_android.host.machine.local.capabilities import probe_local
 from memleak_android.host.machine.local.channel import USER_STDIO_LINE, LocalChannel
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
+from memleak_android.host.tracers.bcc import debian_module
+from memleak_android.host.tracers.local.bpf import bpf_session_lines, plan_session
 
-_ARCH = "x86_64"  # whose registers host/bcc/accounting.c writes down
+_ARCH = "x86_64"  # whose registers host/tracers/bcc/accounting.c writes down
 _COMPILING_S = 240.0
 
 
@@ -24,7 +24,7 @@ def start(options: SessionOptions) -> AgentSession:
     plan = plan_session(options)
     lines, starts_command = bpf_session_lines(options, plan), options.pid is None
     channel = LocalChannel(
-        [sys.executable, "-P", "-m", "memleak_android.host.bcc"], give_stdio=starts_command
+        [sys.executable, "-P", "-m", "memleak_android.host.tracers.bcc"], give_stdio=starts_command
     )
     stdio = [USER_STDIO_LINE] if starts_command else []
     session = AgentSession("bcc", channel, [*lines, *stdio], loading_s=_COMPILING_S)

@@ -8,10 +8,10 @@ from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.capabilities import Capabilities, probe_local
 from memleak_android.host.machine.local.channel import USER_STDIO_LINE, LocalChannel
-from memleak_android.host.tracers import attach, bcc, every_process, kernel, preload
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.bpf import bpf_session_lines, plan_session
+from memleak_android.host.tracers.local import attach, bcc, every_process, kernel, preload
+from memleak_android.host.tracers.local.bpf import bpf_session_lines, plan_session
 
 TracerName = Literal["auto", "bpf", "preload", "plt", "inline", "bcc"]
 Chosen = Literal["bpf", "preload", "plt", "inline", "bcc"]

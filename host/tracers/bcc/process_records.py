@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from memleak_android.host.bcc.side_band import SideBandRecord
+from memleak_android.host.tracers.bcc.side_band import SideBandRecord
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import MAPPING, PROCESS, Block, BlockKind, ProcessEvent
 

@@ -8,8 +8,8 @@ import os
 import signal
 import struct
 
-from memleak_android.host.bcc.config import Configuration
 from memleak_android.host.errors import TargetError
+from memleak_android.host.tracers.bcc.config import Configuration
 
 _RESTORED = (
     signal.SIGINT,

@@ -10,11 +10,11 @@ from typing import BinaryIO
 
 import numpy as np
 
-from memleak_android.host.bcc import debian_module
-from memleak_android.host.bcc.config import Configuration, parse
-from memleak_android.host.bcc.held_command import HeldCommand
-from memleak_android.host.bcc.session import Session
 from memleak_android.host.errors import MemleakError, TargetError, TracerError
+from memleak_android.host.tracers.bcc import debian_module
+from memleak_android.host.tracers.bcc.config import Configuration, parse
+from memleak_android.host.tracers.bcc.held_command import HeldCommand
+from memleak_android.host.tracers.bcc.session import Session
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import END, Block, BlockKind, Reason, encode_block
 

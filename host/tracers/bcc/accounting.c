@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only OR BSD-2-Clause
 /*
  * The accounting of --tracer bcc, compiled on the machine that runs it. Of kernel headers it needs struct pt_regs and
- * nothing else, so those of another version do. host/bcc/programs.py puts a pair of programs for each probed function
+ * nothing else, so those of another version do. host/tracers/bcc/programs.py puts a pair of programs for each probed function
  * behind this text, and says by -D what is written in capitals here and defined nowhere.
  */
 #include <linux/ptrace.h>
@@ -9,7 +9,7 @@
 #define PENDING 8 /* calls of one thread in progress: signal handlers on top of one another */
 #define STACK_WORDS (STACK_BYTES / 8)
 #define PAGE 4096u
-/* What is code and what is not, a bit for each 64 KiB, by a hash of its place: host/bcc/code_map.py sets them. */
+/* What is code and what is not, a bit for each 64 KiB, by a hash of its place: host/tracers/bcc/code_map.py sets them. */
 #define GRANULE_SHIFT 16
 #define GRANULES (1 << 18)
 /* Linux on x86_64 maps from 0x7fff... downwards, and programs from 0x5555... upwards: ELF_ET_DYN_BASE, mmap_base(). */

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from memleak_android.host.bcc.config import Configuration, ProbedFunction
 from memleak_android.host.errors import TracerError
+from memleak_android.host.tracers.bcc.config import Configuration, ProbedFunction
 from memleak_android.host.wire.blocks import Function
 
 STACK_BYTES = 1 << 14  # of a slice, at most; a power of two
@@ -36,7 +36,7 @@ _RELEASES = (Function.FREE, Function.CFREE, Function.FREE_SIZED, Function.FREE_A
 
 def source(told: Configuration) -> str:
     """accounting.c and the programs behind it."""
-    text = (files("memleak_android.host.bcc") / "accounting.c").read_text()
+    text = (files("memleak_android.host.tracers.bcc") / "accounting.c").read_text()
     return "\n".join([text, *(_program(number, probe) for number, probe in enumerate(told.probes))])
 
 

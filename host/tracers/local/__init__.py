@@ -1,0 +1,1 @@
+"""Starting a tracer on this machine: bpf, preload, attach, kernel, every process; which of them."""
