@@ -13,11 +13,11 @@ from memleak_android.host.machine.adb.process import RemoteProcess
 from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.parse import one_line
 from memleak_android.host.machine.target import Target
-from memleak_android.host.tracers.device import AppRequest
+from memleak_android.host.tracers.android.capabilities import bpf_refusal, probe_agent
+from memleak_android.host.tracers.android.device import AppRequest
+from memleak_android.host.tracers.android.route import Situation, bpf_way, choose_route, ways
+from memleak_android.host.tracers.android.wrap import app_arch, wrap_script
 from memleak_android.host.tracers.local.choice import TracerName
-from memleak_android.host.tracers.probed_device import bpf_refusal, probe_agent
-from memleak_android.host.tracers.remote_preload import app_arch, wrap_script
-from memleak_android.host.tracers.route import Situation, bpf_way, choose_route, ways
 
 Line = tuple[str, str]
 _CAPABILITIES = (

@@ -43,7 +43,7 @@ from memleak_android.host.survivors import Analysis, Survivors
 from memleak_android.host.symbols import Symbolizer, default_cache_dir
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.device import AppRequest, DeviceTracers
+from memleak_android.host.tracers.android.device import AppRequest, DeviceTracers
 from memleak_android.host.tracers.local.choice import TracerName, start_tracer
 from memleak_android.host.tracers.probes.allocator import unprobed_functions
 from memleak_android.host.wire import payloads

@@ -38,7 +38,7 @@ from memleak_android.host.profile.timeline import Timeline
 from memleak_android.host.reports import interval
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.device import AppRequest
+from memleak_android.host.tracers.android.device import AppRequest
 from memleak_android.host.wire.blocks import STACK_BYTES_MAX
 
 

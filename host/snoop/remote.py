@@ -16,8 +16,8 @@ from memleak_android.host.snoop.placing import SnoopPlan
 from memleak_android.host.snoop.planning import THROWERS, of_each
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import ProbedFile
-from memleak_android.host.tracers.probed_device import bpf_refusal, probe_agent
-from memleak_android.host.tracers.remote_bpf import check_word_size, place_of
+from memleak_android.host.tracers.android.bpf import check_word_size, place_of
+from memleak_android.host.tracers.android.capabilities import bpf_refusal, probe_agent
 
 
 class RemoteSnoop:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from memleak_android.host.tracers.remote_preload import wrap_script
+from memleak_android.host.tracers.android.wrap import wrap_script
 from tests.emulator.apps import ANDROID, APPS, App, abis
 from tests.emulator.boot import start
 from tests.emulator.compiler import compiled, cross

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.cli import run
-from memleak_android.host.tracers import remote_agent
+from memleak_android.host.tracers.android import attach_agent as remote_agent
 from tests.support.adb_server import connected
 from tests.support.attached_session import contents_of, layout_of, leak, loaded
 from tests.support.command_line import Finished

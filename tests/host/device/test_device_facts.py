@@ -10,7 +10,7 @@ from memleak_android.host.commands.doctor_device import device_lines
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.adb.facts import parse_facts
 from memleak_android.host.machine.local.machine import LocalMachine
-from memleak_android.host.tracers.device import AppRequest
+from memleak_android.host.tracers.android.device import AppRequest
 
 PHONE = """\
 ro.product.model=Phone 7\r

@@ -11,7 +11,7 @@ from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.machine.adb.process import running_command
 from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.device import DeviceTracers
+from memleak_android.host.tracers.android.device import DeviceTracers
 from memleak_android.host.tracers.local.kernel import KernelGroup
 
 

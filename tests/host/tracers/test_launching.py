@@ -21,7 +21,7 @@ from memleak_android.host.survivors import Analysis
 from memleak_android.host.symbols import Symbolizer
 from memleak_android.host.tracers.agent.forked import ForkedSession
 from memleak_android.host.tracers.agent.session import AgentSession
-from memleak_android.host.tracers.remote_preload import LaunchingSession
+from memleak_android.host.tracers.android.wrap import LaunchingSession
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import Block, BlockKind, Lost, ProcessEvent, encode_block
 from tests.support.builders import (

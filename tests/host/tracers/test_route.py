@@ -13,10 +13,10 @@ from memleak_android.host.machine.adb.app import App
 from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.pairs.schema import read_pair_sets
 from memleak_android.host.tracers.agent.session_options import SessionOptions
+from memleak_android.host.tracers.android.route import Situation, choose_route, ways
+from memleak_android.host.tracers.android.wrap import app_arch, wrap_script
 from memleak_android.host.tracers.local.choice import TracerName, in_place_of_bpf
 from memleak_android.host.tracers.pairs.planning import SetsPlanner
-from memleak_android.host.tracers.remote_preload import app_arch, wrap_script
-from memleak_android.host.tracers.route import Situation, choose_route, ways
 
 DEBUGGABLE = App("com.example.app", 0, 10123, True, False, "arm64-v8a", (), "")
 RELEASE = App(

@@ -18,7 +18,7 @@ from memleak_android.host.machine.parse import one_line
 from memleak_android.host.machine.target import Target
 from memleak_android.host.tracers.agent.session import AgentSession, reported_error
 from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
-from memleak_android.host.tracers.remote_preload import AGENT, SHIM, LaunchingSession, session_word
+from memleak_android.host.tracers.android.wrap import AGENT, SHIM, LaunchingSession, session_word
 from memleak_android.host.wire.blocks import WIRE_VERSION, Block, BlockKind
 from memleak_android.host.wire.payloads import decode_error
 

@@ -21,8 +21,8 @@ from memleak_android.host.tracers.agent.session_options import (
     pair_lines,
     session_lines,
 )
+from memleak_android.host.tracers.android.inline import RemoteEntered, plan_remote_inline
 from memleak_android.host.tracers.local.attach import HookName
-from memleak_android.host.tracers.remote_inline import RemoteEntered, plan_remote_inline
 from memleak_android.host.wire.blocks import STOP, WIRE_VERSION
 
 AGENT, SHIM = "memleakd", "libmemleak.so"

@@ -31,23 +31,19 @@ from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.scan.remote import scan_remote_memory
 from memleak_android.host.machine.scan.words import Addresses, MemoryScan
 from memleak_android.host.machine.target import AppUser, Deployment, Target
-from memleak_android.host.tracers import (
-    remote_agent,
-    remote_attach,
-    remote_command,
-    remote_preload,
-    remote_startup,
-)
 from memleak_android.host.tracers.agent.forked import ForkedSession
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import PairPlan, PairPlanner, SessionOptions
+from memleak_android.host.tracers.android import attach_agent, startup_agents, wrap
+from memleak_android.host.tracers.android import command as remote_command
+from memleak_android.host.tracers.android import ptrace as remote_attach
+from memleak_android.host.tracers.android.bpf import check_word_size, plan_pairs, plan_remote
+from memleak_android.host.tracers.android.capabilities import bpf_refusal, probe_agent
+from memleak_android.host.tracers.android.route import Situation, bpf_way, choose_route, ways
 from memleak_android.host.tracers.local import kernel
 from memleak_android.host.tracers.local.attach import HookName
 from memleak_android.host.tracers.local.bpf import bpf_session_lines
 from memleak_android.host.tracers.local.choice import TracerName, in_place_of_bpf
-from memleak_android.host.tracers.probed_device import bpf_refusal, probe_agent
-from memleak_android.host.tracers.remote_bpf import check_word_size, plan_pairs, plan_remote
-from memleak_android.host.tracers.route import Situation, bpf_way, choose_route, ways
 from memleak_android.host.wire.blocks import Rows
 
 _VDSO_BYTES_MAX = 1 << 20
@@ -179,7 +175,7 @@ class DeviceTracers:
         app = find_app(self._target, request.package, request.user)
         self._read_as(app)
         found = None if request.launch else self._await(app, request, None if request.wait else 0.0)
-        situation = self._situation(remote_preload.app_arch(self._target, app) != "arm32", app)
+        situation = self._situation(wrap.app_arch(self._target, app) != "arm32", app)
         way = choose_route(name, situation, may_restart=request.launch, with_pairs=options.pairs is not None)
         if way.name == "bpf":
             session = (
@@ -191,13 +187,13 @@ class DeviceTracers:
             found = found or self._await(app, request, _LAUNCHED_S)
             session = self._enter(options, situation, found.pid, found.name if way.name == "agent" else "")
         elif way.name == "startup":
-            arch, process = remote_preload.app_arch(self._target, app), full_name(app, request.process)
-            session = remote_startup.start(self._target, options, app, process, arch=arch)
+            arch, process = wrap.app_arch(self._target, app), full_name(app, request.process)
+            session = startup_agents.start(self._target, options, app, process, arch=arch)
         elif way.name == "wrap":
             process = full_name(app, request.process)
-            session = remote_preload.start_wrapped(self._target, app, process, options)
+            session = wrap.start_wrapped(self._target, app, process, options)
         else:
-            session = remote_preload.start_run_as(self._target, app, options)
+            session = wrap.start_run_as(self._target, app, options)
         if way.name != "bpf":
             self.files.vdso = self._vdso()
             refusals = [one.refusal for one in ways(situation) if one.refusal]
@@ -210,7 +206,7 @@ class DeviceTracers:
         fallback says why the system did not.
         """
         app = situation.app
-        arch = remote_preload.app_arch(self._target, app) if app else self._target.arch
+        arch = wrap.app_arch(self._target, app) if app else self._target.arch
         self._put_away()
         session, refusal = None, ""
         if app and name:
@@ -230,7 +226,7 @@ class DeviceTracers:
         ended being debuggable, or its SELinux domain may not map the file, or its main thread hangs.
         """
         try:
-            session = remote_agent.start(self._target, replace(options, pid=None), app, name, arch=arch)
+            session = attach_agent.start(self._target, replace(options, pid=None), app, name, arch=arch)
         except (TracerError, TargetError) as error:
             return None, f"{error.message}, so that it is entered by ptrace"
         session.target = {"pid": pid, "attached": True}
@@ -307,7 +303,7 @@ class DeviceTracers:
         """Without root an app's own files, and its memory, are read as the app, where it is debuggable."""
         if not self._target.has_root and not app.run_as_refusal:
             self.files.run_as = app.as_user
-            arch = remote_preload.app_arch(self._target, app)
+            arch = wrap.app_arch(self._target, app)
             bring = partial(self._bring_reader, arch=arch)
             self.files.images = ProcessImages(self._target, bring, app.as_user)
 

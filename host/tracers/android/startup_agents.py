@@ -12,8 +12,8 @@ from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.target import Target
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
-from memleak_android.host.tracers.remote_agent import let_go
-from memleak_android.host.tracers.remote_preload import AGENT, SHIM, LaunchingSession, session_word
+from memleak_android.host.tracers.android.attach_agent import let_go
+from memleak_android.host.tracers.android.wrap import AGENT, SHIM, LaunchingSession, session_word
 from memleak_android.host.wire.blocks import WIRE_VERSION
 
 

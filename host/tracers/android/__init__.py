@@ -1,0 +1,1 @@
+"""Starting a tracer on a device: routes into an app, what is brought there, what is pulled."""
