@@ -38,7 +38,7 @@ from memleak_android.host.sites import (
 from memleak_android.host.stack_series import SessionGrowth, session_growth, times_of_marks
 from memleak_android.host.steps import Tell, tell_nobody
 from memleak_android.host.survivors import Survivors
-from memleak_android.host.symbols import Symbolizer
+from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.thread_stops import told_stops
 from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FUNCTIONS_MAX, ArchNumber, Lost, Reason
 from memleak_android.unwind.trace import TraceEnd

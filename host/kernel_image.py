@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.modules import ModuleFile
-from memleak_android.host.symbol_table import SYMBOL_64
+from memleak_android.host.symbols.symbol_table import SYMBOL_64
 from memleak_android.host.wire.blocks import NO_MODULE
 
 _SYMBOLS_MAX = 1 << 20  # of all modules; a kernel has some 200,000 functions

@@ -11,7 +11,6 @@ from io import BufferedIOBase
 from pathlib import Path
 
 from memleak_android.host.analysis import View, make_profile
-from memleak_android.host.build_cache import BuildCache
 from memleak_android.host.capture import Capture
 from memleak_android.host.errors import RecordingError, UsageError
 from memleak_android.host.hooked_modules import hooked_missing, hooked_remarks
@@ -25,7 +24,8 @@ from memleak_android.host.reports.report_json import read_report
 from memleak_android.host.reports.report_profile import to_profile
 from memleak_android.host.steps import Tell, tell_nobody
 from memleak_android.host.survivors import Analysis, Survivors, finished_survivors
-from memleak_android.host.symbols import default_cache_dir
+from memleak_android.host.symbols.build_cache import BuildCache
+from memleak_android.host.symbols.symbolizer import default_cache_dir
 from memleak_android.host.wire.blocks import Collector
 
 REPORT_BYTES_MAX = 1 << 30

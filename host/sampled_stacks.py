@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.symbols import ResolvedFrame
+from memleak_android.host.symbols.symbolizer import ResolvedFrame
 from memleak_android.unwind.trace import Method, TraceEnd
 
 KERNEL = "[kernel.kallsyms]"

@@ -28,7 +28,7 @@ from memleak_android.host.profile.runtime_sites import site_kind
 from memleak_android.host.profile.site_id import id_of_parts, identity_part
 from memleak_android.host.steps import Tell, tell_nobody
 from memleak_android.host.survivors import Survivors
-from memleak_android.host.symbols import NAMELESS, ResolvedFrame, Symbolizer
+from memleak_android.host.symbols.symbolizer import NAMELESS, ResolvedFrame, Symbolizer
 from memleak_android.host.wire.blocks import (
     FIRST_KERNEL_FUNCTION,
     FIRST_PAIR_FUNCTION,

@@ -25,7 +25,7 @@ from memleak_android.host.live.view import SITES_MAX, Looked, sites_message
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.sites import stacks_of_blocks
 from memleak_android.host.survivors import Analysis, Survivors
-from memleak_android.host.symbols import Symbolizer
+from memleak_android.host.symbols.symbolizer import Symbolizer
 
 REFRESH_NS = 2 * 10**9  # between snapshots, where --interval does not say
 RATE_S = 2.0  # allocations per second are of the last so many

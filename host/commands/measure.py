@@ -40,7 +40,7 @@ from memleak_android.host.recorded_files import FileIdentity, encode_identities
 from memleak_android.host.recording import Recording, RecordingWriter, write_finished
 from memleak_android.host.spool import open_spool
 from memleak_android.host.survivors import Analysis, Survivors
-from memleak_android.host.symbols import Symbolizer, default_cache_dir
+from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_dir
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.android.device import AppRequest, DeviceTracers

@@ -28,7 +28,7 @@ from memleak_android.host.snoop.planning import Planned, Wishes, plan_snoop
 from memleak_android.host.snoop.session import CallSink, SnoopSession, SnoopTimes
 from memleak_android.host.snoop.statistics import FunctionStatistics
 from memleak_android.host.snoop.statistics_table import histogram_lines, table_lines
-from memleak_android.host.symbols import Symbolizer, default_cache_dir
+from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_dir
 from memleak_android.host.tracers.functions.requests import parse_request, read_group_file
 from memleak_android.unwind.table_cache import TableCache
 

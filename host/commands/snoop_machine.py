@@ -19,7 +19,7 @@ from memleak_android.host.snoop.local_tracer import process_names, start_local
 from memleak_android.host.snoop.placing import SnoopPlan
 from memleak_android.host.snoop.planning import local_files
 from memleak_android.host.snoop.remote import RemoteSnoop
-from memleak_android.host.symbols import default_cache_dir
+from memleak_android.host.symbols.symbolizer import default_cache_dir
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import ProbedFile
 

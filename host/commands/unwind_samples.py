@@ -17,7 +17,7 @@ from memleak_android.host.reports.samples_folded import SamplesFolded
 from memleak_android.host.reports.samples_json import SamplesJson
 from memleak_android.host.reports.samples_text import SamplesText
 from memleak_android.host.sampled_stacks import first_joined
-from memleak_android.host.symbols import Symbolizer, default_cache_dir
+from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_dir
 from memleak_android.unwind.table_cache import TableCache
 
 _NOTES_MAX = 10

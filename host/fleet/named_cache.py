@@ -7,10 +7,10 @@ from pathlib import Path
 
 import fsspec
 
-from memleak_android.host.build_cache import BuildCache, StoredOrigin
 from memleak_android.host.errors import UsageError
 from memleak_android.host.fleet.sources import is_object_store, protocols, reason_of
-from memleak_android.host.symbols import default_cache_dir
+from memleak_android.host.symbols.build_cache import BuildCache, StoredOrigin
+from memleak_android.host.symbols.symbolizer import default_cache_dir
 
 # bford.info/cachedir: backups pass such folders by. Writing it shows that this one can be written.
 _TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Made by memleak-android: compiled unwind tables and symbols.\n"

@@ -13,7 +13,6 @@ from pathlib import Path
 import fsspec
 
 from memleak_android.host.analysis import View
-from memleak_android.host.debug_files import SymbolIndex
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.fleet.named_cache import open_cache
 from memleak_android.host.fleet.parquet import to_parquet
@@ -22,6 +21,7 @@ from memleak_android.host.fleet.schema import FORMAT, SITES
 from memleak_android.host.fleet.sources import StoredRecording, local_path, reason_of
 from memleak_android.host.profile.fleet_profile import CachedFiles
 from memleak_android.host.profile_files import read_profile
+from memleak_android.host.symbols.debug_files import SymbolIndex
 
 RECORDING_BYTES_MAX = 64 << 30
 _PIECE = 1 << 20

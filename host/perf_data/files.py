@@ -11,7 +11,7 @@ from memleak_android.host.elf.sections import BadElf
 from memleak_android.host.modules import VDSO, ModuleFile, own_vdso
 from memleak_android.host.perf_data.container import PerfData
 from memleak_android.host.perf_data.processes import BUILD_ID, Processes
-from memleak_android.host.symbol_places import read_build_id
+from memleak_android.host.symbols.symbol_places import read_build_id
 from memleak_android.unwind.errors import UnwindError
 from memleak_android.unwind.maps import Mapping
 from memleak_android.unwind.module import Module

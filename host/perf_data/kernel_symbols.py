@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from memleak_android.host.perf_data.container import PerfData
 from memleak_android.host.sampled_stacks import KERNEL
-from memleak_android.host.symbols import NAMELESS, ResolvedFrame
+from memleak_android.host.symbols.symbolizer import NAMELESS, ResolvedFrame
 
 _FUNCTIONS = "tTwW"
 _COMES_AND_GOES = ["[bpf]"]  # what lies there now need not have been there

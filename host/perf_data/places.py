@@ -11,7 +11,7 @@ from memleak_android.host.modules import ModuleFile
 from memleak_android.host.perf_data.files import RecordedFiles
 from memleak_android.host.perf_data.kernel_symbols import KernelSymbols
 from memleak_android.host.sampled_stacks import KERNEL, Place
-from memleak_android.host.symbols import NAMELESS, Symbolizer
+from memleak_android.host.symbols.symbolizer import NAMELESS, Symbolizer
 from memleak_android.unwind.maps import AddressSpace
 
 KERNEL_SPACE = -1

@@ -15,7 +15,7 @@ from memleak_android.host.modules import ModuleFiles
 from memleak_android.host.samples import read_samples
 from memleak_android.host.stacks import frame_rows
 from memleak_android.host.survivors import arch_of
-from memleak_android.host.symbols import Symbolizer
+from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import NO_MODULE, Block, BlockKind, Rows
 from memleak_android.unwind.batch import BatchUnwinder
 from memleak_android.unwind.maps import Mapping

@@ -10,13 +10,13 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-from memleak_android.host.debug_files import DebugFileSearch
 from memleak_android.host.errors import MemleakError, TargetError, UsageError
 from memleak_android.host.machine.local.loader import load_order, resolve_command
 from memleak_android.host.machine.local.process import LocalProcess
 from memleak_android.host.snoop.filters import ArgumentFilter
 from memleak_android.host.snoop.formats import UNKNOWN, CallFormat
 from memleak_android.host.snoop.placing import Placing, Returns, SnoopPlan
+from memleak_android.host.symbols.debug_files import DebugFileSearch
 from memleak_android.host.tracers.agent.session_options import ProbedFile
 from memleak_android.host.tracers.functions.requests import FunctionRequest
 from memleak_android.host.tracers.functions.selection import FoundFunction, Selection

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.build_cache import BuildCache, StoredOrigin
 from memleak_android.host.errors import TracerError
 from memleak_android.host.fleet.named_cache import open_cache
 from memleak_android.host.machine.binaries import find_binary, local_arch
+from memleak_android.host.symbols.build_cache import BuildCache, StoredOrigin
 from tests.support.adb_server import connected, own_adb_server
 from tests.support.fake_adbd import FakeDevice
 from tests.support.fleet_recordings import SOURCE

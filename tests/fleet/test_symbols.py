@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host import debug_files
 from memleak_android.host.fleet.processing import Settings, process
 from memleak_android.host.fleet.sources import list_sources
+from memleak_android.host.symbols import debug_files
 
 
 def test_folders_are_searched_once_a_run(farm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from memleak_android.host.modules import LocalFiles, ModuleFiles, reopen
 from memleak_android.host.profile.profile import Profile, Verdict
 from memleak_android.host.recording import Recording
 from memleak_android.host.survivors import Analysis, finished_survivors
-from memleak_android.host.symbols import Symbolizer
+from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import Block, BlockKind, Function, KeyFlag, Lost, ProcessEvent, Reason
 from memleak_android.host.wire.payloads import Chunk, encode_chunk, encode_text
 from tests.support.builders import (

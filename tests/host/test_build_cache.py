@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host import build_cache
-from memleak_android.host.build_cache import BuildCache, CacheUse, StoredOrigin
+from memleak_android.host.symbols import build_cache
+from memleak_android.host.symbols.build_cache import BuildCache, CacheUse, StoredOrigin
 from tests.support.debuginfod_server import Served, asked_for, server
 from tests.support.symbol_oracles import INLINING_PROGRAM, FileModule, compile_cxx, need, text_vaddrs
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host import debuginfod
-from memleak_android.host.debug_files import Content, DebugFileSearch, open_elf
-from memleak_android.host.debuginfod import Debuginfod, debuginfod_of
+from memleak_android.host.symbols import debuginfod
+from memleak_android.host.symbols.debug_files import Content, DebugFileSearch, open_elf
+from memleak_android.host.symbols.debuginfod import Debuginfod, debuginfod_of
 from tests.support.debuginfod_server import Served, asked_for, server
 from tests.support.symbol_oracles import INLINING_PROGRAM, compile_cxx, need
 

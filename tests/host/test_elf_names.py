@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memleak_android.host.elf_names import FunctionNames, NamedPlace, soname
+from memleak_android.host.symbols.names_in_file import FunctionNames, NamedPlace, soname
 from memleak_android.unwind import Module
 from tests.support.symbol_elf import ARM, NOTYPE, OBJECT, ElfSymbol, write_elf
 

@@ -18,7 +18,7 @@ from memleak_android.host.recording import Recording
 from memleak_android.host.reports import report_json, text
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.survivors import Analysis, finished_survivors
-from memleak_android.host.symbols import Symbolizer
+from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import Block, BlockKind, ProcessEvent
 from memleak_android.host.wire.payloads import encode_text
 from memleak_android.unwind.errors import UnwindError

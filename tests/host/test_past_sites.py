@@ -23,7 +23,7 @@ from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.page_data import profile_data
 from memleak_android.host.reports.past_text import ages_text
 from memleak_android.host.survivors import Analysis, finished_survivors
-from memleak_android.host.symbols import Symbolizer
+from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import HELD_ROW, Block, Function
 from tests.support.builders import (
     end,

@@ -17,7 +17,7 @@ from memleak_android.host.modules import LocalFiles, ModuleFiles, reopen
 from memleak_android.host.profile.profile import Profile, Trend
 from memleak_android.host.recording import Recording
 from memleak_android.host.survivors import Analysis, finished_survivors
-from memleak_android.host.symbols import Symbolizer
+from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import HELD_ROW, Block, BlockKind, Reason, encode_block
 from memleak_android.host.wire.payloads import encode_text
 from tests.support.builders import (

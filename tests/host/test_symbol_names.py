@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memleak_android.host.demangle import demangle
+from memleak_android.host.symbols.demangle import demangle
 
 
 def test_cxx_rust_and_plain_names() -> None:

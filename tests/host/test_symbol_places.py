@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host import symbol_places
-from memleak_android.host.debug_files import Content, DebugFileSearch, open_elf
 from memleak_android.host.elf.sections import BadElf
-from memleak_android.host.symbol_places import SymbolPlace, build_ids
-from memleak_android.host.symbols import Symbolizer
+from memleak_android.host.symbols import symbol_places
+from memleak_android.host.symbols.debug_files import Content, DebugFileSearch, open_elf
+from memleak_android.host.symbols.symbol_places import SymbolPlace, build_ids
+from memleak_android.host.symbols.symbolizer import Symbolizer
 from tests.support.symbol_oracles import INLINING_PROGRAM, FileModule, compile_cxx, need, text_vaddrs
 
 MEMBERS = (

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memleak_android.host.debug_files import open_elf
 from memleak_android.host.elf.sections import BadElf, ElfSections
-from memleak_android.host.symbol_table import Symbol, SymbolTable
+from memleak_android.host.symbols.debug_files import open_elf
+from memleak_android.host.symbols.symbol_table import Symbol, SymbolTable
 from tests.support.symbol_elf import (
     ARM,
     DATA_INDEX,

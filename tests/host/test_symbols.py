@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host import symcache
-from memleak_android.host.debug_files import Content, DebugFileSearch, SymbolFile
 from memleak_android.host.elf.sections import ElfSections
 from memleak_android.host.profile.profile import SymbolClass
-from memleak_android.host.symbols import ResolvedFrame, Symbolizer
+from memleak_android.host.symbols import line_table as symcache
+from memleak_android.host.symbols.debug_files import Content, DebugFileSearch, SymbolFile
+from memleak_android.host.symbols.symbolizer import ResolvedFrame, Symbolizer
 from tests.support.symbol_elf import LOCAL, NOTYPE, ElfSymbol, write_elf
 from tests.support.symbol_oracles import (
     INLINING_PROGRAM,

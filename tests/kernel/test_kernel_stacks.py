@@ -9,7 +9,7 @@ from memleak_android.host.kernel_image import KernelImage, module_path, read_fun
 from memleak_android.host.kernel_stacks import KernelStacks
 from memleak_android.host.modules import LocalFiles, ModuleFiles
 from memleak_android.host.samples import Samples
-from memleak_android.host.symbols import Symbolizer
+from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import EVIDENCE, FRAME_ROW, NO_MODULE
 from memleak_android.unwind.trace import Method, TraceBatch, TraceEnd
 from tests.support.command_line import CommandLine

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.debug_files import open_elf
 from memleak_android.host.errors import TargetError, UsageError
 from memleak_android.host.pairs.operands import Condition, Handle
 from memleak_android.host.pairs.schema import PairRule, Success, read_pair_sets, shipped_sets
+from memleak_android.host.symbols.debug_files import open_elf
 from memleak_android.host.tracers.agent.session_options import PairPlan, ProbedFile
 from memleak_android.host.tracers.pairs.planning import SetsPlanner
 

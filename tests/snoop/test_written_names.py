@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from memleak_android.host.debug_files import DebugFileSearch
-from memleak_android.host.demangle import demangle
+from memleak_android.host.symbols.debug_files import DebugFileSearch
+from memleak_android.host.symbols.demangle import demangle
 from memleak_android.host.tracers.functions.function_table import FunctionTable
 from memleak_android.host.tracers.functions.written_names import is_called, normal_name, written_names
 from tests.support.snoop_runs import snooped_program

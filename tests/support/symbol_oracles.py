@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.debug_files import open_elf
+from memleak_android.host.symbols.debug_files import open_elf
 
 INLINING_PROGRAM = r"""
 #include <cstdio>

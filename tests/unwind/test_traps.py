@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.elf_names import FunctionNames, soname
+from memleak_android.host.symbols.names_in_file import FunctionNames, soname
 from memleak_android.unwind import Method, Module, TraceEnd
 from memleak_android.unwind.rules import DEX_MARK, RuleKind
 from memleak_android.unwind.snapshot import SnapshotFrame

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from memleak_android.host.debug_files import DebugFileSearch, open_elf, unpack_debugdata
-from memleak_android.host.demangle import demangle
 from memleak_android.host.elf.sections import SHT_DYNSYM, SHT_SYMTAB, BadElf, ElfSections, text_at
 from memleak_android.host.errors import TargetError
-from memleak_android.host.symbol_table import STT_FUNC, STT_GNU_IFUNC, SYMBOL_32, SYMBOL_64
+from memleak_android.host.symbols.debug_files import DebugFileSearch, open_elf, unpack_debugdata
+from memleak_android.host.symbols.demangle import demangle
+from memleak_android.host.symbols.symbol_table import STT_FUNC, STT_GNU_IFUNC, SYMBOL_32, SYMBOL_64
 from memleak_android.host.tracers.functions.written_names import SPECIAL_NAMES, normal_name, written_names
 
 STT_OBJECT = 1

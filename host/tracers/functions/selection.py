@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from memleak_android.host.debug_files import DebugFileSearch
-from memleak_android.host.demangle import demangle
 from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import MemleakError, TargetError
 from memleak_android.host.machine.parse import one_line
-from memleak_android.host.symbol_table import STT_GNU_IFUNC
+from memleak_android.host.symbols.debug_files import DebugFileSearch
+from memleak_android.host.symbols.demangle import demangle
+from memleak_android.host.symbols.symbol_table import STT_GNU_IFUNC
 from memleak_android.host.tracers.agent.session_options import ProbedFile
 from memleak_android.host.tracers.functions.function_table import STT_OBJECT, FunctionTable, TableSymbol
 from memleak_android.host.tracers.functions.requests import FunctionRequest

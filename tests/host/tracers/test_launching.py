@@ -18,7 +18,7 @@ from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.modules import LocalFiles, ModuleFiles
 from memleak_android.host.recording import Recording, RecordingWriter
 from memleak_android.host.survivors import Analysis
-from memleak_android.host.symbols import Symbolizer
+from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.tracers.agent.forked import ForkedSession
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.android.wrap import LaunchingSession

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from memleak_android.host.elf_names import FunctionNames, soname
+from memleak_android.host.symbols.names_in_file import FunctionNames, soname
 from memleak_android.unwind import AddressSpace, Mapping, Module, SampleBatch, UnwindError
 from memleak_android.unwind.arch import ARCHES, Arch
 from memleak_android.unwind.batch import BatchUnwinder

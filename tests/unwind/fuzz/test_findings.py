@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host.elf_names import soname
+from memleak_android.host.symbols.names_in_file import soname
 from memleak_android.unwind import Module, UnwindError
 from memleak_android.unwind.arch.x86_64 import ARCH
 from memleak_android.unwind.cfi import CfiSection

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.elf_names import FunctionNames
+from memleak_android.host.symbols.names_in_file import FunctionNames
 from memleak_android.unwind import Mapping, Module, UnwindError
 from memleak_android.unwind.elf_image import ElfImage
 from memleak_android.unwind.expression import evaluate

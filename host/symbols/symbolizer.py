@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.cache_folder import cache_base
-from memleak_android.host.debug_files import Content, DebugFileSearch, SymbolFile, unpack_debugdata
-from memleak_android.host.demangle import demangle
 from memleak_android.host.elf.sections import BadElf, ElfSections
 from memleak_android.host.profile.profile import SymbolClass
-from memleak_android.host.symbol_table import Symbol, SymbolTable
-from memleak_android.host.symcache import LineTable, load_line_table
+from memleak_android.host.symbols.debug_files import Content, DebugFileSearch, SymbolFile, unpack_debugdata
+from memleak_android.host.symbols.demangle import demangle
+from memleak_android.host.symbols.line_table import LineTable, load_line_table
+from memleak_android.host.symbols.symbol_table import Symbol, SymbolTable
 from memleak_android.unwind.cache_sharing import Sharing
 
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
-from memleak_android.host.debug_files import DebugFileSearch, SymbolIndex
-from memleak_android.host.debuginfod import debuginfod_of, default_cache
 from memleak_android.host.elf.sections import ElfSections
 from memleak_android.host.machine.adb.pulled_files import BUILD_ID, LIMIT_BYTES, forget_oldest, kept_copies
-from memleak_android.host.symbols import Symbolizer, default_cache_dir
+from memleak_android.host.symbols.debug_files import DebugFileSearch, SymbolIndex
+from memleak_android.host.symbols.debuginfod import debuginfod_of, default_cache
+from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_dir
 from memleak_android.unwind.table_cache import TableCache
 
 T = TypeVar("T")

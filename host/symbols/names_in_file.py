@@ -16,8 +16,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.debug_files import unpack_debugdata
-from memleak_android.host.demangle import demangle
 from memleak_android.host.elf.sections import (
     EM_ARM,
     SHT_DYNSYM,
@@ -26,7 +24,9 @@ from memleak_android.host.elf.sections import (
     ElfSections,
     text_at,
 )
-from memleak_android.host.symbol_table import STT_FUNC, SYMBOL_32, SYMBOL_64
+from memleak_android.host.symbols.debug_files import unpack_debugdata
+from memleak_android.host.symbols.demangle import demangle
+from memleak_android.host.symbols.symbol_table import STT_FUNC, SYMBOL_32, SYMBOL_64
 from memleak_android.unwind.module import Module
 
 _CLOSING = re.compile(r"(?<!operator>)(?<=>)(?=>)")  # Android's demangler writes > > where ours writes >>

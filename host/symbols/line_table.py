@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memleak_android.host.debug_files import SymbolFile
+from memleak_android.host.symbols.debug_files import SymbolFile
 from memleak_android.unwind.cache_sharing import Sharing, Unshared
 
 

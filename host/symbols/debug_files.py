@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path, PurePosixPath
 
-from memleak_android.host.debuginfod import Debuginfod, debuginfod_of, default_cache
 from memleak_android.host.elf.sections import SHT_DYNSYM, SHT_NOBITS, SHT_SYMTAB, BadElf, ElfSections
-from memleak_android.host.symbol_places import SymbolPlace, build_ids
+from memleak_android.host.symbols.debuginfod import Debuginfod, debuginfod_of, default_cache
+from memleak_android.host.symbols.symbol_places import SymbolPlace, build_ids
 
 SYSTEM_DEBUG_DIR = Path("/usr/lib/debug")
 MAX_INDEXED_FILES = 200_000  # a --symbols folder of a whole platform build has some 50,000 files

@@ -1,0 +1,1 @@
+"""Module + vaddr -> function, file, line: symbol tables, debug files, demangling, caches."""
