@@ -15,8 +15,8 @@ import numpy as np
 
 from memleak_android.host.held_series import HeldAt, HeldSeries, held_by_key
 from memleak_android.host.peak import HighWater
-from memleak_android.host.recorded_files import FileIdentity, parse_identity
-from memleak_android.host.stack_table import StackTable
+from memleak_android.host.stacks.file_identities import FileIdentity, parse_identity
+from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import KEY_ROW, LIVE_ROW, SITE_ROW, Block, BlockKind, Rows
 
@@ -114,7 +114,7 @@ class Capture:
     stops: list[Rows] = field(default_factory=list)  # of threads of a process that was entered
     exit_stop: np.void | None = None  # EXIT_STOP of the command that is, or was, held at its end
     modules: list[dict[str, Any]] = field(default_factory=list)
-    kernel_symbols: list[str] = field(default_factory=list)  # texts, for host/kernel_image.py
+    kernel_symbols: list[str] = field(default_factory=list)  # texts, for host/stacks/kernel_image.py
     files: list[FileIdentity] = field(default_factory=list)  # of a device, of a session that was cut
     stacks: StackTable = field(default_factory=lambda: StackTable(keeps_sp=False))  # of a finished recording
     malformed: list[payloads.MalformedBlock] = field(default_factory=list)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from memleak_android.host import heap
 from memleak_android.host.held_series import key_identity
 from memleak_android.host.leak_sums import leaks_by_stack
-from memleak_android.host.modules import ModuleFile
 from memleak_android.host.profile.profile import (
     AGE_BOUNDS_S,
     Block,
@@ -26,6 +25,7 @@ from memleak_android.host.profile.profile import (
 )
 from memleak_android.host.profile.runtime_sites import site_kind
 from memleak_android.host.profile.site_id import id_of_parts, identity_part
+from memleak_android.host.stacks.modules import ModuleFile
 from memleak_android.host.steps import Tell, tell_nobody
 from memleak_android.host.survivors import Survivors
 from memleak_android.host.symbols.symbolizer import NAMELESS, ResolvedFrame, Symbolizer

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host import fp_agreement, heap
-from memleak_android.host.address_spaces import AddressSpaces, ProcessSpace
+from memleak_android.host import heap
 from memleak_android.host.capture import Capture, Snapshot
 from memleak_android.host.errors import RecordingError
-from memleak_android.host.kernel_stacks import KernelStacks, kernel_modules
-from memleak_android.host.modules import ModuleFile, ModuleFiles
 from memleak_android.host.past_keys import first_evidence, past_keys
 from memleak_android.host.profile.profile import FpAgreement, LeakKind
-from memleak_android.host.samples import ReadBlock, Samples, read_samples
-from memleak_android.host.stack_table import StackTable
-from memleak_android.host.stacks import frame_rows, trace_rows
+from memleak_android.host.stacks import fp_agreement
+from memleak_android.host.stacks.address_spaces import AddressSpaces, ProcessSpace
+from memleak_android.host.stacks.columns import frame_rows, trace_rows
+from memleak_android.host.stacks.kernel_stacks import KernelStacks, kernel_modules
+from memleak_android.host.stacks.modules import ModuleFile, ModuleFiles
+from memleak_android.host.stacks.samples import ReadBlock, Samples, read_samples
+from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.wire import frame_chains, stack_tail
 from memleak_android.host.wire.blocks import (
     KEY_ROW,

@@ -32,13 +32,13 @@ from memleak_android.host.hooked_modules import hooked_missing, hooked_remarks
 from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.machine.scan.choice import scan_local_memory
 from memleak_android.host.machine.target import Target
-from memleak_android.host.modules import LocalFiles, ModuleFiles, own_vdso
 from memleak_android.host.origin import describe_device
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.profile.timeline import SITES_MAX
-from memleak_android.host.recorded_files import FileIdentity, encode_identities
 from memleak_android.host.recording import Recording, RecordingWriter, write_finished
 from memleak_android.host.spool import open_spool
+from memleak_android.host.stacks.file_identities import FileIdentity, encode_identities
+from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, own_vdso
 from memleak_android.host.survivors import Analysis, Survivors
 from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_dir
 from memleak_android.host.tracers.agent.session import AgentSession

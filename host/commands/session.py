@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from memleak_android.host.address_spaces import recorded_mapping
 from memleak_android.host.capture import Capture
 from memleak_android.host.commands.interrupts import stop_on_interrupt
 from memleak_android.host.commands.marks import Marks
@@ -15,8 +14,9 @@ from memleak_android.host.commands.progress import Progress
 from memleak_android.host.commands.scenario import Scenario
 from memleak_android.host.errors import ConnectionCut
 from memleak_android.host.machine.parse import parse_maps
-from memleak_android.host.modules import ModuleFiles
 from memleak_android.host.recording import RecordingWriter
+from memleak_android.host.stacks.address_spaces import recorded_mapping
+from memleak_android.host.stacks.modules import ModuleFiles
 from memleak_android.host.tracers.agent.session import AgentDied, reported_error
 from memleak_android.host.tracers.agent.session_options import Tracer
 from memleak_android.host.wire.blocks import Block, BlockKind

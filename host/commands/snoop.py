@@ -15,7 +15,6 @@ from memleak_android.host.commands.interrupts import stop_on_interrupt
 from memleak_android.host.commands.snoop_machine import SnoopMachine, chosen_machine
 from memleak_android.host.console import Invocation, say
 from memleak_android.host.errors import OutputExistsError, UsageError
-from memleak_android.host.modules import ModuleFiles
 from memleak_android.host.options import DURATION, FILE, common_options, device_options
 from memleak_android.host.snoop.agent_lines import SnoopOptions
 from memleak_android.host.snoop.call_stacks import CallStacks
@@ -28,6 +27,7 @@ from memleak_android.host.snoop.planning import Planned, Wishes, plan_snoop
 from memleak_android.host.snoop.session import CallSink, SnoopSession, SnoopTimes
 from memleak_android.host.snoop.statistics import FunctionStatistics
 from memleak_android.host.snoop.statistics_table import histogram_lines, table_lines
+from memleak_android.host.stacks.modules import ModuleFiles
 from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_dir
 from memleak_android.host.tracers.functions.requests import parse_request, read_group_file
 from memleak_android.unwind.table_cache import TableCache

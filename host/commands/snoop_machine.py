@@ -13,12 +13,12 @@ import click
 from memleak_android.host.commands.target import chosen_target
 from memleak_android.host.console import Invocation, say
 from memleak_android.host.machine.adb.app import find_app, wait_for_process
-from memleak_android.host.modules import FileFinder, LocalFiles
 from memleak_android.host.snoop.agent_lines import SnoopOptions
 from memleak_android.host.snoop.local_tracer import process_names, start_local
 from memleak_android.host.snoop.placing import SnoopPlan
 from memleak_android.host.snoop.planning import local_files
 from memleak_android.host.snoop.remote import RemoteSnoop
+from memleak_android.host.stacks.modules import FileFinder, LocalFiles
 from memleak_android.host.symbols.symbolizer import default_cache_dir
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import ProbedFile

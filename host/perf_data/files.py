@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from memleak_android.host.elf.sections import BadElf
-from memleak_android.host.modules import VDSO, ModuleFile, own_vdso
 from memleak_android.host.perf_data.container import PerfData
 from memleak_android.host.perf_data.processes import BUILD_ID, Processes
+from memleak_android.host.stacks.modules import VDSO, ModuleFile, own_vdso
 from memleak_android.host.symbols.symbol_places import read_build_id
 from memleak_android.unwind.errors import UnwindError
 from memleak_android.unwind.maps import Mapping

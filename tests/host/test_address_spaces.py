@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memleak_android.host.address_spaces import AddressSpaces
+from memleak_android.host.stacks.address_spaces import AddressSpaces
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import ProcessEvent
 from memleak_android.host.wire.payloads import Maps

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memleak_android.host import fp_agreement
-from memleak_android.host.fp_agreement import Comparison
+from memleak_android.host.stacks import fp_agreement
+from memleak_android.host.stacks.fp_agreement import Comparison
 from memleak_android.host.wire.blocks import FRAME_ROW
 from memleak_android.unwind.trace import TraceBatch, TraceEnd
 

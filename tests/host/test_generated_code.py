@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.modules import LocalFiles, ModuleFiles
 from memleak_android.host.profile.generated_code import code_label, is_generated
+from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles
 from memleak_android.unwind.maps import Mapping
 from tests.support.workloads import built, run
 

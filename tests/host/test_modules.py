@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.machine.parse import parse_maps
-from memleak_android.host.modules import LocalFiles, ModuleFiles, own_vdso
+from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, own_vdso
 from memleak_android.unwind.maps import Mapping
 
 

@@ -14,8 +14,8 @@ from memleak_android.host.capture import Capture
 from memleak_android.host.machine.adb.pulled_files import kept_copies, kept_place
 from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.local.machine import LocalMachine
-from memleak_android.host.modules import LocalFiles, ModuleFiles
-from memleak_android.host.recorded_files import FileIdentity, RecordedFiles, encode_identities
+from memleak_android.host.stacks.file_identities import FileIdentity, RecordedFiles, encode_identities
+from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import BlockKind
 from memleak_android.unwind.maps import Mapping

@@ -9,7 +9,7 @@ import pytest
 
 from memleak_android.host.capture import Capture
 from memleak_android.host.recording import Recording
-from memleak_android.host.samples import read_samples
+from memleak_android.host.stacks.samples import read_samples
 from memleak_android.unwind.arch import arch_by_name
 from tests.support.builders import RSP, evidence, evidence_record, hello, write_recording
 
@@ -44,7 +44,7 @@ def test_trampolines_in_the_slice_are_undone(tmp_path: Path) -> None:
 def test_samples_come_back_in_batches_with_their_own_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memleak_android.host.samples.BATCH_BYTES", 100)
+    monkeypatch.setattr("memleak_android.host.stacks.samples.BATCH_BYTES", 100)
     blocks = [
         evidence(*(evidence_record(sequence=10 * b + r, stack=bytes([10 * b + r]) * 48) for r in range(3)))
         for b in range(1, 4)

@@ -9,7 +9,7 @@ import pytest
 
 from memleak_android.host.capture import Capture
 from memleak_android.host.recording import Recording
-from memleak_android.host.samples import read_samples
+from memleak_android.host.stacks.samples import read_samples
 from memleak_android.host.wire import payloads, stack_tail
 from memleak_android.host.wire.blocks import EVIDENCE, EvidenceFlag
 from memleak_android.host.wire.payloads import MalformedBlock

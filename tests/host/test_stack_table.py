@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memleak_android.host import stack_table
-from memleak_android.host.stack_table import StackTable
+from memleak_android.host.stacks import table as stack_table
+from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.wire.blocks import FRAME_ROW, TRACE_ROW, Rows
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memleak_android.host.kernel_image import KernelImage, module_path, read_functions, symbol_file
-from memleak_android.host.kernel_stacks import KernelStacks
-from memleak_android.host.modules import LocalFiles, ModuleFiles
-from memleak_android.host.samples import Samples
+from memleak_android.host.stacks.kernel_image import KernelImage, module_path, read_functions, symbol_file
+from memleak_android.host.stacks.kernel_stacks import KernelStacks
+from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles
+from memleak_android.host.stacks.samples import Samples
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import EVIDENCE, FRAME_ROW, NO_MODULE
 from memleak_android.unwind.trace import Method, TraceBatch, TraceEnd

@@ -16,7 +16,7 @@ from memleak_android.host.machine.adb.pulled_files import PulledFiles, forget_ol
 from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.machine.target import Answer, AppUser
-from memleak_android.host.modules import ModuleFiles, reopen
+from memleak_android.host.stacks.modules import ModuleFiles, reopen
 from memleak_android.unwind.maps import Mapping
 
 LIBRARY = find_binary("libmemleak.so", LocalMachine().arch)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.kernel_image import KernelImage, module_path
-from memleak_android.host.modules import ModuleFile, ModuleFiles
-from memleak_android.host.samples import Samples
+from memleak_android.host.stacks.kernel_image import KernelImage, module_path
+from memleak_android.host.stacks.modules import ModuleFile, ModuleFiles
+from memleak_android.host.stacks.samples import Samples
 from memleak_android.host.wire.blocks import FRAME_ROW, Rows
 from memleak_android.unwind.trace import Method, TraceBatch, TraceEnd
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.address_spaces import ProcessSpace
-from memleak_android.host.modules import ModuleFiles
+from memleak_android.host.stacks.address_spaces import ProcessSpace
+from memleak_android.host.stacks.modules import ModuleFiles
 from memleak_android.host.wire.blocks import FRAME_ROW, NO_MODULE, TRACE_ROW, Rows
 from memleak_android.unwind.trace import TraceBatch
 

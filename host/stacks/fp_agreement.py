@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.modules import ModuleFile
 from memleak_android.host.profile.profile import FpAgreement
 from memleak_android.host.profile.runtime_sites import LIBC
+from memleak_android.host.stacks.modules import ModuleFile
 from memleak_android.host.wire.blocks import Rows
 from memleak_android.unwind.trace import TraceBatch, TraceEnd
 

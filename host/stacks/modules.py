@@ -15,7 +15,7 @@ import numpy as np
 
 from memleak_android.host.elf.zip_directory import StoredFile
 from memleak_android.host.profile.generated_code import ANONYMOUS, is_generated
-from memleak_android.host.recorded_files import FileIdentity
+from memleak_android.host.stacks.file_identities import FileIdentity
 from memleak_android.unwind.errors import UnwindError
 from memleak_android.unwind.maps import Mapping
 from memleak_android.unwind.module import Module

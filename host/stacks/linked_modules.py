@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from memleak_android.host.modules import LocalFiles, ModuleFile, ModuleFiles, reopen
+from memleak_android.host.stacks.modules import LocalFiles, ModuleFile, ModuleFiles, reopen
 from memleak_android.unwind.maps import Mapping
 
 _ADDRESS_END = 2**64

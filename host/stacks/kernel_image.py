@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.modules import ModuleFile
+from memleak_android.host.stacks.modules import ModuleFile
 from memleak_android.host.symbols.symbol_table import SYMBOL_64
 from memleak_android.host.wire.blocks import NO_MODULE
 

@@ -1,0 +1,1 @@
+"""Evidence -> unwound stacks: samples, address spaces, modules, stacks as columns."""
