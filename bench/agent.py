@@ -13,7 +13,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from bench.clocks import children_cpu_s, task_cpu_ns
-from memleak_android.host.capture import Capture
+from memleak_android.host.heap.capture import Capture
 from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.recording import RecordingWriter
 from memleak_android.host.tracers.agent.session import AgentSession

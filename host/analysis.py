@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host import evidence_filter, heap
-from memleak_android.host.capture import Capture
+from memleak_android.host.heap import attribution, omitted_stacks
+from memleak_android.host.heap.capture import Capture
+from memleak_android.host.heap.survivors import Survivors
 from memleak_android.host.leak_sums import leaks_in_all
 from memleak_android.host.memory_use import read_memory
 from memleak_android.host.origin import read_origin
@@ -37,7 +38,6 @@ from memleak_android.host.sites import (
 )
 from memleak_android.host.stack_series import SessionGrowth, session_growth, times_of_marks
 from memleak_android.host.steps import Tell, tell_nobody
-from memleak_android.host.survivors import Survivors
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.thread_stops import told_stops
 from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FUNCTIONS_MAX, ArchNumber, Lost, Reason
@@ -86,7 +86,9 @@ def make_profile(
     A session says what went wrong while it ran under "missing" of its SESSION block.
     """
     snapshot = survivors.snapshot
-    shown = heap.select(snapshot.live, snapshot.timestamp_ns, view.older_ns, view.min_size, view.max_size)
+    shown = attribution.select(
+        snapshot.live, snapshot.timestamp_ns, view.older_ns, view.min_size, view.max_size
+    )
     tell("summing up", 0.0)
     sums = sum_by_stack(survivors, shown)
     namer = SiteNamer(survivors, symbolizer, pair_names(capture.session))
@@ -132,7 +134,7 @@ def make_profile(
 
 def _processes(capture: Capture, survivors: Survivors, namer: SiteNamer) -> tuple[ProcessSum, ...]:
     stacks = stacks_of_blocks(survivors)
-    held = holdings(survivors, stacks, ~heap.is_region(survivors.snapshot.live))
+    held = holdings(survivors, stacks, ~attribution.is_region(survivors.snapshot.live))
     return () if held is None else process_sums(survivors, held, process_names(capture), namer.ids_of)
 
 
@@ -189,13 +191,13 @@ def _number(value: object) -> int:
 
 def _totals(capture: Capture, survivors: Survivors) -> Totals:
     live = survivors.snapshot.live
-    blocks = ~heap.is_region(live)
-    unattributed = blocks & (stacks_of_blocks(survivors) == heap.NONE)
+    blocks = ~attribution.is_region(live)
+    unattributed = blocks & (stacks_of_blocks(survivors) == attribution.NONE)
     status = capture.status
     allocated = _allocated(capture, survivors)
     inuse = _sum(survivors, blocks)
     orphaned = _sum(survivors, unattributed)
-    unasked = _sum(survivors, evidence_filter.left_out(capture.session, survivors.snapshot, unattributed))
+    unasked = _sum(survivors, omitted_stacks.left_out(capture.session, survivors.snapshot, unattributed))
     return Totals(
         inuse_space=inuse[0],
         inuse_objects=inuse[1],
@@ -240,9 +242,9 @@ def _sum(survivors: Survivors, chosen: NDArray[np.bool_]) -> tuple[int, int]:
         high, low = (size >> np.uint64(32)).sum(), (size & np.uint64(0xFFFFFFFF)).sum()
         return (int(high) << 32) + int(low), len(size)
     space = objects = 0.0
-    for part in heap.parts(len(live)):
+    for part in attribution.parts(len(live)):
         rows = live[part][chosen[part]]
-        weight = heap.weights(rows)
+        weight = attribution.weights(rows)
         space += float((rows["size"] * weight).sum())
         objects += float(weight.sum())
     return round(space), round(objects)
@@ -315,7 +317,7 @@ def _age_of_snapshot(capture: Capture) -> str:
 def _notes(capture: Capture, view: View, totals: Totals) -> list[str]:
     left_out = capture.session.get("left_out")
     notes = [str(one) for one in left_out] if isinstance(left_out, list) else []
-    notes += evidence_filter.notes(capture.session, totals.unasked_space, totals.unasked_objects)
+    notes += omitted_stacks.notes(capture.session, totals.unasked_space, totals.unasked_objects)
     marked, times = times_of_marks(capture)
     if marked and "scenario" not in capture.session and view.warmup_ns is not None:
         notes.append(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memleak_android.host.capture import Capture
+from memleak_android.host.heap.capture import Capture
 from memleak_android.host.wire.blocks import Lost, ProcessEvent
 
 _Identity = tuple[int, int, int]

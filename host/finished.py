@@ -8,12 +8,12 @@ from dataclasses import asdict
 
 import numpy as np
 
-from memleak_android.host import heap
 from memleak_android.host.analysis import malformed_missing, told_missing
-from memleak_android.host.capture import Capture
-from memleak_android.host.held_series import key_identity
+from memleak_android.host.heap import attribution
+from memleak_android.host.heap.capture import Capture
+from memleak_android.host.heap.key_history import key_identity
+from memleak_android.host.heap.survivors import Survivors
 from memleak_android.host.process_sums import process_names
-from memleak_android.host.survivors import Survivors
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import (
     NO_TRACE,
@@ -100,7 +100,7 @@ def _chunks(kind: BlockKind, survivors: Survivors, rows: Rows) -> Iterator[Block
 def _site_rows(survivors: Survivors) -> Rows:
     rows = np.empty(len(survivors.trace), SITE_ROW)
     rows["sequence"] = survivors.snapshot.live["sequence"]
-    rows["trace"] = np.where(survivors.trace == heap.NONE, NO_TRACE, survivors.trace)
+    rows["trace"] = np.where(survivors.trace == attribution.NONE, NO_TRACE, survivors.trace)
     rows["flags"] = np.where(survivors.is_approximate, int(SiteFlag.APPROXIMATE), 0)
     if survivors.leak_kinds is not None:
         rows["flags"] |= (survivors.leak_kinds + 1).astype(np.uint32) << np.uint32(SITE_LEAK_SHIFT)

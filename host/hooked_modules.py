@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from memleak_android.host.capture import Capture
+from memleak_android.host.heap.capture import Capture
 from memleak_android.host.wire.blocks import HOOKED, HookedFlag, Rows
 
 _NAMED_MAX = 5

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from memleak_android.host.heap.survivors import Survivors
 from memleak_android.host.profile.profile import LeakKind, LeakSum
-from memleak_android.host.survivors import Survivors
 
 _KINDS = tuple(LeakKind)
 

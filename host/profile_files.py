@@ -11,8 +11,9 @@ from io import BufferedIOBase
 from pathlib import Path
 
 from memleak_android.host.analysis import View, make_profile
-from memleak_android.host.capture import Capture
 from memleak_android.host.errors import RecordingError, UsageError
+from memleak_android.host.heap.capture import Capture
+from memleak_android.host.heap.survivors import Analysis, Survivors, finished_survivors
 from memleak_android.host.hooked_modules import hooked_missing, hooked_remarks
 from memleak_android.host.process_sums import process_names
 from memleak_android.host.profile.profile import Profile
@@ -23,7 +24,6 @@ from memleak_android.host.stacks.file_identities import RecordedFiles
 from memleak_android.host.stacks.linked_modules import LinkedModules
 from memleak_android.host.stacks.modules import FileFinder, LocalFiles, ModuleFiles, own_vdso, reopen
 from memleak_android.host.steps import Tell, tell_nobody
-from memleak_android.host.survivors import Analysis, Survivors, finished_survivors
 from memleak_android.host.symbols.build_cache import BuildCache
 from memleak_android.host.symbols.symbolizer import default_cache_dir
 from memleak_android.host.wire.blocks import Collector

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host import heap
-from memleak_android.host.capture import Snapshot
+from memleak_android.host.heap import attribution
+from memleak_android.host.heap.capture import Snapshot
 from memleak_android.host.machine.scan.words import Addresses, MemoryScan
 from memleak_android.host.profile.profile import LeakKind
 from memleak_android.host.wire.blocks import Rows
@@ -99,11 +99,11 @@ def blocks_at_stop(before: Rows, after: Rows, stopped_at_ns: int) -> Blocks:
     before it: the shim notes one for several allocations of a thread. What only the earlier one has was freed before
     or since. Both count as there, unless something that is more certain lies in their place.
     """
-    there = np.flatnonzero((after["timestamp_ns"] <= np.uint64(stopped_at_ns)) & heap.is_heap(after))
+    there = np.flatnonzero((after["timestamp_ns"] <= np.uint64(stopped_at_ns)) & attribution.is_heap(after))
     there = there[np.argsort(after["address"][there], kind="stable")]
     row = np.where(np.isin(after["sequence"][there], before["sequence"]), there, -1)
     certain = Blocks(after["address"][there], after["size"][there], row)
-    gone = before[heap.is_heap(before) & ~np.isin(before["sequence"], after["sequence"][there])]
+    gone = before[attribution.is_heap(before) & ~np.isin(before["sequence"], after["sequence"][there])]
     last = gone["address"] + np.maximum(gone["size"], np.uint64(1)) - np.uint64(1)
     following = np.searchsorted(certain.start, gone["address"], "left")
     is_free = certain.holding(gone["address"]) < 0
@@ -121,7 +121,7 @@ def was_quiet(before: Snapshot, after: Snapshot) -> bool:
     if not (before.is_whole and after.is_whole) or after.live["sample_bytes"].any():
         return False
     counted = [int(snapshot.keys["alloc_objects"].sum()) for snapshot in (before, after)]
-    is_new = ~np.isin(after.live["sequence"], before.live["sequence"]) & heap.is_heap(after.live)
+    is_new = ~np.isin(after.live["sequence"], before.live["sequence"]) & attribution.is_heap(after.live)
     return counted[1] - counted[0] <= int(is_new.sum())
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host import heap
-from memleak_android.host.held_series import key_identity
+from memleak_android.host.heap import attribution
+from memleak_android.host.heap.key_history import key_identity
+from memleak_android.host.heap.survivors import Survivors
 from memleak_android.host.leak_sums import leaks_by_stack
 from memleak_android.host.profile.profile import (
     AGE_BOUNDS_S,
@@ -27,7 +28,6 @@ from memleak_android.host.profile.runtime_sites import site_kind
 from memleak_android.host.profile.site_id import id_of_parts, identity_part
 from memleak_android.host.stacks.modules import ModuleFile
 from memleak_android.host.steps import Tell, tell_nobody
-from memleak_android.host.survivors import Survivors
 from memleak_android.host.symbols.symbolizer import NAMELESS, ResolvedFrame, Symbolizer
 from memleak_android.host.wire.blocks import (
     FIRST_KERNEL_FUNCTION,
@@ -61,11 +61,11 @@ class Sums:
 
 
 def stacks_of_blocks(survivors: Survivors) -> NDArray[np.int64]:
-    """For each live block the number of its stack, heap.NONE = unattributed."""
+    """For each live block the number of its stack, attribution.NONE = unattributed."""
     table = survivors.stacks
     if not len(table):
-        return np.full(len(survivors.trace), heap.NONE, np.int64)
-    return np.where(survivors.trace >= 0, table.stack_of_trace[survivors.trace], heap.NONE)
+        return np.full(len(survivors.trace), attribution.NONE, np.int64)
+    return np.where(survivors.trace >= 0, table.stack_of_trace[survivors.trace], attribution.NONE)
 
 
 def sum_by_stack(survivors: Survivors, shown: NDArray[np.bool_]) -> Sums:
@@ -77,13 +77,13 @@ def sum_by_stack(survivors: Survivors, shown: NDArray[np.bool_]) -> Sums:
     oldest = np.full(n, snapshot.timestamp_ns, np.int64)
     ages = np.zeros((n, len(AGE_BOUNDS_S) + 1), np.float64)
     approximate = np.zeros(n, bool)
-    for part in heap.parts(len(stacks)):
-        chosen = shown[part] & (stacks[part] != heap.NONE)
+    for part in attribution.parts(len(stacks)):
+        chosen = shown[part] & (stacks[part] != attribution.NONE)
         stack, live = stacks[part][chosen], snapshot.live[part][chosen]
-        weight = heap.weights(live)
+        weight = attribution.weights(live)
         space += np.bincount(stack, live["size"].astype(np.float64) * weight, n)
         objects += np.bincount(stack, weight, n)
-        variance += np.bincount(stack, heap.variances(live, weight), n)
+        variance += np.bincount(stack, attribution.variances(live, weight), n)
         ages += _ages(snapshot.timestamp_ns, live, stack, weight, n)
         np.minimum.at(oldest, stack, live["timestamp_ns"].astype(np.int64))
         approximate[stack[survivors.is_approximate[part][chosen]]] = True
@@ -161,9 +161,9 @@ def thread_sums(survivors: Survivors) -> tuple[ThreadSum, ...]:
     """Of the heap's live blocks by the thread that allocated them; the _THREADS_SHOWN_MAX largest."""
     live = survivors.snapshot.live
     sums: dict[int, NDArray[np.float64]] = {}
-    for part in heap.parts(len(live)):
-        rows = live[part][~heap.is_region(live[part])]
-        weight = heap.weights(rows)
+    for part in attribution.parts(len(live)):
+        rows = live[part][~attribution.is_region(live[part])]
+        weight = attribution.weights(rows)
         names = rows["pid"].astype(np.uint64) << np.uint64(32) | rows["tid"]
         threads, number = np.unique(names, return_inverse=True)
         space = np.bincount(number, rows["size"].astype(np.float64) * weight, len(threads))
@@ -369,7 +369,7 @@ def _known(value: int) -> int | None:
 def _blocks_by_stack(survivors: Survivors, shown: NDArray[np.bool_]) -> dict[int, tuple[Block, ...]]:
     live, now = survivors.snapshot.live, survivors.snapshot.timestamp_ns
     stack = stacks_of_blocks(survivors)
-    chosen = np.flatnonzero(shown & (stack != heap.NONE))
+    chosen = np.flatnonzero(shown & (stack != attribution.NONE))
     chosen = chosen[np.lexsort((live["timestamp_ns"][chosen], stack[chosen]))]
     bounds = np.flatnonzero(np.diff(stack[chosen])) + 1
     result = {}

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host import heap
-from memleak_android.host.capture import Capture
 from memleak_android.host.growth import INSTANTS_MIN, Series, judge_growth
-from memleak_android.host.held_series import INTERVAL_MIN_NS, HeldAt, held_by_key, key_identity
+from memleak_android.host.heap import attribution
+from memleak_android.host.heap.capture import Capture
+from memleak_android.host.heap.key_history import INTERVAL_MIN_NS, HeldAt, held_by_key, key_identity
+from memleak_android.host.heap.survivors import Survivors
 from memleak_android.host.profile.profile import Growth, GrowthSpan
 from memleak_android.host.sites import stacks_of_blocks
-from memleak_android.host.survivors import Survivors
 from memleak_android.host.wire.blocks import HELD_ROW, Reason, Rows
 
 STACKS_MAX = 5_000  # judged: those that rose most
@@ -145,9 +145,9 @@ def _shares(survivors: Survivors) -> _Shares:
     live, stack = survivors.snapshot.live, stacks_of_blocks(survivors)
     identities = key_identity(live)
     keys, key = np.unique(identities, return_inverse=True)
-    size = np.maximum(live["size"].astype(np.float64), 1.0) * heap.weights(live)
+    size = np.maximum(live["size"].astype(np.float64), 1.0) * attribution.weights(live)
     whole = np.bincount(key, size, len(keys))
-    has_stack = stack != heap.NONE
+    has_stack = stack != attribution.NONE
     n_stacks = len(survivors.stacks.first_trace)
     pair = key[has_stack].astype(np.int64) * max(n_stacks, 1) + stack[has_stack]
     pairs, number = np.unique(pair, return_inverse=True)
@@ -194,12 +194,12 @@ def _stayed(
 ) -> Floats:
     """(t, n) bytes that each chosen stack's blocks of the last snapshot had at each instant: those that were there already."""
     live, stack = survivors.snapshot.live, stacks_of_blocks(survivors)
-    column = np.full(n_stacks + 1, heap.NONE)
+    column = np.full(n_stacks + 1, attribution.NONE)
     column[chosen] = np.arange(len(chosen))
-    column = column[np.where(stack == heap.NONE, n_stacks, stack)]
-    rows, column = live[column != heap.NONE], column[column != heap.NONE]
+    column = column[np.where(stack == attribution.NONE, n_stacks, stack)]
+    rows, column = live[column != attribution.NONE], column[column != attribution.NONE]
     since = np.searchsorted(times_ns, rows["timestamp_ns"])  # the first instant that has it
-    size = np.minimum(rows["size"].astype(np.float64) * heap.weights(rows), SUM_MAX)
+    size = np.minimum(rows["size"].astype(np.float64) * attribution.weights(rows), SUM_MAX)
     shape = len(times_ns) + 1, len(chosen)
     came = np.bincount(since * len(chosen) + column, size, shape[0] * shape[1]).reshape(shape)
     return np.asarray(np.cumsum(came[:-1], axis=0), np.float64)
@@ -208,7 +208,7 @@ def _stayed(
 def _old_variance(survivors: Survivors, until_ns: int, n_stacks: int) -> Floats:
     """Of the blocks that the first instant had already: they are the same samples, and cancel in the difference."""
     live, stack = survivors.snapshot.live, stacks_of_blocks(survivors)
-    old = (stack != heap.NONE) & (live["timestamp_ns"] <= np.uint64(until_ns))
+    old = (stack != attribution.NONE) & (live["timestamp_ns"] <= np.uint64(until_ns))
     rows = live[old]
-    sums = np.bincount(stack[old], heap.variances(rows, heap.weights(rows)), n_stacks)
+    sums = np.bincount(stack[old], attribution.variances(rows, attribution.weights(rows)), n_stacks)
     return np.asarray(sums, np.float64)

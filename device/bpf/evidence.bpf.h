@@ -118,7 +118,7 @@ static __noinline bool ml_exceeds_share(ml_u64 process_number, ml_u64 stack_byte
 }
 
 /*
- * Of every process most keys are of one small block, of a program's start: none is sent of them. host/evidence_filter.py has
+ * Of every process most keys are of one small block, of a program's start: none is sent of them. host/heap/omitted_stacks.py has
  * the same numbers.
  */
 #define ML_FIRST_OF_EVERYBODY 2

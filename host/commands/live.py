@@ -13,18 +13,18 @@ from typing import Self
 
 import numpy as np
 
-from memleak_android.host import heap
 from memleak_android.host.analysis import View, make_profile, target_pid
-from memleak_android.host.capture import Capture
 from memleak_android.host.commands.live_window import LiveWindow, interrupt, live_window
 from memleak_android.host.commands.marks import Marks
 from memleak_android.host.commands.memory_look import MemoryLook, ScanMemory
 from memleak_android.host.errors import MemleakError
+from memleak_android.host.heap import attribution
+from memleak_android.host.heap.capture import Capture
+from memleak_android.host.heap.survivors import Analysis, Survivors
 from memleak_android.host.live.messages import Asked, Begin, Head, Look, Mark, Notice, Save, Stop
 from memleak_android.host.live.view import SITES_MAX, Looked, sites_message
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.sites import stacks_of_blocks
-from memleak_android.host.survivors import Analysis, Survivors
 from memleak_android.host.symbols.symbolizer import Symbolizer
 
 REFRESH_NS = 2 * 10**9  # between snapshots, where --interval does not say
@@ -179,7 +179,7 @@ class LiveView:
             stacks = stacks_of_blocks(survivors)
             if self._window is not None:
                 self._window.tell(
-                    sites_message(profile, len(np.unique(stacks[stacks != heap.NONE])), self._looked)
+                    sites_message(profile, len(np.unique(stacks[stacks != attribution.NONE])), self._looked)
                 )
             if wants_save:
                 self._say(self.plan.save(make_profile(capture, survivors, self.symbolizer, self.view)))

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from memleak_android.host.analysis import View, make_profile, target_pid
-from memleak_android.host.capture import Capture
 from memleak_android.host.commands.events import print_events
 from memleak_android.host.commands.live import REFRESH_NS, LivePlan, LiveView
 from memleak_android.host.commands.marks import Marks, open_marks
@@ -28,6 +27,8 @@ from memleak_android.host.console import PROGRAM, say
 from memleak_android.host.errors import UsageError
 from memleak_android.host.exec_images import unprobed_program
 from memleak_android.host.finished import STACK_KINDS, finished_blocks
+from memleak_android.host.heap.capture import Capture
+from memleak_android.host.heap.survivors import Analysis, Survivors
 from memleak_android.host.hooked_modules import hooked_missing, hooked_remarks
 from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.machine.scan.choice import scan_local_memory
@@ -39,7 +40,6 @@ from memleak_android.host.recording import Recording, RecordingWriter, write_fin
 from memleak_android.host.spool import open_spool
 from memleak_android.host.stacks.file_identities import FileIdentity, encode_identities
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, own_vdso
-from memleak_android.host.survivors import Analysis, Survivors
 from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_dir
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions

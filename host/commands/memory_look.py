@@ -8,10 +8,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host import heap
 from memleak_android.host.analysis import ACCOUNTING_LOSSES, lost_by_cause, target_pid
-from memleak_android.host.capture import Capture, Snapshot
 from memleak_android.host.errors import MemleakError
+from memleak_android.host.heap import attribution
+from memleak_android.host.heap.capture import Capture, Snapshot
+from memleak_android.host.heap.survivors import Survivors
 from memleak_android.host.machine.scan.words import Addresses, MemoryScan
 from memleak_android.host.profile.profile import LeakKind
 from memleak_android.host.reachability import (
@@ -21,7 +22,6 @@ from memleak_android.host.reachability import (
     leak_kinds,
     was_quiet,
 )
-from memleak_android.host.survivors import Survivors
 from memleak_android.host.wire.blocks import ProcessEvent, Rows
 
 _PROCESSES_MAX = 64  # beside the target
@@ -66,7 +66,7 @@ class MemoryLook:
     def _pids(self, snapshot: Snapshot) -> list[int]:
         """Of those beside the target the ones that hold most."""
         target, only = target_pid(self.capture), self.capture.only_pids
-        live = snapshot.live[heap.is_heap(snapshot.live)]
+        live = snapshot.live[attribution.is_heap(snapshot.live)]
         pids, number = np.unique(live["pid"], return_inverse=True)
         held = np.bincount(number, live["size"].astype(np.float64), len(pids))
         others = [pid for pid in pids[np.argsort(-held)].tolist() if pid != target and only is None]
@@ -75,7 +75,7 @@ class MemoryLook:
 
     def _look(self, snapshot: Snapshot, pid: int) -> MemoryScan:
         live, held = snapshot.live, self.capture.exit_stop
-        addresses = live["address"][(live["pid"] == pid) & heap.is_heap(live)]
+        addresses = live["address"][(live["pid"] == pid) & attribution.is_heap(live)]
         return self.scan(pid, addresses, held if held is not None and held["pid"] == pid else None)
 
     def judge(self, survivors: Survivors) -> Survivors:
@@ -99,7 +99,7 @@ class MemoryLook:
     def _remark(self, after: Snapshot, kinds: NDArray[np.int8]) -> None:
         target = target_pid(self.capture)
         others = [scan for pid, scan in self._scans.items() if pid != target]
-        looked = heap.is_heap(after.live) & np.isin(after.live["pid"], list(self._scans))
+        looked = attribution.is_heap(after.live) & np.isin(after.live["pid"], list(self._scans))
         said = [self._stop_text(self._scans[target])] if target in self._scans else []
         if others:
             longest_ns, n_bytes = (

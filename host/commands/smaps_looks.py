@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from memleak_android.host import heap
 from memleak_android.host.analysis import target_pid
-from memleak_android.host.capture import Capture, Snapshot
 from memleak_android.host.errors import MemleakError
+from memleak_android.host.heap import attribution
+from memleak_android.host.heap.capture import Capture, Snapshot
+from memleak_android.host.heap.high_water import heap_space
 from memleak_android.host.machine.adb.modules import RemoteFiles
 from memleak_android.host.machine.target import Target
 from memleak_android.host.memory_use import DRIVERS, PROCESSES_MAX, driver_bytes, parts_of_smaps
-from memleak_android.host.peak import heap_space
 from memleak_android.host.wire.blocks import Reason
 
 SMAPS_BYTES_MAX = 64 << 20
@@ -106,7 +106,7 @@ class SmapsLooks:
     def _pids(self, snapshot: Snapshot) -> list[int]:
         """The target, and of the others those that hold most."""
         target, only = target_pid(self.capture), self.capture.only_pids
-        live = snapshot.live[heap.is_heap(snapshot.live)]
+        live = snapshot.live[attribution.is_heap(snapshot.live)]
         pids, number = np.unique(live["pid"], return_inverse=True)
         held = np.bincount(number, live["size"].astype(np.float64), len(pids))
         others = [pid for pid in pids[np.argsort(-held)].tolist() if pid != target]
@@ -118,7 +118,7 @@ class SmapsLooks:
         except (OSError, MemleakError):
             return None
         live = snapshot.live[snapshot.live["pid"] == pid]
-        parts = parts_of_smaps(text, live["address"][heap.is_heap(live)])
+        parts = parts_of_smaps(text, live["address"][attribution.is_heap(live)])
         told = {"pid": pid, "timestamp_ns": snapshot.timestamp_ns, "by_block": True, "parts": parts}
         return told | {"tracked": heap_space(live)} if parts else None
 

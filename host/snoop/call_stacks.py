@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memleak_android.host.capture import Capture
+from memleak_android.host.heap.capture import Capture
+from memleak_android.host.heap.survivors import arch_of
 from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.stacks.address_spaces import AddressSpaces, ProcessSpace, recorded_mapping
 from memleak_android.host.stacks.columns import frame_rows
 from memleak_android.host.stacks.modules import ModuleFiles
 from memleak_android.host.stacks.samples import read_samples
-from memleak_android.host.survivors import arch_of
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import NO_MODULE, Block, BlockKind, Rows
 from memleak_android.unwind.batch import BatchUnwinder

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host.capture import Capture
+from memleak_android.host.heap.capture import Capture
+from memleak_android.host.heap.survivors import arch_of
 from memleak_android.host.recording import Recording
 from memleak_android.host.stacks.address_spaces import AddressSpaces
 from memleak_android.host.stacks.samples import read_samples
-from memleak_android.host.survivors import arch_of
 from memleak_android.host.wire.blocks import EvidenceFlag
 from memleak_android.host.wire.frame_chains import SentChains
 from memleak_android.unwind import frame_chain

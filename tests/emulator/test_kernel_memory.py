@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host.capture import Capture
+from memleak_android.host.heap.capture import Capture
 from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.wire.blocks import BlockKind, Function, Lost, read_blocks
 from memleak_android.host.wire.payloads import decode_evidence

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memleak_android.host.capture import Capture
 from memleak_android.host.exec_images import unprobed_program
+from memleak_android.host.heap.capture import Capture
 from memleak_android.host.wire.blocks import Lost, ProcessEvent
 
 PID = 7

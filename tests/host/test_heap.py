@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memleak_android.host import heap
-from memleak_android.host.capture import EVIDENCE_REFERENCE
+from memleak_android.host.heap import attribution as heap
+from memleak_android.host.heap.capture import EVIDENCE_REFERENCE
 from memleak_android.host.wire.blocks import Function, Rows
 from tests.support.builders import live_rows
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.analysis import View, make_profile
-from memleak_android.host.capture import Capture
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.finished import finished_blocks
+from memleak_android.host.heap.capture import Capture
+from memleak_android.host.heap.survivors import Analysis, finished_survivors
 from memleak_android.host.recording import Recording
 from memleak_android.host.reports import report_json, text
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, own_vdso, reopen
-from memleak_android.host.survivors import Analysis, finished_survivors
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import Block, BlockKind, ProcessEvent
 from memleak_android.host.wire.payloads import encode_text

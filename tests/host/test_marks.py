@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.capture import Capture
 from memleak_android.host.cli import run
 from memleak_android.host.commands.marks import (
     MARKS_MAX,
@@ -20,6 +19,7 @@ from memleak_android.host.commands.marks import (
     running_sessions,
     sessions_root,
 )
+from memleak_android.host.heap.capture import Capture
 from memleak_android.host.stack_series import times_of_marks
 
 

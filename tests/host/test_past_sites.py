@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host import peak
 from memleak_android.host.analysis import View, make_profile
-from memleak_android.host.capture import Capture
 from memleak_android.host.finished import finished_blocks
-from memleak_android.host.held_series import HeldAt
+from memleak_android.host.heap import high_water as peak
+from memleak_android.host.heap.capture import Capture
+from memleak_android.host.heap.key_history import HeldAt
+from memleak_android.host.heap.survivors import Analysis, finished_survivors
 from memleak_android.host.profile.profile import PastSite, Profile
 from memleak_android.host.recording import Recording
 from memleak_android.host.reports import report_json, report_profile, text
@@ -22,7 +23,6 @@ from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.page_data import profile_data
 from memleak_android.host.reports.past_text import ages_text
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, reopen
-from memleak_android.host.survivors import Analysis, finished_survivors
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import HELD_ROW, Block, Function
 from tests.support.builders import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from memleak_android.host.capture import Capture
+from memleak_android.host.heap.capture import Capture
 from memleak_android.host.machine.adb.pulled_files import kept_copies, kept_place
 from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.local.machine import LocalMachine

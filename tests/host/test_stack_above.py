@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host.capture import Capture
+from memleak_android.host.heap.capture import Capture
 from memleak_android.host.recording import Recording
 from memleak_android.host.stacks.samples import read_samples
 from memleak_android.host.wire import payloads, stack_tail

@@ -11,13 +11,13 @@ import numpy as np
 from elftools.elf.elffile import ELFFile
 from numpy.typing import NDArray
 
-from memleak_android.host.capture import Capture, Snapshot
 from memleak_android.host.finished import finished_blocks
-from memleak_android.host.held_series import HeldAt, held_by_key
+from memleak_android.host.heap.capture import Capture, Snapshot
+from memleak_android.host.heap.key_history import HeldAt, held_by_key
+from memleak_android.host.heap.survivors import Survivors
 from memleak_android.host.recording import write_finished
 from memleak_android.host.stacks.modules import ModuleFile
 from memleak_android.host.stacks.table import StackTable
-from memleak_android.host.survivors import Survivors
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import FRAME_ROW, KEY_ROW, LIVE_ROW, STATUS, TRACE_ROW, Function, Rows
 from memleak_android.unwind.trace import Method, TraceEnd

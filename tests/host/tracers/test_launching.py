@@ -10,14 +10,14 @@ from types import SimpleNamespace
 import pytest
 
 from memleak_android.host.analysis import View, make_profile
-from memleak_android.host.capture import Capture
 from memleak_android.host.commands import session as session_module
 from memleak_android.host.commands.progress import Progress
 from memleak_android.host.commands.session import Schedule, Session
 from memleak_android.host.errors import TargetError, TracerError
+from memleak_android.host.heap.capture import Capture
+from memleak_android.host.heap.survivors import Analysis
 from memleak_android.host.recording import Recording, RecordingWriter
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles
-from memleak_android.host.survivors import Analysis
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.tracers.agent.forked import ForkedSession
 from memleak_android.host.tracers.agent.session import AgentSession

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from memleak_android.host.held_series import HeldAt, HeldSeries, held_by_key
-from memleak_android.host.peak import HighWater
+from memleak_android.host.heap.high_water import HighWater
+from memleak_android.host.heap.key_history import HeldAt, HeldSeries, held_by_key
 from memleak_android.host.stacks.file_identities import FileIdentity, parse_identity
 from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.wire import payloads

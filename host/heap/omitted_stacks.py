@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host import heap
-from memleak_android.host.capture import Snapshot
+from memleak_android.host.heap import attribution
+from memleak_android.host.heap.capture import Snapshot
 from memleak_android.host.wire.blocks import Rows
 
 # --adaptive promises the stacks of all that holds more than this share of what is outstanding.
@@ -69,12 +69,12 @@ def _filters(session: dict[str, Any]) -> tuple[bool, int]:
 
 def _is_small(live: Rows) -> NDArray[np.bool_]:
     """For each block: its process holds less than SMALL_SHARE of all by the block's key."""
-    groups = heap.key_groups(live)
+    groups = attribution.key_groups(live)
     held = np.bincount(groups, live["size"].astype(np.float64)) if len(live) else np.zeros(0)
     return np.asarray(held[groups] < SMALL_SHARE * held.sum())
 
 
 def _is_single(live: Rows) -> NDArray[np.bool_]:
     """For each block: its process holds no other by the block's key."""
-    groups = heap.key_groups(live)
+    groups = attribution.key_groups(live)
     return np.asarray(np.bincount(groups)[groups] == 1) if len(live) else np.zeros(0, bool)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host import heap
-from memleak_android.host.held_series import HeldAt, held_by_key
+from memleak_android.host.heap import attribution
+from memleak_android.host.heap.key_history import HeldAt, held_by_key
 from memleak_android.host.wire.blocks import HELD_ROW, Rows
 
 KEYS_MAX = 50_000  # kept apart; the others are one row without a key
@@ -91,7 +91,7 @@ class HighWater:
         """The last snapshot gives way to the next. held: of all its blocks, `live`."""
         if not self._is_last:
             return
-        is_region = heap.is_region(live)
+        is_region = attribution.is_region(live)
         rows = held_by_key(live[~is_region]) if is_region.any() else held.rows
         self._at = HeldAt(held.timestamp_ns, largest_keys(rows))
 
@@ -107,9 +107,9 @@ class HighWater:
 def heap_space(live: Rows) -> int:
     """Bytes of the blocks that are no regions, estimated where sampled."""
     space = 0.0
-    for part in heap.parts(len(live)):
-        blocks = live[part][~heap.is_region(live[part])]
-        space += float((blocks["size"] * heap.weights(blocks)).sum())
+    for part in attribution.parts(len(live)):
+        blocks = live[part][~attribution.is_region(live[part])]
+        space += float((blocks["size"] * attribution.weights(blocks)).sum())
     return round(space)
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host import heap
-from memleak_android.host.capture import Capture, Snapshot
 from memleak_android.host.errors import RecordingError
-from memleak_android.host.past_keys import first_evidence, past_keys
+from memleak_android.host.heap import attribution as heap
+from memleak_android.host.heap.capture import Capture, Snapshot
+from memleak_android.host.heap.top_keys import first_evidence, past_keys
 from memleak_android.host.profile.profile import FpAgreement, LeakKind
 from memleak_android.host.stacks import fp_agreement
 from memleak_android.host.stacks.address_spaces import AddressSpaces, ProcessSpace

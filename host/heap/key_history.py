@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host import heap
+from memleak_android.host.heap import attribution
 from memleak_android.host.wire.blocks import HELD_ROW, Rows
 
 INSTANTS_MAX = 64
@@ -61,8 +61,8 @@ def held_by_key(live: Rows) -> Rows:
     rows = np.zeros(n, HELD_ROW)
     rows["key"], rows["pid"] = live["key"][first], live["pid"][first]
     if live["sample_bytes"].any():
-        weight = heap.weights(live)
-        rows["variance"] = np.bincount(number, heap.variances(live, weight)[order], n)
+        weight = attribution.weights(live)
+        rows["variance"] = np.bincount(number, attribution.variances(live, weight)[order], n)
         size *= weight
     rows["space"] = np.rint(np.minimum(np.bincount(number, size[order], n), 2.0**62))
     return rows
