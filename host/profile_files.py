@@ -10,12 +10,13 @@ from contextlib import closing
 from io import BufferedIOBase
 from pathlib import Path
 
-from memleak_android.host.analysis import View, make_profile
+from memleak_android.host.analysis.hook_coverage import hooked_missing, hooked_remarks
+from memleak_android.host.analysis.pipeline import View, make_profile
+from memleak_android.host.analysis.process_sums import process_names
+from memleak_android.host.analysis.progress import Tell, tell_nobody
 from memleak_android.host.errors import RecordingError, UsageError
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Analysis, Survivors, finished_survivors
-from memleak_android.host.hooked_modules import hooked_missing, hooked_remarks
-from memleak_android.host.process_sums import process_names
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.recording import Recording
 from memleak_android.host.reports.report_json import read_report
@@ -23,7 +24,6 @@ from memleak_android.host.reports.report_profile import to_profile
 from memleak_android.host.stacks.file_identities import RecordedFiles
 from memleak_android.host.stacks.linked_modules import LinkedModules
 from memleak_android.host.stacks.modules import FileFinder, LocalFiles, ModuleFiles, own_vdso, reopen
-from memleak_android.host.steps import Tell, tell_nobody
 from memleak_android.host.symbols.build_cache import BuildCache
 from memleak_android.host.symbols.symbolizer import default_cache_dir
 from memleak_android.host.wire.blocks import Collector

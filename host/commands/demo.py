@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from memleak_android.host.analysis import View
+from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.commands.measure import Measurement, measure
 from memleak_android.host.commands.results import show
 from memleak_android.host.commands.session import Schedule

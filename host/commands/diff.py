@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from memleak_android.host.analysis import View
+from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.commands.results import check_new, show, write_file
 from memleak_android.host.console import refuse_command
 from memleak_android.host.options import FILE, common_options

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from memleak_android.host.analysis import View
+from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.commands.results import EXIT_CODES, check_new, write_file
 from memleak_android.host.console import say
 from memleak_android.host.profile.gate import GateRules

@@ -13,7 +13,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from memleak_android.host.analysis import View, make_profile, target_pid
+from memleak_android.host.analysis.exec_coverage import unprobed_program
+from memleak_android.host.analysis.hook_coverage import hooked_missing, hooked_remarks
+from memleak_android.host.analysis.pipeline import View, make_profile, target_pid
+from memleak_android.host.analysis.provenance import describe_device
 from memleak_android.host.commands.events import print_events
 from memleak_android.host.commands.live import REFRESH_NS, LivePlan, LiveView
 from memleak_android.host.commands.marks import Marks, open_marks
@@ -25,15 +28,12 @@ from memleak_android.host.commands.session import Schedule, Session
 from memleak_android.host.commands.smaps_looks import ReadMemory, SmapsLooks, device_memory, local_memory
 from memleak_android.host.console import PROGRAM, say
 from memleak_android.host.errors import UsageError
-from memleak_android.host.exec_images import unprobed_program
 from memleak_android.host.finished import STACK_KINDS, finished_blocks
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Analysis, Survivors
-from memleak_android.host.hooked_modules import hooked_missing, hooked_remarks
 from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.machine.scan.choice import scan_local_memory
 from memleak_android.host.machine.target import Target
-from memleak_android.host.origin import describe_device
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.profile.timeline import SITES_MAX
 from memleak_android.host.recording import Recording, RecordingWriter, write_finished

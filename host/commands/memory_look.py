@@ -8,20 +8,20 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.analysis import ACCOUNTING_LOSSES, lost_by_cause, target_pid
-from memleak_android.host.errors import MemleakError
-from memleak_android.host.heap import attribution
-from memleak_android.host.heap.capture import Capture, Snapshot
-from memleak_android.host.heap.survivors import Survivors
-from memleak_android.host.machine.scan.words import Addresses, MemoryScan
-from memleak_android.host.profile.profile import LeakKind
-from memleak_android.host.reachability import (
+from memleak_android.host.analysis.pipeline import ACCOUNTING_LOSSES, lost_by_cause, target_pid
+from memleak_android.host.analysis.reachability import (
     NOT_JUDGED,
     blocks_at_stop,
     kinds_of_live,
     leak_kinds,
     was_quiet,
 )
+from memleak_android.host.errors import MemleakError
+from memleak_android.host.heap import attribution
+from memleak_android.host.heap.capture import Capture, Snapshot
+from memleak_android.host.heap.survivors import Survivors
+from memleak_android.host.machine.scan.words import Addresses, MemoryScan
+from memleak_android.host.profile.profile import LeakKind
 from memleak_android.host.wire.blocks import ProcessEvent, Rows
 
 _PROCESSES_MAX = 64  # beside the target

@@ -71,7 +71,7 @@ class StepProgress:
         self._due = time.monotonic() + (_SILENT_S if self._live else _LINE_S)
 
     def tell(self, what: str, share: float) -> None:
-        """As host/steps.py has it."""
+        """As host/analysis/progress.py has it."""
         now = time.monotonic()
         if now < self._due:
             return

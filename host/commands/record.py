@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from memleak_android.host.analysis import View
+from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.commands.filters import tracer_for
 from memleak_android.host.commands.gating import conclude, gate_rules, refuse_limit_by_run
 from memleak_android.host.commands.measure import Measurement, measure

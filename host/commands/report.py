@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from memleak_android.host.analysis import View
+from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.commands.gating import conclude, gate_rules, source_root
 from memleak_android.host.commands.progress import StepProgress
 from memleak_android.host.commands.results import check_new, check_stdout, show, write_file

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from memleak_android.host.analysis import target_pid
+from memleak_android.host.analysis.memory_use import DRIVERS, PROCESSES_MAX, driver_bytes, parts_of_smaps
+from memleak_android.host.analysis.pipeline import target_pid
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture, Snapshot
 from memleak_android.host.heap.high_water import heap_space
 from memleak_android.host.machine.adb.modules import RemoteFiles
 from memleak_android.host.machine.target import Target
-from memleak_android.host.memory_use import DRIVERS, PROCESSES_MAX, driver_bytes, parts_of_smaps
 from memleak_android.host.wire.blocks import Reason
 
 SMAPS_BYTES_MAX = 64 << 20

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from memleak_android.host.analysis import View
+from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.commands.every_process import refuse_beside_all
 from memleak_android.host.commands.filters import tracer_for
 from memleak_android.host.commands.gating import conclude, gate_rules, refuse_limit_by_run, source_root

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import fsspec
 
-from memleak_android.host.analysis import View
+from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.fleet.named_cache import open_cache
 from memleak_android.host.fleet.parquet import to_parquet

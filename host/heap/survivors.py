@@ -52,7 +52,7 @@ class Survivors:
     """What is held at a snapshot, and by which stacks.
 
     trace: for each live block a number in `stacks`, heap.NONE = unattributed. is_approximate: likewise by block.
-    fp_agreement: of `--unwind both`. leak_kinds: by block, of `--reachability` (host/reachability.py).
+    fp_agreement: of `--unwind both`. leak_kinds: by block, of `--reachability` (host/analysis/reachability.py).
     """
 
     snapshot: Snapshot

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from memleak_android.host.analysis import View
+from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.cli import run
 from memleak_android.host.fleet.dataset import Dataset
 from memleak_android.host.fleet.fleet_report import make_fleet_profile

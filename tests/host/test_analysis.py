@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host.analysis import View, make_profile
+from memleak_android.host.analysis.pipeline import View, make_profile
 from memleak_android.host.finished import STACK_KINDS, finished_blocks
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Analysis, finished_survivors

@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from memleak_android.host.growth import INSTANTS_MIN, Series, judge_growth, theil_sen
+from memleak_android.host.analysis.growth_trend import INSTANTS_MIN, Series, judge_growth, theil_sen
 from memleak_android.host.profile.profile import Growth, Trend
 
 SECONDS = np.arange(1.0, 24.0)

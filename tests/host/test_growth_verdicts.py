@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from memleak_android.host.growth import Series, judge_growth
+from memleak_android.host.analysis.growth_trend import Series, judge_growth
 from memleak_android.host.profile.profile import Growth, Trend
 from tests.host.test_growth import all_stays
 

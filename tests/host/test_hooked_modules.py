@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from memleak_android.host.analysis.hook_coverage import hooked_missing, hooked_modules, hooked_remarks
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.hooked_modules import hooked_missing, hooked_modules, hooked_remarks
 from memleak_android.host.wire.blocks import HOOKED, Block, BlockKind, HookedFlag, Rows
 from memleak_android.host.wire.payloads import Maps
 

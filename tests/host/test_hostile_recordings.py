@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.analysis import View, make_profile
+from memleak_android.host.analysis.pipeline import View, make_profile
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.finished import finished_blocks
 from memleak_android.host.heap.capture import Capture

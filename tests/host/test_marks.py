@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from memleak_android.host.analysis.growth_by_stack import times_of_marks
 from memleak_android.host.cli import run
 from memleak_android.host.commands.marks import (
     MARKS_MAX,
@@ -20,7 +21,6 @@ from memleak_android.host.commands.marks import (
     sessions_root,
 )
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.stack_series import times_of_marks
 
 
 @pytest.fixture(autouse=True)

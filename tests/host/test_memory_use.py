@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host.memory_use import driver_bytes, parts_of_smaps, read_memory
+from memleak_android.host.analysis.memory_use import driver_bytes, parts_of_smaps, read_memory
 from memleak_android.host.profile.profile import MemoryUse
 from memleak_android.host.reports import report_json, report_profile
 from memleak_android.host.reports.base import ReportOptions

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from memleak_android.host.analysis.provenance import describe_device, read_origin
 from memleak_android.host.machine.adb.app import parse_app
 from memleak_android.host.machine.local.machine import LocalMachine
-from memleak_android.host.origin import describe_device, read_origin
 from memleak_android.host.profile.profile import Origin
 from memleak_android.host.reports import report_json
 from memleak_android.host.reports.base import ReportOptions

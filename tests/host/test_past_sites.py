@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host.analysis import View, make_profile
+from memleak_android.host.analysis.pipeline import View, make_profile
 from memleak_android.host.finished import finished_blocks
 from memleak_android.host.heap import high_water as peak
 from memleak_android.host.heap.capture import Capture

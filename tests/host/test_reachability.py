@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memleak_android.host.machine.scan.words import MemoryScan
-from memleak_android.host.profile.profile import LeakKind
-from memleak_android.host.reachability import (
+from memleak_android.host.analysis.reachability import (
     KINDS,
     NOT_JUDGED,
     Blocks,
@@ -17,6 +15,8 @@ from memleak_android.host.reachability import (
     kinds_of_live,
     leak_kinds,
 )
+from memleak_android.host.machine.scan.words import MemoryScan
+from memleak_android.host.profile.profile import LeakKind
 from memleak_android.host.wire.blocks import LIVE_ROW, Function
 
 REACHABLE, POSSIBLY, INDIRECTLY, DEFINITELY = LeakKind

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.analysis import View
+from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.commands import progress
 from memleak_android.host.profile_files import read_profile
 from tests.support.large_recording import write

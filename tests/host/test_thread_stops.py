@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from memleak_android.host.analysis.thread_stops import told_stops
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.profile.profile import StopMoment, ThreadStop
-from memleak_android.host.thread_stops import told_stops
 from memleak_android.host.tracers.inline.reservation import reserved
 from memleak_android.host.wire.blocks import STOP, Block, BlockKind
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host.analysis import View
+from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.profile.profile import Profile, Verdict

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.analysis import View
+from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.profile.profile import Verdict
 from memleak_android.host.profile_files import read_profile
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from memleak_android.host.analysis.reachability import blocks_at_stop
 from memleak_android.host.heap import attribution as heap
-from memleak_android.host.reachability import blocks_at_stop
 from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, LIVE_ROW, Function
 
 

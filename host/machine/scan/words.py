@@ -1,4 +1,4 @@
-"""What a look into a process's memory found: plain data between host/machine/scan/local.py and host/reachability.py."""
+"""What a look into a process's memory found: plain data between host/machine/scan/local.py and host/analysis/reachability.py."""
 
 from __future__ import annotations
 

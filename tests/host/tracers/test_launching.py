@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from memleak_android.host.analysis import View, make_profile
+from memleak_android.host.analysis.pipeline import View, make_profile
 from memleak_android.host.commands import session as session_module
 from memleak_android.host.commands.progress import Progress
 from memleak_android.host.commands.session import Schedule, Session

@@ -1,4 +1,4 @@
-"""What the kinds of blocks (host/reachability.py) amount to, by stack and in all."""
+"""What the kinds of blocks (host/analysis/reachability.py) amount to, by stack and in all."""
 
 from __future__ import annotations
 

@@ -9,14 +9,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from memleak_android.host.analysis.growth_by_stack import SessionGrowth, session_growth, times_of_marks
+from memleak_android.host.analysis.leak_sums import leaks_in_all
+from memleak_android.host.analysis.memory_use import read_memory
+from memleak_android.host.analysis.peak_and_churn import churn_sites, peak_of
+from memleak_android.host.analysis.process_sums import holdings, process_names, process_sums, shares_by_stack
+from memleak_android.host.analysis.progress import Tell, tell_nobody
+from memleak_android.host.analysis.provenance import read_origin
+from memleak_android.host.analysis.sites import (
+    SiteNamer,
+    largest_sums,
+    make_sites,
+    stacks_of_blocks,
+    sum_by_stack,
+    thread_sums,
+)
+from memleak_android.host.analysis.thread_stops import told_stops
 from memleak_android.host.heap import attribution, omitted_stacks
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Survivors
-from memleak_android.host.leak_sums import leaks_in_all
-from memleak_android.host.memory_use import read_memory
-from memleak_android.host.origin import read_origin
-from memleak_android.host.past_sites import churn_sites, peak_of
-from memleak_android.host.process_sums import holdings, process_names, process_sums, shares_by_stack
 from memleak_android.host.profile.profile import (
     LATE,
     CallSite,
@@ -28,18 +39,7 @@ from memleak_android.host.profile.profile import (
     Unwinding,
     Verdict,
 )
-from memleak_android.host.sites import (
-    SiteNamer,
-    largest_sums,
-    make_sites,
-    stacks_of_blocks,
-    sum_by_stack,
-    thread_sums,
-)
-from memleak_android.host.stack_series import SessionGrowth, session_growth, times_of_marks
-from memleak_android.host.steps import Tell, tell_nobody
 from memleak_android.host.symbols.symbolizer import Symbolizer
-from memleak_android.host.thread_stops import told_stops
 from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FUNCTIONS_MAX, ArchNumber, Lost, Reason
 from memleak_android.unwind.trace import TraceEnd
 

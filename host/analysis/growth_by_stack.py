@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.growth import INSTANTS_MIN, Series, judge_growth
+from memleak_android.host.analysis.growth_trend import INSTANTS_MIN, Series, judge_growth
+from memleak_android.host.analysis.sites import stacks_of_blocks
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.key_history import INTERVAL_MIN_NS, HeldAt, held_by_key, key_identity
 from memleak_android.host.heap.survivors import Survivors
 from memleak_android.host.profile.profile import Growth, GrowthSpan
-from memleak_android.host.sites import stacks_of_blocks
 from memleak_android.host.wire.blocks import HELD_ROW, Reason, Rows
 
 STACKS_MAX = 5_000  # judged: those that rose most

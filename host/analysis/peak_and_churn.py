@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from memleak_android.host.analysis.sites import SiteNamer, Sums, end_name
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.key_history import key_identity
 from memleak_android.host.heap.survivors import Survivors
 from memleak_android.host.profile.profile import PastSite, Peak
-from memleak_android.host.sites import SiteNamer, Sums, end_name
 
 SITES_MAX = 100
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.growth_wander import wander
+from memleak_android.host.analysis.growth_drift import wander
 from memleak_android.host.profile.profile import Growth, Trend
 
 INSTANTS_MIN = 5  # with fewer no order of the slopes is unlikely enough: 2/4! is 8 %, 2/5! is 2 %

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from memleak_android.host.analysis.leak_sums import leaks_by_stack
+from memleak_android.host.analysis.progress import Tell, tell_nobody
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.key_history import key_identity
 from memleak_android.host.heap.survivors import Survivors
-from memleak_android.host.leak_sums import leaks_by_stack
 from memleak_android.host.profile.profile import (
     AGE_BOUNDS_S,
     Block,
@@ -27,7 +28,6 @@ from memleak_android.host.profile.profile import (
 from memleak_android.host.profile.runtime_sites import site_kind
 from memleak_android.host.profile.site_id import id_of_parts, identity_part
 from memleak_android.host.stacks.modules import ModuleFile
-from memleak_android.host.steps import Tell, tell_nobody
 from memleak_android.host.symbols.symbolizer import NAMELESS, ResolvedFrame, Symbolizer
 from memleak_android.host.wire.blocks import (
     FIRST_KERNEL_FUNCTION,

@@ -1,0 +1,1 @@
+"""Survivors -> Profile: sites, sums, growth, peak and churn, reachability, what is missing."""
