@@ -15,7 +15,7 @@ from urllib.parse import quote
 from bench.clocks import children_cpu_s, task_cpu_ns
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.machine.local.channel import LocalChannel
-from memleak_android.host.recording import RecordingWriter
+from memleak_android.host.recording.file import RecordingWriter
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import Probe, SessionOptions, session_lines
 from memleak_android.host.tracers.local.bpf import plan_session

@@ -12,7 +12,7 @@ from memleak_android.host.commands.results import check_new, show, write_file
 from memleak_android.host.console import refuse_command
 from memleak_android.host.options import FILE, common_options
 from memleak_android.host.profile.comparison import compare
-from memleak_android.host.profile_files import read_profile
+from memleak_android.host.recording.read import read_profile
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import COMPARISON_FORMATS
 

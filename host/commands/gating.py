@@ -17,7 +17,7 @@ from memleak_android.host.profile.gate import GateRules
 from memleak_android.host.profile.growth_gate import GrowthLimit
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.profile.suppressions import read_suppressions
-from memleak_android.host.profile_files import read_profile
+from memleak_android.host.recording.read import read_profile
 from memleak_android.host.reports import github
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import SUPPRESSIONS

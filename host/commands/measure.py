@@ -28,7 +28,6 @@ from memleak_android.host.commands.session import Schedule, Session
 from memleak_android.host.commands.smaps_looks import ReadMemory, SmapsLooks, device_memory, local_memory
 from memleak_android.host.console import PROGRAM, say
 from memleak_android.host.errors import UsageError
-from memleak_android.host.finished import STACK_KINDS, finished_blocks
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Analysis, Survivors
 from memleak_android.host.machine.local.machine import LocalMachine
@@ -36,7 +35,8 @@ from memleak_android.host.machine.scan.choice import scan_local_memory
 from memleak_android.host.machine.target import Target
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.profile.timeline import SITES_MAX
-from memleak_android.host.recording import Recording, RecordingWriter, write_finished
+from memleak_android.host.recording.file import Recording, RecordingWriter, write_finished
+from memleak_android.host.recording.write import STACK_KINDS, finished_blocks
 from memleak_android.host.spool import open_spool
 from memleak_android.host.stacks.file_identities import FileIdentity, encode_identities
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, own_vdso

@@ -14,7 +14,7 @@ from memleak_android.host.commands.results import check_new, check_stdout, show,
 from memleak_android.host.console import refuse_command
 from memleak_android.host.options import FILE, common_options, result_options, view_options
 from memleak_android.host.profile.gate import judge
-from memleak_android.host.profile_files import is_report, read_profile
+from memleak_android.host.recording.read import is_report, read_profile
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS
 

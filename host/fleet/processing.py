@@ -20,7 +20,7 @@ from memleak_android.host.fleet.rows import broken_row, recording_row, site_rows
 from memleak_android.host.fleet.schema import FORMAT, SITES
 from memleak_android.host.fleet.sources import StoredRecording, local_path, reason_of
 from memleak_android.host.profile.fleet_profile import CachedFiles
-from memleak_android.host.profile_files import read_profile
+from memleak_android.host.recording.read import read_profile
 from memleak_android.host.symbols.debug_files import SymbolIndex
 
 RECORDING_BYTES_MAX = 64 << 30

@@ -11,7 +11,7 @@ import pytest
 
 from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.machine.binaries import find_binary
-from memleak_android.host.profile_files import read_profile
+from memleak_android.host.recording.read import read_profile
 from tests.emulator import bionic
 from tests.emulator.compiler import ROOT, compiled, cross, zig
 from tests.emulator.machine import Machine

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.recording import Recording
+from memleak_android.host.recording.file import Recording
 from memleak_android.host.wire.blocks import BlockKind
 from tests.support.command_line import CommandLine
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from memleak_android.host import cli
-from memleak_android.host.recording import FILE_HEADER
+from memleak_android.host.recording.file import FILE_HEADER
 from memleak_android.host.wire.blocks import BlockKind, encode_block
 from tests.support import builders
 from tests.support.command_line import CommandLine

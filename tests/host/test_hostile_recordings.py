@@ -11,10 +11,10 @@ import pytest
 
 from memleak_android.host.analysis.pipeline import View, make_profile
 from memleak_android.host.errors import MemleakError
-from memleak_android.host.finished import finished_blocks
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Analysis, finished_survivors
-from memleak_android.host.recording import Recording
+from memleak_android.host.recording.file import Recording
+from memleak_android.host.recording.write import finished_blocks
 from memleak_android.host.reports import report_json, text
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, own_vdso, reopen

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from memleak_android.host.analysis.pipeline import View, make_profile
-from memleak_android.host.finished import finished_blocks
 from memleak_android.host.heap import high_water as peak
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.key_history import HeldAt
 from memleak_android.host.heap.survivors import Analysis, finished_survivors
 from memleak_android.host.profile.profile import PastSite, Profile
-from memleak_android.host.recording import Recording
+from memleak_android.host.recording.file import Recording
+from memleak_android.host.recording.write import finished_blocks
 from memleak_android.host.reports import report_json, report_profile, text
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.page_data import profile_data

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.errors import OutputExistsError, RecordingError
-from memleak_android.host.recording import FILE_HEADER, Recording, RecordingWriter, write_finished
+from memleak_android.host.recording.file import FILE_HEADER, Recording, RecordingWriter, write_finished
 from memleak_android.host.spool import open_spool, remove_leftovers, spool_root
 from memleak_android.host.wire.blocks import Block, BrokenStream
 from tests.support import builders

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.recording import Recording
+from memleak_android.host.recording.file import Recording
 from memleak_android.host.stacks.samples import read_samples
 from memleak_android.unwind.arch import arch_by_name
 from tests.support.builders import RSP, evidence, evidence_record, hello, write_recording

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.recording import Recording
+from memleak_android.host.recording.file import Recording
 from memleak_android.host.stacks.samples import read_samples
 from memleak_android.host.wire import payloads, stack_tail
 from memleak_android.host.wire.blocks import EVIDENCE, EvidenceFlag

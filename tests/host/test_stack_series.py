@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from memleak_android.host.analysis.pipeline import View, make_profile
-from memleak_android.host.finished import finished_blocks
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.key_history import INSTANTS_MAX, HeldAt, HeldSeries, held_by_key
 from memleak_android.host.heap.survivors import Analysis, finished_survivors
 from memleak_android.host.profile.profile import Profile, Trend
-from memleak_android.host.recording import Recording
+from memleak_android.host.recording.file import Recording
+from memleak_android.host.recording.write import finished_blocks
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, reopen
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import HELD_ROW, Block, BlockKind, Reason, encode_block

@@ -17,8 +17,8 @@ from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.profile.profile import Profile, Verdict
-from memleak_android.host.profile_files import read_profile
-from memleak_android.host.recording import Recording
+from memleak_android.host.recording.file import Recording
+from memleak_android.host.recording.read import read_profile
 from memleak_android.host.wire.blocks import BlockKind
 from memleak_android.host.wire.payloads import decode_evidence
 from tests.support.workloads import PROGRAM

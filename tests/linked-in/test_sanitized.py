@@ -11,7 +11,7 @@ import pytest
 
 from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.profile.profile import Verdict
-from memleak_android.host.profile_files import read_profile
+from memleak_android.host.recording.read import read_profile
 
 HERE = Path(__file__).resolve().parent
 DEVICE = HERE.parents[1] / "device"

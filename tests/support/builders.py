@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from memleak_android.host.recording import FILE_HEADER
+from memleak_android.host.recording.file import FILE_HEADER
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import (
     EVIDENCE,

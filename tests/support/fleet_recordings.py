@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memleak_android.host.recording import FILE_HEADER, Recording
+from memleak_android.host.recording.file import FILE_HEADER, Recording
 from memleak_android.host.wire.blocks import HELLO, NO_TRACE, STATUS, Block, BlockKind, Lost, encode_block
 from memleak_android.host.wire.payloads import Chunk, decode_chunk, decode_text, encode_chunk, encode_text
 from tests.support.growing_recording import wait_for_snapshot

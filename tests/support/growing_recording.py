@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from memleak_android.host.errors import RecordingError
-from memleak_android.host.recording import Recording
+from memleak_android.host.recording.file import Recording
 from memleak_android.host.wire.blocks import Block, BlockKind
 from memleak_android.host.wire.payloads import decode_chunk
 

@@ -11,11 +11,11 @@ import numpy as np
 from elftools.elf.elffile import ELFFile
 from numpy.typing import NDArray
 
-from memleak_android.host.finished import finished_blocks
 from memleak_android.host.heap.capture import Capture, Snapshot
 from memleak_android.host.heap.key_history import HeldAt, held_by_key
 from memleak_android.host.heap.survivors import Survivors
-from memleak_android.host.recording import write_finished
+from memleak_android.host.recording.file import write_finished
+from memleak_android.host.recording.write import finished_blocks
 from memleak_android.host.stacks.modules import ModuleFile
 from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.wire import payloads

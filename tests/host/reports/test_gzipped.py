@@ -65,7 +65,7 @@ def test_what_is_no_report(
 def test_one_that_unpacks_to_more_than_is_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memleak_android.host.profile_files.REPORT_BYTES_MAX", 1000)
+    monkeypatch.setattr("memleak_android.host.recording.read.REPORT_BYTES_MAX", 1000)
     path = tmp_path / "a.json.gz"
     path.write_bytes(gzip.compress(b"{" + b" " * (1 << 20)))
     assert run(["report", str(path)]) == 2

@@ -16,7 +16,7 @@ from memleak_android.host.commands.session import Schedule, Session
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Analysis
-from memleak_android.host.recording import Recording, RecordingWriter
+from memleak_android.host.recording.file import Recording, RecordingWriter
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.tracers.agent.forked import ForkedSession

@@ -1,0 +1,1 @@
+"""The *.memleak file: its container, reading one into a Profile, writing a finished one."""
