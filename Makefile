@@ -84,7 +84,7 @@ $(STAMPS)/dev: $(STAMPS)/venv pyproject.toml
 # The strict editable install is a tree of links: it has to be made again when a file comes or goes.
 $(STAMPS)/files: FORCE
 	@mkdir -p $(@D)
-	@find host unwind \( -name '*.py' -o -name '*.json' -o -path 'host/reports/web/*' -o -path 'host/prebuilt/*/*' -o -path 'unwind/engine/*.so' \) | sort >$@.new
+	@find host unwind \( -name '*.py' -o -name '*.json' -o -path 'host/reports/html/web/*' -o -path 'host/prebuilt/*/*' -o -path 'unwind/engine/*.so' \) | sort >$@.new
 	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 
 installed: device $(STAMPS)/venv

@@ -74,7 +74,7 @@ def _judge(recording: Path, config: pytest.Config) -> int:
     from memleak_android.host.profile.gate import GateRules, judge
     from memleak_android.host.profile.suppressions import read_suppressions
     from memleak_android.host.recording.read import read_profile
-    from memleak_android.host.reports.gate_text import failure_lines, verdict_line
+    from memleak_android.host.reports.text.gate import failure_lines, verdict_line
 
     try:
         templates = [

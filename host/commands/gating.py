@@ -18,10 +18,10 @@ from memleak_android.host.profile.growth_gate import GrowthLimit
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.profile.suppressions import read_suppressions
 from memleak_android.host.recording.read import read_profile
-from memleak_android.host.reports import github
 from memleak_android.host.reports.base import ReportOptions
+from memleak_android.host.reports.export import github
 from memleak_android.host.reports.formats import SUPPRESSIONS
-from memleak_android.host.reports.gate_text import failure_lines
+from memleak_android.host.reports.text.gate import failure_lines
 
 
 def gate_rules(given: Mapping[str, Any]) -> GateRules:

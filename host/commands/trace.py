@@ -35,8 +35,8 @@ from memleak_android.host.options import (
 from memleak_android.host.profile.gate import judge
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.profile.timeline import Timeline
-from memleak_android.host.reports import interval
 from memleak_android.host.reports.base import ReportOptions
+from memleak_android.host.reports.text import interval
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.android.device import AppRequest
 from memleak_android.host.wire.blocks import STACK_BYTES_MAX

@@ -10,9 +10,9 @@ from memleak_android.host.profile.profile import CallSite, Frame, Growth, LeakSu
 from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.reports.base import ROOT, amount, bounded, growth_rate, leak_name, leaks_text, place
 from memleak_android.host.reports.base import module_name as base_name
-from memleak_android.host.reports.growth_text import answer_lines, clock, site_growth
-from memleak_android.host.reports.past_text import ages_text
-from memleak_android.host.reports.text import END_REASONS
+from memleak_android.host.reports.text.growth import answer_lines, clock, site_growth
+from memleak_android.host.reports.text.past import ages_text
+from memleak_android.host.reports.text.report import END_REASONS
 
 SITES_MAX = 500  # in one message: those that hold most, hold most blocks, grow fastest
 FRAMES_MAX = 20_000  # distinct ones in one message

@@ -19,8 +19,8 @@ from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Analysis, Survivors, finished_survivors
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.recording.file import Recording
-from memleak_android.host.reports.report_json import read_report
-from memleak_android.host.reports.report_profile import to_profile
+from memleak_android.host.reports.json.read import to_profile
+from memleak_android.host.reports.json.write import read_report
 from memleak_android.host.stacks.file_identities import RecordedFiles
 from memleak_android.host.stacks.linked_modules import LinkedModules
 from memleak_android.host.stacks.modules import FileFinder, LocalFiles, ModuleFiles, own_vdso, reopen

@@ -51,28 +51,28 @@ class Format:
 
 
 FORMATS: dict[str, Format] = {
-    "text": Format("text", "txt"),
-    "json": Format("report_json", "json"),
-    "pprof": Format("pprof", "pb.gz", is_binary=True),
-    "folded": Format("folded", "folded"),
-    "speedscope": Format("speedscope", "speedscope.json"),
-    "heaptrack": Format("heaptrack", "heaptrack.gz", is_binary=True, needs_blocks=True),
-    "perfetto": Format("perfetto", "perfetto-trace", is_binary=True),
-    "html": Format("html", "html"),
-    "sarif": Format("sarif", "sarif"),
-    "junit": Format("junit", "junit.xml"),
+    "text": Format("text.report", "txt"),
+    "json": Format("json.write", "json"),
+    "pprof": Format("export.pprof", "pb.gz", is_binary=True),
+    "folded": Format("export.folded", "folded"),
+    "speedscope": Format("export.speedscope", "speedscope.json"),
+    "heaptrack": Format("export.heaptrack", "heaptrack.gz", is_binary=True, needs_blocks=True),
+    "perfetto": Format("export.perfetto", "perfetto-trace", is_binary=True),
+    "html": Format("html.report", "html"),
+    "sarif": Format("export.sarif", "sarif"),
+    "junit": Format("export.junit", "junit.xml"),
 }
 
 COMPARISON_FORMATS: dict[str, Format] = {
-    "text": Format("comparison_text", "txt"),
-    "json": Format("comparison_json", "json"),
-    "html": Format("html", "html"),
+    "text": Format("text.comparison", "txt"),
+    "json": Format("json.comparison", "json"),
+    "html": Format("html.report", "html"),
 }
 
 FLEET_FORMATS: dict[str, Format] = {
-    "text": Format("fleet_text", "txt"),
-    "json": Format("fleet_json", "json"),
-    "html": Format("fleet_html", "html"),
+    "text": Format("text.fleet", "txt"),
+    "json": Format("json.fleet", "json"),
+    "html": Format("html.fleet", "html"),
 }
 
-SUPPRESSIONS = Format("suppressions_text", "supp")
+SUPPRESSIONS = Format("text.suppressions", "supp")

@@ -15,7 +15,7 @@ from memleak_android.host.fleet.dataset import Dataset
 from memleak_android.host.fleet.fleet_report import make_fleet_profile
 from memleak_android.host.fleet.run import Worked
 from memleak_android.host.recording.read import read_profile
-from memleak_android.host.reports.fleet_json import FleetReport, json_schema
+from memleak_android.host.reports.json.fleet import FleetReport, json_schema
 from tests.support.fleet_recordings import without_a_stack
 from tests.support.goldens import assert_golden
 

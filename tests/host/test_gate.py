@@ -12,9 +12,9 @@ import pytest
 from memleak_android.host.cli import run
 from memleak_android.host.profile.gate import GateRules, LeakLimit, judge
 from memleak_android.host.profile.profile import CallSite, Profile, SuppressionUse, Verdict
-from memleak_android.host.reports import report_json
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.gate_text import WIDTH_MAX, failure_lines
+from memleak_android.host.reports.json import write as report_json
+from memleak_android.host.reports.text.gate import WIDTH_MAX, failure_lines
 from tests.support.profiles import CODEC, DECODE, PARTIAL, frame, profile
 
 HELD, BLOCKS = 23_207 + 997 + 207, 23 + 1 + 3  # the user's sites and the blocks without a stack of profile()

@@ -14,9 +14,10 @@ from memleak_android.host.errors import UsageError
 from memleak_android.host.profile.gate import GateRules, LeakLimit, judge
 from memleak_android.host.profile.growth_gate import GrowthLimit
 from memleak_android.host.profile.profile import CallSite, Growth, GrowthSpan, Profile, Trend, Verdict
-from memleak_android.host.reports import junit, report_json, sarif
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.gate_text import failure_lines
+from memleak_android.host.reports.export import junit, sarif
+from memleak_android.host.reports.json import write as report_json
+from memleak_android.host.reports.text.gate import failure_lines
 from tests.support.profiles import DECODE, REGION, STDIO, profile, site
 
 SPAN = GrowthSpan(10**9, 61 * 10**9, 23, 5)

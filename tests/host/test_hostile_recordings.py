@@ -15,8 +15,9 @@ from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Analysis, finished_survivors
 from memleak_android.host.recording.file import Recording
 from memleak_android.host.recording.write import finished_blocks
-from memleak_android.host.reports import report_json, text
 from memleak_android.host.reports.base import ReportOptions
+from memleak_android.host.reports.json import write as report_json
+from memleak_android.host.reports.text import report as text
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, own_vdso, reopen
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import Block, BlockKind, ProcessEvent

@@ -13,9 +13,10 @@ import pytest
 
 from memleak_android.host.analysis.memory_use import driver_bytes, parts_of_smaps, read_memory
 from memleak_android.host.profile.profile import MemoryUse
-from memleak_android.host.reports import report_json, report_profile
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.memory_text import memory_line, memory_lines
+from memleak_android.host.reports.json import read as report_profile
+from memleak_android.host.reports.json import write as report_json
+from memleak_android.host.reports.text.memory import memory_line, memory_lines
 from tests.support.profiles import profile
 from tests.support.workloads import both_tracers, built, run
 

@@ -13,9 +13,9 @@ from memleak_android.host.analysis.provenance import describe_device, read_origi
 from memleak_android.host.machine.adb.app import parse_app
 from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.profile.profile import Origin
-from memleak_android.host.reports import report_json
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.report_profile import to_profile
+from memleak_android.host.reports.json import write as report_json
+from memleak_android.host.reports.json.read import to_profile
 from tests.support.command_line import CommandLine
 from tests.support.profiles import profile
 

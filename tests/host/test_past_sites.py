@@ -18,10 +18,12 @@ from memleak_android.host.heap.survivors import Analysis, finished_survivors
 from memleak_android.host.profile.profile import PastSite, Profile
 from memleak_android.host.recording.file import Recording
 from memleak_android.host.recording.write import finished_blocks
-from memleak_android.host.reports import report_json, report_profile, text
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.page_data import profile_data
-from memleak_android.host.reports.past_text import ages_text
+from memleak_android.host.reports.html.page_data import profile_data
+from memleak_android.host.reports.json import read as report_profile
+from memleak_android.host.reports.json import write as report_json
+from memleak_android.host.reports.text import report as text
+from memleak_android.host.reports.text.past import ages_text
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, reopen
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import HELD_ROW, Block, Function

@@ -16,9 +16,10 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 from memleak_android.host.cli import run
 from memleak_android.host.profile.gate import GateRules, LeakLimit, judge
 from memleak_android.host.profile.profile import LeakKind, LeakSum, Profile, Verdict
-from memleak_android.host.reports import github, report_json
 from memleak_android.host.reports.base import ReportOptions
+from memleak_android.host.reports.export import github
 from memleak_android.host.reports.formats import FORMATS
+from memleak_android.host.reports.json import write as report_json
 from tests.support.foreign_formats import npm_json
 from tests.support.profiles import CODEC, DECODE, PARTIAL, empty_profile, frame, profile
 

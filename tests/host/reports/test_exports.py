@@ -16,7 +16,7 @@ from memleak_android.host.commands.results import write_file
 from memleak_android.host.errors import UsageError
 from memleak_android.host.profile.profile import Block, CallSite, Profile
 from memleak_android.host.reports.base import NAME_MAX, ReportOptions
-from memleak_android.host.reports.exported import GIVEN_BACK, UNATTRIBUTED, heap_sites
+from memleak_android.host.reports.export.exported import GIVEN_BACK, UNATTRIBUTED, heap_sites
 from memleak_android.host.reports.formats import FORMATS
 from tests.support.foreign_formats import go_pprof, heaptrack_print, npm_json, public_pprof
 from tests.support.profiles import DECODE, MALLOC, PARTIAL, SERVER, empty_profile, frame, profile

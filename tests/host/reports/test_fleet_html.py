@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from memleak_android.host.profile.fleet_profile import FleetProfile, RecordingState
-from memleak_android.host.reports import fleet_page_data
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FLEET_FORMATS
+from memleak_android.host.reports.html import fleet_data as fleet_page_data
 from tests.support import chromium
 from tests.support.fleet_profiles import EVIL, fleet_profile, recording
 

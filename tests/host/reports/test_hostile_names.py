@@ -15,8 +15,8 @@ from memleak_android.host.console import printable
 from memleak_android.host.profile.comparison import compare
 from memleak_android.host.profile.gate import GateRules, LeakLimit, judge
 from memleak_android.host.profile.profile import Frame, ModuleSummary, ProcessSum, Profile, SymbolClass
-from memleak_android.host.reports import github
 from memleak_android.host.reports.base import ReportOptions
+from memleak_android.host.reports.export import github
 from memleak_android.host.reports.formats import COMPARISON_FORMATS, FORMATS
 from tests.support.profiles import DECODE, MALLOC, profile
 

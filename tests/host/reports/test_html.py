@@ -16,9 +16,9 @@ import pytest
 from memleak_android.host.profile.comparison import compare
 from memleak_android.host.profile.profile import LeakKind, LeakSum, Profile, ThreadSum
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.flame_tree import FOLDED, FlatTree, WeightedStack, flat_tree
 from memleak_android.host.reports.formats import COMPARISON_FORMATS, FORMATS
-from memleak_android.host.reports.html import SCRIPTS, json_in_script
+from memleak_android.host.reports.html.flame_tree import FOLDED, FlatTree, WeightedStack, flat_tree
+from memleak_android.host.reports.html.report import SCRIPTS, json_in_script
 from tests.support.profiles import CODEC, DECODE, PARTIAL, SERVER, empty_profile, frame, profile
 
 SPACE, OBJECTS = 101_211, 29  # of profile()
@@ -79,7 +79,7 @@ def test_nothing_is_loaded_and_the_libraries_are_those_of_notice() -> None:
     page = page_of(profile())
     assert not re.findall(r"""(?:src|href)=["']""", page.replace("xlink:href", ""))
     assert "default-src 'none'" in page
-    folder = resources.files("memleak_android.host.reports").joinpath("web")
+    folder = resources.files("memleak_android.host.reports.html").joinpath("web")
     assert {name for name in SCRIPTS if name.startswith("d3")} == SHA256.keys()
     for name, digest in SHA256.items():
         assert hashlib.sha256(folder.joinpath(name).read_bytes()).hexdigest() == digest
@@ -144,14 +144,14 @@ def test_trees_fold_what_is_small_and_lose_nothing() -> None:
 
 
 def test_trees_of_more_stacks_than_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memleak_android.host.reports.flame_tree.STACKS_MAX", 10)
+    monkeypatch.setattr("memleak_android.host.reports.html.flame_tree.STACKS_MAX", 10)
     tree = flat_tree([WeightedStack((i,), (i,)) for i in range(100)], 1)
     assert tree.weights[0][0] == sum(range(100))
     assert 90 in tree.folded
 
 
 def test_what_was_left_out_and_what_is_folded_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memleak_android.host.reports.flame_tree.STACKS_MAX", 10)
+    monkeypatch.setattr("memleak_android.host.reports.html.flame_tree.STACKS_MAX", 10)
     tree = flat_tree([WeightedStack((i,), (20 - i,)) for i in range(20)], 1, nodes_max=5)
     whole, *below = tree.weights[0]
     assert whole == sum(below) == sum(range(21))

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from memleak_android.host.profile.profile import Profile
-from memleak_android.host.reports import perfetto
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.exported import GIVEN_BACK, UNATTRIBUTED
+from memleak_android.host.reports.export import perfetto
+from memleak_android.host.reports.export.exported import GIVEN_BACK, UNATTRIBUTED
+from memleak_android.host.reports.export.perfetto_schema import MESSAGES
 from memleak_android.host.reports.formats import FORMATS
-from memleak_android.host.reports.perfetto_schema import MESSAGES
 from tests.support.profiles import DECODE, PARTIAL, empty_profile, frame, profile
 
 perfetto_trace_pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")

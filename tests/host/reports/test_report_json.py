@@ -13,10 +13,10 @@ import pytest
 
 from memleak_android.host.errors import UsageError
 from memleak_android.host.profile.profile import Profile, StopMoment, ThreadStop
-from memleak_android.host.reports import report_json
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.report_profile import to_profile
-from memleak_android.host.reports.report_types import ReportUnwinding
+from memleak_android.host.reports.json import write as report_json
+from memleak_android.host.reports.json.read import to_profile
+from memleak_android.host.reports.json.types import ReportUnwinding
 from memleak_android.unwind.trace import TraceEnd
 from tests.support.goldens import assert_golden
 from tests.support.profiles import DECODE, empty_profile, profile
@@ -30,7 +30,7 @@ def json_of(of: Profile, **options: Any) -> str:
 
 def shipped_schema() -> Any:
     return json.loads(
-        resources.files("memleak_android.host.reports").joinpath("report.schema.json").read_text()
+        resources.files("memleak_android.host.reports.json").joinpath("report.schema.json").read_text()
     )
 
 

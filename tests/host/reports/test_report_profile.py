@@ -23,10 +23,10 @@ from memleak_android.host.profile.profile import (
     Trend,
 )
 from memleak_android.host.profile.site_id import NAME_MAX, site_id
-from memleak_android.host.reports import report_json
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS
-from memleak_android.host.reports.report_profile import to_profile
+from memleak_android.host.reports.json import write as report_json
+from memleak_android.host.reports.json.read import to_profile
 from tests.support.profiles import DECODE, empty_profile, profile
 
 

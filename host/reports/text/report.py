@@ -24,12 +24,12 @@ from memleak_android.host.reports.base import (
     module_name,
     sorted_sites,
 )
-from memleak_android.host.reports.gate_text import suppression_lines, verdict_line
-from memleak_android.host.reports.growth_text import answer_lines, site_growth
-from memleak_android.host.reports.memory_text import memory_lines
-from memleak_android.host.reports.past_text import ages_text, churn_line, past_lines, peak_line
-from memleak_android.host.reports.process_text import process_lines, process_names, shares_text
-from memleak_android.host.reports.stop_sums import stop_lines
+from memleak_android.host.reports.text.gate import suppression_lines, verdict_line
+from memleak_android.host.reports.text.growth import answer_lines, site_growth
+from memleak_android.host.reports.text.memory import memory_lines
+from memleak_android.host.reports.text.past import ages_text, churn_line, past_lines, peak_line
+from memleak_android.host.reports.text.processes import process_lines, process_names, shares_text
+from memleak_android.host.reports.text.stops import stop_lines
 
 # Why a stack is not complete, and what helps, by TraceEnd.
 END_REASONS = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from memleak_android.host.reports.protobuf_schema import Messages, message_class
+from memleak_android.host.reports.export.protobuf_schema import Messages, message_class
 
 PACKAGE = "memleak_android.perfetto"
 

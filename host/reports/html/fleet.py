@@ -6,8 +6,8 @@ from typing import TextIO
 
 from memleak_android.host.profile.fleet_profile import FleetProfile
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.fleet_page_data import fleet_data
-from memleak_android.host.reports.html import write_page
+from memleak_android.host.reports.html.fleet_data import fleet_data
+from memleak_android.host.reports.html.report import write_page
 
 SCRIPTS = (
     "d3-7.9.2.min.js",

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.exported import display_name, heap_sites
+from memleak_android.host.reports.export.exported import display_name, heap_sites
 
 
 def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:

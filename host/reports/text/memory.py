@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from memleak_android.host.profile.profile import MemoryUse
-from memleak_android.host.reports.growth_text import clock
+from memleak_android.host.reports.text.growth import clock
 
 _NAMES = {
     "allocator": "the allocator's",

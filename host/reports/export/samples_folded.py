@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TextIO
 
 from memleak_android.host.console import printable
-from memleak_android.host.reports.samples_text import names_of
+from memleak_android.host.reports.text.samples import names_of
 from memleak_android.host.sampled_stacks import SampledStacks, unfinished
 
 

@@ -15,8 +15,8 @@ from memleak_android.host.profile.fleet_profile import (
 )
 from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.reports.base import ROOT, bounded, frame_text, module_name
-from memleak_android.host.reports.exported import display_name
-from memleak_android.host.reports.gate_text import verdict_line
+from memleak_android.host.reports.export.exported import display_name
+from memleak_android.host.reports.text.gate import verdict_line
 
 SITES_MAX = 1_000
 RECORDINGS_MAX = 5_000

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from memleak_android.host.errors import UsageError
 from memleak_android.host.profile.profile import CallSite, Frame, Profile
 from memleak_android.host.reports.base import ReportOptions, amount, bounded
-from memleak_android.host.reports.exported import display_name, heap_sites, locations
+from memleak_android.host.reports.export.exported import display_name, heap_sites, locations
 
 VERSION = "v 10400 3"  # of heaptrack, of the format
 PAGE_BYTES = 4096  # the header wants it; nothing here is counted in pages

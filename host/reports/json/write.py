@@ -30,7 +30,7 @@ from memleak_android.host.profile.profile import (
 )
 from memleak_android.host.profile.site_id import NAME_MAX
 from memleak_android.host.reports.base import ReportOptions, bounded
-from memleak_android.host.reports.report_types import (
+from memleak_android.host.reports.json.types import (
     Report,
     ReportBlock,
     ReportFpAgreement,
@@ -59,7 +59,7 @@ from memleak_android.host.reports.report_types import (
     ReportTotals,
     ReportUnwinding,
 )
-from memleak_android.host.reports.stop_sums import StopSum
+from memleak_android.host.reports.text.stops import StopSum
 
 SCHEMA: Literal["memleak-android/report/1"] = "memleak-android/report/1"
 

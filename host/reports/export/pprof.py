@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from memleak_android.host.profile.profile import CallSite, Frame, Profile
 from memleak_android.host.reports.base import ReportOptions, bounded
-from memleak_android.host.reports.exported import (
+from memleak_android.host.reports.export.exported import (
     GIVEN_BACK,
     display_name,
     freed_elsewhere,
@@ -17,7 +17,7 @@ from memleak_android.host.reports.exported import (
     locations,
     named,
 )
-from memleak_android.host.reports.pprof_schema import profile_class
+from memleak_android.host.reports.export.pprof_schema import profile_class
 
 # pprof hides what matches at the leaf, so that the allocation's caller is on top.
 ALLOCATORS = r"malloc|calloc|realloc|reallocarray|memalign|aligned_alloc|posix_memalign|p?valloc|operator new(\[\])?\(.*"

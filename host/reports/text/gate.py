@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from memleak_android.host.profile.profile import CallSite, Gate, GrowthGate, Profile, Verdict
 from memleak_android.host.profile.site_id import responsible_frame
-from memleak_android.host.reports import growth_text
 from memleak_android.host.reports.base import amount, bounded, frame_text
+from memleak_android.host.reports.text import growth as growth_text
 
 SITES_MAX = 8  # two lines each: the failure text is of at most 20 lines
 WIDTH_MAX = 200

@@ -19,7 +19,7 @@ from memleak_android.host.reports.base import (
     module_name,
     relative_source,
 )
-from memleak_android.host.reports.exported import display_name
+from memleak_android.host.reports.export.exported import display_name
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 RULE = "outstanding-allocation"

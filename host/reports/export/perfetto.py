@@ -7,14 +7,14 @@ from typing import Any, BinaryIO
 
 from memleak_android.host.profile.profile import CallSite, Frame, Profile
 from memleak_android.host.reports.base import ROOT, ReportOptions, bounded
-from memleak_android.host.reports.exported import (
+from memleak_android.host.reports.export.exported import (
     GIVEN_BACK,
     display_name,
     freed_elsewhere,
     heap_sites,
     named,
 )
-from memleak_android.host.reports.perfetto_schema import trace_class
+from memleak_android.host.reports.export.perfetto_schema import trace_class
 
 HEAP, OUTSTANDING = "libc.malloc", "outstanding only: what was freed is not known"
 SEQUENCE_ID = 1

@@ -7,7 +7,7 @@ from typing import TextIO
 from memleak_android.host.profile.profile import CallSite, Profile, Verdict
 from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.reports.base import ReportOptions, amount, bounded, place, relative_source
-from memleak_android.host.reports.gate_text import culprits, site_line, verdict_line
+from memleak_android.host.reports.text.gate import culprits, site_line, verdict_line
 
 ANNOTATIONS_MAX = 10  # of one kind that GitHub shows per step
 ROWS_MAX = 20

@@ -15,7 +15,7 @@ import msgspec
 from memleak_android.host.profile.comparison import Comparison
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.page_data import comparison_data, profile_data
+from memleak_android.host.reports.html.page_data import comparison_data, profile_data
 
 SCRIPTS = (
     *("d3-7.9.2.min.js", "d3-flame-graph-5.0.0.min.js"),
@@ -55,4 +55,6 @@ def json_in_script(data: Any) -> str:
 
 
 def _file(name: str) -> str:
-    return resources.files("memleak_android.host.reports").joinpath("web", name).read_text(encoding="utf-8")
+    return (
+        resources.files("memleak_android.host.reports.html").joinpath("web", name).read_text(encoding="utf-8")
+    )

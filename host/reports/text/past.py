@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from memleak_android.host.profile.profile import AGE_BOUNDS_S, PastSite, Peak, Profile
 from memleak_android.host.reports.base import ReportOptions, amount, frame_text
-from memleak_android.host.reports.growth_text import clock
+from memleak_android.host.reports.text.growth import clock
 
 
 def peak_line(peak: Peak, now: int) -> str:

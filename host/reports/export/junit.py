@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 from memleak_android.host.profile.profile import CallSite, Profile, Verdict
 from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.reports.base import ReportOptions, amount, bounded, frame_text, module_name
-from memleak_android.host.reports.exported import display_name
-from memleak_android.host.reports.gate_text import culprits, failure_lines, verdict_line
+from memleak_android.host.reports.export.exported import display_name
+from memleak_android.host.reports.text.gate import culprits, failure_lines, verdict_line
 
 SITES_MAX = 200
 FRAMES_MAX = 100

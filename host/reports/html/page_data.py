@@ -19,8 +19,8 @@ from memleak_android.host.reports.base import (
     leaks_text,
     module_name,
 )
-from memleak_android.host.reports.exported import display_name, heap_sites
-from memleak_android.host.reports.flame_tree import (
+from memleak_android.host.reports.export.exported import display_name, heap_sites
+from memleak_android.host.reports.html.flame_tree import (
     FOLDED,
     STACKS_MAX,
     FlatTree,
@@ -28,11 +28,11 @@ from memleak_android.host.reports.flame_tree import (
     WeightedStack,
     flat_tree,
 )
-from memleak_android.host.reports.gate_text import verdict_line
-from memleak_android.host.reports.growth_text import answer_lines, site_growth
-from memleak_android.host.reports.memory_text import memory_line
-from memleak_android.host.reports.past_text import ages_text, peak_line
-from memleak_android.host.reports.process_text import process_names, process_text
+from memleak_android.host.reports.text.gate import verdict_line
+from memleak_android.host.reports.text.growth import answer_lines, site_growth
+from memleak_android.host.reports.text.memory import memory_line
+from memleak_android.host.reports.text.past import ages_text, peak_line
+from memleak_android.host.reports.text.processes import process_names, process_text
 
 SITES_MAX = 1_000
 MEMORIES_MAX = 4  # processes in the head of the page; report.json has them all

@@ -9,7 +9,7 @@ import msgspec
 
 from memleak_android.host.profile.profile import Frame, Profile
 from memleak_android.host.reports.base import ReportOptions, bounded
-from memleak_android.host.reports.exported import display_name, heap_sites
+from memleak_android.host.reports.export.exported import display_name, heap_sites
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 

@@ -37,7 +37,7 @@ from memleak_android.host.profile.profile import (
 )
 from memleak_android.host.profile.site_id import site_id
 from memleak_android.host.reports.base import bounded
-from memleak_android.host.reports.report_types import (
+from memleak_android.host.reports.json.types import (
     Report,
     ReportFrame,
     ReportGate,

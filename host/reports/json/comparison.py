@@ -9,8 +9,8 @@ from msgspec import UNSET, UnsetType
 
 from memleak_android.host.profile.comparison import Change, Comparison, Held, SiteChange
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.report_json import report_frame
-from memleak_android.host.reports.report_types import ReportFrame
+from memleak_android.host.reports.json.types import ReportFrame
+from memleak_android.host.reports.json.write import report_frame
 
 
 class DiffHeld(msgspec.Struct, frozen=True):

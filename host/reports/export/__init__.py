@@ -1,0 +1,1 @@
+"""Other tools' formats: pprof, perfetto, heaptrack, speedscope, folded, SARIF, JUnit, GitHub."""

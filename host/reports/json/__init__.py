@@ -1,0 +1,1 @@
+"""Report.json: types, writing, reading back; diff.json, fleet.json."""

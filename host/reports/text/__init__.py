@@ -1,0 +1,1 @@
+"""For people: the report, its parts, diff, fleet, interval print."""
