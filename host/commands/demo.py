@@ -12,9 +12,7 @@ from typing import Any
 import click
 
 from memleak_android.host.analysis.pipeline import View
-from memleak_android.host.commands.measure import Measurement, measure
 from memleak_android.host.commands.results import show
-from memleak_android.host.commands.session import Schedule
 from memleak_android.host.console import refuse_command
 from memleak_android.host.errors import IncompleteError
 from memleak_android.host.machine.binaries import find_binary, local_arch
@@ -22,6 +20,8 @@ from memleak_android.host.options import common_options, tracer_options
 from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS
+from memleak_android.host.session.measure import Measurement, measure
+from memleak_android.host.session.session import Schedule
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 
 

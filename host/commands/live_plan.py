@@ -11,14 +11,14 @@ from typing import Any
 
 import click
 
-from memleak_android.host.commands.live import LivePlan
-from memleak_android.host.commands.live_window import check_terminal
 from memleak_android.host.commands.results import write_file
 from memleak_android.host.console import Invocation, printable, say
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.profile.timeline import Timeline
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS
+from memleak_android.host.session.live_view import LivePlan
+from memleak_android.host.session.live_window import check_terminal
 
 SAVED_FORMATS = ("text", "json", "html")
 OUTPUT_NAME = "output.txt"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from memleak_android.host.commands.marks import NAME_BYTES_MAX, running_sessions, set_mark
 from memleak_android.host.console import refuse_command
 from memleak_android.host.errors import UsageError
+from memleak_android.host.session.marks import NAME_BYTES_MAX, running_sessions, set_mark
 
 
 @click.command(short_help="Put down a moment in a running session: what grows from one to the next?")

@@ -10,11 +10,9 @@ import click
 from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.commands.filters import tracer_for
 from memleak_android.host.commands.gating import conclude, gate_rules, refuse_limit_by_run
-from memleak_android.host.commands.measure import Measurement, measure
 from memleak_android.host.commands.published_copies import open_share
 from memleak_android.host.commands.record_many import every_serial, record_on_each
 from memleak_android.host.commands.results import check_new
-from memleak_android.host.commands.session import Schedule
 from memleak_android.host.commands.target import chosen_target
 from memleak_android.host.commands.trace import app_request, session_options
 from memleak_android.host.console import Invocation
@@ -28,6 +26,8 @@ from memleak_android.host.options import (
     tracer_options,
 )
 from memleak_android.host.profile.gate import judge
+from memleak_android.host.session.measure import Measurement, measure
+from memleak_android.host.session.session import Schedule
 
 
 @click.command(short_help="Measure and write a recording.")

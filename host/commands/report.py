@@ -9,7 +9,6 @@ import click
 
 from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.commands.gating import conclude, gate_rules, source_root
-from memleak_android.host.commands.progress import StepProgress
 from memleak_android.host.commands.results import check_new, check_stdout, show, write_file
 from memleak_android.host.console import refuse_command
 from memleak_android.host.options import FILE, common_options, result_options, view_options
@@ -17,6 +16,7 @@ from memleak_android.host.profile.gate import judge
 from memleak_android.host.recording.read import is_report, read_profile
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS
+from memleak_android.host.session.progress import StepProgress
 
 
 @click.command(short_help="Make a report from a recording.")

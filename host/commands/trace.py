@@ -14,11 +14,8 @@ from memleak_android.host.commands.filters import tracer_for
 from memleak_android.host.commands.gating import conclude, gate_rules, refuse_limit_by_run, source_root
 from memleak_android.host.commands.kernel import KERNEL_MAX_LIVE, kernel_groups
 from memleak_android.host.commands.live_plan import check_live, live_plan, tell_output
-from memleak_android.host.commands.measure import Measurement, measure
 from memleak_android.host.commands.pairs import with_pairs
 from memleak_android.host.commands.results import Destinations, format_option, write_results
-from memleak_android.host.commands.scenario import Scenario
-from memleak_android.host.commands.session import Schedule
 from memleak_android.host.commands.target import chosen_target
 from memleak_android.host.console import Invocation
 from memleak_android.host.machine.adb.app import check_package
@@ -37,6 +34,9 @@ from memleak_android.host.profile.profile import Profile
 from memleak_android.host.profile.timeline import Timeline
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.text import interval
+from memleak_android.host.session.measure import Measurement, measure
+from memleak_android.host.session.scenario import Scenario
+from memleak_android.host.session.session import Schedule
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.android.device import AppRequest
 from memleak_android.host.wire.blocks import STACK_BYTES_MAX

@@ -13,14 +13,14 @@ import pytest
 
 from memleak_android.host.analysis.growth_by_stack import times_of_marks
 from memleak_android.host.cli import run
-from memleak_android.host.commands.marks import (
+from memleak_android.host.heap.capture import Capture
+from memleak_android.host.session.marks import (
     MARKS_MAX,
     Marks,
     open_marks,
     running_sessions,
     sessions_root,
 )
-from memleak_android.host.heap.capture import Capture
 
 
 @pytest.fixture(autouse=True)

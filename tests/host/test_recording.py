@@ -14,7 +14,7 @@ import pytest
 
 from memleak_android.host.errors import OutputExistsError, RecordingError
 from memleak_android.host.recording.file import FILE_HEADER, Recording, RecordingWriter, write_finished
-from memleak_android.host.spool import open_spool, remove_leftovers, spool_root
+from memleak_android.host.session.spool import open_spool, remove_leftovers, spool_root
 from memleak_android.host.wire.blocks import Block, BrokenStream
 from tests.support import builders
 
@@ -148,7 +148,7 @@ def test_spool_of_a_killed_session_is_removed_at_the_next_start(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     program = (
-        "import os, signal\nfrom memleak_android.host.spool import open_spool\n"
+        "import os, signal\nfrom memleak_android.host.session.spool import open_spool\n"
         "with open_spool() as place:\n    (place / 'blocks').write_text('secret')\n"
         "    print(place, flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )

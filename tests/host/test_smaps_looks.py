@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from memleak_android.host.commands.smaps_looks import ReadMemory, SmapsLooks
 from memleak_android.host.errors import DeviceError
 from memleak_android.host.heap.capture import Capture
+from memleak_android.host.session.smaps import ReadMemory, SmapsLooks
 from memleak_android.host.wire.blocks import Reason
 from tests.support.builders import end, hello, live_rows, snapshot
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.errors import UsageError
-from memleak_android.host.spool import open_spool
+from memleak_android.host.session.spool import open_spool
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.analysis.pipeline import View
-from memleak_android.host.commands import progress
 from memleak_android.host.recording.read import read_profile
+from memleak_android.host.session import progress
 from tests.support.large_recording import write
 
 

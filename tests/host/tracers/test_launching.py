@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import pytest
 
 from memleak_android.host.analysis.pipeline import View, make_profile
-from memleak_android.host.commands import session as session_module
-from memleak_android.host.commands.progress import Progress
-from memleak_android.host.commands.session import Schedule, Session
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Analysis
 from memleak_android.host.recording.file import Recording, RecordingWriter
+from memleak_android.host.session import session as session_module
+from memleak_android.host.session.progress import Progress
+from memleak_android.host.session.session import Schedule, Session
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.tracers.agent.forked import ForkedSession

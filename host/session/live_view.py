@@ -15,9 +15,6 @@ import numpy as np
 
 from memleak_android.host.analysis.pipeline import View, make_profile, target_pid
 from memleak_android.host.analysis.sites import stacks_of_blocks
-from memleak_android.host.commands.live_window import LiveWindow, interrupt, live_window
-from memleak_android.host.commands.marks import Marks
-from memleak_android.host.commands.memory_look import MemoryLook, ScanMemory
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture
@@ -25,6 +22,9 @@ from memleak_android.host.heap.survivors import Analysis, Survivors
 from memleak_android.host.live.messages import Asked, Begin, Head, Look, Mark, Notice, Save, Stop
 from memleak_android.host.live.view import SITES_MAX, Looked, sites_message
 from memleak_android.host.profile.profile import Profile
+from memleak_android.host.session.live_window import LiveWindow, interrupt, live_window
+from memleak_android.host.session.marks import Marks
+from memleak_android.host.session.reachability import MemoryLook, ScanMemory
 from memleak_android.host.symbols.symbolizer import Symbolizer
 
 REFRESH_NS = 2 * 10**9  # between snapshots, where --interval does not say

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from memleak_android.host.commands.interrupts import stop_on_interrupt
-from memleak_android.host.commands.marks import Marks
-from memleak_android.host.commands.progress import Progress
-from memleak_android.host.commands.scenario import Scenario
 from memleak_android.host.errors import ConnectionCut
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.recording.file import RecordingWriter
+from memleak_android.host.session.interrupts import stop_on_interrupt
+from memleak_android.host.session.marks import Marks
+from memleak_android.host.session.progress import Progress
+from memleak_android.host.session.scenario import Scenario
 from memleak_android.host.stacks.address_spaces import recorded_mapping
 from memleak_android.host.stacks.modules import ModuleFiles
 from memleak_android.host.tracers.agent.session import AgentDied, reported_error

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from memleak_android.host.errors import UsageError
-from memleak_android.host.spool import spool_root
+from memleak_android.host.session.spool import spool_root
 
 NAME_BYTES_MAX = 200
 MARKS_MAX = 10_000

@@ -17,15 +17,7 @@ from memleak_android.host.analysis.exec_coverage import unprobed_program
 from memleak_android.host.analysis.hook_coverage import hooked_missing, hooked_remarks
 from memleak_android.host.analysis.pipeline import View, make_profile, target_pid
 from memleak_android.host.analysis.provenance import describe_device
-from memleak_android.host.commands.events import print_events
-from memleak_android.host.commands.live import REFRESH_NS, LivePlan, LiveView
-from memleak_android.host.commands.marks import Marks, open_marks
-from memleak_android.host.commands.memory_look import MemoryLook, ScanMemory
-from memleak_android.host.commands.progress import Progress
 from memleak_android.host.commands.published_copies import Share, share_nothing
-from memleak_android.host.commands.scenario import Scenario
-from memleak_android.host.commands.session import Schedule, Session
-from memleak_android.host.commands.smaps_looks import ReadMemory, SmapsLooks, device_memory, local_memory
 from memleak_android.host.console import PROGRAM, say
 from memleak_android.host.errors import UsageError
 from memleak_android.host.heap.capture import Capture
@@ -37,7 +29,15 @@ from memleak_android.host.profile.profile import Profile
 from memleak_android.host.profile.timeline import SITES_MAX
 from memleak_android.host.recording.file import Recording, RecordingWriter, write_finished
 from memleak_android.host.recording.write import STACK_KINDS, finished_blocks
-from memleak_android.host.spool import open_spool
+from memleak_android.host.session.events import print_events
+from memleak_android.host.session.live_view import REFRESH_NS, LivePlan, LiveView
+from memleak_android.host.session.marks import Marks, open_marks
+from memleak_android.host.session.progress import Progress
+from memleak_android.host.session.reachability import MemoryLook, ScanMemory
+from memleak_android.host.session.scenario import Scenario
+from memleak_android.host.session.session import Schedule, Session
+from memleak_android.host.session.smaps import ReadMemory, SmapsLooks, device_memory, local_memory
+from memleak_android.host.session.spool import open_spool
 from memleak_android.host.stacks.file_identities import FileIdentity, encode_identities
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, own_vdso
 from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_dir
