@@ -10,12 +10,12 @@ import click
 from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.commands.filters import tracer_for
 from memleak_android.host.commands.gating import conclude, gate_rules, refuse_limit_by_run
-from memleak_android.host.commands.published_copies import open_share
 from memleak_android.host.commands.record_many import every_serial, record_on_each
 from memleak_android.host.commands.results import check_new
 from memleak_android.host.commands.target import chosen_target
 from memleak_android.host.commands.trace import app_request, session_options
 from memleak_android.host.console import Invocation
+from memleak_android.host.fleet.published_copies import open_share
 from memleak_android.host.options import (
     FILE,
     SERIALS,

@@ -17,9 +17,9 @@ from memleak_android.host.analysis.exec_coverage import unprobed_program
 from memleak_android.host.analysis.hook_coverage import hooked_missing, hooked_remarks
 from memleak_android.host.analysis.pipeline import View, make_profile, target_pid
 from memleak_android.host.analysis.provenance import describe_device
-from memleak_android.host.commands.published_copies import Share, share_nothing
 from memleak_android.host.console import PROGRAM, say
 from memleak_android.host.errors import UsageError
+from memleak_android.host.fleet.published_copies import Share, share_nothing
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Analysis, Survivors
 from memleak_android.host.machine.local.machine import LocalMachine
