@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from memleak_android.host.perf_data.layout import Ints, SampleColumns
 from memleak_android.host.perf_data.places import KERNEL_SPACE, Places
+from memleak_android.host.perf_data.sampled_stacks import NOT_CAPTURED, SampledStacks
 from memleak_android.host.perf_data.stacks import Chunk, SampleReader, SampleUnwinder
-from memleak_android.host.sampled_stacks import NOT_CAPTURED, SampledStacks
 from memleak_android.unwind.joining import join_truncated
 from memleak_android.unwind.trace import Method, TraceBatch
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.perf_data.container import PerfData
-from memleak_android.host.sampled_stacks import KERNEL
+from memleak_android.host.perf_data.sampled_stacks import KERNEL
 from memleak_android.host.symbols.symbolizer import NAMELESS, ResolvedFrame
 
 _FUNCTIONS = "tTwW"

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from memleak_android.host.perf_data.files import RecordedFiles
 from memleak_android.host.perf_data.kernel_symbols import KernelSymbols
-from memleak_android.host.sampled_stacks import KERNEL, Place
+from memleak_android.host.perf_data.sampled_stacks import KERNEL, Place
 from memleak_android.host.stacks.modules import ModuleFile
 from memleak_android.host.symbols.symbolizer import NAMELESS, Symbolizer
 from memleak_android.unwind.maps import AddressSpace

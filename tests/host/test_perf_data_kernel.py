@@ -10,7 +10,7 @@ import pytest
 
 from memleak_android.host.perf_data.container import PerfData
 from memleak_android.host.perf_data.kernel_symbols import KernelSymbols
-from memleak_android.host.sampled_stacks import KERNEL
+from memleak_android.host.perf_data.sampled_stacks import KERNEL
 
 BUILD_ID = bytes(range(1, 21))
 KALLSYMS = """ffffffff81000000 T startup

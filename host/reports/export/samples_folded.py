@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TextIO
 
 from memleak_android.host.console import printable
+from memleak_android.host.perf_data.sampled_stacks import SampledStacks, unfinished
 from memleak_android.host.reports.text.samples import names_of
-from memleak_android.host.sampled_stacks import SampledStacks, unfinished
 
 
 class SamplesFolded:

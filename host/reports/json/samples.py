@@ -6,7 +6,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from memleak_android.host.sampled_stacks import NOT_CAPTURED, Place, SampledStacks
+from memleak_android.host.perf_data.sampled_stacks import NOT_CAPTURED, Place, SampledStacks
 from memleak_android.unwind.trace import Method, TraceEnd
 
 SCHEMA = "memleak-android/unwind-samples/1"

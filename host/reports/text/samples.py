@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from memleak_android.host.console import printable
-from memleak_android.host.sampled_stacks import Place, SampledStacks, first_joined, unfinished
+from memleak_android.host.perf_data.sampled_stacks import Place, SampledStacks, first_joined, unfinished
 
 _UNNAMED = "[unknown]"
 
