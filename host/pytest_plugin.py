@@ -69,8 +69,8 @@ def _measure(arguments: Sequence[str], recording: Path, follow: bool) -> int:
 def _judge(recording: Path, config: pytest.Config) -> int:
     """The inner run's own exit code where that is a failure; else what was left behind."""
     from memleak_android.host.analysis.pipeline import View
+    from memleak_android.host.commands.options import LIMIT
     from memleak_android.host.errors import MemleakError
-    from memleak_android.host.options import LIMIT
     from memleak_android.host.profile.gate import GateRules, judge
     from memleak_android.host.profile.suppressions import read_suppressions
     from memleak_android.host.recording.read import read_profile

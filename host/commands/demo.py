@@ -12,11 +12,11 @@ from typing import Any
 import click
 
 from memleak_android.host.analysis.pipeline import View
+from memleak_android.host.commands.options import common_options, tracer_options
 from memleak_android.host.commands.results import show
 from memleak_android.host.console import refuse_command
 from memleak_android.host.errors import IncompleteError
 from memleak_android.host.machine.binaries import find_binary, local_arch
-from memleak_android.host.options import common_options, tracer_options
 from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from memleak_android.host.analysis.pipeline import View
+from memleak_android.host.commands.options import FILE, common_options
 from memleak_android.host.commands.results import check_new, show, write_file
 from memleak_android.host.console import refuse_command
-from memleak_android.host.options import FILE, common_options
 from memleak_android.host.profile.comparison import compare
 from memleak_android.host.recording.read import read_profile
 from memleak_android.host.reports.base import ReportOptions

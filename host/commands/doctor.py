@@ -8,13 +8,13 @@ from typing import Any
 import click
 
 from memleak_android.host.commands.doctor_device import device_lines
+from memleak_android.host.commands.options import target_options, tracer_options
 from memleak_android.host.commands.target import chosen_target
 from memleak_android.host.commands.trace import app_request, session_options
 from memleak_android.host.console import Invocation
 from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.capabilities import Capabilities, probe_local
-from memleak_android.host.options import target_options, tracer_options
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.bcc import debian_module
 from memleak_android.host.tracers.local.bpf import plan_session

@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from memleak_android.host.commands.gating import conclude, gate_rules, source_root
+from memleak_android.host.commands.options import DURATION, FILE, common_options, result_options
 from memleak_android.host.commands.results import check_new, check_stdout, show, write_file
 from memleak_android.host.console import refuse_command, say
 from memleak_android.host.errors import UsageError
-from memleak_android.host.options import DURATION, FILE, common_options, result_options
 from memleak_android.host.profile.gate import judge
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FLEET_FORMATS, FORMATS

@@ -10,13 +10,7 @@ import click
 from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.commands.filters import tracer_for
 from memleak_android.host.commands.gating import conclude, gate_rules, refuse_limit_by_run
-from memleak_android.host.commands.record_many import every_serial, record_on_each
-from memleak_android.host.commands.results import check_new
-from memleak_android.host.commands.target import chosen_target
-from memleak_android.host.commands.trace import app_request, session_options
-from memleak_android.host.console import Invocation
-from memleak_android.host.fleet.published_copies import open_share
-from memleak_android.host.options import (
+from memleak_android.host.commands.options import (
     FILE,
     SERIALS,
     common_options,
@@ -25,6 +19,12 @@ from memleak_android.host.options import (
     target_options,
     tracer_options,
 )
+from memleak_android.host.commands.record_many import every_serial, record_on_each
+from memleak_android.host.commands.results import check_new
+from memleak_android.host.commands.target import chosen_target
+from memleak_android.host.commands.trace import app_request, session_options
+from memleak_android.host.console import Invocation
+from memleak_android.host.fleet.published_copies import open_share
 from memleak_android.host.profile.gate import judge
 from memleak_android.host.session.measure import Measurement, measure
 from memleak_android.host.session.session import Schedule

@@ -9,9 +9,9 @@ import click
 
 from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.commands.gating import conclude, gate_rules, source_root
+from memleak_android.host.commands.options import FILE, common_options, result_options, view_options
 from memleak_android.host.commands.results import check_new, check_stdout, show, write_file
 from memleak_android.host.console import refuse_command
-from memleak_android.host.options import FILE, common_options, result_options, view_options
 from memleak_android.host.profile.gate import judge
 from memleak_android.host.recording.read import is_report, read_profile
 from memleak_android.host.reports.base import ReportOptions

@@ -11,10 +11,10 @@ from typing import Any, BinaryIO
 
 import click
 
+from memleak_android.host.commands.options import DURATION, FILE, common_options, device_options
 from memleak_android.host.commands.snoop_machine import SnoopMachine, chosen_machine
 from memleak_android.host.console import Invocation, say
 from memleak_android.host.errors import OutputExistsError, UsageError
-from memleak_android.host.options import DURATION, FILE, common_options, device_options
 from memleak_android.host.session.interrupts import stop_on_interrupt
 from memleak_android.host.snoop.agent_lines import SnoopOptions
 from memleak_android.host.snoop.call_stacks import CallStacks

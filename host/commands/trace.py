@@ -14,12 +14,7 @@ from memleak_android.host.commands.filters import tracer_for
 from memleak_android.host.commands.gating import conclude, gate_rules, refuse_limit_by_run, source_root
 from memleak_android.host.commands.kernel import KERNEL_MAX_LIVE, kernel_groups
 from memleak_android.host.commands.live_plan import check_live, live_plan, tell_output
-from memleak_android.host.commands.pairs import with_pairs
-from memleak_android.host.commands.results import Destinations, format_option, write_results
-from memleak_android.host.commands.target import chosen_target
-from memleak_android.host.console import Invocation
-from memleak_android.host.machine.adb.app import check_package
-from memleak_android.host.options import (
+from memleak_android.host.commands.options import (
     DURATION,
     FILE,
     common_options,
@@ -29,6 +24,11 @@ from memleak_android.host.options import (
     tracer_options,
     view_options,
 )
+from memleak_android.host.commands.pairs import with_pairs
+from memleak_android.host.commands.results import Destinations, format_option, write_results
+from memleak_android.host.commands.target import chosen_target
+from memleak_android.host.console import Invocation
+from memleak_android.host.machine.adb.app import check_package
 from memleak_android.host.profile.gate import judge
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.profile.timeline import Timeline
