@@ -54,7 +54,7 @@ include $(BUILD_STATIC_LIBRARY)
 include $(CLEAR_VARS)
 LOCAL_PATH         := $(MEMLEAK)
 LOCAL_MODULE       := memleakd
-LOCAL_SRC_FILES    := $(call sources_of,device/agent/*.c device/cfi/*.c build/device/$(TARGET_ARCH_ABI)/bpf/embed_*.S)
+LOCAL_SRC_FILES    := $(call sources_of,device/agent/*.c device/agent/*/*.c device/cfi/*.c build/device/$(TARGET_ARCH_ABI)/bpf/embed_*.S)
 LOCAL_C_INCLUDES   := $(MEMLEAK)/device $(MEMLEAK)/device/agent $(MEMLEAK)/build/device/include $(ELFUTILS)/libelf $(ZLIB)
 LOCAL_CFLAGS       := $(OWN_FLAGS)
 LOCAL_ASFLAGS      := -I$(MEMLEAK)

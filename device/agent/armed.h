@@ -2,7 +2,7 @@
 #ifndef MEMLEAK_ARMED_H
 #define MEMLEAK_ARMED_H
 
-#include "config.h"
+#include "agent/protocol/config.h"
 
 /*
  * Are the breakpoints of all probes in the memory of this process? 0, or -1 after an ERROR block that says

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "network_space.h"
 #include "preload/attach.h"
 #include "preload_target.h"

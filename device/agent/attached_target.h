@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "config.h"
+#include "agent/protocol/config.h"
 #include "inject_keeper.h"
 
 struct ml_attached_target {

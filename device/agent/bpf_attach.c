@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "bpf_complaint.h"
 #include "bpf_programs.h"
 #include "uprobe_multi.h"

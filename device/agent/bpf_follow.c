@@ -4,7 +4,7 @@
 #include <bpf/bpf.h>
 #include <stdlib.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "bpf_images.h"
 #include "process_maps.h"
 #include "process_name.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "bpf_attach.h"
 #include "bpf_complaint.h"
 #include "bpf_programs.h"

@@ -6,7 +6,7 @@
 #include <bpf/libbpf.h>
 
 #include "../bpf/session.h"
-#include "config.h"
+#include "agent/protocol/config.h"
 #include "perf_path.h"
 
 /* Of every process: what those that have ended took with them. */

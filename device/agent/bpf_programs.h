@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 #include "../bpf/session.h"
-#include "config.h"
+#include "agent/protocol/config.h"
 
 /* is_old: of the object for kernels that tell probes apart by no cookie. */
 

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "bpf_images.h"
 
 /* Looking costs a system call for each process, dropping a look at each rule. */

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "armed.h"
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "bpf_attach.h"
 #include "block_ages.h"
 #include "bpf_complaint.h"

@@ -4,8 +4,8 @@
 #define MEMLEAK_BPF_SESSION_STATE_H
 
 #include "bpf_object.h"
-#include "config.h"
-#include "event_batch.h"
+#include "agent/protocol/config.h"
+#include "agent/protocol/event_batch.h"
 #include "frames.h"
 #include "hot_keys.h"
 #include "late_stack.h"

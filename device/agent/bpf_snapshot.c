@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "bpf_images.h"
 #include "live_levels.h"
 

@@ -14,7 +14,7 @@
 
 #include "probed_code.h"
 #include "tracefs.h"
-#include "version.h"
+#include "agent/protocol/version.h"
 #include "wire.h"
 
 static bool can_make_map(enum bpf_map_type type, ml_u32 key_bytes, ml_u32 value_bytes, ml_u32 entries, ml_u32 flags)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "process_maps.h"
 
 /*

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "stopped_thread.h"
 #include "thread_states.h"
 

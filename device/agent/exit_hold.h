@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "config.h"
+#include "agent/protocol/config.h"
 
 /* All zero: nothing is held, and the calls below do nothing. */
 struct ml_exit_hold {

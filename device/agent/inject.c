@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "inject_library.h"
 #include "inject_place.h"
 #include "inject_trampoline.h"

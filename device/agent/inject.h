@@ -7,7 +7,7 @@
 #define MEMLEAK_INJECT_H
 
 #include "inject_checks.h"
-#include "stop_times.h"
+#include "agent/protocol/stop_times.h"
 #include "wire.h"
 
 struct ml_patches;

@@ -4,7 +4,7 @@
 #include <bpf/bpf.h>
 #include <string.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 
 /* Of records without a user's part: above those of all allocations, which begin with a CPU's number. */
 #define ALONE_SEQUENCE (1ull << 62)

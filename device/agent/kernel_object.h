@@ -5,7 +5,7 @@
 
 #include <bpf/libbpf.h>
 
-#include "config.h"
+#include "agent/protocol/config.h"
 #include "kernel_layout.h"
 #include "kernel_symbols.h"
 

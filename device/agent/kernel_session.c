@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "bpf_complaint.h"
 #include "kernel_evidence.h"
 #include "kernel_object.h"

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_KERNEL_SESSION_H
 #define MEMLEAK_KERNEL_SESSION_H
 
-#include "config.h"
+#include "agent/protocol/config.h"
 
 /* Returns the exit code. */
 int ml_kernel_run(const struct ml_config *config);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 
 #define ROWS 65536u /* of a chunk */
 #define BATCH 16384u

@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 
 #define LOOK_NS 100000000ull
 #define GIVEN_UP_MAX 4096u /* at once: each is kept until it is certain that nobody names it, 1 KiB */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 
 #define TEXT_TYPES "tTwW"
 /* The kernel's largest have some 100 KiB; behind its last one lies code that has no name. */

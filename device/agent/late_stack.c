@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "code_mask.h"
 
 /* Head, at most 64 registers, a slice. */

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 
 /*
  * A level is full enough at a quarter: the next one takes a while to make, and meanwhile the target goes on.

@@ -4,19 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "bpf_session.h"
 #include "capabilities.h"
-#include "config.h"
+#include "agent/protocol/config.h"
 #include "inject_command.h"
 #include "kernel_session.h"
-#include "lent_stdio.h"
+#include "agent/protocol/lent_stdio.h"
 #include "loaded_objects.h"
 #include "memory_scan.h"
 #include "preload_session.h"
 #include "process_image.h"
 #include "snoop_session.h"
-#include "version.h"
+#include "agent/protocol/version.h"
 
 static int run(int (*session)(const struct ml_config *))
 {

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "process_maps.h"
 #include "ptrace_threads.h"
 #include "scan_pieces.h"

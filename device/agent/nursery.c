@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 
 /* Evidence leaves in blocks of about this size: large enough to checksum cheaply, small beside the limit. */
 #define STAGE_BYTES (1u << 20)

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "code_bytes.h"
 #include "patch_memory.h"
 #include "patch_places.h"

@@ -11,7 +11,7 @@
 #define MEMLEAK_PATCH_H
 
 #include "inject_checks.h"
-#include "stop_times.h"
+#include "agent/protocol/stop_times.h"
 #include "wire.h"
 
 #define ML_PATCHES_MAX 96

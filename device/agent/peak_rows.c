@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peak_rows.h"
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 
 static int write_rows(struct ml_peak_rows *rows, ml_u32 is_last)
 {

@@ -16,7 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "preload_settings.h"
 #include "preload_target.h"
 

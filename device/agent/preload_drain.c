@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "../preload/stack_above.h"
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "evidence_bounds.h"
 #include "preload_target.h"
 #include "process_maps.h"

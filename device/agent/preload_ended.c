@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 
 #define FIRST_ROOM 1024
 #define PHI 0x9e3779b97f4a7c15ull

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload_hooked.h"
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 
 #define ROWS 64u /* of a block */
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "preload_peak.h"
 #include "process_maps.h"
 #include "process_name.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 
 /* Calls of one reading: 64 MiB of them. */
 #define WAITING_MAX (1u << 20)

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "attached_target.h"
-#include "blocks.h"
-#include "event_batch.h"
+#include "agent/protocol/blocks.h"
+#include "agent/protocol/event_batch.h"
 #include "nursery.h"
 #include "preload_children.h"
 #include "preload_hooked.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 
 #define SPARSE_SAMPLES 4096u /* from there on a sampled block is alone on its page of shadow memory */
 

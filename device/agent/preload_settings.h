@@ -5,7 +5,7 @@
 
 #include "../preload/handshake.h"
 #include "../preload/pair_table.h"
-#include "config.h"
+#include "agent/protocol/config.h"
 
 struct ml_settings ml_preload_settings(const struct ml_config *config);
 

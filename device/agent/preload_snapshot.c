@@ -4,7 +4,7 @@
 
 #include <sys/resource.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "preload_peak.h"
 
 #define CHUNK 32768u

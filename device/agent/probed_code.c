@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "../cfi/cfi.h"
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "patched_code.h"
 
 extern const ml_u32 ml_bpf_memleak_bytes;

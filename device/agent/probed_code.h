@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#include "config.h"
+#include "agent/protocol/config.h"
 
 /* This agent carries BPF programs. */
 bool ml_probed_code_has_programs(void);

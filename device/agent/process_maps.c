@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 
 /* A process with the kernel's default of 65530 mappings has about 8 MiB of text. */
 #define TEXT_BYTES_MAX (ML_BLOCK_PAYLOAD_MAX - 4096)

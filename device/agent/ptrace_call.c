@@ -9,7 +9,7 @@
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "ptrace_threads.h"
 #include "target_objects.h"
 

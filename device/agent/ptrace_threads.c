@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "ptrace_state.h"
 
 #define ROUNDS_MAX 64

@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <sys/uio.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 
 #define GROUP 64 /* words, of which the bits fill one of ours */
 #define CHUNK_BYTES (8u << 20) /* of whole huge pages; at most a sixteenth of one stays empty */

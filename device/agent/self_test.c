@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 
 /* What the call may take until it is counted: the machine may be busy. */
 #define PATIENCE_MS 10000

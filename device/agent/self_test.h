@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 #include "bpf_object.h"
-#include "config.h"
+#include "agent/protocol/config.h"
 #include "spawn.h"
 
 /* Is there a probe that the child can run into on this architecture? */

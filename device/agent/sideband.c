@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 
 /*
  * Pages of one CPU's buffer beside its header page, a power of two: a process start makes about 2 KiB, without mappings

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "patched_code.h"
 #include "tracefs.h"
 #include "uprobe_multi.h"

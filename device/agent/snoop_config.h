@@ -4,7 +4,7 @@
 #define MEMLEAK_SNOOP_CONFIG_H
 
 #include "../bpf/snoop_tables.h"
-#include "config.h"
+#include "agent/protocol/config.h"
 
 #define ML_SNOOP_PROCESSES 256
 #define ML_SNOOP_WANTED_THREADS 256

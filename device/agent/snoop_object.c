@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "bpf_complaint.h"
 #include "code_mask.h"
 #include "resource_limits.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 
 /* Captures of one call at most: what the programs send, and paths. */
 #define CALL_DATA_MAX (2u * ML_SNOOP_DATA + ML_SNOOP_CAPTURES * 4200u)

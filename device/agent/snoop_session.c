@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "probed_code.h"
 #include "snoop_addresses.h"
 #include "snoop_attach.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "../bpf/snoop_tables.h"
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 
 #define BATCH_BYTES (4u << 20)
 

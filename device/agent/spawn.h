@@ -5,7 +5,7 @@
 
 #include <sys/types.h>
 
-#include "config.h"
+#include "agent/protocol/config.h"
 #include "exit_hold.h"
 
 struct ml_child {

@@ -5,7 +5,7 @@
 #include <elf.h>
 #include <string.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "ptrace_state.h"
 
 /* What NT_PRSTATUS is of each architecture, that of a 32-bit process as a 64-bit kernel tells it included (<asm/ptrace.h>). */

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "code_map.h"
 #include "process_maps.h"
 

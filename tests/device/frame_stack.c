@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "frames.h"
 #include "process_maps.h"
 #include "cfi/remote_memory.h"

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "process_maps.h"
 
 #define PAGE 4096

@@ -6,7 +6,7 @@
  */
 #include <stdio.h>
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 #include "preload_regions.h"
 
 static ml_u64 now_ns;

@@ -12,7 +12,7 @@ from memleak_android.host.tracers.agent.session import reported_error
 from memleak_android.host.wire.blocks import STOP, Reason, Rows, StopMoment
 
 _U16_MAX, _U32_MAX, _NS_MAX = 2**16 - 1, 2**32 - 1, 2**62 - 1
-_STOPS_MAX = 64  # device/agent/stop_times.h
+_STOPS_MAX = 64  # device/agent/protocol/stop_times.h
 
 
 @dataclass(frozen=True, slots=True)

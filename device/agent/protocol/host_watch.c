@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host_watch.h"
+#include "agent/protocol/host_watch.h"
 
 #include <signal.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "event_batch.h"
+#include "agent/protocol/event_batch.h"
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 
 int ml_event_batch_write(struct ml_event_batch *batch)
 {

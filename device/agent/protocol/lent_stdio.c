@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "lent_stdio.h"
+#include "agent/protocol/lent_stdio.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checksum.h"
+#include "agent/protocol/checksum.h"
 
 #include <zlib.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -10,9 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "checksum.h"
-#include "host_watch.h"
-#include "version.h"
+#include "agent/protocol/checksum.h"
+#include "agent/protocol/host_watch.h"
+#include "agent/protocol/version.h"
 
 #define MAX_PARTS 12
 

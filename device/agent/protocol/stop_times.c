@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stop_times.h"
+#include "agent/protocol/stop_times.h"
 
-#include "blocks.h"
+#include "agent/protocol/blocks.h"
 
 static struct ml_stop *shortest(struct ml_stop_times *times)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config.h"
+#include "agent/protocol/config.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "blocks.h"
-#include "host_watch.h"
-#include "patch_lines.h"
+#include "agent/protocol/blocks.h"
+#include "agent/protocol/host_watch.h"
+#include "agent/patch_lines.h"
 
 /* Lines longer than this are refused: an argument of execve() is at most 128 KiB, quoted at most thrice that. */
 #define LINE_BYTES (400u << 10)
