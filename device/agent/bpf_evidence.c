@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "sparse_stack.h"
+#include "agent/evidence/sparse_stack.h"
 
 /* Of a packed record: head, at most 64 registers, and ML_BPF_WORDS_MAX words with their places. */
 #define PACKED_BYTES (sizeof(struct ml_evidence) + 64 * 8 + 8 + ML_BPF_WORDS_MAX * (8 + 2))

@@ -4,7 +4,7 @@
 #define MEMLEAK_BPF_EVIDENCE_H
 
 #include "../bpf/session.h"
-#include "nursery.h"
+#include "agent/evidence/nursery.h"
 
 /* Keeps a record of so many bytes, whose head is there. -1: no memory, or the record contradicts itself. */
 int ml_bpf_evidence_keep(struct ml_nursery *nursery, const struct ml_evidence *record, ml_u64 bytes);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "bpf_keys.h"
-#include "peak_rows.h"
+#include "agent/evidence/peak_rows.h"
 
 static ml_u64 read_word(const ml_u64 *place)
 {

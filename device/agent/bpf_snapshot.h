@@ -3,7 +3,7 @@
 #define MEMLEAK_BPF_SNAPSHOT_H
 
 #include "bpf_object.h"
-#include "regions.h"
+#include "agent/evidence/regions.h"
 
 /* Writes the key counters, the live table and the region ledger. -1: the host is gone. */
 int ml_bpf_snapshot(const struct ml_bpf *bpf, const struct ml_regions *regions, ml_u64 number);

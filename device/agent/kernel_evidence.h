@@ -5,7 +5,7 @@
 
 #include "kernel_object.h"
 #include "kernel_symbols.h"
-#include "nursery.h"
+#include "agent/evidence/nursery.h"
 
 /* What is known of a key's evidence. */
 enum ml_kernel_told {

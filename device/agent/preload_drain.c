@@ -6,7 +6,7 @@
 
 #include "../preload/stack_above.h"
 #include "agent/protocol/blocks.h"
-#include "evidence_bounds.h"
+#include "agent/evidence/evidence_bounds.h"
 #include "preload_target.h"
 #include "process_maps.h"
 

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "peak_rows.h"
+#include "agent/evidence/peak_rows.h"
 
 /* What the key held at the mark of this generation. A change between the reads leaves its word. */
 static ml_u64 held_at(const struct ml_view *view, ml_u32 number, ml_u64 generation)

@@ -6,7 +6,7 @@
 #ifndef MEMLEAK_PRELOAD_REGIONS_H
 #define MEMLEAK_PRELOAD_REGIONS_H
 
-#include "regions.h"
+#include "agent/evidence/regions.h"
 
 struct ml_waiting_call {
 	struct ml_event event;

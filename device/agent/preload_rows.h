@@ -4,7 +4,7 @@
 #define MEMLEAK_PRELOAD_ROWS_H
 
 #include "preload_target.h"
-#include "regions.h"
+#include "agent/evidence/regions.h"
 
 /* The columns of ML_BLOCK_LIVE. */
 struct ml_live_row {

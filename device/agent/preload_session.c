@@ -14,7 +14,7 @@
 #include "attached_target.h"
 #include "agent/protocol/blocks.h"
 #include "agent/protocol/event_batch.h"
-#include "nursery.h"
+#include "agent/evidence/nursery.h"
 #include "preload_children.h"
 #include "preload_hooked.h"
 #include "preload_last_calls.h"

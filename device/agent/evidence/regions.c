@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "regions.h"
+#include "agent/evidence/regions.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peak_rows.h"
+#include "agent/evidence/peak_rows.h"
 
 #include "agent/protocol/blocks.h"
 

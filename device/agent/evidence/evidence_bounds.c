@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "evidence_bounds.h"
+#include "agent/evidence/evidence_bounds.h"
 
-#include "sparse_stack.h"
+#include "agent/evidence/sparse_stack.h"
 
 /* Where what stands for the stack ends, from the record's start; 0 where it does not lie within `bytes`. */
 static ml_u64 stack_end(const struct ml_evidence *record, ml_u64 bytes)

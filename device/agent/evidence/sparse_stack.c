@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sparse_stack.h"
+#include "agent/evidence/sparse_stack.h"
 
 /* With its registers. */
 static ml_u64 head_bytes(const struct ml_evidence *record)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nursery.h"
+#include "agent/evidence/nursery.h"
 
 #include <stdlib.h>
 #include <string.h>
