@@ -12,7 +12,7 @@
 
 #include "agent/protocol/blocks.h"
 #include "function_names.h"
-#include "process_maps.h"
+#include "agent/process/process_maps.h"
 
 #if defined(__x86_64__) || defined(__i386__)
 #define BREAKPOINT_BYTES 1

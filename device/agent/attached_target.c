@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "network_space.h"
+#include "agent/process/network_space.h"
 #include "preload/attach.h"
 #include "preload_target.h"
 

@@ -6,8 +6,8 @@
 
 #include "agent/protocol/blocks.h"
 #include "bpf_images.h"
-#include "process_maps.h"
-#include "process_name.h"
+#include "agent/process/process_maps.h"
+#include "agent/process/process_name.h"
 
 static void add_code(void *context, ml_u64 start, ml_u64 end)
 {

@@ -15,7 +15,7 @@
 #include "bpf_complaint.h"
 #include "bpf_programs.h"
 #include "live_levels.h"
-#include "resource_limits.h"
+#include "agent/process/resource_limits.h"
 #include "tracefs.h"
 #include "uprobe_multi.h"
 

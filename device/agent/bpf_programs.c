@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "code_mask.h"
+#include "agent/process/code_mask.h"
 #include "function_names.h"
 #include "live_levels.h"
 #include "tracefs.h"

@@ -5,7 +5,7 @@
 
 #include "bpf_object.h"
 #include "frames.h"
-#include "process_set.h"
+#include "agent/process/process_set.h"
 
 /* When the table is full, and not often: drops the rules of what none of these processes runs any more. */
 void ml_bpf_recycle_rules(struct ml_bpf *bpf, struct ml_frames *frames, const struct ml_process_set *processes);

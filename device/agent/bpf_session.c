@@ -25,10 +25,10 @@
 #include "ended_processes.h"
 #include "live_levels.h"
 #include "probed_code.h"
-#include "process_maps.h"
-#include "sideband.h"
+#include "agent/process/process_maps.h"
+#include "agent/process/sideband.h"
 #include "self_test.h"
-#include "thread_states.h"
+#include "agent/process/thread_states.h"
 #include "tracefs.h"
 
 /*

@@ -6,7 +6,7 @@
 
 #include "bpf_images.h"
 #include "live_levels.h"
-#include "thread_states.h"
+#include "agent/process/thread_states.h"
 
 struct known_process {
 	ml_u32 pid, epoch;

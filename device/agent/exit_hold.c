@@ -17,7 +17,7 @@
 
 #include "agent/protocol/blocks.h"
 #include "stopped_thread.h"
-#include "thread_states.h"
+#include "agent/process/thread_states.h"
 
 #define WAKE SIGUSR1 /* ends the tracing thread's wait */
 #define WAKE_EVERY_NS 1000000

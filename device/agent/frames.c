@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "code_map.h"
-#include "code_mask.h"
+#include "agent/process/code_map.h"
+#include "agent/process/code_mask.h"
 
 #define FRAMES_MAX 256
 #define OWN_RULES 4096

@@ -8,7 +8,7 @@
 
 #include "inject_checks.h"
 #include "ptrace_call.h"
-#include "target_objects.h"
+#include "agent/process/target_objects.h"
 
 /* A thread of the process that may be made to call. */
 struct ml_inject_caller {

@@ -6,10 +6,10 @@
 #include <string.h>
 #include <sys/ptrace.h>
 
-#include "code_map.h"
-#include "code_mask.h"
+#include "agent/process/code_map.h"
+#include "agent/process/code_mask.h"
 #include "inject_ranges.h"
-#include "process_maps.h"
+#include "agent/process/process_maps.h"
 
 #define FRAMES_MAX 1024
 #define SCAN_BYTES_MAX (1u << 20) /* of a stack that CFI does not lead through */

@@ -7,7 +7,7 @@
 #define MEMLEAK_INJECT_PLACE_H
 
 #include "ptrace_state.h"
-#include "target_objects.h"
+#include "agent/process/target_objects.h"
 
 struct ml_inject_places;
 

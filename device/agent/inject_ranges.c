@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "process_maps.h"
+#include "agent/process/process_maps.h"
 
 #define OWN_NAME "libmemleak.so"
 

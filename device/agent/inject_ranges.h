@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_INJECT_RANGES_H
 #define MEMLEAK_INJECT_RANGES_H
 
-#include "target_objects.h"
+#include "agent/process/target_objects.h"
 
 enum ml_inject_lock { ML_LOCK_NONE, ML_LOCK_ALLOCATOR, ML_LOCK_LOADER };
 

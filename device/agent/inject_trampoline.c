@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "process_maps.h"
+#include "agent/process/process_maps.h"
 #include "ptrace_state.h"
-#include "target_objects.h"
+#include "agent/process/target_objects.h"
 
 #define PIECE_BYTES (256u << 10)
 #define CODE_BYTES_MAX (16u << 20) /* of one mapping: libc has 2 MiB, programs up to hundreds */

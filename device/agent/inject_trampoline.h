@@ -3,7 +3,7 @@
 #define MEMLEAK_INJECT_TRAMPOLINE_H
 
 #include "ptrace_state.h"
-#include "target_objects.h"
+#include "agent/process/target_objects.h"
 
 /*
  * What of a process's code a call needs: 0 where there is none. Of the libc of the objects where that has it: dlopen() loads

@@ -11,9 +11,9 @@
 
 #include "agent/protocol/blocks.h"
 #include "bpf_complaint.h"
-#include "code_mask.h"
+#include "agent/process/code_mask.h"
 #include "kernel_tree.h"
-#include "resource_limits.h"
+#include "agent/process/resource_limits.h"
 
 extern const unsigned char ml_bpf_kernel_start[], ml_bpf_kernel_end[];
 

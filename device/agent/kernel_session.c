@@ -19,12 +19,12 @@
 #include "kernel_stacks.h"
 #include "kernel_symbols.h"
 #include "kernel_tree.h"
-#include "process_maps.h"
-#include "process_name.h"
-#include "process_set.h"
-#include "sideband.h"
+#include "agent/process/process_maps.h"
+#include "agent/process/process_name.h"
+#include "agent/process/process_set.h"
+#include "agent/process/sideband.h"
 #include "spawn.h"
-#include "thread_states.h"
+#include "agent/process/thread_states.h"
 #include "tracefs.h"
 
 #define PAUSE_MS 20

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "thread_states.h"
+#include "agent/process/thread_states.h"
 #include "tracefs.h"
 
 #define TREE_PROCESSES 65536u /* of which many may have ended since the last look */

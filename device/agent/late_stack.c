@@ -9,7 +9,7 @@
 #include <sys/uio.h>
 
 #include "agent/protocol/blocks.h"
-#include "code_mask.h"
+#include "agent/process/code_mask.h"
 
 /* Head, at most 64 registers, a slice. */
 #define RECORD_BYTES (sizeof(struct ml_evidence) + 64 * 8 + ML_STACK_BYTES_MAX + 8)

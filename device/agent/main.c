@@ -11,10 +11,10 @@
 #include "inject_command.h"
 #include "kernel_session.h"
 #include "agent/protocol/lent_stdio.h"
-#include "loaded_objects.h"
+#include "agent/process/loaded_objects.h"
 #include "memory_scan.h"
 #include "preload_session.h"
-#include "process_image.h"
+#include "agent/process/process_image.h"
 #include "snoop_session.h"
 #include "agent/protocol/version.h"
 

@@ -14,11 +14,11 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "process_maps.h"
+#include "agent/process/process_maps.h"
 #include "ptrace_threads.h"
 #include "scan_pieces.h"
 #include "scanned_words.h"
-#include "shim_memory.h"
+#include "agent/process/shim_memory.h"
 #include "stopped_thread.h"
 
 #define PATIENCE_MS 2000u

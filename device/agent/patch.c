@@ -13,7 +13,7 @@
 #include "patch_memory.h"
 #include "patch_places.h"
 #include "ptrace_threads.h"
-#include "target_objects.h"
+#include "agent/process/target_objects.h"
 
 #define SEARCH_NS (2000ull * 1000 * 1000)
 #define STOP_PATIENCE_MS 50

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "ptrace_state.h"
-#include "target_objects.h"
+#include "agent/process/target_objects.h"
 
 #define STACK_BYTES_MAX (1u << 20) /* looked through, of each thread */
 #define PIECE_WORDS 1024

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "code_bytes.h"
-#include "process_maps.h"
+#include "agent/process/process_maps.h"
 
 #define PIECE_BYTES 256
 #define BEFORE_BYTES_MAX 128 /* in which a hook may begin that reaches the place */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "agent/protocol/blocks.h"
-#include "thread_states.h"
+#include "agent/process/thread_states.h"
 
 struct ml_preload_child {
 	ml_u32 pid;

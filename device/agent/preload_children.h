@@ -7,7 +7,7 @@
 #define MEMLEAK_PRELOAD_CHILDREN_H
 
 #include "preload_processes.h"
-#include "sideband.h"
+#include "agent/process/sideband.h"
 
 struct ml_preload_children {
 	struct ml_sideband *sideband; /* NULL: the kernel tells nothing */

@@ -8,7 +8,7 @@
 #include "agent/protocol/blocks.h"
 #include "agent/evidence/evidence_bounds.h"
 #include "preload_target.h"
-#include "process_maps.h"
+#include "agent/process/process_maps.h"
 
 struct ring {
 	const unsigned char *data;

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "thread_states.h"
+#include "agent/process/thread_states.h"
 
 #define PATIENCE_NS 1000000000ull
 #define STEP_US 500

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "process_maps.h"
+#include "agent/process/process_maps.h"
 
 #define TEXT_ROOM_MAX (16u << 20) /* twice a text of 65,530 lines (vm.max_map_count) */
 #define ALL_BYTES_MAX (64u << 20) /* whatever a target writes into its rings */

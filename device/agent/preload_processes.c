@@ -10,9 +10,9 @@
 
 #include "agent/protocol/blocks.h"
 #include "preload_peak.h"
-#include "process_maps.h"
-#include "process_name.h"
-#include "thread_states.h"
+#include "agent/process/process_maps.h"
+#include "agent/process/process_name.h"
+#include "agent/process/thread_states.h"
 
 #define NAMED_MAX 8 /* programs that were not measured and are said by name; the others are counted */
 

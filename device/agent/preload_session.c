@@ -23,7 +23,7 @@
 #include "preload_seen.h"
 #include "preload_settings.h"
 #include "preload_snapshot.h"
-#include "resource_limits.h"
+#include "agent/process/resource_limits.h"
 #include "spawn.h"
 
 #define IDLE_MS 16

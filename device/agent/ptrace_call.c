@@ -11,7 +11,7 @@
 
 #include "agent/protocol/blocks.h"
 #include "ptrace_threads.h"
-#include "target_objects.h"
+#include "agent/process/target_objects.h"
 
 #define RED_ZONE_BYTES 128 /* psABI x86-64 §3.2.2; others have none */
 #define SYSTEM_CALL_STOP (SIGTRAP | 0x80) /* PTRACE_O_TRACESYSGOOD */

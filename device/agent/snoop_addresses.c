@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "process_maps.h"
+#include "agent/process/process_maps.h"
 
 struct ml_snoop_addresses {
 	size_t bytes;

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "agent/protocol/blocks.h"
-#include "process_maps.h"
-#include "sideband.h"
+#include "agent/process/process_maps.h"
+#include "agent/process/sideband.h"
 
 struct ml_snoop_mappings {
 	struct ml_sideband *sideband;

@@ -12,10 +12,10 @@
 
 #include "agent/protocol/blocks.h"
 #include "bpf_complaint.h"
-#include "code_mask.h"
-#include "resource_limits.h"
+#include "agent/process/code_mask.h"
+#include "agent/process/resource_limits.h"
 #include "snoop_attach.h"
-#include "thread_states.h"
+#include "agent/process/thread_states.h"
 #include "tracefs.h"
 #include "uprobe_multi.h"
 

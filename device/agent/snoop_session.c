@@ -19,7 +19,7 @@
 #include "snoop_output.h"
 #include "snoop_stacks.h"
 #include "spawn.h"
-#include "thread_states.h"
+#include "agent/process/thread_states.h"
 
 /* The ring is drained at least this often: wake-ups would triple the cost of an event in the target. */
 #define BUSY_MS 1

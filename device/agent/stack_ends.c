@@ -4,7 +4,7 @@
 #include <bpf/bpf.h>
 #include <stdlib.h>
 
-#include "process_maps.h"
+#include "agent/process/process_maps.h"
 
 void ml_stack_ends_teach(struct ml_stack_ends *ends, const struct ml_evidence *record)
 {

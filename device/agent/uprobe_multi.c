@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "process_maps.h"
+#include "agent/process/process_maps.h"
 
 int ml_uprobe_multi_link(int program, const struct ml_uprobe_multi *probes)
 {

@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "code_map.h"
-#include "process_maps.h"
+#include "agent/process/code_map.h"
+#include "agent/process/process_maps.h"
 
 /* process_maps.c can send maps too; nothing here asks for it. */
 int ml_blocks_writev(enum ml_block_kind kind, const struct iovec *parts, int n_parts)

@@ -11,7 +11,7 @@
 
 #include "agent/protocol/blocks.h"
 #include "frames.h"
-#include "process_maps.h"
+#include "agent/process/process_maps.h"
 #include "cfi/remote_memory.h"
 
 /* process_maps.c can send maps too; nothing here asks for it. */

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "process_maps.h"
+#include "agent/process/process_maps.h"
 
 #define PAGE 4096
 #define MAX_TURNS (1 << 20)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The agent's set of processes, asked about children that end in several ways. Writes what does not hold. */
 #define _GNU_SOURCE
-#include "process_set.h"
+#include "agent/process/process_set.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "thread_states.h"
+#include "agent/process/thread_states.h"
 
 #define S 1000000000ull
 

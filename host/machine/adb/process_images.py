@@ -10,7 +10,7 @@ from memleak_android.host.machine.adb.reading_agent import ReadingAgent
 from memleak_android.host.machine.target import AppUser, Deployment, Target
 from memleak_android.unwind.maps import Mapping
 
-_IMAGE_BYTES_MAX = 256 << 20  # as in device/agent/process_image.c
+_IMAGE_BYTES_MAX = 256 << 20  # as in device/agent/process/process_image.c
 _TIMEOUT_S = 60.0
 
 

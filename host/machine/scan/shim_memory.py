@@ -1,7 +1,7 @@
 """Where the shim itself lies in a local process: what stands there refers to no block for the program.
 
 Its .bss has no name in /proc/PID/maps, and may be one mapping with what follows: its program headers tell where it ends.
-The agent's own search does the same (device/agent/shim_memory.c).
+The agent's own search does the same (device/agent/process/shim_memory.c).
 """
 
 from __future__ import annotations

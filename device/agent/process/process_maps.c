@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "process_maps.h"
+#include "agent/process/process_maps.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "process_name.h"
+#include "agent/process/process_name.h"
 
 #include <fcntl.h>
 #include <stdio.h>

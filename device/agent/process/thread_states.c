@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "thread_states.h"
+#include "agent/process/thread_states.h"
 
 #include <dirent.h>
 #include <errno.h>

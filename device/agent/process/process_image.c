@@ -2,7 +2,7 @@
 /* Sources: System V gABI "ELF Header", "Program Header"; proc(5), /proc/PID/maps and /proc/PID/mem. */
 #define _GNU_SOURCE
 #define _LARGEFILE64_SOURCE /* pread64(): addresses of 32-bit processes, too, are beyond what a long can say */
-#include "process_image.h"
+#include "agent/process/process_image.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "process_maps.h"
+#include "agent/process/process_maps.h"
 
 #define SEGMENTS_MAX 64
 #define IMAGE_BYTES_MAX (256ull << 20)

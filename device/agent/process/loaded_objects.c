@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Sources: <link.h> (r_debug), System V gABI "Dynamic Section" and "Hash Table"; .gnu.hash as binutils writes it. */
 #define _GNU_SOURCE
-#include "loaded_objects.h"
+#include "agent/process/loaded_objects.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../cfi/remote_memory.h"
+#include "cfi/remote_memory.h"
 
 #define OBJECTS_MAX 4096
 #define DYNAMIC_MAX 4096

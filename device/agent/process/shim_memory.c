@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Sources: System V gABI "ELF Header", "Program Header"; proc(5), /proc/PID/maps. */
 #define _GNU_SOURCE
-#include "shim_memory.h"
+#include "agent/process/shim_memory.h"
 
 #include <elf.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "process_maps.h"
-#include "target_objects.h"
+#include "agent/process/process_maps.h"
+#include "agent/process/target_objects.h"
 
 #define SHIM_NAME "libmemleak.so"
 #define SEGMENTS_MAX 64

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "network_space.h"
+#include "agent/process/network_space.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "sideband.h"
+#include "agent/process/sideband.h"
 
 #include <errno.h>
 #include <linux/perf_event.h>

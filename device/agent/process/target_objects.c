@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Sources: <link.h> (r_debug), System V gABI "Dynamic Section" and "Hash Table"; .gnu.hash as binutils writes it. */
 #define _GNU_SOURCE
-#include "target_objects.h"
+#include "agent/process/target_objects.h"
 
 #include <elf.h>
 #include <errno.h>

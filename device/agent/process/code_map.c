@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "code_map.h"
+#include "agent/process/code_map.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/protocol/blocks.h"
-#include "process_maps.h"
+#include "agent/process/process_maps.h"
 
 /*
  * A pc outside the known mappings may be in one that was made since, or be no pc at all: the maps are read again, but

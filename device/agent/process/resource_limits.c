@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "resource_limits.h"
+#include "agent/process/resource_limits.h"
 
 #include <sys/resource.h>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "process_set.h"
+#include "agent/process/process_set.h"
 
 #include <stdlib.h>
 
-#include "thread_states.h"
+#include "agent/process/thread_states.h"
 
 /* A thread that ends its process may wait that long for a CPU before it is seen to be ending itself. */
 #define ENDING_NS 250000000ull
