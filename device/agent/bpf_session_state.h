@@ -13,7 +13,7 @@
 #include "agent/process/process_set.h"
 #include "agent/evidence/regions.h"
 #include "agent/process/sideband.h"
-#include "spawn.h"
+#include "agent/spawn/spawn.h"
 #include "stack_ends.h"
 #include "trampolines.h"
 

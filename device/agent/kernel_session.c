@@ -23,7 +23,7 @@
 #include "agent/process/process_name.h"
 #include "agent/process/process_set.h"
 #include "agent/process/sideband.h"
-#include "spawn.h"
+#include "agent/spawn/spawn.h"
 #include "agent/process/thread_states.h"
 #include "tracefs.h"
 

@@ -24,7 +24,7 @@
 #include "preload_settings.h"
 #include "preload_snapshot.h"
 #include "agent/process/resource_limits.h"
-#include "spawn.h"
+#include "agent/spawn/spawn.h"
 
 #define IDLE_MS 16
 #define STATUS_NS 250000000ull

@@ -10,7 +10,7 @@
 
 #include "bpf_object.h"
 #include "agent/protocol/config.h"
-#include "spawn.h"
+#include "agent/spawn/spawn.h"
 
 /* Is there a probe that the child can run into on this architecture? */
 bool ml_self_test_possible(const struct ml_config *config);

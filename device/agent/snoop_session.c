@@ -18,7 +18,7 @@
 #include "snoop_mappings.h"
 #include "snoop_output.h"
 #include "snoop_stacks.h"
-#include "spawn.h"
+#include "agent/spawn/spawn.h"
 #include "agent/process/thread_states.h"
 
 /* The ring is drained at least this often: wake-ups would triple the cost of an event in the target. */

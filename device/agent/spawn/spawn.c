@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "spawn.h"
+#include "agent/spawn/spawn.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "self_test.h"
+#include "agent/self_test.h"
 
 /* What the waiting child is told, a byte each. */
 #define SELF_TEST 't'

@@ -6,7 +6,7 @@
 #include <sys/types.h>
 
 #include "agent/protocol/config.h"
-#include "exit_hold.h"
+#include "agent/spawn/exit_hold.h"
 
 struct ml_child {
 	pid_t pid;

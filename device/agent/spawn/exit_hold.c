@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "exit_hold.h"
+#include "agent/spawn/exit_hold.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "stopped_thread.h"
+#include "agent/stopped_thread.h"
 #include "agent/process/thread_states.h"
 
 #define WAKE SIGUSR1 /* ends the tracing thread's wait */
