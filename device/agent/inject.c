@@ -12,8 +12,8 @@
 #include "inject_library.h"
 #include "inject_place.h"
 #include "inject_trampoline.h"
-#include "ptrace_call.h"
-#include "ptrace_threads.h"
+#include "agent/ptrace/call.h"
+#include "agent/ptrace/threads.h"
 
 #define SEARCH_NS (2000ull * 1000 * 1000)
 #define STOP_PATIENCE_MS 1000 /* where processors are scarce */

@@ -7,7 +7,7 @@
 #define MEMLEAK_INJECT_LIBRARY_H
 
 #include "inject_checks.h"
-#include "ptrace_call.h"
+#include "agent/ptrace/call.h"
 #include "agent/process/target_objects.h"
 
 /* A thread of the process that may be made to call. */

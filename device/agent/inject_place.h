@@ -6,7 +6,7 @@
 #ifndef MEMLEAK_INJECT_PLACE_H
 #define MEMLEAK_INJECT_PLACE_H
 
-#include "ptrace_state.h"
+#include "agent/ptrace/state.h"
 #include "agent/process/target_objects.h"
 
 struct ml_inject_places;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "agent/process/process_maps.h"
-#include "ptrace_state.h"
+#include "agent/ptrace/state.h"
 #include "agent/process/target_objects.h"
 
 #define PIECE_BYTES (256u << 10)

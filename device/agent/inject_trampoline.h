@@ -2,7 +2,7 @@
 #ifndef MEMLEAK_INJECT_TRAMPOLINE_H
 #define MEMLEAK_INJECT_TRAMPOLINE_H
 
-#include "ptrace_state.h"
+#include "agent/ptrace/state.h"
 #include "agent/process/target_objects.h"
 
 /*

@@ -15,11 +15,11 @@
 
 #include "agent/protocol/blocks.h"
 #include "agent/process/process_maps.h"
-#include "ptrace_threads.h"
+#include "agent/ptrace/threads.h"
 #include "scan_pieces.h"
 #include "scanned_words.h"
 #include "agent/process/shim_memory.h"
-#include "stopped_thread.h"
+#include "agent/ptrace/stopped_thread.h"
 
 #define PATIENCE_MS 2000u
 #define RED_ZONE_BYTES 128u /* psABI x86-64 §3.2.2: below the stack pointer, and still in use */

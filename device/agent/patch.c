@@ -12,7 +12,7 @@
 #include "code_bytes.h"
 #include "patch_memory.h"
 #include "patch_places.h"
-#include "ptrace_threads.h"
+#include "agent/ptrace/threads.h"
 #include "agent/process/target_objects.h"
 
 #define SEARCH_NS (2000ull * 1000 * 1000)

@@ -5,7 +5,7 @@
 #include <elf.h>
 #include <stdio.h>
 
-#include "ptrace_state.h"
+#include "agent/ptrace/state.h"
 #include "agent/process/target_objects.h"
 
 #define STACK_BYTES_MAX (1u << 20) /* looked through, of each thread */

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 #include "patch.h"
-#include "ptrace_threads.h"
+#include "agent/ptrace/threads.h"
 
 struct ml_patch_places {
 	const struct ml_patches *patches;

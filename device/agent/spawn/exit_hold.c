@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "agent/stopped_thread.h"
+#include "agent/ptrace/stopped_thread.h"
 #include "agent/process/thread_states.h"
 
 #define WAKE SIGUSR1 /* ends the tracing thread's wait */

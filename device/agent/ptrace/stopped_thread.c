@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "stopped_thread.h"
+#include "agent/ptrace/stopped_thread.h"
 
 #include <elf.h>
 #include <string.h>
 
 #include "agent/protocol/blocks.h"
-#include "ptrace_state.h"
+#include "agent/ptrace/state.h"
 
 /* What NT_PRSTATUS is of each architecture, that of a 32-bit process as a 64-bit kernel tells it included (<asm/ptrace.h>). */
 static const struct layout {

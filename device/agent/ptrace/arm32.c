@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* No thread of a 32-bit process is made to call (ml_inject() refuses): what is asked of an architecture, answered with nothing. */
 #ifdef __arm__
-#include "ptrace_state.h"
+#include "agent/ptrace/state.h"
 
 const ml_u8 ml_ptrace_trampoline_bytes[] = { 0 }, ml_ptrace_keeper_bytes[] = { 0 };
 const size_t ml_ptrace_n_trampoline_bytes = 0, ml_ptrace_n_keeper_bytes = 0;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 
-#include "ptrace_state.h"
+#include "agent/ptrace/state.h"
 
 #define RED_ZONE_BYTES 128
 #define FLAGS_CLEAR 0x40500ull /* alignment check, direction, trap: as a function expects them at its entry */

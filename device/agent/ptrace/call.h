@@ -6,7 +6,7 @@
 #ifndef MEMLEAK_PTRACE_CALL_H
 #define MEMLEAK_PTRACE_CALL_H
 
-#include "ptrace_state.h"
+#include "agent/ptrace/state.h"
 
 enum ml_call_end {
 	ML_CALL_RETURNED,

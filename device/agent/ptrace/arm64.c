@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 
-#include "ptrace_state.h"
+#include "agent/ptrace/state.h"
 
 #define PSTATE_BTYPE (3ull << 10) /* of a branch that has landed; a call from outside is none */
 #define NT_ARM_GCS 0x410

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "ptrace_state.h"
+#include "agent/ptrace/state.h"
 
 #include <elf.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "ptrace_call.h"
+#include "agent/ptrace/call.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 
 #include "agent/protocol/blocks.h"
-#include "ptrace_threads.h"
+#include "agent/ptrace/threads.h"
 #include "agent/process/target_objects.h"
 
 #define RED_ZONE_BYTES 128 /* psABI x86-64 §3.2.2; others have none */

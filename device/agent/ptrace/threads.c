@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "ptrace_threads.h"
+#include "agent/ptrace/threads.h"
 
 #include <dirent.h>
 #include <elf.h>
@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "agent/protocol/blocks.h"
-#include "ptrace_state.h"
+#include "agent/ptrace/state.h"
 
 #define ROUNDS_MAX 64
 #define THREADS_MAX 65536
