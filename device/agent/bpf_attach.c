@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "bpf_complaint.h"
+#include "agent/probes/bpf_complaint.h"
 #include "bpf_programs.h"
-#include "uprobe_multi.h"
+#include "agent/probes/uprobe_multi.h"
 
 /*
  * Probes act from the moment each is placed: first what only gives blocks back, then what moves them, last what

@@ -4,7 +4,7 @@
 #define MEMLEAK_BPF_IMAGES_H
 
 #include "bpf_object.h"
-#include "frames.h"
+#include "agent/probes/frames.h"
 
 /* Makes a process one that is traced; the first is the one where no others are followed. */
 int ml_bpf_add_process(struct ml_bpf *bpf, ml_u32 tgid);

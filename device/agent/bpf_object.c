@@ -12,12 +12,12 @@
 
 #include "agent/protocol/blocks.h"
 #include "bpf_attach.h"
-#include "bpf_complaint.h"
+#include "agent/probes/bpf_complaint.h"
 #include "bpf_programs.h"
 #include "live_levels.h"
 #include "agent/process/resource_limits.h"
-#include "tracefs.h"
-#include "uprobe_multi.h"
+#include "agent/probes/tracefs.h"
+#include "agent/probes/uprobe_multi.h"
 
 extern const unsigned char ml_bpf_memleak_start[], ml_bpf_memleak_end[];
 extern const unsigned char ml_bpf_memleak_old_start[], ml_bpf_memleak_old_end[];

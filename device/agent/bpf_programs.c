@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "agent/process/code_mask.h"
-#include "function_names.h"
+#include "agent/probes/function_names.h"
 #include "live_levels.h"
-#include "tracefs.h"
+#include "agent/probes/tracefs.h"
 
 /* By what is to be done when a call returns: keep one block, whatever a rule says, the region ledger. */
 #define RETURN_PROGRAM "block_return"

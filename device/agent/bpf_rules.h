@@ -4,7 +4,7 @@
 #define MEMLEAK_BPF_RULES_H
 
 #include "bpf_object.h"
-#include "frames.h"
+#include "agent/probes/frames.h"
 #include "agent/process/process_set.h"
 
 /* When the table is full, and not often: drops the rules of what none of these processes runs any more. */

@@ -10,11 +10,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "armed.h"
+#include "agent/probes/armed.h"
 #include "agent/protocol/blocks.h"
 #include "bpf_attach.h"
 #include "block_ages.h"
-#include "bpf_complaint.h"
+#include "agent/probes/bpf_complaint.h"
 #include "bpf_evidence.h"
 #include "bpf_follow.h"
 #include "bpf_images.h"
@@ -24,12 +24,12 @@
 #include "bpf_snapshot.h"
 #include "ended_processes.h"
 #include "live_levels.h"
-#include "probed_code.h"
+#include "agent/probes/probed_code.h"
 #include "agent/process/process_maps.h"
 #include "agent/process/sideband.h"
 #include "self_test.h"
 #include "agent/process/thread_states.h"
-#include "tracefs.h"
+#include "agent/probes/tracefs.h"
 
 /*
  * Rings are drained at least this often, and at once again while they bring much; wake-ups would triple the

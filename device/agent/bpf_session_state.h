@@ -6,7 +6,7 @@
 #include "bpf_object.h"
 #include "agent/protocol/config.h"
 #include "agent/protocol/event_batch.h"
-#include "frames.h"
+#include "agent/probes/frames.h"
 #include "hot_keys.h"
 #include "late_stack.h"
 #include "agent/evidence/nursery.h"

@@ -12,8 +12,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "probed_code.h"
-#include "tracefs.h"
+#include "agent/probes/probed_code.h"
+#include "agent/probes/tracefs.h"
 #include "agent/protocol/version.h"
 #include "wire.h"
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tracefs.h"
+#include "agent/probes/tracefs.h"
 
 /* include/trace/events/kmem.h and percpu.h, from 5.10 to 6.18. */
 const struct ml_kernel_source ml_kernel_sources[ML_KERNEL_EVENTS] = {

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "bpf_complaint.h"
+#include "agent/probes/bpf_complaint.h"
 #include "agent/process/code_mask.h"
 #include "kernel_tree.h"
 #include "agent/process/resource_limits.h"

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "bpf_complaint.h"
+#include "agent/probes/bpf_complaint.h"
 #include "kernel_evidence.h"
 #include "kernel_object.h"
 #include "kernel_snapshot.h"
@@ -25,7 +25,7 @@
 #include "agent/process/sideband.h"
 #include "agent/spawn/spawn.h"
 #include "agent/process/thread_states.h"
-#include "tracefs.h"
+#include "agent/probes/tracefs.h"
 
 #define PAUSE_MS 20
 #define STATUS_NS 500000000ull

@@ -12,7 +12,7 @@
 
 #include "agent/protocol/blocks.h"
 #include "agent/process/thread_states.h"
-#include "tracefs.h"
+#include "agent/probes/tracefs.h"
 
 #define TREE_PROCESSES 65536u /* of which many may have ended since the last look */
 #define PAUSE_MS 20

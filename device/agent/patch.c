@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "agent/protocol/blocks.h"
-#include "code_bytes.h"
+#include "agent/probes/code_bytes.h"
 #include "patch_memory.h"
 #include "patch_places.h"
 #include "agent/ptrace/threads.h"

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "patched_code.h"
-#include "tracefs.h"
-#include "uprobe_multi.h"
+#include "agent/probes/patched_code.h"
+#include "agent/probes/tracefs.h"
+#include "agent/probes/uprobe_multi.h"
 
 #define DETACHING_THREADS 64
 

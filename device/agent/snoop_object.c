@@ -11,13 +11,13 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "bpf_complaint.h"
+#include "agent/probes/bpf_complaint.h"
 #include "agent/process/code_mask.h"
 #include "agent/process/resource_limits.h"
 #include "snoop_attach.h"
 #include "agent/process/thread_states.h"
-#include "tracefs.h"
-#include "uprobe_multi.h"
+#include "agent/probes/tracefs.h"
+#include "agent/probes/uprobe_multi.h"
 
 #define STACK_RING_BYTES (64u << 20)
 /* Files that links and perf events need at most. */

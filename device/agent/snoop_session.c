@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "probed_code.h"
+#include "agent/probes/probed_code.h"
 #include "snoop_addresses.h"
 #include "snoop_attach.h"
 #include "snoop_mappings.h"

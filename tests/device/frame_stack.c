@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "frames.h"
+#include "agent/probes/frames.h"
 #include "agent/process/process_maps.h"
 #include "cfi/remote_memory.h"
 

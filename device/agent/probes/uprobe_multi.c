@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "uprobe_multi.h"
+#include "agent/probes/uprobe_multi.h"
 
 #include <bpf/bpf.h>
 #include <linux/bpf.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "probed_code.h"
+#include "agent/probes/probed_code.h"
 
 #include <elf.h>
 #include <fcntl.h>
@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../cfi/cfi.h"
+#include "cfi/cfi.h"
 #include "agent/protocol/blocks.h"
-#include "patched_code.h"
+#include "agent/probes/patched_code.h"
 
 extern const ml_u32 ml_bpf_memleak_bytes;
 

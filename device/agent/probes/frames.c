@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frames.h"
+#include "agent/probes/frames.h"
 
 #include <stdlib.h>
 #include <string.h>

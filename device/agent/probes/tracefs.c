@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "tracefs.h"
+#include "agent/probes/tracefs.h"
 
 #include <sched.h>
 #include <stdio.h>

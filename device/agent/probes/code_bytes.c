@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "code_bytes.h"
+#include "agent/probes/code_bytes.h"
 
 #include <string.h>
 

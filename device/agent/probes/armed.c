@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "armed.h"
+#include "agent/probes/armed.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "function_names.h"
+#include "agent/probes/function_names.h"
 #include "agent/process/process_maps.h"
 
 #if defined(__x86_64__) || defined(__i386__)

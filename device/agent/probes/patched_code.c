@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "patched_code.h"
+#include "agent/probes/patched_code.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "code_bytes.h"
+#include "agent/probes/code_bytes.h"
 #include "agent/process/process_maps.h"
 
 #define PIECE_BYTES 256

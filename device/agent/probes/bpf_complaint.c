@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bpf_complaint.h"
+#include "agent/probes/bpf_complaint.h"
 
 #include <bpf/libbpf.h>
 #include <errno.h>
