@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 #include "agent/protocol/config.h"
-#include "inject_keeper.h"
+#include "agent/inject/keeper.h"
 
 struct ml_attached_target {
 	struct ml_keeper keeper;

@@ -8,7 +8,7 @@
 #include "bpf_session.h"
 #include "capabilities.h"
 #include "agent/protocol/config.h"
-#include "inject_command.h"
+#include "agent/inject/command.h"
 #include "kernel_session.h"
 #include "agent/protocol/lent_stdio.h"
 #include "agent/process/loaded_objects.h"

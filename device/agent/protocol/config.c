@@ -11,7 +11,7 @@
 
 #include "agent/protocol/blocks.h"
 #include "agent/protocol/host_watch.h"
-#include "agent/patch_lines.h"
+#include "agent/inject/patch_lines.h"
 
 /* Lines longer than this are refused: an argument of execve() is at most 128 KiB, quoted at most thrice that. */
 #define LINE_BYTES (400u << 10)

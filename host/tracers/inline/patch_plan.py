@@ -7,7 +7,7 @@ Kept are instructions that can be undone on the way to the landing, over the isl
 them other tracers' uprobes do no harm (entry_undo.py). The moved ones begin with them.
 
 Everything is decided here, on the host, for addresses of the running process; whoever writes it into the process only
-compares, writes and moves threads (device/agent/patch.h). What cannot be proved is refused with the reason.
+compares, writes and moves threads (device/agent/inject/patch.h). What cannot be proved is refused with the reason.
 """
 
 from __future__ import annotations

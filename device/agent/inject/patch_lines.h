@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "patch.h"
+#include "agent/inject/patch.h"
 
 /*
  * `patch ADDRESS EXPECTED PATCH TRAMPOLINE CODE MOVES RETURNS` and `slot ADDRESS VALUE`: true when it is one, and is

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "inject_place.h"
+#include "agent/inject/place.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 #include "agent/process/code_map.h"
 #include "agent/process/code_mask.h"
-#include "inject_ranges.h"
+#include "agent/inject/ranges.h"
 #include "agent/process/process_maps.h"
 
 #define FRAMES_MAX 1024

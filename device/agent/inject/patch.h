@@ -10,7 +10,7 @@
 #ifndef MEMLEAK_PATCH_H
 #define MEMLEAK_PATCH_H
 
-#include "inject_checks.h"
+#include "agent/inject/checks.h"
 #include "agent/protocol/stop_times.h"
 #include "wire.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "inject.h"
+#include "agent/inject/inject.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -9,9 +9,9 @@
 #include <time.h>
 
 #include "agent/protocol/blocks.h"
-#include "inject_library.h"
-#include "inject_place.h"
-#include "inject_trampoline.h"
+#include "agent/inject/library.h"
+#include "agent/inject/place.h"
+#include "agent/inject/trampoline.h"
 #include "agent/ptrace/call.h"
 #include "agent/ptrace/threads.h"
 

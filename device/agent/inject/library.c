@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "inject_library.h"
+#include "agent/inject/library.h"
 
 #include <dirent.h>
 #include <dlfcn.h>

@@ -3,8 +3,8 @@
 #ifndef MEMLEAK_INLINE_HOOKS_H
 #define MEMLEAK_INLINE_HOOKS_H
 
-#include "inject.h"
-#include "patch.h"
+#include "agent/inject/inject.h"
+#include "agent/inject/patch.h"
 
 /* Before attaching the shim is told of its originals. 0, or -1: do not go on. */
 int ml_inline_before(const struct ml_injection *injection, struct ml_patch_result *changed);

@@ -6,7 +6,7 @@
 #ifndef MEMLEAK_INJECT_KEEPER_H
 #define MEMLEAK_INJECT_KEEPER_H
 
-#include "inject.h"
+#include "agent/inject/inject.h"
 
 struct ml_keeper {
 	pid_t pid;   /* 0 = none */

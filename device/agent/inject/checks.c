@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "inject_checks.h"
+#include "agent/inject/checks.h"
 
 #include <dirent.h>
 #include <elf.h>

@@ -6,7 +6,7 @@
 #ifndef MEMLEAK_INJECT_H
 #define MEMLEAK_INJECT_H
 
-#include "inject_checks.h"
+#include "agent/inject/checks.h"
 #include "agent/protocol/stop_times.h"
 #include "wire.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "patch_memory.h"
+#include "agent/inject/patch_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>

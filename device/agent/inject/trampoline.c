@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "inject_trampoline.h"
+#include "agent/inject/trampoline.h"
 
 #include <stdlib.h>
 #include <string.h>

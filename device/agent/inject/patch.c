@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "patch.h"
+#include "agent/inject/patch.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -10,8 +10,8 @@
 
 #include "agent/protocol/blocks.h"
 #include "agent/probes/code_bytes.h"
-#include "patch_memory.h"
-#include "patch_places.h"
+#include "agent/inject/patch_memory.h"
+#include "agent/inject/patch_places.h"
 #include "agent/ptrace/threads.h"
 #include "agent/process/target_objects.h"
 

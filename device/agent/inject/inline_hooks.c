@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "inline_hooks.h"
+#include "agent/inject/inline_hooks.h"
 
 #include <string.h>
 

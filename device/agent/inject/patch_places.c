@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "patch_places.h"
+#include "agent/inject/patch_places.h"
 
 #include <elf.h>
 #include <stdio.h>

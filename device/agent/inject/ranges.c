@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "inject_ranges.h"
+#include "agent/inject/ranges.h"
 
 #include <stdlib.h>
 #include <string.h>

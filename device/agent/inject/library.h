@@ -6,7 +6,7 @@
 #ifndef MEMLEAK_INJECT_LIBRARY_H
 #define MEMLEAK_INJECT_LIBRARY_H
 
-#include "inject_checks.h"
+#include "agent/inject/checks.h"
 #include "agent/ptrace/call.h"
 #include "agent/process/target_objects.h"
 

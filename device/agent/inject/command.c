@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "inject_command.h"
+#include "agent/inject/command.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "inject.h"
+#include "agent/inject/inject.h"
 
 int ml_inject_command(char *const *words, int n_words)
 {

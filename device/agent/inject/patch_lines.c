@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "patch_lines.h"
+#include "agent/inject/patch_lines.h"
 
 #include <errno.h>
 #include <stdlib.h>
