@@ -12,7 +12,7 @@
 #include "kernel_session.h"
 #include "agent/protocol/lent_stdio.h"
 #include "agent/process/loaded_objects.h"
-#include "memory_scan.h"
+#include "agent/scan/memory_scan.h"
 #include "preload_session.h"
 #include "agent/process/process_image.h"
 #include "snoop_session.h"

@@ -2,7 +2,7 @@
 /* Source: proc(5), /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst: bit 63 in memory, bit 62 in swap). */
 #define _GNU_SOURCE
 #define _LARGEFILE64_SOURCE
-#include "scan_pieces.h"
+#include "agent/scan/scan_pieces.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * Sources: proc(5), /proc/PID/maps; System V gABI, "ELF Identification".
  */
 #define _GNU_SOURCE
-#include "memory_scan.h"
+#include "agent/scan/memory_scan.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -16,8 +16,8 @@
 #include "agent/protocol/blocks.h"
 #include "agent/process/process_maps.h"
 #include "agent/ptrace/threads.h"
-#include "scan_pieces.h"
-#include "scanned_words.h"
+#include "agent/scan/scan_pieces.h"
+#include "agent/scan/scanned_words.h"
 #include "agent/process/shim_memory.h"
 #include "agent/ptrace/stopped_thread.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "scan_targets.h"
+#include "agent/scan/scan_targets.h"
 
 #include <sys/mman.h>
 

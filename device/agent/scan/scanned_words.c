@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "scanned_words.h"
+#include "agent/scan/scanned_words.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "scan_targets.h"
+#include "agent/scan/scan_targets.h"
 #include "wire.h"
 
 #define ML_SCAN_PIECE_BYTES (512u << 10) /* stays in the processor's cache while it is searched */

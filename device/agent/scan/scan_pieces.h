@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "scanned_words.h"
+#include "agent/scan/scanned_words.h"
 
 struct ml_scan_pieces {
 	struct ml_scan_piece *all;
