@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "agent/protocol/blocks.h"
-#include "bpf_session.h"
+#include "agent/bpf/session.h"
 #include "capabilities.h"
 #include "agent/protocol/config.h"
 #include "agent/inject/command.h"

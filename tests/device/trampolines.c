@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Records of an architecture with a link register, with calls pending under return probes. Writes what does not hold. */
-#include "trampolines.h"
+#include "agent/bpf/trampolines.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "agent/self_test.h"
+#include "agent/bpf/self_test.h"
 
 /* What the waiting child is told, a byte each. */
 #define SELF_TEST 't'

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/bpf/follow.h"
+
+#include <bpf/bpf.h>
+#include <stdlib.h>
+
+#include "agent/protocol/blocks.h"
+#include "agent/bpf/images.h"
+#include "agent/process/process_maps.h"
+#include "agent/process/process_name.h"
+
+static void add_code(void *context, ml_u64 start, ml_u64 end)
+{
+	struct ml_bpf_session *session = context;
+
+	ml_bpf_add_code(&session->bpf, start, end);
+}
+
+static bool is_traced(void *context, ml_u32 pid)
+{
+	struct ml_bpf_session *session = context;
+
+	return ml_process_set_has(&session->processes, pid);
+}
+
+static void on_mapping(void *context, const struct ml_mapping *record, const char *path)
+{
+	struct ml_bpf_session *session = context;
+	struct iovec parts[] = { { (void *)record, sizeof(*record) }, { (void *)path, record->path_bytes } };
+
+	if (record->protection & 4 /* PROT_EXEC */)
+		ml_bpf_code_mapped(&session->bpf, record->start, record->end);
+	ml_frames_forget(session->frames, record->pid);
+	ml_blocks_writev(ML_BLOCK_MAPPINGS, parts, 2);
+}
+
+void ml_bpf_follow_write_maps(struct ml_bpf_session *session, ml_u32 pid)
+{
+	ml_u64 timestamp_ns;
+	size_t bytes;
+	char *text = ml_process_maps_now(pid, &timestamp_ns, &bytes);
+
+	if (!text)
+		return;
+	ml_process_maps_code(text, add_code, session);
+	ml_process_maps_write(pid, timestamp_ns, text, bytes);
+	free(text);
+}
+
+bool ml_bpf_follow_meet(struct ml_bpf_session *session, ml_u32 pid)
+{
+	struct ml_process start = { .timestamp_ns = ml_clock_ns(), .pid = pid, .event = ML_PROCESS_START, .status = -1 };
+
+	if (ml_process_set_has(&session->processes, pid))
+		return true;
+	if (ml_process_set_add(&session->processes, pid))
+		return false;
+	ml_process_name(pid, start.comm);
+	ml_blocks_write(ML_BLOCK_PROCESS, &start, sizeof(start));
+	ml_bpf_follow_write_maps(session, pid);
+	return true;
+}
+
+void ml_bpf_follow_meet_all(struct ml_bpf_session *session)
+{
+	ml_u32 pid, *previous = NULL;
+
+	while (!bpf_map_get_next_key(session->bpf.processes_fd, previous, &pid)) {
+		session->lost[ML_LOST_MAPPINGS] += !ml_bpf_follow_meet(session, pid);
+		previous = &pid;
+	}
+}
+
+/* The kernel gives up a probe on one process with its first thread: uprobe_perf_filter() in kernel/trace/trace_uprobe.c. */
+static void tell_first_thread_ended(struct ml_bpf_session *session)
+{
+	if (session->config->follow || session->config->whole_machine)
+		return;
+	session->lost[ML_LOST_PROGRAMS]++;
+	ml_blocks_log("pid %d went on without its first thread: what it allocated from then on was not measured (use --follow)",
+		      session->pid);
+}
+
+static void on_process(void *context, const struct ml_process *record)
+{
+	struct ml_bpf_session *session = context;
+
+	if (record->event == ML_PROCESS_FORK) {
+		if (session->config->whole_machine)
+			return; /* a child is met at its own first stack */
+		session->n_children += !session->config->follow;
+		if (!session->config->follow)
+			return;
+		session->lost[ML_LOST_MAPPINGS] += ml_process_set_add(&session->processes, record->pid) < 0;
+	}
+	ml_blocks_write(ML_BLOCK_PROCESS, record, sizeof(*record));
+	if (record->event != ML_PROCESS_FORK)
+		ml_frames_forget(session->frames, record->pid);
+	if (record->event == ML_PROCESS_EXEC) {
+		if (ml_process_set_stay(&session->processes, record->pid))
+			tell_first_thread_ended(session);
+		ml_bpf_follow_write_maps(session, record->pid);
+		ml_regions_forget(&session->regions, record->pid, record->timestamp_ns);
+	}
+	if (record->event == ML_PROCESS_EXIT)
+		ml_process_set_leave(&session->processes, record->pid, ml_clock_ns());
+}
+
+void ml_bpf_follow_first_thread(struct ml_bpf_session *session)
+{
+	if (ml_process_set_goes_on(&session->processes, (ml_u32)session->pid, ml_clock_ns()))
+		tell_first_thread_ended(session);
+}
+
+struct ml_sideband *ml_bpf_follow_begin(struct ml_bpf_session *session)
+{
+	struct ml_sideband_ops ops = { is_traced, on_mapping, on_process, session };
+
+	return ml_sideband_open(-1, ops);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The levels of the BPF tracer's live table: made as they are needed, read through memory. */
+#ifndef MEMLEAK_LIVE_LEVELS_H
+#define MEMLEAK_LIVE_LEVELS_H
+
+#include "agent/bpf/object.h"
+
+/* Makes and maps the next level. 0, or -1 with errno set. */
+int ml_bpf_add_level(struct ml_bpf *bpf);
+
+/* Adds a level where the newest fills up, while there is not yet room for max_live blocks. */
+void ml_bpf_grow(struct ml_bpf *bpf, ml_u64 max_live);
+
+/* The first level is sized by the ceiling where that is small. */
+ml_u32 ml_bpf_buckets_shift(ml_u64 max_live);
+
+static inline ml_u32 ml_bpf_level_buckets(const struct ml_bpf *bpf, ml_u32 level)
+{
+	return 1u << (bpf->buckets_shift + level);
+}
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which program serves which probe, which of them a session needs, and what they are told before they are loaded. */
+#ifndef MEMLEAK_BPF_PROGRAMS_H
+#define MEMLEAK_BPF_PROGRAMS_H
+
+#include <bpf/libbpf.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "bpf/session.h"
+#include "agent/protocol/config.h"
+
+/* is_old: of the object for kernels that tell probes apart by no cookie. */
+
+/* The name of the program at a function's entry; "" = there is none. */
+void ml_bpf_entry_program(const struct ml_config *config, const struct ml_probe *probe, bool is_old, char *name, size_t bytes);
+
+const char *ml_bpf_return_program(const struct ml_config *config, const struct ml_probe *probe);
+
+bool ml_bpf_is_wanted(const struct ml_config *config, const char *program, bool is_old);
+
+/* 0, or a negative errno. Before the object is loaded. */
+int ml_bpf_set_options(struct bpf_object *object, const struct ml_config *config);
+
+/* Of a session of every process: the number of the probe's file among the probed ones; else 0. */
+ml_u32 ml_bpf_file(const struct ml_config *config, const struct ml_probe *probe);
+
+#endif
