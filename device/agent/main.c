@@ -13,7 +13,7 @@
 #include "agent/protocol/lent_stdio.h"
 #include "agent/process/loaded_objects.h"
 #include "agent/scan/memory_scan.h"
-#include "preload_session.h"
+#include "agent/shim/session.h"
 #include "agent/process/process_image.h"
 #include "snoop_session.h"
 #include "agent/protocol/version.h"

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "agent/protocol/blocks.h"
-#include "preload_regions.h"
+#include "agent/shim/regions.h"
 
 static ml_u64 now_ns;
 

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_PRELOAD_ROWS_H
 #define MEMLEAK_PRELOAD_ROWS_H
 
-#include "preload_target.h"
+#include "agent/shim/target.h"
 #include "agent/evidence/regions.h"
 
 /* The columns of ML_BLOCK_LIVE. */

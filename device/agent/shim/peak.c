@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preload_peak.h"
+#include "agent/shim/peak.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "preload_last_calls.h"
+#include "agent/shim/last_calls.h"
 
 #include <linux/membarrier.h>
 #include <sys/syscall.h>

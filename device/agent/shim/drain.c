@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../preload/stack_above.h"
+#include "preload/stack_above.h"
 #include "agent/protocol/blocks.h"
 #include "agent/evidence/evidence_bounds.h"
-#include "preload_target.h"
+#include "agent/shim/target.h"
 #include "agent/process/process_maps.h"
 
 struct ring {

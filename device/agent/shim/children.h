@@ -6,7 +6,7 @@
 #ifndef MEMLEAK_PRELOAD_CHILDREN_H
 #define MEMLEAK_PRELOAD_CHILDREN_H
 
-#include "preload_processes.h"
+#include "agent/shim/processes.h"
 #include "agent/process/sideband.h"
 
 struct ml_preload_children {

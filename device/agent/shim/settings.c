@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preload_settings.h"
+#include "agent/shim/settings.h"
 
 #include <stdio.h>
 #include <string.h>

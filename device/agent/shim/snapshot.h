@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_PRELOAD_SNAPSHOT_H
 #define MEMLEAK_PRELOAD_SNAPSHOT_H
 
-#include "preload_processes.h"
+#include "agent/shim/processes.h"
 
 /* Both return 0, or -1 when the host is gone. */
 int ml_preload_snapshot(const struct ml_preload_processes *processes, const struct ml_regions *regions, ml_u64 number);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preload_ended.h"
+#include "agent/shim/ended.h"
 
 #include <stdlib.h>
 

@@ -17,11 +17,11 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "preload_settings.h"
-#include "preload_target.h"
+#include "agent/shim/settings.h"
+#include "agent/shim/target.h"
 
 /* Both sides compute offsets by the same source. */
-#include "../preload/layout.c"
+#include "preload/layout.c"
 
 #define HANDSHAKE_S 5
 #define REASONS_MAX 8 /* that are said; the others are counted */

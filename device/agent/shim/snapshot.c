@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Rows as KEYS and LIVE blocks, chunk by chunk. */
-#include "preload_snapshot.h"
+#include "agent/shim/snapshot.h"
 
 #include <sys/resource.h>
 
 #include "agent/protocol/blocks.h"
-#include "preload_peak.h"
+#include "agent/shim/peak.h"
 
 #define CHUNK 32768u
 

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_PRELOAD_PEAK_H
 #define MEMLEAK_PRELOAD_PEAK_H
 
-#include "preload_processes.h"
+#include "agent/shim/processes.h"
 
 /* HIGH_WATER blocks where the mark has risen since the last ones; -1: the host is gone. */
 int ml_preload_peak_write(struct ml_preload_target *target);

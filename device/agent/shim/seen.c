@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preload_seen.h"
+#include "agent/shim/seen.h"
 
 #include <stddef.h>
 #include <sys/mman.h>

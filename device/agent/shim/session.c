@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A session with the preload shim: starts the command with it, reads what the processes share, writes blocks. */
 #define _GNU_SOURCE
-#include "preload_session.h"
+#include "agent/shim/session.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -11,18 +11,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "attached_target.h"
+#include "agent/shim/attached_target.h"
 #include "agent/protocol/blocks.h"
 #include "agent/protocol/event_batch.h"
 #include "agent/evidence/nursery.h"
-#include "preload_children.h"
-#include "preload_hooked.h"
-#include "preload_last_calls.h"
-#include "preload_peak.h"
-#include "preload_regions.h"
-#include "preload_seen.h"
-#include "preload_settings.h"
-#include "preload_snapshot.h"
+#include "agent/shim/children.h"
+#include "agent/shim/hooked.h"
+#include "agent/shim/last_calls.h"
+#include "agent/shim/peak.h"
+#include "agent/shim/regions.h"
+#include "agent/shim/seen.h"
+#include "agent/shim/settings.h"
+#include "agent/shim/snapshot.h"
 #include "agent/process/resource_limits.h"
 #include "agent/spawn/spawn.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preload_children.h"
+#include "agent/shim/children.h"
 
 #include <errno.h>
 #include <stdlib.h>

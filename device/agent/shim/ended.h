@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#include "preload_rows.h"
+#include "agent/shim/rows.h"
 
 /* Counters by process and key; 112 MiB. */
 #ifndef ML_ENDED_KEYS_MAX

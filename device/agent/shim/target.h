@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "../preload/segment.h"
-#include "preload_maps.h"
+#include "preload/segment.h"
+#include "agent/shim/maps.h"
 
 struct ml_preload_target {
 	ml_u32 pid;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preload_hooked.h"
+#include "agent/shim/hooked.h"
 
 #include "agent/protocol/blocks.h"
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "preload_rows.h"
+#include "agent/shim/rows.h"
 
 #include <errno.h>
 #include <unistd.h>
 
-#include "../preload/shadow.h"
+#include "preload/shadow.h"
 
 #define SLOTS_PER_PAGE (4096 / sizeof(struct ml_slot)) /* or a part of a larger page */
 

@@ -3,8 +3,8 @@
 #ifndef MEMLEAK_PRELOAD_PROCESSES_H
 #define MEMLEAK_PRELOAD_PROCESSES_H
 
-#include "preload_ended.h"
-#include "preload_target.h"
+#include "agent/shim/ended.h"
+#include "agent/shim/target.h"
 
 #define ML_PRELOAD_TARGETS 1024 /* at one time */
 #define ML_PRELOAD_PEAK_KEYS 256

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "preload_processes.h"
+#include "agent/shim/processes.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "preload_peak.h"
+#include "agent/shim/peak.h"
 #include "agent/process/process_maps.h"
 #include "agent/process/process_name.h"
 #include "agent/process/thread_states.h"

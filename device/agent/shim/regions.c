@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preload_regions.h"
+#include "agent/shim/regions.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_PRELOAD_LAST_CALLS_H
 #define MEMLEAK_PRELOAD_LAST_CALLS_H
 
-#include "preload_processes.h"
+#include "agent/shim/processes.h"
 
 /*
  * Tells all processes that the session is over, and waits for the calls that were on their way to the books: what the

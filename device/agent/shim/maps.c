@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preload_maps.h"
+#include "agent/shim/maps.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "attached_target.h"
+#include "agent/shim/attached_target.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "agent/protocol/blocks.h"
 #include "agent/process/network_space.h"
 #include "preload/attach.h"
-#include "preload_target.h"
+#include "agent/shim/target.h"
 
 int ml_attached_listen(const struct ml_config *config, ml_u64 *nonce, char *name, size_t room)
 {
