@@ -9,7 +9,7 @@
 #include "capabilities.h"
 #include "agent/protocol/config.h"
 #include "agent/inject/command.h"
-#include "kernel_session.h"
+#include "agent/kernel/session.h"
 #include "agent/protocol/lent_stdio.h"
 #include "agent/process/loaded_objects.h"
 #include "agent/scan/memory_scan.h"

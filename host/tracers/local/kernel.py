@@ -17,7 +17,7 @@ from memleak_android.host.wire.blocks import WIRE_VERSION
 
 
 class KernelGroup(IntFlag):
-    """Bits by enum ml_kernel_group of device/agent/kernel_layout.h."""
+    """Bits by enum ml_kernel_group of device/agent/kernel/layout.h."""
 
     SLAB = 1
     PAGES = 2

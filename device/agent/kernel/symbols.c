@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "kernel_symbols.h"
+#include "agent/kernel/symbols.h"
 
 #include <stdio.h>
 #include <stdlib.h>

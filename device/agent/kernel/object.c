@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "kernel_object.h"
+#include "agent/kernel/object.h"
 
 #include <bpf/bpf.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "agent/protocol/blocks.h"
 #include "agent/probes/bpf_complaint.h"
 #include "agent/process/code_mask.h"
-#include "kernel_tree.h"
+#include "agent/kernel/tree.h"
 #include "agent/process/resource_limits.h"
 
 extern const unsigned char ml_bpf_kernel_start[], ml_bpf_kernel_end[];

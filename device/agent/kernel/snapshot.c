@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "kernel_snapshot.h"
+#include "agent/kernel/snapshot.h"
 
 #include <bpf/bpf.h>
 #include <errno.h>

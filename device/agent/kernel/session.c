@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "kernel_session.h"
+#include "agent/kernel/session.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -13,12 +13,12 @@
 
 #include "agent/protocol/blocks.h"
 #include "agent/probes/bpf_complaint.h"
-#include "kernel_evidence.h"
-#include "kernel_object.h"
-#include "kernel_snapshot.h"
-#include "kernel_stacks.h"
-#include "kernel_symbols.h"
-#include "kernel_tree.h"
+#include "agent/kernel/evidence.h"
+#include "agent/kernel/object.h"
+#include "agent/kernel/snapshot.h"
+#include "agent/kernel/stacks.h"
+#include "agent/kernel/symbols.h"
+#include "agent/kernel/tree.h"
 #include "agent/process/process_maps.h"
 #include "agent/process/process_name.h"
 #include "agent/process/process_set.h"

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_KERNEL_SNAPSHOT_H
 #define MEMLEAK_KERNEL_SNAPSHOT_H
 
-#include "kernel_evidence.h"
+#include "agent/kernel/evidence.h"
 
 /* -1: the host is gone, or out of memory. */
 int ml_kernel_snapshot(const struct ml_kernel *kernel, const struct ml_kernel_evidence *evidence, ml_u64 number);

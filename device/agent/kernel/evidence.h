@@ -3,8 +3,8 @@
 #ifndef MEMLEAK_KERNEL_EVIDENCE_H
 #define MEMLEAK_KERNEL_EVIDENCE_H
 
-#include "kernel_object.h"
-#include "kernel_symbols.h"
+#include "agent/kernel/object.h"
+#include "agent/kernel/symbols.h"
 #include "agent/evidence/nursery.h"
 
 /* What is known of a key's evidence. */

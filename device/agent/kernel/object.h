@@ -6,8 +6,8 @@
 #include <bpf/libbpf.h>
 
 #include "agent/protocol/config.h"
-#include "kernel_layout.h"
-#include "kernel_symbols.h"
+#include "agent/kernel/layout.h"
+#include "agent/kernel/symbols.h"
 
 /* Functions that give blocks back without an event for each. */
 #define ML_KERNEL_BULK 2

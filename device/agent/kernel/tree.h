@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_KERNEL_TREE_H
 #define MEMLEAK_KERNEL_TREE_H
 
-#include "kernel_object.h"
+#include "agent/kernel/object.h"
 
 /* Before the object is loaded. 0, or -1 after an ERROR block. */
 int ml_kernel_tree_prepare(struct bpf_object *object, struct ml_kernel_options *options);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "kernel_tree.h"
+#include "agent/kernel/tree.h"
 
 #include <bpf/bpf.h>
 #include <errno.h>

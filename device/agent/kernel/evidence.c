@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernel_evidence.h"
+#include "agent/kernel/evidence.h"
 
 #include <bpf/bpf.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernel_layout.h"
+#include "agent/kernel/layout.h"
 
 #include <bpf/btf.h>
 #include <stdio.h>

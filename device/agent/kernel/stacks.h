@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_KERNEL_STACKS_H
 #define MEMLEAK_KERNEL_STACKS_H
 
-#include "kernel_object.h"
+#include "agent/kernel/object.h"
 
 struct ml_kernel_stacks {
 	ml_u64 n_given_up; /* without those that were put back */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "kernel_stacks.h"
+#include "agent/kernel/stacks.h"
 
 #include <bpf/bpf.h>
 #include <errno.h>
