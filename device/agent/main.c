@@ -15,7 +15,7 @@
 #include "agent/scan/memory_scan.h"
 #include "agent/shim/session.h"
 #include "agent/process/process_image.h"
-#include "snoop_session.h"
+#include "agent/snoop/session.h"
 #include "agent/protocol/version.h"
 
 static int run(int (*session)(const struct ml_config *))

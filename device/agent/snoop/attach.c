@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "snoop_attach.h"
+#include "agent/snoop/attach.h"
 
 #include <errno.h>
 #include <pthread.h>

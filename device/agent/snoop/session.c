@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "snoop_session.h"
+#include "agent/snoop/session.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -13,11 +13,11 @@
 
 #include "agent/protocol/blocks.h"
 #include "agent/probes/probed_code.h"
-#include "snoop_addresses.h"
-#include "snoop_attach.h"
-#include "snoop_mappings.h"
-#include "snoop_output.h"
-#include "snoop_stacks.h"
+#include "agent/snoop/addresses.h"
+#include "agent/snoop/attach.h"
+#include "agent/snoop/mappings.h"
+#include "agent/snoop/output.h"
+#include "agent/snoop/stacks.h"
 #include "agent/spawn/spawn.h"
 #include "agent/process/thread_states.h"
 

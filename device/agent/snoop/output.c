@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "snoop_output.h"
+#include "agent/snoop/output.h"
 
 #include <errno.h>
 #include <stdio.h>

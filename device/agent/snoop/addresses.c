@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "snoop_addresses.h"
+#include "agent/snoop/addresses.h"
 
 #include <stdio.h>
 #include <stdlib.h>

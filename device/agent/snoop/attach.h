@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_SNOOP_ATTACH_H
 #define MEMLEAK_SNOOP_ATTACH_H
 
-#include "snoop_object.h"
+#include "agent/snoop/object.h"
 
 /*
  * Places all probes; command_pid stands for those of the command. What cannot be placed is told in PROBE_RESULTS blocks

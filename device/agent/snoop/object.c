@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "snoop_object.h"
+#include "agent/snoop/object.h"
 
 #include <bpf/bpf.h>
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "agent/probes/bpf_complaint.h"
 #include "agent/process/code_mask.h"
 #include "agent/process/resource_limits.h"
-#include "snoop_attach.h"
+#include "agent/snoop/attach.h"
 #include "agent/process/thread_states.h"
 #include "agent/probes/tracefs.h"
 #include "agent/probes/uprobe_multi.h"

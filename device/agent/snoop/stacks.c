@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "snoop_stacks.h"
+#include "agent/snoop/stacks.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "../bpf/snoop_tables.h"
+#include "bpf/snoop_tables.h"
 #include "agent/protocol/blocks.h"
 
 #define BATCH_BYTES (4u << 20)

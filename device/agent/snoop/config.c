@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "snoop_config.h"
+#include "agent/snoop/config.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 
 #include <bpf/libbpf.h>
 
-#include "snoop_config.h"
+#include "agent/snoop/config.h"
 
 struct ml_snoop {
 	struct bpf_object *object;

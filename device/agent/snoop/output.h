@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_SNOOP_OUTPUT_H
 #define MEMLEAK_SNOOP_OUTPUT_H
 
-#include "snoop_object.h"
+#include "agent/snoop/object.h"
 
 #define ML_CALL_BATCH 8192
 #define ML_CALL_BATCH_DATA (1u << 20)

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_SNOOP_ADDRESSES_H
 #define MEMLEAK_SNOOP_ADDRESSES_H
 
-#include "snoop_object.h"
+#include "agent/snoop/object.h"
 
 struct ml_snoop_addresses; /* what a process has mapped, as it was looked at last */
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "snoop_mappings.h"
+#include "agent/snoop/mappings.h"
 
 #include <errno.h>
 #include <stdlib.h>
