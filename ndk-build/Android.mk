@@ -16,7 +16,7 @@ sources_of = $(patsubst $(LOCAL_PATH)/%,%,$(wildcard $(addprefix $(LOCAL_PATH)/,
 include $(CLEAR_VARS)
 LOCAL_PATH         := $(MEMLEAK)
 LOCAL_MODULE       := memleak
-LOCAL_SRC_FILES    := $(call sources_of,device/preload/*.c device/cfi/*.c)
+LOCAL_SRC_FILES    := $(call sources_of,device/preload/*.c device/preload/*/*.c device/cfi/*.c)
 LOCAL_C_INCLUDES   := $(MEMLEAK)/device $(MEMLEAK)/device/preload
 LOCAL_CFLAGS       := $(OWN_FLAGS) -D_GNU_SOURCE= -ffreestanding -fno-builtin -fno-stack-protector -fomit-frame-pointer \
 	-fasynchronous-unwind-tables

@@ -10,9 +10,9 @@
 #include <fcntl.h>
 
 #include "attach.h"
-#include "bytes.h"
+#include "preload/freestanding/bytes.h"
 #include "hook_elf.h"
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 
 #define JNI_OK 0 /* anything else has the runtime load the agent once more */
 #define PATH_BYTES 512

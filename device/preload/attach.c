@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "attach.h"
 
-#include "bytes.h"
-#include "clock.h"
+#include "preload/freestanding/bytes.h"
+#include "preload/freestanding/clock.h"
 #include "connect.h"
 #include "frame_resolve.h"
-#include "hook_lock.h"
+#include "preload/freestanding/hook_lock.h"
 #include "hook_names.h"
 #include "inline_hook.h"
 #include "maps.h"
@@ -14,7 +14,7 @@
 #include "pairs.h"
 #include "plt_hook.h"
 #include "recorder.h"
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 
 #define EAGAIN 11
 #define EBUSY 16

@@ -7,12 +7,12 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "bytes.h"
-#include "clock.h"
+#include "preload/freestanding/bytes.h"
+#include "preload/freestanding/clock.h"
 #include "hook_names.h"
 #include "linked.h"
 #include "peak.h"
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 
 extern int __system_property_get(const char *name, char *value) __attribute__((weak)); /* bionic alone */
 

@@ -3,9 +3,9 @@
 #include <fcntl.h>
 #include <stddef.h>
 
-#include "bytes.h"
+#include "preload/freestanding/bytes.h"
 #include "connect.h"
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 
 #define PRELOAD ML_CONNECT_PRELOAD
 

@@ -3,12 +3,12 @@
 
 #include <sys/uio.h>
 
-#include "bytes.h"
+#include "preload/freestanding/bytes.h"
 #include "frame_chain.h"
 #include "maps.h"
 #include "ring.h"
 #include "stack_above.h"
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 #include "thread.h"
 
 /* Between two looks at an exact key so many times as many blocks are allocated. */

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_EVIDENCE_H
 #define MEMLEAK_EVIDENCE_H
 
-#include "registers.h"
+#include "preload/freestanding/registers.h"
 #include "segment.h"
 #include "stack_key.h"
 

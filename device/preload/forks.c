@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 
 #define WORD_BYTES 4096u /* the least that can be mapped */
 

@@ -9,9 +9,9 @@
 #include <sys/uio.h>
 
 #include "cfi/eh_frame.h"
-#include "clock.h"
+#include "preload/freestanding/clock.h"
 #include "code_lines.h"
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 
 #define MODULES 64u /* power of two */
 #define WAIT_STEP_NS 50000

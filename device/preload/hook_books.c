@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hook_books.h"
 
-#include "bytes.h"
+#include "preload/freestanding/bytes.h"
 
 static ml_u64 hash_text(const char *text)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hook_elf.h"
 
-#include "bytes.h"
+#include "preload/freestanding/bytes.h"
 
 #define DYNAMIC_ENTRIES_MAX 4096u
 #define CHAIN_MAX (1u << 20) /* more symbols than any chain has */

@@ -3,7 +3,7 @@
 
 #include <sys/mman.h>
 
-#include "bytes.h"
+#include "preload/freestanding/bytes.h"
 #include "hook_modules.h"
 #include "hook_relocations.h"
 

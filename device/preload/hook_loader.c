@@ -2,7 +2,7 @@
 #include "hook_loader.h"
 
 #include "attach.h"
-#include "clock.h"
+#include "preload/freestanding/clock.h"
 #include "hook_names.h"
 #include "plt_hook.h"
 

@@ -4,8 +4,8 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include "bytes.h"
-#include "syscalls.h"
+#include "preload/freestanding/bytes.h"
+#include "preload/freestanding/syscalls.h"
 
 #define RANGES_MAX 70000u /* above the kernel's default limit of 65,530 (vm.max_map_count) */
 #define TEXT_BYTES 1024

@@ -3,7 +3,7 @@
 
 #include <sys/mman.h>
 
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 
 #define LEAST_PAGE 4096ul
 #define LARGEST_PAGE 65536ul

@@ -5,7 +5,7 @@
  * nor, on arm64, x16 and x17 are among those; of vectors only what the baseline of the architecture has, as our own code
  * uses no more.
  */
-#include "registers.h"
+#include "preload/freestanding/registers.h"
 
 #if defined(__x86_64__)
 

@@ -3,8 +3,8 @@
 
 #include <linux/mman.h>
 
-#include "bytes.h"
-#include "syscalls.h"
+#include "preload/freestanding/bytes.h"
+#include "preload/freestanding/syscalls.h"
 
 #define EINVAL 22
 #define ENOMEM 12

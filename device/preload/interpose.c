@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 #include "attach.h"
-#include "bytes.h"
+#include "preload/freestanding/bytes.h"
 #include "connect.h"
 #include "originals.h"
 #include "recorder.h"

@@ -12,7 +12,7 @@
 
 #include "originals.h"
 #include "regions.h"
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 
 #define HANDLER __attribute__((visibility("hidden"), used))
 #define EXPORT __attribute__((visibility("default")))

@@ -5,8 +5,8 @@
 #include <sys/mman.h>
 
 #include "attach.h"
-#include "bytes.h"
-#include "clock.h"
+#include "preload/freestanding/bytes.h"
+#include "preload/freestanding/clock.h"
 #include "frame_resolve.h"
 #include "include/memleak.h"
 #include "maps.h"
@@ -14,7 +14,7 @@
 #include "recorder.h"
 #include "recording.h"
 #include "recording_text.h"
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 
 #define API __attribute__((visibility("default")))
 

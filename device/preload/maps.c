@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "maps.h"
 
-#include "bytes.h"
-#include "clock.h"
+#include "preload/freestanding/bytes.h"
+#include "preload/freestanding/clock.h"
 #include "code_lines.h"
 #include "ring.h"
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 #include "thread.h"
 
 #define AT_FDCWD (-100)

@@ -5,7 +5,7 @@
 
 #include "maps.h"
 #include "recorder.h"
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 
 #define ARENA_BYTES 65536u
 #define ARENA_ALIGN 16u

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "registers.h"
+#include "preload/freestanding/registers.h"
 #include "segment.h"
 
 #define ML_PAIR_ENTRY_BYTES 16u

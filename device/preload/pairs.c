@@ -4,11 +4,11 @@
 #include <stddef.h>
 #include <sys/uio.h>
 
-#include "bytes.h"
+#include "preload/freestanding/bytes.h"
 #include "originals.h"
 #include "pair_entries.h"
 #include "recorder.h"
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 #include "thread.h"
 
 #define HANDLER __attribute__((visibility("hidden"), used))

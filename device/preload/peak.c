@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peak.h"
 
-#include "clock.h"
+#include "preload/freestanding/clock.h"
 #include "thread.h"
 
 #define BATCHES_LEAST 65536u /* bytes, of all threads together */

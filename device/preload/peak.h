@@ -7,7 +7,7 @@
 #ifndef MEMLEAK_PEAK_H
 #define MEMLEAK_PEAK_H
 
-#include "atomics.h"
+#include "preload/freestanding/atomics.h"
 #include "segment.h"
 
 /* The key remembers; `generation` is of the mark that it has not yet seen. */

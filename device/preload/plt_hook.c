@@ -4,15 +4,15 @@
 #include <sys/mman.h>
 
 #include "attach.h"
-#include "bytes.h"
-#include "clock.h"
+#include "preload/freestanding/bytes.h"
+#include "preload/freestanding/clock.h"
 #include "hook_books.h"
-#include "hook_lock.h"
+#include "preload/freestanding/hook_lock.h"
 #include "hook_names.h"
 #include "hook_pages.h"
 #include "hook_relocations.h"
 #include "hook_rows.h"
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 
 #define EBUSY 16
 #define SETTLE_NS 10000000

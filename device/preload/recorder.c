@@ -3,8 +3,8 @@
 
 #include <stddef.h>
 
-#include "atomics.h"
-#include "clock.h"
+#include "preload/freestanding/atomics.h"
+#include "preload/freestanding/clock.h"
 #include "evidence.h"
 #include "key_counters.h"
 #include "keys.h"
@@ -13,7 +13,7 @@
 #include "ring.h"
 #include "sampler.h"
 #include "stack_name.h"
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 #include "table.h"
 #include "thread.h"
 

@@ -4,7 +4,7 @@
 #define MEMLEAK_RECORDER_H
 
 #include "recorder_session.h"
-#include "registers.h"
+#include "preload/freestanding/registers.h"
 #include "segment.h"
 
 /* Joins the session named in the environment; without one nothing is recorded, ever. */

@@ -5,13 +5,13 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
-#include "clock.h"
+#include "preload/freestanding/clock.h"
 #include "connect.h"
 #include "forks.h"
 #include "frame_resolve.h"
 #include "maps.h"
 #include "recorder.h"
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 
 #define EAGAIN 11
 

@@ -5,8 +5,8 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include "bytes.h"
-#include "syscalls.h"
+#include "preload/freestanding/bytes.h"
+#include "preload/freestanding/syscalls.h"
 
 #define SUFFIX ".new"
 #define EINTR 4

@@ -3,11 +3,11 @@
 #include <elf.h>
 #include <fcntl.h>
 
-#include "bytes.h"
-#include "clock.h"
+#include "preload/freestanding/bytes.h"
+#include "preload/freestanding/clock.h"
 #include "recording.h"
 #include "recording_text.h"
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 
 #define BUILD_ID_MAX 64u
 #define PATH_BYTES_MAX 4096

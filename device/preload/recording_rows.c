@@ -2,9 +2,9 @@
 /* KEYS, LIVE and EVIDENCE of this process, while its other threads go on. */
 #include "recording.h"
 
-#include "bytes.h"
-#include "clock.h"
-#include "syscalls.h"
+#include "preload/freestanding/bytes.h"
+#include "preload/freestanding/clock.h"
+#include "preload/freestanding/syscalls.h"
 
 #define CHUNK 8192u
 #define CALL_PAUSE_NS 200000

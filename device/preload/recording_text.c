@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recording_text.h"
 
-#include "bytes.h"
+#include "preload/freestanding/bytes.h"
 
 static const char digits[] = "0123456789abcdef";
 

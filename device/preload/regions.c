@@ -3,13 +3,13 @@
 
 #include <stddef.h>
 
-#include "clock.h"
+#include "preload/freestanding/clock.h"
 #include "evidence.h"
 #include "maps.h"
 #include "recorder.h"
 #include "ring.h"
 #include "stack_key.h"
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 #include "thread.h"
 
 #define SHARED_SLOT_TRIES 1000

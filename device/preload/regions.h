@@ -7,7 +7,7 @@
 #ifndef MEMLEAK_PRELOAD_REGIONS_H
 #define MEMLEAK_PRELOAD_REGIONS_H
 
-#include "registers.h"
+#include "preload/freestanding/registers.h"
 
 struct ml_region_call {
 	enum ml_function function;

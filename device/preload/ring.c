@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-#include "clock.h"
+#include "preload/freestanding/clock.h"
 
 #define RESTART_BYTES (256u << 10) /* more than any record */
 #define WAIT_STEP_NS 100000

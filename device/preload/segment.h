@@ -19,7 +19,7 @@
 #include "layout.h"
 #include "pair_table.h"
 #include "peak_state.h"
-#include "words.h"
+#include "preload/freestanding/words.h"
 
 #define ML_SEGMENT_NAME "memleak" /* of the memfd, in /proc/PID/maps */
 #define ML_CACHE_LINE 64u

@@ -2,9 +2,9 @@
 /* Which session this process belongs to. */
 #include <fcntl.h>
 
-#include "bytes.h"
+#include "preload/freestanding/bytes.h"
 #include "connect.h"
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 
 #define NONCE_DIGITS 16
 #define ENVIRONMENT_BYTES 4096 /* of /proc/self/environ at one time */

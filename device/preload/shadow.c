@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shadow.h"
 
-#include "atomics.h"
-#include "syscalls.h"
+#include "preload/freestanding/atomics.h"
+#include "preload/freestanding/syscalls.h"
 #include "thread.h"
 
 #ifndef MADV_POPULATE_WRITE

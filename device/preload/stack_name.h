@@ -3,8 +3,8 @@
 #ifndef MEMLEAK_STACK_NAME_H
 #define MEMLEAK_STACK_NAME_H
 
-#include "atomics.h"
-#include "clock.h"
+#include "preload/freestanding/atomics.h"
+#include "preload/freestanding/clock.h"
 #include "keys.h"
 #include "maps.h"
 #include "memo.h"

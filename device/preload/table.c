@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "table.h"
 
-#include "atomics.h"
+#include "preload/freestanding/atomics.h"
 #include "shadow.h"
 #include "thread.h"
 

@@ -2,7 +2,7 @@
 #include "thread.h"
 
 #include "peak.h"
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 
 #define WINDOW 64u /* slots in which a thread may be */
 #define ESRCH 3

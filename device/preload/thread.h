@@ -3,9 +3,9 @@
 #ifndef MEMLEAK_THREAD_H
 #define MEMLEAK_THREAD_H
 
-#include "atomics.h"
+#include "preload/freestanding/atomics.h"
 #include "segment.h"
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 
 #define ML_THREAD_PHI 0x9e3779b97f4a7c15ull /* 2^64 / golden ratio */
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "frame_chain.h"
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 
 #define DEPTH 20
 

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "../wire.h"
+#include "wire.h"
 
 void ml_copy(void *to, const void *from, size_t bytes);
 void ml_fill(void *to, int byte, size_t bytes);

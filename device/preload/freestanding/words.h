@@ -2,7 +2,7 @@
 #ifndef MEMLEAK_WORDS_H
 #define MEMLEAK_WORDS_H
 
-#include "../wire.h"
+#include "wire.h"
 
 /*
  * Words that others may read or write at the same moment, each whole where the machine has such words; elsewhere who reads

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_HOOK_LOCK_H
 #define MEMLEAK_HOOK_LOCK_H
 
-#include "syscalls.h"
+#include "preload/freestanding/syscalls.h"
 
 struct ml_lock {
 	int owner; /* process; 0 = free */

@@ -8,7 +8,7 @@
 
 #include <asm/unistd.h> /* the numbers of the architecture; a kernel header, no libc */
 
-#include "../wire.h"
+#include "wire.h"
 
 #if defined(__x86_64__)
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bytes.h"
+#include "preload/freestanding/bytes.h"
 
 typedef ml_u64 chunk __attribute__((vector_size(16), aligned(1), may_alias));
 

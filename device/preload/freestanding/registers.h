@@ -7,7 +7,7 @@
 #ifndef MEMLEAK_REGISTERS_H
 #define MEMLEAK_REGISTERS_H
 
-#include "../wire.h"
+#include "wire.h"
 
 #if defined(__x86_64__)
 

@@ -2,8 +2,8 @@
 #ifndef MEMLEAK_CLOCK_H
 #define MEMLEAK_CLOCK_H
 
-#include "../wire.h"
-#include "syscalls.h"
+#include "wire.h"
+#include "preload/freestanding/syscalls.h"
 
 #define ML_CLOCK_MONOTONIC 1
 #define ML_CLOCK_MONOTONIC_COARSE 6

@@ -7,7 +7,7 @@
 #ifndef MEMLEAK_ATOMICS_H
 #define MEMLEAK_ATOMICS_H
 
-#include "../wire.h"
+#include "wire.h"
 
 /* glibc's own promise (sys/single_threaded.h), withdrawn before a second thread starts. Weak: others make none. */
 extern char __libc_single_threaded __attribute__((weak));
