@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 /* Where the ELF header of a mapping's file may be: in itself or in one below (code_map.c of the agent has the why). */
 #define ML_CODE_HEADERS_MAX 16

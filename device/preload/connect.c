@@ -11,7 +11,7 @@
 #include "preload/freestanding/clock.h"
 #include "hook_names.h"
 #include "linked.h"
-#include "peak.h"
+#include "preload/segment/peak.h"
 #include "preload/freestanding/syscalls.h"
 
 extern int __system_property_get(const char *name, char *value) __attribute__((weak)); /* bionic alone */

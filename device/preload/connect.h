@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 #define ML_CONNECT_VARIABLE "MEMLEAK_SESSION=" /* socket name ':' nonce as 16 hexadecimal digits */
 #define ML_CONNECT_TEXT_MAX 96

@@ -6,10 +6,10 @@
 #include "preload/freestanding/bytes.h"
 #include "frame_chain.h"
 #include "maps.h"
-#include "ring.h"
+#include "preload/segment/ring.h"
 #include "stack_above.h"
 #include "preload/freestanding/syscalls.h"
-#include "thread.h"
+#include "preload/segment/thread.h"
 
 /* Between two looks at an exact key so many times as many blocks are allocated. */
 #define EXACT_STEP 32

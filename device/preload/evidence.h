@@ -4,7 +4,7 @@
 #define MEMLEAK_EVIDENCE_H
 
 #include "preload/freestanding/registers.h"
-#include "segment.h"
+#include "preload/segment/segment.h"
 #include "stack_key.h"
 
 /* A stack that was not seen last time. */

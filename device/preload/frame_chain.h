@@ -11,7 +11,7 @@
 #define MEMLEAK_FRAME_CHAIN_H
 
 #include "frame_walk.h"
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 struct ml_chain {
 	ml_u64 frame; /* the next record, if it is believed */

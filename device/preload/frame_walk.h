@@ -4,7 +4,7 @@
 #define MEMLEAK_FRAME_WALK_H
 
 #include "../frame_rule.h"
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 /* The caller of an allocation function, as it will find itself when the call has returned. */
 struct ml_caller {

@@ -4,7 +4,7 @@
 #define MEMLEAK_HOOK_BOOKS_H
 
 #include "hook_modules.h"
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 #define ML_HOOK_MODULES 2048u
 #define ML_HOOK_SLOTS 32768u

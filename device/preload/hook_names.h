@@ -4,7 +4,7 @@
 #define MEMLEAK_HOOK_NAMES_H
 
 #include "hook_elf.h"
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 enum ml_hook_family {
 	ML_HOOK_ALLOCATOR,

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_LINKED_H
 #define MEMLEAK_LINKED_H
 
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 /* Of the session that is to be made without an agent; NULL = the next one is an agent's. */
 extern const struct ml_settings *ml_linked_settings __attribute__((visibility("hidden")));

@@ -4,9 +4,9 @@
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/clock.h"
 #include "code_lines.h"
-#include "ring.h"
+#include "preload/segment/ring.h"
 #include "preload/freestanding/syscalls.h"
-#include "thread.h"
+#include "preload/segment/thread.h"
 
 #define AT_FDCWD (-100)
 #define O_RDONLY_CLOEXEC 02000000

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_MAPS_H
 #define MEMLEAK_MAPS_H
 
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 /*
  * Sends the text and makes the code map anew, or waits for the thread that does. To be called where the maps are not

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 #include "preload/freestanding/registers.h"
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 #define ML_PAIR_ENTRY_BYTES 16u
 #define ML_PAIR_STACK_WORDS 16u /* of arguments that do not fit into registers: they are passed on */

@@ -9,7 +9,7 @@
 #include "pair_entries.h"
 #include "recorder.h"
 #include "preload/freestanding/syscalls.h"
-#include "thread.h"
+#include "preload/segment/thread.h"
 
 #define HANDLER __attribute__((visibility("hidden"), used))
 #define PAGE 4096ul

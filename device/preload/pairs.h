@@ -6,7 +6,7 @@
 #ifndef MEMLEAK_PAIRS_H
 #define MEMLEAK_PAIRS_H
 
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 /* Takes over the session's rules. Nothing is recorded before functions are bound to them. */
 void ml_pairs_begin(const struct ml_view *view);

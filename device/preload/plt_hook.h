@@ -13,7 +13,7 @@
 #ifndef MEMLEAK_PLT_HOOK_H
 #define MEMLEAK_PLT_HOOK_H
 
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 /*
  * Finds the real functions (once; what a process allocates with does not change), whatever then happens to slots.

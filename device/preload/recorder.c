@@ -6,16 +6,16 @@
 #include "preload/freestanding/atomics.h"
 #include "preload/freestanding/clock.h"
 #include "evidence.h"
-#include "key_counters.h"
-#include "keys.h"
+#include "preload/segment/key_counters.h"
+#include "preload/segment/keys.h"
 #include "maps.h"
 #include "recorder_session.h"
-#include "ring.h"
+#include "preload/segment/ring.h"
 #include "sampler.h"
 #include "stack_name.h"
 #include "preload/freestanding/syscalls.h"
-#include "table.h"
-#include "thread.h"
+#include "preload/segment/table.h"
+#include "preload/segment/thread.h"
 
 static void count_lost(const struct ml_view *view, enum ml_lost cause)
 {

@@ -5,7 +5,7 @@
 
 #include "recorder_session.h"
 #include "preload/freestanding/registers.h"
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 /* Joins the session named in the environment; without one nothing is recorded, ever. */
 void ml_recorder_start(char *const *environment);

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_RECORDER_SESSION_H
 #define MEMLEAK_RECORDER_SESSION_H
 
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 extern struct ml_view *ml_recorder_view_in_force __attribute__((visibility("hidden")));
 

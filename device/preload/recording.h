@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <sys/uio.h>
 
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 #define ML_RECORDING_PATH_MAX 4096 /* PATH_MAX of limits.h */
 #define ML_RECORDING_SCRATCH_BYTES (4u << 20)

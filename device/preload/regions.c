@@ -7,10 +7,10 @@
 #include "evidence.h"
 #include "maps.h"
 #include "recorder.h"
-#include "ring.h"
+#include "preload/segment/ring.h"
 #include "stack_key.h"
 #include "preload/freestanding/syscalls.h"
-#include "thread.h"
+#include "preload/segment/thread.h"
 
 #define SHARED_SLOT_TRIES 1000
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sampler.h"
 
-#include "thread.h"
+#include "preload/segment/thread.h"
 
 #define LN2 0.69314718055994530942
 

@@ -7,7 +7,7 @@
 #ifndef MEMLEAK_SAMPLER_H
 #define MEMLEAK_SAMPLER_H
 
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 /* The common case: 1 when the next mark lies beyond the block. When not, and for a new thread, nothing is changed. */
 static inline int ml_sampler_skips(struct ml_thread *thread, ml_u64 size)

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_STACK_ABOVE_H
 #define MEMLEAK_STACK_ABOVE_H
 
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 /* Of one record: a ring takes none of more than 256 KiB. */
 #define ML_RING_ABOVE_WORDS 12288u

@@ -4,7 +4,7 @@
 #define MEMLEAK_STACK_KEY_H
 
 #include "frame_walk.h"
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 /*
  * Same stack, same key. Where the frame rules lead to the outermost frame the key is made of the return addresses

@@ -5,7 +5,7 @@
 
 #include "preload/freestanding/atomics.h"
 #include "preload/freestanding/clock.h"
-#include "keys.h"
+#include "preload/segment/keys.h"
 #include "maps.h"
 #include "memo.h"
 #include "recorder_session.h"

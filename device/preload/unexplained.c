@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unexplained.h"
 
-#include "code_pages.h"
+#include "preload/segment/code_pages.h"
 
 #define PAUSE_MIN_NS 1000000ull
 #define PAUSE_MAX_NS 1000000000ull

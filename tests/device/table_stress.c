@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "keys.h"
-#include "ring.h"
-#include "shadow.h"
-#include "table.h"
+#include "preload/segment/keys.h"
+#include "preload/segment/ring.h"
+#include "preload/segment/shadow.h"
+#include "preload/segment/table.h"
 
 #define THREADS 4
 #define ROUNDS 40000

@@ -15,7 +15,7 @@ from tests.support.preload_session import PreloadSession, run_preloaded
 from tests.support.workloads import run
 
 HERE = Path(__file__).resolve().parent
-EXACT = np.uint64(2)  # ML_KEY_IS_EXACT of device/preload/segment.h
+EXACT = np.uint64(2)  # ML_KEY_IS_EXACT of device/preload/segment/segment.h
 PATHS, ROUNDS = 8, 400
 
 

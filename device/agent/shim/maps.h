@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "preload/segment.h"
+#include "preload/segment/segment.h"
 
 /* A reading of which pieces have arrived. A ring holds the pieces of one behind those of the one before. */
 struct ml_maps_text {

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "preload/shadow.h"
+#include "preload/segment/shadow.h"
 
 #define SLOTS_PER_PAGE (4096 / sizeof(struct ml_slot)) /* or a part of a larger page */
 

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "preload/segment.h"
+#include "preload/segment/segment.h"
 
 struct ml_preload_seen {
 	ml_u64 *stacks; /* direct-mapped, by a hash of key, epoch and stack; forgetting costs a repetition only */

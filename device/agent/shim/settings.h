@@ -3,8 +3,8 @@
 #ifndef MEMLEAK_PRELOAD_SETTINGS_H
 #define MEMLEAK_PRELOAD_SETTINGS_H
 
-#include "preload/handshake.h"
-#include "preload/pair_table.h"
+#include "preload/segment/handshake.h"
+#include "preload/segment/pair_table.h"
 #include "agent/protocol/config.h"
 
 struct ml_settings ml_preload_settings(const struct ml_config *config);

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "preload/segment.h"
+#include "preload/segment/segment.h"
 #include "agent/shim/maps.h"
 
 struct ml_preload_target {

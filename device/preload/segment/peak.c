@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peak.h"
+#include "preload/segment/peak.h"
 
 #include "preload/freestanding/clock.h"
-#include "thread.h"
+#include "preload/segment/thread.h"
 
 #define BATCHES_LEAST 65536u /* bytes, of all threads together */
 

@@ -12,13 +12,13 @@
 #ifndef MEMLEAK_SEGMENT_H
 #define MEMLEAK_SEGMENT_H
 
-#include "../frame_rule.h"
-#include "../wire.h"
-#include "code_pages.h"
-#include "handshake.h"
-#include "layout.h"
-#include "pair_table.h"
-#include "peak_state.h"
+#include "frame_rule.h"
+#include "wire.h"
+#include "preload/segment/code_pages.h"
+#include "preload/segment/handshake.h"
+#include "preload/segment/layout.h"
+#include "preload/segment/pair_table.h"
+#include "preload/segment/peak_state.h"
 #include "preload/freestanding/words.h"
 
 #define ML_SEGMENT_NAME "memleak" /* of the memfd, in /proc/PID/maps */

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_CODE_PAGES_H
 #define MEMLEAK_CODE_PAGES_H
 
-#include "../wire.h"
+#include "wire.h"
 
 #define ML_CODE_PAGE_SHIFT 12
 #define ML_CODE_CLUSTERS 4u

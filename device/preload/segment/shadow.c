@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shadow.h"
+#include "preload/segment/shadow.h"
 
 #include "preload/freestanding/atomics.h"
 #include "preload/freestanding/syscalls.h"
-#include "thread.h"
+#include "preload/segment/thread.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14; before, it fails and the pages come one by one */

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_PEAK_STATE_H
 #define MEMLEAK_PEAK_STATE_H
 
-#include "../wire.h"
+#include "wire.h"
 
 struct ml_peak_state {
 	/* Read by every call, written as the mark rises: */

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_RING_H
 #define MEMLEAK_RING_H
 
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 /*
  * Room for a record of payload_bytes in one piece, or NULL when the ring is full. The caller holds ML_OWNER_BUSY.

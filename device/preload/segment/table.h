@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_TABLE_H
 #define MEMLEAK_TABLE_H
 
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 enum ml_table_result {
 	ML_TABLE_INSERTED,

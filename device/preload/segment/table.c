@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "table.h"
+#include "preload/segment/table.h"
 
 #include "preload/freestanding/atomics.h"
-#include "shadow.h"
-#include "thread.h"
+#include "preload/segment/shadow.h"
+#include "preload/segment/thread.h"
 
 #define PHI 0x9e3779b97f4a7c15ull /* 2^64 / golden ratio: Knuth's multiplicative hash */
 #define PAGE_SHIFT 12  /* a page of the heap has a page of the table */

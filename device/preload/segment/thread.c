@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "thread.h"
+#include "preload/segment/thread.h"
 
-#include "peak.h"
+#include "preload/segment/peak.h"
 #include "preload/freestanding/syscalls.h"
 
 #define WINDOW 64u /* slots in which a thread may be */

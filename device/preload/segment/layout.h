@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_LAYOUT_H
 #define MEMLEAK_LAYOUT_H
 
-#include "handshake.h"
+#include "preload/segment/handshake.h"
 
 #define ML_TABLE_LEVELS 16
 

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_PAIR_TABLE_H
 #define MEMLEAK_PAIR_TABLE_H
 
-#include "../pair_rule.h"
+#include "pair_rule.h"
 
 #define ML_PAIR_NAME_BYTES 120u
 #define ML_PAIR_NAMES 192u

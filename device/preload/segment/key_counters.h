@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_KEY_COUNTERS_H
 #define MEMLEAK_KEY_COUNTERS_H
 
-#include "peak.h"
+#include "preload/segment/peak.h"
 
 static inline void ml_key_count_alloc(const struct ml_view *view, ml_u32 number, ml_u64 size)
 {

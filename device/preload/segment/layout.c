@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 #define FIRST_LEVEL_BITS 12u
 #define LAYOUT_ALIGN 65536u /* at least a page wherever Linux runs */

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_KEYS_H
 #define MEMLEAK_KEYS_H
 
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 /* The number of the key's entry, made when there is none; 0 when there is no room for it. */
 ml_u32 ml_keys_find(const struct ml_view *view, ml_u64 key);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "keys.h"
+#include "preload/segment/keys.h"
 
 /* A fresh entry's number, or 0. The count may run past n_keys, by one per failed try at most. */
 static ml_u32 new_entry(const struct ml_view *view, ml_u64 key)

@@ -11,7 +11,7 @@
 
 #include <stddef.h>
 
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 #define ML_SHADOW_GRANULE_SHIFT 5 /* the least distance of two blocks in glibc */
 #define ML_SHADOW_PROBES 8u

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_HANDSHAKE_H
 #define MEMLEAK_HANDSHAKE_H
 
-#include "../wire.h"
+#include "wire.h"
 
 #define ML_SEGMENT_MAGIC 0x31676573306b6c6dull /* "mlk0seg1" */
 

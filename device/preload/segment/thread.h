@@ -4,7 +4,7 @@
 #define MEMLEAK_THREAD_H
 
 #include "preload/freestanding/atomics.h"
-#include "segment.h"
+#include "preload/segment/segment.h"
 #include "preload/freestanding/syscalls.h"
 
 #define ML_THREAD_PHI 0x9e3779b97f4a7c15ull /* 2^64 / golden ratio */

@@ -8,7 +8,7 @@
 #define MEMLEAK_PEAK_H
 
 #include "preload/freestanding/atomics.h"
-#include "segment.h"
+#include "preload/segment/segment.h"
 
 /* The key remembers; `generation` is of the mark that it has not yet seen. */
 void ml_peak_remember(const struct ml_view *view, ml_u32 number, ml_u64 generation);
