@@ -3,7 +3,7 @@
 A record is { caller's frame pointer, return address } where the frame pointer points (System V psABI x86-64 §3.2.2,
 AAPCS64 §6.4.6; on 32-bit arm as clang lays it out, r11 in ARM code, r7 in Thumb code). A frame pointer is believed as
 long as it is a word's address above the frame that led to it and inside the slice; whatever else a function keeps in
-the register leads astray within those bounds. device/preload/frame_chain.c walks the same way inside the target.
+the register leads astray within those bounds. device/preload/stacks/frame_chain.c walks the same way inside the target.
 """
 
 from __future__ import annotations

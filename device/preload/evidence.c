@@ -4,8 +4,8 @@
 #include <sys/uio.h>
 
 #include "preload/freestanding/bytes.h"
-#include "frame_chain.h"
-#include "maps.h"
+#include "preload/stacks/frame_chain.h"
+#include "preload/stacks/maps.h"
 #include "preload/segment/ring.h"
 #include "stack_above.h"
 #include "preload/freestanding/syscalls.h"

@@ -5,7 +5,7 @@
 
 #include "preload/freestanding/registers.h"
 #include "preload/segment/segment.h"
-#include "stack_key.h"
+#include "preload/stacks/stack_key.h"
 
 /* A stack that was not seen last time. */
 void ml_evidence_look_for_stack(const struct ml_view *view, struct ml_thread *thread, struct ml_caller *caller);

@@ -3,7 +3,7 @@
 
 #include <sys/mman.h>
 
-#include "maps.h"
+#include "preload/stacks/maps.h"
 #include "recorder.h"
 #include "preload/freestanding/syscalls.h"
 

@@ -8,7 +8,7 @@
 #include "evidence.h"
 #include "preload/segment/key_counters.h"
 #include "preload/segment/keys.h"
-#include "maps.h"
+#include "preload/stacks/maps.h"
 #include "recorder_session.h"
 #include "preload/segment/ring.h"
 #include "sampler.h"

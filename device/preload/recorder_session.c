@@ -8,8 +8,8 @@
 #include "preload/freestanding/clock.h"
 #include "connect.h"
 #include "forks.h"
-#include "frame_resolve.h"
-#include "maps.h"
+#include "preload/stacks/frame_resolve.h"
+#include "preload/stacks/maps.h"
 #include "recorder.h"
 #include "preload/freestanding/syscalls.h"
 

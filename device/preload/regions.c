@@ -5,10 +5,10 @@
 
 #include "preload/freestanding/clock.h"
 #include "evidence.h"
-#include "maps.h"
+#include "preload/stacks/maps.h"
 #include "recorder.h"
 #include "preload/segment/ring.h"
-#include "stack_key.h"
+#include "preload/stacks/stack_key.h"
 #include "preload/freestanding/syscalls.h"
 #include "preload/segment/thread.h"
 

@@ -2,7 +2,7 @@
 #include "stack_above.h"
 
 #include "preload/freestanding/bytes.h"
-#include "stack_key.h"
+#include "preload/stacks/stack_key.h"
 
 ml_u32 ml_stack_above_store(const struct ml_code_map *map, ml_u64 begin, ml_u64 end, struct ml_stack_above *to, ml_u64 *hash)
 {

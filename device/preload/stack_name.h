@@ -6,11 +6,11 @@
 #include "preload/freestanding/atomics.h"
 #include "preload/freestanding/clock.h"
 #include "preload/segment/keys.h"
-#include "maps.h"
-#include "memo.h"
+#include "preload/stacks/maps.h"
+#include "preload/stacks/memo.h"
 #include "recorder_session.h"
-#include "stack_key.h"
-#include "unexplained.h"
+#include "preload/stacks/stack_key.h"
+#include "preload/stacks/unexplained.h"
 
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "maps.c" /* what it reads from, and where to, is its own */
+#include "preload/stacks/maps.c" /* what it reads from, and where to, is its own */
 
 static struct ml_thread thread;
 static struct ml_code_map map;

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "frame_chain.h"
+#include "preload/stacks/frame_chain.h"
 #include "preload/freestanding/syscalls.h"
 
 #define DEPTH 20

@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "code_lines.h"
-#include "frame_resolve.h"
+#include "preload/stacks/code_lines.h"
+#include "preload/stacks/frame_resolve.h"
 
 #define THREADS 3
 #define MAPPINGS 300

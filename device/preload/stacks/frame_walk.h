@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_FRAME_WALK_H
 #define MEMLEAK_FRAME_WALK_H
 
-#include "../frame_rule.h"
+#include "frame_rule.h"
 #include "preload/segment/segment.h"
 
 /* The caller of an allocation function, as it will find itself when the call has returned. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frame_chain.h"
+#include "preload/stacks/frame_chain.h"
 
 typedef unsigned long word; /* of the architecture */
 

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_UNEXPLAINED_H
 #define MEMLEAK_UNEXPLAINED_H
 
-#include "../wire.h"
+#include "wire.h"
 
 /*
  * 1 while looks for such an address are put off. A stack that cannot be followed ends at any word, which nothing will

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "memo.h"
+#include "preload/stacks/memo.h"
 
 #define WAYS 4u
 #define FORGOTTEN_MAX 1000u /* more than a change of phase makes */

@@ -3,14 +3,14 @@
  * All memory is read by the kernel (process_vm_readv(2) on ourselves), page by page into a cache: a library that another
  * thread unmaps meanwhile cannot make us fault. What is read of it is then true of code that nobody is in any more.
  */
-#include "frame_resolve.h"
+#include "preload/stacks/frame_resolve.h"
 
 #include <stddef.h>
 #include <sys/uio.h>
 
 #include "cfi/eh_frame.h"
 #include "preload/freestanding/clock.h"
-#include "code_lines.h"
+#include "preload/stacks/code_lines.h"
 #include "preload/freestanding/syscalls.h"
 
 #define MODULES 64u /* power of two */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "unexplained.h"
+#include "preload/stacks/unexplained.h"
 
 #include "preload/segment/code_pages.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "maps.h"
+#include "preload/stacks/maps.h"
 
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/clock.h"
-#include "code_lines.h"
+#include "preload/stacks/code_lines.h"
 #include "preload/segment/ring.h"
 #include "preload/freestanding/syscalls.h"
 #include "preload/segment/thread.h"

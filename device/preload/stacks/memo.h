@@ -7,7 +7,7 @@
 #ifndef MEMLEAK_MEMO_H
 #define MEMLEAK_MEMO_H
 
-#include "stack_key.h"
+#include "preload/stacks/stack_key.h"
 
 /* The number of the caller's last memo at this depth. */
 static inline ml_u16 *ml_memo_hint(struct ml_thread *thread, const struct ml_caller *caller)

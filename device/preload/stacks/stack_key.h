@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_STACK_KEY_H
 #define MEMLEAK_STACK_KEY_H
 
-#include "frame_walk.h"
+#include "preload/stacks/frame_walk.h"
 #include "preload/segment/segment.h"
 
 /*

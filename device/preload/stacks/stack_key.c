@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stack_key.h"
+#include "preload/stacks/stack_key.h"
 
-#include "frame_chain.h"
+#include "preload/stacks/frame_chain.h"
 
 #define PHI 0x9e3779b97f4a7c15ull
 #define MAX_CHAIN 64

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "code_lines.h"
+#include "preload/stacks/code_lines.h"
 
 #define LINES_MAX 2048u
 #define STARTS_MAX 8192u

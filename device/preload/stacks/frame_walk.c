@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frame_walk.h"
+#include "preload/stacks/frame_walk.h"
 
 #include <stddef.h>
 
-#include "frame_resolve.h"
+#include "preload/stacks/frame_resolve.h"
 
 #define MAX_FRAMES 512
 

@@ -10,7 +10,7 @@
 #ifndef MEMLEAK_FRAME_CHAIN_H
 #define MEMLEAK_FRAME_CHAIN_H
 
-#include "frame_walk.h"
+#include "preload/stacks/frame_walk.h"
 #include "preload/segment/segment.h"
 
 struct ml_chain {
