@@ -3,7 +3,7 @@
 
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/clock.h"
-#include "connect.h"
+#include "preload/recorder/connect.h"
 #include "preload/stacks/frame_resolve.h"
 #include "preload/freestanding/hook_lock.h"
 #include "hook_names.h"
@@ -13,7 +13,7 @@
 #include "pair_entries.h"
 #include "pairs.h"
 #include "plt_hook.h"
-#include "recorder.h"
+#include "preload/recorder/recorder.h"
 #include "preload/freestanding/syscalls.h"
 
 #define EAGAIN 11

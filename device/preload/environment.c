@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 #include "preload/freestanding/bytes.h"
-#include "connect.h"
+#include "preload/recorder/connect.h"
 #include "preload/freestanding/syscalls.h"
 
 #define PRELOAD ML_CONNECT_PRELOAD

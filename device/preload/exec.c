@@ -6,9 +6,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 
-#include "connect.h"
+#include "preload/recorder/connect.h"
 #include "originals.h"
-#include "recorder.h"
+#include "preload/recorder/recorder.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define ENOSYS 38

@@ -7,9 +7,9 @@
 
 #include "attach.h"
 #include "preload/freestanding/bytes.h"
-#include "connect.h"
+#include "preload/recorder/connect.h"
 #include "originals.h"
-#include "recorder.h"
+#include "preload/recorder/recorder.h"
 
 #define HANDLER __attribute__((visibility("hidden"), used))
 #define EXPORT __attribute__((visibility("default")))

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 
 #include "originals.h"
-#include "regions.h"
+#include "preload/recorder/regions.h"
 #include "preload/freestanding/syscalls.h"
 
 #define HANDLER __attribute__((visibility("hidden"), used))

@@ -11,7 +11,7 @@
 #include "include/memleak.h"
 #include "preload/stacks/maps.h"
 #include "originals.h"
-#include "recorder.h"
+#include "preload/recorder/recorder.h"
 #include "recording.h"
 #include "recording_text.h"
 #include "preload/freestanding/syscalls.h"

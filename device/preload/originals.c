@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 
 #include "preload/stacks/maps.h"
-#include "recorder.h"
+#include "preload/recorder/recorder.h"
 #include "preload/freestanding/syscalls.h"
 
 #define ARENA_BYTES 65536u

@@ -7,7 +7,7 @@
 #include "preload/freestanding/bytes.h"
 #include "originals.h"
 #include "pair_entries.h"
-#include "recorder.h"
+#include "preload/recorder/recorder.h"
 #include "preload/freestanding/syscalls.h"
 #include "preload/segment/thread.h"
 

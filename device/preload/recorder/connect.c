@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "connect.h"
+#include "preload/recorder/connect.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -9,8 +9,8 @@
 
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/clock.h"
-#include "hook_names.h"
-#include "linked.h"
+#include "preload/hook_names.h"
+#include "preload/linked.h"
 #include "preload/segment/peak.h"
 #include "preload/freestanding/syscalls.h"
 

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_RECORDER_H
 #define MEMLEAK_RECORDER_H
 
-#include "recorder_session.h"
+#include "preload/recorder/recorder_session.h"
 #include "preload/freestanding/registers.h"
 #include "preload/segment/segment.h"
 

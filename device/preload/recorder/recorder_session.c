@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One session after another in one process: what the recorder writes to, and whether it does. */
-#include "recorder_session.h"
+#include "preload/recorder/recorder_session.h"
 
 #include <stddef.h>
 #include <sys/mman.h>
 
 #include "preload/freestanding/clock.h"
-#include "connect.h"
-#include "forks.h"
+#include "preload/recorder/connect.h"
+#include "preload/recorder/forks.h"
 #include "preload/stacks/frame_resolve.h"
 #include "preload/stacks/maps.h"
-#include "recorder.h"
+#include "preload/recorder/recorder.h"
 #include "preload/freestanding/syscalls.h"
 
 #define EAGAIN 11

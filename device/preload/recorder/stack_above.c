@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stack_above.h"
+#include "preload/recorder/stack_above.h"
 
 #include "preload/freestanding/bytes.h"
 #include "preload/stacks/stack_key.h"

@@ -8,7 +8,7 @@
 #include "preload/segment/keys.h"
 #include "preload/stacks/maps.h"
 #include "preload/stacks/memo.h"
-#include "recorder_session.h"
+#include "preload/recorder/recorder_session.h"
 #include "preload/stacks/stack_key.h"
 #include "preload/stacks/unexplained.h"
 

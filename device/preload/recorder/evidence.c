@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "evidence.h"
+#include "preload/recorder/evidence.h"
 
 #include <sys/uio.h>
 
@@ -7,7 +7,7 @@
 #include "preload/stacks/frame_chain.h"
 #include "preload/stacks/maps.h"
 #include "preload/segment/ring.h"
-#include "stack_above.h"
+#include "preload/recorder/stack_above.h"
 #include "preload/freestanding/syscalls.h"
 #include "preload/segment/thread.h"
 

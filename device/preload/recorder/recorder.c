@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "recorder.h"
+#include "preload/recorder/recorder.h"
 
 #include <stddef.h>
 
 #include "preload/freestanding/atomics.h"
 #include "preload/freestanding/clock.h"
-#include "evidence.h"
+#include "preload/recorder/evidence.h"
 #include "preload/segment/key_counters.h"
 #include "preload/segment/keys.h"
 #include "preload/stacks/maps.h"
-#include "recorder_session.h"
+#include "preload/recorder/recorder_session.h"
 #include "preload/segment/ring.h"
-#include "sampler.h"
-#include "stack_name.h"
+#include "preload/recorder/sampler.h"
+#include "preload/recorder/stack_name.h"
 #include "preload/freestanding/syscalls.h"
 #include "preload/segment/table.h"
 #include "preload/segment/thread.h"

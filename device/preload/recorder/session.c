@@ -3,7 +3,7 @@
 #include <fcntl.h>
 
 #include "preload/freestanding/bytes.h"
-#include "connect.h"
+#include "preload/recorder/connect.h"
 #include "preload/freestanding/syscalls.h"
 
 #define NONCE_DIGITS 16

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sampler.h"
+#include "preload/recorder/sampler.h"
 
 #include "preload/segment/thread.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forks.h"
+#include "preload/recorder/forks.h"
 
 #include <stddef.h>
 #include <sys/mman.h>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "regions.h"
+#include "preload/recorder/regions.h"
 
 #include <stddef.h>
 
 #include "preload/freestanding/clock.h"
-#include "evidence.h"
+#include "preload/recorder/evidence.h"
 #include "preload/stacks/maps.h"
-#include "recorder.h"
+#include "preload/recorder/recorder.h"
 #include "preload/segment/ring.h"
 #include "preload/stacks/stack_key.h"
 #include "preload/freestanding/syscalls.h"
