@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "../wire.h"
+#include "wire.h"
 
 struct ml_text {
 	char *bytes;

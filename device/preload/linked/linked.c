@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "linked.h"
+#include "preload/linked/linked.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include "attach.h"
+#include "preload/attach.h"
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/clock.h"
 #include "preload/stacks/frame_resolve.h"
-#include "include/memleak.h"
+#include "preload/include/memleak.h"
 #include "preload/stacks/maps.h"
-#include "originals.h"
+#include "preload/originals.h"
 #include "preload/recorder/recorder.h"
-#include "recording.h"
-#include "recording_text.h"
+#include "preload/linked/recording.h"
+#include "preload/linked/text.h"
 #include "preload/freestanding/syscalls.h"
 
 #define API __attribute__((visibility("default")))

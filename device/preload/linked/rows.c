@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* KEYS, LIVE and EVIDENCE of this process, while its other threads go on. */
-#include "recording.h"
+#include "preload/linked/recording.h"
 
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/clock.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "recording_text.h"
+#include "preload/linked/text.h"
 
 #include "preload/freestanding/bytes.h"
 

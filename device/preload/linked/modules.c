@@ -5,8 +5,8 @@
 
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/clock.h"
-#include "recording.h"
-#include "recording_text.h"
+#include "preload/linked/recording.h"
+#include "preload/linked/text.h"
 #include "preload/freestanding/syscalls.h"
 
 #define BUILD_ID_MAX 64u

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "recording.h"
+#include "preload/linked/recording.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
