@@ -11,7 +11,7 @@
 
 #include "attach.h"
 #include "preload/freestanding/bytes.h"
-#include "hook_elf.h"
+#include "preload/hooks/elf.h"
 #include "preload/freestanding/syscalls.h"
 
 #define JNI_OK 0 /* anything else has the runtime load the agent once more */

@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "hook_elf.h"
-#include "hook_relocations.h"
+#include "preload/hooks/elf.h"
+#include "preload/hooks/relocations.h"
 
 #define PAGE 4096ul
 #define DIRTY_MAX 64

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "attach.h"
-#include "hook_names.h"
-#include "plt_hook.h"
+#include "preload/hooks/names.h"
+#include "preload/hooks/plt_hook.h"
 
 #define PLUGS 4
 #define ROUNDS 1000

@@ -9,7 +9,7 @@
 
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/clock.h"
-#include "preload/hook_names.h"
+#include "preload/hooks/names.h"
 #include "preload/linked/linked.h"
 #include "preload/segment/peak.h"
 #include "preload/freestanding/syscalls.h"

@@ -17,7 +17,7 @@ _STOPS_MAX = 64  # device/agent/protocol/stop_times.h
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """distance: of the room (device/preload/inline_hook.h), or -errno. stops: rows of STOP, what it cost."""
+    """distance: of the room (device/preload/hooks/inline_hook.h), or -errno. stops: rows of STOP, what it cost."""
 
     distance: int
     stops: Rows

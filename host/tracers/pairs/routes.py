@@ -21,7 +21,7 @@ from memleak_android.host.tracers.probes.probe_sites import ProbeSite, probes_at
 
 _NAME_BYTES_MAX = 119  # ML_PAIR_NAME_BYTES
 _NAMES_MAX = 192  # ML_PAIR_NAMES
-# What the shim stands in for itself (device/preload/hook_names.c): a slot leads to one entry.
+# What the shim stands in for itself (device/preload/hooks/names.c): a slot leads to one entry.
 _LOADER = (
     "dlopen",
     "android_dlopen_ext",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hook_rows.h"
+#include "preload/hooks/rows.h"
 
-#include "hook_elf.h"
+#include "preload/hooks/elf.h"
 
 static int is_same(const struct ml_hooked *old, const struct ml_hooked *new)
 {

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_HOOK_BOOKS_H
 #define MEMLEAK_HOOK_BOOKS_H
 
-#include "hook_modules.h"
+#include "preload/hooks/modules.h"
 #include "preload/segment/segment.h"
 
 #define ML_HOOK_MODULES 2048u

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "inline_hook.h"
+#include "preload/hooks/inline_hook.h"
 
 #include <linux/mman.h>
 

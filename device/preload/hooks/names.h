@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_HOOK_NAMES_H
 #define MEMLEAK_HOOK_NAMES_H
 
-#include "hook_elf.h"
+#include "preload/hooks/elf.h"
 #include "preload/segment/segment.h"
 
 enum ml_hook_family {

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_HOOK_RELOCATIONS_H
 #define MEMLEAK_HOOK_RELOCATIONS_H
 
-#include "hook_elf.h"
+#include "preload/hooks/elf.h"
 
 enum ml_relocation_kind {
 	ML_RELOCATION_OTHER,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hook_maps.h"
+#include "preload/hooks/maps.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

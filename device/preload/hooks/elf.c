@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hook_elf.h"
+#include "preload/hooks/elf.h"
 
 #include "preload/freestanding/bytes.h"
 

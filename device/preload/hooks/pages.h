@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_HOOK_PAGES_H
 #define MEMLEAK_HOOK_PAGES_H
 
-#include "hook_maps.h"
+#include "preload/hooks/maps.h"
 
 struct ml_hook_pages {
 	const struct ml_hook_maps *maps;

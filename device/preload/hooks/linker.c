@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hook_linker.h"
+#include "preload/hooks/linker.h"
 
 #include <sys/mman.h>
 
 #include "preload/freestanding/bytes.h"
-#include "hook_modules.h"
-#include "hook_relocations.h"
+#include "preload/hooks/modules.h"
+#include "preload/hooks/relocations.h"
 
 #if __SIZEOF_LONG__ == 8 /* bionic, libc/include/dlfcn.h */
 #define BIONIC_RTLD_DEFAULT ((void *)0)

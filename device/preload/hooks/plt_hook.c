@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plt_hook.h"
+#include "preload/hooks/plt_hook.h"
 
 #include <sys/mman.h>
 
-#include "attach.h"
+#include "preload/attach.h"
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/clock.h"
-#include "hook_books.h"
+#include "preload/hooks/books.h"
 #include "preload/freestanding/hook_lock.h"
-#include "hook_names.h"
-#include "hook_pages.h"
-#include "hook_relocations.h"
-#include "hook_rows.h"
+#include "preload/hooks/names.h"
+#include "preload/hooks/pages.h"
+#include "preload/hooks/relocations.h"
+#include "preload/hooks/rows.h"
 #include "preload/freestanding/syscalls.h"
 
 #define EBUSY 16

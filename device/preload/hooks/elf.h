@@ -9,7 +9,7 @@
 #include <elf.h>
 #include <link.h>
 
-#include "hook_maps.h"
+#include "preload/hooks/maps.h"
 
 struct ml_elf_table {
 	unsigned long address; /* 0 = there is none */

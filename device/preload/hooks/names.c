@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hook_names.h"
+#include "preload/hooks/names.h"
 
-#include "attach.h"
-#include "hook_linker.h"
-#include "hook_loader.h"
-#include "originals.h"
-#include "pairs.h"
+#include "preload/attach.h"
+#include "preload/hooks/linker.h"
+#include "preload/hooks/loader.h"
+#include "preload/originals.h"
+#include "preload/pairs.h"
 
 /* Ours: the library is linked with -Bsymbolic. What is assembly has no type here. */
 #define ALLOCATOR_NAMES(X)                                                                                        \

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hook_modules.h"
+#include "preload/hooks/modules.h"
 
-#include "hook_elf.h"
-#include "hook_linker.h"
+#include "preload/hooks/elf.h"
+#include "preload/hooks/linker.h"
 
 #define SEGMENTS_MAX 256u
 #define ENOSYS 38

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hook_pages.h"
+#include "preload/hooks/pages.h"
 
 #include <sys/mman.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hook_relocations.h"
+#include "preload/hooks/relocations.h"
 
 #define PACKED_MAX (1ul << 26) /* relocations in one table: above it the count is a lie */
 

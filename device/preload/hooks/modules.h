@@ -5,7 +5,7 @@
 
 #include <link.h>
 
-#include "hook_maps.h"
+#include "preload/hooks/maps.h"
 
 struct ml_module {
 	const char *name; /* a path; "" = the program, mostly */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hook_books.h"
+#include "preload/hooks/books.h"
 
 #include "preload/freestanding/bytes.h"
 

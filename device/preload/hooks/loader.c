@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hook_loader.h"
+#include "preload/hooks/loader.h"
 
-#include "attach.h"
+#include "preload/attach.h"
 #include "preload/freestanding/clock.h"
-#include "hook_names.h"
-#include "plt_hook.h"
+#include "preload/hooks/names.h"
+#include "preload/hooks/plt_hook.h"
 
 /* A call without one of our own on the stack, see interpose.c. */
 #if defined(__has_attribute)
