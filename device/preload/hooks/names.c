@@ -4,8 +4,8 @@
 #include "preload/attach.h"
 #include "preload/hooks/linker.h"
 #include "preload/hooks/loader.h"
-#include "preload/originals.h"
-#include "preload/pairs.h"
+#include "preload/entries/originals.h"
+#include "preload/entries/pairs.h"
 
 /* Ours: the library is linked with -Bsymbolic. What is assembly has no type here. */
 #define ALLOCATOR_NAMES(X)                                                                                        \

@@ -10,7 +10,7 @@
 #include "preload/stacks/frame_resolve.h"
 #include "preload/include/memleak.h"
 #include "preload/stacks/maps.h"
-#include "preload/originals.h"
+#include "preload/entries/originals.h"
 #include "preload/recorder/recorder.h"
 #include "preload/linked/recording.h"
 #include "preload/linked/text.h"

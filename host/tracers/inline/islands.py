@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_NUMBER_SHIFT = 56  # ML_PAIR_CALL_SHIFT, device/preload/pair_entries.h
+_NUMBER_SHIFT = 56  # ML_PAIR_CALL_SHIFT, device/preload/entries/pair_entries.h
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ class Shim:
         return self.file.address(found[0].vaddr)
 
     def landing(self, name: str) -> int:
-        """Where a patched function of the heap goes: device/preload/inline_entries.c."""
+        """Where a patched function of the heap goes: device/preload/entries/inline_entries.c."""
         return self.function(f"memleak_inline_{name}")
 
     def data(self, name: str) -> tuple[int, int]:

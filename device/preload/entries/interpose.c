@@ -5,10 +5,10 @@
  */
 #include <stddef.h>
 
-#include "attach.h"
+#include "preload/attach.h"
 #include "preload/freestanding/bytes.h"
 #include "preload/recorder/connect.h"
-#include "originals.h"
+#include "preload/entries/originals.h"
 #include "preload/recorder/recorder.h"
 
 #define HANDLER __attribute__((visibility("hidden"), used))

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
-#include "originals.h"
+#include "preload/entries/originals.h"
 #include "preload/recorder/regions.h"
 #include "preload/freestanding/syscalls.h"
 

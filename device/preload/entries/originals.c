@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "originals.h"
+#include "preload/entries/originals.h"
 
 #include <sys/mman.h>
 

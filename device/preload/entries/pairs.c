@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pairs.h"
+#include "preload/entries/pairs.h"
 
 #include <stddef.h>
 #include <sys/uio.h>
 
 #include "preload/freestanding/bytes.h"
-#include "originals.h"
-#include "pair_entries.h"
+#include "preload/entries/originals.h"
+#include "preload/entries/pair_entries.h"
 #include "preload/recorder/recorder.h"
 #include "preload/freestanding/syscalls.h"
 #include "preload/segment/thread.h"

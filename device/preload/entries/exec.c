@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 #include "preload/recorder/connect.h"
-#include "originals.h"
+#include "preload/entries/originals.h"
 #include "preload/recorder/recorder.h"
 
 #define EXPORT __attribute__((visibility("default")))

@@ -5,7 +5,7 @@
  * them when the function is called, and afterwards as the function did. Words of the caller's stack are passed on. What returns
  * nothing of interest is jumped to. Flags are not kept nor, on arm64, x16 and x17, or more of vectors than our own code uses.
  */
-#include "pair_entries.h"
+#include "preload/entries/pair_entries.h"
 
 #define NUMBERS                                                                                                   \
 	"0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,"               \
