@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #define ML_ENDED_KEYS_MAX 64u
-#include "../../device/agent/preload_ended.c"
+#include "../../device/agent/shim/ended.c"
 
 /* A process of ten stacks, of which `held` keep a block. */
 static ml_u64 held, process;
