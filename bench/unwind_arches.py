@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.unwind import AddressSpace, Arch, BatchUnwinder, Mapping, Module, SampleBatch, TraceEnd
+from memleak_android.unwind.cfi.rules import RuleKind
 from memleak_android.unwind.engine.library import library_path, load
 from memleak_android.unwind.plan import Planner, StepKind
-from memleak_android.unwind.rules import RuleKind
 from memleak_android.unwind.trace import Method
 
 LIBRARIES = {

@@ -17,8 +17,8 @@ import memleak_android.unwind.epilogue  # noqa: F401 (capstone, which the unwind
 from memleak_android.host.perf_data.files import RecordedFiles
 from memleak_android.host.perf_data.stacks import SampleReader
 from memleak_android.unwind import BatchUnwinder, SampleBatch, TraceBatch
+from memleak_android.unwind.cfi.table_cache import TableCache
 from memleak_android.unwind.engine.library import library_path
-from memleak_android.unwind.table_cache import TableCache
 
 
 class Samples:

@@ -9,8 +9,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from memleak_android.unwind.compiled import compile_table
-from memleak_android.unwind.module import Module
+from memleak_android.unwind.cfi.compiled import compile_table
+from memleak_android.unwind.cfi.module import Module
 
 _LIBRARIES = ("/usr/lib/x86_64-linux-gnu/libLLVM-14.so.1", "/usr/lib/x86_64-linux-gnu/libLLVM-15.so.1")
 _REPEATS = 5

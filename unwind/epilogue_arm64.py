@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from memleak_android.unwind.arch.base import Arch
-from memleak_android.unwind.rules import RegisterRule, RuleKind, UnwindRow
+from memleak_android.unwind.cfi.rules import RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.trace import Method
 
 _INSTRUCTIONS_MAX = 512

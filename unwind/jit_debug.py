@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.unwind.arch.base import Arch
+from memleak_android.unwind.cfi.module import Module
+from memleak_android.unwind.cfi.sources import row_sources
 from memleak_android.unwind.errors import (
     BadCfiError,
     BadElfError,
@@ -22,8 +24,6 @@ from memleak_android.unwind.errors import (
 )
 from memleak_android.unwind.maps import AddressSpace, Mapping
 from memleak_android.unwind.memory import MemoryRegions
-from memleak_android.unwind.module import Module
-from memleak_android.unwind.sources import row_sources
 
 _VARIABLE = b"__jit_debug_descriptor"
 _VERSION = 1

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.errors import BadElfError, UnsupportedArchError
 from memleak_android.unwind.maps import AddressSpace, Mapping
 from memleak_android.unwind.memory import MemoryRegions
-from memleak_android.unwind.module import Module
 from memleak_android.unwind.snapshot_files import file_in
 
 _MAGIC = b"\x7fELF"

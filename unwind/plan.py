@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.unwind.arch.base import Arch
-from memleak_android.unwind.expression import fold
+from memleak_android.unwind.cfi.expression import fold
+from memleak_android.unwind.cfi.module import Module
+from memleak_android.unwind.cfi.rules import UnwindRow
+from memleak_android.unwind.cfi.table import BAD_ROW
 from memleak_android.unwind.maps import AddressSpace, Mapping
-from memleak_android.unwind.module import Module
-from memleak_android.unwind.rules import UnwindRow
 from memleak_android.unwind.sigreturn import signal_rows
-from memleak_android.unwind.table import BAD_ROW
 from memleak_android.unwind.trace import Method
 
 

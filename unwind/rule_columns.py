@@ -7,12 +7,12 @@ from enum import IntEnum
 import numpy as np
 
 from memleak_android.unwind.arch.base import Arch
+from memleak_android.unwind.cfi.expression import fold
+from memleak_android.unwind.cfi.rules import DEX_MARK, RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.errors import BadCfiError
-from memleak_android.unwind.expression import fold
 from memleak_android.unwind.fallback import frame_pointer_span
 from memleak_android.unwind.plan import NO_MAPPING, StepKind, StepPlan
 from memleak_android.unwind.reader import read_uleb
-from memleak_android.unwind.rules import DEX_MARK, RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.trace import Method
 
 KEPT = -(1 << 60)  # in `saved`: the register keeps its value; so far below sp that it falls out as such

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.unwind.arch.base import Arch, SignalFrame
-from memleak_android.unwind.module import Module
-from memleak_android.unwind.rules import RegisterRule, RuleKind, UnwindRow
+from memleak_android.unwind.cfi.module import Module
+from memleak_android.unwind.cfi.rules import RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.trace import Method
 
 _DW_OP_BREG0 = 0x70

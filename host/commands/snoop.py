@@ -30,7 +30,7 @@ from memleak_android.host.snoop.statistics_table import histogram_lines, table_l
 from memleak_android.host.stacks.modules import ModuleFiles
 from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_dir
 from memleak_android.host.tracers.functions.requests import parse_request, read_group_file
-from memleak_android.unwind.table_cache import TableCache
+from memleak_android.unwind.cfi.table_cache import TableCache
 
 _INCOMPLETE = 6
 _STACK_BYTES = 16384  # of one call, at most

@@ -15,7 +15,7 @@ from memleak_android.host.commands.options import FILE, common_options
 from memleak_android.host.commands.unwind_samples import print_samples
 from memleak_android.host.console import printable, refuse_command, say
 from memleak_android.host.symbols.names_in_file import FunctionNames, NamedPlace, soname
-from memleak_android.unwind.module import Module
+from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.snapshot import Snapshot, SnapshotFrame
 from memleak_android.unwind.trace import TraceEnd
 

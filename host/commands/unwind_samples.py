@@ -18,7 +18,7 @@ from memleak_android.host.reports.export.samples_folded import SamplesFolded
 from memleak_android.host.reports.json.samples import SamplesJson
 from memleak_android.host.reports.text.samples import SamplesText
 from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_dir
-from memleak_android.unwind.table_cache import TableCache
+from memleak_android.unwind.cfi.table_cache import TableCache
 
 _NOTES_MAX = 10
 

@@ -1,7 +1,7 @@
 """What the dynamic linker and the kernel read of an ELF file: header, segments, dynamic section, symbols.
 
 Only what stands in the file and inside its bounds is read; everything else is a BadElfError. (The unwinder's
-own view, sections and call frame information, is unwind/module.py.)
+own view, sections and call frame information, is unwind/cfi/module.py.)
 """
 
 from __future__ import annotations

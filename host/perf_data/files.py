@@ -12,10 +12,10 @@ from memleak_android.host.perf_data.container import PerfData
 from memleak_android.host.perf_data.processes import BUILD_ID, Processes
 from memleak_android.host.stacks.modules import VDSO, ModuleFile, own_vdso
 from memleak_android.host.symbols.symbol_places import read_build_id
+from memleak_android.unwind.cfi.module import Module
+from memleak_android.unwind.cfi.table_cache import TableCache
 from memleak_android.unwind.errors import UnwindError
 from memleak_android.unwind.maps import Mapping
-from memleak_android.unwind.module import Module
-from memleak_android.unwind.table_cache import TableCache
 
 _INDEXED_MAX = 200_000  # files of --symbols folders
 _MEMORY = ("//anon", "/anon_hugepage", "/dev/zero", "/SYSV", "/memfd:")  # no file, whatever it looks like

@@ -48,7 +48,7 @@ from memleak_android.host.tracers.local.choice import TracerName, start_tracer
 from memleak_android.host.tracers.probes.allocator import unprobed_functions
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import Block, BlockKind, Reason
-from memleak_android.unwind.table_cache import TableCache
+from memleak_android.unwind.cfi.table_cache import TableCache
 
 HELD_UP_S = 0.1  # of the agent, by us; less is nothing that its buffers notice
 

@@ -18,8 +18,8 @@ from memleak_android.host.stacks.samples import read_samples
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import NO_MODULE, Block, BlockKind, Rows
 from memleak_android.unwind.batch import BatchUnwinder
+from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.maps import Mapping
-from memleak_android.unwind.module import Module
 from memleak_android.unwind.trace import TraceEnd
 
 KINDS = frozenset(

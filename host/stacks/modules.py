@@ -16,10 +16,10 @@ import numpy as np
 from memleak_android.host.elf.zip_directory import StoredFile
 from memleak_android.host.profile.generated_code import ANONYMOUS, is_generated
 from memleak_android.host.stacks.file_identities import FileIdentity
+from memleak_android.unwind.cfi.module import Module
+from memleak_android.unwind.cfi.table_cache import TableCache
 from memleak_android.unwind.errors import UnwindError
 from memleak_android.unwind.maps import Mapping
-from memleak_android.unwind.module import Module
-from memleak_android.unwind.table_cache import TableCache
 
 _READ_BYTES_MAX = (
     256 << 20

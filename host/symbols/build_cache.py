@@ -24,7 +24,7 @@ from memleak_android.host.machine.adb.pulled_files import BUILD_ID, LIMIT_BYTES,
 from memleak_android.host.symbols.debug_files import DebugFileSearch, SymbolIndex
 from memleak_android.host.symbols.debuginfod import debuginfod_of, default_cache
 from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_dir
-from memleak_android.unwind.table_cache import TableCache
+from memleak_android.unwind.cfi.table_cache import TableCache
 
 T = TypeVar("T")
 

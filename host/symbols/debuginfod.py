@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from memleak_android.host.cache_folder import cache_base
-from memleak_android.unwind.cache_sharing import Sharing, Unshared
+from memleak_android.unwind.cfi.cache_sharing import Sharing, Unshared
 
 BUILD_ID = re.compile(r"[0-9a-f]{8,128}")
 MAX_BYTES = 512 << 20

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from memleak_android.host.symbols.debug_files import SymbolFile
-from memleak_android.unwind.cache_sharing import Sharing, Unshared
+from memleak_android.unwind.cfi.cache_sharing import Sharing, Unshared
 
 
 def _import_symbolic() -> Any:

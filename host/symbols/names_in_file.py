@@ -27,7 +27,7 @@ from memleak_android.host.elf.sections import (
 from memleak_android.host.symbols.debug_files import unpack_debugdata
 from memleak_android.host.symbols.demangle import demangle
 from memleak_android.host.symbols.symbol_table import STT_FUNC, SYMBOL_32, SYMBOL_64
-from memleak_android.unwind.module import Module
+from memleak_android.unwind.cfi.module import Module
 
 _CLOSING = re.compile(r"(?<!operator>)(?<=>)(?=>)")  # Android's demangler writes > > where ours writes >>
 _TABLES_MAX = 4

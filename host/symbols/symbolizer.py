@@ -17,7 +17,7 @@ from memleak_android.host.symbols.debug_files import Content, DebugFileSearch, S
 from memleak_android.host.symbols.demangle import demangle
 from memleak_android.host.symbols.line_table import LineTable, load_line_table
 from memleak_android.host.symbols.symbol_table import Symbol, SymbolTable
-from memleak_android.unwind.cache_sharing import Sharing
+from memleak_android.unwind.cfi.cache_sharing import Sharing
 
 
 class SymbolModule(Protocol):

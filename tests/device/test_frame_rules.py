@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from memleak_android.unwind.module import Module
-from memleak_android.unwind.rules import RuleKind, UnwindRow
+from memleak_android.unwind.cfi.module import Module
+from memleak_android.unwind.cfi.rules import RuleKind, UnwindRow
 
 HERE = Path(__file__).resolve().parent
 AGENT = HERE.parents[1] / "device" / "agent"

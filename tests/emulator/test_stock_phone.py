@@ -14,7 +14,7 @@ from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.machine.target import AppUser
 from memleak_android.host.tracers.android.wrap import wrap_script
-from memleak_android.unwind.module import Module
+from memleak_android.unwind.cfi.module import Module
 from tests.emulator.apps import APPS, ARM64, libraries
 from tests.emulator.boot import start
 from tests.emulator.debian import Unavailable

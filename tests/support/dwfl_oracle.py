@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.unwind import AddressSpace, SampleBatch, TraceBatch
-from memleak_android.unwind.module import Module
+from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.plan import ModuleSource
 
 _SOURCE = Path(__file__).resolve().parents[1] / "unwind" / "oracle" / "dwfl_samples.c"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from memleak_android.unwind import Module
-from memleak_android.unwind.rules import RuleKind, UnwindRow
+from memleak_android.unwind.cfi.rules import RuleKind, UnwindRow
 from memleak_android.unwind.trace import Method
 from tests.support.corpus import CORPUS
 from tests.support.debian_packages import packages

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memleak_android.unwind.arch.x86_64 import ARCH
-from memleak_android.unwind.cfi import CfiSection
-from memleak_android.unwind.eh_frame_hdr import parse_hdr
+from memleak_android.unwind.cfi.eh_frame_hdr import parse_hdr
+from memleak_android.unwind.cfi.rules import RegisterRule, RuleKind, UnwindRow
+from memleak_android.unwind.cfi.section import CfiSection
+from memleak_android.unwind.cfi.table import CfiSource, UnwindTable
 from memleak_android.unwind.errors import BadCfiError
-from memleak_android.unwind.rules import RegisterRule, RuleKind, UnwindRow
-from memleak_android.unwind.table import CfiSource, UnwindTable
 from memleak_android.unwind.trace import Method
 from tests.support.cfi_assembler import (
     CfiAssembler,

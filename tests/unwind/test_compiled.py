@@ -11,14 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memleak_android.unwind import Module, cfi, cfi_compile, table
+from memleak_android.unwind import Module
 from memleak_android.unwind.arch.x86_64 import ARCH
-from memleak_android.unwind.cfi import CfiSection
-from memleak_android.unwind.cfi_lockstep import distinct_rows, run, run_rounds
-from memleak_android.unwind.compiled import ASK, compile_table
+from memleak_android.unwind.cfi import compile as cfi_compile
+from memleak_android.unwind.cfi import section as cfi
+from memleak_android.unwind.cfi import table
+from memleak_android.unwind.cfi.compiled import ASK, compile_table
+from memleak_android.unwind.cfi.lockstep import distinct_rows, run, run_rounds
+from memleak_android.unwind.cfi.rules import UnwindRow
+from memleak_android.unwind.cfi.section import CfiSection
+from memleak_android.unwind.cfi.table import CfiSource, UnwindTable
 from memleak_android.unwind.engine.library import library_path, load
-from memleak_android.unwind.rules import UnwindRow
-from memleak_android.unwind.table import CfiSource, UnwindTable
 from memleak_android.unwind.trace import Method
 from tests.support.cfi_assembler import CfiAssembler, Cie, advance, block, offset, op, restore
 from tests.support.corpus import CORPUS
@@ -190,7 +193,7 @@ def test_distinct_rows(pairs: list[tuple[int, int]]) -> None:
 
 
 def test_distinct_rows_when_hashes_collide(monkeypatch: pytest.MonkeyPatch) -> None:
-    from memleak_android.unwind import cfi_lockstep
+    from memleak_android.unwind.cfi import lockstep as cfi_lockstep
 
     monkeypatch.setattr(cfi_lockstep, "_MULTIPLIERS", np.zeros(256, np.uint64))
     keys = np.array([[1, 2], [3, 4], [1, 2], [5, 6], [3, 4]], np.int32)

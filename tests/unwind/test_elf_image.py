@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memleak_android.unwind import Module, elf_image
+from memleak_android.unwind.cfi.rules import UnwindRow
 from memleak_android.unwind.elf_image import ElfImage
-from memleak_android.unwind.rules import UnwindRow
 from memleak_android.unwind.trace import Method
 
 SOURCE = "int g(int*); int f(int n) { int a[40]; a[n] = n; return g(a) + a[1] + (n ? f(n - 1) : 0); }"

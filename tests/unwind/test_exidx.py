@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memleak_android.unwind import arch_by_name
+from memleak_android.unwind.cfi.exidx import ExidxSource, run
+from memleak_android.unwind.cfi.expression import evaluate
+from memleak_android.unwind.cfi.rules import RuleKind, UnwindRow
+from memleak_android.unwind.cfi.sources import row_sources
+from memleak_android.unwind.cfi.table import UnwindTable
 from memleak_android.unwind.elf_image import ElfImage
 from memleak_android.unwind.errors import BadCfiError
-from memleak_android.unwind.exidx import ExidxSource, run
-from memleak_android.unwind.expression import evaluate
-from memleak_android.unwind.rules import RuleKind, UnwindRow
-from memleak_android.unwind.sources import row_sources
-from memleak_android.unwind.table import UnwindTable
 from memleak_android.unwind.trace import Method
 from tests.support.corpus import CORPUS
 from tests.support.debian_packages import packages

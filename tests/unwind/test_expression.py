@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memleak_android.unwind.cfi.expression import Linear, evaluate, fold
 from memleak_android.unwind.errors import ExpressionError, UnreadableMemoryError
-from memleak_android.unwind.expression import Linear, evaluate, fold
 from tests.support.cfi_assembler import sleb, uleb
 
 MASK = 2**64 - 1

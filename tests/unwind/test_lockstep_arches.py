@@ -9,10 +9,10 @@ import pytest
 
 from memleak_android.unwind import BatchUnwinder, SampleBatch
 from memleak_android.unwind.arch import arm64
+from memleak_android.unwind.cfi.rules import DEX_MARK, RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.engine.library import library_path
 from memleak_android.unwind.plan import Planner, StepKind, StepPlan
 from memleak_android.unwind.rule_columns import RuleColumns
-from memleak_android.unwind.rules import DEX_MARK, RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.snapshot import Snapshot
 from memleak_android.unwind.step import unwind_sample
 from memleak_android.unwind.trace import Method

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memleak_android.unwind import Module, table_cache
+from memleak_android.unwind import Module
 from memleak_android.unwind.arch.x86_64 import ARCH
-from memleak_android.unwind.compiled import compile_table
-from memleak_android.unwind.rules import UnwindRow
-from memleak_android.unwind.table_cache import TableCache, decode_entry, encode_entry, source_digest
+from memleak_android.unwind.cfi import table_cache
+from memleak_android.unwind.cfi.compiled import compile_table
+from memleak_android.unwind.cfi.rules import UnwindRow
+from memleak_android.unwind.cfi.table_cache import TableCache, decode_entry, encode_entry, source_digest
 from tests.support.cfi_assembler import block, op
 from tests.support.tiny_elf import CODE_VADDR, FUNCTION_BYTES, tiny_elf
 
@@ -195,7 +196,7 @@ def test_lying_entries_with_good_checksums_do_no_harm(changes: list[tuple[int, i
 
 
 def header_bytes() -> int:
-    from memleak_android.unwind.table_cache import _HEADER
+    from memleak_android.unwind.cfi.table_cache import _HEADER
 
     return _HEADER.size
 

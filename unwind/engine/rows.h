@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unwind/cfi_lockstep.py as machine code: the call frame instructions of many FDEs. unwind/engine/rows.py mirrors this. */
+/* unwind/cfi/lockstep.py as machine code: the call frame instructions of many FDEs. unwind/cfi/engine_rows.py mirrors this. */
 #ifndef ROWS_H
 #define ROWS_H
 
 #include <stdint.h>
 
-/* Columns of a state, and what stands in that of a register instead of an offset (unwind/cfi_lockstep.py). */
+/* Columns of a state, and what stands in that of a register instead of an offset (unwind/cfi/lockstep.py). */
 enum { CFA_REGISTER, CFA_OFFSET, IS_SIGNED, CLASS, FIRST_RULE };
 #define ROWS_UNDEFINED (INT32_MIN + 1)
 #define ROWS_SAME_VALUE (INT32_MIN + 2)

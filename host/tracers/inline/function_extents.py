@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from memleak_android.host.elf.dynamic import ElfFile
+from memleak_android.unwind.cfi.sources import row_sources
+from memleak_android.unwind.cfi.table import CfiSource
 from memleak_android.unwind.elf_image import ElfImage
 from memleak_android.unwind.errors import UnwindError
-from memleak_android.unwind.sources import row_sources
-from memleak_android.unwind.table import CfiSource
 
 
 def bytes_by_unwind_tables(elf: ElfFile, vaddr: int) -> int:

@@ -18,8 +18,8 @@ from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.machine import FilesInPlace, LocalMachine
 from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.machine.target import Answer, AppUser
+from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.maps import Mapping
-from memleak_android.unwind.module import Module
 from tests.support.running_program import blocked
 
 APP = AppUser("com.example.app", 10)

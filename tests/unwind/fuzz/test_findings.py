@@ -15,12 +15,12 @@ import pytest
 from memleak_android.host.symbols.names_in_file import soname
 from memleak_android.unwind import Module, UnwindError
 from memleak_android.unwind.arch.x86_64 import ARCH
-from memleak_android.unwind.cfi import CfiSection
-from memleak_android.unwind.cfi_ahead import CfiAhead
-from memleak_android.unwind.cfi_program import decode
-from memleak_android.unwind.compiled import compile_table
-from memleak_android.unwind.eh_frame_hdr import parse_hdr
-from memleak_android.unwind.table import CfiSource, UnwindTable
+from memleak_android.unwind.cfi.ahead import CfiAhead
+from memleak_android.unwind.cfi.compiled import compile_table
+from memleak_android.unwind.cfi.eh_frame_hdr import parse_hdr
+from memleak_android.unwind.cfi.program import decode
+from memleak_android.unwind.cfi.section import CfiSection
+from memleak_android.unwind.cfi.table import CfiSource, UnwindTable
 from memleak_android.unwind.trace import Method
 from tests.support.cfi_assembler import CfiAssembler, Cie, advance, eh_frame_hdr, offset, op
 from tests.unwind.fuzz import seeds
@@ -149,7 +149,7 @@ def test_sixty_four_million_empty_entries() -> None:
 
 def test_millions_of_the_smallest_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     """A walk stops at its bound, by the compiled engine as without it."""
-    monkeypatch.setattr("memleak_android.unwind.cfi._ENTRIES_MAX", 1000)
+    monkeypatch.setattr("memleak_android.unwind.cfi.section._ENTRIES_MAX", 1000)
     assembler = CfiAssembler(is_eh=False)
     cie = assembler.cie(CIE)
     for i in range(1500):

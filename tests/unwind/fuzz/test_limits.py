@@ -14,8 +14,8 @@ import pytest
 
 from memleak_android.host.symbols.names_in_file import FunctionNames
 from memleak_android.unwind import Mapping, Module, UnwindError
+from memleak_android.unwind.cfi.expression import evaluate
 from memleak_android.unwind.elf_image import ElfImage
-from memleak_android.unwind.expression import evaluate
 from memleak_android.unwind.maps import layered
 from memleak_android.unwind.snapshot import Snapshot
 from tests.unwind.fuzz import seeds

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.unwind.arch.base import Arch
-from memleak_android.unwind.cfi import Entries
-from memleak_android.unwind.cfi_compile import (
+from memleak_android.unwind.cfi.compile import (
     PlainRows,
     RowClass,
     compile_section,
@@ -19,10 +18,11 @@ from memleak_android.unwind.cfi_compile import (
     row_of,
     state_of,
 )
-from memleak_android.unwind.cfi_lockstep import FIRST_RULE
+from memleak_android.unwind.cfi.lockstep import FIRST_RULE
+from memleak_android.unwind.cfi.rules import UnwindRow
+from memleak_android.unwind.cfi.section import Entries
+from memleak_android.unwind.cfi.table import NO_ROW, CfiSource, RowSource
 from memleak_android.unwind.errors import BadCfiError
-from memleak_android.unwind.rules import UnwindRow
-from memleak_android.unwind.table import NO_ROW, CfiSource, RowSource
 
 ASK = -2  # the row is not plain, or functions overlap here: the sources know
 _REGISTERS_MAX = 72  # with columns of their own; ART names 63 in each CIE for arm64

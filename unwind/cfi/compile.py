@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.unwind.cfi import CfiSection, Entries, Fde, groups
-from memleak_android.unwind.cfi_lockstep import (
+from memleak_android.unwind.cfi.lockstep import (
     ABSENT,
     ALIGN_MAX,
     FIRST_RULE,
@@ -19,9 +18,10 @@ from memleak_android.unwind.cfi_lockstep import (
     Programs,
     run,
 )
-from memleak_android.unwind.cfi_program import decode
+from memleak_android.unwind.cfi.program import decode
+from memleak_android.unwind.cfi.rules import RegisterRule, RuleKind, UnwindRow
+from memleak_android.unwind.cfi.section import CfiSection, Entries, Fde, groups
 from memleak_android.unwind.errors import BadCfiError
-from memleak_android.unwind.rules import RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.trace import Method
 
 _REGISTERS_MAX = 128  # the lock-step reads one byte of LEB128

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.unwind.engine.rows import walk_entries
+from memleak_android.unwind.cfi.engine_rows import walk_entries
 from memleak_android.unwind.errors import BadCfiError
 from memleak_android.unwind.reader import (
     DW_EH_PE_INDIRECT,

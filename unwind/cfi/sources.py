@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from memleak_android.unwind.cfi import CfiSection
-from memleak_android.unwind.eh_frame_hdr import eh_frame_vaddr, parse_hdr
+from memleak_android.unwind.cfi.eh_frame_hdr import eh_frame_vaddr, parse_hdr
+from memleak_android.unwind.cfi.exidx import ExidxSource
+from memleak_android.unwind.cfi.section import CfiSection
+from memleak_android.unwind.cfi.table import CfiSource, RowSource
 from memleak_android.unwind.elf_image import ElfImage, Section
-from memleak_android.unwind.exidx import ExidxSource
-from memleak_android.unwind.table import CfiSource, RowSource
 from memleak_android.unwind.trace import Method
 
 _EM_ARM = 40

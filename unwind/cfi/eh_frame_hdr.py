@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.unwind.cfi import CfiSection, FdeIndex
+from memleak_android.unwind.cfi.section import CfiSection, FdeIndex
 from memleak_android.unwind.errors import BadCfiError
 from memleak_android.unwind.reader import (
     DW_EH_PE_INDIRECT,

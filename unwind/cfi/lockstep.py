@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.unwind.engine.rows import run_compiled
+from memleak_android.unwind.cfi.engine_rows import run_compiled
 
 # In the column of a register, instead of an offset from the CFA:
 ABSENT = -(1 << 31)  # no rule

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from memleak_android.unwind.cfi import CfiSection, Entries, groups
-from memleak_android.unwind.cfi_compile import PlainRows, RowClass, compile_section, registers_in, row_of
-from memleak_android.unwind.rules import UnwindRow
+from memleak_android.unwind.cfi.compile import PlainRows, RowClass, compile_section, registers_in, row_of
+from memleak_android.unwind.cfi.rules import UnwindRow
+from memleak_android.unwind.cfi.section import CfiSection, Entries, groups
 
 NOT_PLAIN = -1  # in place of a function's number: for the scalar decoder
 NOT_INSIDE = -1  # in place of a line

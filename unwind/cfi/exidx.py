@@ -13,11 +13,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.unwind.cfi import FdeIndex
+from memleak_android.unwind.cfi.rules import RegisterRule, RuleKind, UnwindRow
+from memleak_android.unwind.cfi.section import FdeIndex
+from memleak_android.unwind.cfi.table import FunctionRows, malformed
 from memleak_android.unwind.errors import BadCfiError
 from memleak_android.unwind.reader import read_uleb, write_sleb
-from memleak_android.unwind.rules import RegisterRule, RuleKind, UnwindRow
-from memleak_android.unwind.table import FunctionRows, malformed
 from memleak_android.unwind.trace import Method
 
 SP, LR, PC = 13, 14, 15

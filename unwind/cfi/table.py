@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.unwind.arch.base import Arch
-from memleak_android.unwind.cfi import CfiSection, FdeIndex
-from memleak_android.unwind.cfi_ahead import NOT_PLAIN, CfiAhead
-from memleak_android.unwind.cfi_program import decode
+from memleak_android.unwind.cfi.ahead import NOT_PLAIN, CfiAhead
+from memleak_android.unwind.cfi.program import decode
+from memleak_android.unwind.cfi.rules import UnwindRow
+from memleak_android.unwind.cfi.section import CfiSection, FdeIndex
 from memleak_android.unwind.errors import BadCfiError
-from memleak_android.unwind.rules import UnwindRow
 
 NO_ROW = -1
 BAD_ROW = -2  # there is CFI, but it is malformed

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.unwind.arch import Arch, arch_by_elf_machine
+from memleak_android.unwind.cfi.sources import row_sources
+from memleak_android.unwind.cfi.table import UnwindTable
 from memleak_android.unwind.elf_image import ElfImage, Section, Segment
 from memleak_android.unwind.errors import BadElfError, UnsupportedArchError
 from memleak_android.unwind.maps import Mapping
-from memleak_android.unwind.sources import row_sources
-from memleak_android.unwind.table import UnwindTable
 
 __all__ = ["Module", "Section", "Segment"]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from memleak_android.unwind.engine.library import library_path, load
 
 if TYPE_CHECKING:
-    from memleak_android.unwind.cfi_lockstep import Programs
+    from memleak_android.unwind.cfi.lockstep import Programs
 
 _STATES_MAX = 1 << 15  # distinct ones; libLLVM-14 has 1,100
 _SLOTS = 1 << 17

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from memleak_android.unwind.cfi import CfiSection, Cie, Fde
+from memleak_android.unwind.cfi.rules import RegisterRule, RuleKind, UnwindRow
+from memleak_android.unwind.cfi.section import CfiSection, Cie, Fde
 from memleak_android.unwind.errors import BadCfiError
 from memleak_android.unwind.reader import (
     U8,
@@ -18,7 +19,6 @@ from memleak_android.unwind.reader import (
     read_sleb,
     read_uleb,
 )
-from memleak_android.unwind.rules import RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.trace import Method
 
 _ROWS_MAX = 65536  # of one FDE; the largest seen in libLLVM has some hundreds
