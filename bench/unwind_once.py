@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-import memleak_android.unwind.epilogue  # noqa: F401 (capstone, which the unwinder puts off)
+import memleak_android.unwind.code.epilogue  # noqa: F401 (capstone, which the unwinder puts off)
 from memleak_android.host.perf_data.files import RecordedFiles
 from memleak_android.host.perf_data.stacks import SampleReader
 from memleak_android.unwind import BatchUnwinder, SampleBatch, TraceBatch

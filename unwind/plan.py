@@ -271,7 +271,7 @@ class Planner:
     def _without_row(self, module: Module, vaddr: int, *, by_prologue: bool = True) -> StepPlan:
         """No CFI covers vaddr: what the code ahead says, else the code before it."""
         # capstone costs 30 ms to import, and most programs have CFI for all their code
-        from memleak_android.unwind.epilogue import Dead, read_prologue, walk_to_return
+        from memleak_android.unwind.code.epilogue import Dead, read_prologue, walk_to_return
 
         exits = self._exits.setdefault(module, _Exits(module))
         found = walk_to_return(self.arch, module.bytes_at, vaddr, exits)

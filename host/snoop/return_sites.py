@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
 from memleak_android.host.tracers.probes.placement import FUNCTION_BYTES_MAX, is_tail_call
-from memleak_android.unwind.disassembly import Flow, Instruction
+from memleak_android.unwind.code.disassembly import Flow, Instruction
 
 _SITES_MAX = 64
 

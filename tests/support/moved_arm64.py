@@ -16,7 +16,7 @@ from memleak_android.host.elf.dynamic import EM_AARCH64
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers.inline.patch_plan import FunctionCode, PatchPlan
 from memleak_android.host.tracers.inline.relocation import UNGUARDED, Surroundings
-from memleak_android.unwind.disassembly import Flow, decode_arm64
+from memleak_android.unwind.code.disassembly import Flow, decode_arm64
 from tests.support.straight_patch import plan_straight
 
 unicorn = pytest.importorskip("unicorn", reason="unicorn, which runs arm64 code, is not installed")

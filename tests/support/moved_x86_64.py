@@ -19,7 +19,7 @@ from memleak_android.host.elf.dynamic import EM_X86_64
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers.inline.patch_plan import FunctionCode, PatchPlan
 from memleak_android.host.tracers.inline.x86_encoding import parse
-from memleak_android.unwind.disassembly import Flow, decode_x86_64
+from memleak_android.unwind.code.disassembly import Flow, decode_x86_64
 from tests.support.straight_patch import plan_straight
 
 FUNCTION = 0x200008000

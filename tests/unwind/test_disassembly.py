@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from memleak_android.unwind.disassembly import Flow, Instruction, decode_arm64, decode_x86_64
+from memleak_android.unwind.code.disassembly import Flow, Instruction, decode_arm64, decode_x86_64
 
 
 def only(code: str, address: int = 0) -> Instruction:

@@ -6,7 +6,7 @@ import pytest
 
 from memleak_android.unwind.arch.x86_64 import ARCH
 from memleak_android.unwind.cfi.rules import RuleKind, UnwindRow
-from memleak_android.unwind.epilogue import Dead, walk_to_return
+from memleak_android.unwind.code.epilogue import Dead, walk_to_return
 
 BASE = 0x1000
 EXIT = 0x9000

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memleak_android.unwind.arch.arm32 import ARCH
 from memleak_android.unwind.cfi.rules import RegisterRule, RuleKind, UnwindRow
-from memleak_android.unwind.epilogue import Dead, read_prologue, walk_to_return
+from memleak_android.unwind.code.epilogue import Dead, read_prologue, walk_to_return
 
 START = 0x1000
 R7, R11, SP, LR = 7, 11, 13, 14

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from memleak_android.unwind import Method
 from memleak_android.unwind.arch.arm64 import ARCH
 from memleak_android.unwind.cfi.rules import RegisterRule, RuleKind, UnwindRow
-from memleak_android.unwind.epilogue import Dead, walk_to_return
+from memleak_android.unwind.code.epilogue import Dead, walk_to_return
 from tests.support.arm64_compiler import shared_library
 
 PROGRAM = """

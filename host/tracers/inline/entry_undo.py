@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from memleak_android.host.tracers.inline.relocation import signed
-from memleak_android.unwind.disassembly import Flow, Instruction
+from memleak_android.unwind.code.disassembly import Flow, Instruction
 
 # Only these are looked at: each does the same when it is done once more from equal registers and memory.
 _X86_64_REPEATABLE = frozenset(("test", "cmp", "mov", "movabs", "movzx", "movsx", "movsxd", "lea"))

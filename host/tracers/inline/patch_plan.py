@@ -30,7 +30,7 @@ from memleak_android.host.tracers.inline.relocation import (
 )
 from memleak_android.host.tracers.probes.arch import PROBED_ARCHES, ProbedArch
 from memleak_android.host.tracers.probes.placement import FUNCTION_BYTES_MAX, unprovable
-from memleak_android.unwind.disassembly import Flow, Instruction
+from memleak_android.unwind.code.disassembly import Flow, Instruction
 
 TRAMPOLINE_BYTES = 256  # room for one function: its island and its moved instructions
 _ISLAND_ALIGNMENT = 16

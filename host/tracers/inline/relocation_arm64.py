@@ -18,7 +18,7 @@ from memleak_android.host.tracers.inline.relocation import (
     check_reference,
     signed,
 )
-from memleak_android.unwind.disassembly import Flow, Instruction
+from memleak_android.unwind.code.disassembly import Flow, Instruction
 
 NOP = 0xD503201F
 BTI_C = 0xD503245F

@@ -19,7 +19,7 @@ from memleak_android.host.tracers.inline.relocation import (
     signed,
 )
 from memleak_android.host.tracers.inline.x86_encoding import Encoding, parse
-from memleak_android.unwind.disassembly import Flow, Instruction
+from memleak_android.unwind.code.disassembly import Flow, Instruction
 
 ENDBR64 = bytes.fromhex("f30f1efa")
 _JUMP_MEMORY = bytes.fromhex("3eff25")  # notrack: it lands where no endbr64 need be

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from memleak_android.host.elf.dynamic import EM_AARCH64, EM_X86_64
 from memleak_android.host.tracers.probes import arm64, x86_64
-from memleak_android.unwind.disassembly import Instruction, decode_arm64, decode_x86_64
+from memleak_android.unwind.code.disassembly import Instruction, decode_arm64, decode_x86_64
 
 FindJumps = Callable[[NDArray[np.uint8], int, int], tuple[NDArray[np.int64], NDArray[np.int64]]]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.unwind.disassembly import Instruction
+from memleak_android.unwind.code.disassembly import Instruction
 
 # value under a mask: b and bl, b.cond, cbz and cbnz, tbz and tbnz, adr and adrp, br, blr, ret (Arm ARM C4.1)
 _SIMULATED = (

@@ -9,7 +9,7 @@ import numpy as np
 
 from memleak_android.host.elf.dynamic import DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, ElfFile
 from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
-from memleak_android.unwind.disassembly import Flow, Instruction
+from memleak_android.unwind.code.disassembly import Flow, Instruction
 
 _RELA = np.dtype([("offset", "<u8"), ("type", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
 _HOPS_MAX = 4

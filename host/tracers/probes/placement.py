@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.tracers.probes.arch import ProbedArch
-from memleak_android.unwind.disassembly import Flow, Instruction
+from memleak_android.unwind.code.disassembly import Flow, Instruction
 
 SINGLE_STEPPED = "single-stepped"
 

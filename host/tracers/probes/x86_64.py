@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.unwind.disassembly import Instruction
+from memleak_android.unwind.code.disassembly import Instruction
 
 _CHUNK_BYTES = 4 << 20  # of text looked through at a time, to bound the memory taken
 

@@ -15,7 +15,7 @@ from memleak_android.host.tracers.inline.patch_plan import FunctionCode
 from memleak_android.host.tracers.probes.allocator import HEAP_FUNCTIONS
 from memleak_android.host.tracers.probes.arch import ARM64
 from memleak_android.host.tracers.probes.placement import jumps_from_outside
-from memleak_android.unwind.disassembly import Flow, decode_arm64
+from memleak_android.unwind.code.disassembly import Flow, decode_arm64
 from tests.support.foreign_libc import BIONIC
 from tests.support.straight_patch import plan_straight
 

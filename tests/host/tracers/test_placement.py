@@ -15,7 +15,7 @@ from memleak_android.host.tracers.probes.placement import (
     place_entry,
 )
 from memleak_android.host.tracers.probes.x86_64 import is_emulated
-from memleak_android.unwind.disassembly import decode_x86_64
+from memleak_android.unwind.code.disassembly import decode_x86_64
 
 ENDBR64 = "f30f1efa"
 TEST_RDI = "4885ff"  # test rdi, rdi

@@ -11,7 +11,7 @@ import pytest
 from memleak_android.host.tracers.probes.arch import ARM64
 from memleak_android.host.tracers.probes.arm64 import is_simulated
 from memleak_android.host.tracers.probes.placement import SINGLE_STEPPED, jumps_from_outside, place_entry
-from memleak_android.unwind.disassembly import decode_arm64
+from memleak_android.unwind.code.disassembly import decode_arm64
 
 BTI_C = 0xD503245F
 PACIASP = 0xD503233F

@@ -11,7 +11,7 @@ import pytest
 
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers.inline.relocation import Surroundings
-from memleak_android.unwind.disassembly import decode_arm64
+from memleak_android.unwind.code.disassembly import decode_arm64
 from tests.support import moved_arm64 as moved
 
 NOP = 0xD503201F

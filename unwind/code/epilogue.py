@@ -15,10 +15,10 @@ from enum import Enum
 
 from memleak_android.unwind.arch.base import Arch
 from memleak_android.unwind.cfi.rules import RegisterRule, RuleKind, UnwindRow
-from memleak_android.unwind.disassembly import Flow, Instruction, decode_x86_64
-from memleak_android.unwind.epilogue_arm32 import walk_arm32
-from memleak_android.unwind.epilogue_arm64 import walk_arm64
-from memleak_android.unwind.prologue_arm32 import prologue_arm32
+from memleak_android.unwind.code.disassembly import Flow, Instruction, decode_x86_64
+from memleak_android.unwind.code.epilogue_arm32 import walk_arm32
+from memleak_android.unwind.code.epilogue_arm64 import walk_arm64
+from memleak_android.unwind.code.prologue_arm32 import prologue_arm32
 from memleak_android.unwind.trace import Method
 
 _INSTRUCTIONS_MAX = 512  # in all; musl's longest way to a ret is some hundreds

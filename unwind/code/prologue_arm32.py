@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from memleak_android.unwind.arch.base import Arch
 from memleak_android.unwind.cfi.rules import RegisterRule, RuleKind, UnwindRow
-from memleak_android.unwind.decode_arm32 import LR, SP, Flow, Operation, decode_arm, decode_thumb
-from memleak_android.unwind.instruction_set_arm32 import ReadCode, is_arm
-from memleak_android.unwind.stack_arm32 import State, after
+from memleak_android.unwind.code.decode_arm32 import LR, SP, Flow, Operation, decode_arm, decode_thumb
+from memleak_android.unwind.code.instruction_set_arm32 import ReadCode, is_arm
+from memleak_android.unwind.code.stack_arm32 import State, after
 from memleak_android.unwind.trace import Method
 
 _BYTES_BACK = 1 << 14

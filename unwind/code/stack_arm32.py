@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from memleak_android.unwind.decode_arm32 import LR, SP, Flow, Move, Operation, Transfer
+from memleak_android.unwind.code.decode_arm32 import LR, SP, Flow, Move, Operation, Transfer
 
 _KEPT = frozenset({4, 5, 6, 7, 8, 9, 10, 11, LR})
 Pair = tuple[int, int]

@@ -1,0 +1,1 @@
+"""What instructions say where no table does: prologues, epilogues, Arm decoding."""
