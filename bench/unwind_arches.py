@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from memleak_android.unwind import AddressSpace, Arch, BatchUnwinder, Mapping, Module, SampleBatch, TraceEnd
 from memleak_android.unwind.cfi.rules import RuleKind
 from memleak_android.unwind.engine.library import library_path, load
-from memleak_android.unwind.plan import Planner, StepKind
 from memleak_android.unwind.trace import Method
+from memleak_android.unwind.walk.plan import Planner, StepKind
 
 LIBRARIES = {
     "x86_64": Path("/usr/lib/x86_64-linux-gnu/libc.so.6"),

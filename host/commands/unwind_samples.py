@@ -34,7 +34,7 @@ def print_samples(
 ) -> int:
     """Writes the stacks of all samples to stdout. form: text, folded or json. Returns the exit code.
 
-    join: stacks that were cut are continued by what others of their thread show (unwind/joining.py).
+    join: stacks that were cut are continued by what others of their thread show (unwind/walk/joining.py).
 
     Raises RecordingError where there is nothing to unwind.
     """

@@ -35,10 +35,10 @@ from memleak_android.host.wire.blocks import (
     SiteFlag,
 )
 from memleak_android.unwind.arch import Arch, arch_by_name
-from memleak_android.unwind.batch import BatchUnwinder
 from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.maps import Mapping
 from memleak_android.unwind.trace import Method, TraceBatch
+from memleak_android.unwind.walk.batch import BatchUnwinder
 
 EMPTY_SNAPSHOT = Snapshot(0, 0, np.empty(0, LIVE_ROW), np.empty(0, KEY_ROW), is_whole=False)
 

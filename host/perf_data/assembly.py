@@ -11,8 +11,8 @@ from memleak_android.host.perf_data.layout import Ints, SampleColumns
 from memleak_android.host.perf_data.places import KERNEL_SPACE, Places
 from memleak_android.host.perf_data.sampled_stacks import NOT_CAPTURED, SampledStacks
 from memleak_android.host.perf_data.stacks import Chunk, SampleReader, SampleUnwinder
-from memleak_android.unwind.joining import join_truncated
 from memleak_android.unwind.trace import Method, TraceBatch
+from memleak_android.unwind.walk.joining import join_truncated
 
 _MARKS = np.uint64((1 << 64) - 4095)  # callchain entries from here on say whose the following ones are
 _KERNEL, _USER = np.uint64((1 << 64) - 128), np.uint64((1 << 64) - 512)

@@ -16,10 +16,10 @@ from memleak_android.host.perf_data.machine import Machine, machine_of
 from memleak_android.host.perf_data.order import SampleOrder, put_in_order
 from memleak_android.host.perf_data.records import forget_pages
 from memleak_android.unwind.arch import Arch
-from memleak_android.unwind.batch import BatchUnwinder
 from memleak_android.unwind.maps import AddressSpace
-from memleak_android.unwind.plan import ModuleSource
 from memleak_android.unwind.trace import SampleBatch, TraceBatch
+from memleak_android.unwind.walk.batch import BatchUnwinder
+from memleak_android.unwind.walk.plan import ModuleSource
 
 _SAMPLES_MAX = 1 << 15  # at a time
 _STACK_BYTES_MAX = 512 << 20  # at a time; of the file's pages, which are let go of afterwards

@@ -17,10 +17,10 @@ from memleak_android.host.stacks.modules import ModuleFiles
 from memleak_android.host.stacks.samples import read_samples
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import NO_MODULE, Block, BlockKind, Rows
-from memleak_android.unwind.batch import BatchUnwinder
 from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.maps import Mapping
 from memleak_android.unwind.trace import TraceEnd
+from memleak_android.unwind.walk.batch import BatchUnwinder
 
 KINDS = frozenset(
     {BlockKind.HELLO, BlockKind.MAPS, BlockKind.MAPPINGS, BlockKind.PROCESS, BlockKind.EVIDENCE}

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.wire.blocks import FRAME_CHAIN, FRAME_CHAIN_MAX, EvidenceFlag, Rows
-from memleak_android.unwind import frame_chain
-from memleak_android.unwind.frame_chain import Chains
 from memleak_android.unwind.maps import AddressSpace
 from memleak_android.unwind.trace import Method, SampleBatch, TraceBatch, TraceEnd
+from memleak_android.unwind.walk import frame_chain
+from memleak_android.unwind.walk.frame_chain import Chains
 
 Ints = NDArray[np.int64]
 _HEAD = FRAME_CHAIN.itemsize

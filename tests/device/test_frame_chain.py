@@ -17,7 +17,7 @@ from memleak_android.host.stacks.address_spaces import AddressSpaces
 from memleak_android.host.stacks.samples import read_samples
 from memleak_android.host.wire.blocks import EvidenceFlag
 from memleak_android.host.wire.frame_chains import SentChains
-from memleak_android.unwind import frame_chain
+from memleak_android.unwind.walk import frame_chain
 from tests.support.preload_session import run_preloaded
 from tests.support.workloads import PROGRAM, both_tracers, run
 

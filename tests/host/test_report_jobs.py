@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from memleak_android.host.cli import run
-from memleak_android.unwind import batch
+from memleak_android.unwind.walk import batch
 from tests.support.builders import (
     end,
     evidence,

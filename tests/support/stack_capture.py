@@ -25,8 +25,8 @@ from memleak_android.unwind import (
     arch_by_name,
 )
 from memleak_android.unwind.engine.library import library_path
-from memleak_android.unwind.plan import Planner
-from memleak_android.unwind.step import StepFrame, unwind_sample
+from memleak_android.unwind.walk.plan import Planner
+from memleak_android.unwind.walk.step import StepFrame, unwind_sample
 
 _SEIZE, _INTERRUPT, _DETACH, _GETREGSET = 0x4206, 0x4207, 17, 0x4204
 _NT_PRSTATUS = 1

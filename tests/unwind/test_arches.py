@@ -23,8 +23,8 @@ from memleak_android.unwind import (
 from memleak_android.unwind.arch import ARCHES, arch_by_name
 from memleak_android.unwind.arch.base import SignalFrame
 from memleak_android.unwind.memory import MemoryRegions
-from memleak_android.unwind.plan import Planner
-from memleak_android.unwind.step import StepFrame, unwind_sample
+from memleak_android.unwind.walk.plan import Planner
+from memleak_android.unwind.walk.step import StepFrame, unwind_sample
 
 CODE, STACK, OTHER_STACK = 0x10000, 0x7F000000, 0x7E000000
 STACK_BYTES = 2048

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from memleak_android.unwind.batch import BatchUnwinder, unwind_batch
 from memleak_android.unwind.engine.library import library_path
-from memleak_android.unwind.plan import Planner
 from memleak_android.unwind.snapshot import Snapshot, SnapshotFrame
-from memleak_android.unwind.step import unwind_sample
+from memleak_android.unwind.walk.batch import BatchUnwinder, unwind_batch
+from memleak_android.unwind.walk.plan import Planner
+from memleak_android.unwind.walk.step import unwind_sample
 from tests.support.corpus import CASES, case_folder, expectation, options_of
 
 
@@ -97,7 +97,7 @@ def test_common_stacks_need_no_slow_path(name: str, monkeypatch: pytest.MonkeyPa
     def refuse(*arguments: object) -> None:
         raise AssertionError("stepped one by one")
 
-    monkeypatch.setattr("memleak_android.unwind.batch.ScalarUnwinder.unwind", refuse)
+    monkeypatch.setattr("memleak_android.unwind.walk.batch.ScalarUnwinder.unwind", refuse)
     for engine in (None, library_path()):
         traces = BatchUnwinder([snapshot.space], snapshot, engine=engine).unwind(samples)
         assert traces.address.tolist() == [frame.address for frame in frames]

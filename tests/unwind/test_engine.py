@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from memleak_android.unwind import AddressSpace, BatchUnwinder, Mapping, Module, SampleBatch, TraceBatch
 from memleak_android.unwind.arch.x86_64 import ARCH
-from memleak_android.unwind.engine import stepper
 from memleak_android.unwind.engine.library import LANE, LINE, library_path, load
+from memleak_android.unwind.walk import engine_stepper as stepper
 from tests.support.cfi_assembler import block, offset, op
 from tests.support.running_program import blocked
 from tests.support.stack_capture import assert_same_traces, capture, sample_batch

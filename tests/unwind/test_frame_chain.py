@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memleak_android.unwind import frame_chain
 from memleak_android.unwind.arch import arch_by_name
 from memleak_android.unwind.arch.base import Arch
 from memleak_android.unwind.maps import AddressSpace, Mapping
 from memleak_android.unwind.trace import Method, SampleBatch, TraceEnd
+from memleak_android.unwind.walk import frame_chain
 
 BASE = 0x7000
 WORDS = 24

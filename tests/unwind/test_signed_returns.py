@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from memleak_android.unwind import AddressSpace, BatchUnwinder, Mapping, Method, Module, SampleBatch, TraceEnd
-from memleak_android.unwind.plan import Planner
-from memleak_android.unwind.step import unwind_sample
+from memleak_android.unwind.walk.plan import Planner
+from memleak_android.unwind.walk.step import unwind_sample
 from tests.support.arm64_compiler import shared_library
 
 PROGRAM = """

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rounds of unwind/lockstep.py as machine code, with the same results to the bit. Every sample walks by itself,
+ * The rounds of unwind/walk/lockstep.py as machine code, with the same results to the bit. Every sample walks by itself,
  * but WALK_LANES of them take turns, and each asks for the memory that it needs before it lets the others go on.
  * Needs memcpy and nothing else of a libc. Reads nothing but the arrays it is given, which the caller checked.
  */

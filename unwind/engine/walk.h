@@ -13,7 +13,7 @@
 #define WALK_LANES 24	       /* samples in flight: so many loads from memory are waited for at once */
 #define WALK_BUFFER_FRAMES 64  /* of a lane, before they go to the block */
 
-/* How to step out of a frame: one line of RuleColumns (unwind/rule_columns.py), one line of the cache. */
+/* How to step out of a frame: one line of RuleColumns (unwind/walk/rule_columns.py), one line of the cache. */
 struct walk_line {
 	int32_t cfa_offset, return_offset;
 	uint8_t kind, method;
@@ -28,7 +28,7 @@ struct walk_line {
 
 enum walk_flag { WALK_BY_LINK = 1, WALK_SIGNED = 2, WALK_NOT_DONE_HERE = 4 };
 
-/* LineKind of unwind/rule_columns.py */
+/* LineKind of unwind/walk/rule_columns.py */
 enum walk_kind { WALK_STEP, WALK_FRAME_POINTER, WALK_ROOT, WALK_NO_MAPPING, WALK_UNSUPPORTED_RULE, WALK_SCALAR,
 		 WALK_NO_UNWIND_ROW, WALK_START };
 
@@ -65,7 +65,7 @@ struct walk {
 	int32_t word_bytes, tag_bits, registers, pc, sp, link, saved_registers, is_signed;
 	int32_t fp_position, fp_saved, fp_span, pc_bits;
 	int32_t saved_slot[WALK_SAVED_MAX];
-	/* what is known: lines, and which pc has which (unwind/pc_index.py) */
+	/* what is known: lines, and which pc has which (unwind/walk/pc_index.py) */
 	const struct walk_line *lines;
 	const uint64_t *keys;
 	const int32_t *values;

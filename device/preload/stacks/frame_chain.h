@@ -5,7 +5,7 @@
  * and neither to the frames of the other. GCC's records on 32-bit arm are laid out otherwise and are not followed.
  *
  * A frame pointer is believed as long as it is a word's address above the frame that led to it and below the stack's end.
- * Code that keeps anything else in the register leads astray within those bounds; unwind/fallback.py walks the same way.
+ * Code that keeps anything else in the register leads astray within those bounds; unwind/walk/fallback.py walks the same way.
  */
 #ifndef MEMLEAK_FRAME_CHAIN_H
 #define MEMLEAK_FRAME_CHAIN_H

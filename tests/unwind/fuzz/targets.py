@@ -14,7 +14,6 @@ import numpy as np
 from memleak_android.host.symbols.names_in_file import FunctionNames, soname
 from memleak_android.unwind import AddressSpace, Mapping, Module, SampleBatch, UnwindError
 from memleak_android.unwind.arch import ARCHES, Arch
-from memleak_android.unwind.batch import BatchUnwinder
 from memleak_android.unwind.cfi.compiled import compile_table
 from memleak_android.unwind.cfi.eh_frame_hdr import parse_hdr
 from memleak_android.unwind.cfi.exidx import ExidxSource
@@ -24,10 +23,11 @@ from memleak_android.unwind.cfi.table import CfiSource, RowSource, UnwindTable
 from memleak_android.unwind.elf_image import ElfImage
 from memleak_android.unwind.jit_debug import function_ranges, jit_modules
 from memleak_android.unwind.memory import MemoryRegions
-from memleak_android.unwind.plan import StepKind, StepPlan
-from memleak_android.unwind.rule_columns import RuleColumns
 from memleak_android.unwind.snapshot import Snapshot, SnapshotOptions
 from memleak_android.unwind.trace import Method
+from memleak_android.unwind.walk.batch import BatchUnwinder
+from memleak_android.unwind.walk.plan import StepKind, StepPlan
+from memleak_android.unwind.walk.rule_columns import RuleColumns
 from tests.unwind.fuzz.elf_container import Part, write_elf
 
 BASE, STACK = 0x40000000, 0x7000000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from memleak_android.unwind.arch.x86_64 import ARCH
 from memleak_android.unwind.cfi.rules import DEX_MARK, RegisterRule, RuleKind, UnwindRow
-from memleak_android.unwind.plan import StepKind, StepPlan
-from memleak_android.unwind.rule_columns import RuleColumns
 from memleak_android.unwind.trace import Method
+from memleak_android.unwind.walk.plan import StepKind, StepPlan
+from memleak_android.unwind.walk.rule_columns import RuleColumns
 from tests.support.cfi_assembler import sleb
 
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.unwind.lockstep_state import Ints
-from memleak_android.unwind.plan import Planner
-from memleak_android.unwind.step import StepFrame, unwind_sample
 from memleak_android.unwind.trace import SampleBatch, TraceBatch, TraceEnd
+from memleak_android.unwind.walk.lockstep_state import Ints
+from memleak_android.unwind.walk.plan import Planner
+from memleak_android.unwind.walk.step import StepFrame, unwind_sample
 
 
 @dataclass(slots=True)

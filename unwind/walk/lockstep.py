@@ -9,14 +9,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.unwind.fallback import frame_pointer_span
-from memleak_android.unwind.lockstep_columns import (
+from memleak_android.unwind.trace import Method, SampleBatch, TraceEnd
+from memleak_android.unwind.walk.fallback import frame_pointer_span
+from memleak_android.unwind.walk.lockstep_columns import (
     END_OF_KIND,
     UNCERTAIN_BY_LINK,
     UNCERTAIN_BY_STACK,
     WordColumns,
 )
-from memleak_android.unwind.lockstep_state import (
+from memleak_android.unwind.walk.lockstep_state import (
     IN_REGISTER,
     UNKNOWN,
     Chunk,
@@ -25,9 +26,8 @@ from memleak_android.unwind.lockstep_state import (
     Live,
     words_of,
 )
-from memleak_android.unwind.rule_columns import LOST, LineKind
-from memleak_android.unwind.step_lines import PC_BITS, StepLines, TrackMore
-from memleak_android.unwind.trace import Method, SampleBatch, TraceEnd
+from memleak_android.unwind.walk.rule_columns import LOST, LineKind
+from memleak_android.unwind.walk.step_lines import PC_BITS, StepLines, TrackMore
 
 _SP_DISTANCE_MAX = 1 << 48  # of sp from its slice; beyond, KEPT would not stay below it
 # looked up once: an enumeration's attribute costs as much as a hundred samples

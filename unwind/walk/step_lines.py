@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.unwind.pc_index import ABSENT, PcIndex
-from memleak_android.unwind.plan import Planner
-from memleak_android.unwind.rule_columns import RuleColumns
+from memleak_android.unwind.walk.pc_index import ABSENT, PcIndex
+from memleak_android.unwind.walk.plan import Planner
+from memleak_android.unwind.walk.rule_columns import RuleColumns
 
 PC_BITS = 48  # of a user address; what lies above is in no mapping
 

@@ -18,8 +18,8 @@ from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.cfi.rules import UnwindRow
 from memleak_android.unwind.cfi.table import BAD_ROW
 from memleak_android.unwind.maps import AddressSpace, Mapping
-from memleak_android.unwind.sigreturn import signal_rows
 from memleak_android.unwind.trace import Method
+from memleak_android.unwind.walk.sigreturn import signal_rows
 
 
 class ModuleSource(Protocol):

@@ -10,10 +10,10 @@ from memleak_android.unwind.arch.base import Arch
 from memleak_android.unwind.cfi.expression import fold
 from memleak_android.unwind.cfi.rules import DEX_MARK, RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.errors import BadCfiError
-from memleak_android.unwind.fallback import frame_pointer_span
-from memleak_android.unwind.plan import NO_MAPPING, StepKind, StepPlan
 from memleak_android.unwind.reader import read_uleb
 from memleak_android.unwind.trace import Method
+from memleak_android.unwind.walk.fallback import frame_pointer_span
+from memleak_android.unwind.walk.plan import NO_MAPPING, StepKind, StepPlan
 
 KEPT = -(1 << 60)  # in `saved`: the register keeps its value; so far below sp that it falls out as such
 LOST = KEPT + 1  # in `saved`: the register has no value in the caller

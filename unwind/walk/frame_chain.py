@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.unwind.arch.base import Arch
-from memleak_android.unwind.fallback import frame_pointer_span
-from memleak_android.unwind.lockstep_state import Ints, Words
 from memleak_android.unwind.maps import AddressSpace
 from memleak_android.unwind.trace import Method, SampleBatch, TraceBatch, TraceEnd
+from memleak_android.unwind.walk.fallback import frame_pointer_span
+from memleak_android.unwind.walk.lockstep_state import Ints, Words
 
 MAX_FRAMES = 256  # ML_FRAME_CHAIN_MAX of device/wire.h
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.unwind.rule_columns import LOST, LineKind, RuleColumns
 from memleak_android.unwind.trace import TraceEnd
+from memleak_android.unwind.walk.rule_columns import LOST, LineKind, RuleColumns
 
 Ints = NDArray[np.int64]
 

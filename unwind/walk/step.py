@@ -9,10 +9,16 @@ from memleak_android.unwind.arch.base import Arch
 from memleak_android.unwind.cfi.expression import evaluate
 from memleak_android.unwind.cfi.rules import DEX_MARK, RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.errors import ExpressionError, UnreadableMemoryError
-from memleak_android.unwind.fallback import frame_pointer_span
 from memleak_android.unwind.memory import StackSlice
-from memleak_android.unwind.plan import UNCERTAIN_BY_LINK, UNCERTAIN_BY_STACK, Planner, StepKind, StepPlan
 from memleak_android.unwind.trace import Method, SampleBatch, TraceEnd
+from memleak_android.unwind.walk.fallback import frame_pointer_span
+from memleak_android.unwind.walk.plan import (
+    UNCERTAIN_BY_LINK,
+    UNCERTAIN_BY_STACK,
+    Planner,
+    StepKind,
+    StepPlan,
+)
 
 
 class StepFrame(NamedTuple):

@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.unwind.engine.library import NEEDS_LOCKSTEP, NEEDS_SCALAR, library_path, load
-from memleak_android.unwind.engine.stepper import Stepper, can_step
-from memleak_android.unwind.lockstep import Lockstep
-from memleak_android.unwind.lockstep_state import Ints
 from memleak_android.unwind.maps import AddressSpace
-from memleak_android.unwind.plan import ModuleSource, Planner
-from memleak_android.unwind.scalar import ScalarUnwinder
-from memleak_android.unwind.step_lines import StepLines
 from memleak_android.unwind.trace import SampleBatch, TraceBatch
+from memleak_android.unwind.walk.engine_stepper import Stepper, can_step
+from memleak_android.unwind.walk.lockstep import Lockstep
+from memleak_android.unwind.walk.lockstep_state import Ints
+from memleak_android.unwind.walk.plan import ModuleSource, Planner
+from memleak_android.unwind.walk.scalar import ScalarUnwinder
+from memleak_android.unwind.walk.step_lines import StepLines
 
 _CHUNK_SAMPLES = 1 << 15  # bounds memory: about 200 bytes per sample and frame
 _SPACES_MAX = 1 << 15  # one PcIndex names that many address spaces in its keys

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.unwind.engine import library as c
-from memleak_android.unwind.fallback import frame_pointer_span
-from memleak_android.unwind.lockstep_columns import END_OF_KIND, UNCERTAIN_BY_LINK, UNCERTAIN_BY_STACK
-from memleak_android.unwind.lockstep_state import Ints
-from memleak_android.unwind.rule_columns import KEPT, LOST, LineKind, RuleColumns
-from memleak_android.unwind.step_lines import PC_BITS, StepLines, TrackMore
 from memleak_android.unwind.trace import SampleBatch, TraceBatch
+from memleak_android.unwind.walk.fallback import frame_pointer_span
+from memleak_android.unwind.walk.lockstep_columns import END_OF_KIND, UNCERTAIN_BY_LINK, UNCERTAIN_BY_STACK
+from memleak_android.unwind.walk.lockstep_state import Ints
+from memleak_android.unwind.walk.rule_columns import KEPT, LOST, LineKind, RuleColumns
+from memleak_android.unwind.walk.step_lines import PC_BITS, StepLines, TrackMore
 
 _FRAMES_PER_SAMPLE = 32  # of a block, which is followed by another when it is full
 _BLOCK_FRAMES_MIN = 2 * c.LANES * c.BUFFER_FRAMES
