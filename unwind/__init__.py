@@ -32,7 +32,7 @@ from memleak_android.unwind.arch import Arch, arch_by_elf_machine, arch_by_name
 from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.errors import BadElfError, BadSnapshotError, UnsupportedArchError, UnwindError
 from memleak_android.unwind.maps import AddressSpace, Mapping
-from memleak_android.unwind.snapshot import Snapshot, SnapshotFrame, SnapshotOptions
+from memleak_android.unwind.snapshot.folder import Snapshot, SnapshotFrame, SnapshotOptions
 from memleak_android.unwind.trace import Method, SampleBatch, TraceBatch, TraceEnd
 from memleak_android.unwind.walk.batch import BatchUnwinder, unwind_batch
 from memleak_android.unwind.walk.joining import join_truncated

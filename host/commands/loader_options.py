@@ -13,7 +13,7 @@ import click
 from memleak_android.host.errors import UsageError
 from memleak_android.unwind.arch import ARCHES, arch_by_name
 from memleak_android.unwind.maps import Mapping
-from memleak_android.unwind.snapshot import MemoryFile, SnapshotOptions
+from memleak_android.unwind.snapshot.folder import MemoryFile, SnapshotOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 _SYMFILE = "JIT_SYMFILE"

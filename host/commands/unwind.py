@@ -16,7 +16,7 @@ from memleak_android.host.commands.unwind_samples import print_samples
 from memleak_android.host.console import printable, refuse_command, say
 from memleak_android.host.symbols.names_in_file import FunctionNames, NamedPlace, soname
 from memleak_android.unwind.cfi.module import Module
-from memleak_android.unwind.snapshot import Snapshot, SnapshotFrame
+from memleak_android.unwind.snapshot.folder import Snapshot, SnapshotFrame
 from memleak_android.unwind.trace import TraceEnd
 
 _SCHEMA = "memleak-android/unwind/1"

@@ -10,7 +10,7 @@ import pytest
 
 from memleak_android.unwind import arch_by_name
 from memleak_android.unwind.maps import Mapping
-from memleak_android.unwind.snapshot import MemoryFile, SnapshotOptions
+from memleak_android.unwind.snapshot.folder import MemoryFile, SnapshotOptions
 
 CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus"
 CASES = (

@@ -15,8 +15,8 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from memleak_android.unwind.maps import Mapping
-from memleak_android.unwind.snapshot import SnapshotFrame
-from memleak_android.unwind.snapshot_files import read_mappings
+from memleak_android.unwind.snapshot.files import read_mappings
+from memleak_android.unwind.snapshot.folder import SnapshotFrame
 
 SOURCE = Path(__file__).resolve().parents[1] / "unwind" / "self_capture.c"
 APK_OFFSET = 0x5000

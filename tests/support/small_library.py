@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from memleak_android.unwind.snapshot import Snapshot, SnapshotFrame, SnapshotOptions
+from memleak_android.unwind.snapshot.folder import Snapshot, SnapshotFrame, SnapshotOptions
 from memleak_android.unwind.trace import TraceEnd
 from tests.support.cfi_assembler import CfiAssembler, Cie, eh_frame_hdr, offset, op
 from tests.unwind.fuzz.elf_container import PT_GNU_EH_FRAME, WIDE, Part, place_of, write_elf

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memleak_android.unwind import Method, TraceEnd
-from memleak_android.unwind.snapshot import Snapshot, SnapshotFrame
+from memleak_android.unwind.snapshot.folder import Snapshot, SnapshotFrame
 from tests.support.self_capture import (
     APK_OFFSET,
     ARM32,

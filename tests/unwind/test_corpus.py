@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memleak_android.unwind.engine.library import library_path
-from memleak_android.unwind.snapshot import Snapshot, SnapshotFrame
+from memleak_android.unwind.snapshot.folder import Snapshot, SnapshotFrame
 from memleak_android.unwind.walk.batch import BatchUnwinder, unwind_batch
 from memleak_android.unwind.walk.plan import Planner
 from memleak_android.unwind.walk.step import unwind_sample

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from memleak_android.unwind import arch_by_name
 from memleak_android.unwind.cfi.module import Module
-from memleak_android.unwind.jit_debug import jit_modules
 from memleak_android.unwind.maps import AddressSpace, Mapping
 from memleak_android.unwind.memory import MemoryRegions
-from memleak_android.unwind.snapshot import Snapshot, SnapshotOptions
+from memleak_android.unwind.snapshot.folder import Snapshot, SnapshotOptions
+from memleak_android.unwind.snapshot.jit_debug import jit_modules
 from memleak_android.unwind.trace import Method
 from tests.support.corpus import case_folder, expectation, options_of
 

@@ -11,7 +11,7 @@ from memleak_android.unwind import BatchUnwinder, SampleBatch
 from memleak_android.unwind.arch import arm64
 from memleak_android.unwind.cfi.rules import DEX_MARK, RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.engine.library import library_path
-from memleak_android.unwind.snapshot import Snapshot
+from memleak_android.unwind.snapshot.folder import Snapshot
 from memleak_android.unwind.trace import Method
 from memleak_android.unwind.walk.plan import Planner, StepKind, StepPlan
 from memleak_android.unwind.walk.rule_columns import RuleColumns

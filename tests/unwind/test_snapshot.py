@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memleak_android.unwind import AddressSpace, Mapping, Method, TraceEnd, UnwindError
-from memleak_android.unwind.mapped_elf import ElfFinder
 from memleak_android.unwind.maps import layered
 from memleak_android.unwind.memory import MemoryRegions
-from memleak_android.unwind.snapshot import Snapshot, SnapshotOptions
+from memleak_android.unwind.snapshot.folder import Snapshot, SnapshotOptions
+from memleak_android.unwind.snapshot.mapped_elf import ElfFinder
 from tests.support.corpus import CASES, case_folder, expectation, options_of
 
 PAGE = 4096

@@ -12,7 +12,7 @@ from memleak_android.unwind.arch.arm64 import ARCH as ARM64
 from memleak_android.unwind.arch.x86_64 import ARCH as X86_64
 from memleak_android.unwind.cfi.rules import RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.code.epilogue import Dead, walk_to_return
-from memleak_android.unwind.snapshot import Snapshot
+from memleak_android.unwind.snapshot.folder import Snapshot
 from tests.support.cfi_assembler import op
 from tests.support.tiny_elf import CODE_VADDR, FUNCTION_BYTES, tiny_elf
 

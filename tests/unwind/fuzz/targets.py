@@ -21,9 +21,9 @@ from memleak_android.unwind.cfi.expression import evaluate, fold
 from memleak_android.unwind.cfi.section import CfiSection
 from memleak_android.unwind.cfi.table import CfiSource, RowSource, UnwindTable
 from memleak_android.unwind.elf_image import ElfImage
-from memleak_android.unwind.jit_debug import function_ranges, jit_modules
 from memleak_android.unwind.memory import MemoryRegions
-from memleak_android.unwind.snapshot import Snapshot, SnapshotOptions
+from memleak_android.unwind.snapshot.folder import Snapshot, SnapshotOptions
+from memleak_android.unwind.snapshot.jit_debug import function_ranges, jit_modules
 from memleak_android.unwind.trace import Method
 from memleak_android.unwind.walk.batch import BatchUnwinder
 from memleak_android.unwind.walk.plan import StepKind, StepPlan

@@ -17,7 +17,7 @@ from memleak_android.unwind import Mapping, Module, UnwindError
 from memleak_android.unwind.cfi.expression import evaluate
 from memleak_android.unwind.elf_image import ElfImage
 from memleak_android.unwind.maps import layered
-from memleak_android.unwind.snapshot import Snapshot
+from memleak_android.unwind.snapshot.folder import Snapshot
 from tests.unwind.fuzz import seeds
 from tests.unwind.fuzz.elf_container import (
     PT_NOTE,

@@ -18,11 +18,11 @@ import numpy as np
 from memleak_android.unwind.arch import ARCHES, Arch
 from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.errors import BadSnapshotError
-from memleak_android.unwind.jit_debug import function_ranges, jit_modules
-from memleak_android.unwind.mapped_elf import ElfFinder, MappedElf
 from memleak_android.unwind.maps import AddressSpace, Mapping, layered
 from memleak_android.unwind.memory import MemoryRegions
-from memleak_android.unwind.snapshot_files import MemoryFile, read_mappings, read_memory, read_registers
+from memleak_android.unwind.snapshot.files import MemoryFile, read_mappings, read_memory, read_registers
+from memleak_android.unwind.snapshot.jit_debug import function_ranges, jit_modules
+from memleak_android.unwind.snapshot.mapped_elf import ElfFinder, MappedElf
 from memleak_android.unwind.trace import Method, SampleBatch, TraceBatch, TraceEnd
 from memleak_android.unwind.walk.batch import BatchUnwinder
 

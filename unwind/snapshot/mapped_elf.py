@@ -10,7 +10,7 @@ from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.errors import BadElfError, UnsupportedArchError
 from memleak_android.unwind.maps import AddressSpace, Mapping
 from memleak_android.unwind.memory import MemoryRegions
-from memleak_android.unwind.snapshot_files import file_in
+from memleak_android.unwind.snapshot.files import file_in
 
 _MAGIC = b"\x7fELF"
 _DELETED = " (deleted)"  # what the kernel adds in maps

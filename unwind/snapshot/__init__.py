@@ -1,0 +1,1 @@
+"""Offline snapshot folders, and ELF files found in memory."""
