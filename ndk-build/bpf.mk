@@ -2,8 +2,9 @@
 # come with zig, bpf_helpers.h and bpf_tracing.h with libbpf.
 # -fno-unwind-tables: libbpf does not know what to do with .eh_frame and says so at every load.
 ZIG_INCLUDE := $(shell $(PYTHON) -c 'import os, ziglang; print(os.path.dirname(ziglang.__file__))')/lib/libc/include
-BPF_SOURCES := $(wildcard device/bpf/*.bpf.c)
-BPF_NAMES   := $(patsubst device/bpf/%.bpf.c,%,$(BPF_SOURCES))
+BPF_SOURCES := $(wildcard device/bpf/*.bpf.c device/bpf/*/*.bpf.c)
+BPF_NAMES   := $(notdir $(BPF_SOURCES:.bpf.c=))
+vpath %.bpf.c $(sort $(dir $(BPF_SOURCES)))
 # The instruction set: v3 has atomics that return a value (v5.12), v2 is what older kernels have.
 BPF_CPU             := v3
 BPF_CPU_memleak_old := v2
@@ -13,7 +14,7 @@ BPF_CFLAGS  := -target bpfel-freestanding-none -std=gnu11 -O2 -g -fno-unwind-tab
 
 # Stripped of what the loader does not want. $(1) abi
 define bpf_rules
-$(BPF_NAMES:%=$(B)/$(1)/bpf/%.bpf.o): $(B)/$(1)/bpf/%.bpf.o: device/bpf/%.bpf.c ndk-build/bpf.mk ndk-build/abis.mk $(B)/include/.complete
+$(BPF_NAMES:%=$(B)/$(1)/bpf/%.bpf.o): $(B)/$(1)/bpf/%.bpf.o: %.bpf.c ndk-build/bpf.mk ndk-build/abis.mk $(B)/include/.complete
 	@echo "  BPF    $$@"
 	@mkdir -p $$(@D)
 	@$(CC) $(BPF_CFLAGS) -mcpu=$$(or $$(BPF_CPU_$$*),$$(BPF_CPU)) -isystem $(ZIG_INCLUDE)/$(uapi_$(1)) -isystem $(ZIG_INCLUDE)/any-linux-any \

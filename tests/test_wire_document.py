@@ -87,7 +87,7 @@ def test_every_enumerated_number_is_in_its_table() -> None:
 
 
 def test_every_input_line_is_described() -> None:
-    source = (ROOT / "device" / "agent" / "config.c").read_text()
+    source = (ROOT / "device" / "agent" / "protocol" / "config.c").read_text()
     keys = re.findall(r'strcmp\(key, "(\w+)"\)', source) + re.findall(r"NUMBER\((\w+)\)", source)
     assert {"wire", "probe", "pid"} < set(keys)
     described = DOCUMENT.read_text().split("## 8.")[1].split("## 9.")[0]

@@ -23,7 +23,7 @@ class CallType(IntEnum):
 
 
 class CaptureKind(IntEnum):
-    """enum ml_snoop_capture_kind of device/bpf/snoop_tables.h."""
+    """enum ml_snoop_capture_kind of device/bpf/snoop/tables.h."""
 
     STRING = 1
     BYTES = 2
@@ -31,7 +31,7 @@ class CaptureKind(IntEnum):
 
 
 class Comparison(IntEnum):
-    """enum ml_snoop_comparison of device/bpf/snoop_tables.h."""
+    """enum ml_snoop_comparison of device/bpf/snoop/tables.h."""
 
     EQ = 1
     NE = 2

@@ -5,7 +5,7 @@
 extern "C" {
 #include <stdint.h>
 
-// struct ml_pair_frame of device/preload/pair_entries.h, which is C.
+// struct ml_pair_frame of device/preload/entries/pair_entries.h, which is C.
 struct Frame {
 	uint64_t original, wants_return, n_stack_words;
 };

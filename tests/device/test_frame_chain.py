@@ -51,7 +51,7 @@ def build(folder: Path, *target: str) -> None:
     compiler = [sys.executable, "-m", "ziglang", "cc", *target]
     flags = ["-O2", KEPT, "-mno-omit-leaf-frame-pointer", "-fno-optimize-sibling-calls", "-ffreestanding"]
     flags += ["-fno-sanitize=all", "-I", str(DEVICE), "-I", str(DEVICE / "preload")]
-    sources = [HERE / "frame_chain.c", DEVICE / "preload" / "frame_chain.c"]
+    sources = [HERE / "frame_chain.c", DEVICE / "preload" / "stacks" / "frame_chain.c"]
     objects = []
     for number, source in enumerate(sources):
         objects.append(folder / f"{number}.o")

@@ -16,7 +16,7 @@ def test_hidden_return_addresses(tmp_path: Path) -> None:
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
     program = tmp_path / "trampolines"
-    sources = [HERE / "trampolines.c", DEVICE / "agent" / "trampolines.c"]
+    sources = [HERE / "trampolines.c", DEVICE / "agent" / "bpf" / "trampolines.c"]
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined"]
     folders = [f"-I{DEVICE}", f"-I{DEVICE / 'agent'}", f"-I{DEVICE / 'cfi'}"]
     subprocess.run(["gcc", *flags, *folders, *sources, "-o", program], check=True)

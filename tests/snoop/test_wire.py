@@ -1,4 +1,4 @@
-"""docs/snoop.md and host/snoop/wire.py against device/wire_calls.h and device/bpf/snoop_tables.h."""
+"""docs/snoop.md and host/wire/calls.py against device/wire_calls.h and device/bpf/snoop/tables.h."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.test_wire_document import assertions, compiles, drawings
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = ROOT / "device" / "wire_calls.h"
-TABLES = ROOT / "device" / "bpf" / "snoop_tables.h"
+TABLES = ROOT / "device" / "bpf" / "snoop" / "tables.h"
 DOCUMENT = ROOT / "docs" / "snoop.md"
 MIRRORS = {
     "ml_calls": wire.CALLS, "ml_call": wire.CALL, "ml_call_capture": wire.CAPTURE, "ml_call_totals": wire.TOTALS,
@@ -60,7 +60,7 @@ def test_numbers_are_the_headers(prefix: str, values: type[wire.CallType]) -> No
 
 
 def test_every_input_line_is_described() -> None:
-    source = (ROOT / "device" / "agent" / "snoop_config.c").read_text()
+    source = (ROOT / "device" / "agent" / "snoop" / "config.c").read_text()
     keys = set(re.findall(r'strcmp\(key, "(\w+)"\)', source))
     described = DOCUMENT.read_text().split("## The agent's input")[1]
     assert {"at", "object", "rate"} < keys

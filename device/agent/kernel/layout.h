@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#include "bpf/kernel_tables.h"
+#include "bpf/kernel/tables.h"
 
 struct ml_kernel_source {
 	const char *program;  /* of kernel.bpf.c */

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_SNOOP_CONFIG_H
 #define MEMLEAK_SNOOP_CONFIG_H
 
-#include "bpf/snoop_tables.h"
+#include "bpf/snoop/tables.h"
 #include "agent/protocol/config.h"
 
 #define ML_SNOOP_PROCESSES 256

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bpf/snoop_tables.h"
+#include "bpf/snoop/tables.h"
 #include "agent/protocol/blocks.h"
 
 #define BATCH_BYTES (4u << 20)

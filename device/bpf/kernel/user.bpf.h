@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_KERNEL_USER_BPF_H
 #define MEMLEAK_KERNEL_USER_BPF_H
 
-#include "kernel_maps.bpf.h"
+#include "bpf/kernel/maps.bpf.h"
 
 /* Evidence is due at the first blocks of a key up to this many, then whenever their number has doubled. */
 #define ML_KERNEL_DUE_EACH 16

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_SNOOP_OUTPUT_BPF_H
 #define MEMLEAK_SNOOP_OUTPUT_BPF_H
 
-#include "snoop_maps.bpf.h"
+#include "bpf/snoop/maps.bpf.h"
 
 /* Reads one thing behind a pointer into the thread's data, from `at` on; returns where the next begins. */
 static __noinline ml_u32 ml_capture(struct ml_snoop_thread *thread, ml_u64 pointer, ml_u32 what, ml_u32 at)

@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_KERNEL_TARGET_BPF_H
 #define MEMLEAK_KERNEL_TARGET_BPF_H
 
-#include "kernel_maps.bpf.h"
+#include "bpf/kernel/maps.bpf.h"
 
 #define ML_CLONE_THREAD 0x10000 /* include/uapi/linux/sched.h */
 

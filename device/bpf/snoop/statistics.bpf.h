@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_SNOOP_STATISTICS_BPF_H
 #define MEMLEAK_SNOOP_STATISTICS_BPF_H
 
-#include "snoop_maps.bpf.h"
+#include "bpf/snoop/maps.bpf.h"
 
 #define ML_RAISE_TRIES 8
 

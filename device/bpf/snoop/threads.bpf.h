@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_SNOOP_THREADS_BPF_H
 #define MEMLEAK_SNOOP_THREADS_BPF_H
 
-#include "snoop_maps.bpf.h"
+#include "bpf/snoop/maps.bpf.h"
 
 static __always_inline bool ml_is_followed(ml_u64 identity)
 {

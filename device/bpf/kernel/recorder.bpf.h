@@ -3,8 +3,8 @@
 #ifndef MEMLEAK_KERNEL_RECORDER_BPF_H
 #define MEMLEAK_KERNEL_RECORDER_BPF_H
 
-#include "kernel_target.bpf.h"
-#include "kernel_user.bpf.h"
+#include "bpf/kernel/target.bpf.h"
+#include "bpf/kernel/user.bpf.h"
 
 #define ML_SEQUENCE_SHIFT 40 /* above: the CPU's number + 1 */
 

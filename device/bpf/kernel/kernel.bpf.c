@@ -3,7 +3,7 @@
  * The kernel's allocators. The agent makes each program one of a raw tracepoint, where the kernel's BTF tells the order of
  * the arguments, or else one of a tracepoint, whose layout tracefs tells.
  */
-#include "kernel_recorder.bpf.h"
+#include "bpf/kernel/recorder.bpf.h"
 
 static __always_inline ml_u64 ml_pointer(const void *context, ml_u32 event)
 {

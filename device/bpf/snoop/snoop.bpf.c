@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* snoop: one program for the entries of all functions and one for their returns. */
-#include "snoop_calls.bpf.h"
+#include "bpf/snoop/calls.bpf.h"
 
 SEC("uprobe") int call_entry(struct ml_regs *regs)
 {

@@ -7,10 +7,10 @@
 #ifndef MEMLEAK_SNOOP_CALLS_BPF_H
 #define MEMLEAK_SNOOP_CALLS_BPF_H
 
-#include "snoop_output.bpf.h"
-#include "snoop_stacks.bpf.h"
-#include "snoop_statistics.bpf.h"
-#include "snoop_threads.bpf.h"
+#include "bpf/snoop/output.bpf.h"
+#include "bpf/snoop/stacks.bpf.h"
+#include "bpf/snoop/statistics.bpf.h"
+#include "bpf/snoop/threads.bpf.h"
 
 #define ML_TOP(thread) (&(thread)->pending[((thread)->depth - 1) & (ML_SNOOP_PENDING - 1)])
 /* The trampoline of return probes stands at a page's beginning (get_trampoline_vaddr()); code after a call rarely does. */

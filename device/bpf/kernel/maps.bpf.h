@@ -7,11 +7,11 @@
 
 #include <bpf/bpf_helpers.h>
 
-#include "kernel_tables.h"
+#include "bpf/kernel/tables.h"
 
 const volatile struct ml_kernel_options options SEC(ML_KERNEL_OPTIONS_SECTION) = { .page_bytes = 4096 };
 
-#include "registers.bpf.h"
+#include "bpf/registers.bpf.h"
 
 /* A program can be interrupted by an interrupt whose handler allocates: task, softirq, interrupt. */
 #define ML_KERNEL_NESTING 4

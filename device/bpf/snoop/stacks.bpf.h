@@ -3,7 +3,7 @@
 #ifndef MEMLEAK_SNOOP_STACKS_BPF_H
 #define MEMLEAK_SNOOP_STACKS_BPF_H
 
-#include "snoop_maps.bpf.h"
+#include "bpf/snoop/maps.bpf.h"
 
 #define ML_SNOOP_PAGE 4096u /* the smallest there is: larger ones end where one of these ends */
 #define ML_SNOOP_PAGES 5u /* that 16 KiB from any place in a page touch */

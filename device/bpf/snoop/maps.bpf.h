@@ -8,11 +8,11 @@
 
 #include <bpf/bpf_helpers.h>
 
-#include "snoop_tables.h"
+#include "bpf/snoop/tables.h"
 
 const volatile struct ml_snoop_options options SEC(ML_SNOOP_OPTIONS_SECTION) = { .events = 1 };
 
-#include "registers.bpf.h"
+#include "bpf/registers.bpf.h"
 
 /*
  * Calls in progress on a thread. The kernel sees the return of 64 of them at most (MAX_URETPROBE_DEPTH,
