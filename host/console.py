@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import click
 
 PROGRAM = "memleak-android"
+LINE_CHARACTERS_MAX = 300  # of one_line()
 
 
 def printable(text: str) -> str:
@@ -20,6 +21,12 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def one_line(text: str) -> str:
+    """Device output as one bounded line: "?" for control characters, cut at LINE_CHARACTERS_MAX."""
+    shown = "".join(c if c.isprintable() else "?" for c in text[: LINE_CHARACTERS_MAX + 1])
+    return shown if len(shown) <= LINE_CHARACTERS_MAX else f"{shown[: LINE_CHARACTERS_MAX - 1]}…"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from memleak_android.host.console import one_line
 from memleak_android.host.machine.adb.facts import read_facts
-from memleak_android.host.machine.parse import one_line
 from memleak_android.host.machine.target import Target
 from memleak_android.host.profile.profile import Origin
 

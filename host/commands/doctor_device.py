@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from memleak_android.host.console import one_line
 from memleak_android.host.errors import MemleakError, TracerError
 from memleak_android.host.machine.adb.app import App, find_app, lacks_wrap_script, running_processes
 from memleak_android.host.machine.adb.facts import DeviceFacts, read_facts
 from memleak_android.host.machine.adb.process import RemoteProcess
 from memleak_android.host.machine.binaries import find_binary
-from memleak_android.host.machine.parse import one_line
 from memleak_android.host.machine.target import Target
 from memleak_android.host.tracers.android.capabilities import bpf_refusal, probe_agent
 from memleak_android.host.tracers.android.device import AppRequest

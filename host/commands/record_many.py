@@ -18,10 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from memleak_android.host.commands.results import check_new
-from memleak_android.host.console import PROGRAM, Invocation, say
+from memleak_android.host.console import PROGRAM, Invocation, one_line, say
 from memleak_android.host.errors import DeviceError, OutputExistsError, UsageError
 from memleak_android.host.machine.adb.server import READY, list_devices
-from memleak_android.host.machine.parse import one_line
 
 _STATES = {0: "done", 6: "incomplete", 23: "leaks"}
 _RECORDED = frozenset(_STATES)

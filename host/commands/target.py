@@ -8,12 +8,11 @@ from typing import Any
 
 import click
 
-from memleak_android.host.console import Invocation, say
+from memleak_android.host.console import Invocation, one_line, say
 from memleak_android.host.machine.adb.device import AdbDevice
 from memleak_android.host.machine.adb.selection import SeveralDevices, Wish, select
 from memleak_android.host.machine.adb.server import DeviceRow, list_devices
 from memleak_android.host.machine.local.machine import LocalMachine
-from memleak_android.host.machine.parse import one_line
 from memleak_android.host.machine.target import Target
 
 SERIAL_VARIABLE = "ANDROID_SERIAL"

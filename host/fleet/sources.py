@@ -10,7 +10,7 @@ from typing import Any
 
 import fsspec
 
-from memleak_android.host.machine.parse import one_line
+from memleak_android.host.console import one_line
 
 SUFFIXES = (".memleak",)
 RECORDINGS_MAX = 1_000_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from memleak_android.host.console import LINE_CHARACTERS_MAX, one_line
 from memleak_android.unwind.maps import Mapping
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
-_LINE_CHARACTERS_MAX = 300
 _DECIMAL = re.compile(r"[0-9]{1,19}")  # of more digits int() may refuse to read
 _ADDRESS_END = 1 << 64
 
@@ -72,11 +72,5 @@ def parse_status(text: str) -> ProcessStatus:
 
 def last_line(text: bytes | bytearray) -> str:
     """The last line of what a program said that is not empty: one_line and short, whatever it said."""
-    lines = bytes(text[-(_LINE_CHARACTERS_MAX << 4) :]).decode("utf-8", "replace").strip().splitlines()
+    lines = bytes(text[-(LINE_CHARACTERS_MAX << 4) :]).decode("utf-8", "replace").strip().splitlines()
     return one_line(lines[-1].strip()) if lines else ""
-
-
-def one_line(text: str) -> str:
-    """Without control characters, escape sequences of terminals among them, and cut where it is long."""
-    shown = "".join(c if c.isprintable() else "?" for c in text[: _LINE_CHARACTERS_MAX + 1])
-    return shown if len(shown) <= _LINE_CHARACTERS_MAX else f"{shown[: _LINE_CHARACTERS_MAX - 1]}…"

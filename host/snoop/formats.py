@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from memleak_android.host.console import one_line
 from memleak_android.host.errors import UsageError
-from memleak_android.host.machine.parse import one_line
 from memleak_android.host.wire.calls import ARGUMENTS, RETURN, CaptureKind
 
 STRING_BYTES = 128

@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from memleak_android.host.console import one_line
 from memleak_android.host.errors import DeviceError, TargetError, UsageError
-from memleak_android.host.machine.parse import decimal, one_line
+from memleak_android.host.machine.parse import decimal
 from memleak_android.host.machine.target import AppUser, Target
 
 PER_USER = 100_000

@@ -9,9 +9,9 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
+from memleak_android.host.console import one_line
 from memleak_android.host.errors import DeviceError
 from memleak_android.host.machine.adb.keeper import OWN_FOLDER, Keeper, KeeperFailed
-from memleak_android.host.machine.parse import one_line
 from memleak_android.host.machine.target import AppUser, Target
 
 SHELL_FOLDER = "/data/local/tmp"  # where the user shell may write and execute; adbd names it in TMPDIR

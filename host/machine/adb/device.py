@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from memleak_android.host.console import one_line
 from memleak_android.host.errors import DeviceError
 from memleak_android.host.machine.adb import root, server
 from memleak_android.host.machine.adb.channel import AdbChannel
 from memleak_android.host.machine.adb.deployment import AdbDeployment
 from memleak_android.host.machine.adb.relayed_streams import RelayedStreams
 from memleak_android.host.machine.local.machine import ARCH_OF_MACHINE
-from memleak_android.host.machine.parse import one_line
 from memleak_android.host.machine.target import (
     OUTPUT_BYTES_MAX,
     PULL_BYTES_MAX,

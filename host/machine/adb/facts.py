@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memleak_android.host.machine.parse import one_line
+from memleak_android.host.console import one_line
 from memleak_android.host.machine.target import Target
 
 _PROPERTIES = (

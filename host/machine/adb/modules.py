@@ -6,11 +6,11 @@ import os
 from functools import partial
 from pathlib import Path
 
+from memleak_android.host.console import one_line
 from memleak_android.host.elf.zip_directory import StoredFile, find_stored
 from memleak_android.host.errors import DeviceError, MemleakError, TargetError
 from memleak_android.host.machine.adb.process_images import ProcessImages
 from memleak_android.host.machine.adb.pulled_files import PulledFiles, RemoteFile
-from memleak_android.host.machine.parse import one_line
 from memleak_android.host.machine.target import AppUser, Target
 from memleak_android.unwind.maps import Mapping
 

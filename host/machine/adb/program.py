@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from memleak_android.host.console import one_line
 from memleak_android.host.elf.dynamic import ELFCLASS32, MACHINE_NAMES, ElfFile
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.adb.pulled_files import PulledFiles, RemoteFile
 from memleak_android.host.machine.local.process import LoadedObject
-from memleak_android.host.machine.parse import one_line
 from memleak_android.host.machine.target import Target
 
 _INTERPRETERS_MAX = 4  # as execve() follows them: linux/binfmts.h, BINPRM_MAX_RECURSION

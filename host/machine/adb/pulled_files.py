@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from memleak_android.host.console import one_line
 from memleak_android.host.elf.sections import BadElf, ElfSections
 from memleak_android.host.errors import DeviceError, TargetError
-from memleak_android.host.machine.parse import decimal, one_line
+from memleak_android.host.machine.parse import decimal
 from memleak_android.host.machine.target import AppUser, Target
 
 LIMIT_BYTES = 2 << 30  # of all copies together; the longest unused ones go first

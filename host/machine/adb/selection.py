@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from memleak_android.host.console import one_line
 from memleak_android.host.errors import DeviceError
 from memleak_android.host.machine.adb.server import READY, DeviceRow
-from memleak_android.host.machine.parse import one_line
 
 # What to do about a state in which a device cannot be used.
 _WAY_OUT = {

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from memleak_android.host.console import one_line
 from memleak_android.host.errors import DeviceError
-from memleak_android.host.machine.parse import one_line
 
 if TYPE_CHECKING:
     import adbutils

@@ -11,10 +11,10 @@ from contextlib import ExitStack, suppress
 from itertools import chain
 from urllib.parse import quote
 
+from memleak_android.host.console import one_line
 from memleak_android.host.errors import ConnectionCut, DeviceError, TracerError
 from memleak_android.host.machine.adb.app import App
 from memleak_android.host.machine.binaries import find_binary
-from memleak_android.host.machine.parse import one_line
 from memleak_android.host.machine.target import Target
 from memleak_android.host.tracers.agent.session import AgentSession, reported_error
 from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines

@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from memleak_android.host.console import one_line
 from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import MemleakError, TargetError
-from memleak_android.host.machine.parse import one_line
 from memleak_android.host.symbols.debug_files import DebugFileSearch
 from memleak_android.host.symbols.demangle import demangle
 from memleak_android.host.symbols.symbol_table import STT_GNU_IFUNC

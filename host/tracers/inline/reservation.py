@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from memleak_android.host.console import one_line
 from memleak_android.host.errors import TargetError
-from memleak_android.host.machine.parse import decimal, one_line
+from memleak_android.host.machine.parse import decimal
 from memleak_android.host.tracers.agent.session import reported_error
 from memleak_android.host.wire.blocks import STOP, Reason, Rows, StopMoment
 

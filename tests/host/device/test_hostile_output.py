@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from memleak_android.host.console import one_line
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.machine.adb.app import check_package, parse_app, parse_processes
 from memleak_android.host.machine.adb.facts import parse_facts
 from memleak_android.host.machine.adb.program import parse_listed
-from memleak_android.host.machine.parse import decimal, one_line, parse_maps, parse_status
+from memleak_android.host.machine.parse import decimal, parse_maps, parse_status
 from memleak_android.host.tracers.inline.reservation import reserved
 
 _ALL = 1 << 20  # characters
