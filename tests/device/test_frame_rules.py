@@ -21,7 +21,7 @@ AGENT = HERE.parents[1] / "device" / "agent"
 CORPUS = HERE.parents[2] / "shared" / "corpus"
 SOURCES = [
     *sorted((AGENT.parent / "cfi").glob("*.c")),
-    *(AGENT / f"{name}.c" for name in ("code_map", "frames", "process_maps")),
+    *(AGENT / f"{name}.c" for name in ("process/code_map", "probes/frames", "process/process_maps")),
 ]
 NONE, END, SP, FP, FP_DEREF = 1, 2, 3, 4, 5
 AT_FP = 0xFFFF  # ML_FRAME_FP_AT_FP

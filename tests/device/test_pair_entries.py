@@ -23,7 +23,7 @@ def test_calls_are_what_they_were(prefix: str, emulator: tuple[str, ...], level:
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
     entries, program_ = tmp_path / "entries.o", tmp_path / "calls"
-    run([f"{prefix}gcc", "-O2", "-c", "-I", SHIM.parent, "-o", entries, SHIM / "pair_entries.c"])
+    run([f"{prefix}gcc", "-O2", "-c", "-I", SHIM.parent, "-o", entries, SHIM / "entries" / "pair_entries.c"])
     run([f"{prefix}g++", level, "-o", program_, HERE / "pair_entries.cc", entries])
     run([*emulator, program_])
 

@@ -11,7 +11,7 @@ import pytest
 
 HERE = Path(__file__).parent
 PARTS = HERE.parents[1] / "device"
-SOURCES = ("hook_maps", "hook_elf", "hook_relocations", "bytes")
+SOURCES = ("hooks/maps", "hooks/elf", "hooks/relocations", "freestanding/bytes")
 LIBRARY = HERE / "slot_library.c"
 
 
@@ -67,7 +67,10 @@ def test_what_lies_is_read_to_an_end(reader: Path, tmp_path: Path, form: str) ->
     assert (run.returncode, run.stderr) == (0, "")
 
 
-HOOK = (*SOURCES, "hook_modules", "hook_linker", "hook_pages", "hook_books", "hook_rows", "plt_hook")
+HOOK = (
+    *SOURCES,
+    *(f"hooks/{name}" for name in ("modules", "linker", "pages", "books", "rows", "plt_hook")),
+)
 
 
 @pytest.mark.parametrize("sanitizer", [pytest.param("address,undefined", marks=pytest.mark.proof), "thread"])

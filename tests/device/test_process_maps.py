@@ -17,7 +17,7 @@ def test_maps_are_those_of_the_time_they_give(tmp_path: Path) -> None:
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
     program = tmp_path / "maps_now"
-    sources = [HERE / "maps_now.c", AGENT / "process_maps.c"]
+    sources = [HERE / "maps_now.c", AGENT / "process" / "process_maps.c"]
     flags = ["-std=gnu11", "-O1", "-pthread", f"-I{AGENT}", f"-I{AGENT.parent}"]
     subprocess.run(["gcc", *flags, *sources, "-o", program], check=True)
     files = [tmp_path / "one", tmp_path / "two"]

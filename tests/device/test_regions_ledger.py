@@ -28,7 +28,7 @@ def replay(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
     target = tmp_path_factory.mktemp("ledger") / "replay"
-    sources = [HERE / "regions_replay.c", AGENT / "regions.c", AGENT / "preload_regions.c"]
+    sources = [HERE / "regions_replay.c", AGENT / "evidence" / "regions.c", AGENT / "shim" / "regions.c"]
     flags = ["-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", f"-I{AGENT}", f"-I{AGENT.parent}"]
     subprocess.run(["gcc", *flags, *sources, "-o", target], check=True)
     return target

@@ -103,4 +103,4 @@ def test_versions_are_in_the_order_of_people(answer: FleetReport) -> None:
 
 
 def test_the_schema_that_is_shipped() -> None:
-    assert_golden(json.dumps(json_schema(), indent=1) + "\n", "../../../host/reports/fleet.schema.json")
+    assert_golden(json.dumps(json_schema(), indent=1) + "\n", "../../../host/reports/json/fleet.schema.json")

@@ -45,9 +45,9 @@ def files(*patterns: str) -> set[str]:
 def test_agent_and_shim_are_made_of_our_sources(tmp_path: Path, abi: str) -> None:
     found = modules(tmp_path, abi)
     assert list(found)[::2] == ["memleak", "memleak_zlib", "memleak_elf", "memleak_bpf", "memleakd"]
-    assert found["memleak"] == files("device/preload/*.c", "device/cfi/*.c")
+    assert found["memleak"] == files("device/preload/*.c", "device/preload/*/*.c", "device/cfi/*.c")
     ours = {one for one in found["memleakd"] if one.startswith("device/")}
-    assert ours == files("device/agent/*.c", "device/cfi/*.c")
+    assert ours == files("device/agent/*.c", "device/agent/*/*.c", "device/cfi/*.c")
     assert ("-mbranch-protection=pac-ret" in found["flags of memleak"]) == (abi == "arm64-v8a")
 
 

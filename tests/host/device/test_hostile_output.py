@@ -72,7 +72,7 @@ def test_is_read_in_time_or_refused_in_a_line(reader: str, text: str) -> None:
         READERS[reader](HOSTILE[text])
     except MemleakError as error:
         line = str(error)
-        assert len(line) < 1000 and line.isone_line()
+        assert len(line) < 1000 and line.isprintable()
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -104,4 +104,4 @@ def test_decimal(text: str | bytes, number: int | None) -> None:
 
 
 def test_printable_is_short() -> None:
-    assert all(len(one_line(text)) <= 300 and one_line(text).isone_line() for text in HOSTILE.values())
+    assert all(len(one_line(text)) <= 300 and one_line(text).isprintable() for text in HOSTILE.values())

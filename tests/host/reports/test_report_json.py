@@ -40,7 +40,7 @@ def test_whole_report() -> None:
 
 def test_shipped_schema_is_current() -> None:
     text = json.dumps(report_json.json_schema(), indent=1) + "\n"
-    assert_golden(text, "../../../host/reports/report.schema.json")
+    assert_golden(text, "../../../host/reports/json/report.schema.json")
 
 
 STOPS = (
