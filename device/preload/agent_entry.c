@@ -7,8 +7,6 @@
  *   A file in DATA/code_cache/startup_agents (API 30): the same, when a process of the app starts, before any of its
  *       code; OPTIONS are the data folder. Source: frameworks/base ActivityThread.handleAttachStartupAgents.
  */
-#include <fcntl.h>
-
 #include "attach.h"
 #include "preload/freestanding/bytes.h"
 #include "preload/hooks/elf.h"
@@ -27,17 +25,15 @@ static void attach_by_file(const char *folder)
 {
 	char path[PATH_BYTES], line[ML_ATTACH_LINE_MAX + 1];
 	size_t length = ml_length(folder);
-	long fd, n;
+	long n;
 
 	if (length + sizeof(SESSION_FILE) > sizeof(path))
 		return;
 	ml_copy(path, folder, length);
 	ml_copy(path + length, SESSION_FILE, sizeof(SESSION_FILE));
-	fd = ML_SYSCALL4(openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-	if (fd < 0)
+	n = ml_read_file(path, line, sizeof(line) - 1);
+	if (n < 0)
 		return;
-	n = ML_SYSCALL3(read, fd, line, sizeof(line) - 1);
-	ML_SYSCALL1(close, fd);
 	while (n > 0 && line[n - 1] == '\n')
 		n--;
 	line[n > 0 ? n : 0] = '\0';

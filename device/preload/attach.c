@@ -16,9 +16,6 @@
 #include "preload/recorder/recorder.h"
 #include "preload/freestanding/syscalls.h"
 
-#define EAGAIN 11
-#define EBUSY 16
-#define ENOSYS 38
 #define SETTLE_NS 10000000 /* calls that were on their way have come back, mostly; others are harmless */
 
 /* Ours: the library is linked with -Bsymbolic, so that in a process where it does not interpose they are not libc's. */
@@ -100,7 +97,6 @@ static int find_originals(enum mode wanted)
 
 static int leave(void)
 {
-	struct ml_timespec pause = { 0, SETTLE_NS };
 	int left = 0;
 
 	ml_recorder_turn_off();
@@ -109,7 +105,7 @@ static int leave(void)
 	if (mode == INLINE)
 		ml_pairs_end();
 	if (mode != NOT_ATTACHED) {
-		ML_SYSCALL2(nanosleep, &pause, 0);
+		ml_pause_ns(SETTLE_NS);
 		ml_recorder_retire();
 	}
 	mode = NOT_ATTACHED;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The target finds the user's environment; ours is put back for an exec only. */
-#include <fcntl.h>
 #include <stddef.h>
 
 #include "preload/freestanding/bytes.h"
@@ -31,11 +30,8 @@ static unsigned long read_field(const char *text, int n)
 static unsigned long find_start_of_stack(void)
 {
 	char text[STAT_BYTES], *name_end = text;
-	long fd = ML_SYSCALL4(openat, AT_FDCWD, "/proc/self/stat", O_RDONLY | O_CLOEXEC, 0);
-	long n = fd >= 0 ? ML_SYSCALL3(read, fd, text, sizeof(text) - 1) : 0;
+	long n = ml_read_file("/proc/self/stat", text, sizeof(text) - 1);
 
-	if (fd >= 0)
-		ML_SYSCALL1(close, fd);
 	text[n > 0 ? n : 0] = '\0';
 	for (char *at = text; *at; at++)
 		if (*at == ')')

@@ -6,25 +6,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 
+#include "preload/freestanding/syscalls.h"
 #include "preload/recorder/connect.h"
 #include "preload/entries/originals.h"
 #include "preload/recorder/recorder.h"
 
 #define EXPORT __attribute__((visibility("default")))
-#define ENOSYS 38
 
 extern char **environ __attribute__((weak));
-extern int *__errno_location(void) __attribute__((weak)); /* glibc, musl */
-extern int *__errno(void) __attribute__((weak));          /* bionic */
-
-static int not_available(void)
-{
-	int *(*place)(void) = __errno_location ? __errno_location : __errno;
-
-	if (place)
-		*place() = ENOSYS;
-	return -1;
-}
 
 static size_t count_strings(char *const *strings)
 {
@@ -68,7 +57,7 @@ EXPORT int execve(const char *path, char *const *arguments, char *const *users);
 EXPORT int execve(const char *path, char *const *arguments, char *const *users)
 {
 	if (!ml_originals_ready() || !ml_original.execve)
-		return not_available();
+		return ml_fail(ENOSYS);
 	WITH_SESSION(users, ml_original.execve(path, arguments, environment));
 }
 
@@ -76,7 +65,7 @@ EXPORT int execvpe(const char *file, char *const *arguments, char *const *users)
 EXPORT int execvpe(const char *file, char *const *arguments, char *const *users)
 {
 	if (!ml_originals_ready() || !ml_original.execvpe)
-		return not_available();
+		return ml_fail(ENOSYS);
 	WITH_SESSION(users, ml_original.execvpe(file, arguments, environment));
 }
 
@@ -84,7 +73,7 @@ EXPORT int fexecve(int fd, char *const *arguments, char *const *users);
 EXPORT int fexecve(int fd, char *const *arguments, char *const *users)
 {
 	if (!ml_originals_ready() || !ml_original.fexecve)
-		return not_available();
+		return ml_fail(ENOSYS);
 	WITH_SESSION(users, ml_original.fexecve(fd, arguments, environment));
 }
 

@@ -7,14 +7,13 @@
 
 #include "preload/attach.h"
 #include "preload/freestanding/bytes.h"
+#include "preload/freestanding/syscalls.h"
 #include "preload/recorder/connect.h"
 #include "preload/entries/originals.h"
 #include "preload/recorder/recorder.h"
 
 #define HANDLER __attribute__((visibility("hidden"), used))
 #define EXPORT __attribute__((visibility("default")))
-#define EINVAL 22
-#define ENOMEM 12
 #define TOO_MUCH (~(size_t)0 >> 1)
 
 /* Named by the entries, which are assembly. */

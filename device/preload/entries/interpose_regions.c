@@ -23,9 +23,6 @@
 #define MREMAP_DONTUNMAP 4
 #endif
 
-extern int *__errno_location(void) __attribute__((weak)); /* glibc, musl */
-extern int *__errno(void) __attribute__((weak));          /* bionic */
-
 /* Named by the entries, which are assembly. */
 unsigned long ml_handle_mmap(void *address, size_t size, int protection, int flags, int fd, long offset,
 			     const struct ml_registers *registers);
@@ -41,13 +38,7 @@ ML_ENTRY6(mremap, ml_handle_mremap);
 /* As a libc returns it. */
 static long from_kernel(long result)
 {
-	int *(*place)(void) = __errno_location ? __errno_location : __errno;
-
-	if (result >= 0 || result < -4095)
-		return result;
-	if (place)
-		*place() = (int)-result;
-	return -1;
+	return ml_is_error(result) ? ml_fail((int)-result) : result;
 }
 
 static unsigned long map(enum ml_function function, void *address, size_t size, int protection, int flags, int fd,

@@ -9,7 +9,6 @@
 
 #define ARENA_BYTES 65536u
 #define ARENA_ALIGN 16u
-#define ERRNO_MAX 4095 /* what a system call returns: -errno, or what it gives */
 #define PAGE_BYTES 16384u /* a multiple of every page size but arm64's 64 KiB */
 
 /* Weak: a target that does not link libdl has none in an old glibc; then glibc's private names serve. */
@@ -20,6 +19,8 @@ extern void *__libc_realloc(void *, size_t) __attribute__((weak));
 extern void *__libc_memalign(size_t, size_t) __attribute__((weak));
 extern void __libc_free(void *) __attribute__((weak));
 extern char **environ __attribute__((weak));
+extern int *__errno_location(void) __attribute__((weak)); /* glibc, musl */
+extern int *__errno(void) __attribute__((weak));          /* bionic */
 
 /* Bionic's 32-bit RTLD_NEXT is -2, everyone else's -1; only bionic has this function. */
 extern int __system_property_get(const char *name, char *value) __attribute__((weak));
@@ -44,7 +45,7 @@ static unsigned char *arena_memory(void)
 	if (memory)
 		return memory;
 	got = ML_MMAP(0, ARENA_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-	if (got < 0 && got >= -ERRNO_MAX)
+	if (ml_is_error(got))
 		return NULL;
 	memory = (unsigned char *)got;
 	if (__atomic_compare_exchange_n(&arena, &other, memory, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
@@ -81,6 +82,15 @@ int ml_arena_owns(const void *pointer)
 size_t ml_arena_size(const void *pointer)
 {
 	return ((const size_t *)pointer)[-1];
+}
+
+int ml_fail(int error)
+{
+	int *(*location)(void) = __errno_location ? __errno_location : __errno;
+
+	if (location)
+		*location() = error;
+	return -1;
 }
 
 static void look_up(void)

@@ -43,6 +43,9 @@ int ml_originals_are_interposed(void);
 /* ml_original has been filled in, by who attaches: calls may be forwarded from now on. */
 void ml_originals_adopt(void);
 
+/* Sets the target's errno and returns -1, as a libc does. */
+int ml_fail(int error);
+
 /* Memory that is never given back: 64 KiB in all, zeroed. NULL when used up. */
 void *ml_arena_alloc(size_t alignment, size_t size);
 int ml_arena_owns(const void *pointer);

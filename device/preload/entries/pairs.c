@@ -13,7 +13,6 @@
 
 #define HANDLER __attribute__((visibility("hidden"), used))
 #define PAGE 4096ul
-#define ENOMEM 12
 
 static struct ml_pair rules[ML_PAIRS];
 static ml_u32 n_rules;

@@ -38,4 +38,9 @@ static inline ml_u64 ml_clock_exact_ns(void)
 	return ml_clock_ns(ML_CLOCK_MONOTONIC);
 }
 
+static inline void ml_pause_ns(long nanoseconds)
+{
+	ML_SYSCALL2(nanosleep, (&(struct ml_timespec){ 0, nanoseconds }), 0);
+}
+
 #endif

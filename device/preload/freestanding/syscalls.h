@@ -6,7 +6,8 @@
 #ifndef MEMLEAK_SYSCALLS_H
 #define MEMLEAK_SYSCALLS_H
 
-#include <asm/unistd.h> /* the numbers of the architecture; a kernel header, no libc */
+#include <asm/errno.h> /* kernel headers, which need no libc */
+#include <asm/unistd.h>
 
 #include "wire.h"
 
@@ -97,6 +98,28 @@ static inline unsigned long ml_thread_pointer(void)
 #define ML_SYSCALL4(name, a, b, c, d) ml_syscall(__NR_##name, (long)(a), (long)(b), (long)(c), (long)(d), 0, 0)
 #define ML_SYSCALL6(name, a, b, c, d, e, f)                                                                       \
 	ml_syscall(__NR_##name, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
+
+/* Not `result < 0`: addresses in the upper half of a 32-bit address space are negative, too. */
+static inline int ml_is_error(long result)
+{
+	return result < 0 && result > -4096;
+}
+
+/* openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC): these values are the same on all three architectures. */
+static inline long ml_open_to_read(const char *path)
+{
+	return ML_SYSCALL4(openat, -100, path, 02000000, 0);
+}
+
+/* The bytes of the file's beginning that one read() returns, or -errno. */
+static inline long ml_read_file(const char *path, char *to, unsigned long room)
+{
+	long fd = ml_open_to_read(path), n = fd < 0 ? fd : ML_SYSCALL3(read, fd, to, room);
+
+	if (fd >= 0)
+		ML_SYSCALL1(close, fd);
+	return n;
+}
 
 /*
  * Android's seccomp filter kills an app for a call that bionic does not make itself (libc/SYSCALLS.TXT and

@@ -6,8 +6,6 @@
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/syscalls.h"
 
-#define EINVAL 22
-#define ENOMEM 12
 #define ADDRESS_DIGITS 16
 #define ROOMS_MAX 64
 #define STEP (1 << 20)
@@ -17,12 +15,6 @@
 #define REACH 0x40000000l
 #else
 #define REACH 0x6000000l
-#endif
-
-#ifdef __arm__
-#define map_pages(...) ML_SYSCALL6(mmap2, __VA_ARGS__)
-#else
-#define map_pages(...) ML_SYSCALL6(mmap, __VA_ARGS__)
 #endif
 
 __asm__(".pushsection .text\n"
@@ -43,15 +35,13 @@ static struct {
 /* The address, or -errno. What is there already is never replaced: an old kernel takes the flag for a hint. */
 static long map_at(unsigned long address)
 {
-	long got = map_pages(address, ML_ROOM_BYTES, PROT_READ | PROT_EXEC,
-			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	long got = ML_MMAP(address, ML_ROOM_BYTES, PROT_READ | PROT_EXEC,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1);
 
-	if (got >= 0 || got < -4095)
-		if ((unsigned long)got != address) {
-			ML_SYSCALL2(munmap, got, ML_ROOM_BYTES);
-			return -ENOMEM;
-		}
-	return got;
+	if (ml_is_error(got) || (unsigned long)got == address)
+		return got;
+	ML_SYSCALL2(munmap, got, ML_ROOM_BYTES);
+	return -ENOMEM;
 }
 
 static long find_room(unsigned long near)
@@ -64,7 +54,7 @@ static long find_room(unsigned long near)
 			return got;
 		if ((got = map_at(start + (unsigned long)distance)) > 0)
 			return got;
-		if (got == -13) /* EACCES: the next place is no better */
+		if (got == -EACCES) /* SELinux forbids it everywhere */
 			return got;
 	}
 	return got;
@@ -93,7 +83,7 @@ int memleak_reserve(const char *line)
 		return -ENOMEM;
 	if (!rooms[i].near) {
 		room = find_room(near);
-		if (room < 0 && room >= -4095)
+		if (ml_is_error(room))
 			return (int)room;
 		rooms[i].near = near;
 		rooms[i].room = (unsigned long)room;

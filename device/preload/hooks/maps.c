@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/hooks/maps.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 
 #include "preload/freestanding/bytes.h"
@@ -10,13 +9,6 @@
 #define RANGES_MAX 70000u /* above the kernel's default limit of 65,530 (vm.max_map_count) */
 #define TEXT_BYTES 1024
 #define LINE_BYTES 300
-#define EINTR 4
-#define E2BIG 7
-
-static int is_error(long result)
-{
-	return result < 0 && result > -4096;
-}
 
 /* Behind the next space. */
 static const char *skip_field(const char *text, const char *end)
@@ -83,7 +75,7 @@ long ml_hook_maps_each(long (*visit)(void *context, const struct ml_hook_line *l
 {
 	struct lines lines = { .visit = visit, .context = context };
 	char text[TEXT_BYTES];
-	long fd = ML_SYSCALL4(openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0), n, result = 0;
+	long fd = ml_open_to_read("/proc/self/maps"), n, result = 0;
 
 	if (fd < 0)
 		return fd;
@@ -111,7 +103,7 @@ int ml_hook_maps_read(struct ml_hook_maps *maps)
 
 	maps->n = 0;
 	maps->ranges = NULL;
-	if (is_error(memory))
+	if (ml_is_error(memory))
 		return (int)memory;
 	maps->ranges = (struct ml_hook_range *)memory;
 	result = ml_hook_maps_each(add_range, maps);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/hooks/modules.h"
 
+#include "preload/freestanding/syscalls.h"
 #include "preload/hooks/elf.h"
 #include "preload/hooks/linker.h"
 
 #define SEGMENTS_MAX 256u
-#define ENOSYS 38
 
 typedef int (*visit_info)(struct dl_phdr_info *info, size_t bytes, void *context);
 typedef int (*iterate)(visit_info visit, void *context);

@@ -7,9 +7,6 @@
 
 #define LEAST_PAGE 4096ul
 #define LARGEST_PAGE 65536ul
-#define EACCES 13
-#define EFAULT 14
-#define EINVAL 22
 
 void ml_hook_pages_close(struct ml_hook_pages *pages)
 {

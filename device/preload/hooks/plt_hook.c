@@ -14,7 +14,6 @@
 #include "preload/hooks/rows.h"
 #include "preload/freestanding/syscalls.h"
 
-#define EBUSY 16
 #define SETTLE_NS 10000000
 #define TRIES 200
 
@@ -39,12 +38,10 @@ static void give(void)
 
 static int take_patiently(void)
 {
-	struct ml_timespec pause = { 0, SETTLE_NS };
-
 	for (int i = 0; i < TRIES; i++) {
 		if (take())
 			return 1;
-		ML_SYSCALL2(nanosleep, &pause, 0);
+		ml_pause_ns(SETTLE_NS);
 	}
 	return 0;
 }
@@ -325,7 +322,6 @@ int ml_plt_hook_find_pairs(const struct ml_view *view)
  */
 int ml_plt_hook_patch(int with_regions)
 {
-	struct ml_timespec pause = { 0, SETTLE_NS };
 	struct pass pass;
 	int error;
 
@@ -336,7 +332,7 @@ int ml_plt_hook_patch(int with_regions)
 	error = go_through(&pass, PATCH, 0);
 	if (!error) {
 		if (pass.n_unsettled)
-			ML_SYSCALL2(nanosleep, &pause, 0);
+			ml_pause_ns(SETTLE_NS);
 		error = go_through(&pass, PATCH, 0);
 	}
 	if (!error && !books.n_slots)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/linked/linked.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 
 #include "preload/attach.h"
@@ -18,12 +17,6 @@
 
 #define API __attribute__((visibility("default")))
 
-#define ESRCH 3
-#define ENOEXEC 8
-#define ECHILD 10
-#define EBUSY 16
-#define EINVAL 22
-#define ENOSPC 28
 
 #define SAMPLE_BYTES 65536u
 #define MAX_LIVE 65536u
@@ -67,7 +60,7 @@ int ml_linked_segment(struct ml_view *view)
 	if (ml_layout_compute(ml_linked_settings, &layout))
 		return -EINVAL;
 	base = ML_MMAP(0, layout.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
-	if (base < 0 && base > -4096)
+	if (ml_is_error(base))
 		return (int)base;
 	ml_view_set(view, (void *)base, ml_linked_settings, &layout);
 	view->segment->magic = ML_SEGMENT_MAGIC;
@@ -253,11 +246,8 @@ static void write_hello(struct ml_recording *recording, const struct ml_view *vi
 /* The words of /proc/self/cmdline with spaces between them. */
 static size_t read_command(char *to, size_t room)
 {
-	long fd = ML_SYSCALL4(openat, AT_FDCWD, "/proc/self/cmdline", O_RDONLY | O_CLOEXEC, 0);
-	long n = fd >= 0 ? ML_SYSCALL3(read, fd, to, room) : 0;
+	long n = ml_read_file("/proc/self/cmdline", to, room);
 
-	if (fd >= 0)
-		ML_SYSCALL1(close, fd);
 	while (n > 0 && !to[n - 1])
 		n--;
 	for (long i = 0; i < n; i++)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Which code is where: MAPS, and MODULES with the build-ids that the files have in memory. */
 #include <elf.h>
-#include <fcntl.h>
 
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/clock.h"
@@ -125,7 +124,7 @@ static void add_module(struct ml_text *text, const char *line, const char *end, 
 /* Whole lines only. */
 static ml_u32 read_maps(char *to, ml_u32 room)
 {
-	long fd = ML_SYSCALL4(openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0), n = 1;
+	long fd = ml_open_to_read("/proc/self/maps"), n = 1;
 	ml_u32 fill = 0;
 
 	while (fd >= 0 && fill < room && (n = ML_SYSCALL3(read, fd, to + fill, room - fill)) > 0)

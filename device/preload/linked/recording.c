@@ -9,10 +9,6 @@
 #include "preload/freestanding/syscalls.h"
 
 #define SUFFIX ".new"
-#define EINTR 4
-#define EFBIG 27
-#define EIO 5
-#define ENAMETOOLONG 36
 #define BYTES_MAX (256u << 20) /* of all that a file can hold within the bounds of a segment, and more */
 
 /* CRC-32 of ISO 3309, bit-reflected, as zlib's crc32(): four bits at a time. */
@@ -81,7 +77,7 @@ int ml_recording_create(struct ml_recording *recording, const char *path)
 	if (error)
 		return error;
 	scratch = ML_MMAP(0, ML_RECORDING_SCRATCH_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
-	if (scratch < 0 && scratch > -4096)
+	if (ml_is_error(scratch))
 		return (int)scratch;
 	recording->scratch = (unsigned char *)scratch;
 	recording->error = 0;

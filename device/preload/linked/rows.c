@@ -186,10 +186,8 @@ static ml_u32 add_ring(struct ml_recording *recording, const struct ml_view *vie
 /* A thread that allocates without a pause is seen between two calls, too. Who is stopped within one is not waited for for ever. */
 static void await_call(const struct ml_thread *thread)
 {
-	struct ml_timespec pause = { 0, CALL_PAUSE_NS };
-
 	for (int i = 0; i < CALL_PAUSES && __atomic_load_n(&thread->is_recording, __ATOMIC_ACQUIRE); i++)
-		ML_SYSCALL2(nanosleep, &pause, 0);
+		ml_pause_ns(CALL_PAUSE_NS);
 }
 
 void ml_recording_await_calls(const struct ml_view *view)

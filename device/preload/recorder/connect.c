@@ -18,10 +18,6 @@ extern int __system_property_get(const char *name, char *value) __attribute__((w
 
 #define LEAST_THREADS 16u
 #define LEAST_LIVE (1u << 18)
-#define ENOMEM 12
-#define EFBIG 27
-#define EPROTO 71
-#define ECONNREFUSED 111
 #define SEGMENT_BYTES_MAX (sizeof(long) == 8 ? 1ull << 62 : 1ull << 29) /* the target needs address space, too */
 #define ANDROID_SHELL 2000 /* AID_SHELL of android_filesystem_config.h: what adb's commands run as */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -80,7 +76,7 @@ static int receive_all(long fd, void *to, size_t bytes)
 	for (size_t done = 0; done < bytes;) {
 		long n = ML_SYSCALL3(read, fd, (char *)to + done, bytes - done);
 
-		if (n == -4 /* EINTR */)
+		if (n == -EINTR)
 			continue;
 		if (n <= 0)
 			return -EPROTO;
@@ -129,7 +125,7 @@ static long make_memory(ml_u64 bytes, void **base)
 	if (!error) {
 		long address = ML_MMAP(0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd);
 
-		if (address < 0 && address > -4096)
+		if (ml_is_error(address))
 			error = address;
 		else
 			*base = (void *)address;

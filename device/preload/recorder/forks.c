@@ -36,7 +36,7 @@ int *ml_forks_watched_word(void)
 {
 	long page = ML_MMAP(0, WORD_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 
-	if (page < 0 && page > -4096)
+	if (ml_is_error(page))
 		return NULL;
 	word = (int *)page;
 	if (!ML_SYSCALL3(madvise, page, WORD_BYTES, MADV_WIPEONFORK) || register_handler())

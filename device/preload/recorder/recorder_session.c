@@ -13,7 +13,6 @@
 #include "preload/recorder/recorder.h"
 #include "preload/freestanding/syscalls.h"
 
-#define EAGAIN 11
 
 /*
  * A session after another has a view of its own, never used again: a call that began under the old one ends there, in
@@ -97,7 +96,7 @@ static int make_views(void)
 	if (n_next_views)
 		return 0;
 	base = ML_MMAP(0, VIEWS_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-	if (base < 0 && base > -4096)
+	if (ml_is_error(base))
 		return (int)base;
 	next_views = (struct ml_view *)base;
 	n_next_views = VIEWS_BYTES / sizeof(*next_views);

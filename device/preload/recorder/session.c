@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Which session this process belongs to. */
-#include <fcntl.h>
-
 #include "preload/freestanding/bytes.h"
 #include "preload/recorder/connect.h"
 #include "preload/freestanding/syscalls.h"
@@ -60,7 +58,7 @@ static int read_proc_environment(void)
 {
 	char buffer[ENVIRONMENT_BYTES];
 	size_t fill = 0;
-	long fd = ML_SYSCALL4(openat, AT_FDCWD, "/proc/self/environ", O_RDONLY | O_CLOEXEC, 0);
+	long fd = ml_open_to_read("/proc/self/environ");
 	long n;
 	int is_found = 0;
 
@@ -101,13 +99,8 @@ static int read_environment(char *const *environment)
 static int read_file(void)
 {
 	char text[ML_CONNECT_TEXT_MAX + 1];
-	long fd = file_path[0] ? ML_SYSCALL4(openat, AT_FDCWD, file_path, O_RDONLY | O_CLOEXEC, 0) : -1;
-	long n;
+	long n = file_path[0] ? ml_read_file(file_path, text, sizeof(text)) : 0;
 
-	if (fd < 0)
-		return 0;
-	n = ML_SYSCALL3(read, fd, text, sizeof(text));
-	ML_SYSCALL1(close, fd);
 	if (n > 0 && text[n - 1] == '\n')
 		n--;
 	ml_connect_session.is_of_file = n > 0 && ml_connect_read_text(text, (size_t)n);

@@ -57,7 +57,6 @@ void *ml_ring_reserve(const struct ml_view *view, struct ml_thread *thread, ml_u
 
 void *ml_ring_reserve_patiently(const struct ml_view *view, struct ml_thread *thread, ml_u32 payload_bytes)
 {
-	struct ml_timespec pause = { 0, WAIT_STEP_NS };
 	void *room = ml_ring_reserve(view, thread, payload_bytes);
 
 	if (room || ml_ring_is_stuck(thread) || view->settings.flags & ML_SETTING_NO_AGENT)
@@ -65,7 +64,7 @@ void *ml_ring_reserve_patiently(const struct ml_view *view, struct ml_thread *th
 	for (int i = 0; !room && i < WAIT_STEPS; i++) {
 		ml_u64 tail = thread->cached_tail;
 
-		ML_SYSCALL2(nanosleep, &pause, 0);
+		ml_pause_ns(WAIT_STEP_NS);
 		room = ml_ring_reserve(view, thread, payload_bytes);
 		if (thread->cached_tail != tail)
 			i = 0;

@@ -5,7 +5,6 @@
 #include "preload/freestanding/syscalls.h"
 
 #define WINDOW 64u /* slots in which a thread may be */
-#define ESRCH 3
 #define SHARED_OWNER 8u /* no thread pointer: too low for an address */
 
 static void start_slot(struct ml_thread *thread, ml_u64 owner)

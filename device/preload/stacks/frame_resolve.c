@@ -131,12 +131,10 @@ static int resolve(const struct ml_view *view, const struct ml_code_map *map, ml
  */
 static int take_reader(int steps)
 {
-	struct ml_timespec pause = { 0, WAIT_STEP_NS };
-
 	while (__atomic_exchange_n(&reader.is_taken, 1, __ATOMIC_ACQUIRE)) {
 		if (!steps--)
 			return 0;
-		ML_SYSCALL2(nanosleep, &pause, 0);
+		ml_pause_ns(WAIT_STEP_NS);
 	}
 	return 1;
 }

@@ -8,8 +8,6 @@
 #include "preload/freestanding/syscalls.h"
 #include "preload/segment/thread.h"
 
-#define AT_FDCWD (-100)
-#define O_RDONLY_CLOEXEC 02000000
 #define CLUSTER_GAP_PAGES (1u << 14) /* 64 MiB: below it two spans are one cluster */
 #define USER_ADDRESS_END (1ull << 56) /* [vsyscall] lies above */
 #define WAIT_STEP_NS 100000
@@ -98,7 +96,7 @@ static int next_line(struct reader *reader, struct ml_maps_line *line)
 
 static int open_maps(struct reader *reader)
 {
-	reader->fd = ML_SYSCALL4(openat, AT_FDCWD, "/proc/self/maps", O_RDONLY_CLOEXEC, 0);
+	reader->fd = ml_open_to_read("/proc/self/maps");
 	return reader->fd >= 0;
 }
 
@@ -217,7 +215,6 @@ static void read_code(struct reader *reader, struct ml_code_map *map, ml_u32 whi
 /* 1 when the reading is ours to make; 0 when another made it meanwhile, or takes too long. */
 static int begin_reading(ml_u32 *dirty)
 {
-	struct ml_timespec pause = { 0, WAIT_STEP_NS };
 	ml_u32 n_seen = 0;
 
 	for (int i = 0;; i++) {
@@ -236,7 +233,7 @@ static int begin_reading(ml_u32 *dirty)
 		}
 		if (expected == READING_UNAWAITED || i == WAIT_STEPS)
 			return 0;
-		ML_SYSCALL2(nanosleep, &pause, 0);
+		ml_pause_ns(WAIT_STEP_NS);
 	}
 	if (__atomic_load_n(dirty, __ATOMIC_RELAXED))
 		return 1;
@@ -280,14 +277,13 @@ void ml_maps_refresh(const struct ml_view *view, struct ml_thread *thread)
 
 void ml_maps_forget(ml_u32 patience_ms)
 {
-	struct ml_timespec pause = { 0, WAIT_STEP_NS };
 	ml_u64 deadline_ns = ml_clock_exact_ns() + patience_ms * 1000000ull;
 	enum reading expected = READING_NONE;
 
 	while (!__atomic_compare_exchange_n(&reading, &expected, READING, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED) &&
 	       ml_clock_exact_ns() < deadline_ns) {
 		expected = READING_NONE;
-		ML_SYSCALL2(nanosleep, &pause, 0);
+		ml_pause_ns(WAIT_STEP_NS);
 	}
 	ml_code_lines_forget();
 	__atomic_store_n(&reading, READING_NONE, __ATOMIC_RELEASE);
