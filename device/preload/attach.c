@@ -112,6 +112,16 @@ static int leave(void)
 	return left;
 }
 
+/* At a moment at which the loader's lock may be waited for: puts everything back when the agent is gone. */
+static void tidy(void)
+{
+	if (__builtin_expect(!__atomic_load_n(&ml_recorder_orphan, __ATOMIC_RELAXED), 1) || !take())
+		return;
+	if (__atomic_exchange_n(&ml_recorder_orphan, 0, __ATOMIC_RELAXED) == ml_recorder_view()->session)
+		leave();
+	give(0);
+}
+
 static int join(enum mode wanted)
 {
 	int result;
@@ -122,6 +132,7 @@ static int join(enum mode wanted)
 	if (result)
 		return result == -EAGAIN ? ML_ATTACH_NOT_FORKED_SAFE : result;
 	mode = wanted;
+	ml_hook_before_loader = tidy;
 	if (wanted == INLINE)
 		ml_pairs_begin_moved(ml_recorder_view());
 	if (wanted == PLT && ml_recorder_view()->pairs->n_rules)
@@ -164,12 +175,14 @@ int memleak_detach(void)
 	return give(leave());
 }
 
-void ml_attach_pairs(void)
+/* In a process that was started with the library: the slots of functions of --pairs, which it does not interpose. */
+static void attach_pairs(void)
 {
 	const struct ml_view *view = ml_recorder_view();
 
 	if (!ml_recorder_is_on() || !view->pairs->n_rules || !take())
 		return;
+	ml_hook_before_loader = tidy;
 	if (!ml_plt_hook_find_pairs(view))
 		ml_plt_hook_patch(0);
 	give(0);
@@ -198,11 +211,22 @@ void ml_attach_leave_own(void)
 	give(0);
 }
 
-void ml_attach_tidy(void)
+/* ---- early start -------------------------------------------------------------------------------------- */
+
+extern char **environ __attribute__((weak));
+
+/*
+ * In bionic the preloaded come before libc, which has not set `environ` yet. Arguments are no way to it: musl and the linkers
+ * of Android up to 7 hand none over.
+ */
+__attribute__((constructor)) static void start(void)
 {
-	if (__builtin_expect(!__atomic_load_n(&ml_recorder_orphan, __ATOMIC_RELAXED), 1) || !take())
+	char **environment = &environ ? environ : NULL;
+
+	if (!ml_connect_read_environment(environment)) /* perhaps brought in by dlopen(): see attach.h */
 		return;
-	if (__atomic_exchange_n(&ml_recorder_orphan, 0, __ATOMIC_RELAXED) == ml_recorder_view()->session)
-		leave();
-	give(0);
+	ml_originals_ready();
+	attach_pairs();
+	if (ml_connect_session.nonce && !ml_recorder_is_following())
+		ml_connect_clean_environment(environment ? environment : ml_connect_first_environment());
 }

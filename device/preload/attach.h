@@ -25,30 +25,7 @@
 #ifndef MEMLEAK_ATTACH_H
 #define MEMLEAK_ATTACH_H
 
-#define ML_ATTACH_LINE_MAX 160 /* with the final zero; longer ones are refused */
-
-enum ml_attach_result {
-	ML_ATTACH_OK = 0,
-	ML_ATTACH_BAD_LINE = 1,
-	ML_ATTACH_BUSY = 2,         /* another thread attaches or detaches */
-	ML_ATTACH_PRELOADED = 3,    /* the library interposes in this process: there is nothing to patch */
-	ML_ATTACH_NO_ALLOCATOR = 4, /* no loaded module defines malloc and free for others */
-	ML_ATTACH_NO_SLOT = 5,      /* no module calls the allocator through a slot */
-	ML_ATTACH_NO_ORIGINAL = 6,  /* inline: memleak_hooks names no place for malloc or free, and no pair is there */
-	ML_ATTACH_NO_MODULES = 7,   /* the list of loaded modules cannot be read */
-	ML_ATTACH_CHOSEN = 9,       /* malloc or free is what a resolver chose (STT_GNU_IFUNC) */
-	ML_ATTACH_NOT_FORKED_SAFE = 8, /* neither kernel nor libc would tell a forked child that it is one */
-};
-
-/*
- * What can be hooked, by name. The agent finds the array by its symbol, and its length by the symbol's size; entries
- * are filled in by the loader (relocations).
- */
-struct memleak_hook {
-	char name[24];
-	unsigned long entry;    /* our function, called as the allocator's */
-	unsigned long original; /* inline: what does what the patched function did; 0 = not hooked */
-};
+#include "preload/segment/attach_abi.h"
 
 extern struct memleak_hook memleak_hooks[] __attribute__((visibility("default")));
 
@@ -61,11 +38,5 @@ int memleak_detach(void) __attribute__((visibility("default")));
  */
 int ml_attach_own(void);
 void ml_attach_leave_own(void);
-
-/* In a process that was started with the library: the slots of functions of --pairs, which it does not interpose. */
-void ml_attach_pairs(void);
-
-/* At a moment at which the loader's lock may be waited for: puts everything back when the agent is gone. */
-void ml_attach_tidy(void);
 
 #endif

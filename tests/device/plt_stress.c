@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "attach.h"
+#include "preload/segment/attach_abi.h"
 #include "preload/hooks/names.h"
 #include "preload/hooks/plt_hook.h"
 
@@ -29,7 +29,7 @@ static void *counted_malloc(size_t size)
 	return malloc(size);
 }
 
-/* In the place of hook_names.c: one function, and the shim's other parts stay away. */
+/* In the place of hooks/names.c: one function, and the shim's other parts stay away. */
 struct ml_hook ml_hooks[ML_HOOKS] = { { "malloc", 0, NULL, ML_HOOK_ALLOCATOR, 0 } };
 enum ml_libc ml_hook_libc = ML_LIBC_GLIBC;
 

@@ -21,9 +21,7 @@ def code_map(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("code_map") / "code_map"
     sources = [
         HERE / "code_map_of_text.c",
-        PRELOAD / "freestanding" / "bytes.c",
-        PRELOAD / "stacks" / "code_lines.c",
-        *(PRELOAD / "segment" / name for name in ("peak.c", "thread.c")),
+        *(PRELOAD / name for name in ("freestanding/bytes.c", "stacks/code_lines.c", "segment/thread.c")),
     ]
     flags = ["-std=gnu11", "-O1", "-g", "-fno-builtin", f"-I{PRELOAD}", f"-I{PRELOAD.parent}"]
     subprocess.run(["gcc", *flags, *sources, "-o", program], check=True)

@@ -245,7 +245,7 @@ def test_little_address_space_is_enough(workload: Path, kib: int) -> None:
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 def test_table_keys_and_rings_under_many_threads(tmp_path: Path, sanitizer: str) -> None:
-    names = ("layout.c", "shadow.c", "table.c", "keys.c", "peak.c", "ring.c", "thread.c")
+    names = ("segment.c", "shadow.c", "table.c", "keys.c", "peak.c", "ring.c", "thread.c")
     program = sanitized(
         tmp_path, sanitizer, "table_stress.c", *(PARTS / "preload" / "segment" / name for name in names)
     )

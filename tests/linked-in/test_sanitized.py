@@ -36,7 +36,7 @@ def build(folder: Path, sanitizer: str) -> list[Path]:
         pytest.skip("gcc or setarch is not installed")
     shim, app, host = folder / "libmemleak.so", folder / "app", folder / "host"
     gcc = ["gcc", *FLAGS, f"-fsanitize={sanitizer}"]
-    sources = [*sorted((DEVICE / "preload").glob("*.c")), *sorted((DEVICE / "cfi").glob("*.c"))]
+    sources = [*sorted((DEVICE / "preload").rglob("*.c")), *sorted((DEVICE / "cfi").glob("*.c"))]
     library = ["-shared", "-fPIC"]
     subprocess.run([*gcc, *SHIM_FLAGS, *library, *SHIM_LINKING, "-o", shim, *sources], check=True)
     subprocess.run([*gcc, *library, "-o", app, HERE / "stress.c", shim, f"-Wl,-rpath,{folder}"], check=True)

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "agent/inject/inline_hooks.h"
-#include "preload/attach.h"
+#include "preload/segment/attach_abi.h"
 
 _Static_assert(sizeof(struct ml_injected) <= 4096, "written to a pipe at once"); /* PIPE_BUF */
 

@@ -35,7 +35,7 @@ struct ml_patch {
 	struct ml_patch_move moves[ML_PATCH_MOVES_MAX], returns[ML_PATCH_MOVES_MAX];
 };
 
-/* A word of the shim's that tells it where a function has been moved to (preload/attach.h: memleak_hooks, preload/pair_entries.h). */
+/* A word of the shim's that tells it where a function has been moved to (preload/segment/attach_abi.h: memleak_hooks, preload/pair_entries.h). */
 struct ml_patch_slot {
 	ml_u64 address, value;
 };

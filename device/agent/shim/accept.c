@@ -21,7 +21,7 @@
 #include "agent/shim/target.h"
 
 /* Both sides compute offsets by the same source. */
-#include "preload/segment/layout.c"
+#include "preload/segment/segment.c"
 
 #define HANDSHAKE_S 5
 #define REASONS_MAX 8 /* that are said; the others are counted */

@@ -8,7 +8,7 @@
 
 #include "agent/protocol/blocks.h"
 #include "agent/process/network_space.h"
-#include "preload/attach.h"
+#include "preload/segment/attach_abi.h"
 #include "agent/shim/target.h"
 
 int ml_attached_listen(const struct ml_config *config, ml_u64 *nonce, char *name, size_t room)

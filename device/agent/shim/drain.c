@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "preload/recorder/stack_above.h"
 #include "agent/protocol/blocks.h"
 #include "agent/evidence/evidence_bounds.h"
 #include "agent/shim/target.h"

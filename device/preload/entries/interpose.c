@@ -5,10 +5,9 @@
  */
 #include <stddef.h>
 
-#include "preload/attach.h"
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/syscalls.h"
-#include "preload/recorder/connect.h"
+#include "preload/freestanding/tail_call.h"
 #include "preload/entries/originals.h"
 #include "preload/recorder/recorder.h"
 
@@ -196,19 +195,6 @@ HANDLER void *ml_handle_pvalloc(size_t size, size_t unused1, size_t unused2, con
 
 /* ---- past the recorder while it samples ---------------------------------------------------------------- */
 
-/*
- * A call without one of our own on the stack: the entry finds the caller's registers and return address as they were.
- * A compiler that does not know the attribute makes it so when it optimises.
- */
-#if defined(__has_attribute)
-#if __has_attribute(musttail)
-#define TAIL __attribute__((musttail))
-#endif
-#endif
-#ifndef TAIL
-#define TAIL
-#endif
-
 HANDLER void *ml_entry_malloc(size_t size);
 HANDLER void *ml_entry_calloc(size_t n, size_t size);
 HANDLER void *ml_entry_realloc(void *old, size_t size);
@@ -333,24 +319,4 @@ EXPORT size_t malloc_usable_size(void *pointer)
 	return pointer && ml_originals_ready() && ml_original.malloc_usable_size ?
 		       ml_original.malloc_usable_size(pointer) :
 		       0;
-}
-
-/* ---- early start -------------------------------------------------------------------------------------- */
-
-extern char **environ __attribute__((weak));
-
-/*
- * In bionic the preloaded come before libc, which has not set `environ` yet. Arguments are no way to it: musl and the linkers
- * of Android up to 7 hand none over.
- */
-__attribute__((constructor)) static void start(void)
-{
-	char **environment = &environ ? environ : NULL;
-
-	if (!ml_connect_read_environment(environment)) /* perhaps brought in by dlopen(): see attach.h */
-		return;
-	ml_originals_ready();
-	ml_attach_pairs();
-	if (ml_connect_session.nonce && !ml_recorder_is_following())
-		ml_connect_clean_environment(environment ? environment : ml_connect_first_environment());
 }

@@ -47,6 +47,9 @@ int ml_hook_books_add(struct ml_hook_books *books, const struct ml_hook_module *
 		      unsigned long original, unsigned int hook);
 void ml_hook_books_take_back(struct ml_hook_books *books);
 
+/* Reports a module to the agent, by one thread at a time; view: NULL = there is none to report to. */
+void ml_hook_rows_add(const struct ml_view *view, const struct ml_hooked *row);
+
 /* The module that the address belongs to, or NULL. */
 const struct ml_hook_module *ml_hook_books_at(const struct ml_hook_books *books, unsigned long address);
 

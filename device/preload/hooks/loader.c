@@ -1,22 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preload/hooks/loader.h"
-
-#include "preload/attach.h"
 #include "preload/freestanding/clock.h"
+#include "preload/freestanding/tail_call.h"
 #include "preload/hooks/names.h"
 #include "preload/hooks/plt_hook.h"
 
-/* A call without one of our own on the stack, see interpose.c. */
-#if defined(__has_attribute)
-#if __has_attribute(musttail)
-#define TAIL __attribute__((musttail))
-#endif
-#endif
-#ifndef TAIL
-#define TAIL
-#endif
-
 struct ml_loader_originals ml_loader_original;
+void (*ml_hook_before_loader)(void);
 
 static ml_u64 jumped_ns; /* when a call went on that may have brought modules; 0 = they were looked for since */
 
@@ -36,7 +25,7 @@ static void catch_up(void)
 
 	if (since_ns)
 		ml_plt_hook_follow(since_ns);
-	ml_attach_tidy();
+	ml_hook_before_loader();
 }
 
 /* Other loaders than glibc's and bionic's do not ask who calls. */

@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/hooks/modules.h"
 
+#include <sys/mman.h>
+
+#include "preload/freestanding/bytes.h"
 #include "preload/freestanding/syscalls.h"
 #include "preload/hooks/elf.h"
-#include "preload/hooks/linker.h"
+#include "preload/hooks/relocations.h"
 
 #define SEGMENTS_MAX 256u
+#if __SIZEOF_LONG__ == 8 /* bionic, libc/include/dlfcn.h */
+#define BIONIC_RTLD_DEFAULT ((void *)0)
+#else
+#define BIONIC_RTLD_DEFAULT ((void *)-1)
+#endif
 
 typedef int (*visit_info)(struct dl_phdr_info *info, size_t bytes, void *context);
 typedef int (*iterate)(visit_info visit, void *context);
@@ -68,6 +76,112 @@ static int visit_one(struct dl_phdr_info *info, size_t bytes, void *context)
 	if (info->dlpi_name)
 		module.name = info->dlpi_name;
 	return tour->visit(tour->context, &module);
+}
+
+/* ---- the dynamic linker's own functions ---------------------------------------------------------------- */
+
+struct search {
+	struct ml_hook_maps maps;
+	const char *name;
+	unsigned long found;
+	/* of the module that is being looked at */
+	struct ml_elf elf;
+	unsigned long dlsym; /* where a slot of that name leads to */
+};
+
+static const char *last_of(const char *path)
+{
+	const char *name = path;
+
+	for (const char *c = path; *c; c++)
+		if (*c == '/')
+			name = c + 1;
+	return name;
+}
+
+static int is_libc(const char *path)
+{
+	const char *name = last_of(path);
+
+	return ml_starts_with(name, "libdl.so") || ml_starts_with(name, "libc.so") || ml_starts_with(name, "linker") ||
+	       ml_starts_with(name, "ld-");
+}
+
+static int is_code(const struct search *search, unsigned long address)
+{
+	const struct ml_hook_range *range = ml_hook_maps_find(&search->maps, address);
+
+	return range && range->protection & PROT_EXEC;
+}
+
+static long is_linker_at(void *context, const struct ml_hook_line *line)
+{
+	const unsigned long *address = context;
+
+	if (*address < line->range.low || *address >= line->range.high)
+		return 0;
+	return line->range.protection & PROT_EXEC && ml_starts_with(last_of(line->path), "linker") ? 1 : -1;
+}
+
+static int is_linker_code(unsigned long address)
+{
+	return ml_hook_maps_each(is_linker_at, &address) == 1;
+}
+
+static void visit_slot(void *context, const struct ml_relocation *relocation)
+{
+	struct search *search = context;
+	const char *name = ml_elf_symbol_name(&search->elf, relocation->symbol);
+	unsigned long slot = relocation->address;
+
+	if (!search->dlsym && name && ml_elf_is_name(name, "dlsym") && !relocation->addend && slot % sizeof(slot) == 0 &&
+	    ml_hook_maps_can_read(&search->maps, slot, sizeof(slot)))
+		search->dlsym = __atomic_load_n((const unsigned long *)slot, __ATOMIC_RELAXED);
+}
+
+static int is_open(struct search *search, const struct ml_hook_line *line)
+{
+	const ElfW(Ehdr) *header = (const ElfW(Ehdr) *)line->range.low;
+	struct ml_module module;
+
+	return ml_hook_maps_can_read(&search->maps, line->range.low, sizeof(*header)) &&
+	       ml_starts_with((const char *)header->e_ident, ELFMAG) && header->e_phentsize == sizeof(ElfW(Phdr)) &&
+	       header->e_phoff % sizeof(long) == 0 &&
+	       !ml_module_describe(&module, &search->maps, line->range.low,
+				   (const ElfW(Phdr) *)(line->range.low + header->e_phoff), header->e_phnum) &&
+	       !ml_elf_open(&search->elf, &search->maps, module.base, module.dynamic);
+}
+
+/* A file may also be mapped to be read as data: then its segments are not where its header says, and hold no code. */
+static long look_into(void *context, const struct ml_hook_line *line)
+{
+	struct search *search = context;
+
+	if (line->file_offset || !is_libc(line->path) || !is_open(search, line))
+		return 0;
+	search->found = ml_elf_find(&search->elf, search->name);
+	if (!is_code(search, search->found))
+		search->found = 0;
+	if (!search->found && !is_linker_code(search->dlsym)) {
+		search->dlsym = 0;
+		ml_relocations_each(&search->elf, visit_slot, search);
+	}
+	return search->found != 0;
+}
+
+unsigned long ml_linker_find(const char *name)
+{
+	struct search search = { .name = name };
+
+	if (ml_hook_maps_read(&search.maps))
+		return 0;
+	ml_hook_maps_each(look_into, &search);
+	ml_hook_maps_drop(&search.maps);
+	if (!search.found && is_linker_code(search.dlsym)) {
+		search.found = ((unsigned long (*)(void *, const char *))search.dlsym)(BIONIC_RTLD_DEFAULT, name);
+		search.found = is_linker_code(search.found) ? search.found : 0;
+	}
+	return search.found;
 }
 
 /* ---- finding dl_iterate_phdr() -------------------------------------------------------------------------- */

@@ -28,4 +28,15 @@ int ml_modules_each(struct ml_hook_maps *maps, int (*visit)(void *context, const
 int ml_module_describe(struct ml_module *module, const struct ml_hook_maps *maps, unsigned long base,
 		       const ElfW(Phdr) *segments, size_t n);
 
+/*
+ * The address of the function of this name in libc, libdl or the linker, or 0. bionic binds names of libc's only in a
+ * library that says which libraries it needs.
+ *
+ * Up to Android 7 no loaded module defines these functions: libdl.so is a file to link with, its names are a table inside
+ * the linker (bionic, linker/dlfcn.cpp). There libc's own slot of dlsym(), which is bound since the process began, says
+ * where dlsym() is, and that is asked: the caller holds no lock but the loader's, which knows who holds it. What is found
+ * so is the linker's code, or nothing: a slot that somebody else has set is not believed.
+ */
+unsigned long ml_linker_find(const char *name);
+
 #endif

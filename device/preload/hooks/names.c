@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/hooks/names.h"
 
-#include "preload/attach.h"
-#include "preload/hooks/linker.h"
-#include "preload/hooks/loader.h"
+#include "preload/freestanding/syscalls.h"
+#include "preload/hooks/modules.h"
+#include "preload/recorder/connect.h"
+#include "preload/segment/attach_abi.h"
 #include "preload/entries/originals.h"
 #include "preload/entries/pairs.h"
 
@@ -99,6 +100,7 @@ void ml_hook_look_into(const struct ml_elf *elf)
 
 	if (libc != ML_LIBC_UNKNOWN)
 		ml_hook_libc = libc;
+	ml_connect_session.is_bionic = ml_hook_libc == ML_LIBC_BIONIC;
 	for (unsigned int i = 0; i < ML_HOOKS; i++)
 		if (!ml_hooks[i].name || ml_hooks[i].real)
 			continue;

@@ -3,7 +3,7 @@
 
 #include <sys/mman.h>
 
-#include "preload/attach.h"
+#include "preload/segment/attach_abi.h"
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/clock.h"
 #include "preload/hooks/books.h"
@@ -11,7 +11,6 @@
 #include "preload/hooks/names.h"
 #include "preload/hooks/pages.h"
 #include "preload/hooks/relocations.h"
-#include "preload/hooks/rows.h"
 #include "preload/freestanding/syscalls.h"
 
 #define SETTLE_NS 10000000

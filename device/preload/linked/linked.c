@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preload/linked/linked.h"
-
 #include <sys/mman.h>
 
 #include "preload/attach.h"
@@ -10,6 +8,7 @@
 #include "preload/include/memleak.h"
 #include "preload/stacks/maps.h"
 #include "preload/entries/originals.h"
+#include "preload/recorder/connect.h"
 #include "preload/recorder/recorder.h"
 #include "preload/linked/recording.h"
 #include "preload/linked/text.h"
@@ -38,8 +37,6 @@ struct mark {
 	ml_u32 is_whole; /* written last */
 };
 
-const struct ml_settings *ml_linked_settings;
-
 static struct {
 	struct ml_settings settings;
 	ml_u32 pid; /* of who began it; 0 = nobody did */
@@ -52,21 +49,22 @@ static struct {
 
 /* ---- beginning and end -------------------------------------------------------------------------------- */
 
-int ml_linked_segment(struct ml_view *view)
+/* Made as connect.c does, but of memory that no other process sees. */
+static int make_segment(struct ml_view *view)
 {
 	struct ml_layout layout;
 	long base;
 
-	if (ml_layout_compute(ml_linked_settings, &layout))
+	if (ml_layout_compute(&linked.settings, &layout))
 		return -EINVAL;
 	base = ML_MMAP(0, layout.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
 	if (ml_is_error(base))
 		return (int)base;
-	ml_view_set(view, (void *)base, ml_linked_settings, &layout);
+	ml_view_set(view, (void *)base, &linked.settings, &layout);
 	view->segment->magic = ML_SEGMENT_MAGIC;
 	view->segment->wire_version = ML_WIRE_VERSION;
 	view->segment->pid = (ml_u32)ML_SYSCALL0(getpid);
-	view->segment->settings = *ml_linked_settings;
+	view->segment->settings = linked.settings;
 	view->segment->start_ns = ml_clock_coarse_ns() >> ML_TICK_SHIFT << ML_TICK_SHIFT;
 	view->segment->n_levels_open = 1;
 	view->segment->n_keys_used = 1;
@@ -112,7 +110,7 @@ static int join(void)
 {
 	int result;
 
-	ml_linked_settings = &linked.settings;
+	ml_connect_without_agent = make_segment;
 	if (ml_originals_are_interposed()) {
 		ml_maps_forget(ML_STRAGGLERS_MS);
 		ml_frame_resolve_forget(ML_STRAGGLERS_MS);
@@ -122,7 +120,7 @@ static int join(void)
 	} else {
 		result = ml_attach_own();
 	}
-	ml_linked_settings = NULL;
+	ml_connect_without_agent = NULL;
 	return result > 0 ? -ENOEXEC : result;
 }
 

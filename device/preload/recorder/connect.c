@@ -9,8 +9,6 @@
 
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/clock.h"
-#include "preload/hooks/names.h"
-#include "preload/linked/linked.h"
 #include "preload/segment/peak.h"
 #include "preload/freestanding/syscalls.h"
 
@@ -22,11 +20,13 @@ extern int __system_property_get(const char *name, char *value) __attribute__((w
 #define ANDROID_SHELL 2000 /* AID_SHELL of android_filesystem_config.h: what adb's commands run as */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
+int (*ml_connect_without_agent)(struct ml_view *view);
+
 /* Abstract names have no owner: whoever listens there must be one who may look into this process anyway. */
 static int may_serve(uid_t uid)
 {
 	return uid == 0 || uid == (uid_t)ML_GETEUID() ||
-	       ((__system_property_get || ml_hook_libc == ML_LIBC_BIONIC) && uid == ANDROID_SHELL);
+	       ((__system_property_get || ml_connect_session.is_bionic) && uid == ANDROID_SHELL);
 }
 
 static long connect_socket(long fd)
@@ -209,8 +209,8 @@ int ml_connect_segment(struct ml_view *view)
 	long socket;
 	int error;
 
-	if (ml_linked_settings)
-		return ml_linked_segment(view);
+	if (ml_connect_without_agent)
+		return ml_connect_without_agent(view);
 	socket = ml_connect_session.nonce ? connect_agent() : -EPROTO;
 	if (socket < 0)
 		return (int)socket;

@@ -18,6 +18,7 @@ extern char ml_connect_variable[] __attribute__((visibility("hidden")));
 struct ml_connect_session {
 	char socket_name[ML_CONNECT_TEXT_MAX]; /* abstract */
 	ml_u64 nonce;
+	int is_bionic;  /* the libc is Android's, by the modules that are loaded */
 	int is_of_file; /* LD_PRELOAD is ours though there is no MEMLEAK_SESSION */
 };
 extern struct ml_connect_session ml_connect_session __attribute__((visibility("hidden")));
@@ -48,6 +49,9 @@ static inline size_t ml_connect_first_entry(const char *value)
 
 /* 0, or -errno: the process goes on unrecorded. */
 int ml_connect_segment(struct ml_view *view);
+
+/* What ml_connect_segment() calls in place of the agent, for a session without one; NULL: there is an agent. */
+extern int (*ml_connect_without_agent)(struct ml_view *view) __attribute__((visibility("hidden")));
 
 /* The environment that the kernel gave the program, NULL where it cannot be found. On the first thread only. */
 char **ml_connect_first_environment(void);

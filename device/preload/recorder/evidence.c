@@ -7,7 +7,6 @@
 #include "preload/stacks/frame_chain.h"
 #include "preload/stacks/maps.h"
 #include "preload/segment/ring.h"
-#include "preload/recorder/stack_above.h"
 #include "preload/freestanding/syscalls.h"
 #include "preload/segment/thread.h"
 
@@ -250,10 +249,42 @@ static int is_extended(const struct ml_view *view, const struct ml_caller *calle
 	       slice->end == caller->readable_end;
 }
 
+/*
+ * Stores the words from `begin` to `end` that point to code or to this part of the stack, at most ML_RING_ABOVE_WORDS. The memory
+ * must be readable: a thread's own stack is. Returns the bytes used, 0 where there are no such words. *hash changes with them.
+ */
+static ml_u32 store_words_above(const struct ml_code_map *map, ml_u64 begin, ml_u64 end, struct ml_stack_above *to,
+				ml_u64 *hash)
+{
+	const unsigned long *stack = (const unsigned long *)(unsigned long)begin;
+	ml_u32 *places = (ml_u32 *)&to->words[ML_RING_ABOVE_WORDS]; /* until it is known how many there are */
+	ml_u32 n = 0, i;
+
+	if (end - begin > ML_ABOVE_BYTES_MAX)
+		end = begin + ML_ABOVE_BYTES_MAX;
+	for (i = 0; i < (end - begin) / 8 && n < ML_RING_ABOVE_WORDS; i++) {
+		ml_u64 word = stack[i];
+
+		if (word - begin >= end - begin && !ml_code_map_has(map, word))
+			continue;
+		to->words[n] = word;
+		places[n++] = i;
+		*hash = ml_stack_mix(*hash, word + ((ml_u64)i << 44));
+	}
+	if (!n)
+		return 0;
+	to->reach_bytes = 8 * i;
+	to->n_words = n;
+	ml_copy(ml_stack_above_places(to), places, n * sizeof(*places));
+	if (n % 2)
+		ml_stack_above_places(to)[n] = 0;
+	return ml_stack_above_bytes(n);
+}
+
 /* Behind all else; returns the bytes used. */
 static ml_u32 store_above(const struct ml_view *view, const struct slice *slice, struct ml_ring_evidence *place, void *to)
 {
-	ml_u32 bytes = ml_stack_above_store(current_map(view), slice->from + slice->wanted, slice->end, to, &place->stack_hash);
+	ml_u32 bytes = store_words_above(current_map(view), slice->from + slice->wanted, slice->end, to, &place->stack_hash);
 
 	if (bytes)
 		place->record.flags |= ML_EVIDENCE_STACK_ABOVE;

@@ -6,7 +6,7 @@
 #include "preload/freestanding/atomics.h"
 #include "preload/freestanding/clock.h"
 #include "preload/recorder/evidence.h"
-#include "preload/segment/key_counters.h"
+#include "preload/segment/peak.h"
 #include "preload/segment/keys.h"
 #include "preload/stacks/maps.h"
 #include "preload/recorder/recorder_session.h"

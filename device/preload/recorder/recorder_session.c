@@ -10,7 +10,6 @@
 #include "preload/recorder/forks.h"
 #include "preload/stacks/frame_resolve.h"
 #include "preload/stacks/maps.h"
-#include "preload/recorder/recorder.h"
 #include "preload/freestanding/syscalls.h"
 
 

@@ -4,8 +4,6 @@
 #include "preload/freestanding/clock.h"
 #include "preload/segment/thread.h"
 
-#define BATCHES_LEAST 65536u /* bytes, of all threads together */
-
 void ml_peak_remember(const struct ml_view *view, ml_u32 number, ml_u64 generation)
 {
 	const struct ml_key *key = &view->keys[number];
@@ -15,17 +13,6 @@ void ml_peak_remember(const struct ml_view *view, ml_u32 number, ml_u64 generati
 	/* Who is slower finds that the other has remembered already: what it read may be of after that one's change. */
 	if (word >> ML_PEAK_BYTES_BITS != generation)
 		ml_exchange_if(&view->peaks[number], word, generation << ML_PEAK_BYTES_BITS | (held & ML_PEAK_BYTES_MASK));
-}
-
-/* The one thread of a process whose C library makes no promise about others spares itself a locked instruction, too. */
-static void set_batch(struct ml_peak_state *peak)
-{
-	ml_u64 n_threads = ml_read(&peak->n_threads), all = ml_read(&peak->mark) >> ML_PEAK_STEP_SHIFT;
-
-	if (n_threads > 1) /* divided by the next power of two: 32-bit arm has no division of such words */
-		ml_write(&peak->batch, (all > BATCHES_LEAST ? all : BATCHES_LEAST) >> (64 - __builtin_clzll(n_threads - 1)));
-	else if (!&__libc_single_threaded)
-		ml_write(&peak->batch, all);
 }
 
 void ml_peak_raise(const struct ml_view *view, ml_u64 total)
@@ -39,7 +26,7 @@ void ml_peak_raise(const struct ml_view *view, ml_u64 total)
 		return;
 	ml_write(&peak->timestamp_ns, ml_clock_coarse_ns());
 	ml_add(&peak->generation, 1);
-	set_batch(peak);
+	ml_thread_set_batch(peak);
 }
 
 /* The first slot is shared by threads. */
@@ -69,12 +56,4 @@ void ml_peak_begin(const struct ml_view *view)
 {
 	if (!view->settings.sample_bytes)
 		ml_write(&view->segment->peak.generation, 1);
-}
-
-void ml_peak_add_thread(const struct ml_view *view)
-{
-	struct ml_peak_state *peak = &view->segment->peak;
-
-	__atomic_fetch_add(&peak->n_threads, 1, __ATOMIC_RELAXED);
-	set_batch(peak);
 }

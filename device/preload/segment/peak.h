@@ -18,8 +18,6 @@ void ml_peak_raise(const struct ml_view *view, ml_u64 total);
 void ml_peak_gather(const struct ml_view *view, ml_u64 change);
 
 void ml_peak_begin(const struct ml_view *view);
-/* One more slot for a thread is in use. */
-void ml_peak_add_thread(const struct ml_view *view);
 
 /* Before the counters of a key change. */
 static inline void ml_peak_see(const struct ml_view *view, ml_u32 number)
@@ -52,6 +50,27 @@ static inline void ml_peak_take(const struct ml_view *view, ml_u64 size)
 		ml_peak_gather(view, -size);
 	else
 		ml_add(&view->segment->peak.total, -size);
+}
+
+/* The counters of the key in entry `number`, and with them the mark. */
+static inline void ml_key_count_alloc(const struct ml_view *view, ml_u32 number, ml_u64 size)
+{
+	struct ml_key *key = &view->keys[number];
+
+	ml_peak_see(view, number);
+	ml_add(&key->alloc_objects, 1);
+	ml_add(&key->alloc_bytes, size);
+	ml_peak_add(view, size);
+}
+
+static inline void ml_key_count_free(const struct ml_view *view, ml_u32 number, ml_u64 size)
+{
+	struct ml_key *key = &view->keys[number];
+
+	ml_peak_see(view, number);
+	ml_add(&key->free_objects, 1);
+	ml_add(&key->free_bytes, size);
+	ml_peak_take(view, size);
 }
 
 #endif

@@ -19,7 +19,7 @@
 #include "preload/segment/layout.h"
 #include "preload/segment/pair_table.h"
 #include "preload/segment/peak_state.h"
-#include "preload/freestanding/words.h"
+#include "preload/freestanding/atomics.h"
 
 #define ML_SEGMENT_NAME "memleak" /* of the memfd, in /proc/PID/maps */
 #define ML_CACHE_LINE 64u
@@ -145,6 +145,10 @@ struct ml_ring_evidence {
 	ml_u64 stack_hash;
 	struct ml_evidence record; /* followed by its registers and stack bytes */
 };
+
+/* Words of a struct ml_stack_above in a ring, which takes no record of more than 256 KiB. */
+#define ML_RING_ABOVE_WORDS 12288u
+#define ML_STACK_ABOVE_ROOM (sizeof(struct ml_stack_above) + ML_RING_ABOVE_WORDS * (sizeof(ml_u64) + sizeof(ml_u32)))
 
 /* ---- keys -------------------------------------------------------------------------------------------- */
 

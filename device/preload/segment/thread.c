@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/segment/thread.h"
 
-#include "preload/segment/peak.h"
 #include "preload/freestanding/syscalls.h"
 
 #define WINDOW 64u /* slots in which a thread may be */
+#define BATCHES_LEAST 65536u /* bytes, of all threads together */
 #define SHARED_OWNER 8u /* no thread pointer: too low for an address */
 
 static void start_slot(struct ml_thread *thread, ml_u64 owner)
@@ -22,13 +22,26 @@ static void start_slot(struct ml_thread *thread, ml_u64 owner)
 	thread->random = (thread->random ^ owner * ML_THREAD_PHI) | 1;
 }
 
+/* The one thread of a process whose C library makes no promise about others spares itself a locked instruction, too. */
+void ml_thread_set_batch(struct ml_peak_state *peak)
+{
+	ml_u64 n_threads = ml_read(&peak->n_threads), all = ml_read(&peak->mark) >> ML_PEAK_STEP_SHIFT;
+
+	if (n_threads > 1) /* divided by the next power of two: 32-bit arm has no division of such words */
+		ml_write(&peak->batch, (all > BATCHES_LEAST ? all : BATCHES_LEAST) >> (64 - __builtin_clzll(n_threads - 1)));
+	else if (!&__libc_single_threaded)
+		ml_write(&peak->batch, all);
+}
+
 static int take(const struct ml_view *view, ml_u32 slot, ml_u64 from, ml_u64 owner)
 {
 	if (!__atomic_compare_exchange_n(&view->owners[slot], &from, owner, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 		return 0;
 	start_slot(&view->threads[slot], owner);
-	if (!from)
-		ml_peak_add_thread(view); /* what is untold stays with the slot */
+	if (!from) { /* what is untold stays with the slot */
+		ml_add(&view->segment->peak.n_threads, 1);
+		ml_thread_set_batch(&view->segment->peak);
+	}
 	return 1;
 }
 

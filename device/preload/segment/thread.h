@@ -78,6 +78,9 @@ static inline ml_u64 ml_thread_next_sequences(const struct ml_view *view, struct
 	return base;
 }
 
+/* After the mark or the number of threads has changed. */
+void ml_thread_set_batch(struct ml_peak_state *peak);
+
 /* Uniform 64 bits (xorshift64*). */
 ml_u64 ml_thread_random(struct ml_thread *thread);
 

@@ -3,7 +3,8 @@
 #ifndef MEMLEAK_FRAME_RESOLVE_H
 #define MEMLEAK_FRAME_RESOLVE_H
 
-#include "preload/stacks/frame_walk.h"
+#include "frame_rule.h"
+#include "preload/segment/segment.h"
 
 /* Room on the caller's stack without which no look-up is tried: it takes less than half of it. */
 #define ML_FRAME_RESOLVE_STACK_BYTES (8u << 10)

@@ -18,7 +18,7 @@ from memleak_android.host.tracers.inline.relocation import Surroundings
 from memleak_android.host.tracers.inline.reservation import Reservation, reserve_command, reserved
 from memleak_android.unwind.maps import Mapping
 
-_HOOK = struct.Struct("<24sQQ")  # struct memleak_hook, device/preload/attach.h
+_HOOK = struct.Struct("<24sQQ")  # struct memleak_hook, device/preload/segment/attach_abi.h
 _ROOM_PAGE, _ROOM_BIAS = 4096, 1 << 20  # device/preload/hooks/inline_hook.h
 ROOM_SLOTS = 24576 // TRAMPOLINE_BYTES
 _BTI, _GCS = 1, 4  # GNU_PROPERTY_AARCH64_FEATURE_1_*
