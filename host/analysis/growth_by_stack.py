@@ -12,7 +12,7 @@ from memleak_android.host.analysis.growth_trend import INSTANTS_MIN, Series, jud
 from memleak_android.host.analysis.sites import stacks_of_blocks
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.heap.key_history import INTERVAL_MIN_NS, HeldAt, held_by_key, key_identity
+from memleak_android.host.heap.key_history import INTERVAL_MIN_NS, KeySnapshot, held_by_key, key_identity
 from memleak_android.host.heap.survivors import Survivors
 from memleak_android.host.profile.profile import Growth, GrowthSpan
 from memleak_android.host.wire.blocks import HELD_ROW, Reason, Rows
@@ -61,7 +61,7 @@ class _Shares:
 class _Instants:
     """What growth is judged by. seconds: since the session's start; by runs of a scenario, as if all took run_s."""
 
-    held: list[HeldAt]
+    held: list[KeySnapshot]
     seconds: Floats
     run_s: float = 0.0
 
@@ -76,8 +76,10 @@ def session_growth(
     """
     begin_ns = int(capture.hello["monotonic_ns"]) if capture.hello is not None else 0
     until_ns = survivors.snapshot.timestamp_ns - cooldown_ns
-    earlier = [one for one in capture.held.instants if begin_ns + warmup_ns <= one.timestamp_ns <= until_ns]
-    if not capture.held.instants:
+    earlier = [
+        one for one in capture.key_history.instants if begin_ns + warmup_ns <= one.timestamp_ns <= until_ns
+    ]
+    if not capture.key_history.instants:
         return SessionGrowth(None, {})
     if ends_ns := _ends_of_runs(capture, begin_ns):
         instants = _by_runs(earlier, ends_ns, begin_ns)
@@ -93,20 +95,20 @@ def session_growth(
 
 
 def _by_time(
-    earlier: list[HeldAt], capture: Capture, survivors: Survivors, begin_ns: int, takes_end: bool
+    earlier: list[KeySnapshot], capture: Capture, survivors: Survivors, begin_ns: int, takes_end: bool
 ) -> _Instants:
     snapshot = survivors.snapshot
     held = [one for one in earlier if one.timestamp_ns <= snapshot.timestamp_ns - INTERVAL_MIN_NS]
     if takes_end and (not _ended_by_itself(capture) or len(held) < INSTANTS_MIN):
         enough = len(held) + 1 >= INSTANTS_MIN
         last = held_by_key(snapshot.live) if enough else np.empty(0, HELD_ROW)
-        held.append(HeldAt(snapshot.timestamp_ns, last))
+        held.append(KeySnapshot(snapshot.timestamp_ns, last))
     return _Instants(held, np.array([one.timestamp_ns - begin_ns for one in held], np.float64) / 1e9)
 
 
-def _by_runs(earlier: list[HeldAt], ends_ns: list[int], begin_ns: int) -> _Instants:
+def _by_runs(earlier: list[KeySnapshot], ends_ns: list[int], begin_ns: int) -> _Instants:
     """A run's number tells its place, however long it took. A snapshot that another has just gone before is that one."""
-    found: dict[int, HeldAt] = {}
+    found: dict[int, KeySnapshot] = {}
     for one in earlier:
         number = bisect_left(ends_ns, one.timestamp_ns)
         if number < len(ends_ns) and ends_ns[number] - one.timestamp_ns < INTERVAL_MIN_NS:
@@ -145,9 +147,9 @@ def _shares(survivors: Survivors) -> _Shares:
     live, stack = survivors.snapshot.live, stacks_of_blocks(survivors)
     identities = key_identity(live)
     keys, key = np.unique(identities, return_inverse=True)
-    size = np.maximum(live["size"].astype(np.float64), 1.0) * attribution.weights(live)
+    size = np.maximum(live["size"].astype(np.float64), 1.0) * attribution.sampling_weights(live)
     whole = np.bincount(key, size, len(keys))
-    has_stack = stack != attribution.NONE
+    has_stack = stack != attribution.UNATTRIBUTED
     n_stacks = len(survivors.stacks.first_trace)
     pair = key[has_stack].astype(np.int64) * max(n_stacks, 1) + stack[has_stack]
     pairs, number = np.unique(pair, return_inverse=True)
@@ -194,12 +196,12 @@ def _stayed(
 ) -> Floats:
     """(t, n) bytes that each chosen stack's blocks of the last snapshot had at each instant: those that were there already."""
     live, stack = survivors.snapshot.live, stacks_of_blocks(survivors)
-    column = np.full(n_stacks + 1, attribution.NONE)
+    column = np.full(n_stacks + 1, attribution.UNATTRIBUTED)
     column[chosen] = np.arange(len(chosen))
-    column = column[np.where(stack == attribution.NONE, n_stacks, stack)]
-    rows, column = live[column != attribution.NONE], column[column != attribution.NONE]
+    column = column[np.where(stack == attribution.UNATTRIBUTED, n_stacks, stack)]
+    rows, column = live[column != attribution.UNATTRIBUTED], column[column != attribution.UNATTRIBUTED]
     since = np.searchsorted(times_ns, rows["timestamp_ns"])  # the first instant that has it
-    size = np.minimum(rows["size"].astype(np.float64) * attribution.weights(rows), SUM_MAX)
+    size = np.minimum(rows["size"].astype(np.float64) * attribution.sampling_weights(rows), SUM_MAX)
     shape = len(times_ns) + 1, len(chosen)
     came = np.bincount(since * len(chosen) + column, size, shape[0] * shape[1]).reshape(shape)
     return np.asarray(np.cumsum(came[:-1], axis=0), np.float64)
@@ -208,7 +210,7 @@ def _stayed(
 def _old_variance(survivors: Survivors, until_ns: int, n_stacks: int) -> Floats:
     """Of the blocks that the first instant had already: they are the same samples, and cancel in the difference."""
     live, stack = survivors.snapshot.live, stacks_of_blocks(survivors)
-    old = (stack != attribution.NONE) & (live["timestamp_ns"] <= np.uint64(until_ns))
+    old = (stack != attribution.UNATTRIBUTED) & (live["timestamp_ns"] <= np.uint64(until_ns))
     rows = live[old]
-    sums = np.bincount(stack[old], attribution.variances(rows, attribution.weights(rows)), n_stacks)
+    sums = np.bincount(stack[old], attribution.variances(rows, attribution.sampling_weights(rows)), n_stacks)
     return np.asarray(sums, np.float64)

@@ -17,7 +17,7 @@ STUDENT_95 = 2.78  # four quarters are four degrees of freedom
 Floats = NDArray[np.float64]
 
 
-def wander(seconds: Floats, space: Floats, onset: NDArray[np.int64], rate: Floats) -> Floats:
+def drift(seconds: Floats, space: Floats, onset: NDArray[np.int64], rate: Floats) -> Floats:
     """(n,) bytes per second: half of the 95 % interval of each column's rate that its wandering alone makes.
 
     seconds: (t,); space: (t, n) bytes; each column counts from its instant `onset` on, where at least two remain;

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.analysis.growth_drift import wander
+from memleak_android.host.analysis.growth_drift import drift
 from memleak_android.host.profile.profile import Growth, Trend
 
 INSTANTS_MIN = 5  # with fewer no order of the slopes is unlikely enough: 2/4! is 8 %, 2/5! is 2 %
@@ -77,7 +77,7 @@ def _judge(series: Series) -> list[Growth]:
     begun = seconds[onset]
     sen = theil_sen(seconds, space, onset)
     sampling = Z_95 * series.stderr / (seconds[-1] - begun)
-    rates = _wider(sen, np.hypot(sampling, wander(seconds, space, onset, sen.rate)))
+    rates = _wider(sen, np.hypot(sampling, drift(seconds, space, onset, sen.rate)))
     # whether it grows is asked of the scatter alone, how unevenly is another question: but what wanders so far that its
     # rate may be none has to keep what it allocates
     by_chance = (rates.low <= 0) & ~_stays(series, onset)

@@ -14,8 +14,8 @@ from memleak_android.host.analysis.leak_sums import leaks_in_all
 from memleak_android.host.analysis.memory_use import read_memory
 from memleak_android.host.analysis.peak_and_churn import churn_sites, peak_of
 from memleak_android.host.analysis.process_sums import holdings, process_names, process_sums, shares_by_stack
-from memleak_android.host.analysis.progress import Tell, tell_nobody
-from memleak_android.host.analysis.provenance import read_origin
+from memleak_android.host.analysis.progress import ProgressCallback, no_progress
+from memleak_android.host.analysis.provenance import read_provenance
 from memleak_android.host.analysis.sites import (
     SiteNamer,
     largest_sums,
@@ -24,7 +24,7 @@ from memleak_android.host.analysis.sites import (
     sum_by_stack,
     thread_sums,
 )
-from memleak_android.host.analysis.thread_stops import told_stops
+from memleak_android.host.analysis.thread_stops import thread_stops
 from memleak_android.host.heap import attribution, omitted_stacks
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Survivors
@@ -79,7 +79,7 @@ def make_profile(
     symbolizer: Symbolizer,
     view: View,
     missing: Sequence[str] = (),
-    tell: Tell = tell_nobody,
+    tell: ProgressCallback = no_progress,
 ) -> Profile:
     """missing: what the reader of the capture knows to be missing, as sentences; each makes the result incomplete.
 
@@ -106,7 +106,7 @@ def make_profile(
     modules = namer.modules()
     lacks = (
         *missing,
-        *told_missing(capture),
+        *recorded_missing(capture),
         *malformed_missing(capture),
         *_missing(capture, survivors, totals, view.max_lost),
     )
@@ -124,7 +124,7 @@ def make_profile(
         threads=threads,
         processes=() if of_shown is None else _processes(capture, survivors, namer),
         growth=growth.span,
-        stops=told_stops(capture),
+        stops=thread_stops(capture),
         memory=read_memory(capture.session, _begin_ns(capture)) if is_end else (),
         peak=peak_of(capture, survivors, namer) if is_end else None,
         churn=churn_sites(survivors, everything, namer) if is_end else (),
@@ -172,7 +172,7 @@ def _target(capture: Capture) -> Target:
         exit_status=status if ended and status >= 0 else None,
         package=str(session.get("package") or "") or None,
         serial=str(session.get("serial") or "") or None,
-        origin=read_origin(session),
+        origin=read_provenance(session),
     )
 
 
@@ -192,7 +192,7 @@ def _number(value: object) -> int:
 def _totals(capture: Capture, survivors: Survivors) -> Totals:
     live = survivors.snapshot.live
     blocks = ~attribution.is_region(live)
-    unattributed = blocks & (stacks_of_blocks(survivors) == attribution.NONE)
+    unattributed = blocks & (stacks_of_blocks(survivors) == attribution.UNATTRIBUTED)
     status = capture.status
     allocated = _allocated(capture, survivors)
     inuse = _sum(survivors, blocks)
@@ -242,9 +242,9 @@ def _sum(survivors: Survivors, chosen: NDArray[np.bool_]) -> tuple[int, int]:
         high, low = (size >> np.uint64(32)).sum(), (size & np.uint64(0xFFFFFFFF)).sum()
         return (int(high) << 32) + int(low), len(size)
     space = objects = 0.0
-    for part in attribution.parts(len(live)):
+    for part in attribution.chunks(len(live)):
         rows = live[part][chosen[part]]
-        weight = attribution.weights(rows)
+        weight = attribution.sampling_weights(rows)
         space += float((rows["size"] * weight).sum())
         objects += float(weight.sum())
     return round(space), round(objects)
@@ -273,7 +273,7 @@ def _lost_shares(capture: Capture, totals: Totals) -> Iterator[tuple[float, str]
     yield orphans / max(1, totals.inuse_objects), "of the blocks held have no stack"
 
 
-def told_missing(capture: Capture) -> list[str]:
+def recorded_missing(capture: Capture) -> list[str]:
     """What the session itself says it lacks."""
     told = capture.session.get("missing")
     return [str(reason) for reason in told] if isinstance(told, list) else []

@@ -29,16 +29,16 @@ class Holdings:
 
 
 def holdings(survivors: Survivors, stacks: NDArray[np.int64], chosen: NDArray[np.bool_]) -> Holdings | None:
-    """Of the `chosen` live blocks (by block, as `stacks`: attribution.NONE = none). None where all are of one process."""
+    """Of the `chosen` live blocks (by block, as `stacks`: attribution.UNATTRIBUTED = none). None where all are of one process."""
     live = survivors.snapshot.live
     pids = np.unique(live["pid"])
     if len(pids) < 2:
         return None
     n_stacks = len(survivors.stacks.first_trace) + 1
     sums: dict[int, NDArray[np.float64]] = {}
-    for part in attribution.parts(len(live)):
+    for part in attribution.chunks(len(live)):
         rows = live[part][chosen[part]]
-        weight = attribution.weights(rows)
+        weight = attribution.sampling_weights(rows)
         process = np.searchsorted(pids, rows["pid"]).astype(np.int64)
         pair, number = np.unique(process * n_stacks + stacks[part][chosen[part]] + 1, return_inverse=True)
         space = np.bincount(number, rows["size"].astype(np.float64) * weight, len(pair))

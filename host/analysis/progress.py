@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 # What is being done, and which share of it (0 to 1) is done.
-Tell = Callable[[str, float], None]
+ProgressCallback = Callable[[str, float], None]
 
 
-def tell_nobody(what: str, share: float) -> None:
+def no_progress(what: str, share: float) -> None:
     pass

@@ -21,7 +21,7 @@ def describe_device(target: Target) -> dict[str, Any]:
     return {"model": facts.model, "release": facts.release, "api_level": facts.api_level}
 
 
-def read_origin(session: Mapping[str, Any]) -> Origin:
+def read_provenance(session: Mapping[str, Any]) -> Origin:
     """Of a recording, which may have been written by anybody: what is no text or number is not told."""
     labels = session.get("labels")
     pairs = list(labels.items())[:LABELS_MAX] if isinstance(labels, dict) else []

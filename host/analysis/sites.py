@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.analysis.leak_sums import leaks_by_stack
-from memleak_android.host.analysis.progress import Tell, tell_nobody
+from memleak_android.host.analysis.progress import ProgressCallback, no_progress
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.key_history import key_identity
 from memleak_android.host.heap.survivors import Survivors
@@ -61,11 +61,11 @@ class Sums:
 
 
 def stacks_of_blocks(survivors: Survivors) -> NDArray[np.int64]:
-    """For each live block the number of its stack, attribution.NONE = unattributed."""
+    """For each live block the number of its stack, attribution.UNATTRIBUTED = unattributed."""
     table = survivors.stacks
     if not len(table):
-        return np.full(len(survivors.trace), attribution.NONE, np.int64)
-    return np.where(survivors.trace >= 0, table.stack_of_trace[survivors.trace], attribution.NONE)
+        return np.full(len(survivors.trace), attribution.UNATTRIBUTED, np.int64)
+    return np.where(survivors.trace >= 0, table.stack_of_trace[survivors.trace], attribution.UNATTRIBUTED)
 
 
 def sum_by_stack(survivors: Survivors, shown: NDArray[np.bool_]) -> Sums:
@@ -77,10 +77,10 @@ def sum_by_stack(survivors: Survivors, shown: NDArray[np.bool_]) -> Sums:
     oldest = np.full(n, snapshot.timestamp_ns, np.int64)
     ages = np.zeros((n, len(AGE_BOUNDS_S) + 1), np.float64)
     approximate = np.zeros(n, bool)
-    for part in attribution.parts(len(stacks)):
-        chosen = shown[part] & (stacks[part] != attribution.NONE)
+    for part in attribution.chunks(len(stacks)):
+        chosen = shown[part] & (stacks[part] != attribution.UNATTRIBUTED)
         stack, live = stacks[part][chosen], snapshot.live[part][chosen]
-        weight = attribution.weights(live)
+        weight = attribution.sampling_weights(live)
         space += np.bincount(stack, live["size"].astype(np.float64) * weight, n)
         objects += np.bincount(stack, weight, n)
         variance += np.bincount(stack, attribution.variances(live, weight), n)
@@ -161,9 +161,9 @@ def thread_sums(survivors: Survivors) -> tuple[ThreadSum, ...]:
     """Of the heap's live blocks by the thread that allocated them; the _THREADS_SHOWN_MAX largest."""
     live = survivors.snapshot.live
     sums: dict[int, NDArray[np.float64]] = {}
-    for part in attribution.parts(len(live)):
+    for part in attribution.chunks(len(live)):
         rows = live[part][~attribution.is_region(live[part])]
-        weight = attribution.weights(rows)
+        weight = attribution.sampling_weights(rows)
         names = rows["pid"].astype(np.uint64) << np.uint64(32) | rows["tid"]
         threads, number = np.unique(names, return_inverse=True)
         space = np.bincount(number, rows["size"].astype(np.float64) * weight, len(threads))
@@ -300,7 +300,7 @@ def make_sites(
     shown: NDArray[np.bool_],
     show_allocs: bool,
     growth: Mapping[int, Growth],
-    tell: Tell = tell_nobody,
+    tell: ProgressCallback = no_progress,
     processes: Mapping[int, tuple[ProcessShare, ...]] = {},
 ) -> tuple[CallSite, ...]:
     """Sites that hold something, largest first. growth, processes: by number of the stack."""
@@ -369,7 +369,7 @@ def _known(value: int) -> int | None:
 def _blocks_by_stack(survivors: Survivors, shown: NDArray[np.bool_]) -> dict[int, tuple[Block, ...]]:
     live, now = survivors.snapshot.live, survivors.snapshot.timestamp_ns
     stack = stacks_of_blocks(survivors)
-    chosen = np.flatnonzero(shown & (stack != attribution.NONE))
+    chosen = np.flatnonzero(shown & (stack != attribution.UNATTRIBUTED))
     chosen = chosen[np.lexsort((live["timestamp_ns"][chosen], stack[chosen]))]
     bounds = np.flatnonzero(np.diff(stack[chosen])) + 1
     result = {}

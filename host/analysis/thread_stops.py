@@ -17,7 +17,7 @@ _MOMENTS = {
 _TOLD_MAX = 1024  # many times what the agent tells of one session
 
 
-def told_stops(capture: Capture) -> tuple[ThreadStop, ...]:
+def thread_stops(capture: Capture) -> tuple[ThreadStop, ...]:
     """In order of time, at most the first 1024. Rows of kinds that are not known are passed over."""
     rows = np.concatenate([np.empty(0, STOP), *capture.stops])
     rows = rows[np.isin(rows["moment"], list(_MOMENTS)) & np.isin(rows["stopped"], list(Stopped))]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FIRST_REGION_FUNCTION, Rows
 
-NONE = -1
+UNATTRIBUTED = -1
 _BLOCKS_AT_ONCE = 1 << 20
 
 
@@ -25,7 +25,7 @@ _BLOCKS_AT_ONCE = 1 << 20
 class Attribution:
     """For each of n live blocks: the evidence that speaks for it.
 
-    evidence: (n,) index into the evidence references, NONE = unattributed.
+    evidence: (n,) index into the evidence references, UNATTRIBUTED = unattributed.
     is_own: (n,) True where that evidence was taken at this very allocation.
     """
 
@@ -40,14 +40,14 @@ def attribute(live: Rows, evidence: Rows, parents: dict[int, int]) -> Attributio
     under the parent's stack keys.
     """
     chosen = _match_sequences(live["sequence"], evidence["sequence"])
-    is_own = chosen != NONE
+    is_own = chosen != UNATTRIBUTED
     pids = live["pid"].astype(np.int64)
     for _ in range(len(parents) + 1):
-        missing = np.flatnonzero(chosen == NONE)
+        missing = np.flatnonzero(chosen == UNATTRIBUTED)
         if not len(missing) or not len(evidence):
             break
         chosen[missing] = _nearest_earlier(live[missing], pids[missing], evidence)
-        forked = np.isin(pids, list(parents)) & (chosen == NONE)
+        forked = np.isin(pids, list(parents)) & (chosen == UNATTRIBUTED)
         if not forked.any():
             break
         pids[forked] = [parents[pid] for pid in pids[forked].tolist()]
@@ -56,11 +56,11 @@ def attribute(live: Rows, evidence: Rows, parents: dict[int, int]) -> Attributio
 
 def _match_sequences(wanted: NDArray[np.uint64], present: NDArray[np.uint64]) -> NDArray[np.int64]:
     if not len(present):
-        return np.full(len(wanted), NONE, np.int64)
+        return np.full(len(wanted), UNATTRIBUTED, np.int64)
     order = np.argsort(present, kind="stable")
     place = np.minimum(np.searchsorted(present[order], wanted), len(present) - 1)
     found = present[order][place] == wanted
-    return np.where(found & (wanted != 0), order[place], NONE).astype(np.int64)
+    return np.where(found & (wanted != 0), order[place], UNATTRIBUTED).astype(np.int64)
 
 
 def _nearest_earlier(live: Rows, pids: NDArray[np.int64], evidence: Rows) -> NDArray[np.int64]:
@@ -80,7 +80,7 @@ def _nearest_earlier(live: Rows, pids: NDArray[np.int64], evidence: Rows) -> NDA
     place = np.arange(len(order))
     before = np.maximum.accumulate(np.where(is_evidence, place, -1))
     after = np.minimum.accumulate(np.where(is_evidence, place, len(order))[::-1])[::-1]
-    result = np.full(len(order), NONE, np.int64)
+    result = np.full(len(order), UNATTRIBUTED, np.int64)
     for candidate in (np.minimum(after, len(order) - 1), np.maximum(before, 0)):  # an earlier one overrules
         fits = is_evidence[candidate] & (group[candidate] == group)
         result = np.where(fits, order[candidate], result)
@@ -91,8 +91,8 @@ def _nearest_earlier(live: Rows, pids: NDArray[np.int64], evidence: Rows) -> NDA
 
 def evidence_of_held_keys(live: Rows, attribution: Attribution, evidence: Rows) -> NDArray[np.int64]:
     """Indexes of all evidence that must be unwound: what speaks for a block, and what its key has besides."""
-    used = np.unique(attribution.evidence[attribution.evidence != NONE])
-    shared = np.unique(attribution.evidence[(attribution.evidence != NONE) & ~attribution.is_own])
+    used = np.unique(attribution.evidence[attribution.evidence != UNATTRIBUTED])
+    shared = np.unique(attribution.evidence[(attribution.evidence != UNATTRIBUTED) & ~attribution.is_own])
     groups = key_groups(evidence)
     return np.union1d(used, np.flatnonzero(np.isin(groups, groups[shared])))
 
@@ -127,13 +127,13 @@ def ambiguous_evidence(
     return np.asarray((lowest < highest)[groups])
 
 
-def parts(n_blocks: int) -> Iterator[slice]:
+def chunks(n_blocks: int) -> Iterator[slice]:
     """Of a table of live blocks, so that what is computed from it stays small beside it."""
     for first in range(0, n_blocks, _BLOCKS_AT_ONCE):
         yield slice(first, min(first + _BLOCKS_AT_ONCE, n_blocks))
 
 
-def weights(live: Rows) -> NDArray[np.float64]:
+def sampling_weights(live: Rows) -> NDArray[np.float64]:
     """How many blocks each sampled block stands for: 1/p with p = 1 - exp(-size/N) (Poisson sampling of bytes).
 
     1 where sample_bytes is 0: such a block was recorded for certain.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from memleak_android.host.heap.high_water import HighWater
-from memleak_android.host.heap.key_history import HeldAt, HeldSeries, held_by_key
+from memleak_android.host.heap.key_history import KeyHistory, KeySnapshot, held_by_key
 from memleak_android.host.stacks.file_identities import FileIdentity, parse_identity
 from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.wire import payloads
@@ -121,7 +121,7 @@ class Capture:
     unknown_kinds: set[int] = field(default_factory=set)
     last_timestamp_ns: int = 0
     whole: Snapshot | None = None  # the last whole snapshot
-    held: HeldSeries = field(default_factory=HeldSeries)  # the whole snapshots before it
+    key_history: KeyHistory = field(default_factory=KeyHistory)  # the whole snapshots before it
     high_water: HighWater = field(default_factory=HighWater)
     is_whole_extra: bool = False  # the last whole snapshot was taken for the peak: growth is not judged by it
     is_finished: bool = False  # a finished recording: stacks are in `stacks`, not in evidence
@@ -178,7 +178,7 @@ class Capture:
         ):
             setattr(made, name, list(getattr(self, name)))
         made.malformed, made.session = list(self.malformed), dict(self.session)
-        made.held, made.high_water = copy(self.held), copy(self.high_water)
+        made.key_history, made.high_water = copy(self.key_history), copy(self.high_water)
         made._evidence = [evidence]
         return made
 
@@ -216,9 +216,9 @@ class Capture:
         """What is kept of the last whole snapshot when the next one takes its place."""
         if self.whole is None:
             return
-        held = HeldAt(self.whole.timestamp_ns, held_by_key(self.whole.live))
+        held = KeySnapshot(self.whole.timestamp_ns, held_by_key(self.whole.live))
         if not self.is_whole_extra:
-            self.held.add(held)
+            self.key_history.add(held)
         self.high_water.keep(held, self.whole.live)
         self.is_whole_extra = False
 
@@ -229,14 +229,14 @@ class Capture:
         chunk = payloads.decode_chunk(block)
         self._held_chunks.append(chunk.rows)
         if chunk.last:
-            self.held.add(HeldAt(chunk.timestamp_ns, np.concatenate(self._held_chunks)))
+            self.key_history.add(KeySnapshot(chunk.timestamp_ns, np.concatenate(self._held_chunks)))
             self._held_chunks.clear()
 
     def _add_peak(self, block: Block, offset: int) -> None:
         chunk = payloads.decode_chunk(block)
         self._peak_chunks.append(chunk.rows)
         if chunk.last:
-            self.high_water.told(HeldAt(chunk.timestamp_ns, np.concatenate(self._peak_chunks)))
+            self.high_water.told(KeySnapshot(chunk.timestamp_ns, np.concatenate(self._peak_chunks)))
             self._peak_chunks.clear()
 
     def _add_high_water(self, block: Block, offset: int) -> None:

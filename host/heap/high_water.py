@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.heap import attribution
-from memleak_android.host.heap.key_history import HeldAt, held_by_key
+from memleak_android.host.heap.key_history import KeySnapshot, held_by_key
 from memleak_android.host.wire.blocks import HELD_ROW, Rows
 
 KEYS_MAX = 50_000  # kept apart; the others are one row without a key
@@ -18,7 +18,7 @@ KEYS_MAX = 50_000  # kept apart; the others are one row without a key
 class Counted:
     """The high-water mark as the target's own counters tell it. bound: never was more held than so many bytes above."""
 
-    at: HeldAt
+    at: KeySnapshot
     space: int
     bound: int
 
@@ -32,7 +32,7 @@ class HighWater:
     def __init__(self) -> None:
         self.level = 0  # bytes: the highest by the counters of STATUS, which come oftener
         self._space = -1  # bytes of the snapshot that held most
-        self._at: HeldAt | None = None  # that one; None = the last
+        self._at: KeySnapshot | None = None  # that one; None = the last
         self._last_space = -1
         self._is_last = False
         self._counted: Counted | None = None  # what a process was before an exec gives way
@@ -45,7 +45,7 @@ class HighWater:
         return self._counted if len(self._pids) == 1 else None
 
     @property
-    def at(self) -> HeldAt | None:
+    def at(self) -> KeySnapshot | None:
         """The earlier moment at which more was held than at the last snapshot; None = there is none."""
         counted = self.counted
         if counted is None:
@@ -77,7 +77,7 @@ class HighWater:
         held["key"], held["pid"], held["space"] = told["key"], header["pid"], told["bytes"]
         space = int(told["bytes"].astype(np.float64).sum())
         bound = max(0, int(header["mark"]) + int(header["bound_bytes"]) - space)
-        at = HeldAt(int(header["timestamp_ns"]), largest_keys(held))
+        at = KeySnapshot(int(header["timestamp_ns"]), largest_keys(held))
         self._counted = Counted(at, space, bound)
 
     def see(self, timestamp_ns: int, live: Rows) -> None:
@@ -87,19 +87,19 @@ class HighWater:
         if self._is_last:
             self._space, self._at = self._last_space, None
 
-    def keep(self, held: HeldAt, live: Rows) -> None:
+    def keep(self, held: KeySnapshot, live: Rows) -> None:
         """The last snapshot gives way to the next. held: of all its blocks, `live`."""
         if not self._is_last:
             return
         is_region = attribution.is_region(live)
         rows = held_by_key(live[~is_region]) if is_region.any() else held.rows
-        self._at = HeldAt(held.timestamp_ns, largest_keys(rows))
+        self._at = KeySnapshot(held.timestamp_ns, largest_keys(rows))
 
     def count(self, level: int) -> None:
         """What is held now, by the counters of all allocations and frees."""
         self.level = max(self.level, level)
 
-    def told(self, at: HeldAt) -> None:
+    def told(self, at: KeySnapshot) -> None:
         """By a finished recording."""
         self._at, self._space = at, int(at.rows["space"].astype(np.float64).sum())
 
@@ -107,9 +107,9 @@ class HighWater:
 def heap_space(live: Rows) -> int:
     """Bytes of the blocks that are no regions, estimated where sampled."""
     space = 0.0
-    for part in attribution.parts(len(live)):
+    for part in attribution.chunks(len(live)):
         blocks = live[part][~attribution.is_region(live[part])]
-        space += float((blocks["size"] * attribution.weights(blocks)).sum())
+        space += float((blocks["size"] * attribution.sampling_weights(blocks)).sum())
     return round(space)
 
 

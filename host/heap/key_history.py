@@ -16,21 +16,21 @@ ROWS_MAX = 1 << 21  # of all instants together: 64 MiB
 
 
 @dataclass(frozen=True, slots=True)
-class HeldAt:
+class KeySnapshot:
     """Bytes held at one instant (nanoseconds of the target's monotonic clock), by key (HELD_ROW)."""
 
     timestamp_ns: int
     rows: Rows
 
 
-class HeldSeries:
+class KeyHistory:
     """Instants in order of time. Beyond the limits those go first that lie closest between their neighbours."""
 
     def __init__(self) -> None:
-        self.instants: list[HeldAt] = []
+        self.instants: list[KeySnapshot] = []
         self._n_rows = 0
 
-    def add(self, one: HeldAt) -> None:
+    def add(self, one: KeySnapshot) -> None:
         """One that is not INTERVAL_MIN_NS later than the last is passed over: a recording may be hostile."""
         if self.instants and one.timestamp_ns < self.instants[-1].timestamp_ns + INTERVAL_MIN_NS:
             return
@@ -39,8 +39,8 @@ class HeldSeries:
         while len(self.instants) > INSTANTS_MAX or (self._n_rows > ROWS_MAX and len(self.instants) > 2):
             self._drop_closest()
 
-    def __copy__(self) -> HeldSeries:
-        made = HeldSeries()
+    def __copy__(self) -> KeyHistory:
+        made = KeyHistory()
         made.instants, made._n_rows = list(self.instants), self._n_rows
         return made
 
@@ -61,7 +61,7 @@ def held_by_key(live: Rows) -> Rows:
     rows = np.zeros(n, HELD_ROW)
     rows["key"], rows["pid"] = live["key"][first], live["pid"][first]
     if live["sample_bytes"].any():
-        weight = attribution.weights(live)
+        weight = attribution.sampling_weights(live)
         rows["variance"] = np.bincount(number, attribution.variances(live, weight)[order], n)
         size *= weight
     rows["space"] = np.rint(np.minimum(np.bincount(number, size[order], n), 2.0**62))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from memleak_android.host.errors import RecordingError
 from memleak_android.host.heap import attribution as heap
 from memleak_android.host.heap.capture import Capture, Snapshot
-from memleak_android.host.heap.top_keys import first_evidence, past_keys
+from memleak_android.host.heap.top_keys import first_evidence, top_keys
 from memleak_android.host.profile.profile import FpAgreement, LeakKind
 from memleak_android.host.stacks import fp_agreement
 from memleak_android.host.stacks.address_spaces import AddressSpaces, ProcessSpace
@@ -51,7 +51,7 @@ _UNSURE = np.uint64(KeyFlag.AMBIGUOUS | KeyFlag.PARTIAL)
 class Survivors:
     """What is held at a snapshot, and by which stacks.
 
-    trace: for each live block a number in `stacks`, heap.NONE = unattributed. is_approximate: likewise by block.
+    trace: for each live block a number in `stacks`, heap.UNATTRIBUTED = unattributed. is_approximate: likewise by block.
     fp_agreement: of `--unwind both`. leak_kinds: by block, of `--reachability` (host/analysis/reachability.py).
     """
 
@@ -99,16 +99,16 @@ class Analysis:
         attribution = heap.attribute(snapshot.live, references, spaces.parents)
         wanted = heap.evidence_of_held_keys(snapshot.live, attribution, references)
         if with_past:
-            past = past_keys(capture.high_water.at, snapshot.keys)
+            past = top_keys(capture.high_water.at, snapshot.keys)
             wanted = np.union1d(wanted, first_evidence(references, past))
         images = spaces.images(references["pid"], references["timestamp_ns"])
-        traces = np.full(len(references), heap.NONE, np.int64)
+        traces = np.full(len(references), heap.UNATTRIBUTED, np.int64)
         traces[wanted] = self._unwind(
             references[wanted], references["timestamp_ns"][wanted], images[wanted], spaces
         )
-        trace = np.full(len(snapshot.live), heap.NONE, np.int64)
+        trace = np.full(len(snapshot.live), heap.UNATTRIBUTED, np.int64)
         is_approximate = np.zeros(len(trace), bool)
-        found = np.flatnonzero(attribution.evidence != heap.NONE)
+        found = np.flatnonzero(attribution.evidence != heap.UNATTRIBUTED)
         speaks = attribution.evidence[found]
         trace[found] = traces[speaks]
         is_approximate[found] = self._ambiguous(references, images, wanted, traces, snapshot)[speaks]
@@ -156,7 +156,7 @@ class Analysis:
         snapshot: Snapshot,
     ) -> NDArray[np.bool_]:
         """For each evidence: its key covers more than one stack, by what was unwound or by the target's own word."""
-        stacks = np.full(len(references), heap.NONE, np.int64)
+        stacks = np.full(len(references), heap.UNATTRIBUTED, np.int64)
         stacks[wanted] = self._stacks.stack_of_trace[traces[wanted]]
         found = heap.ambiguous_evidence(heap.key_groups(references, images), stacks, wanted)
         declared = snapshot.keys["key"][(snapshot.keys["flags"] & _UNSURE) != 0]
@@ -216,12 +216,12 @@ def arch_of(capture: Capture) -> Arch:
     return arch
 
 
-def finished_survivors(capture: Capture, open_module: Callable[[str, str], ModuleFile]) -> Survivors:
+def recorded_survivors(capture: Capture, open_module: Callable[[str, str], ModuleFile]) -> Survivors:
     """Of a finished recording: stacks are read, not unwound. open_module: path and build-id → module."""
     snapshot = capture.snapshot or EMPTY_SNAPSHOT
     stacks, sites = capture.stacks, _sites_of(snapshot.live, capture.take_sites())
     has_stack = (sites["trace"] != NO_TRACE) & (sites["trace"] < len(stacks))
-    trace = np.where(has_stack, sites["trace"].astype(np.int64), heap.NONE)
+    trace = np.where(has_stack, sites["trace"].astype(np.int64), heap.UNATTRIBUTED)
     is_approximate = has_stack & ((sites["flags"] & np.uint32(SiteFlag.APPROXIMATE)) != 0)
     leaks = (sites["flags"] >> np.uint32(SITE_LEAK_SHIFT)) & np.uint32(SITE_LEAK_MASK)
     leak_kinds = np.where(leaks <= len(LeakKind), leaks, 0).astype(np.int8) - np.int8(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.heap.key_history import HeldAt, key_identity
+from memleak_android.host.heap.key_history import KeySnapshot, key_identity
 from memleak_android.host.wire.blocks import Rows
 
 KEYS_MAX = 1_000  # by each measure
@@ -13,7 +13,7 @@ KEYS_MAX = 1_000  # by each measure
 Identities = NDArray[np.uint64]
 
 
-def past_keys(peak: HeldAt | None, keys: Rows) -> Identities:
+def top_keys(peak: KeySnapshot | None, keys: Rows) -> Identities:
     """Identities (key_identity) of what held most at the peak, and of what allocated the most bytes and blocks.
 
     keys: KEY_ROW at the end.

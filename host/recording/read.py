@@ -13,10 +13,10 @@ from pathlib import Path
 from memleak_android.host.analysis.hook_coverage import hooked_missing, hooked_remarks
 from memleak_android.host.analysis.pipeline import View, make_profile
 from memleak_android.host.analysis.process_sums import process_names
-from memleak_android.host.analysis.progress import Tell, tell_nobody
+from memleak_android.host.analysis.progress import ProgressCallback, no_progress
 from memleak_android.host.errors import RecordingError, UsageError
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.heap.survivors import Analysis, Survivors, finished_survivors
+from memleak_android.host.heap.survivors import Analysis, Survivors, recorded_survivors
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.recording.file import Recording
 from memleak_android.host.reports.json.read import to_profile
@@ -36,7 +36,7 @@ def read_profile(
     view: View,
     symbol_dirs: Sequence[Path] = (),
     jobs: int = 1,
-    tell: Tell = tell_nobody,
+    tell: ProgressCallback = no_progress,
     *,
     whole: bool = False,
     cache: BuildCache | None = None,
@@ -96,7 +96,7 @@ def _read_bytes(path: Path) -> bytes:
     return data
 
 
-def _read(recording: Recording, tell: Tell) -> tuple[Capture, list[str]]:
+def _read(recording: Recording, tell: ProgressCallback) -> tuple[Capture, list[str]]:
     capture, size = Capture(), max(recording.path.stat().st_size, 1)
     for offset, block in recording.blocks():
         tell("reading", min(offset / size, 1.0))
@@ -117,7 +117,7 @@ def _choose(capture: Capture, pid: int, path: Path) -> None:
 
 def _survivors(capture: Capture, recording: Recording, jobs: int, cache: BuildCache) -> Survivors:
     if capture.is_finished:
-        return finished_survivors(
+        return recorded_survivors(
             capture, lambda path, build_id: reopen(path, build_id, cache.device_copies(build_id))
         )
     files: ModuleFiles

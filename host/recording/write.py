@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from memleak_android.host.analysis.pipeline import malformed_missing, told_missing
+from memleak_android.host.analysis.pipeline import malformed_missing, recorded_missing
 from memleak_android.host.analysis.process_sums import process_names
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture
@@ -31,11 +31,11 @@ _ROWS_PER_CHUNK = 1 << 17  # of 56 bytes: 7 MiB of at most 16
 STACK_KINDS = frozenset((BlockKind.EVIDENCE, BlockKind.MAPS, BlockKind.MAPPINGS, BlockKind.PROCESS))
 
 
-def finished_blocks(capture: Capture, survivors: Survivors, raw: Iterable[Block] = ()) -> Iterator[Block]:
+def recording_blocks(capture: Capture, survivors: Survivors, raw: Iterable[Block] = ()) -> Iterator[Block]:
     """The blocks of a finished recording. raw: blocks of the session that are kept as they are."""
     if capture.hello is not None:
         yield Block(BlockKind.HELLO, capture.hello.tobytes())
-    session = capture.session | {"missing": [*told_missing(capture), *malformed_missing(capture)]}
+    session = capture.session | {"missing": [*recorded_missing(capture), *malformed_missing(capture)]}
     session["process_names"] = process_names(capture)
     session["highest_level"] = capture.high_water.level
     if capture.high_water.bound is not None:
@@ -71,7 +71,7 @@ def finished_blocks(capture: Capture, survivors: Survivors, raw: Iterable[Block]
 def _held_blocks(capture: Capture, survivors: Survivors) -> Iterator[Block]:
     """Earlier snapshots, of the keys that hold something at the end."""
     held_now = np.unique(key_identity(survivors.snapshot.live))
-    for number, one in enumerate(capture.held.instants):
+    for number, one in enumerate(capture.key_history.instants):
         rows = one.rows[np.isin(key_identity(one.rows), held_now)]
         for first in range(0, max(len(rows), 1), _ROWS_PER_CHUNK):
             end = first + _ROWS_PER_CHUNK
@@ -100,7 +100,7 @@ def _chunks(kind: BlockKind, survivors: Survivors, rows: Rows) -> Iterator[Block
 def _site_rows(survivors: Survivors) -> Rows:
     rows = np.empty(len(survivors.trace), SITE_ROW)
     rows["sequence"] = survivors.snapshot.live["sequence"]
-    rows["trace"] = np.where(survivors.trace == attribution.NONE, NO_TRACE, survivors.trace)
+    rows["trace"] = np.where(survivors.trace == attribution.UNATTRIBUTED, NO_TRACE, survivors.trace)
     rows["flags"] = np.where(survivors.is_approximate, int(SiteFlag.APPROXIMATE), 0)
     if survivors.leak_kinds is not None:
         rows["flags"] |= (survivors.leak_kinds + 1).astype(np.uint32) << np.uint32(SITE_LEAK_SHIFT)

@@ -179,7 +179,9 @@ class LiveView:
             stacks = stacks_of_blocks(survivors)
             if self._window is not None:
                 self._window.tell(
-                    sites_message(profile, len(np.unique(stacks[stacks != attribution.NONE])), self._looked)
+                    sites_message(
+                        profile, len(np.unique(stacks[stacks != attribution.UNATTRIBUTED])), self._looked
+                    )
                 )
             if wants_save:
                 self._say(self.plan.save(make_profile(capture, survivors, self.symbolizer, self.view)))

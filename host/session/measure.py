@@ -28,7 +28,7 @@ from memleak_android.host.machine.target import Target
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.profile.timeline import SITES_MAX
 from memleak_android.host.recording.file import Recording, RecordingWriter, write_finished
-from memleak_android.host.recording.write import STACK_KINDS, finished_blocks
+from memleak_android.host.recording.write import STACK_KINDS, recording_blocks
 from memleak_android.host.session.events import print_events
 from memleak_android.host.session.live_view import REFRESH_NS, LivePlan, LiveView
 from memleak_android.host.session.marks import Marks, open_marks
@@ -207,7 +207,7 @@ def _finish_recording(
     kinds |= STACK_KINDS if plan.keep_stacks else frozenset()
     raw = (block for _, block in Recording(writer.path).blocks() if block.kind in kinds) if kinds else ()
     try:
-        write_finished(path, finished_blocks(capture, survivors, raw))
+        write_finished(path, recording_blocks(capture, survivors, raw))
     except OSError as error:
         say(
             f"{path} keeps its raw form, stack bytes included: {error.strerror}; make room and run the report on it"

@@ -10,10 +10,10 @@ import pytest
 
 from memleak_android.host.analysis.pipeline import View, make_profile
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.heap.survivors import Analysis, finished_survivors
+from memleak_android.host.heap.survivors import Analysis, recorded_survivors
 from memleak_android.host.profile.profile import Profile, Verdict
 from memleak_android.host.recording.file import Recording
-from memleak_android.host.recording.write import STACK_KINDS, finished_blocks
+from memleak_android.host.recording.write import STACK_KINDS, recording_blocks
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, reopen
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import Block, BlockKind, Function, KeyFlag, Lost, ProcessEvent, Reason
@@ -51,7 +51,7 @@ def blocks_of(path: Path) -> list[Block]:
 def profile_of(path: Path, view: View | None = None) -> Profile:
     capture, recording = read(path)
     if capture.is_finished:
-        survivors = finished_survivors(capture, reopen)
+        survivors = recorded_survivors(capture, reopen)
     else:
         survivors = Analysis(capture, recording.read_block, ModuleFiles(LocalFiles(False))).survivors()
     recording.close()
@@ -284,12 +284,12 @@ def test_finished_recording_gives_the_same_profile(tmp_path: Path) -> None:
     raw = write_recording(tmp_path / "raw.memleak", blocks)
     capture, recording = read(raw)
     survivors = Analysis(capture, recording.read_block, ModuleFiles(LocalFiles(False))).survivors()
-    finished = write_recording(tmp_path / "finished.memleak", finished_blocks(capture, survivors))
+    finished = write_recording(tmp_path / "finished.memleak", recording_blocks(capture, survivors))
     assert profile_of(finished) == profile_of(raw)
     assert BlockKind.EVIDENCE not in {block.kind for block in blocks_of(finished)}
     kept = write_recording(
         tmp_path / "kept.memleak",
-        finished_blocks(capture, survivors, (b for b in blocks_of(raw) if b.kind in STACK_KINDS)),
+        recording_blocks(capture, survivors, (b for b in blocks_of(raw) if b.kind in STACK_KINDS)),
     )
     recording.close()
     assert profile_of(kept) == profile_of(raw)

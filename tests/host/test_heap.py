@@ -35,8 +35,8 @@ def test_nearest_earlier_evidence_of_the_key_else_the_next() -> None:
 
 def test_key_without_evidence_is_unattributed() -> None:
     found = heap.attribute(live_rows({"sequence": 5, "key": 9}), references((1, 7, 100)), {})
-    assert found.evidence.tolist() == [heap.NONE]
-    assert heap.attribute(live_rows({}), references(), {}).evidence.tolist() == [heap.NONE]
+    assert found.evidence.tolist() == [heap.UNATTRIBUTED]
+    assert heap.attribute(live_rows({}), references(), {}).evidence.tolist() == [heap.UNATTRIBUTED]
     assert heap.attribute(live_rows(), references((1, 7, 100)), {}).evidence.tolist() == []
 
 
@@ -44,19 +44,19 @@ def test_same_key_in_another_process_is_another_key() -> None:
     evidence = references((1, 7, 100))
     assert heap.attribute(
         live_rows({"sequence": 5, "key": 7, "pid": 200}), evidence, {}
-    ).evidence.tolist() == [heap.NONE]
+    ).evidence.tolist() == [heap.UNATTRIBUTED]
 
 
 def test_forked_process_inherits_keys_over_generations() -> None:
     evidence = references((1, 7, 100))
     live = live_rows({"sequence": 5, "key": 7, "pid": 300}, {"sequence": 6, "key": 8, "pid": 300})
-    assert heap.attribute(live, evidence, {300: 200, 200: 100}).evidence.tolist() == [0, heap.NONE]
+    assert heap.attribute(live, evidence, {300: 200, 200: 100}).evidence.tolist() == [0, heap.UNATTRIBUTED]
 
 
 def test_parents_in_a_circle_end() -> None:
     live = live_rows({"sequence": 5, "key": 7, "pid": 300})
     assert heap.attribute(live, references((1, 7, 100)), {300: 200, 200: 300}).evidence.tolist() == [
-        heap.NONE
+        heap.UNATTRIBUTED
     ]
 
 
@@ -76,7 +76,9 @@ def test_attribution_against_the_definition(
         own = [i for i, one in enumerate(evidence) if one[0] == sequence]
         same = [(s, i) for i, (s, k, p) in enumerate(evidence) if (k, p) == (key, pid)]
         earlier = [one for one in same if one[0] < sequence]
-        expected = own[0] if own else max(earlier)[1] if earlier else min(same)[1] if same else heap.NONE
+        expected = (
+            own[0] if own else max(earlier)[1] if earlier else min(same)[1] if same else heap.UNATTRIBUTED
+        )
         assert (index, is_own) == (expected, bool(own))
 
 
@@ -102,21 +104,21 @@ def test_weights_are_unbiased_and_their_error_is_right() -> None:
     p = 1 - np.exp(-size / interval)
     sampled = rng.binomial(n, p, 4000)
     row = live_rows({"size": size, "sample_bytes": interval})
-    weight = heap.weights(row)[0]
+    weight = heap.sampling_weights(row)[0]
     estimates = sampled * weight * size
     assert abs(estimates.mean() / (n * size) - 1) < 0.01
-    stated = np.sqrt(n * p * heap.variances(row, heap.weights(row))[0])
+    stated = np.sqrt(n * p * heap.variances(row, heap.sampling_weights(row))[0])
     assert abs(estimates.std() / stated - 1) < 0.05
 
 
 def test_block_recorded_for_certain_counts_once() -> None:
     rows = live_rows({"size": 0}, {"size": 10**6})
-    assert heap.weights(rows).tolist() == [1.0, 1.0]
-    assert heap.variances(rows, heap.weights(rows)).tolist() == [0.0, 0.0]
+    assert heap.sampling_weights(rows).tolist() == [1.0, 1.0]
+    assert heap.variances(rows, heap.sampling_weights(rows)).tolist() == [0.0, 0.0]
 
 
 def test_sampled_block_of_no_bytes_has_a_finite_weight() -> None:
-    assert np.isfinite(heap.weights(live_rows({"size": 0, "sample_bytes": 4096}))).all()
+    assert np.isfinite(heap.sampling_weights(live_rows({"size": 0, "sample_bytes": 4096}))).all()
 
 
 def test_selection_by_age_and_size() -> None:

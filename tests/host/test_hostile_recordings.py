@@ -12,9 +12,9 @@ import pytest
 from memleak_android.host.analysis.pipeline import View, make_profile
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.heap.survivors import Analysis, finished_survivors
+from memleak_android.host.heap.survivors import Analysis, recorded_survivors
 from memleak_android.host.recording.file import Recording
-from memleak_android.host.recording.write import finished_blocks
+from memleak_android.host.recording.write import recording_blocks
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.json import write as report_json
 from memleak_android.host.reports.text import report as text
@@ -70,7 +70,7 @@ def read(path: Path) -> None:
         for offset, block in recording.blocks():
             capture.add(block, offset)
         if capture.is_finished:
-            survivors = finished_survivors(capture, reopen)
+            survivors = recorded_survivors(capture, reopen)
         else:
             survivors = Analysis(
                 capture, recording.read_block, ModuleFiles(LocalFiles(False, own_vdso()))
@@ -88,7 +88,7 @@ def finished(folder: Path) -> list[Block]:
         capture.add(block, offset)
     survivors = Analysis(capture, recording.read_block, ModuleFiles(LocalFiles(False))).survivors()
     recording.close()
-    return list(finished_blocks(capture, survivors))
+    return list(recording_blocks(capture, survivors))
 
 
 def mutations(blocks: list[Block], seed: int, count: int) -> Iterator[list[Block]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.analysis.provenance import describe_device, read_origin
+from memleak_android.host.analysis.provenance import describe_device, read_provenance
 from memleak_android.host.machine.adb.app import parse_app
 from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.profile.profile import Origin
@@ -43,7 +43,7 @@ def test_it_is_in_report_json_and_back() -> None:
     ],
 )
 def test_what_is_no_origin_is_not_told(session: dict[str, object]) -> None:
-    origin = read_origin(session)
+    origin = read_provenance(session)
     assert not origin.api_level and not origin.version_code and not origin.model and not origin.abi
     assert len(origin.labels) <= 32 and len(origin.version) <= 300 and origin.version.isprintable()
 

@@ -13,11 +13,11 @@ import pytest
 from memleak_android.host.analysis.pipeline import View, make_profile
 from memleak_android.host.heap import high_water as peak
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.heap.key_history import HeldAt
-from memleak_android.host.heap.survivors import Analysis, finished_survivors
+from memleak_android.host.heap.key_history import KeySnapshot
+from memleak_android.host.heap.survivors import Analysis, recorded_survivors
 from memleak_android.host.profile.profile import PastSite, Profile
 from memleak_android.host.recording.file import Recording
-from memleak_android.host.recording.write import finished_blocks
+from memleak_android.host.recording.write import recording_blocks
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.html.page_data import profile_data
 from memleak_android.host.reports.json import read as report_profile
@@ -75,12 +75,12 @@ def profile_of(path: Path, finished: Path | None = None) -> Profile:
         for offset, block in opened.blocks():
             capture.add(block, offset)
         if capture.is_finished:
-            survivors = finished_survivors(capture, reopen)
+            survivors = recorded_survivors(capture, reopen)
         else:
             analysis = Analysis(capture, opened.read_block, ModuleFiles(LocalFiles(False)))
             survivors = analysis.survivors(with_past=True)
     if finished:
-        write_recording(finished, finished_blocks(capture, survivors))
+        write_recording(finished, recording_blocks(capture, survivors))
     return make_profile(capture, survivors, Symbolizer(), View())
 
 
@@ -131,7 +131,7 @@ def test_an_extra_snapshot_is_none_that_growth_is_judged_by(tmp_path: Path) -> N
     capture.is_whole_extra = True
     for block in (*HIGH, *END):
         capture.add(block, -1)
-    assert [one.timestamp_ns for one in capture.held.instants] == [6 * SECOND]
+    assert [one.timestamp_ns for one in capture.key_history.instants] == [6 * SECOND]
     assert capture.high_water.at is not None
 
 
@@ -150,7 +150,7 @@ def test_hostile_peak_ends_in_no_failure() -> None:
     rows["space"] = 2**64 - 1
     rows["variance"] = np.inf
     high_water = peak.HighWater()
-    high_water.told(HeldAt(0, rows))
+    high_water.told(KeySnapshot(0, rows))
     high_water.see(1, live_rows(*BASES))
     assert high_water.at is not None
 

@@ -11,11 +11,11 @@ import pytest
 
 from memleak_android.host.analysis.pipeline import View, make_profile
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.heap.key_history import INSTANTS_MAX, HeldAt, HeldSeries, held_by_key
-from memleak_android.host.heap.survivors import Analysis, finished_survivors
+from memleak_android.host.heap.key_history import INSTANTS_MAX, KeyHistory, KeySnapshot, held_by_key
+from memleak_android.host.heap.survivors import Analysis, recorded_survivors
 from memleak_android.host.profile.profile import Profile, Trend
 from memleak_android.host.recording.file import Recording
-from memleak_android.host.recording.write import finished_blocks
+from memleak_android.host.recording.write import recording_blocks
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, reopen
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import HELD_ROW, Block, BlockKind, Reason, encode_block
@@ -73,11 +73,11 @@ def profile_of(path: Path, warmup_ns: int = 0, finished: Path | None = None, coo
         for offset, block in opened.blocks():
             capture.add(block, offset)
         if capture.is_finished:
-            survivors = finished_survivors(capture, reopen)
+            survivors = recorded_survivors(capture, reopen)
         else:
             survivors = Analysis(capture, opened.read_block, ModuleFiles(LocalFiles(False))).survivors(True)
     if finished:
-        write_recording(finished, finished_blocks(capture, survivors))
+        write_recording(finished, recording_blocks(capture, survivors))
     return make_profile(capture, survivors, Symbolizer(), View(warmup_ns=warmup_ns, cooldown_ns=cooldown_ns))
 
 
@@ -217,10 +217,10 @@ def test_sums_by_process_and_key() -> None:
 
 
 def test_instants_are_bounded_and_stay_spread() -> None:
-    series = HeldSeries()
+    series = KeyHistory()
     for i in range(5 * INSTANTS_MAX):
-        series.add(HeldAt(i * SECOND, np.empty(0, HELD_ROW)))
-        series.add(HeldAt(i * SECOND, np.empty(0, HELD_ROW)))  # no later: passed over
+        series.add(KeySnapshot(i * SECOND, np.empty(0, HELD_ROW)))
+        series.add(KeySnapshot(i * SECOND, np.empty(0, HELD_ROW)))  # no later: passed over
     times = np.array([one.timestamp_ns for one in series.instants]) / SECOND
     assert len(times) == INSTANTS_MAX
     assert (times[0], times[-1]) == (0, 5 * INSTANTS_MAX - 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from memleak_android.host.analysis.thread_stops import told_stops
+from memleak_android.host.analysis.thread_stops import thread_stops
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.profile.profile import StopMoment, ThreadStop
 from memleak_android.host.tracers.inline.reservation import reserved
@@ -18,7 +18,7 @@ def test_in_order_of_time_and_without_what_is_not_known() -> None:
     capture = Capture()
     capture.add(Block(BlockKind.STOPS, rows.tobytes()), -1)
     capture.add(Block(BlockKind.STOPS, np.array([(10, 1, 7, 5, 1, 1, 0)], STOP).tobytes()), -1)
-    assert told_stops(capture) == (
+    assert thread_stops(capture) == (
         ThreadStop(StopMoment.PREPARE, False, 1, 5, 7),
         ThreadStop(StopMoment.ATTACH, False, 2, 5, 7),
         ThreadStop(StopMoment.DETACH, True, 3, 5, 7),
@@ -28,7 +28,7 @@ def test_in_order_of_time_and_without_what_is_not_known() -> None:
 def test_a_hostile_recording_s_are_bounded() -> None:
     capture = Capture()
     capture.add(Block(BlockKind.STOPS, np.array([(1, 2, 7, 5, 2, 1, 0)] * 100_000, STOP).tobytes()), -1)
-    assert len(told_stops(capture)) == 1024
+    assert len(thread_stops(capture)) == 1024
     capture.add(Block(BlockKind.STOPS, np.array([(1, 2**63, 7, 5, 2, 1, 0)], STOP).tobytes()), -1)
     assert [error.kind for error in capture.malformed] == [BlockKind.STOPS]
 

@@ -12,10 +12,10 @@ from elftools.elf.elffile import ELFFile
 from numpy.typing import NDArray
 
 from memleak_android.host.heap.capture import Capture, Snapshot
-from memleak_android.host.heap.key_history import HeldAt, held_by_key
+from memleak_android.host.heap.key_history import KeySnapshot, held_by_key
 from memleak_android.host.heap.survivors import Survivors
 from memleak_android.host.recording.file import write_finished
-from memleak_android.host.recording.write import finished_blocks
+from memleak_android.host.recording.write import recording_blocks
 from memleak_android.host.stacks.modules import ModuleFile
 from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.wire import payloads
@@ -147,14 +147,14 @@ def write(path: Path, n_blocks: int, n_stacks: int, seed: int = 23) -> None:
     capture.end = payloads.decode_end(builders.end(timestamp_ns=end_ns).payload)
     for at in (20, 40):
         earlier = live[live["timestamp_ns"] < BEGIN_NS + at * SECOND]
-        capture.held.add(HeldAt(BEGIN_NS + at * SECOND, held_by_key(earlier)))
+        capture.key_history.add(KeySnapshot(BEGIN_NS + at * SECOND, held_by_key(earlier)))
     status = np.zeros(1, STATUS)[0]
     status["timestamp_ns"], status["alloc_objects"] = end_ns, keys["alloc_objects"].sum()
     status["alloc_bytes"] = keys["alloc_bytes"].sum()
     capture.status = status
     snapshot = Snapshot(1, end_ns, live, keys, is_whole=True)
     survivors = Survivors(snapshot, trace, np.zeros(n_blocks, bool), table, files)
-    write_finished(path, finished_blocks(capture, survivors))
+    write_finished(path, recording_blocks(capture, survivors))
 
 
 if __name__ == "__main__":
