@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class MemleakError(Exception):
-    """One line for the user and the exit code that goes with it (exit codes: docs/architecture.md).
+    """One line for the user and the exit code that goes with it (exit codes: docs/use/ci.md).
 
     message: what failed, lower case, with the datum, no full stop. hint: what to do about it.
     """

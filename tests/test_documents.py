@@ -1,75 +1,100 @@
-"""The documents name things that exist: links, places in the tree, options of the command line, make targets."""
+"""The documents against the tree: links, paths, options, make targets, rooms, and lengths."""
 
 from __future__ import annotations
 
-import functools
 import re
-import subprocess
-import sys
+import shlex
 from pathlib import Path
 
+import click
 import pytest
 
+from memleak_android.host.cli import verbs
+from memleak_android.host.commands.fleet import fleet
+from memleak_android.host.reports.formats import FORMATS
+
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+WORDS_MAX = {"README.md": 600, "docs/architecture.md": 900, "CHANGELOG.md": 600}
+ALL_WORDS_MAX = 20_000
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def of_document(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=of_document)
 def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)]+)\)", document.read_text()):
         if not target.startswith("https://"):
             path, _, heading = target.partition("#")
-            linked = document.parent / path
+            linked = document.parent / path if path else document
             assert linked.exists(), target
             assert not heading or heading in headings(linked), target
 
 
 def headings(document: Path) -> set[str]:
-    """As the usual renderers name them: lower case, only words and hyphens."""
+    """Anchors as the usual renderers make them: lower case, only words and hyphens."""
     titles = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_the_table_of_places_names_existing_files() -> None:
-    table = (ROOT / "docs" / "architecture.md").read_text().split("## Where things are")[1]
-    places = re.findall(r"`([\w./*-]+/[\w./*-]*)`", table)
-    assert len(places) > 15
-    for place in places:
-        assert list(ROOT.glob(place.rstrip("/"))), place
+@pytest.mark.parametrize("document", DOCUMENTS, ids=of_document)
+def test_paths_exist(document: Path) -> None:
+    """A path in backticks that begins with one of the top-level folders names a file or folder."""
+    for path in re.findall(
+        r"`((?:host|unwind|device|tests|ndk-build|docs|\.ci)/[\w./*-]+)`", document.read_text()
+    ):
+        if "NAME" not in path:
+            assert list(ROOT.glob(path.rstrip("/"))), path
 
 
-def test_every_host_folder_and_module_has_its_place() -> None:
-    """A module that nobody put on the map is either misplaced or missing there."""
-    table = (ROOT / "docs" / "architecture.md").read_text().split("## Where things are")[1]
-    modules = {path.stem for path in (ROOT / "host").glob("*.py")} - {
-        "__init__",
-        "__main__",
-        "errors",
-        "spool",
-    }
-    assert not {name for name in modules if name not in table}
-
-
-@functools.cache
-def help_text(*verb: str) -> str:
-    argv = [sys.executable, "-m", "memleak_android.host", *verb, "--help"]
-    return subprocess.run(argv, text=True, capture_output=True, check=True).stdout
-
-
-def test_options_of_the_readme_exist() -> None:
-    commands = re.findall(
-        r"^    memleak-android (.*?)(?:  .*)?$", (ROOT / "README.md").read_text(), re.MULTILINE
-    )
-    assert len(commands) > 7
-    for command in commands:
-        words = f" {command}".split(" -- ")[0].split()
-        verb = [words[0]] if words and words[0] in {"record", "report", "doctor", "demo"} else []
-        for option in (word for word in words if word.startswith("--")):
-            assert option in help_text(*verb), command
-
-
-def test_make_targets_of_the_documents_exist() -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+def commands_shown() -> list[tuple[str, str]]:
+    found = []
     for document in DOCUMENTS:
-        named = re.findall(r"(?:^    |`)make ([a-z]+)", document.read_text(), re.MULTILINE)
+        for line in re.findall(r"^(?:    |[$#] )?memleak-android (.*)$", document.read_text(), re.MULTILINE):
+            found.append(
+                (of_document(document), re.split(r"\s{2,}| \| | >|#", f" {line}".split(" -- ")[0].strip())[0])
+            )
+    return found
+
+
+def options_of(command: click.Command) -> set[str]:
+    return {word for option in command.params for word in (*option.opts, *option.secondary_opts)}
+
+
+@pytest.mark.parametrize(("document", "command"), commands_shown())
+def test_options_of_shown_commands_exist(document: str, command: str) -> None:
+    words = shlex.split(command)
+    known = options_of(verbs.commands["trace"]) | {"--version", "-h", "--help"}
+    verb = next((word for word in words if word in verbs.commands), None)
+    if verb is not None:
+        known |= options_of(verbs.commands[verb])
+        if verb == "fleet":
+            known |= options_of(fleet.commands["report"])
+    assert not {word for word in words if re.match(r"--?[a-z]", word)} - known
+
+
+def test_make_targets_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for document in DOCUMENTS:
+        named = re.findall(r"(?:^    |`)make ([a-z-]+)", document.read_text(), re.MULTILINE)
         assert set(named) <= targets, document
+
+
+def test_every_format_is_described() -> None:
+    described = (ROOT / "docs" / "use" / "reports.md").read_text()
+    assert not {name for name in FORMATS if f"\n| {name} |" not in described}
+
+
+def test_every_shipped_pair_set_is_described() -> None:
+    described = (ROOT / "docs" / "use" / "pairs.md").read_text()
+    assert not {
+        path.stem for path in (ROOT / "host" / "pairs").glob("*.toml") if f"`{path.stem}`" not in described
+    }
+
+
+def test_documents_are_short() -> None:
+    words = {of_document(document): len(document.read_text().split()) for document in DOCUMENTS}
+    assert not {name: words[name] for name, most in WORDS_MAX.items() if words[name] > most}
+    assert sum(words.values()) <= ALL_WORDS_MAX

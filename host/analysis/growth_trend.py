@@ -1,7 +1,7 @@
 """Growth of each stack over the snapshots of a session: how fast, how sure, and of which kind.
 
 Rates are Theil–Sen estimates (the median of the slopes between all pairs of instants; Sen, JASA 63, 1968) with Sen's
-95 % interval by the ranks of these slopes. The rules that make a trend of them are told in docs/reports.md.
+95 % interval by the ranks of these slopes. The rules that make a trend of them are told in docs/use/growth.md.
 """
 
 from __future__ import annotations

@@ -176,13 +176,13 @@ target_options = _stack(
         "--all",
         "every_process",
         is_flag=True,
-        help="Every process of this machine, those to come too, with a table of them (docs/every-process.md).",
+        help="Every process of this machine, those to come too, with a table of them (docs/use/every-process.md).",
     ),
     click.option("--follow", is_flag=True, help="Measure its child processes too."),
     click.option(
         "--kernel",
         is_flag=True,
-        help="The kernel's own memory, of the whole machine or on behalf of --pid, --package or a command (docs/kernel-memory.md).",
+        help="The kernel's own memory, of the whole machine or on behalf of --pid, --package or a command (docs/use/kernel-memory.md).",
     ),
     click.option(
         "--percpu", is_flag=True, help="The kernel's per-CPU memory; with --kernel beside the rest."
@@ -277,7 +277,7 @@ tracer_options = _stack(
         "--pairs",
         multiple=True,
         metavar="FILE|SET",
-        help="Trace what a TOML file describes instead of malloc, or a set: cxx, fd, malloc … (docs/pairs.md).",
+        help="Trace what a TOML file describes instead of malloc, or a set: cxx, fd, malloc … (docs/use/pairs.md).",
     ),
     click.option(
         "--perf-events", is_flag=True, hidden=True, help="BPF as on kernels without its ring buffer."

@@ -66,7 +66,7 @@ from memleak_android.host.wire.blocks import STACK_BYTES_MAX
 @click.option(
     "--live",
     is_flag=True,
-    help="While it runs, the stacks on the terminal: sorted, filtered, opened (docs/live.md).",
+    help="While it runs, the stacks on the terminal: sorted, filtered, opened (docs/use/live.md).",
 )
 @click.option(
     "--reachability",

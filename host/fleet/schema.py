@@ -1,4 +1,4 @@
-"""The Parquet dataset's columns. What they mean is in docs/fleet.md; a change of them is a new FORMAT."""
+"""The Parquet dataset's columns. What they mean is in docs/use/fleet.md; a change of them is a new FORMAT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where in a call a value stands, and which calls count: the words of a rule in a pair file (docs/pairs.md)."""
+"""Where in a call a value stands, and which calls count: the words of a rule in a pair file (docs/use/pairs.md)."""
 
 from __future__ import annotations
 

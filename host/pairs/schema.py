@@ -1,4 +1,4 @@
-"""Pair files: TOML → families of functions that acquire and release. docs/pairs.md describes them for users."""
+"""Pair files: TOML → families of functions that acquire and release. docs/use/pairs.md describes them for users."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memleak_android.host.pairs.operands import Condition, Handle, condition_of,
 
 HEAP_SET = "malloc"  # what is traced without --pairs; host/tracers/probes/allocator.py finds the object that provides it
 _SETS = Path(__file__).parent
-_HELP = "see docs/pairs.md"
+_HELP = "see docs/use/pairs.md"
 _NAME = re.compile(r"[A-Za-z0-9_.+-]{1,40}")
 _TOLD_SIZE = re.compile(
     r"(malloc_usable_size(?= *$)|[A-Za-z_]\w{0,99}(?= *\())(?: *\( *handle *\))?", re.ASCII

@@ -62,7 +62,7 @@ class Block:
 
 
 class Trend(StrEnum):
-    """What a site's memory does over the session; the rules are in docs/reports.md."""
+    """What a site's memory does over the session; the rules are in docs/use/growth.md."""
 
     GROWS = "grows"
     BURST = "burst"  # nearly all of its rise at once

@@ -1,4 +1,4 @@
-"""The configuration of `memleakd snoop` (docs/snoop.md, "The agent's input")."""
+"""The configuration of `memleakd snoop` (docs/use/snoop.md, "The agent's input")."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _NAMES = {CallType.ENTRY: "entry", CallType.EXIT: "exit", CallType.UNPAIRED: "un
 
 
 class JsonLines:
-    """docs/snoop.md, "JSON lines". Written as they come."""
+    """docs/use/snoop.md, "JSON lines". Written as they come."""
 
     def __init__(self, functions: Sequence[SnoopedFunction], output: BinaryIO) -> None:
         self._functions = functions

@@ -30,7 +30,7 @@ _ERROR_KINDS: dict[int, type[MemleakError]] = {
     Reason.TARGET_ERROR: TargetError,
     Reason.TRACER_ERROR: TracerError,
 }
-# What is lost here by cause, and what to do about it; docs/snoop.md, "What is lost".
+# What is lost here by cause, and what to do about it; docs/use/snoop.md, "What is lost".
 _LOST_SENTENCES = {
     Lost.EVENTS: "events were lost, the ring was full: the statistics are exact all the same; use --rate, --filter or --statistics",
     Lost.RING_FULL: "stacks were lost, the ring was full; use --rate or --filter",

@@ -1,4 +1,4 @@
-# libmemleak.so for ndk-build (docs/linked-in.md):
+# libmemleak.so for ndk-build (docs/use/linked-in.md):
 #   include $(shell memleak-android sdk)/Android.mk
 #   …
 #   LOCAL_SHARED_LIBRARIES := memleak

@@ -1,4 +1,4 @@
-# libmemleak.so for CMake, Android's or this machine's (docs/linked-in.md):
+# libmemleak.so for CMake, Android's or this machine's (docs/use/linked-in.md):
 #   find_package(memleak CONFIG REQUIRED PATHS "<what `memleak-android sdk` prints>" NO_DEFAULT_PATH)
 #   target_link_libraries(app PRIVATE memleak::memleak)
 # CMake names libraries of targets before libc to the linker, which is the order that is needed.

@@ -1,4 +1,4 @@
-"""The example in docs/unwinding.md does what it says, on a running program."""
+"""The example in docs/design/unwinding.md does what it says, on a running program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from memleak_android.unwind import TraceEnd
 from tests.support.running_program import blocked, eu_stack
 from tests.support.stack_capture import capture
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "unwinding.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "design" / "unwinding.md"
 
 
 def test_the_ten_lines() -> None:

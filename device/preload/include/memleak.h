@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A program that watches its own memory: no agent, no socket, no adb; recordings are files in its own folder, which
- * `memleak-android report FILE` reads. docs/linked-in.md tells how to build with it.
+ * `memleak-android report FILE` reads. docs/use/linked-in.md tells how to build with it.
  *
  * libmemleak.so has to come before the C library among the libraries that a module needs, so that its malloc() is found
  * first. Where it does not (a library that an Android app loads), memleak_start() sets the slots through which loaded

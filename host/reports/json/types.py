@@ -143,7 +143,7 @@ class ReportBlock(msgspec.Struct, frozen=True):
 
 
 class ReportGrowth(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How sure growth_bytes_per_s is (95 % from low to high), since when, and of which kind; see docs/reports.md."""
+    """How sure growth_bytes_per_s is (95 % from low to high), since when, and of which kind; see docs/use/growth.md."""
 
     trend: Trend
     low: float

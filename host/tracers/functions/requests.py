@@ -60,18 +60,18 @@ def parse_request(text: str) -> FunctionRequest:
 
 
 def read_group_file(path: Path) -> list[FunctionRequest]:
-    """A table for each group of functions of one library: docs/snoop.md, "Group files". Raises UsageError."""
+    """A table for each group of functions of one library: docs/use/snoop.md, "Group files". Raises UsageError."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no TOML: {error}", "see docs/snoop.md") from None
+        raise UsageError(f"{path} is no TOML: {error}", "see docs/use/snoop.md") from None
     found: list[FunctionRequest] = []
     for name, table in document.items():
         found += _group(f"{path}: [{name}]", table)
     if not found:
-        raise UsageError(f"{path} names no functions", "see docs/snoop.md")
+        raise UsageError(f"{path} names no functions", "see docs/use/snoop.md")
     return found
 
 

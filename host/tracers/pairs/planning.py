@@ -55,7 +55,7 @@ class SetsPlanner:
             drafts.add_family(number, family, files)
         if not drafts.probes and not self.with_heap:
             raise TargetError(
-                "; ".join(drafts.problems[:3]) or "--pairs: no function was found", "see docs/pairs.md"
+                "; ".join(drafts.problems[:3]) or "--pairs: no function was found", "see docs/use/pairs.md"
             )
         return PairPlan(
             (*drafts.rules, *drafts.probes),

@@ -5,7 +5,7 @@
  *   unwindstack_samples DESCRIPTION STACKS CHAINS PASSES
  *
  * Names are off. Mappings are those that the loader makes of each module's PT_LOADs. Not built by us: see
- * docs/benchmarks.md.
+ * docs/contributing/benchmarks.md.
  */
 #include <elf.h>
 #include <fcntl.h>
