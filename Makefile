@@ -15,7 +15,7 @@ SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test dev check bench proof emulator test-emulator device wheel clean installed FORCE
+.PHONY: help demo test test-all dev lint format bench proof emulator test-emulator device wheel clean installed FORCE
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 15
@@ -27,6 +27,8 @@ demo: installed ## set everything up and find the leaks of a small leaky program
 test: $(STAMPS)/dev installed ## the tests (under 10 minutes); says what it installs and what it skips
 	@$(PYTHON3) .ci/packages.py test
 	$(PY) -m pytest -m "not proof and not emulator" -n auto --maxprocesses=4 --dist loadscope --max-worker-restart=0
+
+test-all: test test-emulator proof ## all tests, the long ones too
 
 proof: $(STAMPS)/dev installed ## the long tests: what every issue had to show
 	@$(PYTHON3) .ci/packages.py test proof emulator
@@ -46,11 +48,26 @@ bench: $(STAMPS)/dev installed ## overhead, paired against other tools
 
 dev: $(STAMPS)/dev installed ## an editable install; run again after adding a file
 
-check: $(STAMPS)/dev installed ## ruff, mypy --strict, who may import whom
+C_SOURCES = $(wildcard device/*.h device/*/*.[ch] device/*/*/*.[ch] unwind/engine/*.[ch])
+TIDY = xargs -P"$$(nproc)" -n8 sh -c '$(VENV)/bin/clang-tidy --quiet "$$@" -- -std=gnu11 -D_GNU_SOURCE -I device $(1) -Wno-everything' _ 2>&1 | { grep -v 'Processing file' || true; }
+
+lint: $(STAMPS)/dev installed ## ruff, mypy --strict, import floors, shellcheck, clang-tidy
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy -p memleak_android.host -p memleak_android.unwind
 	$(VENV)/bin/lint-imports
+	$(VENV)/bin/shellcheck .ci/run
+	@printf '%s\n' $(wildcard device/agent/*.c device/agent/*/*.c device/cfi/*.c unwind/engine/*.c) | $(call TIDY,-I device/agent $(HEADERS_OF_OTHERS))
+	@printf '%s\n' $(wildcard device/preload/*.c device/preload/*/*.c) | $(call TIDY,-I device/preload -ffreestanding -fno-builtin)
+
+format: $(STAMPS)/dev ## ruff and clang-format write their layout
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/clang-format -i $(C_SOURCES)
+
+# What the agent includes that is not ours: libbpf, libelf, zlib, and the kernel's headers of the zig wheel.
+ZIG = $(shell $(PY) -c 'import os, ziglang; print(os.path.dirname(ziglang.__file__))')
+HEADERS_OF_OTHERS = -isystem build/device/include $(addprefix -isystem ,$(wildcard build/device/src/elfutils-*/libelf build/device/src/zlib-*)) \
+	-isystem $(ZIG)/lib/libc/include/any-linux-any
 
 device: $(STAMPS)/venv ## build the agent, the shim, the unwinder's engine and the demo program; ABIS="x86_64 arm64-v8a armeabi-v7a"
 	@mkdir -p build # one build at a time, whoever starts it
