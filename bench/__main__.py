@@ -11,17 +11,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import (
+from bench import machine, programs
+from bench.agent import Installation
+from bench.figures import (
     adaptive,
     attach,
     every_process,
     evidence,
     evidence_report,
     fleet,
-    machine,
     pairs,
     pairs_report,
-    programs,
     reachability,
     report,
     shim,
@@ -32,7 +32,6 @@ from bench import (
     unwind_report,
     whole_file,
 )
-from bench.agent import Installation
 from bench.peers import find_memleak
 from tests.support import dwfl_oracle
 

@@ -1,6 +1,6 @@
 /* Threads that allocate without a pause, and note in shared memory for how long there was no progress.
  *
- *   heartbeats FILE THREADS     FILE: the size of struct shared, zeros; bench/attach.py reads it
+ *   heartbeats FILE THREADS     FILE: the size of struct shared, zeros; bench/figures/attach.py reads it
  *
  * A thread beats after some allocations each, by CLOCK_MONOTONIC. A gap between two beats of one thread is a time in which it
  * did not run; a gap between the beats of all threads is one in which none did.

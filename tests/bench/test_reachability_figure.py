@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench import reachability
+from bench.figures import reachability
 from bench.programs import install
 
 

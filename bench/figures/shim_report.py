@@ -1,10 +1,10 @@
-"""The table and the figures of bench/shim.py."""
+"""The table and the figures of bench/figures/shim.py."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from bench.shim import EVERY, HEAPTRACK, LAUNCH, SAMPLED, UNTRACED, Runs
+from bench.figures.shim import EVERY, HEAPTRACK, LAUNCH, SAMPLED, UNTRACED, Runs
 from bench.spread import Spread, differences, ratios
 from bench.table import losses, number, render, spread
 

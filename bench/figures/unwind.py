@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.clocks import children_cpu_s
-from bench.unwind_once import Samples, unwind
+from bench.figures.unwind_once import Samples, unwind
 from tests.support import dwfl_oracle
 from tests.support.perf_recordings import clang, python, record
 
@@ -116,7 +116,7 @@ def _chains_by(
 
 
 def _ours(one: Recording, tables: str, engine: str) -> list[float]:
-    command = [sys.executable, "-m", "bench.unwind_once", str(one.path), tables, engine, str(PASSES)]
+    command = [sys.executable, "-m", "bench.figures.unwind_once", str(one.path), tables, engine, str(PASSES)]
     environment = dict(os.environ, OPENBLAS_NUM_THREADS="1")
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
     seconds: list[float] = json.loads(done.stdout)["seconds"]

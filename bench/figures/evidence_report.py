@@ -1,11 +1,11 @@
-"""The tables of bench/evidence.py."""
+"""The tables of bench/figures/evidence.py."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from bench.evidence import LIMIT, Comparison, rate_of_crossing
+from bench.figures.evidence import LIMIT, Comparison, rate_of_crossing
 from bench.spread import Spread
 from bench.table import losses, number, render, spread
 

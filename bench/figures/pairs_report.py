@@ -1,10 +1,10 @@
-"""The table and the figures of bench/pairs.py."""
+"""The table and the figures of bench/figures/pairs.py."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from bench.pairs import FLOOR, OURS_512, PEER, Cost
+from bench.figures.pairs import FLOOR, OURS_512, PEER, Cost
 from bench.spread import Spread, ratios
 from bench.table import number, render, spread
 

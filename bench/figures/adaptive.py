@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.agent import Installation, bpf_lines, run_command
+from bench.figures.shim import run_untraced, work_per_second
 from bench.programs import Program, compile_c
-from bench.shim import run_untraced, work_per_second
 from bench.spread import Spread, differences, ratios
 from bench.table import losses, number, render, spread
 from memleak_android.host.tracers.agent.session_options import SessionOptions

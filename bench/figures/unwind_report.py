@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from bench.figures.unwind import Recording
+from bench.figures.whole_file import WholeFile
 from bench.spread import Spread, ratios
 from bench.table import number, render, spread
-from bench.unwind import Recording
-from bench.whole_file import WholeFile
 
 ROWS = (
     "libdwfl cold", "libdwfl warm", "libunwindstack cold", "libunwindstack warm", "perf script", "numpy cold", "numpy cold, cached", "numpy warm",

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.report import run_measured
+from bench.figures.report import run_measured
 from bench.spread import ratios
 from bench.table import number, render, spread
 
@@ -100,7 +100,7 @@ def _run(farm: Path, dataset: Path, jobs: int) -> Run:
 
 def _one_worker(recording: Path) -> tuple[float, float]:
     """CPU seconds for each recording after the first, and the peak of the worker's memory in MB."""
-    command = [sys.executable, "-m", "bench.fleet", str(recording), str(AT_ONCE)]
+    command = [sys.executable, "-m", "bench.figures.fleet", str(recording), str(AT_ONCE)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     cpu_s, rss = done.stdout.split()
     return float(cpu_s), float(rss)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.agent import Installation, bpf_lines, run_command
+from bench.figures.shim import environment_lines, run_untraced, work_per_second
 from bench.programs import Program, compile_c, paced, real_programs
-from bench.shim import environment_lines, run_untraced, work_per_second
 from bench.spread import crossing, ratios
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 

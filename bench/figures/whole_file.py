@@ -39,7 +39,7 @@ def measure() -> WholeFile:
         rows = len(compile_table(module.arch, module.table.sources).starts)
         seconds.append(time.process_time() - begin)
     # in a process of its own: it leaves half a million objects behind
-    code = f"from bench.whole_file import decode_all; print(*decode_all({path!r}))"
+    code = f"from bench.figures.whole_file import decode_all; print(*decode_all({path!r}))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     functions, theirs = done.stdout.split()
     return WholeFile(path, int(functions), rows, statistics.median(seconds), float(theirs))

@@ -1,0 +1,1 @@
+"""One module per figure of `python -m bench FIGURE`: what it runs, what it compares, how it prints."""
