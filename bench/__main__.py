@@ -35,7 +35,7 @@ from bench.figures import (
 from bench.peers import find_memleak
 from tests.support import dwfl_oracle
 
-PLACE = Path("build/bench").absolute()
+FOLDER = Path("build/bench").absolute()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class Request:
 
 def measure_pairs(request: Request) -> tuple[str, dict[str, Any]]:
     """One malloc+free pair under BPF probes."""
-    loop = programs.compile_c("loop", PLACE)
-    memleak, origin = find_memleak(request.peer, PLACE / "peer")
+    loop = programs.compile_c("loop", FOLDER)
+    memleak, origin = find_memleak(request.peer, FOLDER / "peer")
     probed = pairs.placements(loop)
     costs = pairs.measure(request.rounds, loop, request.here, memleak)
     head = [
@@ -62,7 +62,7 @@ def measure_pairs(request: Request) -> tuple[str, dict[str, Any]]:
 
 def measure_shim(request: Request) -> tuple[str, dict[str, Any]]:
     """Whole programs under the shim, CPU of target and tracer in seconds."""
-    chosen = shim.workloads(PLACE)
+    chosen = shim.workloads(FOLDER)
     runs = shim.measure(request.rounds, chosen, request.here)
     result = {
         "left_out": _left_out(chosen),
@@ -77,9 +77,9 @@ def measure_shim(request: Request) -> tuple[str, dict[str, Any]]:
 
 def measure_evidence(request: Request) -> tuple[str, dict[str, Any]]:
     """Evidence on against evidence off by BPF, CPU of target and agent in seconds."""
-    chosen = evidence.real(PLACE)
+    chosen = evidence.real(FOLDER)
     programs_compared = evidence.measure(request.rounds, chosen, request.here)
-    swept = evidence.measure(request.rounds, evidence.sweep(PLACE), request.here)
+    swept = evidence.measure(request.rounds, evidence.sweep(FOLDER), request.here)
     head = [f"  {line}" for line in _left_out(chosen)]
     text = "\n".join([*head, evidence_report.as_text(programs_compared, swept)])
     return text, {"left_out": _left_out(chosen), **evidence_report.as_json(programs_compared, swept)}
@@ -89,10 +89,10 @@ def measure_unwind(request: Request) -> tuple[str, dict[str, Any]]:
     """Sampled stacks unwound, CPU of one core."""
     if reason := dwfl_oracle.missing():
         return f"  not run: {reason}", {"missing": reason}
-    place = PLACE / "unwind"
-    recordings = unwind.make_recordings(place)
-    unwind.compare(recordings, place)
-    unwind.measure(request.rounds, recordings, place)
+    folder = FOLDER / "unwind"
+    recordings = unwind.make_recordings(folder)
+    unwind.compare(recordings, folder)
+    unwind.measure(request.rounds, recordings, folder)
     decoded = whole_file.measure()
     return unwind_report.as_text(recordings, decoded), unwind_report.as_json(recordings, decoded)
 
@@ -109,14 +109,14 @@ def measure_arches(request: Request) -> tuple[str, dict[str, Any]]:
 
 def measure_snoop(request: Request) -> tuple[str, dict[str, Any]]:
     """One call of a snooped function, entry and return."""
-    program = programs.compile_c("called", PLACE)
-    costs = snoop.measure(request.rounds, program, request.here, PLACE)
+    program = programs.compile_c("called", FOLDER)
+    costs = snoop.measure(request.rounds, program, request.here, FOLDER)
     return snoop.as_text(costs), {"ways": [asdict(cost) for cost in costs]}
 
 
 def measure_report(request: Request) -> tuple[str, dict[str, Any]]:
     """A report of a recording with many blocks and stacks, once by format."""
-    recording_mb, costs = report.measure(PLACE / "report")
+    recording_mb, costs = report.measure(FOLDER / "report")
     return report.as_text(recording_mb, costs), {
         "recording_mb": recording_mb,
         "formats": [asdict(cost) for cost in costs],
@@ -125,32 +125,32 @@ def measure_report(request: Request) -> tuple[str, dict[str, Any]]:
 
 def measure_adaptive(request: Request) -> tuple[str, dict[str, Any]]:
     """Evidence of hot stacks only against evidence of all, CPU of target and agent in seconds."""
-    loads = adaptive.measure(request.rounds, request.here, PLACE)
+    loads = adaptive.measure(request.rounds, request.here, FOLDER)
     return adaptive.as_text(loads), adaptive.as_json(loads)
 
 
 def measure_attach(request: Request) -> tuple[str, dict[str, Any]]:
     """A running program attached to and left: how long it stands still."""
-    program = programs.compile_c("heartbeats", PLACE)
-    costs = attach.measure(request.rounds, program, request.here, PLACE)
+    program = programs.compile_c("heartbeats", FOLDER)
+    costs = attach.measure(request.rounds, program, request.here, FOLDER)
     return attach.as_text(costs), attach.as_json(costs)
 
 
 def measure_all(request: Request) -> tuple[str, dict[str, Any]]:
     """Programs beside a session of every process, CPU of each and all its children in seconds."""
-    loads = every_process.measure(request.rounds, PLACE)
+    loads = every_process.measure(request.rounds, FOLDER)
     return every_process.as_text(loads), every_process.as_json(loads)
 
 
 def measure_fleet(request: Request) -> tuple[str, dict[str, Any]]:
     """Many recordings merged: recordings a minute, one worker and two by turns, cost by distinct stacks."""
-    figures = fleet.measure(request.rounds, PLACE / "fleet")
+    figures = fleet.measure(request.rounds, FOLDER / "fleet")
     return fleet.as_text(figures), fleet.as_json(figures)
 
 
 def measure_reachability(request: Request) -> tuple[str, dict[str, Any]]:
     """A process stopped and its memory searched, beside copies of the same memory: how long it stands still."""
-    heaps = reachability.measure(request.rounds, request.here, PLACE, request.megabytes)
+    heaps = reachability.measure(request.rounds, request.here, FOLDER, request.megabytes)
     return reachability.as_text(heaps), reachability.as_json(heaps)
 
 
@@ -168,7 +168,7 @@ FIGURES: dict[str, Callable[[Request], tuple[str, dict[str, Any]]]] = {
     "fleet": measure_fleet,
     "reachability": measure_reachability,
 }
-_ROUNDS = {"attach": 20}  # a single stop is short, and its worst case is asked for
+_ROUNDS = {"attach": 20}  # a stop is short, and its worst case counts
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -191,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if unknown := set(given.figures) - set(FIGURES):
         parser.error(f"no figure {min(unknown)} (expected {', '.join(FIGURES)})")
-    here = programs.install(PLACE)
+    here = programs.install(FOLDER)
     about = machine.describe([here.agent, here.shim])
     print("\n".join(f"{name:9} {text}" for name, text in about.items()), flush=True)
     for name in given.figures or FIGURES:
@@ -203,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             text = f"  disturbed: another tracer had probes in every process of this machine\n{text}"
             result["disturbed"] = True
         print(f"\n{name}: {FIGURES[name].__doc__} {rounds} rounds, {seconds:.0f} s\n{text}", flush=True)
-        path = PLACE / f"{name}.json"
+        path = FOLDER / f"{name}.json"
         path.write_text(json.dumps({"machine": about, "seconds": seconds, **result}, indent=1) + "\n")
 
 

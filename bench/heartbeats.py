@@ -27,10 +27,10 @@ class Silence:
 
 
 class Heartbeats:
-    """place: a folder for the shared file."""
+    """folder: of the shared file."""
 
-    def __init__(self, program: Path, place: Path, threads: int) -> None:
-        path = place / "heartbeats.shared"
+    def __init__(self, program: Path, folder: Path, threads: int) -> None:
+        path = folder / "heartbeats.shared"
         with path.open("wb+") as file:
             os.truncate(file.fileno(), _HEAD + _GAPS * _GAP.itemsize)
             self._shared = mmap.mmap(file.fileno(), 0)

@@ -31,7 +31,7 @@ def describe(binaries: list[Path]) -> dict[str, str]:
 
 
 def foreign_probes() -> bool:
-    """Whether somebody else's probes stand in every process now: an untraced child of ours has a page for them."""
+    """Whether another tracer probes every process now: an untraced child has a page for its probes."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
         assert child.stdin
         time.sleep(0.05)

@@ -34,38 +34,38 @@ def _mirror(etc: Path = Path("/etc/apt")) -> str:
     return found[1] if found else ""
 
 
-def find_memleak(given: str | None, place: Path) -> tuple[list[str] | None, str]:
+def find_memleak(given: str | None, folder: Path) -> tuple[list[str] | None, str]:
     """The command that runs libbpf-tools' memleak, and where it comes from or why there is none.
 
-    given: a path named by the user. place: where the newer suite's package is unpacked, root only.
+    given: a path named by the user. folder: where the newer suite's package is unpacked, root only.
     """
     if given:
         return ([given], given) if os.access(given, os.X_OK) else (None, f"{given} cannot be run")
     for name in ("memleak-libbpf", "bpf-memleak"):
         if path := shutil.which(name):
             return [path], path
-    root = place / "root"
+    root = folder / "root"
     if not (root / _PROGRAM).exists():
         if os.geteuid() != 0:
             return None, "not here (name it by --peer or MEMLEAK_PEER)"
-        if reason := _unpack(place):
+        if reason := _unpack(folder):
             return None, f"could not be had: {reason}"
     command = [str(root / _LOADER), "--library-path", str((root / _LOADER).parent), str(root / _PROGRAM)]
-    return command, f"libbpf-tools of Debian {SUITE}, unpacked into {place}"
+    return command, f"libbpf-tools of Debian {SUITE}, unpacked into {folder}"
 
 
-def _unpack(place: Path) -> str:
+def _unpack(folder: Path) -> str:
     """Downloads and unpacks the packages without touching the system's; returns why not, or ""."""
     if shutil.which("apt-get") is None or not _KEYRING.exists():
         return "this is no Debian system"
-    print(f"downloading into {place} (Debian {SUITE}): {' '.join(PACKAGES)}", flush=True)
-    for folder in ("state/lists/partial", "cache/archives/partial", "root"):
-        (place / folder).mkdir(parents=True, exist_ok=True)
-    sources = place / "sources.list"
+    print(f"downloading into {folder} (Debian {SUITE}): {' '.join(PACKAGES)}", flush=True)
+    for part in ("state/lists/partial", "cache/archives/partial", "root"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    sources = folder / "sources.list"
     sources.write_text(f"deb [signed-by={_KEYRING}] {_mirror()} {SUITE} main\n")
     settings = {
-        "Dir::State": place / "state",
-        "Dir::Cache": place / "cache",
+        "Dir::State": folder / "state",
+        "Dir::Cache": folder / "cache",
         "Dir::Etc::SourceList": sources,
         "Dir::Etc::SourceParts": "/dev/null",
         "Dir::State::status": "/dev/null",
@@ -75,11 +75,11 @@ def _unpack(place: Path) -> str:
     words = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
     commands = [["apt-get", "-qq", *words, "update"], ["apt-get", "-qq", *words, "download", *PACKAGES]]
     for command in commands:
-        done = subprocess.run(command, cwd=place, check=False, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
         if done.returncode:
             return (done.stderr.strip().splitlines() or ["apt-get failed"])[-1]
-    for package in place.glob("*.deb"):
-        subprocess.run(["dpkg", "-x", package.name, "root"], cwd=place, check=True)
+    for package in folder.glob("*.deb"):
+        subprocess.run(["dpkg", "-x", package.name, "root"], cwd=folder, check=True)
     return ""
 
 
@@ -114,10 +114,10 @@ class AttachedMemleak:
         return task_cpu_ns(self._process.pid)
 
 
-def run_heaptrack(argv: Sequence[str], environment: Mapping[str, str], folder: Path) -> Outcome:
+def run_heaptrack(argv: Sequence[str], environment: Mapping[str, str], part: Path) -> Outcome:
     """A command under heaptrack, until its interpreter and compressor have ended."""
-    folder.mkdir(parents=True, exist_ok=True)
-    output = folder / "heaptrack.out"
+    part.mkdir(parents=True, exist_ok=True)
+    output = part / "heaptrack.out"
     before, begin = children_cpu_s(), time.monotonic()
     subprocess.run(
         ["heaptrack", "-o", str(output), *argv],
@@ -128,6 +128,6 @@ def run_heaptrack(argv: Sequence[str], environment: Mapping[str, str], folder: P
         stderr=subprocess.DEVNULL,
     )
     outcome = Outcome(children_cpu_s() - before, time.monotonic() - begin)
-    for file in folder.glob("heaptrack.out*"):
+    for file in part.glob("heaptrack.out*"):
         file.unlink()
     return outcome

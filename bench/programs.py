@@ -26,32 +26,32 @@ class Program:
     missing: str = ""
 
 
-def install(place: Path) -> Installation:
-    place.mkdir(parents=True, exist_ok=True)
+def install(folder: Path) -> Installation:
+    folder.mkdir(parents=True, exist_ok=True)
     copies = []
     for name in ("memleakd", "libmemleak.so"):
-        copies.append(place / name)
+        copies.append(folder / name)
         shutil.copy(find_binary(name, local_arch()), copies[-1])
-    return Installation(copies[0], copies[1], place / "recording.memleak")
+    return Installation(copies[0], copies[1], folder / "recording.memleak")
 
 
-def compile_c(name: str, place: Path) -> Path:
+def compile_c(name: str, folder: Path) -> Path:
     """Optimised and without frame pointers, as distributions build."""
-    program = place / name
+    program = folder / name
     flags = ["-O2", "-fomit-frame-pointer", "-Wall", "-Wextra", "-Werror"]
     subprocess.run(["cc", *flags, "-o", program, _SOURCES / f"{name}.c"], check=True)
     return program
 
 
-def paced(place: Path, name: str, allocations: int, work: int, stacks: int = 64) -> Program:
+def paced(folder: Path, name: str, allocations: int, work: int, stacks: int = 64) -> Program:
     """Allocations at an even pace; see bench/workloads/paced.c."""
-    return Program(name, (str(place / "paced"), str(allocations), str(work), str(stacks)))
+    return Program(name, (str(folder / "paced"), str(allocations), str(work), str(stacks)))
 
 
-def real_programs(place: Path, json_bytes: int, rows: int) -> list[Program]:
+def real_programs(folder: Path, json_bytes: int, rows: int) -> list[Program]:
     """Distribution binaries on generated input: json_bytes for jq and python3, rows for sqlite3."""
-    document = _json_document(place, json_bytes)
-    script = _sql_script(place, rows)
+    document = _json_document(folder, json_bytes)
+    script = _sql_script(folder, rows)
     python = f"import json; d = json.load(open({str(document)!r})); print(len(json.dumps(d, sort_keys=True)))"
     return [
         _if_here("jq", "jq", "[.[] | select(.score > 0.5) | {id, tags}] | length", str(document)),
@@ -65,9 +65,9 @@ def _if_here(name: str, command: str, *arguments: str, **environment: str) -> Pr
     return Program(name, (path or command, *arguments), environment, "" if path else f"no {command} here")
 
 
-def _json_document(place: Path, size: int) -> Path:
+def _json_document(folder: Path, size: int) -> Path:
     """An array of small objects, the same on every machine."""
-    path = place / f"data-{size}.json"
+    path = folder / f"data-{size}.json"
     if not path.exists():
         chosen = random.Random(1)
         words = ["".join(chosen.choices("abcdefghijklmnop", k=chosen.randint(3, 12))) for _ in range(500)]
@@ -82,8 +82,8 @@ def _json_document(place: Path, size: int) -> Path:
     return path
 
 
-def _sql_script(place: Path, rows: int) -> Path:
-    path = place / f"script-{rows}.sql"
+def _sql_script(folder: Path, rows: int) -> Path:
+    path = folder / f"script-{rows}.sql"
     path.write_text(
         "CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT, c REAL);\n"
         f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})\n"

@@ -23,7 +23,7 @@ _PROBED = ("malloc", "free")
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """What a session is told. evidence: of which stacks."""
+    """Options of a session. evidence: the stacks that send it."""
 
     name: str
     every_stack: bool = False
@@ -71,9 +71,9 @@ class Load:
             cost.lost.append(outcome.lost)
 
 
-def measure(rounds: int, here: Installation, place: Path) -> list[Load]:
-    program = str(compile_c("paced", place))
-    work = str(int(work_per_second(place) / RATE))
+def measure(rounds: int, here: Installation, folder: Path) -> list[Load]:
+    program = str(compile_c("paced", folder))
+    work = str(int(work_per_second(folder) / RATE))
     count = str(int(RATE * SECONDS))
     loads = [
         Load(Program(f"{n} stacks", (program, count, work, str(n), str(HELD), str(LEAK_EVERY))))

@@ -39,7 +39,7 @@ class Cost:
     wall: list[float] = field(default_factory=list)
 
 
-def measure(rounds: int, program: Path, here: Installation, place: Path) -> dict[str, Cost]:
+def measure(rounds: int, program: Path, here: Installation, folder: Path) -> dict[str, Cost]:
     """Each way once a round, on one process that runs through all rounds; one round more, the first, does not count."""
     ways: dict[str, Callable[[int], Rows]] = {
         PLT: lambda pid: _session(pid, "plt", here),
@@ -49,7 +49,7 @@ def measure(rounds: int, program: Path, here: Installation, place: Path) -> dict
     if gdb := shutil.which("gdb"):
         ways[GDB] = lambda pid: _debugger(gdb, pid)
     costs = {name: Cost() for name in ways}
-    with Heartbeats(program, place, THREADS) as target:
+    with Heartbeats(program, folder, THREADS) as target:
         for number in range(rounds + 1):
             for name, attach in ways.items():
                 begin_ns = time.monotonic_ns()
@@ -70,7 +70,7 @@ def _note(cost: Cost, seen: Silence, stops: Rows, wall_ms: float) -> None:
 
 
 def _session(pid: int, hook: str, here: Installation) -> Rows:
-    """A whole session; the stops that it told of, rows of STOP."""
+    """Runs a whole session and returns its stops, rows of STOP."""
     options = SessionOptions(pid=pid)
     lines, stops = [*preload_lines(options, here.shim), f"hook {hook}"], []
     if hook == "inline":

@@ -55,13 +55,13 @@ class Load:
         self.cpu_s.setdefault(way, []).append(used.ru_utime + used.ru_stime)
 
 
-def loads(place: Path) -> list[Load]:
-    found = [Load("allocates", (str(compile_c("paced", place)), str(ALLOCATIONS), str(WORK), "64"))]
+def loads(folder: Path) -> list[Load]:
+    found = [Load("allocates", (str(compile_c("paced", folder)), str(ALLOCATIONS), str(WORK), "64"))]
     compiler = shutil.which("gcc")
     if compiler is not None:
-        source = place / "one_of_many.c"
+        source = folder / "one_of_many.c"
         source.write_text(_SOURCE)
-        once = f"{compiler} -O1 -o {place / 'one_of_many'} {source}"
+        once = f"{compiler} -O1 -o {folder / 'one_of_many'} {source}"
         found.append(Load("compiles", ("sh", "-c", f"for i in $(seq {FILES}); do {once} || exit 1; done")))
     return found
 
@@ -75,14 +75,14 @@ def c_library() -> str:
     return found
 
 
-def ways(place: Path) -> list[Way]:
+def ways(folder: Path) -> list[Way]:
     ours = (
         sys.executable,
         "-m",
         "memleak_android.host",
         "--all",
         "-o",
-        str(place / "every-process"),
+        str(folder / "every-process"),
         "--force",
     )
     found = [Way("--all", ours, b"allocations")]
@@ -99,8 +99,8 @@ def ways(place: Path) -> list[Way]:
 
 
 @contextmanager
-def running(way: Way, place: Path) -> Iterator[None]:
-    said = place / "every-process-tool.txt"
+def running(way: Way, folder: Path) -> Iterator[None]:
+    said = folder / "every-process-tool.txt"
     with open(said, "wb") as output:
         tool = subprocess.Popen(way.argv, stdout=output, stderr=output)
     try:
@@ -117,14 +117,14 @@ def running(way: Way, place: Path) -> Iterator[None]:
         tool.wait()
 
 
-def measure(rounds: int, place: Path) -> list[Load]:
+def measure(rounds: int, folder: Path) -> list[Load]:
     """In each round each way once, all loads one after the other, and nothing before it."""
-    found = loads(place)
+    found = loads(folder)
     for _ in range(rounds):
         for load in found:
             load.run("")
-        for way in ways(place):
-            with running(way, place):
+        for way in ways(folder):
+            with running(way, folder):
                 for load in found:
                     load.run(way.name)
     return found

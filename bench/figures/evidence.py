@@ -69,18 +69,18 @@ def measure(rounds: int, programs: Sequence[Program], here: Installation) -> lis
     return comparisons
 
 
-def sweep(place: Path) -> list[Program]:
+def sweep(folder: Path) -> list[Program]:
     """The same program at the rates of RATES, all of them SECONDS long on this machine."""
-    compile_c("paced", place)
-    work = work_per_second(place)
+    compile_c("paced", folder)
+    work = work_per_second(folder)
     return [
-        paced(place, f"paced {rate // 1000}k/s", int(rate * SECONDS), int(work / rate), STACKS)
+        paced(folder, f"paced {rate // 1000}k/s", int(rate * SECONDS), int(work / rate), STACKS)
         for rate in RATES
     ]
 
 
-def real(place: Path) -> list[Program]:
-    return real_programs(place, 1_500_000, 100_000)
+def real(folder: Path) -> list[Program]:
+    return real_programs(folder, 1_500_000, 100_000)
 
 
 def rate_of_crossing(comparisons: Sequence[Comparison]) -> float | None:

@@ -54,17 +54,17 @@ class Figures:
         return [run for one in self.runs for run in one if run.jobs == jobs]
 
 
-def measure(rounds: int, place: Path) -> Figures:
+def measure(rounds: int, folder: Path) -> Figures:
     """One worker and two by turns, so that both meet the same machine."""
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    bases = [_recording(place / f"base-{stacks}.memleak", stacks) for stacks in STACKS]
-    farm = _farm(bases[:2], place / "farm")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    bases = [_recording(folder / f"base-{stacks}.memleak", stacks) for stacks in STACKS]
+    farm = _farm(bases[:2], folder / "farm")
     megabytes = sum(path.stat().st_size for path in farm.iterdir()) / 1e6
     runs = []
     for i in range(rounds):
         order = (1, 2) if i % 2 == 0 else (2, 1)
-        runs.append([_run(farm, place / "dataset", jobs) for jobs in order])
+        runs.append([_run(farm, folder / "dataset", jobs) for jobs in order])
     by_size = [[_one_worker(base) for base in bases] for _ in range(rounds)]
     sizes = [
         Size(

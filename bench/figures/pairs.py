@@ -31,7 +31,7 @@ class Configuration:
     at_entry: bool = False
 
 
-FLOOR = Configuration("floor", "empty programs at our places", extra=("empty_probes 1",))
+FLOOR = Configuration("floor", "empty programs at the same instructions", extra=("empty_probes 1",))
 OURS_512 = Configuration("ours 512", "stack slices of 512 bytes", stack_bytes=512)
 CONFIGURATIONS = (
     FLOOR,

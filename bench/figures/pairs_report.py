@@ -8,7 +8,7 @@ from bench.figures.pairs import FLOOR, OURS_512, PEER, Cost
 from bench.spread import Spread, ratios
 from bench.table import number, render, spread
 
-# name → (numerator, denominator, what was asked for)
+# name → (numerator, denominator, the goal)
 _RATIOS = {
     "memleak / ours 512": (PEER, OURS_512.name, "at least 6"),
     "ours 512 / floor": (OURS_512.name, FLOOR.name, "at most 1.3"),

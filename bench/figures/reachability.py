@@ -56,16 +56,16 @@ class Stops:
     searched_bytes: dict[str, int] = field(default_factory=dict)
 
 
-def measure(rounds: int, here: Installation, place: Path, sizes: Sequence[int] = MEGABYTES) -> list[Stops]:
+def measure(rounds: int, here: Installation, folder: Path, sizes: Sequence[int] = MEGABYTES) -> list[Stops]:
     """Sizes in MB. One round more, the first, does not count."""
-    program = compile_c("pointers", place)
-    return [_one_heap(rounds, megabytes, program, here, place) for megabytes in sizes]
+    program = compile_c("pointers", folder)
+    return [_one_heap(rounds, megabytes, program, here, folder) for megabytes in sizes]
 
 
-def _one_heap(rounds: int, megabytes: int, program: Path, here: Installation, place: Path) -> Stops:
+def _one_heap(rounds: int, megabytes: int, program: Path, here: Installation, folder: Path) -> Stops:
     found = Stops(megabytes)
     with _running(program, megabytes) as pid:
-        ways = _ways(pid, here, place, found)
+        ways = _ways(pid, here, folder, found)
         for number in range(rounds + 1):
             for name in list(ways)[:: -1 if number % 2 else 1]:
                 ms = ways[name]()
@@ -86,7 +86,7 @@ def _running(program: Path, megabytes: int) -> Iterator[int]:
         process.stdin.close()
 
 
-def _ways(pid: int, here: Installation, place: Path, found: Stops) -> dict[str, Callable[[], float]]:
+def _ways(pid: int, here: Installation, folder: Path, found: Stops) -> dict[str, Callable[[], float]]:
     """By name: stops the process once, and returns for how long, in ms."""
     machine = LocalMachine()
     agent = ReadingAgent(machine, lambda user: FilesInPlace({"memleakd": here.agent}))
@@ -108,7 +108,7 @@ def _ways(pid: int, here: Installation, place: Path, found: Stops) -> dict[str, 
         BUFFER: lambda: _copied(pid, is_kept=False),
     }
     if gdb := shutil.which("gdb"):
-        ways[CORE] = lambda: _core_file(gdb, pid, place / "core")
+        ways[CORE] = lambda: _core_file(gdb, pid, folder / "core")
     return ways
 
 
@@ -140,7 +140,7 @@ def _stop_and_copy(pid: int, is_kept: bool) -> float:
 
 
 def _core_file(gdb: str, pid: int, path: Path) -> float:
-    """ms in which the process's state is a tracing stop, looked at again and again."""
+    """ms in which polling finds the process in a tracing stop."""
     words = [gdb, "-nx", "-batch", "-p", str(pid), "-ex", f"generate-core-file {path}"]
     silent = subprocess.DEVNULL
     begin_ns = end_ns = 0

@@ -36,15 +36,15 @@ print(time.monotonic() - begin, used.ru_utime + used.ru_stime, used.ru_maxrss)
 """
 
 
-def measure(place: Path) -> tuple[float, list[Cost]]:
+def measure(folder: Path) -> tuple[float, list[Cost]]:
     """The recording's size in MB, and what each format costs."""
-    place.mkdir(parents=True, exist_ok=True)
-    recording = place / f"large-{BLOCKS}-{STACKS}.memleak"
+    folder.mkdir(parents=True, exist_ok=True)
+    recording = folder / f"large-{BLOCKS}-{STACKS}.memleak"
     if not recording.exists():
         run_measured("tests.support.large_recording", str(recording), str(BLOCKS), str(STACKS))
     costs = []
     for form in FORMATS:
-        path = place / f"large.{form}"
+        path = folder / f"large.{form}"
         seconds, cpu_s, rss = run_measured(
             "memleak_android.host", "report", str(recording), "--format", form, "-o", str(path), "--force"
         )

@@ -97,17 +97,17 @@ def _run_shim(program: Program, here: Installation, sample_bytes: int) -> Outcom
     return run_command("preload", [*preload_lines(options, here.shim), *environment_lines(program)], here)
 
 
-def workloads(place: Path) -> list[Program]:
+def workloads(folder: Path) -> list[Program]:
     """From PACES to several million allocations per second of CPU; first what every session costs."""
-    compile_c("paced", place)
-    work = work_per_second(place)
-    evenly = [paced(place, f"paced {pace // 1000}k/s", pace // 2, int(work / pace)) for pace in PACES]
-    jq, sqlite, _ = real_programs(place, 20_000_000, 100_000)
-    python = real_programs(place, 3_000_000, 100_000)[2]
+    compile_c("paced", folder)
+    work = work_per_second(folder)
+    evenly = [paced(folder, f"paced {pace // 1000}k/s", pace // 2, int(work / pace)) for pace in PACES]
+    jq, sqlite, _ = real_programs(folder, 20_000_000, 100_000)
+    python = real_programs(folder, 3_000_000, 100_000)[2]
     return [LAUNCH, *evenly, jq, sqlite, python]
 
 
-def work_per_second(place: Path) -> float:
+def work_per_second(folder: Path) -> float:
     """Rounds of arithmetic of paced.c in a second of this machine's CPU."""
     work = 100_000_000
-    return work / run_untraced(paced(place, "calibration", 1, work)).cpu_s
+    return work / run_untraced(paced(folder, "calibration", 1, work)).cpu_s

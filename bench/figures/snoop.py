@@ -42,7 +42,7 @@ class Cost:
     wall_ns: list[float]
 
 
-def ways(here: Installation, program: Path, pid: int, place: Path) -> list[Way]:
+def ways(here: Installation, program: Path, pid: int, folder: Path) -> list[Way]:
     ours = (sys.executable, "-m", "memleak_android.host", "snoop", "--pid", str(pid), "-f", "called")
     ready = b"functions probed after"
     found = [
@@ -50,7 +50,7 @@ def ways(here: Installation, program: Path, pid: int, place: Path) -> list[Way]:
         Way("snoop, entries only", (*ours, "--statistics", "--returns", "none"), ready),
         Way("snoop --returns instructions", (*ours, "--statistics", "--returns", "instructions"), ready),
         Way("snoop, lines", (*ours, "--arguments", "int,hex->int"), ready, EVENT_CALLS),
-        Way("snoop --json", (*ours, "--json", str(place / "calls.jsonl"), "--force"), ready, EVENT_CALLS),
+        Way("snoop --json", (*ours, "--json", str(folder / "calls.jsonl"), "--force"), ready, EVENT_CALLS),
     ]
     if shutil.which("bpftrace") is None:
         return found
@@ -72,15 +72,15 @@ def ways(here: Installation, program: Path, pid: int, place: Path) -> list[Way]:
     ]
 
 
-def measure(rounds: int, program: Path, here: Installation, place: Path) -> list[Cost]:
+def measure(rounds: int, program: Path, here: Installation, folder: Path) -> list[Cost]:
     """Each way once a round, next to an untraced burst of the same length."""
     costs: dict[str, Cost] = {}
     with LoopProcess(program) as loop:
         for _ in range(rounds):
-            for way in ways(here, program, loop.pid, place):
+            for way in ways(here, program, loop.pid, folder):
                 untraced = loop.best(way.calls, 2)
                 before = children_cpu_s()
-                traced = _traced(way, loop, place)
+                traced = _traced(way, loop, folder)
                 cost = costs.setdefault(way.name, Cost(way.name, [], [], []))
                 cost.target_ns.append(traced[0] - untraced.cpu_ns)
                 cost.wall_ns.append(traced[1] - untraced.wall_ns)
@@ -88,8 +88,8 @@ def measure(rounds: int, program: Path, here: Installation, place: Path) -> list
     return list(costs.values())
 
 
-def _traced(way: Way, loop: LoopProcess, place: Path) -> tuple[float, float]:
-    said = place / "snoop-tool.txt"
+def _traced(way: Way, loop: LoopProcess, folder: Path) -> tuple[float, float]:
+    said = folder / "snoop-tool.txt"
     with open(said, "wb") as output:
         tool = subprocess.Popen(
             way.argv, stdout=output, stderr=output, env={**os.environ, "BPFTRACE_STRLEN": "64"}

@@ -36,18 +36,18 @@ class Recording:
     seconds: dict[str, list[float]] = field(default_factory=dict)  # of each row, by round
 
 
-def make_recordings(place: Path) -> list[Recording]:
+def make_recordings(folder: Path) -> list[Recording]:
     """Made anew: they hold the addresses of this machine's files."""
-    place.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     wanted = {
-        "clang 16 KB": (lambda: clang(place, 100), 16384, 4000),
-        "clang 64 KB": (lambda: clang(place, 60), 65528, 1500),
+        "clang 16 KB": (lambda: clang(folder, 100), 16384, 4000),
+        "clang 64 KB": (lambda: clang(folder, 60), 65528, 1500),
         "python3 16 KB": (lambda: python(50), 16384, 4000),
         "python3 64 KB": (lambda: python(30), 65528, 1500),
     }
     made = []
     for name, (command, stack_bytes, frequency) in wanted.items():
-        one = Recording(name, place / f"{name.replace(' ', '-')}.data")
+        one = Recording(name, folder / f"{name.replace(' ', '-')}.data")
         try:
             record(one.path, command(), stack_bytes=stack_bytes, frequency=frequency)
         except LookupError as error:
@@ -56,14 +56,14 @@ def make_recordings(place: Path) -> list[Recording]:
     return made
 
 
-def compare(recordings: list[Recording], place: Path) -> None:
+def compare(recordings: list[Recording], folder: Path) -> None:
     """Counts the chains that are not libdwfl's. Fills the cache of decoded rules, too."""
-    program = dwfl_oracle.build(place)
+    program = dwfl_oracle.build(folder)
     for one in recordings:
         if not one.missing:
-            samples = Samples(one.path, place / "tables")
+            samples = Samples(one.path, folder / "tables")
             traces, _ = unwind(samples, "compiled", 2)
-            theirs = _chains_by(program, place, one, samples, passes=1)
+            theirs = _chains_by(program, folder, one, samples, passes=1)
             ours = dwfl_oracle.joined([dwfl_oracle.chains_of(trace) for trace in traces])
             one.samples, one.frames = len(ours.offsets) - 1, len(ours.lookup)
             differ = dwfl_oracle.differences(ours, theirs)
@@ -71,26 +71,26 @@ def compare(recordings: list[Recording], place: Path) -> None:
             made_up = [i for i in differ if dwfl_oracle.is_made_up(ours, theirs, i, samples.spaces[space[i]])]
             one.differ, one.made_up = len(differ) - len(made_up), len(made_up)
             if peer := os.environ.get(UNWINDSTACK):
-                others = _chains_by(Path(peer), place, one, samples, passes=1)
+                others = _chains_by(Path(peer), folder, one, samples, passes=1)
                 one.unwindstack_differ = len(dwfl_oracle.differences(others, theirs))
 
 
-def measure(rounds: int, recordings: list[Recording], place: Path) -> None:
+def measure(rounds: int, recordings: list[Recording], folder: Path) -> None:
     """Adds a round's seconds to each row, one after the other."""
-    program = dwfl_oracle.build(place)
+    program = dwfl_oracle.build(folder)
     for _ in range(rounds):
         for one in recordings:
             if not one.missing:
-                _measure_round(one, place, program)
+                _measure_round(one, folder, program)
 
 
-def _measure_round(one: Recording, place: Path, program: Path) -> None:
+def _measure_round(one: Recording, folder: Path, program: Path) -> None:
     samples = Samples(one.path, None)
-    theirs = _chains_by(program, place, one, samples, passes=PASSES).seconds
+    theirs = _chains_by(program, folder, one, samples, passes=PASSES).seconds
     _add(one, "libdwfl cold", theirs[0])
     _add(one, "libdwfl warm", min(theirs[1:]))
     if peer := os.environ.get(UNWINDSTACK):
-        others = _chains_by(Path(peer), place, one, samples, passes=PASSES).seconds
+        others = _chains_by(Path(peer), folder, one, samples, passes=PASSES).seconds
         _add(one, "libunwindstack cold", others[0])
         _add(one, "libunwindstack warm", min(others[1:]))
     del samples
@@ -98,7 +98,7 @@ def _measure_round(one: Recording, place: Path, program: Path) -> None:
         cold, *warm = _ours(one, "-", engine)
         _add(one, f"{engine} cold", cold)
         _add(one, f"{engine} warm", min(warm))
-        _add(one, f"{engine} cold, cached", _ours(one, str(place / "tables"), engine)[0])
+        _add(one, f"{engine} cold, cached", _ours(one, str(folder / "tables"), engine)[0])
     if perf := _perf_script(one):
         _add(one, "perf script", perf)
 
@@ -108,10 +108,10 @@ def _add(one: Recording, row: str, seconds: float) -> None:
 
 
 def _chains_by(
-    program: Path, place: Path, one: Recording, samples: Samples, *, passes: int
+    program: Path, folder: Path, one: Recording, samples: Samples, *, passes: int
 ) -> dwfl_oracle.Chains:
     return dwfl_oracle.unwind_by_dwfl(
-        program, place, samples.batches, samples.spaces, samples.files, one.path, passes=passes
+        program, folder, samples.batches, samples.spaces, samples.files, one.path, passes=passes
     )
 
 

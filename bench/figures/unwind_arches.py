@@ -21,14 +21,14 @@ LIBRARIES = {
     "arm64": Path("/usr/aarch64-linux-gnu/lib/libc.so.6"),
     "arm32": Path("/usr/arm-linux-gnueabihf/lib/libc.so.6"),
 }
-SAMPLES, DEPTH, PLACES = 20_000, 24, 400
+SAMPLES, DEPTH, SITES = 20_000, 24, 400
 _BASE = 0x4000_0000
 _STACK = 0x7F00_0000
 _FRAME_BYTES_MAX = 256
 
 
 @dataclass(frozen=True)
-class Places:
+class CallSites:
     """Return addresses, and how to step from each: bytes from the stack pointer to the CFA and to the next address."""
 
     pcs: NDArray[np.uint64]
@@ -82,11 +82,11 @@ def _case(module: Module) -> tuple[SampleBatch, AddressSpace, _One]:
     begin = code.file_offset - code.file_offset % 4096
     end = _BASE + code.file_offset + code.file_bytes - begin
     space, files = AddressSpace([Mapping(_BASE, end, "r-xp", begin, module.path)]), _One(module)
-    return _samples(module.arch, _places(module.arch, space, files, end)), space, files
+    return _samples(module.arch, _call_sites(module.arch, space, files, end)), space, files
 
 
-def _places(arch: Arch, space: AddressSpace, files: _One, end: int) -> Places:
-    """Places where the return address lies on the stack and the CFA is so far from the stack pointer."""
+def _call_sites(arch: Arch, space: AddressSpace, files: _One, end: int) -> CallSites:
+    """CallSites where the return address lies on the stack and the CFA is so far from the stack pointer."""
     tried = np.random.default_rng(1).integers(_BASE + 4096, end - 4, 20_000).astype(np.uint64) & ~np.uint64(3)
     plans = Planner(arch, [space], files).plans(0, tried, np.ones(len(tried), np.bool_))
     found = []
@@ -108,23 +108,23 @@ def _places(arch: Arch, space: AddressSpace, files: _One, end: int) -> Places:
             and 0 < row.cfa_offset <= _FRAME_BYTES_MAX
         ):
             found.append((pc, row.cfa_offset, row.cfa_offset + rule.offset))
-    pcs, sizes, backs = np.array(found[:PLACES], np.int64).T
-    return Places(pcs.view(np.uint64), sizes, backs)
+    pcs, sizes, backs = np.array(found[:SITES], np.int64).T
+    return CallSites(pcs.view(np.uint64), sizes, backs)
 
 
-def _samples(arch: Arch, places: Places) -> SampleBatch:
-    chosen = np.random.default_rng(2).integers(0, len(places.pcs), (DEPTH, SAMPLES))
+def _samples(arch: Arch, sites: CallSites) -> SampleBatch:
+    chosen = np.random.default_rng(2).integers(0, len(sites.pcs), (DEPTH, SAMPLES))
     size = DEPTH * _FRAME_BYTES_MAX
     words = np.zeros((SAMPLES, size // arch.word_bytes), f"<u{arch.word_bytes}")
     sp = np.zeros(SAMPLES, np.int64)
     for level in range(DEPTH):
         here = chosen[level]
         if level + 1 < DEPTH:
-            back = (sp + places.backs[here]) // arch.word_bytes
-            words[np.arange(SAMPLES), back] = places.pcs[chosen[level + 1]]
-        sp += places.sizes[here]
+            back = (sp + sites.backs[here]) // arch.word_bytes
+            words[np.arange(SAMPLES), back] = sites.pcs[chosen[level + 1]]
+        sp += sites.sizes[here]
     registers = np.zeros((SAMPLES, len(arch.registers)), np.uint64)
-    registers[:, arch.pc], registers[:, arch.sp] = places.pcs[chosen[0]], _STACK
+    registers[:, arch.pc], registers[:, arch.sp] = sites.pcs[chosen[0]], _STACK
     return SampleBatch(
         arch,
         registers,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Told on stdin how many calls to run, of called() that begins with a push as most functions do; answers with "CPU_NS WALL_NS\n" of the whole burst. */
+/* Reads from stdin how many calls of called() to run, which begins with a push as most functions do; prints "CPU_NS WALL_NS\n" of the whole burst. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

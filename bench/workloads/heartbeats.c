@@ -41,13 +41,13 @@ static uint64_t now_ns(void)
 
 static void note(uint64_t begin_ns, uint64_t end_ns, uint64_t thread)
 {
-	uint64_t place;
+	uint64_t index;
 
 	if (end_ns - begin_ns < LEAST_NS)
 		return;
-	place = atomic_fetch_add(&shared->n_gaps, 1);
-	if (place < GAPS)
-		shared->gaps[place] = (struct gap){ begin_ns, end_ns, thread };
+	index = atomic_fetch_add(&shared->n_gaps, 1);
+	if (index < GAPS)
+		shared->gaps[index] = (struct gap){ begin_ns, end_ns, thread };
 }
 
 /* The clock of all only goes forward: who was interrupted behind reading it says nothing. */

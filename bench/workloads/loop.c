@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Told on stdin how many malloc+free pairs to run; answers with "CPU_NS WALL_NS\n" of the whole burst. */
+/* Reads from stdin how many malloc+free pairs to run; prints "CPU_NS WALL_NS\n" of the whole burst. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

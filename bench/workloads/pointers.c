@@ -1,4 +1,4 @@
-/* A heap all of which is written: one word in five, at places that follow no pattern, refers to a block; the others are small numbers.
+/* A heap all of which is written: one word in five, without a pattern, refers to a block; the others are small numbers.
  *
  *   pointers MB     then "ready" on standard output, and it sleeps until standard input ends
  */
