@@ -13,8 +13,7 @@ def unprobed_program(capture: Capture, pid: int) -> list[str]:
 
     The file is known by its device and inode: under another root the same path is another file.
     """
-    about = capture.session.get("about")
-    allocator = about.get("allocator") if isinstance(about, dict) else None
+    allocator = capture.session.tracing.allocator
     names = [
         (int(row["timestamp_ns"]), bytes(row["comm"]).rstrip(b"\0").decode("utf-8", "replace"))
         for rows in capture.processes

@@ -121,20 +121,17 @@ def _by_runs(earlier: list[KeySnapshot], ends_ns: list[int], begin_ns: int) -> _
 
 def _ends_of_runs(capture: Capture, begin_ns: int) -> list[int]:
     """When the snapshots after the runs of --scenario, or else at the marks, were taken, as the session tells; [] = by time."""
-    told = capture.session.get("scenario")
-    ends = told.get("ends_ns") if isinstance(told, dict) else times_of_marks(capture)[1]
-    known = [end for end in ends if isinstance(end, int)] if isinstance(ends, list) else []
+    of_scenario = capture.session.findings.run_ends_ns
+    known = times_of_marks(capture)[1] if of_scenario is None else list(of_scenario)
     is_sane = len(known) > 1 and known == sorted(set(known)) and known[0] >= begin_ns and known[-1] < 2**63
     return known if is_sane and known[-1] - known[0] >= len(known) * INTERVAL_MIN_NS else []
 
 
 def times_of_marks(capture: Capture) -> tuple[str, list[int]]:
     """The name that was marked most often, where that is often enough to judge by, and when."""
-    told = capture.session.get("marks")
     times: dict[str, list[int]] = {}
-    for mark in told if isinstance(told, list) else []:
-        if isinstance(mark, (list, tuple)) and len(mark) == 2 and isinstance(mark[1], int):
-            times.setdefault(str(mark[0]), []).append(mark[1])
+    for name, time_ns in capture.session.findings.marks:
+        times.setdefault(name, []).append(time_ns)
     name = max(times, key=lambda one: len(times[one]), default="")
     return (name, times[name]) if len(times.get(name, ())) >= INSTANTS_MIN else ("", [])
 

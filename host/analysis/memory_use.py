@@ -7,7 +7,7 @@ What graphics drivers count outside of the mappings Android's `dumpsys meminfo P
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,11 +90,9 @@ def _mappings(text: str) -> Iterator[_Used]:
         yield one
 
 
-def read_memory(session: dict[str, Any], begin_ns: int) -> tuple[MemoryUse, ...]:
-    """Of a recording that anybody may have written: what is usable. begin_ns: of the session."""
-    others = session.get("memory_of_others")
-    told = [session.get("memory"), *(others if isinstance(others, list) else [])][:PROCESSES_MAX]
-    return tuple(use for one in told if (use := _read_one(one, begin_ns)))
+def read_memory(recorded: Sequence[object], begin_ns: int) -> tuple[MemoryUse, ...]:
+    """The valid ones of SESSION's objects about memory, at most PROCESSES_MAX. begin_ns: start of the session."""
+    return tuple(use for each in recorded[:PROCESSES_MAX] if (use := _read_one(each, begin_ns)))
 
 
 def _read_one(told: object, begin_ns: int) -> MemoryUse | None:

@@ -23,25 +23,13 @@ def peak_of(capture: Capture, survivors: Survivors, namer: SiteNamer) -> Peak | 
     largest = np.argsort(-space, kind="stable")[:SITES_MAX]
     begin_ns = int(capture.hello["monotonic_ns"]) if capture.hello is not None else at.timestamp_ns
     sites = _sites(stacks[largest], space[largest], None, survivors, namer)
-    is_sampled = bool(survivors.snapshot.live["sample_bytes"].any()) or bool(
-        capture.session.get("sample_bytes")
-    )
-    bound, total = _bound(capture), capture.high_water.space
-    level = None if is_sampled or bound is not None else max(_highest_level(capture), total)
+    is_sampled = bool(survivors.snapshot.live["sample_bytes"].any() or capture.session.tracing.sample_bytes)
+    # A finished recording keeps bound and level in its SESSION: it has the last STATUS only.
+    marks, recorded = capture.high_water, capture.session.findings
+    bound, total = recorded.peak_bound if marks.bound is None else marks.bound, marks.space
+    is_counted = not is_sampled and bound is None
+    level = max(marks.level, recorded.highest_level, total) if is_counted else None
     return Peak(max(0, at.timestamp_ns - begin_ns), total, level, sites, bound)
-
-
-def _bound(capture: Capture) -> int | None:
-    """A finished recording is told it by the session."""
-    told = capture.session.get("peak_bound")
-    known = told if isinstance(told, int) and not isinstance(told, bool) and 0 <= told < 2**62 else None
-    return known if capture.high_water.bound is None else capture.high_water.bound
-
-
-def _highest_level(capture: Capture) -> int:
-    """A finished recording has the last STATUS only, and is told it by the session."""
-    told = capture.session.get("highest_level")
-    return max(capture.high_water.level, told if isinstance(told, int) else 0)
 
 
 def _by_stack(rows: np.ndarray, survivors: Survivors) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +39,7 @@ from memleak_android.host.profile.profile import (
     Verdict,
 )
 from memleak_android.host.symbols.symbolizer import Symbolizer
-from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FUNCTIONS_MAX, ArchNumber, Lost, Reason
+from memleak_android.host.wire.blocks import ArchNumber, Lost, Reason
 from memleak_android.unwind.trace import TraceEnd
 
 _REMARKS_SHOWN_MAX = 20
@@ -91,7 +90,7 @@ def make_profile(
     )
     tell("summing up", 0.0)
     sums = sum_by_stack(survivors, shown)
-    namer = SiteNamer(survivors, symbolizer, pair_names(capture.session))
+    namer = SiteNamer(survivors, symbolizer, capture.session.tracing.pair_functions)
     growth = _growth(capture, survivors, view)
     is_end = view.warmup_ns is not None
     everything = sums if shown.all() else sum_by_stack(survivors, np.ones(len(shown), bool))
@@ -106,7 +105,7 @@ def make_profile(
     modules = namer.modules()
     lacks = (
         *missing,
-        *recorded_missing(capture),
+        *capture.session.findings.missing,
         *malformed_missing(capture),
         *_missing(capture, survivors, totals, view.max_lost),
     )
@@ -125,7 +124,7 @@ def make_profile(
         processes=() if of_shown is None else _processes(capture, survivors, namer),
         growth=growth.span,
         stops=thread_stops(capture),
-        memory=read_memory(capture.session, _begin_ns(capture)) if is_end else (),
+        memory=read_memory(capture.session.findings.memory, _begin_ns(capture)) if is_end else (),
         peak=peak_of(capture, survivors, namer) if is_end else None,
         churn=churn_sites(survivors, everything, namer) if is_end else (),
         leaks=leaks,
@@ -148,15 +147,6 @@ def _growth(capture: Capture, survivors: Survivors, view: View) -> SessionGrowth
     return session_growth(capture, survivors, view.warmup_ns, view.cooldown_ns)
 
 
-def pair_names(session: dict[str, Any]) -> list[tuple[str, str]]:
-    """(pair, function) by number, as the session tells: options of --pairs."""
-    options = session.get("options")
-    plan = options.get("pairs") if isinstance(options, dict) else None
-    names = plan.get("names") if isinstance(plan, dict) else None
-    rows = names[: FUNCTIONS_MAX - FIRST_PAIR_FUNCTION] if isinstance(names, list) else []
-    return [(str(row[0]), str(row[1])) for row in rows if isinstance(row, list) and len(row) == 2]
-
-
 def _target(capture: Capture) -> Target:
     session, hello = capture.session, capture.hello
     number = int(hello["arch"]) if hello is not None else 0
@@ -165,28 +155,24 @@ def _target(capture: Capture) -> Target:
     return Target(
         arch=ArchNumber(number).name.lower() if number in set(ArchNumber) else "unknown",
         pid=target_pid(capture),
-        command=str(session.get("command", "")),
-        tracer=str(session.get("tracer", "unknown")),
-        unwind=str(session.get("unwind", "cfi")),
-        sample_bytes=_number(session.get("sample_bytes")),
+        command=session.target.command,
+        tracer=session.tracing.tracer,
+        unwind=session.tracing.unwind_mode,
+        sample_bytes=session.tracing.sample_bytes,
         exit_status=status if ended and status >= 0 else None,
-        package=str(session.get("package") or "") or None,
-        serial=str(session.get("serial") or "") or None,
-        origin=read_provenance(session),
+        package=session.target.package or None,
+        serial=session.target.serial or None,
+        origin=read_provenance(session.origin),
     )
 
 
 def target_pid(capture: Capture) -> int:
     """0 = not known, or the whole machine. A command's is known from its first event only."""
-    if capture.session.get("whole_machine") is True:
+    if capture.session.target.is_whole_machine:
         return 0
     of_hello = int(capture.hello["pid"]) if capture.hello is not None else 0
     started = (int(rows["pid"][0]) for rows in capture.processes if len(rows))
-    return _number(capture.session.get("pid")) or of_hello or next(started, 0)
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
+    return capture.session.target.pid or of_hello or next(started, 0)
 
 
 def _totals(capture: Capture, survivors: Survivors) -> Totals:
@@ -197,7 +183,9 @@ def _totals(capture: Capture, survivors: Survivors) -> Totals:
     allocated = _allocated(capture, survivors)
     inuse = _sum(survivors, blocks)
     orphaned = _sum(survivors, unattributed)
-    unasked = _sum(survivors, omitted_stacks.left_out(capture.session, survivors.snapshot, unattributed))
+    unasked = _sum(
+        survivors, omitted_stacks.left_out(capture.session.tracing, survivors.snapshot, unattributed)
+    )
     return Totals(
         inuse_space=inuse[0],
         inuse_objects=inuse[1],
@@ -219,7 +207,7 @@ def _allocated(capture: Capture, survivors: Survivors) -> tuple[int, int] | None
 
     None = not known: a shim that samples counts its samples only, whatever size each of them stands for.
     """
-    if capture.status is None or _number(capture.session.get("sample_bytes")):
+    if capture.status is None or capture.session.tracing.sample_bytes:
         return None
     if capture.only_pids is None:
         return int(capture.status["alloc_bytes"]), int(capture.status["alloc_objects"])
@@ -264,19 +252,13 @@ def _lost_shares(capture: Capture, totals: Totals) -> Iterator[tuple[float, str]
     if capture.status is not None:
         names = ("alloc_objects", "free_objects", "untracked_frees")
         calls = sum(int(capture.status[name]) for name in names)
-    expected = {Lost.MISSED_FREE} if capture.session.get("missing_free_expected") is True else set()
+    expected = {Lost.MISSED_FREE} if capture.session.tracing.expects_missing_frees else set()
     missed = sum(
         totals.lost.get(cause.name.lower(), 0) for cause in ACCOUNTING_LOSSES if cause not in expected
     )
     yield missed / max(1, calls + missed), "of the calls were missed: sums can be wrong"
     orphans = totals.unattributed_objects - totals.unasked_objects
     yield orphans / max(1, totals.inuse_objects), "of the blocks held have no stack"
-
-
-def recorded_missing(capture: Capture) -> list[str]:
-    """What the session itself says it lacks."""
-    told = capture.session.get("missing")
-    return [str(reason) for reason in told] if isinstance(told, list) else []
 
 
 def malformed_missing(capture: Capture) -> list[str]:
@@ -315,15 +297,15 @@ def _age_of_snapshot(capture: Capture) -> str:
 
 
 def _notes(capture: Capture, view: View, totals: Totals) -> list[str]:
-    left_out = capture.session.get("left_out")
-    notes = [str(one) for one in left_out] if isinstance(left_out, list) else []
-    notes += omitted_stacks.notes(capture.session, totals.unasked_space, totals.unasked_objects)
+    session = capture.session
+    notes = list(session.findings.left_out)
+    notes += omitted_stacks.notes(session.tracing, totals.unasked_space, totals.unasked_objects)
     marked, times = times_of_marks(capture)
-    if marked and "scenario" not in capture.session and view.warmup_ns is not None:
+    if marked and not session.findings.has_scenario and view.warmup_ns is not None:
         notes.append(
             f"growth is judged from mark to mark: {marked} was set {len(times)} times, each is a run"
         )
-    if capture.session.get("attached"):
+    if session.target.is_attached:
         notes.append("blocks allocated before the tracer attached are invisible")
     notes += _moment_of_kernel(capture)
     if view.min_size or view.max_size < 2**64 - 1:
@@ -333,8 +315,7 @@ def _notes(capture: Capture, view: View, totals: Totals) -> list[str]:
 
 def _moment_of_kernel(capture: Capture) -> list[str]:
     """Of a command: what the kernel holds differs much between before its end and after it."""
-    told = capture.session.get("options")
-    if capture.end is None or not (isinstance(told, dict) and told.get("kernel") and told.get("command")):
+    if capture.end is None or not capture.session.tracing.is_kernel_of_command:
         return []
     if int(capture.end["reason"]) == Reason.TARGET_EXIT:
         return [

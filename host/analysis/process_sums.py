@@ -99,10 +99,7 @@ def shares_by_stack(held: Holdings) -> dict[int, tuple[ProcessShare, ...]]:
 
 def process_names(capture: Capture) -> dict[int, str]:
     """The last name that was told of each process; a finished recording has them in its session."""
-    told = capture.session.get("process_names")
-    names = dict[int, str]()
-    if isinstance(told, dict):
-        names = {int(pid): str(name) for pid, name in told.items() if str(pid).isdecimal() and len(pid) < 20}
+    names = dict(capture.session.findings.process_names)
     for rows in capture.processes:
         for row in rows[rows["event"] != ProcessEvent.EXIT]:
             if name := bytes(row["comm"]).split(b"\0")[0].decode("utf-8", "replace"):

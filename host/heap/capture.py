@@ -19,6 +19,7 @@ from memleak_android.host.stacks.file_identities import FileIdentity, parse_iden
 from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import KEY_ROW, LIVE_ROW, SITE_ROW, Block, BlockKind, Rows
+from memleak_android.host.wire.session import SessionInfo
 
 EVIDENCE_REFERENCE = np.dtype(
     [
@@ -101,7 +102,7 @@ class _Assembly:
 class Capture:
     """Everything but the evidence's bytes. A malformed block is remembered in `malformed` and passed over."""
 
-    session: dict[str, Any] = field(default_factory=dict)
+    session: SessionInfo = field(default_factory=lambda: SessionInfo.decode({}))
     hello: np.void | None = None
     status: np.void | None = None
     end: np.void | None = None
@@ -154,8 +155,7 @@ class Capture:
     @property
     def only_pids(self) -> tuple[int, ...] | None:
         """The processes that the session was for, where it had to look at more of them; None = all that it saw."""
-        told = self.session.get("only_pids")
-        return tuple(pid for pid in told if isinstance(pid, int)) if isinstance(told, list) else None
+        return self.session.target.only_pids
 
     def evidence(self) -> Rows:
         """References (EVIDENCE_REFERENCE) to all evidence, in order of arrival."""
@@ -177,7 +177,7 @@ class Capture:
             "kernel_symbols",
         ):
             setattr(made, name, list(getattr(self, name)))
-        made.malformed, made.session = list(self.malformed), dict(self.session)
+        made.malformed = list(self.malformed)
         made.key_history, made.high_water = copy(self.key_history), copy(self.high_water)
         made._evidence = [evidence]
         return made
@@ -284,7 +284,7 @@ class Capture:
         self.last_timestamp_ns = max(self.last_timestamp_ns, int(self.end["timestamp_ns"]))
 
     def _add_session(self, block: Block, offset: int) -> None:
-        self.session = _decode_json(block, dict)
+        self.session = SessionInfo.decode(_decode_json(block, dict))
 
     def _add_modules(self, block: Block, offset: int) -> None:
         modules = _decode_json(block, list)

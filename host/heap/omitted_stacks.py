@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Snapshot
 from memleak_android.host.wire.blocks import Rows
+from memleak_android.host.wire.session import SessionTracing
 
 # --adaptive promises the stacks of all that holds more than this share of what is outstanding.
 SMALL_SHARE = 0.01
@@ -18,53 +17,40 @@ LARGE_OF_EVERYBODY = 4096
 
 
 def left_out(
-    session: dict[str, Any], snapshot: Snapshot, unattributed: NDArray[np.bool_]
+    tracing: SessionTracing, snapshot: Snapshot, unattributed: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     """Those of the unattributed blocks whose stack was not asked for; by block of the snapshot.
 
     session: as the recording tells. What has no stack for another reason (an old block's, a key that holds much, a
     block without a key) is not among them: that is a loss.
     """
-    is_adaptive, after_ns = _filters(session)
     live = snapshot.live
     chosen = np.zeros(len(live), bool)
-    if is_adaptive:
+    if tracing.is_adaptive:
         chosen |= _is_small(live)
-    if after_ns:
+    if tracing.evidence_after_ns:
         born_ns = live["timestamp_ns"].astype(np.int64)
-        chosen |= born_ns > snapshot.timestamp_ns - after_ns
-    if session.get("every_process") is True:
+        chosen |= born_ns > snapshot.timestamp_ns - tracing.evidence_after_ns
+    if tracing.is_every_process:
         chosen |= _is_single(live) & (live["size"] < LARGE_OF_EVERYBODY)
     return np.asarray(chosen & unattributed & (live["key"] != 0))
 
 
-def notes(session: dict[str, Any], space: int, objects: int) -> list[str]:
+def notes(tracing: SessionTracing, space: int, objects: int) -> list[str]:
     """What the report says of bytes and blocks that were left out."""
-    is_adaptive, after_ns = _filters(session)
     reasons = []
-    if is_adaptive:
+    if tracing.is_adaptive:
         reasons.append(
             f"their stacks hold less than {SMALL_SHARE:.0%} each of what is outstanding (--adaptive)"
         )
-    if after_ns:
-        reasons.append(f"they are younger than {after_ns / 1e9:g} s (--evidence-after)")
-    if session.get("every_process") is True:
+    if tracing.evidence_after_ns:
+        reasons.append(f"they are younger than {tracing.evidence_after_ns / 1e9:g} s (--evidence-after)")
+    if tracing.is_every_process:
         reasons.append(
             f"each is alone in its place and smaller than {LARGE_OF_EVERYBODY:,} bytes (name its process by --pid for them)"
         )
     why = " or ".join(reasons)
     return [f"{objects:,} blocks of {space:,} bytes have no stack because {why}"] if objects else []
-
-
-def _filters(session: dict[str, Any]) -> tuple[bool, int]:
-    """(--adaptive, --evidence-after in nanoseconds)."""
-    options = session.get("options")
-    if not isinstance(options, dict):
-        return False, 0
-    after_ns = options.get("evidence_after_ns")
-    return bool(options.get("adaptive")), after_ns if isinstance(
-        after_ns, int
-    ) and 0 < after_ns < 2**62 else 0
 
 
 def _is_small(live: Rows) -> NDArray[np.bool_]:

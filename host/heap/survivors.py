@@ -121,7 +121,7 @@ class Analysis:
     @property
     def _way(self) -> str:
         """By which the stacks of this session are walked: cfi, fp or both."""
-        return str(self._capture.session.get("unwind", "cfi"))
+        return self._capture.session.tracing.unwind_mode
 
     def _follow_images(
         self,
@@ -228,7 +228,7 @@ def recorded_survivors(capture: Capture, open_module: Callable[[str, str], Modul
     kernel = kernel_modules(capture.kernel_symbols)
     names = [(str(module.get("path", "")), str(module.get("build_id", ""))) for module in capture.modules]
     files = [kernel.get(path) or open_module(path, build_id) for path, build_id in names]
-    agreement = fp_agreement.read(capture.session.get("fp_agreement"))
+    agreement = fp_agreement.read(capture.session.findings.fp_agreement)
     known = leak_kinds if (leak_kinds >= 0).any() else None
     return Survivors(snapshot, trace, is_approximate, stacks, files, agreement, known)
 

@@ -134,6 +134,6 @@ def _is_linked(capture: Capture) -> bool:
 
 def _finder(capture: Capture, cache: BuildCache) -> FileFinder:
     """A recording that was cut: the files are those of the machine that it tells of."""
-    if capture.session.get("serial"):
+    if capture.session.target.serial:
         return RecordedFiles(capture.files, cache.device_copies)
     return LocalFiles(is_running=False, vdso=own_vdso())

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from memleak_android.host.analysis.pipeline import malformed_missing, recorded_missing
+from memleak_android.host.analysis.pipeline import malformed_missing
 from memleak_android.host.analysis.process_sums import process_names
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture
@@ -35,9 +35,12 @@ def recording_blocks(capture: Capture, survivors: Survivors, raw: Iterable[Block
     """The blocks of a finished recording. raw: blocks of the session that are kept as they are."""
     if capture.hello is not None:
         yield Block(BlockKind.HELLO, capture.hello.tobytes())
-    session = capture.session | {"missing": [*recorded_missing(capture), *malformed_missing(capture)]}
-    session["process_names"] = process_names(capture)
-    session["highest_level"] = capture.high_water.level
+    session = {
+        **capture.session.fields,
+        "missing": [*capture.session.findings.missing, *malformed_missing(capture)],
+        "process_names": process_names(capture),
+        "highest_level": capture.high_water.level,
+    }
     if capture.high_water.bound is not None:
         session["peak_bound"] = capture.high_water.bound
     if survivors.fp_agreement is not None:

@@ -100,7 +100,7 @@ class LiveView:
         first, past = self._rates[0]
         self._window.tell(
             Head(
-                tracer=str(session.get("tracer", "")),
+                tracer=session.tracing.tracer,
                 elapsed_s=elapsed_ns / 1e9,
                 space=int(status["alloc_bytes"]) - int(status["free_bytes"]),
                 objects=allocations - int(status["free_objects"]),

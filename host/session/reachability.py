@@ -112,7 +112,7 @@ class MemoryLook:
             said.append(f"{n_unjudged:,} allocations are too young to be judged")
         if after.live["sample_bytes"].any():
             said.append("only sampled blocks were judged, and sums of kinds are of these alone")
-        if self.capture.session.get("attached"):
+        if self.capture.session.target.is_attached:
             said.append("memory allocated before the tracer attached, in use or freed, counts as in use")
         if any(self._is_forked(pid) for pid in self._scans):
             said.append("memory that a process had when it was forked counts as in use")
@@ -134,7 +134,7 @@ class MemoryLook:
         is_cut = any(cause.name.lower() in lost for cause in ACCOUNTING_LOSSES)
         is_cut |= status is not None and int(status["untracked_frees"]) > 0
         is_cut |= self._is_forked(pid) or bool(after.live["sample_bytes"].any())
-        if is_cut or (self.capture.session.get("attached") and pid == target_pid(self.capture)):
+        if is_cut or (self.capture.session.target.is_attached and pid == target_pid(self.capture)):
             return LeakKind.STILL_REACHABLE
         return None if was_quiet(before, after) else LeakKind.POSSIBLY_LOST
 

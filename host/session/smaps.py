@@ -123,7 +123,7 @@ class SmapsLooks:
         return told | {"tracked": heap_space(live)} if parts else None
 
     def _told(self) -> dict[int, dict[str, Any]]:
-        session = self.capture.session
+        session = self.capture.session.fields
         one, others = session.get("memory"), session.get("memory_of_others", [])
         return {each["pid"]: each for each in ([one, *others] if one else [])}
 

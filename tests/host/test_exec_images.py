@@ -10,6 +10,7 @@ import pytest
 from memleak_android.host.analysis.exec_coverage import unprobed_program
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.wire.blocks import Lost, ProcessEvent
+from memleak_android.host.wire.session import SessionInfo
 
 PID = 7
 LIBC = "/lib/libc.so"
@@ -17,7 +18,7 @@ LIBC = "/lib/libc.so"
 
 def capture(*images: dict[str, int], lost: int = 0, allocator: str = LIBC) -> Capture:
     """images: by exec, one after another: path → inode of what each maps."""
-    made = Capture(session={"about": {"allocator": allocator}})
+    made = Capture(session=SessionInfo.decode({"about": {"allocator": allocator}}))
     for number, image in enumerate(images):
         process: Any = np.zeros(1, [("pid", "u4"), ("event", "u2"), ("timestamp_ns", "u8"), ("comm", "S16")])
         process[0] = (PID, ProcessEvent.EXEC, number * 100, f"image{number}".encode())

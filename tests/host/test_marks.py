@@ -21,6 +21,7 @@ from memleak_android.host.session.marks import (
     running_sessions,
     sessions_root,
 )
+from memleak_android.host.wire.session import SessionInfo
 
 
 @pytest.fixture(autouse=True)
@@ -141,4 +142,7 @@ def test_names_are_bounded_and_need_not_be_utf8() -> None:
     ],
 )
 def test_marks_that_growth_is_judged_by(told: object, expected: tuple[str, list[int]]) -> None:
-    assert times_of_marks(Capture(session=json.loads(json.dumps({"marks": told})))) == expected
+    assert (
+        times_of_marks(Capture(session=SessionInfo.decode(json.loads(json.dumps({"marks": told})))))
+        == expected
+    )

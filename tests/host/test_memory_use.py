@@ -17,6 +17,7 @@ from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.json import read as report_profile
 from memleak_android.host.reports.json import write as report_json
 from memleak_android.host.reports.text.memory import memory_line, memory_lines
+from memleak_android.host.wire.session import SessionFindings
 from tests.support.profiles import profile
 from tests.support.workloads import both_tracers, built, run
 
@@ -117,11 +118,15 @@ GOOD = {"pid": 5, "timestamp_ns": 70, "tracked": 1009, "parts": {"files": [3, 2]
 USE = MemoryUse(5, 60, 1009, (("allocator", 2003, 2003), ("files", 3, 2)))
 
 
+def read(session: dict[str, object], begin_ns: int) -> tuple[MemoryUse, ...]:
+    return read_memory(SessionFindings.decode(session).memory, begin_ns)
+
+
 def test_session_and_back() -> None:
-    assert read_memory({"memory": json.loads(json.dumps(GOOD))}, 10) == (USE,)
+    assert read({"memory": json.loads(json.dumps(GOOD))}, 10) == (USE,)
     others = [GOOD | {"pid": 6}, 5, GOOD | {"tracked": -1}, GOOD | {"pid": 7}]
-    assert [one.pid for one in read_memory({"memory": GOOD, "memory_of_others": others}, 10)] == [5, 6, 7]
-    assert len(read_memory({"memory": GOOD, "memory_of_others": [GOOD] * 1000}, 10)) == 16
+    assert [one.pid for one in read({"memory": GOOD, "memory_of_others": others}, 10)] == [5, 6, 7]
+    assert len(read({"memory": GOOD, "memory_of_others": [GOOD] * 1000}, 10)) == 16
 
 
 @pytest.mark.parametrize(
@@ -137,17 +142,17 @@ def test_session_and_back() -> None:
     ],
 )
 def test_nonsense_is_nothing(told: object) -> None:
-    assert read_memory({"memory": told, "memory_of_others": told}, 0) == ()
+    assert read({"memory": told, "memory_of_others": told}, 0) == ()
 
 
 def test_unknown_and_malformed_parts_are_passed_over() -> None:
     parts = {"files": [1], "stacks": ["x", 1], "\x1b": [1, 1], "other": [7, 5]}
-    (use,) = read_memory({"memory": GOOD | {"parts": parts}}, 0)
+    (use,) = read({"memory": GOOD | {"parts": parts}}, 0)
     assert use.parts == (("other", 7, 5),)
 
 
 def test_what_the_allocator_has_beside_the_blocks() -> None:
-    (use,) = read_memory({"memory": GOOD | {"by_block": True}}, 10)
+    (use,) = read({"memory": GOOD | {"by_block": True}}, 10)
     assert use == replace(USE, caches=2003 - 1009)
     assert memory_line(USE) == "of 2,006 resident bytes: 1,009 tracked, 3 files"
     assert (

@@ -16,6 +16,7 @@ from memleak_android.host.profile.profile import Origin
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.json import write as report_json
 from memleak_android.host.reports.json.read import to_profile
+from memleak_android.host.wire.session import SessionOrigin
 from tests.support.command_line import CommandLine
 from tests.support.profiles import profile
 
@@ -43,7 +44,7 @@ def test_it_is_in_report_json_and_back() -> None:
     ],
 )
 def test_what_is_no_origin_is_not_told(session: dict[str, object]) -> None:
-    origin = read_provenance(session)
+    origin = read_provenance(SessionOrigin.decode(session))
     assert not origin.api_level and not origin.version_code and not origin.model and not origin.abi
     assert len(origin.labels) <= 32 and len(origin.version) <= 300 and origin.version.isprintable()
 

@@ -26,7 +26,7 @@ def captured(*blocks: object) -> Capture:
 
 
 def told(capture: Capture) -> list[int]:
-    session = capture.session
+    session = capture.session.fields
     return (
         [one["pid"] for one in [session["memory"], *session["memory_of_others"]]]
         if "memory" in session
@@ -60,7 +60,7 @@ def test_drivers_are_asked_at_the_end() -> None:
     looks = SmapsLooks(capture, ReadMemory(lambda pid: SMAPS, lambda pid: MEMINFO))
     looks.take()
     looks.ask_drivers()
-    assert capture.session["memory"]["parts"]["driver_graphics"] == (307 * 1024, 307 * 1024)
+    assert capture.session.fields["memory"]["parts"]["driver_graphics"] == (307 * 1024, 307 * 1024)
     assert not capture.remarks
 
 
@@ -87,4 +87,4 @@ def test_a_refusal_is_told_once(error: Exception) -> None:
     looks.ask_drivers()
     assert len(asked) == len(capture.remarks) == 1
     assert capture.remarks[0].startswith("graphics memory that drivers count is not known: ")
-    assert "driver_graphics" not in capture.session["memory"]["parts"]
+    assert "driver_graphics" not in capture.session.fields["memory"]["parts"]

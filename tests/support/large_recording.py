@@ -20,6 +20,7 @@ from memleak_android.host.stacks.modules import ModuleFile
 from memleak_android.host.stacks.table import StackTable
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import FRAME_ROW, KEY_ROW, LIVE_ROW, STATUS, TRACE_ROW, Function, Rows
+from memleak_android.host.wire.session import SessionInfo
 from memleak_android.unwind.trace import Method, TraceEnd
 from tests.support import builders
 
@@ -142,7 +143,7 @@ def write(path: Path, n_blocks: int, n_stacks: int, seed: int = 23) -> None:
     keys["alloc_objects"] = np.bincount(trace, minlength=n_stacks) * 2
     keys["alloc_bytes"] = np.bincount(trace, live["size"], n_stacks).astype(np.int64) * 2
     end_ns = BEGIN_NS + 61 * SECOND
-    capture = Capture(session={"command": "large", "tracer": "preload", "pid": PID})
+    capture = Capture(session=SessionInfo.decode({"command": "large", "tracer": "preload", "pid": PID}))
     capture.hello = payloads.decode_hello(builders.hello(pid=PID, monotonic_ns=BEGIN_NS).payload)
     capture.end = payloads.decode_end(builders.end(timestamp_ns=end_ns).payload)
     for at in (20, 40):
