@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -92,6 +96,48 @@ def test_every_shipped_pair_set_is_described() -> None:
     assert not {
         path.stem for path in (ROOT / "host" / "pairs").glob("*.toml") if f"`{path.stem}`" not in described
     }
+
+
+def console_blocks() -> list[tuple[str, str]]:
+    """(document, block) of each console block that shows output."""
+    found = []
+    for document in DOCUMENTS:
+        for block in re.findall(r"```console\n(.*?)```", document.read_text(), re.DOTALL):
+            if any(not line.startswith(("$ ", "# ", "    ")) for line in block.splitlines()):
+                found.append((of_document(document), block))
+    return found
+
+
+def without_chance(text: str) -> list[str]:
+    """Lines with addresses, ids, times and folders of one run replaced."""
+    text = re.sub(r"\b[0-9a-f]{16}\b", "ID", text)
+    text = re.sub(r"\+0x[0-9a-f]+", "+OFFSET", re.sub(r"\b\d+\.\d s\b", "TIME", text))
+    return re.sub(r"/\S*/docs/examples/", "docs/examples/", text).splitlines()
+
+
+@pytest.mark.parametrize(("document", "block"), console_blocks())
+def test_shown_output_is_printed(document: str, block: str, tmp_path: Path) -> None:
+    """Runs the block's commands; a line `…` stands for any lines."""
+    if shutil.which("cc") is None:
+        pytest.skip("cc is not installed (apt-get install gcc)")
+    shutil.copytree(ROOT / "docs" / "examples", tmp_path / "docs" / "examples")
+    commands = [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-ec", "\n".join(commands)],
+        cwd=tmp_path,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    shown = "\n".join(line for line in block.splitlines() if not line.startswith("$ "))
+    parts = [
+        re.escape("\n".join(without_chance(part.strip("\n"))))
+        for part in re.split(r"^…\n?", shown, flags=re.MULTILINE)
+    ]
+    printed = "\n".join(without_chance(done.stdout))
+    assert re.fullmatch("(?s:.*)".join(parts), printed), printed
 
 
 def test_documents_are_short() -> None:
