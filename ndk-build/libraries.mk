@@ -92,4 +92,4 @@ $(PREBUILT)/$(1)/libmemleak.so: $(patsubst device/preload/%.c,$(B)/$(1)/preload/
 endef
 
 # What each object includes, written by the compiler beside it.
--include $(wildcard $(B)/*/*/*.d)
+-include $(wildcard $(B)/*/*/*.d $(B)/*/*/*/*.d)
