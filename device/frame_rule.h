@@ -25,7 +25,7 @@ enum ml_frame_kind {
  * is still the same.
  */
 struct ml_frame_rule {
-	ml_u64 place;    /* ml_frame_place(); 0 = empty. Written last. */
+	ml_u64 hash;    /* ml_frame_hash(); 0 = empty. Written last. */
 	ml_s32 cfa;      /* offset in bytes * ML_FRAME_KINDS + enum ml_frame_kind */
 	ml_u16 fp_words; /* the caller's frame pointer is at CFA - 8 * fp_words; 0 = it was not touched; ML_FRAME_FP_AT_FP */
 	ml_u16 ra_words; /* the return address is at CFA - 8 * ra_words */
@@ -54,18 +54,18 @@ static inline __attribute__((always_inline)) ml_s32 ml_frame_cfa_offset(const st
  * What a rule is found by. image: whatever tells apart times and processes in which other code may stand at one
  * address. One to one for each image.
  */
-static inline __attribute__((always_inline)) ml_u64 ml_frame_place(ml_u64 return_address, ml_u64 image)
+static inline __attribute__((always_inline)) ml_u64 ml_frame_hash(ml_u64 return_address, ml_u64 image)
 {
-	ml_u64 place = (return_address ^ image * 0xd6e8feb86659fd93ull) * 0x9e3779b97f4a7c15ull;
+	ml_u64 hash = (return_address ^ image * 0xd6e8feb86659fd93ull) * 0x9e3779b97f4a7c15ull;
 
-	place ^= place >> 32;
-	return place ? place : 1;
+	hash ^= hash >> 32;
+	return hash ? hash : 1;
 }
 
 /* Number of the set's first rule. */
-static inline __attribute__((always_inline)) ml_u32 ml_frame_set(ml_u64 place)
+static inline __attribute__((always_inline)) ml_u32 ml_frame_set(ml_u64 hash)
 {
-	return (ml_u32)(place & ((1u << ML_FRAME_SET_SHIFT) - 1)) * ML_FRAME_SET_RULES;
+	return (ml_u32)(hash & ((1u << ML_FRAME_SET_SHIFT) - 1)) * ML_FRAME_SET_RULES;
 }
 
 ML_ASSERT_SIZE(struct ml_frame_rule, 16);

@@ -5,7 +5,7 @@
 
 #include "wire.h"
 
-static inline ml_u16 *ml_sparse_stack_places(const struct ml_sparse_stack *sparse)
+static inline ml_u16 *ml_sparse_stack_offsets(const struct ml_sparse_stack *sparse)
 {
 	return (ml_u16 *)(unsigned long)&sparse->words[sparse->n_words];
 }
@@ -20,7 +20,7 @@ static inline ml_u32 ml_frame_chain_bytes(ml_u32 n_frames)
 	return (ml_u32)(sizeof(struct ml_frame_chain) + n_frames * sizeof(ml_u64));
 }
 
-static inline ml_u32 *ml_stack_above_places(const struct ml_stack_above *above)
+static inline ml_u32 *ml_stack_above_offsets(const struct ml_stack_above *above)
 {
 	return (ml_u32 *)(unsigned long)&above->words[above->n_words];
 }

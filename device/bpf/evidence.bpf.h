@@ -35,11 +35,11 @@ static __always_inline bool ml_verify_due(const struct ml_bpf_block *block, cons
  */
 static __noinline bool ml_is_worth_sending(struct ml_bpf_key *entry, ml_u64 live_objects, ml_u64 stack_bytes)
 {
-	if (!options.every_stack && !ml_take_verifying(stack_bytes))
+	if (!options.every_stack && !ml_reserve_verifying(stack_bytes))
 		return false;
 	if (live_objects < entry->next_due)
 		return true;
-	if (entry->flags & ML_KEY_PARTIAL && live_objects < ML_DUE_EACH && !options.is_everybody)
+	if (entry->flags & ML_KEY_PARTIAL && live_objects < ML_DUE_EACH && !options.is_system_wide)
 		entry->next_due = live_objects + 1;
 	else
 		entry->next_due = live_objects << (entry->flags & ML_BPF_KEY_EXACT ? ML_DUE_STEP_EXACT : 1);
@@ -121,14 +121,14 @@ static __noinline bool ml_exceeds_share(ml_u64 process_number, ml_u64 stack_byte
  * Of every process most keys are of one small block, of a program's start: none is sent of them. host/heap/omitted_stacks.py has
  * the same numbers.
  */
-#define ML_FIRST_OF_EVERYBODY 2
-#define ML_LARGE_OF_EVERYBODY 4096
+#define ML_FIRST_SYSTEM_WIDE 2
+#define ML_LARGE_SYSTEM_WIDE 4096
 
-static __always_inline bool ml_is_left_out_of_everybody(struct ml_regs *regs, struct ml_thread *thread,
+static __always_inline bool ml_is_left_out_system_wide(struct ml_regs *regs, struct ml_thread *thread,
 							const struct ml_bpf_block *block, struct ml_bpf_key *entry,
 							ml_u64 live_objects)
 {
-	if (!options.every_stack && live_objects < ML_FIRST_OF_EVERYBODY && block->size < ML_LARGE_OF_EVERYBODY)
+	if (!options.every_stack && live_objects < ML_FIRST_SYSTEM_WIDE && block->size < ML_LARGE_SYSTEM_WIDE)
 		return true;
 	if ((live_objects < entry->next_due && !options.every_stack) ||
 	    !ml_exceeds_share(thread->process, ml_slice_of(thread->stack_end - ML_SP(regs), options.stack_bytes)))
@@ -144,7 +144,7 @@ static __always_inline bool ml_is_left_out(struct ml_regs *regs, struct ml_threa
 	if (options.left_out == ML_BPF_COLD_LEFT_OUT)
 		return ml_is_cold(entry);
 	if (options.left_out == ML_BPF_SHARED_LEFT_OUT)
-		return ml_is_left_out_of_everybody(regs, thread, block, entry, live_objects);
+		return ml_is_left_out_system_wide(regs, thread, block, entry, live_objects);
 	ml_bring_unknown(regs, thread, block, address, entry);
 	return true;
 }

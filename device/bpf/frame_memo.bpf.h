@@ -19,10 +19,10 @@ struct ml_memo {
 	ml_u64 fp;        /* the register, as its distance from sp, where uses_fp */
 	ml_u32 uses_fp;
 	ml_u32 state;     /* how the walk ended: enum ml_walk_state */
-	ml_u32 n_places;
+	ml_u32 n_offsets;
 	ml_u32 n_words;   /* of the stack, as far as the last place */
-	ml_u64 read[ML_WALK_PLACES]; /* what stood there; of addresses of the stack the distance from sp */
-	ml_u16 places[ML_WALK_PLACES];
+	ml_u64 read[ML_WALK_WORDS]; /* what stood there; of addresses of the stack the distance from sp */
+	ml_u16 offsets[ML_WALK_WORDS];
 };
 
 struct {
@@ -36,17 +36,17 @@ struct {
  * The stack from sp on, of the thread that runs on this CPU: each look into the target's memory costs as much as some
  * kilobytes, so there is one. Not of the thread, whose table would be large. Programs are preempted, but do not move.
  */
-struct ml_glimpse {
-	ml_u64 is_taken;
-	ml_u64 words[ML_GLIMPSE_WORDS];
+struct ml_stack_copy {
+	ml_u64 is_locked;
+	ml_u64 words[ML_COPY_WORDS];
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, ml_u32);
-	__type(value, struct ml_glimpse);
-} glimpses SEC(".maps");
+	__type(value, struct ml_stack_copy);
+} stack_copies SEC(".maps");
 
 /* Words between sp at a function's entry and sp when it has returned: places count from there. */
 #define ML_POPPED_WORDS (ML_RETURN_POPS / 8)
@@ -64,40 +64,40 @@ static __always_inline ml_u16 *ml_expected_words(struct ml_thread *thread, ml_u6
 }
 
 /* A word as memos have it: an address of the stack by its distance from sp. No branch: loops over words are verified. */
-static __always_inline ml_u64 ml_memo_word(ml_u32 place, ml_u64 word, ml_u64 begin)
+static __always_inline ml_u64 ml_memo_word(ml_u32 offset, ml_u64 word, ml_u64 begin)
 {
-	return ML_CODE_ADDRESS(word) - (place / ML_BPF_PLACE_FRAME) * begin;
+	return ML_CODE_ADDRESS(word) - (offset / ML_BPF_OFFSET_OF_ADDRESS) * begin;
 }
 
 /* Does what is in sight differ from the memo? begin: sp as it will be after the return. Global: verified by itself. */
-__noinline int ml_memo_differs(const struct ml_glimpse *glimpse, const struct ml_memo *memo, ml_u64 begin)
+__noinline int ml_memo_differs(const struct ml_stack_copy *copy, const struct ml_memo *memo, ml_u64 begin)
 {
-	if (!glimpse || !memo)
+	if (!copy || !memo)
 		return 1;
-	for (ml_u32 i = 0; i < ML_WALK_PLACES && i < memo->n_places; i++) {
-		ml_u32 place = memo->places[i];
+	for (ml_u32 i = 0; i < ML_WALK_WORDS && i < memo->n_offsets; i++) {
+		ml_u32 offset = memo->offsets[i];
 
-		if (ml_memo_word(place, glimpse->words[(place + ML_POPPED_WORDS) & (ML_GLIMPSE_WORDS - 1)], begin) != memo->read[i])
+		if (ml_memo_word(offset, copy->words[(offset + ML_POPPED_WORDS) & (ML_COPY_WORDS - 1)], begin) != memo->read[i])
 			return 1;
 	}
 	return 0;
 }
 
 /* n words of the stack from sp on. */
-static __always_inline bool ml_glance(struct ml_glimpse *glimpse, ml_u32 n, ml_u64 sp)
+static __always_inline bool ml_copy_stack(struct ml_stack_copy *copy, ml_u32 n, ml_u64 sp)
 {
-	return n <= ML_GLIMPSE_WORDS && !bpf_probe_read_user(glimpse->words, n * 8, (const void *)sp);
+	return n <= ML_COPY_WORDS && !bpf_probe_read_user(copy->words, n * 8, (const void *)sp);
 }
 
 /* Is the stack in sight the memo's? Then the pending call has its key. */
-static __always_inline bool ml_memo_fits(struct ml_pending *pending, const struct ml_glimpse *glimpse,
+static __always_inline bool ml_memo_fits(struct ml_pending *pending, const struct ml_stack_copy *copy,
 					 const struct ml_memo *memo, ml_u64 begin, ml_u64 fp, ml_u64 above)
 {
 	ml_u64 version = *(volatile const ml_u64 *)&memo->version;
 	ml_u64 key = *(volatile const ml_u64 *)&memo->key;
 	ml_u32 state = *(volatile const ml_u32 *)&memo->state;
 
-	if (version & 1 || state == ML_WALK_ON || (memo->uses_fp && fp - begin != memo->fp) || ml_memo_differs(glimpse, memo, begin) ||
+	if (version & 1 || state == ML_WALK_ON || (memo->uses_fp && fp - begin != memo->fp) || ml_memo_differs(copy, memo, begin) ||
 	    *(volatile const ml_u64 *)&memo->version != version)
 		return false;
 	pending->key = ml_key_of_walk(key, state, above ? above : begin);
@@ -107,7 +107,7 @@ static __always_inline bool ml_memo_fits(struct ml_pending *pending, const struc
 }
 
 /* ml_recall(), into memory that is ours alone. false: the stack cannot be read. */
-static __always_inline bool ml_recall_from(struct ml_glimpse *glimpse, struct ml_thread *thread, struct ml_regs *regs,
+static __always_inline bool ml_recall_from(struct ml_stack_copy *copy, struct ml_thread *thread, struct ml_regs *regs,
 					   struct ml_pending *pending)
 {
 	ml_u64 begin = ML_SP(regs) + ML_RETURN_POPS;
@@ -117,9 +117,9 @@ static __always_inline bool ml_recall_from(struct ml_glimpse *glimpse, struct ml
 	ml_u32 number, n = *expected;
 	ml_u64 seed;
 
-	if (!shared || !ml_glance(glimpse, n ? n : ML_GLIMPSE_LEAST, ML_SP(regs)))
+	if (!shared || !ml_copy_stack(copy, n ? n : ML_COPY_LEAST, ML_SP(regs)))
 		return false;
-	pending->return_address = ML_POPPED_WORDS ? glimpse->words[0] : ml_return_address(regs);
+	pending->return_address = ML_POPPED_WORDS ? copy->words[0] : ml_return_address(regs);
 	ml_image(thread, shared);
 	seed = ml_walk_seed(thread, pending->return_address);
 	number = ml_memo_set(seed, above);
@@ -131,10 +131,10 @@ static __always_inline bool ml_recall_from(struct ml_glimpse *glimpse, struct ml
 		if (n < memo->n_words) {
 			n = memo->n_words;
 			*expected = (ml_u16)n;
-			if (!ml_glance(glimpse, n, ML_SP(regs)))
+			if (!ml_copy_stack(copy, n, ML_SP(regs)))
 				break;
 		}
-		if (ml_memo_fits(pending, glimpse, memo, begin, ML_FP(regs), above)) {
+		if (ml_memo_fits(pending, copy, memo, begin, ML_FP(regs), above)) {
 			*expected = (ml_u16)memo->n_words;
 			return true;
 		}
@@ -146,12 +146,12 @@ static __always_inline bool ml_recall_from(struct ml_glimpse *glimpse, struct ml
 static __always_inline void ml_recall(struct ml_thread *thread, struct ml_regs *regs, struct ml_pending *pending)
 {
 	ml_u32 zero = 0;
-	struct ml_glimpse *glimpse = bpf_map_lookup_elem(&glimpses, &zero);
+	struct ml_stack_copy *copy = bpf_map_lookup_elem(&stack_copies, &zero);
 	bool is_seen = false;
 
-	if (glimpse && !__sync_lock_test_and_set(&glimpse->is_taken, 1)) {
-		is_seen = ml_recall_from(glimpse, thread, regs, pending);
-		*(volatile ml_u64 *)&glimpse->is_taken = 0;
+	if (copy && !__sync_lock_test_and_set(&copy->is_locked, 1)) {
+		is_seen = ml_recall_from(copy, thread, regs, pending);
+		*(volatile ml_u64 *)&copy->is_locked = 0;
 	}
 	if (!is_seen) {
 		*ml_expected_words(thread, ML_SP(regs)) = 0;
@@ -161,19 +161,19 @@ static __always_inline void ml_recall(struct ml_thread *thread, struct ml_regs *
 
 static __always_inline bool ml_can_remember(const struct ml_walk *walk)
 {
-	return !walk->n_pending && walk->n_places <= ML_WALK_PLACES && walk->n_words + ML_POPPED_WORDS <= ML_GLIMPSE_WORDS;
+	return !walk->n_pending && walk->n_offsets <= ML_WALK_WORDS && walk->n_words + ML_POPPED_WORDS <= ML_COPY_WORDS;
 }
 
 /* The words that the walk has read, as a memo has them. Global: verified by itself. */
-__noinline int ml_copy_places(struct ml_memo *memo, const struct ml_walk *walk)
+__noinline int ml_copy_words(struct ml_memo *memo, const struct ml_walk *walk)
 {
 	if (!memo || !walk)
 		return 0;
-	for (ml_u32 i = 0; i < ML_WALK_PLACES && i < walk->n_places; i++) {
-		ml_u16 place = walk->places[i];
+	for (ml_u32 i = 0; i < ML_WALK_WORDS && i < walk->n_offsets; i++) {
+		ml_u16 offset = walk->offsets[i];
 
-		memo->places[i] = place;
-		memo->read[i] = ml_memo_word(place, walk->read[i], walk->begin);
+		memo->offsets[i] = offset;
+		memo->read[i] = ml_memo_word(offset, walk->read[i], walk->begin);
 	}
 	return 0;
 }
@@ -194,11 +194,11 @@ static __noinline int ml_remember(struct ml_walk *walk, ml_u64 seed, ml_u64 fp, 
 	memo->seed = seed;
 	memo->key = walk->key;
 	memo->state = state;
-	memo->n_places = (ml_u32)walk->n_places;
+	memo->n_offsets = (ml_u32)walk->n_offsets;
 	memo->n_words = (ml_u32)walk->n_words + ML_POPPED_WORDS;
 	memo->uses_fp = walk->uses_fp;
 	memo->fp = fp - walk->begin;
-	ml_copy_places(memo, walk);
+	ml_copy_words(memo, walk);
 	__sync_fetch_and_add(&memo->version, 1);
 	return 0;
 }

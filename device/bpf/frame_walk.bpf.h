@@ -26,28 +26,28 @@ enum ml_walk_state {
 };
 
 /* The second word of a rule, if its first is still this place: it may be giving way to another one. */
-static __always_inline bool ml_take_rule(const struct ml_frame_rule *from, ml_u64 place, struct ml_frame_rule *rule)
+static __always_inline bool ml_read_rule(const struct ml_frame_rule *from, ml_u64 hash, struct ml_frame_rule *rule)
 {
 	ml_u64 what = *(const volatile ml_u64 *)&from->cfa;
 
 	rule->cfa = (ml_s32)what;
 	rule->fp_words = (ml_u16)(what >> 32);
 	rule->ra_words = (ml_u16)(what >> 48);
-	return *(const volatile ml_u64 *)&from->place == place;
+	return *(const volatile ml_u64 *)&from->hash == hash;
 }
 
 /* The rule of a place; false when there is none yet. */
-static __always_inline bool ml_find_rule(ml_u64 place, struct ml_frame_rule *rule)
+static __always_inline bool ml_find_rule(ml_u64 hash, struct ml_frame_rule *rule)
 {
-	ml_u32 set = ml_frame_set(place) / ML_FRAME_SET_RULES;
+	ml_u32 set = ml_frame_set(hash) / ML_FRAME_SET_RULES;
 	struct ml_bpf_rule_set *rules = bpf_map_lookup_elem(&frame_rules, &set);
 
 	if (!rules)
 		return false;
 #pragma unroll
 	for (int i = 0; i < ML_FRAME_SET_RULES; i++)
-		if (rules->rules[i].place == place)
-			return ml_take_rule(&rules->rules[i], place, rule);
+		if (rules->rules[i].hash == hash)
+			return ml_read_rule(&rules->rules[i], hash, rule);
 	return false;
 }
 
@@ -95,14 +95,14 @@ struct ml_frame {
 	ml_u64 return_address;
 	ml_u64 sp;
 	ml_u64 fp;
-	ml_u64 fp_place; /* where it was read, in words from the walk's beginning; ML_FP_REGISTER */
+	ml_u64 fp_offset; /* where it was read, in words from the walk's beginning; ML_FP_REGISTER */
 	ml_u64 key;
 };
 
 #define ML_FP_REGISTER 0xffffull
 
 /* Are the words from low to high in the window? The lowest says where the next window begins. */
-static __always_inline bool ml_see(struct ml_walk *walk, ml_u64 low, ml_u64 high)
+static __always_inline bool ml_load_words(struct ml_walk *walk, ml_u64 low, ml_u64 high)
 {
 	if (low >= walk->window && high - walk->window < walk->window_bytes)
 		return true;
@@ -115,29 +115,29 @@ static __always_inline ml_u64 ml_word(const struct ml_walk *walk, ml_u64 address
 }
 
 /* A word that leads further. */
-static __always_inline void ml_note(struct ml_walk *walk, ml_u64 place, ml_u64 word)
+static __always_inline void ml_note(struct ml_walk *walk, ml_u64 offset, ml_u64 word)
 {
-	ml_u32 n = walk->n_places++ & (ML_WALK_PLACES - 1);
-	ml_u64 n_words = (place & (ML_BPF_PLACE_FRAME - 1)) + 1;
+	ml_u32 n = walk->n_offsets++ & (ML_WALK_WORDS - 1);
+	ml_u64 n_words = (offset & (ML_BPF_OFFSET_OF_ADDRESS - 1)) + 1;
 
 	if (walk->n_words < n_words)
 		walk->n_words = n_words;
-	walk->places[n] = (ml_u16)place;
+	walk->offsets[n] = (ml_u16)offset;
 	walk->read[n] = word;
 }
 
-static __always_inline void ml_note_address(struct ml_walk *walk, ml_u64 place, ml_u64 word)
+static __always_inline void ml_note_address(struct ml_walk *walk, ml_u64 offset, ml_u64 word)
 {
-	ml_note(walk, place | ML_BPF_PLACE_FRAME, word);
+	ml_note(walk, offset | ML_BPF_OFFSET_OF_ADDRESS, word);
 }
 
 /* The frame pointer says where the frame is. */
 static __always_inline void ml_note_fp(struct ml_walk *walk, const struct ml_frame *frame)
 {
-	if (frame->fp_place == ML_FP_REGISTER)
+	if (frame->fp_offset == ML_FP_REGISTER)
 		walk->uses_fp = 1;
 	else
-		ml_note_address(walk, frame->fp_place, frame->fp);
+		ml_note_address(walk, frame->fp_offset, frame->fp);
 }
 
 /* Canonical frame address by the rule, 0 when it cannot be told. */
@@ -155,7 +155,7 @@ static __always_inline ml_u64 ml_frame_address(struct ml_walk *walk, const struc
 	ml_note_fp(walk, frame);
 	if (kind == ML_FRAME_FP)
 		return slot;
-	if (slot - frame->sp >= walk->limit - frame->sp || slot & 7 || !ml_see(walk, slot, slot))
+	if (slot - frame->sp >= walk->limit - frame->sp || slot & 7 || !ml_load_words(walk, slot, slot))
 		return 0;
 	cfa = ml_word(walk, slot);
 	ml_note_address(walk, (slot - walk->begin) >> 3, cfa);
@@ -176,7 +176,7 @@ static __always_inline enum ml_walk_state ml_step(struct ml_walk *walk, struct m
 	struct ml_frame_rule rule;
 	ml_u64 cfa, slot, fp_slot;
 
-	if (!ml_find_rule(ml_frame_place(frame->return_address, walk->image), &rule))
+	if (!ml_find_rule(ml_frame_hash(frame->return_address, walk->image), &rule))
 		return ML_WALK_UNKNOWN;
 	if (ml_frame_kind(&rule) == ML_FRAME_END)
 		return ML_WALK_ENDED;
@@ -187,11 +187,11 @@ static __always_inline enum ml_walk_state ml_step(struct ml_walk *walk, struct m
 		return ML_WALK_STUCK;
 	if (cfa > walk->limit)
 		return ML_WALK_LIMIT;
-	if (!ml_see(walk, fp_slot < slot ? fp_slot : slot, fp_slot < slot ? slot : fp_slot))
+	if (!ml_load_words(walk, fp_slot < slot ? fp_slot : slot, fp_slot < slot ? slot : fp_slot))
 		return ML_WALK_STUCK;
 	if (rule.fp_words) {
 		frame->fp = ml_word(walk, fp_slot);
-		frame->fp_place = (fp_slot - walk->begin) >> 3;
+		frame->fp_offset = (fp_slot - walk->begin) >> 3;
 	}
 	frame->return_address = ML_CODE_ADDRESS(ml_word(walk, slot));
 	if (walk->n_pending)
@@ -210,13 +210,13 @@ __noinline int ml_walk_on(struct ml_walk *walk)
 
 	if (!walk)
 		return ML_WALK_STUCK;
-	frame = (struct ml_frame){ walk->return_address, walk->sp, walk->fp, walk->fp_place, walk->key };
+	frame = (struct ml_frame){ walk->return_address, walk->sp, walk->fp, walk->fp_offset, walk->key };
 	for (int i = 0; i < ML_WALK_STEPS && state == ML_WALK_ON; i++)
 		state = ml_step(walk, &frame);
 	walk->return_address = frame.return_address;
 	walk->sp = frame.sp;
 	walk->fp = frame.fp;
-	walk->fp_place = frame.fp_place;
+	walk->fp_offset = frame.fp_offset;
 	walk->key = frame.key;
 	return state;
 }
@@ -247,9 +247,9 @@ static __always_inline enum ml_walk_state ml_walk(struct ml_walk *walk)
 
 	walk->window_bytes = 0;
 	walk->begin = walk->sp;
-	walk->n_places = walk->n_words = 0;
+	walk->n_offsets = walk->n_words = 0;
 	walk->uses_fp = 0;
-	walk->fp_place = ML_FP_REGISTER;
+	walk->fp_offset = ML_FP_REGISTER;
 	for (int i = 0; i < ML_WALK_FRAMES / ML_WALK_STEPS && state == ML_WALK_ON; i++)
 		state = ml_walk_on(walk);
 	walk->span = walk->sp - walk->begin;

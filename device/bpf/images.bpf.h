@@ -49,7 +49,7 @@ ml_u32 last_epoch;
 /* Of every process the agent forgets those that have ended: an epoch must not come back with a process's number. */
 static __always_inline void ml_next_epoch(struct ml_bpf_process *process)
 {
-	process->epoch = options.is_everybody ? __sync_fetch_and_add(&last_epoch, 1) + 1 : process->epoch + 1;
+	process->epoch = options.is_system_wide ? __sync_fetch_and_add(&last_epoch, 1) + 1 : process->epoch + 1;
 }
 #else
 static __always_inline void ml_next_epoch(struct ml_bpf_process *process)
@@ -65,7 +65,7 @@ static __always_inline struct ml_bpf_code *ml_code(void)
 	return bpf_map_lookup_elem(&code, &zero);
 }
 
-static __always_inline void ml_take_new_image(struct ml_bpf_process *process)
+static __always_inline void ml_change_image(struct ml_bpf_process *process)
 {
 	struct ml_bpf_code *shared = ml_code();
 
@@ -75,7 +75,7 @@ static __always_inline void ml_take_new_image(struct ml_bpf_process *process)
 		__sync_fetch_and_add(&shared->images_changed, 1);
 }
 
-static __noinline void ml_look_up_image(struct ml_thread *thread, const struct ml_bpf_code *shared)
+static __noinline void ml_update_image(struct ml_thread *thread, const struct ml_bpf_code *shared)
 {
 	ml_u32 tgid = (ml_u32)thread->process;
 	struct ml_bpf_process *process;
@@ -92,7 +92,7 @@ static __noinline void ml_look_up_image(struct ml_thread *thread, const struct m
 static __always_inline ml_u64 ml_image(struct ml_thread *thread, const struct ml_bpf_code *shared)
 {
 	if (thread->images_seen != shared->images_changed)
-		ml_look_up_image(thread, shared);
+		ml_update_image(thread, shared);
 	return thread->image;
 }
 
@@ -233,7 +233,7 @@ static __always_inline int ml_code_unmapped(void *event)
 		start = (start & ~(ML_GRANULE_BYTES - 1)) + ML_STRIDE_BYTES;
 	}
 	if (n || start < end)
-		ml_take_new_image(process);
+		ml_change_image(process);
 	return 0;
 }
 
@@ -254,7 +254,7 @@ static __always_inline int ml_code_mapped(void *event)
 	start = ml_field(event, options.mmap_addr);
 	end = (start + ml_field(event, options.mmap_len) + 4095) & ~4095ull;
 	if (process->is_borrowed || (is_fixed && ml_remove_stride(start, end)))
-		ml_take_new_image(process);
+		ml_change_image(process);
 	for (ml_u64 i = 0; is_fixed && i < ML_STRIDE_STEPS && start < end; i++) {
 		ml_add_step(start, end);
 		start = (start & ~(ML_GRANULE_BYTES - 1)) + ML_STEP_BYTES;
@@ -269,7 +269,7 @@ static __always_inline int ml_exec_begins(void)
 	struct ml_bpf_process *process = bpf_map_lookup_elem(&processes, &tgid);
 
 	if (process)
-		ml_take_new_image(process);
+		ml_change_image(process);
 	return 0;
 }
 
@@ -284,7 +284,7 @@ static __always_inline int ml_process_fork(void *event)
 		return 0;
 	bpf_probe_read_kernel(&child, sizeof(child), event + options.fork_pid);
 	if (!process) { /* what is known of this number is of a process that has ended */
-		if (options.is_everybody)
+		if (options.is_system_wide)
 			bpf_map_delete_elem(&processes, &child);
 		return 0;
 	}
@@ -292,7 +292,7 @@ static __always_inline int ml_process_fork(void *event)
 	copy.is_borrowed = 1;
 	if (!options.sees_mappings)
 		copy.image = ml_new_image();
-	if (options.is_everybody)
+	if (options.is_system_wide)
 		ml_next_epoch(&copy);
 	bpf_map_update_elem(&processes, &child, &copy, BPF_ANY);
 	return 0;

@@ -10,7 +10,7 @@ static __noinline ml_u32 ml_claim_key_slot(ml_u64 key, ml_u64 process, ml_u64 fl
 {
 	ml_u32 index = (ml_u32)(key >> 20);
 
-	for (int i = options.is_everybody ? 0 : ML_BPF_KEY_PROBES; i < 2 * ML_BPF_KEY_PROBES; i++) {
+	for (int i = options.is_system_wide ? 0 : ML_BPF_KEY_PROBES; i < 2 * ML_BPF_KEY_PROBES; i++) {
 		ml_u32 slot = (index + i % ML_BPF_KEY_PROBES) & (ML_BPF_KEY_SLOTS - 1);
 		struct ml_bpf_key *entry = bpf_map_lookup_elem(&keys, &slot);
 		ml_u64 found;

@@ -23,12 +23,12 @@ const volatile struct ml_bpf_options options SEC(ML_BPF_OPTIONS_SECTION) = { .st
 #define ML_WINDOW_WORDS 256
 #define ML_WINDOW_LEAST 256
 /* Stack words that are looked at in one go where a walk is remembered. A power of two. */
-#define ML_GLIMPSE_WORDS 2048
-#define ML_GLIMPSE_LEAST 32
+#define ML_COPY_WORDS 2048
+#define ML_COPY_LEAST 32
 /* A power of two. */
 #define ML_EXPECTATIONS 16
 /* Words of a walk that can be remembered and sent. A power of two. */
-#define ML_WALK_PLACES ML_BPF_WORDS_MAX
+#define ML_WALK_WORDS ML_BPF_WORDS_MAX
 /*
  * How many a key covers: the whole stack as far as a slice goes, or one go for a thread that allocates so
  * often that it could not pay for more: ML_RATE_CALLS calls within ML_RATE_NS, 20,000 a second.
@@ -67,13 +67,13 @@ struct ml_walk {
 	ml_u64 window_bytes;
 	ml_u64 begin;   /* sp of the innermost frame */
 	ml_u64 span;    /* how far the thread's last walk went */
-	ml_u64 fp_place;  /* where fp was read, see struct ml_frame */
+	ml_u64 fp_offset;  /* where fp was read, see struct ml_frame */
 	ml_u64 uses_fp;   /* the register said where a frame is */
 	ml_u64 is_unknown;  /* it ended at a place without a rule */
 	ml_u64 n_words;   /* from `begin` to the last that led further */
-	ml_u64 n_places;  /* words that led further: */
-	ml_u16 places[ML_WALK_PLACES]; /* in words from `begin`, with ML_BPF_PLACE_FRAME */
-	ml_u64 read[ML_WALK_PLACES];
+	ml_u64 n_offsets;  /* words that led further: */
+	ml_u16 offsets[ML_WALK_WORDS]; /* in words from `begin`, with ML_BPF_OFFSET_OF_ADDRESS */
+	ml_u64 read[ML_WALK_WORDS];
 	ml_u64 words[ML_WINDOW_WORDS];
 };
 
@@ -85,7 +85,7 @@ struct ml_thread {
 	ml_u64 identity; /* tgid | tid << 32: pid and tid of struct ml_evidence */
 	ml_u64 stack_end;
 	ml_u64 depth;     /* used entries of pending[] */
-	ml_u64 is_placed; /* stack_end was looked for */
+	ml_u64 is_end_checked; /* stack_end was looked for */
 	ml_u64 key_words; /* ML_KEY_WORDS_WIDE or ML_KEY_WORDS_NARROW; part of every key */
 	ml_u64 rate_time_ns; /* when the last ML_RATE_CALLS calls began */
 	ml_u64 image;        /* as of images_seen */

@@ -138,10 +138,10 @@ static __noinline bool ml_pair_applies(struct ml_regs *regs, const volatile stru
 	given = ml_argument(regs, argument);
 	value = (ml_u32)given;
 	if (pair->when.is_indirect) {
-		const void *place = (const void *)(ML_UNTAG(given) + pair->when.offset);
+		const void *address = (const void *)(ML_UNTAG(given) + pair->when.offset);
 
 		value = 0;
-		if (given && bpf_probe_read_user(&value, sizeof(value), place))
+		if (given && bpf_probe_read_user(&value, sizeof(value), address))
 			value = 0; /* the function will not be able to read it either */
 	}
 	value &= pair->when.mask;

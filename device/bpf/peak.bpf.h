@@ -30,7 +30,7 @@ static __always_inline struct ml_bpf_peak *ml_peak(void)
 {
 	ml_u32 zero = 0;
 
-	return options.follow || options.is_everybody ? NULL : bpf_map_lookup_elem(&peak, &zero);
+	return options.follow || options.is_system_wide ? NULL : bpf_map_lookup_elem(&peak, &zero);
 }
 
 /* Before the counters of a key change. */

@@ -48,7 +48,7 @@ static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thre
 }
 
 /* How full the buffers are is not to be seen from here. */
-static __always_inline bool ml_take_verifying(ml_u64 bytes)
+static __always_inline bool ml_reserve_verifying(ml_u64 bytes)
 {
 	(void)bytes;
 	return true;

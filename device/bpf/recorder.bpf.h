@@ -29,7 +29,7 @@ static __always_inline bool ml_will_record(const struct ml_thread *thread, ml_u3
 }
 
 /* The return address of the call, and its stack's key where that is at hand. */
-static __always_inline void ml_look_back(struct ml_thread *thread, struct ml_regs *regs, struct ml_pending *pending)
+static __always_inline void ml_find_caller(struct ml_thread *thread, struct ml_regs *regs, struct ml_pending *pending)
 {
 	pending->has_key = 0;
 	if (ml_will_record(thread, pending->function, pending->size))
@@ -64,7 +64,7 @@ static __always_inline int ml_enter(struct ml_regs *regs, ml_u32 function, ml_u3
 	pending->old_size = old_size;
 	pending->function = function;
 	pending->has_old = 0;
-	ml_look_back(thread, regs, pending);
+	ml_find_caller(thread, regs, pending);
 	pending->is_internal = ml_is_internal(thread, regs, pending->return_address, function, nesting);
 	thread->depth++;
 	if (has_old && pointer && !pending->is_internal) {
@@ -118,8 +118,8 @@ static __always_inline void ml_record(struct ml_regs *regs, struct ml_thread *th
 
 	if (size < options.min_size || size > options.max_size)
 		return;
-	if (!thread->is_placed) {
-		thread->is_placed = 1;
+	if (!thread->is_end_checked) {
+		thread->is_end_checked = 1;
 		if (thread->depth <= ML_FIXUPS) /* see ml_find_slice() */
 			ml_learn_stack_end(thread, ML_SP(regs));
 	}
@@ -303,7 +303,7 @@ static __always_inline int ml_process_exec(void)
 #ifndef ML_OLD_KERNEL
 	ml_peak_forget();
 #endif
-	ml_take_new_image(process);
+	ml_change_image(process);
 	return 0;
 }
 

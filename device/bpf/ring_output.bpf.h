@@ -108,7 +108,7 @@ ML_DEFINE_SEND(65528)
 			struct ml_record record;                                                                       \
 			ml_u64 n_words;                                                                                \
 			ml_u64 words[room];                                                                            \
-			ml_u16 places[room];                                                                           \
+			ml_u16 offsets[room];                                                                           \
 		} *out = bpf_ringbuf_reserve(&evidence, sizeof(*out), 0);                                              \
                                                                                                                        \
 		if (!out)                                                                                              \
@@ -116,9 +116,9 @@ ML_DEFINE_SEND(65528)
 		out->record.evidence.record_bytes = sizeof(*out);                                                      \
 		out->record.evidence.flags = (ml_u16)flags;                                                            \
 		ml_fill(&out->record, regs, thread, block, address, key, thread->walk.sp - thread->walk.begin);        \
-		out->n_words = thread->walk.n_places;                                                                  \
+		out->n_words = thread->walk.n_offsets;                                                                  \
 		bpf_probe_read_kernel(out->words, sizeof(out->words), thread->walk.read);                              \
-		bpf_probe_read_kernel(out->places, sizeof(out->places), thread->walk.places);                          \
+		bpf_probe_read_kernel(out->offsets, sizeof(out->offsets), thread->walk.offsets);                          \
 		bpf_ringbuf_submit(out, thread->walk.wakeup);                                                          \
 		return 0;                                                                                              \
 	}
@@ -185,7 +185,7 @@ static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thre
 	flags |= ML_EVIDENCE_AT_RETURN;
 	if (flags & ML_EVIDENCE_STACK_SPARSE) {
 		if (ml_has_words(thread, regs, key))
-			return thread->walk.n_places <= 32 ?
+			return thread->walk.n_offsets <= 32 ?
 				       ml_send_words_32(regs, thread, block, address, key, flags) :
 				       ml_send_words_128(regs, thread, block, address, key, flags);
 		flags &= ~(ml_u64)ML_EVIDENCE_STACK_SPARSE;
@@ -214,7 +214,7 @@ static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thre
  * Takes so many bytes of the half of the ring that what only verifies keys may fill; false where there are none. Counted
  * here, as not every runtime can be asked how full a ring is.
  */
-static __always_inline bool ml_take_verifying(ml_u64 bytes)
+static __always_inline bool ml_reserve_verifying(ml_u64 bytes)
 {
 	struct ml_bpf_code *shared = ml_code();
 

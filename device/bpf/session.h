@@ -31,8 +31,8 @@ enum ml_bpf_left_out {
 
 struct ml_bpf_options {
 	ml_u32 follow;         /* many processes: look each one up */
-	ml_u32 is_everybody;   /* every process is traced from its first call on, but for: */
-	ml_u32 bystander;      /* who measures; 0 = nobody */
+	ml_u32 is_system_wide;   /* every process is traced from its first call on, but for: */
+	ml_u32 tracer_tgid;      /* who measures; 0 = nobody */
 	ml_u32 n_files;        /* where there are several, probes carry the number of theirs as a cookie */
 	ml_u32 stack_bytes;    /* cap on a slice; 0 = account only, no evidence */
 	ml_u32 every_stack;    /* no deduplication */
@@ -228,9 +228,9 @@ static inline __attribute__((always_inline)) int ml_bpf_is_leading(const struct 
 	return word - above->begin < above->end - above->begin || ml_bpf_may_be_code(code, address);
 }
 
-static inline __attribute__((always_inline)) ml_u64 ml_bpf_above_mix(ml_u64 digest, ml_u64 place, ml_u64 word)
+static inline __attribute__((always_inline)) ml_u64 ml_bpf_above_mix(ml_u64 digest, ml_u64 offset, ml_u64 word)
 {
-	digest = (digest ^ place) * 0x9e3779b97f4a7c15ull;
+	digest = (digest ^ offset) * 0x9e3779b97f4a7c15ull;
 	digest = (digest ^ digest >> 29 ^ word) * 0xd6e8feb86659fd93ull;
 	return digest ^ digest >> 32;
 }
@@ -267,7 +267,7 @@ struct ml_bpf_rule_set {
  * takes records of sizes known beforehand: the room follows from the size. The places count in words from stack_address.
  */
 #define ML_BPF_WORDS_MAX 128
-#define ML_BPF_PLACE_FRAME 0x8000u /* beside a place: the word is an address of the stack, not of code */
+#define ML_BPF_OFFSET_OF_ADDRESS 0x8000u /* beside a place: the word is an address of the stack, not of code */
 
 /* Counters beside enum ml_lost, one row per CPU. */
 enum ml_bpf_counter {

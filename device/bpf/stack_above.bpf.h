@@ -13,12 +13,12 @@ __noinline int ml_digest_window(struct ml_bpf_above *above)
 	struct ml_thread *thread = ml_known_thread();
 	const struct ml_bpf_code *ranges = ml_code();
 	const ml_u64 mask = ML_CODE_MASK;
-	ml_u64 leading, pointers, place;
+	ml_u64 leading, pointers, address;
 
 	if (!above || !thread || !ranges)
 		return -1;
-	place = above->begin + above->bytes;
-	if (bpf_probe_read_user(thread->walk.words, ML_BPF_ABOVE_WINDOW, (const void *)place))
+	address = above->begin + above->bytes;
+	if (bpf_probe_read_user(thread->walk.words, ML_BPF_ABOVE_WINDOW, (const void *)address))
 		return -1;
 	leading = above->leading;
 	pointers = above->pointers;
@@ -27,9 +27,9 @@ __noinline int ml_digest_window(struct ml_bpf_above *above)
 
 		if (!ml_bpf_is_pointer(word & mask))
 			continue;
-		pointers = ml_bpf_above_mix(pointers, place + 8ull * i, word);
+		pointers = ml_bpf_above_mix(pointers, address + 8ull * i, word);
 		if (ml_bpf_is_leading(above, ranges, word, word & mask))
-			leading = ml_bpf_above_mix(leading, place + 8ull * i, word);
+			leading = ml_bpf_above_mix(leading, address + 8ull * i, word);
 	}
 	above->leading = leading;
 	above->pointers = pointers;

@@ -122,7 +122,7 @@ static __always_inline ml_u64 ml_scan_rest(struct ml_thread *thread, const struc
 	 * Of every process there is code nearly everywhere, by the granules that they share: words that may be return addresses
 	 * would make a key of each call. How deep the stack is tells apart what rules do not reach yet.
 	 */
-	if (options.is_everybody || sp >= thread->walk.limit)
+	if (options.is_system_wide || sp >= thread->walk.limit)
 		return key;
 	if (bytes > thread->walk.limit - sp)
 		bytes = thread->walk.limit - sp;
@@ -162,7 +162,7 @@ static __noinline bool ml_has_words(struct ml_thread *thread, struct ml_regs *re
 		if (ml_walk(&thread->walk) != ML_WALK_ENDED || thread->walk.key != key)
 			return false;
 	}
-	return thread->walk.n_places <= ML_WALK_PLACES;
+	return thread->walk.n_offsets <= ML_WALK_WORDS;
 }
 #endif
 

@@ -7,11 +7,11 @@
 
 #ifndef ML_OLD_KERNEL
 /* A process is met at its first call, where every one is traced. NULL: there is no room, or it is who measures. */
-static __noinline struct ml_bpf_process *ml_meet_process(ml_u32 tgid)
+static __noinline struct ml_bpf_process *ml_add_process(ml_u32 tgid)
 {
 	struct ml_bpf_process process = {};
 
-	if (tgid == options.bystander)
+	if (tgid == options.tracer_tgid)
 		return NULL;
 	ml_next_epoch(&process);
 	process.image = ml_new_image();
@@ -34,8 +34,8 @@ static __always_inline ml_u64 ml_current_process(void)
 	tgid = (ml_u32)(bpf_get_current_pid_tgid() >> 32);
 	process = bpf_map_lookup_elem(&processes, &tgid);
 #ifndef ML_OLD_KERNEL
-	if (!process && options.is_everybody)
-		process = ml_meet_process(tgid);
+	if (!process && options.is_system_wide)
+		process = ml_add_process(tgid);
 #endif
 	return process ? (ml_u64)process->epoch << 32 | tgid : 0;
 }
@@ -46,7 +46,7 @@ static __always_inline void ml_init_thread(struct ml_thread *thread, ml_u32 tid,
 	thread->identity = (ml_u32)process | (ml_u64)tid << 32;
 	thread->stack_end = 0;
 	thread->depth = 0;
-	thread->is_placed = 0;
+	thread->is_end_checked = 0;
 	thread->key_words = ML_KEY_WORDS_WIDE;
 	thread->rate_time_ns = 0;
 	thread->images_seen = ~0ull;

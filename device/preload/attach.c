@@ -5,7 +5,7 @@
 #include "preload/freestanding/clock.h"
 #include "preload/recorder/connect.h"
 #include "preload/stacks/frame_resolve.h"
-#include "preload/freestanding/hook_lock.h"
+#include "preload/freestanding/lock.h"
 #include "preload/hooks/names.h"
 #include "preload/hooks/inline_hook.h"
 #include "preload/stacks/maps.h"
@@ -35,14 +35,14 @@ enum mode { NOT_ATTACHED, PLT, INLINE };
 static struct ml_lock lock; /* of who attaches or detaches */
 static enum mode mode;
 
-static int take(void)
+static int lock_try(void)
 {
 	return ml_lock_try(&lock);
 }
 
-static int give(int result)
+static int unlock(int result)
 {
-	ml_lock_give(&lock);
+	ml_lock_release(&lock);
 	return result;
 }
 
@@ -115,11 +115,11 @@ static int leave(void)
 /* At a moment at which the loader's lock may be waited for: puts everything back when the agent is gone. */
 static void tidy(void)
 {
-	if (__builtin_expect(!__atomic_load_n(&ml_recorder_orphan, __ATOMIC_RELAXED), 1) || !take())
+	if (__builtin_expect(!__atomic_load_n(&ml_recorder_leaked_session, __ATOMIC_RELAXED), 1) || !lock_try())
 		return;
-	if (__atomic_exchange_n(&ml_recorder_orphan, 0, __ATOMIC_RELAXED) == ml_recorder_view()->session)
+	if (__atomic_exchange_n(&ml_recorder_leaked_session, 0, __ATOMIC_RELAXED) == ml_recorder_view()->session)
 		leave();
-	give(0);
+	unlock(0);
 }
 
 static int join(enum mode wanted)
@@ -143,7 +143,7 @@ static int join(enum mode wanted)
 		leave();
 		return result;
 	}
-	ml_plt_hook_tell(wanted == PLT ? ml_recorder_view() : NULL);
+	ml_plt_hook_report_to(wanted == PLT ? ml_recorder_view() : NULL);
 	ml_recorder_turn_on();
 	return ML_ATTACH_OK;
 }
@@ -153,26 +153,26 @@ int memleak_attach(const char *line)
 	enum mode wanted;
 	int result;
 
-	if (!take())
+	if (!lock_try())
 		return ML_ATTACH_BUSY;
 	if (ml_originals_are_interposed())
-		return give(ML_ATTACH_PRELOADED);
+		return unlock(ML_ATTACH_PRELOADED);
 	wanted = line ? read_line(line) : NOT_ATTACHED;
 	if (wanted == NOT_ATTACHED)
-		return give(ML_ATTACH_BAD_LINE);
+		return unlock(ML_ATTACH_BAD_LINE);
 	if (mode != NOT_ATTACHED)
 		leave();
 	result = find_originals(wanted);
 	if (!result)
 		result = join(wanted);
-	return give(result);
+	return unlock(result);
 }
 
 int memleak_detach(void)
 {
-	if (!take())
+	if (!lock_try())
 		return -EBUSY;
-	return give(leave());
+	return unlock(leave());
 }
 
 /* In a process that was started with the library: the slots of functions of --pairs, which it does not interpose. */
@@ -180,35 +180,35 @@ static void attach_pairs(void)
 {
 	const struct ml_view *view = ml_recorder_view();
 
-	if (!ml_recorder_is_on() || !view->pairs->n_rules || !take())
+	if (!ml_recorder_is_on() || !view->pairs->n_rules || !lock_try())
 		return;
 	ml_hook_before_loader = tidy;
 	if (!ml_plt_hook_find_pairs(view))
 		ml_plt_hook_patch(0);
-	give(0);
+	unlock(0);
 }
 
 int ml_attach_own(void)
 {
 	int result;
 
-	if (!take())
+	if (!lock_try())
 		return -EBUSY;
 	result = mode == NOT_ATTACHED ? find_originals(PLT) : -EBUSY;
 	if (!result)
 		result = join(PLT);
-	return give(result);
+	return unlock(result);
 }
 
 void ml_attach_leave_own(void)
 {
 	ml_recorder_turn_off();
-	if (!take())
+	if (!lock_try())
 		return;
 	if (mode == PLT)
 		ml_plt_hook_restore();
 	mode = NOT_ATTACHED;
-	give(0);
+	unlock(0);
 }
 
 /* ---- early start -------------------------------------------------------------------------------------- */

@@ -78,7 +78,7 @@ __attribute__((noinline)) static int look(void)
 	for (int i = 1; i <= DEPTH; i++)
 		if (ml_chain_next(&chain) != expected[DEPTH + 1 - i])
 			return 100 + i;
-	return memo.n_places < 2 * DEPTH ? 99 : 0;
+	return memo.n_offsets < 2 * DEPTH ? 99 : 0;
 }
 
 __attribute__((noinline)) static int descend(int depth)

@@ -53,12 +53,12 @@ static int walk(ml_u64 addresses[256])
 	ml_u64 sp = record.registers[19], fp = record.registers[4], at = record.registers[16];
 
 	for (int n = 0; n < 256; n++) {
-		ml_u64 place = ml_frame_place(at, image), cfa;
-		const struct ml_frame_rule *rule = &rules[ml_frame_set(place)];
+		ml_u64 hash = ml_frame_hash(at, image), cfa;
+		const struct ml_frame_rule *rule = &rules[ml_frame_set(hash)];
 		int way = 0;
 
 		addresses[n] = at;
-		while (way < ML_FRAME_SET_RULES && rule[way].place != place)
+		while (way < ML_FRAME_SET_RULES && rule[way].hash != hash)
 			way++;
 		if (way == ML_FRAME_SET_RULES)
 			return -(n + 1);
@@ -129,8 +129,8 @@ static void examine_recycling(struct ml_frames *frames)
 
 	printf("kept %d\n", learn(frames, 21));
 	for (ml_u32 i = 0; i < ML_FRAME_RULES; i++)
-		if (!rules[i].place)
-			rules[i].place = 1; /* of no image */
+		if (!rules[i].hash)
+			rules[i].hash = 1; /* of no image */
 	printf("no_room %d\n", learn(frames, 22));
 	printf("is_full %d\n", ml_frames_is_full(frames));
 	ml_frames_recycle(frames, rules, alive, 1);

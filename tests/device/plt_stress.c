@@ -38,7 +38,7 @@ unsigned int ml_hook_number(const char *name)
 	return ml_elf_is_name(name, "malloc") ? 0 : ML_HOOKS;
 }
 
-void ml_hook_look_into(const struct ml_elf *elf)
+void ml_hook_scan_module(const struct ml_elf *elf)
 {
 	if (!ml_hooks[0].real)
 		ml_hooks[0].real = ml_elf_find(elf, "malloc");

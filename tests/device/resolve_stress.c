@@ -56,7 +56,7 @@ static void *ask(void *argument)
 	     at = at + STEP < code_bytes ? at + STEP : STEP) {
 		struct ml_frame_rule rule;
 
-		if (ml_frame_resolve(&view, map_in_force(), code + at, &rule) && rule.place != ml_frame_place(code + at, 0))
+		if (ml_frame_resolve(&view, map_in_force(), code + at, &rule) && rule.hash != ml_frame_hash(code + at, 0))
 			return (void *)1;
 	}
 	return NULL;
@@ -84,11 +84,11 @@ static int check(void)
 	int n_found = 0;
 
 	for (size_t at = STEP; at < code_bytes; at += STEP) {
-		uint64_t place = ml_frame_place(code + at, 0);
-		struct ml_frame_rule *set = &rules[ml_frame_set(place)], rule;
+		uint64_t hash = ml_frame_hash(code + at, 0);
+		struct ml_frame_rule *set = &rules[ml_frame_set(hash)], rule;
 
 		for (int i = 0; i < ML_FRAME_SET_RULES; i++) {
-			if (set[i].place != place)
+			if (set[i].hash != hash)
 				continue;
 			if (!ml_frame_resolve(&view, map_in_force(), code + at, &rule) ||
 			    rule.cfa != set[i].cfa || rule.fp_words != set[i].fp_words || rule.ra_words != set[i].ra_words)

@@ -22,10 +22,10 @@ static const struct ml_evidence *pack(const struct ml_evidence *record, ml_u64 b
 	memcpy(to, record, head);
 	sparse->n_words = *from;
 	memcpy(sparse->words, from + 1, sparse->n_words * sizeof(ml_u64));
-	places = ml_sparse_stack_places(sparse);
+	places = ml_sparse_stack_offsets(sparse);
 	memset(places, 0, (sparse->n_words * sizeof(*places) + 7) & ~7ull);
 	for (ml_u64 i = 0; i < sparse->n_words; i++)
-		places[i] = ((const ml_u16 *)(from + 1 + room))[i] & (ml_u16)~ML_BPF_PLACE_FRAME;
+		places[i] = ((const ml_u16 *)(from + 1 + room))[i] & (ml_u16)~ML_BPF_OFFSET_OF_ADDRESS;
 	record = (const void *)to;
 	((struct ml_evidence *)(void *)to)->record_bytes = (ml_u32)head + ml_sparse_stack_bytes((ml_u32)sparse->n_words);
 	return ml_sparse_stack_is_sound(record, record->record_bytes) ? record : NULL;

@@ -18,7 +18,7 @@ ml_u64 ml_bpf_live_objects(void *context, ml_u64 key, ml_u64 *allocated)
 
 	*allocated = entry ? __atomic_load_n(&entry->alloc_objects, __ATOMIC_SEQ_CST) : 0;
 	if (!entry) /* of every process, those that have ended have no keys any more */
-		return !((struct ml_bpf *)context)->is_everybody;
+		return !((struct ml_bpf *)context)->is_system_wide;
 	return *allocated - __atomic_load_n(&entry->free_objects, __ATOMIC_SEQ_CST);
 }
 

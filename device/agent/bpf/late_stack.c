@@ -117,9 +117,9 @@ static const struct ml_evidence *append(struct ml_late_stacks *late, const struc
 	if (above->n_words == ML_ABOVE_WORDS_MAX) /* there may be more */
 		above->reach_bytes = 8 * (places[ML_ABOVE_WORDS_MAX - 1] + 1);
 	memcpy(copy, record, head);
-	memmove(ml_stack_above_places(above), places, above->n_words * sizeof(*places));
+	memmove(ml_stack_above_offsets(above), places, above->n_words * sizeof(*places));
 	if (above->n_words % 2)
-		ml_stack_above_places(above)[above->n_words] = 0;
+		ml_stack_above_offsets(above)[above->n_words] = 0;
 	copy->flags |= ML_EVIDENCE_STACK_ABOVE | ML_EVIDENCE_ABOVE_LATE;
 	copy->record_bytes = head + ml_stack_above_bytes(above->n_words);
 	late->n_completed++;

@@ -125,7 +125,7 @@ int ml_bpf_load(struct ml_bpf *bpf, const struct ml_config *config, ring_buffer_
 		.buckets_shift = ml_bpf_buckets_shift(config->max_live),
 		.is_old = config->perf_event_path,
 		.evidence_after_ns = config->evidence_after_ns,
-		.is_everybody = config->whole_machine,
+		.is_system_wide = config->whole_machine,
 		.sees_mappings = ml_tracefs_sees_mappings(),
 	};
 	ml_bpf_keep_complaints();

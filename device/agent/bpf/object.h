@@ -40,7 +40,7 @@ struct ml_bpf {
 	ml_u64 *oldest_ns;        /* by slot of the key table: see block_ages.h; NULL: not read yet */
 	ml_u64 ages_read_ns;
 	ml_u64 evidence_after_ns;
-	bool is_everybody;        /* every process is traced: those that have ended are forgotten (ended_processes.h) */
+	bool is_system_wide;        /* every process is traced: those that have ended are forgotten (ended_processes.h) */
 	struct ml_bpf_key forgotten; /* sums of the keys of such */
 	struct ml_bpf_ended ended;
 	bool is_old;              /* the object for kernels without a ring buffer or atomics that return */

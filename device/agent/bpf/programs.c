@@ -122,8 +122,8 @@ int ml_bpf_set_options(struct bpf_object *object, const struct ml_config *config
 	struct bpf_map *map = bpf_object__find_map_by_name(object, ML_BPF_OPTIONS_SECTION);
 	struct ml_bpf_options options = {
 		.follow = config->follow || config->whole_machine,
-		.is_everybody = config->whole_machine,
-		.bystander = (ml_u32)config->bystander,
+		.is_system_wide = config->whole_machine,
+		.tracer_tgid = (ml_u32)config->bystander,
 		.stack_bytes = config->no_evidence > 1 ? 0 : config->stack_bytes,
 		.left_out = config->no_evidence == 1 ? ML_BPF_KNOWN_LEFT_OUT :
 			    config->adaptive ? ML_BPF_COLD_LEFT_OUT :

@@ -34,7 +34,7 @@ static bool is_above_sound(const struct ml_evidence *record, ml_u64 at, ml_u64 b
 	    bytes - at < ml_stack_above_bytes(above->n_words))
 		return false;
 	for (ml_u32 i = 0; i < above->n_words; i++)
-		if (ml_stack_above_places(above)[i] >= above->reach_bytes / 8)
+		if (ml_stack_above_offsets(above)[i] >= above->reach_bytes / 8)
 			return false;
 	return true;
 }

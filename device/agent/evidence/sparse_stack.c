@@ -22,7 +22,7 @@ bool ml_sparse_stack_is_sound(const struct ml_evidence *record, ml_u64 bytes)
 	    bytes < head + ml_sparse_stack_bytes((ml_u32)sparse->n_words))
 		return false;
 	for (ml_u64 i = 0; i < sparse->n_words; i++)
-		if (ml_sparse_stack_places(sparse)[i] >= record->stack_bytes / 8)
+		if (ml_sparse_stack_offsets(sparse)[i] >= record->stack_bytes / 8)
 			return false;
 	return true;
 }

@@ -64,55 +64,55 @@ void ml_frames_forget(struct ml_frames *frames, ml_u32 pid)
 
 /* ---- the table ----------------------------------------------------------------------------------- */
 
-static const struct ml_frame_rule *find_shared(const struct ml_frame_rule *rules, ml_u64 place)
+static const struct ml_frame_rule *find_shared(const struct ml_frame_rule *rules, ml_u64 hash)
 {
-	const struct ml_frame_rule *set = &rules[ml_frame_set(place)];
+	const struct ml_frame_rule *set = &rules[ml_frame_set(hash)];
 
 	for (int i = 0; i < ML_FRAME_SET_RULES; i++)
-		if (set[i].place == place)
+		if (set[i].hash == hash)
 			return &set[i];
 	return NULL;
 }
 
 /* Images may be numbered per process: the process is part of our own rules' name. */
-static ml_u64 own_name(ml_u64 place, ml_u32 pid)
+static ml_u64 own_name(ml_u64 hash, ml_u32 pid)
 {
-	return place ^ pid * 0xbf58476d1ce4e5b9ull;
+	return hash ^ pid * 0xbf58476d1ce4e5b9ull;
 }
 
-static const struct ml_frame_rule *find_own(const struct ml_frames *frames, ml_u64 place, ml_u32 pid)
+static const struct ml_frame_rule *find_own(const struct ml_frames *frames, ml_u64 hash, ml_u32 pid)
 {
-	ml_u64 name = own_name(place, pid);
+	ml_u64 name = own_name(hash, pid);
 	const struct ml_frame_rule *slot = &frames->own[name % OWN_RULES];
 
-	return slot->place == name ? slot : NULL;
+	return slot->hash == name ? slot : NULL;
 }
 
 static const struct ml_frame_rule *keep_own(struct ml_frames *frames, const struct ml_frame_rule *rule, ml_u32 pid)
 {
-	ml_u64 name = own_name(rule->place, pid);
+	ml_u64 name = own_name(rule->hash, pid);
 	struct ml_frame_rule *slot = &frames->own[name % OWN_RULES];
 
 	*slot = *rule;
-	slot->place = name;
+	slot->hash = name;
 	return slot;
 }
 
 /* The tracer reads meanwhile: a rule is whole before its place can be seen. Only the agent writes. */
 static int publish(struct ml_frames *frames, const struct ml_frames_space *space, const struct ml_frame_rule *rule)
 {
-	ml_u32 first = ml_frame_set(rule->place);
+	ml_u32 first = ml_frame_set(rule->hash);
 	struct ml_frame_rule *set = &space->rules[first];
 
 	for (int i = 0; i < ML_FRAME_SET_RULES; i++) {
-		if (set[i].place == rule->place)
+		if (set[i].hash == rule->hash)
 			return 0;
-		if (set[i].place)
+		if (set[i].hash)
 			continue;
 		set[i].cfa = rule->cfa;
 		set[i].fp_words = rule->fp_words;
 		set[i].ra_words = rule->ra_words;
-		__atomic_store_n(&set[i].place, rule->place, __ATOMIC_RELEASE);
+		__atomic_store_n(&set[i].hash, rule->hash, __ATOMIC_RELEASE);
 		frames->images[first + (ml_u32)i] = space->image;
 		return 1;
 	}
@@ -137,10 +137,10 @@ ml_u32 ml_frames_recycle(struct ml_frames *frames, struct ml_frame_rule *rules, 
 	ml_u32 n_dropped = 0;
 
 	for (ml_u32 i = 0; i < ML_FRAME_RULES; i++) {
-		if (!rules[i].place || bsearch(&frames->images[i], images, n_images, sizeof(*images), compare_images))
+		if (!rules[i].hash || bsearch(&frames->images[i], images, n_images, sizeof(*images), compare_images))
 			continue;
 		/* before anything of the next rule is written there */
-		__atomic_exchange_n(&rules[i].place, 0, __ATOMIC_SEQ_CST);
+		__atomic_exchange_n(&rules[i].hash, 0, __ATOMIC_SEQ_CST);
 		n_dropped++;
 	}
 	frames->is_full = false;
@@ -152,9 +152,9 @@ ml_u32 ml_frames_recycle(struct ml_frames *frames, struct ml_frame_rule *rules, 
 
 /* What CFI says of one place goes among the lessons, or where it would not last or be known, among our own. */
 static const struct ml_frame_rule *resolve(struct ml_frames *frames, const struct ml_frames_space *space,
-					   ml_u64 return_address, ml_u64 place, int *n_lessons)
+					   ml_u64 return_address, ml_u64 hash, int *n_lessons)
 {
-	struct ml_frame_rule rule = { .place = place, .cfa = ML_FRAME_NONE };
+	struct ml_frame_rule rule = { .hash = hash, .cfa = ML_FRAME_NONE };
 	struct ml_code_process *process = ml_code_map_process(&frames->map, space->pid, space->image);
 	ml_u64 pc = return_address - 1; /* in the call: what follows it may be of another function */
 	struct ml_fde fde;
@@ -174,15 +174,15 @@ static const struct ml_frame_rule *resolve(struct ml_frames *frames, const struc
 static const struct ml_frame_rule *find(struct ml_frames *frames, const struct ml_frames_space *space,
 					ml_u64 return_address, int *n_lessons)
 {
-	ml_u64 place = ml_frame_place(return_address, space->image);
-	const struct ml_frame_rule *rule = find_shared(space->rules, place);
+	ml_u64 hash = ml_frame_hash(return_address, space->image);
+	const struct ml_frame_rule *rule = find_shared(space->rules, hash);
 
 	if (!rule)
-		rule = find_own(frames, place, space->pid);
+		rule = find_own(frames, hash, space->pid);
 	for (int i = 0; !rule && i < *n_lessons; i++) /* recursion */
-		if (frames->lessons[i].place == place)
+		if (frames->lessons[i].hash == hash)
 			rule = &frames->lessons[i];
-	return rule ? rule : resolve(frames, space, return_address, place, n_lessons);
+	return rule ? rule : resolve(frames, space, return_address, hash, n_lessons);
 }
 
 /* ---- the walk ------------------------------------------------------------------------------------ */

@@ -19,7 +19,7 @@ const struct ml_cfi_arch *ml_frames_arch(const struct ml_frames *frames);
 
 struct ml_frames_space { /* whose rules, for one call */
 	ml_u32 pid;
-	ml_u64 image;                /* see ml_frame_place() */
+	ml_u64 image;                /* see ml_frame_hash() */
 	struct ml_frame_rule *rules; /* ML_FRAME_RULES of them, shared with the tracer */
 	/* The image now: asked before what was read is published. Another than `image`: nothing is. */
 	ml_u64 (*image_now)(void *context, ml_u32 pid);

@@ -165,7 +165,7 @@ static bool parse_rule(struct ml_config *config, char *text)
 }
 
 /* FUNCTION NAME */
-static bool parse_pair_name(struct ml_config *config, char *text, bool tells_size)
+static bool parse_pair_name(struct ml_config *config, char *text, bool is_size_function)
 {
 	struct ml_pair_called *called = &config->pair_names[config->n_pair_names];
 	char *name = strchr(text, ' ');
@@ -177,7 +177,7 @@ static bool parse_pair_name(struct ml_config *config, char *text, bool tells_siz
 	if (!parse_u64(text, 16, &function) || function < ML_FN_PAIR || function >= ML_FN_PAIR + (ml_u64)config->n_pairs)
 		return false;
 	called->function = (ml_u32)function - ML_FN_PAIR;
-	called->tells_size = tells_size;
+	called->is_size_function = is_size_function;
 	called->name = ml_config_unquote(name);
 	config->n_pair_names++;
 	return called->name != NULL;

@@ -35,7 +35,7 @@ struct ml_probe {
 /* How a function of --pairs is called by others (`pair_name`), or the one that tells the sizes of its handles (`pair_size`). */
 struct ml_pair_called {
 	ml_u32 function; /* its number, from 0 */
-	bool tells_size;
+	bool is_size_function;
 	char *name;
 };
 

@@ -179,7 +179,7 @@ struct ml_key *ml_preload_target_find_key(const struct ml_preload_target *target
 	const struct ml_view *view = &target->view;
 
 	for (ml_u32 i = 0; i < ML_KEY_PROBES; i++) {
-		const ml_u32 *place = &view->key_index[ml_key_place(&view->settings, key, i)];
+		const ml_u32 *place = &view->key_index[ml_key_slot(&view->settings, key, i)];
 		ml_u32 number = __atomic_load_n(place, __ATOMIC_ACQUIRE);
 
 		if (!number || number >= view->settings.n_keys)

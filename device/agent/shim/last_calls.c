@@ -36,7 +36,7 @@ void ml_preload_last_calls(struct ml_preload_processes *processes, void (*drain)
 {
 	ml_u64 until_ns = ml_clock_ns() + PATIENCE_NS;
 
-	ml_preload_processes_end(processes, ML_IS_OVER);
+	ml_preload_processes_end(processes, ML_SESSION_OVER);
 	pass_barrier();
 	for (size_t i = 0; i < processes->n_targets; i++)
 		while (is_any_recording(processes->targets[i]) && ml_clock_ns() < until_ns) {

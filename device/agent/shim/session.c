@@ -386,7 +386,7 @@ int ml_preload_run(const struct ml_config *config)
 	if (session->listener >= 0)
 		stop_listening(session);
 	ml_attached_end(&session->attached, false); /* as far as it is not done */
-	ml_preload_processes_end(&session->processes, ML_IS_LEFT);
+	ml_preload_processes_end(&session->processes, ML_SESSION_ABANDONED);
 	ml_preload_children_close(&session->children);
 	ml_preload_processes_destroy(&session->processes);
 	ml_preload_seen_destroy(&session->seen);

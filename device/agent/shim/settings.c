@@ -40,7 +40,7 @@ void ml_preload_tell_pairs(struct ml_pair_table *table, const struct ml_config *
 	memcpy(table->rules, &config->rules[ML_FN_PAIR], sizeof(table->rules));
 	for (int i = 0; i < config->n_pair_names; i++) {
 		table->names[i].function = config->pair_names[i].function;
-		table->names[i].tells_size = config->pair_names[i].tells_size;
+		table->names[i].is_size_function = config->pair_names[i].is_size_function;
 		snprintf(table->names[i].name, sizeof(table->names[i].name), "%s", config->pair_names[i].name);
 	}
 	table->n_names = (ml_u32)config->n_pair_names;

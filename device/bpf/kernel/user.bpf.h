@@ -13,7 +13,7 @@
 /* __USER_CS of arch/x86/include/asm/segment.h: 64-bit code. A kernel thread has no such selector. */
 #define ML_IS_USER(regs) ((regs)->cs == 0x33)
 /* struct pt_regs: the number of the system call in orig_ax, -1 where something else led into the kernel. */
-#define ML_CALL_NUMBER_PLACE __builtin_offsetof(struct ml_regs, orig_ax)
+#define ML_CALL_NUMBER_OFFSET __builtin_offsetof(struct ml_regs, orig_ax)
 /* What `syscall` left in pc is where it returns to. */
 #define ML_ENTRY_FLAGS ML_EVIDENCE_AT_RETURN
 #define ML_ENTRY_REGISTERS_KNOWN ML_REGISTERS_KNOWN
@@ -21,7 +21,7 @@
 /* PSR_MODE_EL0t of arch/arm64/include/uapi/asm/ptrace.h, without PSR_MODE32_BIT. */
 #define ML_IS_USER(regs) (((regs)->pstate & 0x1f) == 0)
 /* struct pt_regs of arch/arm64/include/asm/ptrace.h: `syscallno` follows struct user_pt_regs and orig_x0. */
-#define ML_CALL_NUMBER_PLACE (sizeof(struct ml_regs) + 8)
+#define ML_CALL_NUMBER_OFFSET (sizeof(struct ml_regs) + 8)
 /* The pc is where it goes on, behind `svc`, in the same function. */
 #define ML_ENTRY_FLAGS 0
 /* x30, too: a function that only makes the call, like libc's pipe(), has its return address nowhere else. */
@@ -41,7 +41,7 @@ static __always_inline void ml_find_user(struct ml_kernel_scratch *scratch)
 	if (bpf_probe_read_kernel(&scratch->regs, sizeof(scratch->regs), regs) || !ML_IS_USER(&scratch->regs))
 		return;
 	scratch->is_user = 1;
-	bpf_probe_read_kernel(&number, sizeof(number), regs + ML_CALL_NUMBER_PLACE);
+	bpf_probe_read_kernel(&number, sizeof(number), regs + ML_CALL_NUMBER_OFFSET);
 	scratch->is_call = number >= 0;
 }
 

@@ -18,14 +18,14 @@
 
 static __always_inline bool ml_find_function(struct ml_regs *regs, ml_u64 identity, ml_u32 *number)
 {
-	struct ml_snoop_address place = { .address = ML_IP(regs), .tgid = identity >> 32 };
+	struct ml_snoop_address probe = { .address = ML_IP(regs), .tgid = identity >> 32 };
 	ml_u32 *found;
 
 	if (options.has_cookies) {
 		*number = (ml_u32)bpf_get_attach_cookie(regs);
 		return true;
 	}
-	found = bpf_map_lookup_elem(&addresses, &place);
+	found = bpf_map_lookup_elem(&addresses, &probe);
 	if (!found) {
 		ml_count(ML_LOST_MAPPINGS, 1);
 		return false;
@@ -133,7 +133,7 @@ static __always_inline void ml_keep_arguments(struct ml_snoop_thread *thread, st
 }
 
 /* Tells of an entry, within the limits; returns the flags of the pending call. */
-static __noinline ml_u32 ml_tell_entry(struct ml_regs *regs, struct ml_snoop_thread *thread, struct ml_snoop_function *function,
+static __noinline ml_u32 ml_send_entry(struct ml_regs *regs, struct ml_snoop_thread *thread, struct ml_snoop_function *function,
 				       struct ml_snoop_statistics *counted, ml_u32 number)
 {
 	ml_u64 now_ns = bpf_ktime_get_ns();
@@ -147,11 +147,11 @@ static __noinline ml_u32 ml_tell_entry(struct ml_regs *regs, struct ml_snoop_thr
 		return 0;
 	}
 	if (options.stack_bytes)
-		ml_tell_stack(regs, thread, number, pending.call); /* before the call itself: who reads that finds it */
+		ml_send_stack(regs, thread, number, pending.call); /* before the call itself: who reads that finds it */
 	ml_fill_event(thread, &pending, ML_CALL_ENTRY, now_ns);
 	for (int i = 0; i < ML_CALL_ARGUMENTS; i++)
 		thread->event.values[i] = thread->arguments[i];
-	ml_tell(thread, function, 0);
+	ml_send_call(thread, function, 0);
 	return ML_SNOOP_SHOWN; /* its end is told of even where the ring had no room for its entry */
 }
 
@@ -209,7 +209,7 @@ static __always_inline int ml_call_entry(struct ml_regs *regs)
 	} else {
 		ml_add(&counted->calls, 1);
 		if (options.events)
-			flags = ml_tell_entry(regs, thread, function, counted, number);
+			flags = ml_send_entry(regs, thread, function, counted, number);
 	}
 	if (function->has_return)
 		ml_begin(thread, regs, number, thread->sequence, flags, return_address);
@@ -248,7 +248,7 @@ static __always_inline void ml_end_call(struct ml_snoop_thread *thread, const st
 	thread->arguments[0] = value;
 	thread->event.values[0] = value;
 	thread->event.values[1] = is_tail;
-	ml_tell(thread, function, is_tail ? 2 : 1);
+	ml_send_call(thread, function, is_tail ? 2 : 1);
 }
 
 /* cookie: of the probe. sp: as the call began. */

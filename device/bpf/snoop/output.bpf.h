@@ -10,19 +10,19 @@ static __noinline ml_u32 ml_capture(struct ml_snoop_thread *thread, ml_u64 point
 {
 	ml_u32 argument = what & 0xff, kind = what >> 8 & 0xff, bytes = what >> 16 & (ML_SNOOP_DATA - 1);
 	struct ml_call_capture *head;
-	void *place;
+	void *data;
 	long kept;
 
 	if (!thread)
 		return 0;
 	at &= ML_SNOOP_DATA - 8;
 	head = (void *)&thread->data[at];
-	place = &thread->data[at + sizeof(*head)];
+	data = &thread->data[at + sizeof(*head)];
 	pointer = ML_UNTAG(pointer);
 	if (kind == ML_SNOOP_STRING)
-		kept = bpf_probe_read_user_str(place, bytes, (const void *)pointer);
+		kept = bpf_probe_read_user_str(data, bytes, (const void *)pointer);
 	else
-		kept = bpf_probe_read_user(place, bytes, (const void *)pointer) ?: bytes;
+		kept = bpf_probe_read_user(data, bytes, (const void *)pointer) ?: bytes;
 	head->argument = (ml_u16)argument;
 	head->error = kept < 0 ? (ml_s32)-kept : 0;
 	head->bytes = kept < 0 ? 0 : (ml_u16)kept;
@@ -63,7 +63,7 @@ static __always_inline int ml_send(struct ml_snoop_thread *thread, ml_u32 data_b
 }
 
 /* thread->event is complete but for its captures. */
-static __noinline int ml_tell(struct ml_snoop_thread *thread, const struct ml_snoop_function *function, ml_u32 at_return)
+static __noinline int ml_send_call(struct ml_snoop_thread *thread, const struct ml_snoop_function *function, ml_u32 at_return)
 {
 	ml_u32 bytes;
 

@@ -64,8 +64,8 @@ static __noinline int ml_fill_stack(struct ml_snoop_stack *out, struct ml_snoop_
 	return 0;
 }
 
-#define ML_DEFINE_TELL_STACK(room)                                                                                     \
-	static __always_inline int ml_tell_stack_##room(struct ml_regs *regs, struct ml_snoop_thread *thread,          \
+#define ML_DEFINE_SEND_STACK(room)                                                                                     \
+	static __always_inline int ml_send_stack_##room(struct ml_regs *regs, struct ml_snoop_thread *thread,          \
 							ml_u32 number, ml_u64 call, ml_u32 bytes)                      \
 	{                                                                                                              \
 		struct {                                                                                               \
@@ -87,18 +87,18 @@ static __noinline int ml_fill_stack(struct ml_snoop_stack *out, struct ml_snoop_
 		return 0;                                                                                              \
 	}
 
-ML_DEFINE_TELL_STACK(2048)
-ML_DEFINE_TELL_STACK(16384)
+ML_DEFINE_SEND_STACK(2048)
+ML_DEFINE_SEND_STACK(16384)
 
-static __noinline int ml_tell_stack(struct ml_regs *regs, struct ml_snoop_thread *thread, ml_u32 number, ml_u64 call)
+static __noinline int ml_send_stack(struct ml_regs *regs, struct ml_snoop_thread *thread, ml_u32 number, ml_u64 call)
 {
 	ml_u32 bytes = ml_slice_bytes(ML_SP(regs));
 	int lost;
 
 	if (!thread)
 		return 0;
-	lost = bytes <= 2048 ? ml_tell_stack_2048(regs, thread, number, call, bytes) :
-			       ml_tell_stack_16384(regs, thread, number, call, bytes);
+	lost = bytes <= 2048 ? ml_send_stack_2048(regs, thread, number, call, bytes) :
+			       ml_send_stack_16384(regs, thread, number, call, bytes);
 	if (lost)
 		ml_count(ML_LOST_RING_FULL, 1);
 	return 0;

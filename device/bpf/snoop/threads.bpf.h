@@ -81,7 +81,7 @@ static __always_inline ml_u32 ml_thread_slot(ml_u32 tid, ml_u32 probe)
 	return ((tid * 0x9e3779b1u >> 16) + probe) & (ML_SNOOP_THREADS - 1);
 }
 
-static __noinline struct ml_snoop_thread *ml_look_further(ml_u32 tid)
+static __noinline struct ml_snoop_thread *ml_find_thread_beyond(ml_u32 tid)
 {
 	for (ml_u32 probe = 1; probe < ML_SNOOP_THREAD_PROBES; probe++) {
 		ml_u32 slot = ml_thread_slot(tid, probe);
@@ -98,7 +98,7 @@ static __always_inline struct ml_snoop_thread *ml_find_thread(ml_u32 tid)
 	ml_u32 slot = ml_thread_slot(tid, 0);
 	struct ml_snoop_thread *thread = bpf_map_lookup_elem(&threads, &slot);
 
-	return thread && thread->tid == tid ? thread : ml_look_further(tid);
+	return thread && thread->tid == tid ? thread : ml_find_thread_beyond(tid);
 }
 
 /* State for a thread at its first call; NULL when there is no room. */

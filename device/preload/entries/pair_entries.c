@@ -13,7 +13,7 @@
 
 _Static_assert(ML_PAIRS == 64, "an entry each");
 
-unsigned long memleak_pair_originals[ML_PAIRS], memleak_pair_tellers[ML_PAIRS];
+unsigned long memleak_pair_originals[ML_PAIRS], memleak_pair_size_functions[ML_PAIRS];
 
 #define FRAME_(bytes) #bytes
 #define FRAME__(bytes) FRAME_(bytes)

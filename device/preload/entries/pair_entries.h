@@ -63,7 +63,7 @@ void memleak_pair_moved(void) __attribute__((visibility("default")));
 
 /* Of patched functions, by rule's number, written by the agent before attaching: where they were moved to; who tells sizes, or 0. */
 extern unsigned long memleak_pair_originals[ML_PAIRS] __attribute__((visibility("default")));
-extern unsigned long memleak_pair_tellers[ML_PAIRS] __attribute__((visibility("default")));
+extern unsigned long memleak_pair_size_functions[ML_PAIRS] __attribute__((visibility("default")));
 
 #define ML_PAIR_CALL_SHIFT 56 /* of the number in what tells of a call; below it the original, 0 = the entry's */
 

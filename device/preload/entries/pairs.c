@@ -25,7 +25,7 @@ static struct {
 } early[EARLY];
 static ml_u64 turns;
 static ml_u64 highest; /* handle of all that are 4 bytes wide: where a range that is released ends at the latest */
-static unsigned long tellers[ML_PAIRS]; /* of sizes, by rule's number; 0 = none */
+static unsigned long size_functions[ML_PAIRS]; /* of sizes, by rule's number; 0 = none */
 
 /* rule: its number plus 1, 0 = calls only forward. */
 static struct {
@@ -38,14 +38,14 @@ void ml_pairs_begin(const struct ml_view *view)
 	n_rules = view->pairs->n_rules < ML_PAIRS ? view->pairs->n_rules : ML_PAIRS;
 	ml_copy(rules, view->pairs->rules, n_rules * sizeof(rules[0]));
 	for (ml_u32 i = 0; i < ML_PAIRS; i++)
-		__atomic_store_n(&tellers[i], 0, __ATOMIC_RELAXED);
+		__atomic_store_n(&size_functions[i], 0, __ATOMIC_RELAXED);
 }
 
 void ml_pairs_begin_moved(const struct ml_view *view)
 {
 	ml_pairs_begin(view);
 	for (ml_u32 i = 0; i < n_rules; i++)
-		ml_pairs_size_by(i, memleak_pair_tellers[i]);
+		ml_pairs_size_by(i, memleak_pair_size_functions[i]);
 }
 
 void ml_pairs_end(void)
@@ -55,17 +55,17 @@ void ml_pairs_end(void)
 	n_rules = 0;
 }
 
-void ml_pairs_size_by(ml_u32 rule, unsigned long teller)
+void ml_pairs_size_by(ml_u32 rule, unsigned long size_function)
 {
 	if (rule < n_rules)
-		__atomic_store_n(&tellers[rule], teller, __ATOMIC_RELAXED);
+		__atomic_store_n(&size_functions[rule], size_function, __ATOMIC_RELAXED);
 }
 
 unsigned long ml_pairs_bind(ml_u32 rule, unsigned long real)
 {
 	ml_u32 i = 0;
 
-	if (rule >= n_rules || !ML_HAS_PAIR_ENTRIES || (rules[rule].is_sized && !tellers[rule]))
+	if (rule >= n_rules || !ML_HAS_PAIR_ENTRIES || (rules[rule].is_sized && !size_functions[rule]))
 		return 0;
 	while (i < ML_PAIRS && entries[i].real && entries[i].real != real)
 		i++;
@@ -116,9 +116,9 @@ static ml_u64 address_of(const struct ml_pair *rule, ml_u64 handle)
 /* Handle number i behind a pointer; only where the function itself has used it, or is about to. */
 static ml_u64 stored(const struct ml_pair *rule, ml_u64 pointer, ml_u32 i)
 {
-	const void *place = (const void *)(unsigned long)(pointer + rule->handle_offset);
+	const void *handles = (const void *)(unsigned long)(pointer + rule->handle_offset);
 
-	return rule->handle_bytes == 4 ? ((const ml_u32 *)place)[i] : ((const ml_u64 *)place)[i];
+	return rule->handle_bytes == 4 ? ((const ml_u32 *)handles)[i] : ((const ml_u64 *)handles)[i];
 }
 
 /* Descriptor number i of those that came with a message. It is the kernel that has written what is read here. */
@@ -146,14 +146,14 @@ static int received(ml_u64 message, ml_u32 i, ml_u64 *handle)
 }
 
 /* 0: a new session has begun in between. What our arena gave while the allocator was looked for only we know. */
-static ml_u64 told_size(ml_u32 rule, ml_u64 handle)
+static ml_u64 measured_size(ml_u32 rule, ml_u64 handle)
 {
-	unsigned long teller = __atomic_load_n(&tellers[rule], __ATOMIC_RELAXED);
+	unsigned long size_function = __atomic_load_n(&size_functions[rule], __ATOMIC_RELAXED);
 	void *pointer = (void *)(unsigned long)handle;
 
 	if (ml_arena_owns(pointer))
 		return ml_arena_size(pointer);
-	return teller ? ((size_t (*)(void *, int))teller)(pointer, 0) : 0; /* sallocx() has flags, too */
+	return size_function ? ((size_t (*)(void *, int))size_function)(pointer, 0) : 0; /* sallocx() has flags, too */
 }
 
 /* The kernel reads what may be no pointer: the host's rule says that it is one. 0 where nothing can be read. */
@@ -390,7 +390,7 @@ HANDLER void ml_pair_leave(struct ml_pair_frame *frame, const struct ml_register
 			break;
 		if (rule->handle_bytes == 4)
 			note_highest((ml_u32)handle);
-		size = rule->is_sized ? told_size(frame->function - ML_FN_PAIR, handle) : frame->size;
+		size = rule->is_sized ? measured_size(frame->function - ML_FN_PAIR, handle) : frame->size;
 		ml_recorder_acquire(frame->function, address_of(rule, handle), size, (int)rule->replaces, registers);
 		if (rule->is_early)
 			settle_early(address_of(rule, handle), frame->turn);

@@ -18,7 +18,7 @@ void ml_pairs_begin_moved(const struct ml_view *view);
 void ml_pairs_end(void);
 
 /* The function at `teller` says how many bytes a handle of the rule has. Before the rule is bound. */
-void ml_pairs_size_by(ml_u32 rule, unsigned long teller);
+void ml_pairs_size_by(ml_u32 rule, unsigned long size_function);
 
 /*
  * The entry that stands in for the function at `real`, whose rule is number `rule`; 0: there is none left, none for this

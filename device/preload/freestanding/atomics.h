@@ -13,17 +13,17 @@
  * Words that others may read or write at the same moment, each whole where the machine has such words; elsewhere who reads
  * them finds out otherwise whether they belong together.
  */
-static inline ml_u64 ml_read(const volatile ml_u64 *place)
+static inline ml_u64 ml_read(const volatile ml_u64 *word)
 {
-	return sizeof(long) == 8 ? __atomic_load_n(place, __ATOMIC_RELAXED) : *place;
+	return sizeof(long) == 8 ? __atomic_load_n(word, __ATOMIC_RELAXED) : *word;
 }
 
-static inline void ml_write(volatile ml_u64 *place, ml_u64 value)
+static inline void ml_write(volatile ml_u64 *word, ml_u64 value)
 {
 	if (sizeof(long) == 8)
-		__atomic_store_n(place, value, __ATOMIC_RELAXED);
+		__atomic_store_n(word, value, __ATOMIC_RELAXED);
 	else
-		*place = value;
+		*word = value;
 }
 
 /* glibc's own promise (sys/single_threaded.h), withdrawn before a second thread starts. Weak: others make none. */
@@ -36,74 +36,74 @@ static inline int ml_is_single_threaded(void)
 
 #if defined(__x86_64__)
 
-static inline void ml_add(ml_u64 *place, ml_u64 value)
+static inline void ml_add(ml_u64 *word, ml_u64 value)
 {
 	if (ml_is_single_threaded())
-		__asm__ volatile("addq %1, %0" : "+m"(*place) : "er"(value) : "cc");
+		__asm__ volatile("addq %1, %0" : "+m"(*word) : "er"(value) : "cc");
 	else
-		__atomic_fetch_add(place, value, __ATOMIC_RELAXED);
+		__atomic_fetch_add(word, value, __ATOMIC_RELAXED);
 }
 
-static inline int ml_exchange_if(ml_u64 *place, ml_u64 from, ml_u64 to)
+static inline int ml_exchange_if(ml_u64 *word, ml_u64 from, ml_u64 to)
 {
 	ml_u64 found = from;
 
 	if (!ml_is_single_threaded())
-		return __atomic_compare_exchange_n(place, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
-	__asm__ volatile("cmpxchgq %2, %1" : "+a"(found), "+m"(*place) : "r"(to) : "memory", "cc");
+		return __atomic_compare_exchange_n(word, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+	__asm__ volatile("cmpxchgq %2, %1" : "+a"(found), "+m"(*word) : "r"(to) : "memory", "cc");
 	return found == from;
 }
 
 /* What is left there. */
-static inline ml_u64 ml_subtract(ml_u64 *place, ml_u64 value)
+static inline ml_u64 ml_subtract(ml_u64 *word, ml_u64 value)
 {
 	ml_u64 change = -value;
 
 	if (!ml_is_single_threaded())
-		return __atomic_sub_fetch(place, value, __ATOMIC_ACQ_REL);
-	__asm__ volatile("xaddq %0, %1" : "+r"(change), "+m"(*place) : : "memory", "cc");
+		return __atomic_sub_fetch(word, value, __ATOMIC_ACQ_REL);
+	__asm__ volatile("xaddq %0, %1" : "+r"(change), "+m"(*word) : : "memory", "cc");
 	return change - value;
 }
 
 /* Against handlers of this thread only. */
-static inline void ml_add_own(ml_u64 *place, ml_u64 value)
+static inline void ml_add_own(ml_u64 *word, ml_u64 value)
 {
-	__asm__ volatile("addq %1, %0" : "+m"(*place) : "er"(value) : "cc");
+	__asm__ volatile("addq %1, %0" : "+m"(*word) : "er"(value) : "cc");
 }
 
-static inline int ml_exchange_own(ml_u64 *place, ml_u64 from, ml_u64 to)
+static inline int ml_exchange_own(ml_u64 *word, ml_u64 from, ml_u64 to)
 {
 	ml_u64 found = from;
 
-	__asm__ volatile("cmpxchgq %2, %1" : "+a"(found), "+m"(*place) : "r"(to) : "memory", "cc");
+	__asm__ volatile("cmpxchgq %2, %1" : "+a"(found), "+m"(*word) : "r"(to) : "memory", "cc");
 	return found == from;
 }
 
 #else
 
-static inline void ml_add(ml_u64 *place, ml_u64 value)
+static inline void ml_add(ml_u64 *word, ml_u64 value)
 {
-	__atomic_fetch_add(place, value, __ATOMIC_RELAXED);
+	__atomic_fetch_add(word, value, __ATOMIC_RELAXED);
 }
 
-static inline int ml_exchange_if(ml_u64 *place, ml_u64 from, ml_u64 to)
+static inline int ml_exchange_if(ml_u64 *word, ml_u64 from, ml_u64 to)
 {
-	return __atomic_compare_exchange_n(place, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+	return __atomic_compare_exchange_n(word, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
-static inline ml_u64 ml_subtract(ml_u64 *place, ml_u64 value)
+static inline ml_u64 ml_subtract(ml_u64 *word, ml_u64 value)
 {
-	return __atomic_sub_fetch(place, value, __ATOMIC_ACQ_REL);
+	return __atomic_sub_fetch(word, value, __ATOMIC_ACQ_REL);
 }
 
-static inline void ml_add_own(ml_u64 *place, ml_u64 value)
+static inline void ml_add_own(ml_u64 *word, ml_u64 value)
 {
-	ml_add(place, value);
+	ml_add(word, value);
 }
 
-static inline int ml_exchange_own(ml_u64 *place, ml_u64 from, ml_u64 to)
+static inline int ml_exchange_own(ml_u64 *word, ml_u64 from, ml_u64 to)
 {
-	return ml_exchange_if(place, from, to);
+	return ml_exchange_if(word, from, to);
 }
 
 #endif

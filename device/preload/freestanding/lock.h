@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A lock that is tried, not waited for; what a thread of the parent held at a fork is free in the child. */
-#ifndef MEMLEAK_HOOK_LOCK_H
-#define MEMLEAK_HOOK_LOCK_H
+#ifndef MEMLEAK_LOCK_H
+#define MEMLEAK_LOCK_H
 
 #include "preload/freestanding/syscalls.h"
 
@@ -17,7 +17,7 @@ static inline int ml_lock_try(struct ml_lock *lock)
 	       __atomic_compare_exchange_n(&lock->owner, &owner, self, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-static inline void ml_lock_give(struct ml_lock *lock)
+static inline void ml_lock_release(struct ml_lock *lock)
 {
 	__atomic_store_n(&lock->owner, 0, __ATOMIC_RELEASE);
 }

@@ -28,7 +28,7 @@ PROGRAM_FORMS(DECLARE)
 REGION_NAMES(DECLARE)
 
 #define ADDRESS(function) (unsigned long)(function)
-#define AT(place) (unsigned long *)(void *)&(place)
+#define AT(variable) (unsigned long *)(void *)&(variable)
 #define ALLOCATOR(function) { #function, ADDRESS(function), AT(ml_original.function), ML_HOOK_ALLOCATOR, 0 },
 #define PROGRAM(function) { #function, ADDRESS(function), AT(ml_original.function), ML_HOOK_PROGRAM, 0 },
 #define FORM(function) { #function, ADDRESS(function), NULL, ML_HOOK_PROGRAM, 0 },
@@ -92,7 +92,7 @@ static int is_chosen(unsigned int number)
 	return 0;
 }
 
-void ml_hook_look_into(const struct ml_elf *elf)
+void ml_hook_scan_module(const struct ml_elf *elf)
 {
 	enum ml_libc libc = ml_elf_find(elf, "gnu_get_libc_version")	? ML_LIBC_GLIBC :
 			    ml_elf_find(elf, "__system_property_get") ? ML_LIBC_BIONIC :
@@ -149,10 +149,10 @@ void ml_hook_adopt_pairs(void)
 		if (ml_hooks[i].real && ml_hooks[i].original && ml_hooks[i].family == ML_HOOK_LOADER)
 			*ml_hooks[i].original = ml_hooks[i].real;
 	for (unsigned int i = ML_HOOKS_OWN; i < ML_HOOKS; i++)
-		if (ml_hooks[i].name && ml_hooks[i].real && pair_names[i - ML_HOOKS_OWN].tells_size)
+		if (ml_hooks[i].name && ml_hooks[i].real && pair_names[i - ML_HOOKS_OWN].is_size_function)
 			ml_pairs_size_by(pair_names[i - ML_HOOKS_OWN].function, ml_hooks[i].real);
 	for (unsigned int i = ML_HOOKS_OWN; i < ML_HOOKS; i++) {
-		if (ml_hooks[i].name && ml_hooks[i].real && !pair_names[i - ML_HOOKS_OWN].tells_size)
+		if (ml_hooks[i].name && ml_hooks[i].real && !pair_names[i - ML_HOOKS_OWN].is_size_function)
 			ml_hooks[i].entry = ml_pairs_bind(pair_names[i - ML_HOOKS_OWN].function, ml_hooks[i].real);
 		if (!ml_hooks[i].entry)
 			ml_hooks[i].real = 0; /* nothing is put in its place */

@@ -41,7 +41,7 @@ extern struct ml_hook ml_hooks[ML_HOOKS] __attribute__((visibility("hidden")));
 /* The number of the hook of this name; ML_HOOKS: there is none. */
 unsigned int ml_hook_number(const char *name);
 
-/* The rules and names of the session's --pairs, which ml_hook_look_into() then looks for, take the place of those before; NULL: none. */
+/* The rules and names of the session's --pairs, which ml_hook_scan_module() then looks for, take the place of those before; NULL: none. */
 void ml_hook_name_pairs(const struct ml_view *view);
 
 /* After the last module: those that were found get their entries, and those of the loader what to forward to. */
@@ -51,7 +51,7 @@ void ml_hook_adopt_pairs(void);
  * From the modules in the loader's order, one by one: a name is bound to the first that defines it. Not asked of our own
  * library. Where our entries find the functions is set by ml_hook_adopt(), after the last.
  */
-void ml_hook_look_into(const struct ml_elf *elf);
+void ml_hook_scan_module(const struct ml_elf *elf);
 
 /* enum ml_attach_result: whether malloc and free are known. From then on, our entries forward to the real functions. */
 int ml_hook_adopt(void);

@@ -7,7 +7,7 @@
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/clock.h"
 #include "preload/hooks/books.h"
-#include "preload/freestanding/hook_lock.h"
+#include "preload/freestanding/lock.h"
 #include "preload/hooks/names.h"
 #include "preload/hooks/pages.h"
 #include "preload/hooks/relocations.h"
@@ -25,20 +25,20 @@ static int is_patching;  /* modules that come are to be patched */
 static int has_regions;
 static const struct ml_view *listener;
 
-static int take(void)
+static int lock_try(void)
 {
 	return ml_lock_try(&lock);
 }
 
-static void give(void)
+static void unlock(void)
 {
-	ml_lock_give(&lock);
+	ml_lock_release(&lock);
 }
 
-static int take_patiently(void)
+static int lock_or_time_out(void)
 {
 	for (int i = 0; i < TRIES; i++) {
-		if (take())
+		if (lock_try())
 			return 1;
 		ml_pause_ns(SETTLE_NS);
 	}
@@ -47,11 +47,11 @@ static int take_patiently(void)
 
 /* ---- telling ------------------------------------------------------------------------------------------ */
 
-void ml_plt_hook_tell(const struct ml_view *view)
+void ml_plt_hook_report_to(const struct ml_view *view)
 {
 	ml_u64 now_ns = ml_clock_exact_ns();
 
-	if (!take_patiently())
+	if (!lock_or_time_out())
 		return;
 	listener = view;
 	for (ml_u32 i = 0; view && i < books.n_modules; i++) {
@@ -63,7 +63,7 @@ void ml_plt_hook_tell(const struct ml_view *view)
 	}
 	if (view)
 		view->segment->n_hooked_lost += books.n_modules_without_room;
-	give();
+	unlock();
 }
 
 /* ---- one module --------------------------------------------------------------------------------------- */
@@ -286,7 +286,7 @@ static int look_up(void *context, const struct ml_module *module)
 	struct pass *pass = context;
 
 	if (!is_own(module) && !is_vdso(module) && !ml_elf_open(&pass->elf, pass->maps, module->base, module->dynamic))
-		ml_hook_look_into(&pass->elf);
+		ml_hook_scan_module(&pass->elf);
 	return 0;
 }
 
@@ -306,13 +306,13 @@ int ml_plt_hook_find_pairs(const struct ml_view *view)
 	struct pass pass = { .maps = &maps };
 	int error;
 
-	if (!take_patiently())
+	if (!lock_or_time_out())
 		return -EBUSY;
 	ml_hook_name_pairs(view);
 	error = ml_modules_each(&maps, look_up, &pass);
 	ml_hook_maps_drop(&maps);
 	ml_hook_adopt_pairs();
-	give();
+	unlock();
 	return error;
 }
 
@@ -324,7 +324,7 @@ int ml_plt_hook_patch(int with_regions)
 	struct pass pass;
 	int error;
 
-	if (!take_patiently())
+	if (!lock_or_time_out())
 		return -EBUSY;
 	has_regions |= with_regions;
 	is_patching = 1;
@@ -336,7 +336,7 @@ int ml_plt_hook_patch(int with_regions)
 	}
 	if (!error && !books.n_slots)
 		error = ML_ATTACH_NO_SLOT;
-	give();
+	unlock();
 	return error;
 }
 
@@ -345,11 +345,11 @@ void ml_plt_hook_follow(ml_u64 since_ns)
 	struct pass pass;
 
 	__atomic_store_n(&is_asked_for, 1, __ATOMIC_SEQ_CST);
-	while (__atomic_load_n(&is_asked_for, __ATOMIC_SEQ_CST) && take()) {
+	while (__atomic_load_n(&is_asked_for, __ATOMIC_SEQ_CST) && lock_try()) {
 		__atomic_store_n(&is_asked_for, 0, __ATOMIC_SEQ_CST);
 		if (is_patching)
 			go_through(&pass, PATCH, since_ns);
-		give();
+		unlock();
 	}
 }
 
@@ -358,14 +358,14 @@ int ml_plt_hook_restore(void)
 	struct pass pass;
 	int error;
 
-	if (!take_patiently())
+	if (!lock_or_time_out())
 		return -EBUSY;
 	is_patching = 0;
 	listener = NULL;
 	error = go_through(&pass, RESTORE, 0);
 	books.n_slots = 0;
 	ml_hook_name_pairs(NULL);
-	give();
+	unlock();
 	return error ? error : pass.n_left + pass.pages.n_unrestored;
 }
 
@@ -373,11 +373,11 @@ int ml_plt_hook_is_plain_caller(unsigned long address)
 {
 	int is_plain = 0;
 
-	if (!take())
+	if (!lock_try())
 		return 0;
 	is_plain = ml_hook_books_at(&books, address) != NULL;
 	for (ml_u32 i = 0; i < books.n_modules && is_plain; i++)
 		is_plain = !books.modules[i].dynamic || !books.modules[i].has_runpath;
-	give();
+	unlock();
 	return is_plain;
 }

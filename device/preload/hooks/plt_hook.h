@@ -34,7 +34,7 @@ void ml_plt_hook_follow(ml_u64 since_ns);
 int ml_plt_hook_restore(void);
 
 /* From now on what becomes of modules is told to the segment of this view, and first of all what has become of them. */
-void ml_plt_hook_tell(const struct ml_view *view);
+void ml_plt_hook_report_to(const struct ml_view *view);
 
 /* 1 when the address belongs to a module that is known, and no module names a path of its own to look for libraries. */
 int ml_plt_hook_is_plain_caller(unsigned long address);

@@ -25,7 +25,7 @@ struct visitor {
 	void *context;
 };
 
-static void tell(const struct visitor *visitor, unsigned long offset, unsigned long info, long addend)
+static void report(const struct visitor *visitor, unsigned long offset, unsigned long info, long addend)
 {
 	unsigned long type = TYPE_OF(info);
 	struct ml_relocation relocation = {
@@ -50,10 +50,10 @@ static void each_plain(const struct visitor *visitor, const struct ml_elf_table 
 		return;
 	if (table->has_addends)
 		for (size_t i = 0; i < table->bytes / sizeof(*rela); i++)
-			tell(visitor, rela[i].r_offset, rela[i].r_info, rela[i].r_addend);
+			report(visitor, rela[i].r_offset, rela[i].r_info, rela[i].r_addend);
 	else
 		for (size_t i = 0; i < table->bytes / sizeof(*rel); i++)
-			tell(visitor, rel[i].r_offset, rel[i].r_info, 0);
+			report(visitor, rel[i].r_offset, rel[i].r_info, 0);
 }
 
 /* ---- packed: bionic/linker/linker_reloc_iterators.h ----------------------------------------------------- */
@@ -121,7 +121,7 @@ static unsigned long take_group(struct packed *packed, const struct visitor *vis
 		if ((flags & (HAS_ADDEND | GROUPED_BY_ADDEND)) == HAS_ADDEND)
 			state->addend += (unsigned long)take_number(packed);
 		if (!packed->is_malformed)
-			tell(visitor, state->offset, state->info, (long)state->addend);
+			report(visitor, state->offset, state->info, (long)state->addend);
 	}
 	return size;
 }

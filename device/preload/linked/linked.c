@@ -41,7 +41,7 @@ static struct {
 	struct ml_settings settings;
 	ml_u32 pid; /* of who began it; 0 = nobody did */
 	int is_recording;
-	int is_taken; /* by who begins, ends or writes */
+	int is_locked; /* by who begins, ends or writes */
 	ml_u32 n_marks;
 	struct mark marks[MARKS];
 	struct ml_recording recording;
@@ -89,14 +89,14 @@ static struct ml_settings settings_from(const struct memleak_options *options)
 	};
 }
 
-static int take(void)
+static int lock_try(void)
 {
-	return !__atomic_exchange_n(&linked.is_taken, 1, __ATOMIC_ACQUIRE);
+	return !__atomic_exchange_n(&linked.is_locked, 1, __ATOMIC_ACQUIRE);
 }
 
-static int give(int result)
+static int unlock(int result)
 {
-	__atomic_store_n(&linked.is_taken, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&linked.is_locked, 0, __ATOMIC_RELEASE);
 	return result;
 }
 
@@ -152,7 +152,7 @@ API int memleak_start(const struct memleak_options *options)
 		return -EINVAL;
 	if (options)
 		ml_copy(&given, options, options->struct_bytes < sizeof(given) ? options->struct_bytes : sizeof(given));
-	return take() ? give(start(&given)) : -EBUSY;
+	return lock_try() ? unlock(start(&given)) : -EBUSY;
 }
 
 API int memleak_stop(void)
@@ -161,16 +161,16 @@ API int memleak_stop(void)
 
 	if (result)
 		return result;
-	if (!take())
+	if (!lock_try())
 		return -EBUSY;
 	if (!linked.is_recording)
-		return give(-ESRCH);
+		return unlock(-ESRCH);
 	linked.is_recording = 0;
 	if (ml_originals_are_interposed())
 		ml_recorder_turn_off();
 	else
 		ml_attach_leave_own();
-	return give(0);
+	return unlock(0);
 }
 
 /* ---- marks -------------------------------------------------------------------------------------------- */
@@ -309,7 +309,7 @@ API int memleak_snapshot(const char *path)
 		return result;
 	if (!path)
 		return -EINVAL;
-	if (!take())
+	if (!lock_try())
 		return -EBUSY;
-	return give(linked.pid ? write_all(path) : -ESRCH);
+	return unlock(linked.pid ? write_all(path) : -ESRCH);
 }

@@ -63,7 +63,7 @@ static int use_known(const struct ml_thread *thread, struct ml_caller *caller)
 	return 0;
 }
 
-void ml_evidence_look_for_stack(const struct ml_view *view, struct ml_thread *thread, struct ml_caller *caller)
+void ml_evidence_find_bounds(const struct ml_view *view, struct ml_thread *thread, struct ml_caller *caller)
 {
 	if (use_known(thread, caller))
 		return;
@@ -171,7 +171,7 @@ static int was_sent_last(const struct ml_view *view, const struct ml_evidence_ca
 /* An exact key's walk has read all that unwinding needs. What verifies it is the stack as it is. */
 static int is_sparse(const struct ml_view *view, const struct ml_evidence_call *call, ml_u32 flags)
 {
-	return !(view->settings.flags & ML_SETTING_NO_STACK) && call->memo && call->memo->is_exact && call->memo->n_places <= ML_MEMO_PLACES &&
+	return !(view->settings.flags & ML_SETTING_NO_STACK) && call->memo && call->memo->is_exact && call->memo->n_offsets <= ML_MEMO_OFFSETS &&
 	       !(flags & ML_EVIDENCE_VERIFY) && !(view->settings.flags & ML_SETTING_EVERY_STACK) &&
 	       call->memo->reach_bytes <= view->settings.stack_bytes;
 }
@@ -183,14 +183,14 @@ static ml_u32 store_sparse(const struct ml_evidence_call *call, struct ml_eviden
 	const ml_u64 *stack = (const ml_u64 *)(unsigned long)call->caller->stack_pointer;
 	struct ml_sparse_stack *sparse = to;
 
-	sparse->n_words = memo->n_places;
-	for (ml_u32 i = 0; i < memo->n_places; i++) {
-		sparse->words[i] = stack[memo->places[i]];
-		ml_sparse_stack_places(sparse)[i] = memo->places[i];
+	sparse->n_words = memo->n_offsets;
+	for (ml_u32 i = 0; i < memo->n_offsets; i++) {
+		sparse->words[i] = stack[memo->offsets[i]];
+		ml_sparse_stack_offsets(sparse)[i] = memo->offsets[i];
 	}
 	record->stack_bytes = memo->reach_bytes;
 	record->flags |= ML_EVIDENCE_STACK_SPARSE;
-	return ml_sparse_stack_bytes(memo->n_places);
+	return ml_sparse_stack_bytes(memo->n_offsets);
 }
 
 static ml_u32 store_slice(const struct ml_evidence_call *call, const struct slice *slice, struct ml_evidence *record,
@@ -257,7 +257,7 @@ static ml_u32 store_words_above(const struct ml_code_map *map, ml_u64 begin, ml_
 				ml_u64 *hash)
 {
 	const unsigned long *stack = (const unsigned long *)(unsigned long)begin;
-	ml_u32 *places = (ml_u32 *)&to->words[ML_RING_ABOVE_WORDS]; /* until it is known how many there are */
+	ml_u32 *offsets = (ml_u32 *)&to->words[ML_RING_ABOVE_WORDS]; /* until it is known how many there are */
 	ml_u32 n = 0, i;
 
 	if (end - begin > ML_ABOVE_BYTES_MAX)
@@ -268,26 +268,26 @@ static ml_u32 store_words_above(const struct ml_code_map *map, ml_u64 begin, ml_
 		if (word - begin >= end - begin && !ml_code_map_has(map, word))
 			continue;
 		to->words[n] = word;
-		places[n++] = i;
+		offsets[n++] = i;
 		*hash = ml_stack_mix(*hash, word + ((ml_u64)i << 44));
 	}
 	if (!n)
 		return 0;
 	to->reach_bytes = 8 * i;
 	to->n_words = n;
-	ml_copy(ml_stack_above_places(to), places, n * sizeof(*places));
+	ml_copy(ml_stack_above_offsets(to), offsets, n * sizeof(*offsets));
 	if (n % 2)
-		ml_stack_above_places(to)[n] = 0;
+		ml_stack_above_offsets(to)[n] = 0;
 	return ml_stack_above_bytes(n);
 }
 
 /* Behind all else; returns the bytes used. */
-static ml_u32 store_above(const struct ml_view *view, const struct slice *slice, struct ml_ring_evidence *place, void *to)
+static ml_u32 store_above(const struct ml_view *view, const struct slice *slice, struct ml_ring_evidence *room, void *to)
 {
-	ml_u32 bytes = store_words_above(current_map(view), slice->from + slice->wanted, slice->end, to, &place->stack_hash);
+	ml_u32 bytes = store_words_above(current_map(view), slice->from + slice->wanted, slice->end, to, &room->stack_hash);
 
 	if (bytes)
-		place->record.flags |= ML_EVIDENCE_STACK_ABOVE;
+		room->record.flags |= ML_EVIDENCE_STACK_ABOVE;
 	return bytes;
 }
 
@@ -297,19 +297,19 @@ static void send(const struct ml_view *view, struct ml_thread *thread, const str
 	int sparse = is_sparse(view, call, flags);
 	struct slice slice = slice_of(view, call->caller);
 	ml_u32 head_bytes = sizeof(struct ml_evidence) + ML_N_REGISTERS * sizeof(ml_u64);
-	ml_u32 stack_bytes = sparse ? ml_sparse_stack_bytes(call->memo->n_places) : slice.wanted;
+	ml_u32 stack_bytes = sparse ? ml_sparse_stack_bytes(call->memo->n_offsets) : slice.wanted;
 	int extended = !sparse && is_extended(view, call->caller, &slice);
 	struct ml_key *key = &view->keys[call->block->key_index];
-	struct ml_ring_evidence *place = ml_ring_reserve_patiently(
-		view, thread, sizeof(place->stack_hash) + head_bytes + stack_bytes + chain_room(view) + (extended ? ML_STACK_ABOVE_ROOM : 0));
+	struct ml_ring_evidence *room = ml_ring_reserve_patiently(
+		view, thread, sizeof(room->stack_hash) + head_bytes + stack_bytes + chain_room(view) + (extended ? ML_STACK_ABOVE_ROOM : 0));
 	struct ml_evidence *record;
 	void *stack;
 
-	if (!place) {
+	if (!room) {
 		__atomic_fetch_add(&view->segment->lost[ML_LOST_RING_FULL], 1, __ATOMIC_RELAXED);
 		return;
 	}
-	record = &place->record;
+	record = &room->record;
 	*record = (struct ml_evidence){
 		.flags = (ml_u16)(flags | ML_EVIDENCE_AT_RETURN),
 		.function = (ml_u16)call->function,
@@ -328,15 +328,15 @@ static void send(const struct ml_view *view, struct ml_thread *thread, const str
 	stack = (char *)record + head_bytes;
 	stack_bytes = sparse ? store_sparse(call, record, stack) : store_slice(call, &slice, record, stack);
 	record->record_bytes = head_bytes + stack_bytes + store_chain(view, thread, call, record, (char *)stack + stack_bytes);
-	place->stack_hash = sparse || !slice.wanted ? call->key : ml_stack_hash(current_map(view), stack, stack_bytes);
+	room->stack_hash = sparse || !slice.wanted ? call->key : ml_stack_hash(current_map(view), stack, stack_bytes);
 	if (record->flags & ML_EVIDENCE_STACK_FAULT)
 		__atomic_fetch_add(&view->segment->lost[ML_LOST_STACK_FAULT], 1, __ATOMIC_RELAXED);
-	__atomic_store_n(&key->sent_stack, place->stack_hash, __ATOMIC_RELAXED);
+	__atomic_store_n(&key->sent_stack, room->stack_hash, __ATOMIC_RELAXED);
 	if (extended)
-		record->record_bytes += store_above(view, &slice, place, (char *)record + record->record_bytes);
+		record->record_bytes += store_above(view, &slice, room, (char *)record + record->record_bytes);
 	/* Before the agent can see the record: when it drops it and asks again, that comes later. */
 	set_next_due(thread, key);
-	ml_ring_commit(view, thread, ML_RING_EVIDENCE, (ml_u32)sizeof(place->stack_hash) + record->record_bytes);
+	ml_ring_commit(view, thread, ML_RING_EVIDENCE, (ml_u32)sizeof(room->stack_hash) + record->record_bytes);
 }
 
 void ml_evidence_send(const struct ml_view *view, struct ml_thread *thread, const struct ml_evidence_call *call,

@@ -8,7 +8,7 @@
 #include "preload/stacks/stack_key.h"
 
 /* A stack that was not seen last time. */
-void ml_evidence_look_for_stack(const struct ml_view *view, struct ml_thread *thread, struct ml_caller *caller);
+void ml_evidence_find_bounds(const struct ml_view *view, struct ml_thread *thread, struct ml_caller *caller);
 
 /* Fills in readable_end and stack_end. */
 static inline void ml_evidence_find_stack(const struct ml_view *view, struct ml_thread *thread,
@@ -17,7 +17,7 @@ static inline void ml_evidence_find_stack(const struct ml_view *view, struct ml_
 	if (__builtin_expect(caller->stack_pointer - thread->stack_low < thread->stack_high - thread->stack_low, 1))
 		caller->readable_end = caller->stack_end = thread->stack_high;
 	else
-		ml_evidence_look_for_stack(view, thread, caller);
+		ml_evidence_find_bounds(view, thread, caller);
 }
 
 struct ml_evidence_call {

@@ -12,7 +12,7 @@
 #include "preload/recorder/recorder_session.h"
 #include "preload/segment/ring.h"
 #include "preload/recorder/sampler.h"
-#include "preload/recorder/stack_name.h"
+#include "preload/recorder/stack_id.h"
 #include "preload/freestanding/syscalls.h"
 #include "preload/segment/table.h"
 #include "preload/segment/thread.h"
@@ -104,12 +104,12 @@ void ml_recorder_freed(enum ml_function function, void *pointer, const struct ml
 		send_event(view, function, ML_UNTAG(pointer), 0, block);
 }
 
-static void insert(const struct ml_view *view, struct ml_thread *thread, ml_u64 *place, ml_u64 address,
+static void insert(const struct ml_view *view, struct ml_thread *thread, ml_u64 *shadow, ml_u64 address,
 		   struct ml_entry *block)
 {
 	struct ml_entry old;
 
-	switch (ml_table_insert(view, thread, place, address, block, &old)) {
+	switch (ml_table_insert(view, thread, shadow, address, block, &old)) {
 	case ML_TABLE_INSERTED:
 		break;
 	case ML_TABLE_REPLACED:
@@ -152,7 +152,7 @@ static inline int is_internal(const struct ml_view *view, struct ml_thread *thre
 
 /* place: what ml_table_expect() knows of the address. */
 static inline __attribute__((always_inline)) void record(const struct ml_view *view, struct ml_thread *thread,
-							 enum ml_function function, ml_u64 address, ml_u64 *place,
+							 enum ml_function function, ml_u64 address, ml_u64 *shadow,
 							 ml_u64 size, ml_u64 old, const struct ml_registers *registers)
 {
 	struct ml_caller caller = {
@@ -163,7 +163,7 @@ static inline __attribute__((always_inline)) void record(const struct ml_view *v
 	ml_u32 was_recording = thread->is_recording; /* a signal handler's call, within another */
 	const struct ml_code_map *map;
 	struct ml_entry block;
-	struct name name;
+	struct stack_id id;
 	ml_u64 timestamp_ns;
 
 	/*
@@ -172,7 +172,7 @@ static inline __attribute__((always_inline)) void record(const struct ml_view *v
 	 */
 	__atomic_store_n(&thread->is_recording, 1, __ATOMIC_RELAXED);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	if (unlikely(__atomic_load_n(&view->segment->is_over, __ATOMIC_RELAXED) != ML_GOES_ON)) {
+	if (unlikely(__atomic_load_n(&view->segment->is_over, __ATOMIC_RELAXED) != ML_SESSION_RUNS)) {
 		__atomic_store_n(&thread->is_recording, was_recording, __ATOMIC_RELEASE);
 		return;
 	}
@@ -182,31 +182,31 @@ static inline __attribute__((always_inline)) void record(const struct ml_view *v
 		caller.frame_pointer = ML_CHAIN_POINTER(registers);
 	else if (caller.frame_pointer - caller.stack_pointer >= caller.readable_end - caller.stack_pointer)
 		caller.frame_pointer = 0;
-	map = enter_map(view, thread, caller.return_address, &timestamp_ns);
-	name = enter_name(view, thread, map, &caller);
-	if (unlikely(name.unknown))
-		name = name_anew(view, thread, &name, &caller, &map, &timestamp_ns);
-	count_alloc(view, name.number, size);
+	map = current_map(view, thread, caller.return_address, &timestamp_ns);
+	id = begin_lookup(view, thread, map, &caller);
+	if (unlikely(id.unknown))
+		id = lookup_again(view, thread, &id, &caller, &map, &timestamp_ns);
+	count_alloc(view, id.number, size);
 	block = (struct ml_entry){
 		.size = size,
 		.timestamp_ns = timestamp_ns,
-		.key_index = name.number,
+		.key_index = id.number,
 		.tid = thread->tid,
 		.function = function,
 	};
-	insert(view, thread, place, address, &block);
+	insert(view, thread, shadow, address, &block);
 	if (unlikely(view->settings.flags & ML_SETTING_EVENTS))
 		send_event(view, function, address & ML_PAIR_HANDLE_MASK, old, &block);
 	ml_evidence_send_if_due(view, thread, &(struct ml_evidence_call){
 		.function = function,
 		.address = address & ML_PAIR_HANDLE_MASK,
-		.key = name.key,
+		.key = id.key,
 		.block = &block,
 		.registers = registers,
 		.caller = &caller,
-		.memo = name.memo,
+		.memo = id.memo,
 	});
-	leave_name(thread, &name);
+	end_lookup(thread, &id);
 	__atomic_store_n(&thread->is_recording, was_recording, __ATOMIC_RELEASE);
 }
 

@@ -23,15 +23,15 @@
 #define LOOK_EVERY_NS 1000000000ull
 #define SILENCE_NS 3000000000ull /* of the agent, which gives a sign of life four times a second */
 
-static struct ml_view nobodys_view;
-struct ml_view *ml_recorder_view_in_force = &nobodys_view;
+static struct ml_view empty_view;
+struct ml_view *ml_recorder_view_in_force = &empty_view;
 static struct ml_view *next_views; /* not used yet */
 static ml_u32 n_next_views;
 
 static int never = ML_RECORDER_NEVER;
 int *ml_recorder_state = &never;
 int ml_recorder_is_sampling;
-ml_u32 ml_recorder_orphan;
+ml_u32 ml_recorder_leaked_session;
 static int is_armed; /* else a forked child has nothing to join */
 
 /* What were segments: memory of nobody's, for calls that were on their way when their session ended. */
@@ -43,7 +43,7 @@ static struct {
 static const struct ml_view *last_retired;
 
 /* The place of one that no call can be in any more; where all may be, address space is given up instead. */
-static ml_u32 make_place(ml_u64 now_ns)
+static ml_u32 find_retired_slot(ml_u64 now_ns)
 {
 	ml_u32 oldest = 0;
 
@@ -62,7 +62,7 @@ void ml_recorder_retire(void)
 {
 	const struct ml_view *view = ml_view_in_force();
 	ml_u64 now_ns = ml_clock_exact_ns();
-	ml_u32 place;
+	ml_u32 slot;
 
 	if (!view->segment || view == last_retired)
 		return;
@@ -70,10 +70,10 @@ void ml_recorder_retire(void)
 	ML_MMAP(view->segment, view->layout.bytes, PROT_READ | PROT_WRITE,
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1);
 	last_retired = view;
-	place = make_place(now_ns);
-	retired[place].base = view->segment;
-	retired[place].bytes = view->layout.bytes;
-	retired[place].ended_ns = now_ns;
+	slot = find_retired_slot(now_ns);
+	retired[slot].base = view->segment;
+	retired[slot].bytes = view->layout.bytes;
+	retired[slot].ended_ns = now_ns;
 }
 
 static void unmap_retired(void)
@@ -162,7 +162,7 @@ int ml_recorder_after_fork(void)
 	const struct ml_view *view = ml_view_in_force();
 
 	*ml_recorder_state = ML_RECORDER_NEVER;
-	if (!is_armed || __atomic_load_n(&view->segment->is_over, __ATOMIC_RELAXED) != ML_GOES_ON)
+	if (!is_armed || __atomic_load_n(&view->segment->is_over, __ATOMIC_RELAXED) != ML_SESSION_RUNS)
 		return 0;
 	if (!(view->settings.flags & ML_SETTING_FOLLOW)) {
 		__atomic_fetch_add(&view->segment->n_children, 1, __ATOMIC_RELAXED);
@@ -191,22 +191,22 @@ int ml_recorder_is_own_process(void)
 	return ml_recorder_is_on() && (ml_u32)ML_SYSCALL0(getpid) == ml_view_in_force()->segment->pid;
 }
 
-void ml_recorder_look_for_agent(const struct ml_view *view, ml_u64 now_ns)
+void ml_recorder_check_agent(const struct ml_view *view, ml_u64 now_ns)
 {
 	ml_u64 alive_ns = __atomic_load_n(&view->segment->agent_alive_ns, __ATOMIC_RELAXED);
 
-	__atomic_store_n(&view->segment->next_look_ns, now_ns + LOOK_EVERY_NS, __ATOMIC_RELAXED);
+	__atomic_store_n(&view->segment->next_check_ns, now_ns + LOOK_EVERY_NS, __ATOMIC_RELAXED);
 	if (!alive_ns || now_ns < alive_ns + SILENCE_NS || ml_connect_is_agent_there())
 		return;
-	__atomic_store_n(&view->segment->is_over, ML_IS_LEFT, __ATOMIC_RELAXED);
+	__atomic_store_n(&view->segment->is_over, ML_SESSION_ABANDONED, __ATOMIC_RELAXED);
 }
 
 /* Not the state, but the number: a thread that stood still in here since then ends no later session. */
-int ml_recorder_heed_end(void)
+int ml_recorder_check_over(void)
 {
 	const struct ml_view *view = ml_view_in_force();
 
-	if (__atomic_load_n(&view->segment->is_over, __ATOMIC_RELAXED) == ML_IS_LEFT)
-		__atomic_store_n(&ml_recorder_orphan, view->session, __ATOMIC_RELAXED);
+	if (__atomic_load_n(&view->segment->is_over, __ATOMIC_RELAXED) == ML_SESSION_ABANDONED)
+		__atomic_store_n(&ml_recorder_leaked_session, view->session, __ATOMIC_RELAXED);
 	return 0;
 }

@@ -27,8 +27,8 @@ void ml_recorder_turn_off(void);
 /* After it was turned off and the agent has what it needs: gives back the memory of the session that was joined last. */
 void ml_recorder_retire(void);
 
-/* The number of the session that nobody will take out of the process (ML_IS_LEFT), 0 = none. */
-extern ml_u32 ml_recorder_orphan __attribute__((visibility("hidden")));
+/* The number of the session that nobody will take out of the process (ML_SESSION_ABANDONED), 0 = none. */
+extern ml_u32 ml_recorder_leaked_session __attribute__((visibility("hidden")));
 
 enum ml_recorder_state {
 	ML_RECORDER_FORKED = 0, /* what fork() leaves in a child */
@@ -52,7 +52,7 @@ static inline int ml_recorder_state_now(void)
 int ml_recorder_after_fork(void);
 
 /* 0. The session in force is over, by its agent's word or because that is gone. */
-int ml_recorder_heed_end(void);
+int ml_recorder_check_over(void);
 
 /* 1 while this process is recorded. */
 static inline int ml_recorder_is_on(void)
@@ -60,8 +60,8 @@ static inline int ml_recorder_is_on(void)
 	int state = ml_recorder_state_now();
 
 	if (__builtin_expect(state == ML_RECORDER_ON, 1))
-		return __builtin_expect(__atomic_load_n(&ml_view_in_force()->segment->is_over, __ATOMIC_RELAXED) == ML_GOES_ON, 1) ||
-		       ml_recorder_heed_end();
+		return __builtin_expect(__atomic_load_n(&ml_view_in_force()->segment->is_over, __ATOMIC_RELAXED) == ML_SESSION_RUNS, 1) ||
+		       ml_recorder_check_over();
 	return state == ML_RECORDER_FORKED && ml_recorder_after_fork();
 }
 
@@ -78,6 +78,6 @@ int ml_recorder_is_own_process(void);
 extern int ml_recorder_is_sampling __attribute__((visibility("hidden")));
 
 /* Ends the session when the agent is gone: one that was killed leaves nobody to do it. To be called now and then. */
-void ml_recorder_look_for_agent(const struct ml_view *view, ml_u64 now_ns);
+void ml_recorder_check_agent(const struct ml_view *view, ml_u64 now_ns);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a block is booked under: when, the map of the code, and the key of the stack. A part of the recorder. */
-#ifndef MEMLEAK_STACK_NAME_H
-#define MEMLEAK_STACK_NAME_H
+#ifndef MEMLEAK_STACK_ID_H
+#define MEMLEAK_STACK_ID_H
 
 #include "preload/freestanding/atomics.h"
 #include "preload/freestanding/clock.h"
@@ -24,14 +24,14 @@ static inline int is_linker(ml_u64 return_address)
  * When the block was allocated, and the map that names it. The clock is read before the maps are found clean, so that
  * the time is before any later map's; and as of the last tick it may be before the map's own.
  */
-static inline const struct ml_code_map *enter_map(const struct ml_view *view, struct ml_thread *thread,
+static inline const struct ml_code_map *current_map(const struct ml_view *view, struct ml_thread *thread,
 						  ml_u64 return_address, ml_u64 *timestamp_ns)
 {
 	const struct ml_code_map *map;
 
 	*timestamp_ns = ml_clock_coarse_ns();
-	if (unlikely(*timestamp_ns > __atomic_load_n(&view->segment->next_look_ns, __ATOMIC_RELAXED)))
-		ml_recorder_look_for_agent(view, *timestamp_ns);
+	if (unlikely(*timestamp_ns > __atomic_load_n(&view->segment->next_check_ns, __ATOMIC_RELAXED)))
+		ml_recorder_check_agent(view, *timestamp_ns);
 	if (unlikely(__atomic_load_n(&view->segment->maps_dirty, __ATOMIC_ACQUIRE)) && !is_linker(return_address))
 		ml_maps_refresh(view, thread);
 	map = &view->code_maps[__atomic_load_n(&view->segment->current_map, __ATOMIC_ACQUIRE) & 1];
@@ -41,7 +41,7 @@ static inline const struct ml_code_map *enter_map(const struct ml_view *view, st
 }
 
 /* What a stack is called; until leave_name() a handler of this thread does without memos. */
-struct name {
+struct stack_id {
 	ml_u64 key;
 	ml_u32 number; /* of the key's entry */
 	struct ml_memo *memo;
@@ -49,67 +49,67 @@ struct name {
 	ml_u32 revision; /* of that map */
 };
 
-static inline struct name enter_name(const struct ml_view *view, struct ml_thread *thread, const struct ml_code_map *map,
+static inline struct stack_id begin_lookup(const struct ml_view *view, struct ml_thread *thread, const struct ml_code_map *map,
 			      const struct ml_caller *caller)
 {
-	struct name name = { 0, 0, NULL, 0, 0 };
+	struct stack_id id = { 0, 0, NULL, 0, 0 };
 	int is_same;
 
 	/* The first slot is shared by threads; in a handler the interrupted call may be at the same memo. */
-	if (unlikely(thread == view->threads || thread->is_naming)) {
-		name.key = ml_stack_key(view, map, caller, &(struct ml_notes){ .thread = NULL });
-		name.number = ml_keys_find(view, name.key);
-		return name;
+	if (unlikely(thread == view->threads || thread->is_in_lookup)) {
+		id.key = ml_stack_key(view, map, caller, &(struct ml_notes){ .thread = NULL });
+		id.number = ml_keys_find(view, id.key);
+		return id;
 	}
-	thread->is_naming = 1;
+	thread->is_in_lookup = 1;
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	name.memo = ml_memo_find(view, thread, map, caller, &is_same);
+	id.memo = ml_memo_find(view, thread, map, caller, &is_same);
 	if (!is_same) {
-		name.revision = map->revision;
-		name.key = ml_stack_key(view, map, caller, &(struct ml_notes){ thread, name.memo, &name.unknown, NULL });
-		ml_stack_remember(name.memo, caller, name.key, ml_keys_find(view, name.key));
-		ml_memo_draw_outline(thread, name.memo, ml_read(&view->keys[name.memo->key_number].alloc_objects) != 0);
+		id.revision = map->revision;
+		id.key = ml_stack_key(view, map, caller, &(struct ml_notes){ thread, id.memo, &id.unknown, NULL });
+		ml_stack_remember(id.memo, caller, id.key, ml_keys_find(view, id.key));
+		ml_memo_draw_outline(thread, id.memo, ml_read(&view->keys[id.memo->key_number].alloc_objects) != 0);
 	}
-	name.key = name.memo->key;
-	name.number = name.memo->key_number;
-	return name;
+	id.key = id.memo->key;
+	id.number = id.memo->key_number;
+	return id;
 }
 
-static inline void leave_name(struct ml_thread *thread, const struct name *name)
+static inline void end_lookup(struct ml_thread *thread, const struct stack_id *id)
 {
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	if (likely(name->memo != NULL))
-		thread->is_naming = 0;
+	if (likely(id->memo != NULL))
+		thread->is_in_lookup = 0;
 }
 
-static inline int is_of_current_map(const struct ml_view *view, const struct name *name)
+static inline int is_of_current_map(const struct ml_view *view, const struct stack_id *id)
 {
 	const struct ml_segment *segment = view->segment;
 
 	return !__atomic_load_n(&segment->maps_dirty, __ATOMIC_ACQUIRE) &&
-	       view->code_maps[__atomic_load_n(&segment->current_map, __ATOMIC_ACQUIRE) & 1].revision == name->revision;
+	       view->code_maps[__atomic_load_n(&segment->current_map, __ATOMIC_ACQUIRE) & 1].revision == id->revision;
 }
 
 /*
  * Not every linker allocates by malloc() what announces a library: bionic's does not. Maps that another thread read
  * meanwhile are taken; else they are read again, unless that has just explained nothing.
  */
-static inline struct name name_anew(const struct ml_view *view, struct ml_thread *thread, const struct name *old,
+static inline struct stack_id lookup_again(const struct ml_view *view, struct ml_thread *thread, const struct stack_id *old,
 			     const struct ml_caller *caller, const struct ml_code_map **map, ml_u64 *timestamp_ns)
 {
 	int is_put_off = ml_unexplained_is_put_off(old->unknown, *timestamp_ns);
-	struct name name;
+	struct stack_id id;
 
 	if (is_put_off && is_of_current_map(view, old))
 		return *old;
-	leave_name(thread, old);
+	end_lookup(thread, old);
 	if (!is_put_off)
 		__atomic_store_n(&view->segment->maps_dirty, ML_MAPS_DIRTY, __ATOMIC_RELAXED);
-	*map = enter_map(view, thread, caller->return_address, timestamp_ns);
-	name = enter_name(view, thread, *map, caller);
+	*map = current_map(view, thread, caller->return_address, timestamp_ns);
+	id = begin_lookup(view, thread, *map, caller);
 	if (!is_put_off)
-		ml_unexplained_note(name.unknown, *timestamp_ns);
-	return name;
+		ml_unexplained_note(id.unknown, *timestamp_ns);
+	return id;
 }
 
 #endif

@@ -52,9 +52,9 @@ ML_ASSERT_SIZE(struct ml_greeting, 96);
 
 /* What the agent tells a process at the end, in its segment: no call is recorded that begins after that. */
 enum ml_over {
-	ML_GOES_ON = 0,
-	ML_IS_OVER = 1, /* hooks are taken out by who put them in */
-	ML_IS_LEFT = 2, /* by the process itself, where they still stand: nobody else will */
+	ML_SESSION_RUNS = 0,
+	ML_SESSION_OVER = 1, /* hooks are taken out by who put them in */
+	ML_SESSION_ABANDONED = 2, /* by the process itself, where they still stand: nobody else will */
 };
 
 #endif

@@ -23,14 +23,14 @@ ml_u32 ml_keys_find(const struct ml_view *view, ml_u64 key)
 	ml_u32 fresh = 0;
 
 	for (ml_u32 i = 0; i < ML_KEY_PROBES; i++) {
-		ml_u32 *place = &view->key_index[ml_key_place(&view->settings, key, i)];
-		ml_u32 number = __atomic_load_n(place, __ATOMIC_ACQUIRE);
+		ml_u32 *slot = &view->key_index[ml_key_slot(&view->settings, key, i)];
+		ml_u32 number = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
 
 		if (!number) {
 			if (!fresh && !(fresh = new_entry(view, key)))
 				return 0;
 			/* Another thread may take the place first: then `number` is what it put there. */
-			if (__atomic_compare_exchange_n(place, &number, fresh, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			if (__atomic_compare_exchange_n(slot, &number, fresh, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 				return fresh;
 		}
 		if (view->keys[number].key == key)

@@ -11,7 +11,7 @@
 /* By which a function is called through slots, or that of one that tells sizes. */
 struct ml_pair_name {
 	ml_u32 function; /* its rule's place */
-	ml_u32 tells_size; /* 1: of the handles of that rule */
+	ml_u32 is_size_function; /* 1: of the handles of that rule */
 	char name[ML_PAIR_NAME_BYTES];
 };
 

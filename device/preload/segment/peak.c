@@ -30,26 +30,26 @@ void ml_peak_raise(const struct ml_view *view, ml_u64 total)
 }
 
 /* The first slot is shared by threads. */
-static void add_untold(const struct ml_view *view, struct ml_thread *thread, ml_u64 change)
+static void add_pending(const struct ml_view *view, struct ml_thread *thread, ml_u64 change)
 {
 	if (thread == view->threads)
-		ml_add(&thread->untold, change);
+		ml_add(&thread->pending_bytes, change);
 	else
-		ml_add_own(&thread->untold, change);
+		ml_add_own(&thread->pending_bytes, change);
 }
 
 void ml_peak_gather(const struct ml_view *view, ml_u64 change)
 {
 	struct ml_peak_state *peak = &view->segment->peak;
 	struct ml_thread *thread = ml_thread_current(view);
-	ml_u64 batch = ml_read(&peak->batch), untold;
+	ml_u64 batch = ml_read(&peak->batch), pending_bytes;
 
-	add_untold(view, thread, change);
-	untold = ml_read(&thread->untold);
-	if (untold + batch <= 2 * batch)
+	add_pending(view, thread, change);
+	pending_bytes = ml_read(&thread->pending_bytes);
+	if (pending_bytes + batch <= 2 * batch)
 		return;
-	add_untold(view, thread, -untold);
-	ml_peak_raise(view, ml_subtract(&peak->total, -untold));
+	add_pending(view, thread, -pending_bytes);
+	ml_peak_raise(view, ml_subtract(&peak->total, -pending_bytes));
 }
 
 void ml_peak_begin(const struct ml_view *view)

@@ -4,7 +4,7 @@
 #define FIRST_LEVEL_BITS 12u
 #define LAYOUT_ALIGN 65536u /* at least a page wherever Linux runs */
 
-static ml_u64 place(ml_u64 *end, ml_u64 bytes)
+static ml_u64 reserve(ml_u64 *end, ml_u64 bytes)
 {
 	ml_u64 start = *end;
 
@@ -21,7 +21,7 @@ static int is_power_of_two(ml_u64 value, ml_u64 least, ml_u64 most)
  * A block has a few pairs of buckets in each level; all are full for some block at about three quarters load, so
  * max_live is that share of all slots.
  */
-static void place_levels(const struct ml_settings *settings, struct ml_layout *layout, ml_u64 *end)
+static void reserve_levels(const struct ml_settings *settings, struct ml_layout *layout, ml_u64 *end)
 {
 	ml_u64 wanted = settings->max_live + settings->max_live / 3;
 	ml_u64 slots = 0;
@@ -34,8 +34,8 @@ static void place_levels(const struct ml_settings *settings, struct ml_layout *l
 	do {
 		ml_u64 level_slots = (ml_u64)ML_BUCKET_SLOTS << ml_layout_level_bits(layout, layout->n_levels);
 
-		layout->level_slots[layout->n_levels] = place(end, level_slots * sizeof(struct ml_slot));
-		layout->level_displaced[layout->n_levels] = place(end, level_slots / ML_BUCKET_SLOTS / 16 + 8);
+		layout->level_slots[layout->n_levels] = reserve(end, level_slots * sizeof(struct ml_slot));
+		layout->level_displaced[layout->n_levels] = reserve(end, level_slots / ML_BUCKET_SLOTS / 16 + 8);
 		layout->n_levels++;
 		slots += level_slots;
 	} while (slots < wanted && layout->n_levels < ML_TABLE_LEVELS);
@@ -49,23 +49,23 @@ int ml_layout_compute(const struct ml_settings *settings, struct ml_layout *layo
 	    !is_power_of_two(settings->ring_bytes, 1u << 16, 1u << 28) || settings->max_live > 1ull << 30 ||
 	    (settings->n_chunks && !is_power_of_two(settings->n_chunks, 2, 1u << 20)))
 		return -1;
-	place(&end, sizeof(struct ml_segment));
-	layout->code_maps = place(&end, 2 * sizeof(struct ml_code_map));
-	layout->rules = place(&end, ML_FRAME_RULES * sizeof(struct ml_frame_rule));
-	layout->owners = place(&end, settings->n_threads * sizeof(ml_u64));
-	layout->threads = place(&end, settings->n_threads * (ml_u64)sizeof(struct ml_thread));
-	layout->memos = place(&end, (ml_u64)settings->n_threads * ML_MEMOS * sizeof(struct ml_memo));
-	layout->key_index = place(&end, (ml_key_near(settings) + 2ull * settings->n_keys) * sizeof(ml_u32));
-	layout->keys = place(&end, settings->n_keys * (ml_u64)sizeof(struct ml_key));
-	layout->peaks = place(&end, settings->n_keys * (ml_u64)sizeof(ml_u64));
-	layout->filter = place(&end, ML_FILTER_COUNTS);
-	layout->chunk_numbers = place(&end, settings->n_chunks * sizeof(ml_u64));
-	layout->chunks = place(&end, settings->n_chunks * (ml_u64)sizeof(struct ml_shadow_chunk));
-	layout->rests = place(&end, ml_shadow_n_rests(settings) * (ml_u64)sizeof(struct ml_shadow_rest));
-	place_levels(settings, layout, &end);
-	layout->rings = place(&end, (ml_u64)settings->n_threads * settings->ring_bytes);
-	layout->hooked = place(&end, ML_HOOKED_MAX * sizeof(struct ml_hooked));
-	layout->pairs = place(&end, sizeof(struct ml_pair_table));
+	reserve(&end, sizeof(struct ml_segment));
+	layout->code_maps = reserve(&end, 2 * sizeof(struct ml_code_map));
+	layout->rules = reserve(&end, ML_FRAME_RULES * sizeof(struct ml_frame_rule));
+	layout->owners = reserve(&end, settings->n_threads * sizeof(ml_u64));
+	layout->threads = reserve(&end, settings->n_threads * (ml_u64)sizeof(struct ml_thread));
+	layout->memos = reserve(&end, (ml_u64)settings->n_threads * ML_MEMOS * sizeof(struct ml_memo));
+	layout->key_index = reserve(&end, (ml_key_near(settings) + 2ull * settings->n_keys) * sizeof(ml_u32));
+	layout->keys = reserve(&end, settings->n_keys * (ml_u64)sizeof(struct ml_key));
+	layout->peaks = reserve(&end, settings->n_keys * (ml_u64)sizeof(ml_u64));
+	layout->filter = reserve(&end, ML_FILTER_COUNTS);
+	layout->chunk_numbers = reserve(&end, settings->n_chunks * sizeof(ml_u64));
+	layout->chunks = reserve(&end, settings->n_chunks * (ml_u64)sizeof(struct ml_shadow_chunk));
+	layout->rests = reserve(&end, ml_shadow_n_rests(settings) * (ml_u64)sizeof(struct ml_shadow_rest));
+	reserve_levels(settings, layout, &end);
+	layout->rings = reserve(&end, (ml_u64)settings->n_threads * settings->ring_bytes);
+	layout->hooked = reserve(&end, ML_HOOKED_MAX * sizeof(struct ml_hooked));
+	layout->pairs = reserve(&end, sizeof(struct ml_pair_table));
 	layout->bytes = end;
 	return 0;
 }

@@ -38,13 +38,13 @@
 #define ML_THREAD_HINTS 1024u /* power of two */
 
 /* Places of the stack below a call whose words tell most of the stacks there apart (memo.h). */
-#define ML_OUTLINE_PLACES 28u
+#define ML_OUTLINE_OFFSETS 28u
 
 struct ml_outline {
-	ml_u16 n_places;
+	ml_u16 n_offsets;
 	ml_u16 n_forgotten; /* memos that had made way for others and were made anew */
 	ml_u32 since;       /* when counting began: the thread's next_sequence */
-	ml_u16 places[ML_OUTLINE_PLACES]; /* as in struct ml_memo */
+	ml_u16 offsets[ML_OUTLINE_OFFSETS]; /* as in struct ml_memo */
 };
 
 /* Blocks of a thread that were allocated in a row, by one function and at one tick of the clock, have one rest. */
@@ -68,10 +68,10 @@ struct ml_thread {
 	ml_u64 countdown; /* bytes to the next sample; 0 = none drawn yet */
 	ml_u64 untracked_frees;
 	ml_u32 tid;
-	ml_u32 is_naming; /* a memo of this thread is in use: a signal handler does without */
+	ml_u32 is_in_lookup; /* a memo of this thread is in use: a signal handler does without */
 	ml_u32 next_way;  /* the memo to be replaced next */
 	ml_u32 is_recording; /* a block is on its way to the books: see recorder.c */
-	ml_u64 untold;    /* of its changes, by the high-water mark's total: signed */
+	ml_u64 pending_bytes;    /* of its changes, by the high-water mark's total: signed */
 	ml_u64 stuck_tail; /* tail + 1 at which waiting for room was given up */
 	ml_u64 is_inside; /* a call that may call others of the family: calloc → malloc in musl */
 	/* The ring: positions only grow; the producer's and the consumer's are on lines of their own. */
@@ -81,7 +81,7 @@ struct ml_thread {
 	char scratch[4096] __attribute__((aligned(64))); /* for reading maps; guarded by ML_OWNER_BUSY */
 	/*
 	 * The rules that its walks used, by return address: place is that. One look at a line of its own instead of a
-	 * hash and a set. Guarded by is_naming.
+	 * hash and a set. Guarded by is_in_lookup.
 	 */
 	struct ml_frame_rule rules[ML_THREAD_RULES];
 	ml_u32 rules_generation; /* of the code map */
@@ -104,7 +104,7 @@ struct ml_thread {
  * Seven cache lines, of which most stacks need two: an odd number spreads them over all sets of the caches.
  */
 #define ML_MEMOS 512u /* of one thread; power of two */
-#define ML_MEMO_PLACES 192u
+#define ML_MEMO_OFFSETS 192u
 
 struct ml_memo {
 	ml_u64 return_address; /* 0 = empty */
@@ -115,12 +115,12 @@ struct ml_memo {
 	ml_u32 key_number;
 	ml_u32 revision;       /* of the code map */
 	ml_u32 rules_revision; /* of the frame rules, where some were missing */
-	ml_u16 n_places;
+	ml_u16 n_offsets;
 	ml_u8 uses_fp;  /* the register took part, not only the stack */
 	ml_u8 is_exact; /* walked to the outermost frame: no further rule would change the key */
 	ml_u32 reach_bytes; /* from the stack pointer to behind the last of the places */
 	ml_u32 signature;   /* of the words that its outline named when it was made */
-	ml_u16 places[ML_MEMO_PLACES]; /* word offsets from the stack pointer */
+	ml_u16 offsets[ML_MEMO_OFFSETS]; /* word offsets from the stack pointer */
 };
 
 enum ml_ring_kind {
@@ -181,7 +181,7 @@ static inline ml_u32 ml_key_near(const struct ml_settings *settings)
 	return 2 * settings->n_keys < ML_KEY_NEAR ? 2 * settings->n_keys : ML_KEY_NEAR;
 }
 
-static inline ml_u32 ml_key_place(const struct ml_settings *settings, ml_u64 key, ml_u32 i)
+static inline ml_u32 ml_key_slot(const struct ml_settings *settings, ml_u64 key, ml_u32 i)
 {
 	ml_u32 near = ml_key_near(settings), from = (ml_u32)(key >> 32) + i;
 
@@ -256,7 +256,7 @@ struct ml_slot {
 #define ML_FILTER_COUNTS (1u << 16)
 #define ML_FILTER_STUCK 255u
 
-static inline ml_u32 ml_filter_place(ml_u64 address)
+static inline ml_u32 ml_filter_slot(ml_u64 address)
 {
 	return (ml_u32)((address >> 4) * 0x9e3779b97f4a7c15ull >> 48);
 }
@@ -298,7 +298,7 @@ struct ml_segment {
 	ml_u32 rules_revision; /* changes when the agent has published frame rules */
 	ml_u32 n_leaving; /* threads inside exec: not 0 in a process that became another program */
 	ml_u32 is_over;      /* enum ml_over; as the next one beside what every call reads */
-	ml_u64 next_look_ns; /* for the agent */
+	ml_u64 next_check_ns; /* for the agent */
 	ml_u64 next_sequence_range; /* see thread.h */
 	ml_u64 start_ns; /* a multiple of a tick */
 	ml_u64 n_hashed;     /* blocks in the hashed half of the table */

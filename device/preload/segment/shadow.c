@@ -214,7 +214,7 @@ ml_u32 ml_shadow_take_turn(const struct ml_view *view, struct ml_thread *thread,
 	return rest_turn;
 }
 
-static void tell_freed(const struct ml_view *view, struct ml_thread *thread)
+static void count_freed(const struct ml_view *view, struct ml_thread *thread)
 {
 	if (thread == view->threads) {
 		ml_add(&view->segment->n_shadowed, ~0ull);
@@ -225,13 +225,13 @@ static void tell_freed(const struct ml_view *view, struct ml_thread *thread)
 		ml_add(&view->segment->n_shadowed, -__atomic_exchange_n(&thread->n_freed, 0, __ATOMIC_RELAXED));
 }
 
-void ml_shadow_give_turn(const struct ml_view *view, struct ml_thread *thread, ml_u32 rest_turn)
+void ml_shadow_return_turn(const struct ml_view *view, struct ml_thread *thread, ml_u32 rest_turn)
 {
 	ml_u32 number = rest_turn >> ML_SHADOW_TURN_BITS;
 
 	if (number >= ml_shadow_n_rests(&view->settings))
 		return;
-	tell_freed(view, thread);
+	count_freed(view, thread);
 	if (__builtin_expect(ml_subtract(&view->rests[number].n_live, 1) != 0, 1))
 		return;
 	if (enter(view, thread)) {

@@ -86,7 +86,7 @@ static inline int ml_shadow_has_room(const struct ml_view *view, ml_u64 n_more)
  * the block is to be hashed: near max_live, in a handler, of a thread without a slot of its own. Sets entry->sequence.
  */
 ml_u32 ml_shadow_take_turn(const struct ml_view *view, struct ml_thread *thread, struct ml_entry *entry);
-void ml_shadow_give_turn(const struct ml_view *view, struct ml_thread *thread, ml_u32 rest_turn);
+void ml_shadow_return_turn(const struct ml_view *view, struct ml_thread *thread, ml_u32 rest_turn);
 
 static inline ml_u32 ml_shadow_rest_turn(ml_u64 word)
 {

@@ -175,14 +175,14 @@ static __attribute__((noinline)) int claim_hashed(const struct ml_view *view, ml
 /* A block that is being put in and one that is being taken out are counted. */
 static inline void count_in_filter(const struct ml_view *view, ml_u64 address, int change)
 {
-	ml_u8 *place = &view->filter[ml_filter_place(address)];
+	ml_u8 *counter = &view->filter[ml_filter_slot(address)];
 	ml_u8 count;
 
 	if (!view->settings.sample_bytes)
 		return;
-	count = __atomic_load_n(place, __ATOMIC_RELAXED);
+	count = __atomic_load_n(counter, __ATOMIC_RELAXED);
 	while (count != ML_FILTER_STUCK &&
-	       !__atomic_compare_exchange_n(place, &count, (ml_u8)(count + change), 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+	       !__atomic_compare_exchange_n(counter, &count, (ml_u8)(count + change), 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		;
 }
 
@@ -199,12 +199,12 @@ static __attribute__((noinline)) enum ml_table_result replace(const struct ml_vi
 							      ml_u64 word, struct ml_entry *old)
 {
 	*old = (struct ml_entry){ .size = ml_shadow_size(word), .key_index = ml_shadow_key_index(word) };
-	ml_shadow_give_turn(view, thread, ml_shadow_rest_turn(word));
+	ml_shadow_return_turn(view, thread, ml_shadow_rest_turn(word));
 	return ML_TABLE_REPLACED;
 }
 
 /* 0 when the block has no place in shadow memory. */
-static inline int insert_shadowed(const struct ml_view *view, struct ml_thread *thread, ml_u64 *place, ml_u64 address,
+static inline int insert_shadowed(const struct ml_view *view, struct ml_thread *thread, ml_u64 *shadow, ml_u64 address,
 				  struct ml_entry *entry, struct ml_entry *old, enum ml_table_result *result)
 {
 	ml_u64 word;
@@ -212,16 +212,16 @@ static inline int insert_shadowed(const struct ml_view *view, struct ml_thread *
 
 	if (entry->sequence || !has_shadow(address, entry->size))
 		return 0;
-	if (__builtin_expect(!place, 0))
-		place = ml_shadow_find_or_make(view, address);
-	word = place ? __atomic_load_n(place, __ATOMIC_ACQUIRE) : 0;
-	if (!place || (word && !ml_shadow_is_at(word, address)))
+	if (__builtin_expect(!shadow, 0))
+		shadow = ml_shadow_find_or_make(view, address);
+	word = shadow ? __atomic_load_n(shadow, __ATOMIC_ACQUIRE) : 0;
+	if (!shadow || (word && !ml_shadow_is_at(word, address)))
 		return 0;
 	rest_turn = ml_shadow_take_turn(view, thread, entry);
 	if (__builtin_expect(rest_turn == ML_SHADOW_NO_REST, 0))
 		return 0;
-	if (!ml_exchange_if(place, word, ml_shadow_word(address, entry, rest_turn))) {
-		ml_shadow_give_turn(view, thread, rest_turn);
+	if (!ml_exchange_if(shadow, word, ml_shadow_word(address, entry, rest_turn))) {
+		ml_shadow_return_turn(view, thread, rest_turn);
 		entry->sequence = 0;
 		return 0;
 	}
@@ -229,13 +229,13 @@ static inline int insert_shadowed(const struct ml_view *view, struct ml_thread *
 	return 1;
 }
 
-enum ml_table_result ml_table_insert(const struct ml_view *view, struct ml_thread *thread, ml_u64 *place,
+enum ml_table_result ml_table_insert(const struct ml_view *view, struct ml_thread *thread, ml_u64 *shadow,
 				     ml_u64 address, struct ml_entry *entry, struct ml_entry *old)
 {
 	enum ml_table_result result;
 
 	count_in_filter(view, address, 1); /* before the block can be found */
-	if (__builtin_expect(!insert_shadowed(view, thread, place, address, entry, old, &result), 0)) {
+	if (__builtin_expect(!insert_shadowed(view, thread, shadow, address, entry, old, &result), 0)) {
 		if (!entry->sequence)
 			entry->sequence = ml_thread_next_sequence(view, thread);
 		result = insert_hashed(view, address, entry, old);
@@ -248,17 +248,17 @@ enum ml_table_result ml_table_insert(const struct ml_view *view, struct ml_threa
 static inline int claim(const struct ml_view *view, struct ml_thread *thread, ml_u64 address, struct ml_entry *entry,
 			int is_whole)
 {
-	ml_u64 *place = address & NO_SHADOW ? NULL : ml_shadow_find(view, address);
-	ml_u64 word = place ? __atomic_load_n(place, __ATOMIC_ACQUIRE) : 0;
+	ml_u64 *shadow = address & NO_SHADOW ? NULL : ml_shadow_find(view, address);
+	ml_u64 word = shadow ? __atomic_load_n(shadow, __ATOMIC_ACQUIRE) : 0;
 
-	if (place && ml_shadow_is_at(word, address)) {
+	if (shadow && ml_shadow_is_at(word, address)) {
 		entry->size = ml_shadow_size(word);
 		entry->key_index = ml_shadow_key_index(word);
 		if (is_whole && ml_shadow_rest_of(word) < ml_shadow_n_rests(&view->settings))
 			*entry = ml_shadow_unpack(view->segment, word, &view->rests[ml_shadow_rest_of(word)]);
-		if (!ml_exchange_if(place, word, 0))
+		if (!ml_exchange_if(shadow, word, 0))
 			return 0;
-		ml_shadow_give_turn(view, thread, ml_shadow_rest_turn(word));
+		ml_shadow_return_turn(view, thread, ml_shadow_rest_turn(word));
 	} else {
 		if (!claim_hashed(view, address, entry))
 			return 0;
@@ -280,9 +280,9 @@ int ml_table_remove(const struct ml_view *view, struct ml_thread *thread, ml_u64
 
 ml_u64 *ml_table_expect(const struct ml_view *view, ml_u64 address)
 {
-	ml_u64 *place = ml_shadow_find(view, address);
+	ml_u64 *shadow = ml_shadow_find(view, address);
 
-	if (place)
-		__builtin_prefetch(place, 1);
-	return place;
+	if (shadow)
+		__builtin_prefetch(shadow, 1);
+	return shadow;
 }

@@ -15,7 +15,7 @@ enum ml_table_result {
  * place: what ml_table_expect() of the address has returned, or NULL. A block without a sequence number gets one, also
  * where the table is full. Of *old only size and key_index are sure to be set.
  */
-enum ml_table_result ml_table_insert(const struct ml_view *view, struct ml_thread *thread, ml_u64 *place,
+enum ml_table_result ml_table_insert(const struct ml_view *view, struct ml_thread *thread, ml_u64 *shadow,
 				     ml_u64 address, struct ml_entry *entry, struct ml_entry *old);
 
 /* Takes the block out of the table. 1 and *entry, or 0 when the address is not in it. */
@@ -30,7 +30,7 @@ ml_u64 *ml_table_expect(const struct ml_view *view, ml_u64 address);
 /* With sampling: 1 when the block is not in the table for sure. */
 static inline int ml_table_excludes(const struct ml_view *view, ml_u64 address)
 {
-	return !__atomic_load_n(&view->filter[ml_filter_place(address)], __ATOMIC_RELAXED);
+	return !__atomic_load_n(&view->filter[ml_filter_slot(address)], __ATOMIC_RELAXED);
 }
 
 #endif

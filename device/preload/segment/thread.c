@@ -13,7 +13,7 @@ static void start_slot(struct ml_thread *thread, ml_u64 owner)
 	thread->stack_low = thread->stack_high = 0;
 	thread->foreign_low = thread->foreign_high = 0;
 	thread->countdown = 0;
-	thread->is_inside = thread->is_naming = thread->is_at_rests = 0;
+	thread->is_inside = thread->is_in_lookup = thread->is_at_rests = 0;
 	thread->n_pair_calls = 0;
 	for (ml_u32 i = 0; i < ML_OPEN_RESTS; i++)
 		thread->open_rests[i].function = 0; /* what is open bears its last owner's tid: nothing more goes into it */
@@ -98,10 +98,10 @@ struct ml_thread *ml_thread_find(const struct ml_view *view, ml_u64 self, ml_u32
 
 int ml_thread_enter(const struct ml_view *view, struct ml_thread *thread)
 {
-	ml_u64 *place = &view->owners[thread - view->threads];
-	ml_u64 owner = __atomic_load_n(place, __ATOMIC_RELAXED);
+	ml_u64 *word = &view->owners[thread - view->threads];
+	ml_u64 owner = __atomic_load_n(word, __ATOMIC_RELAXED);
 
-	return !(owner & ML_OWNER_BUSY) && __atomic_compare_exchange_n(place, &owner, owner | ML_OWNER_BUSY, 0,
+	return !(owner & ML_OWNER_BUSY) && __atomic_compare_exchange_n(word, &owner, owner | ML_OWNER_BUSY, 0,
 								       __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 

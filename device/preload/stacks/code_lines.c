@@ -81,19 +81,19 @@ static ml_u32 search(const struct list *list, ml_u64 address)
 	return low;
 }
 
-int ml_code_lines_find(ml_u32 which, ml_u64 address, struct ml_code_place *place)
+int ml_code_lines_find(ml_u32 which, ml_u64 address, struct ml_code_location *location)
 {
 	const struct list *list = &lists[which];
 	ml_u32 i = search(list, address), n;
 
 	if (i >= __atomic_load_n(&list->n_lines, __ATOMIC_RELAXED))
 		return 0;
-	place->low = __atomic_load_n(&list->lines[i].low, __ATOMIC_RELAXED);
-	if (place->low > address)
+	location->low = __atomic_load_n(&list->lines[i].low, __ATOMIC_RELAXED);
+	if (location->low > address)
 		return 0;
 	n = __atomic_load_n(&list->lines[i].n_starts, __ATOMIC_RELAXED);
-	for (place->n_headers = 0; n && place->n_headers < ML_CODE_HEADERS_MAX; place->n_headers++)
-		place->headers[place->n_headers] = __atomic_load_n(&list->starts[--n], __ATOMIC_RELAXED);
+	for (location->n_headers = 0; n && location->n_headers < ML_CODE_HEADERS_MAX; location->n_headers++)
+		location->headers[location->n_headers] = __atomic_load_n(&list->starts[--n], __ATOMIC_RELAXED);
 	return 1;
 }
 

@@ -13,7 +13,7 @@
 /* Where the ELF header of a mapping's file may be: in itself or in one below (code_map.c of the agent has the why). */
 #define ML_CODE_HEADERS_MAX 16
 
-struct ml_code_place {
+struct ml_code_location {
 	ml_u64 low; /* of the mapping */
 	ml_u32 n_headers;
 	ml_u64 headers[ML_CODE_HEADERS_MAX]; /* the most likely first */
@@ -36,7 +36,7 @@ void ml_code_lines_add(ml_u32 which, const struct ml_maps_line *line);
 int ml_code_lines_are_kept(ml_u32 old, ml_u32 new);
 
 /* 0 when no line holds the address. Lists may be rewritten meanwhile: what is found is true if the map is still in force. */
-int ml_code_lines_find(ml_u32 which, ml_u64 address, struct ml_code_place *place);
+int ml_code_lines_find(ml_u32 which, ml_u64 address, struct ml_code_location *location);
 
 /* In a child, whose other threads are gone in the middle of anything. */
 void ml_code_lines_forget(void);

@@ -42,10 +42,10 @@ static int find_end(const struct ml_chain *chain)
 
 static void note_record(const struct ml_chain *chain)
 {
-	ml_u64 place = (chain->frame - chain->caller->stack_pointer) / sizeof(word);
+	ml_u64 offset = (chain->frame - chain->caller->stack_pointer) / sizeof(word);
 
-	ml_memo_add_place(chain->memo, place);
-	ml_memo_add_place(chain->memo, place + 1);
+	ml_memo_add_offset(chain->memo, offset);
+	ml_memo_add_offset(chain->memo, offset + 1);
 }
 
 ml_u64 ml_chain_next(struct ml_chain *chain)

@@ -25,7 +25,7 @@ struct module { /* of the code mapping that begins at `low` */
 
 /* Whoever sets is_taken has the rest and the table of rules to himself. */
 static struct {
-	ml_u32 is_taken;
+	ml_u32 is_locked;
 	ml_u32 generation; /* of the code map that the rest is true for */
 	ml_u32 pid;
 	struct module modules[MODULES];
@@ -56,18 +56,18 @@ static void renew(ml_u32 generation)
 
 static struct module *module_at(ml_u32 which, const struct ml_cfi_arch *arch, ml_u64 pc)
 {
-	struct ml_code_place place;
+	struct ml_code_location location;
 	struct module *module;
 
-	if (!ml_code_lines_find(which, pc, &place) || !place.low)
+	if (!ml_code_lines_find(which, pc, &location) || !location.low)
 		return NULL;
-	module = &reader.modules[place.low / ML_REMOTE_PAGE_BYTES % MODULES];
-	if (module->low == place.low)
+	module = &reader.modules[location.low / ML_REMOTE_PAGE_BYTES % MODULES];
+	if (module->low == location.low)
 		return module;
-	module->low = place.low;
+	module->low = location.low;
 	module->found = ML_CFI_ABSENT;
-	for (ml_u32 i = 0; i < place.n_headers && module->found != ML_CFI_FOUND; i++)
-		module->found = ml_eh_frame_open(&reader.memory, reader.pid, arch, place.headers[i], pc, &module->eh_frame);
+	for (ml_u32 i = 0; i < location.n_headers && module->found != ML_CFI_FOUND; i++)
+		module->found = ml_eh_frame_open(&reader.memory, reader.pid, arch, location.headers[i], pc, &module->eh_frame);
 	if (module->found == ML_CFI_UNREADABLE)
 		module->low = 0; /* perhaps next time */
 	return module;
@@ -76,17 +76,17 @@ static struct module *module_at(ml_u32 which, const struct ml_cfi_arch *arch, ml
 /* The readers look meanwhile: a rule is whole before its place can be seen. A full set is no loss but of time. */
 static void publish(const struct ml_view *view, const struct ml_frame_rule *rule)
 {
-	struct ml_frame_rule *set = &view->rules[ml_frame_set(rule->place)];
+	struct ml_frame_rule *set = &view->rules[ml_frame_set(rule->hash)];
 
 	for (int i = 0; i < ML_FRAME_SET_RULES; i++) {
-		if (set[i].place == rule->place)
+		if (set[i].hash == rule->hash)
 			return;
-		if (set[i].place)
+		if (set[i].hash)
 			continue;
 		set[i].cfa = rule->cfa;
 		set[i].fp_words = rule->fp_words;
 		set[i].ra_words = rule->ra_words;
-		__atomic_store_n(&set[i].place, rule->place, __ATOMIC_RELEASE);
+		__atomic_store_n(&set[i].hash, rule->hash, __ATOMIC_RELEASE);
 		__atomic_fetch_add(&view->segment->rules_revision, 1, __ATOMIC_RELEASE);
 		return;
 	}
@@ -113,7 +113,7 @@ static int resolve(const struct ml_view *view, const struct ml_code_map *map, ml
 	module = arch ? module_at((ml_u32)(map - view->code_maps), arch, pc) : NULL;
 	if (!module || module->found != ML_CFI_FOUND)
 		return 0;
-	*rule = (struct ml_frame_rule){ .place = ml_frame_place(return_address, map->generation), .cfa = ML_FRAME_NONE };
+	*rule = (struct ml_frame_rule){ .hash = ml_frame_hash(return_address, map->generation), .cfa = ML_FRAME_NONE };
 	found = ml_eh_frame_find(&reader.memory, reader.pid, &module->eh_frame, pc, &fde);
 	if (found == ML_CFI_FOUND)
 		found = ml_cfi_rule(&reader.memory, reader.pid, arch, &fde, pc, rule);
@@ -129,9 +129,9 @@ static int resolve(const struct ml_view *view, const struct ml_code_map *map, ml
  * Elsewhere a rule that is missing costs precision of a key. Where the walk is all that will be known of the stack it is
  * waited for, but not for ever: the reader may be this thread, and we in its handler.
  */
-static int take_reader(int steps)
+static int lock_reader(int steps)
 {
-	while (__atomic_exchange_n(&reader.is_taken, 1, __ATOMIC_ACQUIRE)) {
+	while (__atomic_exchange_n(&reader.is_locked, 1, __ATOMIC_ACQUIRE)) {
 		if (!steps--)
 			return 0;
 		ml_pause_ns(WAIT_STEP_NS);
@@ -144,15 +144,15 @@ int ml_frame_resolve(const struct ml_view *view, const struct ml_code_map *map, 
 {
 	int is_known;
 
-	if (!take_reader(view->settings.flags & ML_SETTING_NO_STACK ? WAIT_STEPS : 0))
+	if (!lock_reader(view->settings.flags & ML_SETTING_NO_STACK ? WAIT_STEPS : 0))
 		return 0;
 	is_known = resolve(view, map, return_address, rule);
-	__atomic_store_n(&reader.is_taken, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&reader.is_locked, 0, __ATOMIC_RELEASE);
 	return is_known;
 }
 
 void ml_frame_resolve_forget(ml_u32 patience_ms)
 {
-	take_reader((int)(patience_ms * 1000000ull / WAIT_STEP_NS));
-	__atomic_store_n(&reader.is_taken, 0, __ATOMIC_RELEASE); /* that the rest is another process's is seen by its pid */
+	lock_reader((int)(patience_ms * 1000000ull / WAIT_STEP_NS));
+	__atomic_store_n(&reader.is_locked, 0, __ATOMIC_RELEASE); /* that the rest is another process's is seen by its pid */
 }

@@ -12,7 +12,7 @@ struct frame {
 	ml_u64 return_address;
 	ml_u64 stack_pointer;
 	ml_u64 frame_pointer;
-	ml_u64 fp_place; /* where the frame pointer was read, 0 = it is the caller's register */
+	ml_u64 fp_address; /* where the frame pointer was read, 0 = it is the caller's register */
 };
 
 struct bounds {
@@ -21,18 +21,18 @@ struct bounds {
 	struct ml_memo *memo;
 };
 
-static inline ml_u32 own_place(ml_u64 return_address)
+static inline ml_u32 own_slot(ml_u64 return_address)
 {
 	return (ml_u32)(return_address ^ return_address >> 9) % ML_THREAD_RULES;
 }
 
 static const struct ml_frame_rule *find_shared_rule(const struct ml_view *view, ml_u64 return_address, ml_u64 image)
 {
-	ml_u64 place = ml_frame_place(return_address, image);
-	const struct ml_frame_rule *set = &view->rules[ml_frame_set(place)];
+	ml_u64 hash = ml_frame_hash(return_address, image);
+	const struct ml_frame_rule *set = &view->rules[ml_frame_set(hash)];
 
 	for (int i = 0; i < ML_FRAME_SET_RULES; i++)
-		if (__atomic_load_n(&set[i].place, __ATOMIC_ACQUIRE) == place)
+		if (__atomic_load_n(&set[i].hash, __ATOMIC_ACQUIRE) == hash)
 			return &set[i];
 	return NULL;
 }
@@ -40,12 +40,12 @@ static const struct ml_frame_rule *find_shared_rule(const struct ml_view *view, 
 static const struct ml_frame_rule *keep_rule(struct ml_thread *thread, const struct ml_frame_rule *rule,
 					     ml_u64 return_address)
 {
-	struct ml_frame_rule *own = &thread->rules[own_place(return_address)];
+	struct ml_frame_rule *own = &thread->rules[own_slot(return_address)];
 
 	if (!rule || ml_frame_kind(rule) == ML_FRAME_NONE)
 		return rule;
 	*own = *rule;
-	own->place = return_address;
+	own->hash = return_address;
 	return own;
 }
 
@@ -56,8 +56,8 @@ static inline const struct ml_frame_rule *find_rule(const struct ml_view *view, 
 
 	if (!thread)
 		return find_shared_rule(view, return_address, image);
-	own = &thread->rules[own_place(return_address)];
-	if (__builtin_expect(own->place == return_address, 1))
+	own = &thread->rules[own_slot(return_address)];
+	if (__builtin_expect(own->hash == return_address, 1))
 		return own;
 	return keep_rule(thread, find_shared_rule(view, return_address, image), return_address);
 }
@@ -86,7 +86,7 @@ static void begin(struct ml_thread *thread, const struct ml_code_map *map)
 	if (!thread || thread->rules_generation == map->generation)
 		return;
 	for (ml_u32 i = 0; i < ML_THREAD_RULES; i++)
-		thread->rules[i].place = 0;
+		thread->rules[i].hash = 0;
 	thread->rules_generation = map->generation;
 }
 
@@ -98,7 +98,7 @@ static inline int is_readable(const struct bounds *bounds, ml_u64 address)
 
 static inline ml_u64 read_word(const struct bounds *bounds, ml_u64 address)
 {
-	ml_memo_add_place(bounds->memo, (address - bounds->low) / sizeof(ml_u64));
+	ml_memo_add_offset(bounds->memo, (address - bounds->low) / sizeof(ml_u64));
 	return *(const ml_u64 *)(unsigned long)address;
 }
 
@@ -106,8 +106,8 @@ static inline void note_frame_pointer(const struct bounds *bounds, struct frame 
 {
 	if (!bounds->memo)
 		return;
-	if (frame->fp_place)
-		ml_memo_add_place(bounds->memo, (frame->fp_place - bounds->low) / sizeof(ml_u64));
+	if (frame->fp_address)
+		ml_memo_add_offset(bounds->memo, (frame->fp_address - bounds->low) / sizeof(ml_u64));
 	else
 		bounds->memo->uses_fp = 1;
 }
@@ -138,16 +138,16 @@ static inline int step(const struct bounds *bounds, const struct ml_frame_rule *
 		       struct frame *frame)
 {
 	ml_u64 cfa = find_cfa(bounds, rule, frame);
-	ml_u64 ra_place = cfa - rule->ra_words * sizeof(ml_u64);
-	ml_u64 fp_place = rule->fp_words == ML_FRAME_FP_AT_FP ? frame->frame_pointer : cfa - rule->fp_words * sizeof(ml_u64);
+	ml_u64 ra_address = cfa - rule->ra_words * sizeof(ml_u64);
+	ml_u64 fp_address = rule->fp_words == ML_FRAME_FP_AT_FP ? frame->frame_pointer : cfa - rule->fp_words * sizeof(ml_u64);
 
-	if (cfa <= frame->stack_pointer || ra_place < frame->stack_pointer || !is_readable(bounds, ra_place) ||
-	    fp_place < frame->stack_pointer || (rule->fp_words && !is_readable(bounds, fp_place)))
+	if (cfa <= frame->stack_pointer || ra_address < frame->stack_pointer || !is_readable(bounds, ra_address) ||
+	    fp_address < frame->stack_pointer || (rule->fp_words && !is_readable(bounds, fp_address)))
 		return 0;
-	frame->return_address = read_word(bounds, ra_place) & address_mask;
+	frame->return_address = read_word(bounds, ra_address) & address_mask;
 	if (rule->fp_words) {
-		frame->frame_pointer = *(const ml_u64 *)(unsigned long)fp_place;
-		frame->fp_place = fp_place;
+		frame->frame_pointer = *(const ml_u64 *)(unsigned long)fp_address;
+		frame->fp_address = fp_address;
 	}
 	frame->stack_pointer = cfa;
 	return 1;

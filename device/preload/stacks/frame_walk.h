@@ -17,18 +17,18 @@ struct ml_caller {
 
 /*
  * Which words of the stack decided over a key, by their distance from the caller's stack pointer in words: the same
- * values in them, the same key. More than fit: n_places stays above ML_MEMO_PLACES.
+ * values in them, the same key. More than fit: n_places stays above ML_MEMO_OFFSETS.
  */
-static inline void ml_memo_add_place(struct ml_memo *memo, ml_u64 place)
+static inline void ml_memo_add_offset(struct ml_memo *memo, ml_u64 offset)
 {
 	if (!memo)
 		return;
-	if (place > 0xffff)
-		memo->n_places = ML_MEMO_PLACES;
-	if (memo->n_places < ML_MEMO_PLACES)
-		memo->places[memo->n_places] = (ml_u16)place;
-	if (memo->n_places <= ML_MEMO_PLACES)
-		memo->n_places++;
+	if (offset > 0xffff)
+		memo->n_offsets = ML_MEMO_OFFSETS;
+	if (memo->n_offsets < ML_MEMO_OFFSETS)
+		memo->offsets[memo->n_offsets] = (ml_u16)offset;
+	if (memo->n_offsets <= ML_MEMO_OFFSETS)
+		memo->n_offsets++;
 }
 
 struct ml_walk {

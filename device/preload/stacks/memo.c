@@ -16,8 +16,8 @@ static ml_u32 fine_signature(const struct ml_code_map *map, const struct ml_call
 {
 	ml_u64 hash = 0;
 
-	for (ml_u32 i = 0; i < outline->n_places && i < ML_OUTLINE_PLACES; i++) {
-		ml_u64 word = ml_stack_word(caller, outline->places[i]);
+	for (ml_u32 i = 0; i < outline->n_offsets && i < ML_OUTLINE_OFFSETS; i++) {
+		ml_u64 word = ml_stack_word(caller, outline->offsets[i]);
 
 		hash = hash * 0x9e3779b97f4a7c15ull + (ml_code_map_spans(map, word) ? word : 0);
 	}
@@ -27,9 +27,9 @@ static ml_u32 fine_signature(const struct ml_code_map *map, const struct ml_call
 static ml_u32 signature_of(const struct ml_code_map *map, const struct ml_caller *caller,
 			   const struct ml_outline *outline)
 {
-	if (outline->n_places > 1)
+	if (outline->n_offsets > 1)
 		return fine_signature(map, caller, outline);
-	return (ml_u32)ml_stack_word(caller, outline->places[0]);
+	return (ml_u32)ml_stack_word(caller, outline->offsets[0]);
 }
 
 struct ml_memo *ml_memo_search(struct ml_memo *memos, struct ml_thread *thread, const struct ml_code_map *map,
@@ -57,12 +57,12 @@ static void draw(struct ml_outline *outline, const struct ml_memo *memo, ml_u32 
 	ml_u32 at = 0, rest = 0;
 
 	for (ml_u32 i = 0; i < n; i++) {
-		outline->places[i] = memo->places[at];
+		outline->offsets[i] = memo->offsets[at];
 		/* at = i * (n_places - 1) / (n - 1): 32-bit Arm has no instruction for that, and there is no library */
-		for (rest += memo->n_places - 1u; n > 1 && rest >= n - 1; rest -= n - 1)
+		for (rest += memo->n_offsets - 1u; n > 1 && rest >= n - 1; rest -= n - 1)
 			at++;
 	}
-	outline->n_places = (ml_u16)n;
+	outline->n_offsets = (ml_u16)n;
 }
 
 void ml_memo_draw_outline(struct ml_thread *thread, const struct ml_memo *memo, int was_forgotten)
@@ -70,9 +70,9 @@ void ml_memo_draw_outline(struct ml_thread *thread, const struct ml_memo *memo, 
 	struct ml_outline *outline = outline_of(thread, memo->return_address);
 	ml_u32 now = (ml_u32)thread->next_sequence;
 
-	if (!memo->return_address || !memo->n_places)
+	if (!memo->return_address || !memo->n_offsets)
 		return;
-	if (outline->n_places <= 1) /* who called that caller: it stands in the same place of nearly all of them */
+	if (outline->n_offsets <= 1) /* who called that caller: it stands in the same place of nearly all of them */
 		draw(outline, memo, 1);
 	if (!was_forgotten)
 		return;
@@ -81,6 +81,6 @@ void ml_memo_draw_outline(struct ml_thread *thread, const struct ml_memo *memo, 
 	if (outline->n_forgotten < FORGOTTEN_MAX)
 		return;
 	if (now - outline->since < FORGOTTEN_MAX * OFTEN)
-		draw(outline, memo, 2u * outline->n_places < ML_OUTLINE_PLACES ? 2u * outline->n_places : ML_OUTLINE_PLACES);
+		draw(outline, memo, 2u * outline->n_offsets < ML_OUTLINE_OFFSETS ? 2u * outline->n_offsets : ML_OUTLINE_OFFSETS);
 	outline->n_forgotten = 0;
 }

@@ -31,13 +31,13 @@ struct window {
 	const struct ml_code_map *map;
 	const word *words;
 	ml_u32 n;
-	ml_u32 first_place; /* of words[0] in the memo */
+	ml_u32 first_offset; /* of words[0] in the memo */
 	struct ml_memo *memo;
 };
 
 static inline ml_u64 add_word(const struct window *window, ml_u64 hash, ml_u32 at)
 {
-	ml_memo_add_place(window->memo, window->first_place + at);
+	ml_memo_add_offset(window->memo, window->first_offset + at);
 	return ml_stack_mix(hash, window->words[at] + ((ml_u64)at << 48));
 }
 
@@ -135,7 +135,7 @@ static ml_u64 hash_rest(const struct ml_view *view, const struct ml_code_map *ma
 		.map = map,
 		.words = (const word *)(word)sp,
 		.n = (ml_u32)((bytes < key_bytes ? bytes : key_bytes) / sizeof(word)),
-		.first_place = (ml_u32)((sp - caller->stack_pointer) / sizeof(word)),
+		.first_offset = (ml_u32)((sp - caller->stack_pointer) / sizeof(word)),
 		.memo = memo,
 	};
 
@@ -155,7 +155,7 @@ ml_u64 ml_stack_key(const struct ml_view *view, const struct ml_code_map *map, c
 	int is_chain = 0;
 
 	if (memo) {
-		memo->n_places = 0;
+		memo->n_offsets = 0;
 		memo->uses_fp = 0;
 		memo->revision = map->revision;
 		memo->rules_revision = __atomic_load_n(&view->segment->rules_revision, __ATOMIC_ACQUIRE);
@@ -187,14 +187,14 @@ ml_u64 ml_stack_hash(const struct ml_code_map *map, const void *slice, ml_u32 by
 	return ml_stack_mix(hash_window(&window, PHI), bytes);
 }
 
-#define ADD(sum, factor, at) ((sum) = (sum) * (factor) + stack[memo->places[at]])
+#define ADD(sum, factor, at) ((sum) = (sum) * (factor) + stack[memo->offsets[at]])
 
 /* Loads do not wait for one another: four polynomials by odd factors, in which one word that differs cannot cancel. */
-static inline ml_u64 hash_places(const struct ml_memo *memo, ml_u64 stack_pointer)
+static inline ml_u64 hash_words(const struct ml_memo *memo, ml_u64 stack_pointer)
 {
 	const word *stack = (const word *)(word)stack_pointer;
 	ml_u64 a = 0, b = 0, c = 0, d = 0;
-	ml_u32 i = 0, n = memo->n_places;
+	ml_u32 i = 0, n = memo->n_offsets;
 
 	for (; i + 4 <= n; i += 4) {
 		ADD(a, 0xd6e8feb86659fd93ull, i);
@@ -219,25 +219,25 @@ int ml_stack_is_same(const struct ml_memo *memo, const struct ml_caller *caller,
 	       memo->revision == revision && (memo->is_exact || memo->rules_revision == rules_revision) &&
 	       (!memo->uses_fp || memo->frame_pointer == caller->frame_pointer) &&
 	       memo->reach_bytes <= caller->readable_end - caller->stack_pointer &&
-	       hash_places(memo, caller->stack_pointer) == memo->words;
+	       hash_words(memo, caller->stack_pointer) == memo->words;
 }
 
 static ml_u32 reach_of(const struct ml_memo *memo)
 {
 	ml_u32 reach = 0;
 
-	for (ml_u32 i = 0; i < memo->n_places && i < ML_MEMO_PLACES; i++)
-		if (memo->places[i] >= reach)
-			reach = memo->places[i] + 1u;
+	for (ml_u32 i = 0; i < memo->n_offsets && i < ML_MEMO_OFFSETS; i++)
+		if (memo->offsets[i] >= reach)
+			reach = memo->offsets[i] + 1u;
 	return reach * (ml_u32)sizeof(word);
 }
 
 void ml_stack_remember(struct ml_memo *memo, const struct ml_caller *caller, ml_u64 key, ml_u32 key_number)
 {
-	memo->return_address = memo->n_places <= ML_MEMO_PLACES ? caller->return_address : 0;
+	memo->return_address = memo->n_offsets <= ML_MEMO_OFFSETS ? caller->return_address : 0;
 	memo->stack_pointer = caller->stack_pointer;
 	memo->frame_pointer = caller->frame_pointer;
-	memo->words = memo->return_address ? hash_places(memo, caller->stack_pointer) : 0;
+	memo->words = memo->return_address ? hash_words(memo, caller->stack_pointer) : 0;
 	memo->reach_bytes = reach_of(memo);
 	memo->key = key;
 	memo->key_number = key_number;

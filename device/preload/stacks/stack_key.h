@@ -19,11 +19,11 @@ ml_u64 ml_stack_key(const struct ml_view *view, const struct ml_code_map *map, c
 ml_u64 ml_stack_hash(const struct ml_code_map *map, const void *slice, ml_u32 bytes);
 
 /* The word at a place of a memo; 0 beyond what can be read. */
-static inline ml_u64 ml_stack_word(const struct ml_caller *caller, ml_u32 place)
+static inline ml_u64 ml_stack_word(const struct ml_caller *caller, ml_u32 offset)
 {
 	const unsigned long *stack = (const unsigned long *)(unsigned long)caller->stack_pointer;
 
-	return caller->readable_end - caller->stack_pointer > place * sizeof(*stack) ? stack[place] : 0;
+	return caller->readable_end - caller->stack_pointer > offset * sizeof(*stack) ? stack[offset] : 0;
 }
 
 /* Whether the memo was made of this very stack. */

@@ -47,7 +47,7 @@ from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
 from memleak_android.host.tracers.probes.placement import FUNCTION_BYTES_MAX, jumps_from_outside
 from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, STOP, Rows
 
-_ENTRY, _ORIGINALS, _TELLERS = "memleak_pair_moved", "memleak_pair_originals", "memleak_pair_tellers"
+_ENTRY, _ORIGINALS, _TELLERS = "memleak_pair_moved", "memleak_pair_originals", "memleak_pair_size_functions"
 _WORD = 8
 _ALIGNMENT = 16  # of functions, by compilers' defaults: what is behind a shorter one is padding
 _NEAR_BYTES = 1 << 20  # from a file's first code on: still within reach of a jump
