@@ -157,6 +157,11 @@ class Capture:
         """The processes that the session was for, where it had to look at more of them; None = all that it saw."""
         return self.session.target.only_pids
 
+    @property
+    def arch_number(self) -> int:
+        """Of HELLO; 0 = unknown."""
+        return 0 if self.hello is None else int(self.hello["arch"])
+
     def evidence(self) -> Rows:
         """References (EVIDENCE_REFERENCE) to all evidence, in order of arrival."""
         if len(self._evidence) != 1:

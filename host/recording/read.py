@@ -16,7 +16,7 @@ from memleak_android.host.analysis.process_sums import process_names
 from memleak_android.host.analysis.progress import ProgressCallback, no_progress
 from memleak_android.host.errors import RecordingError, UsageError
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.heap.survivors import Analysis, Survivors, recorded_survivors
+from memleak_android.host.heap.survivors import Survivors, find_survivors, recorded_survivors
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.recording.file import Recording
 from memleak_android.host.reports.json.read import to_profile
@@ -24,6 +24,7 @@ from memleak_android.host.reports.json.write import read_report
 from memleak_android.host.stacks.file_identities import RecordedFiles
 from memleak_android.host.stacks.linked_modules import LinkedModules
 from memleak_android.host.stacks.modules import FileFinder, LocalFiles, ModuleFiles, own_vdso, reopen
+from memleak_android.host.stacks.stack_unwinder import StackUnwinder
 from memleak_android.host.symbols.build_cache import BuildCache
 from memleak_android.host.symbols.symbolizer import default_cache_dir
 from memleak_android.host.wire.blocks import Collector
@@ -125,7 +126,8 @@ def _survivors(capture: Capture, recording: Recording, jobs: int, cache: BuildCa
         files = LinkedModules(capture.modules, cache.device_copies)
     else:
         files = ModuleFiles(_finder(capture, cache), cache.tables())
-    return Analysis(capture, recording.read_block, files, jobs=jobs).survivors(with_past=True)
+    unwinder = StackUnwinder(recording.read_block, files, capture.kernel_symbols, jobs=jobs)
+    return find_survivors(capture, unwinder, with_past=True)
 
 
 def _is_linked(capture: Capture) -> bool:

@@ -18,13 +18,14 @@ from memleak_android.host.analysis.sites import stacks_of_blocks
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.heap.survivors import Analysis, Survivors
+from memleak_android.host.heap.survivors import Survivors, find_survivors
 from memleak_android.host.live.messages import Asked, Begin, Head, Look, Mark, Notice, Save, Stop
 from memleak_android.host.live.view import SITES_MAX, Looked, sites_message
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.session.live_window import LiveWindow, interrupt, live_window
 from memleak_android.host.session.marks import Marks
 from memleak_android.host.session.reachability import MemoryLook, ScanMemory
+from memleak_android.host.stacks.stack_unwinder import StackUnwinder
 from memleak_android.host.symbols.symbolizer import Symbolizer
 
 REFRESH_NS = 2 * 10**9  # between snapshots, where --interval does not say
@@ -56,7 +57,7 @@ class LiveView:
 
     plan: LivePlan
     capture: Capture
-    analysis: Analysis
+    unwinder: StackUnwinder
     symbolizer: Symbolizer
     marks: Marks
     view: View
@@ -88,7 +89,7 @@ class LiveView:
             self._changed.notify()
         self._stack.close()
         if self._thread is not None:
-            self._thread.join()  # the analysis is the session's again
+            self._thread.join()  # the unwinder is the session's again
 
     def status_came(self, elapsed_ns: int) -> None:
         """A STATUS block."""
@@ -170,7 +171,7 @@ class LiveView:
             self._say("there is no snapshot yet", True)
             return
         try:
-            survivors = self._judged(capture, self.analysis.survivors(of=capture))
+            survivors = self._judged(capture, find_survivors(capture, self.unwinder))
             shown = replace(self.view, show_allocs=False, most_sites=SITES_MAX)
             profile = make_profile(capture, survivors, self.symbolizer, shown)
             if profile.leaks:

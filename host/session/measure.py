@@ -21,7 +21,7 @@ from memleak_android.host.console import PROGRAM, say
 from memleak_android.host.errors import UsageError
 from memleak_android.host.fleet.published_copies import Share, share_nothing
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.heap.survivors import Analysis, Survivors
+from memleak_android.host.heap.survivors import Survivors, find_survivors
 from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.machine.scan.choice import scan_local_memory
 from memleak_android.host.machine.target import Target
@@ -40,6 +40,7 @@ from memleak_android.host.session.smaps import ReadMemory, SmapsLooks, device_me
 from memleak_android.host.session.spool import open_spool
 from memleak_android.host.stacks.file_identities import FileIdentity, encode_identities
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, own_vdso
+from memleak_android.host.stacks.stack_unwinder import StackUnwinder
 from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_dir
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions
@@ -97,12 +98,12 @@ def measure(plan: Measurement) -> Measured:
     capture = Capture()
     with _writer(plan) as writer, _files(plan) as opened, open_marks() as marks:
         files, start, memory, scan = opened
-        analysis = Analysis(capture, writer.read_block, files)
+        unwinder = StackUnwinder(writer.read_block, files, capture.kernel_symbols)
         symbolizer = Symbolizer(plan.symbol_dirs, default_cache_dir())
         look = MemoryLook(capture, scan) if plan.reachability else None
-        parts = _Parts(capture, files, writer, analysis, symbolizer, marks, SmapsLooks(capture, memory))
+        parts = _Parts(capture, files, writer, unwinder, symbolizer, marks, SmapsLooks(capture, memory))
         live = (
-            LiveView(plan.live, capture, analysis, symbolizer, marks, plan.view, scan) if plan.live else None
+            LiveView(plan.live, capture, unwinder, symbolizer, marks, plan.view, scan) if plan.live else None
         )
         with live or nullcontext():
             tracer = _start(plan, start, capture, writer)
@@ -116,7 +117,7 @@ def measure(plan: Measurement) -> Measured:
         _tell_held_up(tracer, capture)
         _tell_missing(plan, session.missing, tracer.notes, capture)
         capture.remarks += hooked_remarks(capture)
-        survivors = analysis.survivors(with_past=True)
+        survivors = find_survivors(capture, unwinder, with_past=True)
         survivors = survivors if look is None else look.judge(survivors)
         capture.remarks += [
             f"{one}; stacks end there, and its functions have no names" for one in files.refused
@@ -134,7 +135,7 @@ class _Parts:
     capture: Capture
     files: ModuleFiles
     writer: RecordingWriter
-    analysis: Analysis
+    unwinder: StackUnwinder
     symbolizer: Symbolizer
     marks: Marks
     smaps: SmapsLooks
@@ -157,7 +158,7 @@ def _session(plan: Measurement, tracer: AgentSession, parts: _Parts, live: LiveV
 
     def print_interval() -> None:
         capture.session |= tracer.target
-        survivors, view = parts.analysis.survivors(), _interval_view(plan)
+        survivors, view = find_survivors(capture, parts.unwinder), _interval_view(plan)
         plan.print_interval(make_profile(capture, survivors, parts.symbolizer, view))
         of_all_ages = replace(view, older_ns=0, show_allocs=False, most_sites=SITES_MAX)
         plan.seen(make_profile(capture, survivors, parts.symbolizer, of_all_ages))
@@ -173,7 +174,7 @@ def _session(plan: Measurement, tracer: AgentSession, parts: _Parts, live: LiveV
             return
         if live is None:  # which unwinds, too
             # A device that goes away takes its files with it: stacks are unwound as long as they can be had.
-            parts.analysis.survivors()
+            find_survivors(capture, parts.unwinder)
         parts.smaps.take()
         if plan.recording and (found := set(parts.files.identities()) - identified):
             identified.update(found)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.heap.survivors import arch_of
 from memleak_android.host.machine.parse import parse_maps
-from memleak_android.host.stacks.address_spaces import AddressSpaces, ProcessSpace, recorded_mapping
+from memleak_android.host.stacks.address_spaces import AddressSpaces, recorded_mapping
 from memleak_android.host.stacks.columns import frame_rows
 from memleak_android.host.stacks.modules import ModuleFiles
 from memleak_android.host.stacks.samples import read_samples
+from memleak_android.host.stacks.stack_unwinder import MappedModules, arch_of
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import NO_MODULE, Block, BlockKind, Rows
-from memleak_android.unwind.cfi.module import Module
-from memleak_android.unwind.maps import Mapping
 from memleak_android.unwind.trace import TraceEnd
 from memleak_android.unwind.walk.batch import BatchUnwinder
 
@@ -26,18 +22,6 @@ KINDS = frozenset(
     {BlockKind.HELLO, BlockKind.MAPS, BlockKind.MAPPINGS, BlockKind.PROCESS, BlockKind.EVIDENCE}
 )
 _KEPT_MAX = 1 << 16  # stacks whose call has not come
-
-
-@dataclass(frozen=True, slots=True)
-class _Modules:
-    """Implements unwind's ModuleSource."""
-
-    files: ModuleFiles
-    spaces: Sequence[ProcessSpace]
-
-    def module(self, space: int, mapping: Mapping) -> Module | None:
-        number = self.files.number(self.spaces[space].pid, mapping)
-        return None if number is None else self.files.files[number].module
 
 
 class CallStacks:
@@ -65,8 +49,8 @@ class CallStacks:
         if self._spaces is None:
             self._spaces = AddressSpaces(known.maps, known.mappings, known.processes)
         index = self._spaces.index(references["pid"], references["timestamp_ns"])
-        unwinder = BatchUnwinder(self._spaces.spaces, _Modules(self._files, self._spaces.spaces))
-        for samples in read_samples(references, index, lambda _: block, arch_of(known)):
+        unwinder = BatchUnwinder(self._spaces.spaces, MappedModules(self._files, self._spaces.spaces))
+        for samples in read_samples(references, index, lambda _: block, arch_of(known.arch_number)):
             traces = unwinder.unwind(samples.batch)
             frames = frame_rows(traces, samples.batch.space, self._spaces.spaces, self._files)
             self._keep(

@@ -10,11 +10,12 @@ import pytest
 
 from memleak_android.host.analysis.pipeline import View, make_profile
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.heap.survivors import Analysis, recorded_survivors
+from memleak_android.host.heap.survivors import find_survivors, recorded_survivors
 from memleak_android.host.profile.profile import Profile, Verdict
 from memleak_android.host.recording.file import Recording
 from memleak_android.host.recording.write import STACK_KINDS, recording_blocks
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, reopen
+from memleak_android.host.stacks.stack_unwinder import StackUnwinder
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import Block, BlockKind, Function, KeyFlag, Lost, ProcessEvent, Reason
 from memleak_android.host.wire.payloads import Chunk, encode_chunk, encode_text
@@ -53,7 +54,9 @@ def profile_of(path: Path, view: View | None = None) -> Profile:
     if capture.is_finished:
         survivors = recorded_survivors(capture, reopen)
     else:
-        survivors = Analysis(capture, recording.read_block, ModuleFiles(LocalFiles(False))).survivors()
+        survivors = find_survivors(
+            capture, StackUnwinder(recording.read_block, ModuleFiles(LocalFiles(False)))
+        )
     recording.close()
     return make_profile(capture, survivors, Symbolizer(), view or View())
 
@@ -283,7 +286,7 @@ def test_finished_recording_gives_the_same_profile(tmp_path: Path) -> None:
     ]
     raw = write_recording(tmp_path / "raw.memleak", blocks)
     capture, recording = read(raw)
-    survivors = Analysis(capture, recording.read_block, ModuleFiles(LocalFiles(False))).survivors()
+    survivors = find_survivors(capture, StackUnwinder(recording.read_block, ModuleFiles(LocalFiles(False))))
     finished = write_recording(tmp_path / "finished.memleak", recording_blocks(capture, survivors))
     assert profile_of(finished) == profile_of(raw)
     assert BlockKind.EVIDENCE not in {block.kind for block in blocks_of(finished)}

@@ -12,13 +12,14 @@ import pytest
 from memleak_android.host.analysis.pipeline import View, make_profile
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.heap.survivors import Analysis, recorded_survivors
+from memleak_android.host.heap.survivors import find_survivors, recorded_survivors
 from memleak_android.host.recording.file import Recording
 from memleak_android.host.recording.write import recording_blocks
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.json import write as report_json
 from memleak_android.host.reports.text import report as text
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, own_vdso, reopen
+from memleak_android.host.stacks.stack_unwinder import StackUnwinder
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import Block, BlockKind, ProcessEvent
 from memleak_android.host.wire.payloads import encode_text
@@ -72,9 +73,9 @@ def read(path: Path) -> None:
         if capture.is_finished:
             survivors = recorded_survivors(capture, reopen)
         else:
-            survivors = Analysis(
-                capture, recording.read_block, ModuleFiles(LocalFiles(False, own_vdso()))
-            ).survivors()
+            survivors = find_survivors(
+                capture, StackUnwinder(recording.read_block, ModuleFiles(LocalFiles(False, own_vdso())))
+            )
         profile = make_profile(capture, survivors, Symbolizer(), View(show_allocs=True))
         text.write(profile, io.StringIO(), ReportOptions())
         report_json.write(profile, io.StringIO(), ReportOptions(show_allocs=True))
@@ -86,7 +87,7 @@ def finished(folder: Path) -> list[Block]:
     capture, recording = Capture(), Recording(made.write_recording(folder / "raw.memleak", raw_blocks()))
     for offset, block in recording.blocks():
         capture.add(block, offset)
-    survivors = Analysis(capture, recording.read_block, ModuleFiles(LocalFiles(False))).survivors()
+    survivors = find_survivors(capture, StackUnwinder(recording.read_block, ModuleFiles(LocalFiles(False))))
     recording.close()
     return list(recording_blocks(capture, survivors))
 

@@ -14,7 +14,7 @@ from memleak_android.host.analysis.pipeline import View, make_profile
 from memleak_android.host.heap import high_water as peak
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.key_history import KeySnapshot
-from memleak_android.host.heap.survivors import Analysis, recorded_survivors
+from memleak_android.host.heap.survivors import find_survivors, recorded_survivors
 from memleak_android.host.profile.profile import PastSite, Profile
 from memleak_android.host.recording.file import Recording
 from memleak_android.host.recording.write import recording_blocks
@@ -25,6 +25,7 @@ from memleak_android.host.reports.json import write as report_json
 from memleak_android.host.reports.text import report as text
 from memleak_android.host.reports.text.past import ages_text
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, reopen
+from memleak_android.host.stacks.stack_unwinder import StackUnwinder
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import HELD_ROW, Block, Function
 from tests.support.builders import (
@@ -77,8 +78,8 @@ def profile_of(path: Path, finished: Path | None = None) -> Profile:
         if capture.is_finished:
             survivors = recorded_survivors(capture, reopen)
         else:
-            analysis = Analysis(capture, opened.read_block, ModuleFiles(LocalFiles(False)))
-            survivors = analysis.survivors(with_past=True)
+            unwinder = StackUnwinder(opened.read_block, ModuleFiles(LocalFiles(False)))
+            survivors = find_survivors(capture, unwinder, with_past=True)
     if finished:
         write_recording(finished, recording_blocks(capture, survivors))
     return make_profile(capture, survivors, Symbolizer(), View())

@@ -12,11 +12,12 @@ import pytest
 from memleak_android.host.analysis.pipeline import View, make_profile
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.key_history import INSTANTS_MAX, KeyHistory, KeySnapshot, held_by_key
-from memleak_android.host.heap.survivors import Analysis, recorded_survivors
+from memleak_android.host.heap.survivors import find_survivors, recorded_survivors
 from memleak_android.host.profile.profile import Profile, Trend
 from memleak_android.host.recording.file import Recording
 from memleak_android.host.recording.write import recording_blocks
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, reopen
+from memleak_android.host.stacks.stack_unwinder import StackUnwinder
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import HELD_ROW, Block, BlockKind, Reason, encode_block
 from memleak_android.host.wire.payloads import encode_text
@@ -75,7 +76,9 @@ def profile_of(path: Path, warmup_ns: int = 0, finished: Path | None = None, coo
         if capture.is_finished:
             survivors = recorded_survivors(capture, reopen)
         else:
-            survivors = Analysis(capture, opened.read_block, ModuleFiles(LocalFiles(False))).survivors(True)
+            survivors = find_survivors(
+                capture, StackUnwinder(opened.read_block, ModuleFiles(LocalFiles(False))), True
+            )
     if finished:
         write_recording(finished, recording_blocks(capture, survivors))
     return make_profile(capture, survivors, Symbolizer(), View(warmup_ns=warmup_ns, cooldown_ns=cooldown_ns))

@@ -12,12 +12,13 @@ import pytest
 from memleak_android.host.analysis.pipeline import View, make_profile
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.heap.survivors import Analysis
+from memleak_android.host.heap.survivors import find_survivors
 from memleak_android.host.recording.file import Recording, RecordingWriter
 from memleak_android.host.session import session as session_module
 from memleak_android.host.session.progress import Progress
 from memleak_android.host.session.session import Schedule, Session
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles
+from memleak_android.host.stacks.stack_unwinder import StackUnwinder
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.tracers.agent.forked import ForkedSession
 from memleak_android.host.tracers.agent.session import AgentSession
@@ -227,7 +228,7 @@ def test_only_the_processes_that_were_meant_count(tmp_path: Path) -> None:
     capture, recording = Capture(), Recording(path)
     for offset, block in recording.blocks():
         capture.add(block, offset)
-    survivors = Analysis(capture, recording.read_block, ModuleFiles(LocalFiles(False))).survivors()
+    survivors = find_survivors(capture, StackUnwinder(recording.read_block, ModuleFiles(LocalFiles(False))))
     recording.close()
     totals = make_profile(capture, survivors, Symbolizer(), View()).totals
     assert (totals.inuse_space, totals.inuse_objects, totals.unattributed_objects) == (100, 1, 0)
