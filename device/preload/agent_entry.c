@@ -9,7 +9,6 @@
  */
 #include "attach.h"
 #include "preload/freestanding/bytes.h"
-#include "preload/hooks/elf.h"
 #include "preload/freestanding/syscalls.h"
 
 #define JNI_OK 0 /* anything else has the runtime load the agent once more */
@@ -47,7 +46,7 @@ int Agent_OnAttach(void *vm, char *options, void *reserved)
 	(void)reserved;
 	if (options && *options == '/')
 		attach_by_file(options);
-	else if (options && ml_elf_is_name(options, "detach"))
+	else if (options && ml_is_same_text(options, "detach"))
 		memleak_detach();
 	else
 		memleak_attach(options);

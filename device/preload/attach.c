@@ -19,15 +19,11 @@
 #define SETTLE_NS 10000000 /* calls that were on their way have come back, mostly; others are harmless */
 
 /* Ours: the library is linked with -Bsymbolic, so that in a process where it does not interpose they are not libc's. */
-#define HOOKS(X)                                                                                                  \
-	X(malloc) X(calloc) X(realloc) X(reallocarray) X(free) X(cfree) X(posix_memalign) X(memalign)             \
-	X(aligned_alloc) X(valloc) X(pvalloc) X(free_sized) X(free_aligned_sized) X(malloc_usable_size)
+#define DECLARE(function, result, parameters) extern char function[];
+ML_ALLOCATOR_FUNCTIONS(DECLARE)
 
-#define DECLARE(function) extern char function[];
-HOOKS(DECLARE)
-
-#define HOOK(function) { #function, (unsigned long)function, 0 },
-struct memleak_hook memleak_hooks[] = { HOOKS(HOOK) };
+#define HOOK(function, result, parameters) { #function, (unsigned long)function, 0 },
+struct memleak_hook memleak_hooks[] = { ML_ALLOCATOR_FUNCTIONS(HOOK) };
 #define N_HOOKS (sizeof(memleak_hooks) / sizeof(memleak_hooks[0]))
 
 enum mode { NOT_ATTACHED, PLT, INLINE };
@@ -55,7 +51,7 @@ static enum mode read_line(const char *line)
 	while (length < ML_ATTACH_LINE_MAX && line[length] && line[length] != ' ')
 		length++;
 	for (enum mode candidate = PLT; candidate <= INLINE && length < ML_ATTACH_LINE_MAX; candidate++)
-		if (ml_elf_is_name(line + length, modes[candidate]))
+		if (ml_is_same_text(line + length, modes[candidate]))
 			return ml_connect_read_text(line, length) ? candidate : NOT_ATTACHED;
 	return NOT_ATTACHED;
 }
@@ -71,7 +67,7 @@ static int adopt_moved(void)
 		if (number == ML_HOOKS)
 			continue;
 		*ml_hooks[number].original = memleak_hooks[i].original;
-		n_needed += ml_elf_is_name(memleak_hooks[i].name, "malloc") || ml_elf_is_name(memleak_hooks[i].name, "free");
+		n_needed += ml_is_same_text(memleak_hooks[i].name, "malloc") || ml_is_same_text(memleak_hooks[i].name, "free");
 	}
 	if (n_needed == 2) {
 		ml_originals_adopt();

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "preload/freestanding/bytes.h"
 #include "preload/hooks/elf.h"
 #include "preload/hooks/relocations.h"
 
@@ -59,7 +60,7 @@ static void count(void *context, const struct ml_relocation *relocation)
 
 	(void)context;
 	n_slots++;
-	n_malloc += name && ml_elf_is_name(name, "malloc");
+	n_malloc += name && ml_is_same_text(name, "malloc");
 }
 
 static int read_it(const struct ml_hook_maps *maps)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "preload/freestanding/bytes.h"
 #include "preload/segment/attach_abi.h"
 #include "preload/hooks/names.h"
 #include "preload/hooks/plt_hook.h"
@@ -35,7 +36,7 @@ enum ml_libc ml_hook_libc = ML_LIBC_GLIBC;
 
 unsigned int ml_hook_number(const char *name)
 {
-	return ml_elf_is_name(name, "malloc") ? 0 : ML_HOOKS;
+	return ml_is_same_text(name, "malloc") ? 0 : ML_HOOKS;
 }
 
 void ml_hook_scan_module(const struct ml_elf *elf)

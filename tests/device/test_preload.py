@@ -255,7 +255,8 @@ def test_table_keys_and_rings_under_many_threads(tmp_path: Path, sanitizer: str)
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 def test_rules_of_code_that_goes_away(tmp_path: Path, sanitizer: str) -> None:
-    names = [PARTS / "preload" / "stacks" / "frame_resolve.c", PARTS / "preload" / "stacks" / "code_lines.c"]
+    parts = ("stacks/frame_resolve.c", "stacks/code_lines.c", "freestanding/bytes.c")
+    names = [PARTS / "preload" / name for name in parts]
     program = sanitized(tmp_path, sanitizer, "resolve_stress.c", *names, *sorted((PARTS / "cfi").glob("*.c")))
     with open("/proc/self/maps", encoding="utf-8") as maps:
         libc = next(line.split()[-1] for line in maps if re.search(r"/libc\.so\.6$|/libc-2", line))

@@ -53,7 +53,6 @@ static void count_leaving(int is_own_process, ml_u32 change)
 		return result;                                                                            \
 	} while (0)
 
-EXPORT int execve(const char *path, char *const *arguments, char *const *users);
 EXPORT int execve(const char *path, char *const *arguments, char *const *users)
 {
 	if (!ml_originals_ready() || !ml_original.execve)
@@ -61,7 +60,6 @@ EXPORT int execve(const char *path, char *const *arguments, char *const *users)
 	WITH_SESSION(users, ml_original.execve(path, arguments, environment));
 }
 
-EXPORT int execvpe(const char *file, char *const *arguments, char *const *users);
 EXPORT int execvpe(const char *file, char *const *arguments, char *const *users)
 {
 	if (!ml_originals_ready() || !ml_original.execvpe)
@@ -69,7 +67,6 @@ EXPORT int execvpe(const char *file, char *const *arguments, char *const *users)
 	WITH_SESSION(users, ml_original.execvpe(file, arguments, environment));
 }
 
-EXPORT int fexecve(int fd, char *const *arguments, char *const *users);
 EXPORT int fexecve(int fd, char *const *arguments, char *const *users)
 {
 	if (!ml_originals_ready() || !ml_original.fexecve)
@@ -77,13 +74,11 @@ EXPORT int fexecve(int fd, char *const *arguments, char *const *users)
 	WITH_SESSION(users, ml_original.fexecve(fd, arguments, environment));
 }
 
-EXPORT int execv(const char *path, char *const *arguments);
 EXPORT int execv(const char *path, char *const *arguments)
 {
 	return execve(path, arguments, &environ ? environ : NULL);
 }
 
-EXPORT int execvp(const char *file, char *const *arguments);
 EXPORT int execvp(const char *file, char *const *arguments)
 {
 	return execvpe(file, arguments, &environ ? environ : NULL);
@@ -127,19 +122,16 @@ static void collect_arguments(char **arguments, size_t n, char *first, va_list r
 		}                                                                                         \
 	} while (0)
 
-EXPORT int execl(const char *path, const char *first, ...);
 EXPORT int execl(const char *path, const char *first, ...)
 {
 	WITH_LIST(first, execv(path, arguments));
 }
 
-EXPORT int execlp(const char *file, const char *first, ...);
 EXPORT int execlp(const char *file, const char *first, ...)
 {
 	WITH_LIST(first, execvp(file, arguments));
 }
 
-EXPORT int execle(const char *path, const char *first, ...);
 EXPORT int execle(const char *path, const char *first, ...)
 {
 	WITH_LIST(first, execve(path, arguments, va_arg(rest, char **)));

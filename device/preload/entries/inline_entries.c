@@ -5,14 +5,12 @@
  * nor, on arm64, x16 and x17 are among those; of vectors only what the baseline of the architecture has, as our own code
  * uses no more.
  */
+#include "preload/entries/function_table.h"
 #include "preload/freestanding/registers.h"
 
 #if defined(__x86_64__)
 
 #define SAVED_BYTES "320" /* eight general registers, sixteen vectors */
-#define VECTORS(move)                                                                                             \
-	move(0) move(1) move(2) move(3) move(4) move(5) move(6) move(7)                                           \
-	move(8) move(9) move(10) move(11) move(12) move(13) move(14) move(15)
 #define SAVE(n) "movaps %xmm" #n ", 64+16*" #n "(%rsp)\n"
 #define RESTORE(n) "movaps 64+16*" #n "(%rsp), %xmm" #n "\n"
 
@@ -29,11 +27,11 @@
 		".cfi_def_cfa %rbx, 56\n.cfi_offset %rbp, -16\n.cfi_offset %rbx, -24\n"                           \
 		"sub $" SAVED_BYTES ", %rsp\nand $-16, %rsp\n"                                                    \
 		"mov %rcx, (%rsp)\nmov %rdx, 8(%rsp)\nmov %rsi, 16(%rsp)\nmov %rdi, 24(%rsp)\n"                   \
-		"mov %r8, 32(%rsp)\nmov %r9, 40(%rsp)\nmov %r10, 48(%rsp)\nmov %r11, 56(%rsp)\n" VECTORS(SAVE)    \
+		"mov %r8, 32(%rsp)\nmov %r9, 40(%rsp)\nmov %r10, 48(%rsp)\nmov %r11, 56(%rsp)\n" ML_VECTORS(SAVE)    \
 		"mov %rbx, %rcx\n"                                                                                \
 		"call " #handler "\n"                                                                             \
 		"mov (%rsp), %rcx\nmov 8(%rsp), %rdx\nmov 16(%rsp), %rsi\nmov 24(%rsp), %rdi\n"                   \
-		"mov 32(%rsp), %r8\nmov 40(%rsp), %r9\nmov 48(%rsp), %r10\nmov 56(%rsp), %r11\n" VECTORS(RESTORE) \
+		"mov 32(%rsp), %r8\nmov 40(%rsp), %r9\nmov 48(%rsp), %r10\nmov 56(%rsp), %r11\n" ML_VECTORS(RESTORE) \
 		"mov %rbx, %rsp\n"                                                                                \
 		".cfi_def_cfa %rsp, 56\n"                                                                         \
 		"pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\n"                                    \
@@ -45,9 +43,6 @@
 
 #elif defined(__aarch64__)
 
-#define PAIRS(move)                                                                                               \
-	move(0, 1) move(2, 3) move(4, 5) move(6, 7) move(8, 9) move(10, 11) move(12, 13) move(14, 15)             \
-	move(16, 17) move(18, 19) move(20, 21) move(22, 23) move(24, 25) move(26, 27) move(28, 29) move(30, 31)
 #define SAVE(one, other) "stp q" #one ", q" #other ", [sp, #128+16*" #one "]\n"
 #define RESTORE(one, other) "ldp q" #one ", q" #other ", [sp, #128+16*" #one "]\n"
 #define GENERAL(move)                                                                                             \
@@ -68,9 +63,9 @@
 		"stp x25, x26, [sp, #64]\nstp x27, x28, [sp, #80]\n"                                              \
 		"mov x29, sp\n"                                                                                   \
 		".cfi_def_cfa x29, 96\n"                                                                          \
-		"sub sp, sp, #640\n" GENERAL("stp") PAIRS(SAVE)                                                   \
+		"sub sp, sp, #640\n" GENERAL("stp") ML_VECTORS(SAVE)                                                   \
 		"mov x3, x29\n"                                                                                   \
-		"bl " #handler "\n" GENERAL("ldp") PAIRS(RESTORE)                                                 \
+		"bl " #handler "\n" GENERAL("ldp") ML_VECTORS(RESTORE)                                                 \
 		"add sp, sp, #640\n"                                                                              \
 		"ldp x29, x30, [sp], #96\n"                                                                       \
 		".cfi_def_cfa sp, 0\n.cfi_restore x29\n.cfi_restore x30\n"                                        \
@@ -83,18 +78,9 @@
 #define INLINE_ENTRY(name, handler) extern int ml_no_inline_hooks /* no plans are made for 32 bits */
 #endif
 
-INLINE_ENTRY(malloc, ml_handle_malloc);
-INLINE_ENTRY(calloc, ml_handle_calloc);
-INLINE_ENTRY(realloc, ml_handle_realloc);
-INLINE_ENTRY(reallocarray, ml_handle_reallocarray);
-INLINE_ENTRY(posix_memalign, ml_handle_posix_memalign);
-INLINE_ENTRY(memalign, ml_handle_memalign);
-INLINE_ENTRY(aligned_alloc, ml_handle_aligned_alloc);
-INLINE_ENTRY(valloc, ml_handle_valloc);
-INLINE_ENTRY(pvalloc, ml_handle_pvalloc);
+#define BY_HANDLER(name, result, parameters) INLINE_ENTRY(name, ml_handle_##name);
+ML_ACQUIRING_FUNCTIONS(BY_HANDLER)
 
 /* These ask for no registers. Inside an original what they see for their caller is our own code: an internal call. */
-INLINE_ENTRY(free, free);
-INLINE_ENTRY(cfree, cfree);
-INLINE_ENTRY(free_sized, free_sized);
-INLINE_ENTRY(free_aligned_sized, free_aligned_sized);
+#define BY_ITSELF(name, result, parameters) INLINE_ENTRY(name, name);
+ML_RELEASING_FUNCTIONS(BY_ITSELF)

@@ -15,17 +15,6 @@
 #define EXPORT __attribute__((visibility("default")))
 #define TOO_MUCH (~(size_t)0 >> 1)
 
-/* Named by the entries, which are assembly. */
-void *ml_handle_malloc(size_t size, size_t unused1, size_t unused2, const struct ml_registers *registers);
-void *ml_handle_calloc(size_t n, size_t size, size_t unused, const struct ml_registers *registers);
-void *ml_handle_realloc(void *old, size_t size, size_t unused, const struct ml_registers *registers);
-void *ml_handle_reallocarray(void *old, size_t n, size_t size, const struct ml_registers *registers);
-int ml_handle_posix_memalign(void **pointer, size_t alignment, size_t size, const struct ml_registers *registers);
-void *ml_handle_memalign(size_t alignment, size_t size, size_t unused, const struct ml_registers *registers);
-void *ml_handle_aligned_alloc(size_t alignment, size_t size, size_t unused, const struct ml_registers *registers);
-void *ml_handle_valloc(size_t size, size_t unused1, size_t unused2, const struct ml_registers *registers);
-void *ml_handle_pvalloc(size_t size, size_t unused1, size_t unused2, const struct ml_registers *registers);
-
 ML_ENTRY(ml_entry_malloc, ml_handle_malloc);
 ML_ENTRY(ml_entry_calloc, ml_handle_calloc);
 ML_ENTRY(ml_entry_realloc, ml_handle_realloc);
@@ -121,7 +110,7 @@ static void *resize(enum ml_function function, void *old, size_t n, size_t unit,
 		new = ml_original.realloc(old, bytes);
 	leave(inside);
 	if (was_known && !new && (overflows || bytes))
-		ml_recorder_give_back(old, &block);
+		ml_recorder_restore(ML_UNTAG(old), &block);
 	else if (was_known)
 		ml_recorder_freed(new ? ML_FN_UNKNOWN : function, old, &block);
 	if (new && ml_recorder_is_on())
@@ -216,7 +205,6 @@ static inline int skips_free(const void *pointer, void *return_address)
 	       ml_recorder_skips_free(pointer, (ml_u64)(unsigned long)return_address);
 }
 
-EXPORT void *malloc(size_t size);
 EXPORT void *malloc(size_t size)
 {
 	if (skips_alloc(size, __builtin_return_address(0)))
@@ -225,7 +213,6 @@ EXPORT void *malloc(size_t size)
 }
 
 /* In some libcs it calls malloc, which is then to be skipped, too: only the outermost call draws a sample. */
-EXPORT void *calloc(size_t n, size_t size);
 EXPORT void *calloc(size_t n, size_t size)
 {
 	size_t bytes;
@@ -241,7 +228,6 @@ EXPORT void *calloc(size_t n, size_t size)
 	TAIL return ml_entry_calloc(n, size);
 }
 
-EXPORT void *realloc(void *old, size_t size);
 EXPORT void *realloc(void *old, size_t size)
 {
 	if (is_sampling() && skips_free(old, __builtin_return_address(0)) &&
@@ -272,7 +258,6 @@ static inline int forget(enum ml_function function, void *pointer, void *return_
 	return 1;
 }
 
-EXPORT void free(void *pointer);
 EXPORT void free(void *pointer)
 {
 	if (skips_free(pointer, __builtin_return_address(0)))
@@ -281,7 +266,6 @@ EXPORT void free(void *pointer)
 		ml_original.free(pointer);
 }
 
-EXPORT void cfree(void *pointer);
 EXPORT void cfree(void *pointer)
 {
 	if (forget(ML_FN_CFREE, pointer, __builtin_return_address(0)))
@@ -289,7 +273,6 @@ EXPORT void cfree(void *pointer)
 }
 
 /* C23. An allocator without them takes the plain way, as the standard allows. */
-EXPORT void free_sized(void *pointer, size_t size);
 EXPORT void free_sized(void *pointer, size_t size)
 {
 	if (!forget(ML_FN_FREE_SIZED, pointer, __builtin_return_address(0)))
@@ -300,7 +283,6 @@ EXPORT void free_sized(void *pointer, size_t size)
 		ml_original.free(pointer);
 }
 
-EXPORT void free_aligned_sized(void *pointer, size_t alignment, size_t size);
 EXPORT void free_aligned_sized(void *pointer, size_t alignment, size_t size)
 {
 	if (!forget(ML_FN_FREE_ALIGNED_SIZED, pointer, __builtin_return_address(0)))
@@ -311,7 +293,6 @@ EXPORT void free_aligned_sized(void *pointer, size_t alignment, size_t size)
 		ml_original.free(pointer);
 }
 
-EXPORT size_t malloc_usable_size(void *pointer);
 EXPORT size_t malloc_usable_size(void *pointer)
 {
 	if (ml_arena_owns(pointer))

@@ -23,14 +23,6 @@
 #define MREMAP_DONTUNMAP 4
 #endif
 
-/* Named by the entries, which are assembly. */
-unsigned long ml_handle_mmap(void *address, size_t size, int protection, int flags, int fd, long offset,
-			     const struct ml_registers *registers);
-unsigned long ml_handle_mmap64(void *address, size_t size, int protection, int flags, int fd, long offset,
-			       const struct ml_registers *registers);
-unsigned long ml_handle_mremap(void *old, size_t old_size, size_t size, int flags, void *new, long unused,
-			       const struct ml_registers *registers);
-
 ML_ENTRY6(mmap, ml_handle_mmap);
 ML_ENTRY6(mmap64, ml_handle_mmap64);
 ML_ENTRY6(mremap, ml_handle_mremap);
@@ -98,7 +90,6 @@ HANDLER unsigned long ml_handle_mremap(void *old, size_t old_size, size_t size, 
 	return call.address;
 }
 
-EXPORT int munmap(void *address, size_t size);
 EXPORT int munmap(void *address, size_t size)
 {
 	int is_taken = ml_originals_ready() && ml_regions_take((ml_u64)(unsigned long)__builtin_return_address(0));

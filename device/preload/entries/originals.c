@@ -99,12 +99,8 @@ static void look_up(void)
 		const char *name;
 		size_t offset;
 	} names[] = {
-#define NAME(function) { #function, offsetof(struct ml_originals, function) }
-		NAME(malloc), NAME(calloc), NAME(realloc), NAME(reallocarray), NAME(free), NAME(cfree),
-		NAME(posix_memalign), NAME(memalign), NAME(aligned_alloc), NAME(valloc), NAME(pvalloc),
-		NAME(free_sized), NAME(free_aligned_sized), NAME(malloc_usable_size),
-		NAME(execve), NAME(execvpe), NAME(fexecve),
-		NAME(mmap), NAME(mmap64), NAME(munmap), NAME(mremap),
+#define NAME(function, result, parameters) { #function, offsetof(struct ml_originals, function) },
+		ML_ALLOCATOR_FUNCTIONS(NAME) ML_EXEC_FUNCTIONS(NAME) ML_REGION_FUNCTIONS(NAME)
 #undef NAME
 	};
 	void *next = (void *)(__system_property_get && sizeof(long) == 4 ? -2L : -1L);

@@ -3,30 +3,14 @@
 #ifndef MEMLEAK_ORIGINALS_H
 #define MEMLEAK_ORIGINALS_H
 
-#include <stddef.h>
+#include "preload/entries/function_table.h"
 
 struct ml_originals {
-	void *(*malloc)(size_t);
-	void *(*calloc)(size_t, size_t);
-	void *(*realloc)(void *, size_t);
-	void *(*reallocarray)(void *, size_t, size_t);
-	void (*free)(void *);
-	void (*cfree)(void *);
-	int (*posix_memalign)(void **, size_t, size_t);
-	void *(*memalign)(size_t, size_t);
-	void *(*aligned_alloc)(size_t, size_t);
-	void *(*valloc)(size_t);
-	void *(*pvalloc)(size_t);
-	void (*free_sized)(void *, size_t);
-	void (*free_aligned_sized)(void *, size_t, size_t);
-	size_t (*malloc_usable_size)(void *);
-	int (*execve)(const char *, char *const *, char *const *);
-	int (*execvpe)(const char *, char *const *, char *const *);
-	int (*fexecve)(int, char *const *, char *const *);
-	void *(*mmap)(void *, size_t, int, int, int, long);
-	void *(*mmap64)(void *, size_t, int, int, int, long);
-	int (*munmap)(void *, size_t);
-	void *(*mremap)(void *, size_t, size_t, int, ...);
+#define FIELD(name, result, parameters) result(*name) parameters;
+	ML_ALLOCATOR_FUNCTIONS(FIELD)
+	ML_EXEC_FUNCTIONS(FIELD)
+	ML_REGION_FUNCTIONS(FIELD)
+#undef FIELD
 };
 
 extern struct ml_originals ml_original;

@@ -21,17 +21,14 @@ unsigned long memleak_pair_originals[ML_PAIRS], memleak_pair_size_functions[ML_P
 
 #if defined(__x86_64__)
 
-#define VECTORS(move)                                                                                             \
-	move(0) move(1) move(2) move(3) move(4) move(5) move(6) move(7)                                           \
-	move(8) move(9) move(10) move(11) move(12) move(13) move(14) move(15)
 #define SAVE(n) "movaps %xmm" #n ", 176+16*" #n "(%rsp)\n"
 #define RESTORE(n) "movaps 176+16*" #n "(%r12), %xmm" #n "\n"
 #define SAVE_ALL                                                                                                  \
 	"mov %rdi, 32(%rsp)\nmov %rsi, 40(%rsp)\nmov %rdx, 48(%rsp)\nmov %rcx, 56(%rsp)\n"                        \
 	"mov %r8, 64(%rsp)\nmov %r9, 72(%rsp)\nmov %rax, 80(%rsp)\nmov %r10, 88(%rsp)\nmov %r11, 96(%rsp)\n"      \
-	VECTORS(SAVE)
+	ML_VECTORS(SAVE)
 #define RESTORE_ALL                                                                                               \
-	VECTORS(RESTORE)                                                                                          \
+	ML_VECTORS(RESTORE)                                                                                          \
 	"mov 32(%r12), %rdi\nmov 40(%r12), %rsi\nmov 48(%r12), %rdx\nmov 56(%r12), %rcx\n"                        \
 	"mov 64(%r12), %r8\nmov 72(%r12), %r9\nmov 80(%r12), %rax\nmov 88(%r12), %r10\nmov 96(%r12), %r11\n"
 #define LEAVE                                                                                                     \
@@ -84,17 +81,14 @@ __asm__(".pushsection .text\n"
 
 #elif defined(__aarch64__)
 
-#define PAIRS(move)                                                                                               \
-	move(0, 1) move(2, 3) move(4, 5) move(6, 7) move(8, 9) move(10, 11) move(12, 13) move(14, 15)             \
-	move(16, 17) move(18, 19) move(20, 21) move(22, 23) move(24, 25) move(26, 27) move(28, 29) move(30, 31)
 #define SAVE(one, other) "stp q" #one ", q" #other ", [sp, #176+16*" #one "]\n"
 #define RESTORE(one, other) "ldp q" #one ", q" #other ", [x19, #176+16*" #one "]\n"
 #define GENERAL(move, base)                                                                                       \
 	move "p x0, x1, [" base ", #32]\n" move "p x2, x3, [" base ", #48]\n" move "p x4, x5, [" base ", #64]\n"  \
 	move "p x6, x7, [" base ", #80]\n" move "p x8, x9, [" base ", #96]\n" move "p x10, x11, [" base ", #112]\n" \
 	move "p x12, x13, [" base ", #128]\n" move "p x14, x15, [" base ", #144]\n" move "r x18, [" base ", #160]\n"
-#define SAVE_ALL GENERAL("st", "sp") PAIRS(SAVE)
-#define RESTORE_ALL PAIRS(RESTORE) GENERAL("ld", "x19")
+#define SAVE_ALL GENERAL("st", "sp") ML_VECTORS(SAVE)
+#define RESTORE_ALL ML_VECTORS(RESTORE) GENERAL("ld", "x19")
 #define LEAVE                                                                                                     \
 	"mov sp, x29\n.cfi_def_cfa sp, 96\n"                                                                      \
 	"ldr x19, [sp, #16]\n"                                                                                    \

@@ -2,7 +2,6 @@
 #include "preload/entries/pairs.h"
 
 #include <stddef.h>
-#include <sys/uio.h>
 
 #include "preload/freestanding/bytes.h"
 #include "preload/entries/originals.h"
@@ -160,10 +159,8 @@ static ml_u64 measured_size(ml_u32 rule, ml_u64 handle)
 static ml_u32 word_at(ml_u64 address)
 {
 	ml_u32 word = 0;
-	struct iovec here = { &word, sizeof(word) };
-	struct iovec there = { (void *)(unsigned long)address, sizeof(word) };
 
-	ML_SYSCALL6(process_vm_readv, ML_SYSCALL0(getpid), &here, 1, &there, 1, 0);
+	ml_read_memory(&word, address, sizeof(word));
 	return word;
 }
 
@@ -362,7 +359,7 @@ static void settle_old(const struct ml_pair_frame *frame, int is_done)
 	if (is_done || !frame->size)
 		ml_recorder_freed(ML_FN_UNKNOWN, NULL, &frame->old_block);
 	else
-		ml_recorder_keep(frame->old, &frame->old_block);
+		ml_recorder_restore(frame->old, &frame->old_block);
 }
 
 HANDLER void ml_pair_leave(struct ml_pair_frame *frame, const struct ml_registers *registers)

@@ -46,6 +46,35 @@ int ml_starts_with(const char *text, const char *prefix)
 	return 1;
 }
 
+int ml_is_same_text(const char *text, const char *other)
+{
+	while (*text && *text == *other) {
+		text++;
+		other++;
+	}
+	return *text == *other;
+}
+
+const char *ml_file_name(const char *path)
+{
+	const char *name = path;
+
+	for (const char *c = path; *c; c++)
+		if (*c == '/')
+			name = c + 1;
+	return name;
+}
+
+/* FNV-1a */
+ml_u64 ml_hash_text(const char *text, size_t length)
+{
+	ml_u64 hash = 0xcbf29ce484222325ull;
+
+	for (size_t i = 0; i < length; i++)
+		hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3ull;
+	return hash;
+}
+
 ml_u64 ml_parse_hex(const char **text, const char *end)
 {
 	ml_u64 value = 0;
@@ -64,10 +93,6 @@ ml_u64 ml_parse_hex(const char **text, const char *end)
 }
 
 /* What a compiler may call for a structure copy even in freestanding code, and memcmp for the agent's sources. */
-void *memcpy(void *to, const void *from, size_t bytes);
-void *memset(void *to, int byte, size_t bytes);
-int memcmp(const void *one, const void *other, size_t bytes);
-
 __attribute__((visibility("hidden"))) void *memcpy(void *to, const void *from, size_t bytes)
 {
 	ml_copy(to, from, bytes);
@@ -92,9 +117,6 @@ __attribute__((visibility("hidden"))) int memcmp(const void *one, const void *ot
 
 #if defined(__arm__)
 /* What an unwinding table names as its reader where it has the usual shape (EHABI §7.3); every unwinder has its own. */
-void __aeabi_unwind_cpp_pr0(void);
-void __aeabi_unwind_cpp_pr1(void);
-
 __attribute__((visibility("hidden"))) void __aeabi_unwind_cpp_pr0(void)
 {
 }

@@ -35,8 +35,13 @@ static inline void ml_registers_store(const struct ml_registers *from, ml_u64 st
 	to[19] = stack_pointer;
 }
 
-/* NAME(a, b, c) calls HANDLER(a, b, c, registers). */
-#define ML_ENTRY(name, handler)                                                                                   \
+/* All vector registers of the baseline. */
+#define ML_VECTORS(move)                                                                                          \
+	move(0) move(1) move(2) move(3) move(4) move(5) move(6) move(7)                                           \
+	move(8) move(9) move(10) move(11) move(12) move(13) move(14) move(15)
+
+/* pass: hands the saved registers over, in 8 bytes of stack. */
+#define ML_ENTRY_(name, handler, pass)                                                                            \
 	__asm__(".pushsection .text\n"                                                                            \
 		".globl " #name "\n"                                                                              \
 		".type " #name ", %function\n"                                                                    \
@@ -44,9 +49,7 @@ static inline void ml_registers_store(const struct ml_registers *from, ml_u64 st
 		".cfi_startproc\n"                                                                                \
 		"endbr64\n"                                                                                       \
 		"push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"                              \
-		".cfi_adjust_cfa_offset 48\n"                                                                     \
-		"mov %rsp, %rcx\n"                                                                                \
-		"sub $8, %rsp\n"                                                                                  \
+		".cfi_adjust_cfa_offset 48\n" pass                                                                \
 		".cfi_adjust_cfa_offset 8\n"                                                                      \
 		"call " #handler "\n"                                                                             \
 		"add $56, %rsp\n"                                                                                 \
@@ -56,26 +59,11 @@ static inline void ml_registers_store(const struct ml_registers *from, ml_u64 st
 		".size " #name ", .-" #name "\n"                                                                  \
 		".popsection\n")
 
+/* NAME(a, b, c) calls HANDLER(a, b, c, registers). */
+#define ML_ENTRY(name, handler) ML_ENTRY_(name, handler, "mov %rsp, %rcx\nsub $8, %rsp\n")
+
 /* NAME(a … f) calls HANDLER(a … f, registers): the seventh argument goes over the stack. */
-#define ML_ENTRY6(name, handler)                                                                                  \
-	__asm__(".pushsection .text\n"                                                                            \
-		".globl " #name "\n"                                                                              \
-		".type " #name ", %function\n"                                                                    \
-		".p2align 4\n" #name ":\n"                                                                        \
-		".cfi_startproc\n"                                                                                \
-		"endbr64\n"                                                                                       \
-		"push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"                              \
-		".cfi_adjust_cfa_offset 48\n"                                                                     \
-		"mov %rsp, %rax\n"                                                                                \
-		"push %rax\n"                                                                                     \
-		".cfi_adjust_cfa_offset 8\n"                                                                      \
-		"call " #handler "\n"                                                                             \
-		"add $56, %rsp\n"                                                                                 \
-		".cfi_adjust_cfa_offset -56\n"                                                                    \
-		"ret\n"                                                                                           \
-		".cfi_endproc\n"                                                                                  \
-		".size " #name ", .-" #name "\n"                                                                  \
-		".popsection\n")
+#define ML_ENTRY6(name, handler) ML_ENTRY_(name, handler, "mov %rsp, %rax\npush %rax\n")
 
 #elif defined(__aarch64__)
 
@@ -102,7 +90,12 @@ static inline void ml_registers_store(const struct ml_registers *from, ml_u64 st
 	to[32] = from->return_address;
 }
 
-#define ML_ENTRY(name, handler)                                                                                   \
+/* All vector registers, in pairs. */
+#define ML_VECTORS(move)                                                                                          \
+	move(0, 1) move(2, 3) move(4, 5) move(6, 7) move(8, 9) move(10, 11) move(12, 13) move(14, 15)             \
+	move(16, 17) move(18, 19) move(20, 21) move(22, 23) move(24, 25) move(26, 27) move(28, 29) move(30, 31)
+
+#define ML_ENTRY_(name, handler, pass)                                                                            \
 	__asm__(".pushsection .text\n"                                                                            \
 		".globl " #name "\n"                                                                              \
 		".type " #name ", %function\n"                                                                    \
@@ -113,8 +106,7 @@ static inline void ml_registers_store(const struct ml_registers *from, ml_u64 st
 		".cfi_def_cfa_offset 96\n.cfi_offset x29, -96\n.cfi_offset x30, -88\n"                            \
 		"stp x19, x20, [sp, #16]\nstp x21, x22, [sp, #32]\nstp x23, x24, [sp, #48]\n"                     \
 		"stp x25, x26, [sp, #64]\nstp x27, x28, [sp, #80]\n"                                              \
-		"mov x29, sp\n"                                                                                   \
-		"mov x3, sp\n"                                                                                    \
+		"mov x29, sp\n" pass                                                                              \
 		"bl " #handler "\n"                                                                               \
 		"ldp x29, x30, [sp], #96\n"                                                                       \
 		"ret\n"                                                                                           \
@@ -122,26 +114,8 @@ static inline void ml_registers_store(const struct ml_registers *from, ml_u64 st
 		".size " #name ", .-" #name "\n"                                                                  \
 		".popsection\n")
 
-/* As ML_ENTRY, with six arguments. */
-#define ML_ENTRY6(name, handler)                                                                                  \
-	__asm__(".pushsection .text\n"                                                                            \
-		".globl " #name "\n"                                                                              \
-		".type " #name ", %function\n"                                                                    \
-		".p2align 4\n" #name ":\n"                                                                        \
-		".cfi_startproc\n"                                                                                \
-		"hint #34\n" /* bti c */                                                                          \
-		"stp x29, x30, [sp, #-96]!\n"                                                                     \
-		".cfi_def_cfa_offset 96\n.cfi_offset x29, -96\n.cfi_offset x30, -88\n"                            \
-		"stp x19, x20, [sp, #16]\nstp x21, x22, [sp, #32]\nstp x23, x24, [sp, #48]\n"                     \
-		"stp x25, x26, [sp, #64]\nstp x27, x28, [sp, #80]\n"                                              \
-		"mov x29, sp\n"                                                                                   \
-		"mov x6, sp\n"                                                                                    \
-		"bl " #handler "\n"                                                                               \
-		"ldp x29, x30, [sp], #96\n"                                                                       \
-		"ret\n"                                                                                           \
-		".cfi_endproc\n"                                                                                  \
-		".size " #name ", .-" #name "\n"                                                                  \
-		".popsection\n")
+#define ML_ENTRY(name, handler) ML_ENTRY_(name, handler, "mov x3, sp\n")
+#define ML_ENTRY6(name, handler) ML_ENTRY_(name, handler, "mov x6, sp\n")
 
 #elif defined(__arm__)
 

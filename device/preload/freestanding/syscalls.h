@@ -111,6 +111,25 @@ static inline long ml_open_to_read(const char *path)
 	return ML_SYSCALL4(openat, -100, path, 02000000, 0);
 }
 
+/* Of this process's own memory, which another thread may unmap meanwhile: the bytes that the kernel could copy, or -errno. */
+static inline long ml_read_memory(void *to, ml_u64 from, unsigned long bytes)
+{
+	struct { /* struct iovec */
+		void *base;
+		unsigned long bytes;
+	} here = { to, bytes }, there = { (void *)(unsigned long)from, bytes };
+
+	return ML_SYSCALL6(process_vm_readv, ML_SYSCALL0(getpid), &here, 1, &there, 1, 0);
+}
+
+/* Beyond `ulimit -f` (RLIMIT_FSIZE) write() and ftruncate() do not only fail: SIGXFSZ would end the process. */
+static inline int ml_may_write_file(ml_u64 bytes)
+{
+	ml_u64 limit[2] = { 0, 0 };
+
+	return ML_SYSCALL4(prlimit64, 0, 1, 0, limit) < 0 || limit[0] >= bytes;
+}
+
 /* The bytes of the file's beginning that one read() returns, or -errno. */
 static inline long ml_read_file(const char *path, char *to, unsigned long room)
 {

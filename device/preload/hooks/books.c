@@ -2,27 +2,12 @@
 #include "preload/hooks/books.h"
 
 #include "preload/freestanding/bytes.h"
-#include "preload/hooks/elf.h"
 
-static ml_u64 hash_text(const char *text)
-{
-	ml_u64 hash = 0xcbf29ce484222325ull; /* FNV-1a */
-
-	while (*text)
-		hash = (hash ^ (unsigned char)*text++) * 0x100000001b3ull;
-	return hash;
-}
-
-/* The file's, without folders. */
 static void note_name(struct ml_hooked *report, const char *path)
 {
-	const char *name = path;
-	size_t length;
+	const char *name = ml_file_name(path);
+	size_t length = ml_length(name);
 
-	for (const char *c = path; *c; c++)
-		if (*c == '/')
-			name = c + 1;
-	length = ml_length(name);
 	ml_copy(report->name, name, length < sizeof(report->name) ? length : sizeof(report->name) - 1);
 }
 
@@ -51,7 +36,7 @@ static struct ml_hook_module *take_entry(struct ml_hook_books *books)
 
 struct ml_hook_module *ml_hook_books_module(struct ml_hook_books *books, const struct ml_module *module, int *is_new)
 {
-	ml_u64 name_hash = hash_text(module->name);
+	ml_u64 name_hash = ml_hash_text(module->name, ml_length(module->name));
 	struct ml_hook_module *entry = NULL;
 
 	for (ml_u32 i = 0; i < books->n_modules && !entry; i++)
@@ -116,7 +101,7 @@ void ml_hook_books_take_back(struct ml_hook_books *books)
 static int is_same(const struct ml_hooked *old, const struct ml_hooked *new)
 {
 	return old->module == new->module && old->n_slots == new->n_slots && old->n_refused == new->n_refused &&
-	       old->n_foreign == new->n_foreign && old->flags == new->flags && ml_elf_is_name(old->name, new->name);
+	       old->n_foreign == new->n_foreign && old->flags == new->flags && ml_is_same_text(old->name, new->name);
 }
 
 void ml_hook_rows_add(const struct ml_view *view, const struct ml_hooked *row)

@@ -34,79 +34,38 @@ static unsigned long address_of(const struct ml_elf *elf, unsigned long value)
 	return range ? elf->base + value : 0;
 }
 
-static void note_table(struct ml_elf *elf, const ElfW(Dyn) *entry)
+/* Where the value of an entry of the dynamic section goes; all of these fields are unsigned long. */
+static const struct {
+	long tag;
+	unsigned int offset;
+	int is_address;
+} fields[] = {
+#define FIELD(tag, field, is_address) { tag, offsetof(struct ml_elf, field), is_address },
+	FIELD(DT_JMPREL, plt.address, 1) FIELD(DT_PLTRELSZ, plt.bytes, 0) FIELD(DT_REL, rel.address, 1)
+	FIELD(DT_RELSZ, rel.bytes, 0) FIELD(DT_RELA, rela.address, 1) FIELD(DT_RELASZ, rela.bytes, 0)
+	FIELD(DT_ANDROID_REL, packed.address, 1) FIELD(DT_ANDROID_RELSZ, packed.bytes, 0)
+	FIELD(DT_ANDROID_RELA, packed.address, 1) FIELD(DT_ANDROID_RELASZ, packed.bytes, 0)
+	FIELD(DT_SYMTAB, symbols, 1) FIELD(DT_STRSZ, string_bytes, 0)
+	FIELD(DT_VERSYM, versions, 1) FIELD(DT_VERDEF, definitions, 1) FIELD(DT_GNU_HASH, gnu_hash, 1) FIELD(DT_HASH, hash, 1)
+#undef FIELD
+};
+
+static void note_entry(struct ml_elf *elf, const ElfW(Dyn) *entry)
 {
+	long tag = (long)entry->d_tag;
 	unsigned long value = entry->d_un.d_val;
 
-	switch (entry->d_tag) {
-	case DT_JMPREL:
-		elf->plt.address = address_of(elf, value);
-		break;
-	case DT_PLTRELSZ:
-		elf->plt.bytes = value;
-		break;
-	case DT_PLTREL:
-		elf->plt.has_addends = value == DT_RELA;
-		break;
-	case DT_REL:
-		elf->rel.address = address_of(elf, value);
-		break;
-	case DT_RELSZ:
-		elf->rel.bytes = value;
-		break;
-	case DT_RELA:
-		elf->rela.address = address_of(elf, value);
-		elf->rela.has_addends = 1;
-		break;
-	case DT_RELASZ:
-		elf->rela.bytes = value;
-		break;
-	case DT_ANDROID_REL:
-	case DT_ANDROID_RELA:
-		elf->packed.address = address_of(elf, value);
-		elf->packed.has_addends = entry->d_tag == DT_ANDROID_RELA;
-		break;
-	case DT_ANDROID_RELSZ:
-	case DT_ANDROID_RELASZ:
-		elf->packed.bytes = value;
-		break;
-	}
-}
-
-static void note_symbols(struct ml_elf *elf, const ElfW(Dyn) *entry)
-{
-	unsigned long value = entry->d_un.d_val;
-
-	switch (entry->d_tag) {
-	case DT_SYMTAB:
-		elf->symbols = address_of(elf, value);
-		break;
-	case DT_STRTAB:
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+		if (fields[i].tag == tag)
+			*(unsigned long *)(void *)((char *)elf + fields[i].offset) =
+				fields[i].is_address ? address_of(elf, value) : value;
+	if (tag == DT_STRTAB)
 		elf->strings = (const char *)address_of(elf, value);
-		break;
-	case DT_STRSZ:
-		elf->string_bytes = value;
-		break;
-	case DT_VERSYM:
-		elf->versions = address_of(elf, value);
-		break;
-	case DT_VERDEF:
-		elf->definitions = address_of(elf, value);
-		break;
-	case DT_GNU_HASH:
-		elf->gnu_hash = address_of(elf, value);
-		break;
-	case DT_HASH:
-		elf->hash = address_of(elf, value);
-		break;
-	case DT_RPATH:
-	case DT_RUNPATH:
-		elf->has_runpath = 1;
-		break;
-	case DT_DEBUG:
-		elf->is_program = 1;
-		break;
-	}
+	if (tag == DT_PLTREL)
+		elf->plt.has_addends = value == DT_RELA;
+	elf->packed.has_addends |= tag == DT_ANDROID_RELA;
+	elf->has_runpath |= tag == DT_RPATH || tag == DT_RUNPATH;
+	elf->is_program |= tag == DT_DEBUG;
 }
 
 static int is_sound(const struct ml_elf *elf, const struct ml_elf_table *table)
@@ -119,14 +78,12 @@ int ml_elf_open(struct ml_elf *elf, const struct ml_hook_maps *maps, unsigned lo
 	const ElfW(Dyn) *entry = (const ElfW(Dyn) *)dynamic;
 	unsigned int i;
 
-	*elf = (struct ml_elf){ .maps = maps, .base = base, .dynamic = dynamic };
+	*elf = (struct ml_elf){ .maps = maps, .base = base, .dynamic = dynamic, .rela.has_addends = 1 };
 	if (dynamic % sizeof(long))
 		return -1;
 	for (i = 0; i < DYNAMIC_ENTRIES_MAX && can_read(elf, dynamic + i * sizeof(*entry), sizeof(*entry)) &&
-		    entry[i].d_tag != DT_NULL; i++) {
-		note_table(elf, &entry[i]);
-		note_symbols(elf, &entry[i]);
-	}
+		    entry[i].d_tag != DT_NULL; i++)
+		note_entry(elf, &entry[i]);
 	if (i == DYNAMIC_ENTRIES_MAX || !can_read(elf, dynamic + i * sizeof(*entry), sizeof(*entry)))
 		return -1;
 	if (!elf->symbols || elf->symbols % sizeof(long) || !elf->strings || !elf->string_bytes ||
@@ -153,15 +110,6 @@ const char *ml_elf_symbol_name(const struct ml_elf *elf, unsigned long index)
 	const ElfW(Sym) *symbol = symbol_at(elf, index);
 
 	return symbol && symbol->st_name < elf->string_bytes ? elf->strings + symbol->st_name : NULL;
-}
-
-int ml_elf_is_name(const char *name, const char *other)
-{
-	while (*name && *name == *other) {
-		name++;
-		other++;
-	}
-	return *name == *other;
 }
 
 /* The symbol's number of its version; with HIDDEN one that only who asks for it by name is bound to. */
@@ -193,7 +141,7 @@ static int is_wanted(const struct ml_elf *elf, unsigned long index, struct wante
 
 	return symbol && symbol->st_shndx != SHN_UNDEF && symbol->st_value &&
 	       (type == STT_FUNC || type == STT_NOTYPE || type == STT_GNU_IFUNC) && binding != STB_LOCAL &&
-	       symbol->st_name < elf->string_bytes && ml_elf_is_name(elf->strings + symbol->st_name, wanted->name) &&
+	       symbol->st_name < elf->string_bytes && ml_is_same_text(elf->strings + symbol->st_name, wanted->name) &&
 	       wanted->skip-- == 0;
 }
 

@@ -13,7 +13,7 @@
 
 struct ml_elf_table {
 	unsigned long address; /* 0 = there is none */
-	size_t bytes;
+	unsigned long bytes;
 	int has_addends; /* Elf_Rela, not Elf_Rel */
 };
 
@@ -23,7 +23,7 @@ struct ml_elf {
 	unsigned long dynamic; /* the section */
 	unsigned long symbols;
 	const char *strings;
-	size_t string_bytes;
+	unsigned long string_bytes;
 	unsigned long versions; /* DT_VERSYM; 0 = none */
 	unsigned long definitions; /* of versions: DT_VERDEF; 0 = none */
 	unsigned long gnu_hash, hash;
@@ -51,8 +51,5 @@ unsigned int ml_elf_definitions(const struct ml_elf *elf, const char *name, stru
 
 /* The name of a symbol, which ends with a zero; NULL where there is no such. */
 const char *ml_elf_symbol_name(const struct ml_elf *elf, unsigned long index);
-
-/* 1 when the texts are equal. */
-int ml_elf_is_name(const char *name, const char *other);
 
 #endif

@@ -89,19 +89,9 @@ struct search {
 	unsigned long dlsym; /* where a slot of that name leads to */
 };
 
-static const char *last_of(const char *path)
-{
-	const char *name = path;
-
-	for (const char *c = path; *c; c++)
-		if (*c == '/')
-			name = c + 1;
-	return name;
-}
-
 static int is_libc(const char *path)
 {
-	const char *name = last_of(path);
+	const char *name = ml_file_name(path);
 
 	return ml_starts_with(name, "libdl.so") || ml_starts_with(name, "libc.so") || ml_starts_with(name, "linker") ||
 	       ml_starts_with(name, "ld-");
@@ -120,7 +110,7 @@ static long is_linker_at(void *context, const struct ml_hook_line *line)
 
 	if (*address < line->range.low || *address >= line->range.high)
 		return 0;
-	return line->range.protection & PROT_EXEC && ml_starts_with(last_of(line->path), "linker") ? 1 : -1;
+	return line->range.protection & PROT_EXEC && ml_starts_with(ml_file_name(line->path), "linker") ? 1 : -1;
 }
 
 static int is_linker_code(unsigned long address)
@@ -134,7 +124,7 @@ static void visit_slot(void *context, const struct ml_relocation *relocation)
 	const char *name = ml_elf_symbol_name(&search->elf, relocation->symbol);
 	unsigned long slot = relocation->address;
 
-	if (!search->dlsym && name && ml_elf_is_name(name, "dlsym") && !relocation->addend && slot % sizeof(slot) == 0 &&
+	if (!search->dlsym && name && ml_is_same_text(name, "dlsym") && !relocation->addend && slot % sizeof(slot) == 0 &&
 	    ml_hook_maps_can_read(&search->maps, slot, sizeof(slot)))
 		search->dlsym = __atomic_load_n((const unsigned long *)slot, __ATOMIC_RELAXED);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/hooks/names.h"
 
+#include "preload/freestanding/bytes.h"
 #include "preload/freestanding/syscalls.h"
 #include "preload/hooks/modules.h"
 #include "preload/recorder/connect.h"
@@ -8,38 +9,34 @@
 #include "preload/entries/originals.h"
 #include "preload/entries/pairs.h"
 
-/* Ours: the library is linked with -Bsymbolic. What is assembly has no type here. */
-#define ALLOCATOR_NAMES(X)                                                                                        \
-	X(malloc) X(calloc) X(realloc) X(reallocarray) X(free) X(cfree) X(posix_memalign) X(memalign)             \
-	X(aligned_alloc) X(valloc) X(pvalloc) X(free_sized) X(free_aligned_sized) X(malloc_usable_size)
-#define PROGRAM_NAMES(X) X(execve) X(execvpe) X(fexecve)
-#define PROGRAM_FORMS(X) X(execv) X(execvp) X(execl) X(execlp) X(execle)
-#define LOADER_NAMES(X) X(dlopen) X(android_dlopen_ext) X(dlsym) X(dlclose)
-#if __SIZEOF_LONG__ == 8
-#define REGION_NAMES(X) X(mmap) X(mmap64) X(munmap) X(mremap)
-#else
-#define REGION_NAMES(X) /* see interpose_regions.c */
+#define EXEC_FORMS(X) X(execv) X(execvp) X(execl) X(execlp) X(execle)
+#define LOADER_FUNCTIONS(X) X(dlopen) X(android_dlopen_ext) X(dlsym) X(dlclose)
+#if __SIZEOF_LONG__ != 8 /* see interpose_regions.c */
+#undef ML_REGION_FUNCTIONS
+#define ML_REGION_FUNCTIONS(X)
 #endif
 
-#define DECLARE(function) extern char function[];
-ALLOCATOR_NAMES(DECLARE)
-PROGRAM_NAMES(DECLARE)
-PROGRAM_FORMS(DECLARE)
-REGION_NAMES(DECLARE)
+/* Ours: the library is linked with -Bsymbolic. What is assembly has no type here. */
+#define DECLARE(function, ...) extern char function[];
+ML_ALLOCATOR_FUNCTIONS(DECLARE)
+ML_EXEC_FUNCTIONS(DECLARE)
+EXEC_FORMS(DECLARE)
+ML_REGION_FUNCTIONS(DECLARE)
 
 #define ADDRESS(function) (unsigned long)(function)
 #define AT(variable) (unsigned long *)(void *)&(variable)
-#define ALLOCATOR(function) { #function, ADDRESS(function), AT(ml_original.function), ML_HOOK_ALLOCATOR, 0 },
-#define PROGRAM(function) { #function, ADDRESS(function), AT(ml_original.function), ML_HOOK_PROGRAM, 0 },
-#define FORM(function) { #function, ADDRESS(function), NULL, ML_HOOK_PROGRAM, 0 },
-#define REGIONS(function) { #function, ADDRESS(function), AT(ml_original.function), ML_HOOK_REGIONS, 0 },
+#define ORIGINAL(function, family) { #function, ADDRESS(function), AT(ml_original.function), family, 0 },
+#define ALLOCATOR(function, ...) ORIGINAL(function, ML_HOOK_ALLOCATOR)
+#define EXEC(function, ...) ORIGINAL(function, ML_HOOK_EXEC)
+#define REGIONS(function, ...) ORIGINAL(function, ML_HOOK_REGIONS)
+#define FORM(function) { #function, ADDRESS(function), NULL, ML_HOOK_EXEC, 0 },
 #define LOADER(function) { #function, ADDRESS(ml_hook_##function), AT(ml_loader_original.function), ML_HOOK_LOADER, 0 },
 #define LINKER(function) \
 	{ "__loader_" #function, ADDRESS(ml_hook_loader_##function), AT(ml_loader_original.loader_##function), ML_HOOK_LOADER, 0 },
 
 struct ml_hook ml_hooks[ML_HOOKS] = {
-	ALLOCATOR_NAMES(ALLOCATOR) PROGRAM_NAMES(PROGRAM) PROGRAM_FORMS(FORM) LOADER_NAMES(LOADER)
-	LINKER(dlopen) LINKER(android_dlopen_ext) LINKER(dlclose) REGION_NAMES(REGIONS)
+	ML_ALLOCATOR_FUNCTIONS(ALLOCATOR) ML_EXEC_FUNCTIONS(EXEC) EXEC_FORMS(FORM) LOADER_FUNCTIONS(LOADER)
+	LINKER(dlopen) LINKER(android_dlopen_ext) LINKER(dlclose) ML_REGION_FUNCTIONS(REGIONS)
 };
 
 enum ml_libc ml_hook_libc;
@@ -47,7 +44,7 @@ enum ml_libc ml_hook_libc;
 unsigned int ml_hook_number(const char *name)
 {
 	for (unsigned int i = 0; i < ML_HOOKS; i++)
-		if (ml_hooks[i].name && ml_hooks[i].name[0] == name[0] && ml_elf_is_name(ml_hooks[i].name, name))
+		if (ml_hooks[i].name && ml_hooks[i].name[0] == name[0] && ml_is_same_text(ml_hooks[i].name, name))
 			return i;
 	return ML_HOOKS;
 }

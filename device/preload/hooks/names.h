@@ -8,7 +8,7 @@
 
 enum ml_hook_family {
 	ML_HOOK_ALLOCATOR,
-	ML_HOOK_PROGRAM, /* exec: that the process becomes another program is told */
+	ML_HOOK_EXEC, /* exec: that the process becomes another program is told */
 	ML_HOOK_LOADER,  /* modules come and go */
 	ML_HOOK_REGIONS, /* the mmap family, where the session keeps its ledger */
 	ML_HOOK_PAIRS,   /* of --pairs: pairs.h */

@@ -60,15 +60,7 @@ static int make_segment(struct ml_view *view)
 	base = ML_MMAP(0, layout.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
 	if (ml_is_error(base))
 		return (int)base;
-	ml_view_set(view, (void *)base, &linked.settings, &layout);
-	view->segment->magic = ML_SEGMENT_MAGIC;
-	view->segment->wire_version = ML_WIRE_VERSION;
-	view->segment->pid = (ml_u32)ML_SYSCALL0(getpid);
-	view->segment->settings = linked.settings;
-	view->segment->start_ns = ml_clock_coarse_ns() >> ML_TICK_SHIFT << ML_TICK_SHIFT;
-	view->segment->n_levels_open = 1;
-	view->segment->n_keys_used = 1;
-	view->segment->maps_dirty = ML_MAPS_DIRTY;
+	ml_connect_begin(view, (void *)base, &linked.settings, &layout);
 	return 0;
 }
 

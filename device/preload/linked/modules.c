@@ -24,14 +24,6 @@ typedef Elf32_Ehdr ehdr;
 typedef Elf32_Phdr phdr;
 #endif
 
-/* The kernel reads what may be gone at any moment. */
-static int read_memory(ml_u64 from, void *to, size_t bytes)
-{
-	struct iovec here = { to, bytes }, there = { (void *)(unsigned long)from, bytes };
-
-	return ML_SYSCALL6(process_vm_readv, ML_SYSCALL0(getpid), &here, 1, &there, 1, 0) == (long)bytes;
-}
-
 /* The NT_GNU_BUILD_ID among the notes (gABI "Note Section"); returns its bytes. */
 static ml_u32 find_in_notes(const unsigned char *notes, ml_u32 bytes, const unsigned char **id)
 {
@@ -69,9 +61,9 @@ static int read_module(ml_u64 base, struct module *module)
 	phdr headers[HEADERS_MAX];
 	ehdr file;
 
-	if (!read_memory(base, &file, sizeof(file)) || !ml_starts_with((const char *)file.e_ident, ELFMAG) ||
+	if (ml_read_memory(&file, base, sizeof(file)) != sizeof(file) || !ml_starts_with((const char *)file.e_ident, ELFMAG) ||
 	    file.e_phentsize != sizeof(*headers) || file.e_phnum > HEADERS_MAX ||
-	    !read_memory(base + file.e_phoff, headers, file.e_phnum * sizeof(*headers)))
+	    ml_read_memory(headers, base + file.e_phoff, file.e_phnum * sizeof(*headers)) != (long)(file.e_phnum * sizeof(*headers)))
 		return 0;
 	module->bias = base;
 	module->end = 0;
@@ -85,7 +77,7 @@ static int read_module(ml_u64 base, struct module *module)
 	for (ml_u32 i = 0; i < file.e_phnum && !module->id_bytes; i++) {
 		ml_u32 n = headers[i].p_filesz < NOTES_MAX ? (ml_u32)headers[i].p_filesz : NOTES_MAX;
 
-		if (headers[i].p_type == PT_NOTE && read_memory(module->bias + headers[i].p_vaddr, module->notes, n))
+		if (headers[i].p_type == PT_NOTE && ml_read_memory(module->notes, module->bias + headers[i].p_vaddr, n) == (long)n)
 			module->id_bytes = find_in_notes(module->notes, n, &module->id);
 	}
 	return 1;

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/syscalls.h"
@@ -44,19 +43,11 @@ static void append(struct ml_recording *recording, const void *bytes, size_t n)
 	}
 }
 
-/* Beyond the limit of file sizes write() does not only fail: SIGXFSZ would end the process. */
-static int is_allowed(void)
-{
-	ml_u64 limit[2] = { 0, 0 };
-
-	return ML_SYSCALL4(prlimit64, 0, RLIMIT_FSIZE, 0, limit) < 0 || limit[0] >= BYTES_MAX;
-}
-
 static int name_file(struct ml_recording *recording, const char *path)
 {
 	size_t length = ml_length(path);
 
-	if (!is_allowed())
+	if (!ml_may_write_file(BYTES_MAX))
 		return -EFBIG;
 	if (length + sizeof(SUFFIX) > sizeof(recording->path))
 		return -ENAMETOOLONG;

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -102,14 +101,6 @@ static int send_with_fd(long socket, const void *bytes, size_t n_bytes, long fd)
 	return ML_SYSCALL3(sendmsg, socket, &message, MSG_NOSIGNAL) == (long)n_bytes ? 0 : -EPROTO;
 }
 
-/* Beyond `ulimit -f` ftruncate() would not fail but kill the target by SIGXFSZ. */
-static int is_allowed(ml_u64 bytes)
-{
-	ml_u64 limit[2] = { 0, 0 };
-
-	return ML_SYSCALL4(prlimit64, 0, RLIMIT_FSIZE, 0, limit) < 0 || limit[0] >= bytes;
-}
-
 static long make_memory(ml_u64 bytes, void **base)
 {
 	long fd, error;
@@ -119,7 +110,7 @@ static long make_memory(ml_u64 bytes, void **base)
 	fd = ML_SYSCALL2(memfd_create, ML_SEGMENT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return fd;
-	error = is_allowed(bytes) ? ML_FTRUNCATE(fd, bytes) : -EFBIG;
+	error = ml_may_write_file(bytes) ? ML_FTRUNCATE(fd, bytes) : -EFBIG;
 	if (!error)
 		error = ML_SYSCALL3(fcntl, fd, F_ADD_SEALS, SEALS);
 	if (!error) {
@@ -151,6 +142,19 @@ static int ask_for_less(struct ml_settings *settings)
 		return 0;
 	}
 	return 1;
+}
+
+void ml_connect_begin(struct ml_view *view, void *base, const struct ml_settings *settings, const struct ml_layout *layout)
+{
+	ml_view_set(view, base, settings, layout);
+	view->segment->magic = ML_SEGMENT_MAGIC;
+	view->segment->wire_version = ML_WIRE_VERSION;
+	view->segment->pid = (ml_u32)ML_SYSCALL0(getpid);
+	view->segment->settings = *settings;
+	view->segment->start_ns = ml_clock_coarse_ns() >> ML_TICK_SHIFT << ML_TICK_SHIFT;
+	view->segment->n_levels_open = 1;
+	view->segment->n_keys_used = 1;
+	view->segment->maps_dirty = ML_MAPS_DIRTY;
 }
 
 static int exchange(long socket, struct ml_view *view)
@@ -185,17 +189,9 @@ static int exchange(long socket, struct ml_view *view)
 		send_with_fd(socket, &greeting, sizeof(greeting), -1);
 		return (int)fd;
 	}
-	ml_view_set(view, base, &greeting.settings, &layout);
-	view->segment->magic = ML_SEGMENT_MAGIC;
+	ml_connect_begin(view, base, &greeting.settings, &layout);
 	view->segment->nonce = ml_connect_session.nonce;
-	view->segment->wire_version = ML_WIRE_VERSION;
-	view->segment->pid = greeting.pid;
 	view->segment->session_index = greeting.session_index;
-	view->segment->settings = greeting.settings;
-	view->segment->start_ns = ml_clock_coarse_ns() >> ML_TICK_SHIFT << ML_TICK_SHIFT;
-	view->segment->n_levels_open = 1;
-	view->segment->n_keys_used = 1;
-	view->segment->maps_dirty = ML_MAPS_DIRTY;
 	ml_peak_begin(view);
 	error = send_with_fd(socket, &greeting, sizeof(greeting), fd);
 	if (!error)

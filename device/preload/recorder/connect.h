@@ -50,6 +50,9 @@ static inline size_t ml_connect_first_entry(const char *value)
 /* 0, or -errno: the process goes on unrecorded. */
 int ml_connect_segment(struct ml_view *view);
 
+/* Sets the view to a fresh segment of zeros, and what both kinds of session begin with in its head. */
+void ml_connect_begin(struct ml_view *view, void *base, const struct ml_settings *settings, const struct ml_layout *layout);
+
 /* What ml_connect_segment() calls in place of the agent, for a session without one; NULL: there is an agent. */
 extern int (*ml_connect_without_agent)(struct ml_view *view) __attribute__((visibility("hidden")));
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/recorder/evidence.h"
 
-#include <sys/uio.h>
-
 #include "preload/freestanding/bytes.h"
 #include "preload/stacks/frame_chain.h"
 #include "preload/stacks/maps.h"
@@ -124,16 +122,14 @@ static void set_next_due(struct ml_thread *thread, struct ml_key *key)
 
 static ml_u32 copy_stack(void *to, ml_u64 from, ml_u32 bytes, const struct ml_caller *caller)
 {
-	struct iovec here = { to, bytes };
-	struct iovec there = { (void *)(unsigned long)from, bytes };
 	long n;
 
 	if (from + bytes <= caller->readable_end) {
-		ml_copy(to, there.iov_base, bytes);
+		ml_copy(to, (const void *)(unsigned long)from, bytes);
 		return bytes;
 	}
 	/* The kernel reads what may be gone at any moment. */
-	n = ML_SYSCALL6(process_vm_readv, ML_SYSCALL0(getpid), &here, 1, &there, 1, 0);
+	n = ml_read_memory(to, from, bytes);
 	return n > 0 ? (ml_u32)n & ~7u : 0;
 }
 

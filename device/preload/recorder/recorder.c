@@ -278,15 +278,6 @@ int ml_recorder_remove(void *pointer, ml_u64 return_address, struct ml_entry *bl
 	return 0;
 }
 
-void ml_recorder_give_back(void *pointer, const struct ml_entry *block)
-{
-	const struct ml_view *view = ml_view_in_force();
-	struct ml_entry again = *block;
-
-	if (block->session == view->session)
-		insert(view, ml_thread_current(view), NULL, ML_UNTAG(pointer), &again);
-}
-
 int ml_recorder_release_if_held(ml_u64 address, struct ml_entry *block)
 {
 	const struct ml_view *view = ml_view_in_force();
@@ -306,7 +297,7 @@ int ml_recorder_release(ml_u64 address, struct ml_entry *block)
 	return was_held;
 }
 
-void ml_recorder_keep(ml_u64 address, const struct ml_entry *block)
+void ml_recorder_restore(ml_u64 address, const struct ml_entry *block)
 {
 	const struct ml_view *view = ml_view_in_force();
 	struct ml_entry again = *block;

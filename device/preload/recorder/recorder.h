@@ -32,7 +32,6 @@ void ml_recorder_leave_original(struct ml_thread *thread);
 int ml_recorder_claim(void *address, ml_u64 return_address, struct ml_entry *block);
 /* The same for a block that cannot be given back. */
 int ml_recorder_remove(void *address, ml_u64 return_address, struct ml_entry *block);
-void ml_recorder_give_back(void *address, const struct ml_entry *block);
 
 /* The claimed block is really gone, by this function; ML_FN_UNKNOWN: by a realloc() that is told of as a whole. */
 void ml_recorder_freed(enum ml_function function, void *address, const struct ml_entry *block);
@@ -40,12 +39,12 @@ void ml_recorder_freed(enum ml_function function, void *address, const struct ml
 /*
  * Functions of --pairs. address: the handle, with the family in its top byte (pair_rule.h). A release is told as the function
  * is entered: 1 when the handle was held, and *block is what it was; ml_recorder_freed() then has it gone, and
- * ml_recorder_keep() has it held again. replaces: what was held under that handle is released by the call.
+ * ml_recorder_restore() has it held again. replaces: what was held under that handle is released by the call.
  */
 void ml_recorder_acquire(enum ml_function function, ml_u64 address, ml_u64 size, int replaces,
 			 const struct ml_registers *registers);
 int ml_recorder_release(ml_u64 address, struct ml_entry *block);
 int ml_recorder_release_if_held(ml_u64 address, struct ml_entry *block); /* what is not is no free that went astray */
-void ml_recorder_keep(ml_u64 address, const struct ml_entry *block);
+void ml_recorder_restore(ml_u64 address, const struct ml_entry *block);
 
 #endif

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/stacks/code_lines.h"
 
+#include "preload/freestanding/bytes.h"
+
 #define LINES_MAX 2048u
 #define STARTS_MAX 8192u
 
@@ -20,15 +22,6 @@ struct list {
 
 static struct list lists[2];
 
-static ml_u64 hash_text(const char *text, size_t length)
-{
-	ml_u64 hash = 0xcbf29ce484222325ull; /* FNV-1a */
-
-	for (size_t i = 0; i < length; i++)
-		hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3ull;
-	return hash;
-}
-
 void ml_code_lines_clear(ml_u32 which)
 {
 	__atomic_store_n(&lists[which].n_lines, 0, __ATOMIC_RELAXED);
@@ -44,7 +37,7 @@ void ml_code_lines_add(ml_u32 which, const struct ml_maps_line *line)
 		__atomic_store_n(&list->starts[list->n_starts++], line->low, __ATOMIC_RELAXED);
 	if (!line->is_code || list->n_lines == LINES_MAX)
 		return;
-	added->hash = hash_text(line->text, line->length);
+	added->hash = ml_hash_text(line->text, line->length);
 	__atomic_store_n(&added->low, line->low, __ATOMIC_RELAXED);
 	__atomic_store_n(&added->high, line->high, __ATOMIC_RELAXED);
 	__atomic_store_n(&added->n_starts, list->n_starts, __ATOMIC_RELAXED);
