@@ -9,9 +9,10 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from elftools.common.exceptions import ELFError
+from elftools.common.utils import struct_parse
 from elftools.elf.elffile import ELFFile
 
 from memleak_android.unwind.errors import BadElfError
@@ -97,8 +98,7 @@ class ElfImage:
         self.notes: list[tuple[int, int]] = []
         self.tables: dict[str, Section] = {}
         size = len(self.data)
-        for i in range(min(elf.num_segments(), _SEGMENTS_MAX)):
-            p = elf._get_segment_header(i)
+        for p in _headers(elf, "ph", min(elf.num_segments(), _SEGMENTS_MAX)):
             offset = min(p["p_offset"], size)
             file_bytes = min(p["p_filesz"], size - offset)
             if p["p_type"] == "PT_LOAD" and len(segments) < _LOADS_MAX:
@@ -161,7 +161,7 @@ class ElfImage:
         section = self.section(".note.gnu.build-id")
         places = self.notes + ([(section.file_offset, section.size)] if section else [])
         contents = (bytes(self.data[at : at + min(size, 65536)]) for at, size in places if self.is_readable())
-        notes = itertools.chain.from_iterable(map(_notes, contents))
+        notes = itertools.chain.from_iterable(map(iterate_notes, contents))
         for kind, owner, value in itertools.islice(notes, _NOTES_MAX):
             if kind == _NT_GNU_BUILD_ID and owner == b"GNU\0" and len(value) <= _BUILD_ID_BYTES_MAX:
                 return value.hex()
@@ -172,7 +172,7 @@ class ElfImage:
         section = self.section(".gnu_debugdata")
         if section is None:
             return None
-        data = _unpack_xz(self.section_bytes(section))
+        data = unpack_xz(self.section_bytes(section))
         try:
             inner = ElfImage(memoryview(data), ".gnu_debugdata")
         except BadElfError:
@@ -203,7 +203,7 @@ def _unpack_zstd(data: bytes) -> bytes:
     return b"".join(pieces)
 
 
-def _unpack_xz(data: memoryview) -> bytes:
+def unpack_xz(data: memoryview) -> bytes:
     """An xz stream unpacked to _INFLATED_MAX bytes at most; b"" when it is damaged or larger."""
     unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_MAX)
     pieces: list[bytes] = []
@@ -266,13 +266,22 @@ def _open_elf(data: memoryview) -> ELFFile:
         return ELFFile(io.BufferedReader(_View(data, bytes(head))))
 
 
+def _headers(elf: ELFFile, kind: Literal["ph", "sh"], count: int) -> list[Any]:
+    """Program or section headers. pyelftools' own objects read more of the file, and fail where that is damaged."""
+    layout = elf.structs.Elf_Phdr if kind == "ph" else elf.structs.Elf_Shdr
+    stride = elf[f"e_{kind}entsize"]
+    if count and stride < layout.sizeof():
+        raise ELFError(f"headers of {stride} bytes")
+    return [struct_parse(layout, elf.stream, elf[f"e_{kind}off"] + i * stride) for i in range(count)]
+
+
 def _sections(elf: ELFFile, size: int) -> tuple[Section, ...]:
     """By name, whatever their type: lld marks .eh_frame as SHT_X86_64_UNWIND. Empty when unusable."""
     try:
         count = elf.num_sections()
         if not 0 < count <= _SECTIONS_MAX:
             return ()
-        headers = [elf._get_section_header(i) for i in range(count)]
+        headers = _headers(elf, "sh", count)
         names = headers[elf.get_shstrndx()]
         elf.stream.seek(names["sh_offset"])
         strings = elf.stream.read(min(names["sh_size"], 1 << 24))
@@ -293,7 +302,7 @@ def _sections_with_bytes(headers: list[Any], strings: bytes, size: int) -> Itera
         yield Section(name, h["sh_addr"], h["sh_offset"], h["sh_size"], compressed)
 
 
-def _notes(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+def iterate_notes(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     """(type, owner, value) of ELF notes (elf(5))."""
     at = 0
     while at + 12 <= len(data):
