@@ -27,6 +27,7 @@ from memleak_android.host.profile.profile import (
 )
 from memleak_android.host.profile.runtime_sites import site_kind
 from memleak_android.host.profile.site_id import id_of_parts, identity_part
+from memleak_android.host.profile.sort_orders import WEIGHTS
 from memleak_android.host.stacks.modules import ModuleFile
 from memleak_android.host.symbols.symbolizer import NAMELESS, ResolvedFrame, Symbolizer
 from memleak_android.host.wire.blocks import (
@@ -109,12 +110,15 @@ def _whole(sums: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def largest_sums(sums: Sums, growth: Mapping[int, Growth], most: int) -> Sums:
-    """Of the stacks that hold most, hold most blocks or grow fastest, `most` by each; the others hold nothing in it."""
-    keep = np.zeros(len(sums.inuse_space), bool)
-    for column in (sums.inuse_space, sums.inuse_objects):
-        keep[np.argsort(-column, kind="stable")[:most]] = True
-    fastest = sorted(growth, key=lambda stack: growth[stack].bytes_per_s, reverse=True)
-    keep[np.array(fastest[:most], np.int64)] = True
+    """Sums without the blocks of stacks that are in no sort order among the first `most`."""
+    rate = np.zeros(len(sums.inuse_space))
+    for stack, trend in growth.items():
+        rate[stack] = max(0.0, trend.bytes_per_s)
+    keep = np.zeros(len(rate), bool)
+    for weight in set(WEIGHTS.values()):
+        column = weight(sums.inuse_space, sums.inuse_objects, rate)
+        largest = np.argsort(-column, kind="stable")[:most]
+        keep[largest[column[largest] > 0]] = True
     return replace(sums, inuse_objects=np.where(keep, sums.inuse_objects, 0))
 
 

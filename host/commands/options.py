@@ -11,6 +11,7 @@ import click
 
 from memleak_android.host.profile.gate import LeakLimit
 from memleak_android.host.profile.growth_gate import GrowthLimit
+from memleak_android.host.profile.sort_orders import WEIGHTS
 
 SERIALS = "memleak_android.serials"  # in a context's meta: every --serial
 
@@ -303,7 +304,7 @@ view_options = _stack(
     click.option("--combined-only", is_flag=True, help="Only sums per stack, no single blocks."),
     click.option(
         "--sort",
-        type=click.Choice(["size", "count", "growth", "peak", "churn"]),
+        type=click.Choice(list(WEIGHTS)),
         default="size",
         show_default=True,
         help="Order of stacks. peak, churn: first those that held most once, or gave back most.",

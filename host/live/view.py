@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from memleak_android.host.live.messages import FrameLine, SiteLine, Sites
 from memleak_android.host.profile.profile import CallSite, Frame, Growth, LeakSum, Profile, Trend
 from memleak_android.host.profile.site_id import responsible_frame
-from memleak_android.host.reports.base import ROOT, amount, bounded, growth_rate, leak_name, leaks_text, place
+from memleak_android.host.profile.sort_orders import growth_rate
+from memleak_android.host.reports.base import ROOT, amount, bounded, leak_name, leaks_text, place
 from memleak_android.host.reports.base import module_name as base_name
 from memleak_android.host.reports.text.growth import answer_lines, clock, site_growth
 from memleak_android.host.reports.text.past import ages_text

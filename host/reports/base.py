@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TextIO
+from typing import Protocol, TextIO
 
 from memleak_android.host.console import printable
 from memleak_android.host.profile.generated_code import code_label, is_generated
-from memleak_android.host.profile.profile import LATE, CallSite, Frame, LeakKind, LeakSum, Profile, Trend
-
-Sort = Literal["size", "count", "growth", "peak", "churn"]
+from memleak_android.host.profile.profile import LATE, Frame, LeakKind, LeakSum, Profile
+from memleak_android.host.profile.sort_orders import Sort
 
 ROOT = "ROOT"  # the TraceEnd of a complete stack
 NAME_MAX = 1000  # characters of one name that are shown; mangled names of a megabyte exist
@@ -81,27 +80,6 @@ def frame_text(frame: Frame) -> str:
         parts.append(f"{bounded(frame.file)}:{frame.line}" if frame.line else bounded(frame.file))
     module = bounded(module_name(frame.module)) if frame.module else "no mapping"
     return "  ".join(parts) + f" [{module}]" + (" (late)" if frame.method == LATE else "")
-
-
-def sorted_sites(sites: Iterable[CallSite], sort: Sort) -> list[CallSite]:
-    """Largest first; equal ones by the other number, then by id, so that reports are comparable.
-
-    By growth: those that grow by their rates, then the others by size.
-    """
-
-    def weight(site: CallSite) -> tuple[float, int, int, str]:
-        size, count = -site.inuse_space, -site.inuse_objects
-        if sort == "growth":
-            return -growth_rate(site), size, count, site.id
-        return (0, count, size, site.id) if sort == "count" else (0, size, count, site.id)
-
-    return sorted(sites, key=weight)
-
-
-def growth_rate(site: CallSite) -> float:
-    """Bytes per second of a site that grows, else 0."""
-    growth = site.growth
-    return growth.bytes_per_s if growth is not None and growth.trend is Trend.GROWS else 0.0
 
 
 def amount(space: int, objects: int) -> str:

@@ -11,11 +11,11 @@ from typing import Any
 from memleak_android.host.profile.comparison import Comparison, merged_sites
 from memleak_android.host.profile.profile import CallSite, Frame, PastSite, ProcessSum, Profile
 from memleak_android.host.profile.site_id import responsible_frame
+from memleak_android.host.profile.sort_orders import growth_rate
 from memleak_android.host.reports.base import (
     amount,
     bounded,
     frame_text,
-    growth_rate,
     leaks_text,
     module_name,
 )

@@ -8,7 +8,8 @@ from math import hypot
 
 from memleak_android.host.profile.profile import CallSite, Growth, Profile, Trend
 from memleak_android.host.profile.site_id import responsible_frame
-from memleak_android.host.reports.base import bounded, frame_text, growth_rate
+from memleak_android.host.profile.sort_orders import growth_rate
+from memleak_android.host.reports.base import bounded, frame_text
 
 SITES_MAX = 3  # named in the answer; all are in the sites' own lines
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))

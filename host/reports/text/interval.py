@@ -6,7 +6,8 @@ import time
 from typing import TextIO
 
 from memleak_android.host.profile.profile import CallSite, Profile
-from memleak_android.host.reports.base import ROOT, ReportOptions, frame_text, sorted_sites
+from memleak_android.host.profile.sort_orders import sorted_sites
+from memleak_android.host.reports.base import ROOT, ReportOptions, frame_text
 
 
 def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:

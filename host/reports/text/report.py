@@ -13,6 +13,7 @@ from rich.style import Style
 from memleak_android.host.console import printable
 from memleak_android.host.profile.generated_code import is_generated
 from memleak_android.host.profile.profile import CallSite, FpAgreement, Profile, SymbolClass, Verdict
+from memleak_android.host.profile.sort_orders import sorted_sites
 from memleak_android.host.reports.base import (
     ROOT,
     ReportOptions,
@@ -22,7 +23,6 @@ from memleak_android.host.reports.base import (
     leak_name,
     leaks_text,
     module_name,
-    sorted_sites,
 )
 from memleak_android.host.reports.text.gate import suppression_lines, verdict_line
 from memleak_android.host.reports.text.growth import answer_lines, site_growth

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from memleak_android.host.profile.profile import CallSite, Growth, GrowthSpan, Profile, Trend
-from memleak_android.host.reports.base import sorted_sites
+from memleak_android.host.profile.sort_orders import sorted_sites
 from memleak_android.host.reports.text.growth import answer_lines, clock, rate_text, site_growth
 from tests.support.profiles import DECODE, REGION, profile
 

@@ -1,0 +1,50 @@
+"""The orders of `--sort`: one table for the option, the reports, the live view and the cut to the largest stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+from memleak_android.host.profile.profile import CallSite, Trend
+
+Sort = Literal["size", "count", "growth", "peak", "churn"]
+Weight = Callable[[Any, Any, Any], Any]
+
+
+def _size(space: Any, objects: Any, rate: Any) -> Any:
+    return space
+
+
+def _count(space: Any, objects: Any, rate: Any) -> Any:
+    return objects
+
+
+def _growth(space: Any, objects: Any, rate: Any) -> Any:
+    return rate
+
+
+# Weights of bytes, blocks and growth (bytes per second), of one site or as columns of many: largest first.
+# peak and churn have a section of their own in the reports.
+WEIGHTS: dict[Sort, Weight] = {
+    "size": _size,
+    "count": _count,
+    "growth": _growth,
+    "peak": _size,
+    "churn": _size,
+}
+
+
+def sorted_sites(sites: Iterable[CallSite], sort: Sort) -> list[CallSite]:
+    """Sites by weight, then by bytes, blocks and id, so that reports are comparable."""
+
+    def key(site: CallSite) -> tuple[float, int, int, str]:
+        space, objects = site.inuse_space, site.inuse_objects
+        return -WEIGHTS[sort](space, objects, growth_rate(site)), -space, -objects, site.id
+
+    return sorted(sites, key=key)
+
+
+def growth_rate(site: CallSite) -> float:
+    """Bytes per second of a site that grows, else 0."""
+    growth = site.growth
+    return growth.bytes_per_s if growth is not None and growth.trend is Trend.GROWS else 0.0
