@@ -3,8 +3,6 @@
 #ifndef MEMLEAK_WIRE_HIGH_WATER_H
 #define MEMLEAK_WIRE_HIGH_WATER_H
 
-#include "wire.h"
-
 /*
  * Chunk of what the keys of a process held at its high-water mark; the latest holds. Then ml_u64 columns: key, bytes.
  * Not where a process counts samples, nor of several together.

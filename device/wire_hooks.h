@@ -3,8 +3,6 @@
 #ifndef MEMLEAK_WIRE_HOOKS_H
 #define MEMLEAK_WIRE_HOOKS_H
 
-#include "wire.h"
-
 /* ---- modules whose slots are patched (PLT hook) ------------------------------------------------- */
 
 enum ml_hooked_flag {

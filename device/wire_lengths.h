@@ -3,8 +3,6 @@
 #ifndef MEMLEAK_WIRE_LENGTHS_H
 #define MEMLEAK_WIRE_LENGTHS_H
 
-#include "wire.h"
-
 static inline ml_u16 *ml_sparse_stack_offsets(const struct ml_sparse_stack *sparse)
 {
 	return (ml_u16 *)(unsigned long)&sparse->words[sparse->n_words];

@@ -9,6 +9,7 @@
 #include "capabilities.h"
 #include "agent/protocol/config.h"
 #include "agent/inject/command.h"
+#include "agent/inject/patch_plan.h"
 #include "agent/kernel/session.h"
 #include "agent/protocol/lent_stdio.h"
 #include "agent/process/loaded_objects.h"
@@ -23,7 +24,7 @@ static int run(int (*session)(const struct ml_config *))
 	static struct ml_config config;
 
 	ml_control_catch_signals();
-	if (ml_config_read(&config)) {
+	if (ml_config_read(&config, (struct ml_config_lines){ ml_patch_take_line, &config.patches })) {
 		ml_blocks_end(ML_REASON_USAGE_ERROR, -1);
 		return 2;
 	}

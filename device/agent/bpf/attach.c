@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -246,4 +247,13 @@ void ml_bpf_detach(struct ml_bpf *bpf)
 		if (is_started[i])
 			pthread_join(threads[i], NULL);
 	bpf->n_links = bpf->n_multi_links = 0;
+}
+
+void ml_bpf_destroy(struct ml_bpf *bpf)
+{
+	ml_bpf_detach(bpf);
+	ring_buffer__free(bpf->ring);
+	ml_perf_path_close(bpf->perf_path);
+	bpf_object__close(bpf->object);
+	free(bpf->oldest_ns);
 }

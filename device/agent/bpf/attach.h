@@ -10,4 +10,7 @@ int ml_bpf_attach(struct ml_bpf *bpf, const struct ml_config *config, int pid);
 /* Takes them all away: the programs do nothing any more from the beginning of the call on. */
 void ml_bpf_detach(struct ml_bpf *bpf);
 
+/* Detaches, and closes the object. */
+void ml_bpf_destroy(struct ml_bpf *bpf);
+
 #endif

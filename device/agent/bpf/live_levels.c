@@ -3,6 +3,7 @@
 #include "agent/bpf/live_levels.h"
 
 #include <bpf/bpf.h>
+#include <errno.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,15 +15,6 @@
 #define FULL_SHARE 4
 #define SAMPLED_BUCKETS 128u
 
-ml_u32 ml_bpf_buckets_shift(ml_u64 max_live)
-{
-	ml_u32 shift = ML_BPF_BUCKETS_SHIFT_MIN;
-
-	while (shift < ML_BPF_BUCKETS_SHIFT_MAX && (ml_u64)ML_BPF_BUCKET_SLOTS << shift < max_live)
-		shift++;
-	return shift;
-}
-
 static size_t level_bytes(const struct ml_bpf *bpf, ml_u32 level)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -30,7 +22,7 @@ static size_t level_bytes(const struct ml_bpf *bpf, ml_u32 level)
 	return (ml_bpf_level_buckets(bpf, level) * sizeof(struct ml_bpf_bucket) + page - 1) & ~(page - 1);
 }
 
-int ml_bpf_add_level(struct ml_bpf *bpf)
+static int add_level(struct ml_bpf *bpf)
 {
 	LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = BPF_F_MMAPABLE | BPF_F_INNER_MAP);
 	ml_u32 level = (ml_u32)bpf->code->n_levels;
@@ -52,6 +44,11 @@ int ml_bpf_add_level(struct ml_bpf *bpf)
 	bpf->levels[level] = memory;
 	__atomic_store_n(&bpf->code->n_levels, level + 1, __ATOMIC_RELEASE);
 	return 0;
+}
+
+int ml_bpf_begin_levels(struct ml_bpf *bpf)
+{
+	return !bpf->is_old && add_level(bpf) ? ml_bpf_fail("could not make the live table", errno) : 0;
 }
 
 /* Used slots of a sample of the buckets; hashing has scattered the blocks evenly. */
@@ -76,6 +73,6 @@ void ml_bpf_grow(struct ml_bpf *bpf, ml_u64 max_live)
 	if (count_sample(bpf->levels[newest], n) * FULL_SHARE < SAMPLED_BUCKETS * ML_BPF_BUCKET_SLOTS)
 		return;
 	/* A table is never quite full: buckets overflow before. */
-	if (slots < max_live + max_live / 4 && newest + 1 < ML_BPF_LEVELS && ml_bpf_add_level(bpf))
+	if (slots < max_live + max_live / 4 && newest + 1 < ML_BPF_LEVELS && add_level(bpf))
 		ml_blocks_log("the live table could not grow beyond %llu blocks", (unsigned long long)slots);
 }

@@ -5,14 +5,11 @@
 
 #include "agent/bpf/object.h"
 
-/* Makes and maps the next level. 0, or -1 with errno set. */
-int ml_bpf_add_level(struct ml_bpf *bpf);
+/* Makes and maps the first level. 0, or -1 after an ERROR block. */
+int ml_bpf_begin_levels(struct ml_bpf *bpf);
 
 /* Adds a level where the newest fills up, while there is not yet room for max_live blocks. */
 void ml_bpf_grow(struct ml_bpf *bpf, ml_u64 max_live);
-
-/* The first level is sized by the ceiling where that is small. */
-ml_u32 ml_bpf_buckets_shift(ml_u64 max_live);
 
 static inline ml_u32 ml_bpf_level_buckets(const struct ml_bpf *bpf, ml_u32 level)
 {

@@ -11,10 +11,8 @@
 #include <sys/mman.h>
 
 #include "agent/protocol/blocks.h"
-#include "agent/bpf/attach.h"
 #include "agent/probes/bpf_complaint.h"
 #include "agent/bpf/programs.h"
-#include "agent/bpf/live_levels.h"
 #include "agent/process/resource_limits.h"
 #include "agent/probes/tracefs.h"
 #include "agent/probes/uprobe_multi.h"
@@ -74,7 +72,7 @@ static int find_maps(struct ml_bpf *bpf)
 	if (!bpf->peak || !bpf->peak_words)
 		return ml_bpf_fail("could not map the high-water mark", errno);
 	bpf->peak->generation = 1;
-	return ml_bpf_add_level(bpf) ? ml_bpf_fail("could not make the live table", errno) : 0;
+	return 0;
 }
 
 /* Reads and loads one of the two objects; returns 0 or an errno. */
@@ -179,15 +177,6 @@ void ml_bpf_wait(struct ml_bpf *bpf, int input, int timeout_ms)
 	};
 
 	poll(files, 2, timeout_ms);
-}
-
-void ml_bpf_destroy(struct ml_bpf *bpf)
-{
-	ml_bpf_detach(bpf);
-	ring_buffer__free(bpf->ring);
-	ml_perf_path_close(bpf->perf_path);
-	bpf_object__close(bpf->object);
-	free(bpf->oldest_ns);
 }
 
 ml_u64 ml_bpf_counter(const struct ml_bpf *bpf, ml_u32 which)

@@ -60,8 +60,6 @@ void ml_bpf_wait(struct ml_bpf *bpf, int input, int timeout_ms);
 /* Tells the host what could not be done, why (an errno) and what to do. -1. */
 int ml_bpf_fail(const char *what, int error);
 
-void ml_bpf_destroy(struct ml_bpf *bpf);
-
 /* Sum of one counter over all CPUs. */
 ml_u64 ml_bpf_counter(const struct ml_bpf *bpf, ml_u32 which);
 

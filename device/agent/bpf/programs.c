@@ -7,7 +7,6 @@
 
 #include "agent/process/code_mask.h"
 #include "agent/probes/function_names.h"
-#include "agent/bpf/live_levels.h"
 #include "agent/probes/tracefs.h"
 
 /* By what is to be done when a call returns: keep one block, whatever a rule says, the region ledger. */
@@ -115,6 +114,15 @@ ml_u32 ml_bpf_file(const struct ml_config *config, const struct ml_probe *probe)
 	for (const struct ml_probe *one = config->probes; one < probe; one++)
 		file += strcmp(one[0].path, one[1].path) != 0;
 	return file;
+}
+
+ml_u32 ml_bpf_buckets_shift(ml_u64 max_live)
+{
+	ml_u32 shift = ML_BPF_BUCKETS_SHIFT_MIN;
+
+	while (shift < ML_BPF_BUCKETS_SHIFT_MAX && (ml_u64)ML_BPF_BUCKET_SLOTS << shift < max_live)
+		shift++;
+	return shift;
 }
 
 int ml_bpf_set_options(struct bpf_object *object, const struct ml_config *config)

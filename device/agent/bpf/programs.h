@@ -22,6 +22,9 @@ bool ml_bpf_is_wanted(const struct ml_config *config, const char *program, bool 
 /* 0, or a negative errno. Before the object is loaded. */
 int ml_bpf_set_options(struct bpf_object *object, const struct ml_config *config);
 
+/* Size of the live table's first level, as a power of two; a small max_live needs a small one. */
+ml_u32 ml_bpf_buckets_shift(ml_u64 max_live);
+
 /* Of a session of every process: the number of the probe's file among the probed ones; else 0. */
 ml_u32 ml_bpf_file(const struct ml_config *config, const struct ml_probe *probe);
 

@@ -108,7 +108,8 @@ static int open_session(struct ml_bpf_session *session)
 	session->nursery = ml_nursery_create(config->nursery_bytes, config->older_ns, source);
 	session->frames = ml_frames_create();
 	if (!session->nursery || !session->frames ||
-	    (config->extend_stacks && ml_late_stacks_create(&session->late_stacks)) || ml_bpf_load(&session->bpf, config, on_record, session))
+	    (config->extend_stacks && ml_late_stacks_create(&session->late_stacks)) ||
+	    ml_bpf_load(&session->bpf, config, on_record, session) || ml_bpf_begin_levels(&session->bpf))
 		return -1;
 	session->stack_ends.fd = session->bpf.stack_ends_fd;
 	if (session->pid) {
@@ -326,7 +327,7 @@ int ml_bpf_run(const struct ml_config *config)
 	session->wait_status = -1;
 	session->pidfd = config->pid ? (int)syscall(SYS_pidfd_open, config->pid, 0) : -1;
 	if (config->n_arguments) {
-		if (ml_spawn_stopped(config, NULL, &session->child))
+		if (ml_spawn_stopped(config, (struct ml_spawn_extra){ .self_test = ml_self_test_call }, &session->child))
 			return 4;
 		session->is_child = true;
 		session->pid = session->child.pid;

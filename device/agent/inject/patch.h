@@ -11,40 +11,8 @@
 #define MEMLEAK_PATCH_H
 
 #include "agent/inject/checks.h"
+#include "agent/inject/patch_plan.h"
 #include "agent/protocol/stop_times.h"
-#include "wire.h"
-
-#define ML_PATCHES_MAX 96
-#define ML_PATCH_BYTES_MAX 32
-#define ML_PATCH_KEPT_MAX 64
-#define ML_PATCH_CODE_MAX 256
-#define ML_PATCH_MOVES_MAX 24
-#define ML_PATCH_SLOTS_MAX 160
-
-/* A thread found at pc goes on at `to`. */
-struct ml_patch_move {
-	ml_u64 pc, to;
-};
-
-struct ml_patch {
-	ml_u64 address, trampoline;
-	ml_u32 n_kept, n_bytes, n_code, n_moves, n_returns;
-	ml_u8 kept[ML_PATCH_KEPT_MAX]; /* right before it: stays; somebody's breakpoints may be in it */
-	ml_u8 expected[ML_PATCH_BYTES_MAX], patch[ML_PATCH_BYTES_MAX];
-	ml_u8 code[ML_PATCH_CODE_MAX]; /* of the trampoline, which stays */
-	struct ml_patch_move moves[ML_PATCH_MOVES_MAX], returns[ML_PATCH_MOVES_MAX];
-};
-
-/* A word of the shim's that tells it where a function has been moved to (preload/segment/attach_abi.h: memleak_hooks, preload/pair_entries.h). */
-struct ml_patch_slot {
-	ml_u64 address, value;
-};
-
-struct ml_patches {
-	size_t n, n_slots;
-	struct ml_patch patches[ML_PATCHES_MAX];
-	struct ml_patch_slot slots[ML_PATCH_SLOTS_MAX];
-};
 
 struct ml_patch_result {
 	ml_u32 n_threads, n_looks;

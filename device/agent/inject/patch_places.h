@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "agent/inject/patch.h"
+#include "agent/inject/patch_plan.h"
 #include "agent/ptrace/threads.h"
 
 struct ml_patch_places {

@@ -12,8 +12,10 @@
 #include "agent/protocol/blocks.h"
 #include "agent/probes/bpf_complaint.h"
 #include "agent/process/code_mask.h"
-#include "agent/kernel/tree.h"
+#include "agent/probes/tracefs.h"
 #include "agent/process/resource_limits.h"
+
+#define TREE_PROCESSES 65536u /* many of them may have ended since the last check */
 
 extern const unsigned char ml_bpf_kernel_start[], ml_bpf_kernel_end[];
 
@@ -73,6 +75,24 @@ static int choose_programs(struct ml_kernel *kernel, const struct ml_config *con
 /* mm/slub.c: who takes the pages that blocks are made of, before v6.9 and since. Static ones may have been inlined. */
 static const char *const inner[ML_KERNEL_INNER] = { "allocate_slab", "new_slab", "__kmalloc_large_node", "___kmalloc_large_node" };
 
+/* Counts the command and the processes that it starts: kernel/tree.h. 0, or -1 after an ERROR block. */
+static int prepare_tree(struct bpf_object *object, struct ml_kernel_options *options)
+{
+	int pid = ml_tracefs_field("task/task_newtask", "pid"), flags = ml_tracefs_field("task/task_newtask", "clone_flags");
+
+	if (pid < 0 || flags < 0) {
+		ml_blocks_error(ML_REASON_TRACER_ERROR, "could not follow forks, which --kernel with a command needs: no fields of task_newtask "
+							"(mount tracefs, or name a process by --pid)");
+		return -1;
+	}
+	options->is_tree = 1;
+	options->fork_pid = (ml_u32)pid;
+	options->fork_flags = (ml_u32)flags;
+	bpf_program__set_autoload(bpf_object__find_program_by_name(object, "process_fork"), true);
+	bpf_map__set_max_entries(bpf_object__find_map_by_name(object, "tree"), TREE_PROCESSES);
+	return 0;
+}
+
 /* 0, or -1 after an ERROR block. */
 static int set_options(const struct ml_kernel *kernel, const struct ml_config *config, const struct ml_kernel_symbols *symbols)
 {
@@ -94,7 +114,7 @@ static int set_options(const struct ml_kernel *kernel, const struct ml_config *c
 	for (int i = 0; i < ML_KERNEL_INNER && config->kernel_groups >> ML_KERNEL_OF_SLAB & 1; i++)
 		ml_kernel_symbols_range(symbols, inner[i], &options.inner[i][0], &options.inner[i][1]);
 	memcpy(options.events, kernel->layout.events, sizeof(options.events));
-	if (config->n_arguments && ml_kernel_tree_prepare(kernel->object, &options))
+	if (config->n_arguments && prepare_tree(kernel->object, &options))
 		return -1;
 	if (map && !bpf_map__set_initial_value(map, &options, sizeof(options)))
 		return 0;

@@ -237,7 +237,7 @@ int ml_kernel_run(const struct ml_config *config)
 	session->wait_status = -1;
 	session->pidfd = config->pid ? (int)syscall(SYS_pidfd_open, config->pid, 0) : -1;
 	if (config->n_arguments) {
-		if (ml_spawn_stopped(config, NULL, &session->child)) {
+		if (ml_spawn_stopped(config, (struct ml_spawn_extra){ 0 }, &session->child)) {
 			free(session);
 			return 4;
 		}

@@ -12,29 +12,10 @@
 
 #include "agent/protocol/blocks.h"
 #include "agent/process/thread_states.h"
-#include "agent/probes/tracefs.h"
 
-#define TREE_PROCESSES 65536u /* of which many may have ended since the last look */
 #define PAUSE_MS 20
 #define QUIET_NS 200000000ull
 #define SETTLE_NS 2000000000ull
-
-int ml_kernel_tree_prepare(struct bpf_object *object, struct ml_kernel_options *options)
-{
-	int pid = ml_tracefs_field("task/task_newtask", "pid"), flags = ml_tracefs_field("task/task_newtask", "clone_flags");
-
-	if (pid < 0 || flags < 0) {
-		ml_blocks_error(ML_REASON_TRACER_ERROR, "the kernel does not tell of forks, which --kernel with a command needs "
-							"(mount tracefs, or name a process by --pid)");
-		return -1;
-	}
-	options->is_tree = 1;
-	options->fork_pid = (ml_u32)pid;
-	options->fork_flags = (ml_u32)flags;
-	bpf_program__set_autoload(bpf_object__find_program_by_name(object, "process_fork"), true);
-	bpf_map__set_max_entries(bpf_object__find_map_by_name(object, "tree"), TREE_PROCESSES);
-	return 0;
-}
 
 int ml_kernel_tree_begin(struct ml_kernel *kernel, ml_u32 pid)
 {

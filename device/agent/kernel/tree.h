@@ -5,9 +5,6 @@
 
 #include "agent/kernel/object.h"
 
-/* Before the object is loaded. 0, or -1 after an ERROR block. */
-int ml_kernel_tree_prepare(struct bpf_object *object, struct ml_kernel_options *options);
-
 /* From here on the process counts, and each that it forks. 0, or -1 after an ERROR block. */
 int ml_kernel_tree_begin(struct ml_kernel *kernel, ml_u32 pid);
 

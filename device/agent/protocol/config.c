@@ -11,7 +11,6 @@
 
 #include "agent/protocol/blocks.h"
 #include "agent/protocol/host_watch.h"
-#include "agent/inject/patch_lines.h"
 
 /* Lines longer than this are refused: an argument of execve() is at most 128 KiB, quoted at most thrice that. */
 #define LINE_BYTES (400u << 10)
@@ -263,8 +262,6 @@ static bool parse_line(struct ml_config *config, char *key, char *value)
 		return (!strcmp(value, "plt") || !strcmp(value, "inline")) && (config->hook = ml_config_unquote(value)) != NULL;
 	if (!strcmp(key, "unwind"))
 		return parse_unwind(config, value);
-	if (!strcmp(key, "patch") || !strcmp(key, "slot"))
-		return ml_patch_take_line(&config->patches, key, value);
 	return parse_number(config, key, value);
 }
 
@@ -292,20 +289,15 @@ static int check_complete(const struct ml_config *config)
 	return 0;
 }
 
-int ml_config_read(struct ml_config *config)
+/* Returns -1 if neither the session nor this file knows the line. */
+static int take_setting(struct ml_config *config, struct ml_config_lines lines, char *key, char *value)
 {
-	return ml_config_read_lines(config, NULL);
-}
-
-/* -1: not understood. */
-static int take_setting(struct ml_config *config, const struct ml_config_lines *lines, char *key, char *value)
-{
-	int taken = lines ? lines->take(lines->context, key, value) : 0;
+	int taken = lines.take(lines.context, key, value);
 
 	return taken ? taken : parse_line(config, key, value) ? 1 : -1;
 }
 
-int ml_config_read_lines(struct ml_config *config, const struct ml_config_lines *lines)
+int ml_config_read(struct ml_config *config, struct ml_config_lines lines)
 {
 	static char line[LINE_BYTES];
 	bool is_first = true;

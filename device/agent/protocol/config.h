@@ -88,19 +88,14 @@ struct ml_config {
 	bool no_heap; /* the shim: functions of --pairs alone */
 };
 
-/*
- * Reads lines up to `start`. 0, or -1 after an ERROR block was written (or standard input closed).
- */
-int ml_config_read(struct ml_config *config);
-
-/* Lines of one kind of session only. take: 1 = it is one, 0 = it is not, -1 = it cannot be understood. */
+/* Lines of one kind of session only. take: 1 = parsed, 0 = not one of these lines, -1 = malformed. */
 struct ml_config_lines {
 	int (*take)(void *context, const char *key, char *value);
 	void *context;
 };
 
-/* The same with such lines, which come first. */
-int ml_config_read_lines(struct ml_config *config, const struct ml_config_lines *lines);
+/* Reads lines up to `start`; `lines` are tried first. 0, or -1 after an ERROR block (or if standard input closed). */
+int ml_config_read(struct ml_config *config, struct ml_config_lines lines);
 
 /* Undoes percent quoting into memory of its own; NULL: there is none. */
 char *ml_config_unquote(const char *text);

@@ -59,28 +59,29 @@ static bool held_much(const struct ml_view *view, ml_u32 number)
 	return held_at(view, number, ml_read(&peak->generation)) > ml_read(&peak->mark) >> ML_PEAK_PART_SHIFT;
 }
 
-void ml_preload_peak_close(struct ml_preload_processes *processes, struct ml_preload_target *target)
+void ml_preload_peak_close(struct ml_preload_last_peak *last, struct ml_preload_target *target)
 {
 	ml_u32 n_keys = ml_preload_target_key_count(target);
 
 	ml_preload_peak_write(target);
-	processes->n_peak_keys = 0;
-	for (ml_u32 number = 0; number < n_keys && processes->n_peak_keys < ML_PRELOAD_PEAK_KEYS; number++)
+	last->n_keys = 0;
+	for (ml_u32 number = 0; number < n_keys && last->n_keys < ML_PRELOAD_PEAK_KEYS; number++)
 		if (held_much(&target->view, number))
-			processes->peak_keys[processes->n_peak_keys++] = target->view.keys[number].key;
+			last->keys[last->n_keys++] = target->view.keys[number].key;
 }
 
-bool ml_preload_was_in_peak(const struct ml_preload_processes *processes, ml_u64 key)
+bool ml_preload_was_in_peak(const struct ml_preload_last_peak *last, struct ml_preload_target *const *targets, size_t n_targets,
+			    ml_u64 key)
 {
-	for (size_t i = 0; i < processes->n_targets; i++) {
-		const struct ml_view *view = &processes->targets[i]->view;
-		const struct ml_key *entry = ml_preload_target_find_key(processes->targets[i], key);
+	for (size_t i = 0; i < n_targets; i++) {
+		const struct ml_view *view = &targets[i]->view;
+		const struct ml_key *entry = ml_preload_target_find_key(targets[i], key);
 
 		if (entry && held_much(view, (ml_u32)(entry - view->keys)))
 			return true;
 	}
-	for (ml_u32 i = 0; i < processes->n_peak_keys; i++)
-		if (processes->peak_keys[i] == key)
+	for (ml_u32 i = 0; i < last->n_keys; i++)
+		if (last->keys[i] == key)
 			return true;
 	return false;
 }

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "agent/shim/peak.h"
 #include "agent/process/process_maps.h"
 #include "agent/process/process_name.h"
 #include "agent/process/thread_states.h"
@@ -106,7 +105,7 @@ static void close_one(struct ml_preload_processes *processes, size_t i, struct m
 		ml_preload_processes_tell_unmeasured(processes, pid, target->next_name);
 		drop_heap(processes, i, regions);
 	} else {
-		ml_preload_peak_close(processes, target);
+		ml_preload_peak_close(&processes->last_peak, target);
 		ml_preload_ended_add(&processes->ended, target, regions);
 		remove_target(processes, i);
 	}

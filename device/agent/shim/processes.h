@@ -4,10 +4,10 @@
 #define MEMLEAK_PRELOAD_PROCESSES_H
 
 #include "agent/shim/ended.h"
+#include "agent/shim/peak.h"
 #include "agent/shim/target.h"
 
 #define ML_PRELOAD_TARGETS 1024 /* at one time */
-#define ML_PRELOAD_PEAK_KEYS 256
 
 /* A process that became another program, which has not joined. */
 struct ml_preload_left {
@@ -24,9 +24,7 @@ struct ml_preload_processes {
 	struct ml_preload_left left[ML_PRELOAD_TARGETS];
 	size_t n_left;
 	struct ml_preload_ended ended;
-	/* Of the process that ended last: the keys that held much when it held most. */
-	ml_u64 peak_keys[ML_PRELOAD_PEAK_KEYS];
-	ml_u32 n_peak_keys;
+	struct ml_preload_last_peak last_peak;
 	const struct ml_config *config;
 	ml_u32 command;      /* pid of the one whose end the session tells */
 	ml_u32 next_index;   /* of the next that joins */

@@ -74,7 +74,9 @@ static void ask_again(void *context, ml_u64 key)
 
 static bool was_in_peak(void *context, ml_u64 key)
 {
-	return ml_preload_was_in_peak(&((struct session *)context)->processes, key);
+	const struct ml_preload_processes *processes = &((struct session *)context)->processes;
+
+	return ml_preload_was_in_peak(&processes->last_peak, processes->targets, processes->n_targets, key);
 }
 
 /* ---- records ------------------------------------------------------------------------------------------ */
@@ -209,7 +211,7 @@ static int start_command(struct session *session, const char *name)
 	}
 	extra[0] = preload;
 	extra[1] = variable;
-	if (ml_spawn_stopped(config, extra, &session->child))
+	if (ml_spawn_stopped(config, (struct ml_spawn_extra){ .env = extra }, &session->child))
 		return -1;
 	session->processes.command = (ml_u32)session->child.pid;
 	if (config->follow)

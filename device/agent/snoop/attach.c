@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
@@ -257,7 +258,7 @@ static void detach_perf(struct ml_snoop *snoop)
 }
 
 /* Entries were placed first, and go last. */
-void ml_snoop_detach(struct ml_snoop *snoop)
+static void detach(struct ml_snoop *snoop)
 {
 	for (ml_u32 i = snoop->n_multi_links; i; i--)
 		close(snoop->multi_links[i - 1]);
@@ -271,4 +272,20 @@ void ml_snoop_detach(struct ml_snoop *snoop)
 		bpf_link__destroy(snoop->tracepoints[i]);
 		snoop->tracepoints[i] = NULL;
 	}
+}
+
+void ml_snoop_close(struct ml_snoop *snoop)
+{
+	detach(snoop);
+	ring_buffer__free(snoop->calls);
+	ring_buffer__free(snoop->stacks);
+	if (snoop->statistics)
+		munmap(snoop->statistics, snoop->statistics_bytes);
+	if (snoop->control)
+		munmap(snoop->control, (size_t)sysconf(_SC_PAGESIZE));
+	bpf_object__close(snoop->object);
+	snoop->calls = snoop->stacks = NULL;
+	snoop->statistics = NULL;
+	snoop->control = NULL;
+	snoop->object = NULL;
 }

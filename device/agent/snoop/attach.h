@@ -11,6 +11,7 @@
  */
 int ml_snoop_attach(struct ml_snoop *snoop, const struct ml_snoop_config *config, int command_pid);
 
-void ml_snoop_detach(struct ml_snoop *snoop);
+/* Detaches the probes and closes the object. */
+void ml_snoop_close(struct ml_snoop *snoop);
 
 #endif

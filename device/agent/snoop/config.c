@@ -173,12 +173,11 @@ static int take(void *context, const char *key, char *value)
 struct ml_snoop_config *ml_snoop_config_read(void)
 {
 	struct ml_snoop_config *config = calloc(1, sizeof(*config));
-	struct ml_config_lines lines = { take, config };
 
 	if (!config)
 		return NULL;
 	config->places = calloc(ML_SNOOP_PLACES, sizeof(*config->places));
-	if (config->places && !ml_config_read_lines(&config->session, &lines))
+	if (config->places && !ml_config_read(&config->session, (struct ml_config_lines){ take, config }))
 		return config;
 	free(config->places);
 	free(config);

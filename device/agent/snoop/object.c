@@ -14,7 +14,6 @@
 #include "agent/probes/bpf_complaint.h"
 #include "agent/process/code_mask.h"
 #include "agent/process/resource_limits.h"
-#include "agent/snoop/attach.h"
 #include "agent/process/thread_states.h"
 #include "agent/probes/tracefs.h"
 #include "agent/probes/uprobe_multi.h"
@@ -203,22 +202,6 @@ int ml_snoop_load(struct ml_snoop *snoop, const struct ml_snoop_config *config, 
 	if (config->session.stack_bytes)
 		snoop->stacks = ring_buffer__new(map_fd(snoop, "stacks"), on_stack, context, NULL);
 	return snoop->calls && (snoop->stacks || !config->session.stack_bytes) ? 0 : fail("could not map the ring of calls", errno);
-}
-
-void ml_snoop_close(struct ml_snoop *snoop)
-{
-	ml_snoop_detach(snoop);
-	ring_buffer__free(snoop->calls);
-	ring_buffer__free(snoop->stacks);
-	if (snoop->statistics)
-		munmap(snoop->statistics, snoop->statistics_bytes);
-	if (snoop->control)
-		munmap(snoop->control, (size_t)sysconf(_SC_PAGESIZE));
-	bpf_object__close(snoop->object);
-	snoop->calls = snoop->stacks = NULL;
-	snoop->statistics = NULL;
-	snoop->control = NULL;
-	snoop->object = NULL;
 }
 
 ml_u64 ml_snoop_counter(const struct ml_snoop *snoop, ml_u32 which)

@@ -39,8 +39,6 @@ bool ml_snoop_has_processes(struct ml_snoop *snoop);
 /* Whose probe stands at an address of a process, for kernels without cookies. */
 int ml_snoop_add_address(struct ml_snoop *snoop, ml_u32 tgid, ml_u64 address, ml_u32 cookie);
 
-void ml_snoop_close(struct ml_snoop *snoop);
-
 /* Sum of one counter over all CPUs. */
 ml_u64 ml_snoop_counter(const struct ml_snoop *snoop, ml_u32 which);
 

@@ -231,7 +231,7 @@ static int run(struct session *session)
 	ml_u32 only;
 
 	if (config->session.n_arguments) {
-		if (ml_spawn_stopped(&config->session, NULL, &session->child))
+		if (ml_spawn_stopped(&config->session, (struct ml_spawn_extra){ 0 }, &session->child))
 			return 4;
 		session->is_child = true;
 	}

@@ -11,9 +11,8 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "agent/bpf/self_test.h"
 
-/* What the waiting child is told, a byte each. */
+/* Orders to the waiting child, a byte each. */
 #define SELF_TEST 't'
 #define GO 'g'
 
@@ -34,7 +33,7 @@ static void take_stdio(const int *stdio)
 			close(stdio[i]);
 }
 
-static void run_child(const struct ml_config *config, char *const *extra_env, int release_fd, int error_fd)
+static void run_child(const struct ml_config *config, struct ml_spawn_extra extra, int release_fd, int error_fd)
 {
 	sigset_t none;
 	char order;
@@ -48,13 +47,13 @@ static void run_child(const struct ml_config *config, char *const *extra_env, in
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	for (char *const *change = config->env_changes; change && *change; change++)
 		putenv(*change);
-	for (; extra_env && *extra_env; extra_env++)
-		putenv(*extra_env);
+	for (char *const *change = extra.env; change && *change; change++)
+		putenv(*change);
 	take_stdio(config->stdio);
 	do {
 		n = read(release_fd, &order, 1);
 		if (n == 1 && order == SELF_TEST)
-			ml_self_test_call(config);
+			extra.self_test(config);
 	} while ((n < 0 && errno == EINTR) || (n == 1 && order == SELF_TEST));
 	if (n != 1)
 		_exit(127);
@@ -63,7 +62,7 @@ static void run_child(const struct ml_config *config, char *const *extra_env, in
 	_exit(n == sizeof(errno) ? 127 : 126);
 }
 
-int ml_spawn_stopped(const struct ml_config *config, char *const *extra_env, struct ml_child *child)
+int ml_spawn_stopped(const struct ml_config *config, struct ml_spawn_extra extra, struct ml_child *child)
 {
 	int release[2], error[2];
 
@@ -75,7 +74,7 @@ int ml_spawn_stopped(const struct ml_config *config, char *const *extra_env, str
 	if (child->pid == 0) {
 		close(release[1]);
 		close(error[0]);
-		run_child(config, extra_env, release[0], error[1]);
+		run_child(config, extra, release[0], error[1]);
 	}
 	close(release[0]);
 	close(error[1]);

@@ -15,14 +15,16 @@ struct ml_child {
 	struct ml_exit_hold hold;
 };
 
-/*
- * Forks the child, which waits for what to do.
- * extra_env: NAME=VALUE strings set for the command, NULL-terminated, may be NULL.
- * 0, or -1 after an ERROR block.
- */
-int ml_spawn_stopped(const struct ml_config *config, char *const *extra_env, struct ml_child *child);
+/* What a session adds to the child; both may be NULL. */
+struct ml_spawn_extra {
+	char *const *env; /* NAME=VALUE strings set for the command, NULL-terminated */
+	void (*self_test)(const struct ml_config *config); /* runs in the child at ml_spawn_self_test() */
+};
 
-/* Has the child run into one of the probes (self_test.h), still before exec. -1: it is gone. */
+/* Forks the child, which waits for an order. 0, or -1 after an ERROR block. */
+int ml_spawn_stopped(const struct ml_config *config, struct ml_spawn_extra extra, struct ml_child *child);
+
+/* Has the child call extra.self_test, still before exec. -1: the child is gone. */
 int ml_spawn_self_test(struct ml_child *child);
 
 /* Lets it exec. 0, or -1 after an ERROR block (TARGET_ERROR) when the command cannot be started. */

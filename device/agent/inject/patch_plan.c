@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/inject/patch_lines.h"
+#include "agent/inject/patch_plan.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,18 +94,21 @@ static bool read_slot(struct ml_patch_slot *slot, char *text)
 	return is_number(text, &slot->address) && is_number(value, &slot->value);
 }
 
-bool ml_patch_take_line(struct ml_patches **patches, const char *key, char *text)
+int ml_patch_take_line(void *context, const char *key, char *text)
 {
-	bool is_slot = !strcmp(key, "slot");
+	struct ml_patches **patches = context;
+	bool is_slot = !strcmp(key, "slot"), is_read;
 
 	if (!is_slot && strcmp(key, "patch"))
-		return false;
+		return 0;
 	if (!*patches)
 		*patches = calloc(1, sizeof(**patches));
 	if (!*patches)
-		return false;
+		return -1;
 	if (is_slot)
-		return (*patches)->n_slots < ML_PATCH_SLOTS_MAX &&
-		       read_slot(&(*patches)->slots[(*patches)->n_slots++], text);
-	return (*patches)->n < ML_PATCHES_MAX && read_patch(&(*patches)->patches[(*patches)->n++], text);
+		is_read = (*patches)->n_slots < ML_PATCH_SLOTS_MAX &&
+			  read_slot(&(*patches)->slots[(*patches)->n_slots++], text);
+	else
+		is_read = (*patches)->n < ML_PATCHES_MAX && read_patch(&(*patches)->patches[(*patches)->n++], text);
+	return is_read ? 1 : -1;
 }

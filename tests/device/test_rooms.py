@@ -1,0 +1,79 @@
+"""The floors of the C rooms: which room may include which, and no circle between files."""
+
+from __future__ import annotations
+
+import re
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+DEVICE = Path(__file__).resolve().parents[2] / "device"
+
+# From the ground up. A room may include itself, device/*.h, and the rooms named, which lie above it in this table.
+ROOMS = {
+    ".": "",
+    "cfi": "",
+    "bpf": "",
+    "bpf/kernel": "bpf",
+    "bpf/snoop": "bpf",
+    "preload/freestanding": "",
+    "preload/segment": "preload/freestanding",
+    "preload/stacks": "cfi preload/freestanding preload/segment",
+    "preload/recorder": "preload/freestanding preload/segment preload/stacks",
+    "preload/entries": "preload/freestanding preload/recorder preload/segment preload/stacks",
+    "preload/hooks": "preload/entries preload/freestanding preload/recorder preload/segment",
+    "preload": "preload/entries preload/freestanding preload/hooks preload/recorder preload/segment preload/stacks",
+    "preload/include": "",
+    "preload/linked": "preload preload/entries preload/freestanding preload/include preload/recorder preload/segment "
+    "preload/stacks",
+    "agent/protocol": "",
+    "agent/process": "agent/protocol cfi",
+    "agent/evidence": "agent/protocol",
+    "agent/ptrace": "agent/process agent/protocol",
+    "agent/probes": "agent/process agent/protocol cfi",
+    "agent/scan": "agent/process agent/protocol agent/ptrace",
+    "agent/spawn": "agent/process agent/protocol agent/ptrace",
+    "agent/inject": "agent/probes agent/process agent/protocol agent/ptrace preload/segment",
+    "agent/bpf": "agent/evidence agent/probes agent/process agent/protocol agent/spawn bpf cfi",
+    "agent/kernel": "agent/evidence agent/probes agent/process agent/protocol agent/spawn bpf/kernel",
+    "agent/shim": "agent/evidence agent/inject agent/process agent/protocol agent/spawn preload/segment",
+    "agent/snoop": "agent/probes agent/process agent/protocol agent/spawn bpf/snoop",
+    "agent": "agent/bpf agent/inject agent/kernel agent/probes agent/process agent/protocol agent/scan agent/shim "
+    "agent/snoop",
+}
+FOLDERS = ("agent", "bpf", "cfi", "preload")
+
+
+def includes() -> list[tuple[Path, Path]]:
+    pairs = []
+    for file in [
+        *DEVICE.glob("*.h"),
+        *(file for folder in FOLDERS for file in (DEVICE / folder).rglob("*.[ch]")),
+    ]:
+        for name in re.findall(r'^#include "([^"]+)"', file.read_text(), re.MULTILINE):
+            found = next((path for path in (DEVICE / name, file.parent / name) if path.is_file()), None)
+            if found:
+                pairs.append((file.relative_to(DEVICE), found.relative_to(DEVICE)))
+    return pairs
+
+
+def test_rooms_include_what_the_table_allows() -> None:
+    order = list(ROOMS)
+    assert not {str(file.parent) for pair in includes() for file in pair} - set(ROOMS), "not in the table"
+    assert all(order.index(other) < order.index(name) for name in ROOMS for other in ROOMS[name].split())
+    rooms = [(str(file.parent), str(other.parent)) for file, other in includes()]
+    wrong = {pair for pair in rooms if pair[1] not in {".", pair[0], *ROOMS[pair[0]].split()}}
+    assert not wrong
+
+
+def test_no_files_include_each_other() -> None:
+    graph: dict[Path, set[Path]] = {}
+    for file, other in includes():  # foo.c, foo.h and foo.bpf.h are one
+        pair = [path.with_name(path.name.split(".")[0]) for path in (file, other)]
+        if pair[0] != pair[1]:
+            graph.setdefault(pair[0], set()).add(pair[1])
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(str(path) for path in error.args[1]))
