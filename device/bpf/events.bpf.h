@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Single calls: every one with --trace, and those of the region ledger, which the agent keeps. */
-#ifndef MEMLEAK_EVENTS_BPF_H
-#define MEMLEAK_EVENTS_BPF_H
+#pragma once
 
 #include "evidence.bpf.h"
 
@@ -48,5 +47,3 @@ static __always_inline void ml_send_region(struct ml_regs *regs, const struct ml
 
 	ml_send_event(regs, &event, thread->process, ML_LOST_REGIONS);
 }
-
-#endif

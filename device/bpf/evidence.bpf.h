@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Evidence: the registers and the stack of one allocation, taken as the allocator returns. */
-#ifndef MEMLEAK_EVIDENCE_BPF_H
-#define MEMLEAK_EVIDENCE_BPF_H
+#pragma once
 
 #ifdef ML_OLD_KERNEL
 #include "perf_output.bpf.h"
@@ -166,5 +165,3 @@ static __always_inline void ml_bring_evidence(struct ml_regs *regs, struct ml_th
 	if (ml_send_evidence(regs, thread, block, address, entry->key, ml_evidence_flags(is_exact, due), cap))
 		ml_sending_failed(entry);
 }
-
-#endif

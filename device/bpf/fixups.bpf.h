@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What in a slice of stack is not what the program wrote. */
-#ifndef MEMLEAK_FIXUPS_BPF_H
-#define MEMLEAK_FIXUPS_BPF_H
+#pragma once
 
 #include "stack_key.bpf.h"
 
@@ -26,5 +25,3 @@ static __noinline void ml_add_fixups(struct ml_evidence *evidence, struct ml_thr
 	}
 	evidence->n_fixups = n;
 }
-
-#endif

@@ -4,8 +4,7 @@
  * the frame pointers where rules take them: when the same ones stand in the same places, by induction it is the same
  * stack, and comparing costs a fraction of looking each rule up.
  */
-#ifndef MEMLEAK_FRAME_MEMO_BPF_H
-#define MEMLEAK_FRAME_MEMO_BPF_H
+#pragma once
 
 #include "frame_walk.bpf.h"
 
@@ -25,12 +24,7 @@ struct ml_memo {
 	ml_u16 offsets[ML_WALK_WORDS];
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, ML_MEMO_SETS * ML_MEMO_WAYS);
-	__type(key, ml_u32);
-	__type(value, struct ml_memo);
-} memos SEC(".maps");
+ML_MAP(ARRAY, memos, ml_u32, struct ml_memo, ML_MEMO_SETS * ML_MEMO_WAYS, 0);
 
 /*
  * The stack from sp on, of the thread that runs on this CPU: each look into the target's memory costs as much as some
@@ -41,12 +35,7 @@ struct ml_stack_copy {
 	ml_u64 words[ML_COPY_WORDS];
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, ml_u32);
-	__type(value, struct ml_stack_copy);
-} stack_copies SEC(".maps");
+ML_MAP(PERCPU_ARRAY, stack_copies, ml_u32, struct ml_stack_copy, 1, 0);
 
 /* Words between sp at a function's entry and sp when it has returned: places count from there. */
 #define ML_POPPED_WORDS (ML_RETURN_POPS / 8)
@@ -213,5 +202,3 @@ static __always_inline enum ml_walk_state ml_walk_and_remember(struct ml_walk *w
 		ml_remember(walk, seed, fp, ml_memo_set(seed, above), state);
 	return state;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The walk from frame to frame by the agent's rules (frame_rule.h): the key of a whole stack, and of nothing else. */
-#ifndef MEMLEAK_FRAME_WALK_BPF_H
-#define MEMLEAK_FRAME_WALK_BPF_H
+#pragma once
 
 #include "images.bpf.h"
 
@@ -9,13 +8,7 @@
 #define ML_WALK_STEPS 8
 #define ML_WALK_FRAMES 128
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1u << ML_FRAME_SET_SHIFT);
-	__type(key, ml_u32);
-	__type(value, struct ml_bpf_rule_set);
-} frame_rules SEC(".maps");
+ML_MAP(ARRAY, frame_rules, ml_u32, struct ml_bpf_rule_set, 1u << ML_FRAME_SET_SHIFT, BPF_F_MMAPABLE);
 
 enum ml_walk_state {
 	ML_WALK_ON = 0,
@@ -255,5 +248,3 @@ static __always_inline enum ml_walk_state ml_walk(struct ml_walk *walk)
 	walk->span = walk->sp - walk->begin;
 	return state;
 }
-
-#endif

@@ -3,20 +3,14 @@
  * Which code stands where: the numbers of images (struct ml_bpf_process) and what changes them. Two looks at
  * addresses: a quick one that may be wrong in saying yes (struct ml_bpf_code), and the spans.
  */
-#ifndef MEMLEAK_IMAGES_BPF_H
-#define MEMLEAK_IMAGES_BPF_H
+#pragma once
 
 #include <stdbool.h>
 
 #include "maps.bpf.h"
 
 /* Granule → code in it, of any process. Those of processes that are gone are the first to be forgotten. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 65536);
-	__type(key, ml_u64);
-	__type(value, struct ml_bpf_span);
-} spans SEC(".maps");
+ML_MAP(LRU_HASH, spans, ml_u64, struct ml_bpf_span, 65536, 0);
 
 ml_u64 last_image = ML_BPF_FIRST_IMAGE;
 
@@ -297,5 +291,3 @@ static __always_inline int ml_process_fork(void *event)
 	bpf_map_update_elem(&processes, &child, &copy, BPF_ANY);
 	return 0;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The table of stack keys (session.h). */
-#ifndef MEMLEAK_KEY_TABLE_BPF_H
-#define MEMLEAK_KEY_TABLE_BPF_H
+#pragma once
 
 #include "peak.bpf.h"
 
@@ -59,5 +58,3 @@ static __always_inline void ml_count_free(ml_u32 slot, struct ml_bpf_key *entry,
 	__sync_fetch_and_add(&entry->free_bytes, size);
 	ml_peak_add(-size);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The live table (session.h): what is allocated and by whom. The authority for every total. */
-#ifndef MEMLEAK_LIVE_TABLE_BPF_H
-#define MEMLEAK_LIVE_TABLE_BPF_H
+#pragma once
 
 #include "overflow.bpf.h"
 
@@ -186,5 +185,3 @@ static __always_inline bool ml_put(ml_u64 address, const struct ml_bpf_block *bl
 	*had_old = ml_claim_from(home, n_levels, address, old);
 	return (home && ml_put_in(home, address, block)) || ml_put_elsewhere(address, block);
 }
-
-#endif

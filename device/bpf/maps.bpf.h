@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The maps and the state of a thread. */
-#ifndef MEMLEAK_MAPS_BPF_H
-#define MEMLEAK_MAPS_BPF_H
+#pragma once
 
-#include <linux/bpf.h>
-
-#include <bpf/bpf_helpers.h>
-
+#include "bpf/define_map.bpf.h"
 #include "session.h"
 
 const volatile struct ml_bpf_options options SEC(ML_BPF_OPTIONS_SECTION) = { .stack_bytes = ML_STACK_BYTES_MAX };
@@ -101,45 +97,13 @@ struct ml_thread {
 
 
 /* By tgid. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 65536);
-	__type(key, ml_u32);
-	__type(value, struct ml_bpf_process);
-} processes SEC(".maps");
+ML_MAP(HASH, processes, ml_u32, struct ml_bpf_process, 65536, BPF_F_NO_PREALLOC);
 
 /* tid → end of its stack, learned by the agent where the program cannot see it. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 65536);
-	__type(key, ml_u32);
-	__type(value, ml_u64);
-} stack_ends SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, ML_BPF_KEY_SLOTS);
-	__type(key, ml_u32);
-	__type(value, struct ml_bpf_key);
-} keys SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, ml_u32);
-	__type(value, struct ml_bpf_code);
-} code SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, ML_BPF_COUNTERS);
-	__type(key, ml_u32);
-	__type(value, ml_u64);
-} counters SEC(".maps");
+ML_MAP(HASH, stack_ends, ml_u32, ml_u64, 65536, BPF_F_NO_PREALLOC);
+ML_MAP(ARRAY, keys, ml_u32, struct ml_bpf_key, ML_BPF_KEY_SLOTS, BPF_F_MMAPABLE);
+ML_MAP(ARRAY, code, ml_u32, struct ml_bpf_code, 1, BPF_F_MMAPABLE);
+ML_MAP(PERCPU_ARRAY, counters, ml_u32, ml_u64, ML_BPF_COUNTERS, 0);
 
 /* Bytes above sp up to the stack's end, or 0 when the end is not known or sp is on another stack. */
 static __always_inline ml_u64 ml_stack_above(const struct ml_thread *thread, ml_u64 sp)
@@ -163,5 +127,3 @@ static __noinline void ml_count(ml_u32 which, ml_u64 n)
 	if (counter)
 		__sync_fetch_and_add(counter, n);
 }
-
-#endif

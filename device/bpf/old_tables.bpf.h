@@ -1,27 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The tables with the kernel's hash maps and additions that return nothing: slower, and on older kernels. */
-#ifndef MEMLEAK_OLD_TABLES_BPF_H
-#define MEMLEAK_OLD_TABLES_BPF_H
+#pragma once
 
 #include "overflow.bpf.h"
 #include "thread_start.bpf.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, ML_BPF_THREADS);
-	__type(key, ml_u32);
-	__type(value, struct ml_thread);
-} threads SEC(".maps");
+ML_MAP(HASH, threads, ml_u32, struct ml_thread, ML_BPF_THREADS, BPF_F_NO_PREALLOC);
 
 /* Slot of the key table → the key that owns it: the map's own lock decides between two that claim it. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, ML_BPF_KEY_SLOTS);
-	__type(key, ml_u32);
-	__type(value, ml_u64);
-} key_owners SEC(".maps");
+ML_MAP(HASH, key_owners, ml_u32, ml_u64, ML_BPF_KEY_SLOTS, BPF_F_NO_PREALLOC);
 
 static const struct ml_thread new_thread;
 
@@ -121,5 +108,3 @@ static __always_inline bool ml_put(ml_u64 address, const struct ml_bpf_block *bl
 	*had_old = ml_claim(address, block->process, old);
 	return ml_put_overflow(address, block);
 }
-
-#endif

@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Blocks in a hash map of the kernel's: what the levels cannot take, and all on kernels without them. */
-#ifndef MEMLEAK_OVERFLOW_BPF_H
-#define MEMLEAK_OVERFLOW_BPF_H
+#pragma once
 
 #include <stdbool.h>
 
 #include "maps.bpf.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 1u << 19);
-	__type(key, struct ml_bpf_address);
-	__type(value, struct ml_bpf_block);
-} overflow SEC(".maps");
+ML_MAP(HASH, overflow, struct ml_bpf_address, struct ml_bpf_block, 1u << 19, BPF_F_NO_PREALLOC);
 
 static __noinline bool ml_claim_overflow(ml_u64 address, struct ml_bpf_block *block)
 {
@@ -44,5 +37,3 @@ static __noinline bool ml_put_overflow(ml_u64 address, const struct ml_bpf_block
 	copy = *block;
 	return bpf_map_update_elem(&overflow, &where, &copy, BPF_ANY) == 0;
 }
-
-#endif

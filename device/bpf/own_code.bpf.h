@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Is it the allocator that calls? */
-#ifndef MEMLEAK_OWN_CODE_BPF_H
-#define MEMLEAK_OWN_CODE_BPF_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -26,5 +25,3 @@ static __always_inline bool ml_is_own_code(ml_u32 file, ml_u64 ip, ml_u64 return
 
 	return offset >= probed->text_low && offset < probed->text_high;
 }
-
-#endif

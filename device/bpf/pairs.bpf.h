@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Acquire and release by any rule: for what recorder.bpf.h has no shorter way. The table, keys and evidence are the same. */
-#ifndef MEMLEAK_PAIRS_BPF_H
-#define MEMLEAK_PAIRS_BPF_H
+#pragma once
 
 #include "recorder.bpf.h"
 
@@ -89,13 +88,7 @@ static __noinline bool ml_pair_received(ml_u64 message, ml_u32 i, ml_u64 *value)
 }
 
 /* Releases that came before what they release: when. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 4096);
-	__type(key, struct ml_bpf_address);
-	__type(value, ml_u64);
-} early SEC(".maps");
+ML_MAP(HASH, early, struct ml_bpf_address, ml_u64, 4096, BPF_F_NO_PREALLOC);
 
 /* A release that found nothing. What is put in meanwhile is taken out by whoever comes later, this or ml_pair_settle_early(). */
 static __noinline void ml_pair_release_early(ml_u64 address, ml_u64 process)
@@ -340,5 +333,3 @@ static __always_inline int ml_pair_release(struct ml_regs *regs, ml_u32 function
 		ml_trace_free(regs, process, function, handle, block.size);
 	return 0;
 }
-
-#endif

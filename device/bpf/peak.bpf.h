@@ -4,26 +4,12 @@
  * it changes afterwards, so that a key that has not changed since holds now what it held then. CPUs that race see the mark
  * rise a block early or late.
  */
-#ifndef MEMLEAK_PEAK_BPF_H
-#define MEMLEAK_PEAK_BPF_H
+#pragma once
 
 #include "maps.bpf.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, ml_u32);
-	__type(value, struct ml_bpf_peak);
-} peak SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, ML_BPF_KEY_SLOTS);
-	__type(key, ml_u32);
-	__type(value, ml_u64);
-} peak_words SEC(".maps");
+ML_MAP(ARRAY, peak, ml_u32, struct ml_bpf_peak, 1, BPF_F_MMAPABLE);
+ML_MAP(ARRAY, peak_words, ml_u32, ml_u64, ML_BPF_KEY_SLOTS, BPF_F_MMAPABLE);
 
 /* NULL: of several processes none is kept. */
 static __always_inline struct ml_bpf_peak *ml_peak(void)
@@ -92,5 +78,3 @@ static __always_inline void ml_peak_forget(void)
 	state->total = state->mark = 0;
 	__sync_fetch_and_add(&state->generation, 1);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Calls that have been entered and have not returned: by which rule each goes, and which are part of another. */
-#ifndef MEMLEAK_PENDING_BPF_H
-#define MEMLEAK_PENDING_BPF_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -120,5 +119,3 @@ static __always_inline struct ml_pending *ml_pop(struct ml_thread *thread, ml_u6
 	ml_count(ML_LOST_MISSED_ENTRY, 1);
 	return NULL;
 }
-
-#endif

@@ -3,8 +3,7 @@
  * Output through perf events, for kernels without the BPF ring buffer: the program sends the head of a
  * record, and the kernel adds the user's registers and stack (PERF_SAMPLE_REGS_USER, _STACK_USER).
  */
-#ifndef MEMLEAK_PERF_OUTPUT_BPF_H
-#define MEMLEAK_PERF_OUTPUT_BPF_H
+#pragma once
 
 #include "fixups.bpf.h"
 
@@ -58,5 +57,3 @@ static __always_inline long ml_output_event(struct ml_regs *regs, struct ml_even
 {
 	return bpf_perf_event_output(regs, &events, BPF_F_CURRENT_CPU, event, sizeof(*event));
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What to record when an allocator is entered, returns, or takes a block back. */
-#ifndef MEMLEAK_RECORDER_BPF_H
-#define MEMLEAK_RECORDER_BPF_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -306,5 +305,3 @@ static __always_inline int ml_process_exec(void)
 	ml_change_image(process);
 	return 0;
 }
-
-#endif

@@ -3,8 +3,7 @@
  * What a uprobe program sees of the interrupted thread: the kernel's struct pt_regs, part of its ABI for
  * BPF (bpf_user_pt_regs_t), so that no relocation and no kernel BTF is needed.
  */
-#ifndef MEMLEAK_REGISTERS_BPF_H
-#define MEMLEAK_REGISTERS_BPF_H
+#pragma once
 
 #include "wire.h"
 
@@ -89,6 +88,4 @@ static __always_inline ml_u64 ml_return_address(struct ml_regs *regs)
 
 #else
 #error "no register layout for this architecture"
-#endif
-
 #endif

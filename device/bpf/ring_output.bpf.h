@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Output through the BPF ring buffer (kernel commit 457f44363a88, in v5.8): one ring, in order. */
-#ifndef MEMLEAK_RING_OUTPUT_BPF_H
-#define MEMLEAK_RING_OUTPUT_BPF_H
+#pragma once
 
 #include "fixups.bpf.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 16u << 20);
-} evidence SEC(".maps");
+ML_RING(evidence, 16u << 20);
 
 #include "stack_above.bpf.h"
 
@@ -232,5 +228,3 @@ static __always_inline long ml_output_event(struct ml_regs *regs, struct ml_even
 	(void)regs;
 	return bpf_ringbuf_output(&evidence, event, sizeof(*event), options.quiet_flags);
 }
-
-#endif

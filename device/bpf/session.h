@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
 /* Structures that the BPF tracer and the agent share in maps; never sent to the host. */
-#ifndef MEMLEAK_BPF_SESSION_H
-#define MEMLEAK_BPF_SESSION_H
+#pragma once
 
 #include "frame_rule.h"
 #include "pair_rule.h"
@@ -274,5 +273,3 @@ enum ml_bpf_counter {
 	ML_BPF_UNTRACKED_FREES = ML_LOST_MAX,
 	ML_BPF_COUNTERS,
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* A digest of what a slice leaves out of a deep stack (struct ml_bpf_above), taken while the thread stands still. */
-#ifndef MEMLEAK_STACK_ABOVE_BPF_H
-#define MEMLEAK_STACK_ABOVE_BPF_H
+#pragma once
 
 #include "fixups.bpf.h"
 
@@ -57,5 +56,3 @@ __noinline int ml_send_above(ml_u64 boundary, ml_u64 stack_end, ml_u64 sequence)
 	thread->walk.wakeup = options.wakeup_flags;
 	return (int)bpf_ringbuf_output(&evidence, &above, sizeof(above), options.quiet_flags);
 }
-
-#endif

@@ -5,8 +5,7 @@
  * it. Where they do not, it covers the depth too, and the words of the rest that may be return addresses: as
  * far as a slice goes while the target allocates at a rate that can pay for it, else ML_KEY_WORDS of them.
  */
-#ifndef MEMLEAK_STACK_KEY_BPF_H
-#define MEMLEAK_STACK_KEY_BPF_H
+#pragma once
 
 #include "images.bpf.h"
 #include "tables.bpf.h"
@@ -201,5 +200,3 @@ static __always_inline ml_u64 ml_stack_key(struct ml_thread *thread, struct ml_r
 		*flags = 0;
 	return key ? key : 1;
 }
-
-#endif

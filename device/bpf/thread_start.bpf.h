@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Whose thread it is, and what its state begins with. */
-#ifndef MEMLEAK_THREAD_START_BPF_H
-#define MEMLEAK_THREAD_START_BPF_H
+#pragma once
 
 #include "images.bpf.h"
 
@@ -57,5 +56,3 @@ static __always_inline void ml_init_thread(struct ml_thread *thread, ml_u32 tid,
 	thread->sequence = (ml_u64)tid << ML_BPF_SEQUENCE_SHIFT |
 			   ((bpf_ktime_get_ns() >> 10) & ((1ull << ML_BPF_SEQUENCE_SHIFT) - 1));
 }
-
-#endif

@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The state of the current thread: a table of our own, since a hash map's lookup costs more than the rest. */
-#ifndef MEMLEAK_THREADS_BPF_H
-#define MEMLEAK_THREADS_BPF_H
+#pragma once
 
 #include "thread_start.bpf.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, ML_BPF_THREADS);
-	__type(key, ml_u32);
-	__type(value, struct ml_thread);
-} threads SEC(".maps");
+ML_MAP(ARRAY, threads, ml_u32, struct ml_thread, ML_BPF_THREADS, 0);
 
 static __always_inline ml_u32 ml_thread_slot(ml_u32 tid, ml_u32 probe)
 {
@@ -76,5 +70,3 @@ static __always_inline void ml_forget_thread(ml_u32 tid)
 	if (thread)
 		thread->tid = 0;
 }
-
-#endif

@@ -22,8 +22,7 @@
  * After memleak_detach() nothing of ours is called any more, but by who has kept a pointer from a slot: such calls
  * are forwarded.
  */
-#ifndef MEMLEAK_ATTACH_H
-#define MEMLEAK_ATTACH_H
+#pragma once
 
 #include "preload/segment/attach_abi.h"
 
@@ -38,5 +37,3 @@ int memleak_detach(void) __attribute__((visibility("default")));
  */
 int ml_attach_own(void);
 void ml_attach_leave_own(void);
-
-#endif

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Maps of the kernel's tracer. All are allocated beforehand: what fills them runs inside the allocators. */
-#ifndef MEMLEAK_KERNEL_MAPS_BPF_H
-#define MEMLEAK_KERNEL_MAPS_BPF_H
+#pragma once
 
-#include <linux/bpf.h>
-
-#include <bpf/bpf_helpers.h>
-
+#include "bpf/define_map.bpf.h"
 #include "bpf/kernel/tables.h"
 
 const volatile struct ml_kernel_options options SEC(ML_KERNEL_OPTIONS_SECTION) = { .page_bytes = 4096 };
@@ -31,46 +27,12 @@ struct ml_kernel_cpu {
 	struct ml_kernel_scratch scratch[ML_KERNEL_NESTING];
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, ml_u32);
-	__type(value, struct ml_kernel_cpu);
-} cpus SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1000000);
-	__type(key, struct ml_kernel_where);
-	__type(value, struct ml_kernel_block);
-} live SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, ML_KERNEL_STACKS);
-	__type(key, ml_u64);
-	__type(value, struct ml_kernel_stack);
-} stacks SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, ML_KERNEL_KEY_SLOTS);
-	__type(key, ml_u32);
-	__type(value, struct ml_kernel_key);
-} keys SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, ML_KERNEL_COUNTERS);
-	__type(key, ml_u32);
-	__type(value, ml_u64);
-} counters SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 16u << 20);
-} evidence SEC(".maps");
+ML_MAP(PERCPU_ARRAY, cpus, ml_u32, struct ml_kernel_cpu, 1, 0);
+ML_MAP(HASH, live, struct ml_kernel_where, struct ml_kernel_block, 1000000, 0);
+ML_MAP(HASH, stacks, ml_u64, struct ml_kernel_stack, ML_KERNEL_STACKS, 0);
+ML_MAP(ARRAY, keys, ml_u32, struct ml_kernel_key, ML_KERNEL_KEY_SLOTS, BPF_F_MMAPABLE);
+ML_MAP(PERCPU_ARRAY, counters, ml_u32, ml_u64, ML_KERNEL_COUNTERS, 0);
+ML_RING(evidence, 16u << 20);
 
 static __always_inline ml_u64 ml_mix(ml_u64 hash, ml_u64 value)
 {
@@ -86,5 +48,3 @@ static __noinline int ml_count(ml_u32 which)
 		__sync_fetch_and_add(counter, 1);
 	return 0;
 }
-
-#endif

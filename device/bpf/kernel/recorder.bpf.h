@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Accounting of the kernel's blocks: what is live, by kernel stack and by the process on whose behalf it was allocated. */
-#ifndef MEMLEAK_KERNEL_RECORDER_BPF_H
-#define MEMLEAK_KERNEL_RECORDER_BPF_H
+#pragma once
 
 #include "bpf/kernel/target.bpf.h"
 #include "bpf/kernel/user.bpf.h"
@@ -204,5 +203,3 @@ static __noinline int ml_freed(ml_u64 family, ml_u64 address)
 		ml_count_free(&block);
 	return 0;
 }
-
-#endif

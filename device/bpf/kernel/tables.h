@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
 /* What the programs that watch the kernel's own allocators share with the agent. */
-#ifndef MEMLEAK_KERNEL_TABLES_H
-#define MEMLEAK_KERNEL_TABLES_H
+#pragma once
 
 #include "wire.h"
 
@@ -101,5 +100,3 @@ struct ml_kernel_stack {
 	ml_u64 n;
 	ml_u64 addresses[ML_KERNEL_FRAMES]; /* return addresses, innermost first */
 };
-
-#endif

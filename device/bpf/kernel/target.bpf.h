@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* On whose behalf allocations count: everybody's, those of one process, or those of a command and of all that it starts. */
-#ifndef MEMLEAK_KERNEL_TARGET_BPF_H
-#define MEMLEAK_KERNEL_TARGET_BPF_H
+#pragma once
 
 #include "bpf/kernel/maps.bpf.h"
 
 #define ML_CLONE_THREAD 0x10000 /* include/uapi/linux/sched.h */
 
 /* The agent makes it this small where no command is started. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, ml_u32); /* tgid */
-	__type(value, ml_u32);
-} tree SEC(".maps");
+ML_MAP(HASH, tree, ml_u32, ml_u32, 1, 0); /* tgid */
 
 /* Options are known when the program is loaded: what is not asked for is no code. */
 static __always_inline int ml_is_of_target(ml_u32 pid)
@@ -38,5 +32,3 @@ static __always_inline int ml_follow_fork(const char *event)
 		ml_count(ML_LOST_PROGRAMS);
 	return 0;
 }
-
-#endif

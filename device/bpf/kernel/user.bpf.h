@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The user's code on whose behalf the kernel allocates: registers and stack as they were when it entered the kernel. */
-#ifndef MEMLEAK_KERNEL_USER_BPF_H
-#define MEMLEAK_KERNEL_USER_BPF_H
+#pragma once
 
 #include "bpf/kernel/maps.bpf.h"
 
@@ -150,5 +149,3 @@ static __always_inline void ml_bring_user(struct ml_kernel_scratch *scratch, str
 	entry->next_due = 0;
 	ml_count(ML_LOST_RING_FULL);
 }
-
-#endif

@@ -4,8 +4,7 @@
  * arch_uretprobe_is_alive(), kernel/events/uprobes.c and arch/…): a call that is entered ends all calls in progress whose
  * frames lie at or below its own, but for the one that it was jumped to from (a tail call).
  */
-#ifndef MEMLEAK_SNOOP_CALLS_BPF_H
-#define MEMLEAK_SNOOP_CALLS_BPF_H
+#pragma once
 
 #include "bpf/snoop/output.bpf.h"
 #include "bpf/snoop/stacks.bpf.h"
@@ -301,5 +300,3 @@ static __always_inline int ml_thread_end(void)
 	ml_forget_thread(thread, tid);
 	return 0;
 }
-
-#endif

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The maps of snoop, whose sizes the agent sets, and the state of a thread. */
-#ifndef MEMLEAK_SNOOP_MAPS_BPF_H
-#define MEMLEAK_SNOOP_MAPS_BPF_H
+#pragma once
 
-#include <linux/bpf.h>
 #include <stdbool.h>
 
-#include <bpf/bpf_helpers.h>
-
+#include "bpf/define_map.bpf.h"
 #include "bpf/snoop/tables.h"
 
 const volatile struct ml_snoop_options options SEC(ML_SNOOP_OPTIONS_SECTION) = { .events = 1 };
@@ -47,52 +44,21 @@ struct ml_snoop_thread {
 	ml_u8 data[2 * ML_SNOOP_DATA];
 };
 
-#define ML_ARRAY(name, key_type, value_type, entries, flags)                                                           \
-	struct {                                                                                                       \
-		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                      \
-		__uint(max_entries, entries);                                                                          \
-		__uint(map_flags, flags);                                                                              \
-		__type(key, key_type);                                                                                 \
-		__type(value, value_type);                                                                             \
-	} name SEC(".maps")
-
-#define ML_HASH(name, key_type, value_type, entries)                                                                   \
-	struct {                                                                                                       \
-		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
-		__uint(max_entries, entries);                                                                          \
-		__type(key, key_type);                                                                                 \
-		__type(value, value_type);                                                                             \
-	} name SEC(".maps")
-
-ML_ARRAY(functions, ml_u32, struct ml_snoop_function, 1, 0);
-ML_ARRAY(statistics, ml_u32, struct ml_snoop_statistics, 1, BPF_F_MMAPABLE);
-ML_ARRAY(control, ml_u32, struct ml_snoop_control, 1, BPF_F_MMAPABLE);
+ML_MAP(ARRAY, functions, ml_u32, struct ml_snoop_function, 1, 0);
+ML_MAP(ARRAY, statistics, ml_u32, struct ml_snoop_statistics, 1, BPF_F_MMAPABLE);
+ML_MAP(ARRAY, control, ml_u32, struct ml_snoop_control, 1, BPF_F_MMAPABLE);
 #ifdef ML_SNOOP_OLD
-ML_HASH(threads, ml_u32, struct ml_snoop_thread, ML_SNOOP_THREADS);
-ML_ARRAY(empty_thread, ml_u32, struct ml_snoop_thread, 1, 0);
+ML_MAP(HASH, threads, ml_u32, struct ml_snoop_thread, ML_SNOOP_THREADS, 0);
+ML_MAP(ARRAY, empty_thread, ml_u32, struct ml_snoop_thread, 1, 0);
 #else
-ML_ARRAY(threads, ml_u32, struct ml_snoop_thread, ML_SNOOP_THREADS, 0);
+ML_MAP(ARRAY, threads, ml_u32, struct ml_snoop_thread, ML_SNOOP_THREADS, 0);
 #endif
-ML_HASH(processes, ml_u32, ml_u32, 1024);
-ML_HASH(wanted_threads, ml_u32, ml_u32, 1024);
-ML_HASH(addresses, struct ml_snoop_address, ml_u32, 1); /* without cookies: who stands at an address */
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, ML_LOST_MAX);
-	__type(key, ml_u32);
-	__type(value, ml_u64);
-} counters SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 16u << 20);
-} calls SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4096);
-} stacks SEC(".maps");
+ML_MAP(HASH, processes, ml_u32, ml_u32, 1024, 0);
+ML_MAP(HASH, wanted_threads, ml_u32, ml_u32, 1024, 0);
+ML_MAP(HASH, addresses, struct ml_snoop_address, ml_u32, 1, 0); /* without cookies: who stands at an address */
+ML_MAP(PERCPU_ARRAY, counters, ml_u32, ml_u64, ML_LOST_MAX, 0);
+ML_RING(calls, 16u << 20);
+ML_RING(stacks, 4096);
 
 /* A uprobe's program may be preempted by another on its CPU: every addition is atomic. */
 static __always_inline void ml_add(ml_u64 *number, ml_u64 value)
@@ -107,5 +73,3 @@ static __always_inline void ml_count(ml_u32 cause, ml_u64 n)
 	if (counter)
 		ml_add(counter, n);
 }
-
-#endif

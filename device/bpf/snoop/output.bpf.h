@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* How a call is told of: a record of one size, or with what its arguments pointed to. */
-#ifndef MEMLEAK_SNOOP_OUTPUT_BPF_H
-#define MEMLEAK_SNOOP_OUTPUT_BPF_H
+#pragma once
 
 #include "bpf/snoop/maps.bpf.h"
 
@@ -89,5 +88,3 @@ static __always_inline bool ml_is_within_rate(struct ml_snoop_function *function
 	ml_add(&function->n_in_second, 1);
 	return true;
 }
-
-#endif

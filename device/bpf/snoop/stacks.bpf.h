@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The caller's registers and stack as a call begins, for the host to unwind. */
-#ifndef MEMLEAK_SNOOP_STACKS_BPF_H
-#define MEMLEAK_SNOOP_STACKS_BPF_H
+#pragma once
 
 #include "bpf/snoop/maps.bpf.h"
 
@@ -103,5 +102,3 @@ static __noinline int ml_send_stack(struct ml_regs *regs, struct ml_snoop_thread
 		ml_count(ML_LOST_RING_FULL, 1);
 	return 0;
 }
-
-#endif

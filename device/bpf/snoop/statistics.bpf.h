@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What is counted of each function, so that no event need cross for it. */
-#ifndef MEMLEAK_SNOOP_STATISTICS_BPF_H
-#define MEMLEAK_SNOOP_STATISTICS_BPF_H
+#pragma once
 
 #include "bpf/snoop/maps.bpf.h"
 
@@ -66,5 +65,3 @@ static __noinline int ml_count_return(struct ml_snoop_statistics *counted, ml_u6
 		ml_add(&counted->buckets[bucket], 1);
 	return 0;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
 /* Structures that the programs of snoop and the agent share in maps; never sent to the host. */
-#ifndef MEMLEAK_SNOOP_TABLES_H
-#define MEMLEAK_SNOOP_TABLES_H
+#pragma once
 
 #include "wire_calls.h"
 
@@ -87,5 +86,3 @@ struct ml_snoop_address {
 struct ml_snoop_control {
 	ml_u64 is_armed; /* before, calls are not looked at: probes are still being placed */
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Who is looked at, and the state of the current thread: a table of our own, cheaper than a hash map. */
-#ifndef MEMLEAK_SNOOP_THREADS_BPF_H
-#define MEMLEAK_SNOOP_THREADS_BPF_H
+#pragma once
 
 #include "bpf/snoop/maps.bpf.h"
 
@@ -121,7 +120,5 @@ static __always_inline void ml_forget_thread(struct ml_snoop_thread *thread, ml_
 	(void)tid;
 	thread->tid = 0;
 }
-
-#endif
 
 #endif

@@ -3,8 +3,7 @@
  * The functions that the shim stands in front of, as X(name, result, parameters). Their numbers are enum ml_function
  * of wire.h: a contract with the agent and the host, and one with the BPF programs, which know no names.
  */
-#ifndef MEMLEAK_FUNCTION_TABLE_H
-#define MEMLEAK_FUNCTION_TABLE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -39,5 +38,3 @@
 	X(mmap64, void *, (void *, size_t, int, int, int, long))                                                  \
 	X(munmap, int, (void *, size_t))                                                                          \
 	X(mremap, void *, (void *, size_t, size_t, int, ...))
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The functions that would be called without us, and memory for calls before they are known. */
-#ifndef MEMLEAK_ORIGINALS_H
-#define MEMLEAK_ORIGINALS_H
+#pragma once
 
 #include "preload/entries/function_table.h"
 
@@ -34,5 +33,3 @@ int ml_fail(int error);
 void *ml_arena_alloc(size_t alignment, size_t size);
 int ml_arena_owns(const void *pointer);
 size_t ml_arena_size(const void *pointer);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The entries of functions of --pairs (pair_entries.c), and what they and pairs.c tell each other. */
-#ifndef MEMLEAK_PAIR_ENTRIES_H
-#define MEMLEAK_PAIR_ENTRIES_H
+#pragma once
 
 #include <stddef.h>
 
@@ -70,5 +69,3 @@ extern unsigned long memleak_pair_size_functions[ML_PAIRS] __attribute__((visibi
 /* Before the function and after it. registers: the caller's. */
 void ml_pair_enter(ml_u64 call, struct ml_pair_frame *frame, const struct ml_registers *registers);
 void ml_pair_leave(struct ml_pair_frame *frame, const struct ml_registers *registers);
-
-#endif

@@ -3,8 +3,7 @@
  * Functions of --pairs, which modules call through slots, or whose code is patched: each has an entry of its own, which tells
  * the recorder what a call acquires or releases, by the rule of the session, and calls the function itself.
  */
-#ifndef MEMLEAK_PAIRS_H
-#define MEMLEAK_PAIRS_H
+#pragma once
 
 #include "preload/segment/segment.h"
 
@@ -25,5 +24,3 @@ void ml_pairs_size_by(ml_u32 rule, unsigned long size_function);
  * architecture, or nobody who tells its sizes. An entry leads to one function for good, since somebody may have kept its address.
  */
 unsigned long ml_pairs_bind(ml_u32 rule, unsigned long real);
-
-#endif

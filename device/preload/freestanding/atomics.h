@@ -4,8 +4,7 @@
  * instruction costs some 5 ns, and most programs have one thread: then a single instruction without the lock is enough,
  * for a handler runs before or after it. The agent only reads what these change.
  */
-#ifndef MEMLEAK_ATOMICS_H
-#define MEMLEAK_ATOMICS_H
+#pragma once
 
 #include "wire.h"
 
@@ -105,7 +104,5 @@ static inline int ml_exchange_own(ml_u64 *word, ml_u64 from, ml_u64 to)
 {
 	return ml_exchange_if(word, from, to);
 }
-
-#endif
 
 #endif

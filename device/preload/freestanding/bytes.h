@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory and text without a libc. Kept apart from the compiler's builtins by name, so that none turns into a call. */
-#ifndef MEMLEAK_BYTES_H
-#define MEMLEAK_BYTES_H
+#pragma once
 
 #include <stddef.h>
 
@@ -17,5 +16,3 @@ ml_u64 ml_hash_text(const char *text, size_t length);
 
 /* Reads hexadecimal digits from *text on, at most `end`; moves *text behind them. */
 ml_u64 ml_parse_hex(const char **text, const char *end);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef MEMLEAK_CLOCK_H
-#define MEMLEAK_CLOCK_H
+#pragma once
 
 #include "wire.h"
 #include "preload/freestanding/syscalls.h"
@@ -42,5 +41,3 @@ static inline void ml_pause_ns(long nanoseconds)
 {
 	ML_SYSCALL2(nanosleep, (&(struct ml_timespec){ 0, nanoseconds }), 0);
 }
-
-#endif

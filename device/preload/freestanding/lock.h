@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A lock that is tried, not waited for; what a thread of the parent held at a fork is free in the child. */
-#ifndef MEMLEAK_LOCK_H
-#define MEMLEAK_LOCK_H
+#pragma once
 
 #include "preload/freestanding/syscalls.h"
 
@@ -21,5 +20,3 @@ static inline void ml_lock_release(struct ml_lock *lock)
 {
 	__atomic_store_n(&lock->owner, 0, __ATOMIC_RELEASE);
 }
-
-#endif

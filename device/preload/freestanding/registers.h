@@ -4,8 +4,7 @@
  * and where they go in the kernel's struct pt_regs order (wire.h). Everything that depends on the architecture in the
  * shim is here and in syscalls.h.
  */
-#ifndef MEMLEAK_REGISTERS_H
-#define MEMLEAK_REGISTERS_H
+#pragma once
 
 #include "wire.h"
 
@@ -165,5 +164,3 @@ static inline ml_u64 ml_registers_stack_pointer(const struct ml_registers *regis
 {
 	return (ml_u64)(unsigned long)registers + sizeof(*registers);
 }
-
-#endif

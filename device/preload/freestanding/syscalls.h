@@ -3,8 +3,7 @@
  * System calls without a libc: the shim must not set errno, must not be cancelled, and must not depend on which libc
  * the target has. Results below 0 are -errno.
  */
-#ifndef MEMLEAK_SYSCALLS_H
-#define MEMLEAK_SYSCALLS_H
+#pragma once
 
 #include <asm/errno.h> /* kernel headers, which need no libc */
 #include <asm/unistd.h>
@@ -161,6 +160,4 @@ static inline long ml_read_file(const char *path, char *to, unsigned long room)
 #define ML_MMAP(address, bytes, protection, flags, fd) ML_SYSCALL6(mmap2, address, bytes, protection, flags, fd, 0)
 #else
 #define ML_MMAP(address, bytes, protection, flags, fd) ML_SYSCALL6(mmap, address, bytes, protection, flags, fd, 0)
-#endif
-
 #endif

@@ -3,8 +3,7 @@
  * A jump in place of a call: the callee finds the caller's registers and return address as they were. A compiler that
  * does not know the attribute does the same when it optimises.
  */
-#ifndef MEMLEAK_TAIL_CALL_H
-#define MEMLEAK_TAIL_CALL_H
+#pragma once
 
 #if defined(__has_attribute)
 #if __has_attribute(musttail)
@@ -13,6 +12,4 @@
 #endif
 #ifndef TAIL
 #define TAIL
-#endif
-
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which slots of which modules were patched, and what they held: fixed memory, for one pass at a time. */
-#ifndef MEMLEAK_HOOK_BOOKS_H
-#define MEMLEAK_HOOK_BOOKS_H
+#pragma once
 
 #include "preload/hooks/modules.h"
 #include "preload/segment/segment.h"
@@ -52,5 +51,3 @@ void ml_hook_rows_add(const struct ml_view *view, const struct ml_hooked *row);
 
 /* The module that the address belongs to, or NULL. */
 const struct ml_hook_module *ml_hook_books_at(const struct ml_hook_books *books, unsigned long address);
-
-#endif

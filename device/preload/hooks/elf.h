@@ -3,8 +3,7 @@
  * A loaded module by its dynamic section (gABI, chapter 5): what it defines for others, and where its relocations are.
  * The module may be hostile or half loaded: nothing is read that is not mapped readable, everything is bounded.
  */
-#ifndef MEMLEAK_HOOK_ELF_H
-#define MEMLEAK_HOOK_ELF_H
+#pragma once
 
 #include <elf.h>
 #include <link.h>
@@ -51,5 +50,3 @@ unsigned int ml_elf_definitions(const struct ml_elf *elf, const char *name, stru
 
 /* The name of a symbol, which ends with a zero; NULL where there is no such. */
 const char *ml_elf_symbol_name(const struct ml_elf *elf, unsigned long index);
-
-#endif

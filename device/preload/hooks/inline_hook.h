@@ -3,8 +3,7 @@
  * Room for what inline hooks move out of the way (host/tracers/inline/patch_plan.py, "trampoline"): memory that is executable and
  * never writable, into which the agent writes by ptrace. It stays when the hooks are gone: a thread may be in it.
  */
-#ifndef MEMLEAK_INLINE_HOOK_H
-#define MEMLEAK_INLINE_HOOK_H
+#pragma once
 
 #define ML_ROOM_BYTES 24576 /* for the functions of one allocator, and all of --pairs */
 #define ML_ROOM_PAGE 4096  /* unit of memleak_reserve()'s result */
@@ -22,5 +21,3 @@ extern unsigned long memleak_moved_code __attribute__((visibility("default")));
 
 /* Zeros; never called. */
 void memleak_room(void) __attribute__((visibility("default")));
-
-#endif

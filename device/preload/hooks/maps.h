@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The process's mappings at one moment: what may be read, and which protection a page has. */
-#ifndef MEMLEAK_HOOK_MAPS_H
-#define MEMLEAK_HOOK_MAPS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -37,5 +36,3 @@ struct ml_hook_line {
 	const char *path; /* ends with a zero; "" = none */
 };
 long ml_hook_maps_each(long (*visit)(void *context, const struct ml_hook_line *line), void *context);
-
-#endif

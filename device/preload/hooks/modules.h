@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The modules that are loaded, in the order in which the loader looks names up. */
-#ifndef MEMLEAK_HOOK_MODULES_H
-#define MEMLEAK_HOOK_MODULES_H
+#pragma once
 
 #include <link.h>
 
@@ -38,5 +37,3 @@ int ml_module_describe(struct ml_module *module, const struct ml_hook_maps *maps
  * so is the linker's code, or nothing: a slot that somebody else has set is not believed.
  */
 unsigned long ml_linker_find(const char *name);
-
-#endif

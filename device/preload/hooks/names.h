@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which functions are hooked: by name, what is called in their place, and where the real ones are. */
-#ifndef MEMLEAK_HOOK_NAMES_H
-#define MEMLEAK_HOOK_NAMES_H
+#pragma once
 
 #include "preload/hooks/elf.h"
 #include "preload/segment/segment.h"
@@ -89,5 +88,3 @@ extern struct ml_loader_originals ml_loader_original __attribute__((visibility("
 
 /* Called before each of them: a moment at which the linker's lock may be waited for. Set before the first slot is. */
 extern void (*ml_hook_before_loader)(void) __attribute__((visibility("hidden")));
-
-#endif

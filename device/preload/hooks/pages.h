@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stores into slots whose pages may be read-only, and leaves each page with the protection that it had. */
-#ifndef MEMLEAK_HOOK_PAGES_H
-#define MEMLEAK_HOOK_PAGES_H
+#pragma once
 
 #include "preload/hooks/maps.h"
 
@@ -21,5 +20,3 @@ int ml_hook_pages_store(struct ml_hook_pages *pages, unsigned long slot, unsigne
 
 /* After the last store. */
 void ml_hook_pages_close(struct ml_hook_pages *pages);
-
-#endif

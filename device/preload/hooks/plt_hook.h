@@ -10,8 +10,7 @@
  * Not reached: calls inside a libc that binds its own names itself, addresses that dlsym() gave or that were
  * copied from a slot before, allocators that a module has for itself, other namespaces of dlmopen().
  */
-#ifndef MEMLEAK_PLT_HOOK_H
-#define MEMLEAK_PLT_HOOK_H
+#pragma once
 
 #include "preload/segment/segment.h"
 
@@ -38,5 +37,3 @@ void ml_plt_hook_report_to(const struct ml_view *view);
 
 /* 1 when the address belongs to a module that is known, and no module names a path of its own to look for libraries. */
 int ml_plt_hook_is_plain_caller(unsigned long address);
-
-#endif

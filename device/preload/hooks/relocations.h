@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The relocations of a module that name a symbol: places that the loader filled with an address of a function. */
-#ifndef MEMLEAK_HOOK_RELOCATIONS_H
-#define MEMLEAK_HOOK_RELOCATIONS_H
+#pragma once
 
 #include "preload/hooks/elf.h"
 
@@ -24,5 +23,3 @@ struct ml_relocation {
  */
 int ml_relocations_each(const struct ml_elf *elf, void (*visit)(void *context, const struct ml_relocation *relocation),
 			void *context);
-
-#endif

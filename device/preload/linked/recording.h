@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A recording (docs/wire-protocol.md) that a process writes of itself, by system calls alone. */
-#ifndef MEMLEAK_RECORDING_H
-#define MEMLEAK_RECORDING_H
+#pragma once
 
 #include <stddef.h>
 #include <sys/uio.h>
@@ -45,5 +44,3 @@ void ml_recording_hooked(struct ml_recording *recording, const struct ml_view *v
 
 /* MAPS as they are now, and MODULES: files of code with their build-ids. */
 void ml_recording_modules(struct ml_recording *recording, const struct ml_view *view);
-
-#endif

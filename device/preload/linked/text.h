@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Text for the blocks of a recording, in memory of somebody's. What finds no room is left out as a whole piece. */
-#ifndef MEMLEAK_RECORDING_TEXT_H
-#define MEMLEAK_RECORDING_TEXT_H
+#pragma once
 
 #include <stddef.h>
 
@@ -22,5 +21,3 @@ void ml_text_add_hex_byte(struct ml_text *text, unsigned char byte);
 
 /* As a JSON string (RFC 8259 §7); what is above ASCII goes through as it is. */
 void ml_text_add_quoted(struct ml_text *text, const char *bytes, size_t n);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a process joins a session: finds the agent, makes the segment, hands it over. */
-#ifndef MEMLEAK_CONNECT_H
-#define MEMLEAK_CONNECT_H
+#pragma once
 
 #include <stddef.h>
 
@@ -67,5 +66,3 @@ void ml_connect_clean_environment(char **environment);
  * for one of them. 0 when they were never taken out.
  */
 int ml_connect_extend_environment(char *const *environment, char **extended, char *preload, size_t preload_bytes);
-
-#endif

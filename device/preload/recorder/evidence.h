@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Evidence: the registers and the stack of a call, sent when its key needs them. */
-#ifndef MEMLEAK_EVIDENCE_H
-#define MEMLEAK_EVIDENCE_H
+#pragma once
 
 #include "preload/freestanding/registers.h"
 #include "preload/segment/segment.h"
@@ -36,5 +35,3 @@ void ml_evidence_send(const struct ml_view *view, struct ml_thread *thread, cons
 
 void ml_evidence_send_if_due(const struct ml_view *view, struct ml_thread *thread,
 			     const struct ml_evidence_call *call);
-
-#endif

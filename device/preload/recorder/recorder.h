@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What to record. Ways to get called (interpose.c) know only this header. All functions are async-signal safe. */
-#ifndef MEMLEAK_RECORDER_H
-#define MEMLEAK_RECORDER_H
+#pragma once
 
 #include "preload/recorder/recorder_session.h"
 #include "preload/freestanding/registers.h"
@@ -46,5 +45,3 @@ void ml_recorder_acquire(enum ml_function function, ml_u64 address, ml_u64 size,
 int ml_recorder_release(ml_u64 address, struct ml_entry *block);
 int ml_recorder_release_if_held(ml_u64 address, struct ml_entry *block); /* what is not is no free that went astray */
 void ml_recorder_restore(ml_u64 address, const struct ml_entry *block);
-
-#endif

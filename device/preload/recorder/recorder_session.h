@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The view that the recorder writes to, for the recorder itself. */
-#ifndef MEMLEAK_RECORDER_SESSION_H
-#define MEMLEAK_RECORDER_SESSION_H
+#pragma once
 
 #include "preload/segment/segment.h"
 
@@ -79,5 +78,3 @@ extern int ml_recorder_is_sampling __attribute__((visibility("hidden")));
 
 /* Ends the session when the agent is gone: one that was killed leaves nobody to do it. To be called now and then. */
 void ml_recorder_check_agent(const struct ml_view *view, ml_u64 now_ns);
-
-#endif

@@ -4,8 +4,7 @@
  * the thread's calls; the agent keeps the ledger. Nothing of it is in the table, and nothing in the keys. All functions
  * are async-signal safe and leave errno alone.
  */
-#ifndef MEMLEAK_PRELOAD_REGIONS_H
-#define MEMLEAK_PRELOAD_REGIONS_H
+#pragma once
 
 #include "preload/freestanding/registers.h"
 
@@ -30,5 +29,3 @@ int ml_regions_take(ml_u64 return_address);
 ml_u64 ml_regions_now(void);
 void ml_regions_unmapped(ml_u64 address, ml_u64 size, ml_u64 before_ns);
 void ml_regions_mapped(const struct ml_region_call *call);
-
-#endif

@@ -4,8 +4,7 @@
  * N; a block is taken when at least one mark lies in it, so with p = 1 - exp(-size / N), whatever came before. Distances
  * are rounded up to whole bytes: sizes are whole, so that changes nothing.
  */
-#ifndef MEMLEAK_SAMPLER_H
-#define MEMLEAK_SAMPLER_H
+#pragma once
 
 #include "preload/segment/segment.h"
 
@@ -24,5 +23,3 @@ int ml_sampler_takes(struct ml_thread *thread, ml_u64 mean_bytes, ml_u64 size);
 
 /* The natural logarithm of x / 2^64, for 0 < x; relative error below 1e-9. */
 double ml_sampler_log(ml_u64 x);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a block is booked under: when, the map of the code, and the key of the stack. A part of the recorder. */
-#ifndef MEMLEAK_STACK_ID_H
-#define MEMLEAK_STACK_ID_H
+#pragma once
 
 #include "preload/freestanding/atomics.h"
 #include "preload/freestanding/clock.h"
@@ -111,5 +110,3 @@ static inline struct stack_id lookup_again(const struct ml_view *view, struct ml
 		ml_unexplained_note(id.unknown, *timestamp_ns);
 	return id;
 }
-
-#endif

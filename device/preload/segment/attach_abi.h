@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the agent and a process that it attaches to know of each other (preload/attach.h). */
-#ifndef MEMLEAK_ATTACH_ABI_H
-#define MEMLEAK_ATTACH_ABI_H
+#pragma once
 
 #define ML_ATTACH_LINE_MAX 160 /* with the final zero; longer ones are refused */
 
@@ -27,5 +26,3 @@ struct memleak_hook {
 	unsigned long entry;    /* our function, called as the allocator's */
 	unsigned long original; /* inline: what does what the patched function did; 0 = not hooked */
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which addresses hold code: a part of the segment, made anew whenever the maps are read. */
-#ifndef MEMLEAK_CODE_PAGES_H
-#define MEMLEAK_CODE_PAGES_H
+#pragma once
 
 #include "wire.h"
 
@@ -62,5 +61,3 @@ static inline int ml_code_map_has(const struct ml_code_map *map, ml_u64 address)
 	}
 	return 0;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What shim and agent say to each other on the agent's abstract socket before they share a segment. */
-#ifndef MEMLEAK_HANDSHAKE_H
-#define MEMLEAK_HANDSHAKE_H
+#pragma once
 
 #include "wire.h"
 
@@ -56,5 +55,3 @@ enum ml_over {
 	ML_SESSION_OVER = 1, /* hooks are taken out by who put them in */
 	ML_SESSION_ABANDONED = 2, /* by the process itself, where they still stand: nobody else will */
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the parts of a segment are. Follows from the settings alone. */
-#ifndef MEMLEAK_LAYOUT_H
-#define MEMLEAK_LAYOUT_H
+#pragma once
 
 #include "preload/segment/handshake.h"
 
@@ -37,5 +36,3 @@ static inline ml_u32 ml_layout_level_bits(const struct ml_layout *layout, ml_u32
 }
 
 int ml_layout_compute(const struct ml_settings *settings, struct ml_layout *layout); /* -1: out of bounds */
-
-#endif

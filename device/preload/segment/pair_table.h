@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What agent and shim share of functions of --pairs. */
-#ifndef MEMLEAK_PAIR_TABLE_H
-#define MEMLEAK_PAIR_TABLE_H
+#pragma once
 
 #include "pair_rule.h"
 
@@ -30,5 +29,3 @@ struct ml_pair_pending {
 	ml_u64 stack_pointer; /* when it has returned */
 	ml_u32 family;
 };
-
-#endif

@@ -4,8 +4,7 @@
  * time that it changes afterwards, so that a key that has not changed since holds now what it held then.
  * Kept where every allocation counts; with samples generation stays 0.
  */
-#ifndef MEMLEAK_PEAK_H
-#define MEMLEAK_PEAK_H
+#pragma once
 
 #include "preload/freestanding/atomics.h"
 #include "preload/segment/segment.h"
@@ -72,5 +71,3 @@ static inline void ml_key_count_free(const struct ml_view *view, ml_u32 number, 
 	ml_add(&key->free_bytes, size);
 	ml_peak_take(view, size);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The high-water mark of a process, in the segment; see peak.h. */
-#ifndef MEMLEAK_PEAK_STATE_H
-#define MEMLEAK_PEAK_STATE_H
+#pragma once
 
 #include "wire.h"
 
@@ -22,5 +21,3 @@ struct ml_peak_state {
 #define ML_PEAK_GENERATION_MAX 0xffffull /* from 1 KiB to 2^48 bytes are 28,000 steps */
 /* A new mark lies more than this part above the last one. */
 #define ML_PEAK_STEP_SHIFT 10
-
-#endif

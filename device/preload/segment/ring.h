@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One ring for each thread: the thread writes, the agent reads, no lock between them. */
-#ifndef MEMLEAK_RING_H
-#define MEMLEAK_RING_H
+#pragma once
 
 #include "preload/segment/segment.h"
 
@@ -24,5 +23,3 @@ static inline int ml_ring_is_stuck(const struct ml_thread *thread)
 }
 
 void ml_ring_commit(const struct ml_view *view, struct ml_thread *thread, ml_u32 kind, ml_u32 used_bytes);
-
-#endif

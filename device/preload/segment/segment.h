@@ -9,8 +9,7 @@
  * Sparse: only what was touched takes memory. Sizes follow from struct ml_settings alone (ml_layout_compute), so
  * the agent never believes an offset that the target could have written.
  */
-#ifndef MEMLEAK_SEGMENT_H
-#define MEMLEAK_SEGMENT_H
+#pragma once
 
 #include "frame_rule.h"
 #include "wire.h"
@@ -370,5 +369,3 @@ struct ml_view {
 };
 
 void ml_view_set(struct ml_view *view, void *base, const struct ml_settings *settings, const struct ml_layout *layout);
-
-#endif

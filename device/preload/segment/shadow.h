@@ -6,8 +6,7 @@
  * and takes room for the live blocks only. What has no place here (two blocks within 32 bytes, large blocks, odd
  * addresses, a huge heap) is in table.c's other half.
  */
-#ifndef MEMLEAK_SHADOW_H
-#define MEMLEAK_SHADOW_H
+#pragma once
 
 #include <stddef.h>
 
@@ -130,5 +129,3 @@ static inline struct ml_entry ml_shadow_unpack(const struct ml_segment *segment,
 		.function = (ml_u32)(time_function >> ML_SHADOW_FUNCTION_SHIFT),
 	};
 }
-
-#endif

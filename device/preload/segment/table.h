@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The live table: address → what is known of the block there. Lock free; safe in signal handlers. thread: the caller's. */
-#ifndef MEMLEAK_TABLE_H
-#define MEMLEAK_TABLE_H
+#pragma once
 
 #include "preload/segment/segment.h"
 
@@ -32,5 +31,3 @@ static inline int ml_table_excludes(const struct ml_view *view, ml_u64 address)
 {
 	return !__atomic_load_n(&view->filter[ml_filter_slot(address)], __ATOMIC_RELAXED);
 }
-
-#endif

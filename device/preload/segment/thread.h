@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the recorder remembers of each thread, found by its thread pointer: no thread-local storage is needed. */
-#ifndef MEMLEAK_THREAD_H
-#define MEMLEAK_THREAD_H
+#pragma once
 
 #include "preload/freestanding/atomics.h"
 #include "preload/segment/segment.h"
@@ -83,5 +82,3 @@ void ml_thread_set_batch(struct ml_peak_state *peak);
 
 /* Uniform 64 bits (xorshift64*). */
 ml_u64 ml_thread_random(struct ml_thread *thread);
-
-#endif

@@ -3,8 +3,7 @@
  * The executable lines of /proc/self/maps as last read: to see whether any went away, and to find the ELF file that an
  * address of code belongs to. One list for each of the segment's two code maps, under the same number.
  */
-#ifndef MEMLEAK_CODE_LINES_H
-#define MEMLEAK_CODE_LINES_H
+#pragma once
 
 #include <stddef.h>
 
@@ -40,5 +39,3 @@ int ml_code_lines_find(ml_u32 which, ml_u64 address, struct ml_code_location *lo
 
 /* In a child, whose other threads are gone in the middle of anything. */
 void ml_code_lines_forget(void);
-
-#endif

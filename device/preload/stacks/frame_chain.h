@@ -7,8 +7,7 @@
  * A frame pointer is believed as long as it is a word's address above the frame that led to it and below the stack's end.
  * Code that keeps anything else in the register leads astray within those bounds; unwind/walk/fallback.py walks the same way.
  */
-#ifndef MEMLEAK_FRAME_CHAIN_H
-#define MEMLEAK_FRAME_CHAIN_H
+#pragma once
 
 #include "preload/stacks/frame_walk.h"
 #include "preload/segment/segment.h"
@@ -33,5 +32,3 @@ ml_u64 ml_chain_next(struct ml_chain *chain);
 
 /* As ml_stack_key(), of the chain alone: it is all that the evidence will hold, so the key is exact. */
 ml_u64 ml_chain_key(const struct ml_code_map *map, const struct ml_caller *caller, struct ml_memo *memo);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rule of a return address that none is known for yet, out of the CFI in the process's own memory (cfi/cfi.h). */
-#ifndef MEMLEAK_FRAME_RESOLVE_H
-#define MEMLEAK_FRAME_RESOLVE_H
+#pragma once
 
 #include "frame_rule.h"
 #include "preload/segment/segment.h"
@@ -18,5 +17,3 @@ int ml_frame_resolve(const struct ml_view *view, const struct ml_code_map *map, 
 
 /* As ml_maps_forget(). */
 void ml_frame_resolve_forget(ml_u32 patience_ms);
-
-#endif

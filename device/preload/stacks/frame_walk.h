@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Walks the caller's stack by the rules that the agent published (frame_rule.h), by plain reads. */
-#ifndef MEMLEAK_FRAME_WALK_H
-#define MEMLEAK_FRAME_WALK_H
+#pragma once
 
 #include "frame_rule.h"
 #include "preload/segment/segment.h"
@@ -55,5 +54,3 @@ static inline ml_u64 ml_stack_mix(ml_u64 hash, ml_u64 value)
 	hash = (hash ^ value) * 0x9e3779b97f4a7c15ull; /* 2^64 / golden ratio */
 	return hash ^ hash >> 29;
 }
-
-#endif

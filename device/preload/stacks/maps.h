@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* /proc/self/maps: where code is, where stacks end, and the text itself for the host. */
-#ifndef MEMLEAK_MAPS_H
-#define MEMLEAK_MAPS_H
+#pragma once
 
 #include "preload/segment/segment.h"
 
@@ -43,5 +42,3 @@ extern struct ml_maps_code ml_maps_allocator, ml_maps_own;
 
 /* The dynamic linker's own mappings: what it allocates announces that libraries come or go. */
 extern ml_u64 ml_maps_linker_low, ml_maps_linker_bytes;
-
-#endif

@@ -4,8 +4,7 @@
  * at this depth nearly always is. Else stacks of one depth below one call are alternatives of each other: an outline of
  * some of their words, chosen by the return address, tells them apart well enough to look in the right place.
  */
-#ifndef MEMLEAK_MEMO_H
-#define MEMLEAK_MEMO_H
+#pragma once
 
 #include "preload/stacks/stack_key.h"
 
@@ -43,5 +42,3 @@ static inline struct ml_memo *ml_memo_find(const struct ml_view *view, struct ml
  * than the ways of one set can hold, and the outline below that caller is drawn finer.
  */
 void ml_memo_draw_outline(struct ml_thread *thread, const struct ml_memo *memo, int was_forgotten);
-
-#endif

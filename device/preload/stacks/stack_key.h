@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A 64-bit name for a call stack that is computed without unwinding it. */
-#ifndef MEMLEAK_STACK_KEY_H
-#define MEMLEAK_STACK_KEY_H
+#pragma once
 
 #include "preload/stacks/frame_walk.h"
 #include "preload/segment/segment.h"
@@ -32,5 +31,3 @@ int ml_stack_is_same(const struct ml_memo *memo, const struct ml_caller *caller,
 
 /* Completes a memo that ml_stack_key() has filled; it stays empty when it had more words than fit. */
 void ml_stack_remember(struct ml_memo *memo, const struct ml_caller *caller, ml_u64 key, ml_u32 key_number);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Code addresses that no reading of the mappings explains: when it is worth it to read them again. */
-#ifndef MEMLEAK_UNEXPLAINED_H
-#define MEMLEAK_UNEXPLAINED_H
+#pragma once
 
 #include "wire.h"
 
@@ -13,5 +12,3 @@ int ml_unexplained_is_put_off(ml_u64 address, ml_u64 now_ns);
 
 /* After a look. address: what it did not explain either, 0 = it did. */
 void ml_unexplained_note(ml_u64 address, ml_u64 now_ns);
-
-#endif
