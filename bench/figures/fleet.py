@@ -79,7 +79,7 @@ def measure(rounds: int, folder: Path) -> Figures:
 
 
 def _recording(path: Path, stacks: int) -> Path:
-    run_measured("tests.support.large_recording", str(path), str(BLOCKS), str(stacks))
+    run_measured("tests.support.builders.large_recording", str(path), str(BLOCKS), str(stacks))
     return path
 
 

@@ -41,7 +41,7 @@ def measure(folder: Path) -> tuple[float, list[Cost]]:
     folder.mkdir(parents=True, exist_ok=True)
     recording = folder / f"large-{BLOCKS}-{STACKS}.memleak"
     if not recording.exists():
-        run_measured("tests.support.large_recording", str(recording), str(BLOCKS), str(STACKS))
+        run_measured("tests.support.builders.large_recording", str(recording), str(BLOCKS), str(STACKS))
     costs = []
     for form in FORMATS:
         path = folder / f"large.{form}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import EvidenceFlag
 from memleak_android.host.wire.payloads import MalformedBlock
-from tests.support.builders import evidence_record
+from tests.support.builders.blocks import evidence_record
 
 DEVICE = Path(__file__).parent.parent.parent / "device"
 SANITIZED = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wall", "-Werror")

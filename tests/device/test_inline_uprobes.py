@@ -12,7 +12,7 @@ import pytest
 from tests.support.attached_session import contents_of, leak
 from tests.support.attaching import until
 from tests.support.inline_session import attach_inline, own_allocator_program, started
-from tests.support.uprobe_counters import UprobeCounters
+from tests.support.oracles.uprobe_counters import UprobeCounters
 
 pytestmark = pytest.mark.bpf
 

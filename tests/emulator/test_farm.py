@@ -17,7 +17,7 @@ from tests.emulator.boot import start
 from tests.emulator.leftovers import check_nothing_left, traces
 from tests.emulator.machine import Machine, Options, adb_program
 from tests.emulator.test_sessions import APP, SECONDS, check_planted, wait_until_done
-from tests.support.fake_adbd import FakeDevice, Faults
+from tests.support.fakes.adbd import FakeDevice, Faults
 from tests.support.fleet_runs import fleet
 from tests.support.workloads import PROGRAM
 

@@ -18,7 +18,7 @@ from tests.host.test_reachability_session import KINDS, judged, kinds_of, progra
 pytestmark = pytest.mark.emulator
 
 __all__ = ("judged", "program")  # fixtures
-SOURCE = Path(__file__).parents[1] / "proof" / "workloads" / "reachable_blocks.c"
+SOURCE = Path(__file__).parents[1] / "support" / "programs" / "reachable_blocks.c"
 PLACE = "/data/local/tmp/blocks"
 COMPILERS = {"arm64": "aarch64-linux-gnu-gcc", "arm32": "arm-linux-gnueabihf-gcc"}
 

@@ -12,7 +12,7 @@ import pytest
 from tests.emulator.leftovers import check_nothing_left, traces
 from tests.emulator.machine import Machine, adb_program
 from tests.emulator.test_sessions import APP, SECONDS
-from tests.support.fake_adbd import FakeDevice, Faults
+from tests.support.fakes.adbd import FakeDevice, Faults
 from tests.support.workloads import PROGRAM
 
 pytestmark = pytest.mark.emulator

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `fleet` is not installed")
 
-from tests.support.fleet_recordings import record_shop, write_farm
+from tests.support.builders.fleet_recordings import record_shop, write_farm
 
 
 @pytest.fixture(scope="session")

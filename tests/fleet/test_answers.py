@@ -16,7 +16,7 @@ from memleak_android.host.fleet.fleet_report import make_fleet_profile
 from memleak_android.host.fleet.run import Worked
 from memleak_android.host.recording.read import read_profile
 from memleak_android.host.reports.json.fleet import FleetReport, json_schema
-from tests.support.fleet_recordings import without_a_stack
+from tests.support.builders.fleet_recordings import without_a_stack
 from tests.support.goldens import assert_golden
 
 OWN = ("fill_cache", "open_session", "show_banner", "parse_coupon", "align_for_arm")

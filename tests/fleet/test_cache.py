@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fleet_recordings import record_abandoned, write_copies
+from tests.support.builders.fleet_recordings import record_abandoned, write_copies
+from tests.support.fakes.s3_server import s3_server
 from tests.support.fleet_runs import FleetRun, command, fleet, parts
-from tests.support.s3_server import s3_server
 
 COUNT = 6
 INCOMPLETE = 6  # their sessions were killed

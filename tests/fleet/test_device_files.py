@@ -13,11 +13,11 @@ from memleak_android.host.errors import TracerError
 from memleak_android.host.fleet.named_cache import open_cache
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.symbols.build_cache import BuildCache, StoredOrigin
-from tests.support.adb_server import connected, own_adb_server
-from tests.support.fake_adbd import FakeDevice
-from tests.support.fleet_recordings import SOURCE
+from tests.support.builders.fleet_recordings import SOURCE
+from tests.support.fakes.adb_server import connected, own_adb_server
+from tests.support.fakes.adbd import FakeDevice
+from tests.support.fakes.s3_server import s3_server
 from tests.support.fleet_runs import FleetRun, fleet, parts
-from tests.support.s3_server import s3_server
 from tests.support.workloads import PROGRAM
 
 PLANTED = {"fill_cache", "open_session"}

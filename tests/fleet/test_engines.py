@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.dask_cluster import dask_cluster
+from tests.support.fakes.dask_cluster import dask_cluster
 from tests.support.fleet_runs import command, fleet, parts
 
 pytest.importorskip("distributed", reason="the extra `dask` is not installed")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fakes.s3_server import s3_server, upload
 from tests.support.fleet_runs import fleet
-from tests.support.s3_server import s3_server, upload
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from memleak_android.host.fleet.fleet_report import make_fleet_profile
 from memleak_android.host.fleet.run import Worked
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.wire.blocks import Lost
-from tests.support.fleet_recordings import with_losses
+from tests.support.builders.fleet_recordings import with_losses
 from tests.support.fleet_runs import fleet, parts
 
 WHOLE = ("00000.memleak", "00001.memleak", "00002.memleak")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.cli import run
-from tests.support.adb_server import own_adb_server
 from tests.support.command_line import Finished, Unwind
+from tests.support.fakes.adb_server import own_adb_server
 
 
 @pytest.fixture

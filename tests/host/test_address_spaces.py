@@ -9,7 +9,7 @@ from memleak_android.host.stacks.address_spaces import AddressSpaces
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import ProcessEvent
 from memleak_android.host.wire.payloads import Maps
-from tests.support import builders
+from tests.support.builders import blocks as builders
 
 MAIN = "00400000-00500000 r-xp 00000000 08:01 7 /bin/main\n"
 LIB = "7f0000000000-7f0000010000 r-xp 00000000 08:01 8 /lib/one.so\n"

@@ -19,7 +19,7 @@ from memleak_android.host.stacks.stack_unwinder import StackUnwinder
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import Block, BlockKind, Function, KeyFlag, Lost, ProcessEvent, Reason
 from memleak_android.host.wire.payloads import Chunk, encode_chunk, encode_text
-from tests.support.builders import (
+from tests.support.builders.blocks import (
     end,
     evidence,
     evidence_record,

@@ -1,5 +1,5 @@
 """An app that runs, on a device without root: where the system does not load the shim into it, it is entered by ptrace, and
-why is said. The device is tests/support/fake_adbd.py, the app a program of this machine, the agent the real one.
+why is said. The device is tests/support/fakes/adbd.py, the app a program of this machine, the agent the real one.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import pytest
 
 from memleak_android.host.cli import run
 from memleak_android.host.tracers.android import attach_agent as remote_agent
-from tests.support.adb_server import connected
 from tests.support.attached_session import contents_of, layout_of, leak, loaded
 from tests.support.command_line import Finished
-from tests.support.fake_adbd import FakeDevice
+from tests.support.fakes.adb_server import connected
+from tests.support.fakes.adbd import FakeDevice
 from tests.support.preload_session import find_parts
 
 pytestmark = [pytest.mark.usefixtures("adb_server"), pytest.mark.compares_code]

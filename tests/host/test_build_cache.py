@@ -17,8 +17,8 @@ import pytest
 
 from memleak_android.host.symbols import build_cache
 from memleak_android.host.symbols.build_cache import BuildCache, CacheUse, StoredOrigin
-from tests.support.debuginfod_server import Served, asked_for, server
-from tests.support.symbol_oracles import INLINING_PROGRAM, FileModule, compile_cxx, need, text_vaddrs
+from tests.support.fakes.debuginfod_server import Served, asked_for, server
+from tests.support.oracles.symbols import INLINING_PROGRAM, FileModule, compile_cxx, need, text_vaddrs
 
 WHOLE = bytes(range(256)) * 4096
 PROCESSES = 6

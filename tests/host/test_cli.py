@@ -1,4 +1,4 @@
-"""The command line as a user meets it: lines, exit codes, files. The agent is tests/support/fake_agent.py."""
+"""The command line as a user meets it: lines, exit codes, files. The agent is tests/support/fakes/agent.py."""
 
 from __future__ import annotations
 

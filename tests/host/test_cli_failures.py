@@ -16,9 +16,9 @@ import pytest
 from memleak_android.host import cli
 from memleak_android.host.recording.file import FILE_HEADER
 from memleak_android.host.wire.blocks import BlockKind, encode_block
-from tests.support import builders
+from tests.support.builders import blocks as builders
+from tests.support.builders.growing_recording import wait_for_block, wait_for_snapshot
 from tests.support.command_line import CommandLine
-from tests.support.growing_recording import wait_for_block, wait_for_snapshot
 
 PRELOAD = ("--tracer", "preload")
 GOES_ON = "exec sleep 20 >/dev/null 2>&1"  # and holds no end of a pipe that a test reads to its end

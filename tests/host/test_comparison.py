@@ -11,8 +11,18 @@ from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.profile.site_id import site_id
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import COMPARISON_FORMATS
+from tests.support.builders.profiles import (
+    CODEC,
+    DECODE,
+    PARTIAL,
+    POOL,
+    REGION,
+    SERVER,
+    STDIO,
+    frame,
+    profile,
+)
 from tests.support.goldens import assert_golden
-from tests.support.profiles import CODEC, DECODE, PARTIAL, POOL, REGION, SERVER, STDIO, frame, profile
 
 
 def changes(old: Profile, new: Profile) -> list[tuple[str, Change, int, int]]:

@@ -10,8 +10,8 @@ import pytest
 from memleak_android.host.symbols import debuginfod
 from memleak_android.host.symbols.debug_files import Content, DebugFileSearch, open_elf
 from memleak_android.host.symbols.debuginfod import Debuginfod, debuginfod_of
-from tests.support.debuginfod_server import Served, asked_for, server
-from tests.support.symbol_oracles import INLINING_PROGRAM, compile_cxx, need
+from tests.support.fakes.debuginfod_server import Served, asked_for, server
+from tests.support.oracles.symbols import INLINING_PROGRAM, compile_cxx, need
 
 
 @pytest.fixture(scope="module")

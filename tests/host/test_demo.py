@@ -12,7 +12,7 @@ from memleak_android.host.commands.demo import find_sites, read_planted
 from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.capabilities import probe_local
-from tests.support.profiles import SERVER, frame, site
+from tests.support.builders.profiles import SERVER, frame, site
 
 
 def run_demo(tracer: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.adb_server import connected
-from tests.support.fake_adbd import FakeDevice
+from tests.support.fakes.adb_server import connected
+from tests.support.fakes.adbd import FakeDevice
 from tests.support.workloads import PROGRAM, need
 
 pytestmark = [pytest.mark.usefixtures("adb_server"), pytest.mark.proof]

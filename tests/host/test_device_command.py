@@ -1,6 +1,6 @@
 """The whole program against a device behind the real adb server; each failure is one line and its exit code.
 
-The device is tests/support/fake_adbd.py; the agent on it is a script: what a session says is fake_agent.py's, the rest
+The device is tests/support/fakes/adbd.py; the agent on it is a script: what a session says is fake_agent.py's, the rest
 is the real agent's.
 """
 
@@ -23,9 +23,9 @@ import pytest
 from memleak_android.host.cli import run
 from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
-from tests.support.adb_server import connected
 from tests.support.command_line import FAKE_AGENT, Finished
-from tests.support.fake_adbd import FakeDevice, Faults
+from tests.support.fakes.adb_server import connected
+from tests.support.fakes.adbd import FakeDevice, Faults
 from tests.support.running_program import blocked
 
 pytestmark = pytest.mark.usefixtures("adb_server")

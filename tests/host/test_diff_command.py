@@ -12,7 +12,7 @@ import pytest
 from memleak_android.host.cli import run
 from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
-from tests.support.symbol_oracles import need
+from tests.support.oracles.symbols import need
 
 PROGRAM = """
 #include <stdlib.h>

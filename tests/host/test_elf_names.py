@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from memleak_android.host.symbols.names_in_file import FunctionNames, NamedPlace, soname
 from memleak_android.unwind import Module
-from tests.support.symbol_elf import ARM, NOTYPE, OBJECT, ElfSymbol, write_elf
+from tests.support.builders.symbol_elf import ARM, NOTYPE, OBJECT, ElfSymbol, write_elf
 
 
 def names(*symbols: ElfSymbol, **how: int) -> FunctionNames:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host import cli
-from tests.support import builders
+from tests.support.builders import blocks as builders
 from tests.support.command_line import CommandLine
 
 FULL = Path("/dev/full")

@@ -15,7 +15,7 @@ from memleak_android.host.profile.profile import CallSite, Profile, SuppressionU
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.json import write as report_json
 from memleak_android.host.reports.text.gate import WIDTH_MAX, failure_lines
-from tests.support.profiles import CODEC, DECODE, PARTIAL, frame, profile
+from tests.support.builders.profiles import CODEC, DECODE, PARTIAL, frame, profile
 
 HELD, BLOCKS = 23_207 + 997 + 207, 23 + 1 + 3  # the user's sites and the blocks without a stack of profile()
 

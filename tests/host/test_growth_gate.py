@@ -18,7 +18,7 @@ from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.export import junit, sarif
 from memleak_android.host.reports.json import write as report_json
 from memleak_android.host.reports.text.gate import failure_lines
-from tests.support.profiles import DECODE, REGION, STDIO, profile, site
+from tests.support.builders.profiles import DECODE, REGION, STDIO, profile, site
 
 SPAN = GrowthSpan(10**9, 61 * 10**9, 23, 5)
 OTHER = replace(site("0", 7, 1, *DECODE.frames[2:]), id="00000000000000f2")

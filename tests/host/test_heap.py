@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from memleak_android.host.heap import attribution as heap
 from memleak_android.host.heap.capture import EVIDENCE_REFERENCE
 from memleak_android.host.wire.blocks import Function, Rows
-from tests.support.builders import live_rows
+from tests.support.builders.blocks import live_rows
 
 
 def references(*rows: tuple[int, int, int]) -> Rows:

@@ -24,7 +24,7 @@ from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import Block, BlockKind, ProcessEvent
 from memleak_android.host.wire.payloads import encode_text
 from memleak_android.unwind.errors import UnwindError
-from tests.support import builders as made
+from tests.support.builders import blocks as made
 
 MAPS = "".join(
     f"{start:08x}-{start + 0x1000:08x} r-xp 00000000 08:01 {n} {path}\n"

@@ -49,7 +49,7 @@ def run(*arguments: str) -> int:
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("large") / "large.memleak"
-    run("tests.support.large_recording", str(path), str(BLOCKS), str(STACKS))
+    run("tests.support.builders.large_recording", str(path), str(BLOCKS), str(STACKS))
     return path
 
 

@@ -18,7 +18,7 @@ from memleak_android.host.reports.json import read as report_profile
 from memleak_android.host.reports.json import write as report_json
 from memleak_android.host.reports.text.memory import memory_line, memory_lines
 from memleak_android.host.wire.session import SessionFindings
-from tests.support.profiles import profile
+from tests.support.builders.profiles import profile
 from tests.support.workloads import both_tracers, built, run
 
 

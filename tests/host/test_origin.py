@@ -17,8 +17,8 @@ from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.json import write as report_json
 from memleak_android.host.reports.json.read import to_profile
 from memleak_android.host.wire.session import SessionOrigin
+from tests.support.builders.profiles import profile
 from tests.support.command_line import CommandLine
-from tests.support.profiles import profile
 
 WHOLE = Origin("Pixel 6", "14", 34, "arm64-v8a", "2.1-beta", 210, (("farm", "north"), ("seed", "7")))
 

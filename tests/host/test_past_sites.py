@@ -28,7 +28,7 @@ from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, reopen
 from memleak_android.host.stacks.stack_unwinder import StackUnwinder
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import HELD_ROW, Block, Function
-from tests.support.builders import (
+from tests.support.builders.blocks import (
     end,
     evidence,
     evidence_record,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from memleak_android.host.wire import frame_chains, payloads
 from memleak_android.host.wire.blocks import EVIDENCE, LIVE_ROW, Block, BlockKind, EvidenceFlag, Function
 from memleak_android.host.wire.payloads import MalformedBlock
-from tests.support import builders
+from tests.support.builders import blocks as builders
 
 
 def test_evidence_of_different_lengths_and_padding() -> None:

@@ -13,8 +13,8 @@ import pytest
 from memleak_android.host.errors import RecordingError
 from memleak_android.host.perf_data.stacks import SampleReader
 from memleak_android.unwind.trace import SampleBatch
-from tests.support import perf_data_writer as perf
-from tests.support.perf_data_writer import Attribute, sample, stack_part, words
+from tests.support.builders import perf_data_writer as perf
+from tests.support.builders.perf_data_writer import Attribute, sample, stack_part, words
 
 X86 = tuple(range(0x100, 0x100 + perf.X86_64_MASK.bit_count()))
 STACK = bytes(range(64))

@@ -10,9 +10,9 @@ import pytest
 
 from memleak_android.host.cli import run
 from memleak_android.unwind import TraceBatch, unwind_batch
-from tests.support import perf_data_writer as perf
+from tests.support.builders import perf_data_writer as perf
+from tests.support.builders.perf_data_writer import Attribute, comm, mmap2, sample, stack_part, words
 from tests.support.command_line import Finished
-from tests.support.perf_data_writer import Attribute, comm, mmap2, sample, stack_part, words
 from tests.support.running_program import blocked
 from tests.support.stack_capture import capture, sample_batch
 

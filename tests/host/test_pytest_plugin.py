@@ -13,8 +13,8 @@ import pytest
 from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.pytest_plugin import INNER, of_extensions
-from tests.support.profiles import DECODE, LIBC, MALLOC, frame, profile
-from tests.support.symbol_oracles import need
+from tests.support.builders.profiles import DECODE, LIBC, MALLOC, frame, profile
+from tests.support.oracles.symbols import need
 
 LIBRARY = """
 #include <stdlib.h>

@@ -16,7 +16,7 @@ from memleak_android.host.errors import OutputExistsError, RecordingError
 from memleak_android.host.recording.file import FILE_HEADER, Recording, RecordingWriter, write_finished
 from memleak_android.host.session.spool import open_spool, remove_leftovers, spool_root
 from memleak_android.host.wire.blocks import Block, BrokenStream
-from tests.support import builders
+from tests.support.builders import blocks as builders
 
 BLOCKS = [Block(10, b"first\0\0\0"), Block(10, bytes(4096)), Block(12, bytes(16))]
 

@@ -11,7 +11,7 @@ import pytest
 
 from memleak_android.host.cli import run
 from memleak_android.unwind.walk import batch
-from tests.support.builders import (
+from tests.support.builders.blocks import (
     end,
     evidence,
     evidence_record,

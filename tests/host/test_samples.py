@@ -11,7 +11,7 @@ from memleak_android.host.heap.capture import Capture
 from memleak_android.host.recording.file import Recording
 from memleak_android.host.stacks.samples import read_samples
 from memleak_android.unwind.arch import arch_by_name
-from tests.support.builders import RSP, evidence, evidence_record, hello, write_recording
+from tests.support.builders.blocks import RSP, evidence, evidence_record, hello, write_recording
 
 
 def read(path: Path) -> tuple[Capture, Recording]:

@@ -10,8 +10,8 @@ import pytest
 
 from memleak_android.host.profile.profile import Frame
 from memleak_android.host.profile.site_id import responsible_frame, site_id, stable_function, stable_module
-from tests.support.profiles import LIBC, MALLOC, SERVER, START, frame
-from tests.support.symbol_oracles import need
+from tests.support.builders.profiles import LIBC, MALLOC, SERVER, START, frame
+from tests.support.oracles.symbols import need
 
 ONE = [Frame(0x7F01, "/a/libx.so", "aa", 0x10, "f()", 4, "x.cc", 5, False, "eh_frame")]
 

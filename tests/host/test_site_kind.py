@@ -13,7 +13,7 @@ import pytest
 
 from memleak_android.host.profile.profile import Frame
 from memleak_android.host.profile.runtime_sites import site_kind
-from tests.support.symbol_oracles import compile_cxx, need
+from tests.support.oracles.symbols import compile_cxx, need
 
 # Each line allocates blocks that stay; the word after // says whose they are.
 PROGRAM = r"""

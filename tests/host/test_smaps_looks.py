@@ -8,7 +8,7 @@ from memleak_android.host.errors import DeviceError
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.session.smaps import ReadMemory, SmapsLooks
 from memleak_android.host.wire.blocks import Reason
-from tests.support.builders import end, hello, live_rows, snapshot
+from tests.support.builders.blocks import end, hello, live_rows, snapshot
 
 TARGET, OTHER = 100, 101
 SMAPS = b"7f00-7f10 rw-p 00000000 00:00 0   [heap]\nRss:  40 kB\nPss:  20 kB\n"

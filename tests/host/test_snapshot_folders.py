@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cfi_assembler import advance, op
+from tests.support.builders.cfi_assembler import advance, op
+from tests.support.builders.tiny_elf import CODE_VADDR, FUNCTION_BYTES, tiny_elf
 from tests.support.command_line import Finished, Unwind
-from tests.support.tiny_elf import CODE_VADDR, FUNCTION_BYTES, tiny_elf
 
 BASE, STACK = 0x700000000000, 0x7FFF00001000
 INNER, OUTER = BASE + CODE_VADDR + 0x10, BASE + CODE_VADDR + FUNCTION_BYTES + 0x20

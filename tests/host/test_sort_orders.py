@@ -11,7 +11,7 @@ import pytest
 from memleak_android.host.analysis.sites import Sums, largest_sums
 from memleak_android.host.profile.profile import Growth, Trend
 from memleak_android.host.profile.sort_orders import WEIGHTS, Sort, sorted_sites
-from tests.support.profiles import DECODE
+from tests.support.builders.profiles import DECODE
 
 GROWTH = {7: Growth(Trend.GROWS, 5.0, 4.0, 6.0, 0, 11), 8: Growth(Trend.STEADY, -3.0, -4.0, -2.0, 0, 0)}
 SITES = [

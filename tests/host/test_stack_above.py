@@ -15,7 +15,7 @@ from memleak_android.host.wire.blocks import EVIDENCE, EvidenceFlag
 from memleak_android.host.wire.payloads import MalformedBlock
 from memleak_android.unwind.arch import arch_by_name
 from memleak_android.unwind.trace import Method, TraceBatch, TraceEnd
-from tests.support.builders import evidence, evidence_record, hello, write_recording
+from tests.support.builders.blocks import evidence, evidence_record, hello, write_recording
 
 SP = 0x7FFF0000
 UNKNOWN = stack_tail.UNKNOWN

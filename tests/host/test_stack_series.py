@@ -21,7 +21,7 @@ from memleak_android.host.stacks.stack_unwinder import StackUnwinder
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import HELD_ROW, Block, BlockKind, Reason, encode_block
 from memleak_android.host.wire.payloads import encode_text
-from tests.support.builders import (
+from tests.support.builders.blocks import (
     end,
     evidence,
     evidence_record,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import builders
+from tests.support.builders import blocks as builders
 
 FORMS = ("<&-", ">&-", "2>&-")
 

@@ -9,7 +9,7 @@ import pytest
 from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.recording.read import read_profile
 from memleak_android.host.session import progress
-from tests.support.large_recording import write
+from tests.support.builders.large_recording import write
 
 
 def test_steps_and_shares_of_a_recording(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from memleak_android.host.profile.suppressions import (
     read_suppressions,
     template_of,
 )
-from tests.support.profiles import CODEC, DECODE, LIBC, MALLOC, SERVER, START, frame
-from tests.support.symbol_oracles import need
+from tests.support.builders.profiles import CODEC, DECODE, LIBC, MALLOC, SERVER, START, frame
+from tests.support.oracles.symbols import need
 
 # As a public project's file looks: other sanitizers' types, blanks, CRLF, comments.
 FILE = (

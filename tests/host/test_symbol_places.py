@@ -15,7 +15,7 @@ from memleak_android.host.symbols import symbol_places
 from memleak_android.host.symbols.debug_files import Content, DebugFileSearch, open_elf
 from memleak_android.host.symbols.symbol_places import SymbolPlace, build_ids
 from memleak_android.host.symbols.symbolizer import Symbolizer
-from tests.support.symbol_oracles import INLINING_PROGRAM, FileModule, compile_cxx, need, text_vaddrs
+from tests.support.oracles.symbols import INLINING_PROGRAM, FileModule, compile_cxx, need, text_vaddrs
 
 MEMBERS = (
     "lib/x86_64/libapp.so",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from memleak_android.host.elf.sections import BadElf, ElfSections
 from memleak_android.host.symbols.debug_files import open_elf
 from memleak_android.host.symbols.symbol_table import Symbol, SymbolTable
-from tests.support.symbol_elf import (
+from tests.support.builders.symbol_elf import (
     ARM,
     DATA_INDEX,
     IFUNC,
@@ -25,7 +25,7 @@ from tests.support.symbol_elf import (
     ElfSymbol,
     write_elf,
 )
-from tests.support.symbol_oracles import need
+from tests.support.oracles.symbols import need
 
 
 def names(symbols: list[ElfSymbol], *vaddrs: int, machine: int = 62) -> list[str]:

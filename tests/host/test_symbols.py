@@ -15,8 +15,8 @@ from memleak_android.host.profile.profile import SymbolClass
 from memleak_android.host.symbols import line_table as symcache
 from memleak_android.host.symbols.debug_files import Content, DebugFileSearch, SymbolFile
 from memleak_android.host.symbols.symbolizer import ResolvedFrame, Symbolizer
-from tests.support.symbol_elf import LOCAL, NOTYPE, ElfSymbol, write_elf
-from tests.support.symbol_oracles import (
+from tests.support.builders.symbol_elf import LOCAL, NOTYPE, ElfSymbol, write_elf
+from tests.support.oracles.symbols import (
     INLINING_PROGRAM,
     FileModule,
     addr2line,

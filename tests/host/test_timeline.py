@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from memleak_android.host.profile.profile import SiteSum
 from memleak_android.host.profile.timeline import INSTANTS_MAX, SITES_MAX, Timeline, instant
-from tests.support.profiles import DECODE, REGION, profile
+from tests.support.builders.profiles import DECODE, REGION, profile
 
 
 def test_sums_and_sites_without_regions() -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from memleak_android.host.wire import blocks
 from memleak_android.host.wire.blocks import Block, BlockParser, BrokenStream, encode_block, read_blocks
-from tests.support import builders
-from tests.support.symbol_oracles import need
+from tests.support.builders import blocks as builders
+from tests.support.oracles.symbols import need
 
 HEADER = Path(__file__).parents[2] / "device" / "wire.h"
 PARTS = ("wire.h", "wire_high_water.h", "wire_hooks.h")

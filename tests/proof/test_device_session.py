@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.adb_server import connected, own_adb_server
 from tests.support.attaching import attached, interrupt, result, until_unchanged
-from tests.support.fake_adbd import FakeDevice
+from tests.support.fakes.adb_server import connected, own_adb_server
+from tests.support.fakes.adbd import FakeDevice
 from tests.support.workloads import build, functions, need
 
 pytestmark = [pytest.mark.proof, pytest.mark.bpf]

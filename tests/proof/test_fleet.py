@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("distributed", reason="the extra `dask` is not installed")
 
-from tests.support.dask_cluster import dask_cluster
-from tests.support.fleet_recordings import record_shop, write_farm
+from tests.support.builders.fleet_recordings import record_shop, write_farm
+from tests.support.fakes.dask_cluster import dask_cluster
 from tests.support.fleet_runs import FleetRun, command, fleet, parts
 
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(1200)]

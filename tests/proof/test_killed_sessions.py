@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.attaching import agents_of, descendant, interrupt, until_ended
-from tests.support.growing_recording import wait_for_snapshot
+from tests.support.builders.growing_recording import wait_for_snapshot
 from tests.support.workloads import PROGRAM, both_tracers, build, functions, need
 
 LEAKS = 5

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import perf_data_writer as perf
-from tests.support.perf_data_writer import Attribute, sample, stack_part
+from tests.support.builders import perf_data_writer as perf
+from tests.support.builders.perf_data_writer import Attribute, sample, stack_part
 
 pytestmark = pytest.mark.proof
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.adb_server import own_adb_server
+from tests.support.fakes.adb_server import own_adb_server
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.adb_server import connected
-from tests.support.fake_adbd import FakeDevice
+from tests.support.fakes.adb_server import connected
+from tests.support.fakes.adbd import FakeDevice
 from tests.support.snoop_runs import snooped_program
 from tests.support.workloads import PROGRAM, need
 

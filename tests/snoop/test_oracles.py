@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.oracles.uprobe_counters import UprobeCounters
 from tests.support.snoop_runs import snoop, snooped_program
-from tests.support.uprobe_counters import UprobeCounters
 from tests.support.workloads import need
 
 pytestmark = [pytest.mark.bpf, pytest.mark.proof]

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FAKE_AGENT = Path(__file__).with_name("fake_agent.py")
+FAKE_AGENT = Path(__file__).parent / "fakes" / "agent.py"
 
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """folder: where the program runs, keeps its cache, and finds its agent. scenario: see fake_agent.py."""
+    """folder: where the program runs, keeps its cache, and finds its agent. scenario: see fakes/agent.py."""
 
     folder: Path
 

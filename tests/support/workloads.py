@@ -20,7 +20,7 @@ import pytest
 from memleak_android.host.machine.local.capabilities import probe_local
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ROOT / "tests" / "proof" / "workloads"
+SOURCES = ROOT / "tests" / "support" / "programs"
 BUILT = ROOT / "build" / "workloads"
 FLAGS = ("-std=gnu11", "-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-g", "-pthread")
 PROGRAM = [sys.executable, "-m", "memleak_android.host"]

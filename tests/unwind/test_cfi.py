@@ -17,7 +17,7 @@ from memleak_android.unwind.cfi.section import CfiSection
 from memleak_android.unwind.cfi.table import CfiSource, UnwindTable
 from memleak_android.unwind.errors import BadCfiError
 from memleak_android.unwind.trace import Method
-from tests.support.cfi_assembler import (
+from tests.support.builders.cfi_assembler import (
     CfiAssembler,
     Cie,
     advance,

@@ -23,7 +23,7 @@ from memleak_android.unwind.cfi.section import CfiSection
 from memleak_android.unwind.cfi.table import CfiSource, UnwindTable
 from memleak_android.unwind.engine.library import library_path, load
 from memleak_android.unwind.trace import Method
-from tests.support.cfi_assembler import CfiAssembler, Cie, advance, block, offset, op, restore
+from tests.support.builders.cfi_assembler import CfiAssembler, Cie, advance, block, offset, op, restore
 from tests.support.corpus import CORPUS
 
 FILES = [

@@ -14,10 +14,10 @@ from memleak_android.unwind import AddressSpace, BatchUnwinder, Mapping, Module,
 from memleak_android.unwind.arch.x86_64 import ARCH
 from memleak_android.unwind.engine.library import LANE, LINE, library_path, load
 from memleak_android.unwind.walk import engine_stepper as stepper
-from tests.support.cfi_assembler import block, offset, op
+from tests.support.builders.cfi_assembler import block, offset, op
+from tests.support.builders.tiny_elf import CODE_VADDR, FUNCTION_BYTES, WITH_FRAME_POINTER, tiny_elf
 from tests.support.running_program import blocked
 from tests.support.stack_capture import assert_same_traces, capture, sample_batch
-from tests.support.tiny_elf import CODE_VADDR, FUNCTION_BYTES, WITH_FRAME_POINTER, tiny_elf
 
 STACK = 0x7FFF_0000
 WORDS = 96

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from memleak_android.unwind.cfi.expression import Linear, evaluate, fold
 from memleak_android.unwind.errors import ExpressionError, UnreadableMemoryError
-from tests.support.cfi_assembler import sleb, uleb
+from tests.support.builders.cfi_assembler import sleb, uleb
 
 MASK = 2**64 - 1
 

@@ -20,9 +20,8 @@ from memleak_android.unwind import (
     unwind_batch,
 )
 from memleak_android.unwind.arch.x86_64 import ARCH
-from tests.support.cfi_assembler import block, offset, op, sleb
-from tests.support.stack_capture import CapturedStack, FileModules, assert_same_traces, sample_batch
-from tests.support.tiny_elf import (
+from tests.support.builders.cfi_assembler import block, offset, op, sleb
+from tests.support.builders.tiny_elf import (
     CODE_VADDR,
     FUNCTION_BYTES,
     STOPPING,
@@ -30,6 +29,7 @@ from tests.support.tiny_elf import (
     WITHOUT_FRAME_POINTER,
     tiny_elf,
 )
+from tests.support.stack_capture import CapturedStack, FileModules, assert_same_traces, sample_batch
 
 LOAD = 0x7F00_0000_0000
 STACK = 0x7FFC_0000_1000

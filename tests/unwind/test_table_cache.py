@@ -20,8 +20,8 @@ from memleak_android.unwind.cfi import table_cache
 from memleak_android.unwind.cfi.compiled import compile_table
 from memleak_android.unwind.cfi.rules import UnwindRow
 from memleak_android.unwind.cfi.table_cache import TableCache, decode_entry, encode_entry, source_digest
-from tests.support.cfi_assembler import block, op
-from tests.support.tiny_elf import CODE_VADDR, FUNCTION_BYTES, tiny_elf
+from tests.support.builders.cfi_assembler import block, op
+from tests.support.builders.tiny_elf import CODE_VADDR, FUNCTION_BYTES, tiny_elf
 
 LIBC = Path("/usr/lib/x86_64-linux-gnu/libc.so.6")
 DIGEST = bytes(range(32))

@@ -17,8 +17,8 @@ from memleak_android.host.symbols.names_in_file import FunctionNames, soname
 from memleak_android.unwind import Method, Module, TraceEnd
 from memleak_android.unwind.cfi.rules import DEX_MARK, RuleKind
 from memleak_android.unwind.snapshot.folder import SnapshotFrame
-from tests.support.cfi_assembler import Cie, advance, block, eh_frame_hdr, offset, op, restore
-from tests.support.small_library import (
+from tests.support.builders.cfi_assembler import Cie, advance, block, eh_frame_hdr, offset, op, restore
+from tests.support.builders.small_library import (
     ARM32,
     ARM64,
     BASE,

@@ -13,8 +13,8 @@ from memleak_android.unwind.arch.x86_64 import ARCH as X86_64
 from memleak_android.unwind.cfi.rules import RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.code.epilogue import Dead, walk_to_return
 from memleak_android.unwind.snapshot.folder import Snapshot
-from tests.support.cfi_assembler import op
-from tests.support.tiny_elf import CODE_VADDR, FUNCTION_BYTES, tiny_elf
+from tests.support.builders.cfi_assembler import op
+from tests.support.builders.tiny_elf import CODE_VADDR, FUNCTION_BYTES, tiny_elf
 
 LR, FP = 30, 29
 LDP_X29_X30 = 0xA9407BFD  # ldp x29, x30, [sp]

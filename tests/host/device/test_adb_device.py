@@ -12,8 +12,8 @@ from memleak_android.host.errors import ConnectionCut, DeviceError
 from memleak_android.host.machine.adb.device import AdbDevice
 from memleak_android.host.machine.adb.root import RootRoute
 from memleak_android.host.machine.target import AppUser
-from tests.support.adb_server import connected
-from tests.support.fake_adbd import FakeDevice
+from tests.support.fakes.adb_server import connected
+from tests.support.fakes.adbd import FakeDevice
 
 pytestmark = pytest.mark.usefixtures("adb_server")
 
@@ -109,7 +109,7 @@ def test_a_file_that_never_ends_does_not_fill_the_disk(device: AdbDevice, tmp_pa
 
 def wait_until_back(fake: FakeDevice) -> None:
     from memleak_android.host.machine.adb.server import list_devices
-    from tests.support.adb_server import adb
+    from tests.support.fakes.adb_server import adb
 
     adb("disconnect", fake.serial)
     adb("connect", fake.serial)

@@ -17,8 +17,8 @@ from memleak_android.host.errors import ConnectionCut, DeviceError
 from memleak_android.host.machine.adb.device import AdbDevice
 from memleak_android.host.machine.adb.server import DeviceRow, list_devices
 from memleak_android.host.machine.target import AppUser
-from tests.support.adb_server import connected
-from tests.support.fake_adbd import FakeDevice
+from tests.support.fakes.adb_server import connected
+from tests.support.fakes.adbd import FakeDevice
 
 pytestmark = pytest.mark.usefixtures("adb_server")
 

@@ -26,7 +26,7 @@ from memleak_android.host.live.messages import (
 )
 from memleak_android.host.live.screens import CallersScreen, OutputScreen, StackScreen, end_of_file
 from memleak_android.host.live.view import sites_message
-from tests.support.profiles import DECODE, MALLOC, PARTIAL, SERVER, START, frame, profile, site
+from tests.support.builders.profiles import DECODE, MALLOC, PARTIAL, SERVER, START, frame, profile, site
 
 HEAD = Head("bpf", 61.5, 5_003, 17, 1_000_003, 997.0, 3, 1_048_573)
 SMALL = site("51", 11, 97, MALLOC, frame(SERVER, "alpha[bold]red", place="/src/x.c:3"), *START)

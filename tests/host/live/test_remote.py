@@ -16,8 +16,8 @@ import pytest
 
 from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
-from tests.support.adb_server import connected
-from tests.support.fake_adbd import FakeDevice
+from tests.support.fakes.adb_server import connected
+from tests.support.fakes.adbd import FakeDevice
 from tests.support.live_terminal import ALTERNATE_SCREEN, BACK, Terminal
 
 pytestmark = pytest.mark.usefixtures("adb_server")

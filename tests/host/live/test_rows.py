@@ -19,7 +19,18 @@ from memleak_android.host.live.view import (
     sites_message,
 )
 from memleak_android.host.profile.profile import Growth, LeakKind, LeakSum, Trend
-from tests.support.profiles import CODEC, DECODE, MALLOC, PARTIAL, REGION, SERVER, START, frame, profile, site
+from tests.support.builders.profiles import (
+    CODEC,
+    DECODE,
+    MALLOC,
+    PARTIAL,
+    REGION,
+    SERVER,
+    START,
+    frame,
+    profile,
+    site,
+)
 
 SMALL = site("51", 11, 97, MALLOC, *START)
 GROWTH = Growth(Trend.GROWS, 1_000.0, 900.0, 1_100.0, 3_000_000_000, 9_001)

@@ -20,8 +20,8 @@ from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.export import github
 from memleak_android.host.reports.formats import FORMATS
 from memleak_android.host.reports.json import write as report_json
-from tests.support.foreign_formats import npm_json
-from tests.support.profiles import CODEC, DECODE, PARTIAL, empty_profile, frame, profile
+from tests.support.builders.profiles import CODEC, DECODE, PARTIAL, empty_profile, frame, profile
+from tests.support.oracles.foreign_formats import npm_json
 
 LEAKING = judge(profile(verdict=Verdict.OK), GateRules(LeakLimit(1000), ["libcodec.so"]))
 WITHIN = judge(profile(verdict=Verdict.OK), GateRules(LeakLimit(10**9)))

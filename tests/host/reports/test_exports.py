@@ -18,8 +18,8 @@ from memleak_android.host.profile.profile import Block, CallSite, Profile
 from memleak_android.host.reports.base import NAME_MAX, ReportOptions
 from memleak_android.host.reports.export.exported import GIVEN_BACK, UNATTRIBUTED, heap_sites
 from memleak_android.host.reports.formats import FORMATS
-from tests.support.foreign_formats import go_pprof, heaptrack_print, npm_json, public_pprof
-from tests.support.profiles import DECODE, MALLOC, PARTIAL, SERVER, empty_profile, frame, profile
+from tests.support.builders.profiles import DECODE, MALLOC, PARTIAL, SERVER, empty_profile, frame, profile
+from tests.support.oracles.foreign_formats import go_pprof, heaptrack_print, npm_json, public_pprof
 
 SPACE, OBJECTS = 101_211, 29  # of profile()
 

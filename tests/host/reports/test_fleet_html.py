@@ -14,8 +14,8 @@ from memleak_android.host.profile.fleet_profile import FleetProfile, RecordingSt
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FLEET_FORMATS
 from memleak_android.host.reports.html import fleet_data as fleet_page_data
-from tests.support import chromium
-from tests.support.fleet_profiles import EVIL, fleet_profile, recording
+from tests.support.builders.fleet_profiles import EVIL, fleet_profile, recording
+from tests.support.oracles import chromium
 
 
 def written(of: FleetProfile, format_: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from memleak_android.host.profile.profile import CallSite, Growth, GrowthSpan, Profile, Trend
 from memleak_android.host.profile.sort_orders import sorted_sites
 from memleak_android.host.reports.text.growth import answer_lines, clock, rate_text, site_growth
-from tests.support.profiles import DECODE, REGION, profile
+from tests.support.builders.profiles import DECODE, REGION, profile
 
 SPAN = GrowthSpan(10**9, 61 * 10**9, 23, 5)
 MINUTE_42 = 42 * 60 * 10**9

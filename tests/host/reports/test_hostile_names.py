@@ -18,7 +18,7 @@ from memleak_android.host.profile.profile import Frame, ModuleSummary, ProcessSu
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.export import github
 from memleak_android.host.reports.formats import COMPARISON_FORMATS, FORMATS
-from tests.support.profiles import DECODE, MALLOC, profile
+from tests.support.builders.profiles import DECODE, MALLOC, profile
 
 # Of each kind one: ESC, C1's CSI, DEL, overrides and isolates of bidirectional text, marks, joiners, spaces of no width,
 # a tag of the supplementary planes, line and paragraph separator, a lone surrogate, a space that is none.

@@ -19,7 +19,7 @@ from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import COMPARISON_FORMATS, FORMATS
 from memleak_android.host.reports.html.flame_tree import FOLDED, FlatTree, WeightedStack, flat_tree
 from memleak_android.host.reports.html.report import SCRIPTS, json_in_script
-from tests.support.profiles import CODEC, DECODE, PARTIAL, SERVER, empty_profile, frame, profile
+from tests.support.builders.profiles import CODEC, DECODE, PARTIAL, SERVER, empty_profile, frame, profile
 
 SPACE, OBJECTS = 101_211, 29  # of profile()
 

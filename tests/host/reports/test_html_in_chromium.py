@@ -23,8 +23,8 @@ from memleak_android.host.profile.profile import (
 )
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import COMPARISON_FORMATS, FORMATS
-from tests.support import chromium
-from tests.support.profiles import CODEC, DECODE, frame, profile
+from tests.support.builders.profiles import CODEC, DECODE, frame, profile
+from tests.support.oracles import chromium
 
 pytestmark = pytest.mark.proof
 

@@ -15,7 +15,7 @@ from memleak_android.host.reports.export import perfetto
 from memleak_android.host.reports.export.exported import GIVEN_BACK, UNATTRIBUTED
 from memleak_android.host.reports.export.perfetto_schema import MESSAGES
 from memleak_android.host.reports.formats import FORMATS
-from tests.support.profiles import DECODE, PARTIAL, empty_profile, frame, profile
+from tests.support.builders.profiles import DECODE, PARTIAL, empty_profile, frame, profile
 
 perfetto_trace_pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
 

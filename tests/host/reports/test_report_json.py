@@ -18,8 +18,8 @@ from memleak_android.host.reports.json import write as report_json
 from memleak_android.host.reports.json.read import to_profile
 from memleak_android.host.reports.json.types import ReportUnwinding
 from memleak_android.unwind.trace import TraceEnd
+from tests.support.builders.profiles import DECODE, empty_profile, profile
 from tests.support.goldens import assert_golden
-from tests.support.profiles import DECODE, empty_profile, profile
 
 
 def json_of(of: Profile, **options: Any) -> str:

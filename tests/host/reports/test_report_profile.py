@@ -27,7 +27,7 @@ from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS
 from memleak_android.host.reports.json import write as report_json
 from memleak_android.host.reports.json.read import to_profile
-from tests.support.profiles import DECODE, empty_profile, profile
+from tests.support.builders.profiles import DECODE, empty_profile, profile
 
 
 def read_back(made: Profile) -> Profile:

@@ -11,8 +11,9 @@ import pytest
 
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS
-from tests.support import chromium, npm_packages
-from tests.support.profiles import profile
+from tests.support import npm_packages
+from tests.support.builders.profiles import profile
+from tests.support.oracles import chromium
 
 
 def opened(folder: Path, content: bytes) -> str:

@@ -23,8 +23,18 @@ from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.text import interval
 from memleak_android.host.reports.text import report as text
 from memleak_android.unwind.trace import TraceEnd
+from tests.support.builders.profiles import (
+    CODEC,
+    DECODE,
+    PARTIAL,
+    SERVER,
+    START,
+    empty_profile,
+    frame,
+    profile,
+    site,
+)
 from tests.support.goldens import assert_golden
-from tests.support.profiles import CODEC, DECODE, PARTIAL, SERVER, START, empty_profile, frame, profile, site
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""The session of an agent: pipes, deaths, silence. The agent is tests/support/fake_agent.py."""
+"""The session of an agent: pipes, deaths, silence. The agent is tests/support/fakes/agent.py."""
 
 from __future__ import annotations
 

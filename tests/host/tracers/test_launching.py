@@ -25,7 +25,7 @@ from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.android.wrap import LaunchingSession
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import Block, BlockKind, Lost, ProcessEvent, encode_block
-from tests.support.builders import (
+from tests.support.builders.blocks import (
     end,
     evidence,
     evidence_record,

@@ -7,7 +7,16 @@ import struct
 import zlib
 from pathlib import Path
 
-from tests.support.cfi_assembler import CfiAssembler, Cie, advance, block, eh_frame_hdr, offset, op, restore
+from tests.support.builders.cfi_assembler import (
+    CfiAssembler,
+    Cie,
+    advance,
+    block,
+    eh_frame_hdr,
+    offset,
+    op,
+    restore,
+)
 from tests.unwind.fuzz.elf_container import (
     PT_ARM_EXIDX,
     PT_DYNAMIC,

@@ -7,7 +7,7 @@ from memleak_android.unwind.cfi.rules import DEX_MARK, RegisterRule, RuleKind, U
 from memleak_android.unwind.trace import Method
 from memleak_android.unwind.walk.plan import StepKind, StepPlan
 from memleak_android.unwind.walk.rule_columns import RuleColumns
-from tests.support.cfi_assembler import sleb
+from tests.support.builders.cfi_assembler import sleb
 
 
 def test_a_dex_pc_further_than_any_number() -> None:

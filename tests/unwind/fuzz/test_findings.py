@@ -22,7 +22,7 @@ from memleak_android.unwind.cfi.program import decode
 from memleak_android.unwind.cfi.section import CfiSection
 from memleak_android.unwind.cfi.table import CfiSource, UnwindTable
 from memleak_android.unwind.trace import Method
-from tests.support.cfi_assembler import CfiAssembler, Cie, advance, eh_frame_hdr, offset, op
+from tests.support.builders.cfi_assembler import CfiAssembler, Cie, advance, eh_frame_hdr, offset, op
 from tests.unwind.fuzz import seeds
 from tests.unwind.fuzz.elf_container import place_of
 

@@ -4,7 +4,7 @@
  *
  *   dwfl_samples DESCRIPTION STACKS CHAINS PASSES
  *
- * DESCRIPTION (tests/support/dwfl_oracle.py writes it), words of 8 bytes, little-endian:
+ * DESCRIPTION (tests/support/oracles/dwfl.py writes it), words of 8 bytes, little-endian:
  *   number of spaces; per space its number of modules, per module: load address, bytes of the path, path (padded)
  *   number of samples; per sample: space, 17 registers by DWARF number, stack address, bytes, offset in STACKS
  * CHAINS: per sample a word n, then n addresses; those of callers are one less than the return address.

@@ -18,7 +18,7 @@ from memleak_android.host.reports.export.pprof_schema import profile_class
 from tests.support import npm_packages
 
 PPROF_PROTO = Path("/usr/share/gocode/src/github.com/google/pprof/proto/profile.proto")
-GO_PPROF = Path(__file__).resolve().parents[2] / "build" / "debian" / "go-pprof"
+GO_PPROF = Path(__file__).resolve().parents[3] / "build" / "debian" / "go-pprof"
 
 
 def protoc_text(packed: bytes) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from tests.support.cfi_assembler import CfiAssembler, Cie, eh_frame_hdr, offset, op
+from tests.support.builders.cfi_assembler import CfiAssembler, Cie, eh_frame_hdr, offset, op
 
 FUNCTION_BYTES = 0x100
 CODE_VADDR = 0x1000

@@ -16,7 +16,7 @@ from memleak_android.unwind import AddressSpace, SampleBatch, TraceBatch
 from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.walk.plan import ModuleSource
 
-_SOURCE = Path(__file__).resolve().parents[1] / "unwind" / "oracle" / "dwfl_samples.c"
+_SOURCE = Path(__file__).resolve().parents[2] / "unwind" / "oracle" / "dwfl_samples.c"
 _PAGE = 4096
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.support.adb_transport import AUTH, HEADER, MAX_PAYLOAD, Connection, Stream, StreamClosed
+from tests.support.fakes.adb_transport import AUTH, HEADER, MAX_PAYLOAD, Connection, Stream, StreamClosed
 
 STDIN, STDOUT, STDERR, EXIT, CLOSE_STDIN = range(5)
 _TOKEN_BYTES, _PUBLIC_KEY = 20, 3

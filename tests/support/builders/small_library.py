@@ -9,7 +9,7 @@ from typing import Any
 
 from memleak_android.unwind.snapshot.folder import Snapshot, SnapshotFrame, SnapshotOptions
 from memleak_android.unwind.trace import TraceEnd
-from tests.support.cfi_assembler import CfiAssembler, Cie, eh_frame_hdr, offset, op
+from tests.support.builders.cfi_assembler import CfiAssembler, Cie, eh_frame_hdr, offset, op
 from tests.unwind.fuzz.elf_container import PT_GNU_EH_FRAME, WIDE, Part, place_of, write_elf
 
 X86_64, ARM64, ARM32, I386 = 62, 183, 40, 3

@@ -13,7 +13,7 @@ from memleak_android.host.profile.fleet_profile import (
     VersionChange,
     VersionSum,
 )
-from tests.support.profiles import SERVER, frame, profile
+from tests.support.builders.profiles import SERVER, frame, profile
 
 EVIL = "</script><img src=x onerror=\"out('evil', 1)\"><b>\x1b[2J"
 FRAMES = (frame(SERVER, "planted::open(int)"), frame(SERVER, "main"))

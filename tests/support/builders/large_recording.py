@@ -22,7 +22,7 @@ from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import FRAME_ROW, KEY_ROW, LIVE_ROW, STATUS, TRACE_ROW, Function, Rows
 from memleak_android.host.wire.session import SessionInfo
 from memleak_android.unwind.trace import Method, TraceEnd
-from tests.support import builders
+from tests.support.builders import blocks as builders
 
 PID, THREADS = 100, 32
 BEGIN_NS, SECOND = 10**9, 10**9

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from memleak_android.host.machine.adb.server import DeviceRow, list_devices
-from tests.support.fake_adbd import FakeDevice
+from tests.support.fakes.adbd import FakeDevice
 
 PORT_VARIABLE = "ANDROID_ADB_SERVER_PORT"
 
