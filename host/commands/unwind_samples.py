@@ -10,8 +10,8 @@ from typing import TextIO
 from memleak_android.host.console import printable, say
 from memleak_android.host.errors import IncompleteError, RecordingError
 from memleak_android.host.perf_data.assembly import stacks_of
+from memleak_android.host.perf_data.code_locations import CodeLocations
 from memleak_android.host.perf_data.files import RecordedFiles
-from memleak_android.host.perf_data.places import Places
 from memleak_android.host.perf_data.sampled_stacks import first_joined
 from memleak_android.host.perf_data.stacks import SampleReader, SampleUnwinder
 from memleak_android.host.reports.export.samples_folded import SamplesFolded
@@ -47,13 +47,13 @@ def print_samples(
         raise RecordingError(f"{path} holds no sample", "record for longer, or another event")
     tables = TableCache(default_cache_dir() / "tables")
     files = RecordedFiles(reader.recording, reader.processes, symbol_dirs, tables)
-    places = Places(reader.processes.spaces, files, Symbolizer(symbol_dirs, default_cache_dir()))
+    locations = CodeLocations(reader.processes.spaces, files, Symbolizer(symbol_dirs, default_cache_dir()))
     writer = _writer(form, sys.stdout, with_event=len(set(reader.order.event.tolist())) > 1)
     unwinder = SampleUnwinder(
         reader.processes.spaces, files, max_frames=max_frames, frame_pointers=frame_pointers
     )
     joined = 0
-    for stacks in stacks_of(reader, unwinder, places, join=join):
+    for stacks in stacks_of(reader, unwinder, locations, join=join):
         writer.write(stacks)
         joined += len(first_joined(stacks))
     writer.close()

@@ -1,4 +1,4 @@
-"""Kernel frames, unwound frames and names of a chunk, put together."""
+"""Joins kernel frames, unwound frames and names of a chunk into SampledStacks."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from memleak_android.host.perf_data.code_locations import KERNEL_SPACE, CodeLocations
 from memleak_android.host.perf_data.layout import Ints, SampleColumns
-from memleak_android.host.perf_data.places import KERNEL_SPACE, Places
 from memleak_android.host.perf_data.sampled_stacks import NOT_CAPTURED, SampledStacks
 from memleak_android.host.perf_data.stacks import Chunk, SampleReader, SampleUnwinder
 from memleak_android.unwind.trace import Method, TraceBatch
 from memleak_android.unwind.walk.joining import join_truncated
 
-_MARKS = np.uint64((1 << 64) - 4095)  # callchain entries from here on say whose the following ones are
+_MARKS = np.uint64((1 << 64) - 4095)  # PERF_CONTEXT_MAX: entries from here on mark whose frames follow
 _KERNEL, _USER = np.uint64((1 << 64) - 128), np.uint64((1 << 64) - 512)
 _NO_SP = 0
 
 
 class _Frames:
-    """Frames of a chunk, in pieces; `owner` is the sample's position in the chunk, `level` sorts within it."""
+    """Frames of a chunk, in pieces. `owner` is the sample's index in the chunk."""
 
     def __init__(self) -> None:
         self.owner: list[Ints] = []
@@ -30,7 +30,7 @@ class _Frames:
         self.method: list[NDArray[np.uint8]] = []
 
     def add_chain(self, chosen: Ints, space: NDArray[np.int32], area: NDArray[np.uint64], columns: SampleColumns, *, with_user: bool) -> None:  # fmt: skip
-        """What the kernel walked itself: its own frames, and the user's where nothing else shows them."""
+        """Adds the callchain: the kernel's frames, and the user's if the sample has no stack."""
         owner = np.repeat(np.arange(len(chosen)), columns.chain_words)
         first = np.cumsum(columns.chain_words) - columns.chain_words
         entry = area[np.repeat(columns.chain - first, columns.chain_words) + np.arange(len(owner))]
@@ -68,15 +68,18 @@ class _Frames:
 
 
 def stacks_of(
-    reader: SampleReader, unwinder: SampleUnwinder, places: Places, *, join: bool = False
+    reader: SampleReader, unwinder: SampleUnwinder, locations: CodeLocations, *, join: bool = False
 ) -> Iterator[SampledStacks]:
-    """All samples in order of time, a bounded number at a time. join: cut stacks are continued by others of these."""
+    """Yields all samples in order of time, a bounded number at a time.
+
+    join: complete cut stacks from other samples of the same batch.
+    """
     for chunk in reader.chunks():
-        yield _assemble(reader, unwinder, places, chunk, join=join)
+        yield _assemble(reader, unwinder, locations, chunk, join=join)
 
 
 def _assemble(
-    reader: SampleReader, unwinder: SampleUnwinder, places: Places, chunk: Chunk, *, join: bool
+    reader: SampleReader, unwinder: SampleUnwinder, locations: CodeLocations, chunk: Chunk, *, join: bool
 ) -> SampledStacks:
     n = len(chunk.order)
     frames = _Frames()
@@ -95,18 +98,18 @@ def _assemble(
             end[group.chosen] = traces.end
             for i in group.chosen.tolist():
                 arch[i] = group.batch.arch.name
-    return _sorted(reader, places, chunk, frames, period, arch, end)
+    return _sorted(reader, locations, chunk, frames, period, arch, end)
 
 
 def _threads(chunk: Chunk) -> Ints:
-    """A number for each sample, equal for those of one thread of one process while its mappings stay the same."""
+    """A number for each sample, equal for samples of one thread with the same mappings."""
     columns = [column.astype(np.int64) for column in (chunk.order.pid, chunk.order.tid, chunk.space)]
     return np.unique(np.stack(columns, 1), axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def _sorted(
     reader: SampleReader,
-    places: Places,
+    locations: CodeLocations,
     chunk: Chunk,
     frames: _Frames,
     period: NDArray[np.uint64],
@@ -115,7 +118,7 @@ def _sorted(
 ) -> SampledStacks:
     order = chunk.order
     owner = np.concatenate(frames.owner)
-    by_owner = np.argsort(owner, kind="stable")  # pieces were added innermost first
+    by_owner = np.argsort(owner, kind="stable")  # frames were added innermost first
     lookup = np.concatenate(frames.lookup)[by_owner]
     names = [event.name for event in reader.recording.events]
     return SampledStacks(
@@ -130,10 +133,10 @@ def _sorted(
         [names[i] for i in order.event.tolist()],
         arch,
         np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(order)))]),
-        places.numbers(np.concatenate(frames.space)[by_owner], lookup),
+        locations.numbers(np.concatenate(frames.space)[by_owner], lookup),
         lookup,
         np.concatenate(frames.sp)[by_owner],
         np.concatenate(frames.method)[by_owner],
         end,
-        places.known,
+        locations.known,
     )

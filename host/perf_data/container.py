@@ -1,4 +1,4 @@
-"""The file around the records: header, events, and what is told about the machine (perf.data-file-format.txt)."""
+"""The file around the records: header, events, and facts about the machine (perf.data-file-format.txt)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memleak_android.host.errors import RecordingError
 from memleak_android.host.perf_data import records
 from memleak_android.host.perf_data.event import Event, read_event
 from memleak_android.host.perf_data.records import Area, find_records
-from memleak_android.host.perf_data.uneven import make_even, walk_uneven
+from memleak_android.host.perf_data.unaligned_records import align_records, walk_unaligned
 
 _MAGIC, _MAGIC_SWAPPED = b"PERFILE2", b"2ELIFREP"
 _HEADER = struct.Struct("<8sQQQQQQ16x4Q")  # magic, size, attribute size, attributes, data, features
@@ -30,9 +30,11 @@ _NAME_UPDATE = 2
 
 @dataclass(slots=True)
 class PerfData:
-    """A recording. build_ids: hex by path, of the files that perf has looked into. "" = not told.
+    """A recording.
 
-    cut: bytes at the end that are no whole record, or that the header promises and the file does not have.
+    build_ids: hex, by path.
+    machine, host, release: "" if unknown.
+    cut: bytes of an incomplete record at the end, or that the header promises and the file lacks.
     """
 
     path: Path
@@ -46,15 +48,16 @@ class PerfData:
 
 
 def open_perf_data(path: Path) -> PerfData:
-    """Raises RecordingError when it is none, or holds no event."""
+    """Raises RecordingError if the file is not a perf.data or has no event."""
     data = _map(path)
     if bytes(data[:8]) == _MAGIC_SWAPPED:
         raise RecordingError(
-            f"could not read {path}: it is of a big-endian machine", "only little-endian ones are supported"
+            f"could not read {path}: it comes from a big-endian machine",
+            "only little-endian ones are supported",
         )
     if bytes(data[:8]) != _MAGIC or len(data) < _PIPE_HEADER_BYTES:
         raise RecordingError(
-            f"could not read {path}: it is no perf.data", "make one by `perf record --call-graph dwarf`"
+            f"could not read {path}: it is not a perf.data", "make one with `perf record --call-graph dwarf`"
         )
     recording = PerfData(path)
     if struct.unpack_from("<Q", data, 8)[0] == _PIPE_HEADER_BYTES:
@@ -62,9 +65,11 @@ def open_perf_data(path: Path) -> PerfData:
     else:
         _read_seekable(recording, data)
     for area in recording.areas:
-        _read_told(recording, area)
+        _read_metadata(recording, area)
     if not recording.events:
-        raise RecordingError(f"could not read {path}: it names no event", "it was cut before the first one")
+        raise RecordingError(
+            f"could not read {path}: it has no event", "it was cut before the first one; record again"
+        )
     return recording
 
 
@@ -74,7 +79,7 @@ def _map(path: Path) -> memoryview:
         with open(descriptor, "rb"):
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise RecordingError(
-                    f"could not read {path}: it is no regular file", "write it to a file first"
+                    f"could not read {path}: it is not a regular file", "write it to a file first"
                 )
             return memoryview(mmap.mmap(descriptor, 0, prot=mmap.PROT_READ))
     except OSError as error:
@@ -90,7 +95,7 @@ def _read_seekable(recording: PerfData, data: memoryview) -> None:
     _, _, step, attributes, attributes_bytes, begin, size, *features = _HEADER.unpack_from(data)
     if begin & 7 or begin > len(data):
         raise RecordingError(f"could not read {path}: its records begin at {begin:#x}", "record again")
-    # A recorder that was killed has not written how much there is.
+    # A killed recorder leaves the size 0.
     end = begin + size if size else len(data)
     recording.cut += max(end - len(data), 0)
     _read_features(recording, data, begin + size, features if size else [])
@@ -99,7 +104,7 @@ def _read_seekable(recording: PerfData, data: memoryview) -> None:
 
 
 def _read_attributes(recording: PerfData, data: memoryview, begin: int, size: int, step: int) -> None:
-    """perf_file_attr: an attribute and where its ids are."""
+    """perf_file_attr: an attribute and the section of its ids."""
     names = {event.ids: event.name for event in recording.events}
     recording.events.clear()
     if step < _SECTION.size or begin + size > len(data):
@@ -133,19 +138,19 @@ def _read_feature(recording: PerfData, number: int, content: memoryview) -> None
     elif number == _RELEASE:
         recording.release = _text(content)
     elif number == _BUILD_ID:
-        for at, _, misc, size in walk_uneven(content, 0, len(content)):
+        for at, _, misc, size in walk_unaligned(content, 0, len(content)):
             _read_build_id(recording, content[at + 8 : at + size], misc)
     elif number == _EVENT_DESC:
         _read_event_names(recording, content)
 
 
 def _text(content: memoryview) -> str:
-    """A string with its length before it, padded by NULs."""
+    """A string behind its length, padded with NULs."""
     return bytes(content[4 : 4 + _TEXT_MAX]).split(b"\0")[0].decode("utf-8", "replace")
 
 
 def _read_build_id(recording: PerfData, record: memoryview, misc: int) -> None:
-    """perf_record_header_build_id: pid, 20 bytes and their number, then the file's name."""
+    """perf_record_header_build_id: pid, 20 bytes, their count, the file's name."""
     content = bytes(record)
     if len(content) >= 28:
         size = min(content[24], 20) if misc & _BUILD_ID_SIZE_KNOWN else 20
@@ -154,7 +159,7 @@ def _read_build_id(recording: PerfData, record: memoryview, misc: int) -> None:
 
 
 def _read_event_names(recording: PerfData, content: memoryview) -> None:
-    """For each event its attribute, number of ids, name, ids."""
+    """For each event: attribute, number of ids, name, ids."""
     if len(content) < 8:
         return
     count, size = struct.unpack_from("<II", content)
@@ -177,19 +182,19 @@ def _add_area(recording: PerfData, data: memoryview, begin: int, end: int) -> No
     if area.left < 8:
         recording.cut += area.left
         return
-    *parts, left = make_even(recording.path, data, end - area.left, end)
+    *parts, left = align_records(recording.path, data, end - area.left, end)
     recording.cut += left
     for part in parts:
-        even = find_records(part, 0, len(part))
-        recording.cut += even.left
-        recording.areas.append(even)
+        aligned = find_records(part, 0, len(part))
+        recording.cut += aligned.left
+        recording.areas.append(aligned)
 
 
-def _read_told(recording: PerfData, area: Area) -> None:
-    """What a recording that was written to a pipe tells in records."""
+def _read_metadata(recording: PerfData, area: Area) -> None:
+    """Reads attributes, features and build-ids that a pipe recording carries as records."""
     kinds = area.types
-    told = np.isin(kinds, (records.ATTRIBUTE, records.BUILD_ID, records.EVENT_UPDATE, records.FEATURE))
-    for number in np.flatnonzero(told)[: 1 << 20].tolist():
+    is_metadata = np.isin(kinds, (records.ATTRIBUTE, records.BUILD_ID, records.EVENT_UPDATE, records.FEATURE))
+    for number in np.flatnonzero(is_metadata)[: 1 << 20].tolist():
         content = area.record(number)
         if kinds[number] == records.BUILD_ID:
             _read_build_id(recording, content, int(area.misc[number]))

@@ -1,4 +1,4 @@
-"""What was recorded: one perf_event_attr (include/uapi/linux/perf_event.h), with its ids and its name."""
+"""A recorded event: one perf_event_attr (include/uapi/linux/perf_event.h) with its ids and name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import IntFlag
 
 
 class SampleType(IntFlag):
-    """Fields of a sample, in the order of their bits but for IDENTIFIER, which comes first."""
+    """Fields of a sample in bit order, except IDENTIFIER, which comes first."""
 
     IP = 1 << 0
     TID = 1 << 1
@@ -39,7 +39,7 @@ HEAD = (
     SampleType.CPU,
     SampleType.PERIOD,
 )
-# One word each, at the end of every other record, where sample_id_all says so.
+# One word each, at the end of every other record, if sample_id_all is set.
 TRAILER = (
     SampleType.TID,
     SampleType.TIME,
@@ -64,7 +64,11 @@ _SOFTWARE = ("cpu-clock", "task-clock", "page-faults", "context-switches", "cpu-
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event of a recording. ids: what its samples bear. registers: mask of perf's register numbers."""
+    """One event of a recording.
+
+    ids: of its samples.
+    registers: mask of perf's register numbers.
+    """
 
     name: str
     sample_type: int
@@ -83,20 +87,20 @@ class Event:
         return replace(self, name=name)
 
     def head_word(self, field: SampleType) -> int | None:
-        """The word of a sample, its header being word 0, that holds a field of HEAD."""
+        """The index of the word that holds a field of HEAD; the header is word 0."""
         if not self.sample_type & field:
             return None
         return 1 + sum(bool(self.sample_type & before) for before in HEAD[: HEAD.index(field)])
 
     def trailer_word(self, field: SampleType) -> int | None:
-        """Words back from the end of any other record to a field of TRAILER."""
+        """Words from the end of another record back to a field of TRAILER."""
         if not self.has_trailers or not self.sample_type & field:
             return None
         return sum(bool(self.sample_type & later) for later in TRAILER[TRAILER.index(field) :])
 
 
 def read_event(attribute: bytes, ids: tuple[int, ...], name: str = "") -> Event:
-    """From a perf_event_attr, which may be of an older kernel and end early."""
+    """Decodes a perf_event_attr; an older kernel's is shorter."""
     kind, config, sample_type, read_format, flags, branches, registers = _ATTRIBUTE.unpack(
         attribute[: _ATTRIBUTE.size].ljust(_ATTRIBUTE.size, b"\0")
     )

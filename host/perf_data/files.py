@@ -1,4 +1,4 @@
-"""The ELF files of a recording: on this machine or in --symbols folders, and only such as were mapped then."""
+"""The ELF files of a recording, from this machine or --symbols folders, if they are the recorded ones."""
 
 from __future__ import annotations
 
@@ -18,15 +18,24 @@ from memleak_android.unwind.errors import UnwindError
 from memleak_android.unwind.maps import Mapping
 
 _INDEXED_MAX = 200_000  # files of --symbols folders
-_MEMORY = ("//anon", "/anon_hugepage", "/dev/zero", "/SYSV", "/memfd:")  # no file, whatever it looks like
+_MEMORY = (
+    "//anon",
+    "/anon_hugepage",
+    "/dev/zero",
+    "/SYSV",
+    "/memfd:",
+)  # the kernel's pseudo-paths: not files
 
 
 class RecordedFiles:
-    """A ModuleSource. notes: files that are not those of the recording, one sentence each.
+    """A ModuleSource.
 
-    A file is taken when it has the build-id that the recording tells; where that tells none, when it was not changed
-    since. In a --symbols folder it lies under its whole path, or anywhere by its name. Files are mapped, not read: of a
-    library of 100 MB an unwinder needs a twentieth. tables: where decoded unwind rules are kept; None = nowhere.
+    A file is used if it has the recorded build-id or, without one, did not change since the recording. A --symbols
+    folder is searched for the whole path, then for the name. Files are mapped, not read: an unwinder needs a twentieth
+    of a library of 100 MB.
+
+    tables: the cache of decoded unwind rules, or None.
+    notes: one sentence for each refused file.
     """
 
     def __init__(
@@ -51,7 +60,7 @@ class RecordedFiles:
         return None if number is None else self.files[number].module
 
     def number(self, mapping: Mapping) -> int | None:
-        """The position in `files` of what a mapping shows; None for memory that is no file's."""
+        """The index in `files` of the mapped file; None for anonymous memory."""
         if mapping.path != VDSO and (not mapping.path.startswith("/") or mapping.path.startswith(_MEMORY)):
             return None
         key = (mapping.path, mapping.device, mapping.inode)
@@ -69,7 +78,7 @@ class RecordedFiles:
         return ModuleFile(mapping.path, module.build_id, module.image.data, module)
 
     def _open_vdso(self) -> Module | None:
-        """Every process of one kernel has the same."""
+        """Opens this machine's vdso: all processes of one kernel share it."""
         data = own_vdso() if self.recording.release in ("", platform.release()) else b""
         try:
             module = Module.from_bytes(data, VDSO) if data else None
@@ -80,7 +89,7 @@ class RecordedFiles:
 
     def _open(self, mapping: Mapping) -> Module | None:
         build_id = self._build_id(mapping)
-        for path in self._places(mapping.path.removesuffix(" (deleted)")):
+        for path in self._candidates(mapping.path.removesuffix(" (deleted)")):
             reason = self._reason_against(path, build_id)
             if reason is None:
                 try:
@@ -96,7 +105,7 @@ class RecordedFiles:
             return self._processes.build_ids[mapping.inode]
         return self.recording.build_ids.get(mapping.path, "")
 
-    def _places(self, path: str) -> Iterator[Path]:
+    def _candidates(self, path: str) -> Iterator[Path]:
         for folder in self._folders:
             yield folder / PurePosixPath(path).relative_to("/")
         if self._folders:
@@ -108,15 +117,15 @@ class RecordedFiles:
             self._by_name = {}
             left = _INDEXED_MAX
             for folder in self._folders:
-                for place, below, names in os.walk(folder):
+                for parent, below, names in os.walk(folder):
                     below.sort()
                     for name in names[: max(left, 0)]:
-                        self._by_name.setdefault(name, []).append(Path(place) / name)
+                        self._by_name.setdefault(name, []).append(Path(parent) / name)
                     left -= len(names)
         return self._by_name
 
     def _reason_against(self, path: Path, build_id: str) -> str | None:
-        """Why a file is not the recorded one; "" where there is none, None where nothing speaks against it."""
+        """Why a file is not the recorded one; "" if it does not exist, None if it matches."""
         try:
             if not path.is_file():
                 return ""
@@ -125,7 +134,7 @@ class RecordedFiles:
                 return None if found == build_id else f"its build-id is {found or 'missing'}, not {build_id}"
             is_given = any(path.is_relative_to(folder) for folder in self._folders)
             if path.stat().st_mtime > self._recorded_at and not is_given:
-                return "it was changed after the recording"
+                return "it changed after the recording"
         except (OSError, BadElf, ValueError) as error:
             return str(error)
         return None

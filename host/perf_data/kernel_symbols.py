@@ -1,4 +1,4 @@
-"""Names of kernel addresses, where the running kernel is the one that was recorded (/proc/kallsyms)."""
+"""Names of kernel addresses from /proc/kallsyms, if the running kernel is the recorded one."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from memleak_android.host.perf_data.sampled_stacks import KERNEL
 from memleak_android.host.symbols.symbolizer import NAMELESS, ResolvedFrame
 
 _FUNCTIONS = "tTwW"
-_COMES_AND_GOES = ["[bpf]"]  # what lies there now need not have been there
+_TRANSIENT = ["[bpf]"]  # BPF programs come and go: the address may have held another one
 
 
 class KernelSymbols:
-    """Names only for a recording of the kernel that runs: it has its build-id or, where perf noted none, is of this host,
-    of its release, and was made since it booted.
+    """Names kernel addresses if the recording has the running kernel's build-id. Without a recorded build-id, host and
+    release must match, and the recording must be younger than the boot.
     """
 
     def __init__(self, recording: PerfData, root: Path = Path("/")) -> None:
@@ -38,11 +38,11 @@ class KernelSymbols:
 
     @cached_property
     def _table(self) -> tuple[NDArray[np.uint64], list[str]]:
-        """Starts in ascending order, and names; empty where addresses are hidden (sysctl kernel.kptr_restrict)."""
+        """Ascending starts, and names; empty if addresses are hidden (sysctl kernel.kptr_restrict)."""
         lines = self._lines() if self._is_running_kernel() else []
         rows = [line.split(maxsplit=3) for line in lines]
         functions = sorted(
-            (int(row[0], 16), "" if row[3:] == _COMES_AND_GOES else row[2])
+            (int(row[0], 16), "" if row[3:] == _TRANSIENT else row[2])
             for row in rows
             if len(row) > 2 and row[1] in _FUNCTIONS
         )

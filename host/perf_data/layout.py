@@ -1,6 +1,6 @@
-"""Samples of one event as columns: where each field of each sample lies, found for all samples at once.
+"""Samples of one event as columns. The offset of each field is found for all samples at once.
 
-The order of fields is that of perf_output_sample (kernel/events/core.c). Everything is counted in words of 8 bytes.
+The order of fields is that of perf_output_sample (kernel/events/core.c). Offsets are words of 8 bytes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ _BRANCH_WORDS = 3
 
 @dataclass(frozen=True, slots=True)
 class SampleColumns:
-    """n samples; places are word numbers in their area. period: 1 where it was not recorded.
+    """n samples. Offsets are word indices in their area.
 
-    chain: callchain, its length in words before it left out. registers: the first of them. abi: 0 = none, 1 = of a
-    32-bit process, 2 = of a 64-bit one. stack, stack_bytes: the slice as far as it was filled.
+    period: 1 if it was not recorded.
+    chain: offset of the callchain behind its length.
+    abi: 0 none, 1 of a 32-bit process, 2 of a 64-bit process.
+    registers: offset of the first register.
+    stack, stack_bytes: the slice, as far as it was filled.
     """
 
     ip: Words
@@ -39,11 +42,11 @@ class SampleColumns:
     stack_bytes: Ints
 
     def part(self, chosen: Ints) -> SampleColumns:
-        return SampleColumns(*(getattr(self, one.name)[chosen] for one in fields(self)))
+        return SampleColumns(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
 
 class _Cursor:
-    """A place in each sample. What would lead out of a sample leads to its end, where everything reads as 0."""
+    """An offset in each sample. Offsets beyond a sample stay at its end, where all words read as 0."""
 
     def __init__(self, area: Area, numbers: Ints) -> None:
         self._words = area.words
@@ -51,7 +54,7 @@ class _Cursor:
         self._end = (area.offsets[numbers] + area.sizes[numbers]) >> 3
 
     def word(self) -> Words:
-        """The word here; goes past it."""
+        """Reads a word and moves past it."""
         inside = self.at < self._end
         value = self._words[np.where(inside, self.at, 0)]
         value[~inside] = 0
@@ -59,16 +62,16 @@ class _Cursor:
         return value
 
     def run(self, words: Words) -> tuple[Ints, Ints]:
-        """The place and number of that many words; goes past them. What does not fit counts as none."""
+        """Offset and count of so many words; moves past them. The count is 0 if they do not fit."""
         left = (self._end - self.at).astype(np.uint64)
         count = np.where(words <= left, words, 0).astype(np.int64)
-        place = self.at
+        begin = self.at
         self.at = np.where(words <= left, self.at + count, self._end)
-        return place, count
+        return begin, count
 
 
 def read_samples(area: Area, numbers: Ints, event: Event) -> SampleColumns:
-    """The samples of these record numbers, all of one event."""
+    """Reads samples of one event by their record numbers."""
     cursor = _Cursor(area, numbers)
     zero = np.zeros(len(numbers), np.uint64)
     none = np.zeros(len(numbers), np.int64)
@@ -117,7 +120,7 @@ def _skip_raw(cursor: _Cursor) -> None:
 
 
 def _skip_branches(cursor: _Cursor, form: int) -> None:
-    """Their number, the index of the hardware's ring, the branches, their counters (kernel commit 571d91dcadfa, v6.8)."""
+    """Count, hardware ring index, branches, their counters (kernel commit 571d91dcadfa, v6.8)."""
     branches = np.minimum(cursor.word(), 1 << 32)
     if form & _BRANCH_HW_INDEX:
         cursor.word()
@@ -125,8 +128,8 @@ def _skip_branches(cursor: _Cursor, form: int) -> None:
 
 
 def _stack(cursor: _Cursor) -> tuple[Ints, Ints]:
-    """The room, its bytes, and how many of them were filled."""
+    """Reserved bytes, the slice, and the filled bytes."""
     room = cursor.word()
-    place, words = cursor.run(room // np.uint64(8))
+    begin, words = cursor.run(room // np.uint64(8))
     filled = np.where(room != 0, cursor.word(), 0)
-    return place, np.minimum(filled, (8 * words).astype(np.uint64)).astype(np.int64)
+    return begin, np.minimum(filled, (8 * words).astype(np.uint64)).astype(np.int64)

@@ -13,19 +13,19 @@ from memleak_android.unwind.arch import Arch, arch_by_name
 _X86 = ("ax", "bx", "cx", "dx", "si", "di", "bp", "sp", "ip", "flags", "cs", "ss", "ds", "es", "fs", "gs")
 _X86_64 = (*_X86, *(f"r{n}" for n in range(8, 16)))
 _ARM64 = (*(f"x{n}" for n in range(30)), "lr", "sp", "pc")
-# Of a 32-bit process the kernel gives these by the same numbers (arch/arm64/kernel/perf_regs.c).
+# For a 32-bit process the kernel uses the same numbers (arch/arm64/kernel/perf_regs.c).
 _ARM32 = (*(f"r{n}" for n in range(16)),)
 ABI_32, ABI_64 = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The architectures of a machine's processes by ABI; what perf calls the registers of each, in perf's order."""
+    """By ABI, the architecture of a machine's processes and perf's names of its registers, in perf's order."""
 
     arches: dict[int, tuple[Arch, tuple[str, ...]]]
 
     def slots(self, abi: int, mask: int) -> Ints:
-        """For each register in a sample the slot of our architecture; -1 = we have none. mask: which there are."""
+        """The slot of each register in a sample; -1 if our architecture lacks it. mask: the recorded registers."""
         arch, names = self.arches[abi]
         numbers = [n for n in range(64) if mask >> n & 1]
         return np.array([_slot(arch, names[n]) if n < len(names) else -1 for n in numbers], np.int64)
@@ -45,7 +45,7 @@ def _named(name: str) -> Arch:
 
 
 def machine_of(uname: str, registers: int) -> Machine:
-    """uname: `uname -m` there, "" = not told: then by the mask of registers. Raises RecordingError."""
+    """The machine by `uname -m`; if that is "", by the mask of registers. Raises RecordingError."""
     intel = (_named("x86"), _X86)
     arm = (_named("arm32"), _ARM32)
     if uname in ("x86_64", "amd64") or (not uname and registers >> 16 and not registers >> 24):

@@ -1,7 +1,7 @@
-"""What was mapped where, by process and moment: MMAP, MMAP2, COMM, FORK and EXIT in order of time.
+"""Mappings by process and time, from MMAP, MMAP2, COMM, FORK and EXIT records in order of time.
 
-A mapping that takes nobody's place is added to the image that is there: no code can have run at these addresses
-before. Only one that takes another's place, exec and fork begin a new image.
+A mapping of free addresses is added to the current image, because no code ran there before. A mapping that replaces
+another one, exec and fork start a new image.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _EXEC = 1 << 13  # misc of COMM: the name changed by exec (kernel commit 82b8977
 _DATA = 1 << 13  # misc of MMAP: not executable
 _HAS_BUILD_ID = 1 << 14  # misc of MMAP2
 _KERNEL_PID = 0xFFFF_FFFF
-BUILD_ID = "build-id"  # Mapping.device of a mapping whose inode number stands for a build-id
+BUILD_ID = "build-id"  # Mapping.device of a mapping whose inode is an index into build_ids
 _ADDRESS_END = 1 << 64
 
 
 _MAPPINGS_MAX = 1 << 17  # of a process; the kernel's own limit is half of it (sysctl vm.max_map_count)
-_COPIED_MAX = 1 << 24  # mappings, of all images: what fork and mappings over mappings may cost
+_COPIED_MAX = 1 << 24  # mappings in all images: bounds the cost of forks and replaced mappings
 
 
 @dataclass(slots=True)
 class _Layout:
-    """Mappings without overlap, in two equal lists: of starts, and themselves."""
+    """Mappings without overlap, and their starts."""
 
     starts: list[int] = field(default_factory=list)
     mappings: list[Mapping] = field(default_factory=list)
@@ -48,7 +48,11 @@ class _Layout:
         return first, bisect_left(self.starts, new.end)
 
     def lay(self, new: Mapping, first: int, last: int, known: dict[Mapping, Mapping]) -> None:
-        """As mmap(2) with MAP_FIXED does. first, last: what covered() gives. known: equal mappings are one object."""
+        """Maps as mmap(2) with MAP_FIXED does.
+
+        first, last: from covered().
+        known: makes equal mappings one object.
+        """
         pieces = [new]
         for old in self.mappings[first:last]:
             if old.start < new.start:
@@ -61,7 +65,7 @@ class _Layout:
 
 @dataclass(slots=True)
 class _Image:
-    """What a process shows from a moment on. is_shared: a forked process has the same layout."""
+    """The layout of a process since a rank. is_shared: a forked process has the same layout."""
 
     since: int
     layout: _Layout
@@ -75,15 +79,16 @@ def _part(old: Mapping, start: int, end: int) -> Mapping:
 
 
 def _matters(new: Mapping, covered: list[Mapping]) -> bool:
-    """Whether code changes. The kernel says nothing of unmapped data, whose place is taken again and again."""
+    """Tests whether code changes. perf does not record munmap, so data addresses are reused without notice."""
     return any((old.is_executable or new.is_executable) and old != new for old in covered)
 
 
 class Processes:
-    """Built from records in order of time; `rank` is a record's place in that order.
+    """Built from records in order of time; `rank` is a record's index in that order.
 
-    spaces: the address spaces handed out so far. lost: samples that the kernel could not keep.
-    build_ids: by the inode number of a mapping whose device is BUILD_ID.
+    spaces: the address spaces numbered so far.
+    lost: samples that the kernel dropped.
+    build_ids: indexed by the inode of a mapping whose device is BUILD_ID.
     """
 
     def __init__(self, sample_pids: NDArray[np.uint32], sample_ranks: NDArray[np.int64]) -> None:
@@ -91,7 +96,7 @@ class Processes:
         pids, first = np.unique(sample_pids[order], return_index=True)
         self._ranks = dict(
             zip(pids.tolist(), np.split(sample_ranks[order], first[1:]), strict=False)
-        )  # of none, split makes one
+        )  # split() of no samples yields one part
         self._copied = 0
         self._known: dict[Mapping, Mapping] = {}
         self.spaces: list[AddressSpace] = [AddressSpace([])]
@@ -101,10 +106,10 @@ class Processes:
         self._images: dict[int, list[_Image]] = {}
         self._space_of: dict[int, int] = {}  # by id of an image
         self._space_by_content: dict[tuple[int, ...], int] = {}  # by the ids of its mappings
-        self._names: dict[int, tuple[list[int], list[str]]] = {}  # by tid: since when, which
+        self._names: dict[int, tuple[list[int], list[str]]] = {}  # by tid: ranks, names
 
     def add(self, area: Area, number: int, kind: int, rank: int) -> None:
-        """One record. What is too short to be one is left out."""
+        """Applies one record; a record that is too short is skipped."""
         content, misc = bytes(area.record(number)), int(area.heads[number]) >> 32 & 0xFFFF
         try:
             if kind in (records.MMAP, records.MMAP2):
@@ -121,7 +126,7 @@ class Processes:
             return
 
     def spaces_at(self, pids: NDArray[np.uint32], ranks: NDArray[np.int64]) -> NDArray[np.int32]:
-        """For each moment of a process the position in `spaces`; 0, which is empty, for unknown processes."""
+        """The index in `spaces` for each (process, rank); 0, which is empty, for unknown processes."""
         found = np.zeros(len(pids), np.int32)
         for pid in np.unique(pids).tolist():
             images = self._images.get(pid)
@@ -133,7 +138,7 @@ class Processes:
         return found
 
     def name_at(self, tid: int, rank: int) -> str:
-        """comm of a thread; ":TID" where no record names it, as perf writes it."""
+        """comm of a thread; ":TID" if no record names it, as perf prints."""
         since, names = self._names.get(tid, ([], []))
         at = bisect_left(since, rank) - 1
         return names[max(at, 0)] if names else f":{tid}"
@@ -193,7 +198,7 @@ class Processes:
             raise RecordingError(f"process {pid} has more than {_MAPPINGS_MAX} mappings", "record again")
 
     def _file(self, content: bytes, misc: int) -> tuple[str, int]:
-        """(device, inode): the file's, or what stands for its build-id."""
+        """(device, inode) of the file, or (BUILD_ID, index)."""
         if misc & _HAS_BUILD_ID:
             build_id = content[4 : 4 + min(content[0], 20)].hex()
             if build_id not in self.build_ids:

@@ -1,4 +1,4 @@
-"""Where the records of a perf.data lie. They are walked once, by their headers only."""
+"""Offsets of the records of a perf.data, found in one walk over their headers."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from numpy.typing import NDArray
 
 MMAP, LOST, COMM, EXIT, FORK, SAMPLE, MMAP2, LOST_SAMPLES = 1, 2, 3, 4, 7, 9, 10, 13
 ATTRIBUTE, TRACING_DATA, BUILD_ID, AUXTRACE, EVENT_UPDATE, FEATURE, COMPRESSED, COMPRESSED2 = 64, 66, 67, 71, 78, 80, 81, 83  # fmt: skip
-_LONGER = frozenset({TRACING_DATA, AUXTRACE})  # bytes follow that their header's size does not count
-_PACKED = frozenset({COMPRESSED, COMPRESSED2})  # what they hold are records, too: uneven.py
-_PART_BYTES = 16 << 20  # looked through before its pages are let go of
+_LONGER = frozenset({TRACING_DATA, AUXTRACE})  # followed by bytes that the header's size does not count
+_PACKED = frozenset({COMPRESSED, COMPRESSED2})  # they contain records: unaligned_records.py
+_PART_BYTES = 16 << 20  # walked before its pages are dropped
 
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """Bytes that hold records, one behind the other, from the first of `offsets` (bytes from the area's start) on.
+    """Contiguous records.
 
-    data: from a multiple of 8 on, as the kernel writes records. heads: type in the low 32 bits, then misc, then size.
-    left: bytes at the end that hold no record, or none that this walk understands.
+    data: starts at a multiple of 8, as the kernel writes records.
+    offsets: bytes from the start of `data`.
+    heads: type in the low 32 bits, then misc, then size.
+    left: bytes at the end without a record that this walk understands.
     """
 
     data: memoryview
@@ -44,7 +46,7 @@ class Area:
         return (self.heads >> np.uint64(48)).astype(np.int64)
 
     def parts(self) -> Iterator[Area]:
-        """Some records after the other, at least one part; the pages of those before are let go of."""
+        """Yields the records in at least one part, and drops the pages of earlier parts."""
         first, end = 0, -1
         while end < len(self.offsets):
             limit = int(self.offsets[first]) + _PART_BYTES if len(self.offsets) else 0
@@ -54,13 +56,13 @@ class Area:
             first = end
 
     def record(self, number: int) -> memoryview:
-        """The bytes of a record behind its header."""
+        """The record without its header."""
         begin = int(self.offsets[number])
         return self.data[begin + 8 : begin + int(self.heads[number] >> np.uint64(48))]
 
 
 def find_records(data: memoryview, begin: int, end: int) -> Area:
-    """The records between two places, up to the first of an uneven size. begin: a multiple of 8."""
+    """Finds the records in [begin, end), up to the first with an unaligned size. begin: a multiple of 8."""
     end = min(end, len(data))
     usable = data[: end & ~7]
     words = np.frombuffer(usable, "<u8")
@@ -77,7 +79,7 @@ def find_records(data: memoryview, begin: int, end: int) -> Area:
 
 
 def _walk(data: memoryview, at: int) -> tuple[NDArray[np.int64], int]:
-    """The next offsets, and where the walk goes on."""
+    """The next offsets, and the offset at which to continue."""
     sizes, kinds = data.cast("H"), data.cast("I")
     end, limit = len(data), at + _PART_BYTES
     found: list[int] = []
@@ -93,7 +95,7 @@ def _walk(data: memoryview, at: int) -> tuple[NDArray[np.int64], int]:
 
 
 def bytes_behind(data: memoryview, at: int, size: int) -> int:
-    """What follows a record: of AUXTRACE its trace, of TRACING_DATA the formats of tracepoints, padded to 8."""
+    """Bytes behind a record: AUXTRACE's trace, TRACING_DATA's tracepoint formats, padded to 8."""
     kind = int.from_bytes(data[at : at + 4], "little")
     if kind not in _LONGER or size < 16 - 4 * (kind == TRACING_DATA) or at + size > len(data):
         return 0
@@ -102,6 +104,6 @@ def bytes_behind(data: memoryview, at: int, size: int) -> int:
 
 
 def forget_pages(data: memoryview) -> None:
-    """Lets go of the pages of a mapped file that were read, so that memory stays flat however large it is."""
+    """Drops the pages of a mapped file, so that memory does not grow with its size."""
     if isinstance(data.obj, mmap.mmap):
         data.obj.madvise(mmap.MADV_DONTNEED)

@@ -1,4 +1,4 @@
-"""Stacks of a sampling profiler, ready to be written: what reports of `unwind perf.data` receive."""
+"""Stacks of a sampling profiler, the input of reports of `unwind perf.data`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from memleak_android.host.symbols.symbolizer import ResolvedFrame
 from memleak_android.unwind.trace import Method, TraceEnd
 
 KERNEL = "[kernel.kallsyms]"
-NOT_CAPTURED = 255  # in `end`: a sample without registers and stack, whose frames are the kernel's word
+NOT_CAPTURED = 255  # in `end`: a sample without registers and stack; its frames are the kernel's callchain
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One place in code. vaddr: in the module; the address itself where no file is known.
+class CodeLocation:
+    """A location in code.
 
+    vaddr: in the module; the address itself if the file is unknown.
     functions: innermost inlined first, never empty; an unknown name is "".
     """
 
@@ -32,8 +33,10 @@ class Place:
 class SampledStacks:
     """n samples in order of time; the frames of sample i are [offsets[i], offsets[i + 1]), innermost first.
 
-    place: positions in `places`, which grows from one batch to the next. lookup: the address that was looked up (of
-    a return address the byte before). method: enum Method. end: enum TraceEnd or NOT_CAPTURED.
+    location: indices into `locations`, which grows from batch to batch.
+    lookup: the resolved address (of a return address the byte before it).
+    method: enum Method.
+    end: enum TraceEnd or NOT_CAPTURED.
     """
 
     comm: Sequence[str]
@@ -44,19 +47,19 @@ class SampledStacks:
     event: Sequence[str]
     arch: Sequence[str]
     offsets: NDArray[np.int64]
-    place: NDArray[np.int32]
+    location: NDArray[np.int32]
     lookup: NDArray[np.uint64]
     sp: NDArray[np.uint64]
     method: NDArray[np.uint8]
     end: NDArray[np.uint8]
-    places: Sequence[Place]
+    locations: Sequence[CodeLocation]
 
     def __len__(self) -> int:
         return len(self.end)
 
 
 def first_joined(stacks: SampledStacks) -> dict[int, int]:
-    """By sample the first of its frames (counted in the whole batch) that another sample has shown; they are its last."""
+    """For each joined sample, the index in the batch of its first frame from another sample."""
     frames = np.flatnonzero(stacks.method == Method.JOINED)
     owner = np.searchsorted(stacks.offsets, frames, "right") - 1
     samples, first = np.unique(owner, return_index=True)
@@ -67,7 +70,7 @@ _ENDS = {TraceEnd.STACK_TRUNCATED: "truncated"}
 
 
 def unfinished(end: int) -> str:
-    """Why a stack is not whole, in words; "" where it is, or where nobody can say."""
+    """Why a stack is not whole; "" if it is whole or was not captured."""
     if end in (TraceEnd.ROOT, NOT_CAPTURED):
         return ""
     return _ENDS.get(TraceEnd(end), TraceEnd(end).name.lower().replace("_", " "))

@@ -22,12 +22,12 @@ from memleak_android.unwind.walk.batch import BatchUnwinder
 from memleak_android.unwind.walk.plan import ModuleSource
 
 _SAMPLES_MAX = 1 << 15  # at a time
-_STACK_BYTES_MAX = 512 << 20  # at a time; of the file's pages, which are let go of afterwards
+_STACK_BYTES_MAX = 512 << 20  # at a time; of the file's pages, which are dropped afterwards
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Samples of one area, event and ABI. chosen: positions in the chunk."""
+    """Samples of one area, event and ABI. chosen: indices in the chunk."""
 
     chosen: Ints
     columns: SampleColumns
@@ -36,7 +36,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some samples in order of time, and what was captured of each."""
+    """Some samples in order of time, grouped by area, event and ABI."""
 
     order: SampleOrder
     space: NDArray[np.int32]
@@ -85,13 +85,13 @@ class SampleReader:
             machine = self._machine(kind & 0xFFFF_FFFF)
             for abi in np.unique(columns.abi).tolist():
                 own = np.flatnonzero(columns.abi == abi)
-                part, places = columns.part(own), chosen[own]
+                part, indices = columns.part(own), chosen[own]
                 batch = None
                 if abi in machine.arches:
                     slots = machine.slots(abi, event.registers)
                     words = area.words
-                    batch = _batch(machine.arches[abi][0], slots, words, part, space[places])
-                groups.append(Group(places, part, batch))
+                    batch = _batch(machine.arches[abi][0], slots, words, part, space[indices])
+                groups.append(Group(indices, part, batch))
         return Chunk(order, space, groups)
 
     def _machine(self, event: int) -> Machine:
@@ -106,7 +106,7 @@ class SampleReader:
 def _batch(
     arch: Arch, slots: Ints, words: NDArray[np.uint64], columns: SampleColumns, space: NDArray[np.int32]
 ) -> SampleBatch:
-    """The slices stay where they are: the whole area is the batch's stack_bytes."""
+    """Makes a batch without copying slices: the whole area is its stack_bytes."""
     shape = (len(columns.registers), len(arch.registers))
     registers, known = np.zeros(shape, np.uint64), np.zeros(shape, np.bool_)
     for i, slot in enumerate(slots.tolist()):
@@ -129,7 +129,7 @@ def _batch(
 
 
 class SampleUnwinder:
-    """Unwinds groups; keeps for each architecture what it learnt. Options as BatchUnwinder has them."""
+    """Unwinds groups with one BatchUnwinder for each architecture, whose options it takes."""
 
     def __init__(
         self,

@@ -136,7 +136,7 @@ def test_several_events_are_told_apart(tmp_path: Path, form: str) -> None:
 
 def test_samples_that_do_not_say_their_event_are_refused(tmp_path: Path) -> None:
     one = Attribute(perf.IP | perf.TID | perf.TIME)
-    with pytest.raises(RecordingError, match="which event"):
+    with pytest.raises(RecordingError, match="no event id"):
         read(tmp_path, perf.seekable([one, one], [sample(7, 5, b"")]))
 
 
@@ -279,11 +279,11 @@ def good_file() -> bytes:
     ("content", "line"),
     [
         (b"", "empty"),
-        (b"PERFILE2", "no perf.data"),
-        (b"#!/bin/sh\n" * 20, "no perf.data"),
+        (b"PERFILE2", "not a perf.data"),
+        (b"#!/bin/sh\n" * 20, "not a perf.data"),
         (b"2ELIFREP" + bytes(200), "big-endian"),
         (b"PERFILE2" + words(104), "header is cut"),
-        (b"PERFILE2" + words(16), "names no event"),
+        (b"PERFILE2" + words(16), "has no event"),
         (b"PERFILE2" + words(104, 144, 1 << 60, 1 << 60, 104, 0, 0, 0, 0, 0, 0, 0), "outside the file"),
         (b"PERFILE2" + words(104, 144, 104, 0, 107, 0, 0, 0, 0, 0, 0, 0), "begin at 0x6b"),
     ],

@@ -188,7 +188,7 @@ def test_a_cut_file_is_incomplete(unwind: Unwind, recorded: Recorded) -> None:
 @pytest.mark.parametrize(
     ("content", "options", "line"),
     [
-        (b"elephants", (), "it is no perf.data"),
+        (b"elephants", (), "it is not a perf.data"),
         (
             perf.seekable([Attribute(perf.IP | perf.TID | perf.TIME)], []),
             (),

@@ -16,20 +16,20 @@ class SamplesFolded:
     def __init__(self, stream: TextIO, *, with_event: bool) -> None:
         self._stream = stream
         self._with_event = with_event
-        self._names: list[str] = []  # by place
+        self._names: list[str] = []  # by location
         self._counts: Counter[tuple[str, bytes]] = Counter()
 
     def write(self, stacks: SampledStacks) -> None:
-        self._names += names_of(stacks.places[len(self._names) :])
+        self._names += names_of(stacks.locations[len(self._names) :])
         bounds = stacks.offsets.tolist()
         for i in range(len(stacks)):
-            places = stacks.place[bounds[i] : bounds[i + 1]]
-            self._counts[self._root(stacks, i), places.tobytes()] += 1
+            locations = stacks.location[bounds[i] : bounds[i + 1]]
+            self._counts[self._root(stacks, i), locations.tobytes()] += 1
 
     def close(self) -> None:
         totals: Counter[str] = Counter()
-        for (root, places), count in self._counts.items():
-            numbers = memoryview(places).cast("i")
+        for (root, locations), count in self._counts.items():
+            numbers = memoryview(locations).cast("i")
             totals[";".join([root, *(self._names[n] for n in reversed(numbers))])] += count
         for line in sorted(totals):
             self._stream.write(f"{line} {totals[line]}\n")

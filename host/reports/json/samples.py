@@ -6,7 +6,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from memleak_android.host.perf_data.sampled_stacks import NOT_CAPTURED, Place, SampledStacks
+from memleak_android.host.perf_data.sampled_stacks import NOT_CAPTURED, CodeLocation, SampledStacks
 from memleak_android.unwind.trace import Method, TraceEnd
 
 SCHEMA = "memleak-android/unwind-samples/1"
@@ -19,12 +19,12 @@ class SamplesJson:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._encode = msgspec.json.Encoder().encode
-        self._places: list[dict[str, Any]] = []
+        self._locations: list[dict[str, Any]] = []
         self._separator = "\n"
         stream.write(f'{{"schema": "{SCHEMA}", "samples": [')
 
     def write(self, stacks: SampledStacks) -> None:
-        self._places += map(_place, stacks.places[len(self._places) :])
+        self._locations += map(_location, stacks.locations[len(self._locations) :])
         for i in range(len(stacks)):
             self._stream.write(self._separator + self._encode(self._sample(stacks, i)).decode())
             self._separator = ",\n"
@@ -34,7 +34,7 @@ class SamplesJson:
 
     def _sample(self, stacks: SampledStacks, i: int) -> dict[str, Any]:
         begin, end = int(stacks.offsets[i]), int(stacks.offsets[i + 1])
-        columns = (stacks.place, stacks.lookup, stacks.sp, stacks.method)
+        columns = (stacks.location, stacks.lookup, stacks.sp, stacks.method)
         frames = zip(*(column[begin:end].tolist() for column in columns), strict=True)
         return {
             "comm": stacks.comm[i],
@@ -51,20 +51,20 @@ class SamplesJson:
                     "pc": hex(pc),
                     "sp": hex(sp) if sp else None,
                     "method": _METHODS[method],
-                    **self._places[place],
+                    **self._locations[location],
                 }
-                for index, (place, pc, sp, method) in enumerate(frames)
+                for index, (location, pc, sp, method) in enumerate(frames)
             ],
         }
 
 
-def _place(place: Place) -> dict[str, Any]:
-    last = place.functions[-1]
+def _location(location: CodeLocation) -> dict[str, Any]:
+    last = location.functions[-1]
     return {
-        "rel_pc": hex(place.vaddr),
+        "rel_pc": hex(location.vaddr),
         "function": last.function or None,
         "function_offset": last.offset if last.function else None,
-        "inlined": [function.function for function in place.functions[:-1]],
-        "map_name": place.module or "<unknown>",
-        "build_id": place.build_id or None,
+        "inlined": [function.function for function in location.functions[:-1]],
+        "map_name": location.module or "<unknown>",
+        "build_id": location.build_id or None,
     }

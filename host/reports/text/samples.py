@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from memleak_android.host.console import printable
-from memleak_android.host.perf_data.sampled_stacks import Place, SampledStacks, first_joined, unfinished
+from memleak_android.host.perf_data.sampled_stacks import (
+    CodeLocation,
+    SampledStacks,
+    first_joined,
+    unfinished,
+)
 
 _UNNAMED = "[unknown]"
 
@@ -16,19 +21,19 @@ class SamplesText:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._lines: list[str] = []  # by place
+        self._lines: list[str] = []  # by location
 
     def write(self, stacks: SampledStacks) -> None:
-        self._lines += map(_lines, stacks.places[len(self._lines) :])
-        lines, places, bounds = self._lines, stacks.place.tolist(), stacks.offsets.tolist()
+        self._lines += map(_lines, stacks.locations[len(self._lines) :])
+        lines, locations, bounds = self._lines, stacks.location.tolist(), stacks.offsets.tolist()
         joined = first_joined(stacks)
         for i in range(len(stacks)):
             head = _head(stacks, i)
             end = bounds[i + 1]
             seen = joined.get(i, end)
-            rest = "".join([lines[place] for place in places[bounds[i] : seen]])
+            rest = "".join([lines[location] for location in locations[bounds[i] : seen]])
             if seen < end:
-                rest += _mark("joined") + "".join([lines[place] for place in places[seen:end]])
+                rest += _mark("joined") + "".join([lines[location] for location in locations[seen:end]])
             reason = unfinished(int(stacks.end[i]))
             self._stream.write(f"{head}\n{rest}{_mark(reason) if reason else ''}\n")
 
@@ -46,20 +51,23 @@ def _head(stacks: SampledStacks, i: int) -> str:
     return f"{printable(stacks.comm[i])} {stacks.tid[i]:5} {time}: {printable(stacks.event[i])}: "
 
 
-def _lines(place: Place) -> str:
+def _lines(location: CodeLocation) -> str:
     """One line per function, inlined ones marked."""
-    module = printable(place.module or _UNNAMED)
+    module = printable(location.module or _UNNAMED)
     return "".join(
-        f"\t{place.vaddr:16x} {printable(function.function or _UNNAMED)} ({'inlined' if function.inlined else module})\n"
-        for function in place.functions
+        f"\t{location.vaddr:16x} {printable(function.function or _UNNAMED)} ({'inlined' if function.inlined else module})\n"
+        for function in location.functions
     )
 
 
-def names_of(places: Sequence[Place]) -> list[str]:
-    """For each place its functions, outermost first, separated by `;`."""
-    return [";".join(_name(place, i) for i in reversed(range(len(place.functions)))) for place in places]
+def names_of(locations: Sequence[CodeLocation]) -> list[str]:
+    """For each location its functions, outermost first, separated by `;`."""
+    return [
+        ";".join(_name(location, i) for i in reversed(range(len(location.functions))))
+        for location in locations
+    ]
 
 
-def _name(place: Place, i: int) -> str:
-    name = place.functions[i].function or f"[{place.module.rpartition('/')[2] or 'unknown'}]"
+def _name(location: CodeLocation, i: int) -> str:
+    name = location.functions[i].function or f"[{location.module.rpartition('/')[2] or 'unknown'}]"
     return printable(name).replace(";", ":")

@@ -1,7 +1,7 @@
-"""Records that do not begin at multiples of 8, made even: those that follow a packed one, and those of a pipe.
+"""Aligns records that do not begin at multiples of 8: those behind a compressed record, and those of a pipe.
 
-PERF_RECORD_COMPRESSED is as long as what zstd gave (COMPRESSED2 of kernel commit 208c0e168344, v6.16, is padded), and
-what perf writes into a pipe of its own (PERF_RECORD_HEADER_FEATURE) is as long as its text.
+PERF_RECORD_COMPRESSED is as long as zstd's output (COMPRESSED2 of kernel commit 208c0e168344, v6.16, is padded), and
+PERF_RECORD_HEADER_FEATURE in a pipe is as long as its text.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ _GROWTH_FREE = 64 << 20  # bytes; below that any growth is fine
 _PIECE = 1 << 20
 
 
-def make_even(path: Path, data: memoryview, begin: int, end: int) -> tuple[memoryview, memoryview, int]:
-    """(the records, what packed ones hold, bytes at the end that are no record), the first two in unnamed files.
+def align_records(path: Path, data: memoryview, begin: int, end: int) -> tuple[memoryview, memoryview, int]:
+    """(records, decompressed records, bytes at the end without a record); the first two in unnamed files.
 
-    Raises RecordingError for packed records without zstandard, or that unpack to absurd sizes.
+    Raises RecordingError for compressed records without zstandard, or that decompress to absurd sizes.
     """
     with (
-        tempfile.TemporaryFile() as even,
+        tempfile.TemporaryFile() as aligned,
         tempfile.TemporaryFile() as packed,
         tempfile.TemporaryFile() as out,
     ):
         done = begin
-        for at, kind, misc, size in walk_uneven(data, begin, end):
+        for at, kind, misc, size in walk_unaligned(data, begin, end):
             record = data[at : at + size]
             done = at + size + bytes_behind(data, at, size)
             if kind in (COMPRESSED, COMPRESSED2):
                 packed.write(_packed(record, kind))
-            elif size <= 0xFFF8:  # what does not fit once it is padded is a text of perf's own
-                even.write(_HEAD.pack(kind, misc, (size + 7) & ~7))
-                even.write(record[8:])
-                even.write(bytes(-size % 8))
+            elif size <= 0xFFF8:  # a longer one, padded, exceeds u16: a text of perf's
+                aligned.write(_HEAD.pack(kind, misc, (size + 7) & ~7))
+                aligned.write(record[8:])
+                aligned.write(bytes(-size % 8))
         if packed.tell():
             packed.seek(0)
             _unpack(path, packed, out, max(_GROWTH_MAX * len(data), _GROWTH_FREE))
-        return _mapped(even), _mapped(out), end - done
+        return _mapped(aligned), _mapped(out), end - done
 
 
-def walk_uneven(data: memoryview, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """(place, type, misc, size) of each record."""
+def walk_unaligned(data: memoryview, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yields (offset, type, misc, size) of each record."""
     while at + 8 <= end:
         kind, misc, size = _HEAD.unpack_from(data, at)
         behind = bytes_behind(data, at, size)
@@ -66,7 +66,7 @@ def _packed(record: memoryview, kind: int) -> memoryview:
 
 
 def _unpack(path: Path, packed: IO[bytes], out: IO[bytes], limit: int) -> None:
-    """A stream that breaks off gives what came before."""
+    """Decompresses as much as a cut stream holds."""
     try:
         import zstandard
     except ImportError:

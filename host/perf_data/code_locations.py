@@ -1,4 +1,4 @@
-"""Addresses of samples → places in files, with names. Each distinct address of an address space is looked up once."""
+"""Addresses of samples → code locations with names. Each distinct address of an address space is resolved once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from memleak_android.host.perf_data.files import RecordedFiles
 from memleak_android.host.perf_data.kernel_symbols import KernelSymbols
-from memleak_android.host.perf_data.sampled_stacks import KERNEL, Place
+from memleak_android.host.perf_data.sampled_stacks import KERNEL, CodeLocation
 from memleak_android.host.stacks.modules import ModuleFile
 from memleak_android.host.symbols.symbolizer import NAMELESS, Symbolizer
 from memleak_android.unwind.maps import AddressSpace
@@ -17,11 +17,11 @@ from memleak_android.unwind.maps import AddressSpace
 KERNEL_SPACE = -1
 
 
-class Places:
-    """Hands out numbers of places; `known` has them all."""
+class CodeLocations:
+    """Numbers the code locations; `known` has them by number."""
 
     def __init__(self, spaces: Sequence[AddressSpace], files: RecordedFiles, symbolizer: Symbolizer) -> None:
-        self.known: list[Place] = []
+        self.known: list[CodeLocation] = []
         self._spaces = spaces
         self._files = files
         self._symbolizer = symbolizer
@@ -29,23 +29,23 @@ class Places:
         self._numbers: dict[tuple[int, int], int] = {}
 
     def numbers(self, space: NDArray[np.int32], lookup: NDArray[np.uint64]) -> NDArray[np.int32]:
-        """For each address of a space (KERNEL_SPACE: of the kernel) the position in `known`."""
+        """The index in `known` of each address of a space (KERNEL_SPACE: the kernel's)."""
         addresses, at = np.unique(lookup, return_inverse=True)
-        # one number for both: sorting pairs costs NumPy ten times as much
+        # One number for both: NumPy sorts pairs ten times slower.
         keys, inverse = np.unique(
             (space.astype(np.int64) - KERNEL_SPACE) * max(len(addresses), 1) + at, return_inverse=True
         )
         spaces, numbers = np.divmod(keys, max(len(addresses), 1))
         wanted = list(zip((spaces + KERNEL_SPACE).tolist(), addresses[numbers].tolist(), strict=True))
-        self._learn([key for key in wanted if key not in self._numbers])
+        self._resolve([key for key in wanted if key not in self._numbers])
         return np.array([self._numbers[key] for key in wanted], np.int32)[inverse]
 
-    def _learn(self, keys: list[tuple[int, int]]) -> None:
+    def _resolve(self, keys: list[tuple[int, int]]) -> None:
         by_file: dict[int, list[tuple[tuple[int, int], int]]] = {}
         for key in keys:
             space, lookup = key
             if space == KERNEL_SPACE:
-                self._add(key, Place(KERNEL, "", lookup, self._kernel.resolve(lookup)))
+                self._add(key, CodeLocation(KERNEL, "", lookup, self._kernel.resolve(lookup)))
                 continue
             mapping = self._spaces[space].find(lookup)
             number = self._files.number(mapping) if mapping is not None else None
@@ -54,15 +54,15 @@ class Places:
                 by_file.setdefault(number, []).append((key, vaddr))
             else:
                 path = mapping.path if mapping is not None else ""
-                self._add(key, Place(path, "", lookup, NAMELESS))
+                self._add(key, CodeLocation(path, "", lookup, NAMELESS))
         for number, members in by_file.items():
             self._name(self._files.files[number], members)
 
     def _name(self, file: ModuleFile, members: list[tuple[tuple[int, int], int]]) -> None:
         vaddrs = np.array([vaddr for _, vaddr in members], np.uint64)
         for (key, vaddr), functions in zip(members, self._symbolizer.resolve(file, vaddrs), strict=True):
-            self._add(key, Place(file.path, file.build_id, vaddr, functions))
+            self._add(key, CodeLocation(file.path, file.build_id, vaddr, functions))
 
-    def _add(self, key: tuple[int, int], place: Place) -> None:
+    def _add(self, key: tuple[int, int], location: CodeLocation) -> None:
         self._numbers[key] = len(self.known)
-        self.known.append(place)
+        self.known.append(location)
