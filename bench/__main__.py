@@ -33,7 +33,7 @@ from bench.figures import (
     whole_file,
 )
 from bench.peers import find_memleak
-from tests.support.oracles.stacks import dwfl as dwfl_oracle
+from tests.support.oracles import dwfl as dwfl_oracle
 
 FOLDER = Path("build/bench").absolute()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.clocks import children_cpu_s
 from bench.figures.unwind_once import Samples, unwind
-from tests.support.oracles.stacks import dwfl as dwfl_oracle
+from tests.support.oracles import dwfl as dwfl_oracle
 from tests.support.perf_recordings import clang, python, record
 
 UNWINDSTACK = "MEMLEAK_UNWINDSTACK"  # names tests/unwind/oracle/unwindstack_samples.cc, built (docs/contributing/benchmarks.md)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.heap.survivors import arch_of
 from memleak_android.host.recording.file import Recording
 from memleak_android.host.stacks.address_spaces import AddressSpaces
 from memleak_android.host.stacks.samples import read_samples
+from memleak_android.host.stacks.stack_unwinder import arch_of
 from memleak_android.host.wire.blocks import EvidenceFlag
 from memleak_android.host.wire.frame_chains import SentChains
 from memleak_android.unwind.walk import frame_chain

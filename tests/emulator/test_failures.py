@@ -1,6 +1,6 @@
 """What goes wrong on the machine: each failure ends in its line and its exit code, and leaves nothing on the device.
 
-No device, several of them, unauthorized and offline ones: tests/host/test_device_command.py, with a daemon that fails as
+No device, several of them, unauthorized and offline ones: tests/host/commands/test_device_command.py, with a daemon that fails as
 told. An app that is not debuggable, on a phone without root: test_stock_phone.py.
 """
 

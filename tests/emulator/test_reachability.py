@@ -13,7 +13,7 @@ import pytest
 from tests.emulator.compiler import compiled, cross
 from tests.emulator.machine import Machine
 from tests.emulator.test_sessions import APP, check_clean, run
-from tests.host.test_reachability_session import KINDS, judged, kinds_of, program
+from tests.host.session.test_reachability import KINDS, judged, kinds_of, program
 
 pytestmark = pytest.mark.emulator
 

@@ -18,7 +18,7 @@ from tests.emulator.compiler import compiled, cross
 from tests.emulator.debian import Unavailable
 from tests.emulator.machine import Machine, Options
 from tests.emulator.test_sessions import PROGRAM, check_clean, run
-from tests.host.test_reachability_session import kinds_of
+from tests.host.session.test_reachability import kinds_of
 from tests.support.live_terminal import Terminal
 
 pytestmark = pytest.mark.emulator

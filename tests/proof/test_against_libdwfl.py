@@ -18,7 +18,7 @@ import pytest
 from memleak_android.host.perf_data.files import RecordedFiles
 from memleak_android.host.perf_data.stacks import SampleReader, SampleUnwinder
 from memleak_android.unwind import Method, SampleBatch, TraceBatch, TraceEnd
-from tests.support.oracles.stacks import dwfl as dwfl_oracle
+from tests.support.oracles import dwfl as dwfl_oracle
 from tests.support.perf_recordings import clang, python, record
 
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(300)]

@@ -21,7 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.oracles.stacks import Stack, stacks_of_report, stacks_of_valgrind, valgrind
+from tests.support.oracles import valgrind
+from tests.support.oracles.stacks import Stack, stacks_of_report, stacks_of_valgrind
 from tests.support.workloads import Run, both_tracers, run
 
 GIT = {"GIT_OPTIONAL_LOCKS": "0", "GIT_CONFIG_NOSYSTEM": "1", "GIT_PAGER": "cat"}

@@ -1,4 +1,4 @@
-"""Prologues made up from a seed, and the program that runs them unmoved and moved (tests/host/tracers/run_moved.c)."""
+"""Prologues made up from a seed, and the program that runs them unmoved and moved (tests/support/programs/run_moved.c)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Tried:
 def build_runner(folder: Path) -> Path:
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
-    source = Path(__file__).resolve().parents[1] / "host" / "tracers" / "run_moved.c"
+    source = Path(__file__).with_name("programs") / "run_moved.c"
     program = folder / "run_moved"
     # a case may change where fs leads: the handler outlives that with no canary and no function yet to be bound
     flags = ("-O2", "-Wall", "-Wextra", "-Werror", "-fno-stack-protector", "-Wl,-z,now")

@@ -23,7 +23,7 @@ from tests.support.live_terminal import ALTERNATE_SCREEN, BACK, Terminal
 pytestmark = pytest.mark.usefixtures("adb_server")
 
 PROGRAM = (sys.executable, "-P", "-m", "memleak_android.host")
-SOURCE = Path(__file__).with_name("steady_leak.c")
+SOURCE = Path(__file__).parents[2] / "support" / "programs" / "steady_leak.c"
 LEAKED = 1009
 
 

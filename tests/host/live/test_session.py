@@ -19,7 +19,7 @@ from memleak_android.host.machine.binaries import find_binary, local_arch
 from tests.support.live_terminal import ALTERNATE_SCREEN, BACK, Terminal
 
 PROGRAM = (sys.executable, "-P", "-m", "memleak_android.host")
-SOURCE = Path(__file__).with_name("steady_leak.c")
+SOURCE = Path(__file__).parents[2] / "support" / "programs" / "steady_leak.c"
 
 
 @pytest.fixture(scope="module")

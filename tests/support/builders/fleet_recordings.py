@@ -19,7 +19,7 @@ from memleak_android.host.wire.blocks import HELLO, NO_TRACE, STATUS, Block, Blo
 from memleak_android.host.wire.payloads import Chunk, decode_chunk, decode_text, encode_chunk, encode_text
 from tests.support.builders.growing_recording import wait_for_snapshot
 
-SOURCE = Path(__file__).resolve().parents[2] / "fleet" / "workloads" / "shop.c"
+SOURCE = Path(__file__).resolve().parents[1] / "programs" / "shop.c"
 VERSIONS = ("1.9", "1.10", "2.0-beta")  # as people count
 SEEDS = range(3)
 CALLERS = 64  # of many_callers.c

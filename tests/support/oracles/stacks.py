@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.support.oracles.stacks import valgrind
+from tests.support.oracles import valgrind
 
 Stack = tuple[tuple[str, int], ...]
 """(object, vaddr of the call's return address) of each frame outside the allocator, innermost first."""

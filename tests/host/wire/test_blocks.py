@@ -17,7 +17,7 @@ from memleak_android.host.wire.blocks import Block, BlockParser, BrokenStream, e
 from tests.support.builders import blocks as builders
 from tests.support.oracles.symbols import need
 
-HEADER = Path(__file__).parents[2] / "device" / "wire.h"
+HEADER = Path(__file__).parents[3] / "device" / "wire.h"
 PARTS = ("wire.h", "wire_high_water.h", "wire_hooks.h")
 TEXT = "".join(HEADER.with_name(name).read_text() for name in PARTS)
 

@@ -9,7 +9,7 @@ import pytest
 
 from memleak_android.host.analysis.growth_trend import Series, judge_growth
 from memleak_android.host.profile.profile import Growth, Trend
-from tests.host.test_growth import all_stays
+from tests.host.analysis.test_growth_trend import all_stays
 
 Floats = np.ndarray
 Draw = Callable[[np.random.Generator, Floats], Floats]

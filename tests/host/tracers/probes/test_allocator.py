@@ -29,7 +29,7 @@ from memleak_android.host.tracers.probes.allocator import (
 )
 
 LIBC = "/lib/x86_64-linux-gnu/libc.so.6"
-WIRE_H = Path(__file__).parents[3] / "device" / "wire.h"
+WIRE_H = Path(__file__).parents[4] / "device" / "wire.h"
 OPTIONS = SessionOptions(pid=1)
 
 ALLOCATOR_C = """

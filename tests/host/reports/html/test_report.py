@@ -83,7 +83,7 @@ def test_nothing_is_loaded_and_the_libraries_are_those_of_notice() -> None:
     assert {name for name in SCRIPTS if name.startswith("d3")} == SHA256.keys()
     for name, digest in SHA256.items():
         assert hashlib.sha256(folder.joinpath(name).read_bytes()).hexdigest() == digest
-    notice = (Path(__file__).parents[3] / "NOTICE").read_text()
+    notice = (Path(__file__).parents[4] / "NOTICE").read_text()
     assert all(digest in notice for digest in SHA256.values())
 
 

@@ -11,7 +11,7 @@ import pytest
 from memleak_android.host.wire import calls as wire
 from tests.test_wire_document import assertions, compiles
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 HEADER = ROOT / "device" / "wire_calls.h"
 TABLES = ROOT / "device" / "bpf" / "snoop" / "tables.h"
 DOCUMENT = ROOT / "docs" / "wire-protocol.md"

@@ -127,7 +127,7 @@ def test_group_files(tmp_path: Path) -> None:
 
 
 def test_the_shipped_example_is_one() -> None:
-    requests = read_group_file(Path(__file__).resolve().parents[2] / "docs" / "examples" / "snoop-group.toml")
+    requests = read_group_file(Path(__file__).resolve().parents[4] / "docs" / "examples" / "snoop-group.toml")
     assert len(requests) == 5
     for one in requests:
         parse_call_format(one.arguments)

@@ -128,7 +128,7 @@ def test_every_trace_end_has_a_reason() -> None:
 
 
 def test_every_loss_has_a_sentence() -> None:
-    header = (Path(__file__).parents[3] / "device" / "wire.h").read_text()
+    header = (Path(__file__).parents[4] / "device" / "wire.h").read_text()
     causes = re.findall(r"\bML_LOST_(\w+) = \d+", header)
     assert set(text.LOSSES) == {cause.lower() for cause in causes} - {"max"}
 
