@@ -1,37 +1,28 @@
-"""The only pipeline's last part: survivors → names → Profile, with what is missing and the verdict."""
+"""Survivors → Profile: sums, growth, names, and what is missing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from memleak_android.host.analysis.block_sums import BlockSums, held_blocks, largest_sums, sum_blocks
 from memleak_android.host.analysis.growth_by_stack import SessionGrowth, session_growth, times_of_marks
-from memleak_android.host.analysis.leak_sums import leaks_in_all
 from memleak_android.host.analysis.memory_use import read_memory
 from memleak_android.host.analysis.peak_and_churn import churn_sites, peak_of
-from memleak_android.host.analysis.process_sums import holdings, process_names, process_sums, shares_by_stack
+from memleak_android.host.analysis.process_sums import process_names, process_sums, shares_by_stack
 from memleak_android.host.analysis.progress import ProgressCallback, no_progress
 from memleak_android.host.analysis.provenance import read_provenance
-from memleak_android.host.analysis.sites import (
-    SiteNamer,
-    largest_sums,
-    make_sites,
-    stacks_of_blocks,
-    sum_by_stack,
-    thread_sums,
-)
+from memleak_android.host.analysis.sites import SiteNamer, make_sites
 from memleak_android.host.analysis.thread_stops import thread_stops
+from memleak_android.host.analysis.totals import make_totals, malformed_missing, missing_sentences
 from memleak_android.host.heap import attribution, omitted_stacks
 from memleak_android.host.heap.capture import Capture
+from memleak_android.host.heap.keys import KeyStacks, key_stacks
 from memleak_android.host.heap.survivors import Survivors
 from memleak_android.host.profile.profile import (
     LATE,
     CallSite,
     FpAgreement,
-    ProcessSum,
     Profile,
     Target,
     Totals,
@@ -39,28 +30,15 @@ from memleak_android.host.profile.profile import (
     Verdict,
 )
 from memleak_android.host.symbols.symbolizer import Symbolizer
-from memleak_android.host.wire.blocks import ArchNumber, Lost, Reason
+from memleak_android.host.wire.blocks import ArchNumber, Reason
 from memleak_android.unwind.trace import TraceEnd
 
 _REMARKS_SHOWN_MAX = 20
 
-# Losses that make sums wrong. All others only cost stacks, and what is live without one is counted as unattributed.
-ACCOUNTING_LOSSES = (
-    Lost.TABLE_FULL,
-    Lost.THREADS_FULL,
-    Lost.PENDING_FULL,
-    Lost.MISSED_ENTRY,
-    Lost.MISSED_RETURN,
-    Lost.MISSED_FREE,
-    Lost.REGIONS,
-    Lost.RECURSION,
-    Lost.HANDLES,
-)
-
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What of the survivors a profile shows. Ages and sizes limit its sites, never its totals."""
+    """Which survivors a profile shows. Ages and sizes limit its sites, never its totals."""
 
     older_ns: int = 0
     min_size: int = 0
@@ -69,7 +47,7 @@ class View:
     max_lost: float = 0.001  # share
     warmup_ns: int | None = 0  # growth is judged from then on; None = not at all
     cooldown_ns: int = 0  # … and until so long before the end
-    most_sites: int = 0  # 0 = all; else about so many, those that hold most, hold most blocks, grow fastest
+    most_sites: int = 0  # 0 = all; else about as many: those that hold most, hold most blocks, grow fastest
 
 
 def make_profile(
@@ -78,73 +56,60 @@ def make_profile(
     symbolizer: Symbolizer,
     view: View,
     missing: Sequence[str] = (),
-    tell: ProgressCallback = no_progress,
+    progress: ProgressCallback = no_progress,
 ) -> Profile:
-    """missing: what the reader of the capture knows to be missing, as sentences; each makes the result incomplete.
-
-    A session says what went wrong while it ran under "missing" of its SESSION block.
-    """
-    snapshot = survivors.snapshot
-    shown = attribution.select(
-        snapshot.live, snapshot.timestamp_ns, view.older_ns, view.min_size, view.max_size
-    )
-    tell("summing up", 0.0)
-    sums = sum_by_stack(survivors, shown)
-    namer = SiteNamer(survivors, symbolizer, capture.session.tracing.pair_functions)
-    growth = _growth(capture, survivors, view)
-    is_end = view.warmup_ns is not None
-    everything = sums if shown.all() else sum_by_stack(survivors, np.ones(len(shown), bool))
-    totals = _totals(capture, survivors)
-    threads, leaks = thread_sums(survivors), leaks_in_all(survivors)
-    # last: a million sites take as much memory as ten million blocks, and columns over the blocks are gone by now
-    if view.most_sites:
-        sums = largest_sums(sums, growth.by_stack, view.most_sites)
-    of_shown = holdings(survivors, stacks_of_blocks(survivors), shown)
-    shares = {} if of_shown is None else shares_by_stack(of_shown)
-    sites = make_sites(survivors, sums, namer, shown, view.show_allocs, growth.by_stack, tell, shares)
+    """missing: sentences about what the reader of the capture knows to be missing; each makes the result incomplete."""
+    progress("summing up", 0.0)
+    keys, sums, growth = _sums_and_growth(
+        capture, survivors, view
+    )  # the columns over the blocks are freed by now
+    namer = SiteNamer(survivors.stacks, survivors.files, symbolizer, capture.session.tracing.pair_functions)
+    shown = largest_sums(sums.shown, growth.by_stack, view.most_sites) if view.most_sites else sums.shown
+    shares = shares_by_stack(sums.shown_by_process)
+    sites = make_sites(shown, sums, namer, growth.by_stack, shares, progress)
     modules = namer.modules()
-    lacks = (
-        *missing,
-        *capture.session.findings.missing,
-        *malformed_missing(capture),
-        *_missing(capture, survivors, totals, view.max_lost),
-    )
-    missing = tuple(dict.fromkeys(lacks))
+    totals = make_totals(capture, survivors.snapshot, sums)
+    lacks = (*missing, *capture.session.findings.missing, *malformed_missing(capture))
+    missing = tuple(dict.fromkeys((*lacks, *missing_sentences(capture, totals, view.max_lost))))
+    now_ns = survivors.snapshot.timestamp_ns or capture.last_timestamp_ns
+    begin_ns, is_end = _begin_ns(capture), view.warmup_ns is not None
     return Profile(
         target=_target(capture),
-        duration_ns=_duration_ns(capture, survivors),
+        duration_ns=max(0, now_ns - begin_ns),
         verdict=Verdict.INCOMPLETE if missing else Verdict.OK,
         totals=totals,
         unwinding=_unwinding(sites, survivors.fp_agreement),
         sites=sites,
         modules=modules,
-        wall_clock_s=_wall_clock_s(capture, snapshot.timestamp_ns or capture.last_timestamp_ns),
+        wall_clock_s=_wall_clock_s(capture, now_ns),
         notes=(*missing, *_notes(capture, view, totals), *symbolizer.notes),
-        threads=threads,
-        processes=() if of_shown is None else _processes(capture, survivors, namer),
+        threads=sums.threads,
+        processes=process_sums(sums.by_process, process_names(capture), namer),
         growth=growth.span,
         stops=thread_stops(capture),
-        memory=read_memory(capture.session.findings.memory, _begin_ns(capture)) if is_end else (),
-        peak=peak_of(capture, survivors, namer) if is_end else None,
-        churn=churn_sites(survivors, everything, namer) if is_end else (),
-        leaks=leaks,
+        memory=read_memory(capture.session.findings.memory, begin_ns) if is_end else (),
+        peak=peak_of(capture, keys, namer, sums.is_sampled) if is_end else None,
+        churn=churn_sites(sums.stacks, namer) if is_end else (),
+        leaks=sums.all_leaks,
     )
 
 
-def _processes(capture: Capture, survivors: Survivors, namer: SiteNamer) -> tuple[ProcessSum, ...]:
-    stacks = stacks_of_blocks(survivors)
-    held = holdings(survivors, stacks, ~attribution.is_region(survivors.snapshot.live))
-    return () if held is None else process_sums(survivors, held, process_names(capture), namer.ids_of)
+def _sums_and_growth(
+    capture: Capture, survivors: Survivors, view: View
+) -> tuple[KeyStacks, BlockSums, SessionGrowth]:
+    snapshot = survivors.snapshot
+    now_ns = snapshot.timestamp_ns
+    is_omitted = omitted_stacks.is_omitted(capture.session.tracing, snapshot.live, now_ns)
+    shown = attribution.select(snapshot.live, now_ns, view.older_ns, view.min_size, view.max_size)
+    keys, held = key_stacks(survivors.stacks), held_blocks(survivors)
+    sums = sum_blocks(held, keys, snapshot.keys, now_ns, shown, is_omitted, view.show_allocs)
+    if view.warmup_ns is None:
+        return keys, sums, SessionGrowth(None, {})
+    return keys, sums, session_growth(capture, held, keys, now_ns, view.warmup_ns, view.cooldown_ns)
 
 
 def _begin_ns(capture: Capture) -> int:
     return int(capture.hello["monotonic_ns"]) if capture.hello is not None else capture.last_timestamp_ns
-
-
-def _growth(capture: Capture, survivors: Survivors, view: View) -> SessionGrowth:
-    if view.warmup_ns is None:
-        return SessionGrowth(None, {})
-    return session_growth(capture, survivors, view.warmup_ns, view.cooldown_ns)
 
 
 def _target(capture: Capture) -> Target:
@@ -173,127 +138,6 @@ def target_pid(capture: Capture) -> int:
     of_hello = int(capture.hello["pid"]) if capture.hello is not None else 0
     started = (int(rows["pid"][0]) for rows in capture.processes if len(rows))
     return capture.session.target.pid or of_hello or next(started, 0)
-
-
-def _totals(capture: Capture, survivors: Survivors) -> Totals:
-    live = survivors.snapshot.live
-    blocks = ~attribution.is_region(live)
-    unattributed = blocks & (stacks_of_blocks(survivors) == attribution.UNATTRIBUTED)
-    status = capture.status
-    allocated = _allocated(capture, survivors)
-    inuse = _sum(survivors, blocks)
-    orphaned = _sum(survivors, unattributed)
-    unasked = _sum(
-        survivors, omitted_stacks.left_out(capture.session.tracing, survivors.snapshot, unattributed)
-    )
-    return Totals(
-        inuse_space=inuse[0],
-        inuse_objects=inuse[1],
-        alloc_space=allocated[0] if allocated else None,
-        alloc_objects=allocated[1] if allocated else None,
-        unattributed_space=orphaned[0],
-        unattributed_objects=orphaned[1],
-        lost=lost_by_cause(capture),
-        untracked_frees=int(status["untracked_frees"]) if status is not None else 0,
-        heap_bytes_of_target=_heap_bytes(capture),
-        tracer_cpu_s=int(status["tracer_cpu_ns"]) / 1e9 if status is not None else None,
-        unasked_space=unasked[0],
-        unasked_objects=unasked[1],
-    )
-
-
-def _allocated(capture: Capture, survivors: Survivors) -> tuple[int, int] | None:
-    """Bytes and blocks over the whole time; of some of the processes that were looked at by their keys' counters.
-
-    None = not known: a shim that samples counts its samples only, whatever size each of them stands for.
-    """
-    if capture.status is None or capture.session.tracing.sample_bytes:
-        return None
-    if capture.only_pids is None:
-        return int(capture.status["alloc_bytes"]), int(capture.status["alloc_objects"])
-    keys = survivors.snapshot.keys
-    return sum(keys["alloc_bytes"].tolist()), sum(keys["alloc_objects"].tolist())
-
-
-def _heap_bytes(capture: Capture) -> int | None:
-    """None = not told; the agent tells it of the process that it was given."""
-    if capture.status is None or capture.only_pids is not None:
-        return None
-    return int(capture.status["heap_bytes_of_target"]) or None
-
-
-def _sum(survivors: Survivors, chosen: NDArray[np.bool_]) -> tuple[int, int]:
-    """Bytes and blocks, estimated where the tracer sampled."""
-    live = survivors.snapshot.live
-    if not live["sample_bytes"].any():
-        size = live["size"][chosen]
-        high, low = (size >> np.uint64(32)).sum(), (size & np.uint64(0xFFFFFFFF)).sum()
-        return (int(high) << 32) + int(low), len(size)
-    space = objects = 0.0
-    for part in attribution.chunks(len(live)):
-        rows = live[part][chosen[part]]
-        weight = attribution.sampling_weights(rows)
-        space += float((rows["size"] * weight).sum())
-        objects += float(weight.sum())
-    return round(space), round(objects)
-
-
-def lost_by_cause(capture: Capture) -> dict[str, int]:
-    if capture.status is None:
-        return {}
-    names = {cause.value: cause.name.lower() for cause in Lost}
-    counts = capture.status["lost"].tolist()
-    return {names.get(i, f"cause_{i}"): count for i, count in enumerate(counts) if count}
-
-
-def _lost_shares(capture: Capture, totals: Totals) -> Iterator[tuple[float, str]]:
-    """What is lost as parts of a whole: calls that the accounting missed, and held blocks without a stack."""
-    calls = 0
-    if capture.status is not None:
-        names = ("alloc_objects", "free_objects", "untracked_frees")
-        calls = sum(int(capture.status[name]) for name in names)
-    expected = {Lost.MISSED_FREE} if capture.session.tracing.expects_missing_frees else set()
-    missed = sum(
-        totals.lost.get(cause.name.lower(), 0) for cause in ACCOUNTING_LOSSES if cause not in expected
-    )
-    yield missed / max(1, calls + missed), "of the calls were missed: sums can be wrong"
-    orphans = totals.unattributed_objects - totals.unasked_objects
-    yield orphans / max(1, totals.inuse_objects), "of the blocks held have no stack"
-
-
-def malformed_missing(capture: Capture) -> list[str]:
-    """The blocks that were passed over."""
-    if not capture.malformed:
-        return []
-    n = len(capture.malformed)
-    return [f"{n:,} block{'s' * (n != 1)} could not be used ({capture.malformed[0].message})"]
-
-
-def _missing(capture: Capture, survivors: Survivors, totals: Totals, max_lost: float) -> list[str]:
-    found = []
-    if capture.snapshot is None:
-        found.append("no snapshot of the live table: what is held is not known")
-    elif not survivors.snapshot.is_whole:
-        found.append("the only snapshot of the live table is cut: more is held than shown")
-    if capture.end is None:
-        found.append(f"the session did not end in order{_age_of_snapshot(capture)}")
-    if table_full := totals.lost.get("table_full", 0):
-        found.append(
-            f"the live table was full: {table_full} blocks are missing in all sums (raise --max-live)"
-        )
-    if programs := totals.lost.get("programs", 0):
-        found.append(f"{programs} program{'s' * (programs > 1)} of the target could not be measured")
-    for share, what in _lost_shares(capture, totals):
-        if share > max_lost:
-            found.append(f"{share:.2%} {what} (--max-lost is {max_lost:.2%})")
-    return found
-
-
-def _age_of_snapshot(capture: Capture) -> str:
-    if capture.snapshot is None:
-        return ""
-    age_ns = max(0, capture.last_timestamp_ns - capture.snapshot.timestamp_ns)
-    return f": what is held is that of the last snapshot, {age_ns / 1e9:.1f} s before its last sign of life"
 
 
 def _notes(capture: Capture, view: View, totals: Totals) -> list[str]:
@@ -331,10 +175,6 @@ def _unwinding(sites: Sequence[CallSite], fp_agreement: FpAgreement | None) -> U
     complete = ends.get(TraceEnd.ROOT.name, 0)
     late = sum(site.frames[-1].method == LATE for site in sites if site.frames)  # what is late is outermost
     return Unwinding(len(sites), complete, len(sites) - complete, ends, fp_agreement, late)
-
-
-def _duration_ns(capture: Capture, survivors: Survivors) -> int:
-    return max(0, (survivors.snapshot.timestamp_ns or capture.last_timestamp_ns) - _begin_ns(capture))
 
 
 def _wall_clock_s(capture: Capture, timestamp_ns: int) -> float:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from memleak_android.host.heap.keys import find_sorted
 from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FIRST_REGION_FUNCTION, Rows
 
 UNATTRIBUTED = -1
@@ -55,12 +56,12 @@ def attribute(live: Rows, evidence: Rows, parents: dict[int, int]) -> Attributio
 
 
 def _match_sequences(wanted: NDArray[np.uint64], present: NDArray[np.uint64]) -> NDArray[np.int64]:
-    if not len(present):
-        return np.full(len(wanted), UNATTRIBUTED, np.int64)
     order = np.argsort(present, kind="stable")
-    place = np.minimum(np.searchsorted(present[order], wanted), len(present) - 1)
-    found = present[order][place] == wanted
-    return np.where(found & (wanted != 0), order[place], UNATTRIBUTED).astype(np.int64)
+    index, is_found = find_sorted(present[order], wanted)
+    result = np.full(len(wanted), UNATTRIBUTED, np.int64)
+    is_found &= wanted != 0
+    result[is_found] = order[index[is_found]]
+    return result
 
 
 def _nearest_earlier(live: Rows, pids: NDArray[np.int64], evidence: Rows) -> NDArray[np.int64]:

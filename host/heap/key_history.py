@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memleak_android.host.heap import attribution
+from memleak_android.host.heap.keys import key_identity
 from memleak_android.host.wire.blocks import HELD_ROW, Rows
 
 INSTANTS_MAX = 64
@@ -66,8 +66,3 @@ def held_by_key(live: Rows) -> Rows:
         size *= weight
     rows["space"] = np.rint(np.minimum(np.bincount(number, size[order], n), 2.0**62))
     return rows
-
-
-def key_identity(rows: Rows) -> NDArray[np.uint64]:
-    """One number for process and key. Keys are hashes of 64 bits: two that meet are as unlikely as two equal keys."""
-    return np.asarray(rows["key"] + rows["pid"].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.heap import attribution
-from memleak_android.host.heap.capture import Snapshot
 from memleak_android.host.wire.blocks import Rows
 from memleak_android.host.wire.session import SessionTracing
 
@@ -16,24 +15,21 @@ SMALL_SHARE = 0.01
 LARGE_OF_EVERYBODY = 4096
 
 
-def left_out(
-    tracing: SessionTracing, snapshot: Snapshot, unattributed: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """Those of the unattributed blocks whose stack was not asked for; by block of the snapshot.
+def is_omitted(tracing: SessionTracing, live: Rows, now_ns: int) -> NDArray[np.bool_]:
+    """For each live block: if it has no stack, that is because none was requested.
 
-    session: as the recording tells. What has no stack for another reason (an old block's, a key that holds much, a
-    block without a key) is not among them: that is a loss.
+    A block that lacks its stack for another reason (it is old, its key holds much, it has no key) is a loss.
     """
-    live = snapshot.live
     chosen = np.zeros(len(live), bool)
+    groups = attribution.key_groups(live) if tracing.is_adaptive or tracing.is_every_process else chosen
     if tracing.is_adaptive:
-        chosen |= _is_small(live)
+        held = np.bincount(groups, live["size"].astype(np.float64))
+        chosen |= held[groups] < SMALL_SHARE * held.sum()
     if tracing.evidence_after_ns:
-        born_ns = live["timestamp_ns"].astype(np.int64)
-        chosen |= born_ns > snapshot.timestamp_ns - tracing.evidence_after_ns
+        chosen |= live["timestamp_ns"].astype(np.int64) > now_ns - tracing.evidence_after_ns
     if tracing.is_every_process:
-        chosen |= _is_single(live) & (live["size"] < LARGE_OF_EVERYBODY)
-    return np.asarray(chosen & unattributed & (live["key"] != 0))
+        chosen |= (np.bincount(groups)[groups] == 1) & (live["size"] < LARGE_OF_EVERYBODY)
+    return np.asarray(chosen & (live["key"] != 0))
 
 
 def notes(tracing: SessionTracing, space: int, objects: int) -> list[str]:
@@ -51,16 +47,3 @@ def notes(tracing: SessionTracing, space: int, objects: int) -> list[str]:
         )
     why = " or ".join(reasons)
     return [f"{objects:,} blocks of {space:,} bytes have no stack because {why}"] if objects else []
-
-
-def _is_small(live: Rows) -> NDArray[np.bool_]:
-    """For each block: its process holds less than SMALL_SHARE of all by the block's key."""
-    groups = attribution.key_groups(live)
-    held = np.bincount(groups, live["size"].astype(np.float64)) if len(live) else np.zeros(0)
-    return np.asarray(held[groups] < SMALL_SHARE * held.sum())
-
-
-def _is_single(live: Rows) -> NDArray[np.bool_]:
-    """For each block: its process holds no other by the block's key."""
-    groups = attribution.key_groups(live)
-    return np.asarray(np.bincount(groups)[groups] == 1) if len(live) else np.zeros(0, bool)

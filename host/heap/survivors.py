@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture, Snapshot
+from memleak_android.host.heap.keys import find_sorted
 from memleak_android.host.heap.top_keys import first_evidence, top_keys
 from memleak_android.host.profile.profile import FpAgreement, LeakKind
 from memleak_android.host.stacks import fp_agreement
@@ -130,10 +131,7 @@ def _sites_of(live: Rows, sites: Rows) -> Rows:
         return sites
     found = np.zeros(len(live), SITE_ROW)
     found["trace"] = NO_TRACE
-    if len(sites):
-        order = np.argsort(sites["sequence"], kind="stable")
-        sequences = sites["sequence"][order]
-        place = np.minimum(np.searchsorted(sequences, live["sequence"]), len(sites) - 1)
-        is_there = sequences[place] == live["sequence"]
-        found[is_there] = sites[order[place[is_there]]]
+    order = np.argsort(sites["sequence"], kind="stable")
+    index, is_found = find_sorted(sites["sequence"][order], live["sequence"])
+    found[is_found] = sites[order[index[is_found]]]
     return found

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.heap.key_history import KeySnapshot, key_identity
+from memleak_android.host.heap.key_history import KeySnapshot
+from memleak_android.host.heap.keys import key_identity
 from memleak_android.host.wire.blocks import Rows
 
 KEYS_MAX = 1_000  # by each measure

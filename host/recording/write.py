@@ -8,11 +8,11 @@ from dataclasses import asdict
 
 import numpy as np
 
-from memleak_android.host.analysis.pipeline import malformed_missing
 from memleak_android.host.analysis.process_sums import process_names
+from memleak_android.host.analysis.totals import malformed_missing
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.heap.key_history import key_identity
+from memleak_android.host.heap.keys import key_identity
 from memleak_android.host.heap.survivors import Survivors
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import (

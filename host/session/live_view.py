@@ -14,7 +14,6 @@ from typing import Self
 import numpy as np
 
 from memleak_android.host.analysis.pipeline import View, make_profile, target_pid
-from memleak_android.host.analysis.sites import stacks_of_blocks
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture
@@ -177,7 +176,7 @@ class LiveView:
             if profile.leaks:
                 self._looked = Looked.of(profile)
             self.plan.seen(profile)
-            stacks = stacks_of_blocks(survivors)
+            stacks = survivors.stacks.stacks_of(survivors.trace)
             if self._window is not None:
                 self._window.tell(
                     sites_message(

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.analysis.pipeline import ACCOUNTING_LOSSES, lost_by_cause, target_pid
+from memleak_android.host.analysis.pipeline import target_pid
 from memleak_android.host.analysis.reachability import (
     NOT_JUDGED,
     blocks_at_stop,
@@ -16,6 +16,7 @@ from memleak_android.host.analysis.reachability import (
     leak_kinds,
     was_quiet,
 )
+from memleak_android.host.analysis.totals import ACCOUNTING_LOSSES, lost_by_cause
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture, Snapshot

@@ -1,4 +1,4 @@
-"""Unwound stacks by number, as columns that hold each place of code once: a million stacks are not many places."""
+"""Unwound stacks by number. Each distinct frame is held once: a million stacks have few distinct frames."""
 
 from __future__ import annotations
 
@@ -14,15 +14,21 @@ from memleak_android.host.wire.payloads import TraceChunk
 _TRACES_PER_CHUNK = 4096
 _FRAMES_PER_CHUNK = 200_000
 _TRACES_AT_ONCE = 1 << 16
-_PLACE = ("address", "vaddr", "module", "method", "is_return")  # what makes two frames one place
+_IDENTITY = (
+    "address",
+    "vaddr",
+    "module",
+    "method",
+    "is_return",
+)  # of a frame: two with equal ones are the same
 _ODD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F)
 
 Numbers = NDArray[np.int64]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-class _Places:
-    """Distinct frames (FRAME_ROW, without sp) by number. Two that a hash takes for one are two places all the same."""
+class _DistinctFrames:
+    """Distinct frames (FRAME_ROW, without sp) by number. A hash collision costs a second number, never a wrong frame."""
 
     def __init__(self) -> None:
         self.rows: Rows = np.empty(0, FRAME_ROW)
@@ -30,7 +36,7 @@ class _Places:
         self._numbers: Numbers = np.empty(0, np.int64)  # by hash
 
     def intern(self, frames: Rows) -> NDArray[np.uint32]:
-        """The number of each frame's place."""
+        """The number of each frame."""
         hashes, first, inverse = np.unique(_hash(frames), return_index=True, return_inverse=True)
         at = np.searchsorted(self._hashes, hashes)
         is_known = at < len(self._hashes)
@@ -41,7 +47,7 @@ class _Places:
         self._hashes = np.insert(self._hashes, at[~is_known], hashes[~is_known])
         self._numbers = np.insert(self._numbers, at[~is_known], numbers[~is_known])
         result = numbers[inverse]
-        differs = ~_same_place(frames, self.rows[result])
+        differs = ~_are_equal(frames, self.rows[result])
         result[differs] = self._add(frames[differs])
         return result.astype(np.uint32)
 
@@ -55,29 +61,29 @@ class _Places:
 
 def _hash(frames: Rows) -> NDArray[np.uint64]:
     total = np.zeros(len(frames), np.uint64)
-    for name, odd in zip(_PLACE, _ODD, strict=True):
+    for name, odd in zip(_IDENTITY, _ODD, strict=True):
         total = (total ^ frames[name].astype(np.uint64)) * np.uint64(odd)
         total ^= total >> np.uint64(29)
     return total
 
 
-def _same_place(one: Rows, other: Rows) -> NDArray[np.bool_]:
-    return np.asarray(np.logical_and.reduce([one[name] == other[name] for name in _PLACE]))
+def _are_equal(first: Rows, second: Rows) -> NDArray[np.bool_]:
+    return np.asarray(np.logical_and.reduce([first[name] == second[name] for name in _IDENTITY]))
 
 
 class StackTable:
     """Traces (TRACE_ROW) with their frames, and which of them are the same stack.
 
-    Two traces are one stack when they name the same function, the same places in the same modules and end alike,
-    whatever the addresses were. Stacks are numbered in the order of their first traces.
-    keeps_sp: frames are asked for with their stack pointers; else these are 0.
+    Two traces are the same stack if they have the same function, the same code in the same modules and the same end,
+    whatever the addresses. Stacks are numbered in the order of their first traces.
+    keeps_sp: frames keep their stack pointers; else these are 0.
     """
 
     def __init__(self, keeps_sp: bool = True) -> None:
         self._keeps_sp = keeps_sp
         self._traces: list[Rows] = [np.empty(0, TRACE_ROW)]
-        self._places = _Places()
-        self._place_parts: list[NDArray[np.uint32]] = [np.empty(0, np.uint32)]  # by frame
+        self._distinct = _DistinctFrames()
+        self._number_parts: list[NDArray[np.uint32]] = [np.empty(0, np.uint32)]  # by frame
         self._sp_parts: list[NDArray[np.uint64]] = [np.empty(0, np.uint64)]
         self._length = 0
         self._bounds: Numbers = np.zeros(1, np.int64)  # of each trace's frames
@@ -88,7 +94,7 @@ class StackTable:
 
     def append(self, traces: Rows, frames: Rows) -> None:
         self._traces.append(traces)
-        self._place_parts.append(self._places.intern(frames))
+        self._number_parts.append(self._distinct.intern(frames))
         if self._keeps_sp:
             self._sp_parts.append(frames["sp"].copy())
         self._length += len(traces)
@@ -99,18 +105,18 @@ class StackTable:
         return _joined(self._traces)
 
     @property
-    def places(self) -> Rows:
-        """The distinct frames (FRAME_ROW without sp)."""
-        return self._places.rows
+    def distinct_frames(self) -> Rows:
+        """FRAME_ROWs, without sp."""
+        return self._distinct.rows
 
     @property
-    def place_of_frame(self) -> NDArray[np.uint32]:
-        """Numbers in `places`, of the frames of all traces, in order."""
-        return _joined(self._place_parts)
+    def number_of_frame(self) -> NDArray[np.uint32]:
+        """Indexes into distinct_frames, for the frames of all traces in order."""
+        return _joined(self._number_parts)
 
     @property
     def bounds(self) -> Numbers:
-        """(n + 1,) where the frames of each trace begin, and where the last one's end."""
+        """(n + 1,) index of the first frame of each trace, and the number of all frames."""
         if len(self._bounds) != self._length + 1:
             self._bounds = np.concatenate([[0], np.cumsum(self.traces["n_frames"].astype(np.int64))])
         return self._bounds
@@ -119,37 +125,43 @@ class StackTable:
     def stack_of_trace(self) -> Numbers:
         return self._numbered()[0]
 
+    def stacks_of(self, traces: Numbers) -> Numbers:
+        """The stack of each of these traces; negative numbers stay."""
+        if not len(self):
+            return traces
+        return np.where(traces >= 0, self.stack_of_trace[traces], traces)
+
     @property
     def first_trace(self) -> Numbers:
-        """By stack: a trace of it."""
+        """By stack: its first trace."""
         return self._numbered()[1]
 
-    def places_of(self, trace: int) -> NDArray[np.uint32]:
+    def frame_numbers(self, trace: int) -> NDArray[np.uint32]:
         """Innermost first."""
-        return self.place_of_frame[self.bounds[trace] : self.bounds[trace + 1]]
+        return self.number_of_frame[self.bounds[trace] : self.bounds[trace + 1]]
 
-    def places_used(self, traces: Numbers) -> NDArray[np.bool_]:
-        """By place: it is part of one of these traces."""
-        used = np.zeros(len(self.places), bool)
+    def frames_used(self, traces: Numbers) -> NDArray[np.bool_]:
+        """By distinct frame: it is part of one of these traces."""
+        used = np.zeros(len(self.distinct_frames), bool)
         begins, ends = self.bounds[traces], self.bounds[traces + 1]
         for first in range(0, len(traces), _TRACES_AT_ONCE):
             part = slice(first, first + _TRACES_AT_ONCE)
             lengths = ends[part] - begins[part]
             starts = np.repeat(begins[part] - np.cumsum(lengths) + lengths, lengths)
-            used[self.place_of_frame[starts + np.arange(len(starts))]] = True
+            used[self.number_of_frame[starts + np.arange(len(starts))]] = True
         return used
 
     def frames_of(self, trace: int) -> Rows:
         return self._frames(int(self.bounds[trace]), int(self.bounds[trace + 1]))
 
     def _frames(self, first: int, end: int) -> Rows:
-        frames = self.places[self.place_of_frame[first:end]]
+        frames = self.distinct_frames[self.number_of_frame[first:end]]
         if self._keeps_sp:
             frames["sp"] = _joined(self._sp_parts)[first:end]
         return frames
 
     def chunks(self) -> Iterable[TraceChunk]:
-        """The table as blocks of a recording can take it; at least one."""
+        """The table in parts that fit the blocks of a recording; at least one."""
         first, bounds = 0, self.bounds
         while True:
             end = min(first + _TRACES_PER_CHUNK, len(self))
@@ -165,7 +177,7 @@ class StackTable:
         """(stack of each trace, first trace of each stack)."""
         if self._stacks is None:
             classes = _stack_classes(
-                self.traces, self.bounds, self.place_of_frame, _code_numbers(self.places)
+                self.traces, self.bounds, self.number_of_frame, _code_numbers(self.distinct_frames)
             )
             _, first, inverse = np.unique(classes, return_index=True, return_inverse=True)
             order = np.argsort(first)
@@ -181,20 +193,22 @@ def _joined(parts: list[NDArray[Scalar]]) -> NDArray[Scalar]:
     return parts[0]
 
 
-def _code_numbers(places: Rows) -> Numbers:
-    """For each place a number of its module and vaddr: those of other addresses share it."""
-    order = np.lexsort((places["vaddr"], places["module"]))
-    changes = np.zeros(len(places), bool)
+def _code_numbers(frames: Rows) -> Numbers:
+    """For each distinct frame a number of its module and vaddr, whatever its address."""
+    order = np.lexsort((frames["vaddr"], frames["module"]))
+    changes = np.zeros(len(frames), bool)
     for name in ("vaddr", "module"):
-        changes[1:] |= places[name][order][1:] != places[name][order][:-1]
-    numbers = np.empty(len(places), np.int64)
+        changes[1:] |= frames[name][order][1:] != frames[name][order][:-1]
+    numbers = np.empty(len(frames), np.int64)
     numbers[order] = np.cumsum(changes)
     return numbers
 
 
-def _stack_classes(traces: Rows, bounds: Numbers, places: NDArray[np.uint32], codes: Numbers) -> Numbers:
-    """A number by trace, equal where the stacks are. Traces are told apart frame by frame, from the innermost on;
-    one that is alone already is looked at no more."""
+def _stack_classes(traces: Rows, bounds: Numbers, numbers: NDArray[np.uint32], codes: Numbers) -> Numbers:
+    """A number by trace, equal where the stacks are equal.
+
+    Traces are compared frame by frame, from the innermost on; a trace that differs from all others is dropped.
+    """
     n_frames = traces["n_frames"].astype(np.int64)
     classes = np.zeros(len(traces), np.int64)
     for head in (n_frames, traces["function"], traces["end"]):
@@ -206,7 +220,7 @@ def _stack_classes(traces: Rows, bounds: Numbers, places: NDArray[np.uint32], co
         active, part = active[open_], part[open_]
         if not len(active):
             return classes
-        part = _refined(part, codes[places[bounds[active] + depth]])
+        part = _refined(part, codes[numbers[bounds[active] + depth]])
         classes[active] = part + n_classes
         n_classes += int(part.max()) + 1
         depth += 1

@@ -8,7 +8,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from memleak_android.host.analysis.sites import Sums, largest_sums
+from memleak_android.host.analysis.block_sums import StackSums, largest_sums
 from memleak_android.host.profile.profile import Growth, Trend
 from memleak_android.host.profile.sort_orders import WEIGHTS, Sort, sorted_sites
 from tests.support.builders.profiles import DECODE
@@ -30,7 +30,7 @@ def test_the_first_site_of_every_order_survives_the_cut(sort: Sort) -> None:
         np.array([getattr(site, name) for site in SITES]) for name in ("inuse_space", "inuse_objects")
     )
     zeros = np.zeros(len(SITES), np.int64)
-    sums = Sums(space, objects, zeros, zeros, zeros.astype(bool), zeros, zeros, zeros)
+    sums = StackSums(space, objects, zeros, zeros, zeros.astype(bool), zeros, zeros, zeros)
     kept = largest_sums(sums, GROWTH, 1).inuse_objects
     assert kept[SITES.index(sorted_sites(SITES, sort)[0])] > 0
     assert np.count_nonzero(kept) == 3

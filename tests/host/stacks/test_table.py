@@ -78,7 +78,7 @@ def test_each_place_is_kept_once() -> None:
     traces, frames = random_traces(500, 4)
     table = filled(traces, frames, 9)
     distinct = {tuple(row) for row in frames[["address", "vaddr", "module"]].tolist()}
-    assert len(table.places) == len(distinct)
+    assert len(table.distinct_frames) == len(distinct)
 
 
 def test_chunks_are_what_was_added() -> None:
@@ -99,5 +99,5 @@ def test_which_places_some_traces_use() -> None:
     traces, frames = random_traces(200, 6)
     table = filled(traces, frames, 1)
     asked = np.array([5, 17, 3])
-    expected = {int(place) for trace in asked for place in table.places_of(int(trace))}
-    assert set(np.flatnonzero(table.places_used(asked)).tolist()) == expected
+    expected = {int(number) for trace in asked for number in table.frame_numbers(int(trace))}
+    assert set(np.flatnonzero(table.frames_used(asked)).tolist()) == expected
