@@ -302,7 +302,7 @@ def _sections_with_bytes(headers: list[Any], strings: bytes, size: int) -> Itera
         yield Section(name, h["sh_addr"], h["sh_offset"], h["sh_size"], compressed)
 
 
-def iterate_notes(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+def iterate_notes(data: bytes | memoryview) -> Iterator[tuple[int, bytes, bytes]]:
     """(type, owner, value) of ELF notes (elf(5))."""
     at = 0
     while at + 12 <= len(data):
@@ -310,5 +310,6 @@ def iterate_notes(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
         value_at = at + 12 + (owner_bytes + 3 & ~3)
         if value_at + value_bytes > len(data):
             return
-        yield kind, data[at + 12 : at + 12 + owner_bytes], data[value_at : value_at + value_bytes]
+        owner = bytes(data[at + 12 : at + 12 + owner_bytes])
+        yield kind, owner, bytes(data[value_at : value_at + value_bytes])
         at = value_at + (value_bytes + 3 & ~3)

@@ -14,7 +14,7 @@ from memleak_android.host.commands.loader_options import loader_options, snapsho
 from memleak_android.host.commands.options import FILE, common_options
 from memleak_android.host.commands.unwind_samples import print_samples
 from memleak_android.host.console import printable, refuse_command, say
-from memleak_android.host.symbols.names_in_file import FunctionNames, NamedPlace, soname
+from memleak_android.host.symbols.names_in_file import FunctionNames, FunctionOffset, soname
 from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.snapshot.folder import Snapshot, SnapshotFrame
 from memleak_android.unwind.trace import TraceEnd
@@ -140,7 +140,7 @@ def _map_name(frame: SnapshotFrame) -> str:
     return frame.mapping.path or f"<anonymous:{frame.mapping.start:x}>"
 
 
-def _name(frame: SnapshotFrame) -> NamedPlace | None:
+def _name(frame: SnapshotFrame) -> FunctionOffset | None:
     if frame.named_by is None:
         return None
     module, vaddr = frame.named_by

@@ -1,1 +1,1 @@
-"""ELF files as bytes: sections, dynamic section, slots, libraries inside APKs (to become one reader)."""
+"""ELF files, and libraries inside APKs, as bytes in; segments, sections, symbols and slots out."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.elf.dynamic import STT_FUNC, ElfFile
+from memleak_android.host.elf.dynamic import ElfFile
+from memleak_android.host.elf.sections import STT_FUNC
 
 # System V gABI, chapter 5; the tables of relocations and their sizes in bytes.
 _DT_TABLES = ((23, 2), (7, 8))  # JMPREL and PLTRELSZ, RELA and RELASZ

@@ -25,7 +25,7 @@ def entry_places(elf: ElfFile, functions: Sequence[FoundFunction]) -> list[tuple
     by_text: dict[tuple[int, int], list[FoundFunction]] = defaultdict(list)
     for one in functions:
         text = elf.text_segment(one.file_offset)
-        first = next(iter(arch.decode(elf.data[one.file_offset : one.file_offset + _FIRST_BYTES], 0)), None)
+        first = next(iter(arch.decode(elf.bytes_from(one.file_offset, _FIRST_BYTES), 0)), None)
         if text is None or (first is not None and arch.is_cheap(first)) or not one.size:
             cost = arch.cheap if first is not None and arch.is_cheap(first) else SINGLE_STEPPED
             found[one.file_offset] = one.file_offset, cost

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from memleak_android.host.elf.sections import SYMBOL_64
 from memleak_android.host.stacks.modules import ModuleFile
-from memleak_android.host.symbols.symbol_table import SYMBOL_64
 from memleak_android.host.wire.blocks import NO_MODULE
 
 _SYMBOLS_MAX = 1 << 20  # of all modules; a kernel has some 200,000 functions
@@ -59,7 +59,7 @@ def symbol_file(functions: Sequence[KernelFunction]) -> bytes:
     """An ELF file with the symbols of one module's functions (gABI chapter 4): .text without bytes, .symtab, .strtab."""
     strings, table = bytearray(b"\0"), np.zeros(len(functions) + 1, SYMBOL_64)
     for row, one in zip(table[1:], functions, strict=True):
-        row["name"], row["info"], row["shndx"] = len(strings), _FUNCTION, 1
+        row["name"], row["info"], row["section"] = len(strings), _FUNCTION, 1
         row["value"], row["size"] = one.start - one.base, one.end - one.start
         strings += one.name.encode() + b"\0"
     names = b"\0.text\0.symtab\0.strtab\0.shstrtab\0"

@@ -6,7 +6,6 @@ MiniDebugInfo (.gnu_debugdata): GDB manual "Debugging information in a special s
 
 from __future__ import annotations
 
-import lzma
 import os
 import zlib
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,6 @@ from memleak_android.host.symbols.symbol_places import SymbolPlace, build_ids
 
 SYSTEM_DEBUG_DIR = Path("/usr/lib/debug")
 MAX_INDEXED_FILES = 200_000  # a --symbols folder of a whole platform build has some 50,000 files
-MAX_DEBUGDATA_BYTES = 64 << 20  # unpacked; Android's largest is below 3 MB
 
 
 class Content(IntEnum):
@@ -56,19 +54,6 @@ def classify(elf: ElfSections) -> Content:
     if SHT_SYMTAB in kinds:
         return Content.SYMTAB
     return Content.DYNSYM if SHT_DYNSYM in kinds else Content.NOTHING
-
-
-def unpack_debugdata(elf: ElfSections) -> ElfSections | None:
-    """The small ELF file packed into .gnu_debugdata; None where there is none or it cannot be read."""
-    section = elf.find(".gnu_debugdata")
-    if section is None:
-        return None
-    try:
-        decompressor = lzma.LZMADecompressor(memlimit=MAX_DEBUGDATA_BYTES)
-        unpacked = decompressor.decompress(elf.content(section), max_length=MAX_DEBUGDATA_BYTES)
-        return ElfSections(memoryview(unpacked))
-    except (lzma.LZMAError, EOFError, BadElf):
-        return None
 
 
 class SymbolIndex:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,31 +11,23 @@ from numpy.typing import NDArray
 from memleak_android.host.elf.sections import (
     EM_ARM,
     SHF_EXECINSTR,
-    SHT_DYNSYM,
-    SHT_SYMTAB,
+    STT_FUNC,
+    STT_GNU_IFUNC,
+    STT_NOTYPE,
     ElfSections,
     text_at,
 )
 
-# gABI "Symbol Table": Elf64_Sym and Elf32_Sym.
-SYMBOL_64 = np.dtype(
-    [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("shndx", "<u2"), ("value", "<u8"), ("size", "<u8")]
-)
-SYMBOL_32 = np.dtype(
-    [("name", "<u4"), ("value", "<u4"), ("size", "<u4"), ("info", "u1"), ("other", "u1"), ("shndx", "<u2")]
-)
-STT_NOTYPE, STT_FUNC, STT_GNU_IFUNC = 0, 2, 10
 STB_LOCAL, STB_GLOBAL, STB_WEAK = 0, 1, 2
 SHN_LORESERVE = 0xFF00
 
 MAX_NESTING = 64  # symbols looked back through for one that encloses an address; real nesting is ≤ 3
-MAX_TABLES = 4  # in one file; real ones have .symtab and .dynsym
 MAX_ALIASES = 256  # names compared at one address
 
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """name as in the file, without its version (`@VER`); vaddr of its start."""
+    """name: as in the file, without its version (`@VER`). vaddr: of its start."""
 
     name: str
     vaddr: int
@@ -56,7 +49,7 @@ class SymbolTable:
         ]
         rows = np.concatenate(columns) if columns else np.zeros((0, 7), np.uint64)
         rows = _drop_labels(rows)
-        # Same start: the longest first, so that the walk back from a nested symbol meets it.
+        # Same start: the longest first, so that the walk back from a nested symbol reaches it.
         rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
         self._start = np.ascontiguousarray(rows[:, 0])
         self._end = _reach(rows)
@@ -110,42 +103,31 @@ class SymbolTable:
         return (untyped, underscores, int(binding == STB_LOCAL), len(name), name)
 
 
-def _read_tables(elf: ElfSections) -> list[tuple[memoryview, NDArray[np.uint64]]]:
+def _read_tables(elf: ElfSections) -> Iterator[tuple[memoryview, NDArray[np.uint64]]]:
     """(string table, rows) per symbol section; row = start, size, name, binding, type, section end."""
-    tables: list[tuple[memoryview, NDArray[np.uint64]]] = []
-    for section in elf.sections:
-        if section.type not in (SHT_SYMTAB, SHT_DYNSYM) or section.link >= len(elf.sections):
-            continue
-        if len(tables) == MAX_TABLES:
-            break
-        layout = SYMBOL_64 if elf.is_64 else SYMBOL_32
-        content = elf.content(section)
-        symbols = np.frombuffer(content, layout, len(content) // layout.itemsize)
-        # a copy: a view would keep the whole file, debug information included, in memory
-        strings = memoryview(bytes(elf.content(elf.sections[section.link])))
-        tables.append((strings, _function_rows(elf, symbols, strings)))
-    return tables
+    for _, symbols, strings in elf.symbol_tables():
+        yield strings, _function_rows(elf, symbols, strings)
 
 
 def _function_rows(elf: ElfSections, symbols: NDArray[np.void], strings: memoryview) -> NDArray[np.uint64]:
     executable = np.array([bool(s.flags & SHF_EXECINSTR) for s in elf.sections])
     section_end = np.array([(s.address + s.size) & (2**64 - 1) for s in elf.sections], np.uint64)
-    kind, shndx = symbols["info"] & 15, symbols["shndx"]
-    defined = (shndx > 0) & (shndx < min(SHN_LORESERVE, len(elf.sections))) & (symbols["name"] > 0)
+    kind, section = symbols["info"] & 15, symbols["section"]
+    defined = (section > 0) & (section < min(SHN_LORESERVE, len(elf.sections))) & (symbols["name"] > 0)
     wanted = defined & ((kind == STT_FUNC) | (kind == STT_GNU_IFUNC) | (kind == STT_NOTYPE))
-    symbols, kind, shndx = symbols[wanted], kind[wanted], shndx[wanted]
-    code = (kind != STT_NOTYPE) | executable[shndx]
+    symbols, kind, section = symbols[wanted], kind[wanted], section[wanted]
+    code = (kind != STT_NOTYPE) | executable[section]
     code &= (kind != STT_NOTYPE) | ~_starts_with_dollar(symbols["name"], strings)
-    symbols, kind, shndx = symbols[code], kind[code], shndx[code]
+    symbols, kind, section = symbols[code], kind[code], section[code]
     start = symbols["value"].astype(np.uint64)
     if elf.machine == EM_ARM:  # AAELF32 §5.5.3: bit 0 of a function's value says Thumb
         start = start & ~np.uint64(1)
-    columns = (start, symbols["size"], symbols["name"], symbols["info"] >> 4, kind, section_end[shndx])
+    columns = (start, symbols["size"], symbols["name"], symbols["info"] >> 4, kind, section_end[section])
     return np.column_stack([c.astype(np.uint64) for c in columns])
 
 
 def _starts_with_dollar(names: NDArray[np.uint32], strings: memoryview) -> NDArray[np.bool_]:
-    """Mapping symbols of ARM ($a $t $d $x: AAELF32 §5.5.5) mark code and data, they name nothing."""
+    """Mapping symbols of ARM ($a $t $d $x: AAELF32 §5.5.5) mark code and data; they are not names."""
     if not len(strings):
         return np.zeros(len(names), np.bool_)
     inside = np.minimum(names, len(strings) - 1)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from memleak_android.host.cache_folder import cache_base
 from memleak_android.host.elf.sections import BadElf, ElfSections
 from memleak_android.host.profile.profile import SymbolClass
-from memleak_android.host.symbols.debug_files import Content, DebugFileSearch, SymbolFile, unpack_debugdata
+from memleak_android.host.symbols.debug_files import Content, DebugFileSearch, SymbolFile
 from memleak_android.host.symbols.demangle import demangle
 from memleak_android.host.symbols.line_table import LineTable, load_line_table
 from memleak_android.host.symbols.symbol_table import Symbol, SymbolTable
@@ -109,7 +109,7 @@ class Symbolizer:
             own = None
         path = module.path.removesuffix(" (deleted)")
         files = self._search.find(path, module.build_id, own)
-        packed = [unpacked for f in files if (unpacked := unpack_debugdata(f.elf)) is not None]
+        packed = [unpacked for f in files if (unpacked := f.elf.unpack_debugdata()) is not None]
         best: SymbolFile | None = next((f for f in files if f.content is Content.DEBUG_INFO), None)
         lines = load_line_table(best, module.build_id, self._cache_dir, self._sharing)
         return _ModuleSymbols(SymbolTable([f.elf for f in files] + packed), lines)

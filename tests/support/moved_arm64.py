@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from memleak_android.host.elf.dynamic import EM_AARCH64
+from memleak_android.host.elf.sections import EM_AARCH64
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers.inline.patch_plan import FunctionCode, PatchPlan
 from memleak_android.host.tracers.inline.relocation import UNGUARDED, Surroundings

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.elf.dynamic import EM_X86_64
+from memleak_android.host.elf.sections import EM_X86_64
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers.inline.patch_plan import FunctionCode, PatchPlan
 from memleak_android.host.tracers.inline.x86_encoding import parse

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memleak_android.host.console import one_line
-from memleak_android.host.elf.dynamic import ELFCLASS32
+from memleak_android.host.elf.sections import ELFCLASS32
 from memleak_android.host.errors import DeviceError, TargetError
 from memleak_android.host.machine.local.process import check_not_ended, check_status
 from memleak_android.host.machine.parse import ProcessStatus, last_line, parse_maps, parse_status

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from memleak_android.host.console import one_line
-from memleak_android.host.elf.dynamic import ELFCLASS32, MACHINE_NAMES, ElfFile
+from memleak_android.host.elf.dynamic import ElfFile
+from memleak_android.host.elf.sections import ELFCLASS32, MACHINE_NAMES
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.adb.pulled_files import PulledFiles, RemoteFile
 from memleak_android.host.machine.local.process import LoadedObject

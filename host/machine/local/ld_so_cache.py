@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.elf.dynamic import EM_AARCH64, EM_X86_64
+from memleak_android.host.elf.sections import EM_AARCH64, EM_X86_64
 
 _MAGIC = b"glibc-ld.so.cache1.1"
 _HEADER_BYTES = 48

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from memleak_android.host.elf.dynamic import DT_DEBUG, ELFCLASS32, PT_DYNAMIC, ElfFile
+from memleak_android.host.elf.dynamic import DT_DEBUG, ElfFile
+from memleak_android.host.elf.sections import ELFCLASS32, PT_DYNAMIC
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.parse import ProcessStatus, parse_maps, parse_status
 from memleak_android.unwind.maps import AddressSpace, Mapping

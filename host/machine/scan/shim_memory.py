@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from memleak_android.host.elf.dynamic import PT_LOAD, ElfFile
+from memleak_android.host.elf.dynamic import ElfFile
+from memleak_android.host.elf.sections import PT_LOAD
 from memleak_android.host.errors import MemleakError
 from memleak_android.unwind.maps import Mapping
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from memleak_android.host.elf.dynamic import MACHINE_NAMES
+from memleak_android.host.elf.sections import MACHINE_NAMES
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.adb.modules import RemoteFiles
 from memleak_android.host.machine.adb.process import RemoteObject, RemoteProcess

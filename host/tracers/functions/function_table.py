@@ -12,15 +12,20 @@ from pathlib import Path
 
 import numpy as np
 
-from memleak_android.host.elf.sections import SHT_DYNSYM, SHT_SYMTAB, BadElf, ElfSections, text_at
+from memleak_android.host.elf.sections import (
+    SHF_COMPRESSED,
+    STT_FUNC,
+    STT_GNU_IFUNC,
+    STT_OBJECT,
+    BadElf,
+    ElfSections,
+    text_at,
+)
 from memleak_android.host.errors import TargetError
-from memleak_android.host.symbols.debug_files import DebugFileSearch, open_elf, unpack_debugdata
+from memleak_android.host.symbols.debug_files import DebugFileSearch, open_elf
 from memleak_android.host.symbols.demangle import demangle
-from memleak_android.host.symbols.symbol_table import STT_FUNC, STT_GNU_IFUNC, SYMBOL_32, SYMBOL_64
 from memleak_android.host.tracers.functions.written_names import SPECIAL_NAMES, normal_name, written_names
 
-STT_OBJECT = 1
-SHF_COMPRESSED = 0x800  # gABI, "Section Compression"
 _SYMBOLS_MAX = 4_000_000
 _DEBUG_TEXT_MAX = 256 << 20
 # What compilers append to a copy of a function that they have changed: GCC, clang with ThinLTO.
@@ -54,7 +59,7 @@ class FunctionTable:
             raise TargetError(f"{path} cannot be read as an ELF file: {error}") from None
         self.build_id = elf.build_id
         described = [one.elf for one in search.find(path, elf.build_id, elf)]
-        self._files = [*described, *(inner for one in described if (inner := unpack_debugdata(one)))]
+        self._files = [*described, *(inner for one in described if (inner := one.unpack_debugdata()))]
 
     @cached_property
     def by_name(self) -> dict[str, list[TableSymbol]]:
@@ -105,15 +110,10 @@ class FunctionTable:
 
 
 def _symbols(elf: ElfSections) -> Iterator[TableSymbol]:
-    for section in elf.sections:
-        if section.type not in (SHT_SYMTAB, SHT_DYNSYM) or section.link >= len(elf.sections):
-            continue
-        layout = SYMBOL_64 if elf.is_64 else SYMBOL_32
-        strings = memoryview(bytes(elf.content(elf.sections[section.link])))
-        content = elf.content(section)
-        rows = np.frombuffer(content, layout, min(len(content) // layout.itemsize, _SYMBOLS_MAX))
+    for _, rows, strings in elf.symbol_tables():
+        rows = rows[:_SYMBOLS_MAX]
         kind = rows["info"] & 15
-        wanted = (rows["shndx"] > 0) & (rows["value"] > 0) & (rows["name"] > 0)
+        wanted = (rows["section"] > 0) & (rows["value"] > 0) & (rows["name"] > 0)
         wanted &= np.isin(kind, (STT_FUNC, STT_GNU_IFUNC, STT_OBJECT))
         columns = (rows[wanted][field].tolist() for field in ("name", "value", "size"))
         for name, value, size, kind_ in zip(*columns, kind[wanted].tolist(), strict=True):

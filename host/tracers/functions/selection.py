@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from memleak_android.host.console import one_line
 from memleak_android.host.elf.dynamic import ElfFile
+from memleak_android.host.elf.sections import STT_GNU_IFUNC, STT_OBJECT
 from memleak_android.host.errors import MemleakError, TargetError
 from memleak_android.host.symbols.debug_files import DebugFileSearch
 from memleak_android.host.symbols.demangle import demangle
-from memleak_android.host.symbols.symbol_table import STT_GNU_IFUNC
 from memleak_android.host.tracers.agent.session_options import ProbedFile
-from memleak_android.host.tracers.functions.function_table import STT_OBJECT, FunctionTable, TableSymbol
+from memleak_android.host.tracers.functions.function_table import FunctionTable, TableSymbol
 from memleak_android.host.tracers.functions.requests import FunctionRequest
 
 _NAMES_SHOWN = 6

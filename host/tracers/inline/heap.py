@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from memleak_android.host.elf.dynamic import EM_ARM, ElfFile, FunctionSymbol
+from memleak_android.host.elf.dynamic import ElfFile, FunctionSymbol
+from memleak_android.host.elf.sections import EM_ARM
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.machine.local.process import LoadedObject, LocalProcess
 from memleak_android.host.tracers.agent.session_options import SessionOptions

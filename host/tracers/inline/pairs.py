@@ -13,7 +13,8 @@ from hashlib import sha256
 
 import numpy as np
 
-from memleak_android.host.elf.dynamic import ElfFile, Segment
+from memleak_android.host.elf.dynamic import ElfFile
+from memleak_android.host.elf.sections import Segment
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.local.process import LoadedObject
 from memleak_android.host.tracers.agent.session_options import (

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from memleak_android.host.elf.dynamic import EM_AARCH64, EM_X86_64
+from memleak_android.host.elf.sections import EM_AARCH64, EM_X86_64
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers.inline import relocation_arm64, relocation_x86_64
 from memleak_android.host.tracers.inline.entry_undo import undo_arm64, undo_x86_64, undone_at_entry

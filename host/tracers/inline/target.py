@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from memleak_android.host.elf.dynamic import EM_AARCH64, PF_X, PT_LOAD, ElfFile
+from memleak_android.host.elf.dynamic import ElfFile
+from memleak_android.host.elf.sections import EM_AARCH64, PF_X, PT_LOAD
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.machine.local.process import LoadedObject, LocalProcess
 from memleak_android.host.tracers.inline.patch_plan import TRAMPOLINE_BYTES, PatchPlan

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from memleak_android.host.elf.dynamic import EM_ARM, MACHINE_NAMES, ElfFile, FunctionSymbol
+from memleak_android.host.elf.dynamic import ElfFile, FunctionSymbol
+from memleak_android.host.elf.sections import EM_ARM, MACHINE_NAMES
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.binaries import local_arch
 from memleak_android.host.machine.local.process import LoadedObject

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.elf.dynamic import EM_AARCH64, EM_X86_64
+from memleak_android.host.elf.sections import EM_AARCH64, EM_X86_64
 from memleak_android.host.tracers.probes import arm64, x86_64
 from memleak_android.unwind.code.disassembly import Instruction, decode_arm64, decode_x86_64
 

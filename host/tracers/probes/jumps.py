@@ -25,7 +25,7 @@ def follow_jumps(elf: ElfFile, vaddr: int) -> tuple[set[int], str]:
     passed: set[int] = set()
     for _ in range(_HOPS_MAX):
         offset = elf.file_offset(vaddr)
-        code = elf.data[offset : offset + _STUB_BYTES] if offset is not None else b""
+        code = elf.bytes_from(offset, _STUB_BYTES) if offset is not None else b""
         decoded = [one for one in arch.decode(code, vaddr) if one.mnemonic != arch.landing]
         if decoded and decoded[0].flow is Flow.JUMP and decoded[0].target is not None:
             vaddr = decoded[0].target

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memleak_android.host.elf.dynamic import ElfFile, Segment
+from memleak_android.host.elf.dynamic import ElfFile
+from memleak_android.host.elf.sections import Segment
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers.agent.session_options import Probe
 from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
@@ -70,7 +71,7 @@ def _text_of(elf: ElfFile, path: str, site: ProbeSite) -> Segment:
 def _place(elf: ElfFile, site: ProbeSite, text: Segment, jumped_to: set[int]) -> Placement:
     arch = PROBED_ARCHES[elf.machine]
     if not site.size:
-        first = next(iter(arch.decode(elf.data[site.file_offset : site.file_offset + _FIRST_BYTES], 0)), None)
+        first = next(iter(arch.decode(elf.bytes_from(site.file_offset, _FIRST_BYTES), 0)), None)
         is_cheap = first is not None and arch.is_cheap(first)
         return Placement(0, arch.cheap if is_cheap else SINGLE_STEPPED, "its size is not known")
     return place_entry(

@@ -6,7 +6,8 @@ from typing import cast
 
 import pytest
 
-from memleak_android.host.elf.dynamic import EM_AARCH64, EM_X86_64, ElfFile
+from memleak_android.host.elf.dynamic import ElfFile
+from memleak_android.host.elf.sections import EM_AARCH64, EM_X86_64
 from memleak_android.host.snoop.return_sites import calls_nothing, find_return_sites
 
 PLACE = 0x1000

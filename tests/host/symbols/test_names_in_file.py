@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memleak_android.host.symbols.names_in_file import FunctionNames, NamedPlace, soname
+from memleak_android.host.symbols.names_in_file import FunctionNames, FunctionOffset, soname
 from memleak_android.unwind import Module
 from tests.support.builders.symbol_elf import ARM, NOTYPE, OBJECT, ElfSymbol, write_elf
 
@@ -21,9 +21,9 @@ def names(*symbols: ElfSymbol, **how: int) -> FunctionNames:
 def test_tables_need_not_be_sorted() -> None:
     found = names(ElfSymbol("b", 0x1100, 16), ElfSymbol("a", 0x1000, 16), ElfSymbol("c", 0x1200, 16))
     assert [found.find(v) for v in (0x1000, 0x1105, 0x120F)] == [
-        NamedPlace("a", 0),
-        NamedPlace("b", 5),
-        NamedPlace("c", 15),
+        FunctionOffset("a", 0),
+        FunctionOffset("b", 5),
+        FunctionOffset("c", 15),
     ]
     assert found.find(0x1010) is None and found.find(0xFFF) is None
 
@@ -37,17 +37,20 @@ def test_the_first_of_several_names_holds() -> None:
     found = names(
         ElfSymbol("pthread_x", 0x1000, 16), ElfSymbol("__pthread_x", 0x1000, 16), ElfSymbol("x", 0x1000, 4)
     )
-    assert found.find(0x1008) == NamedPlace("pthread_x", 8)
+    assert found.find(0x1008) == FunctionOffset("pthread_x", 8)
 
 
 def test_a_function_around_another_one() -> None:
     found = names(ElfSymbol("outer", 0x1000, 0x100), ElfSymbol("inner", 0x1010, 8))
-    assert [found.find(v) for v in (0x1014, 0x1020)] == [NamedPlace("inner", 4), NamedPlace("outer", 0x20)]
+    assert [found.find(v) for v in (0x1014, 0x1020)] == [
+        FunctionOffset("inner", 4),
+        FunctionOffset("outer", 0x20),
+    ]
 
 
 def test_folded_functions_and_cxx_names_are_as_android_prints_them() -> None:
     found = names(ElfSymbol("[DEDUPED]", 0x1000, 4), ElfSymbol("_Z1fSt6vectorIS_IiSaIiEESaIS1_EE", 0x1004, 4))
-    assert found.find(0x1000) == NamedPlace("[DEDUPED]", 0)
+    assert found.find(0x1000) == FunctionOffset("[DEDUPED]", 0)
     cxx = found.find(0x1004)
     assert cxx is not None and ">>" not in cxx.function
 
@@ -59,8 +62,8 @@ def test_shifts_keep_their_operator() -> None:
 
 def test_bit_0_says_thumb_and_nothing_else() -> None:
     found = names(ElfSymbol("thumb", 0x1001, 8), machine=ARM)
-    assert found.find(0x1000) == found.find(0x1001) == NamedPlace("thumb", 0)
-    assert found.find(0x1005) == NamedPlace("thumb", 4)
+    assert found.find(0x1000) == found.find(0x1001) == FunctionOffset("thumb", 0)
+    assert found.find(0x1005) == FunctionOffset("thumb", 4)
 
 
 def test_the_packed_table_comes_second() -> None:
@@ -79,9 +82,9 @@ def test_the_packed_table_comes_second() -> None:
     struct.pack_into("<QQ", image, sections + 2 * 64 + 24, at, len(packed))
     found = FunctionNames(memoryview(bytes(image)))
     assert [found.find(v) for v in (0x1004, 0x1020, 0x1044)] == [
-        NamedPlace("own", 4),
-        NamedPlace("packed", 0x20),
-        NamedPlace("also", 4),
+        FunctionOffset("own", 4),
+        FunctionOffset("packed", 0x20),
+        FunctionOffset("also", 4),
     ]
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memleak_android.host.elf.dynamic import EM_AARCH64, EM_X86_64
+from memleak_android.host.elf.sections import EM_AARCH64, EM_X86_64
 from memleak_android.host.machine.local.ld_so_cache import LdSoCache
 
 X86_64, ARM64, I386 = 0x0303, 0x0A03, 0x0003

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from memleak_android.host.elf.dynamic import EM_AARCH64, PF_X, PT_LOAD, ElfFile, FunctionSymbol
+from memleak_android.host.elf.dynamic import ElfFile, FunctionSymbol
+from memleak_android.host.elf.sections import EM_AARCH64, PF_X, PT_LOAD
 from memleak_android.host.tracers.inline.patch_plan import FunctionCode
 from memleak_android.host.tracers.probes.allocator import HEAP_FUNCTIONS
 from memleak_android.host.tracers.probes.arch import ARM64
