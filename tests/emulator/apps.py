@@ -128,7 +128,7 @@ def libraries(abi: Abi, *, stripped: bool) -> dict[str, Path]:
 
 def own_allocator_library() -> Path:
     """OWN_APP's: not stripped, since what is hidden has a name only in .symtab."""
-    sources = [ANDROID / "own_allocator_app.c", ROOT / "tests" / "device" / "own_allocator.c"]
+    sources = [ANDROID / "own_allocator_app.c", ROOT / "tests" / "device" / "programs" / "own_allocator.c"]
     compiler = cross(ARM64.compiler.removesuffix("++") + "cc")
     flags = [
         *FLAGS,

@@ -38,7 +38,7 @@ echo x >&3; sleep 1; cat out
 
 
 def test_a_process_is_left_as_it_was(machine: Machine, tmp_path: Path) -> None:
-    sources = ROOT / "tests" / "device"
+    sources = ROOT / "tests" / "device" / "programs"
     try:
         gcc = zig("aarch64-linux-gnu.2.36")
         target = compiled(

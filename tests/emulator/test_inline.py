@@ -28,7 +28,9 @@ _SECONDS = 60.0
 
 @pytest.fixture
 def program() -> Path:
-    sources = [ROOT / "tests" / "device" / name for name in ("attach_workload.c", "own_allocator.c")]
+    sources = [
+        ROOT / "tests" / "device" / "programs" / name for name in ("attach_workload.c", "own_allocator.c")
+    ]
     flags = ("-O2", "-g", "-fvisibility=hidden", "-fno-sanitize=all", "-pthread")
     try:
         return compiled("own_allocator", zig("aarch64-linux-gnu.2.36"), flags, sources)

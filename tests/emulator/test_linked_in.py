@@ -21,7 +21,7 @@ pytestmark = pytest.mark.emulator
 TESTS = Path(__file__).resolve().parents[1]
 APP = TESTS / "linked-in" / "app.c"
 HEADER = ROOT / "device" / "preload" / "include"
-WORKLOAD = TESTS / "device" / "frame_pointer_workload.c"
+WORKLOAD = TESTS / "device" / "programs" / "frame_pointer_workload.c"
 PLACE = "/data/local/tmp"
 
 

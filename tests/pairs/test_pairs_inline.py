@@ -172,7 +172,7 @@ def test_beside_threads_that_never_pause(hidden: Path, tmp_path: Path) -> None:
 def test_registers_that_a_function_leaves_alone_stay(tmp_path: Path) -> None:
     """Callers that see its code rely on more than the ABI says (GCC's -fipa-ra)."""
     program, pairs = tmp_path / "kept", tmp_path / "own.toml"
-    source = ROOT / "tests" / "device" / "kept_registers.c"
+    source = ROOT / "tests" / "device" / "programs" / "kept_registers.c"
     subprocess.run(["gcc", "-O2", "-fvisibility=hidden", "-o", program, source], check=True)
     pairs.write_text(
         '[own]\nacquire = {function = "malloc", size = "argument 1"}\nrelease = {function = "free"}\n'
@@ -189,7 +189,7 @@ def test_registers_that_a_function_leaves_alone_stay(tmp_path: Path) -> None:
 
 
 def test_one_function_is_not_patched_twice(tmp_path: Path) -> None:
-    source, program = ROOT / "tests" / "device" / "kept_registers.c", tmp_path / "kept"
+    source, program = ROOT / "tests" / "device" / "programs" / "kept_registers.c", tmp_path / "kept"
     subprocess.run(["gcc", "-O2", "-fvisibility=hidden", "-o", program, source], check=True)
     pairs = tmp_path / "own.toml"
     pairs.write_text(

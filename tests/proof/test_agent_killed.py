@@ -16,7 +16,7 @@ from tests.support.preload_session import find_parts
 from tests.support.workloads import FLAGS
 
 pytestmark = pytest.mark.proof
-LIBRARY = Path(__file__).parents[1] / "device" / "slot_library.c"
+LIBRARY = Path(__file__).parents[1] / "device" / "programs" / "slot_library.c"
 SILENCE_S = 3  # SILENCE_NS of device/preload/recorder/recorder_session.c
 LOOK_S = 1  # LOOK_EVERY_NS
 

@@ -1,4 +1,4 @@
-"""tests/device/slot_workload.c, told what to do; and what lies in the slots of a running process."""
+"""tests/device/programs/slot_workload.c, told what to do; and what lies in the slots of a running process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from elftools.elf.relocation import RelocationSection
 from tests.support.preload_session import PreloadSession, await_process, find_parts
 from tests.support.workloads import FLAGS
 
-SOURCE = Path(__file__).resolve().parents[1] / "device" / "slot_workload.c"
+SOURCE = Path(__file__).resolve().parents[1] / "device" / "programs" / "slot_workload.c"
 SLOT_TYPES = {1, 6, 7}  # R_X86_64_64, GLOB_DAT, JUMP_SLOT
 
 

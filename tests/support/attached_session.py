@@ -31,7 +31,7 @@ from tests.support.containers import GLIBC, NAMESPACES, need_namespaces
 from tests.support.preload_session import find_parts
 from tests.support.workloads import BUILT, FLAGS, ROOT
 
-_SOURCE = ROOT / "tests" / "device" / "attach_workload.c"
+_SOURCE = ROOT / "tests" / "device" / "programs" / "attach_workload.c"
 _INT3 = 0xCC
 
 

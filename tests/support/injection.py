@@ -15,7 +15,7 @@ import pytest
 from tests.support.preload_session import find_parts
 from tests.support.workloads import BUILT, FLAGS, ROOT
 
-SOURCES = ROOT / "tests" / "device"
+SOURCES = ROOT / "tests" / "device" / "programs"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from tests.support.workloads import BUILT, FLAGS, ROOT
 
 PROBED = "is not what its file says"
 PROBED_S = 100
-_SOURCES = ROOT / "tests" / "device"
+_SOURCES = ROOT / "tests" / "device" / "programs"
 
 
 def own_allocator_program(name: str, *flags: str) -> Path:

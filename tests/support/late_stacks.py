@@ -1,4 +1,4 @@
-"""What a session with --extend-stacks has to say of tests/device/late_stacks.c."""
+"""What a session with --extend-stacks has to say of tests/device/programs/late_stacks.c."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.support.workloads import functions
 
-PROGRAM = Path(__file__).parent.parent / "device" / "late_stacks.c"
+PROGRAM = Path(__file__).parent.parent / "device" / "programs" / "late_stacks.c"
 OPTIONS = ("--stack-bytes", "4096", "--every-stack", "--show-allocs", "--extend-stacks")
 STANDING = 3000  # blocks of this size and above are of a thread that stood still after the call
 INNER = ["malloc", "take", "middle"]  # in the slice

@@ -1,4 +1,4 @@
-"""tests/device/nested_program.c: allocations inside allocations that have not returned, and what a report has to say of them."""
+"""tests/device/programs/nested_program.c: allocations inside allocations that have not returned, and what a report has to say of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.support.workloads import functions
 
-_FOLDER = Path(__file__).resolve().parents[1] / "device"
+_FOLDER = Path(__file__).resolve().parents[1] / "device" / "programs"
 ALLOCATOR, PROGRAM = _FOLDER / "nested_allocator.c", _FOLDER / "nested_program.c"
 PREFIX = "nested_"  # of the allocator's functions
 DEPTH, ROUNDS = 12, 5  # of the program

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library of an app whose allocator is hidden in it (tests/device/own_allocator.c): what it leaks per run of its activity
+// The library of an app whose allocator is hidden in it (tests/device/programs/own_allocator.c): what it leaks per run of its activity
 // stands in tests/emulator/apps.py, OWN_LEAKS.
 #include <stddef.h>
 

@@ -1,0 +1,143 @@
+"""The agent's ledger of mappings against a model of single pages, for calls told in any order that may happen."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+HERE = Path(__file__).resolve().parents[1] / "programs"
+AGENT = HERE.parents[2] / "device" / "agent"
+PAGE, N_PAGES = 4096, 24
+END = 10**9
+MALLOC, MMAP, MUNMAP = 1, 32, 34
+EVENT = np.dtype(
+    [
+        ("timestamp_ns", "<u8"), ("address", "<u8"), ("size", "<u8"), ("key", "<u8"), ("old_address", "<u8"),
+        ("pid", "<u4"), ("tid", "<u4"), ("function", "<u4"), ("error", "<i4"),
+    ]
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def replay(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    target = tmp_path_factory.mktemp("ledger") / "replay"
+    sources = [HERE / "regions_replay.c", AGENT / "evidence" / "regions.c", AGENT / "shim" / "regions.c"]
+    flags = ["-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", f"-I{AGENT}", f"-I{AGENT.parent}"]
+    subprocess.run(["gcc", *flags, *sources, "-o", target], check=True)
+    return target
+
+
+def random_calls(rng: np.random.Generator, n: int, n_pages: int = N_PAGES) -> np.ndarray:
+    """In the order of their times, 10, 20 … ns."""
+    calls = np.zeros(n, EVENT)
+    calls["timestamp_ns"] = 10 * np.arange(1, n + 1)
+    first = rng.integers(1, n_pages, n)
+    calls["address"] = PAGE * first
+    calls["size"] = np.maximum(1, PAGE * rng.integers(1, 9, n) - rng.choice([0, 4095], n))
+    calls["function"] = rng.choice([MMAP, MUNMAP], n)
+    calls["pid"] = 7
+    return calls
+
+
+def model(calls: np.ndarray) -> dict[int, int]:
+    """Page → time of the call that mapped it."""
+    pages: dict[int, int] = {}
+    for call in calls:
+        start = int(call["address"]) // PAGE
+        for page in range(start, start - (-int(call["size"]) // PAGE)):
+            pages.pop(page, None)
+            if call["function"] == MMAP:
+                pages[page] = int(call["timestamp_ns"])
+    return pages
+
+
+def replayed(program: Path, records: np.ndarray) -> dict[int, int]:
+    run = subprocess.run([program], input=records.tobytes(), capture_output=True, check=True)
+    rows = [tuple(map(int, line.split())) for line in run.stdout.splitlines()]
+    assert rows == sorted(rows)
+    assert all(start < end for start, end, _ in rows)
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(rows))
+    return {page: time for start, end, time in rows for page in range(start // PAGE, end // PAGE)}
+
+
+def reading(begins_ns: int, *told: np.ndarray) -> np.ndarray:
+    """What one reading of the rings brings, that began at this time."""
+    record = np.zeros(1, EVENT)
+    record["timestamp_ns"] = begins_ns
+    return np.concatenate([record, *told])
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_calls_in_their_order(replay: Path, seed: int) -> None:
+    calls = random_calls(np.random.default_rng(seed), 60)
+    assert replayed(replay, reading(END, calls)) == model(calls)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_more_rows_than_first_fit(replay: Path, seed: int) -> None:
+    """At random places, and downwards as the kernel maps."""
+    calls = random_calls(np.random.default_rng(seed), 6000, 20_000)
+    downwards = random_calls(np.random.default_rng(seed), 3000)
+    downwards["address"] = PAGE * (40_000 - 10 * np.arange(len(downwards)))
+    downwards["timestamp_ns"] += calls["timestamp_ns"][-1]
+    both = np.concatenate([calls, downwards])
+    expected = model(both)
+    assert len(expected) > 3000
+    assert replayed(replay, reading(END, both)) == expected
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_rings_read_one_after_the_other(replay: Path, seed: int) -> None:
+    """A reading that begins at T finds every call before T, and of the later ones those in the rings read last."""
+    rng = np.random.default_rng(seed)
+    calls = random_calls(rng, 60)
+    ring = rng.integers(0, 4, len(calls))
+    begins = [*np.sort(rng.choice(np.arange(5, 605, 10), 5, replace=False)), END]
+    told = np.searchsorted(begins, calls["timestamp_ns"])  # by the first reading that began later
+    told -= (told > 0) & (rng.random(len(calls)) < 0.3)  # or by the one that was under way
+    readings = [
+        reading(begin, *(calls[(told == number) & (ring == which)] for which in rng.permutation(4)))
+        for number, begin in enumerate(begins)
+    ]
+    assert replayed(replay, np.concatenate(readings)) == model(calls)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_an_unmapping_told_late(replay: Path, seed: int) -> None:
+    """Its thread was stopped between the call and the telling: what was mapped there since stays."""
+    rng = np.random.default_rng(seed)
+    calls = random_calls(rng, 60)
+    late = (calls["function"] == MUNMAP) & (rng.random(len(calls)) < 0.5)
+    readings = [reading(END, calls[~late]), reading(2 * END, calls[late])]
+    assert replayed(replay, np.concatenate(readings)) == model(calls)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_exec_heard_of_late(replay: Path, seed: int) -> None:
+    """What the new program mapped stays, and so does all of another process."""
+    rng = np.random.default_rng(seed)
+    calls = random_calls(rng, 60)
+    others = random_calls(rng, 60)
+    others["pid"] += 1
+    others["address"] += PAGE * 1000
+    exec_record = np.zeros(1, EVENT)
+    exec_record["timestamp_ns"], exec_record["pid"], exec_record["function"] = 305, 7, MALLOC
+    records = np.concatenate([reading(END, calls, others), exec_record])
+    new = calls[calls["timestamp_ns"] > 305]
+    assert replayed(replay, records) == model(new) | model(others)
+
+
+def test_times_and_sizes_that_cannot_be(replay: Path) -> None:
+    calls = random_calls(np.random.default_rng(1), 4)
+    calls["timestamp_ns"] = [2**64 - 1, 0, 1, 2**63]
+    calls["address"][0] = 2**64 - PAGE
+    calls["size"] = [2**64 - 1, 2**64 - 1, 0, 1]
+    calls["function"] = MMAP
+    assert set(replayed(replay, reading(END, calls))) <= {int(calls["address"][3]) // PAGE}

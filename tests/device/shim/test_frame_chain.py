@@ -1,0 +1,160 @@
+"""The baseline by frame pointers: the shim's own walk, what it sends, and how far it agrees with unwind information."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memleak_android.host.heap.capture import Capture
+from memleak_android.host.recording.file import Recording
+from memleak_android.host.stacks.address_spaces import AddressSpaces
+from memleak_android.host.stacks.samples import read_samples
+from memleak_android.host.stacks.stack_unwinder import arch_of
+from memleak_android.host.wire.blocks import EvidenceFlag
+from memleak_android.host.wire.frame_chains import SentChains
+from memleak_android.unwind.walk import frame_chain
+from tests.support.preload_session import run_preloaded
+from tests.support.workloads import PROGRAM, both_tracers, run
+
+HERE = Path(__file__).resolve().parents[1] / "programs"
+DEVICE = HERE.parents[2] / "device"
+KEPT, OMITTED = "-fno-omit-frame-pointer", "-fomit-frame-pointer"
+MACHINES = [
+    ("x86_64-linux-musl", "", ("-mno-red-zone",)),
+    ("aarch64-linux-musl", "qemu-aarch64-static", ()),
+    ("arm-linux-musleabihf", "qemu-arm-static", ("-marm",)),
+    ("arm-linux-musleabihf", "qemu-arm-static", ("-mthumb",)),
+]
+
+
+@pytest.mark.parametrize(("machine", "emulator", "flags"), MACHINES)
+def test_the_walk_finds_the_callers(
+    machine: str, emulator: str, flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    if emulator and shutil.which(emulator) is None:
+        pytest.skip(f"{emulator} is not installed")
+    build(tmp_path, "-target", machine, *flags)
+    run_ = [emulator] if emulator else []
+    walked = subprocess.run(
+        [*run_, tmp_path / "walk"], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert (walked.returncode, walked.stderr) == (0, "")
+
+
+def build(folder: Path, *target: str) -> None:
+    """The walk without a C library: for a second architecture none has to be built."""
+    compiler = [sys.executable, "-m", "ziglang", "cc", *target]
+    flags = ["-O2", KEPT, "-mno-omit-leaf-frame-pointer", "-fno-optimize-sibling-calls", "-ffreestanding"]
+    flags += ["-fno-sanitize=all", "-I", str(DEVICE), "-I", str(DEVICE / "preload")]
+    sources = [HERE / "frame_chain.c", DEVICE / "preload" / "stacks" / "frame_chain.c"]
+    objects = []
+    for number, source in enumerate(sources):
+        objects.append(folder / f"{number}.o")
+        done = subprocess.run(
+            [*compiler, *flags, "-c", source, "-o", objects[-1]], check=False, capture_output=True, text=True
+        )
+        if "No module named ziglang" in done.stderr:
+            pytest.skip("ziglang is not installed (pip install ziglang)")
+        assert done.returncode == 0, done.stderr
+    subprocess.run([*compiler, "-static", "-nostdlib", *objects, "-o", folder / "walk"], check=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    return tmp_path_factory.mktemp("frames")
+
+
+def program(folder: Path, *flags: str) -> Path:
+    target = folder / "".join(flags)
+    source = HERE / "frame_pointer_workload.c"
+    common = ["-O2", "-fno-optimize-sibling-calls", "-w", "-pthread"]
+    subprocess.run(["gcc", *common, *flags, source, "-o", target], check=True)
+    return target
+
+
+def agreement(tracer: str, folder: Path, *flags: str) -> dict[str, float]:
+    report = run(tracer, folder, "--", program(folder, *flags), options=["--unwind", "both"]).report
+    assert report["target"]["unwind"] == "both"
+    told: dict[str, float] = report["unwinding"]["fp_agreement"]
+    return told
+
+
+@both_tracers
+def test_code_that_keeps_frame_pointers_agrees(tracer: str, folder: Path) -> None:
+    told = agreement(tracer, folder, KEPT)
+    # All but the C library's own block for a thread: Debian builds it without frame pointers.
+    assert told["stacks"] >= 20
+    assert told["identical"] + told["start_missing"] >= told["stacks"] - 1
+    assert told["wrong"] == 0
+    assert told["mean_common_prefix"] > told["mean_depth"] - 3
+
+
+def test_code_that_does_not_is_told_so(folder: Path) -> None:
+    told = agreement("preload", folder, OMITTED)
+    assert told["share"] == 0
+    assert told["mean_common_prefix"] < 2
+
+
+def test_a_leaf_without_a_frame_hides_its_caller(folder: Path) -> None:
+    told = agreement("preload", folder, KEPT, "-DFRAMELESS_LEAF")
+    assert told["caller_missing"] >= 20
+
+
+def test_by_frame_pointers_nothing_of_the_stack_is_sent(folder: Path) -> None:
+    session = run_preloaded([program(folder, KEPT)], unwind="fp")  # type: ignore[arg-type]
+    rows = np.concatenate([batch.rows for batch in session.evidence])
+    assert len(rows) and not rows["stack_bytes"].any()
+    assert (rows["flags"] & np.uint16(EvidenceFlag.FRAME_CHAIN)).all()
+    assert set(rows["key"].tolist()) == set(session.live["key"].tolist())
+
+
+@pytest.mark.parametrize("tracer", ["preload", pytest.param("bpf", marks=pytest.mark.proof)])
+def test_sites_by_frame_pointers_are_those_by_cfi(tracer: str, folder: Path) -> None:
+    found = []
+    for way in ("cfi", "fp"):
+        done = run(tracer, folder, "--", program(folder, KEPT), options=["--unwind", way])
+        found.append({(functions(site), site["inuse_objects"]) for site in done.sites()})
+        methods = {frame["method"] for site in done.sites() for frame in site["frames"][2:]}
+    assert methods == {"fp"}
+    assert found[0] == found[1]
+    assert len(found[0]) >= 20
+
+
+def functions(site: dict[str, list[dict[str, str]]]) -> tuple[str, ...]:
+    """Places in the program's own; the C library keeps no frames by which its callers could be found."""
+    own = ("leaf", "deep", "wide", "run", "main")
+    return tuple(frame["vaddr"] for frame in site["frames"] if frame["function"] in own)
+
+
+def test_the_targets_walk_is_the_hosts(folder: Path, tmp_path: Path) -> None:
+    recording = tmp_path / "a.memleak"
+    options = ["--tracer", "preload", "--unwind", "both", "--every-stack", "--keep-stacks", "-o", recording]
+    for flags in ((KEPT,), (OMITTED,)):
+        command = [*PROGRAM, "record", *options, "--force", "--", program(folder, *flags)]
+        subprocess.run(list(map(str, command)), check=True, capture_output=True)
+        sent, walked = chains_of(recording)
+        assert sent.is_sent.all()
+        assert len(sent.counts) > 100
+        assert sent.counts.tolist() == walked.counts.tolist()
+        assert sent.addresses.tolist() == walked.addresses.tolist()
+        assert sent.end.tolist() == walked.end.tolist()
+
+
+def chains_of(path: Path) -> tuple[SentChains, frame_chain.Chains]:
+    capture, recording = Capture(), Recording(path)
+    for offset, block in recording.blocks():
+        capture.add(block, offset)
+    references = capture.evidence()
+    spaces = AddressSpaces(capture.maps, capture.mappings, capture.processes)
+    space = spaces.index(references["pid"], references["timestamp_ns"])
+    (samples,) = read_samples(references, space, recording.read_block, arch_of(capture.arch_number))
+    recording.close()
+    masks = frame_chain.address_masks(samples.batch.arch, spaces.spaces)
+    return samples.chains, frame_chain.walk(samples.batch, masks[samples.batch.space])

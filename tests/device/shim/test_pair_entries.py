@@ -1,0 +1,33 @@
+"""The shim's entries for functions of --pairs leave arguments, results and exceptions as they are, on both architectures."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parents[1] / "programs"
+SHIM = HERE.parents[2] / "device" / "preload"
+MACHINES = [
+    ("", ()),
+    ("aarch64-linux-gnu-", ("qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu")),
+]
+
+
+@pytest.mark.parametrize(("prefix", "emulator"), MACHINES)
+@pytest.mark.parametrize("level", ["-O0", "-O2"])
+def test_calls_are_what_they_were(prefix: str, emulator: tuple[str, ...], level: str, tmp_path: Path) -> None:
+    for program in (f"{prefix}g++", f"{prefix}gcc", *emulator[:1]):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+    entries, program_ = tmp_path / "entries.o", tmp_path / "calls"
+    run([f"{prefix}gcc", "-O2", "-c", "-I", SHIM.parent, "-o", entries, SHIM / "entries" / "pair_entries.c"])
+    run([f"{prefix}g++", level, "-o", program_, HERE / "pair_entries.cc", entries])
+    run([*emulator, program_])
+
+
+def run(argv: list[str | Path]) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, (done.returncode, done.stderr)

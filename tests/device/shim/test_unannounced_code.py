@@ -1,0 +1,55 @@
+"""Code that came without the linker's word (bionic's linker says none): known from its first allocation on."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from tests.support.workloads import FLAGS, functions, run
+
+FOLDER = Path(__file__).resolve().parents[1] / "programs"
+TIMES, THREADS, BYTES = 400, 6, 1237
+
+
+def offset_of(library: Path, function: str) -> int:
+    with library.open("rb") as file:
+        symbols = ELFFile(file).get_section_by_name(".dynsym")
+        return int(symbols.get_symbol_by_name(function)[0]["st_value"])
+
+
+def held_by(folder: Path, times: int, *stray: str) -> dict[bool, int]:
+    """Blocks that the mapped code leaked: by whether their stacks are whole."""
+    library, program = folder / "libunannounced.so", folder / "unannounced_code"
+    one_segment = ["-shared", "-fPIC", "-nostdlib", "-Wl,-z,noseparate-code"]
+    subprocess.run(["cc", *FLAGS, *one_segment, "-o", library, FOLDER / "unannounced_library.c"], check=True)
+    subprocess.run(["cc", *FLAGS, "-pthread", "-o", program, FOLDER / "unannounced_code.c"], check=True)
+    words = (program, library, str(offset_of(library, "take")), str(times), *stray)
+    result = run("preload", folder, "--", *words)
+    assert result.report["target"]["exit_status"] == 0
+    held = {True: 0, False: 0}
+    for site in result.sites():
+        if site["inuse_space"] == BYTES * site["inuse_objects"]:
+            held["take" in functions(site) and site["end"] == "ROOT"] += site["inuse_objects"]
+    return held
+
+
+def test_every_thread_that_meets_it_at_once(tmp_path: Path) -> None:
+    """Who finds that another thread read the maps meanwhile names its stack by them, not by those it had before."""
+    assert held_by(tmp_path, TIMES) == {True: TIMES * THREADS, False: 0}
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="unannounced_code.c has no stray for this machine")
+def test_beside_an_address_that_nothing_explains(tmp_path: Path) -> None:
+    """It puts off the looks for itself, not those for what comes."""
+    assert held_by(tmp_path, TIMES // 4, "one") == {True: TIMES // 4 * THREADS, False: 0}
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="unannounced_code.c has no stray for this machine")
+def test_beside_addresses_that_wander(tmp_path: Path) -> None:
+    """They put off everything: the process is not to stand still for them. What is late is told, and none is lost."""
+    held = held_by(tmp_path, TIMES // 4, "others")
+    assert sum(held.values()) == TIMES // 4 * THREADS
