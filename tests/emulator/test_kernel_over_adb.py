@@ -14,13 +14,13 @@ from tests.emulator.apps import FLAGS
 from tests.emulator.compiler import compiled, cross
 from tests.emulator.machine import Machine, adb_program
 from tests.emulator.test_sessions import APP, SECONDS, check_clean, interrupt, run, started, wait_until_done
-from tests.kernel.test_kernel_memory import PIPE_BYTES, kernel_part, names, of_caller, of_pipes
+from tests.sessions.kernel.test_memory import PIPE_BYTES, kernel_part, names, of_caller, of_pipes
 
 pytestmark = pytest.mark.emulator
 
 PLACE = "/data/local/tmp/held"
 RESTRICT = "/proc/sys/kernel/kptr_restrict"
-SOURCE = Path(__file__).parents[1] / "kernel" / "workloads" / "held.c"
+SOURCE = Path(__file__).parents[1] / "sessions" / "kernel" / "programs" / "held.c"
 PIPES = 200
 
 

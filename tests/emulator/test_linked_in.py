@@ -19,7 +19,7 @@ from tests.emulator.test_sessions import run
 
 pytestmark = pytest.mark.emulator
 TESTS = Path(__file__).resolve().parents[1]
-APP = TESTS / "linked-in" / "app.c"
+APP = TESTS / "sessions" / "linked_in" / "app.c"
 HEADER = ROOT / "device" / "preload" / "include"
 WORKLOAD = TESTS / "device" / "programs" / "frame_pointer_workload.c"
 PLACE = "/data/local/tmp"

@@ -12,12 +12,12 @@ from tests.emulator.apps import FLAGS
 from tests.emulator.compiler import compiled, cross
 from tests.emulator.machine import Machine
 from tests.emulator.test_sessions import SECONDS, run, started
-from tests.pairs.kept import check_kept
+from tests.sessions.pairs.kept import check_kept
 
 pytestmark = pytest.mark.emulator
 
 PLACE = "/data/local/tmp/pool"
-WORKLOADS = Path(__file__).parents[1] / "pairs" / "workloads"
+WORKLOADS = Path(__file__).parents[1] / "sessions" / "pairs" / "programs"
 SETS = [
     word for one in ("malloc", "fd", "pthread", str(WORKLOADS / "pool.toml")) for word in ("--pairs", one)
 ]

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.workloads import BUILT, PROGRAM, need
 
-SOURCES = Path(__file__).resolve().parents[1] / "snoop" / "workloads"
+SOURCES = Path(__file__).resolve().parents[1] / "sessions" / "snoop" / "programs"
 FLAGS = {
     ".c": (
         "gcc",

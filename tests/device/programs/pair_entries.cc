@@ -1,6 +1,6 @@
 // Calls of every kind by way of the shim's entries, whose two halves leave no register as they find it. Exit code: the line
 // of the first result that is wrong.
-#include "../../pairs/workloads/odd_calls.cc"
+#include "../../sessions/pairs/programs/odd_calls.cc"
 
 extern "C" {
 #include <stdint.h>

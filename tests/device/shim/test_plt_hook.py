@@ -367,7 +367,7 @@ def test_under_musl(folder: Path) -> None:
     if shutil.which("musl-gcc") is None:
         pytest.skip("musl-gcc is not installed (apt-get install musl-tools)")
     source, program, library = (
-        HERE.parents[1] / "preload-on-bionic" / "attach.c",
+        HERE.parents[1] / "sessions" / "bionic" / "attach.c",
         folder / "musl",
         folder / "musl.so",
     )

@@ -9,7 +9,7 @@ import pytest
 from memleak_android.host.pairs.schema import read_pair_sets
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.pairs.planning import SetsPlanner
-from tests.pairs.conftest import WORKLOADS
+from tests.sessions.pairs.conftest import WORKLOADS
 from tests.support.bpf_agent import seen_in_session
 from tests.support.bpf_programs import loaded
 from tests.support.workloads import need

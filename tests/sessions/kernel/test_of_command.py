@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.conftest import need_kernel
-from tests.kernel.test_kernel_memory import PERCPU_BYTES, PIPE_BYTES, kernel_part, names, of_caller
+from tests.sessions.kernel.conftest import need_kernel
+from tests.sessions.kernel.test_memory import PERCPU_BYTES, PIPE_BYTES, kernel_part, names, of_caller
 from tests.support.workloads import PROGRAM
 
 pytestmark = pytest.mark.bpf

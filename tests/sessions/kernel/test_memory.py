@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.conftest import Measure
+from tests.sessions.kernel.conftest import Measure
 
 pytestmark = pytest.mark.bpf
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.pairs.conftest import FLAGS, WORKLOADS
-from tests.pairs.test_pairs_by_shim import TRACERS, traced
+from tests.sessions.pairs.conftest import FLAGS, WORKLOADS
+from tests.sessions.pairs.test_by_shim import TRACERS, traced
 from tests.support.debian_packages import packages
 
 pytestmark = pytest.mark.proof

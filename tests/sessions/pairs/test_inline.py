@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.pairs.conftest import FLAGS, WORKLOADS
-from tests.pairs.kept import check_kept, held
+from tests.sessions.pairs.conftest import FLAGS, WORKLOADS
+from tests.sessions.pairs.kept import check_kept, held
 from tests.support.attached_session import contents_of, layout_of
 from tests.support.inline_session import PROBED, PROBED_S
 from tests.support.workloads import PROGRAM, ROOT, need

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from tests.pairs.conftest import FLAGS, WORKLOADS
+from tests.sessions.pairs.conftest import FLAGS, WORKLOADS
 from tests.support.workloads import PROGRAM, need
 
 TRACERS = (pytest.param("bpf", marks=pytest.mark.bpf), "preload")
 
 
 def traced(tracer: str, folder: Path, source: str, *words: str) -> tuple[dict[str, Any], str]:
-    """The report on a program of workloads/, and what the program itself printed."""
+    """The report on a program of programs/, and what the program itself printed."""
     need("bpf") if tracer == "bpf" else None
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
@@ -53,7 +53,7 @@ def by_function(report: dict[str, Any]) -> Counter[str]:
 
 
 def book_of(printed: str) -> Counter[str]:
-    """What workloads/random_descriptors.c prints."""
+    """What programs/random_descriptors.c prints."""
     found = re.findall(r"^(\w+) (\d+)$", printed, re.MULTILINE)  # the report follows
     return Counter({name: int(count) for name, count in found})
 

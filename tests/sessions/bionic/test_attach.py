@@ -15,7 +15,7 @@ from tests.support.foreign_libc import FOREIGN_LIBCS, ForeignLibc
 from tests.support.preload_session import PreloadSession, await_process
 
 HERE = Path(__file__).parent
-LIBRARY = HERE.parent / "device" / "programs" / "slot_library.c"
+LIBRARY = HERE.parents[1] / "device" / "programs" / "slot_library.c"
 PARAMETERS = [
     pytest.param(libc, id=libc.name, marks=[] if libc.is_bionic else pytest.mark.proof)
     for libc in FOREIGN_LIBCS

@@ -24,7 +24,7 @@ from memleak_android.host.wire.payloads import decode_evidence
 from tests.support.workloads import PROGRAM
 
 HERE = Path(__file__).resolve().parent
-HEADER = HERE.parents[1] / "device" / "preload" / "include"
+HEADER = HERE.parents[2] / "device" / "preload" / "include"
 SMALL, LARGE = (1009, 200), (40009, 30)  # bytes, blocks
 ONE_MIB = 1 << 20
 

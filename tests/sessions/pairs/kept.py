@@ -1,4 +1,4 @@
-"""What workloads/pool.c keeps, by pairs: bytes and objects of each, with whole stacks."""
+"""What programs/pool.c keeps, by pairs: bytes and objects of each, with whole stacks."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ import pytest
 
 from memleak_android.host.errors import UsageError
 from memleak_android.host.pairs.schema import read_pair_sets
-from tests.pairs.conftest import WORKLOADS, in_library
-from tests.pairs.test_pairs_by_shim import SECONDS, words
+from tests.sessions.pairs.conftest import WORKLOADS, in_library
+from tests.sessions.pairs.test_by_shim import SECONDS, words
 from tests.support.workloads import need
 
 PAIRS = str(WORKLOADS / "sized.toml")

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.pairs.kept import FILES, check_kept, held
+from tests.sessions.pairs.kept import FILES, check_kept, held
 from tests.support.workloads import PROGRAM, need
 
 pytestmark = pytest.mark.bpf
-POOL_FILE = Path(__file__).parent / "workloads" / "pool.toml"
+POOL_FILE = Path(__file__).parent / "programs" / "pool.toml"
 
 
 @pytest.fixture(scope="module")

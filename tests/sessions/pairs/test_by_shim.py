@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.pairs.conftest import WORKLOADS, in_library
-from tests.pairs.kept import check_kept
+from tests.sessions.pairs.conftest import WORKLOADS, in_library
+from tests.sessions.pairs.kept import check_kept
 from tests.support.workloads import PROGRAM, need
 
 SECONDS = 120

@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.workloads import BUILT, FLAGS, PROGRAM, need
 
-WORKLOADS = Path(__file__).parent / "workloads"
+WORKLOADS = Path(__file__).parent / "programs"
 Measure = Callable[..., dict[str, Any]]
 
 

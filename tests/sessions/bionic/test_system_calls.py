@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-SHIM = Path(__file__).resolve().parents[2] / "device" / "preload"
+SHIM = Path(__file__).resolve().parents[3] / "device" / "preload"
 CALL = re.compile(r"ML_SYSCALL[0-6]\((\w+)|__NR_(\w+)")
 
 # Of bionic's libc/SYSCALLS.TXT and libc/SECCOMP_*.TXT, in all of android-8.0.0_r1, 9.0.0_r1, 11.0.0_r1 and 14.0.0_r1.

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.conftest import need_kernel
-from tests.kernel.test_kernel_memory import kernel_part, names
+from tests.sessions.kernel.conftest import need_kernel
+from tests.sessions.kernel.test_memory import kernel_part, names
 from tests.support.workloads import PROGRAM
 
 pytestmark = [pytest.mark.bpf, pytest.mark.proof]

@@ -14,7 +14,7 @@ from memleak_android.host.profile.profile import Verdict
 from memleak_android.host.recording.read import read_profile
 
 HERE = Path(__file__).resolve().parent
-DEVICE = HERE.parents[1] / "device"
+DEVICE = HERE.parents[2] / "device"
 FLAGS = (
     "-std=gnu11",
     "-O1",

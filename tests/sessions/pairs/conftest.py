@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-WORKLOADS = Path(__file__).parent / "workloads"
+WORKLOADS = Path(__file__).parent / "programs"
 FLAGS = ("-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-g", "-pthread")
 
 

@@ -2,7 +2,7 @@
 /*
  * Classic cases of memory held over time, each by a function of its own: what valgrind, heaptrack and their users know as
  * leaks, and what only looks like one. A round each 25 ms for argv[1] milliseconds, and then it waits; with a second argument
- * argv[1] rounds without pauses. To be compiled without optimisation. tests/leaks/test_classic_cases.py says what is to be
+ * argv[1] rounds without pauses. To be compiled without optimisation. tests/sessions/leaks/test_classic_cases.py says what is to be
  * found of each.
  */
 #include <pthread.h>

@@ -39,7 +39,7 @@ def sdk() -> Path:
 
 
 def test_the_header_is_the_sources_own(sdk: Path) -> None:
-    source = HERE.parents[1] / "device" / "preload" / "include" / "memleak.h"
+    source = HERE.parents[2] / "device" / "preload" / "include" / "memleak.h"
     assert (sdk / "memleak.h").read_bytes() == source.read_bytes()
     check = ["-x", "c++", "-std=c++11", "-pedantic-errors", "-Wall", "-Werror", "-fsyntax-only"]
     if shutil.which("g++"):

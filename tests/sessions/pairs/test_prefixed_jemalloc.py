@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pairs.conftest import WORKLOADS
+from tests.sessions.pairs.conftest import WORKLOADS
 from tests.support.debian_packages import packages
 from tests.support.workloads import PROGRAM, need
 
