@@ -1,1 +1,1 @@
-"""Many recordings, one answer: listed where they lie, worked on one by one, merged by what their sites are."""
+"""Many recordings, one answer: lists sources, processes each recording in a worker, merges sites by id into a FleetProfile."""

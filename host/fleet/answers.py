@@ -1,4 +1,4 @@
-"""What changed between versions and what only some devices show, with how sure that is."""
+"""Changes between versions and sites of one kind of device, with their significance."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from memleak_android.host.profile.comparison import Change
 from memleak_android.host.profile.fleet_profile import OnlyOn, RecordingRow, VersionChange, VersionSum
 from memleak_android.host.profile.profile import Frame
 
-Q_MAX = 0.05  # changes that are shown: one in twenty of them may be none
-P_MAX = 0.01  # of a site that only one kind of device shows
+Q_MAX = 0.05  # false discovery rate of the shown changes
+P_MAX = 0.01  # of a site that only one kind of device shows, by chance
 _SITES_AT_ONCE = 512
 
 Frames = Sequence[tuple[Frame, ...]]  # of each site
@@ -42,12 +42,12 @@ def version_sums(held: Held) -> list[VersionSum]:
 
 
 def version_changes(held: Held, frames: Frames) -> list[VersionChange]:
-    """Between each version and the next, the surest kinds of changes first by bytes. q <= Q_MAX."""
+    """Changes between neighbouring versions with q <= Q_MAX, the largest first."""
     names, of_recording = versions(held)
     grouped, found = held.group(of_recording), list[VersionChange]()
     for old, new in pairwise(range(len(names))):
         found += _between(grouped, old, new, names, frames)
-    return sorted(found, key=lambda one: (-abs(one.space), one.id))
+    return sorted(found, key=lambda change: (-abs(change.space), change.id))
 
 
 def _between(
@@ -56,7 +56,7 @@ def _between(
     held, counts, sizes = grouped.held, grouped.counts, grouped.sizes
     shown = np.flatnonzero(counts[:, old] + counts[:, new])
     p = _mann_whitney(held, shown, grouped.of_recording, old, new)
-    tested = np.isfinite(p)  # where all hold the same there is nothing to test
+    tested = np.isfinite(p)  # NaN where all recordings hold the same
     if not tested.any():
         return
     q = np.ones(len(shown))
@@ -93,7 +93,7 @@ def _change(before: int, after: int, difference: float) -> Change:
 
 
 def _mann_whitney(held: Held, shown: I64, of_recording: I64, old: int, new: int) -> F64:
-    """p of each shown site; NaN where every recording holds the same. Recordings without the site hold 0."""
+    """p of each shown site; NaN if all recordings hold the same. Recordings without the site hold 0."""
     olds, news = (np.flatnonzero(of_recording == group) for group in (old, new))
     column = np.full(held.n_recordings, -1, np.int64)
     column[np.concatenate((olds, news))] = np.arange(len(olds) + len(news))
@@ -114,7 +114,7 @@ def _mann_whitney(held: Held, shown: I64, of_recording: I64, old: int, new: int)
 
 
 def only_on(held: Held, frames: Frames) -> list[OnlyOn]:
-    """Sites that one value of a dimension alone shows, where others were measured too. p <= P_MAX."""
+    """Sites that a single value of a dimension shows although others were measured. p <= P_MAX."""
     found: list[OnlyOn] = []
     for dimension, value_of in DIMENSIONS.items():
         values = [value_of(row) for row in held.recordings]
@@ -122,7 +122,7 @@ def only_on(held: Held, frames: Frames) -> list[OnlyOn]:
         number = {name: i for i, name in enumerate(names)}
         of_recording = np.array([number.get(value, -1) for value in values], np.int64)
         found += _alone(held.group(of_recording), dimension, names, frames) if len(names) > 1 else []
-    return sorted(found, key=lambda one: (-one.mean_space * one.of, one.dimension, one.id))
+    return sorted(found, key=lambda site: (-site.mean_space * site.of, site.dimension, site.id))
 
 
 def _alone(grouped: Grouped, dimension: str, names: Sequence[str], frames: Frames) -> Iterator[OnlyOn]:

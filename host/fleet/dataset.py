@@ -1,6 +1,6 @@
 """The dataset: recordings/KEY.parquet and sites/KEY.parquet in one folder, on any store that fsspec knows.
 
-A part is there when its row of recordings/ is: it is written last, and each file in one step.
+A part exists once its row in recordings/ does: it is written last, and each file in one step.
 """
 
 from __future__ import annotations
@@ -21,25 +21,28 @@ _FOLDERS = {"recordings": RECORDINGS, "sites": SITES}
 
 
 class Dataset:
-    """url: its folder, made where it is missing. Raises UsageError where that is not possible."""
+    """Parts by key.
+
+    url: the folder, created if missing. Raises UsageError if that fails.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
         try:
             self._files, self._root = fsspec.core.url_to_fs(url)
             for name in () if is_object_store(self._files) else _FOLDERS:
-                self._files.makedirs(self._place(name), exist_ok=True)
+                self._files.makedirs(self._path(name), exist_ok=True)
             self._files.invalidate_cache()
             found = self._listed()
         except Exception as error:  # noqa: BLE001 - each store raises what its library does
             raise UsageError(
-                f"no dataset can be kept at {url}: {reason_of(error)}", "name another place by --dataset"
+                f"could not open a dataset at {url}: {reason_of(error)}", "name another one with --dataset"
             ) from None
         self._keys = {posixpath.basename(name).removesuffix(".parquet") for name in found}
 
     def _listed(self) -> list[str]:
         try:
-            return list(self._files.ls(self._place("recordings"), detail=False))
+            return list(self._files.ls(self._path("recordings"), detail=False))
         except FileNotFoundError:  # an object store has no empty folders
             return []
 
@@ -47,23 +50,27 @@ class Dataset:
         return key in self._keys
 
     def add(self, part: Part) -> None:
-        """Again is no harm: a part is the same whoever makes it. Raises UsageError where it cannot be written."""
+        """Writes a part; writing it twice does no harm. Raises UsageError if the store fails."""
         try:
-            self._write(self._place("sites", part.key), part.sites)
-            self._write(self._place("recordings", part.key), part.recordings)
+            self._write(self._path("sites", part.key), part.sites)
+            self._write(self._path("recordings", part.key), part.recordings)
         except Exception as error:  # noqa: BLE001 - as above
             raise UsageError(
-                f"cannot write to {self.url}: {reason_of(error)}",
-                "make room, or name another place by --dataset",
+                f"could not write to {self.url}: {reason_of(error)}",
+                "make room, or name another dataset with --dataset",
             ) from None
         self._keys.add(part.key)
 
     def read(self, name: str, keys: Sequence[str], columns: Sequence[str] = ()) -> list[pa.Table]:
-        """name: recordings or sites; a table for each key, of all columns where none are named."""
+        """A table for each key.
+
+        name: recordings or sites.
+        columns: all if empty.
+        """
         schema = _FOLDERS[name]
         if columns:
             schema = pa.schema([schema.field(column) for column in columns])
-        return [self._read(self._place(name, key), schema) for key in keys]
+        return [self._read(self._path(name, key), schema) for key in keys]
 
     def _read(self, path: str, schema: pa.Schema) -> pa.Table:
         try:
@@ -86,5 +93,5 @@ class Dataset:
     def _is_local(self) -> bool:
         return "file" in protocols(self._files)
 
-    def _place(self, name: str, key: str = "") -> str:
+    def _path(self, name: str, key: str = "") -> str:
         return posixpath.join(self._root, name, f"{key}.parquet" if key else "")

@@ -1,4 +1,4 @@
-"""Who does the work: processes of this machine, or a Dask cluster that runs already. Queues and retries are theirs."""
+"""Workers: processes of this machine, or a running Dask cluster. They bring queues and retries."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ from memleak_android.host.fleet.processing import Part, Settings, dead_worker, p
 from memleak_android.host.fleet.sources import StoredRecording, reason_of
 
 TRIES = 3  # of a recording whose worker dies
-_WINDOW = 4  # recordings per worker that are under way or wait for it
-_ROUND = 200  # recordings per worker; then new ones, whatever a library has leaked into the old
+_WINDOW = 4  # submitted recordings per worker
+_ROUND = 200  # recordings per worker before it is replaced: libraries leak
 
 
 class Engine(Protocol):
-    """Parts come in any order, each recording's once."""
+    """Yields one part per recording, in any order."""
 
     def run(self, recordings: Sequence[StoredRecording], settings: Settings) -> Iterator[Part]: ...
 
 
 class LocalEngine:
-    """Processes of this machine. One that is killed costs its recording another try.
+    """Processes of this machine. A killed worker's recording is tried again.
 
-    Workers are replaced by a pool of new ones, not by the pool (max_tasks_per_child): up to Python 3.13 it takes one
-    that has ended for an idle one, and waits for ever when nothing more is submitted
-    (https://github.com/python/cpython/issues/115634).
+    A new pool replaces old workers. max_tasks_per_child does not: up to Python 3.13 the pool takes an ended worker for an
+    idle one and hangs (https://github.com/python/cpython/issues/115634).
     """
 
     def __init__(self, jobs: int) -> None:
@@ -41,7 +40,7 @@ class LocalEngine:
         waiting, suspects = deque(recordings), deque[StoredRecording]()
         while waiting:
             yield from self._round(waiting, settings, suspects)
-            while suspects:  # nobody knows whose fault it was: each alone
+            while suspects:  # any of them may have killed the worker: run each alone
                 yield _alone(suspects.popleft(), settings)
 
     def _round(
@@ -50,7 +49,7 @@ class LocalEngine:
         settings: Settings,
         suspects: deque[StoredRecording],
     ) -> Iterator[Part]:
-        """Up to the death of a worker: suspects gets what was under way then."""
+        """Runs until a worker dies; `suspects` receives the recordings that were submitted then."""
         running: dict[Future[Part], StoredRecording] = {}
         left = self._jobs * _ROUND
         with _pool(self._jobs) as pool:
@@ -70,20 +69,23 @@ class LocalEngine:
                 pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _alone(one: StoredRecording, settings: Settings) -> Part:
+def _alone(recording: StoredRecording, settings: Settings) -> Part:
     for _ in range(TRIES):
         with _pool(1) as pool, contextlib.suppress(BrokenProcessPool):
-            return pool.submit(process, one, settings).result()
-    return dead_worker(one, settings, TRIES)
+            return pool.submit(process, recording, settings).result()
+    return dead_worker(recording, settings, TRIES)
 
 
 def _pool(jobs: int) -> ProcessPoolExecutor:
-    context = multiprocessing.get_context("spawn")  # whatever threads our caller has
+    context = multiprocessing.get_context("spawn")  # fork() is unsafe if the caller has threads
     return ProcessPoolExecutor(jobs, mp_context=context)
 
 
 class DaskEngine:
-    """A scheduler's address, such as tcp://HOST:8786. Raises UsageError where nobody answers there."""
+    """A Dask cluster.
+
+    address: of the scheduler, such as tcp://HOST:8786. Raises UsageError if it does not answer.
+    """
 
     def __init__(self, address: str, connect: Callable[..., Any] | None = None) -> None:
         try:
@@ -95,7 +97,8 @@ class DaskEngine:
             self._client = (connect or Client)(address, timeout="10s")
         except OSError as error:
             raise UsageError(
-                f"no Dask scheduler answers at {address}: {reason_of(error)}", "start one by `dask scheduler`"
+                f"no Dask scheduler answers at {address}: {reason_of(error)}",
+                "start one with `dask scheduler`",
             ) from None
 
     def run(self, recordings: Sequence[StoredRecording], settings: Settings) -> Iterator[Part]:
@@ -104,24 +107,29 @@ class DaskEngine:
         waiting = iter(recordings)
         with self._client:
             n_threads = max(1, sum(self._client.nthreads().values()))
-            first = [self._submit(one, settings) for one in islice(waiting, n_threads * _WINDOW)]
-            under_way = self._as_completed(first)
-            of_key = {future.key: one for future, one in zip(first, recordings, strict=False)}
-            for future in under_way:
-                one = of_key.pop(future.key)
+            first = [self._submit(recording, settings) for recording in islice(waiting, n_threads * _WINDOW)]
+            running = self._as_completed(first)
+            of_key = {future.key: recording for future, recording in zip(first, recordings, strict=False)}
+            for future in running:
+                recording = of_key.pop(future.key)
                 try:
                     yield future.result()
                 except KilledWorker:
-                    yield dead_worker(one, settings, TRIES)
+                    yield dead_worker(recording, settings, TRIES)
                 future.release()
                 for following in islice(waiting, 1):
                     following_future = self._submit(following, settings)
                     of_key[following_future.key] = following
-                    under_way.add(following_future)
+                    running.add(following_future)
 
-    def _submit(self, one: StoredRecording, settings: Settings) -> Any:
+    def _submit(self, recording: StoredRecording, settings: Settings) -> Any:
         return self._client.submit(
-            process, one, settings, key=f"memleak-{settings.key(one)}", retries=TRIES - 1, pure=False
+            process,
+            recording,
+            settings,
+            key=f"memleak-{settings.key(recording)}",
+            retries=TRIES - 1,
+            pure=False,
         )
 
 
@@ -131,5 +139,5 @@ def find_engine(name: str, jobs: int) -> Engine:
         return LocalEngine(jobs)
     scheme, _, address = name.partition("://")
     if scheme != "dask" or not address:
-        raise UsageError(f"no engine is called {name}", "write local or dask://HOST:PORT")
+        raise UsageError(f"{name} is not an engine", "write local or dask://HOST:PORT")
     return DaskEngine(f"tcp://{address}")

@@ -26,7 +26,7 @@ from memleak_android.host.profile.fleet_profile import (
 from memleak_android.host.profile.profile import CallSite, Frame, Profile, Target, Totals, Unwinding, Verdict
 
 _SITE_COLUMNS = ["recording", "site", "kind", "inuse_space", "inuse_objects", "end"]
-_DURATIONS_DIFFER = 1.5  # longest by shortest median of versions
+_DURATIONS_DIFFER = 1.5  # ratio of the longest to the shortest median among versions
 
 
 def make_fleet_profile(
@@ -36,7 +36,7 @@ def make_fleet_profile(
     now_s: float,
     max_lost: float,
 ) -> FleetProfile:
-    """max_lost: share of recordings that may lack something. Raises UsageError."""
+    """max_lost: accepted share of broken and incomplete recordings. Raises UsageError."""
     keys = worked.keys
     read = [
         *dataset.read("recordings", keys),
@@ -63,10 +63,10 @@ def make_fleet_profile(
         mean=_mean_profile(held, sites, now_s, is_incomplete=_lost(rows) > max_lost),
         notes=(
             *notes_of_clocks(rows),
-            *_notes_of_durations([one.median_duration_s for one in sums]),
+            *_notes_of_durations([version.median_duration_s for version in sums]),
             *(
-                f"the cache could not be used, and each worker made its own: {one}"
-                for one in worked.cache_failures
+                f"could not use the cache, so each worker made its own: {reason}"
+                for reason in worked.cache_failures
             ),
         ),
         cache=tuple(worked.cached.values()),
@@ -74,7 +74,7 @@ def make_fleet_profile(
 
 
 def _lost(rows: Sequence[RecordingRow]) -> float:
-    """Share of the recordings that cannot be used, or not whole."""
+    """Share of broken and incomplete recordings."""
     lost = sum(row.state in (RecordingState.BROKEN, RecordingState.INCOMPLETE) for row in rows)
     return lost / max(len(rows), 1)
 
@@ -92,7 +92,7 @@ def _refused_row(refused: RefusedSource) -> RecordingRow:
 def _frames(
     dataset: Dataset, keys: Sequence[str], lengths: Sequence[int], held: Held
 ) -> list[tuple[Frame, ...]]:
-    """Of each site. Only parts that a site was seen in first are read for it: most of many recordings repeat the first."""
+    """Frames of each site, read from the first part that has it: most recordings repeat the first one's sites."""
     ends = np.cumsum(lengths)
     part_of = np.searchsorted(ends, held.first_row, side="right")
     found: list[tuple[Frame, ...]] = [()] * held.n_sites
@@ -136,9 +136,9 @@ def _prevalences(held: Held, frames: Sequence[tuple[Frame, ...]]) -> tuple[SiteP
 def _mean_profile(
     held: Held, sites: Sequence[SitePrevalence], now_s: float, *, is_incomplete: bool
 ) -> Profile:
-    """For the formats, baselines and limits of single recordings. A site that is there is never rounded away, nor a loss.
+    """The mean recording, for formats, baselines and limits. No site and no loss is rounded to 0.
 
-    Its time is that of the last recording whose clock can be right.
+    Its time is that of the last recording with a plausible clock.
     """
     n = max(held.n_recordings, 1)
     space, objects = (
@@ -193,5 +193,5 @@ def _notes_of_durations(medians: Sequence[float]) -> list[str]:
     if not medians or max(medians) < 1 or max(medians) <= _DURATIONS_DIFFER * max(min(medians), 1e-9):
         return []
     return [
-        f"versions were measured for different times (medians of {min(medians):.1f} to {max(medians):.1f} s): what leaks all the time differs with them"
+        f"versions were measured for different times (medians of {min(medians):.1f} to {max(medians):.1f} s): a steady leak differs with the time"
     ]

@@ -1,4 +1,4 @@
-"""The dataset's rows → one table of bytes by site and recording, and what it says of each site."""
+"""The dataset's rows → one table of bytes by site and recording."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ UNVERSIONED = ""
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Who holds what: entry i is recording[i]'s site[i]. Rows are sorted by site, then by recording.
+    """Bytes and blocks: entry i belongs to recording[i] and site[i], sorted by site, then by recording.
 
-    recording, site: numbers into recordings and sites. first_row: of each site, the dataset's row that names its frames.
+    recording, site: indices into recordings and sites.
+    first_row: for each site, the dataset's row with its frames.
     """
 
     recordings: tuple[RecordingRow, ...]
@@ -47,7 +48,7 @@ class Held:
         return len(self.sites)
 
     def group(self, of_recording: I64) -> Grouped:
-        """of_recording: a number per recording, the group it belongs to; -1 = none."""
+        """of_recording: the group of each recording; -1 if none."""
         return Grouped(self, of_recording)
 
 
@@ -60,12 +61,12 @@ class Grouped:
 
     @cached_property
     def sizes(self) -> I64:
-        """Recordings of each group."""
+        """Recordings in each group."""
         return np.bincount(self.of_recording[self.of_recording >= 0], minlength=self._n).astype(np.int64)
 
     @cached_property
     def counts(self) -> I64:
-        """Recordings that show a site: one row per site, one column per group."""
+        """Recordings that show a site: a row per site, a column per group."""
         return self._sum(np.ones(len(self.held.site))).astype(np.int64)
 
     @cached_property
@@ -79,13 +80,13 @@ class Grouped:
     def _sum(self, weights: F64) -> F64:
         groups = self.of_recording[self.held.recording]
         counted = groups >= 0
-        places = self.held.site[counted] * self._n + groups[counted]
-        sums = np.bincount(places, weights[counted], self.held.n_sites * self._n)
+        cells = self.held.site[counted] * self._n + groups[counted]
+        sums = np.bincount(cells, weights[counted], self.held.n_sites * self._n)
         return sums.astype(np.float64).reshape(self.held.n_sites, self._n)
 
 
 def read_recordings(table: pa.Table) -> list[RecordingRow]:
-    """In the order of the table. The second with the same bytes is a duplicate of the first."""
+    """Rows in the order of the table. Equal bytes make the later row a duplicate."""
     seen: dict[str, str] = {}
     rows = []
     for row in table.to_pylist():
@@ -129,9 +130,12 @@ _PLAIN = (
 
 
 def merge(rows: Sequence[RecordingRow], sites: pa.Table) -> Held:
-    """sites: of all these recordings, whatever their state. Only those that count are in the result."""
-    counted = [one for one in rows if one.is_counted]
-    number = {one.digest: i for i, one in enumerate(counted)}
+    """Merges the sites of the recordings that count.
+
+    sites: of all recordings in `rows`.
+    """
+    counted = [row for row in rows if row.is_counted]
+    number = {row.digest: i for i, row in enumerate(counted)}
     digests = sites["recording"].combine_chunks().dictionary_encode()
     of_digest = np.array(
         [number.get(digest, -1) for digest in digests.dictionary.to_pylist()] or [-1], np.int64
@@ -141,7 +145,7 @@ def merge(rows: Sequence[RecordingRow], sites: pa.Table) -> Held:
     ids = np.array(names.dictionary.to_pylist(), dtype=object)
     site = names.indices.to_numpy().astype(np.int64)
     kept = recording >= 0
-    # A duplicate's rows are here twice: of each site and recording the first.
+    # A duplicate has its rows twice: keep the first of each site and recording.
     _, first = np.unique(np.where(kept, site * max(len(counted), 1) + recording, -1), return_index=True)
     first = first[kept[first]]
     order = first[np.lexsort((recording[first], site[first]))]
@@ -163,7 +167,7 @@ def merge(rows: Sequence[RecordingRow], sites: pa.Table) -> Held:
 
 
 def version_key(row: RecordingRow) -> tuple[int, tuple[tuple[int, int, str], ...], str]:
-    """Orders versions: by Android's code where there is one, else as people read 1.9 and 1.10."""
+    """Sort key of a version: Android's code, then its numbers, so that 1.9 precedes 1.10."""
     parts = tuple(
         (0, int(part), "") if part.isdecimal() else (1, 0, part)
         for part in re.findall(r"[0-9]{1,18}|[^0-9.]+", row.version)
@@ -172,7 +176,7 @@ def version_key(row: RecordingRow) -> tuple[int, tuple[tuple[int, int, str], ...
 
 
 def versions(held: Held) -> tuple[list[str], I64]:
-    """Oldest first, and the number of each recording's; -1 for those without one."""
+    """Versions, oldest first, and the index of each recording's version; -1 without one."""
     oldest: dict[str, RecordingRow] = {}
     for row in held.recordings:
         if row.version != UNVERSIONED:
@@ -184,12 +188,12 @@ def versions(held: Held) -> tuple[list[str], I64]:
 
 
 def percentile(held: Held, share: float) -> I64:
-    """Nearest rank of bytes per recording for each site; recordings that do not show it hold 0."""
+    """Nearest-rank percentile of bytes per recording for each site; recordings without it hold 0."""
     order = np.lexsort((held.space, held.site))
     space, counts = held.space[order], np.bincount(held.site, minlength=held.n_sites)
     begins = np.cumsum(counts) - counts
-    rank = max(int(np.ceil(share * held.n_recordings)) - 1, 0)  # from 0, among all recordings
-    place = rank - (held.n_recordings - counts)
+    rank = max(int(np.ceil(share * held.n_recordings)) - 1, 0)  # zero-based, among all recordings
+    index = rank - (held.n_recordings - counts)
     return np.where(
-        place < 0, 0, space[np.clip(begins + place, 0, max(len(space) - 1, 0))] if len(space) else 0
+        index < 0, 0, space[np.clip(begins + index, 0, max(len(space) - 1, 0))] if len(space) else 0
     )

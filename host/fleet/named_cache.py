@@ -1,4 +1,4 @@
-"""--cache URL → the BuildCache of a worker: a folder that all share, or one of its own before a store that all share."""
+"""The BuildCache of `--cache URL`: a shared folder, or a local folder in front of a shared store."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from memleak_android.host.fleet.sources import is_object_store, protocols, reaso
 from memleak_android.host.symbols.build_cache import BuildCache, StoredOrigin
 from memleak_android.host.symbols.symbolizer import default_cache_dir
 
-# bford.info/cachedir: backups pass such folders by. Writing it shows that this one can be written.
+# bford.info/cachedir: backups skip such folders. Writing it proves that the folder is writable.
 _TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Made by memleak-android: compiled unwind tables and symbols.\n"
 
 
 def open_cache(url: str) -> BuildCache:
-    """url: "" for the user's own. Raises what fsspec raises."""
+    """Opens a cache. Raises what fsspec raises.
+
+    url: "" for the user's own.
+    """
     if not url:
         return BuildCache(default_cache_dir())
     files, root = fsspec.core.url_to_fs(url)
@@ -30,7 +33,7 @@ def open_cache(url: str) -> BuildCache:
 
 
 def check_cache(url: str) -> None:
-    """Before there is any work. Raises UsageError for a place that cannot be written."""
+    """Raises UsageError if the cache is not writable."""
     try:
         files, root = fsspec.core.url_to_fs(url)
         if not is_object_store(files):
@@ -38,5 +41,5 @@ def check_cache(url: str) -> None:
         files.pipe_file(f"{root}/CACHEDIR.TAG", _TAG)
     except Exception as error:  # noqa: BLE001 - each store raises what its library does
         raise UsageError(
-            f"no cache can be kept at {url}: {reason_of(error)}", "name another place by --cache"
+            f"could not open a cache at {url}: {reason_of(error)}", "name another one with --cache"
         ) from None

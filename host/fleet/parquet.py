@@ -1,7 +1,7 @@
-"""A table as the bytes of a Parquet file, and back, by this thread alone.
+"""Tables as Parquet bytes and back, without Arrow's threads.
 
-Arrow's own threads drop Python's objects (a file, a buffer) whenever they are done with them. One that does it while
-the interpreter ends is unwound by force out of C++ that may not be: the process aborts after it has done its work.
+An Arrow thread may release a Python object while the interpreter exits. The thread is then unwound through C++ code that
+forbids it, and the process aborts after its work is done.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ import pyarrow.parquet as pq
 
 
 def to_parquet(table: pa.Table) -> bytes:
-    """A whole file."""
+    """A table as a Parquet file."""
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="zstd")
     return sink.getvalue()
 
 
 def from_parquet(data: bytes, columns: Sequence[str] | None = None) -> pa.Table:
-    """columns: None for all. Raises what Arrow raises of bytes that are no such file."""
+    """Reads a Parquet file. Raises Arrow's errors.
+
+    columns: None for all.
+    """
     with pq.ParquetFile(pa.BufferReader(data), pre_buffer=False) as file:
         return file.read(columns=columns, use_threads=False)

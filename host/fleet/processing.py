@@ -1,4 +1,4 @@
-"""One recording → one Part of the dataset. Runs in a worker, which may be on another machine and may be killed."""
+"""One recording → one Part of the dataset, in a worker that may run elsewhere and may be killed."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a part depends on beside its recording. symbols: folders that every worker has at the same place.
+    """Inputs of a part beside its recording.
 
-    cache: a URL, "" = the user's own. run: another one for each; in one run symbols do not change. Nothing depends on these two.
+    symbols: folders, at the same path on every worker.
+    cache: URL, "" for the user's own; not part of the key.
+    run: unique per run, during which symbols do not change; not part of the key.
     """
 
     symbols: Sequence[str] = ()
@@ -41,17 +43,19 @@ class Settings:
     run: str = ""
 
     def key(self, recording: StoredRecording) -> str:
-        """Names the part. Another one where the content, the settings or the columns are others."""
+        """Name of the part; it changes with content, settings and columns."""
         span = f"{self.warmup_ns} {self.cooldown_ns}"
-        told = "\n".join((str(FORMAT), recording.url, recording.token, span, *self.symbols))
-        return hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        inputs = "\n".join((str(FORMAT), recording.url, recording.token, span, *self.symbols))
+        return hashlib.blake2b(inputs.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """recordings, sites: whole Parquet files. is_final: False where another try may end differently (the store failed).
+    """One recording's rows.
 
-    cached, cache_failures: what became of the cache meanwhile; no part of the dataset.
+    recordings, sites: whole Parquet files.
+    is_final: False if another try may succeed (the store failed).
+    cached, cache_failures: uses of the cache; not in the dataset.
     """
 
     key: str
@@ -63,7 +67,7 @@ class Part:
 
 
 def process(recording: StoredRecording, settings: Settings) -> Part:
-    """Never raises: whatever is wrong with one recording is told in its row, and the others go on."""
+    """Processes one recording. Never raises: a failure is the reason in its row."""
     key = settings.key(recording)
     try:
         with tempfile.TemporaryDirectory(prefix="memleak-fleet-") as folder:
@@ -84,7 +88,7 @@ def _process(
     except MemleakError as error:
         reason = error.message.replace(str(path), "the recording")
         return _broken(key, recording, size, digest, reason, is_final=True)
-    except Exception as error:  # noqa: BLE001 - a bug of ours, met by one of thousands
+    except Exception as error:  # noqa: BLE001 - a bug must cost one recording, not the run
         return _broken(key, recording, size, digest, f"internal error: {reason_of(error)}", is_final=True)
     row = recording_row(profile, digest, recording.url, size)
     uses = cache.uses if settings.cache else {}
@@ -95,7 +99,7 @@ def _process(
 
 @functools.lru_cache(maxsize=1)
 def _symbol_index(folders: tuple[str, ...], run: str) -> SymbolIndex:
-    """Of this worker: folders of a whole platform build have 50,000 files, and there are thousands of recordings."""
+    """One index per worker: a platform build has 50,000 files."""
     return SymbolIndex(list(map(Path, folders)))
 
 
@@ -107,13 +111,13 @@ def _broken(
 
 
 def dead_worker(recording: StoredRecording, settings: Settings, tries: int) -> Part:
-    """Of a recording whose worker died each time."""
+    """The part of a recording whose worker died in every try."""
     reason = f"its worker died {tries} times: out of memory?"
     return _broken(settings.key(recording), recording, recording.size, "", reason, is_final=False)
 
 
 def _fetch(recording: StoredRecording, folder: Path) -> tuple[Path, str, int]:
-    """The file on this machine, the digest of its bytes, and how many these are."""
+    """Local path, digest and size of a recording, copied if it is elsewhere."""
     local = local_path(recording.url)
     copy = folder / "recording.memleak"
     digest, size = hashlib.blake2b(digest_size=16), 0

@@ -1,4 +1,4 @@
-"""`record --cache URL`: what a session pulled from its device goes to where the workers of `fleet report` look for it."""
+"""`record --cache URL`: puts files pulled from a device into the cache that `fleet report` reads."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Share = Callable[[Mapping[str, Path]], None]
 
 
 def share_nothing(kept: Mapping[str, Path]) -> None:
-    """Without --cache."""
+    """Does nothing: there is no --cache."""
 
 
 def open_share(url: str) -> Share:
-    """What takes copies by build-id, once there are any. Raises UsageError for a place that cannot be written."""
+    """A function that publishes copies by build-id. Raises UsageError if the cache is not writable."""
     if not url:
         return share_nothing
     try:
@@ -24,16 +24,14 @@ def open_share(url: str) -> Share:
         from memleak_android.host.fleet.sources import local_path
     except ImportError as error:
         raise UsageError(f"--cache needs {error.name}", "pip install 'memleak-android[fleet]'") from None
-    place = local_path(url) or url
-    named_cache.check_cache(place)
+    location = local_path(url) or url
+    named_cache.check_cache(location)
 
     def share(kept: Mapping[str, Path]) -> None:
-        cache = named_cache.open_cache(place)
+        cache = named_cache.open_cache(location)
         for build_id, copy in kept.items():
             cache.share_device_file(build_id, [copy])
         for reason in cache.failures:
-            say(
-                f"the device's libraries could not be put into {url}: {reason}; put them there by another session"
-            )
+            say(f"could not put the device's libraries into {url}: {reason}; another session can do it")
 
     return share

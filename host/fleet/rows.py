@@ -21,7 +21,7 @@ _YEAR_9999_S = 253_402_300_799
 
 
 def recording_row(profile: Profile, digest: str, source: str, size: int) -> pa.Table:
-    """One row."""
+    """The row of a usable recording."""
     target, totals, origin = profile.target, profile.totals, profile.target.origin
     labels = dict(origin.labels)
     is_whole = profile.verdict is not Verdict.INCOMPLETE
@@ -32,7 +32,7 @@ def recording_row(profile: Profile, digest: str, source: str, size: int) -> pa.T
         state=RecordingState.OK if is_whole else RecordingState.INCOMPLETE,
         reason="" if is_whole else bounded(next(iter(profile.notes), "something is missing")),
         bytes=size,
-        taken_at=_moment(profile.wall_clock_s),
+        taken_at=_time(profile.wall_clock_s),
         duration_s=profile.duration_ns / 1e9,
         package=bounded(target.package or labels.get("package", "")),
         command=bounded(target.command),
@@ -60,23 +60,23 @@ def recording_row(profile: Profile, digest: str, source: str, size: int) -> pa.T
 
 
 def broken_row(source: str, size: int, digest: str, reason: str) -> pa.Table:
-    """One row, of a recording that cannot be used."""
+    """The row of an unusable recording."""
     empty = {field.name: _EMPTY.get(str(field.type)) for field in RECORDINGS}
-    told = {
+    known = {
         "recording": digest,
         "source": source,
         "state": RecordingState.BROKEN,
         "reason": bounded(reason),
         "bytes": size,
     }
-    return _table(RECORDINGS, **(empty | told))
+    return _table(RECORDINGS, **(empty | known))
 
 
 _EMPTY: dict[str, object] = {"string": "", "int64": 0, "int32": 0, "double": 0.0}
 
 
 def site_rows(profile: Profile, digest: str) -> pa.Table:
-    """One row per site; those that share an id are one."""
+    """One row per site id."""
     sites = merged_sites(profile.sites).values()
     return pa.Table.from_pylist([_site(site, digest) for site in sites], schema=SITES)
 
@@ -102,7 +102,7 @@ def _site(site: CallSite, digest: str) -> dict[str, Any]:
         "function": bounded(frame.function) if frame else "",
         "module": bounded(frame.module) if frame else "",
         "build_id": frame.build_id if frame else "",
-        "frames": [_frame(one) for one in site.frames],
+        "frames": [_frame(frame) for frame in site.frames],
     }
 
 
@@ -120,7 +120,7 @@ def _frame(frame: Frame) -> dict[str, Any]:
 
 
 def read_frames(rows: list[dict[str, Any]]) -> tuple[Frame, ...]:
-    """Of the column `frames`."""
+    """Frames of a row's column `frames`."""
     return tuple(
         Frame(
             address=0,
@@ -142,11 +142,11 @@ def _table(schema: pa.Schema, **row: object) -> pa.Table:
     return pa.Table.from_pylist([row], schema=schema)
 
 
-def _moment(seconds: float) -> datetime:
-    """Clocks of devices can be anywhere; a time that is none becomes the epoch's begin."""
+def _time(seconds: float) -> datetime:
+    """A device's time; an impossible one becomes the epoch."""
     return datetime.fromtimestamp(seconds if 0 <= seconds < _YEAR_9999_S else 0, UTC)
 
 
-def _api_level(told: int, label: str) -> int:
-    level = told or (int(label) if label.isascii() and label.isdecimal() and len(label) < 6 else 0)
+def _api_level(recorded: int, label: str) -> int:
+    level = recorded or (int(label) if label.isascii() and label.isdecimal() and len(label) < 6 else 0)
     return level if level < 100_000 else 0

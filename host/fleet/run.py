@@ -1,4 +1,4 @@
-"""The whole way: what has no part yet is worked on, and all that was listed is answered for."""
+"""Processes the recordings that have no part yet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memleak_android.host.profile.fleet_profile import CachedFiles
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """done: recordings that have their part, of all. reused: of them, those that had it before."""
+    """done: recordings with a part. reused: those that had it before. total: all."""
 
     done: int
     reused: int
@@ -23,9 +23,10 @@ class Progress:
 
 @dataclass(slots=True)
 class Worked:
-    """keys: of the parts, in the order of the recordings. passing: parts that are not kept, since another try may help.
-
-    cached: by kind. cache_failures: each once.
+    """keys: of the stored parts, in the order of the recordings.
+    passing: parts that are not stored, because another try may succeed.
+    cached: by kind.
+    cache_failures: each once.
     """
 
     keys: list[str]
@@ -34,8 +35,8 @@ class Worked:
     cache_failures: dict[str, None] = field(default_factory=dict)
 
     def add(self, part: Part) -> None:
-        for one in part.cached:
-            self.cached[one.kind] = self.cached.get(one.kind, CachedFiles(one.kind)) + one
+        for files in part.cached:
+            self.cached[files.kind] = self.cached.get(files.kind, CachedFiles(files.kind)) + files
         self.cache_failures |= dict.fromkeys(part.cache_failures)
         if not part.is_final:
             self.passing.append(part)
@@ -46,19 +47,22 @@ def work(
     settings: Settings,
     dataset: Dataset,
     engine: Callable[[], Engine],
-    tell: Callable[[Progress], None],
+    report: Callable[[Progress], None],
 ) -> Worked:
-    """engine: made when there is work for it. What is done is kept whenever this is interrupted."""
-    keys = [settings.key(one) for one in recordings]
-    waiting = [one for one, key in zip(recordings, keys, strict=True) if key not in dataset]
+    """Processes what is missing. An interruption keeps the finished parts.
+
+    engine: created if there is work.
+    """
+    keys = [settings.key(recording) for recording in recordings]
+    waiting = [recording for recording, key in zip(recordings, keys, strict=True) if key not in dataset]
     reused = done = len(recordings) - len(waiting)
     worked = Worked([])
-    tell(Progress(done, reused, len(recordings)))
+    report(Progress(done, reused, len(recordings)))
     for part in engine().run(waiting, settings) if waiting else ():
         if part.is_final:
             dataset.add(part)
         worked.add(part)
         done += 1
-        tell(Progress(done, reused, len(recordings)))
+        report(Progress(done, reused, len(recordings)))
     worked.keys = [key for key in keys if key in dataset]
     return worked

@@ -1,4 +1,4 @@
-"""The Parquet dataset's columns. What they mean is in docs/use/fleet.md; a change of them is a new FORMAT."""
+"""The Parquet dataset's columns. docs/use/fleet.md describes them. A change needs a new FORMAT."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ RECORDINGS = pa.schema(
 SITES = pa.schema(
     [
         ("recording", pa.string()),
-        ("site", pa.string()),  # id of site_identity.py
+        ("site", pa.string()),  # profile/site_id.py
         ("kind", pa.string()),
         ("end", pa.string()),
         ("inuse_space", pa.int64()),
@@ -70,7 +70,7 @@ SITES = pa.schema(
         ("growth_bytes_per_s", pa.float64()),
         ("growth_low", pa.float64()),
         ("growth_high", pa.float64()),
-        ("function", pa.string()),  # where a person would look first
+        ("function", pa.string()),  # of the responsible frame
         ("module", pa.string()),
         ("build_id", pa.string()),
         ("frames", pa.list_(FRAME)),

@@ -1,4 +1,4 @@
-"""SOURCE → recordings: a file, a folder, a glob, an archive, or a place that fsspec knows (s3://, https://)."""
+"""Lists the recordings of a SOURCE: a file, folder, glob, archive, or URL of fsspec (s3://, https://)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ARCHIVES = {
     ".tar.bz2": "tar",
     ".tar.xz": "tar",
 }
-# What of a listing changes when the content does; times of access and what else stores tell do not count.
+# Fields of a listing that change with the content. Access times and other fields do not.
 _TOKEN_FIELDS = (
     "size",
     "mtime",
@@ -41,7 +41,7 @@ _TOKEN_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class StoredRecording:
-    """url: as fsspec opens it. token: another one when the content is another one."""
+    """url: as fsspec opens it. token: changes with the content."""
 
     url: str
     size: int
@@ -57,7 +57,7 @@ class RefusedSource:
 
 
 def list_sources(sources: Sequence[str]) -> tuple[list[StoredRecording], list[RefusedSource]]:
-    """Each recording once, by url; one source that cannot be listed does not stop the others."""
+    """Each recording once, by url, and the sources that could not be listed."""
     found: dict[str, StoredRecording] = {}
     refused = []
     for source in sources:
@@ -68,27 +68,27 @@ def list_sources(sources: Sequence[str]) -> tuple[list[StoredRecording], list[Re
             continue
         if not listed:
             refused.append(RefusedSource(source, f"no {' or '.join(SUFFIXES)} files there"))
-        found.update((one.url, one) for one in listed)
+        found.update((recording.url, recording) for recording in listed)
     return [found[url] for url in sorted(found)][:RECORDINGS_MAX], refused
 
 
-# Stores whose objects appear when they have been written to their end, and need no folders.
+# Stores whose objects appear when they are written completely, and that need no folders.
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"})
 
 
 def protocols(files: Any) -> frozenset[str]:
-    """Of an fsspec filesystem."""
+    """Protocols of an fsspec filesystem."""
     named = files.protocol
     return frozenset((named,) if isinstance(named, str) else named)
 
 
 def is_object_store(files: Any) -> bool:
-    """Where a folder to be made would be a bucket, which is nothing to be made by a mistyped name."""
+    """Whether a new folder would be a bucket, which a mistyped name must not create."""
     return not _OBJECT_STORES.isdisjoint(protocols(files))
 
 
 def reason_of(error: BaseException) -> str:
-    """One short line of what a store's library raised."""
+    """A store's error as one short line."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return one_line(f"{type(error).__name__}: {text}".splitlines()[0])
 
@@ -104,7 +104,7 @@ def _list(source: str) -> Iterator[StoredRecording]:
 
 
 def _in_archive(kind: str, source: str) -> Iterator[StoredRecording]:
-    """The token is the archive's: what lies in it changes with it."""
+    """Members of an archive; their token is the archive's."""
     outer, path = fsspec.core.url_to_fs(source)
     about = outer.info(path)
     url = outer.unstrip_protocol(path)
@@ -136,12 +136,12 @@ def _stored(url: str, about: dict[str, Any]) -> StoredRecording:
 
 
 def _token(about: dict[str, Any]) -> str:
-    told = "\n".join(f"{name}={about[name]}" for name in _TOKEN_FIELDS if about.get(name) is not None)
-    return hashlib.blake2b(told.encode("utf-8", "replace"), digest_size=8).hexdigest()
+    fields = "\n".join(f"{name}={about[name]}" for name in _TOKEN_FIELDS if about.get(name) is not None)
+    return hashlib.blake2b(fields.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
 def local_path(url: str) -> str | None:
-    """The path of a file of this machine, None for any other place."""
+    """The path of a local file, None for any other URL."""
     if "::" in url:
         return None
     scheme, _, rest = url.partition("://")
@@ -151,5 +151,5 @@ def local_path(url: str) -> str | None:
 
 
 def shown_source(url: str) -> str:
-    """As reports show it: a file of this machine by its path."""
+    """A source as reports show it: a local file by its path."""
     return one_line(local_path(url) or url)

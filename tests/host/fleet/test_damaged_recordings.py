@@ -165,13 +165,13 @@ def test_archives_and_globs(shelf: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("--engine", "spark"), "no engine is called spark; write local or dask://HOST:PORT"),
+        (("--engine", "spark"), "spark is not an engine; write local or dask://HOST:PORT"),
         pytest.param(
             ("--engine", "dask://127.0.0.1:1"),
             "no Dask scheduler answers at tcp://127.0.0.1:1",
             marks=pytest.mark.proof,
         ),
-        (("--dataset", "/proc/none"), "no dataset can be kept at /proc/none"),
+        (("--dataset", "/proc/none"), "could not open a dataset at /proc/none"),
     ],
 )
 def test_one_line(shelf: Path, tmp_path: Path, words: tuple[str, str], line: str) -> None:

@@ -120,7 +120,7 @@ def test_a_store_that_says_no_costs_no_recording(device: FakeDevice, tmp_path: P
         "true",
     ]
     done = subprocess.run([*PROGRAM, *map(str, words)], capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "no cache can be kept at s3://theirs/x: " in done.stderr
+    assert done.returncode == 2 and "could not open a cache at s3://theirs/x: " in done.stderr
     assert not (tmp_path / "no.memleak").exists(), "refused before anything was measured"
 
 
