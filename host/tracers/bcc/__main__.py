@@ -37,10 +37,10 @@ def main() -> int:
 
 
 def _run(output: BinaryIO) -> None:
-    told: Configuration = parse(_lines(0))
-    command = HeldCommand(told) if told.command else None
+    configuration: Configuration = parse(_lines(0))
+    command = HeldCommand(configuration) if configuration.command else None
     try:
-        Session(debian_module.load(), told, command, output).run(0)
+        Session(debian_module.load(), configuration, command, output).run(0)
     finally:
         if command:
             command.end()

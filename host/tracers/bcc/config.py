@@ -1,4 +1,4 @@
-"""The agent's input as far as this tracer understands it (docs/wire-protocol.md §8)."""
+"""The part of the agent's input that this tracer supports (docs/wire-protocol.md §8)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memleak_android.host.wire.blocks import WIRE_VERSION
 
 
 class BadConfiguration(MemleakError):
-    """Lines that nobody but a program of another version writes."""
+    """Lines that only a host of another version writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ProbedFunction:
 
 @dataclass(slots=True)
 class Configuration:
-    """stdio: the descriptors that become the command's, -1 = /dev/null."""
+    """stdio: descriptors that the command inherits, -1 = /dev/null."""
 
     pid: int = 0
     command: list[bytes] = field(default_factory=list)
@@ -44,36 +44,36 @@ class Configuration:
 
 
 def parse(lines: Iterable[str]) -> Configuration:
-    """Up to `start`. Raises BadConfiguration."""
-    told = Configuration()
+    """The configuration up to the line `start`. Raises BadConfiguration."""
+    configuration = Configuration()
     for line in lines:
         key, _, value = line.rstrip("\n").partition(" ")
         if key == "start":
-            return told
+            return configuration
         try:
-            _take(told, key, value)
+            _apply(configuration, key, value)
         except (ValueError, IndexError):
             raise BadConfiguration(f"unusable line: {line.strip()[:80]}") from None
     raise BadConfiguration("the configuration ended before `start`")
 
 
-def _take(told: Configuration, key: str, value: str) -> None:
+def _apply(configuration: Configuration, key: str, value: str) -> None:
     if key == "wire":
         if int(value) != WIRE_VERSION:
             raise BadConfiguration(f"the host speaks wire version {value}, the agent {WIRE_VERSION}")
     elif key == "arg":
-        told.command.append(unquote_to_bytes(value))
+        configuration.command.append(unquote_to_bytes(value))
     elif key == "env":
         name, _, content = unquote_to_bytes(value).partition(b"=")
-        told.environment[name] = content
+        configuration.environment[name] = content
     elif key == "stdio":
-        told.stdio = tuple(int(word) for word in value.split())
+        configuration.stdio = tuple(int(word) for word in value.split())
     elif key == "probe":
-        told.probes.append(_probe(value.split()))
+        configuration.probes.append(_probe(value.split()))
     elif key in ("pid", "stack_bytes", "min_size", "max_size", "max_live"):
-        setattr(told, key, int(value))
+        setattr(configuration, key, int(value))
     elif key == "every_stack":
-        told.every_stack = bool(int(value))
+        configuration.every_stack = bool(int(value))
 
 
 def _probe(words: list[str]) -> ProbedFunction:

@@ -1,7 +1,7 @@
 """Debian's Python package of bcc, and the kernel headers that it compiles with.
 
-PyPI has another program of the same name (an N-dimensional lattice). So the module is taken from the folder of Debian's
-packages and nowhere else, by its path; what this environment calls `bcc` is never imported.
+PyPI has another program of the same name (an N-dimensional lattice). The module is therefore loaded by its path in the folder
+of Debian's packages. The environment's own `bcc` is never imported.
 """
 
 from __future__ import annotations
@@ -23,40 +23,36 @@ KHEADERS = Path("/sys/kernel/kheaders.tar.xz")  # CONFIG_IKHEADERS: bcc unpacks 
 
 
 def load(folder: Path = FOLDER) -> Any:
-    """The module, as `bcc`. Raises TracerError with the way to get it."""
+    """Imports the module as `bcc`. Raises TracerError with the command that installs it."""
     if reason := refusal(folder):
         raise TracerError(reason, INSTALL)
-    place = folder / "bcc"
+    package = folder / "bcc"
     spec = importlib.util.spec_from_file_location(
-        "bcc", place / "__init__.py", submodule_search_locations=[str(place)]
+        "bcc", package / "__init__.py", submodule_search_locations=[str(package)]
     )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["bcc"] = module  # its own parts import each other by this name
     try:
         spec.loader.exec_module(module)
-    except (
-        ImportError,
-        OSError,
-        SyntaxError,
-    ) as error:  # libbcc is missing, or this Python is too new for it
-        raise TracerError(f"{place} cannot be imported: {error}", INSTALL) from None
+    except (ImportError, OSError, SyntaxError) as error:  # no libbcc, or this Python is too new for it
+        raise TracerError(f"{package} cannot be imported: {error}", INSTALL) from None
     if not hasattr(module, "BPF"):
-        raise TracerError(f"{place} is another program of that name: it has no class BPF", INSTALL)
+        raise TracerError(f"{package} is another program of that name: it has no class BPF", INSTALL)
     return module
 
 
 def refusal(folder: Path = FOLDER) -> str:
-    """Why the module cannot be had, "" where it can; nothing is imported."""
+    """Why the module is not usable, "" if it is. Imports nothing."""
     if (folder / "bcc" / "libbcc.py").is_file():
         return ""
-    stranger = wrong_package()
-    beside = f" ({stranger} in this environment is another program and not used)" if stranger else ""
-    return f"Debian's bcc is not in {folder}{beside}"
+    other = wrong_package()
+    note = f" ({other} in this environment is another program and not used)" if other else ""
+    return f"Debian's bcc is not in {folder}{note}"
 
 
 def wrong_package() -> str:
-    """`bcc VERSION` where this environment has the package of that name from PyPI, else ""."""
+    """`bcc VERSION` if this environment has PyPI's package of that name, else ""."""
     try:
         found = distribution("bcc")
     except PackageNotFoundError:
@@ -66,16 +62,14 @@ def wrong_package() -> str:
 
 
 def kernel_headers() -> str:
-    """Where bcc finds kernel headers (its src/cc/frontends/clang/kbuild_helper.cc looks in this order).
+    """The path of bcc's kernel headers, in the search order of its src/cc/frontends/clang/kbuild_helper.cc.
 
-    Raises TracerError where there are none.
+    Raises TracerError if there are none.
     """
     release, named = platform.release(), os.environ.get(SOURCE_VARIABLE)
-    place = Path(named) if named else Path("/lib/modules") / release / "build"
-    if (
-        place / "include" / "generated"
-    ).is_dir():  # Debian has the rest in the folder `source` beside `build`
-        return str(place)
+    tree = Path(named) if named else Path("/lib/modules") / release / "build"
+    if (tree / "include" / "generated").is_dir():  # Debian has the rest in `source` next to `build`
+        return str(tree)
     if named:
         raise TracerError(
             f"{named} holds no kernel headers", f"{SOURCE_VARIABLE} names a configured kernel tree"
@@ -83,6 +77,6 @@ def kernel_headers() -> str:
     if KHEADERS.is_file():
         return str(KHEADERS)
     raise TracerError(
-        f"no kernel headers to compile with (neither {place} nor {KHEADERS})",
+        f"no kernel headers to compile with (neither {tree} nor {KHEADERS})",
         f"apt-get install linux-headers-{release}, or name a tree of headers by {SOURCE_VARIABLE}",
     )

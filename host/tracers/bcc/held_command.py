@@ -1,4 +1,4 @@
-"""A command that is forked, and held before its exec until the probes are placed."""
+"""A command that is forked and waits before its exec until the probes are attached."""
 
 from __future__ import annotations
 
@@ -11,18 +11,15 @@ import struct
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers.bcc.config import Configuration
 
-_RESTORED = (
-    signal.SIGINT,
-    signal.SIGPIPE,
-    signal.SIGXFSZ,
-)  # Python ignores the last two, the agent the first
+# Ignored by this process: the first by __main__.py, the others by Python.
+_RESTORED = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class HeldCommand:
-    """Forks at once: the fewer libraries are loaded by then, the better."""
+    """Forks in the constructor, before this process loads more libraries."""
 
-    def __init__(self, told: Configuration) -> None:
-        self._told = told
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
         self._gate, gate = _pipe_ends()
         self._failure, failure = _pipe_ends(reverse=True)
         self.pid = os.fork()
@@ -33,31 +30,31 @@ class HeldCommand:
         os.close(failure)
 
     def release(self) -> None:
-        """Raises TargetError where the command cannot be started."""
+        """Lets the command run. Raises TargetError if it cannot be started."""
         os.write(self._gate, b"!")
         answer = os.read(self._failure, 4)
         if answer:
             reason = os.strerror(struct.unpack("<i", answer)[0])
-            raise TargetError(f"cannot start {os.fsdecode(self._told.command[0])}: {reason}")
+            raise TargetError(f"cannot start {os.fsdecode(self._configuration.command[0])}: {reason}")
 
     def end(self) -> None:
-        """A command that does not run yet ends with us; one that runs goes on."""
+        """Ends a command that was not released; a released one keeps running."""
         os.close(self._gate)
 
     def _become(self, gate: int, failure: int) -> None:
-        """In the child."""
+        """Waits for release(), then calls exec. Runs in the child."""
         error = 0
         try:
             if not os.read(gate, 1):
                 os._exit(127)
-            for number, descriptor in enumerate(self._told.stdio):
+            for number, descriptor in enumerate(self._configuration.stdio):
                 source = os.open(os.devnull, os.O_RDWR) if descriptor < 0 else descriptor
                 os.dup2(source, number)
             os.closerange(3, failure)
-            for one in _RESTORED:
-                signal.signal(one, signal.SIG_DFL)
-            environment = dict(os.environb) | self._told.environment
-            os.execvpe(self._told.command[0], self._told.command, environment)
+            for number in _RESTORED:
+                signal.signal(number, signal.SIG_DFL)
+            environment = dict(os.environb) | self._configuration.environment
+            os.execvpe(self._configuration.command[0], self._configuration.command, environment)
         except OSError as failed:
             error = failed.errno or 0
         with contextlib.suppress(OSError):
@@ -66,14 +63,14 @@ class HeldCommand:
 
 
 def _pipe_ends(reverse: bool = False) -> tuple[int, int]:
-    """The parent's and the child's, both closed by exec: parent writes, or (reverse) reads."""
+    """The parent's and the child's end, both closed by exec. The parent writes, or reads if `reverse`."""
     read, write = os.pipe()
     high = [_raised(read), _raised(write)]
     return (high[0], high[1]) if reverse else (high[1], high[0])
 
 
 def _raised(descriptor: int) -> int:
-    """Above those that the agent was started with, which the command's become."""
+    """The same file at a number of 10 or more: lower ones are in the way of the command's stdio."""
     raised = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)
     os.close(descriptor)
     return raised

@@ -1,4 +1,4 @@
-"""What the session says of its process: PROCESS, MAPS and MAPPINGS blocks."""
+"""PROCESS, MAPS and MAPPINGS blocks of the traced process."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import MAPPING, PROCESS, Block, BlockKind, ProcessEvent
 
 _PROT_EXEC = 4
-_MMAP2 = struct.Struct(
-    "<IIQQQIIQQII"
-)  # pid, tid, address, length, offset, major, minor, inode, generation, protection, flags
+# pid, tid, address, length, offset, major, minor, inode, generation, protection, flags
+_MMAP2 = struct.Struct("<IIQQQIIQQII")
 
 
 def maps_text(pid: int) -> str:
-    """ "" of a process that has ended or not begun."""
+    """/proc/PID/maps; "" if the process has ended or not begun."""
     try:
         return Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape")
     except OSError:
@@ -43,7 +42,7 @@ def process_block(pid: int, event: ProcessEvent, timestamp_ns: int | None = None
 
 
 def mappings_block(pid: int, records: Sequence[SideBandRecord]) -> Block | None:
-    """Of MMAP2 records: the executable ones, None where there are none."""
+    """The executable mappings among MMAP2 records; None if there are none."""
     rows = b"".join(_mapping(pid, record) for record in records)
     return Block(BlockKind.MAPPINGS, rows) if rows else None
 

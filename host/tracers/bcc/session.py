@@ -46,11 +46,18 @@ _EVIDENCE_BYTES = 8 << 20  # of a block
 
 
 class Session:
-    """bcc: the module. output: where blocks go. command: already forked, None with a process that runs."""
+    """Accounting of one process.
 
-    def __init__(self, bcc: Any, told: Configuration, command: HeldCommand | None, output: BinaryIO) -> None:
-        self._bcc, self._told, self._command, self._output = bcc, told, command, output
-        self.pid = told.pid or (command.pid if command else 0)
+    bcc: the module.
+    command: the forked command, None for a running process.
+    output: takes blocks.
+    """
+
+    def __init__(
+        self, bcc: Any, configuration: Configuration, command: HeldCommand | None, output: BinaryIO
+    ) -> None:
+        self._bcc, self._configuration, self._command, self._output = bcc, configuration, command, output
+        self.pid = configuration.pid or (command.pid if command else 0)
         self._evidence = bytearray()
         self._snapshots = 0
         self._exec_ns = 0
@@ -59,29 +66,29 @@ class Session:
         self._due = 0.0
 
     def run(self, descriptor: int) -> None:
-        """descriptor: where lines of the host come from. Raises TargetError or TracerError before it has begun."""
+        """descriptor: of the host's lines. Raises TargetError or TracerError before the session has begun."""
         self._pidfd = _open_process(self.pid)
         with contextlib.closing(SideBand(self.pid)) as self._side_band:
-            self._bpf = programs.load(self._bcc, self._told)
+            self._bpf = programs.load(self._bcc, self._configuration)
             self._tables = Tables(self._bcc, self._bpf, self.pid)
             self._bpf["ring"].open_ring_buffer(self._take_evidence)
-            self._say_start()
+            self._write_start()
             self._probes = programs.Probes(self._bcc, self._bpf)
-            self._place()
+            self._attach()
             if self._command:
                 self._command.release()
-            self._follow(descriptor)
+            self._serve(descriptor)
             self._finish()
 
-    def _place(self) -> None:
+    def _attach(self) -> None:
         try:
-            self._probes.place(self._told.probes, self.pid)
+            self._probes.attach(self._configuration.probes, self.pid)
         except TracerError:
             if select.select([self._pidfd], [], [], 0)[0]:
                 raise TargetError(f"process {self.pid} ended before all probes were placed") from None
             raise
 
-    def _say_start(self) -> None:
+    def _write_start(self) -> None:
         hello = np.zeros(1, HELLO)
         hello["wire_version"], hello["arch"], hello["collector"] = (
             WIRE_VERSION,
@@ -93,13 +100,13 @@ class Session:
         hello["agent_version"] = version("memleak-android").encode()[:23]
         self._write(Block(BlockKind.HELLO, hello.tobytes()))
         self._write(process_block(self.pid, ProcessEvent.START))
-        if self._command is None:  # what a command maps is told as it does
+        if self._command is None:  # the side band reports all mappings of a command
             now, text = time.monotonic_ns(), maps_text(self.pid)
             self._write(maps_block(self.pid, now, text))
-            self._show_code(text)
+            self._update_code_map(text)
 
-    def _follow(self, descriptor: int) -> None:
-        """Until the target ends, or the host says so."""
+    def _serve(self, descriptor: int) -> None:
+        """Runs until the target ends or the host stops the session."""
         pending = b""
         while self._ended is None:
             ready = select.select([descriptor, self._pidfd], [], [], _POLL_S)[0]
@@ -117,7 +124,7 @@ class Session:
                 self._due = time.monotonic() + _STATUS_S
                 self._write_status()
                 if self._command is None or self._exec_ns:
-                    self._show_code(maps_text(self.pid))
+                    self._update_code_map(maps_text(self.pid))
 
     def _obey(self, line: bytes) -> None:
         if line == b"stop":
@@ -128,7 +135,7 @@ class Session:
             self._write_status()
 
     def _finish(self) -> None:
-        self._probes.take_away()
+        self._probes.detach()
         self._drain()
         assert self._ended is not None
         reason, status = self._ended
@@ -141,7 +148,7 @@ class Session:
         self._write(Block(BlockKind.END, end.tobytes()))
 
     def _drain(self) -> None:
-        """Mappings first: what stacks lead into is known before them."""
+        """Writes mappings before stacks, which need them."""
         records = self._side_band.records()
         for record in records:
             if record.is_exec:
@@ -152,12 +159,12 @@ class Session:
         )
         if block is not None:
             self._write(block)
-            self._show_code(maps_text(self.pid))
+            self._update_code_map(maps_text(self.pid))
         self._bpf.ring_buffer_consume()
         self._write_evidence()
 
-    def _show_code(self, text: str) -> None:
-        """Where the process has code, for the stack keys."""
+    def _update_code_map(self, text: str) -> None:
+        """Updates the map of code that stack keys are made with."""
         bits = code_bits(text).tobytes()
         if bits != self._code_bits:
             self._code_bits = bits
@@ -165,7 +172,7 @@ class Session:
             table[0] = table.Leaf.from_buffer_copy(bits)
 
     def _take_evidence(self, context: object, data: int, size: int) -> int:
-        """A record comes once for each stack, not for each call."""
+        """Called once for each stack, not for each call."""
         self._evidence += ctypes.string_at(data, size)
         if len(self._evidence) > _EVIDENCE_BYTES:
             self._write_evidence()

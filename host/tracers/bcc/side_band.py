@@ -1,6 +1,6 @@
-"""The kernel's own records of what a process maps and executes: perf_event_open(2), a buffer for each CPU.
+"""The kernel's records of a process's mappings and execs: perf_event_open(2), one buffer for each CPU.
 
-Of all processes: those of one would leave out the threads that it has already.
+The events are opened for all processes: those of one process would omit its existing threads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from memleak_android.host.errors import TracerError
 
 _SYSCALL = {"x86_64": 298}
-_PAGES = 256  # of a CPU's buffer, a power of two
+_PAGES = 256  # in the buffer of a CPU; a power of two
 _DATA_HEAD, _DATA_TAIL = 1024, 1032  # struct perf_event_mmap_page
 _ATTRIBUTE_BYTES = 112  # PERF_ATTR_SIZE_VER5
 _TYPE_SOFTWARE, _COUNT_DUMMY = 1, 9
@@ -33,7 +33,7 @@ _HEADER = struct.Struct("<IHH")
 
 @dataclass(frozen=True, slots=True)
 class SideBandRecord:
-    """body: behind the header, without the trailer that time_ns is of."""
+    """body: the record without its header and its trailer, which holds time_ns."""
 
     kind: int
     misc: int
@@ -46,7 +46,7 @@ class SideBandRecord:
 
 
 class SideBand:
-    """The records of process `pid`. Raises TracerError where the kernel refuses them."""
+    """The records of process `pid`. Raises TracerError if the kernel refuses them."""
 
     def __init__(self, pid: int) -> None:
         self.lost = 0
@@ -59,7 +59,7 @@ class SideBand:
                 self._rings.append((descriptor, pages))
 
     def records(self) -> list[SideBandRecord]:
-        """What has come since, in order of time."""
+        """The records since the last call, in order of time."""
         found = [record for _, pages in self._rings for record in self._drain(pages)]
         return sorted(found, key=lambda record: record.time_ns)
 
@@ -93,7 +93,7 @@ class SideBand:
 
 
 def _open(cpu: int) -> int:
-    """-1: a CPU that is off line."""
+    """The event's descriptor; -1 for a CPU that is offline."""
     attributes = bytearray(_ATTRIBUTE_BYTES)
     struct.pack_into("<IIQ", attributes, 0, _TYPE_SOFTWARE, _ATTRIBUTE_BYTES, _COUNT_DUMMY)
     struct.pack_into("<Q", attributes, 24, _SAMPLE_TID | _SAMPLE_TIME)
@@ -105,5 +105,5 @@ def _open(cpu: int) -> int:
     descriptor = int(libc.syscall(number, buffer, -1, cpu, -1, _FLAG_CLOEXEC))
     if descriptor < 0 and ctypes.get_errno() != errno.ENODEV:
         reason = os.strerror(ctypes.get_errno())
-        raise TracerError(f"the kernel does not tell what processes map ({reason})", "run as root")
+        raise TracerError(f"the kernel does not report mappings ({reason})", "run as root")
     return descriptor

@@ -1,4 +1,4 @@
-"""What stands in the maps, as arrays: many entries a system call, none a Python object."""
+"""The contents of the BPF maps as arrays: many entries a system call."""
 
 from __future__ import annotations
 
@@ -26,13 +26,18 @@ _BATCH = 1 << 16  # more than the fullest bucket holds
 
 
 class Tables:
-    """bcc: the module. bpf: its loaded programs, of one process `pid`."""
+    """The maps of a session.
+
+    bcc: the module.
+    bpf: its loaded programs.
+    pid: the traced process.
+    """
 
     def __init__(self, bcc: Any, bpf: Any, pid: int) -> None:
         self._bcc, self._bpf, self._pid = bcc, bpf, pid
 
     def live(self, since_ns: int) -> Rows:
-        """LIVE_ROWs of the blocks made since then: what is older is of a program that exec replaced."""
+        """LIVE_ROWs of the blocks since then: older ones are of a program that exec replaced."""
         addresses, blocks = self._entries("live", BLOCK)
         rows = np.zeros(len(blocks), LIVE_ROW)
         rows["address"], rows["pid"] = addresses, self._pid
@@ -65,11 +70,11 @@ class Tables:
         descriptor = self._bpf[name].map_fd
         keys: list[Any] = []
         values: list[Any] = []
-        place, error = ctypes.c_uint32(0), 0
+        cursor, error = ctypes.c_uint32(0), 0
         while error != errno.ENOENT:
             some_keys, some_values = np.empty(_BATCH, "<u8"), np.empty(_BATCH, value)
             count = ctypes.c_uint32(_BATCH)
-            error = self._lookup(descriptor, place, bool(keys), some_keys, some_values, count)
+            error = self._lookup(descriptor, cursor, bool(keys), some_keys, some_values, count)
             keys.append(some_keys[: count.value].copy())
             values.append(some_values[: count.value].copy())
         return np.concatenate(keys), np.concatenate(values)
@@ -77,22 +82,22 @@ class Tables:
     def _lookup(
         self,
         descriptor: int,
-        place: ctypes.c_uint32,
+        cursor: ctypes.c_uint32,
         goes_on: bool,
         keys: Any,
         values: Any,
         count: ctypes.c_uint32,
     ) -> int:
-        """0, or ENOENT behind the last entry. Raises OSError (before Linux 5.6 EINVAL)."""
+        """Reads one batch. 0, or ENOENT after the last entry. Raises OSError (before Linux 5.6 EINVAL)."""
         result = self._bcc.lib.bpf_lookup_batch(
             descriptor,
-            ctypes.byref(place) if goes_on else None,
-            ctypes.byref(place),
+            ctypes.byref(cursor) if goes_on else None,
+            ctypes.byref(cursor),
             keys.ctypes.data,
             values.ctypes.data,
             ctypes.byref(count),
         )
         error = ctypes.get_errno() if result else 0
         if error not in (0, errno.ENOENT):
-            raise OSError(error, f"the map cannot be read: {os.strerror(error)}")
+            raise OSError(error, f"could not read the map: {os.strerror(error)}")
         return error

@@ -14,12 +14,12 @@ from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.bcc import debian_module
 from memleak_android.host.tracers.local.bpf import bpf_session_lines, plan_session
 
-_ARCH = "x86_64"  # whose registers host/tracers/bcc/accounting.c writes down
+_ARCH = "x86_64"  # accounting.c records its registers
 _COMPILING_S = 240.0
 
 
 def start(options: SessionOptions) -> AgentSession:
-    """Raises TracerError with the way out, TargetError."""
+    """Raises TracerError, TargetError."""
     check(options)
     plan = plan_session(options)
     lines, starts_command = bpf_session_lines(options, plan), options.pid is None
@@ -34,7 +34,7 @@ def start(options: SessionOptions) -> AgentSession:
 
 
 def check(options: SessionOptions) -> None:
-    """Raises TracerError for what this tracer does not do, and where bcc or kernel headers are missing."""
+    """Raises TracerError for options that this tracer lacks, and if bcc or kernel headers are missing."""
     unable = {
         "--follow": options.follow,
         "--mmap": options.mmap,

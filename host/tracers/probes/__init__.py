@@ -1,1 +1,1 @@
-"""Where a uprobe goes: which functions are an allocator, where a probe costs least, what the CPU allows."""
+"""An ELF file and an allocator's functions in; uprobes at their cheapest offsets out."""

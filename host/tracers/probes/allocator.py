@@ -1,4 +1,8 @@
-"""Which functions make up an allocator, which object provides them, and the probes they get."""
+"""Finds the object that provides the allocator, and plans the probes of its functions.
+
+The names of the heap's functions come from host/pairs/malloc.toml. A test compares the tables in C with it:
+device/wire.h (numbers), device/agent/probes/function_names.h (BPF programs), device/preload/entries/function_table.h (shim).
+"""
 
 from __future__ import annotations
 
@@ -17,15 +21,16 @@ from memleak_android.host.tracers.agent.session_options import Probe, SessionOpt
 from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
 from memleak_android.host.tracers.probes.jumps import follow_jumps
 from memleak_android.host.tracers.probes.probe_sites import ProbeSite, probes_at
+from memleak_android.host.wire.blocks import Function
 
 
 @dataclass(frozen=True, slots=True)
 class AllocatorFunction:
-    """One function whose calls are recorded, under the first of its names.
+    """One function whose calls are recorded under the first of its names.
 
-    number: enum ml_function of device/wire.h. arguments: how many integer arguments the probe reads.
-    names: symbols with this signature as far as the probe sees it. An address found under one function is
-    not probed again under a later one.
+    number: enum ml_function of device/wire.h.
+    arguments: number of integer arguments that the probe reads.
+    names: symbols whose read arguments mean the same. An address gets the probe of the first function found there.
     """
 
     number: int
@@ -46,39 +51,42 @@ HEAP_FUNCTIONS = tuple(
 _INDISPENSABLE = ("malloc", "free")
 _NOT_PROBED = "not probed, its address is chosen at run time (ifunc)"
 REGION_FUNCTIONS = (
-    AllocatorFunction(32, 6, True, ("mmap",)),
-    AllocatorFunction(33, 6, True, ("mmap64",)),
-    AllocatorFunction(34, 2, True, ("munmap",)),
-    AllocatorFunction(35, 5, True, ("mremap",)),
+    AllocatorFunction(Function.MMAP, 6, True, ("mmap",)),
+    AllocatorFunction(Function.MMAP64, 6, True, ("mmap64",)),
+    AllocatorFunction(Function.MUNMAP, 2, True, ("munmap",)),
+    AllocatorFunction(Function.MREMAP, 5, True, ("mremap",)),
 )
-FUNCTION_NUMBERS = {one.name: one.number for one in HEAP_FUNCTIONS + REGION_FUNCTIONS}
+FUNCTION_NUMBERS = {function.name: function.number for function in HEAP_FUNCTIONS + REGION_FUNCTIONS}
 
 
 def find_allocator(objects: Sequence[LoadedObject], options: SessionOptions) -> LoadedObject:
     """The object whose malloc the dynamic linker binds: the first in search order that defines it.
 
-    objects: in that order (LocalProcess.loaded_objects, loader.load_order). options.object names another
-    one: by path, file name, soname or the name without version (`libc`); also a file not loaded so far.
+    objects: in search order (LocalProcess.loaded_objects, loader.load_order).
+    options.object: names another object by path, file name, soname or name without version (`libc`), or a file that is
+    not loaded yet.
     """
     if options.object is not None:
         return _named_object(objects, options.object)
     malloc = options.symbols_prefix + "malloc"
-    defining = [
-        (one, found) for one in objects if (found := _open(one.open_path).dynamic_functions({malloc}))
-    ]
-    asked_for = next((_default_version(found) for one, found in defining if _is_libc(one)), 0)
-    for one, found in defining:
-        if any(symbol.answers(asked_for) for symbol in found):
-            return one
-    for one in objects[:1]:  # a static program: only its symbol table can know
-        if _open(one.open_path).static_functions({malloc}):
-            return one
-    place = objects[0].path if len(objects) == 1 else f"any of the program's {len(objects)} objects"
-    raise _no_allocator(malloc, place)
+    defining = [(item, found) for item in objects if (found := _exports(item, malloc))]
+    version = next((_default_version(found) for item, found in defining if _is_libc(item)), 0)
+    for item, found in defining:
+        if any(symbol.answers(version) for symbol in found):
+            return item
+    for item in objects[:1]:  # a static program has no exports, perhaps a symbol table
+        if _open(item.open_path).static_functions({malloc}):
+            return item
+    searched = objects[0].path if len(objects) == 1 else f"any of the program's {len(objects)} objects"
+    raise _no_allocator(malloc, searched)
 
 
-def _is_libc(one: LoadedObject) -> bool:
-    return bool(_open(one.open_path).dynamic_functions({"gnu_get_libc_version"}))
+def _exports(item: LoadedObject, name: str) -> list[FunctionSymbol]:
+    return _open(item.open_path).dynamic_functions({name})
+
+
+def _is_libc(item: LoadedObject) -> bool:
+    return bool(_exports(item, "gnu_get_libc_version"))
 
 
 def _default_version(found: Sequence[FunctionSymbol]) -> int:
@@ -86,32 +94,32 @@ def _default_version(found: Sequence[FunctionSymbol]) -> int:
 
 
 def defines_malloc(path: str) -> bool:
-    """As the dynamic linker would bind it. Raises TargetError where it is no file that can be probed."""
+    """Whether the dynamic linker can bind malloc to this file. Raises TargetError if the file cannot be probed."""
     return bool(_open(path).dynamic_functions({"malloc"}))
 
 
 def find_region_functions(objects: Sequence[LoadedObject]) -> LoadedObject | None:
     """The object whose mmap the dynamic linker binds."""
-    return next((one for one in objects if _open(one.open_path).dynamic_functions({"mmap"})), None)
+    return next((item for item in objects if _exports(item, "mmap")), None)
 
 
 def _named_object(objects: Sequence[LoadedObject], name: str) -> LoadedObject:
-    for one in objects:
-        base = os.path.basename(one.path)
-        if name in (one.path, base, base.partition(".so")[0]) or name == _open(one.open_path).soname:
-            return one
+    for item in objects:
+        base = os.path.basename(item.path)
+        if name in (item.path, base, base.partition(".so")[0]) or name == _open(item.open_path).soname:
+            return item
     if os.path.isfile(name):
         path = os.path.realpath(name)
         return LoadedObject(path, path)
-    names = ", ".join(os.path.basename(one.path) for one in objects)
+    names = ", ".join(os.path.basename(item.path) for item in objects)
     raise TargetError(f"no object named {name} in the program", f"it has {names}")
 
 
 def plan_probes(object_path: str, options: SessionOptions) -> tuple[list[Probe], list[str]]:
     """Probes for the allocator in the ELF file at object_path, and remarks for `doctor` and -v.
 
-    With options.mmap also for the region functions, where it exports them (libc does).
-    Raises TargetError: not an ELF file, 32-bit, no malloc or free to be found.
+    With options.mmap also for the region functions if the file exports them, as libc does.
+    Raises TargetError: not an ELF file, 32-bit, or without malloc or free.
     """
     elf = _open(object_path)
     notes: list[str] = []
@@ -129,45 +137,45 @@ def plan_probes(object_path: str, options: SessionOptions) -> tuple[list[Probe],
 
 
 def plan_region_probes(object_path: str) -> tuple[list[Probe], list[str]]:
-    """Probes for mmap and its family alone: for the libc of a program whose allocator is another object."""
+    """Probes for mmap and its family only: for the libc of a program whose allocator is another object."""
     elf = _open(object_path)
     notes: list[str] = []
     return _probes(elf, object_path, REGION_FUNCTIONS, _find(elf, REGION_FUNCTIONS, ""), notes), notes
 
 
 def probe_lines(probes: Sequence[Probe]) -> list[str]:
-    """What the agent is told of them: by which rule each is recorded, and where it is."""
+    """Configuration lines of the agent: the rules and the locations of the probes."""
     heap = [
-        rule_line(one.number, 0, HEAP, rule)
-        for one, rule in zip(HEAP_FUNCTIONS, HEAP.rules, strict=True)
-        if any(probe.function == one.name for probe in probes)
+        rule_line(function.number, 0, HEAP, rule)
+        for function, rule in zip(HEAP_FUNCTIONS, HEAP.rules, strict=True)
+        if any(probe.function == function.name for probe in probes)
     ]
     return heap + [probe_line(probe, FUNCTION_NUMBERS[probe.function]) for probe in probes]
 
 
 def chosen_at_run_time(name: str, path: str) -> TargetError:
-    """Its symbol is that of a resolver (STT_GNU_IFUNC), which only the dynamic linker calls."""
+    """The refusal for a symbol that is a resolver (STT_GNU_IFUNC), which only the dynamic linker calls."""
     return TargetError(
-        f"{name} of {path} is chosen when the program starts (ifunc), so that its file does not tell where it is",
+        f"{name} of {path} is chosen when the program starts (ifunc), so its address is not in the file",
         "start it with --tracer preload, or name another object with --object",
     )
 
 
 def unprobed_functions(notes: Iterable[str]) -> list[str]:
-    """What the result lacks, of a session's notes."""
+    """The notes that name functions whose allocations are missing."""
     return [f"{note}: what it allocates is missing" for note in notes if note.endswith(_NOT_PROBED)]
 
 
-def _no_allocator(name: str, place: str) -> TargetError:
+def _no_allocator(name: str, searched: str) -> TargetError:
     return TargetError(
-        f"no function {name} found in {place}",
+        f"no function {name} found in {searched}",
         "name the object that holds the allocator with --object, its prefix with --symbols-prefix,"
         " or use a build that is not stripped",
     )
 
 
 def check_runs_here(path: str) -> None:
-    """Raises TargetError where the ELF file at path is not this machine's."""
+    """Raises TargetError if the ELF file at path is of another architecture."""
     name = _machine_name(_open(path))
     if name != local_arch():
         raise TargetError(f"{path} is {name} code, which cannot be traced here (expected {local_arch()})")
@@ -183,8 +191,8 @@ def _open(path: str) -> ElfFile:
     except OSError as error:
         raise TargetError(f"cannot open {path}: {error.strerror}") from error
     if elf.machine == EM_ARM:
-        # EOPNOTSUPP on a 64-bit kernel (arch/arm64/kernel/probes/uprobes.c). A 32-bit one takes Thumb code for A32 code
-        # (arch/arm/probes/uprobes/core.c): the target would be killed.
+        # A 64-bit kernel returns EOPNOTSUPP (arch/arm64/kernel/probes/uprobes.c). A 32-bit kernel decodes Thumb code as A32
+        # (arch/arm/probes/uprobes/core.c), which would kill the target.
         raise TargetError(
             f"{path} is 32-bit arm code, where the kernel places no uprobes", "use --tracer preload with it"
         )
@@ -200,16 +208,16 @@ def _find(
 ) -> dict[str, list[FunctionSymbol]]:
     """Symbols by the function's name: exported ones, else (a static program) those of .symtab."""
     functions = tuple(functions)
-    wanted = {prefix + name for one in functions for name in one.names}
+    wanted = {prefix + name for function in functions for name in function.names}
     symbols = elf.dynamic_functions(wanted)
     if not any(symbol.name == prefix + functions[0].name for symbol in symbols):
         symbols = elf.static_functions(wanted)
     by_name: dict[str, list[FunctionSymbol]] = {}
-    for one in functions:
-        names = [prefix + name for name in one.names]
+    for function in functions:
+        names = [prefix + name for name in function.names]
         own = sorted((s for s in symbols if s.name in names), key=lambda s: names.index(s.name))
         if own:
-            by_name[one.name] = own
+            by_name[function.name] = own
     return by_name
 
 
@@ -232,7 +240,7 @@ def _probes(
     sites = []
     for function, symbol in chosen:
         if _is_forwarded(elf, function, symbol, owners, chosen):
-            notes.append(f"{symbol.name}: not probed, it only jumps on to a function that is")
+            notes.append(f"{symbol.name}: not probed, it only jumps to a function that is")
         else:
             sites.append(_site(elf, path, function, symbol))
     probes, remarks = probes_at(elf, path, sites)
@@ -256,8 +264,10 @@ def _is_forwarded(
     owners: dict[int, AllocatorFunction],
     chosen: Sequence[tuple[AllocatorFunction, FunctionSymbol]],
 ) -> bool:
-    """Whether a call of symbol is a call of another probed function to the same effect."""
+    """Whether a call of symbol always becomes a call of another probed function of the same kind."""
     addresses, name = follow_jumps(elf, symbol.vaddr)
-    goals = [owners[address] for address in addresses if address in owners and address != symbol.vaddr]
-    goals += [one for one, other in chosen if other.name == name and other.vaddr != symbol.vaddr]
-    return any(goal is function or not (goal.has_return_probe or function.has_return_probe) for goal in goals)
+    targets = [owners[address] for address in addresses if address in owners and address != symbol.vaddr]
+    targets += [owner for owner, other in chosen if other.name == name and other.vaddr != symbol.vaddr]
+    return any(
+        target is function or not (target.has_return_probe or function.has_return_probe) for target in targets
+    )

@@ -1,4 +1,4 @@
-"""What the placement of probes has to know of an architecture, as data."""
+"""Data about an architecture for the placement of probes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ FindJumps = Callable[[NDArray[np.uint8], int, int], tuple[NDArray[np.int64], NDA
 class ProbedArch:
     """One architecture whose code takes uprobes.
 
-    decode: code bytes and address → instructions. is_cheap: the kernel does this one's work itself, which `cheap`
-    names. arguments: registers of integer arguments. preserved: registers that hold the caller's values at the entry,
-    that of the return address among them. loads: mnemonics that load a pointer as it is.
-    landing: an instruction at the beginning of a function that does nothing.
-    find_jumps: sources and targets in text of what looks like a direct jump or call to a range of it.
+    decode: code bytes and address → instructions.
+    is_cheap: whether the kernel emulates an instruction under a uprobe.
+    cheap: the kernel's word for that.
+    arguments: registers of integer arguments.
+    preserved: registers that hold the caller's values at the entry, the return address included.
+    loads: mnemonics that load a pointer unchanged.
+    landing: mnemonic of the no-op at the start of a function.
+    find_jumps: text and a range of it → sources and targets of what may be direct jumps or calls there.
     """
 
     elf_machine: int
@@ -38,7 +41,7 @@ class ProbedArch:
     find_jumps: FindJumps
 
 
-# psABI x86-64 §3.2.1, §3.2.3. The return address must still be at (rsp), where a return probe exchanges it.
+# psABI x86-64 §3.2.1, §3.2.3. The return address must still be at (rsp), where a return probe replaces it.
 X86_64 = ProbedArch(
     elf_machine=EM_X86_64,
     decode=decode_x86_64,
@@ -52,7 +55,7 @@ X86_64 = ProbedArch(
     find_jumps=x86_64.find_jumps,
 )
 
-# AAPCS64 §6.1.1. The return address must still be in x30 and unsigned, where a return probe exchanges it.
+# AAPCS64 §6.1.1. The return address must still be in x30 and unsigned, where a return probe replaces it.
 ARM64 = ProbedArch(
     elf_machine=EM_AARCH64,
     decode=decode_arm64,
@@ -61,7 +64,7 @@ ARM64 = ProbedArch(
     arguments=("x0", "x1", "x2", "x3", "x4", "x5"),
     preserved=frozenset((*(f"x{n}" for n in range(19, 31)), "sp")),
     sp="sp",
-    loads=frozenset(("ldr", "ldar", "ldapr", "ldapur")),  # the later three of an atomic pointer
+    loads=frozenset(("ldr", "ldar", "ldapr", "ldapur")),  # the last three load atomics
     landing="bti",
     find_jumps=arm64.find_jumps,
 )

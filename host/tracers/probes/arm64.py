@@ -1,7 +1,7 @@
-"""What the kernel simulates under a uprobe on arm64, and where jumps stand in code.
+"""arm64: the instructions that the kernel simulates under a uprobe, and direct jumps in code.
 
-arch/arm64/kernel/probes/decode-insn.c: direct branches, branches to a register, adr and adrp. It steps the rest over out
-of line, a nop too where it is older than 6.13, and refuses literal loads, exclusives and most system instructions.
+arch/arm64/kernel/probes/decode-insn.c simulates direct branches, branches to a register, adr and adrp. It single-steps the
+rest, before 6.13 a nop too, and refuses literal loads, exclusives and most system instructions.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _DIRECT = (
 
 
 def is_simulated(instruction: Instruction) -> bool:
-    """Whether the kernel does its work itself, whatever its version."""
+    """Whether every kernel version simulates it."""
     word = int.from_bytes(instruction.code, "little")
     return any(word & mask == value for value, mask in _SIMULATED)
 
 
 def find_jumps(text: NDArray[np.uint8], low: int, high: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Sources and targets of the direct branches and calls to [low, high). text: from an instruction on."""
+    """Sources and targets of the direct branches and calls to [low, high). text: begins with an instruction."""
     words = text[: len(text) & ~3].view("<u4")
     sources, targets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for value, mask, shift, width in _DIRECT:
         index = np.flatnonzero((words & np.uint32(mask)) == value)
-        # the displacement's sign bit goes to the top, and back down with its sign
+        # shift left, then arithmetically right, to extend the displacement's sign
         aligned = (words[index] << np.uint32(32 - shift - width)).view("<i4") >> (32 - width)
         target = 4 * (index + aligned.astype(np.int64))
         is_hit = (target >= low) & (target < high)

@@ -1,6 +1,6 @@
-"""Functions that only jump on to another one, such as `operator delete` of an allocator to its free.
+"""Functions that only jump to another function, such as an allocator's `operator delete` to its free.
 
-Such a pair has one call for one block; two probes would see it twice.
+One call runs both, so probes on both would count a block twice.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from memleak_android.unwind.code.disassembly import Flow, Instruction
 
 _RELA = np.dtype([("offset", "<u8"), ("type", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
 _HOPS_MAX = 4
-_STUB_BYTES = 32  # of a PLT entry at most 16, of a forwarding function fewer
+_STUB_BYTES = 32  # a PLT entry has at most 16, a forwarding function fewer
 
 
 def follow_jumps(elf: ElfFile, vaddr: int) -> tuple[set[int], str]:
-    """Where a function goes without doing anything: addresses jumped to, and the name behind a PLT entry.
+    """The addresses that a function's first instructions jump to, and the name behind a PLT entry.
 
-    Empty and "" for a function that does something of its own first.
+    Empty and "" for a function with other instructions first.
     """
     arch = PROBED_ARCHES[elf.machine]
     passed: set[int] = set()
     for _ in range(_HOPS_MAX):
         offset = elf.file_offset(vaddr)
         code = elf.bytes_from(offset, _STUB_BYTES) if offset is not None else b""
-        decoded = [one for one in arch.decode(code, vaddr) if one.mnemonic != arch.landing]
+        decoded = [item for item in arch.decode(code, vaddr) if item.mnemonic != arch.landing]
         if decoded and decoded[0].flow is Flow.JUMP and decoded[0].target is not None:
             vaddr = decoded[0].target
             passed.add(vaddr)
@@ -43,8 +43,8 @@ def _slot(stub: list[Instruction]) -> int | None:
     through = stub[0].memory[0] if stub[0].memory else None
     if stub[0].flow is Flow.JUMP and through is not None and through.base == "rip":
         return stub[0].end + through.displacement
-    if [one.mnemonic for one in stub[:2]] != ["adrp", "ldr"] or not any(
-        one.flow is Flow.JUMP and one.is_indirect for one in stub[2:4]
+    if [item.mnemonic for item in stub[:2]] != ["adrp", "ldr"] or not any(
+        item.flow is Flow.JUMP and item.is_indirect for item in stub[2:4]
     ):
         return None
     page, loaded = stub[0].operands.partition("#")[2], stub[1].memory[0]

@@ -1,10 +1,13 @@
-"""Where in a function's straight-line entry an entry probe costs least.
+"""Where an entry probe goes in its function.
 
-The kernel does the work of a few instructions itself under a uprobe and single-steps all others out of line, which
-takes an exception more. So the probe is moved to the first such instruction that is provably equivalent to the entry:
-reached once by every call that matters, with arguments, callee-saved registers, stack pointer and return address as
-they were at entry. What cannot be proved stays at offset 0, with the reason. Which instructions those are is the
-architecture's: probed_arch.py.
+1. The kernel emulates a few instructions under a uprobe and single-steps all others, which costs one exception more.
+2. So the probe goes to the first emulated instruction of the function's first 64 bytes that is equivalent to the entry.
+3. Equivalent: every call reaches it exactly once, and no instruction before it writes memory, an argument, a preserved
+   register or the stack pointer. Of free() only, a branch that leads to a return without any effect may be passed.
+4. No jump, from inside or outside of the function, may lead between the function's start and the probe.
+5. If any of this cannot be proved, the probe stays at offset 0, and `doctor` and -v show the reason.
+
+Which instructions the kernel emulates depends on the architecture: arch.py.
 """
 
 from __future__ import annotations
@@ -22,15 +25,15 @@ SINGLE_STEPPED = "single-stepped"
 
 FUNCTION_BYTES_MAX = 64 << 10  # functions of allocators have some hundred
 _RETURN_PATH_INSTRUCTIONS = 16
-_REACH = 64  # bytes from the start in which jumps from outside are looked for
+_REACH = 64  # bytes from the start: a probe goes no further
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """offset: bytes from the function's first one. reason: why there, for `doctor` and -v."""
+    """offset: bytes from the function's start. reason: why there, for `doctor` and -v."""
 
     offset: int
-    cost: str  # SINGLE_STEPPED, or the architecture's word for what the kernel does itself
+    cost: str  # SINGLE_STEPPED or ProbedArch.cheap
     reason: str
 
 
@@ -42,10 +45,10 @@ def place_entry(
     skip_no_op: bool = False,
     jumped_to: Iterable[int] = (),
 ) -> Placement:
-    """Placement in the function whose bytes are `code`: all of them, by its symbol's size.
+    """Placement in the function with the bytes `code`.
 
-    arguments: registers that the probe reads. skip_no_op: prefer a place behind a branch that leads straight
-    to a return without any effect (free(NULL)); such calls are then not seen.
+    arguments: registers that the probe reads.
+    skip_no_op: prefer an instruction behind a branch to a return without effect (free(NULL)). The probe misses such calls.
     jumped_to: offsets from the function's start to which code outside of it jumps.
     """
     instructions = list(arch.decode(code[:FUNCTION_BYTES_MAX], 0))
@@ -61,18 +64,17 @@ def place_entry(
         candidates = behind_exit
     if not candidates:
         return Placement(0, SINGLE_STEPPED, stop)
-    place = candidates[0]
-    return Placement(place.address, arch.cheap, f"`{place}` is {arch.cheap}")
+    chosen = candidates[0]
+    return Placement(chosen.address, arch.cheap, f"`{chosen}` is {arch.cheap}")
 
 
 def jumps_from_outside(
     arch: ProbedArch, text: NDArray[np.uint8], functions: Sequence[tuple[int, int]]
 ) -> list[set[int]]:
-    """For each function text[start:end]: offsets from its start to which direct jumps outside of it go.
+    """For each function text[start:end]: the offsets in its first _REACH bytes that direct jumps outside of it target.
 
-    Looked for in the first bytes behind the start, which is as far as a probe is moved. Every place outside where an
-    instruction could begin is tried, so nothing is missed; a false hit only keeps a probe where it is.
-    What looks like a jump inside another of the functions counts only where that one has an instruction.
+    Every address outside at which an instruction could begin is tried. A false hit only keeps the probe at offset 0.
+    A hit inside another of the functions counts only if an instruction of that function begins there.
     """
     if not functions:
         return []
@@ -86,7 +88,7 @@ def jumps_from_outside(
             return True
         if other not in boundaries:
             code = text[other[0] : other[1]].tobytes()
-            boundaries[other] = {one.address for one in arch.decode(code, other[0])}
+            boundaries[other] = {instruction.address for instruction in arch.decode(code, other[0])}
         return not boundaries[other].isdisjoint((at, at - 1))  # 0f 8x: found by its second byte
 
     found = []
@@ -100,8 +102,7 @@ def jumps_from_outside(
 def _walk(
     arch: ProbedArch, instructions: list[Instruction], arguments: frozenset[str], jumped_to: set[int]
 ) -> tuple[list[Instruction], list[Instruction], str]:
-    """Cheap instructions equivalent to the entry, those of them behind an exit without effect, and why the walk
-    ended."""
+    """Cheap instructions equivalent to the entry, those behind an exit without effect, and why the walk ended."""
     candidates: list[Instruction] = []
     behind_exit: list[Instruction] = []
     passed_exit = False
@@ -125,7 +126,7 @@ def _walk(
 
 
 def _obstacle(arch: ProbedArch, instruction: Instruction, arguments: frozenset[str]) -> str:
-    """Why a probe may not stand behind this instruction, "" when it may."""
+    """Why a probe must not be behind this instruction, "" if it may be."""
     if instruction.flow not in (Flow.NEXT, Flow.CONDITIONAL):
         return f"`{instruction}` ends its straight-line entry"
     if clobbered := instruction.writes & arguments:
@@ -138,8 +139,8 @@ def _obstacle(arch: ProbedArch, instruction: Instruction, arguments: frozenset[s
 
 
 def _has_no_effect(arch: ProbedArch, instructions: list[Instruction], target: int | None) -> bool:
-    """Whether the code at target returns without call, jump or write: it cannot release or allocate."""
-    start = next((i for i, one in enumerate(instructions) if one.address == target), None)
+    """Whether the code at target returns without call, jump or write, so it cannot release or allocate."""
+    start = next((i for i, item in enumerate(instructions) if item.address == target), None)
     if start is None:
         return False
     for instruction in instructions[start : start + _RETURN_PATH_INSTRUCTIONS]:
@@ -151,27 +152,27 @@ def _has_no_effect(arch: ProbedArch, instructions: list[Instruction], target: in
 
 
 def _targets(instructions: list[Instruction]) -> set[int]:
-    return {one.target for one in instructions if one.target is not None}
+    return {item.target for item in instructions if item.target is not None}
 
 
 def unprovable(arch: ProbedArch, code: bytes, instructions: list[Instruction]) -> str:
-    """Why the function, decoded from its first byte on, cannot be judged as a whole, "" when it can."""
+    """Why the decoded function cannot be analysed as a whole, "" if it can."""
     start = instructions[0].address
     if len(code) > FUNCTION_BYTES_MAX:
         return f"it is longer than {FUNCTION_BYTES_MAX} bytes"
     if instructions[-1].end - start != len(code):
         return f"+{instructions[-1].end - start:#x} cannot be decoded"
-    for i, one in enumerate(instructions):
-        if one.flow is Flow.JUMP and one.is_indirect and not is_tail_call(arch, instructions[:i], one):
-            return f"`{one}` at +{one.address - start:#x} may go anywhere in it"
+    for i, item in enumerate(instructions):
+        if item.flow is Flow.JUMP and item.is_indirect and not is_tail_call(arch, instructions[:i], item):
+            return f"`{item}` at +{item.address - start:#x} may go anywhere in it"
     return ""
 
 
 def is_tail_call(arch: ProbedArch, before: list[Instruction], jump: Instruction) -> bool:
-    """Tells a jump through a pointer from the jump of a switch, which computes or indexes its target."""
+    """Whether `jump` goes through a pointer. The jump of a switch computes or indexes its target."""
     source: Instruction | None = jump
     if not jump.memory:
-        source = next((one for one in reversed(before) if one.writes & jump.reads), None)
+        source = next((item for item in reversed(before) if item.writes & jump.reads), None)
     if source is None or (source is not jump and source.mnemonic not in arch.loads):
         return False
     return bool(source.memory) and not source.memory[0].index

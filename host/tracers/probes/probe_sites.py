@@ -1,4 +1,4 @@
-"""Functions of one file → probes: of the heap's functions as of those of --pairs."""
+"""Functions of one file → probes, for the heap's functions and those of --pairs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,13 @@ _FIRST_BYTES = 16  # the longest instruction
 
 @dataclass(frozen=True, slots=True)
 class ProbeSite:
-    """A function to be probed. function: by what the session knows it; symbol: for remarks. file_offset, size in bytes;
-    size 0 = not known. n_arguments: how many the probe reads. has_return: its return is probed too.
+    """A function to be probed.
+
+    function: its name in the session.
+    symbol: its name in remarks.
+    size: in bytes, 0 = unknown.
+    n_arguments: number of arguments that the probe reads.
+    has_return: whether its return is probed too.
     """
 
     function: str
@@ -37,20 +42,20 @@ class ProbeSite:
 
 
 def probes_at(elf: ElfFile, path: str, sites: Sequence[ProbeSite]) -> tuple[list[Probe], list[str]]:
-    """A probe for each site, and a remark. path: as the agent opens the file. Raises TargetError for what is no code."""
-    texts = [_text_of(elf, path, one) for one in sites]
+    """A probe and a remark for each site. path: of the file for the agent. Raises TargetError for sites outside of code."""
+    texts = [_text_of(elf, path, site) for site in sites]
     jumps = _jumps_from_outside(elf, sites, texts)
     probes, notes = [], []
     for site, text, jumped_to in zip(sites, texts, jumps, strict=True):
         placement = _place(elf, site, text, jumped_to)
-        place = site.file_offset + placement.offset
+        offset = site.file_offset + placement.offset
         probes.append(
             Probe(
                 function=site.function,
                 path=path,
                 function_offset=site.file_offset,
-                entry_offset=place,
-                return_offset=place if site.has_return else None,
+                entry_offset=offset,
+                return_offset=offset if site.has_return else None,
                 text_low=text.file_offset,
                 text_high=text.file_offset + text.file_bytes,
                 entry_cost=placement.cost,
@@ -73,7 +78,7 @@ def _place(elf: ElfFile, site: ProbeSite, text: Segment, jumped_to: set[int]) ->
     if not site.size:
         first = next(iter(arch.decode(elf.bytes_from(site.file_offset, _FIRST_BYTES), 0)), None)
         is_cheap = first is not None and arch.is_cheap(first)
-        return Placement(0, arch.cheap if is_cheap else SINGLE_STEPPED, "its size is not known")
+        return Placement(0, arch.cheap if is_cheap else SINGLE_STEPPED, "its size is unknown")
     return place_entry(
         arch,
         elf.slice(site.file_offset, min(_end(site, text) - site.file_offset, FUNCTION_BYTES_MAX + 1)),
@@ -88,7 +93,7 @@ def _end(site: ProbeSite, text: Segment) -> int:
 
 
 def _jumps_from_outside(elf: ElfFile, sites: Sequence[ProbeSite], texts: Sequence[Segment]) -> list[set[int]]:
-    """By site. The text is looked through once, and only where a probe would move."""
+    """By site. A text is scanned once, and only if a probe would move."""
     found: list[set[int]] = [set() for _ in sites]
     by_text: dict[Segment, list[int]] = defaultdict(list)
     for i, text in enumerate(texts):

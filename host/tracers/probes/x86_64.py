@@ -1,4 +1,4 @@
-"""What the kernel emulates under a uprobe on x86_64 (arch/x86/kernel/uprobes.c), and where jumps stand in code."""
+"""x86_64: the instructions that the kernel emulates under a uprobe (arch/x86/kernel/uprobes.c), and direct jumps in code."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 from memleak_android.unwind.code.disassembly import Instruction
 
-_CHUNK_BYTES = 4 << 20  # of text looked through at a time, to bound the memory taken
+_CHUNK_BYTES = 4 << 20  # of text scanned at a time, to bound memory
 
 
 def is_emulated(instruction: Instruction) -> bool:
     """Whether the kernel emulates it under a uprobe: push_setup_xol_ops() (4.15), branch_setup_xol_ops() (3.15).
 
-    Later additions (multi-byte nop, sub of rsp) are left out: a kernel without them would single-step.
+    Later additions (multi-byte nop, sub of rsp) are not counted: an older kernel single-steps them.
     """
     code = instruction.code
     if code in (b"\x90", b"\x66\x90"):
@@ -26,7 +26,7 @@ def is_emulated(instruction: Instruction) -> bool:
 
 
 def find_jumps(text: NDArray[np.uint8], low: int, high: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Sources (at the opcode's last byte) and targets of what looks like a direct jump or call to [low, high).
+    """Sources (at the opcode's last byte) and targets of possible direct jumps and calls to [low, high).
 
     Near jumps end in a displacement of 32 bits, short ones in one of 8 bits.
     """

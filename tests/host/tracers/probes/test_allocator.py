@@ -29,7 +29,7 @@ from memleak_android.host.tracers.probes.allocator import (
 )
 
 LIBC = "/lib/x86_64-linux-gnu/libc.so.6"
-WIRE_H = Path(__file__).parents[4] / "device" / "wire.h"
+DEVICE = Path(__file__).parents[4] / "device"
 OPTIONS = SessionOptions(pid=1)
 
 ALLOCATOR_C = """
@@ -92,11 +92,23 @@ def refusal(path: str, options: SessionOptions = OPTIONS) -> str:
 
 
 def test_numbers_are_those_of_the_wire_format() -> None:
-    text = WIRE_H.read_text()
+    text = (DEVICE / "wire.h").read_text()
     numbers = {name.lower(): int(value) for name, value in re.findall(r"\bML_FN_(\w+) = (\d+),", text)}
     del numbers["unknown"], numbers["max"], numbers["pair"]  # no functions of an allocator
     numbers = {name: number for name, number in numbers.items() if not 16 <= number < 32}  # the kernel's own
     assert numbers == FUNCTION_NUMBERS
+
+
+def test_tables_in_c_have_the_names_of_the_shipped_set() -> None:
+    """The agent's table cannot be the shim's: each is compiled without the other. Both in order of enum ml_function."""
+    names = (DEVICE / "agent/probes/function_names.h").read_text()
+    assert {name.lower(): text for name, text in re.findall(r"\[ML_FN_(\w+)\] = \"(\w+)\"", names)} == {
+        name: name for name in FUNCTION_NUMBERS
+    }
+    shim = re.findall(
+        r"^\tX\((\w+),", (DEVICE / "preload/entries/function_table.h").read_text(), re.MULTILINE
+    )
+    assert [name for name in shim if not name.startswith(("exec", "fexec"))] == list(FUNCTION_NUMBERS)
 
 
 def test_glibc() -> None:
@@ -125,7 +137,7 @@ def test_regions_on_request() -> None:
 def test_aliases_and_forwarders_are_probed_once(folder: Path) -> None:
     probes, notes = plan_probes(library(folder, "plain.so"), OPTIONS)
     assert functions(probes) == Counter(["malloc", "calloc", "memalign", "free"])
-    assert "cfree: not probed, it only jumps on to a function that is" in notes
+    assert "cfree: not probed, it only jumps to a function that is" in notes
 
 
 def test_operators_of_the_allocator_itself(folder: Path) -> None:
