@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The ways in that Android's runtime opens for debuggable apps; nothing of JVMTI is used.
- *   `cmd activity attach-agent PROCESS PATH=OPTIONS` (API 26): loads the library as a JVMTI agent and calls Agent_OnAttach()
- *       on the app's main thread. Sources: AOSP art/runtime/ti/agent.cc (the entry's name, and that a second attach
- *       calls it again).
- *   A file in DATA/code_cache/startup_agents (API 30): the same, when a process of the app starts, before any of its
- *       code; OPTIONS are the data folder. Source: frameworks/base ActivityThread.handleAttachStartupAgents.
+ * The entry points that Android's runtime offers for debuggable apps; nothing of JVMTI is used.
+ *   `cmd activity attach-agent PROCESS PATH=OPTIONS` (API 26) loads the library as a JVMTI agent and calls
+ *       Agent_OnAttach() on the app's main thread, at a second attach again. Source: AOSP art/runtime/ti/agent.cc.
+ *   A file in DATA/code_cache/startup_agents (API 30) is loaded when a process of the app starts, before its code runs.
+ *       OPTIONS is the data folder. Source: frameworks/base ActivityThread.handleAttachStartupAgents.
  */
 #include "attach.h"
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/syscalls.h"
 
-#define JNI_OK 0 /* anything else has the runtime load the agent once more */
+#define JNI_OK 0 /* on any other value the runtime loads the agent again */
 #define PATH_BYTES 512
 
-/* Below the data folder. Not in startup_agents itself: the runtime takes every file there for an agent. */
+/* Below the data folder. Not in startup_agents itself, where the runtime takes every file for an agent. */
 #define SESSION_FILE "/code_cache/memleak-android.session"
 
 int Agent_OnAttach(void *vm, char *options, void *reserved) __attribute__((visibility("default")));
 
-/* The line that the session has left for processes that start; where there is none the app starts as ever. */
+/* Attaches by the line that the session left for starting processes, if there is one. */
 static void attach_by_file(const char *folder)
 {
 	char path[PATH_BYTES], line[ML_ATTACH_LINE_MAX + 1];
@@ -39,7 +38,7 @@ static void attach_by_file(const char *folder)
 	memleak_attach(line);
 }
 
-/* options: what memleak_attach() is told, "detach", or the app's data folder. */
+/* options: the line for memleak_attach(), "detach", or the app's data folder. */
 int Agent_OnAttach(void *vm, char *options, void *reserved)
 {
 	(void)vm;

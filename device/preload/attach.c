@@ -16,9 +16,9 @@
 #include "preload/recorder/recorder.h"
 #include "preload/freestanding/syscalls.h"
 
-#define SETTLE_NS 10000000 /* calls that were on their way have come back, mostly; others are harmless */
+#define SETTLE_NS 10000000 /* most calls that are under way have returned by then; the others are harmless */
 
-/* Ours: the library is linked with -Bsymbolic, so that in a process where it does not interpose they are not libc's. */
+/* The shim's own: it is linked with -Bsymbolic, so these are not libc's where the shim does not interpose. */
 #define DECLARE(function, result, parameters) extern char function[];
 ML_ALLOCATOR_FUNCTIONS(DECLARE)
 
@@ -28,7 +28,7 @@ struct memleak_hook memleak_hooks[] = { ML_ALLOCATOR_FUNCTIONS(HOOK) };
 
 enum mode { NOT_ATTACHED, PLT, INLINE };
 
-static struct ml_lock lock; /* of who attaches or detaches */
+static struct ml_lock lock; /* held while attaching or detaching */
 static enum mode mode;
 
 static int lock_try(void)
@@ -42,7 +42,7 @@ static int unlock(int result)
 	return result;
 }
 
-/* NAME:NONCE mode=MODE; NOT_ATTACHED when it is not so. */
+/* Parses "NAME:NONCE mode=MODE". NOT_ATTACHED if it has another form. */
 static enum mode read_line(const char *line)
 {
 	static const char modes[][13] = { [PLT] = " mode=plt", [INLINE] = " mode=inline" };
@@ -56,7 +56,7 @@ static enum mode read_line(const char *line)
 	return NOT_ATTACHED;
 }
 
-/* What the agent has moved elsewhere. 1 when malloc and free are among it. */
+/* Takes over the addresses to which the agent moved functions. Returns 1 if malloc and free are among them. */
 static int adopt_moved(void)
 {
 	unsigned int n_needed = 0;
@@ -71,7 +71,7 @@ static int adopt_moved(void)
 	}
 	if (n_needed == 2) {
 		ml_originals_adopt();
-		ml_maps_allocator.address = memleak_moved_code; /* the originals lead over our room to there */
+		ml_maps_allocator.address = memleak_moved_code; /* the originals lead there by way of our trampolines */
 	}
 	return n_needed == 2;
 }
@@ -86,7 +86,7 @@ static int find_originals(enum mode wanted)
 		memleak_moved_code = 0;
 		result = ml_hook_adopt();
 	}
-	if (wanted == INLINE && result >= 0) /* an allocator that no other module can call is one, too */
+	if (wanted == INLINE && result >= 0) /* an allocator without exported functions will do */
 		result = adopt_moved() || memleak_pair_originals[0] ? ML_ATTACH_OK : ML_ATTACH_NO_ORIGINAL;
 	return result;
 }
@@ -108,7 +108,7 @@ static int leave(void)
 	return left;
 }
 
-/* At a moment at which the loader's lock may be waited for: puts everything back when the agent is gone. */
+/* Restores everything once the agent is gone. Called where the loader's lock may be waited for. */
 static void tidy(void)
 {
 	if (__builtin_expect(!__atomic_load_n(&ml_recorder_leaked_session, __ATOMIC_RELAXED), 1) || !lock_try())
@@ -171,7 +171,9 @@ int memleak_detach(void)
 	return unlock(leave());
 }
 
-/* In a process that was started with the library: the slots of functions of --pairs, which it does not interpose. */
+/*
+ * In a process that was started with the shim: patches the slots of functions of --pairs, which it does not interpose.
+ */
 static void attach_pairs(void)
 {
 	const struct ml_view *view = ml_recorder_view();
@@ -212,14 +214,14 @@ void ml_attach_leave_own(void)
 extern char **environ __attribute__((weak));
 
 /*
- * In bionic the preloaded come before libc, which has not set `environ` yet. Arguments are no way to it: musl and the linkers
- * of Android up to 7 hand none over.
+ * On bionic, preloaded libraries start before libc has set `environ`. A constructor's arguments do not help: musl and
+ * Android's linkers up to version 7 pass none.
  */
 __attribute__((constructor)) static void start(void)
 {
 	char **environment = &environ ? environ : NULL;
 
-	if (!ml_connect_read_environment(environment)) /* perhaps brought in by dlopen(): see attach.h */
+	if (!ml_connect_read_environment(environment)) /* brought in by dlopen(), or without a session */
 		return;
 	ml_originals_ready();
 	attach_pairs();

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ways into a process that already runs: what libmemleak.so exports besides the functions that it interposes.
+ * Attaching to a running process: a line from the agent comes in, patched slots and a recorder that runs go out.
+ * This header has the functions that libmemleak.so exports beside those that it interposes.
  *
- * The library is brought in by dlopen(path, RTLD_NOW | RTLD_LOCAL): its constructor then does nothing, it never
- * interposes, and it is never unloaded (DF_1_NODELETE). After that whoever brought it in calls memleak_attach() on a
- * thread that holds no lock of the loader's or of the allocator's and is in no signal handler; other threads run on.
+ * The library is loaded by dlopen(path, RTLD_NOW | RTLD_LOCAL). Its constructor then does nothing, it does not
+ * interpose, and it is never unloaded (DF_1_NODELETE). After that memleak_attach() is called on a thread that holds no
+ * lock of the loader or the allocator and is in no signal handler; other threads keep running.
  *
  *   int result = memleak_attach("NAME:NONCE mode=plt");      // ML_ATTACH_…, or -errno
  *   …
  *   int left = memleak_detach();                             // slots that could not be restored, or -errno
  *
  * NAME:NONCE are the agent's socket and 16 hexadecimal digits, as in MEMLEAK_SESSION. Modes:
- *   plt     the slots of all loaded modules through which the allocator is called are set to our entries; calls of the
- *           dynamic linker keep an eye on modules that come and go.
- *   inline  nothing is patched here. Before the call, the agent wrote into memleak_hooks where the beginning of each
- *           patched function was moved to (memleak_pair_originals for those of --pairs); after the call, it lets the functions themselves lead to our entries. It takes
- *           its bytes back after memleak_detach(): until then what is called only forwards.
+ *   plt     points the slots through which loaded modules call the allocator to our entries. Calls of the dynamic
+ *           linker are hooked to notice modules that come and go.
+ *   inline  patches nothing here. Before the call the agent writes into memleak_hooks (memleak_pair_originals for
+ *           --pairs) where it moved the beginning of each function. After the call it patches the functions. It
+ *           restores them after memleak_detach(); until then calls are only forwarded.
  *
- * A second memleak_attach() detaches from the old session and arms under the new one. Slots that are patched stay so,
- * new modules join. Both functions are callable again and again, by one thread at a time (ML_ATTACH_BUSY for the other).
- * After memleak_detach() nothing of ours is called any more, but by who has kept a pointer from a slot: such calls
- * are forwarded.
+ * A second memleak_attach() detaches from the old session and joins the new one; patched slots stay, new modules are
+ * added. Both functions can be called repeatedly, by one thread at a time (else ML_ATTACH_BUSY). After memleak_detach()
+ * our code runs only where a pointer was copied from a slot; such calls are forwarded.
  */
 #pragma once
 
@@ -32,7 +32,7 @@ int memleak_attach(const char *line) __attribute__((visibility("default")));
 int memleak_detach(void) __attribute__((visibility("default")));
 
 /*
- * By slots, for a session without an agent (linked.h): ML_ATTACH_…, or -errno. Leaving keeps what was recorded, until
+ * Attaches by slots for a session without an agent: ML_ATTACH_… or -errno. Leaving keeps the recorded data until
  * ml_recorder_retire().
  */
 int ml_attach_own(void);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A recorded process that calls exec goes on being recorded: the session's variables, which were taken out of its
- * environment, are given to the new program alone. Children are not: they exec under a pid of their own.
+ * A recorded process stays recorded across exec: the session's variables, removed from its environment at the start,
+ * are passed to the new program. Children exec under a pid of their own and do not get them.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,8 +25,8 @@ static size_t count_strings(char *const *strings)
 }
 
 /*
- * Around exec: it comes back only when it failed. So a process that is found inside it, gone or with other memory than
- * ours, has become another program, which tells the agent of itself or was not measured.
+ * Counts threads inside exec, which returns only on failure. If the agent finds a process gone or with other memory
+ * while the count is not 0, the process has become another program.
  */
 static void count_leaving(int is_own_process, ml_u32 change)
 {
@@ -34,8 +34,10 @@ static void count_leaving(int is_own_process, ml_u32 change)
 		__atomic_fetch_add(&ml_recorder_view()->segment->n_leaving, change, __ATOMIC_SEQ_CST);
 }
 
-/* Calls CALL with `environment` being what the new program is to find: all on the stack, for the caller may be a signal
- * handler or a child of vfork(). */
+/*
+ * Calls CALL with `environment` extended by the session's variables. Everything is on the stack: the caller may be a
+ * signal handler or a child of vfork().
+ */
 #define WITH_SESSION(users, call)                                                                         \
 	do {                                                                                              \
 		char *const *environment = (users);                                                       \
@@ -84,7 +86,7 @@ EXPORT int execvp(const char *file, char *const *arguments)
 	return execvpe(file, arguments, &environ ? environ : NULL);
 }
 
-/* The l-forms: how many arguments there are before the NULL. */
+/* Number of arguments of an l-form before its NULL. */
 static size_t count_arguments(va_list rest)
 {
 	size_t n = 1;
@@ -101,7 +103,7 @@ static void collect_arguments(char **arguments, size_t n, char *first, va_list r
 		arguments[i] = va_arg(rest, char *);
 }
 
-/* RUN sees `arguments`, and `rest` behind their NULL. */
+/* RUN may use `arguments`, and `rest` for what follows their NULL. */
 #define WITH_LIST(first, run)                                                                             \
 	do {                                                                                              \
 		va_list rest, counting;                                                                   \

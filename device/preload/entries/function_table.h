@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The functions that the shim stands in front of, as X(name, result, parameters). Their numbers are enum ml_function
- * of wire.h: a contract with the agent and the host, and one with the BPF programs, which know no names.
+ * The functions that the shim interposes, as X(name, result, parameters). Their numbers are enum ml_function in wire.h,
+ * which the BPF programs, the agent and the host share; those know no C types, so the two lists stay apart.
  */
 #pragma once
 
@@ -27,7 +27,7 @@
 #define ML_ALLOCATOR_FUNCTIONS(X)                                                                                 \
 	ML_ACQUIRING_FUNCTIONS(X) ML_RELEASING_FUNCTIONS(X) X(malloc_usable_size, size_t, (void *))
 
-/* Those that a libc builds its other forms of exec on. */
+/* A libc builds its other forms of exec on these. */
 #define ML_EXEC_FUNCTIONS(X)                                                                                      \
 	X(execve, int, (const char *, char *const *, char *const *))                                              \
 	X(execvpe, int, (const char *, char *const *, char *const *))                                             \

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Where patched functions lead to. As the entries of interpose.c, but that all registers are given back which the patched function
- * itself may have left alone: a compiler that sees both caller and callee relies on that (GCC's -fipa-ra). Neither flags
- * nor, on arm64, x16 and x17 are among those; of vectors only what the baseline of the architecture has, as our own code
- * uses no more.
+ * Entries of patched functions. They restore every register that the patched function may have left alone, because a
+ * compiler that sees caller and callee relies on that (GCC's -fipa-ra). Excepted are flags, x16 and x17 on arm64, and
+ * vectors beyond the architecture's baseline, which our code does not use.
  */
 #include "preload/entries/function_table.h"
 #include "preload/freestanding/registers.h"
@@ -14,7 +13,7 @@
 #define SAVE(n) "movaps %xmm" #n ", 64+16*" #n "(%rsp)\n"
 #define RESTORE(n) "movaps 64+16*" #n "(%rsp), %xmm" #n "\n"
 
-/* memleak_inline_NAME(a, b, c) calls HANDLER(a, b, c, registers), on a stack that it aligns itself. */
+/* memleak_inline_NAME(a, b, c) aligns the stack and calls HANDLER(a, b, c, registers). */
 #define INLINE_ENTRY(name, handler)                                                                               \
 	__asm__(".pushsection .text\n"                                                                            \
 		".globl memleak_inline_" #name "\n"                                                               \
@@ -75,12 +74,12 @@
 		".popsection\n")
 
 #else
-#define INLINE_ENTRY(name, handler) extern int ml_no_inline_hooks /* no plans are made for 32 bits */
+#define INLINE_ENTRY(name, handler) extern int ml_no_inline_hooks /* the host makes no patch plans for 32 bits */
 #endif
 
 #define BY_HANDLER(name, result, parameters) INLINE_ENTRY(name, ml_handle_##name);
 ML_ACQUIRING_FUNCTIONS(BY_HANDLER)
 
-/* These ask for no registers. Inside an original what they see for their caller is our own code: an internal call. */
+/* These need no registers. Within an original their caller is our own code, so the call counts as internal. */
 #define BY_ITSELF(name, result, parameters) INLINE_ENTRY(name, name);
 ML_RELEASING_FUNCTIONS(BY_ITSELF)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The allocation functions as the target finds them: each forwards to the original and tells the recorder. What a
- * block's size is, and whether a call failed, is decided here.
+ * The allocation functions that the target calls. Each calls the original and reports to the recorder; the size of a
+ * block and the success of a call are determined here.
  */
 #include <stddef.h>
 
@@ -32,7 +32,7 @@ static inline void *record(enum ml_function function, void *pointer, size_t size
 	return pointer;
 }
 
-/* NULL while nothing is recorded. */
+/* NULL if nothing is recorded. */
 static inline struct ml_thread *enter(void)
 {
 	return ml_recorder_is_on() ? ml_recorder_enter_original() : NULL;
@@ -44,7 +44,7 @@ static inline void leave(struct ml_thread *thread)
 		ml_recorder_leave_original(thread);
 }
 
-/* Many libcs build these on other public functions, which lead to us again. */
+/* Many libcs build these on other public functions, which call us again. */
 #define OUTERMOST(function, call, size, registers)                                                        \
 	({                                                                                                \
 		struct ml_thread *inside_ = enter();                                                      \
@@ -74,7 +74,7 @@ HANDLER void *ml_handle_calloc(size_t n, size_t size, size_t unused, const struc
 	return OUTERMOST(ML_FN_CALLOC, calloc(n, size), bytes, registers);
 }
 
-/* A block of the arena moves to the real heap; the arena keeps its memory. */
+/* Moves a block from the arena, which never reclaims memory, to the real heap. */
 static void *move_from_arena(void *old, size_t size)
 {
 	void *new = ml_originals_ready() ? ml_original.malloc(size) : ml_arena_alloc(0, size);
@@ -86,8 +86,8 @@ static void *move_from_arena(void *old, size_t size)
 }
 
 /*
- * The old block is taken out of the table before the real call: afterwards another thread may already own its address.
- * NULL for a size of 0 means freed (glibc, bionic); otherwise NULL means that nothing happened.
+ * Claims the old block before the real call: afterwards another thread may own its address. NULL for size 0 means freed
+ * (glibc, bionic); otherwise NULL means that nothing changed.
  */
 static void *resize(enum ml_function function, void *old, size_t n, size_t unit, const struct ml_registers *registers)
 {
@@ -104,7 +104,7 @@ static void *resize(enum ml_function function, void *old, size_t n, size_t unit,
 	if (old && ml_recorder_is_on())
 		was_known = ml_recorder_claim(old, registers->return_address, &block);
 	inside = enter();
-	if (overflows) /* for its errno; bionic has had it since API 29 */
+	if (overflows) /* called for its errno; bionic has it since API 29 */
 		new = ml_original.reallocarray ? ml_original.reallocarray(old, n, unit) : ml_original.realloc(old, TOO_MUCH);
 	else
 		new = ml_original.realloc(old, bytes);
@@ -212,7 +212,7 @@ EXPORT void *malloc(size_t size)
 	TAIL return ml_entry_malloc(size);
 }
 
-/* In some libcs it calls malloc, which is then to be skipped, too: only the outermost call draws a sample. */
+/* Some libcs call malloc here; it must be skipped too, since only the outermost call draws a sample. */
 EXPORT void *calloc(size_t n, size_t size)
 {
 	size_t bytes;
@@ -243,7 +243,7 @@ EXPORT void *realloc(void *old, size_t size)
 
 /* ---- the ways to free --------------------------------------------------------------------------------- */
 
-/* 0 when the pointer must not reach the original. */
+/* Releases the block. Returns 0 if the pointer must not reach the original. */
 static inline int forget(enum ml_function function, void *pointer, void *return_address)
 {
 	struct ml_entry block;
@@ -252,7 +252,7 @@ static inline int forget(enum ml_function function, void *pointer, void *return_
 		return 0;
 	if (!ml_recorder_is_on())
 		return 1;
-	__builtin_prefetch((const char *)pointer - 2 * sizeof(size_t)); /* the allocator's own word about the block */
+	__builtin_prefetch((const char *)pointer - 2 * sizeof(size_t)); /* the allocator's header of the block */
 	if (ml_recorder_remove(pointer, (ml_u64)(unsigned long)return_address, &block))
 		ml_recorder_freed(function, pointer, &block);
 	return 1;
@@ -272,7 +272,7 @@ EXPORT void cfree(void *pointer)
 		ml_original.free(pointer);
 }
 
-/* C23. An allocator without them takes the plain way, as the standard allows. */
+/* C23. Allocators without these functions get a plain free(), as the standard allows. */
 EXPORT void free_sized(void *pointer, size_t size)
 {
 	if (!forget(ML_FN_FREE_SIZED, pointer, __builtin_return_address(0)))

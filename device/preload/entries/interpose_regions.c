@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The mmap family as the target finds it. Without --mmap each call is forwarded and nothing else. What a libc maps for
- * itself (thread stacks, malloc's own memory) does not come this way in glibc and musl: their calls bind locally.
+ * The mmap family. Without --mmap each call is only forwarded. glibc and musl bind their own calls locally, so thread
+ * stacks and malloc's own memory do not pass here.
  *
- * Only where off_t fits a register: mmap and mmap64 of 32-bit systems pass it in different ways.
+ * Only where off_t fits a register: on 32-bit systems mmap and mmap64 pass it differently.
  */
 #if __SIZEOF_LONG__ == 8
 
@@ -27,7 +27,7 @@ ML_ENTRY6(mmap, ml_handle_mmap);
 ML_ENTRY6(mmap64, ml_handle_mmap64);
 ML_ENTRY6(mremap, ml_handle_mremap);
 
-/* As a libc returns it. */
+/* The kernel's result as a libc returns it. */
 static long from_kernel(long result)
 {
 	return ml_is_error(result) ? ml_fail((int)-result) : result;
@@ -63,7 +63,7 @@ HANDLER unsigned long ml_handle_mmap64(void *address, size_t size, int protectio
 	return map(ML_FN_MMAP64, address, size, protection, flags, fd, offset, registers);
 }
 
-/* `new` is whatever the register held when the caller gave no fifth argument: the original knows by the flags. */
+/* `new` is undefined if the caller passed no fifth argument; the original decides by the flags. */
 HANDLER unsigned long ml_handle_mremap(void *old, size_t old_size, size_t size, int flags, void *new, long unused,
 				       const struct ml_registers *registers)
 {

@@ -9,9 +9,9 @@
 
 #define ARENA_BYTES 65536u
 #define ARENA_ALIGN 16u
-#define PAGE_BYTES 16384u /* a multiple of every page size but arm64's 64 KiB */
+#define PAGE_BYTES 16384u /* a multiple of every page size except arm64's 64 KiB */
 
-/* Weak: a target that does not link libdl has none in an old glibc; then glibc's private names serve. */
+/* Weak: with an old glibc, targets without libdl have no dlsym(). glibc's private names serve then. */
 extern void *dlsym(void *handle, const char *name) __attribute__((weak));
 extern void *__libc_malloc(size_t) __attribute__((weak));
 extern void *__libc_calloc(size_t, size_t) __attribute__((weak));
@@ -22,18 +22,18 @@ extern char **environ __attribute__((weak));
 extern int *__errno_location(void) __attribute__((weak)); /* glibc, musl */
 extern int *__errno(void) __attribute__((weak));          /* bionic */
 
-/* Bionic's 32-bit RTLD_NEXT is -2, everyone else's -1; only bionic has this function. */
+/* Exists on bionic only, whose 32-bit RTLD_NEXT is -2; elsewhere it is -1. */
 extern int __system_property_get(const char *name, char *value) __attribute__((weak));
 
 struct ml_originals ml_original;
 
-enum { UNKNOWN, LOOKING, KNOWN };
+enum { UNKNOWN, LOOKING_UP, KNOWN };
 
 static int state;
-static int is_interposing; /* calls came to us before anybody attached */
-static unsigned long looking_thread;
+static int is_interposing; /* the target's calls came here before an attach */
+static unsigned long look_up_thread;
 
-/* Not of our .bss: its blocks are the program's, and a search for references leaves our own memory out. */
+/* Not in .bss: its blocks belong to the program, and a scan for references skips our own memory. */
 static unsigned char *arena;
 static size_t arena_used;
 
@@ -110,7 +110,7 @@ static void look_up(void)
 		.memalign = __libc_memalign, .free = __libc_free,
 	};
 	for (size_t i = 0; dlsym && i < sizeof(names) / sizeof(names[0]); i++) {
-		/* RTLD_NEXT goes by the address it is called from: never let this become a tail call. */
+		/* RTLD_NEXT depends on the calling address, so this must not become a tail call. */
 		void *found = dlsym(next, names[i].name);
 
 		if (found)
@@ -118,7 +118,7 @@ static void look_up(void)
 	}
 }
 
-/* Not every libc has them: a program that finds ours must not fall into nothing. */
+/* A program that found our function must get a result even if its libc lacks the original. */
 static void *no_memory(size_t alignment, size_t size)
 {
 	(void)alignment;
@@ -167,8 +167,8 @@ static __attribute__((noinline)) int make_ready(void)
 {
 	int expected = UNKNOWN;
 
-	if (__atomic_compare_exchange_n(&state, &expected, LOOKING, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-		looking_thread = ml_thread_pointer();
+	if (__atomic_compare_exchange_n(&state, &expected, LOOKING_UP, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+		look_up_thread = ml_thread_pointer();
 		look_up();
 		fill_gaps();
 		note_code();
@@ -177,7 +177,7 @@ static __attribute__((noinline)) int make_ready(void)
 		__atomic_store_n(&state, KNOWN, __ATOMIC_RELEASE);
 		return 1;
 	}
-	if (looking_thread == ml_thread_pointer())
+	if (look_up_thread == ml_thread_pointer())
 		return 0;
 	while (__atomic_load_n(&state, __ATOMIC_ACQUIRE) != KNOWN)
 		ML_SYSCALL0(sched_yield);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions that would be called without us, and memory for calls before they are known. */
+/*
+ * The interposed functions and the entries of --pairs: calls of the target come in, events for the recorder and calls
+ * of the originals go out. This header: the originals, and memory for calls made before they are known.
+ */
 #pragma once
 
 #include "preload/entries/function_table.h"
@@ -15,21 +18,21 @@ struct ml_originals {
 extern struct ml_originals ml_original;
 
 /*
- * 1 when the originals are known (and the recorder had its chance to start). 0 while they are being looked up: dlsym()
- * may allocate, and then the arena serves.
+ * 1 once the originals are known; the recorder has started by then if there is a session. 0 during the look-up, in
+ * which dlsym() may allocate: then the arena serves.
  */
 int ml_originals_ready(void);
 
-/* 1 when the target's calls have come to us by name: the library was preloaded. */
+/* 1 if the target's calls reach the shim by name, because it was preloaded. */
 int ml_originals_are_interposed(void);
 
-/* ml_original has been filled in, by who attaches: calls may be forwarded from now on. */
+/* ml_original has been filled in by attaching; calls may be forwarded now. */
 void ml_originals_adopt(void);
 
 /* Sets the target's errno and returns -1, as a libc does. */
 int ml_fail(int error);
 
-/* Memory that is never given back: 64 KiB in all, zeroed. NULL when used up. */
+/* Zeroed memory that is never reclaimed, 64 KiB in all. NULL if used up. */
 void *ml_arena_alloc(size_t alignment, size_t size);
 int ml_arena_owns(const void *pointer);
 size_t ml_arena_size(const void *pointer);

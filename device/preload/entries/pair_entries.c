@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Where slots of functions of --pairs lead to, and patched functions. What such a function takes and returns nobody knows here, nor
- * which registers a caller that sees its code relies on (GCC's -fipa-ra): all that a call may change are as the caller left
- * them when the function is called, and afterwards as the function did. Words of the caller's stack are passed on. What returns
- * nothing of interest is jumped to. Flags are not kept nor, on arm64, x16 and x17, or more of vectors than our own code uses.
+ * Entries of functions of --pairs, for slots and for patched code. Arguments and results are unknown here, and so are
+ * the registers on which a caller that saw the code relies (GCC's -fipa-ra). So every register that a call may change
+ * is restored before the function is called and after it, and words of the caller's stack are copied. Functions whose
+ * return does not matter are jumped to. Excepted are flags, x16 and x17 on arm64, and vectors beyond the baseline.
  */
 #include "preload/entries/pair_entries.h"
 
@@ -36,7 +36,10 @@ unsigned long memleak_pair_originals[ML_PAIRS], memleak_pair_size_functions[ML_P
 	"pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\n"                                            \
 	".cfi_def_cfa %rsp, 8\n"
 
-/* Below the stack pointer 128 bytes are nobody else's, not even a signal handler's (System V ABI, "The Stack Frame"). */
+/*
+ * The 128 bytes below the stack pointer are the function's own; signal handlers skip them (System V ABI, "The Stack
+ * Frame").
+ */
 __asm__(".pushsection .text\n"
 	".globl ml_pair_entries\n.hidden ml_pair_entries\n.type ml_pair_entries, %function\n"
 	".p2align 4\nml_pair_entries:\n"
@@ -145,7 +148,7 @@ __asm__(".pushsection .text\n"
 #else
 const char ml_pair_entries[1]; /* no function is bound to any */
 
-void memleak_pair_moved(void) /* no plans are made for 32 bits */
+void memleak_pair_moved(void) /* the host makes no patch plans for 32 bits */
 {
 }
 #endif

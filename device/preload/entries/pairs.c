@@ -16,17 +16,17 @@
 static struct ml_pair rules[ML_PAIRS];
 static ml_u32 n_rules;
 
-/* Releases that came before what they release, by the address's hash, and the number of each. */
+/* Releases that preceded the acquisition of what they release, by hash of the address, with the order of each. */
 #define EARLY 64u
 static struct {
 	ml_u64 address;
 	ml_u64 turn;
 } early[EARLY];
 static ml_u64 turns;
-static ml_u64 highest; /* handle of all that are 4 bytes wide: where a range that is released ends at the latest */
-static unsigned long size_functions[ML_PAIRS]; /* of sizes, by rule's number; 0 = none */
+static ml_u64 highest; /* the highest 4-byte handle: no released range goes beyond it */
+static unsigned long size_functions[ML_PAIRS]; /* by rule number; 0 = none */
 
-/* rule: its number plus 1, 0 = calls only forward. */
+/* rule: its number plus 1; 0 = calls are only forwarded. */
 static struct {
 	unsigned long real; /* 0 = the entry is free */
 	ml_u32 rule;
@@ -82,7 +82,7 @@ static ml_u64 argument(const struct ml_pair_frame *frame, ml_u32 n)
 	return n >= 1 && n <= 6 ? frame->general[n - 1] : 0;
 }
 
-/* Of a rule whose handles are asked for their size 1 for now: it is no realloc(…, 0). */
+/* 1 for rules with a size function, so that the call is not taken for realloc(…, 0). */
 static ml_u64 size_of(const struct ml_pair *rule, const struct ml_pair_frame *frame)
 {
 	ml_u64 size = rule->factor;
@@ -105,14 +105,14 @@ static int succeeded(const struct ml_pair *rule, ml_u64 value)
 	}
 }
 
-/* An address of the live table; without tags, and of the width that the handle has. */
+/* An address of the live table: without tags, as wide as the handle. */
 static ml_u64 address_of(const struct ml_pair *rule, ml_u64 handle)
 {
 	handle = rule->handle_bytes == 4 ? (ml_u32)handle : handle & ML_PAIR_HANDLE_MASK;
 	return handle | (ml_u64)rule->family << ML_PAIR_FAMILY_SHIFT;
 }
 
-/* Handle number i behind a pointer; only where the function itself has used it, or is about to. */
+/* Handle number i at a pointer that the function itself has used or will use. */
 static ml_u64 stored(const struct ml_pair *rule, ml_u64 pointer, ml_u32 i)
 {
 	const void *handles = (const void *)(unsigned long)(pointer + rule->handle_offset);
@@ -120,7 +120,7 @@ static ml_u64 stored(const struct ml_pair *rule, ml_u64 pointer, ml_u32 i)
 	return rule->handle_bytes == 4 ? ((const ml_u32 *)handles)[i] : ((const ml_u64 *)handles)[i];
 }
 
-/* Descriptor number i of those that came with a message. It is the kernel that has written what is read here. */
+/* Descriptor number i that came with a message. The kernel wrote what is read here. */
 static int received(ml_u64 message, ml_u32 i, ml_u64 *handle)
 {
 	const ml_u64 *control = (const ml_u64 *)(unsigned long)(message + ML_MESSAGE_CONTROL);
@@ -144,7 +144,7 @@ static int received(ml_u64 message, ml_u32 i, ml_u64 *handle)
 	return 0;
 }
 
-/* 0: a new session has begun in between. What our arena gave while the allocator was looked for only we know. */
+/* Returns 0 if a new session has begun meanwhile. Only our own functions know the size of a block of the arena. */
 static ml_u64 measured_size(ml_u32 rule, ml_u64 handle)
 {
 	unsigned long size_function = __atomic_load_n(&size_functions[rule], __ATOMIC_RELAXED);
@@ -152,10 +152,10 @@ static ml_u64 measured_size(ml_u32 rule, ml_u64 handle)
 
 	if (ml_arena_owns(pointer))
 		return ml_arena_size(pointer);
-	return size_function ? ((size_t (*)(void *, int))size_function)(pointer, 0) : 0; /* sallocx() has flags, too */
+	return size_function ? ((size_t (*)(void *, int))size_function)(pointer, 0) : 0; /* sallocx() takes flags */
 }
 
-/* The kernel reads what may be no pointer: the host's rule says that it is one. 0 where nothing can be read. */
+/* Read by the kernel: the pointer is valid only if the host's rule is right. 0 if it cannot be read. */
 static ml_u32 word_at(ml_u64 address)
 {
 	ml_u32 word = 0;
@@ -164,7 +164,7 @@ static ml_u32 word_at(ml_u64 address)
 	return word;
 }
 
-/* Does a call count: in this process, with these arguments? */
+/* Whether a call in this process with these arguments counts. */
 static int applies(const struct ml_view *view, const struct ml_pair *rule, const struct ml_pair_frame *frame)
 {
 	ml_u64 given = argument(frame, rule->when.argument);
@@ -185,14 +185,14 @@ static int applies(const struct ml_view *view, const struct ml_pair *rule, const
 
 /* ---- calls that have not returned --------------------------------------------------------------------- */
 
-/* What an exception or longjmp() has left is below where this call will return to. */
+/* Calls that an exception or longjmp() ended lie below the stack pointer to which this call returns. */
 static void drop_left(struct ml_thread *thread, ml_u64 stack_pointer)
 {
 	while (thread->n_pair_calls && thread->pair_calls[thread->n_pair_calls - 1].stack_pointer <= stack_pointer)
 		thread->n_pair_calls--;
 }
 
-/* 1 when this is a call of its own. The first slot is shared by threads: there all are. */
+/* Returns 1 unless the call is part of another one. Threads share the first slot, so all calls count there. */
 static int begin_call(const struct ml_view *view, struct ml_thread *thread, const struct ml_pair *rule,
 		      ml_u64 stack_pointer)
 {
@@ -210,7 +210,7 @@ static int begin_call(const struct ml_view *view, struct ml_thread *thread, cons
 	return 1;
 }
 
-/* Arguments may lie where the caller's frame ends; where the stack does, there is no more to pass on. */
+/* Words of the caller's frame that may be arguments; fewer if the stack ends before. */
 static ml_u64 stack_words(const struct ml_thread *thread, ml_u64 from)
 {
 	ml_u64 end = (from + PAGE - 1) & ~(PAGE - 1), words = (end - from) / sizeof(ml_u64);
@@ -223,7 +223,7 @@ static ml_u64 stack_words(const struct ml_thread *thread, ml_u64 from)
 
 /* ---- as the entries call them ------------------------------------------------------------------------- */
 
-/* What is not live is no loss: a range has gaps. */
+/* Handles of the range that are not live are not lost: ranges have gaps. */
 static void release_range(const struct ml_pair *rule, ml_u64 first, ml_u64 last)
 {
 	ml_u64 end = __atomic_load_n(&highest, __ATOMIC_RELAXED);
@@ -238,7 +238,10 @@ static ml_u32 early_slot(ml_u64 address)
 	return (ml_u32)(address * 0x9e3779b97f4a7c15ull >> 58);
 }
 
-/* A release that found nothing. What is put in meanwhile is taken out by whoever comes later, this or settle_early(). */
+/*
+ * A release that found nothing. A block that is inserted meanwhile is released by this function or by settle_early(),
+ * whichever comes later.
+ */
 static void release_early(ml_u64 address)
 {
 	ml_u32 slot = early_slot(address);
@@ -251,7 +254,7 @@ static void release_early(ml_u64 address)
 		ml_recorder_freed(ML_FN_UNKNOWN, NULL, &block);
 }
 
-/* What a call has acquired: has it been released since the call was entered? */
+/* Releases a new block that was released between the entry and the return of the call. */
 static void settle_early(ml_u64 address, ml_u64 turn)
 {
 	ml_u32 slot = early_slot(address);
@@ -303,7 +306,7 @@ static void claim_old(struct ml_pair_frame *frame)
 		frame->old = address;
 }
 
-/* Its number plus 1; 0: calls only forward, as those do that an earlier session's stub still tells of. */
+/* The rule's number plus 1. 0: the call is only forwarded, as for stubs of an earlier session. */
 static ml_u32 rule_of(ml_u64 call, struct ml_pair_frame *frame)
 {
 	ml_u32 number = (ml_u32)(call >> ML_PAIR_CALL_SHIFT);
@@ -347,7 +350,7 @@ HANDLER void ml_pair_enter(ml_u64 call, struct ml_pair_frame *frame, const struc
 	claim_old(frame);
 }
 
-/* What was to be released: a call that failed has left it, but for realloc(…, 0). */
+/* The block that the call was to release. A failed call leaves it live, except for realloc(…, 0). */
 static void settle_old(const struct ml_pair_frame *frame, int is_done)
 {
 	const struct ml_pair *rule = frame->rule;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Read-modify-write operations that are exact against other threads and against signal handlers of this one. A locked
- * instruction costs some 5 ns, and most programs have one thread: then a single instruction without the lock is enough,
- * for a handler runs before or after it. The agent only reads what these change.
+ * Read-modify-write operations, exact against other threads and against signal handlers of this one. A locked
+ * instruction costs some 5 ns, and most programs have one thread. Then one unlocked instruction is enough, since a
+ * handler runs before or after it. The agent only reads these words.
  */
 #pragma once
 
 #include "wire.h"
 
 /*
- * Words that others may read or write at the same moment, each whole where the machine has such words; elsewhere who reads
- * them finds out otherwise whether they belong together.
+ * Shared 64-bit words, accessed atomically on 64-bit machines. On 32-bit machines a read can tear; readers there
+ * validate the value by other means.
  */
 static inline ml_u64 ml_read(const volatile ml_u64 *word)
 {
@@ -25,7 +25,7 @@ static inline void ml_write(volatile ml_u64 *word, ml_u64 value)
 		*word = value;
 }
 
-/* glibc's own promise (sys/single_threaded.h), withdrawn before a second thread starts. Weak: others make none. */
+/* glibc's promise (sys/single_threaded.h), withdrawn before a second thread starts. Weak: other libcs have none. */
 extern char __libc_single_threaded __attribute__((weak));
 
 static inline int ml_is_single_threaded(void)
@@ -53,7 +53,7 @@ static inline int ml_exchange_if(ml_u64 *word, ml_u64 from, ml_u64 to)
 	return found == from;
 }
 
-/* What is left there. */
+/* Returns what is left. */
 static inline ml_u64 ml_subtract(ml_u64 *word, ml_u64 value)
 {
 	ml_u64 change = -value;
@@ -64,7 +64,7 @@ static inline ml_u64 ml_subtract(ml_u64 *word, ml_u64 value)
 	return change - value;
 }
 
-/* Against handlers of this thread only. */
+/* Exact only against handlers of this thread. */
 static inline void ml_add_own(ml_u64 *word, ml_u64 value)
 {
 	__asm__ volatile("addq %1, %0" : "+m"(*word) : "er"(value) : "cc");

@@ -92,7 +92,7 @@ ml_u64 ml_parse_hex(const char **text, const char *end)
 	return value;
 }
 
-/* What a compiler may call for a structure copy even in freestanding code, and memcmp for the agent's sources. */
+/* Compilers may call these for structure copies even in freestanding code; memcmp is for the agent's sources. */
 __attribute__((visibility("hidden"))) void *memcpy(void *to, const void *from, size_t bytes)
 {
 	ml_copy(to, from, bytes);
@@ -116,7 +116,7 @@ __attribute__((visibility("hidden"))) int memcmp(const void *one, const void *ot
 }
 
 #if defined(__arm__)
-/* What an unwinding table names as its reader where it has the usual shape (EHABI §7.3); every unwinder has its own. */
+/* Named by unwinding tables as their reader (EHABI §7.3); every unwinder has its own. */
 __attribute__((visibility("hidden"))) void __aeabi_unwind_cpp_pr0(void)
 {
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory and text without a libc. Kept apart from the compiler's builtins by name, so that none turns into a call. */
+/* Memory and text without a libc. The names keep compilers from turning them into builtins. */
 #pragma once
 
 #include <stddef.h>
@@ -14,5 +14,5 @@ int ml_is_same_text(const char *text, const char *other);
 const char *ml_file_name(const char *path); /* without folders */
 ml_u64 ml_hash_text(const char *text, size_t length);
 
-/* Reads hexadecimal digits from *text on, at most `end`; moves *text behind them. */
+/* Parses hexadecimal digits from *text up to `end` at most, and moves *text behind them. */
 ml_u64 ml_parse_hex(const char **text, const char *end);

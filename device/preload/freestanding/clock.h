@@ -12,7 +12,7 @@ struct ml_timespec {
 	long nanoseconds;
 };
 
-/* The libc's, for it reads the vDSO: 3 ns instead of a system call. Weak: nothing is lost without it. */
+/* libc's, which reads the vDSO: 3 ns instead of a system call. Weak, since the system call will do. */
 extern int clock_gettime(int clock, struct ml_timespec *now) __attribute__((weak));
 
 static inline ml_u64 ml_clock_ns(int clock)
@@ -26,7 +26,7 @@ static inline ml_u64 ml_clock_ns(int clock)
 	return (ml_u64)now.seconds * 1000000000u + (ml_u64)now.nanoseconds;
 }
 
-/* CLOCK_MONOTONIC as of the last timer tick (1–10 ms): ages are compared with --older, hundreds of ms. */
+/* CLOCK_MONOTONIC as of the last timer tick (1–10 ms). It is compared with --older, hundreds of ms. */
 static inline ml_u64 ml_clock_coarse_ns(void)
 {
 	return ml_clock_ns(ML_CLOCK_MONOTONIC_COARSE);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lock that is tried, not waited for; what a thread of the parent held at a fork is free in the child. */
+/*
+ * A lock that is tried, never waited for. In a forked child it is free if a thread of the parent held it
+ * (recorder/forks.h).
+ */
 #pragma once
 
 #include "preload/freestanding/syscalls.h"

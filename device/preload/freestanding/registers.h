@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The caller's registers, saved by the entry of each interposed function before any compiled code can change them,
- * and where they go in the kernel's struct pt_regs order (wire.h). Everything that depends on the architecture in the
- * shim is here and in syscalls.h.
+ * The caller's registers, saved by the entry of each interposed function before compiled code can change them, and
+ * their order in the kernel's struct pt_regs (wire.h). This header and syscalls.h hold everything in the shim that
+ * depends on the architecture.
  */
 #pragma once
 
@@ -39,7 +39,7 @@ static inline void ml_registers_store(const struct ml_registers *from, ml_u64 st
 	move(0) move(1) move(2) move(3) move(4) move(5) move(6) move(7)                                           \
 	move(8) move(9) move(10) move(11) move(12) move(13) move(14) move(15)
 
-/* pass: hands the saved registers over, in 8 bytes of stack. */
+/* pass: passes the saved registers in 8 bytes of stack. */
 #define ML_ENTRY_(name, handler, pass)                                                                            \
 	__asm__(".pushsection .text\n"                                                                            \
 		".globl " #name "\n"                                                                              \
@@ -61,7 +61,7 @@ static inline void ml_registers_store(const struct ml_registers *from, ml_u64 st
 /* NAME(a, b, c) calls HANDLER(a, b, c, registers). */
 #define ML_ENTRY(name, handler) ML_ENTRY_(name, handler, "mov %rsp, %rcx\nsub $8, %rsp\n")
 
-/* NAME(a … f) calls HANDLER(a … f, registers): the seventh argument goes over the stack. */
+/* NAME(a … f) calls HANDLER(a … f, registers), the seventh argument on the stack. */
 #define ML_ENTRY6(name, handler) ML_ENTRY_(name, handler, "mov %rsp, %rax\npush %rax\n")
 
 #elif defined(__aarch64__)
@@ -74,7 +74,7 @@ struct ml_registers {
 #define ML_REGISTERS_KNOWN (0xfffull << 19 | 1ull << 31 | 1ull << 32)
 #define ML_FRAME_POINTER(registers) ((registers)->x29)
 #define ML_CHAIN_POINTER(registers) ((registers)->x29)
-/* Bionic and MTE put a tag into the top byte; the libc gets the pointer as it was, the table without. */
+/* Bionic and MTE tag the top byte. libc gets the tagged pointer, the table the plain one. */
 #define ML_UNTAG(address) ((ml_u64)(address) & ~(0xffull << 56))
 
 static inline void ml_registers_store(const struct ml_registers *from, ml_u64 stack_pointer, ml_u64 *to)
@@ -159,7 +159,7 @@ static inline void ml_registers_store(const struct ml_registers *from, ml_u64 st
 
 #endif
 
-/* The stack pointer when the call has returned. */
+/* The stack pointer after the call has returned. */
 static inline ml_u64 ml_registers_stack_pointer(const struct ml_registers *registers)
 {
 	return (ml_u64)(unsigned long)registers + sizeof(*registers);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * System calls without a libc: the shim must not set errno, must not be cancelled, and must not depend on which libc
- * the target has. Results below 0 are -errno.
+ * What the shim has in place of a libc: system calls, memory, clocks, atomics, saved registers. System calls are made
+ * here, because the shim must not set errno, must not be cancelled and must not depend on the target's libc. They
+ * return -errno.
  */
 #pragma once
 
@@ -70,7 +71,7 @@ static inline long ml_syscall(long n, long a, long b, long c, long d, long e, lo
 	register long r4 __asm__("r4") = e;
 	register long r5 __asm__("r5") = f;
 
-	/* r7 is the frame pointer of Thumb code and cannot be named as an operand: it is saved by hand. */
+	/* r7 is Thumb's frame pointer and cannot be an operand, so it is saved by hand. */
 	__asm__ volatile("push {r7}\n\tmov r7, %1\n\tsvc 0\n\tpop {r7}"
 			 : "+r"(r0)
 			 : "r"(n), "r"(r1), "r"(r2), "r"(r3), "r"(r4), "r"(r5)
@@ -104,13 +105,13 @@ static inline int ml_is_error(long result)
 	return result < 0 && result > -4096;
 }
 
-/* openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC): these values are the same on all three architectures. */
+/* openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC), whose values are the same on all three architectures. */
 static inline long ml_open_to_read(const char *path)
 {
 	return ML_SYSCALL4(openat, -100, path, 02000000, 0);
 }
 
-/* Of this process's own memory, which another thread may unmap meanwhile: the bytes that the kernel could copy, or -errno. */
+/* Reads our own memory, which another thread may unmap meanwhile. Returns the number of bytes read or -errno. */
 static inline long ml_read_memory(void *to, ml_u64 from, unsigned long bytes)
 {
 	struct { /* struct iovec */
@@ -121,7 +122,7 @@ static inline long ml_read_memory(void *to, ml_u64 from, unsigned long bytes)
 	return ML_SYSCALL6(process_vm_readv, ML_SYSCALL0(getpid), &here, 1, &there, 1, 0);
 }
 
-/* Beyond `ulimit -f` (RLIMIT_FSIZE) write() and ftruncate() do not only fail: SIGXFSZ would end the process. */
+/* Beyond `ulimit -f` (RLIMIT_FSIZE), write() and ftruncate() raise SIGXFSZ, which would end the process. */
 static inline int ml_may_write_file(ml_u64 bytes)
 {
 	ml_u64 limit[2] = { 0, 0 };
@@ -129,7 +130,7 @@ static inline int ml_may_write_file(ml_u64 bytes)
 	return ML_SYSCALL4(prlimit64, 0, 1, 0, limit) < 0 || limit[0] >= bytes;
 }
 
-/* The bytes of the file's beginning that one read() returns, or -errno. */
+/* Reads the beginning of a file by one read(). Returns the number of bytes or -errno. */
 static inline long ml_read_file(const char *path, char *to, unsigned long room)
 {
 	long fd = ml_open_to_read(path), n = fd < 0 ? fd : ML_SYSCALL3(read, fd, to, room);
@@ -140,23 +141,23 @@ static inline long ml_read_file(const char *path, char *to, unsigned long room)
 }
 
 /*
- * Android's seccomp filter kills an app for a call that bionic does not make itself (libc/SYSCALLS.TXT and
- * libc/SECCOMP_*.TXT): of 32-bit systems' calls only the newer ones of two are let through.
+ * Android's seccomp filter kills an app for system calls that bionic does not make (libc/SYSCALLS.TXT,
+ * libc/SECCOMP_*.TXT). On 32-bit systems it allows only the newer of two.
  */
-#ifdef __NR_geteuid32 /* the older one tells 16 bits of it */
+#ifdef __NR_geteuid32 /* the older one returns 16 bits */
 #define ML_GETEUID() ML_SYSCALL0(geteuid32)
 #else
 #define ML_GETEUID() ML_SYSCALL0(geteuid)
 #endif
 
-#ifdef __NR_ftruncate64 /* 64-bit numbers are in pairs of registers that begin with an even one (Arm EABI) */
+#ifdef __NR_ftruncate64 /* 64-bit values take pairs of registers that begin with an even one (Arm EABI) */
 #define ML_FTRUNCATE(fd, bytes) \
 	ml_syscall(__NR_ftruncate64, (long)(fd), 0, (long)(bytes), (long)((ml_u64)(bytes) >> 32), 0, 0)
 #else
 #define ML_FTRUNCATE(fd, bytes) ML_SYSCALL2(ftruncate, fd, bytes)
 #endif
 
-#ifdef __NR_mmap2 /* offset in pages; only 0 is used here */
+#ifdef __NR_mmap2 /* offset in pages; always 0 here */
 #define ML_MMAP(address, bytes, protection, flags, fd) ML_SYSCALL6(mmap2, address, bytes, protection, flags, fd, 0)
 #else
 #define ML_MMAP(address, bytes, protection, flags, fd) ML_SYSCALL6(mmap, address, bytes, protection, flags, fd, 0)

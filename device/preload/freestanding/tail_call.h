@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A jump in place of a call: the callee finds the caller's registers and return address as they were. A compiler that
- * does not know the attribute does the same when it optimises.
+ * A jump in place of a call, so that the callee finds the caller's registers and return address. Compilers without the
+ * attribute do the same when they optimise.
  */
 #pragma once
 

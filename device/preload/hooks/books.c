@@ -109,7 +109,7 @@ void ml_hook_rows_add(const struct ml_view *view, const struct ml_hooked *row)
 	struct ml_segment *segment = view ? view->segment : NULL;
 	ml_u32 n = segment ? segment->n_hooked : 0;
 
-	/* Of a library that is brought in again and again, the first time is told. */
+	/* A library that is loaded again and again is reported once. */
 	for (ml_u32 i = 0; i < n && i < ML_HOOKED_MAX; i++)
 		if (is_same(&view->hooked[i], row))
 			return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which slots of which modules were patched, and what they held: fixed memory, for one pass at a time. */
+/* The patched slots of each module and their previous values, in fixed memory, for one pass at a time. */
 #pragma once
 
 #include "preload/hooks/modules.h"
@@ -9,45 +9,48 @@
 #define ML_HOOK_SLOTS 32768u
 
 struct ml_hook_module {
-	unsigned long base; /* 0 and dynamic 0 = free */
+	unsigned long base; /* base 0 and dynamic 0 = free */
 	unsigned long dynamic;
 	unsigned long low, high;
 	ml_u64 name_hash;
-	ml_u32 pass; /* in which it was last seen */
-	int is_settled; /* read-only where it says so; or writable there for good */
+	ml_u32 pass; /* that saw it last */
+	int is_settled; /* a whole pass is over: its RELRO pages are read-only by now, or stay writable */
 	int has_runpath;
 	struct ml_hooked report;
 };
 
 struct ml_hook_slot {
 	unsigned long address;
-	unsigned long original; /* the real function, or the module's own stub that binds at the first call */
+	unsigned long original; /* the real function, or the module's own stub of lazy binding */
 	ml_u16 module;
 	ml_u16 hook;
 };
 
 struct ml_hook_books {
 	ml_u32 pass;
-	ml_u32 n_modules; /* with free ones among them */
+	ml_u32 n_modules; /* includes free entries */
 	ml_u32 n_slots;
 	ml_u32 n_modules_without_room;
 	struct ml_hook_module modules[ML_HOOK_MODULES];
 	struct ml_hook_slot slots[ML_HOOK_SLOTS];
 };
 
-/* The module's entry; a new one where it is not known. What was loaded in its place before is forgotten. NULL: no room. */
+/*
+ * The module's entry, made if there is none. Forgets a module that was loaded at the same address before. NULL: no
+ * room.
+ */
 struct ml_hook_module *ml_hook_books_module(struct ml_hook_books *books, const struct ml_module *module, int *is_new);
 
-/* Forgets all modules that the current pass has not seen, with their slots, which are not touched. */
+/* Forgets all modules that the current pass has not seen, and their slots, which stay as they are. */
 void ml_hook_books_drop_unseen(struct ml_hook_books *books);
 
-/* 0 when there is no room. */
+/* Returns 0 if there is no room. */
 int ml_hook_books_add(struct ml_hook_books *books, const struct ml_hook_module *module, unsigned long slot,
 		      unsigned long original, unsigned int hook);
 void ml_hook_books_take_back(struct ml_hook_books *books);
 
-/* Reports a module to the agent, by one thread at a time; view: NULL = there is none to report to. */
+/* Reports a module to the agent, by one thread at a time. NULL: there is no session. */
 void ml_hook_rows_add(const struct ml_view *view, const struct ml_hooked *row);
 
-/* The module that the address belongs to, or NULL. */
+/* The module at this address, or NULL. */
 const struct ml_hook_module *ml_hook_books_at(const struct ml_hook_books *books, unsigned long address);

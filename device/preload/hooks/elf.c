@@ -7,8 +7,8 @@
 #define CHAIN_MAX (1u << 20) /* more symbols than any chain has */
 #define VERSIONS_MAX 4096
 #define DEFINITIONS_MAX 8u /* of one name */
-#define HIDDEN 0x8000u /* of a number in DT_VERSYM */
-#define GLOBAL 1u /* of no version */
+#define HIDDEN 0x8000u /* bit of an entry of DT_VERSYM */
+#define GLOBAL 1u /* entry of DT_VERSYM: no version */
 
 /* Android's packed relocations: bionic/libc/include/elf.h. */
 #ifndef DT_ANDROID_REL
@@ -23,7 +23,7 @@ static int can_read(const struct ml_elf *elf, unsigned long address, size_t byte
 	return ml_hook_maps_can_read(elf->maps, address, bytes);
 }
 
-/* glibc writes addresses back into the section, musl and bionic leave those of the file. */
+/* glibc relocates these addresses in place; musl and bionic leave the file's. */
 static unsigned long address_of(const struct ml_elf *elf, unsigned long value)
 {
 	const struct ml_hook_range *range;
@@ -34,7 +34,7 @@ static unsigned long address_of(const struct ml_elf *elf, unsigned long value)
 	return range ? elf->base + value : 0;
 }
 
-/* Where the value of an entry of the dynamic section goes; all of these fields are unsigned long. */
+/* The field for each tag of the dynamic section; all are unsigned long. */
 static const struct {
 	long tag;
 	unsigned int offset;
@@ -112,7 +112,7 @@ const char *ml_elf_symbol_name(const struct ml_elf *elf, unsigned long index)
 	return symbol && symbol->st_name < elf->string_bytes ? elf->strings + symbol->st_name : NULL;
 }
 
-/* The symbol's number of its version; with HIDDEN one that only who asks for it by name is bound to. */
+/* The symbol's version index. HIDDEN: only references to that version bind to it. */
 static unsigned int version_at(const struct ml_elf *elf, unsigned long index)
 {
 	unsigned long address = elf->versions + index * sizeof(ElfW(Half));
@@ -121,7 +121,7 @@ static unsigned int version_at(const struct ml_elf *elf, unsigned long index)
 		       *(const ElfW(Half) *)address;
 }
 
-/* What is looked for: the first function that is called so, behind `skip` others. */
+/* The function of this name after `skip` others. */
 struct wanted {
 	const char *name;
 	unsigned int skip;
@@ -152,7 +152,7 @@ static const ElfW(Word) *words(const struct ml_elf *elf, unsigned long address, 
 		       NULL;
 }
 
-/* Long division: not every 32-bit Arm has an instruction, and there is no library to do it. */
+/* Long division: some 32-bit Arm processors cannot divide, and there is no compiler library. */
 static ElfW(Word) rest_of(ElfW(Word) value, ElfW(Word) divisor)
 {
 	unsigned long long rest = 0;
@@ -227,7 +227,7 @@ static unsigned long find_by_hash(const struct ml_elf *elf, struct wanted *wante
 	return 0;
 }
 
-/* The symbol's number; 0, which no function has, when there is none. */
+/* The symbol's index; 0, which no function has, if there is none. */
 static unsigned long find(const struct ml_elf *elf, const char *name, unsigned int skip)
 {
 	struct wanted wanted = { name, skip };
@@ -235,7 +235,7 @@ static unsigned long find(const struct ml_elf *elf, const char *name, unsigned i
 	return elf->gnu_hash ? find_by_gnu_hash(elf, &wanted) : elf->hash ? find_by_hash(elf, &wanted) : 0;
 }
 
-/* Of the version of this number: Elf_Verdef.vd_hash. */
+/* Elf_Verdef.vd_hash of a version index. */
 static ElfW(Word) version_hash(const struct ml_elf *elf, unsigned int number)
 {
 	unsigned long address = elf->definitions;

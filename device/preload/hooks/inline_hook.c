@@ -10,7 +10,7 @@
 #define ROOMS_MAX 64
 #define STEP (1 << 20)
 
-/* The reach of a branch (x86-64: ±2 GiB, A64: ±128 MiB), less what a library may take up itself. */
+/* The range of a branch (x86-64: ±2 GiB, A64: ±128 MiB) less the size of a library. */
 #if defined(__x86_64__)
 #define REACH 0x40000000l
 #else
@@ -32,7 +32,7 @@ static struct {
 	unsigned long near, room;
 } rooms[ROOMS_MAX];
 
-/* The address, or -errno. What is there already is never replaced: an old kernel takes the flag for a hint. */
+/* An address or -errno. Never replaces a mapping, even where an old kernel takes the flag as a hint. */
 static long map_at(unsigned long address)
 {
 	long got = ML_MMAP(address, ML_ROOM_BYTES, PROT_READ | PROT_EXEC,

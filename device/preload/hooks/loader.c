@@ -7,7 +7,7 @@
 struct ml_loader_originals ml_loader_original;
 void (*ml_hook_before_loader)(void);
 
-static ml_u64 jumped_ns; /* when a call went on that may have brought modules; 0 = they were looked for since */
+static ml_u64 jumped_ns; /* time of the first jump since the last pass that may have loaded modules; 0 = none */
 
 static void note_jump(void)
 {
@@ -16,7 +16,7 @@ static void note_jump(void)
 	__atomic_compare_exchange_n(&jumped_ns, &none, ml_clock_exact_ns(), 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
-/* Before a call to the loader: a moment at which its lock may be waited for. */
+/* Before a call of the loader, where its lock may be waited for. */
 static void catch_up(void)
 {
 	ml_u64 since_ns = __atomic_load_n(&jumped_ns, __ATOMIC_RELAXED) ?
@@ -28,8 +28,8 @@ static void catch_up(void)
 	ml_hook_before_loader();
 }
 
-/* Other loaders than glibc's and bionic's do not ask who calls. */
-static int asks_for_caller(const char *path, const void *caller)
+/* Only glibc's and bionic's loaders look at the caller. */
+static int depends_on_caller(const char *path, const void *caller)
 {
 	int has_slash = 0;
 
@@ -51,7 +51,7 @@ void *ml_hook_dlopen(const char *path, int flags)
 	void *handle;
 
 	catch_up();
-	if (asks_for_caller(path, __builtin_return_address(0))) {
+	if (depends_on_caller(path, __builtin_return_address(0))) {
 		note_jump();
 		TAIL return ml_loader_original.dlopen(path, flags);
 	}

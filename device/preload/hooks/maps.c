@@ -20,7 +20,7 @@ static const char *skip_field(const char *text, const char *end)
 	return text;
 }
 
-/* low-high perms offset device inode path; `line` ends with a zero that is not part of it. */
+/* low-high perms offset device inode path; `line` ends with a zero after `end`. */
 static struct ml_hook_line parse(char *line, const char *end)
 {
 	struct ml_hook_line parsed = { .path = "" };
@@ -37,8 +37,8 @@ static struct ml_hook_line parse(char *line, const char *end)
 	parsed.range.is_shared = text[3] == 's';
 	text = skip_field(text, end);
 	parsed.file_offset = (unsigned long)ml_parse_hex(&text, end);
-	text = skip_field(text, end); /* to the device */
-	text = skip_field(text, end); /* to the inode */
+	text = skip_field(text, end); /* device */
+	text = skip_field(text, end); /* inode */
 	parsed.path = skip_field(text, end);
 	return parsed;
 }

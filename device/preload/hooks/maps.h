@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The process's mappings at one moment: what may be read, and which protection a page has. */
+/* A snapshot of the process's mappings and their protection. */
 #pragma once
 
 #include <stddef.h>
@@ -12,27 +12,27 @@ struct ml_hook_range {
 };
 
 struct ml_hook_maps {
-	struct ml_hook_range *ranges; /* by address; memory of its own */
+	struct ml_hook_range *ranges; /* by address, in memory of its own */
 	size_t n;
 };
 
-/* 0, or -errno; -E2BIG where there are more than can be held. What was read has to be dropped. */
+/* 0 or -errno; -E2BIG if there are too many. To be dropped after use. */
 int ml_hook_maps_read(struct ml_hook_maps *maps);
 void ml_hook_maps_drop(struct ml_hook_maps *maps);
 
-/* The mapping around an address, or NULL. */
+/* The mapping that contains an address, or NULL. */
 const struct ml_hook_range *ml_hook_maps_find(const struct ml_hook_maps *maps, unsigned long address);
 
-/* 1 when all of it can be read. */
+/* 1 if the whole range is readable. */
 int ml_hook_maps_can_read(const struct ml_hook_maps *maps, unsigned long address, size_t bytes);
 
 /*
- * Goes through /proc/self/maps line by line until `visit` returns something else than 0, which is returned; 0 at the
- * end, -errno when it cannot be read. The line's path is cut at about 200 characters.
+ * Calls `visit` for each line of /proc/self/maps until it returns a value other than 0, and returns that value. Returns
+ * 0 at the end, -errno if the file cannot be read. Paths are cut at about 200 characters.
  */
 struct ml_hook_line {
 	struct ml_hook_range range;
 	unsigned long file_offset;
-	const char *path; /* ends with a zero; "" = none */
+	const char *path; /* zero-terminated; "" = none */
 };
 long ml_hook_maps_each(long (*visit)(void *context, const struct ml_hook_line *line), void *context);

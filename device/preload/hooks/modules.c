@@ -20,7 +20,7 @@ typedef int (*iterate)(visit_info visit, void *context);
 
 extern int dl_iterate_phdr(visit_info visit, void *context) __attribute__((weak));
 
-/* ---- what the loader tells of one ----------------------------------------------------------------------- */
+/* ---- one module ---------------------------------------------------------------------------------------- */
 
 static void add_segment(struct ml_module *module, const ElfW(Phdr) *segment)
 {
@@ -61,7 +61,7 @@ struct tour {
 	int error;
 };
 
-static int visit_one(struct dl_phdr_info *info, size_t bytes, void *context)
+static int visit_loaded(struct dl_phdr_info *info, size_t bytes, void *context)
 {
 	struct tour *tour = context;
 	struct ml_module module;
@@ -84,9 +84,9 @@ struct search {
 	struct ml_hook_maps maps;
 	const char *name;
 	unsigned long found;
-	/* of the module that is being looked at */
+	/* the current module */
 	struct ml_elf elf;
-	unsigned long dlsym; /* where a slot of that name leads to */
+	unsigned long dlsym; /* the value of its slot for dlsym() */
 };
 
 static int is_libc(const char *path)
@@ -142,8 +142,8 @@ static int is_open(struct search *search, const struct ml_hook_line *line)
 	       !ml_elf_open(&search->elf, &search->maps, module.base, module.dynamic);
 }
 
-/* A file may also be mapped to be read as data: then its segments are not where its header says, and hold no code. */
-static long look_into(void *context, const struct ml_hook_line *line)
+/* Skips files that are mapped as data: their segments are not where the header says, and hold no code. */
+static long search_file(void *context, const struct ml_hook_line *line)
 {
 	struct search *search = context;
 
@@ -165,7 +165,7 @@ unsigned long ml_linker_find(const char *name)
 
 	if (ml_hook_maps_read(&search.maps))
 		return 0;
-	ml_hook_maps_each(look_into, &search);
+	ml_hook_maps_each(search_file, &search);
 	ml_hook_maps_drop(&search.maps);
 	if (!search.found && is_linker_code(search.dlsym)) {
 		search.found = ((unsigned long (*)(void *, const char *))search.dlsym)(BIONIC_RTLD_DEFAULT, name);
@@ -178,7 +178,7 @@ unsigned long ml_linker_find(const char *name)
 
 static iterate find_iterate(void)
 {
-	static unsigned long found; /* what races finds the same */
+	static unsigned long found; /* racing threads find the same */
 
 	if (dl_iterate_phdr)
 		return dl_iterate_phdr;
@@ -195,6 +195,6 @@ int ml_modules_each(struct ml_hook_maps *maps, int (*visit)(void *context, const
 	*maps = (struct ml_hook_maps){ NULL, 0 };
 	if (!function)
 		return -ENOSYS;
-	function(visit_one, &tour);
+	function(visit_loaded, &tour);
 	return tour.error;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The modules that are loaded, in the order in which the loader looks names up. */
+/* The loaded modules in the loader's lookup order. */
 #pragma once
 
 #include <link.h>
@@ -7,33 +7,31 @@
 #include "preload/hooks/maps.h"
 
 struct ml_module {
-	const char *name; /* a path; "" = the program, mostly */
-	unsigned long base; /* what is added to the file's addresses */
+	const char *name; /* path; "" usually means the program */
+	unsigned long base; /* load bias */
 	unsigned long dynamic;
-	unsigned long low, high; /* of all its segments */
-	unsigned long relro_low, relro_high; /* read-only once it is relocated */
+	unsigned long low, high; /* of all segments */
+	unsigned long relro_low, relro_high; /* read-only after relocation */
 };
 
 /*
- * Reads the maps, which have to be dropped, and calls `visit` for each module until it does not return 0: all while the
- * loader's own lock is held (musl holds it in between only; it never unmaps), so that the maps are true of the modules.
- * 0, or -errno; -ENOSYS when there is no way to the list.
- *
- * dl_iterate_phdr() is found by ml_linker_find() where it is not bound for us.
+ * Reads the maps, which the caller drops, and calls `visit` for each module until it returns a value other than 0. The
+ * loader's lock is held throughout, so that the maps match the modules (musl releases it in between, but never unmaps).
+ * Returns 0 or -errno; -ENOSYS if dl_iterate_phdr() is not bound for us and ml_linker_find() does not find it.
  */
 int ml_modules_each(struct ml_hook_maps *maps, int (*visit)(void *context, const struct ml_module *module), void *context);
 
-/* From the program headers of one: 0, or -1 when it has no segments or no dynamic section. Nothing is read that is not mapped. */
+/* Describes a module by its mapped program headers. -1: it has no segments or no dynamic section. */
 int ml_module_describe(struct ml_module *module, const struct ml_hook_maps *maps, unsigned long base,
 		       const ElfW(Phdr) *segments, size_t n);
 
 /*
- * The address of the function of this name in libc, libdl or the linker, or 0. bionic binds names of libc's only in a
- * library that says which libraries it needs.
+ * The address of a function of libc, libdl or the linker by name, or 0. bionic binds libc's names only for libraries
+ * that list libc as needed.
  *
- * Up to Android 7 no loaded module defines these functions: libdl.so is a file to link with, its names are a table inside
- * the linker (bionic, linker/dlfcn.cpp). There libc's own slot of dlsym(), which is bound since the process began, says
- * where dlsym() is, and that is asked: the caller holds no lock but the loader's, which knows who holds it. What is found
- * so is the linker's code, or nothing: a slot that somebody else has set is not believed.
+ * Up to Android 7 no loaded module defines these functions: libdl.so exists for linking only, and its names are a table
+ * inside the linker (bionic, linker/dlfcn.cpp). There dlsym() is found by libc's own slot, which has been bound since
+ * the process began, and is called with no lock held but the loader's recursive one. Only addresses in the linker's
+ * code are believed.
  */
 unsigned long ml_linker_find(const char *name);

@@ -16,7 +16,7 @@
 #define ML_REGION_FUNCTIONS(X)
 #endif
 
-/* Ours: the library is linked with -Bsymbolic. What is assembly has no type here. */
+/* The shim's own, because of -Bsymbolic. Entries in assembly have no C type here. */
 #define DECLARE(function, ...) extern char function[];
 ML_ALLOCATOR_FUNCTIONS(DECLARE)
 ML_EXEC_FUNCTIONS(DECLARE)
@@ -52,13 +52,13 @@ unsigned int ml_hook_number(const char *name)
 #define CANDIDATES_MAX 16u
 
 /*
- * Who defines an allocator's function, in the loader's order. Whose it is depends on the version that is asked for: that of
- * the libc which everybody was linked with. Others of the same name are passed over (glibc, elf/dl-lookup.c: check_match()).
+ * Definitions of one allocator function, in lookup order. A call binds to the definition whose symbol version matches
+ * libc's; others of the same name are skipped (glibc, elf/dl-lookup.c: check_match()).
  */
 static struct candidates {
 	struct ml_elf_definition all[CANDIDATES_MAX];
 	unsigned int n;
-	ElfW(Word) asked_for; /* 0 = the libc has no versions, or none was seen yet */
+	ElfW(Word) asked_for; /* hash of that version; 0 = libc has none, or was not scanned yet */
 } candidates[ML_HOOKS_OWN];
 
 static void collect(struct candidates *of, const struct ml_elf *elf, const char *name, int is_libc)
@@ -76,8 +76,11 @@ static int answers(const struct ml_elf_definition *definition, ElfW(Word) asked_
 	return asked_for && definition->version ? definition->version == asked_for : definition->is_default;
 }
 
-/* Once all modules were looked into. What a resolver chose is not known, and no later module's is what is called. */
-static int is_chosen(unsigned int number)
+/*
+ * To be called after the last module. If the definition is an ifunc, its real address is unknown, and later modules do
+ * not count.
+ */
+static int bind(unsigned int number)
 {
 	const struct candidates *of = &candidates[number];
 
@@ -107,8 +110,8 @@ void ml_hook_scan_module(const struct ml_elf *elf)
 			ml_hooks[i].real = ml_elf_find(elf, ml_hooks[i].name);
 }
 
-/* bionic's linker before Android 8: no module defines them. It is not asked for the __loader_ names, which are younger. */
-static void look_into_linker(void)
+/* On bionic before Android 8 no module defines them. The __loader_ names are younger. */
+static void search_linker(void)
 {
 	for (unsigned int i = 0; i < ML_HOOKS; i++)
 		if (ml_hooks[i].name && ml_hooks[i].family == ML_HOOK_LOADER && !ml_hooks[i].real &&
@@ -141,7 +144,7 @@ void ml_hook_adopt_pairs(void)
 	if (ml_hook_libc == ML_LIBC_UNKNOWN)
 		ml_hook_libc = ML_LIBC_OTHER;
 	if (ml_hook_libc == ML_LIBC_BIONIC)
-		look_into_linker();
+		search_linker();
 	for (unsigned int i = 0; i < ML_HOOKS_OWN; i++)
 		if (ml_hooks[i].real && ml_hooks[i].original && ml_hooks[i].family == ML_HOOK_LOADER)
 			*ml_hooks[i].original = ml_hooks[i].real;
@@ -152,11 +155,11 @@ void ml_hook_adopt_pairs(void)
 		if (ml_hooks[i].name && ml_hooks[i].real && !pair_names[i - ML_HOOKS_OWN].is_size_function)
 			ml_hooks[i].entry = ml_pairs_bind(pair_names[i - ML_HOOKS_OWN].function, ml_hooks[i].real);
 		if (!ml_hooks[i].entry)
-			ml_hooks[i].real = 0; /* nothing is put in its place */
+			ml_hooks[i].real = 0; /* the slot keeps its function */
 	}
 }
 
-/* enum ml_attach_result */
+/* Returns enum ml_attach_result. */
 static int bind_allocator(void)
 {
 	unsigned int n_needed = 0, n_chosen = 0;
@@ -165,7 +168,7 @@ static int bind_allocator(void)
 		int is_needed = ml_hooks[i].original == AT(ml_original.malloc) || ml_hooks[i].original == AT(ml_original.free);
 
 		if (ml_hooks[i].family == ML_HOOK_ALLOCATOR && !ml_hooks[i].real)
-			n_chosen += is_chosen(i) && is_needed;
+			n_chosen += bind(i) && is_needed;
 		n_needed += is_needed && ml_hooks[i].real;
 		candidates[i].n = 0;
 	}
@@ -189,7 +192,7 @@ int ml_hook_adopt(void)
 	if (ml_hook_libc == ML_LIBC_UNKNOWN)
 		ml_hook_libc = ML_LIBC_OTHER;
 	if (ml_hook_libc == ML_LIBC_BIONIC)
-		look_into_linker();
+		search_linker();
 	for (unsigned int i = 0; i < ML_HOOKS; i++)
 		if (ml_hooks[i].real && ml_hooks[i].original)
 			*ml_hooks[i].original = ml_hooks[i].real;

@@ -15,7 +15,7 @@ void ml_hook_pages_close(struct ml_hook_pages *pages)
 	pages->bytes = 0;
 }
 
-/* How large pages are the kernel tells by what it refuses; pages of a mapping have one protection. */
+/* The page size follows from what the kernel refuses; all pages of a mapping have one protection. */
 static int open_page(struct ml_hook_pages *pages, unsigned long slot, unsigned int protection)
 {
 	long error = -EINVAL;

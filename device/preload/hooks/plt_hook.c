@@ -19,9 +19,9 @@
 enum work { PATCH, RESTORE };
 
 static struct ml_hook_books books;
-static struct ml_lock lock; /* of the books; never waited for by who may hold a lock of the loader's */
-static int is_asked_for; /* another pass, by who could not wait */
-static int is_patching;  /* modules that come are to be patched */
+static struct ml_lock lock; /* guards `books`; never waited for where the loader's lock may be held */
+static int is_pass_due; /* another pass is due: a thread found the lock taken */
+static int is_patching;  /* new modules are to be patched */
 static int has_regions;
 static const struct ml_view *listener;
 
@@ -45,7 +45,7 @@ static int lock_or_time_out(void)
 	return 0;
 }
 
-/* ---- telling ------------------------------------------------------------------------------------------ */
+/* ---- reports ------------------------------------------------------------------------------------------ */
 
 void ml_plt_hook_report_to(const struct ml_view *view)
 {
@@ -57,7 +57,7 @@ void ml_plt_hook_report_to(const struct ml_view *view)
 	for (ml_u32 i = 0; view && i < books.n_modules; i++) {
 		if (!books.modules[i].dynamic)
 			continue;
-		books.modules[i].report.since_ns = 0; /* of this session */
+		books.modules[i].report.since_ns = 0; /* present since the session began */
 		books.modules[i].report.patched_ns = now_ns;
 		ml_hook_rows_add(listener, &books.modules[i].report);
 	}
@@ -74,7 +74,7 @@ struct pass {
 	struct ml_hook_pages pages;
 	int n_left; /* slots that could not be restored */
 	int n_unsettled;
-	/* the module that is being looked at */
+	/* the current module */
 	const struct ml_module *module;
 	struct ml_hook_module *entry;
 	struct ml_elf elf;
@@ -85,7 +85,7 @@ static int is_own(const struct ml_module *module)
 	return (unsigned long)&books - module->low < module->high - module->low;
 }
 
-/* The kernel's, which calls nobody. */
+/* The kernel's module makes no calls. */
 static int is_vdso(const struct ml_module *module)
 {
 	return ml_starts_with(module->name, "linux-vdso") || ml_starts_with(module->name, "[vdso]");
@@ -104,7 +104,7 @@ static int is_own_stub(const struct pass *pass, const struct ml_relocation *relo
 	return range && range->protection & PROT_EXEC && (!own || own == hook->real);
 }
 
-/* Still writable though it is to be read-only: the loader is at it, or somebody wants it so. */
+/* Writable though it should be read-only by now: the loader is still relocating, or the program wants it so. */
 static int is_unsettled(const struct pass *pass, unsigned long slot)
 {
 	const struct ml_hook_range *range = ml_hook_maps_find(pass->maps, slot);
@@ -129,7 +129,7 @@ static void patch_slot(struct pass *pass, const struct ml_relocation *relocation
 		return;
 	}
 	error = ml_hook_pages_store(&pass->pages, relocation->address, value, hook->entry);
-	if (error > 0 && value != hook->real) /* it was bound at this moment */
+	if (error > 0 && value != hook->real) /* bound by the loader meanwhile */
 		error = ml_hook_pages_store(&pass->pages, relocation->address, hook->real, hook->entry);
 	if (!error) {
 		report->n_slots += hook->family == ML_HOOK_ALLOCATOR;
@@ -201,7 +201,7 @@ static void patch_module(struct pass *pass, int is_new)
 	if (is_new)
 		report->since_ns = pass->since_ns;
 	else
-		forget_lost_slots(pass); /* the same file at the same place, or bound by the loader: patched anew */
+		forget_lost_slots(pass); /* loaded again at the same address, or rebound by the loader */
 	report->n_refused = report->n_foreign = 0;
 	report->flags = pass->elf.symbols && pass->elf.is_program ? ML_HOOKED_PROGRAM : 0;
 	report->n_slots = count_slots(entry);
@@ -219,7 +219,7 @@ static void patch_module(struct pass *pass, int is_new)
 	}
 }
 
-static int patch_one(void *context, const struct ml_module *module)
+static int visit_to_patch(void *context, const struct ml_module *module)
 {
 	struct pass *pass = context;
 	int is_new;
@@ -247,7 +247,7 @@ static void restore_slot(struct pass *pass, const struct ml_hook_slot *slot)
 		pass->n_left++;
 }
 
-static int restore_one(void *context, const struct ml_module *module)
+static int visit_to_restore(void *context, const struct ml_module *module)
 {
 	struct pass *pass = context;
 	struct ml_hook_module *entry;
@@ -265,8 +265,8 @@ static int restore_one(void *context, const struct ml_module *module)
 
 /* ---- all modules -------------------------------------------------------------------------------------- */
 
-/* 0, or -errno. With the books taken. */
-static int go_through(struct pass *pass, enum work work, ml_u64 since_ns)
+/* 0 or -errno. The caller holds the lock. */
+static int run_pass(struct pass *pass, enum work work, ml_u64 since_ns)
 {
 	struct ml_hook_maps maps;
 	int error;
@@ -274,14 +274,14 @@ static int go_through(struct pass *pass, enum work work, ml_u64 since_ns)
 	*pass = (struct pass){ .maps = &maps, .since_ns = since_ns, .pages = { .maps = &maps } };
 	books.pass++;
 	books.n_modules_without_room = 0;
-	error = ml_modules_each(&maps, work == PATCH ? patch_one : restore_one, pass);
+	error = ml_modules_each(&maps, work == PATCH ? visit_to_patch : visit_to_restore, pass);
 	if (!error)
 		ml_hook_books_drop_unseen(&books);
 	ml_hook_maps_drop(&maps);
 	return error;
 }
 
-static int look_up(void *context, const struct ml_module *module)
+static int scan_module(void *context, const struct ml_module *module)
 {
 	struct pass *pass = context;
 
@@ -294,7 +294,7 @@ int ml_plt_hook_find_originals(void)
 {
 	struct ml_hook_maps maps;
 	struct pass pass = { .maps = &maps };
-	int error = ml_modules_each(&maps, look_up, &pass);
+	int error = ml_modules_each(&maps, scan_module, &pass);
 
 	ml_hook_maps_drop(&maps);
 	return error ? error : ml_hook_adopt();
@@ -309,16 +309,14 @@ int ml_plt_hook_find_pairs(const struct ml_view *view)
 	if (!lock_or_time_out())
 		return -EBUSY;
 	ml_hook_name_pairs(view);
-	error = ml_modules_each(&maps, look_up, &pass);
+	error = ml_modules_each(&maps, scan_module, &pass);
 	ml_hook_maps_drop(&maps);
 	ml_hook_adopt_pairs();
 	unlock();
 	return error;
 }
 
-/*
- * Twice: what the loader was just about has settled then, and what it bound at the same moment is seen.
- */
+/* Two passes: the first may meet a module in the middle of its relocation or of a lazy binding. */
 int ml_plt_hook_patch(int with_regions)
 {
 	struct pass pass;
@@ -328,11 +326,11 @@ int ml_plt_hook_patch(int with_regions)
 		return -EBUSY;
 	has_regions |= with_regions;
 	is_patching = 1;
-	error = go_through(&pass, PATCH, 0);
+	error = run_pass(&pass, PATCH, 0);
 	if (!error) {
 		if (pass.n_unsettled)
 			ml_pause_ns(SETTLE_NS);
-		error = go_through(&pass, PATCH, 0);
+		error = run_pass(&pass, PATCH, 0);
 	}
 	if (!error && !books.n_slots)
 		error = ML_ATTACH_NO_SLOT;
@@ -344,11 +342,11 @@ void ml_plt_hook_follow(ml_u64 since_ns)
 {
 	struct pass pass;
 
-	__atomic_store_n(&is_asked_for, 1, __ATOMIC_SEQ_CST);
-	while (__atomic_load_n(&is_asked_for, __ATOMIC_SEQ_CST) && lock_try()) {
-		__atomic_store_n(&is_asked_for, 0, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&is_pass_due, 1, __ATOMIC_SEQ_CST);
+	while (__atomic_load_n(&is_pass_due, __ATOMIC_SEQ_CST) && lock_try()) {
+		__atomic_store_n(&is_pass_due, 0, __ATOMIC_SEQ_CST);
 		if (is_patching)
-			go_through(&pass, PATCH, since_ns);
+			run_pass(&pass, PATCH, since_ns);
 		unlock();
 	}
 }
@@ -362,7 +360,7 @@ int ml_plt_hook_restore(void)
 		return -EBUSY;
 	is_patching = 0;
 	listener = NULL;
-	error = go_through(&pass, RESTORE, 0);
+	error = run_pass(&pass, RESTORE, 0);
 	books.n_slots = 0;
 	ml_hook_name_pairs(NULL);
 	unlock();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/hooks/relocations.h"
 
-#define PACKED_MAX (1ul << 26) /* relocations in one table: above it the count is a lie */
+#define PACKED_MAX (1ul << 26) /* relocations in one table; a higher count is forged */
 
 #if defined(__x86_64__)
 enum { JUMP_SLOT = 7, GLOB_DAT = 6, ABSOLUTE = 1 }; /* R_X86_64_64 */
@@ -98,7 +98,10 @@ struct state {
 	unsigned long addend;
 };
 
-/* Of at most `most` relocations; 0: malformed. Checked first: those of some groups take no bytes of their own. */
+/*
+ * Reads a group of at most `most` relocations; 0: malformed. Checked first, since some groups have no bytes for each
+ * relocation.
+ */
 static unsigned long take_group(struct packed *packed, const struct visitor *visitor, struct state *state,
 				unsigned long most)
 {

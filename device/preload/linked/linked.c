@@ -33,15 +33,15 @@ extern unsigned long getauxval(unsigned long) __attribute__((weak));
 struct mark {
 	char name[MARK_NAME_BYTES];
 	ml_u64 timestamp_ns;
-	ml_u64 held_bytes, held_objects; /* as sampled */
+	ml_u64 held_bytes, held_objects; /* sampled ones */
 	ml_u32 is_whole; /* written last */
 };
 
 static struct {
 	struct ml_settings settings;
-	ml_u32 pid; /* of who began it; 0 = nobody did */
+	ml_u32 pid; /* of the process that began to record; 0 = none */
 	int is_recording;
-	int is_locked; /* by who begins, ends or writes */
+	int is_locked; /* begins, ends or writes */
 	ml_u32 n_marks;
 	struct mark marks[MARKS];
 	struct ml_recording recording;
@@ -49,7 +49,7 @@ static struct {
 
 /* ---- beginning and end -------------------------------------------------------------------------------- */
 
-/* Made as connect.c does, but of memory that no other process sees. */
+/* A segment as connect.c makes it, in private memory. */
 static int make_segment(struct ml_view *view)
 {
 	struct ml_layout layout;
@@ -72,7 +72,7 @@ static struct ml_settings settings_from(const struct memleak_options *options)
 		.sample_bytes = sample_bytes == MEMLEAK_EVERY_ALLOCATION ? 0 : sample_bytes,
 		.max_size = ~0ull,
 		.max_live = options->max_live ? options->max_live : MAX_LIVE,
-		/* No stack bytes in a file that may be sent to somebody. 32-bit arm has no CFI in memory that could be walked by. */
+		/* No stack bytes in a file that may be sent elsewhere. On 32-bit arm no CFI is mapped. */
 		.flags = ML_SETTING_NO_AGENT | ML_SETTING_NO_STACK | ML_SETTING_FRAME_CHAIN |
 			 (sizeof(void *) == 8 ? ML_SETTING_CHAIN_BY_CFI : 0),
 		.n_threads = N_THREADS,
@@ -92,7 +92,7 @@ static int unlock(int result)
 	return result;
 }
 
-/* -ECHILD in a forked child, whose memory is a copy of its parent's. */
+/* -ECHILD in a forked child, whose data are a copy of its parent's. */
 static int check_process(void)
 {
 	return linked.pid && linked.pid != (ml_u32)ML_SYSCALL0(getpid) ? -ECHILD : 0;
@@ -233,7 +233,7 @@ static void write_hello(struct ml_recording *recording, const struct ml_view *vi
 	ml_recording_write(recording, ML_BLOCK_HELLO, &(struct iovec){ &hello, sizeof(hello) }, 1);
 }
 
-/* The words of /proc/self/cmdline with spaces between them. */
+/* The words of /proc/self/cmdline, separated by spaces. */
 static size_t read_command(char *to, size_t room)
 {
 	long n = ml_read_file("/proc/self/cmdline", to, room);
@@ -288,7 +288,7 @@ static int write_all(const char *path)
 	ml_recording_hooked(recording, view);
 	ml_recording_rows(recording, view);
 	ml_recording_await_calls(view);
-	ml_recording_evidence(recording, view); /* after the blocks: those that came meanwhile are in it, too */
+	ml_recording_evidence(recording, view); /* after the blocks, to include the stacks of those that came meanwhile */
 	write_end(recording, view);
 	return ml_recording_finish(recording, path);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which code is where: MAPS, and MODULES with the build-ids that the files have in memory. */
+/* MAPS, and MODULES with the build-ids found in memory. */
 #include <elf.h>
 
 #include "preload/freestanding/bytes.h"
@@ -14,7 +14,7 @@
 #define NOTES_MAX 1024u
 _Static_assert(ML_HOOKED_MAX * sizeof(struct ml_hooked) <= ML_RECORDING_SCRATCH_BYTES, "they fit");
 
-#define TEXT_ROOM (ML_RECORDING_SCRATCH_BYTES / 2) /* for the maps; the other half is for the modules */
+#define TEXT_ROOM (ML_RECORDING_SCRATCH_BYTES / 2) /* the first half is for the maps */
 
 #if defined(__LP64__)
 typedef Elf64_Ehdr ehdr;
@@ -24,7 +24,7 @@ typedef Elf32_Ehdr ehdr;
 typedef Elf32_Phdr phdr;
 #endif
 
-/* The NT_GNU_BUILD_ID among the notes (gABI "Note Section"); returns its bytes. */
+/* Finds NT_GNU_BUILD_ID among notes (gABI "Note Section"); returns its size. */
 static ml_u32 find_in_notes(const unsigned char *notes, ml_u32 bytes, const unsigned char **id)
 {
 	for (ml_u32 at = 0; bytes - at >= sizeof(Elf32_Nhdr);) {
@@ -46,16 +46,16 @@ static ml_u32 find_in_notes(const unsigned char *notes, ml_u32 bytes, const unsi
 	return 0;
 }
 
-/* What is said of an ELF file whose start is mapped at some address. */
+/* An ELF file whose start is mapped. */
 struct module {
-	ml_u64 bias; /* from its vaddrs to addresses */
+	ml_u64 bias; /* address - vaddr */
 	ml_u64 end;  /* of its last segment */
 	ml_u32 id_bytes;
 	unsigned char notes[NOTES_MAX];
 	const unsigned char *id; /* within the notes */
 };
 
-/* 0 when no such file begins there. */
+/* 0: no ELF file begins there. */
 static int read_module(ml_u64 base, struct module *module)
 {
 	phdr headers[HEADERS_MAX];
@@ -84,8 +84,8 @@ static int read_module(ml_u64 base, struct module *module)
 }
 
 /*
- * Of a line of maps (proc(5)), where an ELF file begins in its mapping: the whole file, or one in an archive. Not again
- * within what it maps (*module_end): a small file's other segments begin in its first page, too.
+ * Adds the ELF file that begins at a line of maps (proc(5)): a file or a member of an archive. Skips addresses below
+ * *module_end: other segments of a small file may begin in its first page, too.
  */
 static void add_module(struct ml_text *text, const char *line, const char *end, ml_u64 *module_end)
 {

@@ -8,7 +8,7 @@
 #include "preload/freestanding/syscalls.h"
 
 #define SUFFIX ".new"
-#define BYTES_MAX (256u << 20) /* of all that a file can hold within the bounds of a segment, and more */
+#define BYTES_MAX (256u << 20) /* more than the bounds of a segment allow */
 
 /* CRC-32 of ISO 3309, bit-reflected, as zlib's crc32(): four bits at a time. */
 static ml_u32 add_to_checksum(ml_u32 crc, const unsigned char *bytes, size_t n)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A recording (docs/wire-protocol.md) that a process writes of itself, by system calls alone. */
+/*
+ * A program that records itself, without an agent: calls of memleak.h come in, a recording file (docs/wire-protocol.md)
+ * goes out. This header: the file, written by system calls alone.
+ */
 #pragma once
 
 #include <stddef.h>
@@ -12,35 +15,35 @@
 
 struct ml_recording {
 	long fd;
-	long error;             /* the first, as -errno; 0 = none. After it nothing more is written. */
-	unsigned char *scratch; /* ML_RECORDING_SCRATCH_BYTES of memory, made as it is used */
-	char path[ML_RECORDING_PATH_MAX]; /* of what is being written */
+	long error;             /* the first -errno; nothing is written after it */
+	unsigned char *scratch; /* ML_RECORDING_SCRATCH_BYTES of memory */
+	char path[ML_RECORDING_PATH_MAX]; /* of the temporary file */
 };
 
-/* Makes the file beside `path` and writes its header. 0 or -errno. */
+/* Creates the file beside `path` and writes its header. 0 or -errno. */
 int ml_recording_create(struct ml_recording *recording, const char *path);
 
-/* A block of these parts one behind the other, padded. */
+/* Writes a block of these parts, padded. */
 void ml_recording_write(struct ml_recording *recording, enum ml_block_kind kind, const struct iovec *parts, int n_parts);
 
-/* Puts the file in the place of `path`, or takes it away where something failed. 0 or -errno. */
+/* Renames the file to `path`, or removes it after an error. 0 or -errno. */
 int ml_recording_finish(struct ml_recording *recording, const char *path);
 
-/* KEYS and LIVE: what is held. Returns totals for STATUS and marks. */
+/* Totals for STATUS and marks; KEYS and LIVE. */
 struct ml_status ml_recording_count(const struct ml_view *view);
 void ml_recording_rows(struct ml_recording *recording, const struct ml_view *view);
 
 /*
- * Until calls that were on their way have put their evidence into their rings: a block is in the books before its stack. Some
- * 100 ms at most for each thread.
+ * Waits until calls in progress have stored their evidence, since a block enters the table before its stack is sent. At
+ * most about 100 ms for each thread.
  */
 void ml_recording_await_calls(const struct ml_view *view);
 
-/* EVIDENCE: all that the threads have put into their rings so far. */
+/* EVIDENCE: everything in the threads' rings. */
 void ml_recording_evidence(struct ml_recording *recording, const struct ml_view *view);
 
-/* HOOKED: the modules whose slots lead to us, where that is how we are called. */
+/* HOOKED: the modules with patched slots, if there are any. */
 void ml_recording_hooked(struct ml_recording *recording, const struct ml_view *view);
 
-/* MAPS as they are now, and MODULES: files of code with their build-ids. */
+/* The current MAPS, and MODULES: mapped ELF files with their build-ids. */
 void ml_recording_modules(struct ml_recording *recording, const struct ml_view *view);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* KEYS, LIVE and EVIDENCE of this process, while its other threads go on. */
+/* KEYS, LIVE and EVIDENCE of this process, while its other threads run. */
 #include "preload/linked/recording.h"
 
 #include "preload/freestanding/bytes.h"
@@ -81,7 +81,7 @@ static void add_keys(struct ml_recording *recording, const struct ml_view *view,
 	write_keys(recording, chunk, 1);
 }
 
-/* The entry belongs to the address when the address is there before and after the entry was read. */
+/* The entry belongs to the address if that is the same before and after the entry is read. */
 static ml_u64 read_slot(const struct ml_view *view, const struct ml_slot *slot, struct ml_entry *entry)
 {
 	ml_u64 address = __atomic_load_n(&slot->address, __ATOMIC_ACQUIRE);
@@ -110,7 +110,7 @@ static void add_live(struct live_chunk *chunk, const struct ml_view *view, ml_u6
 		chunk->narrow[column][i] = narrow[column];
 }
 
-/* Levels that were opened only: looking at the memory of the others would make it. */
+/* Only the open levels: reading the others would allocate their pages. */
 static void add_blocks(struct ml_recording *recording, const struct ml_view *view, ml_u64 now_ns)
 {
 	struct live_chunk *chunk = (struct live_chunk *)(void *)recording->scratch;
@@ -160,7 +160,7 @@ struct ml_status ml_recording_count(const struct ml_view *view)
 
 /* ---- evidence ----------------------------------------------------------------------------------------- */
 
-/* One thread's: nobody empties its ring, so that what is before its head never changes. */
+/* Of one thread. Without an agent nothing is removed from its ring, so what precedes the head never changes. */
 static ml_u32 add_ring(struct ml_recording *recording, const struct ml_view *view, ml_u32 slot, ml_u32 fill)
 {
 	const unsigned char *ring = view->rings + (ml_u64)slot * view->settings.ring_bytes;
@@ -183,7 +183,10 @@ static ml_u32 add_ring(struct ml_recording *recording, const struct ml_view *vie
 	return fill;
 }
 
-/* A thread that allocates without a pause is seen between two calls, too. Who is stopped within one is not waited for for ever. */
+/*
+ * Waits a bounded time: even a thread that allocates continuously is between calls now and then, and a stopped one must
+ * not block us.
+ */
 static void await_call(const struct ml_thread *thread)
 {
 	for (int i = 0; i < CALL_PAUSES && __atomic_load_n(&thread->is_recording, __ATOMIC_ACQUIRE); i++)
@@ -197,7 +200,7 @@ void ml_recording_await_calls(const struct ml_view *view)
 	for (ml_u32 slot = 0; slot < view->settings.n_threads; slot++) {
 		ml_u64 owner = __atomic_load_n(&view->owners[slot], __ATOMIC_ACQUIRE) & ~(ml_u64)ML_OWNER_BUSY;
 
-		if (owner && owner != self) /* a signal handler's snapshot may be within a call of its own thread */
+		if (owner && owner != self) /* a signal handler may take the snapshot within a call of its own thread */
 			await_call(&view->threads[slot]);
 	}
 }

@@ -11,17 +11,17 @@
 #include "preload/segment/peak.h"
 #include "preload/freestanding/syscalls.h"
 
-extern int __system_property_get(const char *name, char *value) __attribute__((weak)); /* bionic alone */
+extern int __system_property_get(const char *name, char *value) __attribute__((weak)); /* on bionic only */
 
 #define LEAST_THREADS 16u
 #define LEAST_LIVE (1u << 18)
-#define SEGMENT_BYTES_MAX (sizeof(long) == 8 ? 1ull << 62 : 1ull << 29) /* the target needs address space, too */
-#define ANDROID_SHELL 2000 /* AID_SHELL of android_filesystem_config.h: what adb's commands run as */
+#define SEGMENT_BYTES_MAX (sizeof(long) == 8 ? 1ull << 62 : 1ull << 29) /* leaves address space for the target */
+#define ANDROID_SHELL 2000 /* AID_SHELL of android_filesystem_config.h, under which adb's commands run */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 int (*ml_connect_without_agent)(struct ml_view *view);
 
-/* Abstract names have no owner: whoever listens there must be one who may look into this process anyway. */
+/* Abstract names have no owner, so the agent must run as a user who may read this process anyway. */
 static int may_serve(uid_t uid)
 {
 	return uid == 0 || uid == (uid_t)ML_GETEUID() ||
@@ -37,14 +37,14 @@ static long connect_socket(long fd)
 	return ML_SYSCALL3(connect, fd, &address, offsetof(struct sockaddr_un, sun_path) + 1 + length);
 }
 
-/* A full queue (EAGAIN) has somebody who is to serve it. */
+/* EAGAIN means that the queue is full, so the agent exists. */
 int ml_connect_is_agent_there(void)
 {
 	long fd = ML_SYSCALL3(socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	long error;
 
 	if (fd < 0)
-		return 1; /* nothing is known */
+		return 1; /* unknown */
 	error = connect_socket(fd);
 	ML_SYSCALL1(close, fd);
 	return error != -ECONNREFUSED;
@@ -128,8 +128,8 @@ static long make_memory(ml_u64 bytes, void **base)
 }
 
 /*
- * Little address space (`ulimit -v`, 32 bits): room for fewer threads, which then share a slot, and for less of the heap in
- * shadow memory; then for fewer blocks, beyond which they are counted as lost.
+ * With little address space (`ulimit -v`, 32 bits) asks for fewer thread slots and less shadow memory, then for fewer
+ * blocks. Threads beyond share a slot; blocks beyond are counted as lost.
  */
 static int ask_for_less(struct ml_settings *settings)
 {
@@ -185,7 +185,7 @@ static int exchange(long socket, struct ml_view *view)
 	}
 	greeting.pid = (ml_u32)ML_SYSCALL0(getpid);
 	if (fd < 0) {
-		greeting.magic = (ml_u64)-fd; /* tells the agent why */
+		greeting.magic = (ml_u64)-fd; /* the agent reports why */
 		send_with_fd(socket, &greeting, sizeof(greeting), -1);
 		return (int)fd;
 	}

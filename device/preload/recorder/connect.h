@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a process joins a session: finds the agent, makes the segment, hands it over. */
+/* Joining a session: connects to the agent, creates the segment and passes it on. */
 #pragma once
 
 #include <stddef.h>
@@ -10,33 +10,33 @@
 #define ML_CONNECT_TEXT_MAX 96
 #define ML_CONNECT_PRELOAD_MAX 4096
 
-/* "MEMLEAK_SESSION=…" as it was found, or as it would have been. */
+/* "MEMLEAK_SESSION=…" as found, or as it would have been. */
 extern char ml_connect_variable[] __attribute__((visibility("hidden")));
 
-/* Where the agent listens, and what proves that both ends belong to one session; nonce 0: there is none. */
+/* The agent's socket, and the nonce that both ends must know; nonce 0: no session. */
 struct ml_connect_session {
 	char socket_name[ML_CONNECT_TEXT_MAX]; /* abstract */
 	ml_u64 nonce;
-	int is_bionic;  /* the libc is Android's, by the modules that are loaded */
-	int is_of_file; /* LD_PRELOAD is ours though there is no MEMLEAK_SESSION */
+	int is_bionic;  /* the loaded libc is Android's */
+	int is_of_file; /* LD_PRELOAD is ours, but MEMLEAK_SESSION is not set */
 };
 extern struct ml_connect_session ml_connect_session __attribute__((visibility("hidden")));
 
 /*
- * Remembers the session named in the environment, else in the file beside the shim: where only LD_PRELOAD could be set
- * (wrap.PACKAGE on Android has room for little more). 0 when there is none.
+ * Finds the session in the environment, else in the file beside the shim, which serves where only LD_PRELOAD could be
+ * set (wrap.PACKAGE on Android is short). Returns 0 if there is none.
  */
 int ml_connect_read_environment(char *const *environment);
 
-/* The session that a text of this form names, in the place of any other: NAME:NONCE. 0 when it is none. */
+/* Replaces the session by that of a text NAME:NONCE. Returns 0 if it has another form. */
 int ml_connect_read_text(const char *text, size_t length);
 
-/* 0 when the agent is gone for good: nobody listens at the session's name any more. */
+/* 0 if the agent has exited: its socket refuses connections. */
 int ml_connect_is_agent_there(void);
 #define ML_CONNECT_PRELOAD "LD_PRELOAD="
 #define ML_CONNECT_FILE_SUFFIX ".session"
 
-/* Of a value of LD_PRELOAD the length of its first entry. The linkers of glibc and bionic split at both. */
+/* Length of the first entry of LD_PRELOAD. The linkers of glibc and bionic split at both characters. */
 static inline size_t ml_connect_first_entry(const char *value)
 {
 	size_t length = 0;
@@ -46,23 +46,23 @@ static inline size_t ml_connect_first_entry(const char *value)
 	return length;
 }
 
-/* 0, or -errno: the process goes on unrecorded. */
+/* 0 or -errno; then the process is not recorded. */
 int ml_connect_segment(struct ml_view *view);
 
-/* Sets the view to a fresh segment of zeros, and what both kinds of session begin with in its head. */
+/* Points the view to a segment of zeros and fills in what every session begins with. */
 void ml_connect_begin(struct ml_view *view, void *base, const struct ml_settings *settings, const struct ml_layout *layout);
 
-/* What ml_connect_segment() calls in place of the agent, for a session without one; NULL: there is an agent. */
+/* ml_connect_segment() of a session without an agent; NULL: there is an agent. */
 extern int (*ml_connect_without_agent)(struct ml_view *view) __attribute__((visibility("hidden")));
 
-/* The environment that the kernel gave the program, NULL where it cannot be found. On the first thread only. */
+/* The environment that the kernel passed to the program, or NULL. To be called on the first thread only. */
 char **ml_connect_first_environment(void);
 
-/* Takes our variable and our entry of LD_PRELOAD out of the environment, so that the target finds the user's. */
+/* Removes our variable and our entry of LD_PRELOAD, so that the target sees the user's environment. */
 void ml_connect_clean_environment(char **environment);
 
 /*
- * Makes `extended` (room for two more than `environment` has, and NULL) with our variables back in; `preload` is memory
- * for one of them. 0 when they were never taken out.
+ * Copies the environment to `extended` (room for two more variables and NULL) with our variables added; `preload` is
+ * memory for one of them. Returns 0 if they were never removed.
  */
 int ml_connect_extend_environment(char *const *environment, char **extended, char *preload, size_t preload_bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The session that the environment names, and the environment as the target and a program that it executes find it. */
+/* The session that the environment names, and the environment of the target and of programs that it executes. */
 #include <stddef.h>
 
 #include "preload/freestanding/bytes.h"
@@ -7,17 +7,17 @@
 #include "preload/recorder/connect.h"
 
 #define NONCE_DIGITS 16
-#define ENVIRONMENT_BYTES 4096 /* of /proc/self/environ at one time */
+#define ENVIRONMENT_BYTES 4096 /* of /proc/self/environ, read at a time */
 #define PRELOAD ML_CONNECT_PRELOAD
-#define ARGUMENTS_MAX 100000 /* where there are more, what was found is no argc */
+#define ARGUMENTS_MAX 100000 /* a higher count means that the word is not argc */
 #define STAT_BYTES 1024
-#define FIELDS_TO_START_STACK 26 /* of /proc/PID/stat behind the name: proc(5), field 28 */
+#define FIELDS_TO_START_STACK 26 /* of /proc/PID/stat, counted behind the name: field 28 in proc(5) */
 
 static char shim_path[ML_CONNECT_PRELOAD_MAX / 2];
 char ml_connect_variable[sizeof(ML_CONNECT_VARIABLE) + ML_CONNECT_TEXT_MAX];
 struct ml_connect_session ml_connect_session;
 
-/* The file of the session that the first entry of LD_PRELOAD leads to; "" = there is none. */
+/* The session file beside the first entry of LD_PRELOAD; "" = none. */
 static char file_path[ML_CONNECT_PRELOAD_MAX / 2];
 
 int ml_connect_read_text(const char *text, size_t length)
@@ -48,7 +48,7 @@ static void note_preload(const char *value)
 	ml_copy(file_path + length, ML_CONNECT_FILE_SUFFIX, sizeof(ML_CONNECT_FILE_SUFFIX));
 }
 
-/* 1: it names the session. */
+/* Returns 1 if the variable names the session. */
 static int note_variable(const char *variable)
 {
 	const char *value = variable + sizeof(ML_CONNECT_VARIABLE) - 1;
@@ -60,7 +60,7 @@ static int note_variable(const char *variable)
 	return 0;
 }
 
-/* Before the libc set its `environ` the kernel's own copy can be read. */
+/* Until libc has set `environ`, reads the kernel's copy. */
 static int read_proc_environment(void)
 {
 	char buffer[ENVIRONMENT_BYTES];
@@ -80,7 +80,7 @@ static int read_proc_environment(void)
 			is_found = note_variable(buffer + start);
 			start = i + 1;
 		}
-		if (!start) /* one long variable: its end is all that is needed */
+		if (!start) /* one long variable, of which only the end matters */
 			start = fill;
 		for (size_t i = start; i < fill; i++)
 			buffer[i - start] = buffer[i];
@@ -102,7 +102,7 @@ static int read_environment(char *const *environment)
 	return is_found;
 }
 
-/* Who could write there could as well put other code in the shim's place: nothing more is asked of the file. */
+/* The file needs no further check: a user who could write it could replace the shim as well. */
 static int read_file(void)
 {
 	char text[ML_CONNECT_TEXT_MAX + 1];
@@ -121,7 +121,7 @@ int ml_connect_read_environment(char *const *environment)
 
 /* ---- the environment of the target ----------------------------------------------------------------------- */
 
-/* Field `n` of text of which each has a blank in front, as a decimal number. */
+/* Field `n` of a text with a space before each field, as a decimal number. */
 static unsigned long read_field(const char *text, int n)
 {
 	unsigned long value = 0;
@@ -133,7 +133,7 @@ static unsigned long read_field(const char *text, int n)
 	return value;
 }
 
-/* Where argc stands, and behind it argv and the environment (System V ABI, figure "Initial Process Stack"). */
+/* The address of argc, which argv and the environment follow (System V ABI, "Initial Process Stack"). */
 static unsigned long find_start_of_stack(void)
 {
 	char text[STAT_BYTES], *name_end = text;
@@ -163,7 +163,7 @@ static void remove_at(char **environment)
 	while (*environment++);
 }
 
-/* The agent put its entry first: "LD_PRELOAD=OURS" or "LD_PRELOAD=OURS:THE USER'S". */
+/* Removes the agent's entry, which is the first: "LD_PRELOAD=OURS" or "LD_PRELOAD=OURS:THE USER'S". */
 static void clean_preload(char **variable)
 {
 	char *value = *variable + sizeof(PRELOAD) - 1;
@@ -199,7 +199,7 @@ void ml_connect_clean_environment(char **environment)
 	}
 }
 
-/* "LD_PRELOAD=OURS" or "LD_PRELOAD=OURS:THE USER'S" into `out`; 0 when it does not fit. */
+/* Writes "LD_PRELOAD=OURS" or "LD_PRELOAD=OURS:THE USER'S" to `out`. Returns 0 if it does not fit. */
 static int make_preload(const char *users, char *out, size_t room)
 {
 	size_t ours = ml_length(shim_path), theirs = users ? ml_length(users) : 0;

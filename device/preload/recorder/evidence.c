@@ -8,10 +8,10 @@
 #include "preload/freestanding/syscalls.h"
 #include "preload/segment/thread.h"
 
-/* Between two looks at an exact key so many times as many blocks are allocated. */
+/* An exact key is verified each time its number of allocations has grown by this factor. */
 #define EXACT_STEP 32
 
-#define PAGE_BYTES 4096u /* the least there is */
+#define PAGE_BYTES 4096u /* the smallest page size */
 
 /* mm/mmap.c keeps stack_guard_gap (256 pages) below a growing stack free of other mappings. */
 #define STACK_GROWTH_BYTES (512u << 10)
@@ -19,10 +19,10 @@
 /* ---- where the stack ends ----------------------------------------------------------------------------- */
 
 /*
- * A thread's own stack reaches up to its thread pointer (glibc, musl and bionic put the thread's control block above
- * the stack into the same mapping) or is [stack]. Only such bounds stay true for as long as the thread lives.
+ * A thread's own stack ends at its thread pointer (glibc, musl and bionic put the thread control block above the stack
+ * into the same mapping) or is [stack]. Only these bounds are valid for as long as the thread lives.
  */
-static void look_up_stack(const struct ml_view *view, struct ml_thread *thread, ml_u64 stack_pointer)
+static void find_in_maps(const struct ml_view *view, struct ml_thread *thread, ml_u64 stack_pointer)
 {
 	ml_u64 thread_pointer = ml_thread_pointer();
 	struct ml_maps_range range;
@@ -52,7 +52,7 @@ static int use_known(const struct ml_thread *thread, struct ml_caller *caller)
 		caller->readable_end = caller->stack_end = thread->stack_high;
 		return 1;
 	}
-	/* Another thread or library may unmap this one at any time: beyond the page in use nothing is sure. */
+	/* Another thread may unmap a foreign stack at any time. Only the current page is safe to read. */
 	caller->readable_end = (stack_pointer | (PAGE_BYTES - 1)) + 1;
 	caller->stack_end = thread->foreign_high;
 	if (stack_pointer >= thread->foreign_low && stack_pointer < thread->foreign_high)
@@ -65,17 +65,17 @@ void ml_evidence_find_bounds(const struct ml_view *view, struct ml_thread *threa
 {
 	if (use_known(thread, caller))
 		return;
-	look_up_stack(view, thread, caller->stack_pointer);
+	find_in_maps(view, thread, caller->stack_pointer);
 	use_known(thread, caller);
 }
 
 /* ---- when it is due ----------------------------------------------------------------------------------- */
 
 /*
- * An exact key: with the first block, again when the agent asks, and now and then to see that it is exact. Others:
- * with the first block; whenever three times as many blocks are live as last time; and at random, before twice as many
- * were allocated, when the stack is not the one sent last: a key that covers two stacks is found. (Measured on jq,
- * sqlite3, git and python3: keys of 4 KiB merge the stacks of at most 0.04 % of the blocks.)
+ * Exact keys send evidence with their first block, when the agent asks, and rarely to verify that they are exact.
+ * Others send it with their first block, whenever three times as many blocks are live, and at random before the number
+ * of allocations has doubled, if the stack differs from the last one sent. That finds keys that cover two stacks. (On
+ * jq, sqlite3, git and python3, keys of 4 KiB merge the stacks of at most 0.04 % of the blocks.)
  */
 static int is_due(const struct ml_view *view, const struct ml_key *key, ml_u32 *flags)
 {
@@ -88,7 +88,7 @@ static int is_due(const struct ml_view *view, const struct ml_key *key, ml_u32 *
 	if (live >= __atomic_load_n(&key->next_due, __ATOMIC_RELAXED))
 		return 1;
 	*flags = ML_EVIDENCE_VERIFY;
-	if (view->settings.flags & ML_SETTING_NO_STACK) /* the key is made of all that could be sent */
+	if (view->settings.flags & ML_SETTING_NO_STACK) /* the key covers everything that could be sent */
 		return (view->settings.flags & ML_SETTING_EVERY_STACK) != 0;
 	return allocated >= __atomic_load_n(&key->next_verify, __ATOMIC_RELAXED) ||
 	       (view->settings.flags & ML_SETTING_EVERY_STACK);
@@ -128,14 +128,13 @@ static ml_u32 copy_stack(void *to, ml_u64 from, ml_u32 bytes, const struct ml_ca
 		ml_copy(to, (const void *)(unsigned long)from, bytes);
 		return bytes;
 	}
-	/* The kernel reads what may be gone at any moment. */
 	n = ml_read_memory(to, from, bytes);
 	return n > 0 ? (ml_u32)n & ~7u : 0;
 }
 
 struct slice {
 	ml_u64 from;
-	ml_u64 end; /* of the stack, as far as it is known */
+	ml_u64 end; /* of the stack, as far as known */
 	ml_u32 wanted;
 };
 
@@ -164,7 +163,7 @@ static int was_sent_last(const struct ml_view *view, const struct ml_evidence_ca
 		       __atomic_load_n(&view->keys[call->block->key_index].sent_stack, __ATOMIC_RELAXED);
 }
 
-/* An exact key's walk has read all that unwinding needs. What verifies it is the stack as it is. */
+/* The walk of an exact key has read every word that unwinding needs. To verify a key the whole stack is sent. */
 static int is_sparse(const struct ml_view *view, const struct ml_evidence_call *call, ml_u32 flags)
 {
 	return !(view->settings.flags & ML_SETTING_NO_STACK) && call->memo && call->memo->is_exact && call->memo->n_offsets <= ML_MEMO_OFFSETS &&
@@ -172,7 +171,7 @@ static int is_sparse(const struct ml_view *view, const struct ml_evidence_call *
 	       call->memo->reach_bytes <= view->settings.stack_bytes;
 }
 
-/* Behind the registers; returns the bytes used. */
+/* Stored behind the registers; returns the number of bytes. */
 static ml_u32 store_sparse(const struct ml_evidence_call *call, struct ml_evidence *record, void *to)
 {
 	const struct ml_memo *memo = call->memo;
@@ -200,7 +199,7 @@ static ml_u32 store_slice(const struct ml_evidence_call *call, const struct slic
 	return record->stack_bytes;
 }
 
-/* The rules that a thread keeps at hand are its own as long as it names a stack; in a handler it does without. */
+/* The thread's rules may be used only during its own look-up, not in a handler. */
 static ml_u32 store_walk(const struct ml_view *view, struct ml_thread *thread, const struct ml_evidence_call *call,
 			 struct ml_evidence *record, struct ml_frame_chain *chain)
 {
@@ -213,7 +212,7 @@ static ml_u32 store_walk(const struct ml_view *view, struct ml_thread *thread, c
 	return ml_frame_chain_bytes(chain->n_frames);
 }
 
-/* Behind the stack; returns the bytes used. */
+/* Stored behind the stack; returns the number of bytes. */
 static ml_u32 store_chain(const struct ml_view *view, struct ml_thread *thread, const struct ml_evidence_call *call, struct ml_evidence *record,
 			  void *to)
 {
@@ -238,7 +237,7 @@ static ml_u32 chain_room(const struct ml_view *view)
 	return view->settings.flags & ML_SETTING_FRAME_CHAIN ? ml_frame_chain_bytes(ML_FRAME_CHAIN_MAX) : 0;
 }
 
-/* Of a slice that is too short, and of a stack of the thread's own: no other can be relied on to stay. */
+/* For slices that are too short. Only the thread's own stack is sure to stay mapped. */
 static int is_extended(const struct ml_view *view, const struct ml_caller *caller, const struct slice *slice)
 {
 	return view->settings.flags & ML_SETTING_EXTEND_STACKS && slice->wanted && slice->from + slice->wanted < slice->end &&
@@ -246,14 +245,15 @@ static int is_extended(const struct ml_view *view, const struct ml_caller *calle
 }
 
 /*
- * Stores the words from `begin` to `end` that point to code or to this part of the stack, at most ML_RING_ABOVE_WORDS. The memory
- * must be readable: a thread's own stack is. Returns the bytes used, 0 where there are no such words. *hash changes with them.
+ * Stores the words from `begin` to `end` that point to code or into this range, at most ML_RING_ABOVE_WORDS, and adds
+ * them to *hash. The memory must be readable, as a thread's own stack is. Returns the number of bytes, 0 if there are
+ * no such words.
  */
 static ml_u32 store_words_above(const struct ml_code_map *map, ml_u64 begin, ml_u64 end, struct ml_stack_above *to,
 				ml_u64 *hash)
 {
 	const unsigned long *stack = (const unsigned long *)(unsigned long)begin;
-	ml_u32 *offsets = (ml_u32 *)&to->words[ML_RING_ABOVE_WORDS]; /* until it is known how many there are */
+	ml_u32 *offsets = (ml_u32 *)&to->words[ML_RING_ABOVE_WORDS]; /* moved once their number is known */
 	ml_u32 n = 0, i;
 
 	if (end - begin > ML_ABOVE_BYTES_MAX)
@@ -277,7 +277,7 @@ static ml_u32 store_words_above(const struct ml_code_map *map, ml_u64 begin, ml_
 	return ml_stack_above_bytes(n);
 }
 
-/* Behind all else; returns the bytes used. */
+/* Stored behind everything else; returns the number of bytes. */
 static ml_u32 store_above(const struct ml_view *view, const struct slice *slice, struct ml_ring_evidence *room, void *to)
 {
 	ml_u32 bytes = store_words_above(current_map(view), slice->from + slice->wanted, slice->end, to, &room->stack_hash);
@@ -330,7 +330,7 @@ static void send(const struct ml_view *view, struct ml_thread *thread, const str
 	__atomic_store_n(&key->sent_stack, room->stack_hash, __ATOMIC_RELAXED);
 	if (extended)
 		record->record_bytes += store_above(view, &slice, room, (char *)record + record->record_bytes);
-	/* Before the agent can see the record: when it drops it and asks again, that comes later. */
+	/* Before the agent can see the record: if it drops it, its request for another comes later. */
 	set_next_due(thread, key);
 	ml_ring_commit(view, thread, ML_RING_EVIDENCE, (ml_u32)sizeof(room->stack_hash) + record->record_bytes);
 }
@@ -338,7 +338,7 @@ static void send(const struct ml_view *view, struct ml_thread *thread, const str
 void ml_evidence_send(const struct ml_view *view, struct ml_thread *thread, const struct ml_evidence_call *call,
 		      ml_u32 flags)
 {
-	if (!ml_thread_enter(view, thread)) { /* a signal handler interrupted us: the next call of this key is due */
+	if (!ml_thread_enter(view, thread)) { /* in a signal handler that interrupted this function; the key's next call tries again */
 		__atomic_fetch_add(&view->segment->lost[ML_LOST_RING_FULL], 1, __ATOMIC_RELAXED);
 		return;
 	}

@@ -6,10 +6,10 @@
 #include "preload/segment/segment.h"
 #include "preload/stacks/stack_key.h"
 
-/* A stack that was not seen last time. */
+/* ml_evidence_find_stack() for a stack other than the last. */
 void ml_evidence_find_bounds(const struct ml_view *view, struct ml_thread *thread, struct ml_caller *caller);
 
-/* Fills in readable_end and stack_end. */
+/* Sets readable_end and stack_end. */
 static inline void ml_evidence_find_stack(const struct ml_view *view, struct ml_thread *thread,
 					  struct ml_caller *caller)
 {
@@ -29,7 +29,7 @@ struct ml_evidence_call {
 	const struct ml_memo *memo; /* of this stack, or NULL */
 };
 
-/* Whether it is due or not; flags: enum ml_evidence_flag. What cannot be sent is counted. */
+/* Sends evidence whether it is due or not. flags: enum ml_evidence_flag. Failures are counted. */
 void ml_evidence_send(const struct ml_view *view, struct ml_thread *thread, const struct ml_evidence_call *call,
 		      ml_u32 flags);
 

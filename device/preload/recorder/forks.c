@@ -6,13 +6,13 @@
 
 #include "preload/freestanding/syscalls.h"
 
-#define WORD_BYTES 4096u /* the least that can be mapped */
+#define WORD_BYTES 4096u /* the smallest page size */
 
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18 /* Linux 4.14, commit d2cd9ede6e19 */
 #endif
 
-/* glibc and bionic (from API 23 on); musl has the other name only. */
+/* glibc, and bionic since API 23; musl has only the other name. */
 extern int __register_atfork(void (*before)(void), void (*parent)(void), void (*child)(void), void *library)
 	__attribute__((weak));
 extern int pthread_atfork(void (*before)(void), void (*parent)(void), void (*child)(void)) __attribute__((weak));
@@ -24,7 +24,7 @@ static void clear_in_child(void)
 	__atomic_store_n(word, 0, __ATOMIC_RELAXED);
 }
 
-/* No library is named: the shim is never unloaded. */
+/* No library is passed: the shim is never unloaded. */
 static int register_handler(void)
 {
 	if (__register_atfork)

@@ -1,9 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a process learns that it is a child, and that the books it sees are its parent's. */
+/*
+ * What makes fork() safe in the shim. A child starts with a copy of everything but the parent's other threads, and
+ * shares the segment with its parent.
+ *   1. fork() clears the word of ml_forks_watched_word(), to which ml_recorder_state points. The child's first call
+ *      finds ML_RECORDER_FORKED and runs ml_recorder_after_fork() (recorder_session.c). It stops recording, or joins
+ *      with a view and a segment of its own. It never writes to the parent's segment.
+ *   2. A thread of the parent may have held shared state. The child resets it without waiting: ml_maps_forget(0)
+ *      (stacks/maps.c, code_lines.c) and ml_frame_resolve_forget(0) (stacks/frame_resolve.c).
+ *   3. Locks and caches name their process: the owner in lock.h, the pid in frame_resolve.c. Another's is free or stale.
+ *   4. A child of vfork() shares the word and records as its parent; ml_recorder_is_own_process() is 0 in it.
+ *   5. A program that records itself (linked/) gets -ECHILD for every call in a child.
+ */
 #pragma once
 
 /*
- * A word that fork() sets to 0 in the child; a child of vfork() shares it with its parent. NULL where there is neither
- * kernel nor libc to do it. Before Linux 4.14 the libc does: then a child made by clone() itself is taken for its parent.
+ * A word that fork() sets to 0 in the child; a child of vfork() shares it with its parent. NULL if neither kernel nor
+ * libc can do that. Before Linux 4.14 libc does it, and a child made by clone() itself is mistaken for its parent.
  */
 int *ml_forks_watched_word(void);

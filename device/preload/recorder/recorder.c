@@ -22,7 +22,7 @@ static void count_lost(const struct ml_view *view, enum ml_lost cause)
 	ml_add(&view->segment->lost[cause], 1);
 }
 
-/* The dynamic linker allocates while it loads and unloads: the next caller from elsewhere finds new maps. */
+/* The dynamic linker allocates while it loads and unloads modules. The next caller outside it reads the maps anew. */
 static inline void watch_linker(const struct ml_view *view, ml_u64 return_address)
 {
 	if (unlikely(is_linker(return_address)))
@@ -98,7 +98,7 @@ void ml_recorder_freed(enum ml_function function, void *pointer, const struct ml
 	const struct ml_view *view = ml_view_in_force();
 
 	if (unlikely(block->session != view->session))
-		return; /* it was claimed under the one before */
+		return; /* claimed under an earlier session */
 	count_free(view, block);
 	if (unlikely(view->settings.flags & ML_SETTING_EVENTS) && function)
 		send_event(view, function, ML_UNTAG(pointer), 0, block);
@@ -135,13 +135,13 @@ void ml_recorder_leave_original(struct ml_thread *thread)
 	thread->is_inside--;
 }
 
-/* Where the allocator is cannot be known before the session's first look at the maps. */
+/* The allocator's code is unknown until the session has read the maps. */
 static __attribute__((noinline)) int is_within_allocator(const struct ml_view *view, struct ml_thread *thread,
 							 ml_u64 return_address)
 {
 	if (!view->code_maps[view->segment->current_map].revision)
 		ml_maps_refresh(view, thread);
-	/* A tail call inside the allocator leaves our own return address. */
+	/* After a tail call inside the allocator the return address is ours. */
 	return ml_maps_code_has(&ml_maps_allocator, return_address) || ml_maps_code_has(&ml_maps_own, return_address);
 }
 
@@ -150,7 +150,7 @@ static inline int is_internal(const struct ml_view *view, struct ml_thread *thre
 	return unlikely(thread->is_inside) && is_within_allocator(view, thread, return_address);
 }
 
-/* place: what ml_table_expect() knows of the address. */
+/* shadow: the result of ml_table_expect(). */
 static inline __attribute__((always_inline)) void record(const struct ml_view *view, struct ml_thread *thread,
 							 enum ml_function function, ml_u64 address, ml_u64 *shadow,
 							 ml_u64 size, ml_u64 old, const struct ml_registers *registers)
@@ -160,15 +160,15 @@ static inline __attribute__((always_inline)) void record(const struct ml_view *v
 		.stack_pointer = ml_registers_stack_pointer(registers),
 		.frame_pointer = ML_FRAME_POINTER(registers),
 	};
-	ml_u32 was_recording = thread->is_recording; /* a signal handler's call, within another */
+	ml_u32 was_recording = thread->is_recording; /* in a signal handler that interrupted another call */
 	const struct ml_code_map *map;
 	struct ml_entry block;
 	struct stack_id id;
 	ml_u64 timestamp_ns;
 
 	/*
-	 * Before the look whether the session is over. The agent has all processors pass a barrier between saying so and
-	 * reading this (membarrier(2)): either it sees the mark and waits, or this call sees that it comes too late.
+	 * Set before is_over is read. The agent sets is_over, makes all processors pass a barrier (membarrier(2)) and
+	 * then reads this word. So either the agent sees the call and waits, or the call sees that the session is over.
 	 */
 	__atomic_store_n(&thread->is_recording, 1, __ATOMIC_RELAXED);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
@@ -177,7 +177,7 @@ static inline __attribute__((always_inline)) void record(const struct ml_view *v
 		return;
 	}
 	ml_evidence_find_stack(view, thread, &caller);
-	/* Without frame pointers the register holds anything: only an address of the stack says where frames are. */
+	/* Without frame pointers the register holds any value. Only an address within the stack can be a frame. */
 	if (unlikely((view->settings.flags & (ML_SETTING_NO_STACK | ML_SETTING_CHAIN_BY_CFI)) == ML_SETTING_NO_STACK))
 		caller.frame_pointer = ML_CHAIN_POINTER(registers);
 	else if (caller.frame_pointer - caller.stack_pointer >= caller.readable_end - caller.stack_pointer)
@@ -233,7 +233,7 @@ void ml_recorder_acquire(enum ml_function function, ml_u64 address, ml_u64 size,
 	struct ml_thread *thread = ml_thread_current(view);
 	struct ml_entry old;
 
-	/* Handles may be small numbers close together: the table itself notices one that is there too late. */
+	/* Handles may be small, adjacent numbers, whose slots the table checks too late. */
 	if (ml_table_remove(view, thread, address, &old)) {
 		count_free(view, &old);
 		if (!replaces)

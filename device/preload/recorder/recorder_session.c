@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One session after another in one process: what the recorder writes to, and whether it does. */
+/* The sessions of one process, one after another: the recorder's view and whether it records. After a fork: forks.h. */
 #include "preload/recorder/recorder_session.h"
 
 #include <stddef.h>
@@ -14,14 +14,14 @@
 
 
 /*
- * A session after another has a view of its own, never used again: a call that began under the old one ends there, in
- * memory that nobody reads any more, however long its thread had to wait for a processor. Some 500 bytes a session.
+ * Each session has its own view, which is never reused: a call that began under an old session ends there, in memory
+ * that nothing reads, however long its thread was not scheduled. About 500 bytes a session.
  */
 #define VIEWS_BYTES 16384u /* mapped at a time */
 #define RETIRED_MAX 64u
 #define RETIREMENT_NS 10000000000ull
 #define LOOK_EVERY_NS 1000000000ull
-#define SILENCE_NS 3000000000ull /* of the agent, which gives a sign of life four times a second */
+#define SILENCE_NS 3000000000ull /* of the agent, which updates agent_alive_ns four times a second */
 
 static struct ml_view empty_view;
 struct ml_view *ml_recorder_view_in_force = &empty_view;
@@ -32,17 +32,20 @@ static int never = ML_RECORDER_NEVER;
 int *ml_recorder_state = &never;
 int ml_recorder_is_sampling;
 ml_u32 ml_recorder_leaked_session;
-static int is_armed; /* else a forked child has nothing to join */
+static int is_armed; /* a forked child has a session to join */
 
-/* What were segments: memory of nobody's, for calls that were on their way when their session ended. */
+/* Memory in place of old segments, for calls that were in progress when their session ended. */
 static struct {
-	void *base; /* NULL: none */
+	void *base; /* NULL: free */
 	ml_u64 bytes;
 	ml_u64 ended_ns;
 } retired[RETIRED_MAX];
 static const struct ml_view *last_retired;
 
-/* The place of one that no call can be in any more; where all may be, address space is given up instead. */
+/*
+ * A free slot, or that of the oldest segment. It is unmapped if no call can be in it any more; else the address space
+ * is leaked.
+ */
 static ml_u32 find_retired_slot(ml_u64 now_ns)
 {
 	ml_u32 oldest = 0;
@@ -66,7 +69,7 @@ void ml_recorder_retire(void)
 
 	if (!view->segment || view == last_retired)
 		return;
-	/* Where that is refused (strict overcommit) the segment stays as it is until it is unmapped. */
+	/* If that fails (strict overcommit), the segment stays until it is unmapped. */
 	ML_MMAP(view->segment, view->layout.bytes, PROT_READ | PROT_WRITE,
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1);
 	last_retired = view;
@@ -168,7 +171,7 @@ int ml_recorder_after_fork(void)
 		__atomic_fetch_add(&view->segment->n_children, 1, __ATOMIC_RELAXED);
 		return 0;
 	}
-	ml_maps_forget(0); /* whoever was at it is the parent's */
+	ml_maps_forget(0); /* the threads that held them are the parent's */
 	ml_frame_resolve_forget(0);
 	if (connect_next())
 		return 0;
@@ -201,7 +204,7 @@ void ml_recorder_check_agent(const struct ml_view *view, ml_u64 now_ns)
 	__atomic_store_n(&view->segment->is_over, ML_SESSION_ABANDONED, __ATOMIC_RELAXED);
 }
 
-/* Not the state, but the number: a thread that stood still in here since then ends no later session. */
+/* Stores the session's number, not a state: a thread that was not scheduled meanwhile must not end a later session. */
 int ml_recorder_check_over(void)
 {
 	const struct ml_view *view = ml_view_in_force();

@@ -1,56 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The view that the recorder writes to, for the recorder itself. */
+/* Whether this process is recorded, and the view that the recorder writes to. */
 #pragma once
 
 #include "preload/segment/segment.h"
 
 extern struct ml_view *ml_recorder_view_in_force __attribute__((visibility("hidden")));
 
-/* To be asked once in a call, after the state was read: another session has another. */
+/* To be read once a call, after the state: the next session has another view. */
 static inline const struct ml_view *ml_view_in_force(void)
 {
 	return __atomic_load_n(&ml_recorder_view_in_force, __ATOMIC_ACQUIRE);
 }
 
-/* Joins the session named in the environment; without one nothing is recorded, ever. */
+/* Joins the session named in the environment. Without one nothing is ever recorded. */
 void ml_recorder_start(char *const *environment);
 
 /*
- * Joins the session that ml_connect_session names; what is recorded goes into its segment from then on, once it is turned
- * on. Not while another session is recorded. 0, or -errno.
+ * Joins the session in ml_connect_session. Recording into its segment begins with ml_recorder_turn_on(). No other
+ * session may be recorded. 0 or -errno.
  */
 int ml_recorder_join(void);
 void ml_recorder_turn_on(void);
 void ml_recorder_turn_off(void);
 
-/* After it was turned off and the agent has what it needs: gives back the memory of the session that was joined last. */
+/* Releases the last session's memory. To be called after it was turned off and the agent has read it. */
 void ml_recorder_retire(void);
 
-/* The number of the session that nobody will take out of the process (ML_SESSION_ABANDONED), 0 = none. */
+/* The number of a session that the process itself has to end (ML_SESSION_ABANDONED); 0 = none. */
 extern ml_u32 ml_recorder_leaked_session __attribute__((visibility("hidden")));
 
 enum ml_recorder_state {
-	ML_RECORDER_FORKED = 0, /* what fork() leaves in a child */
+	ML_RECORDER_FORKED = 0, /* left by fork() in a child */
 	ML_RECORDER_ON = 1,
 	ML_RECORDER_NEVER = 2,
 };
 
 /*
- * Points to a word that fork() clears (forks.h), so that a child never writes into its parent's books. A child of
- * vfork() shares it with the parent, as it shares the heap.
+ * Points to a word that fork() clears (forks.h), so that a child never writes to its parent's segment. A child of
+ * vfork() shares the word with its parent, as it shares the heap.
  */
 extern int *ml_recorder_state __attribute__((visibility("hidden")));
 
-/* What was set up before the state was set is seen by who reads it. */
+/* Acquire: a reader of the state sees what was set up before it. */
 static inline int ml_recorder_state_now(void)
 {
 	return __atomic_load_n(__atomic_load_n(&ml_recorder_state, __ATOMIC_ACQUIRE), __ATOMIC_ACQUIRE);
 }
 
-/* In a child: joins the session when children are followed. What it inherited stays the parent's. */
+/* Called in a forked child: joins the session if children are followed. */
 int ml_recorder_after_fork(void);
 
-/* 0. The session in force is over, by its agent's word or because that is gone. */
+/* Called when the session is over, because the agent ended it or is gone. Returns 0. */
 int ml_recorder_check_over(void);
 
 /* 1 while this process is recorded. */
@@ -64,17 +64,17 @@ static inline int ml_recorder_is_on(void)
 	return state == ML_RECORDER_FORKED && ml_recorder_after_fork();
 }
 
-/* What this process shares with the agent; its settings are all 0 before the first session. */
+/* Shared with the agent; the settings are 0 before the first session. */
 const struct ml_view *ml_recorder_view(void);
 
-/* 1 when children are to be recorded too: they inherit the environment. */
+/* 1 if children are recorded, too; they inherit the environment. */
 int ml_recorder_is_following(void);
 
-/* 0 in a child of vfork(), which shares all the rest with its parent. */
+/* 0 in a child of vfork(), which shares all else with its parent. */
 int ml_recorder_is_own_process(void);
 
-/* 1 while the session in force samples. */
+/* 1 while the current session samples. */
 extern int ml_recorder_is_sampling __attribute__((visibility("hidden")));
 
-/* Ends the session when the agent is gone: one that was killed leaves nobody to do it. To be called now and then. */
+/* Ends the session if the agent is gone, which may have been killed. To be called now and then. */
 void ml_recorder_check_agent(const struct ml_view *view, ml_u64 now_ns);

@@ -15,9 +15,9 @@
 #define SHARED_SLOT_TRIES 1000
 
 /*
- * A slot to write to, marked as such, or NULL. A signal handler that interrupted the recorder at the thread's ring takes
- * the shared one: the agent goes by the times. There one waits for other threads, but not for ever: what is below
- * this handler may be another that holds it.
+ * Marks a thread slot as being written to and returns it, or NULL. A signal handler that interrupted the recorder uses
+ * the shared slot; the agent orders events by time. The wait for that slot is bounded, since an interrupted handler of
+ * this thread may hold it.
  */
 static struct ml_thread *enter(const struct ml_view *view, struct ml_thread *own)
 {
@@ -38,7 +38,7 @@ int ml_regions_take(ml_u64 return_address)
 {
 	const struct ml_view *view = ml_recorder_view();
 
-	/* The settings first: where no ledger is kept, a forked child need not join the session for it. */
+	/* The settings first: without --mmap a forked child need not join the session here. */
 	if (!(view->settings.flags & ML_SETTING_MMAP) || !ml_recorder_is_on())
 		return 0;
 	if (__atomic_load_n(&view->segment->maps_dirty, __ATOMIC_RELAXED))
@@ -52,7 +52,7 @@ ml_u64 ml_regions_now(void)
 	return ml_clock_exact_ns();
 }
 
-/* Returns the slot whose ring served. */
+/* Returns the slot whose ring was used. */
 static struct ml_thread *send_event(const struct ml_view *view, struct ml_event event)
 {
 	struct ml_thread *thread = enter(view, ml_thread_current(view));
@@ -84,15 +84,14 @@ void ml_regions_unmapped(ml_u64 address, ml_u64 size, ml_u64 before_ns)
 }
 
 /*
- * The stack key with the function in it: one that is shared with blocks would be dead with them, and the region's
- * evidence with it.
+ * The stack key mixed with the function. A key shared with blocks would lose its evidence when their blocks are freed.
  */
-static ml_u64 name_stack(const struct ml_view *view, const struct ml_caller *caller, enum ml_function function)
+static ml_u64 region_key(const struct ml_view *view, const struct ml_caller *caller, enum ml_function function)
 {
 	ml_u32 current = __atomic_load_n(&view->segment->current_map, __ATOMIC_ACQUIRE) & 1;
 	ml_u64 key = ml_stack_key(view, &view->code_maps[current], caller, &(struct ml_notes){ .thread = NULL });
 
-	key ^= function * ML_THREAD_PHI << 2; /* not the bits that say what the key saw */
+	key ^= function * ML_THREAD_PHI << 2; /* keeps the bits that say what the key covers */
 	return key ? key : 1;
 }
 
@@ -111,7 +110,7 @@ void ml_regions_mapped(const struct ml_region_call *call)
 	ml_evidence_find_stack(view, thread, &caller);
 	if (caller.frame_pointer - caller.stack_pointer >= caller.readable_end - caller.stack_pointer)
 		caller.frame_pointer = 0;
-	key = name_stack(view, &caller, call->function);
+	key = region_key(view, &caller, call->function);
 	thread = send_event(view, (struct ml_event){
 		.timestamp_ns = block.timestamp_ns,
 		.address = ML_UNTAG(call->address),
@@ -127,7 +126,7 @@ void ml_regions_mapped(const struct ml_region_call *call)
 		.function = call->function,
 		.address = ML_UNTAG(call->address),
 		.key = key,
-		.block = &block, /* of entry 0: the key has no counters */
+		.block = &block, /* entry 0: the key has no counters */
 		.registers = call->registers,
 		.caller = &caller,
 	}, 0);

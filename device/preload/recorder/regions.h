@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The region ledger's side in the target: each successful call of the mmap family becomes an event, in the order of
- * the thread's calls; the agent keeps the ledger. Nothing of it is in the table, and nothing in the keys. All functions
- * are async-signal safe and leave errno alone.
+ * The target's side of the region ledger: each successful call of the mmap family is sent as an event, in the order of
+ * the thread's calls. The agent keeps the ledger; tables and keys are not involved. All functions are async-signal safe
+ * and leave errno alone.
  */
 #pragma once
 
@@ -10,21 +10,21 @@
 
 struct ml_region_call {
 	enum ml_function function;
-	ml_u64 address; /* of the region as it is now */
+	ml_u64 address; /* of the region after the call */
 	ml_u64 size;
-	ml_u64 old_address; /* of mremap(), else 0 */
+	ml_u64 old_address; /* for mremap(), else 0 */
 	const struct ml_registers *registers;
 };
 
 /*
- * 1 when the call is to be told: regions are followed, and its caller is not the allocator, whose own mappings hold the
- * blocks that are recorded already. To be asked before the real call.
+ * To be called before the real call. 1 if regions are recorded and the caller is not the allocator, whose mappings hold
+ * blocks that are recorded already.
  */
 int ml_regions_take(ml_u64 return_address);
 
 /*
- * Two threads see the address space change in one order when what gives memory back bears the time before the real
- * call and what takes memory the time after it: another thread can only get the range in between.
+ * An unmapping bears the time before the real call, a mapping the time after it. Another thread can get the range only
+ * in between, so the events of two threads are ordered as the address space changed.
  */
 ml_u64 ml_regions_now(void);
 void ml_regions_unmapped(ml_u64 address, ml_u64 size, ml_u64 before_ns);

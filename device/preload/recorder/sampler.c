@@ -5,7 +5,7 @@
 
 #define LN2 0.69314718055994530942
 
-/* By halves: 32-bit processors have no instruction for the whole, and there is no compiler's library here. */
+/* In halves: 32-bit processors cannot convert 64 bits, and there is no compiler library. */
 static double to_double(ml_u64 x)
 {
 	return (double)(ml_u32)(x >> 32) * 0x1p32 + (double)(ml_u32)x;
@@ -30,7 +30,7 @@ double ml_sampler_log(ml_u64 x)
 	return 2 * z * sum - (shift + 1) * LN2;
 }
 
-/* At least 1, so that a block of 0 bytes is never taken; 0 stands for a thread that has no mark yet. */
+/* At least 1, so that a block of 0 bytes is never taken. 0 means that the thread has no mark yet. */
 static ml_u64 distance(struct ml_thread *thread, ml_u64 mean_bytes)
 {
 	double bytes = -ml_sampler_log(ml_thread_random(thread) | 1) * to_double(mean_bytes);
@@ -44,6 +44,6 @@ int ml_sampler_takes(struct ml_thread *thread, ml_u64 mean_bytes, ml_u64 size)
 		thread->countdown = distance(thread, mean_bytes);
 	if (ml_sampler_skips(thread, size))
 		return 0;
-	thread->countdown = distance(thread, mean_bytes); /* without memory: further marks in this block do not matter */
+	thread->countdown = distance(thread, mean_bytes); /* the process has no memory, so further marks in this block do not matter */
 	return 1;
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Poisson sampling by bytes: marks lie on the stream of allocated bytes at exponentially distributed distances of mean
- * N; a block is taken when at least one mark lies in it, so with p = 1 - exp(-size / N), whatever came before. Distances
- * are rounded up to whole bytes: sizes are whole, so that changes nothing.
+ * Poisson sampling by bytes: marks lie on the stream of allocated bytes at exponential distances of mean N. A block is
+ * taken if it contains a mark, so with p = 1 - exp(-size / N), independent of earlier blocks. Rounding distances up to
+ * whole bytes changes nothing, because sizes are whole.
  */
 #pragma once
 
 #include "preload/segment/segment.h"
 
-/* The common case: 1 when the next mark lies beyond the block. When not, and for a new thread, nothing is changed. */
+/* The common case: 1 if the next mark lies beyond the block. Otherwise, and for a new thread, nothing changes. */
 static inline int ml_sampler_skips(struct ml_thread *thread, ml_u64 size)
 {
-	ml_u64 countdown = thread->countdown; /* once: threads may share a slot */
+	ml_u64 countdown = thread->countdown; /* read once: threads may share a slot */
 
 	if (size >= countdown)
 		return 0;
@@ -21,5 +21,5 @@ static inline int ml_sampler_skips(struct ml_thread *thread, ml_u64 size)
 
 int ml_sampler_takes(struct ml_thread *thread, ml_u64 mean_bytes, ml_u64 size);
 
-/* The natural logarithm of x / 2^64, for 0 < x; relative error below 1e-9. */
+/* The natural logarithm of x / 2^64 for x > 0, with a relative error below 1e-9. */
 double ml_sampler_log(ml_u64 x);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a block is booked under: when, the map of the code, and the key of the stack. A part of the recorder. */
+/* The stack of a call as the recorder identifies it: time, code map and key. A part of recorder.c. */
 #pragma once
 
 #include "preload/freestanding/atomics.h"
@@ -20,8 +20,8 @@ static inline int is_linker(ml_u64 return_address)
 }
 
 /*
- * When the block was allocated, and the map that names it. The clock is read before the maps are found clean, so that
- * the time is before any later map's; and as of the last tick it may be before the map's own.
+ * The time of the call and the code map for it. The clock is read before maps_dirty, so that the time precedes any
+ * later map's. A coarse time may also precede the map's own; then the map's is used.
  */
 static inline const struct ml_code_map *current_map(const struct ml_view *view, struct ml_thread *thread,
 						  ml_u64 return_address, ml_u64 *timestamp_ns)
@@ -39,12 +39,12 @@ static inline const struct ml_code_map *current_map(const struct ml_view *view, 
 	return map;
 }
 
-/* What a stack is called; until leave_name() a handler of this thread does without memos. */
+/* Result of a look-up. Until end_lookup() a handler of this thread uses no memos. */
 struct stack_id {
 	ml_u64 key;
-	ml_u32 number; /* of the key's entry */
+	ml_u32 number; /* index of the key's entry */
 	struct ml_memo *memo;
-	ml_u64 unknown; /* where the stack leads to code that the map does not have, 0 = nowhere */
+	ml_u64 unknown; /* an address in the stack outside the map's code; 0 = none */
 	ml_u32 revision; /* of that map */
 };
 
@@ -54,7 +54,7 @@ static inline struct stack_id begin_lookup(const struct ml_view *view, struct ml
 	struct stack_id id = { 0, 0, NULL, 0, 0 };
 	int is_same;
 
-	/* The first slot is shared by threads; in a handler the interrupted call may be at the same memo. */
+	/* Threads share the first slot, and a handler may have interrupted a change of the same memo. */
 	if (unlikely(thread == view->threads || thread->is_in_lookup)) {
 		id.key = ml_stack_key(view, map, caller, &(struct ml_notes){ .thread = NULL });
 		id.number = ml_keys_find(view, id.key);
@@ -90,8 +90,8 @@ static inline int is_of_current_map(const struct ml_view *view, const struct sta
 }
 
 /*
- * Not every linker allocates by malloc() what announces a library: bionic's does not. Maps that another thread read
- * meanwhile are taken; else they are read again, unless that has just explained nothing.
+ * For a stack with unknown code: bionic's linker does not announce libraries by malloc(). Uses maps that another thread
+ * has read meanwhile, or reads them unless that failed a moment ago.
  */
 static inline struct stack_id lookup_again(const struct ml_view *view, struct ml_thread *thread, const struct stack_id *old,
 			     const struct ml_caller *caller, const struct ml_code_map **map, ml_u64 *timestamp_ns)

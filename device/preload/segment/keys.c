@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/segment/keys.h"
 
-/* A fresh entry's number, or 0. The count may run past n_keys, by one per failed try at most. */
+/* Index of a new entry, or 0. Failed attempts may raise the count beyond n_keys. */
 static ml_u32 new_entry(const struct ml_view *view, ml_u64 key)
 {
 	ml_u32 *used = &view->segment->n_keys_used;
@@ -29,7 +29,7 @@ ml_u32 ml_keys_find(const struct ml_view *view, ml_u64 key)
 		if (!number) {
 			if (!fresh && !(fresh = new_entry(view, key)))
 				return 0;
-			/* Another thread may take the place first: then `number` is what it put there. */
+			/* If another thread fills the slot first, `number` is its entry. */
 			if (__atomic_compare_exchange_n(slot, &number, fresh, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 				return fresh;
 		}

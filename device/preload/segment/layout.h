@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the parts of a segment are. Follows from the settings alone. */
+/* Offsets of a segment's parts, computed from the settings alone. */
 #pragma once
 
 #include "preload/segment/handshake.h"
 
 #define ML_TABLE_LEVELS 16
 
-/* Offsets from the start of the segment. */
 struct ml_layout {
 	ml_u64 code_maps;
 	ml_u64 rules;  /* struct ml_frame_rule[ML_FRAME_RULES] */
 	ml_u64 owners; /* ml_u64[n_threads] */
 	ml_u64 threads;
 	ml_u64 memos; /* struct ml_memo[n_threads][ML_MEMOS] */
-	ml_u64 key_index; /* ml_u32[2 * n_keys]: entry number, 0 = empty */
+	ml_u64 key_index; /* ml_u32[2 * n_keys]: index of an entry, 0 = empty */
 	ml_u64 keys;
 	ml_u64 peaks; /* ml_u64[n_keys], peak_state.h */
 	ml_u64 filter; /* ml_u8[ML_FILTER_COUNTS] */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What agent and shim share of functions of --pairs. */
+/* The functions of --pairs, shared by agent and shim. */
 #pragma once
 
 #include "pair_rule.h"
@@ -7,14 +7,14 @@
 #define ML_PAIR_NAME_BYTES 120u
 #define ML_PAIR_NAMES 192u
 
-/* By which a function is called through slots, or that of one that tells sizes. */
+/* The name of a function that is called through slots, or of a rule's size function. */
 struct ml_pair_name {
-	ml_u32 function; /* its rule's place */
-	ml_u32 is_size_function; /* 1: of the handles of that rule */
+	ml_u32 function; /* index of its rule */
+	ml_u32 is_size_function; /* 1: the rule's size function */
 	char name[ML_PAIR_NAME_BYTES];
 };
 
-/* Written by the agent before the process goes on. */
+/* Written by the agent before the process continues. */
 struct ml_pair_table {
 	ml_u32 n_rules; /* 0 = the heap alone */
 	ml_u32 n_names;
@@ -24,8 +24,8 @@ struct ml_pair_table {
 
 #define ML_PAIR_PENDING 8u
 
-/* A call that acquires and has not returned. */
+/* An acquiring call in progress. */
 struct ml_pair_pending {
-	ml_u64 stack_pointer; /* when it has returned */
+	ml_u64 stack_pointer; /* after its return */
 	ml_u32 family;
 };

@@ -10,7 +10,10 @@ void ml_peak_remember(const struct ml_view *view, ml_u32 number, ml_u64 generati
 	ml_u64 word = ml_read(&view->peaks[number]);
 	ml_u64 held = ml_read(&key->alloc_bytes) - ml_read(&key->free_bytes);
 
-	/* Who is slower finds that the other has remembered already: what it read may be of after that one's change. */
+	/*
+	 * Two threads may race here. The loser sees that the value is saved already; its own read may be newer and is
+	 * discarded.
+	 */
 	if (word >> ML_PEAK_BYTES_BITS != generation)
 		ml_exchange_if(&view->peaks[number], word, generation << ML_PEAK_BYTES_BITS | (held & ML_PEAK_BYTES_MASK));
 }
@@ -29,7 +32,7 @@ void ml_peak_raise(const struct ml_view *view, ml_u64 total)
 	ml_thread_set_batch(peak);
 }
 
-/* The first slot is shared by threads. */
+/* Threads share the first slot. */
 static void add_pending(const struct ml_view *view, struct ml_thread *thread, ml_u64 change)
 {
 	if (thread == view->threads)

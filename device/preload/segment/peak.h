@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who held what at the high-water mark. Nothing is copied as it is reached: each key remembers what it held the first
- * time that it changes afterwards, so that a key that has not changed since holds now what it held then.
- * Kept where every allocation counts; with samples generation stays 0.
+ * The bytes of each key at the high-water mark. Nothing is copied when the mark rises: a key saves its bytes at its
+ * first change afterwards, so an unchanged key still holds what it held at the mark. Kept only if every allocation is
+ * recorded; with sampling generation stays 0.
  */
 #pragma once
 
 #include "preload/freestanding/atomics.h"
 #include "preload/segment/segment.h"
 
-/* The key remembers; `generation` is of the mark that it has not yet seen. */
+/* Saves the key's bytes for the mark `generation`. */
 void ml_peak_remember(const struct ml_view *view, ml_u32 number, ml_u64 generation);
-/* `total` is held: the mark rises where that is a step more than ever. */
+/* Raises the mark if `total` exceeds it by a step. */
 void ml_peak_raise(const struct ml_view *view, ml_u64 total);
-/* Of a process of several threads: tells the change together with others of this thread. */
+/* With several threads: adds the change to this thread's batch, and that to the total when it is large enough. */
 void ml_peak_gather(const struct ml_view *view, ml_u64 change);
 
 void ml_peak_begin(const struct ml_view *view);
 
-/* Before the counters of a key change. */
+/* To be called before the counters of a key change. */
 static inline void ml_peak_see(const struct ml_view *view, ml_u32 number)
 {
 	ml_u64 generation = ml_read(&view->segment->peak.generation);
@@ -27,7 +27,7 @@ static inline void ml_peak_see(const struct ml_view *view, ml_u32 number)
 		ml_peak_remember(view, number, generation);
 }
 
-/* After they have changed: so many bytes more are held. Threads that race see the mark rise a block early or late. */
+/* To be called after they have changed by `size`. With racing threads the mark may rise a block early or late. */
 static inline void ml_peak_add(const struct ml_view *view, ml_u64 size)
 {
 	struct ml_peak_state *peak = &view->segment->peak;
@@ -51,7 +51,7 @@ static inline void ml_peak_take(const struct ml_view *view, ml_u64 size)
 		ml_add(&view->segment->peak.total, -size);
 }
 
-/* The counters of the key in entry `number`, and with them the mark. */
+/* Count a block of the key in entry `number`, and update the mark. */
 static inline void ml_key_count_alloc(const struct ml_view *view, ml_u32 number, ml_u64 size)
 {
 	struct ml_key *key = &view->keys[number];

@@ -7,7 +7,7 @@
 
 #define RESTART_BYTES (256u << 10) /* more than any record */
 #define WAIT_STEP_NS 100000
-#define WAIT_STEPS 5000 /* without any progress of the agent: 0.5 to 1 s */
+#define WAIT_STEPS 5000 /* without progress of the agent: 0.5 to 1 s */
 
 static struct ml_ring_record *record_at(const struct ml_view *view, const struct ml_thread *thread, ml_u64 position)
 {
@@ -30,8 +30,8 @@ static int has_room(const struct ml_view *view, struct ml_thread *thread, ml_u64
 }
 
 /*
- * An empty ring begins anew now and then: what a slow target writes and the agent reads stays in the same few pages
- * and in the caches, and the other pages are never made.
+ * An empty ring restarts at its beginning now and then. A slow target then uses the same few pages, which stay in the
+ * caches, and the others are never allocated.
  */
 static int may_restart(const struct ml_view *view, struct ml_thread *thread)
 {

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One ring for each thread: the thread writes, the agent reads, no lock between them. */
+/* One ring for each thread, written by the thread and read by the agent without a lock. */
 #pragma once
 
 #include "preload/segment/segment.h"
 
 /*
- * Room for a record of payload_bytes in one piece, or NULL when the ring is full. The caller holds ML_OWNER_BUSY.
- * What ml_ring_reserve() returned is seen by the agent after ml_ring_commit(); used_bytes may be less than asked for.
+ * Contiguous room for a record of payload_bytes, or NULL if the ring is full. The caller holds ML_OWNER_BUSY.
+ * ml_ring_commit() makes the record visible to the agent; used_bytes may be less than reserved.
  */
 void *ml_ring_reserve(const struct ml_view *view, struct ml_thread *thread, ml_u32 payload_bytes);
 
 /*
- * As ml_ring_reserve(), but waits for the agent, so that a burst of new stacks is not lost. Not again when the agent
- * did not move in all that time: it is gone or stopped, and the target must go on.
+ * Waits for the agent, so that a burst of new stacks is not lost. After a wait without any progress it does not wait
+ * again until the agent moves: the agent may be gone or stopped, and the target must go on.
  */
 void *ml_ring_reserve_patiently(const struct ml_view *view, struct ml_thread *thread, ml_u32 payload_bytes);
 
-/* The agent has not moved since waiting for it was given up: nothing large need be prepared for it. */
+/* The agent has made no progress since the last wait failed, so large records need not be prepared. */
 static inline int ml_ring_is_stuck(const struct ml_thread *thread)
 {
 	return thread->stuck_tail == __atomic_load_n(&thread->tail, __ATOMIC_RELAXED) + 1;

@@ -2,7 +2,7 @@
 #include "preload/segment/segment.h"
 
 #define FIRST_LEVEL_BITS 12u
-#define LAYOUT_ALIGN 65536u /* at least a page wherever Linux runs */
+#define LAYOUT_ALIGN 65536u /* at least a page on every Linux machine */
 
 static ml_u64 reserve(ml_u64 *end, ml_u64 bytes)
 {
@@ -18,8 +18,8 @@ static int is_power_of_two(ml_u64 value, ml_u64 least, ml_u64 most)
 }
 
 /*
- * A block has a few pairs of buckets in each level; all are full for some block at about three quarters load, so
- * max_live is that share of all slots.
+ * A block may be in a few pairs of buckets of each level. At about three quarters load some block finds all of them
+ * full, so max_live is that share of all slots.
  */
 static void reserve_levels(const struct ml_settings *settings, struct ml_layout *layout, ml_u64 *end)
 {

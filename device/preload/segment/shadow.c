@@ -6,10 +6,10 @@
 #include "preload/segment/thread.h"
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14; before, it fails and the pages come one by one */
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14; on older kernels it fails, and pages are faulted in one by one */
 #endif
 
-#define FRESH_STEP 64u /* rests for one thread */
+#define FRESH_STEP 64u /* rests taken for one thread at a time */
 
 /* ---- words -------------------------------------------------------------------------------------------- */
 
@@ -30,7 +30,7 @@ ml_u64 *ml_shadow_find_on(const struct ml_view *view, ml_u64 address)
 	return NULL;
 }
 
-/* A heap that grows will need all of it soon: a fault for each page would cost several times as much. */
+/* A growing heap will use all of the chunk; a fault for each page would cost several times as much. */
 static void populate(const struct ml_view *view, ml_u32 index, ml_u64 chunk)
 {
 	if (ml_shadow_find(view, (chunk - 1) << ML_SHADOW_CHUNK_SHIFT))
@@ -61,7 +61,7 @@ ml_u64 *ml_shadow_find_or_make(const struct ml_view *view, ml_u64 address)
 
 /* ---- rests -------------------------------------------------------------------------------------------- */
 
-/* Puts a chain of so many in front of the shared one. */
+/* Puts a chain of rests in front of the shared one. */
 static void share(const struct ml_view *view, ml_u32 first, ml_u32 last)
 {
 	ml_u64 *head = &view->segment->free_rests;
@@ -73,7 +73,7 @@ static void share(const struct ml_view *view, ml_u32 first, ml_u32 last)
 	} while (!__atomic_compare_exchange_n(head, &old, new, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
 }
 
-/* The count of changes tells when the first was taken, used and put back meanwhile. */
+/* The count of changes detects that the first was taken and returned meanwhile (ABA). */
 static __attribute__((noinline)) ml_u32 take_shared(const struct ml_view *view)
 {
 	ml_u64 *head = &view->segment->free_rests;
@@ -90,7 +90,7 @@ static __attribute__((noinline)) ml_u32 take_shared(const struct ml_view *view)
 	return (ml_u32)old - 1;
 }
 
-/* A few that were never used; how many. */
+/* Takes unused rests; returns how many. */
 static __attribute__((noinline)) ml_u32 take_fresh(const struct ml_view *view, struct ml_thread *thread)
 {
 	ml_u32 n_rests = ml_shadow_n_rests(&view->settings);
@@ -116,7 +116,7 @@ static ml_u32 take_any(const struct ml_view *view, struct ml_thread *thread)
 	return thread->n_free_rests ? thread->free_rests[--thread->n_free_rests] : ML_SHADOW_NO_REST;
 }
 
-/* Those on top are warm in the caches: the lower half goes. */
+/* Keeps the upper half, which is warm in the caches. */
 static __attribute__((noinline)) void share_half(const struct ml_view *view, struct ml_thread *thread)
 {
 	ml_u32 half = ML_THREAD_RESTS / 2;
@@ -137,7 +137,7 @@ static void keep(const struct ml_view *view, struct ml_thread *thread, ml_u32 nu
 	thread->free_rests[thread->n_free_rests++] = number;
 }
 
-/* The first slot is everyone's, and in a handler the interrupted call may be at the thread's. */
+/* Threads share the first slot, and a handler may have interrupted its thread here. */
 static inline int enter(const struct ml_view *view, struct ml_thread *thread)
 {
 	if (thread == view->threads || thread->is_at_rests)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The first half of the live table: shadow memory, where a block's place follows from its address alone. A chunk of the
- * heap that holds blocks gets a chunk of words in the segment, one for each 32 bytes; neighbours in the heap are
- * neighbours here, so the table is as kind to the caches as the target is. What only a snapshot asks for is elsewhere
- * and takes room for the live blocks only. What has no place here (two blocks within 32 bytes, large blocks, odd
- * addresses, a huge heap) is in table.c's other half.
+ * The first half of the live table: shadow memory, where the location of a block's word follows from its address. A
+ * chunk of the heap that holds blocks has a chunk of words, one for each 32 bytes. Neighbours in the heap are
+ * neighbours here, so the table uses the caches as well as the target does. Data for snapshots are in rests, whose
+ * memory depends on the number of live blocks only. Blocks without a word (two within 32 bytes, large blocks, odd
+ * addresses, a huge heap) are in table.c's hashed half.
  */
 #pragma once
 
@@ -16,11 +16,11 @@
 #define ML_SHADOW_PROBES 8u
 
 #define ML_SHADOW_USED 1u
-#define ML_SHADOW_PART_SHIFT 1  /* which 8 bytes of the granule it begins at */
+#define ML_SHADOW_PART_SHIFT 1  /* the 8 bytes of the granule in which the block begins */
 #define ML_SHADOW_KEY_SHIFT 3
 #define ML_SHADOW_SIZE_SHIFT 23
 #define ML_SHADOW_SIZE_MAX (1u << 13)
-#define ML_SHADOW_TURN_SHIFT 36 /* which of its rest's blocks it is */
+#define ML_SHADOW_TURN_SHIFT 36 /* number in its rest */
 #define ML_SHADOW_REST_SHIFT (ML_SHADOW_TURN_SHIFT + ML_SHADOW_TURN_BITS)
 #define ML_SHADOW_FUNCTION_SHIFT 58
 
@@ -29,7 +29,7 @@ static inline ml_u64 ml_shadow_part(ml_u64 address)
 	return (address >> 3 & 3) << ML_SHADOW_PART_SHIFT | ML_SHADOW_USED;
 }
 
-/* Whether the word is that of a block at this address; the granule is the word's. */
+/* Whether the word belongs to a block at this address, given that the granule is right. */
 static inline int ml_shadow_is_at(ml_u64 word, ml_u64 address)
 {
 	return (word & ((1u << ML_SHADOW_KEY_SHIFT) - 1)) == ml_shadow_part(address);
@@ -45,10 +45,10 @@ static inline ml_u64 *ml_shadow_at(const struct ml_view *view, ml_u32 index, ml_
 	return &view->chunks[index].words[(address >> ML_SHADOW_GRANULE_SHIFT) % ML_SHADOW_GRANULES];
 }
 
-/* ml_shadow_find() where the chunk is not at its first place. */
+/* For ml_shadow_find(): probes beyond the first slot. */
 ml_u64 *ml_shadow_find_on(const struct ml_view *view, ml_u64 address);
 
-/* Where the word of a block at the address is; NULL where it has none. */
+/* The word of a block at the address; NULL if there is none. */
 static inline ml_u64 *ml_shadow_find(const struct ml_view *view, ml_u64 address)
 {
 	ml_u64 chunk = address >> ML_SHADOW_CHUNK_SHIFT;
@@ -62,14 +62,14 @@ static inline ml_u64 *ml_shadow_find(const struct ml_view *view, ml_u64 address)
 	return ml_shadow_find_on(view, address);
 }
 
-/* As ml_shadow_find(), and makes a place where there was none. */
+/* ml_shadow_find() that allocates a chunk if needed. */
 ml_u64 *ml_shadow_find_or_make(const struct ml_view *view, ml_u64 address);
 
 #define ML_SHADOW_NO_REST 0xffffffffu
 
 /*
- * 1 while so many more blocks keep both halves of the table together within max_live. What a thread may still add to
- * its rests counts, and what it has freed is told in steps: the last few hundred blocks of each thread may not be had.
+ * 1 if n_more blocks keep both halves of the table within max_live. Open rests count as full and frees are subtracted
+ * in steps, so the last few hundred blocks of each thread may be unavailable.
  */
 static inline int ml_shadow_has_room(const struct ml_view *view, ml_u64 n_more)
 {
@@ -81,8 +81,8 @@ static inline int ml_shadow_has_room(const struct ml_view *view, ml_u64 n_more)
 }
 
 /*
- * Rest and turn of a thread's next block, as they stand in its word from ML_SHADOW_TURN_SHIFT on; ML_SHADOW_NO_REST where
- * the block is to be hashed: near max_live, in a handler, of a thread without a slot of its own. Sets entry->sequence.
+ * Rest and number of a thread's next block, as in its word from ML_SHADOW_TURN_SHIFT on, and sets entry->sequence.
+ * ML_SHADOW_NO_REST: the block is to be hashed, near max_live, in a handler or without a thread slot.
  */
 ml_u32 ml_shadow_take_turn(const struct ml_view *view, struct ml_thread *thread, struct ml_entry *entry);
 void ml_shadow_return_turn(const struct ml_view *view, struct ml_thread *thread, ml_u32 rest_turn);

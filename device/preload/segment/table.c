@@ -8,20 +8,19 @@
 #define PHI 0x9e3779b97f4a7c15ull /* 2^64 / golden ratio: Knuth's multiplicative hash */
 #define PAGE_SHIFT 12  /* a page of the heap has a page of the table */
 #define GROUP_BITS 3
-#define REGION_SHIFT 9 /* a 512-byte region of it has one pair of buckets */
+#define REGION_SHIFT 9 /* 512 bytes of it have a pair of buckets */
 #define GRANULE_SHIFT 5 /* the least distance of two blocks in glibc */
 #define PAIR_SLOTS (2 * ML_BUCKET_SLOTS)
-#define CHOICES 3 /* pairs of a level where a block may be */
+#define CHOICES 3 /* pairs of a level in which a block may be */
 
 /*
- * Room for 16 blocks. Neighbours in the heap are neighbours here, so the table is as kind to the caches as the target
- * is. A block's own slot is its 32-byte granule in the region: while no other region was hashed to the pair, and no
- * other block begins in the granule, the first look finds it.
+ * Room for 16 blocks. Neighbours in the heap are neighbours here. A block's own slot is its 32-byte granule in the
+ * region. It is found there unless another region was hashed to the pair or another block begins in the granule.
  */
 struct pair {
 	struct ml_slot *slots;
-	ml_u64 *displaced; /* the word and the bit that say: */
-	ml_u64 displaced_bit; /* a block that belongs here was put elsewhere while this level was the newest */
+	ml_u64 *displaced; /* the word and bit for: */
+	ml_u64 displaced_bit; /* a block of this pair was put elsewhere while this level was the newest */
 	ml_u32 own;
 };
 
@@ -31,10 +30,13 @@ static inline struct pair find_pair(const struct ml_view *view, ml_u32 level, ml
 	ml_u64 hash = (address >> PAGE_SHIFT) * PHI;
 	ml_u64 number;
 
-	/* Blocks of a page or more often begin at one offset in it: some bits of the hash spread them over the group. */
+	/*
+	 * Blocks of a page or more often begin at the same offset in a page; some bits of the hash spread them over the
+	 * group.
+	 */
 	number = (hash >> (64 - bits + GROUP_BITS)) << GROUP_BITS |
 		 (((address >> REGION_SHIFT) ^ hash >> 16) & ((1u << GROUP_BITS) - 1));
-	/* Pages full of small blocks that met in one group part again: each block for itself. */
+	/* Spreads pages of small blocks that share a group, block by block. */
 	if (choice) {
 		hash = (address >> 4 | (ml_u64)choice << 60) * PHI;
 		number = ((hash ^ hash >> 31) * PHI) >> (64 - bits);
@@ -69,8 +71,8 @@ static inline int take(const struct ml_view *view, struct ml_slot *slot, ml_u64 
 }
 
 /*
- * New blocks go into the newest and largest level, where most frees find them at the first look; what does not fit
- * goes to the older levels, then to everyone's further choices, and when those are full too the next level is opened.
+ * Inserts into the newest and largest level, where most frees look first, then into older levels, then into further
+ * choices. If all are full the caller opens the next level.
  */
 static int put_anywhere(const struct ml_view *view, ml_u32 n_open, ml_u64 address, const struct ml_entry *entry)
 {
@@ -86,7 +88,7 @@ static int put_anywhere(const struct ml_view *view, ml_u32 n_open, ml_u64 addres
 	return 0;
 }
 
-/* 0 when the table holds max_live blocks. */
+/* Returns 0 if the table holds max_live blocks. */
 static int count_hashed(const struct ml_view *view)
 {
 	ml_add(&view->segment->n_hashed, 1);
@@ -96,7 +98,7 @@ static int count_hashed(const struct ml_view *view)
 	return 0;
 }
 
-/* Out of the way of the other half, which most blocks are in. */
+/* Not inlined: most blocks are in shadow memory. */
 static __attribute__((noinline)) enum ml_table_result insert_hashed(const struct ml_view *view, ml_u64 address, const struct ml_entry *entry,
 					   struct ml_entry *old)
 {
@@ -105,7 +107,7 @@ static __attribute__((noinline)) enum ml_table_result insert_hashed(const struct
 	struct pair pair;
 	enum ml_table_result result = ML_TABLE_INSERTED;
 
-	if (!n_open) /* the session was retired under this call: all of its memory reads 0 */
+	if (!n_open) /* the session was retired during this call, so all memory reads 0 */
 		return ML_TABLE_FULL;
 	pair = find_pair(view, n_open - 1, 0, address);
 	if (take(view, &pair.slots[pair.own], address, old))
@@ -146,15 +148,15 @@ static int take_anywhere(const struct ml_view *view, ml_u32 n_open, ml_u64 addre
 }
 
 /*
- * A block that went in while a level was the newest is at its own place there, or the level's bit says that it is not:
- * most frees of blocks that are not in the table (sampling) read one line and one bit a level.
+ * A block inserted while a level was the newest is in its own slot there, or the level's bit says that it was
+ * displaced. So most frees of unknown blocks (sampling) read one cache line and one bit a level.
  */
 static __attribute__((noinline)) int claim_hashed(const struct ml_view *view, ml_u64 address, struct ml_entry *entry)
 {
 	ml_u32 n_open = __atomic_load_n(&view->segment->n_levels_open, __ATOMIC_ACQUIRE);
 	int is_displaced = 0;
 
-	/* A big table: all lines that may be needed come from memory at once, not one after the other. */
+	/* In a big table, fetches all needed lines at once. */
 	for (ml_u32 level = n_open; level-- > 0;) {
 		struct pair pair = find_pair(view, level, 0, address);
 
@@ -172,7 +174,7 @@ static __attribute__((noinline)) int claim_hashed(const struct ml_view *view, ml
 
 /* ---- both halves -------------------------------------------------------------------------------------- */
 
-/* A block that is being put in and one that is being taken out are counted. */
+/* Counts blocks in the table and those being inserted or removed. */
 static inline void count_in_filter(const struct ml_view *view, ml_u64 address, int change)
 {
 	ml_u8 *counter = &view->filter[ml_filter_slot(address)];
@@ -186,7 +188,7 @@ static inline void count_in_filter(const struct ml_view *view, ml_u64 address, i
 		;
 }
 
-/* Shadow memory is for blocks of the heap, at multiples of 8. */
+/* Shadow memory has blocks of the heap at multiples of 8. */
 #define NO_SHADOW (~ML_PAIR_HANDLE_MASK | 7)
 
 static inline int has_shadow(ml_u64 address, ml_u64 size)
@@ -194,7 +196,7 @@ static inline int has_shadow(ml_u64 address, ml_u64 size)
 	return !(address & NO_SHADOW) && size < ML_SHADOW_SIZE_MAX;
 }
 
-/* After its place was taken: the block that nobody saw to be freed. */
+/* Replaces a block whose free was missed. */
 static __attribute__((noinline)) enum ml_table_result replace(const struct ml_view *view, struct ml_thread *thread,
 							      ml_u64 word, struct ml_entry *old)
 {
@@ -203,7 +205,7 @@ static __attribute__((noinline)) enum ml_table_result replace(const struct ml_vi
 	return ML_TABLE_REPLACED;
 }
 
-/* 0 when the block has no place in shadow memory. */
+/* Returns 0 if the block has no word in shadow memory. */
 static inline int insert_shadowed(const struct ml_view *view, struct ml_thread *thread, ml_u64 *shadow, ml_u64 address,
 				  struct ml_entry *entry, struct ml_entry *old, enum ml_table_result *result)
 {

@@ -3,9 +3,9 @@
 
 #include "preload/freestanding/syscalls.h"
 
-#define WINDOW 64u /* slots in which a thread may be */
-#define BATCHES_LEAST 65536u /* bytes, of all threads together */
-#define SHARED_OWNER 8u /* no thread pointer: too low for an address */
+#define WINDOW 64u /* probed slots */
+#define BATCHES_LEAST 65536u /* bytes of all threads together */
+#define SHARED_OWNER 8u /* too small for a thread pointer */
 
 static void start_slot(struct ml_thread *thread, ml_u64 owner)
 {
@@ -16,18 +16,18 @@ static void start_slot(struct ml_thread *thread, ml_u64 owner)
 	thread->is_inside = thread->is_in_lookup = thread->is_at_rests = 0;
 	thread->n_pair_calls = 0;
 	for (ml_u32 i = 0; i < ML_OPEN_RESTS; i++)
-		thread->open_rests[i].function = 0; /* what is open bears its last owner's tid: nothing more goes into it */
+		thread->open_rests[i].function = 0; /* an open rest has the old owner's tid and gets no more blocks */
 	thread->random = 0;
 	ML_SYSCALL3(getrandom, &thread->random, sizeof(thread->random), 1 /* GRND_NONBLOCK */);
 	thread->random = (thread->random ^ owner * ML_THREAD_PHI) | 1;
 }
 
-/* The one thread of a process whose C library makes no promise about others spares itself a locked instruction, too. */
+/* A single thread keeps a batch, too, if its libc does not say that it is alone: that saves a locked instruction. */
 void ml_thread_set_batch(struct ml_peak_state *peak)
 {
 	ml_u64 n_threads = ml_read(&peak->n_threads), all = ml_read(&peak->mark) >> ML_PEAK_STEP_SHIFT;
 
-	if (n_threads > 1) /* divided by the next power of two: 32-bit arm has no division of such words */
+	if (n_threads > 1) /* divided by the next power of two: 32-bit arm cannot divide such words */
 		ml_write(&peak->batch, (all > BATCHES_LEAST ? all : BATCHES_LEAST) >> (64 - __builtin_clzll(n_threads - 1)));
 	else if (!&__libc_single_threaded)
 		ml_write(&peak->batch, all);
@@ -38,14 +38,14 @@ static int take(const struct ml_view *view, ml_u32 slot, ml_u64 from, ml_u64 own
 	if (!__atomic_compare_exchange_n(&view->owners[slot], &from, owner, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 		return 0;
 	start_slot(&view->threads[slot], owner);
-	if (!from) { /* what is untold stays with the slot */
+	if (!from) { /* pending bytes stay with the slot */
 		ml_add(&view->segment->peak.n_threads, 1);
 		ml_thread_set_batch(&view->segment->peak);
 	}
 	return 1;
 }
 
-/* A slot whose thread is gone. A busy one is left alone: its ring is in the middle of a record. */
+/* Whether the slot's thread has ended. A busy slot is never reused: its ring has an unfinished record. */
 static int is_dead(const struct ml_view *view, ml_u32 slot, ml_u64 owner)
 {
 	return !(owner & ML_OWNER_BUSY) &&

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the recorder remembers of each thread, found by its thread pointer: no thread-local storage is needed. */
+/* The recorder's data of each thread, found by thread pointer, without thread-local storage. */
 #pragma once
 
 #include "preload/freestanding/atomics.h"
@@ -8,13 +8,13 @@
 
 #define ML_THREAD_PHI 0x9e3779b97f4a7c15ull /* 2^64 / golden ratio */
 
-/* The slot of a thread pointer, looked for from `start` on. */
+/* Finds or claims a slot, probing from `start`. */
 struct ml_thread *ml_thread_find(const struct ml_view *view, ml_u64 self, ml_u32 start);
 
-/* Slot 0, for whoever cannot use one of its own. */
+/* Slot 0, for threads without a slot of their own. */
 struct ml_thread *ml_thread_shared(const struct ml_view *view);
 
-/* The calling thread's slot; slot 0, which all share that found no other, when there is no room. */
+/* The calling thread's slot; slot 0 if there is no room. */
 static inline struct ml_thread *ml_thread_current(const struct ml_view *view)
 {
 	ml_u64 self = ml_thread_pointer();
@@ -27,22 +27,22 @@ static inline struct ml_thread *ml_thread_current(const struct ml_view *view)
 }
 
 /*
- * Marks the slot as being written to. 0 when it already is: by this thread, interrupted by a signal handler that
- * called us, or by another one that shares it. Only the ring and the scratch memory need it.
+ * Marks the slot as being written to. Returns 0 if it is marked already: by this thread, whose signal handler calls, or
+ * by another that shares the slot. Only the ring and the scratch memory need it.
  */
 int ml_thread_enter(const struct ml_view *view, struct ml_thread *thread);
 void ml_thread_leave(const struct ml_view *view, struct ml_thread *thread);
 
 /*
- * A thread takes its numbers from ranges of its own: multiples of ML_SEQUENCE_RANGE are never used, and say that there
- * is none. No range is given twice, so a number that is there before and after belongs to whoever replaces it.
+ * A thread takes sequence numbers from its own ranges. Multiples of ML_SEQUENCE_RANGE mean "no range". Ranges are never
+ * reused, so a number that is read twice is of the same block.
  */
 #define ML_SEQUENCE_RANGE 4096u
 
-/* The first number of a new range; 0 when the process has used up all. */
+/* The first number of a new range; 0 if all are used up. */
 ml_u64 ml_thread_take_sequence_range(const struct ml_view *view);
 
-/* Of the next block, exact against handlers; 0: out of numbers, the block has none. */
+/* The next block's number, exact against handlers; 0: none left. */
 static inline ml_u64 ml_thread_next_sequence(const struct ml_view *view, struct ml_thread *thread)
 {
 	ml_u64 number, next;
@@ -53,13 +53,13 @@ static inline ml_u64 ml_thread_next_sequence(const struct ml_view *view, struct 
 			next = ml_thread_take_sequence_range(view);
 		if (!next)
 			return 0;
-		/* The first slot is shared by threads. */
+		/* Threads share the first slot. */
 	} while (!(thread == view->threads ? ml_exchange_if(&thread->next_sequence, number, next + 1) :
 					     ml_exchange_own(&thread->next_sequence, number, next + 1)));
 	return (ml_u64)view->segment->session_index << ML_SEQUENCE_NUMBER_BITS | next;
 }
 
-/* So many numbers in a row for a rest; what is returned is one below the first. 0: out of numbers. */
+/* Takes the numbers of a rest; returns the one below the first, 0: none left. */
 static inline ml_u64 ml_thread_next_sequences(const struct ml_view *view, struct ml_thread *thread)
 {
 	ml_u64 step = ML_SHADOW_REST_BLOCKS + 1, number, base;
@@ -77,7 +77,7 @@ static inline ml_u64 ml_thread_next_sequences(const struct ml_view *view, struct
 	return base;
 }
 
-/* After the mark or the number of threads has changed. */
+/* To be called after the mark or the number of threads has changed. */
 void ml_thread_set_batch(struct ml_peak_state *peak);
 
 /* Uniform 64 bits (xorshift64*). */

@@ -10,7 +10,7 @@ struct code_line {
 	ml_u64 low;
 	ml_u64 high;
 	ml_u64 hash; /* of the text */
-	ml_u32 n_starts; /* of readable mappings up to this one */
+	ml_u32 n_starts; /* number of readable mappings up to this one */
 };
 
 struct list {
@@ -58,7 +58,7 @@ int ml_code_lines_are_kept(ml_u32 old, ml_u32 new)
 	return 1;
 }
 
-/* The first line that ends behind the address. */
+/* The first line that ends above the address. */
 static ml_u32 search(const struct list *list, ml_u64 address)
 {
 	ml_u32 low = 0, high = __atomic_load_n(&list->n_lines, __ATOMIC_RELAXED);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The executable lines of /proc/self/maps as last read: to see whether any went away, and to find the ELF file that an
- * address of code belongs to. One list for each of the segment's two code maps, under the same number.
+ * The executable lines of /proc/self/maps as last read, to notice unmapped code and to find the ELF file of an address.
+ * One list for each of the segment's two code maps, with the same index.
  */
 #pragma once
 
@@ -9,7 +9,7 @@
 
 #include "preload/segment/segment.h"
 
-/* Where the ELF header of a mapping's file may be: in itself or in one below (code_map.c of the agent has the why). */
+/* Candidates for a mapping's ELF header: the mapping and those below (reasons in the agent's code_map.c). */
 #define ML_CODE_HEADERS_MAX 16
 
 struct ml_code_location {
@@ -27,15 +27,18 @@ struct ml_maps_line {
 	size_t length;
 };
 
-/* Writing one list; only the thread that reads the maps may. */
+/* For the thread that reads the maps only. */
 void ml_code_lines_clear(ml_u32 which);
 void ml_code_lines_add(ml_u32 which, const struct ml_maps_line *line);
 
-/* 1 when each line of the old list is in the new one. */
+/* 1 if each line of the old list is in the new one. */
 int ml_code_lines_are_kept(ml_u32 old, ml_u32 new);
 
-/* 0 when no line holds the address. Lists may be rewritten meanwhile: what is found is true if the map is still in force. */
+/*
+ * Returns 0 if no line contains the address. The list may change meanwhile; the result is valid if the map is still
+ * current afterwards.
+ */
 int ml_code_lines_find(ml_u32 which, ml_u64 address, struct ml_code_location *location);
 
-/* In a child, whose other threads are gone in the middle of anything. */
+/* For a forked child (recorder/forks.h). */
 void ml_code_lines_forget(void);

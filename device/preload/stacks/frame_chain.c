@@ -20,13 +20,13 @@ struct ml_chain ml_chain_begin(const struct ml_caller *caller, ml_u64 frame_poin
 	};
 }
 
-/* From ARM code to Thumb code the register changes in which the next record would be. */
+/* Thumb code keeps its frame record in another register than ARM code. */
 static int changes_register(ml_u64 from, ml_u64 to)
 {
 	return sizeof(word) == 4 && ((from ^ to) & 1);
 }
 
-/* Why the record at chain->frame is not to be read; -1: it is. */
+/* Why the record at chain->frame must not be read, or -1. */
 static int find_end(const struct ml_chain *chain)
 {
 	ml_u64 frame = chain->frame;

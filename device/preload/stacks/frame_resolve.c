@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * All memory is read by the kernel (process_vm_readv(2) on ourselves), page by page into a cache: a library that another
- * thread unmaps meanwhile cannot make us fault. What is read of it is then true of code that nobody is in any more.
+ * Reads memory by the kernel (process_vm_readv(2) on ourselves) into a cache of pages, so that a library unmapped by
+ * another thread cannot make us fault. What was read of it then describes code that no thread executes any more. After
+ * a fork: recorder/forks.h.
  */
 #include "preload/stacks/frame_resolve.h"
 
@@ -15,24 +16,24 @@
 
 #define MODULES 64u /* power of two */
 #define WAIT_STEP_NS 50000
-#define WAIT_STEPS 100 /* 5 ms and more: a look-up takes some microseconds */
+#define WAIT_STEPS 100 /* at least 5 ms; a look-up takes some microseconds */
 
-struct module { /* of the code mapping that begins at `low` */
+struct module { /* a code mapping that begins at `low` */
 	ml_u64 low; /* 0 = empty */
 	enum ml_cfi_found found;
 	struct ml_eh_frame eh_frame;
 };
 
-/* Whoever sets is_taken has the rest and the table of rules to himself. */
+/* The holder of is_locked owns the other fields and may add rules. */
 static struct {
 	ml_u32 is_locked;
-	ml_u32 generation; /* of the code map that the rest is true for */
+	ml_u32 generation; /* of the code map for which the rest is valid */
 	ml_u32 pid;
 	struct module modules[MODULES];
 	struct ml_remote_memory memory;
 } reader;
 
-/* What remote_memory.c calls; the target's libc is not to be asked. */
+/* Called by remote_memory.c in place of libc's. */
 __attribute__((visibility("hidden"))) ssize_t process_vm_readv(pid_t pid, const struct iovec *here, unsigned long n_here,
 							       const struct iovec *there, unsigned long n_there,
 							       unsigned long flags)
@@ -69,11 +70,11 @@ static struct module *module_at(ml_u32 which, const struct ml_cfi_arch *arch, ml
 	for (ml_u32 i = 0; i < location.n_headers && module->found != ML_CFI_FOUND; i++)
 		module->found = ml_eh_frame_open(&reader.memory, reader.pid, arch, location.headers[i], pc, &module->eh_frame);
 	if (module->found == ML_CFI_UNREADABLE)
-		module->low = 0; /* perhaps next time */
+		module->low = 0; /* to be tried again */
 	return module;
 }
 
-/* The readers look meanwhile: a rule is whole before its place can be seen. A full set is no loss but of time. */
+/* Readers run concurrently, so `hash` is written last. If the set is full, the rule is only looked up again. */
 static void publish(const struct ml_view *view, const struct ml_frame_rule *rule)
 {
 	struct ml_frame_rule *set = &view->rules[ml_frame_set(rule->hash)];
@@ -103,7 +104,7 @@ static int resolve(const struct ml_view *view, const struct ml_code_map *map, ml
 		   struct ml_frame_rule *rule)
 {
 	const struct ml_cfi_arch *arch = ml_cfi_native();
-	ml_u64 pc = return_address - 1; /* in the call: what follows it may be of another function */
+	ml_u64 pc = return_address - 1; /* within the call instruction: the next may belong to another function */
 	ml_u32 revision = __atomic_load_n(&map->revision, __ATOMIC_RELAXED);
 	struct module *module;
 	struct ml_fde fde;
@@ -118,7 +119,7 @@ static int resolve(const struct ml_view *view, const struct ml_code_map *map, ml
 	if (found == ML_CFI_FOUND)
 		found = ml_cfi_rule(&reader.memory, reader.pid, arch, &fde, pc, rule);
 	if (found == ML_CFI_UNREADABLE || !is_in_force(view, map, revision)) {
-		module->low = 0; /* it may have been another map's */
+		module->low = 0; /* the file may be another map's */
 		return 0;
 	}
 	publish(view, rule);
@@ -126,8 +127,8 @@ static int resolve(const struct ml_view *view, const struct ml_code_map *map, ml
 }
 
 /*
- * Elsewhere a rule that is missing costs precision of a key. Where the walk is all that will be known of the stack it is
- * waited for, but not for ever: the reader may be this thread, and we in its handler.
+ * A missing rule usually costs precision of a key only. If the walk is all that is recorded of a stack, this waits, but
+ * not forever: the holder may be this thread, interrupted by a handler.
  */
 static int lock_reader(int steps)
 {
@@ -154,5 +155,5 @@ int ml_frame_resolve(const struct ml_view *view, const struct ml_code_map *map, 
 void ml_frame_resolve_forget(ml_u32 patience_ms)
 {
 	lock_reader((int)(patience_ms * 1000000ull / WAIT_STEP_NS));
-	__atomic_store_n(&reader.is_locked, 0, __ATOMIC_RELEASE); /* that the rest is another process's is seen by its pid */
+	__atomic_store_n(&reader.is_locked, 0, __ATOMIC_RELEASE); /* a forked child's first use resets the rest by its pid */
 }

@@ -7,12 +7,12 @@
 
 #define MAX_FRAMES 512
 
-/* The register is copied from frame to frame; only a rule that computes with it makes the copies matter. */
+/* The frame pointer is copied from frame to frame. The copies matter only to rules that use it. */
 struct frame {
 	ml_u64 return_address;
 	ml_u64 stack_pointer;
 	ml_u64 frame_pointer;
-	ml_u64 fp_address; /* where the frame pointer was read, 0 = it is the caller's register */
+	ml_u64 fp_address; /* where it was read, 0 = it is the caller's register */
 };
 
 struct bounds {
@@ -62,14 +62,14 @@ static inline const struct ml_frame_rule *find_rule(const struct ml_view *view, 
 	return keep_rule(thread, find_shared_rule(view, return_address, image), return_address);
 }
 
-/* To look a rule up takes stack of the target's: not of a handler's or a coroutine's, which may be small. */
+/* A look-up needs stack: not a handler's or coroutine's, which may be small. */
 static int may_resolve(const struct ml_thread *thread, const struct ml_caller *caller)
 {
 	return thread && caller->stack_end == thread->stack_high && caller->stack_end == caller->readable_end &&
 	       caller->stack_pointer - thread->stack_low > ML_FRAME_RESOLVE_STACK_BYTES;
 }
 
-/* NULL also where there is none to be found. */
+/* NULL if there is none. */
 static const struct ml_frame_rule *resolve_rule(const struct ml_view *view, const struct ml_code_map *map,
 						struct ml_thread *thread, ml_u64 return_address)
 {
@@ -80,7 +80,7 @@ static const struct ml_frame_rule *resolve_rule(const struct ml_view *view, cons
 	return keep_rule(thread, &rule, return_address);
 }
 
-/* Code went away: its addresses may be other code's. */
+/* After code was unmapped its addresses may be other code's. */
 static void begin(struct ml_thread *thread, const struct ml_code_map *map)
 {
 	if (!thread || thread->rules_generation == map->generation)
@@ -133,7 +133,7 @@ static inline ml_u64 find_cfa(const struct bounds *bounds, const struct ml_frame
 	}
 }
 
-/* 0 when the rule does not lead to a frame further up, which no rule that is true does. */
+/* Returns 0 if the rule does not lead to an outer frame, as every correct rule does. */
 static inline int step(const struct bounds *bounds, const struct ml_frame_rule *rule, ml_u64 address_mask,
 		       struct frame *frame)
 {
@@ -165,7 +165,7 @@ static void end_chain(struct ml_frame_chain *chain, int is_complete, const struc
 		chain->end = DEEPER;
 }
 
-/* 0 when there is no room. */
+/* Returns 0 if there is no room. */
 static inline int add_to_chain(struct ml_frame_chain *chain, ml_u64 return_address)
 {
 	if (!chain || !return_address)
@@ -191,7 +191,7 @@ int ml_frame_walk(const struct ml_view *view, const struct ml_code_map *map, con
 
 		if (!rule && frame.return_address && can_resolve)
 			rule = resolve_rule(view, map, notes->thread, frame.return_address);
-		/* Some start a thread by a return address of 0 instead of saying in the CFI that there is none. */
+		/* Some threads start with a return address of 0 in place of CFI that says so. */
 		is_complete = !frame.return_address || (rule && ml_frame_kind(rule) == ML_FRAME_END);
 		if (!is_complete && !rule)
 			walk->without_rule = frame.return_address;

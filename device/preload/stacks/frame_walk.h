@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walks the caller's stack by the rules that the agent published (frame_rule.h), by plain reads. */
+/* Walks the caller's stack by frame rules (frame_rule.h) and plain reads. */
 #pragma once
 
 #include "frame_rule.h"
 #include "preload/segment/segment.h"
 
-/* The caller of an allocation function, as it will find itself when the call has returned. */
+/* The caller of an allocation function, after the call has returned. */
 struct ml_caller {
 	ml_u64 return_address;
 	ml_u64 stack_pointer;
 	ml_u64 frame_pointer;
-	ml_u64 readable_end; /* up to here the stack can be read without danger */
-	ml_u64 stack_end;    /* 0 = not known */
+	ml_u64 readable_end; /* the stack can be read safely up to here */
+	ml_u64 stack_end;    /* 0 = unknown */
 };
 
 /*
- * Which words of the stack decided over a key, by their distance from the caller's stack pointer in words: the same
- * values in them, the same key. More than fit: n_places stays above ML_MEMO_OFFSETS.
+ * Notes a word that went into the key, as an offset in words from the caller's stack pointer. If there are more than
+ * fit, n_offsets stays above ML_MEMO_OFFSETS.
  */
 static inline void ml_memo_add_offset(struct ml_memo *memo, ml_u64 offset)
 {
@@ -31,21 +31,21 @@ static inline void ml_memo_add_offset(struct ml_memo *memo, ml_u64 offset)
 }
 
 struct ml_walk {
-	ml_u64 hash;          /* in: where to begin; out: with every return address on the way */
+	ml_u64 hash;          /* in: initial value; out: with every return address mixed in */
 	ml_u64 stack_pointer; /* of the frame where the rules ended */
 	ml_u64 frame_pointer;
-	ml_u64 without_rule; /* the return address for which there was none, 0 = it did not end for want of one */
+	ml_u64 without_rule; /* the return address without a rule, 0 = the walk did not end for that reason */
 };
 
-/* Where a walk may write: all or nothing. */
+/* Optional outputs of a walk. */
 struct ml_notes {
-	struct ml_thread *thread; /* keeps the rules at hand */
-	struct ml_memo *memo;     /* gets the places of the words that were read; uses_fp: the register took part */
-	ml_u64 *unknown;          /* gets the address where it leads to no code of the map, else 0 */
-	struct ml_frame_chain *chain; /* gets the return addresses on the way, and how it ended */
+	struct ml_thread *thread; /* caches rules */
+	struct ml_memo *memo;     /* gets the offsets of the words read, and uses_fp */
+	ml_u64 *unknown;          /* gets the address without code in the map, else 0 */
+	struct ml_frame_chain *chain; /* gets the return addresses and the reason for the end */
 };
 
-/* 1 when the outermost frame was reached. */
+/* Returns 1 if the outermost frame was reached. */
 int ml_frame_walk(const struct ml_view *view, const struct ml_code_map *map, const struct ml_caller *caller,
 		  struct ml_walk *walk, const struct ml_notes *notes);
 

@@ -8,10 +8,10 @@
 #include "preload/freestanding/syscalls.h"
 #include "preload/segment/thread.h"
 
-#define CLUSTER_GAP_PAGES (1u << 14) /* 64 MiB: below it two spans are one cluster */
-#define USER_ADDRESS_END (1ull << 56) /* [vsyscall] lies above */
+#define CLUSTER_GAP_PAGES (1u << 14) /* 64 MiB: spans closer than this are one cluster */
+#define USER_ADDRESS_END (1ull << 56) /* [vsyscall] is above */
 #define WAIT_STEP_NS 100000
-#define WAIT_STEPS 2000 /* 200 ms and more without a page read: it is stopped, or the agent is gone */
+#define WAIT_STEPS 2000 /* at least 200 ms without a page read: the reader is stopped, or the agent is gone */
 
 ml_u64 ml_maps_linker_low, ml_maps_linker_bytes;
 struct ml_maps_code ml_maps_allocator, ml_maps_own;
@@ -35,7 +35,7 @@ static void send_text(struct reader *reader, const char *text, size_t bytes, ml_
 	if (!room) {
 		__atomic_fetch_add(&reader->view->segment->lost[ML_LOST_MAPPINGS], 1, __ATOMIC_RELAXED);
 		__atomic_store_n(&reader->view->segment->maps_dirty, ML_MAPS_DIRTY, __ATOMIC_RELAXED);
-		reader->view = NULL; /* a text with a hole is worse than none */
+		reader->view = NULL; /* an incomplete text is worse than none */
 		return;
 	}
 	ml_copy(room, &head, sizeof(head));
@@ -43,9 +43,9 @@ static void send_text(struct reader *reader, const char *text, size_t bytes, ml_
 	ml_ring_commit(reader->view, reader->thread, ML_RING_MAPS | last << ML_RING_ARGUMENT_SHIFT, (ml_u32)(sizeof(head) + bytes));
 }
 
-static ml_u32 n_pages_read; /* by whoever reads: who waits sees that it goes on */
+static ml_u32 n_pages_read; /* shows waiting threads that the reader makes progress */
 
-/* Moves the rest of the last line to the front and reads on behind it. */
+/* Moves the incomplete last line to the front and appends to it. */
 static int refill(struct reader *reader)
 {
 	char *scratch = reader->thread->scratch;
@@ -53,7 +53,7 @@ static int refill(struct reader *reader)
 	long n;
 
 	if (rest == sizeof(reader->thread->scratch))
-		rest = 0; /* a line without end: its beginning was parsed already */
+		rest = 0; /* a line longer than the buffer, whose beginning was parsed */
 	for (size_t i = 0; i < rest; i++)
 		scratch[i] = scratch[reader->start + i];
 	n = ML_SYSCALL3(read, reader->fd, scratch + rest, sizeof(reader->thread->scratch) - rest);
@@ -121,11 +121,14 @@ int ml_maps_find(struct ml_thread *thread, ml_u64 address, struct ml_maps_range 
 
 /* ---- the code map ------------------------------------------------------------------------------------- */
 
-/* Who found the maps dirty waits for the thread that reads them, but not for ever: it may be stopped, or gone. */
+/*
+ * A thread that finds the maps dirty waits for the thread that reads them. The wait is bounded: that thread may be
+ * stopped or gone.
+ */
 static enum reading {
 	READING_NONE,
 	READING,
-	READING_UNAWAITED, /* waited for in vain */
+	READING_UNAWAITED, /* a thread has waited in vain */
 } reading;
 
 
@@ -147,7 +150,7 @@ static void add_code(struct ml_code_map *map, const struct ml_maps_line *line, m
 	ml_u64 end_bit = cluster->first_bit + (end - cluster->first_page);
 
 	if (end_bit > ML_CODE_PAGES)
-		return; /* too far from the rest: such addresses do not take part in the key */
+		return; /* too far from the rest: such addresses do not go into keys */
 	while (*used_bits < end_bit) {
 		ml_u64 page = cluster->first_page + (*used_bits - cluster->first_bit);
 		ml_u64 bit = 1ull << (*used_bits % 64);
@@ -193,7 +196,7 @@ static void read_code(struct reader *reader, struct ml_code_map *map, ml_u32 whi
 	ml_code_lines_clear(which);
 	while (next_line(reader, &line)) {
 		if (line.high <= USER_ADDRESS_END)
-			highest |= line.high - 1; /* the kernel's page for uprobes ends where addresses do */
+			highest |= line.high - 1; /* the kernel's page for uprobes ends at the highest address */
 		if (line.high > USER_ADDRESS_END)
 			continue;
 		ml_code_lines_add(which, &line);
@@ -205,14 +208,14 @@ static void read_code(struct reader *reader, struct ml_code_map *map, ml_u32 whi
 		if (!ml_maps_linker_low)
 			note_linker(&line);
 	}
-	/* musl's linker is its libc: what it allocates says nothing. The agent looks at the maps now and then, too. */
+	/* musl's linker is its libc, so its allocations mean nothing. The agent checks the maps now and then, too. */
 	if (ml_maps_linker_low == ml_maps_allocator.low)
 		ml_write(&ml_maps_linker_bytes, 0);
-	/* The stack lies at the top of the address space, so its address has all bits that addresses have. */
+	/* The stack is at the top of the address space, so its address has all address bits. */
 	map->address_mask = ~0ull >> __builtin_clzll(highest);
 }
 
-/* 1 when the reading is ours to make; 0 when another made it meanwhile, or takes too long. */
+/* Returns 1 if this thread is to read the maps; 0 if another has done so or takes too long. */
 static int begin_reading(ml_u32 *dirty)
 {
 	ml_u32 n_seen = 0;
@@ -241,12 +244,12 @@ static int begin_reading(ml_u32 *dirty)
 	return 0;
 }
 
-/* The time is taken once every thread sees that the maps are read, and before they are. */
+/* The time is taken after every thread can see that the maps are being read, and before they are. */
 static void read_anew(const struct ml_view *view, struct ml_thread *thread)
 {
 	ml_u32 *dirty = &view->segment->maps_dirty, old = view->segment->current_map, new = !old;
 	ml_u32 being_read = ML_MAPS_BEING_READ;
-	/* What nobody reads is not sent: a recording in a file has the maps of the moment in which it is written. */
+	/* Without an agent the text is not sent; a recording gets the maps of the time when it is written. */
 	struct reader reader = { .view = view->settings.flags & ML_SETTING_NO_AGENT ? NULL : view, .thread = thread };
 
 	__atomic_exchange_n(dirty, ML_MAPS_BEING_READ, __ATOMIC_SEQ_CST);

@@ -3,14 +3,14 @@
 
 #define WAYS 4u
 #define FORGOTTEN_MAX 1000u /* more than a change of phase makes */
-#define OFTEN 16u /* one of so many blocks: to make a memo anew costs as much as some finer outlines */
+#define OFTEN 16u /* in blocks: making a memo costs as much as some finer outlines */
 
 static struct ml_outline *outline_of(struct ml_thread *thread, ml_u64 return_address)
 {
 	return &thread->outlines[(return_address ^ return_address >> 9) % ML_THREAD_CALLERS];
 }
 
-/* Only what may be a return address counts: the other words at these places are of other stacks' frames. */
+/* Only possible return addresses count; other words at these offsets vary with other frames. */
 static ml_u32 fine_signature(const struct ml_code_map *map, const struct ml_caller *caller,
 			     const struct ml_outline *outline)
 {
@@ -51,14 +51,14 @@ struct ml_memo *ml_memo_search(struct ml_memo *memos, struct ml_thread *thread, 
 	return set;
 }
 
-/* From the innermost place to the outermost, evenly. */
+/* Evenly, from the innermost offset to the outermost. */
 static void draw(struct ml_outline *outline, const struct ml_memo *memo, ml_u32 n)
 {
 	ml_u32 at = 0, rest = 0;
 
 	for (ml_u32 i = 0; i < n; i++) {
 		outline->offsets[i] = memo->offsets[at];
-		/* at = i * (n_places - 1) / (n - 1): 32-bit Arm has no instruction for that, and there is no library */
+		/* at = i * (n_offsets - 1) / (n - 1): some 32-bit Arm processors cannot divide */
 		for (rest += memo->n_offsets - 1u; n > 1 && rest >= n - 1; rest -= n - 1)
 			at++;
 	}
@@ -72,7 +72,7 @@ void ml_memo_draw_outline(struct ml_thread *thread, const struct ml_memo *memo, 
 
 	if (!memo->return_address || !memo->n_offsets)
 		return;
-	if (outline->n_offsets <= 1) /* who called that caller: it stands in the same place of nearly all of them */
+	if (outline->n_offsets <= 1) /* the return address of the caller's caller, which nearly all of these stacks have at one offset */
 		draw(outline, memo, 1);
 	if (!was_forgotten)
 		return;

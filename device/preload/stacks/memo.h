@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which of a thread's memos (struct ml_memo) may be of the stack at hand; ml_stack_is_same() decides. A caller's last one
- * at this depth nearly always is. Else stacks of one depth below one call are alternatives of each other: an outline of
- * some of their words, chosen by the return address, tells them apart well enough to look in the right place.
+ * Finds the memo (struct ml_memo) of the current stack; ml_stack_is_same() verifies it. Nearly always it is the
+ * caller's last one at this depth. Else an outline, a few words of the stack chosen by the return address, selects a
+ * set of memos.
  */
 #pragma once
 
 #include "preload/stacks/stack_key.h"
 
-/* The number of the caller's last memo at this depth. */
+/* The caller's last memo at this depth. */
 static inline ml_u16 *ml_memo_hint(struct ml_thread *thread, const struct ml_caller *caller)
 {
 	ml_u64 address = caller->return_address;
@@ -16,11 +16,11 @@ static inline ml_u16 *ml_memo_hint(struct ml_thread *thread, const struct ml_cal
 	return &thread->hints[(address ^ address >> 9 ^ caller->stack_pointer >> 4) % ML_THREAD_HINTS];
 }
 
-/* ml_memo_find() where the hint is wrong. */
+/* For ml_memo_find(), if the hint is wrong. */
 struct ml_memo *ml_memo_search(struct ml_memo *memos, struct ml_thread *thread, const struct ml_code_map *map,
 			       const struct ml_caller *caller, ml_u32 rules_revision, int *is_same);
 
-/* The stack's memo, or *is_same = 0 and the one to be overwritten. */
+/* The stack's memo; or *is_same = 0 and the memo to overwrite. */
 static inline struct ml_memo *ml_memo_find(const struct ml_view *view, struct ml_thread *thread,
 					   const struct ml_code_map *map, const struct ml_caller *caller, int *is_same)
 {
@@ -38,7 +38,7 @@ static inline struct ml_memo *ml_memo_find(const struct ml_view *view, struct ml
 }
 
 /*
- * After a memo was made; was_forgotten: of a stack that had one before. Where that happens often, more stacks alternate
- * than the ways of one set can hold, and the outline below that caller is drawn finer.
+ * To be called after a memo was made. was_forgotten: the stack had one before. If that happens often, more stacks
+ * alternate than a set has ways, and the caller's outline gets more words.
  */
 void ml_memo_draw_outline(struct ml_thread *thread, const struct ml_memo *memo, int was_forgotten);

@@ -8,7 +8,7 @@
 
 typedef unsigned long word; /* of the architecture */
 
-/* Frames above the window: each record is { caller's frame pointer, return address }. */
+/* Frame records above the window: { caller's frame pointer, return address }. */
 static ml_u64 hash_chain(const struct ml_code_map *map, const struct ml_walk *walk, ml_u64 end)
 {
 	ml_u64 frame = walk->frame_pointer, low = walk->stack_pointer, hash = walk->hash;
@@ -26,7 +26,7 @@ static ml_u64 hash_chain(const struct ml_code_map *map, const struct ml_walk *wa
 	return hash;
 }
 
-/* Words from `words` on; those that take part go into *memo, unless it is NULL. */
+/* A range of words; those that go into the key are noted in *memo, unless it is NULL. */
 struct window {
 	const struct ml_code_map *map;
 	const word *words;
@@ -50,8 +50,8 @@ typedef float floats8 __attribute__((vector_size(32)));
 #define EIGHT(x) { x, x, x, x, x, x, x, x }
 
 /*
- * Eight words at a time: pages as 32-bit numbers (so 44 address bits; the exact test follows), compared with up to
- * two clusters. Nearly always the program is one and the libraries are the other.
+ * Eight words at a time: page numbers of 32 bits (44 address bits; an exact test follows) are compared with up to two
+ * clusters at once. Nearly always one holds the program and the other the libraries.
  */
 __attribute__((target("avx2"))) static ml_u64
 hash_window_avx2(const struct window *window, ml_u64 hash)
@@ -75,7 +75,7 @@ hash_window_avx2(const struct window *window, ml_u64 hash)
 			hits |= (halves8)(pages - first2 < count2) | (halves8)(pages - first3 < count3);
 		mask = (ml_u32)__builtin_ia32_movmskps256((floats8)hits);
 		while (mask) {
-			/* Lanes hold the words 0 1 4 5 2 3 6 7: the order the in-lane shuffle gives for free. */
+			/* Lanes hold the words 0 1 4 5 2 3 6 7, the order of the in-lane shuffle. */
 			ml_u32 lane = (ml_u32)__builtin_ctz(mask);
 			ml_u32 at = i + (lane & ~6u) + ((lane & 2) << 1) + ((lane & 4) >> 1);
 
@@ -89,7 +89,7 @@ hash_window_avx2(const struct window *window, ml_u64 hash)
 
 static int has_avx2(void)
 {
-	static int known; /* 0 = not asked yet, 1 = no, 2 = yes; a race asks twice */
+	static int known; /* 0 = unknown, 1 = no, 2 = yes; racing threads find the same */
 	ml_u32 a = 1, b, c = 0, d, xcr0;
 
 	if (known)
@@ -124,7 +124,7 @@ static ml_u64 hash_window(const struct window *window, ml_u64 hash)
 	return hash;
 }
 
-/* Where the rules ended. The bit ML_KEY_SAW_PART says that the end of the stack was not reached. */
+/* Adds the stack beyond the rules' end. Returns ML_KEY_SAW_PART if its end was not reached. */
 static ml_u64 hash_rest(const struct ml_view *view, const struct ml_code_map *map, const struct ml_caller *caller,
 			struct ml_walk *walk, struct ml_memo *memo)
 {
@@ -166,7 +166,7 @@ ml_u64 ml_stack_key(const struct ml_view *view, const struct ml_code_map *map, c
 		return ml_chain_key(map, caller, memo);
 	}
 	if (!ml_frame_walk(view, map, caller, &walk, notes)) {
-		/* Without the stack the evidence knows no more than the walk: one key, one chain. */
+		/* Without the stack, evidence is only the walk: one key, one chain. */
 		is_chain = (view->settings.flags & ML_SETTING_NO_STACK) != 0;
 		bits = is_chain ? ML_KEY_IS_EXACT : hash_rest(view, map, caller, &walk, memo);
 		if (notes->unknown)
@@ -189,7 +189,7 @@ ml_u64 ml_stack_hash(const struct ml_code_map *map, const void *slice, ml_u32 by
 
 #define ADD(sum, factor, at) ((sum) = (sum) * (factor) + stack[memo->offsets[at]])
 
-/* Loads do not wait for one another: four polynomials by odd factors, in which one word that differs cannot cancel. */
+/* Four polynomials by odd factors, whose loads are independent. A single different word cannot cancel out. */
 static inline ml_u64 hash_words(const struct ml_memo *memo, ml_u64 stack_pointer)
 {
 	const word *stack = (const word *)(word)stack_pointer;

@@ -6,9 +6,9 @@
 #define PAUSE_MIN_NS 1000000ull
 #define PAUSE_MAX_NS 1000000000ull
 #define PAGES 64u
-#define OTHERS_MAX 4u /* looks in one pause for pages that are new: words that wander shall not cost more than that */
+#define OTHERS_MAX 4u /* readings in one pause for new pages, which bounds the cost of random words */
 
-/* Who races looks once too often. */
+/* Racing threads read once too often. */
 static ml_u64 pages[PAGES], next_ns, pause_ns;
 static ml_u32 n_others;
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Code addresses that no reading of the mappings explains: when it is worth it to read them again. */
+/* Decides when to read the maps again for code addresses that the last reading did not contain. */
 #pragma once
 
 #include "wire.h"
 
 /*
- * 1 while looks for such an address are put off. A stack that cannot be followed ends at any word, which nothing will
- * ever explain; one in a library that has just come is another page than those that were looked for in vain.
+ * 1 if this address is no reason to read the maps now. A stack that cannot be followed may end at a random word, which
+ * no reading will contain. An address in a new library is in another page than the earlier ones.
  */
 int ml_unexplained_is_put_off(ml_u64 address, ml_u64 now_ns);
 
-/* After a look. address: what it did not explain either, 0 = it did. */
+/* To be called after a reading. address: still not contained, 0 = it is. */
 void ml_unexplained_note(ml_u64 address, ml_u64 now_ns);
