@@ -1,4 +1,4 @@
-"""The configuration of `memleakd snoop` (docs/use/snoop.md, "The agent's input")."""
+"""The configuration lines of `memleakd snoop` (docs/wire-protocol.md, section 11)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from dataclasses import dataclass
 from itertools import groupby
 from urllib.parse import quote
 
-from memleak_android.host.snoop.placing import Place, SnoopedFunction, SnoopPlan
+from memleak_android.host.snoop.placing import Probe, SnoopedFunction, SnoopPlan
 from memleak_android.host.tracers.agent.session_options import ProbedFile
 from memleak_android.host.wire.blocks import WIRE_VERSION
 
 
 @dataclass(frozen=True, slots=True)
 class SnoopOptions:
-    """pids: the processes, or none where command is started. threads: only these, () = all. events: tell of calls,
-    beside counting them. rate: calls of a function that are told of in a second, 0 = all. stack_bytes: of each such
-    call, 0 = none. follow: children too, of the one target.
+    """Options of a snoop session.
+
+    pids: the processes; () if `command` is started.
+    threads: only these; () for all.
+    events: send calls, not only statistics.
+    rate: calls of a function sent per second; 0 for all.
+    stack_bytes: of each sent call; 0 for none.
+    follow: trace the children of the single target.
     """
 
     pids: tuple[int, ...] = ()
@@ -34,7 +39,7 @@ class SnoopOptions:
 
 
 def snoop_lines(options: SnoopOptions, plan: SnoopPlan) -> list[str]:
-    """Without the final `start`."""
+    """All lines except the final `start`."""
     return [
         f"wire {WIRE_VERSION}",
         *(f"pid {pid}" for pid in options.pids),
@@ -49,7 +54,7 @@ def snoop_lines(options: SnoopOptions, plan: SnoopPlan) -> list[str]:
         f"without_cookies {int(options.without_cookies)}",
         f"without_atomics {int(options.without_atomics)}",
         *(line for function in plan.functions for line in _function_lines(function)),
-        *_place_lines(plan.places),
+        *_probe_lines(plan.probes),
     ]
 
 
@@ -57,15 +62,15 @@ def _function_lines(function: SnoopedFunction) -> Iterator[str]:
     yield f"function {int(function.has_return)}"
     for argument, kind, size in function.format.captures():
         yield f"capture {argument} {int(kind)} {size:x}"
-    for one in function.filters:
-        yield f"filter {one.argument} {one.comparison} {one.value:x}"
+    for condition in function.filters:
+        yield f"filter {condition.argument} {condition.comparison} {condition.value:x}"
 
 
-def _place_lines(places: Sequence[Place]) -> Iterator[str]:
-    for file, group in groupby(places, key=lambda place: place.file):
+def _probe_lines(probes: Sequence[Probe]) -> Iterator[str]:
+    for file, group in groupby(probes, key=lambda probe: probe.file):
         yield _object_line(file)
-        for place in group:
-            yield f"at {place.function} {int(place.kind)} {place.offset:x}"
+        for probe in group:
+            yield f"at {probe.function} {int(probe.kind)} {probe.offset:x}"
 
 
 def _object_line(file: ProbedFile) -> str:

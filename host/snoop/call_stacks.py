@@ -1,4 +1,4 @@
-"""Stacks of calls: evidence as the agent sends it, unwound and named block by block."""
+"""Stacks of calls: each evidence block is unwound and named as it arrives."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ from memleak_android.unwind.walk.batch import BatchUnwinder
 KINDS = frozenset(
     {BlockKind.HELLO, BlockKind.MAPS, BlockKind.MAPPINGS, BlockKind.PROCESS, BlockKind.EVIDENCE}
 )
-_KEPT_MAX = 1 << 16  # stacks whose call has not come
+_KEPT_MAX = 1 << 16  # stacks that wait for their call
 
 
 class CallStacks:
-    """files: where modules come from; they are opened as soon as they are heard of, where that is possible."""
+    """Stacks by call.
+
+    files: the modules; they are opened as soon as a block mentions them.
+    """
 
     def __init__(self, files: ModuleFiles, symbolizer: Symbolizer) -> None:
         self._capture = Capture()
@@ -36,7 +39,7 @@ class CallStacks:
         self._names: dict[tuple[int, int, int], tuple[str, ...]] = {}
 
     def add(self, block: Block) -> None:
-        """Blocks of KINDS, in their order."""
+        """Adds a block of KINDS, in stream order."""
         known = self._capture
         if block.kind != BlockKind.EVIDENCE:
             known.add(block, -1)
@@ -58,7 +61,7 @@ class CallStacks:
             )
 
     def take(self, call: int) -> tuple[str, ...]:
-        """Frames from the function outwards, `name+0x12 (module)`; () where nothing is known."""
+        """Removes and returns a call's frames, innermost first, `name+0x12 (module)`; () if unknown."""
         return self._by_call.pop(call, ())
 
     def _open_files(self, block: Block) -> None:
@@ -72,9 +75,13 @@ class CallStacks:
 
     def _keep(self, calls: list[int], offsets: list[int], ends: list[int], frames: Rows) -> None:
         self._name(frames)
-        places = list(zip(*(frames[name].tolist() for name in ("module", "vaddr", "is_return")), strict=True))
+        locations = list(
+            zip(*(frames[name].tolist() for name in ("module", "vaddr", "is_return")), strict=True)
+        )
         for i, call in enumerate(calls):
-            names = [name for place in places[offsets[i] : offsets[i + 1]] for name in self._names[place]]
+            names = [
+                name for location in locations[offsets[i] : offsets[i + 1]] for name in self._names[location]
+            ]
             if ends[i] != TraceEnd.ROOT:
                 names.append(f"[{TraceEnd(ends[i]).name.lower()}]")
             self._by_call[call] = tuple(names)
@@ -82,19 +89,19 @@ class CallStacks:
             del self._by_call[next(iter(self._by_call))]
 
     def _name(self, frames: Rows) -> None:
-        """Each place once."""
+        """Names each distinct location once."""
         distinct = np.unique(frames[["module", "vaddr", "is_return"]])
-        new = [place for place in distinct.tolist() if place not in self._names]
+        new = [location for location in distinct.tolist() if location not in self._names]
         for number in {module for module, _, _ in new}:
-            places = [place for place in new if place[0] == number]
+            locations = [location for location in new if location[0] == number]
             if number == NO_MODULE:
-                self._names.update({place: (f"{place[1]:#x}",) for place in places})
+                self._names.update({location: (f"{location[1]:#x}",) for location in locations})
                 continue
             file = self._files.files[number]
-            vaddrs = np.array([vaddr - is_return for _, vaddr, is_return in places], np.uint64)
+            vaddrs = np.array([vaddr - is_return for _, vaddr, is_return in locations], np.uint64)
             base = os.path.basename(file.path)
-            for place, chain in zip(places, self._symbolizer.resolve(file, vaddrs), strict=True):
-                self._names[place] = tuple(
-                    f"{one.function or hex(place[1])}{'' if one.inlined or not one.function else f'+{one.offset + place[2]:#x}'} ({base})"
-                    for one in chain
+            for location, chain in zip(locations, self._symbolizer.resolve(file, vaddrs), strict=True):
+                self._names[location] = tuple(
+                    f"{frame.function or hex(location[1])}{'' if frame.inlined or not frame.function else f'+{frame.offset + location[2]:#x}'} ({base})"
+                    for frame in chain
                 )

@@ -1,4 +1,4 @@
-"""Calls as slices of a time line: the trace event format of Chrome, which Perfetto reads too."""
+"""Calls in Chrome's trace event format, which Perfetto reads too."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from memleak_android.host.wire.calls import CallType
 class ChromeTrace:
     """Complete events ("ph": "X"), written as calls end, so that a lost entry leaves no slice open.
 
-    process_names: by process id. A file that was cut is readable all the same: the format allows the last bracket
-    of its array to be missing.
+    A cut file stays readable: the format does not require the array's last bracket.
+
+    process_names: by process id.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class ChromeTrace:
                 self._put(self._slice(event, function))
             elif not function.has_return:
                 self._put(
-                    {**self._place(event, function), "ph": "i", "s": "t", "ts": event.timestamp_ns / 1e3}
+                    {**self._common(event, function), "ph": "i", "s": "t", "ts": event.timestamp_ns / 1e3}
                 )
 
     def close(self) -> None:
@@ -45,13 +46,13 @@ class ChromeTrace:
 
     def _slice(self, event: CallEvent, function: SnoopedFunction) -> dict[str, object]:
         return {
-            **self._place(event, function),
+            **self._common(event, function),
             "ph": "X",
             "ts": (event.timestamp_ns - event.duration_ns) / 1e3,
             "dur": event.duration_ns / 1e3,
         }
 
-    def _place(self, event: CallEvent, function: SnoopedFunction) -> dict[str, object]:
+    def _common(self, event: CallEvent, function: SnoopedFunction) -> dict[str, object]:
         values: dict[str, object] = {f"arg{i}": text for i, text in enumerate(event.arguments or ())}
         if event.type == CallType.EXIT:
             values["return"] = event.result
@@ -61,6 +62,6 @@ class ChromeTrace:
             values["unpaired"] = True
         return {"name": function.name, "cat": "call", "pid": event.tgid, "tid": event.tid, "args": values}
 
-    def _put(self, one: dict[str, object]) -> None:
-        self._output.write(self._separator + self._encoder.encode(one))
+    def _put(self, entry: dict[str, object]) -> None:
+        self._output.write(self._separator + self._encoder.encode(entry))
         self._separator = b",\n"

@@ -1,4 +1,4 @@
-"""Lengths of time as people read them."""
+"""Durations as text."""
 
 from __future__ import annotations
 

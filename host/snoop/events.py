@@ -1,4 +1,4 @@
-"""Calls as they come from the agent: entries joined with their ends, for whoever shows them."""
+"""Joins the entries and ends of calls as they arrive from the agent."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ from memleak_android.host.wire.calls import RETURN, Calls, CallType
 _ENTRY, _EXIT = (
     int(CallType.ENTRY),
     int(CallType.EXIT),
-)  # a look-up in the class takes as long as the rest of a test
+)  # an enum look-up costs as much as the rest of a test
 _NOTHING: dict[int, Captured] = {}
-TAIL = "tail call"  # it was left by a jump to another function, whose value is its own
-_OPEN_MAX = 1 << 20  # entries whose end has not come; beyond that the oldest are forgotten
+TAIL = "tail call"  # left by a jump to another function, which returns instead
+_OPEN_MAX = 1 << 20  # open entries; beyond that the oldest are dropped
 
 
 class CallEvent(NamedTuple):
-    """One entry or end. arguments: as shown, of the entry; None where that was lost. result: of EXIT, as shown.
+    """One entry or end of a call.
 
-    number: of the function. stack: of the entry, from the function outwards; () = not asked for. duration_ns: of ends; for UNPAIRED until it was noticed.
+    number: of the function.
+    arguments: as shown, of the entry; None if the entry was lost.
+    result: as shown, of EXIT.
+    duration_ns: of ends; of UNPAIRED until it was noticed.
+    stack: of the entry, innermost first; () without --stacks.
     """
 
     type: int
@@ -42,19 +46,22 @@ _LOST: _Entry = (None, ())
 
 
 class _Shown:
-    """How the calls of one function are shown. arguments: (number, shower) of those that are."""
+    """Formatters of one function's calls. arguments: (number, formatter) of the shown arguments."""
 
     __slots__ = ("arguments", "has_return", "result")
 
     def __init__(self, function: SnoopedFunction) -> None:
         arguments = enumerate(function.format.arguments)
-        self.arguments = [(i, one.shower()) for i, one in arguments if one.kind != "-"]
+        self.arguments = [(i, value.shower()) for i, value in arguments if value.kind != "-"]
         self.result = function.format.result.shower()
         self.has_return = function.has_return
 
 
 class CallJoin:
-    """Remembers the arguments and stacks of calls in progress. stack_of: the stack at a call's entry."""
+    """Keeps arguments and stacks of calls in progress.
+
+    stack_of: the stack at a call's entry.
+    """
 
     def __init__(
         self,

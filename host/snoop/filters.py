@@ -1,4 +1,4 @@
-"""Conditions on arguments, judged in the kernel before a call counts."""
+"""Conditions on arguments, which the kernel evaluates before a call counts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMPARISONS = {
 
 @dataclass(frozen=True, slots=True)
 class ArgumentFilter:
-    """functions: a glob of the names it is for. comparison: enum ml_snoop_comparison. value: as 64 bits."""
+    """functions: a glob of names. comparison: enum ml_snoop_comparison. value: 64 bits."""
 
     functions: str
     argument: int
@@ -31,15 +31,15 @@ class ArgumentFilter:
 
 
 def parse_filter(text: str) -> ArgumentFilter:
-    """`arg0>4096`, `write:arg2>=0x100`, `arg1<-1` (negative: compared as signed). Raises UsageError."""
+    """Parses `arg0>4096`, `write:arg2>=0x100`, `arg1<-1` (negative: signed comparison). Raises UsageError."""
     match = _CONDITION.fullmatch(text)
     if match is None:
         raise UsageError(
-            f"{text!r} is no filter", "write arg0>4096, or FUNCTION:arg0>4096; == != < <= > >= &"
+            f"{text!r} is not a filter", "write arg0>4096, or FUNCTION:arg0>4096; == != < <= > >= &"
         )
     argument, value = int(match[2]), int(match[4], 0)
     if argument >= ARGUMENTS:
-        raise UsageError(f"{text!r}: there is no arg{argument}", f"arg0 to arg{ARGUMENTS - 1} are seen")
+        raise UsageError(f"{text!r}: there is no arg{argument}", f"arg0 to arg{ARGUMENTS - 1} are read")
     if not -(2**63) <= value < 2**64:
         raise UsageError(f"{text!r}: {match[4]} has more than 64 bits")
     comparison = int(_COMPARISONS[match[3]])

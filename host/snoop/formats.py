@@ -1,4 +1,4 @@
-"""How arguments and return values are shown, and what is read for that while the call is entered or left."""
+"""Formats of arguments and return values, and the memory that the kernel reads for them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Shower = Callable[[int, Captured], str]
 
 @dataclass(frozen=True, slots=True)
 class ValueFormat:
-    """kind: int, i32, uint, hex, str, buf, fd, or `-` for one that is not shown. size: bytes read, of str and buf."""
+    """kind: int, i32, uint, hex, str, buf, fd, or `-` (hidden). size: bytes read, of str and buf."""
 
     kind: str
     size: int = 0
 
     @property
     def capture(self) -> CaptureKind | None:
-        """What must be read when it is there to be read, None for a plain number."""
+        """The kind of capture, None for a plain number."""
         return {"str": CaptureKind.STRING, "buf": CaptureKind.BYTES, "fd": CaptureKind.PATH}.get(self.kind)
 
     def shower(self) -> Shower:
-        """What shows such values, chosen once for all calls. It takes the register and what was read behind it."""
+        """The formatter, chosen once for all calls. It takes the register and the captured memory."""
         return _NUMBERS.get(self.kind, self._show_captured)
 
     def _show_captured(self, value: int, captured: Captured) -> str:
@@ -72,31 +72,31 @@ HEX = ValueFormat("hex")
 
 @dataclass(frozen=True, slots=True)
 class CallFormat:
-    """Of one function. arguments: of the first ones, which are those shown."""
+    """Formats of one function. arguments: of the first arguments; later ones are hidden."""
 
     arguments: tuple[ValueFormat, ...]
     result: ValueFormat = HEX
 
     def captures(self) -> list[tuple[int, CaptureKind, int]]:
-        """(argument or RETURN, kind, bytes) of everything that is to be read."""
+        """(argument or RETURN, kind, bytes) of each capture."""
         values = [*enumerate(self.arguments), (RETURN, self.result)]
-        return [(i, one.capture, one.size) for i, one in values if one.capture is not None]
+        return [(i, value.capture, value.size) for i, value in values if value.capture is not None]
 
 
 UNKNOWN = CallFormat((HEX,) * ARGUMENTS)
 
 
 def parse_call_format(text: str) -> CallFormat:
-    """`str,hex,buf64->fd`: one word for each argument, after -> that of the return value. Raises UsageError."""
+    """Parses `str,hex,buf64->fd`: a word per argument, and behind -> the return value's. Raises UsageError."""
     arguments, arrow, result = text.partition("->")
     words = [word.strip() for word in arguments.split(",")] if arguments.strip() else []
     if len(words) > ARGUMENTS:
-        raise UsageError(f"{text!r} has {len(words)} arguments", f"the first {ARGUMENTS} are seen")
+        raise UsageError(f"{text!r} has {len(words)} arguments", f"the first {ARGUMENTS} are read")
     made = CallFormat(tuple(map(_parse_word, words)), _parse_word(result.strip()) if arrow else HEX)
-    captures = [one for one in made.captures() if one[1] != CaptureKind.PATH]
+    captures = [capture for capture in made.captures() if capture[1] != CaptureKind.PATH]
     if len(made.captures()) > CAPTURES_MAX:
         raise UsageError(
-            f"{text!r} reads behind {len(made.captures())} values", f"name {CAPTURES_MAX} at most"
+            f"{text!r} reads memory of {len(made.captures())} values", f"name {CAPTURES_MAX} at most"
         )
     if sum(size + 16 for _, _, size in captures) > CAPTURE_BYTES_MAX:
         raise UsageError(f"{text!r} reads too much", f"{CAPTURE_BYTES_MAX} bytes of a call at most")
@@ -106,9 +106,7 @@ def parse_call_format(text: str) -> CallFormat:
 def _parse_word(word: str) -> ValueFormat:
     match = _WORD.fullmatch(word)
     if match is None or (match[2] and match[1] not in ("str", "buf")):
-        raise UsageError(
-            f"{word!r} is no format of a value", "write int, i32, uint, hex, str, strN, bufN, fd or -"
-        )
+        raise UsageError(f"{word!r} is not a format", "write int, i32, uint, hex, str, strN, bufN, fd or -")
     kind = "hex" if match[1] == "ptr" else match[1]
     if kind == "buf" and not match[2]:
         raise UsageError("buf without a size", "write bufN for N bytes, such as buf64")

@@ -1,4 +1,4 @@
-"""Every event as one JSON object a line, and at the end the statistics."""
+"""One JSON object per event and line, then the statistics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMES = {CallType.ENTRY: "entry", CallType.EXIT: "exit", CallType.UNPAIRED: "un
 
 
 class JsonLines:
-    """docs/use/snoop.md, "JSON lines". Written as they come."""
+    """docs/use/snoop.md, "JSON lines"."""
 
     def __init__(self, functions: Sequence[SnoopedFunction], output: BinaryIO) -> None:
         self._functions = functions
@@ -28,15 +28,15 @@ class JsonLines:
         self._put(self._object(event) for event in events)
 
     def write_end(self, functions: Sequence[FunctionStatistics], lost: dict[str, int]) -> None:
-        """What was counted of each function, and what was lost by cause."""
-        self._put({"type": "statistics", **statistics_object(one)} for one in functions)
+        """Writes the statistics of each function and the losses by cause."""
+        self._put({"type": "statistics", **statistics_object(function)} for function in functions)
         self._put([{"type": "end", "lost": lost}])
 
     def close(self) -> None:
         self._output.flush()
 
     def _put(self, objects: Iterable[dict[str, object]]) -> None:
-        self._output.write(b"".join(self._encoder.encode(one) + b"\n" for one in objects))
+        self._output.write(b"".join(self._encoder.encode(each) + b"\n" for each in objects))
 
     def _object(self, event: CallEvent) -> dict[str, object]:
         found: dict[str, object] = {
@@ -59,13 +59,18 @@ class JsonLines:
         return found
 
 
-def statistics_object(one: FunctionStatistics) -> dict[str, object]:
-    """Times in nanoseconds; histogram: calls that took at least 2**power ns and less than twice that, by power."""
-    numbers: dict[str, object] = asdict(one)
+def statistics_object(function: FunctionStatistics) -> dict[str, object]:
+    """Times in nanoseconds. histogram: calls of 2**power up to 2**(power + 1) ns, by power."""
+    numbers: dict[str, object] = asdict(function)
     del numbers["quantiles"], numbers["histogram"], numbers["has_return"]
-    numbers |= {"function": numbers.pop("name"), "active": one.active, "mean_ns": round(one.mean_ns, 1)}
     numbers |= {
-        f"p{share * 100:g}_ns": round(value) for share, value in zip(QUANTILES, one.quantiles, strict=True)
+        "function": numbers.pop("name"),
+        "active": function.active,
+        "mean_ns": round(function.mean_ns, 1),
     }
-    numbers["histogram"] = {str(power): count for power, count in one.histogram}
+    numbers |= {
+        f"p{share * 100:g}_ns": round(value)
+        for share, value in zip(QUANTILES, function.quantiles, strict=True)
+    }
+    numbers["histogram"] = {str(power): count for power, count in function.histogram}
     return numbers

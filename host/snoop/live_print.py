@@ -1,4 +1,4 @@
-"""A line a call, as it ends."""
+"""One line per call, at its end."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ _INDENTS = tuple("  " * depth for depth in range(_INDENT_MAX + 1))
 _ENTRY, _EXIT = (
     int(CallType.ENTRY),
     int(CallType.EXIT),
-)  # a look-up in the class takes as long as the rest of a test
+)  # an enum look-up costs as much as the rest of a test
 
 
 class LivePrint:
-    """`SECONDS PID/TID   name(arguments) = result <12.3 us>`, further in by how deep the call is.
+    """`SECONDS PID/TID   name(arguments) = result <12.3 us>`, indented by depth.
 
-    Seconds are those of CLOCK_MONOTONIC. with_entries: a line at the entry too.
+    Seconds are CLOCK_MONOTONIC's.
+
+    with_entries: a line at the entry, too.
     """
 
     def __init__(self, functions: Sequence[SnoopedFunction], output: TextIO, with_entries: bool) -> None:
@@ -49,7 +51,7 @@ class LivePrint:
         elif kind == _ENTRY:
             end = " …" if function.has_return else ""
         else:
-            end = " left without a return that could be seen"
+            end = " left without a visible return"
         indent = _INDENTS[min(_INDENT_MAX, depth)]
         shown = "?" if arguments is None else ", ".join(arguments)
         line = f"{timestamp_ns / 1e9:.6f} {tgid}/{tid} {indent}{function.name}({shown}){end}"

@@ -1,4 +1,4 @@
-"""The agent of a session of snoop on this machine."""
+"""Starts the agent of a snoop session on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memleak_android.host.tracers.agent.session import AgentSession
 
 
 def start_local(options: SnoopOptions, plan: SnoopPlan) -> AgentSession:
-    """Raises TracerError. silence_s: placing many probes, and taking them away, takes its time."""
+    """Starts the agent. Raises TracerError. Placing and removing many probes takes minutes, hence the long silence_s."""
     agent = find_binary("memleakd", local_arch())
     channel = LocalChannel([str(agent), "snoop"], give_stdio=bool(options.command))
     lines = snoop_lines(options, plan) + ([USER_STDIO_LINE] if options.command else [])

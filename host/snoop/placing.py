@@ -1,4 +1,4 @@
-"""Where the probes of found functions go: one number for each function, its places by process and file."""
+"""Placement of the probes: a number for each function, and its probes by process and file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import TargetError
-from memleak_android.host.snoop.entry_places import entry_places
+from memleak_android.host.snoop.entry_offsets import entry_offsets
 from memleak_android.host.snoop.filters import FILTERS_MAX, ArgumentFilter
 from memleak_android.host.snoop.formats import CallFormat, parse_call_format
 from memleak_android.host.snoop.return_sites import calls_nothing, find_return_sites
@@ -24,7 +24,7 @@ Returns = Literal["auto", "trampoline", "instructions", "none"]
 
 @dataclass(frozen=True, slots=True)
 class SnoopedFunction:
-    """number: its place in the plan, what the kernel calls it. name: as it is shown."""
+    """number: index in the plan, by which the kernel names it. name: as shown."""
 
     number: int
     name: str
@@ -34,8 +34,12 @@ class SnoopedFunction:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a probe of a function goes in one process. offset: in the file. cost: of entries, see placement.py."""
+class Probe:
+    """A probe of a function in one process.
+
+    offset: in the file.
+    cost: of entries, see placement.py.
+    """
 
     function: int
     kind: ProbeKind
@@ -47,31 +51,32 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class SnoopPlan:
     functions: tuple[SnoopedFunction, ...]
-    places: tuple[Place, ...]
+    probes: tuple[Probe, ...]
 
     @property
     def n_entries(self) -> int:
-        """Functions, each counted in every process."""
-        return sum(one.kind == ProbeKind.ENTRY for one in self.places)
+        """Probed functions, counted per process."""
+        return sum(probe.kind == ProbeKind.ENTRY for probe in self.probes)
 
     @property
     def n_single_stepped(self) -> int:
-        """Functions whose first instructions all cost an exception more under a probe."""
-        return len({one.function for one in self.places if one.cost == SINGLE_STEPPED})
+        """Functions whose entry must be single-stepped."""
+        return len({probe.function for probe in self.probes if probe.cost == SINGLE_STEPPED})
 
 
 @dataclass(frozen=True, slots=True)
-class _Spots:
-    """Where a function is entered and left, as offsets in its file."""
+class _Offsets:
+    """Entry and exits of a function, as offsets in its file."""
 
     entry: tuple[int, str]
     exits: tuple[tuple[ProbeKind, int], ...]
 
 
 class Placing:
-    """Gives numbers and places to functions of one or more processes that may have files in common.
+    """Numbers functions and places their probes, in processes that may share files.
 
-    throws: exceptions may pass frames of these processes. problems: returns that are not probed, and why.
+    throws: exceptions may pass frames of these processes.
+    problems: returns that are not probed, and why.
     """
 
     def __init__(
@@ -87,33 +92,34 @@ class Placing:
         self._may_be_trampoline = returns != "instructions"
         self._numbers: dict[tuple[str, int], int] = {}
         self._functions: list[SnoopedFunction] = []
-        self._spots: dict[tuple[str, int], _Spots] = {}
-        self._places: list[Place] = []
+        self._offsets: dict[tuple[str, int], _Offsets] = {}
+        self._probes: list[Probe] = []
         self.problems: list[str] = []
 
     def add(self, elf: ElfFile, identity: str, functions: Sequence[FoundFunction]) -> None:
-        """Functions of one file in one process. identity: the same for the same file in another process.
+        """Adds functions of one file in one process. Raises TargetError for unprobeable code or too many functions.
 
-        Raises TargetError: not code that takes probes, too many functions.
+        identity: of the file, equal in all processes.
         """
         if elf.machine not in PROBED_ARCHES or not elf.is_64_bit:
             raise TargetError(
-                f"{elf.path} is code where the kernel places no uprobes", "use a 64-bit build of it"
+                f"{elf.path} is code in which the kernel places no uprobes", "use a 64-bit build of it"
             )
-        functions = list({one.file_offset: one for one in reversed(functions)}.values())[::-1]
-        new = [one for one in functions if (identity, one.file_offset) not in self._spots]
-        for one, entry in zip(new, entry_places(elf, new), strict=True):
-            self._spots[identity, one.file_offset] = _Spots(entry, tuple(self._exits(elf, one, entry[0])))
-        places: list[Place] = []
-        for one in functions:
-            spots = self._spots[identity, one.file_offset]
-            number = self._number(identity, one, bool(spots.exits))
-            places.append(Place(number, ProbeKind.ENTRY, one.file, *spots.entry))
-            places += [Place(number, kind, one.file, offset) for kind, offset in spots.exits]
-        self._places += sorted(places, key=lambda place: place.kind)
+        functions = list({each.file_offset: each for each in reversed(functions)}.values())[::-1]
+        new = [each for each in functions if (identity, each.file_offset) not in self._offsets]
+        for function, entry in zip(new, entry_offsets(elf, new), strict=True):
+            exits = tuple(self._exits(elf, function, entry[0]))
+            self._offsets[identity, function.file_offset] = _Offsets(entry, exits)
+        probes: list[Probe] = []
+        for function in functions:
+            offsets = self._offsets[identity, function.file_offset]
+            number = self._number(identity, function, bool(offsets.exits))
+            probes.append(Probe(number, ProbeKind.ENTRY, function.file, *offsets.entry))
+            probes += [Probe(number, kind, function.file, offset) for kind, offset in offsets.exits]
+        self._probes += sorted(probes, key=lambda probe: probe.kind)
 
     def _exits(self, elf: ElfFile, one: FoundFunction, entry: int) -> list[tuple[ProbeKind, int]]:
-        """A return probe stands where the entry's does: the return address is still where the call put it."""
+        """Exit probes. A return probe is placed at the entry, where the return address is still in the caller's slot."""
         if self._returns == "none":
             return []
         if self._returns == "trampoline" or (
@@ -123,8 +129,8 @@ class Placing:
         sites = find_return_sites(elf, one.file_offset, one.size, one.parts)
         if sites.refusal:
             self.problems.append(
-                f"{one.name}: its return is not probed, {sites.refusal}; --returns trampoline probes it all the"
-                " same, and an exception that passes it then ends the program"
+                f"{one.name}: its return is not probed: {sites.refusal}; --returns trampoline probes it, but an"
+                " exception that passes it then ends the program"
             )
         return [
             *((ProbeKind.INSTRUCTION, offset) for offset in sites.returns),
@@ -132,7 +138,7 @@ class Placing:
         ]
 
     def plan(self) -> SnoopPlan:
-        return SnoopPlan(tuple(self._functions), tuple(self._places))
+        return SnoopPlan(tuple(self._functions), tuple(self._probes))
 
     def _number(self, identity: str, one: FoundFunction, has_return: bool) -> int:
         key = identity, one.file_offset

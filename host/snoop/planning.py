@@ -114,7 +114,7 @@ def plan_snoop(
             _place(placing, selection, file, list(group), opened)
     plan = placing.plan()
     _check_globs(wishes, plan)
-    if not plan.places:
+    if not plan.probes:
         raise TargetError(
             "; ".join(selection.problems[:3]) or "no function is named", "name one by --function LIB:FUNCTION"
         )

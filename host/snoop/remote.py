@@ -1,4 +1,4 @@
-"""snoop on a device: its processes' files, looked at in copies, and the agent that is brought there."""
+"""snoop on a device: pulls the files of its processes and starts the agent there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from memleak_android.host.tracers.android.capabilities import bpf_refusal, probe
 
 
 class RemoteSnoop:
-    """Sessions of snoop on one device, with root. Only files in which functions are looked for are pulled."""
+    """Snoop sessions on a rooted device. Only files in which functions are searched are pulled."""
 
     def __init__(self, target: Target, cache_dir: Path) -> None:
         self._target = target
@@ -33,7 +33,7 @@ class RemoteSnoop:
         self.names: dict[int, str] = {}
 
     def files(self, pids: Sequence[int], on_problem: Callable[[str], None]) -> list[list[ProbedFile]]:
-        """Raises TargetError, TracerError, DeviceError."""
+        """The files of each process. Raises TargetError, TracerError, DeviceError."""
         if not self._target.has_root:
             raise TracerError(f"{self._target.name} is not rooted", "snoop needs root there")
         if refusal := bpf_refusal(probe_agent(self._target, self._agent())):
@@ -49,10 +49,10 @@ class RemoteSnoop:
     def start(self, options: SnoopOptions, plan: SnoopPlan) -> AgentSession:
         channel = self._target.open_agent([self._agent(), "snoop"], as_root=True)
         lines = snoop_lines(options, plan)
-        return AgentSession("snoop", channel, lines, silence_s=300, put_away=self._put_away)
+        return AgentSession("snoop", channel, lines, silence_s=300, put_away=self._remove_agent)
 
     def close(self) -> None:
-        self._put_away()
+        self._remove_agent()
         self._pulled.close()
 
     def _files_of(self, pid: int) -> list[ProbedFile]:
@@ -60,11 +60,11 @@ class RemoteSnoop:
         check_word_size(process)
         self.names[pid] = process.name
         found = []
-        for one in process.objects(self._agent(), sorted(THROWERS)):
-            file = ProbedFile(pid, one.path, place_of(pid, one))
-            self._objects[file] = one
+        for loaded in process.objects(self._agent(), sorted(THROWERS)):
+            file = ProbedFile(pid, loaded.path, place_of(pid, loaded))
+            self._objects[file] = loaded
             found.append(file)
-            if one.defines:
+            if loaded.defines:
                 self._throwing.add(pid)
         return found
 
@@ -73,7 +73,7 @@ class RemoteSnoop:
             self._deployed = self._target.deploy({"memleakd": find_binary("memleakd", self._target.arch)})
         return self._deployed.paths["memleakd"]
 
-    def _put_away(self) -> None:
+    def _remove_agent(self) -> None:
         deployed, self._deployed = self._deployed, None
         if deployed is not None:
             deployed.close()

@@ -1,7 +1,7 @@
-"""Where a function is left, for those whose return addresses must stay as they are.
+"""Instructions that leave a function, as probe sites that keep its return address intact.
 
-A return probe exchanges the return address on the stack for the kernel's trampoline, which no unwinder knows: an exception
-that passes such a frame ends the program. Probes on the instructions that leave the function need no such thing.
+A return probe replaces the return address by the kernel's trampoline. Unwinders do not know it, so an exception that passes
+such a frame ends the program.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SITES_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class ReturnSites:
-    """Offsets in the file. refusal: why they are not all known, "" when they are; then there are none."""
+    """File offsets. refusal: why they are unknown, "" if known; with a refusal there are none."""
 
     returns: tuple[int, ...] = ()
     tails: tuple[int, ...] = ()
@@ -27,21 +27,24 @@ class ReturnSites:
 
 
 def calls_nothing(elf: ElfFile, file_offset: int, size: int) -> bool:
-    """Whether no exception can pass the function, because it calls nothing that could throw one."""
+    """Tests whether the function calls nothing, so that no exception can pass it."""
     instructions = _decode(elf, file_offset, size)
     if not instructions or instructions[-1].end != file_offset + size:
         return False
     inside = range(file_offset, file_offset + size)
     return not any(
-        one.flow is Flow.CALL or (one.flow is Flow.CONDITIONAL and one.target not in inside)
-        for one in instructions
+        each.flow is Flow.CALL or (each.flow is Flow.CONDITIONAL and each.target not in inside)
+        for each in instructions
     )
 
 
 def find_return_sites(elf: ElfFile, file_offset: int, size: int, parts: Sequence[range]) -> ReturnSites:
-    """parts: file offsets of code that belongs to the function and lies elsewhere (`name.cold`)."""
+    """Finds the instructions that leave a function.
+
+    parts: file offsets of its code elsewhere (`name.cold`).
+    """
     if not 0 < size <= FUNCTION_BYTES_MAX:
-        return ReturnSites(refusal="its size is not known")
+        return ReturnSites(refusal="its size is unknown")
     own = [range(file_offset, file_offset + size), *parts]
     returns: list[int] = []
     tails: list[int] = []
@@ -49,23 +52,25 @@ def find_return_sites(elf: ElfFile, file_offset: int, size: int, parts: Sequence
         instructions = _decode(elf, piece.start, len(piece))
         if not instructions or instructions[-1].end != piece.stop:
             return ReturnSites(refusal="it cannot be decoded")
-        for i, one in enumerate(instructions):
-            leaves = _leaves(elf, own, instructions[:i], one)
-            if leaves and one.flow is Flow.CONDITIONAL:
-                return ReturnSites(refusal=f"`{one.mnemonic}` jumps to another function under a condition")
-            if one.flow is Flow.RETURN:
-                returns.append(one.address)
+        for i, instruction in enumerate(instructions):
+            leaves = _leaves(elf, own, instructions[:i], instruction)
+            if leaves and instruction.flow is Flow.CONDITIONAL:
+                return ReturnSites(
+                    refusal=f"`{instruction.mnemonic}` is a conditional jump to another function"
+                )
+            if instruction.flow is Flow.RETURN:
+                returns.append(instruction.address)
             elif leaves:
-                tails.append(one.address)
+                tails.append(instruction.address)
     if len(returns) + len(tails) > _SITES_MAX:
-        return ReturnSites(refusal=f"it is left at {len(returns) + len(tails)} places")
+        return ReturnSites(refusal=f"it has {len(returns) + len(tails)} exits")
     if not returns and not tails:
         return ReturnSites(refusal="it never returns")
     return ReturnSites(tuple(returns), tuple(tails))
 
 
 def _decode(elf: ElfFile, file_offset: int, size: int) -> list[Instruction]:
-    """Addresses are offsets in the file: jumps stay inside one segment."""
+    """Decodes with file offsets as addresses: jumps stay inside one segment."""
     if size > FUNCTION_BYTES_MAX:
         return []
     return list(PROBED_ARCHES[elf.machine].decode(elf.slice(file_offset, size), file_offset))

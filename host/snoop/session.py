@@ -1,4 +1,4 @@
-"""One session of snoop, from its first block to its last."""
+"""A snoop session, from its first block to its last."""
 
 from __future__ import annotations
 
@@ -30,23 +30,21 @@ _ERROR_KINDS: dict[int, type[MemleakError]] = {
     Reason.TARGET_ERROR: TargetError,
     Reason.TRACER_ERROR: TracerError,
 }
-# What is lost here by cause, and what to do about it; docs/use/snoop.md, "What is lost".
+# Losses by cause, with the way out; docs/use/snoop.md, "What is lost".
 _LOST_SENTENCES = {
-    Lost.EVENTS: "events were lost, the ring was full: the statistics are exact all the same; use --rate, --filter or --statistics",
-    Lost.RING_FULL: "stacks were lost, the ring was full; use --rate or --filter",
-    Lost.THREADS_FULL: "calls of threads beyond the 2048 that are followed at once were not counted",
-    Lost.PENDING_FULL: "calls deeper than 128 of one thread are counted, their returns were not seen",
-    Lost.MAPPINGS: "calls came before their address was known, as can be before Linux 5.15",
-    Lost.PROGRAMS: "processes beyond the 1024 that are followed at once were not looked at",
-    Lost.MISSED_ENTRY: "returns belong to calls whose beginning was not seen",
+    Lost.EVENTS: "events were lost because the ring was full; the statistics are exact; use --rate, --filter or --statistics",
+    Lost.RING_FULL: "stacks were lost because the ring was full; use --rate or --filter",
+    Lost.THREADS_FULL: "calls of threads beyond the limit of 2048 were not counted",
+    Lost.PENDING_FULL: "calls nested deeper than 128 were counted, but not their returns",
+    Lost.MAPPINGS: "calls came before their address was known (possible before Linux 5.15)",
+    Lost.PROGRAMS: "processes beyond the limit of 1024 were not traced",
+    Lost.MISSED_ENTRY: "returns belong to calls whose entry was not seen",
 }
-_PATCHED = (
-    "its code there is not what its file says: somebody's hook, and a uprobe in it would end the process"
-)
+_PATCHED = "its code differs from its file (a hook), and a uprobe in it would end the process"
 
 
 class CallSink(Protocol):
-    """Whoever shows calls."""
+    """A consumer of calls."""
 
     def write(self, events: Iterable[CallEvent]) -> None: ...
 
@@ -55,7 +53,7 @@ class CallSink(Protocol):
 
 @dataclass(slots=True)
 class SnoopTimes:
-    """Nanoseconds since the probes were in place; None = never."""
+    """Nanoseconds since the probes were placed; None: never."""
 
     duration_ns: int | None = None
     interval_ns: int | None = None
@@ -64,10 +62,12 @@ class SnoopTimes:
 
 @dataclass(slots=True)
 class SnoopSession:
-    """Runs `tracer`, gives its calls to `sinks`.
+    """Runs `tracer` and passes its calls to `sinks`.
 
-    on_armed: called once with how many functions are probed. on_interval: with the statistics, at each interval.
-    Afterwards: statistics of every function, the longest total time first; problems: probes that could not be placed;
+    on_armed: called once with the number of probed functions.
+    on_interval: called with the statistics at each interval.
+    statistics: of each function, the longest total time first.
+    problems: probes that were not placed.
     missing: what the result lacks.
     """
 
@@ -75,7 +75,7 @@ class SnoopSession:
     plan: SnoopPlan
     sinks: Sequence[CallSink] = ()
     times: SnoopTimes = field(default_factory=SnoopTimes)
-    on_armed: Callable[[int], None] = lambda n_places: None
+    on_armed: Callable[[int], None] = lambda n_functions: None
     on_interval: Callable[[list[FunctionStatistics]], None] = lambda functions: None
     on_problem: Callable[[str], None] = lambda sentence: None
     stacks: CallStacks | None = None
@@ -90,19 +90,19 @@ class SnoopSession:
     _parts: dict[int, FunctionStatistics] = field(default_factory=dict)
     _begin: float | None = None
     _due_ns: int = 0
-    _is_asked: bool = False
+    _is_requested: bool = False
     _is_stopped: bool = False
     _is_ended: bool = False
     _error: MemleakError | None = None
 
     def run(self) -> None:
-        """Raises TargetError, TracerError or ConnectionCut where there is nothing to show."""
+        """Runs to the end. Raises TargetError, TracerError or ConnectionCut if there is no result."""
         stacks = self.stacks
         join = CallJoin(self.plan.functions, stacks.take) if stacks else CallJoin(self.plan.functions)
         try:
             for block in self.tracer.blocks():
-                self._take(block, join)
-                self._keep_time()
+                self._add(block, join)
+                self._check_time()
         except AgentDied as error:
             if self._begin is None:
                 raise
@@ -115,12 +115,12 @@ class SnoopSession:
             raise self._error
 
     def stop(self) -> None:
-        """Asks for the end; the last calls and the statistics follow. May be called from a signal handler."""
+        """Requests the end; the last calls and the statistics follow. Safe in a signal handler."""
         if not self._is_stopped:
             self._is_stopped = True
             self.tracer.stop()
 
-    def _take(self, block: Block, join: CallJoin) -> None:
+    def _add(self, block: Block, join: CallJoin) -> None:
         if self.stacks is not None and block.kind in KINDS:
             self.stacks.add(block)
         if block.kind == BlockKind.CALLS:
@@ -132,9 +132,9 @@ class SnoopSession:
         elif block.kind == BlockKind.CALL_STATISTICS:
             self._count(block.payload)
         elif block.kind == BlockKind.STATUS:
-            self._take_status(block.payload)
+            self._add_status(block.payload)
         elif block.kind == BlockKind.PROBE_RESULTS:
-            self._take_results(decode_probe_results(block.payload))
+            self._add_results(decode_probe_results(block.payload))
         elif block.kind == BlockKind.LOG:
             self.on_problem(decode_text(block.payload))
         elif block.kind == BlockKind.ERROR:
@@ -144,19 +144,19 @@ class SnoopSession:
         elif block.kind == BlockKind.END:
             self._is_ended = True
 
-    def _take_results(self, results: Rows) -> None:
+    def _add_results(self, results: Rows) -> None:
         self._n_placed += int(((results["error"] == 0) & (results["kind"] == ProbeKind.ENTRY)).sum())
         results = results[results["function"] < len(self.plan.functions)]
         for row in results[results["error"] != 0].tolist():
             number, pid, error, _, kind = row
-            what = "not probed" if kind == ProbeKind.ENTRY else "a return of it is not probed"
+            what = "not probed" if kind == ProbeKind.ENTRY else "one of its returns is not probed"
             where = f" in process {pid}" if pid else ""
             reason = _PATCHED if error == PATCHED_CODE else os.strerror(error)
             sentence = f"{self.plan.functions[number].name}: {what}{where}: {reason}"
             self.problems.append(sentence)
             self.on_problem(sentence)
 
-    def _take_status(self, payload: bytes) -> None:
+    def _add_status(self, payload: bytes) -> None:
         status = decode_status(payload)
         self.tracer_cpu_ns = int(status["tracer_cpu_ns"])
         for cause, sentence in _LOST_SENTENCES.items():
@@ -168,7 +168,7 @@ class SnoopSession:
             self.on_armed(self._n_placed)
 
     def _set_missing(self, sentence: str, count: int) -> None:
-        self.missing[:] = [one for one in self.missing if not one.endswith(sentence)]
+        self.missing[:] = [known for known in self.missing if not known.endswith(sentence)]
         self.missing.append(f"{count:,} {sentence}")
 
     def _count(self, payload: bytes) -> None:
@@ -181,14 +181,14 @@ class SnoopSession:
         if len(self._parts) < len(self.plan.functions):
             return
         self.statistics, self._parts = by_total_time(list(self._parts.values())), {}
-        if self._is_asked:
-            self._is_asked = False
+        if self._is_requested:
+            self._is_requested = False
             self._n_printed += 1
             self.on_interval(self.statistics)
             if self._n_printed == self.times.count:
                 self.stop()
 
-    def _keep_time(self) -> None:
+    def _check_time(self) -> None:
         if self._begin is None or self._is_stopped:
             return
         elapsed_ns = int((time.monotonic() - self._begin) * 1e9)
@@ -196,7 +196,7 @@ class SnoopSession:
             self.stop()
         elif self.times.interval_ns is not None:
             self._due_ns = self._due_ns or self.times.interval_ns
-            if elapsed_ns >= self._due_ns and not self._is_asked:
-                self._is_asked = True
+            if elapsed_ns >= self._due_ns and not self._is_requested:
+                self._is_requested = True
                 self._due_ns = max(self._due_ns + self.times.interval_ns, elapsed_ns)
                 self.tracer.request_snapshot()

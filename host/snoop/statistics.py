@@ -1,4 +1,4 @@
-"""What was counted of each function: totals, quantiles, histogram."""
+"""Statistics of each function: totals, quantiles, histogram."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ QUANTILES = (0.5, 0.9, 0.99)
 
 @dataclass(frozen=True, slots=True)
 class FunctionStatistics:
-    """Times in nanoseconds, of the calls that returned. quantiles: of QUANTILES, exact to a sixteenth.
+    """Times in nanoseconds, of the calls that returned.
 
-    hidden: calls that are counted here and were not told of (rate limit). histogram: (power, calls): calls that took
-    from 2**power up to 2**(power + 1).
+    hidden: counted calls that were not sent (rate limit).
+    quantiles: at QUANTILES, exact to a sixteenth.
+    histogram: (power, calls of 2**power up to 2**(power + 1) ns).
+    has_return: False if only entries are probed.
     """
 
     name: str
@@ -32,7 +34,7 @@ class FunctionStatistics:
     max_ns: int
     quantiles: tuple[float, ...]
     histogram: tuple[tuple[int, int], ...]
-    has_return: bool = True  # False: only its entries are seen
+    has_return: bool = True
 
     @property
     def active(self) -> int:
@@ -44,7 +46,7 @@ class FunctionStatistics:
 
 
 def bucket_bounds(bucket: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Where buckets begin and end, in nanoseconds (device/wire_calls.h)."""
+    """Lower and upper bounds of buckets, in nanoseconds (device/wire_calls.h)."""
     power = np.maximum(bucket // SUB_BUCKETS - 1, 0)
     step = np.exp2(power)
     low = np.where(bucket < SUB_BUCKETS, bucket, (SUB_BUCKETS + bucket % SUB_BUCKETS) * step)
@@ -56,7 +58,7 @@ def summarize(name: str, counted: CountedFunction, has_return: bool = True) -> F
     bucket = counted.buckets["bucket"].astype(np.int64)
     count = counted.buckets["count"].astype(np.int64)
     low, high = bucket_bounds(bucket)
-    # A last bucket without end, and borders that no call has reached.
+    # The last bucket has no end, and no call reached the outer borders.
     low = np.clip(low, float(row["min_ns"]), None)
     high = np.clip(high, None, float(row["max_ns"]))
     return FunctionStatistics(
@@ -78,7 +80,7 @@ def summarize(name: str, counted: CountedFunction, has_return: bool = True) -> F
 def _quantile(
     share: float, low: NDArray[np.float64], high: NDArray[np.float64], count: NDArray[np.int64]
 ) -> float:
-    """Interpolated inside its bucket."""
+    """Interpolates inside the quantile's bucket."""
     if not len(count):
         return 0.0
     before = np.concatenate(([0], np.cumsum(count)))
@@ -94,4 +96,4 @@ def _by_power(low: NDArray[np.float64], count: NDArray[np.int64]) -> tuple[tuple
 
 
 def by_total_time(functions: Sequence[FunctionStatistics]) -> list[FunctionStatistics]:
-    return sorted(functions, key=lambda one: (-one.total_ns, -one.calls, one.name))
+    return sorted(functions, key=lambda function: (-function.total_ns, -function.calls, function.name))

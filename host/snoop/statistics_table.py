@@ -1,4 +1,4 @@
-"""Statistics as a table, and as histograms."""
+"""Statistics as a table and as histograms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME_MAX = 60
 
 
 def table_lines(functions: Sequence[FunctionStatistics]) -> list[str]:
-    """Aligned; functions that were not called are one line at the end."""
+    """Aligned rows; the last line counts functions without calls."""
     called = [one for one in functions if one.calls or one.filtered]
     cells = [_HEADINGS, *(_cells(one) for one in called)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -25,14 +25,14 @@ def table_lines(functions: Sequence[FunctionStatistics]) -> list[str]:
 
 
 def histogram_lines(one: FunctionStatistics) -> list[str]:
-    """By powers of two."""
+    """Rows of a histogram by powers of two."""
     if not one.histogram:
         return []
     most = max(count for _, count in one.histogram)
     rows = [(f"{show_duration(2.0**power)}", count) for power, count in _without_gaps(one.histogram)]
     width, digits = max(len(low) for low, _ in rows), len(f"{most:,}")
     return [
-        f"{one.name}: calls that took so long and up to twice as long",
+        f"{one.name}: calls by duration, each row up to twice its own",
         *(
             f"  {low:>{width}}  {count:>{digits},}  {'#' * round(_BAR * count / most)}".rstrip()
             for low, count in rows
@@ -63,10 +63,10 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 def _remarks(one: FunctionStatistics) -> Iterator[str]:
     if one.unpaired:
         yield (
-            f"{one.name}: {one.unpaired:,} left without a return that could be seen"
+            f"{one.name}: {one.unpaired:,} left without a visible return"
             " (longjmp, an exception, the thread's end, or deeper than the kernel's 64)"
         )
     if one.hidden:
-        yield f"{one.name}: {one.hidden:,} calls were counted, not shown (--rate)"
+        yield f"{one.name}: {one.hidden:,} calls were counted but not shown (--rate)"
     if one.filtered:
-        yield f"{one.name}: {one.filtered:,} calls were kept out by --filter"
+        yield f"{one.name}: {one.filtered:,} calls did not match --filter"

@@ -26,7 +26,7 @@ FUNCTIONS = (
 
 
 UNPAIRED = (
-    "left without a return that could be seen"
+    "left without a visible return"
     " (longjmp, an exception, the thread's end, or deeper than the kernel's 64)"
 )
 
@@ -92,12 +92,12 @@ def test_table_and_histogram() -> None:
         "slow          5       1  6.00 ms  2.00 ms  2.00 ms  2.00 ms  2.00 ms  2.00 ms  2.00 ms",
         "quick         3       0  1.13 us   100 ns   377 ns   132 ns   899 ns   900 ns   900 ns",
         f"slow: 1 {UNPAIRED}",
-        "slow: 2 calls were counted, not shown (--rate)",
-        "quick: 4 calls were kept out by --filter",
+        "slow: 2 calls were counted but not shown (--rate)",
+        "quick: 4 calls did not match --filter",
         "1 of 3 functions were not called",
     ]
     assert histogram_lines(quick) == [
-        "quick: calls that took so long and up to twice as long",
+        "quick: calls by duration, each row up to twice its own",
         "   64 ns  1  ########################################",
         "  128 ns  1  ########################################",
         "  256 ns  0",
@@ -127,7 +127,7 @@ def test_live_lines() -> None:
         '5.000000 7/8   noted("hi")',
         "5.000000 7/8 outer(-3) = 5 <2.50 us>",
         "5.000000 7/8 outer(?) = tail call <2.50 us>",
-        "5.000000 7/8     outer(?) left without a return that could be seen",
+        "5.000000 7/8     outer(?) left without a visible return",
     ]
 
 

@@ -46,7 +46,7 @@ def test_a_switch_is_no_tail_call_and_a_pointer_is() -> None:
 @pytest.mark.parametrize(
     ("code", "refusal"),
     [
-        ("85ff 0f84 00100000 c3", "`je` jumps to another function under a condition"),
+        ("85ff 0f84 00100000 c3", "`je` is a conditional jump to another function"),
         ("0f0b", "it never returns"),
         ("c3 0f", "it cannot be decoded"),
     ],

@@ -93,7 +93,7 @@ def test_filters_rate_and_threads() -> None:
     assert counted["hidden"] == 30 - len(run.of("tail_to", "entry"))
     assert 4 <= len(run.of("tail_to", "entry")) <= 12
     assert run.numbers("recurse") == (7, 7, 0)
-    assert "kept out by --filter" in run.program_output
+    assert "did not match --filter" in run.program_output
 
 
 @pytest.mark.parametrize("returns", ["auto", pytest.param("instructions", marks=pytest.mark.proof)])
@@ -169,4 +169,4 @@ def test_ctrl_c_gives_the_statistics() -> None:
         target.stdin.close()
     assert tool.returncode == 0
     assert out.splitlines()[1].split()[:3] == ["called", "500", "0"]
-    assert "called: calls that took so long" in out
+    assert "called: calls by duration" in out

@@ -52,7 +52,7 @@ def test_what_leads_nowhere_is_said_and_the_rest_goes_on() -> None:
         (["-f", "f", "--format", "chrome", "--", "true"], "--format and -o belong together; write --format chrome -o FILE"),
         (["-f", "f", "--statistics", "--json", "-", "--", "true"],
          "--statistics shows no call; leave it out for --json, --format and --stacks"),
-        (["-f", "f", "--filter", "arg9>1", "--", "true"], "'arg9>1': there is no arg9; arg0 to arg5 are seen"),
+        (["-f", "f", "--filter", "arg9>1", "--", "true"], "'arg9>1': there is no arg9; arg0 to arg5 are read"),
         (["-f", "f", "--follow", "--pid", "1", "--pid", "2"], "--follow with several processes; follow one"),
         (["-f", "f", "--follow", "--stacks", "--", "true"],
          "--follow and --stacks; the mappings of children are not known, leave one out"),

@@ -56,12 +56,12 @@ def test_formats_say_what_is_to_be_read() -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("int,float", "'float' is no format of a value; write int, i32, uint, hex, str, strN, bufN, fd or -"),
-        ("int," * 6 + "int", "'int,int,int,int,int,int,int' has 7 arguments; the first 6 are seen"),
+        ("int,float", "'float' is not a format; write int, i32, uint, hex, str, strN, bufN, fd or -"),
+        ("int," * 6 + "int", "'int,int,int,int,int,int,int' has 7 arguments; the first 6 are read"),
         ("buf", "buf without a size; write bufN for N bytes, such as buf64"),
         ("buf2000", "'buf2000' reads too much; 991 bytes at most"),
         ("buf600,buf600", "'buf600,buf600' reads too much; 1008 bytes of a call at most"),
-        ("str,str,str,str,str", "'str,str,str,str,str' reads behind 5 values; name 4 at most"),
+        ("str,str,str,str,str", "'str,str,str,str,str' reads memory of 5 values; name 4 at most"),
     ],
 )
 def test_bad_formats(text: str, line: str) -> None:
@@ -102,8 +102,8 @@ def test_filters() -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("arg6>1", "'arg6>1': there is no arg6; arg0 to arg5 are seen"),
-        ("size>1", "'size>1' is no filter; write arg0>4096, or FUNCTION:arg0>4096; == != < <= > >= &"),
+        ("arg6>1", "'arg6>1': there is no arg6; arg0 to arg5 are read"),
+        ("size>1", "'size>1' is not a filter; write arg0>4096, or FUNCTION:arg0>4096; == != < <= > >= &"),
         (f"arg0>{2**64}", f"'arg0>{2**64}': {2**64} has more than 64 bits"),
     ],
 )
