@@ -215,8 +215,7 @@ struct ml_live {
 
 /* Bits of the `flags` column of ML_BLOCK_KEYS. */
 enum ml_key_flag {
-	ML_KEY_AMBIGUOUS = 1, /* covers more than one stack: its blocks without evidence of their own are approximate */
-	ML_KEY_PARTIAL = 2,   /* looked at part of the stack only: the same, for all it can tell */
+	ML_KEY_PARTIAL = 2, /* covers part of the stack only: its blocks without evidence of their own are approximate */
 };
 
 /*

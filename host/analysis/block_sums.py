@@ -14,7 +14,7 @@ from memleak_android.host.heap.keys import KeyStacks
 from memleak_android.host.heap.survivors import Survivors
 from memleak_android.host.profile.profile import AGE_BOUNDS_S, Block, Growth, LeakKind, LeakSum, ThreadSum
 from memleak_android.host.profile.sort_orders import WEIGHTS
-from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FIRST_REGION_FUNCTION, KeyFlag, Rows
+from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FIRST_REGION_FUNCTION, Rows
 
 _BLOCKS_SHOWN_MAX = 100_000  # of --show-allocs, per site
 _THREADS_SHOWN_MAX = 1_000
@@ -185,8 +185,7 @@ def _sum_counters(keys: KeyStacks, counters: Rows, is_sampled: bool) -> tuple[Nu
     index, is_found = keys.find(counters)
     row = np.full(len(keys.keys), -1, np.int64)
     np.maximum.at(row, index[is_found], np.flatnonzero(is_found))  # the last row that was sent of a key
-    is_ambiguous = (counters["flags"][row] & np.uint64(KeyFlag.AMBIGUOUS)) != 0
-    unknown = (row < 0) | keys.is_shared | is_ambiguous
+    unknown = (row < 0) | keys.is_shared
     sums = []
     for name in ("alloc_bytes", "alloc_objects"):
         total = np.zeros(keys.n_stacks, np.int64)

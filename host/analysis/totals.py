@@ -6,21 +6,9 @@ from collections.abc import Iterator
 
 from memleak_android.host.analysis.block_sums import BlockSums
 from memleak_android.host.heap.capture import Capture, Snapshot
+from memleak_android.host.profile.losses import ACCOUNTING_LOSSES
 from memleak_android.host.profile.profile import Totals
 from memleak_android.host.wire.blocks import Lost
-
-# Losses that make sums wrong. All others only cost stacks, and blocks without a stack count as unattributed.
-ACCOUNTING_LOSSES = (
-    Lost.TABLE_FULL,
-    Lost.THREADS_FULL,
-    Lost.PENDING_FULL,
-    Lost.MISSED_ENTRY,
-    Lost.MISSED_RETURN,
-    Lost.MISSED_FREE,
-    Lost.REGIONS,
-    Lost.RECURSION,
-    Lost.HANDLES,
-)
 
 
 def make_totals(capture: Capture, snapshot: Snapshot, sums: BlockSums) -> Totals:
@@ -111,10 +99,8 @@ def _lost_shares(capture: Capture, totals: Totals) -> Iterator[tuple[float, str]
     if capture.status is not None:
         names = ("alloc_objects", "free_objects", "untracked_frees")
         calls = sum(int(capture.status[name]) for name in names)
-    expected = {Lost.MISSED_FREE} if capture.session.tracing.expects_missing_frees else set()
-    missed = sum(
-        totals.lost.get(cause.name.lower(), 0) for cause in ACCOUNTING_LOSSES if cause not in expected
-    )
+    expected = {Lost.MISSED_FREE.name.lower()} if capture.session.tracing.expects_missing_frees else set()
+    missed = sum(totals.lost.get(cause, 0) for cause in ACCOUNTING_LOSSES - expected)
     yield missed / max(1, calls + missed), "of the calls were missed: sums can be wrong"
     orphans = totals.unattributed_objects - totals.unasked_objects
     yield orphans / max(1, totals.inuse_objects), "of the blocks held have no stack"

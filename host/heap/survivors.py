@@ -34,10 +34,6 @@ from memleak_android.host.wire.blocks import (
 EMPTY_SNAPSHOT = Snapshot(0, 0, np.empty(0, LIVE_ROW), np.empty(0, KEY_ROW), is_whole=False)
 
 
-# A key with one of these says of blocks without evidence of their own only what is likely.
-_UNSURE = np.uint64(KeyFlag.AMBIGUOUS | KeyFlag.PARTIAL)
-
-
 @dataclass(frozen=True, slots=True)
 class Survivors:
     """What is held at a snapshot, and by which stacks.
@@ -75,7 +71,9 @@ def find_survivors(capture: Capture, unwinder: StackUnwinder, with_past: bool = 
     stacks = np.full(len(references), attribution.UNATTRIBUTED, np.int64)
     stacks[wanted] = unwinder.stacks.stack_of_trace[traces[wanted]]
     is_unsure = attribution.ambiguous_evidence(attribution.key_groups(references, images), stacks, wanted)
-    is_unsure |= np.isin(references["key"], snapshot.keys["key"][(snapshot.keys["flags"] & _UNSURE) != 0])
+    is_unsure |= np.isin(
+        references["key"], snapshot.keys["key"][(snapshot.keys["flags"] & np.uint64(KeyFlag.PARTIAL)) != 0]
+    )
     trace = np.full(len(snapshot.live), attribution.UNATTRIBUTED, np.int64)
     is_approximate = np.zeros(len(trace), bool)
     found = np.flatnonzero(attributed.evidence != attribution.UNATTRIBUTED)

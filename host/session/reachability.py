@@ -16,12 +16,13 @@ from memleak_android.host.analysis.reachability import (
     leak_kinds,
     was_quiet,
 )
-from memleak_android.host.analysis.totals import ACCOUNTING_LOSSES, lost_by_cause
+from memleak_android.host.analysis.totals import lost_by_cause
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture, Snapshot
 from memleak_android.host.heap.survivors import Survivors
 from memleak_android.host.machine.scan.words import Addresses, MemoryScan
+from memleak_android.host.profile.losses import ACCOUNTING_LOSSES
 from memleak_android.host.profile.profile import LeakKind
 from memleak_android.host.wire.blocks import ProcessEvent, Rows
 
@@ -132,7 +133,7 @@ class MemoryLook:
     def _unrecorded(self, pid: int, before: Snapshot, after: Snapshot) -> LeakKind | None:
         """What a block is to which only memory leads that the allocator owns and no recorded block covers."""
         lost, status = lost_by_cause(self.capture), self.capture.status
-        is_cut = any(cause.name.lower() in lost for cause in ACCOUNTING_LOSSES)
+        is_cut = not ACCOUNTING_LOSSES.isdisjoint(lost)
         is_cut |= status is not None and int(status["untracked_frees"]) > 0
         is_cut |= self._is_forked(pid) or bool(after.live["sample_bytes"].any())
         if is_cut or (self.capture.session.target.is_attached and pid == target_pid(self.capture)):

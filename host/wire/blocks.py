@@ -142,7 +142,6 @@ class Stopped(IntEnum):
 
 
 class KeyFlag(IntFlag):
-    AMBIGUOUS = 1
     PARTIAL = 2
 
 

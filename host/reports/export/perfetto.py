@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
+from memleak_android.host.profile.losses import LOSS_CAUSES
 from memleak_android.host.profile.profile import CallSite, Frame, Profile
 from memleak_android.host.reports.base import ROOT, ReportOptions, bounded
 from memleak_android.host.reports.export.exported import (
@@ -20,7 +21,6 @@ HEAP, OUTSTANDING = "libc.malloc", "outstanding only: what was freed is not know
 SEQUENCE_ID = 1
 STATE_CLEARED, NEEDS_STATE = 1, 2  # enum SequenceFlags of trace_packet.proto
 SITES_PER_PACKET = 4096
-STACK_LOSSES = ("ring_full", "nursery_full")
 ID_DIGITS = frozenset("0123456789abcdef")
 
 
@@ -64,7 +64,9 @@ class _Writer:
             timestamp=profile.duration_ns,
             heap_name=HEAP if self._is_counted else OUTSTANDING,
             sampling_interval_bytes=profile.target.sample_bytes or 1,
-            buffer_overran=any(cause in profile.totals.lost for cause in STACK_LOSSES),
+            buffer_overran=any(
+                cause.is_stack_buffer and name in profile.totals.lost for name, cause in LOSS_CAUSES.items()
+            ),
         )
         for number, site in enumerate(sites):
             stack = index * SITES_PER_PACKET + number + 1

@@ -12,6 +12,7 @@ from rich.style import Style
 
 from memleak_android.host.console import printable
 from memleak_android.host.profile.generated_code import is_generated
+from memleak_android.host.profile.losses import loss_text
 from memleak_android.host.profile.profile import CallSite, FpAgreement, Profile, SymbolClass, Verdict
 from memleak_android.host.profile.sort_orders import sorted_sites
 from memleak_android.host.reports.base import (
@@ -44,26 +45,6 @@ END_REASONS = {
 KERNEL_TRACER = "kernel"
 EXTENDING_TRACERS = ("bpf", "preload", "plt", "inline")
 BY_FRAME_POINTER = "fp"  # method of a frame
-
-# What a loss means for the figures, by cause (enum ml_lost of device/wire.h).
-LOSSES = {
-    "ring_full": "stacks dropped, no room in the ring (outstanding blocks left without one are unattributed)",
-    "stack_fault": "stacks whose bytes could not be read",
-    "table_full": "blocks that the live table could not take: totals are too low; raise --max-live",
-    "keys_full": "blocks without a stack key",
-    "threads_full": "calls of threads beyond the limit, not counted: totals are too low",
-    "pending_full": "calls nested too deep, not counted",
-    "missed_entry": "returns whose call was not seen",
-    "missed_return": "calls whose return was not seen",
-    "missed_free": "frees that were not seen (their addresses were handed out again)",
-    "events": "events of --trace dropped",
-    "mappings": "mapping changes dropped: frames may be named in the wrong module",
-    "nursery_full": "stacks dropped, the agent's nursery was full (outstanding blocks left without one are unattributed)",
-    "regions": "mmap operations that could not be applied",
-    "programs": "programs that ran but were not measured",
-    "recursion": "calls of the kernel's allocators from within the tracer's own work, not counted (of the whole machine)",
-    "handles": "calls that gave more handles at once than are followed: totals are too low",
-}
 
 # Sections after the user's sites, in this order; every other kind (pair:NAME) stands between them.
 SECTION_TITLES = {
@@ -228,7 +209,7 @@ def _summary(profile: Profile) -> Iterator[tuple[str, str]]:
     yield from _agreement_lines(profile.unwinding.fp_agreement)
     yield from (("", line) for line in stop_lines(profile.stops))
     for cause, count in totals.lost.items():
-        yield WARNING_STYLE, f"lost           {count:,}: {LOSSES.get(cause, printable(cause))}"
+        yield WARNING_STYLE, f"lost           {count:,}: {loss_text(cause) or printable(cause)}"
     if profile.gate is not None:
         yield "", f"gate           {verdict_line(profile.gate)}"
         yield from (("", line) for line in suppression_lines(profile.gate))

@@ -30,6 +30,7 @@ def flags(configuration: Configuration) -> list[str]:
     """The constants that accounting.c needs."""
     wanted = {
         "STACK_BYTES": STACK_BYTES,
+        "LOST_MAX": LOST_MAX,
         "MAX_LIVE": configuration.max_live,
         "MAX_KEYS": _KEYS_MAX,
         "MAX_THREADS": _THREADS_MAX,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from memleak_android.host.wire.blocks import KEY_ROW, LIVE_ROW, LOST_MAX, STATUS, Rows
+from memleak_android.host.wire.blocks import KEY_ROW, LIVE_ROW, LOST_MAX, STATUS, Lost, Rows
 
 # struct block, struct key and the counters of accounting.c.
 BLOCK = np.dtype(
@@ -62,7 +62,7 @@ class Tables:
         for name, value in zip(COUNTERS, values, strict=False):
             row[name] = value
         row["lost"] = values[len(COUNTERS) : len(COUNTERS) + LOST_MAX]
-        row["lost"][0][10] += lost_mappings  # Lost.MAPPINGS
+        row["lost"][0][Lost.MAPPINGS] += lost_mappings
         return row.tobytes()
 
     def _entries(self, name: str, value: np.dtype[np.void]) -> tuple[Rows, Rows]:

@@ -130,16 +130,16 @@ def test_two_stacks_under_one_key_are_told_apart_or_approximate(recorded) -> Non
     assert [site.alloc_objects for site in profile.sites] == [None, None]
 
 
-def test_key_that_the_target_found_ambiguous_is_approximate(recorded) -> None:
+def test_a_key_of_part_of_the_stack_is_approximate(recorded) -> None:
     profile = recorded(
         evidence(evidence_record(sequence=1, key=7, pc=0x401000)),
         *snapshot(
             live_rows({"sequence": 1, "key": 7}, {"sequence": 2, "key": 7}),
-            key_rows({"key": 7, "alloc_objects": 9, "flags": int(KeyFlag.AMBIGUOUS)}),
+            key_rows({"key": 7, "alloc_objects": 9, "flags": int(KeyFlag.PARTIAL)}),
         ),
     )
     assert shape(profile) == [(32, 2, True, [0x1000])]
-    assert profile.sites[0].alloc_objects is None
+    assert profile.sites[0].alloc_objects == 9
 
 
 def test_unattributed_blocks_are_counted_and_named_missing(recorded) -> None:
