@@ -11,6 +11,7 @@ from typing import Any
 from memleak_android.host.errors import TracerError
 from memleak_android.host.pairs.schema import heap_family
 from memleak_android.host.tracers.bcc.config import Configuration, ProbedFunction
+from memleak_android.host.wire.blocks import LOST_MAX
 
 STACK_BYTES = 1 << 14  # largest stack slice; a power of two
 _KEYS_MAX, _THREADS_MAX, _RING_PAGES = 1 << 20, 1024, 4096
