@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from memleak_android.unwind.arch.base import Arch
 from memleak_android.unwind.memory import Memory
 
+Ints = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
 
 class TraceEnd(IntEnum):
     """Why a chain of frames ends. Only ROOT is a complete stack."""

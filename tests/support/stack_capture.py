@@ -186,7 +186,7 @@ def scalar_traces(
 def assert_same_traces(
     samples: SampleBatch, spaces: Sequence[AddressSpace], modules: FileModules, max_frames: int = 1024
 ) -> None:
-    """The lock-step, compiled and not, and the scalar unwinder agree in every column."""
+    """Batches with and without the engine and the scalar unwinder agree in every column."""
     expected = scalar_traces(samples, spaces, modules, max_frames)
     for engine in (None, library_path()):
         unwinder = BatchUnwinder(spaces, modules, max_frames=max_frames, engine=engine)

@@ -101,6 +101,12 @@ class Arch:
         assert number is not None
         return number
 
+    @property
+    def frame_record(self) -> tuple[int, int, int]:
+        """From the frame pointer: offsets of the saved frame pointer and of the return address, bytes to the CFA."""
+        saved, back = (words * self.word_bytes for words in self.frame_pointer_words)
+        return saved, back, max(saved, back) + self.word_bytes
+
     def call_length(self, return_address: int, code_before: bytes) -> int:
         """Bytes from the start of a call to its return address. code_before: what is known of the code there."""
         low_bits = return_address & ~self.instruction_mask

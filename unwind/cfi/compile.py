@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.unwind.cfi.lockstep import (
+from memleak_android.unwind.cfi.engine_rows import (
     ABSENT,
     ALIGN_MAX,
     FIRST_RULE,

@@ -18,7 +18,7 @@ from memleak_android.unwind.cfi.compile import (
     row_of,
     state_of,
 )
-from memleak_android.unwind.cfi.lockstep import FIRST_RULE
+from memleak_android.unwind.cfi.engine_rows import FIRST_RULE
 from memleak_android.unwind.cfi.rules import UnwindRow
 from memleak_android.unwind.cfi.section import Entries
 from memleak_android.unwind.cfi.table import NO_ROW, CfiSource, RowSource

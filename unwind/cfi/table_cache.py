@@ -24,7 +24,7 @@ import numpy as np
 from memleak_android.unwind.cfi.cache_sharing import Sharing, Unshared
 from memleak_android.unwind.cfi.compile import RowClass
 from memleak_android.unwind.cfi.compiled import ASK, CompiledTable, compile_table
-from memleak_android.unwind.cfi.lockstep import CFA_REGISTER, CLASS, FIRST_RULE, SIGNED
+from memleak_android.unwind.cfi.engine_rows import CFA_REGISTER, CLASS, FIRST_RULE, SIGNED
 from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.cfi.table import CompiledRows
 from memleak_android.unwind.elf_image import ElfImage

@@ -1,3 +1,1 @@
-"""The lock-step unwinder's rounds as machine code. Where the library is not at hand, NumPy does the same."""
-
-from __future__ import annotations
+"""The compiled engine: call frame instructions → rows, samples and step plans → frames. Python does the same, slower."""

@@ -1,4 +1,4 @@
-"""walk.h for Python: its structures, and the shared object that `make device` builds from walk.c."""
+"""walk.h and the shared object of the compiled engine, for Python."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-VERSION = 2  # WALK_VERSION
+VERSION = 3  # WALK_VERSION
 SAVED_MAX = 12
 LANES = 24
 BUFFER_FRAMES = 64
 KEPT, LOST = -(1 << 31), -(1 << 31) + 1  # in `saved`
-BY_LINK, SIGNED, NOT_DONE_HERE = 1, 2, 4  # in `flags`
-DONE, NEEDS_SCALAR, NEEDS_LOCKSTEP = 0, 1, 2  # in `outcome`
+BY_LINK, SIGNED, READS_CFA, HAS_DEX_PC = 1, 2, 4, 8  # in `flags`
+DONE, NEEDS_SCALAR = 0, 1  # in `outcome`
 NOTHING_MISSING = (1 << 64) - 1
 
 LINE = np.dtype(
@@ -32,6 +32,7 @@ LINE = np.dtype(
         ("unused", "<u4"),
     ]
 )
+INTERPRETER = np.dtype([("cfa_added", "<i4"), ("dex_offset", "<i4"), ("dex_register", "<i4")])
 LANE = np.dtype(
     [
         ("before", "V64"),
@@ -48,14 +49,14 @@ _I32, _I64, _U64, _POINTER = ctypes.c_int32, ctypes.c_int64, ctypes.c_uint64, ct
 
 
 class Walk(ctypes.Structure):
-    """struct walk; walk.h says what each field is."""
+    """struct walk."""
 
     _fields_: ClassVar[Any] = (
         [(name, _U64) for name in ("code_mask", "uncertain_kinds", "end_of_kind")]
         + [(name, _I32) for name in ("word_bytes", "tag_bits", "registers", "pc", "sp", "link")]
         + [(name, _I32) for name in ("saved_registers", "is_signed", "fp_position", "fp_saved", "fp_span", "pc_bits")]
         + [("saved_slot", _I32 * SAVED_MAX)]
-        + [("lines", _POINTER), ("keys", _POINTER), ("values", _POINTER), ("key_mask", _U64)]
+        + [("lines", _POINTER), ("interpreters", _POINTER), ("keys", _POINTER), ("values", _POINTER), ("key_mask", _U64)]
         + [("key_shift", _I32), ("tracked", _I32), ("tracked_position", _I32 * SAVED_MAX), ("signature_masks", _POINTER)]
         + [(name, _POINTER) for name in ("register_values", "registers_known", "stack_address", "stack_offset")]
         + [(name, _POINTER) for name in ("stack_length", "stack_bytes", "space", "at_return", "chosen")]
@@ -68,7 +69,7 @@ class Walk(ctypes.Structure):
 
 
 def library_path() -> Path:
-    """Where the shared object for this machine lies, if there is one."""
+    """The path of the shared object for this machine, which may not exist."""
     return Path(__file__).parent / f"{sys.platform}-{platform.machine()}.so"
 
 
@@ -84,10 +85,10 @@ def load(path: Path) -> ctypes.CDLL | None:
             return None
         library.walk_run.argtypes = [ctypes.POINTER(Walk)]
         library.walk_run.restype = None
-        library.walk_place.argtypes = [_POINTER, _POINTER, _I64, *[_POINTER] * 6]
-        library.walk_place.restype = None
+        library.walk_copy_frames.argtypes = [_POINTER, _POINTER, _I64, *[_POINTER] * 6]
+        library.walk_copy_frames.restype = None
         library.rows_run.argtypes = [_POINTER]
-        library.rows_run.restype = _I32
+        library.rows_run.restype = None
         library.entries_walk.argtypes = [_POINTER]
         library.entries_walk.restype = None
     except (OSError, AttributeError):

@@ -4,7 +4,7 @@
 
 #define HASH_MULTIPLIER 0x9E3779B97F4A7C15ull
 
-enum result { RAN, NOT_PLAIN, NO_ROOM };
+enum result { RAN, NOT_PLAIN };
 
 struct machine {
 	struct rows *rows;
@@ -59,9 +59,9 @@ static enum result emit(struct machine *m)
 	int64_t line = line_of(rows, m->state);
 
 	if (line < 0 || rows->row_count == rows->row_capacity)
-		return NO_ROOM;
+		return NOT_PLAIN;
 	rows->program[rows->row_count] = m->number;
-	rows->start[rows->row_count] = m->location;
+	rows->starts[rows->row_count] = m->location;
 	rows->line[rows->row_count++] = line;
 	return RAN;
 }
@@ -226,15 +226,12 @@ static enum result run(struct machine *m)
 	return m->at > m->end ? NOT_PLAIN : emit(m);
 }
 
-int32_t rows_run(struct rows *rows)
+void rows_run(struct rows *rows)
 {
 	struct machine m = {.rows = rows};
 
-	if (rows->columns > ROWS_COLUMNS_MAX)
-		return -1;
 	for (m.number = 0; m.number < rows->programs; m.number++) {
 		int64_t cie = rows->cie[m.number], before = rows->row_count;
-		enum result result;
 
 		m.at = rows->data + rows->at[m.number];
 		m.end = rows->data + rows->end[m.number];
@@ -243,12 +240,31 @@ int32_t rows_run(struct rows *rows)
 		m.data_align = rows->data_align[cie];
 		m.location = m.depth = 0;
 		copy(m.state, m.initial, rows->columns);
-		result = run(&m);
-		if (result == NO_ROOM)
-			return -1;
-		rows->is_done[m.number] = result == RAN;
-		if (result != RAN)
+		rows->is_done[m.number] = run(&m) == RAN;
+		if (!rows->is_done[m.number])
 			rows->row_count = before;
 	}
-	return 0;
+}
+
+static uint32_t u32_at(const uint8_t *data)
+{
+	return data[0] | data[1] << 8 | data[2] << 16 | (uint32_t)data[3] << 24;
+}
+
+void entries_walk(struct entries *entries)
+{
+	while (entries->at + 8 <= entries->size && entries->count < entries->capacity) {
+		int64_t at = entries->at;
+		uint32_t length = u32_at(entries->data + at), id = u32_at(entries->data + at + 4);
+		int64_t cie = entries->is_eh ? at + 4 - id : id;
+		int is_fde = entries->is_eh ? id != 0 : id != UINT32_MAX;
+
+		if (!length || length == UINT32_MAX || at + 4 + (int64_t)length > entries->size)
+			return;
+		if (is_fde && cie >= 0) {
+			entries->offsets[entries->count] = at;
+			entries->cies[entries->count++] = cie;
+		}
+		entries->at = at + 4 + length;
+	}
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unwind/cfi/lockstep.py as machine code: the call frame instructions of many FDEs. unwind/cfi/engine_rows.py mirrors this. */
+/* The call frame instructions of many FDEs in, their rows out. unwind/cfi/engine_rows.py mirrors this. */
 #ifndef ROWS_H
 #define ROWS_H
 
 #include <stdint.h>
 
-/* Columns of a state, and what stands in that of a register instead of an offset (unwind/cfi/lockstep.py). */
+/* Columns of a state, and values of a register's column that are not offsets from the CFA. */
 enum { CFA_REGISTER, CFA_OFFSET, IS_SIGNED, CLASS, FIRST_RULE };
 #define ROWS_UNDEFINED (INT32_MIN + 1)
 #define ROWS_SAME_VALUE (INT32_MIN + 2)
@@ -22,8 +22,8 @@ struct rows {
 	const int32_t *initial;
 	const int64_t *column_of; /* by register below 128, -1 = none */
 	int64_t columns;
-	/* rows in the order of programs: whose, where (from the function's start), and which of the distinct states */
-	int64_t *program, *start, *line;
+	/* rows in the order of programs; starts: from the function's start; line: index into the distinct states */
+	int64_t *program, *starts, *line;
 	int64_t row_capacity, row_count;
 	int32_t *states;
 	int64_t state_capacity, state_count;
@@ -32,10 +32,10 @@ struct rows {
 	uint8_t *is_done;
 };
 
-/* 0, or -1 where the arrays are too small. */
-int32_t rows_run(struct rows *rows);
+/* columns <= ROWS_COLUMNS_MAX. A program that is not plain, or for which there is no room, is not done. */
+void rows_run(struct rows *rows);
 
-/* CfiSection's walk from FDE to FDE, up to the first entry that is not a plain one of 32-bit DWARF. */
+/* A walk from FDE to FDE (LSB 5.0 §10.6), up to the first entry that is not a plain one of 32-bit DWARF. */
 struct entries {
 	const uint8_t *data;
 	int64_t size, at; /* at moves on */

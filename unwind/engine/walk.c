@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rounds of unwind/walk/lockstep.py as machine code, with the same results to the bit. Every sample walks by itself,
- * but WALK_LANES of them take turns, and each asks for the memory that it needs before it lets the others go on.
- * Needs memcpy and nothing else of a libc. Reads nothing but the arrays it is given, which the caller checked.
+ * The steps of unwind/walk/step.py for many samples, with the same results to the bit. WALK_LANES samples are stepped in
+ * turns; each prefetches the memory of its next half step before the next lane runs.
+ * Freestanding but for memcpy. Reads only the arrays in struct walk, which the caller has checked.
  */
 #include "walk.h"
 
@@ -12,7 +12,7 @@
 #define SP_DISTANCE_MAX ((int64_t)1 << 48)
 
 enum { ROOT = 0, NO_UNWIND_ROW = 2, STACK_TRUNCATED = 3, NO_PROGRESS = 4, MAX_FRAMES = 6 }; /* TraceEnd */
-enum { METHOD_REGISTERS = 0 };
+enum { METHOD_REGISTERS = 0, METHOD_DEX = 7 }; /* Method */
 enum turn { GOES_ON, IS_OVER };
 
 struct lanes {
@@ -43,22 +43,20 @@ static int32_t find(const struct walk *walk, uint64_t key, uint64_t slot)
 	}
 }
 
-static uint64_t word_at(const struct walk *walk, const struct walk_lane *lane, int64_t place)
+static uint64_t word_at(const struct walk *walk, const struct walk_lane *lane, int64_t offset)
 {
-	uint64_t wide;
-	uint32_t narrow;
+	uint64_t word = 0;
 
-	if (walk->word_bytes == 8) {
-		__builtin_memcpy(&wide, lane->stack + place, 8);
-		return wide;
-	}
-	__builtin_memcpy(&narrow, lane->stack + place, 4);
-	return narrow;
+	if (walk->word_bytes == 8)
+		__builtin_memcpy(&word, lane->stack + offset, 8);
+	else
+		__builtin_memcpy(&word, lane->stack + offset, 4); /* little-endian */
+	return word;
 }
 
-static int is_readable(const struct walk_lane *lane, int64_t place)
+static int is_readable(const struct walk_lane *lane, int64_t offset)
 {
-	return place >= 0 && place <= lane->limit;
+	return offset >= 0 && offset <= lane->limit;
 }
 
 static void flush(struct walk *walk, struct walk_lane *lane, const struct walk_frame *buffer)
@@ -83,14 +81,15 @@ static enum turn finish(struct walk *walk, struct walk_lane *lane, const struct 
 	return IS_OVER;
 }
 
-static enum turn give_up(struct walk *walk, struct walk_lane *lane, enum walk_outcome outcome)
+/* Leaves the whole sample to step.py. */
+static enum turn give_up(struct walk *walk, struct walk_lane *lane)
 {
 	lane->buffered = 0;
-	walk->outcome[lane->sample] = outcome;
+	walk->outcome[lane->sample] = WALK_NEEDS_SCALAR;
 	return IS_OVER;
 }
 
-/* Waits for the line of a key; the sample takes its turn again from where it stands. */
+/* Suspends the sample until Python has added the line of a key. */
 static enum turn wait_for(struct walk *walk, struct walk_lane *lane, const struct walk_frame *buffer, uint64_t key)
 {
 	flush(walk, lane, buffer);
@@ -99,7 +98,7 @@ static enum turn wait_for(struct walk *walk, struct walk_lane *lane, const struc
 	return IS_OVER;
 }
 
-static void look_ahead(const struct walk *walk, struct walk_lane *lane)
+static void prefetch_line(const struct walk *walk, struct walk_lane *lane)
 {
 	lane->slot = slot_of(walk, key_of(walk, lane->pc, lane->is_return, lane->space_key));
 	PREFETCH(walk->keys + lane->slot);
@@ -107,17 +106,22 @@ static void look_ahead(const struct walk *walk, struct walk_lane *lane)
 	lane->is_reading = 0;
 }
 
-/* One more frame. */
+static void add_frame(struct walk *walk, struct walk_lane *lane, struct walk_frame *buffer, uint64_t pc,
+		      uint8_t is_return, uint8_t method)
+{
+	if (lane->buffered == WALK_BUFFER_FRAMES)
+		flush(walk, lane, buffer);
+	buffer[lane->buffered++] = (struct walk_frame){pc, lane->base + (uint64_t)lane->sp, is_return, method, {0}};
+	lane->level++;
+}
+
+/* Adds the frame that the lane is in now. */
 static enum turn arrive(struct walk *walk, struct walk_lane *lane, struct walk_frame *buffer)
 {
 	if (lane->level == walk->max_frames)
 		return finish(walk, lane, buffer, MAX_FRAMES);
-	if (lane->buffered == WALK_BUFFER_FRAMES)
-		flush(walk, lane, buffer);
-	buffer[lane->buffered++] =
-	    (struct walk_frame){lane->pc, lane->base + (uint64_t)lane->sp, lane->is_return, lane->method, {0}};
-	lane->level++;
-	look_ahead(walk, lane);
+	add_frame(walk, lane, buffer, lane->pc, lane->is_return, lane->method);
+	prefetch_line(walk, lane);
 	return GOES_ON;
 }
 
@@ -125,32 +129,42 @@ static int64_t distance(const struct walk *walk, const struct walk_lane *lane, u
 {
 	uint64_t apart = address - lane->base;
 
-	return (int64_t)(apart << walk->tag_bits) >> walk->tag_bits; /* without a tag */
+	return (int64_t)(apart << walk->tag_bits) >> walk->tag_bits; /* without the address's tag */
 }
 
 /* The value of a callee-saved register (an index into saved); 0 where it is not known. */
 static int register_value(const struct walk *walk, const struct walk_lane *lane, int position, uint64_t *value)
 {
-	int64_t place = lane->place[position];
+	int64_t location = lane->location[position];
 
-	if (place == WALK_IN_REGISTER)
+	if (location == WALK_IN_REGISTER)
 		*value = walk->register_values[walk->chosen[lane->sample] * walk->registers + walk->saved_slot[position]];
-	else if (place != WALK_UNKNOWN)
-		*value = word_at(walk, lane, place);
-	return place != WALK_UNKNOWN;
+	else if (location != WALK_UNKNOWN)
+		*value = word_at(walk, lane, location);
+	return location != WALK_UNKNOWN;
 }
 
-static int cfa_by_register(const struct walk *walk, struct walk_lane *lane, const struct walk_line *line)
+/* Sets the CFA; 0 where a register or a stack word that it needs is unknown. */
+static int find_cfa(const struct walk *walk, struct walk_lane *lane, const struct walk_line *line)
 {
 	uint64_t value;
 
-	if (!register_value(walk, lane, line->cfa_register, &value))
+	lane->cfa = lane->sp + line->cfa_offset;
+	if (line->cfa_register >= 0) {
+		if (!register_value(walk, lane, line->cfa_register, &value))
+			return 0;
+		lane->cfa = distance(walk, lane, value) + line->cfa_offset;
+	}
+	if (!(line->flags & WALK_READS_CFA))
+		return 1;
+	if (!is_readable(lane, lane->cfa))
 		return 0;
-	lane->cfa = distance(walk, lane, value) + line->cfa_offset;
+	value = word_at(walk, lane, lane->cfa) + (uint64_t)walk->interpreters[lane->line].cfa_added;
+	lane->cfa = distance(walk, lane, walk->word_bytes == 8 ? value : (uint32_t)value);
 	return 1;
 }
 
-/* Where an interrupted function may not have begun yet. */
+/* Whether an interrupted function may not have set up its frame yet, so that step.py must try the link register. */
 static int is_uncertain(const struct walk *walk, const struct walk_lane *lane, const struct walk_line *line)
 {
 	if (line->kind == WALK_FRAME_POINTER && walk->is_signed)
@@ -158,7 +172,7 @@ static int is_uncertain(const struct walk *walk, const struct walk_lane *lane, c
 	return walk->uncertain_kinds >> line->kind & 1 && !lane->is_return;
 }
 
-/* A pc that cannot be stepped from. */
+/* Ends the trace at a pc whose line has no step. */
 static enum turn end_by_kind(struct walk *walk, struct walk_lane *lane, const struct walk_frame *buffer,
 			     const struct walk_line *line)
 {
@@ -167,7 +181,7 @@ static enum turn end_by_kind(struct walk *walk, struct walk_lane *lane, const st
 	if (line->kind == WALK_START && register_value(walk, lane, walk->fp_position, &fp) && !fp)
 		return finish(walk, lane, buffer, ROOT);
 	if (line->kind == WALK_SCALAR || is_uncertain(walk, lane, line))
-		return give_up(walk, lane, WALK_NEEDS_SCALAR);
+		return give_up(walk, lane);
 	return finish(walk, lane, buffer, walk->end_of_kind >> 4 * line->kind & 15);
 }
 
@@ -184,33 +198,27 @@ static int frame_record_is_readable(const struct walk *walk, const struct walk_l
 }
 
 /* First half of a step: where the return address lies. */
-static enum turn look(struct walk *walk, struct walk_lane *lane, const struct walk_frame *buffer)
+static enum turn find_return_address(struct walk *walk, struct walk_lane *lane, const struct walk_frame *buffer)
 {
 	uint64_t key = key_of(walk, lane->pc, lane->is_return, lane->space_key);
 	int32_t number = find(walk, key, lane->slot);
 	const struct walk_line *line = walk->lines + number;
-	int readable = 1, is_fallback;
+	int readable;
 
 	if (number < 0)
 		return wait_for(walk, lane, buffer, key);
 	lane->line = (uint32_t)number;
-	if (line->flags & WALK_NOT_DONE_HERE)
-		return give_up(walk, lane, WALK_NEEDS_LOCKSTEP);
-	is_fallback = line->kind == WALK_FRAME_POINTER;
 	if (line->kind > WALK_FRAME_POINTER || is_uncertain(walk, lane, line))
 		return end_by_kind(walk, lane, buffer, line);
-	if (line->cfa_register < 0)
-		lane->cfa = lane->sp + line->cfa_offset;
-	else
-		readable = cfa_by_register(walk, lane, line);
+	readable = find_cfa(walk, lane, line);
 	lane->back = lane->cfa + line->return_offset;
 	if (line->flags & WALK_BY_LINK)
 		readable = readable && by_link_is_known(walk, lane);
 	else
 		readable = readable && is_readable(lane, lane->back);
 	if (readable && lane->cfa & (walk->word_bytes - 1))
-		return give_up(walk, lane, WALK_NEEDS_SCALAR);
-	if (is_fallback && !(readable && frame_record_is_readable(walk, lane)))
+		return give_up(walk, lane);
+	if (line->kind == WALK_FRAME_POINTER && !(readable && frame_record_is_readable(walk, lane)))
 		return finish(walk, lane, buffer, NO_UNWIND_ROW);
 	if (!readable)
 		return finish(walk, lane, buffer, STACK_TRUNCATED);
@@ -245,13 +253,13 @@ static void restore_registers(const struct walk *walk, struct walk_lane *lane, c
 		if (offset == WALK_KEPT)
 			continue;
 		if (offset == WALK_LOST || slot > lane->limit || (slot < 0 && slot >= lane->sp))
-			lane->place[position] = WALK_UNKNOWN;
+			lane->location[position] = WALK_UNKNOWN;
 		else if (slot >= lane->sp) /* below it a slot is dead: see step.py */
-			lane->place[position] = slot;
+			lane->location[position] = slot;
 	}
 }
 
-/* A step by frame pointer that leads nowhere ends the walk: 1. It leads somewhere: 0. Not known yet: -1. */
+/* 1: a step by frame pointer leads out of all mappings, which ends the walk. 0: it does not. -1: *key has no line yet. */
 static int leads_nowhere(const struct walk *walk, const struct walk_lane *lane, uint64_t address, uint64_t *key)
 {
 	int32_t line;
@@ -263,11 +271,26 @@ static int leads_nowhere(const struct walk *walk, const struct walk_lane *lane, 
 	return line < 0 ? -1 : walk->lines[line].kind == WALK_NO_MAPPING;
 }
 
+/*
+ * The frame of the method that an interpreter was running in this frame. Called before registers are restored;
+ * 0 where there is none.
+ */
+static uint64_t dex_pc(const struct walk *walk, const struct walk_lane *lane, const struct walk_line *line)
+{
+	const struct walk_interpreter *interpreter = walk->interpreters + lane->line;
+	uint64_t value;
+
+	if (!(line->flags & WALK_HAS_DEX_PC) || !register_value(walk, lane, interpreter->dex_register, &value))
+		return 0;
+	value += (uint64_t)interpreter->dex_offset;
+	return walk->word_bytes == 8 ? value : (uint32_t)value;
+}
+
 /* Second half of a step: to the caller. */
-static enum turn read(struct walk *walk, struct walk_lane *lane, struct walk_frame *buffer)
+static enum turn step_to_caller(struct walk *walk, struct walk_lane *lane, struct walk_frame *buffer)
 {
 	const struct walk_line *line = walk->lines + lane->line;
-	uint64_t address = return_address(walk, lane, line), key;
+	uint64_t address = return_address(walk, lane, line), key, bytecode;
 
 	if (line->kind == WALK_FRAME_POINTER) {
 		int nowhere = leads_nowhere(walk, lane, address, &key);
@@ -281,11 +304,14 @@ static enum turn read(struct walk *walk, struct walk_lane *lane, struct walk_fra
 		return finish(walk, lane, buffer, ROOT);
 	if (lane->cfa < lane->sp || (address == lane->pc && (lane->cfa == lane->sp || line->flags & WALK_BY_LINK)))
 		return finish(walk, lane, buffer, NO_PROGRESS);
+	bytecode = dex_pc(walk, lane, line);
 	restore_registers(walk, lane, line);
 	lane->pc = address;
 	lane->sp = lane->cfa;
 	lane->is_return = 1;
 	lane->method = line->method;
+	if (bytecode && lane->level < walk->max_frames)
+		add_frame(walk, lane, buffer, bytecode, 0, METHOD_DEX);
 	return arrive(walk, lane, buffer);
 }
 
@@ -306,20 +332,20 @@ static enum turn begin(struct walk *walk, struct walk_lane *lane, struct walk_fr
 	lane->is_return = walk->at_return[sample];
 	lane->method = METHOD_REGISTERS;
 	for (int i = 0; i < walk->saved_registers; i++)
-		lane->place[i] = known[walk->saved_slot[i]] ? WALK_IN_REGISTER : WALK_UNKNOWN;
-	if (walk->outcome[position] != WALK_DONE) /* the caller has set it apart */
+		lane->location[i] = known[walk->saved_slot[i]] ? WALK_IN_REGISTER : WALK_UNKNOWN;
+	if (walk->outcome[position] != WALK_DONE) /* the caller has left it to step.py */
 		return IS_OVER;
 	if (!known[walk->pc] || !known[walk->sp] || lane->sp > SP_DISTANCE_MAX || lane->sp < -SP_DISTANCE_MAX)
-		return give_up(walk, lane, WALK_NEEDS_SCALAR);
+		return give_up(walk, lane);
 	return arrive(walk, lane, buffer);
 }
 
-/* The next sample for a lane; 0 when there is none that has to step. */
+/* Gives the lane its next sample; 0 when none is left. */
 static int fill(struct walk *walk, struct walk_lane *lane, struct walk_frame *buffer, int64_t *resumed)
 {
 	if (*resumed < walk->resumed_count) {
 		*lane = walk->resumed[(*resumed)++];
-		look_ahead(walk, lane); /* the index may have grown */
+		prefetch_line(walk, lane); /* the index may have grown */
 		return 1;
 	}
 	while (walk->next < walk->end)
@@ -334,31 +360,21 @@ static int has_room(const struct walk *walk)
 	       walk->segment_capacity - walk->segment_count >= 4 * WALK_LANES;
 }
 
-static int fill_all(struct walk *walk, struct lanes *lanes, uint32_t *turns, int64_t *resumed)
-{
-	int running = 0;
-
-	for (uint32_t i = 0; i < WALK_LANES; i++)
-		if (fill(walk, &lanes->lane[i], lanes->buffer[i], resumed))
-			turns[running++] = i;
-	return running;
-}
-
-/* Both halves of a step for every lane, one half after the other: what look() asked for has come when read() needs it. */
+/* One step of every lane, first halves first: by the second half the memory that the first one prefetched has arrived. */
 static int step_all(struct walk *walk, struct lanes *lanes, uint32_t *turns, int running, int64_t *resumed)
 {
 	for (int i = 0; i < running; i++) {
 		struct walk_lane *lane = &lanes->lane[turns[i]];
 		struct walk_frame *buffer = lanes->buffer[turns[i]];
 
-		if (look(walk, lane, buffer) == IS_OVER && !fill(walk, lane, buffer, resumed))
+		if (find_return_address(walk, lane, buffer) == IS_OVER && !fill(walk, lane, buffer, resumed))
 			turns[i--] = turns[--running];
 	}
 	for (int i = 0; i < running; i++) {
 		struct walk_lane *lane = &lanes->lane[turns[i]];
 		struct walk_frame *buffer = lanes->buffer[turns[i]];
 
-		if (lane->is_reading && read(walk, lane, buffer) == IS_OVER && !fill(walk, lane, buffer, resumed))
+		if (lane->is_reading && step_to_caller(walk, lane, buffer) == IS_OVER && !fill(walk, lane, buffer, resumed))
 			turns[i--] = turns[--running];
 	}
 	return running;
@@ -369,12 +385,15 @@ void walk_run(struct walk *walk)
 	struct lanes lanes;
 	uint32_t turns[WALK_LANES];
 	int64_t resumed = 0;
-	int running = fill_all(walk, &lanes, turns, &resumed);
+	int running = 0;
 
+	for (uint32_t i = 0; i < WALK_LANES; i++)
+		if (fill(walk, &lanes.lane[i], lanes.buffer[i], &resumed))
+			turns[running++] = i;
 	while (running && has_room(walk))
 		running = step_all(walk, &lanes, turns, running, &resumed);
 	for (int i = 0; i < running; i++)
 		wait_for(walk, &lanes.lane[turns[i]], lanes.buffer[turns[i]], KEY_EMPTY);
-	while (resumed < walk->resumed_count) /* the block was full before they had their turn */
+	while (resumed < walk->resumed_count) /* the block was full before they resumed */
 		walk->waiting[walk->waiting_count++] = walk->resumed[resumed++];
 }

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What Python hands to the compiled engine and gets back. unwind/engine/library.py mirrors every structure here;
- * WALK_VERSION changes with each of them and with rows.h.
+ * The interface between Python and the compiled engine: step plans and samples in, frames out.
+ * unwind/engine/library.py mirrors every structure here; WALK_VERSION changes with each of them and with rows.h.
  */
 #ifndef WALK_H
 #define WALK_H
 
 #include <stdint.h>
 
-#define WALK_VERSION 2
+#define WALK_VERSION 3
 #define WALK_SAVED_MAX 12
-#define WALK_LANES 24	       /* samples in flight: so many loads from memory are waited for at once */
-#define WALK_BUFFER_FRAMES 64  /* of a lane, before they go to the block */
+#define WALK_LANES 24	       /* samples in flight, so as many outstanding loads from memory */
+#define WALK_BUFFER_FRAMES 64  /* of a lane, before they are copied to the block */
 
-/* How to step out of a frame: one line of RuleColumns (unwind/walk/rule_columns.py), one line of the cache. */
+/* How to step out of a frame, one cache line each. RuleLines (unwind/walk/rule_lines.py) writes them. */
 struct walk_line {
 	int32_t cfa_offset, return_offset;
 	uint8_t kind, method;
@@ -26,22 +26,32 @@ struct walk_line {
 #define WALK_KEPT INT32_MIN
 #define WALK_LOST (INT32_MIN + 1)
 
-enum walk_flag { WALK_BY_LINK = 1, WALK_SIGNED = 2, WALK_NOT_DONE_HERE = 4 };
+enum walk_flag {
+	WALK_BY_LINK = 1,    /* the return address is in the link register */
+	WALK_SIGNED = 2,     /* the return address is signed */
+	WALK_READS_CFA = 4,  /* CFA = *(cfa_register + cfa_offset) + cfa_added */
+	WALK_HAS_DEX_PC = 8, /* register dex_register + dex_offset points into the bytecode that runs */
+};
 
-/* LineKind of unwind/walk/rule_columns.py */
+/* The rest of a line with READS_CFA or HAS_DEX_PC: ART's interpreters. */
+struct walk_interpreter {
+	int32_t cfa_added, dex_offset, dex_register;
+};
+
+/* LineKind of unwind/walk/rule_lines.py */
 enum walk_kind { WALK_STEP, WALK_FRAME_POINTER, WALK_ROOT, WALK_NO_MAPPING, WALK_UNSUPPORTED_RULE, WALK_SCALAR,
 		 WALK_NO_UNWIND_ROW, WALK_START };
 
-/* A sample on its way. Kept by Python between two calls when a line was missing. */
+/* A sample that is being stepped. Python keeps it between two calls when a line was missing. */
 struct walk_lane {
 	uint64_t pc, space_key, base; /* base: address of the slice's first byte */
 	const uint8_t *stack;
 	int64_t sp, limit, cfa, back; /* bytes from base; limit: of the last readable word */
-	uint64_t missing;	      /* the key that has no line yet */
+	uint64_t missing;	      /* key without a line */
 	uint64_t slot;
 	uint32_t sample, level, buffered, line;
 	uint8_t is_return, method, is_reading, unused[5];
-	int64_t place[WALK_SAVED_MAX]; /* bytes from base, or one of these: */
+	int64_t location[WALK_SAVED_MAX]; /* of callee-saved registers: bytes from base, or one of these: */
 };
 
 #define WALK_IN_REGISTER (-1)
@@ -65,8 +75,9 @@ struct walk {
 	int32_t word_bytes, tag_bits, registers, pc, sp, link, saved_registers, is_signed;
 	int32_t fp_position, fp_saved, fp_span, pc_bits;
 	int32_t saved_slot[WALK_SAVED_MAX];
-	/* what is known: lines, and which pc has which (unwind/walk/pc_index.py) */
+	/* the lines, and an index from pc to line (unwind/walk/step_lines.py) */
 	const struct walk_line *lines;
+	const struct walk_interpreter *interpreters; /* by line */
 	const uint64_t *keys;
 	const int32_t *values;
 	uint64_t key_mask;
@@ -82,8 +93,8 @@ struct walk {
 	const int32_t *space;
 	const uint8_t *at_return;
 	const int64_t *chosen;
-	int64_t first_space, next, end; /* positions in chosen; next moves on */
-	/* samples that go on after a missing line came, and those that wait for one now */
+	int64_t first_space, next, end; /* positions in chosen; walk_run() advances next */
+	/* in: samples whose missing line was added; out: samples with a missing line */
 	const struct walk_lane *resumed;
 	struct walk_lane *waiting;
 	int64_t resumed_count, waiting_count;
@@ -97,14 +108,14 @@ struct walk {
 };
 
 /* outcome of a sample; TraceEnd is in ends */
-enum walk_outcome { WALK_DONE, WALK_NEEDS_SCALAR, WALK_NEEDS_LOCKSTEP };
+enum walk_outcome { WALK_DONE, WALK_NEEDS_SCALAR };
 
-int64_t walk_version(void); /* of all that is written twice: this file and its Python mirror */
-/* Steps samples until all are done, waiting for lines, or the block is full. */
+int64_t walk_version(void); /* differs from that of library.py where the mirrored structures may differ */
+/* Steps samples until each is done or has a missing line, or the block is full. */
 void walk_run(struct walk *walk);
-/* Copies one block's frames of samples that are done here to where they stand in the result. */
-void walk_place(const struct walk_frame *frames, const struct walk_segment *segments, int64_t count,
-		const uint8_t *outcome, const int64_t *first, uint64_t *address, uint64_t *sp, uint8_t *is_return,
-		uint8_t *method);
+/* Copies one block's frames of samples that are WALK_DONE to the result's columns. first: by sample. */
+void walk_copy_frames(const struct walk_frame *frames, const struct walk_segment *segments, int64_t count,
+		      const uint8_t *outcome, const int64_t *first, uint64_t *address, uint64_t *sp,
+		      uint8_t *is_return, uint8_t *method);
 
 #endif

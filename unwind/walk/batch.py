@@ -1,9 +1,8 @@
-"""The lock-step unwinder: all samples of a chunk step together, one frame per round.
+"""Many samples at once: in chunks by the compiled engine, and what it cannot step one by one by step.py.
 
-A round looks up every pc (one hash probe), computes every CFA, reads every return address. Callee-saved
-registers are not read when a frame saves them: only *where* they lie is carried along, and only for the
-registers that some CFA of this program is based on. What does not fit columns goes to step.py. The rounds are
-machine code where the compiled engine is at hand, else NumPy; results are the same.
+The engine looks up every pc (one hash probe), computes the CFA and reads the return address. It does not read
+callee-saved registers where a frame saves them: it tracks their location, and only of registers that some line reads.
+Without the engine step.py does all, with the same results, some hundred times slower.
 """
 
 from __future__ import annotations
@@ -18,12 +17,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.unwind.engine.library import NEEDS_LOCKSTEP, NEEDS_SCALAR, library_path, load
+from memleak_android.unwind.engine.library import NEEDS_SCALAR, library_path, load
 from memleak_android.unwind.maps import AddressSpace
-from memleak_android.unwind.trace import SampleBatch, TraceBatch
+from memleak_android.unwind.trace import Ints, SampleBatch, TraceBatch
 from memleak_android.unwind.walk.engine_stepper import Stepper, can_step
-from memleak_android.unwind.walk.lockstep import Lockstep
-from memleak_android.unwind.walk.lockstep_state import Ints
 from memleak_android.unwind.walk.plan import ModuleSource, Planner
 from memleak_android.unwind.walk.scalar import ScalarUnwinder
 from memleak_android.unwind.walk.step_lines import StepLines
@@ -42,17 +39,17 @@ class _Piece(Protocol):
     @property
     def end(self) -> NDArray[np.uint8]: ...
     def write(self, first: Ints, out: TraceBatch) -> None:
-        """To [first, first + depth) of the columns; out.is_return is True so far."""
+        """Copies the frames of each sample to [first, first + depth) of the columns."""
 
 
 class BatchUnwinder:
-    """Unwinds batches over the same address spaces; what it learnt about a pc is kept between batches.
+    """Unwinds batches over the same address spaces; the lines of known pcs are kept between batches.
 
     signature_mask: the bits of return addresses that the target's pointer authentication uses (arm64:
     NT_ARM_PAC_MASK); None: those that no address of a space needs.
-    frame_pointers: whether code that no file shows is stepped by frame pointer, which nothing can confirm there.
-    jobs: threads; results do not depend on it. Only the compiled engine lets several of them run at once.
-    engine: the compiled engine's shared object; None, or one that cannot be used: NumPy.
+    frame_pointers: whether code without a file is stepped by frame pointer, which nothing can confirm there.
+    jobs: threads; results do not depend on it. Only the compiled engine runs in several at once.
+    engine: the compiled engine's shared object; None, or one that cannot be used: the scalar unwinder.
     """
 
     def __init__(
@@ -109,29 +106,21 @@ class BatchUnwinder:
 
 
 class _Worker:
-    """What one thread needs for one block of address spaces."""
+    """The state of one thread for one block of address spaces."""
 
     def __init__(self, planner: Planner, first_space: int, library: ctypes.CDLL | None) -> None:
         self._planner = planner
-        lines = StepLines(planner, first_space)
-        self._lockstep = Lockstep(lines)
-        self._stepper = None if library is None else Stepper(lines, library)
+        self._stepper = None if library is None else Stepper(StepLines(planner, first_space), library)
 
     def unwind(self, samples: SampleBatch, chosen: Ints, max_frames: int) -> list[_Piece]:
-        """Pieces of which the later ones hold where two speak of one sample."""
+        """The engine's frames, then those of the samples that it left to the scalar unwinder."""
         pieces: list[_Piece] = []
-        scalar = chosen[:0]
         if self._stepper is not None and can_step(samples):
             stepped = self._stepper.unwind(samples, chosen, max_frames)
             pieces.append(stepped)
-            scalar = chosen[stepped.outcome == NEEDS_SCALAR]
-            chosen = chosen[stepped.outcome == NEEDS_LOCKSTEP]
+            chosen = chosen[stepped.outcome == NEEDS_SCALAR]
         if len(chosen):
-            chunk = self._lockstep.unwind(samples, chosen, max_frames)
-            pieces.append(chunk)
-            scalar = np.concatenate([scalar, chosen[chunk.needs_scalar]])
-        if len(scalar):
-            pieces.append(ScalarUnwinder(self._planner, max_frames).unwind(samples, scalar))
+            pieces.append(ScalarUnwinder(self._planner, max_frames).unwind(samples, chosen))
         return pieces
 
 

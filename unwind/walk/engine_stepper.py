@@ -1,4 +1,4 @@
-"""Drives the compiled engine over chunks: what NumPy's lock-step does, with the same lines and the same results."""
+"""Runs the compiled engine over chunks of samples, with the same results as step.py."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.unwind.engine import library as c
-from memleak_android.unwind.trace import SampleBatch, TraceBatch
-from memleak_android.unwind.walk.fallback import frame_pointer_span
-from memleak_android.unwind.walk.lockstep_columns import END_OF_KIND, UNCERTAIN_BY_LINK, UNCERTAIN_BY_STACK
-from memleak_android.unwind.walk.lockstep_state import Ints
-from memleak_android.unwind.walk.rule_columns import KEPT, LOST, LineKind, RuleColumns
+from memleak_android.unwind.trace import Ints, SampleBatch, TraceBatch
+from memleak_android.unwind.walk.rule_lines import END_OF_KIND, LineKind
 from memleak_android.unwind.walk.step_lines import PC_BITS, StepLines, TrackMore
 
 _FRAMES_PER_SAMPLE = 32  # of a block, which is followed by another when it is full
 _BLOCK_FRAMES_MIN = 2 * c.LANES * c.BUFFER_FRAMES
 _BLOCK_FRAMES_MAX = 1 << 20
 _MAX_FRAMES = (1 << 31) - 1
+# Kinds of an interrupted frame that may not have begun yet, for which step.py tries the link register or the stack.
+_UNCERTAIN_BY_LINK = (LineKind.NO_MAPPING, LineKind.NO_UNWIND_ROW, LineKind.FRAME_POINTER)
+_UNCERTAIN_BY_STACK = (LineKind.NO_MAPPING,)
 
 
 def can_step(samples: SampleBatch) -> bool:
-    """Whether every slice lies inside stack_bytes, which the engine does not look at again."""
+    """Whether every slice lies inside stack_bytes, which the engine does not check."""
     offset, length = samples.stack_offset, samples.stack_length
     inside = (offset >= 0) & (length >= 0) & (offset <= len(samples.stack_bytes) - length)
     return bool(inside.all()) and len(samples.arch.callee_saved) <= c.SAVED_MAX
@@ -32,7 +32,7 @@ def can_step(samples: SampleBatch) -> bool:
 
 @dataclass(slots=True)
 class EngineChunk:
-    """The frames of some samples, as blocks of the engine. Those that it left to others have depth 0."""
+    """The frames of some samples, as blocks of the engine. Samples that it left to step.py have depth 0."""
 
     samples: Ints
     depth: Ints
@@ -42,10 +42,10 @@ class EngineChunk:
     _library: ctypes.CDLL
 
     def write(self, first: Ints, out: TraceBatch) -> None:
-        """Puts the frames of each sample to [first, first + depth) of the columns."""
+        """Copies the frames of each sample to [first, first + depth) of the columns."""
         columns = (out.address, out.sp, out.is_return, out.method)
         for frames, segments in self._blocks:
-            self._library.walk_place(
+            self._library.walk_copy_frames(
                 frames.ctypes.data,
                 segments.ctypes.data,
                 len(segments),
@@ -56,56 +56,29 @@ class EngineChunk:
 
 
 class Stepper:
-    """Steps chunks by the same StepLines as NumPy's lock-step."""
+    """Steps chunks over one block of address spaces; the lines are kept for the next chunk."""
 
     def __init__(self, lines: StepLines, library: ctypes.CDLL) -> None:
-        self._step_lines = lines
+        self._lines = lines
         self._library = library
-        self._lines = np.empty(0, c.LINE)
 
     def unwind(self, samples: SampleBatch, chosen: Ints, max_frames: int) -> EngineChunk:
         """The traces of samples[chosen]. samples: such as can_step() accepts."""
         while True:
             try:
-                return _Run(self, self._step_lines, self._library, samples, chosen, max_frames).unwind()
+                return _Run(self._lines, self._library, samples, chosen, max_frames).unwind()
             except TrackMore:
                 continue  # at most once per callee-saved register in the lines' life
 
-    def lines(self) -> NDArray[Any]:
-        """All lines of the columns, as the engine reads them."""
-        columns, done = self._step_lines.columns, len(self._lines)
-        if done < len(columns):
-            self._lines = np.concatenate([self._lines, _packed(columns, slice(done, len(columns)))])
-        return self._lines
-
-
-def _packed(columns: RuleColumns, which: slice) -> NDArray[Any]:
-    lines = np.zeros(which.stop - which.start, c.LINE)
-    for name in ("cfa_offset", "return_offset", "kind", "method", "cfa_register"):
-        lines[name] = getattr(columns, name)[which]
-    lines["flags"] = columns.by_link[which] * c.BY_LINK + columns.is_signed[which] * c.SIGNED
-    not_here = columns.cfa_is_read[which] | (columns.dex_register[which] >= 0)
-    lines["flags"][not_here] |= c.NOT_DONE_HERE
-    saved = columns.saved[:, which].T
-    saved = np.where(saved == KEPT, c.KEPT, np.where(saved == LOST, c.LOST, saved))
-    lines["saved"][:, : saved.shape[1]] = saved
-    return lines
-
 
 class _Run:
-    """One pass over one chunk. Every array that the engine sees is held here as long as it does."""
+    """One pass over one chunk. It holds every array that the engine has a pointer to."""
 
     def __init__(
-        self,
-        stepper: Stepper,
-        lines: StepLines,
-        library: ctypes.CDLL,
-        samples: SampleBatch,
-        chosen: Ints,
-        max_frames: int,
+        self, lines: StepLines, library: ctypes.CDLL, samples: SampleBatch, chosen: Ints, max_frames: int
     ) -> None:
         n = len(chosen)
-        self._stepper, self._step_lines, self._library, self._chosen = stepper, lines, library, chosen
+        self._step_lines, self._library, self._chosen = lines, library, chosen
         self._depth = np.zeros(n, np.uint32)
         self._ends = np.zeros(n, np.uint8)
         self._outcome = np.zeros(n, np.uint8)
@@ -120,13 +93,13 @@ class _Run:
         self._walk.max_frames = min(max_frames, _MAX_FRAMES)
         self._walk.end = n
         self._walk.first_space = lines.first_space
-        self._describe_arch(samples)
-        self._give_samples(samples)
+        self._set_arch(samples)
+        self._point_to_samples(samples)
 
     def unwind(self) -> EngineChunk:
         walk = self._walk
         while walk.next < walk.end or walk.resumed_count:
-            self._give_lines()
+            self._point_to_lines()
             self._run_block()
             self._waiting, self._resumed = self._resumed, self._waiting
             walk.resumed_count, walk.waiting_count = walk.waiting_count, 0
@@ -156,22 +129,22 @@ class _Run:
         self._held[name] = array
         setattr(self._walk, name, array.ctypes.data)
 
-    def _describe_arch(self, samples: SampleBatch) -> None:
+    def _set_arch(self, samples: SampleBatch) -> None:
         arch, walk = samples.arch, self._walk
         walk.code_mask, walk.word_bytes = arch.code_mask, arch.word_bytes
-        uncertain = UNCERTAIN_BY_STACK if arch.link is None else UNCERTAIN_BY_LINK
-        walk.uncertain_kinds = sum(1 << kind for kind in LineKind if uncertain[kind])
-        walk.end_of_kind = sum(int(END_OF_KIND[kind]) << 4 * kind for kind in LineKind)
+        uncertain = _UNCERTAIN_BY_STACK if arch.link is None else _UNCERTAIN_BY_LINK
+        walk.uncertain_kinds = sum(1 << kind for kind in uncertain)
+        walk.end_of_kind = sum(end << 4 * kind for kind, end in END_OF_KIND.items())
         walk.tag_bits = 64 - arch.address_bits if arch.word_bytes == 8 else 0
         walk.registers, walk.pc, walk.sp = len(arch.registers), arch.pc, arch.sp
         walk.link = -1 if arch.link is None else arch.link
         walk.is_signed = arch.signature_bits != 0
-        walk.fp_saved, _, walk.fp_span = frame_pointer_span(arch)
-        walk.fp_position, walk.pc_bits = self._step_lines.columns.fp_position, PC_BITS
+        walk.fp_saved, _, walk.fp_span = arch.frame_record
+        walk.fp_position, walk.pc_bits = self._step_lines.rules.fp_position, PC_BITS
         walk.saved_registers = len(arch.callee_saved)
         walk.saved_slot[: len(arch.callee_saved)] = arch.callee_saved
 
-    def _give_samples(self, samples: SampleBatch) -> None:
+    def _point_to_samples(self, samples: SampleBatch) -> None:
         self._point("register_values", np.ascontiguousarray(samples.registers, np.uint64))
         self._point("registers_known", np.ascontiguousarray(samples.known, np.bool_))
         self._point("stack_address", np.ascontiguousarray(samples.stack_address, np.uint64))
@@ -188,9 +161,10 @@ class _Run:
             spaces = (samples.space[self._chosen] - self._step_lines.first_space).astype(np.uint64)
             self._point("signature_masks", self._step_lines.signature_masks(spaces))
 
-    def _give_lines(self) -> None:
+    def _point_to_lines(self) -> None:
         walk, index = self._walk, self._step_lines.index
-        self._point("lines", self._stepper.lines())
+        self._point("lines", self._step_lines.rules.lines)
+        self._point("interpreters", self._step_lines.rules.interpreters)
         self._point("keys", index.keys)
         self._point("values", index.values)
         walk.key_mask, walk.key_shift = len(index.keys) - 1, index.shift

@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 
 from memleak_android.unwind.arch.base import Arch
 from memleak_android.unwind.maps import AddressSpace
-from memleak_android.unwind.trace import Method, SampleBatch, TraceBatch, TraceEnd
-from memleak_android.unwind.walk.fallback import frame_pointer_span
-from memleak_android.unwind.walk.lockstep_state import Ints, Words
+from memleak_android.unwind.trace import Ints, Method, SampleBatch, TraceBatch, TraceEnd, Words
 
 MAX_FRAMES = 256  # ML_FRAME_CHAIN_MAX of device/wire.h
 
@@ -53,7 +51,7 @@ class _Walk:
     def __init__(self, samples: SampleBatch, masks: Words) -> None:
         arch = samples.arch
         self._samples, self._masks, self._word = samples, masks, np.uint64(arch.word_bytes)
-        self._saved, self._back, self._span = (np.uint64(n) for n in frame_pointer_span(arch))
+        self._saved, self._back, self._span = (np.uint64(n) for n in arch.frame_record)
         n = len(samples)
         self._end = np.full(n, TraceEnd.ROOT, np.uint8)
         self._high = samples.stack_address + samples.stack_length.astype(np.uint64)

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.unwind.trace import SampleBatch, TraceBatch, TraceEnd
-from memleak_android.unwind.walk.lockstep_state import Ints
+from memleak_android.unwind.trace import Ints, SampleBatch, TraceBatch, TraceEnd
 from memleak_android.unwind.walk.plan import Planner
 from memleak_android.unwind.walk.step import StepFrame, unwind_sample
 

@@ -11,7 +11,6 @@ from memleak_android.unwind.cfi.rules import DEX_MARK, RegisterRule, RuleKind, U
 from memleak_android.unwind.errors import ExpressionError, UnreadableMemoryError
 from memleak_android.unwind.memory import StackSlice
 from memleak_android.unwind.trace import Method, SampleBatch, TraceEnd
-from memleak_android.unwind.walk.fallback import frame_pointer_span
 from memleak_android.unwind.walk.plan import (
     UNCERTAIN_BY_LINK,
     UNCERTAIN_BY_STACK,
@@ -319,7 +318,7 @@ def _return_address(registers: Registers, row: UnwindRow, rule: RegisterRule | N
 
 def _step_by_frame_pointer(registers: Registers, planner: Planner, space: int, sp: int) -> Registers:
     arch, stack = registers.arch, registers.stack
-    saved, back, span = frame_pointer_span(arch)
+    saved, back, span = arch.frame_record
     fp = registers.values[arch.fp]
     if fp is None or stack.relative(fp) < stack.relative(sp) or stack.relative(fp) % arch.word_bytes:
         raise _End(TraceEnd.NO_UNWIND_ROW)

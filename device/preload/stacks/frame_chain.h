@@ -5,7 +5,7 @@
  * frames. GCC's records on 32-bit arm have another layout and are not followed.
  *
  * A frame pointer is valid if it is aligned, above the previous frame and below the stack's end. Other values of the
- * register may mislead within these bounds. unwind/walk/fallback.py walks the same way.
+ * register may mislead within these bounds. unwind/walk/frame_chain.py walks the same way.
  */
 #pragma once
 

@@ -13,11 +13,8 @@ from hypothesis import strategies as st
 
 from memleak_android.unwind import Module
 from memleak_android.unwind.arch.x86_64 import ARCH
-from memleak_android.unwind.cfi import compile as cfi_compile
-from memleak_android.unwind.cfi import section as cfi
-from memleak_android.unwind.cfi import table
+from memleak_android.unwind.cfi import engine_rows, table
 from memleak_android.unwind.cfi.compiled import ASK, compile_table
-from memleak_android.unwind.cfi.lockstep import distinct_rows, run, run_rounds
 from memleak_android.unwind.cfi.rules import UnwindRow
 from memleak_android.unwind.cfi.section import CfiSection
 from memleak_android.unwind.cfi.table import CfiSource, UnwindTable
@@ -45,20 +42,19 @@ def one_by_one() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=[run, run_rounds], ids=["engine", "numpy"])
+@pytest.fixture(scope="module", params=["engine", "python"])
 def decoder(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Both ways to run many programs."""
-    if request.param is run and load(library_path()) is None:
+    """Programs run by the compiled engine, or without it."""
+    if request.param == "engine" and load(library_path()) is None:
         pytest.skip("no compiled engine for this machine (make device builds it)")
     with pytest.MonkeyPatch.context() as patch:
-        if request.param is run_rounds:
-            use_numpy(patch)
+        if request.param == "python":
+            without_engine(patch)
         yield
 
 
-def use_numpy(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(cfi_compile, "run", run_rounds)
-    patch.setattr(cfi, "walk_entries", lambda *_: (np.empty(0, int), np.empty(0, int), 0))
+def without_engine(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(engine_rows, "load", lambda path: None)
 
 
 def ahead_rows_at(unwind_table: UnwindTable, vaddrs: np.ndarray) -> list[UnwindRow | int]:
@@ -96,7 +92,7 @@ def test_numpy_compiles_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     if not path.exists():
         pytest.skip(f"{path} is not here")
     tables = []
-    for prepare in (lambda patch: None, use_numpy):
+    for prepare in (lambda patch: None, without_engine):
         prepare(monkeypatch)
         module = Module.from_path(path)
         module.table.compile_with(compile_table(module.arch, module.table.sources))
@@ -181,21 +177,3 @@ def test_compiled_rows_answer_without_the_sources() -> None:
     source.index = None
     before, inside, behind = rows_at(whole, np.array([0xFFF, 0x1010, 0x1000 + 0x100 * 60 + 0x90]))
     assert isinstance(inside, UnwindRow) and inside.cfa_offset == 16 and before == behind == -1
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-(2**31), 2**31 - 1)), min_size=1, max_size=50))
-def test_distinct_rows(pairs: list[tuple[int, int]]) -> None:
-    keys = np.array(pairs * 2, np.int32)
-    first, number = distinct_rows(keys)
-    assert np.array_equal(keys[first][number], keys)
-    assert len(first) == len({tuple(row) for row in keys.tolist()})
-
-
-def test_distinct_rows_when_hashes_collide(monkeypatch: pytest.MonkeyPatch) -> None:
-    from memleak_android.unwind.cfi import lockstep as cfi_lockstep
-
-    monkeypatch.setattr(cfi_lockstep, "_MULTIPLIERS", np.zeros(256, np.uint64))
-    keys = np.array([[1, 2], [3, 4], [1, 2], [5, 6], [3, 4]], np.int32)
-    first, number = distinct_rows(keys)
-    assert np.array_equal(keys[first][number], keys) and len(first) == 3

@@ -27,7 +27,7 @@ from memleak_android.unwind.snapshot.jit_debug import function_ranges, jit_modul
 from memleak_android.unwind.trace import Method
 from memleak_android.unwind.walk.batch import BatchUnwinder
 from memleak_android.unwind.walk.plan import StepKind, StepPlan
-from memleak_android.unwind.walk.rule_columns import RuleColumns
+from memleak_android.unwind.walk.rule_lines import RuleLines
 from tests.unwind.fuzz.elf_container import Part, write_elf
 
 BASE, STACK = 0x40000000, 0x7000000
@@ -65,7 +65,7 @@ def _rows(arch: Arch, open_sources: Callable[[], list[RowSource]]) -> np.ndarray
             places += [starts, starts + np.uint64(3), starts + np.uint64(11)]
     vaddrs = np.unique(np.concatenate(places))
     ids = table.row_ids(vaddrs)
-    columns = RuleColumns(arch)
+    columns = RuleLines(arch)
     for row in table.rows:
         columns.line_of(StepPlan(StepKind.ROW, row))
     whole = UnwindTable(arch, open_sources())  # each reads so many bytes and no more
@@ -111,9 +111,9 @@ def _stacks(module: Module, mapping: Mapping, vaddrs: np.ndarray) -> None:
     space, files = [AddressSpace([mapping])], _One(module)
     traces = BatchUnwinder(space, files, max_frames=_FRAMES_MAX).unwind(samples)
     assert len(traces) == n and np.diff(traces.offsets).max(initial=0) <= _FRAMES_MAX
-    numpys = BatchUnwinder(space, files, max_frames=_FRAMES_MAX, engine=None).unwind(samples)
+    scalars = BatchUnwinder(space, files, max_frames=_FRAMES_MAX, engine=None).unwind(samples)
     for column in ("offsets", "address", "sp", "is_return", "method", "end"):
-        assert np.array_equal(getattr(traces, column), getattr(numpys, column)), column
+        assert np.array_equal(getattr(traces, column), getattr(scalars, column)), column
 
 
 def cfi(data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The compiled engine: NumPy's results to the bit, on any registers and stacks; absent or foreign, it is not used."""
+"""The compiled engine: step.py's results to the bit, on any registers and stacks; absent or foreign, it is not used."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def random_samples(seed: int, n: int = 40) -> SampleBatch:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([b"\xe8\0\0\0\0\xf4\xf4\xf4", WITH_FRAME_POINTER]))
-def test_three_unwinders_one_result(seed: int, code: bytes) -> None:
+def test_engine_equals_scalar(seed: int, code: bytes) -> None:
     space, modules = world(code)
     assert_same_traces(random_samples(seed), [space], modules, max_frames=1 + seed % 70)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""The lock-step and the scalar unwinder agree on any registers: captured stacks, their pcs and pointers moved about."""
+"""The engine and the scalar unwinder agree on any registers: captured stacks, their pcs and pointers moved about."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from memleak_android.unwind import BatchUnwinder, SampleBatch
 from memleak_android.unwind.arch import arm64
 from memleak_android.unwind.cfi.rules import DEX_MARK, RegisterRule, RuleKind, UnwindRow
-from memleak_android.unwind.engine.library import library_path
+from memleak_android.unwind.engine.library import HAS_DEX_PC, READS_CFA, library_path
 from memleak_android.unwind.snapshot.folder import Snapshot
 from memleak_android.unwind.trace import Method
 from memleak_android.unwind.walk.plan import Planner, StepKind, StepPlan
-from memleak_android.unwind.walk.rule_columns import RuleColumns
+from memleak_android.unwind.walk.rule_lines import RuleLines
 from memleak_android.unwind.walk.step import unwind_sample
 from tests.support.corpus import case_folder, expectation, options_of
 from tests.support.stack_capture import assert_traces
@@ -78,19 +78,17 @@ def test_the_same_frames(name: str, frame_pointers: bool) -> None:
     assert sum(len(frames) > 1 for frames, _ in expected) > 10
 
 
-def test_columns_keep_what_they_hold_when_they_grow() -> None:
+def test_lines_keep_their_values_when_they_grow() -> None:
     """ART's interpreter among many other rules: its CFA is read from the stack, and it names bytecode."""
-    columns = RuleColumns(arm64.ARCH)
+    rules = RuleLines(arm64.ARCH)
     cfa = b"\x8d\x10\x06\x23\x08"  # *(x29 + 16) + 8
     dex = RegisterRule(0, RuleKind.VAL_EXPRESSION, 0, DEX_MARK + b"\x86\x00")
     reading = UnwindRow(-1, 0, cfa, (dex,), 30, False, Method.DEBUGDATA)
-    line = columns.line_of(StepPlan(StepKind.ROW, reading))
-    before = {
-        name: column[..., line].copy() for name, column in vars(columns).items() if hasattr(column, "shape")
-    }
-    assert before["cfa_is_read"] and before["cfa_added"] == 8 and before["dex_register"] >= 0
+    number = rules.line_of(StepPlan(StepKind.ROW, reading))
+    line, interpreter = rules.lines[number].copy(), rules.interpreters[number].copy()
+    assert line["flags"] & READS_CFA and line["flags"] & HAS_DEX_PC
+    assert interpreter["cfa_added"] == 8 and interpreter["dex_register"] == 5
     for size in range(16, 16 * 400, 16):
         row = UnwindRow(31, size, b"", (), 30, False, Method.EH_FRAME)
-        columns.line_of(StepPlan(StepKind.ROW, row))
-    for name, value in before.items():
-        assert (vars(columns)[name][..., line] == value).all(), name
+        rules.line_of(StepPlan(StepKind.ROW, row))
+    assert rules.lines[number] == line and rules.interpreters[number] == interpreter
