@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memleak_android.host.tracers.inline.islands import Landing
+from memleak_android.host.tracers.inline.landings import Landing
 from memleak_android.host.tracers.inline.patch_plan import FunctionCode, PatchPlan, plan_patch
 
 _GUESSES = (

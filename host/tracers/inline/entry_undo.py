@@ -1,9 +1,8 @@
-"""First instructions of a function that can be undone, so that a hook may come behind them.
+"""First instructions of a function that a hook can undo, so that its jump comes behind them.
 
-A uprobe that somebody puts to a function's entry takes its first instruction from the file: it runs a copy of it, goes on
-behind it, and writes its first byte back when it is taken out (kernel/events/uprobes.c, install_breakpoint(),
-set_orig_insn()). Over a jump of several bytes that ends in the midst of it. Instructions that stay where they are are
-harmless under it, so a patch comes behind them where the hook can still see the function's entry as it was.
+Another tracer's uprobe at a function's entry runs a copy of the first instruction from the file, continues behind it, and
+restores its first byte at removal (kernel/events/uprobes.c, install_breakpoint(), set_orig_insn()). On a jump of several
+bytes it would continue in the middle of the jump. Instructions that stay in place are safe under such a uprobe.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from memleak_android.host.tracers.inline.relocation import signed
 from memleak_android.unwind.code.disassembly import Flow, Instruction
 
-# Only these are looked at: each does the same when it is done once more from equal registers and memory.
+# Only these: executed twice from equal registers and memory they have the same effect.
 _X86_64_REPEATABLE = frozenset(("test", "cmp", "mov", "movabs", "movzx", "movsx", "movsxd", "lea"))
-_X86_64_FREE = frozenset(("rax", "r10", "r11"))  # psABI x86-64 §3.2.3: no argument, not the callee's to keep
+_X86_64_FREE = frozenset(("rax", "r10", "r11"))  # psABI x86-64 §3.2.3: neither arguments nor callee-saved
 _ARM64_REPEATABLE = frozenset(
     ("tst", "cmp", "cmn", "mov", "movz", "movn", "adr", "adrp", "add", "sub",
      "ldr", "ldrb", "ldrh", "ldrsw", "ldrsb", "ldrsh", "ldur")
@@ -32,18 +31,18 @@ _WRITES_BACK = re.compile(r"\]!|\],")
 def undone_at_entry(
     instructions: Sequence[Instruction], undo: Callable[[Instruction], bytes | None]
 ) -> Iterator[bytes]:
-    """What undoes each of the first ones, as long as all of them do the same once more when they are undone together."""
+    """Yields the undo code of the first instructions, as long as all of them can be undone and executed again."""
     read: set[str] = set()
-    for one in instructions:
-        undone = undo(one)
-        if undone is None or (not undone and one.writes & read):
+    for instruction in instructions:
+        undone = undo(instruction)
+        if undone is None or (not undone and instruction.writes & read):
             return
-        read |= one.reads
+        read |= instruction.reads
         yield undone
 
 
 def undo_x86_64(one: Instruction) -> bytes | None:
-    """Instructions that give back the registers as they were before `one`; None where that is not known to be possible."""
+    """Code that restores the registers from before `one`; None if that is not known to be possible."""
     opcode = one.code.removeprefix(_REX_B)
     if len(opcode) == 1 and opcode[0] in _PUSHES:
         return _lea_rsp(_PUSHED_BYTES)
@@ -53,7 +52,7 @@ def undo_x86_64(one: Instruction) -> bytes | None:
 
 
 def undo_arm64(one: Instruction) -> bytes | None:
-    """As undo_x86_64."""
+    """The same as undo_x86_64()."""
     word = int.from_bytes(one.code, "little")
     found = _undone_signature(word) or _undone_push(word) or _undone_frame(word)
     if found:
@@ -65,14 +64,14 @@ def undo_arm64(one: Instruction) -> bytes | None:
 
 
 def _is_repeatable(one: Instruction, known: frozenset[str], free: frozenset[str]) -> bool:
-    """It writes what holds nothing at an entry, and only from other things."""
+    """Tests whether it writes only registers that are free at an entry, from others."""
     if one.mnemonic not in known or one.flow is not Flow.NEXT or one.writes_memory:
         return False
     return one.writes <= free and not one.writes & one.reads
 
 
 def _lea_rsp(displacement: int) -> bytes:
-    """lea displacement(%rsp), %rsp: flags stay."""
+    """lea displacement(%rsp), %rsp: keeps the flags."""
     return bytes.fromhex("488da424") + displacement.to_bytes(4, "little", signed=True)
 
 
@@ -90,7 +89,7 @@ def _undone_signature(word: int) -> int:
 
 
 def _undone_push(word: int) -> int:
-    """stp …, …, [sp, #-n]! and str …, [sp, #-n]!; 0: it is none of them."""
+    """Undoes stp …, …, [sp, #-n]! and str …, [sp, #-n]!; 0 for others."""
     if word >> 5 & 31 != _SP:
         return 0
     n_bytes = 0
@@ -102,5 +101,5 @@ def _undone_push(word: int) -> int:
 
 
 def _undone_frame(word: int) -> int:
-    """sub sp, sp, #n, of 12 bits that may be shifted by 12."""
+    """Undoes sub sp, sp, #n; n has 12 bits that may be shifted by 12."""
     return _ADD_SP | word & 0x007FFC00 if word & 0xFF8003FF == 0xD10003FF else 0

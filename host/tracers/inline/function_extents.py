@@ -1,4 +1,4 @@
-"""How long a function is that no symbol tells of: by the unwind tables of its file."""
+"""The size of a function without a symbol, from its file's unwind tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from memleak_android.unwind.errors import UnwindError
 
 
 def bytes_by_unwind_tables(elf: ElfFile, vaddr: int) -> int:
-    """Of the function that begins at vaddr; 0 = no table has an entry that begins there."""
+    """Bytes of the function that begins at vaddr; 0 if no table has such an entry."""
     try:
         image = ElfImage(memoryview(elf.data), elf.path)
         for source in row_sources(image, lambda: None):

@@ -1,7 +1,7 @@
-"""Inline hooks for the allocator of a running process: which functions, where their moved code goes, the agent's lines.
+"""Inline hooks for the allocator of a running process: its functions, their trampolines, the agent's lines.
 
-For allocators that no slot of another module leads to: linked into the program, static or hidden. The process must be
-dynamically linked all the same, since the shim is brought in by its dynamic linker.
+They serve allocators that no slot leads to: linked into the program, static or hidden. The process still needs a dynamic
+linker, which loads the shim.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from memleak_android.host.elf.sections import EM_ARM
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.machine.local.process import LoadedObject, LocalProcess
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.inline.islands import Landing
+from memleak_android.host.tracers.inline.landings import Landing
 from memleak_android.host.tracers.inline.patch_plan import (
     TRAMPOLINE_BYTES,
     FunctionCode,
@@ -37,16 +37,18 @@ from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
 from memleak_android.host.tracers.probes.placement import FUNCTION_BYTES_MAX, jumps_from_outside
 from memleak_android.host.wire.blocks import Rows
 
-HEAP_SLOTS = 32  # of a room; those behind are for the functions of --pairs
+HEAP_SLOTS = 32  # of a room; later slots belong to --pairs
 
-# Without these the books would be wrong: what they give and take is given and taken by all others, too.
+# Without one of these the accounting would be wrong: the others pass its blocks on.
 _INDISPENSABLE = frozenset(("malloc", "free", "realloc", "reallocarray"))
 
 
 @dataclass(frozen=True, slots=True)
 class InlineHooks:
-    """lines: of the agent's configuration. notes: for -v. stops: of the process's threads so far, rows of STOP. functions:
-    addresses of those that are patched.
+    """lines: of the agent's configuration.
+    notes: for -v.
+    stops: of the process's threads so far, rows of STOP.
+    functions: addresses of the patched functions.
     """
 
     allocator: LoadedObject
@@ -57,9 +59,9 @@ class InlineHooks:
 
 
 def plan_inline(process: EnteredProcess, allocator: LoadedObject, options: SessionOptions) -> InlineHooks:
-    """Brings the shim into the process, which changes nothing there, and plans what is to be patched.
+    """Loads the shim, which changes nothing yet, and plans the patches.
 
-    Raises TargetError: no allocator, or one that cannot be patched; the process cannot be entered.
+    Raises TargetError if there is no allocator, it cannot be patched, or the process cannot be entered.
     """
     elf = _open(allocator.open_path)
     functions, notes = _functions(elf, options.symbols_prefix)
@@ -69,7 +71,7 @@ def plan_inline(process: EnteredProcess, allocator: LoadedObject, options: Sessi
     shim = Shim.of(process)
     if reservation.distance <= 0:
         reason = os.strerror(-reservation.distance)
-        notes.append(f"no memory within reach of the allocator ({reason}): jumps are long ones")
+        notes.append(f"no memory within reach of the allocator ({reason}): the jumps are long")
     code = _function_codes(process.status(), file, functions)
     plans, refused = _plan_all(code, shim, shim.room(first, reservation))
     patched = frozenset(code[name].address for name in plans)
@@ -77,18 +79,18 @@ def plan_inline(process: EnteredProcess, allocator: LoadedObject, options: Sessi
 
 
 def no_heap_lines(shim: Shim) -> list[str]:
-    """Of a session that patches nothing of the heap's: what an earlier one has told the shim is no longer so."""
+    """Lines of a session without the heap: they reset what an earlier session told the shim."""
     return [slot_line(address, 0) for address in shim.hooks().values()]
 
 
 def plan_local(process: LocalProcess, options: SessionOptions, agent: Path, shim: Path) -> InlineHooks:
-    """Of a process of this machine."""
+    """Plans the hooks of a local process."""
     allocator = local_allocator(process.loaded_objects(), options)
     return plan_inline(LocalEntered(process, agent, shim), allocator, options)
 
 
 def local_allocator(objects: Sequence[LoadedObject], options: SessionOptions) -> LoadedObject:
-    """The program's own where it has one, exported or not; else as with the other tracers."""
+    """The program's own allocator, exported or not; else the one that the other tracers find."""
     malloc = options.symbols_prefix + "malloc"
     if options.object is None and objects and _open(objects[0].open_path).static_functions({malloc}):
         return objects[0]
@@ -99,15 +101,15 @@ def _open(path: str) -> ElfFile:
     elf = ElfFile(path)
     if elf.machine == EM_ARM:
         raise TargetError(
-            f"{path} is 32-bit arm code, which is not patched: conditional blocks and pc-relative registers cannot be"
-            " moved without doubt",
-            "use --tracer plt with it",
+            f"{path} is 32-bit arm code, which cannot be patched safely: conditional blocks and pc-relative registers"
+            " do not move",
+            "use --tracer plt",
         )
     return elf
 
 
 def _functions(elf: ElfFile, prefix: str) -> tuple[dict[str, FunctionSymbol], list[str]]:
-    """The allocator's functions by what they are called without the prefix, each address once."""
+    """The allocator's functions by name without the prefix, each address once."""
     wanted = {prefix + one.name for one in HEAP_FUNCTIONS}
     symbols = elf.dynamic_functions(wanted)
     if not any(one.name == prefix + "malloc" for one in symbols):
@@ -167,7 +169,7 @@ def _plan_all(
     notes = []
     hooks = [name for name in shim.hooks() if name in functions]
     if len(hooks) > HEAP_SLOTS:
-        raise TracerError(f"{len(hooks)} functions are more than there is room for")
+        raise TracerError(f"{len(hooks)} functions are more than the room holds")
     for i, name in enumerate(hooks):
         try:
             plans[name] = plan_patch(
@@ -176,7 +178,7 @@ def _plan_all(
         except TargetError as refusal:
             if name in _INDISPENSABLE:
                 raise
-            notes.append(f"{refusal.message}: what it gives is not seen")
+            notes.append(f"{refusal.message}: its blocks are not seen")
         else:
             notes.append(f"{functions[name].name}: patched with {len(plans[name].patch)} bytes")
     return plans, notes

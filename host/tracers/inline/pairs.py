@@ -1,7 +1,7 @@
-"""Inline hooks for functions of --pairs in a running process: each is led over a stub to the shim's one entry for them.
+"""Inline hooks for functions of --pairs in a running process: each leads over a stub to the shim's common entry.
 
-Moved code of a file's functions lies in a room of its own, near that file and by the pair files' contents: the same session
-twice finds its own code there, which a thread may still be in, and another session another room.
+The moved code of a file's functions has a room near that file, chosen by the pair files' contents. A thread may still run
+moved code of an earlier session, so a repeated session finds the same room, and another session a different one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from memleak_android.host.tracers.agent.session_options import (
 )
 from memleak_android.host.tracers.inline.function_extents import bytes_by_unwind_tables
 from memleak_android.host.tracers.inline.heap import HEAP_SLOTS, no_heap_lines, plan_inline
-from memleak_android.host.tracers.inline.islands import Landing
+from memleak_android.host.tracers.inline.landings import Landing
 from memleak_android.host.tracers.inline.patch_plan import (
     TRAMPOLINE_BYTES,
     FunctionCode,
@@ -50,15 +50,17 @@ from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, STOP, Rows
 
 _ENTRY, _ORIGINALS, _TELLERS = "memleak_pair_moved", "memleak_pair_originals", "memleak_pair_size_functions"
 _WORD = 8
-_ALIGNMENT = 16  # of functions, by compilers' defaults: what is behind a shorter one is padding
-_NEAR_BYTES = 1 << 20  # from a file's first code on: still within reach of a jump
+_ALIGNMENT = 16  # of functions, by compilers' default; padding follows a shorter one
+_NEAR_BYTES = 1 << 20  # from a file's first code: within reach of a jump
 
 
 @dataclass(slots=True)
 class PairPatches:
-    """Implements CodePatcher. digest: of what the pair files say. patched: addresses of functions that have hooks already.
+    """Implements CodePatcher.
 
-    stops: of the process's threads meanwhile, rows of STOP.
+    digest: of the pair files' contents.
+    patched: addresses of functions that already have hooks.
+    stops: of the process's threads, rows of STOP.
     """
 
     process: EnteredProcess
@@ -90,16 +92,16 @@ class PairPatches:
     ) -> list[str]:
         index = number - FIRST_PAIR_FUNCTION
         plan, shim = self._plan(site, index), self.shim
-        told = 0
+        size_function = 0
         if teller is not None:
             file, elf, vaddr = teller
-            told = mapped_file(self.process, file.path, elf).address(vaddr)
-        words = ((_ORIGINALS, plan.original), (_TELLERS, told))
+            size_function = mapped_file(self.process, file.path, elf).address(vaddr)
+        words = ((_ORIGINALS, plan.original), (_TELLERS, size_function))
         slots = [slot_line(shim.data(name)[0] + index * _WORD, value) for name, value in words]
         return [*slots, patch_line(plan)]
 
     def without_heap(self) -> list[str]:
-        """Lines of a session of pairs alone."""
+        """Lines of a session with pairs only."""
         return no_heap_lines(self.shim)
 
     @property
@@ -116,13 +118,13 @@ class PairPatches:
         if code is None:
             raise TargetError(f"{site.name} is code that cannot be patched", "use --tracer bpf")
         if code.address in self.patched:
-            raise TargetError(f"{site.name} is the heap's, and patched already", "leave the set malloc away")
-        if not code.code:
             raise TargetError(
-                f"{site.name} cannot be patched: where it ends is not known", "use --tracer bpf"
+                f"{site.name} belongs to the heap, which has a hook there", "drop the set malloc"
             )
-        place = self._files[site.file.path].room + (HEAP_SLOTS + index) * TRAMPOLINE_BYTES
-        return plan_patch(code, Landing(self.shim.function(_ENTRY), index), place)
+        if not code.code:
+            raise TargetError(f"{site.name} cannot be patched: its end is unknown", "use --tracer bpf")
+        trampoline = self._files[site.file.path].room + (HEAP_SLOTS + index) * TRAMPOLINE_BYTES
+        return plan_patch(code, Landing(self.shim.function(_ENTRY), index), trampoline)
 
     def _read(self, path: str, text: Segment, sites: Sequence[PatchSite]) -> None:
         elf = sites[0].elf
@@ -154,9 +156,10 @@ class PairPatches:
 
 @dataclass(frozen=True, slots=True)
 class InlineSession:
-    """What the agent is told of the heap's functions and of those of --pairs. allocator: its file, "" = the heap is not traced.
-
-    notes: for -v. stops: of the process's threads so far, rows of STOP.
+    """lines: the agent's configuration for the heap and --pairs.
+    allocator: its file, "" without the heap.
+    notes: for -v.
+    stops: of the process's threads so far, rows of STOP.
     """
 
     lines: list[str]
@@ -172,28 +175,29 @@ def plan_session(
     allocator: Callable[[], LoadedObject],
     plan_pairs: Callable[[PairPlanner, CodePatcher], PairPlan],
 ) -> InlineSession:
-    """allocator: finds it, where the heap is traced. plan_pairs: asks the planner, of the files that the process has loaded.
+    """Plans a session. Raises TargetError, and TracerError for what inline hooks cannot do.
 
-    Raises TargetError, and TracerError for what inline hooks cannot do.
+    allocator: finds the allocator if the heap is traced.
+    plan_pairs: plans --pairs on the files that the process has loaded.
     """
     planner = options.pairs
     heap = plan_inline(process, allocator(), options) if planner is None or planner.with_heap else None
     patched = heap.functions if heap else frozenset()
     lines, notes, stops = (heap.lines, heap.notes, heap.stops) if heap else ([], (), np.empty(0, STOP))
-    place = heap.allocator.path if heap else ""
+    path = heap.allocator.path if heap else ""
     if planner is None:
-        return InlineSession(lines, place, notes, stops, None)
+        return InlineSession(lines, path, notes, stops, None)
     patcher = PairPatches(process, _digest(process, planner), patched)
     pairs = plan_pairs(planner, patcher)
     if heap is None:
         lines = patcher.without_heap()
     stops = np.concatenate([stops, patcher.stops])
-    return InlineSession([*lines, *pair_lines(options, pairs)], place, notes, stops, pairs)
+    return InlineSession([*lines, *pair_lines(options, pairs)], path, notes, stops, pairs)
 
 
 def _digest(process: EnteredProcess, planner: PairPlanner) -> int:
-    """Of all that the functions' numbers depend on: what is asked for, and which files are there."""
-    files = {one.path for one in process.mappings() if one.is_executable} - {process.shim.path}
+    """Digest of what the functions' numbers depend on: the pair files and the loaded files."""
+    files = {mapping.path for mapping in process.mappings() if mapping.is_executable} - {process.shim.path}
     return int.from_bytes(sha256(repr((planner.digest, sorted(files))).encode()).digest()[:8], "little")
 
 
@@ -207,7 +211,7 @@ assert HEAP_SLOTS + 64 <= ROOM_SLOTS  # ML_PAIRS
 
 
 def _sized(site: PatchSite) -> PatchSite:
-    """With the length that no symbol told, where unwind tables do."""
+    """Fills in a missing size from the unwind tables."""
     text = None if site.size else site.elf.text_segment(site.file_offset)
     if text is None:
         return site
@@ -216,7 +220,7 @@ def _sized(site: PatchSite) -> PatchSite:
 
 
 def _padding(elf: ElfFile, text: Segment, site: PatchSite) -> bytes:
-    """What compilers put behind a function so that the next one is aligned: no-ops or breakpoints, to the last byte."""
+    """A compiler's padding behind a function: no-ops or breakpoints up to the alignment."""
     end = site.file_offset + site.size
     vaddr = text.vaddr + end - text.file_offset
     code = elf.slice(end, min(-vaddr % _ALIGNMENT, text.file_offset + text.file_bytes - end))

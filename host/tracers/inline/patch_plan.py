@@ -1,13 +1,13 @@
-"""An inline hook, planned: the bytes that lead from a function's entry to ours, and those that still lead to its own.
+"""The plan of an inline hook: the jump at a function's entry, and the trampoline that still runs the function.
 
-    function:   [landing pad] [kept] jump ──▶ landing (the shim's)        trampoline: the original's first instructions, moved
-                the rest of it  ◀─────────────────────────────────────────────────────┘ jump behind the patch
+    function:   [landing pad] [kept] jump ──▶ landing (the shim's)        trampoline: [preamble] moved first instructions
+                rest of the function ◀────────────────────────────────────────────────┘ jump behind the patch
 
-Kept are instructions that can be undone on the way to the landing, over the island that the trampoline begins with: under
-them other tracers' uprobes do no harm (entry_undo.py). The moved ones begin with them.
+Kept instructions stay in place, so that other tracers' uprobes on them do no harm (entry_undo.py). The trampoline's preamble
+undoes them before the landing; the moved instructions execute them again.
 
-Everything is decided here, on the host, for addresses of the running process; whoever writes it into the process only
-compares, writes and moves threads (device/agent/inject/patch.h). What cannot be proved is refused with the reason.
+The host decides everything for the addresses of the running process. The agent only compares, writes and moves threads
+(device/agent/inject/patch.h). Code that cannot be proved safe to move is refused with the reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from memleak_android.host.elf.sections import EM_AARCH64, EM_X86_64
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers.inline import relocation_arm64, relocation_x86_64
 from memleak_android.host.tracers.inline.entry_undo import undo_arm64, undo_x86_64, undone_at_entry
-from memleak_android.host.tracers.inline.islands import ARM64_STUB, X86_64_STUB, Landing, Stub
+from memleak_android.host.tracers.inline.landings import ARM64_STUB, X86_64_STUB, Landing, Stub
 from memleak_android.host.tracers.inline.relocation import (
     UNGUARDED,
     CannotRelocate,
@@ -32,16 +32,19 @@ from memleak_android.host.tracers.probes.arch import PROBED_ARCHES, ProbedArch
 from memleak_android.host.tracers.probes.placement import FUNCTION_BYTES_MAX, unprovable
 from memleak_android.unwind.code.disassembly import Flow, Instruction
 
-TRAMPOLINE_BYTES = 256  # room for one function: its island and its moved instructions
-_ISLAND_ALIGNMENT = 16
+TRAMPOLINE_BYTES = 256  # of one function: preamble and moved instructions
+_PREAMBLE_ALIGNMENT = 16
 _KEPT_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionCode:
-    """A function in a process. address: of its first byte. code: all of it, by its symbol's size, as in its file.
+    """A function in a process.
 
-    jumped_to: offsets to which code outside of it jumps. padding: bytes behind it that belong to nobody and never run.
+    address: of its first byte.
+    code: all of it, by its symbol's size, as in its file.
+    jumped_to: offsets to which other code jumps.
+    padding: bytes behind it that never run.
     """
 
     name: str
@@ -55,13 +58,15 @@ class FunctionCode:
 
 @dataclass(frozen=True, slots=True)
 class PatchPlan:
-    """What to write into the process so that calls of `function` arrive at the landing.
+    """The bytes that lead calls of `function` to the landing.
 
-    Before address stands `kept`, the function's first bytes, which stay. At address stand `expected`, to be replaced by
-    `patch`, of the same length. trampoline: bytes to be put to trampoline_address before. original: address in it that
-    does what the function did. moves: for a thread whose pc is found inside the range, (its pc, where it goes on);
-    returns: likewise when the patch is taken away. scratch: registers that hold nothing at the function's entry and that
-    may change on the way.
+    kept: the function's first bytes, which stay, up to address.
+    expected: bytes at address, which `patch`, of the same length, replaces.
+    trampoline: bytes to write to trampoline_address first.
+    original: address in the trampoline that does what the function did.
+    moves: for a thread inside the range, (its pc, the pc at which it continues).
+    returns: the same for the removal of the patch.
+    scratch: registers, free at the function's entry, that may change on the way.
     """
 
     name: str
@@ -79,11 +84,12 @@ class PatchPlan:
 
 @dataclass(frozen=True, slots=True)
 class _PatchArch:
-    """jumps: ways to go from one address to another, the shortest first; None where one does not reach.
-
-    landing: a first instruction that must stay the first, and does nothing else. step: bytes between two places in a
-    patch at which a thread may be found. scratch: what the jumps change. stub: of a function of --pairs (islands.py).
-    undo: of one instruction (entry_undo.py), landing pads that do more among them.
+    """jumps: encoders of a jump from one address to another, the shortest first; None if it does not reach.
+    landing: landing pads, which must stay first and do nothing else.
+    step: bytes between two pcs in a patch at which a thread may be.
+    scratch: registers that the jumps change.
+    stub: of a function of --pairs (landings.py).
+    undo: of one instruction (entry_undo.py), including landing pads with other effects.
     """
 
     relocate: Callable[[Sequence[Instruction], int, Surroundings], Relocated]
@@ -120,13 +126,13 @@ _ARCHES = {EM_X86_64: _X86_64, EM_AARCH64: _ARM64}
 
 
 def plan_patch(function: FunctionCode, landing: Landing, trampoline: int) -> PatchPlan:
-    """The plan that leads `function` to `landing`, with TRAMPOLINE_BYTES for it at `trampoline`, a multiple of 16.
+    """Plans the hook of `function`. Raises TargetError if it cannot be patched safely.
 
-    Raises TargetError: what cannot be patched without doubt.
+    trampoline: address of TRAMPOLINE_BYTES, a multiple of 16.
     """
     arch, decoder = _ARCHES.get(function.machine), PROBED_ARCHES.get(function.machine)
     if arch is None or decoder is None:
-        raise _refused(function, "inline hooks are made for x86_64 and arm64 only")
+        raise _refused(function, "inline hooks support x86_64 and arm64 only")
     try:
         return _plan(arch, decoder, function, landing, trampoline)
     except CannotRelocate as reason:
@@ -136,13 +142,13 @@ def plan_patch(function: FunctionCode, landing: Landing, trampoline: int) -> Pat
 def _refused(function: FunctionCode, reason: str) -> TargetError:
     return TargetError(
         f"{function.name} cannot be patched: {reason}",
-        "use --tracer bpf, or --tracer plt for what others call",
+        "use --tracer bpf, or --tracer plt for calls from other modules",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """How a function begins, behind its landing pad: with instructions that stay in their place, with what undoes them."""
+    """A function's first instructions behind its landing pad: kept ones with their undo code, and the rest."""
 
     kept: Sequence[Instruction]
     rest: Sequence[Instruction]
@@ -154,7 +160,7 @@ def _plan(
 ) -> PatchPlan:
     instructions = list(decoder.decode(function.code[:FUNCTION_BYTES_MAX], function.address))
     if not instructions:
-        raise CannotRelocate("its bytes are not known or not code")
+        raise CannotRelocate("its bytes are unknown or not code")
     if reason := unprovable(decoder, function.code, instructions):
         raise CannotRelocate(reason)
     reason = ""
@@ -176,7 +182,7 @@ def _plan_behind(
 ) -> PatchPlan:
     reason = ""  # of the shortest jump
     scratch = arch.scratch if landing.number is None else arch.scratch | arch.stub.scratch
-    n_island = len(_island(arch, trampoline, entry, landing, 0))
+    n_preamble = len(_preamble(arch, trampoline, entry, landing, 0))
     at = entry.rest[0].address if entry.rest else function.address
     for patch in _jumps(arch, at, entry, landing, trampoline):
         range_ = _covering(entry.rest, len(patch), len(function.padding))
@@ -187,27 +193,25 @@ def _plan_behind(
             _check_others(arch, function, instructions, moving, range_)
             _check_padding(function, range_[0].address + len(patch))
             _check_entry(scratch, moving)
-            moved = arch.relocate(moving, trampoline + n_island, function.surroundings)
-            island = _island(arch, trampoline, entry, landing, moved.address)
-            return _assemble(arch, function, range_, patch, island, moved)
+            moved = arch.relocate(moving, trampoline + n_preamble, function.surroundings)
+            preamble = _preamble(arch, trampoline, entry, landing, moved.address)
+            return _assemble(arch, function, range_, patch, preamble, moved)
         except CannotRelocate as refusal:
             reason = reason or str(refusal)
     raise CannotRelocate(reason or "it is shorter than a jump")
 
 
 def _entries(arch: _PatchArch, decoder: ProbedArch, instructions: Sequence[Instruction]) -> Iterator[_Entry]:
-    """First with all kept up to where an entry probe costs least (placement.py), then with the first one, then with none."""
+    """Yields candidates: keep up to the cheapest entry probe (placement.py), keep one instruction, keep none."""
     rest = instructions[instructions[0].code in arch.landing :]
     undone = list(undone_at_entry(rest[:_KEPT_MAX], arch.undo))
-    probed = next((i + 1 for i, one in enumerate(rest) if decoder.is_cheap(one)), 0)
+    probed = next((i + 1 for i, instruction in enumerate(rest) if decoder.is_cheap(instruction)), 0)
     for n in sorted({n for n in (probed, 1, 0) if n <= len(undone)}, reverse=True):
         yield _Entry(rest[:n], rest[n:], b"".join(reversed(undone[:n])))
 
 
 def _jumps(arch: _PatchArch, at: int, entry: _Entry, landing: Landing, trampoline: int) -> Iterator[bytes]:
-    """To the landing itself, over the island at the beginning of the trampoline, and the long way; over the island
-    always, where it is more than a jump.
-    """
+    """Yields jumps to the landing, to the preamble, and long ones. A preamble that does more than jump is never bypassed."""
     direct, absolute = arch.jumps
     if landing.number is None and not entry.kept:
         found = (direct(at, landing.address), direct(at, trampoline), absolute(at, landing.address))
@@ -218,18 +222,18 @@ def _jumps(arch: _PatchArch, at: int, entry: _Entry, landing: Landing, trampolin
             yield jump
 
 
-def _island(arch: _PatchArch, at: int, entry: _Entry, landing: Landing, original: int) -> bytes:
-    """What undoes the kept instructions and goes to the landing, with room to the next multiple of 16."""
+def _preamble(arch: _PatchArch, at: int, entry: _Entry, landing: Landing, original: int) -> bytes:
+    """Undoes the kept instructions and jumps to the landing; padded to a multiple of 16."""
     if landing.number is None:
         code = entry.undo + (arch.jumps[-1](at, landing.address) or b"")
     else:
         code = entry.undo + arch.stub.call(landing.address, landing.call(original))
     code = arch.stub.pad + code if entry.kept or landing.number is not None else code
-    return code + bytes(-len(code) % _ISLAND_ALIGNMENT)
+    return code + bytes(-len(code) % _PREAMBLE_ALIGNMENT)
 
 
 def _covering(instructions: Sequence[Instruction], size: int, n_padding: int) -> list[Instruction]:
-    """The first ones that take at least size bytes, all where what follows is padding; none when that is not enough."""
+    """The first instructions of at least size bytes; padding behind the function counts. Empty if that is not enough."""
     end = instructions[0].address + size if instructions else 0
     range_ = [one for one in instructions if one.address < end]
     if not range_ or range_[-1].end >= end:
@@ -245,32 +249,33 @@ def _check_others(
     moving: Sequence[Instruction],
     range_: Sequence[Instruction],
 ) -> None:
-    """None may arrive inside of what is moved or read the range; at the start only calls may, which the function's own
-    loops are not. (What seems to jump between two instructions is no jump.)"""
+    """Refuses code that jumps into the moved instructions or reads the range. Only calls may target the start. An apparent
+    jump between two instructions is not a jump.
+    """
     end = range_[-1].end
     inside = {one.address - function.address for one in moving[1:]}
     for one in instructions:
         if reference := arch.reference(one):
             check_reference(one, reference, range_)
         if one.target is not None and one.flow is not Flow.CALL and function.address <= one.target < end:
-            raise CannotRelocate(f"`{one}` at +{one.address - function.address:#x} goes back to its start")
+            raise CannotRelocate(f"`{one}` at +{one.address - function.address:#x} jumps back to its start")
     for offset in sorted(inside & function.jumped_to):
-        raise CannotRelocate(f"+{offset:#x} is jumped to from outside of it")
+        raise CannotRelocate(f"+{offset:#x} is a target of other code")
 
 
 def _check_padding(function: FunctionCode, patch_end: int) -> None:
-    """What seems to be nobody's, and is overwritten, may not be jumped to."""
+    """Refuses padding that would be overwritten although code jumps to it."""
     overwritten = range(len(function.code), patch_end - function.address)
     for offset in sorted(function.jumped_to.intersection(overwritten)):
-        raise CannotRelocate(f"+{offset:#x}, behind its end, is jumped to")
+        raise CannotRelocate(f"+{offset:#x}, behind its end, is a jump target")
 
 
 def _check_entry(scratch: frozenset[str], range_: Sequence[Instruction]) -> None:
-    """What a jump changes must hold nothing at the entry, by what the instructions themselves make of it."""
+    """Refuses a function that reads a scratch register before it writes it."""
     written: set[str] = set()
     for one in range_:
         if wanted := scratch & one.reads - written:
-            raise CannotRelocate(f"`{one}` wants something in {min(wanted)} at its entry")
+            raise CannotRelocate(f"`{one}` reads {min(wanted)} at its entry")
         written |= one.writes
 
 
@@ -279,10 +284,10 @@ def _assemble(
     function: FunctionCode,
     range_: Sequence[Instruction],
     patch: bytes,
-    island: bytes,
+    preamble: bytes,
     moved: Relocated,
 ) -> PatchPlan:
-    trampoline = island + moved.code
+    trampoline = preamble + moved.code
     if len(trampoline) > TRAMPOLINE_BYTES:
         raise CannotRelocate(f"its moved instructions take {len(trampoline)} bytes")
     start, starts = range_[0].address, moved.starts[-len(range_) :]
@@ -295,7 +300,7 @@ def _assemble(
         kept=function.code[: start - function.address],
         expected=(b"".join(one.code for one in range_) + function.padding)[: len(patch)],
         patch=patch,
-        trampoline_address=moved.address - len(island),
+        trampoline_address=moved.address - len(preamble),
         trampoline=trampoline,
         original=moved.address,
         moves=tuple(moves),

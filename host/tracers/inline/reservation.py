@@ -1,4 +1,4 @@
-"""What the host learns of a process when the shim reserves room for moved code in it: `memleakd inject … memleak_reserve`."""
+"""Room for moved code in a process: the command `memleakd inject … memleak_reserve` and its answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STOPS_MAX = 64  # device/agent/protocol/stop_times.h
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """distance: of the room (device/preload/hooks/inline_hook.h), or -errno. stops: rows of STOP, what it cost."""
+    """distance: of the room (device/preload/hooks/inline_hook.h), or -errno. stops: rows of STOP."""
 
     distance: int
     stops: Rows
@@ -29,7 +29,7 @@ def reserve_command(agent: str, pid: int, shim: str, near: int) -> list[str]:
 
 
 def reserved(pid: int, code: int, out: str, err: str) -> Reservation:
-    """What the command said. Raises TargetError with its reason."""
+    """Parses the command's answer. Raises TargetError with its reason."""
     if code or not out:
         raise reported_error(
             Reason.TARGET_ERROR, one_line(err.strip()) or f"process {pid} could not be entered"
@@ -37,13 +37,13 @@ def reserved(pid: int, code: int, out: str, err: str) -> Reservation:
     word = (out.split() or [""])[0]
     distance = decimal(word.removeprefix("-"))
     if distance is None:
-        raise TargetError(f"process {pid} was entered, and its answer is no number: {one_line(out)}")
+        raise TargetError(f"process {pid} was entered, but its answer is not a number: {one_line(out)}")
     stops = [row for line in out.splitlines()[1 : 1 + _STOPS_MAX] if (row := _stop(line, pid))]
     return Reservation(-distance if word.startswith("-") else distance, np.array(stops, STOP))
 
 
 def _stop(line: str, pid: int) -> tuple[int, ...] | None:
-    """A row of STOP from `stop STOPPED TIMESTAMP_NS DURATION_NS THREADS`; None: it is no such line."""
+    """A row of STOP from `stop STOPPED TIMESTAMP_NS DURATION_NS THREADS`; None for other lines."""
     word, *texts = line.split() or [""]
     numbers = [number for text in texts if (number := decimal(text)) is not None]
     if word != "stop" or len(numbers) != 4 or len(texts) != 4:

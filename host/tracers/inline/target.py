@@ -1,4 +1,4 @@
-"""A process that the shim is brought into for inline hooks: what of it a plan has to know, and where its parts are."""
+"""The target process of inline hooks: its mappings, the shim's addresses in it, the agent's lines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _INJECT_S = 30
 
 
 class EnteredProcess(Protocol):
-    """The process as far as a plan has to know it. shim: its path there, and as we can open its copy."""
+    """The process that a plan needs. shim: its path in the process, and the path of our copy."""
 
     @property
     def pid(self) -> int: ...
@@ -42,13 +42,13 @@ class EnteredProcess(Protocol):
         ...
 
     def reserve(self, near: int) -> Reservation:
-        """memleak_reserve() of the shim, which is loaded for it."""
+        """Loads the shim and calls its memleak_reserve()."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LocalEntered:
-    """A process of this machine. agent, shim_path: our files."""
+    """A local process. agent, shim_path: our files."""
 
     process: LocalProcess
     agent: Path
@@ -91,43 +91,46 @@ class MappedFile:
     mappings: Sequence[Mapping]
 
     def address(self, vaddr: int) -> int:
-        """By where its executable segments were mapped: all of a file's segments keep their distances. Raises TargetError."""
+        """The address of a vaddr, from the mapping of an executable segment. Raises TargetError."""
         for segment in self.elf.segments:
             if segment.type != PT_LOAD or not segment.flags & PF_X:
                 continue
-            for one in self.mappings:
-                into = segment.file_offset - one.file_offset
-                if 0 <= into < one.end - one.start and one.is_executable:
-                    return one.start + into - segment.vaddr + vaddr
+            for mapping in self.mappings:
+                into = segment.file_offset - mapping.file_offset
+                if 0 <= into < mapping.end - mapping.start and mapping.is_executable:
+                    return mapping.start + into - segment.vaddr + vaddr
         raise TargetError(f"the code of {self.elf.path} is not in the process's memory", "use --tracer bpf")
 
     def surroundings(self, status: str) -> Surroundings:
-        """The kernel tells of CET's shadow stacks (arch/x86/kernel/cpu/proc.c, 6.6), of BTI and GCS the file."""
+        """Landing pads and shadow stacks: CET from the kernel (arch/x86/kernel/cpu/proc.c, 6.6), BTI and GCS from the file."""
         features = self.elf.gnu_features if self.elf.machine == EM_AARCH64 else 0
         has_shadow_stack = "shstk" in status.partition("x86_Thread_features:")[2].partition("\n")[0]
         return Surroundings(bool(features & _BTI), has_shadow_stack or bool(features & _GCS))
 
 
 def mapped_file(process: EnteredProcess, path: str, elf: ElfFile, dynamic: int = 0) -> MappedFile:
-    """path: as the process names it. dynamic: LoadedObject.dynamic, which tells one copy of it from another. Raises TargetError."""
+    """The mappings of a file. Raises TargetError.
+
+    path: in the process.
+    dynamic: LoadedObject.dynamic, which selects among several copies.
+    """
     copies: list[list[Mapping]] = []
-    for one in process.mappings():
-        if one.path.removesuffix(" (deleted)") != path:
+    for mapping in process.mappings():
+        if mapping.path.removesuffix(" (deleted)") != path:
             continue
-        if (
-            not copies or one.file_offset < copies[-1][-1].file_offset
-        ):  # a copy's lie in the order of the file
+        # The mappings of one copy have ascending file offsets.
+        if not copies or mapping.file_offset < copies[-1][-1].file_offset:
             copies.append([])
-        copies[-1].append(one)
+        copies[-1].append(mapping)
     if not copies:
         raise TargetError(f"process {process.pid} has not mapped {path}", "try again")
     meant = [copy for copy in copies if copy[0].start <= dynamic < copy[-1].end]
-    return MappedFile(elf, (meant or [[one for copy in copies for one in copy]])[0])
+    return MappedFile(elf, (meant or [[mapping for copy in copies for mapping in copy]])[0])
 
 
 @dataclass(frozen=True, slots=True)
 class Shim:
-    """The shim's file as the process has it mapped, once it was brought there."""
+    """The shim's file as mapped in the process."""
 
     file: MappedFile
 
@@ -142,7 +145,7 @@ class Shim:
         return self.file.address(found[0].vaddr)
 
     def landing(self, name: str) -> int:
-        """Where a patched function of the heap goes: device/preload/entries/inline_entries.c."""
+        """The shim's entry of a heap function (device/preload/entries/inline_entries.c)."""
         return self.function(f"memleak_inline_{name}")
 
     def data(self, name: str) -> tuple[int, int]:
@@ -153,7 +156,7 @@ class Shim:
         return self.file.address(found[0]), found[1]
 
     def hooks(self) -> dict[str, int]:
-        """Address of the word that each hook's original is written to, by name."""
+        """By name, the address of the word that holds each hook's original."""
         found = self.file.elf.dynamic_data("memleak_hooks")
         if found is None:
             raise self._lacks("memleak_hooks")
@@ -163,7 +166,7 @@ class Shim:
         return {name: self.file.address(vaddr) + i * _HOOK.size + 32 for i, name in enumerate(names)}
 
     def room(self, near: int, reservation: Reservation) -> int:
-        """Where moved code goes, ROOM_SLOTS times TRAMPOLINE_BYTES: what was reserved near there, else the shim's own text."""
+        """Room for ROOM_SLOTS trampolines: the reservation near that address, else the shim's own text."""
         if reservation.distance <= 0:
             return self.function("memleak_room")
         return (near & ~(_ROOM_PAGE - 1)) + (reservation.distance - _ROOM_BIAS) * _ROOM_PAGE
@@ -173,12 +176,12 @@ class Shim:
 
 
 def slot_line(address: int, value: int) -> str:
-    """A word that the agent writes into the process before it attaches (docs/wire-protocol.md, "The agent's input")."""
+    """A word that the agent writes into the process before it attaches (docs/wire-protocol.md, section 8)."""
     return f"slot {address:x} {value:x}"
 
 
 def patch_line(plan: PatchPlan) -> str:
-    """`patch ADDRESS KEPT EXPECTED PATCH TRAMPOLINE CODE MOVES RETURNS` (docs/wire-protocol.md, "The agent's input")."""
+    """`patch ADDRESS KEPT EXPECTED PATCH TRAMPOLINE CODE MOVES RETURNS` (docs/wire-protocol.md, section 8)."""
     return (
         f"patch {plan.address:x} {plan.kept.hex() or '-'} {plan.expected.hex()} {plan.patch.hex()} {plan.trampoline_address:x}"
         f" {plan.trampoline.hex()} {_moves(plan.moves)} {_moves(plan.returns)}"

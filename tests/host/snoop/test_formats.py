@@ -26,8 +26,7 @@ FUNCTIONS = (
 
 
 UNPAIRED = (
-    "left without a visible return"
-    " (longjmp, an exception, the thread's end, or deeper than the kernel's 64)"
+    "left without a visible return (longjmp, an exception, the thread's end, or deeper than the kernel's 64)"
 )
 
 

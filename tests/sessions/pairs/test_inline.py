@@ -199,5 +199,5 @@ def test_one_function_is_not_patched_twice(tmp_path: Path) -> None:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         report, said = measured(process, tmp_path, (str(pairs), "malloc"), lambda: order(process, "m"))
         process.kill()
-    assert "pair own: malloc is the heap's, and patched already" in said
+    assert "pair own: malloc belongs to the heap, which has a hook there" in said
     assert held(report, "pair:own") == {}

@@ -64,8 +64,8 @@ REFUSED = {
     "stlxr": (0xC803FC20, "a load or store with a monitor"),
     "reads the patch": (0x58000000, "refers to where the patch is"),
     "reads the patch from before": (0x58FFFFE0, "refers to where the patch is"),
-    "back to its start": (0x54000000, "goes back to its start"),
-    "x16 at the entry": (0xAA1003E0, "wants something in x16 at its entry"),
+    "back to its start": (0x54000000, "jumps back to its start"),
+    "x16 at the entry": (0xAA1003E0, "reads x16 at its entry"),
 }
 
 

@@ -1,8 +1,7 @@
-"""Where a patched function leads to, and the few instructions on the way there that stand before its moved ones.
+"""The shim's entry that a patched function leads to, and the stub in front of it.
 
-A function of the heap has an entry of its own in the shim. Those of --pairs share one, which a stub tells of the call: by
-which number, and where the function's own first instructions are now. The stub changes nothing else that the function may
-look at, since its callers may rely on all registers that it leaves alone.
+A function of the heap has its own entry in the shim. Functions of --pairs share one. Their stub passes the function's number
+and the address of its moved instructions, and changes no register that the function or its callers may read.
 """
 
 from __future__ import annotations
@@ -15,20 +14,23 @@ _NUMBER_SHIFT = 56  # ML_PAIR_CALL_SHIFT, device/preload/entries/pair_entries.h
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """address: of the shim's entry. number: of the function among those of --pairs, None for one of the heap's own entries."""
+    """address: of the shim's entry. number: of the function of --pairs, None for the heap."""
 
     address: int
     number: int | None = None
 
     def call(self, original: int) -> int:
-        """What the entry is told: the function's number, and where it goes on."""
+        """The word that the stub passes: the function's number, and the address at which it continues."""
         return (self.number or 0) << _NUMBER_SHIFT | original
 
 
 @dataclass(frozen=True, slots=True)
 class Stub:
-    """What stands in an island. pad: where an indirect jump may arrive. call: code for the entry's address and for what it is
-    told, of the same size always. scratch: registers that it changes.
+    """The stub of an architecture.
+
+    pad: landing pad for an indirect jump.
+    call: code for (entry, word), always of the same size.
+    scratch: registers that it changes.
     """
 
     pad: bytes
@@ -37,14 +39,14 @@ class Stub:
 
 
 def _x86_64(entry: int, call: int) -> bytes:
-    """movl $…, -64(%rsp); movl $…, -60(%rsp); jmp *0(%rip): below the stack pointer 128 bytes are ours (psABI §3.2.2)."""
+    """movl $…, -64(%rsp); movl $…, -60(%rsp); jmp *0(%rip): the red zone has 128 bytes (psABI §3.2.2)."""
     word = call.to_bytes(8, "little")
     halves = bytes.fromhex("c74424c0") + word[:4] + bytes.fromhex("c74424c4") + word[4:]
     return halves + bytes.fromhex("ff2500000000") + entry.to_bytes(8, "little")
 
 
 def _arm64(entry: int, call: int) -> bytes:
-    """ldr x17, #12; ldr x16, #16; br x16, and both values: x16 and x17 hold nothing at an entry (AAPCS64 §6.1.1)."""
+    """ldr x17, #12; ldr x16, #16; br x16, both values: x16 and x17 are free at an entry (AAPCS64 §6.1.1)."""
     words = (0x58000071, 0x58000090, 0xD61F0200)
     code = b"".join(word.to_bytes(4, "little") for word in words)
     return code + call.to_bytes(8, "little") + entry.to_bytes(8, "little")
