@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Single calls: every one with --trace, and those of the region ledger, which the agent keeps. */
+/* Single calls: all with --trace, and those of the region ledger, which the agent keeps. */
 #pragma once
 
 #include "evidence.bpf.h"
 
-/* lost: the cause to count when the ring is full. */
+/* lost: the cause to count if the ring is full. */
 static __always_inline void ml_send_event(struct ml_regs *regs, struct ml_event *event, ml_u64 process, ml_u32 lost)
 {
 	event->timestamp_ns = bpf_ktime_get_ns();
@@ -17,7 +17,7 @@ static __always_inline void ml_send_event(struct ml_regs *regs, struct ml_event 
 static __always_inline void ml_trace_alloc(struct ml_regs *regs, const struct ml_thread *thread, const struct ml_pending *pending,
 					   ml_u64 address, ml_u64 key)
 {
-	bool is_pair = pending->function >= ML_FN_PAIR; /* of which only calls that succeed are told */
+	bool is_pair = pending->function >= ML_FN_PAIR; /* only successful calls are reported */
 	bool has_old = !is_pair && !options.rules[pending->function & (ML_FN_MAX - 1)].is_indirect;
 	struct ml_event event = {
 		.address = address,

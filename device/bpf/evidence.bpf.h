@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Evidence: the registers and the stack of one allocation, taken as the allocator returns. */
+/* Evidence: the registers and the stack of an allocation, read when the allocator returns. */
 #pragma once
 
 #ifdef ML_OLD_KERNEL
@@ -8,18 +8,18 @@
 #include "ring_output.bpf.h"
 #endif
 
-/* One allocation of a known key in 2 to this is sent again, to verify the key: exact ones could err by a stale rule only. */
+/* One in 2^n allocations of a known key is sent again to verify the key. Exact keys err only by a stale rule. */
 #define ML_VERIFY_SHIFT 10
 #define ML_VERIFY_SHIFT_EXACT 16
 /*
- * Evidence is due at new heights of a key's live blocks: at 1, 2, 4, 8 …, which verifies a leak as it grows;
- * for partial keys at each up to this one, so that every block of a small leak speaks for itself; for exact ones
- * at steps of 2 to this.
+ * Evidence is due when a key's number of live blocks reaches 1, 2, 4, 8 …, which verifies a leak as it grows. For
+ * partial keys it is due at each number up to ML_DUE_EACH, so that every block of a small leak has its own; for exact
+ * keys at every 2^ML_DUE_STEP_EXACT-fold.
  */
 #define ML_DUE_EACH 16
 #define ML_DUE_STEP_EXACT 5
 
-/* Is this one of the few allocations of a known key that are sent again? */
+/* Whether this allocation of a known key is sent again. */
 static __always_inline bool ml_verify_due(const struct ml_bpf_block *block, const struct ml_bpf_key *entry)
 {
 	ml_u64 random = block->sequence * 0x9e3779b97f4a7c15ull;
@@ -29,8 +29,8 @@ static __always_inline bool ml_verify_due(const struct ml_bpf_block *block, cons
 }
 
 /*
- * Of a known key: what only verifies it leaves half of the ring to the first evidence of others. Moves the
- * mark at which evidence is due next. stack_bytes: that will be sent, about. Returns false for what is not worth sending.
+ * For known keys. Evidence that only verifies leaves half of the ring to the first evidence of others. Sets when
+ * evidence is due next. stack_bytes: about what will be sent.
  */
 static __noinline bool ml_is_worth_sending(struct ml_bpf_key *entry, ml_u64 live_objects, ml_u64 stack_bytes)
 {
@@ -45,7 +45,7 @@ static __noinline bool ml_is_worth_sending(struct ml_bpf_key *entry, ml_u64 live
 	return true;
 }
 
-/* Still due: the next allocation tries again. */
+/* Evidence stays due for the next allocation. */
 static __noinline void ml_sending_failed(struct ml_bpf_key *entry)
 {
 	if (entry)
@@ -53,7 +53,7 @@ static __noinline void ml_sending_failed(struct ml_bpf_key *entry)
 	ml_count(ML_LOST_RING_FULL, 1);
 }
 
-/* The walk of an exact key has read all that unwinding needs. What verifies it is the stack as it is. */
+/* The walk of an exact key has read every word that unwinding needs. To verify a key the whole stack is sent. */
 static __always_inline ml_u64 ml_evidence_flags(bool is_exact, ml_u64 due)
 {
 	if (due)
@@ -61,7 +61,7 @@ static __always_inline ml_u64 ml_evidence_flags(bool is_exact, ml_u64 due)
 	return is_exact && !options.every_stack && !options.whole_stacks ? ML_EVIDENCE_STACK_SPARSE : 0;
 }
 
-/* Without evidence: only what rules can be learned from, once for each key. */
+/* Without evidence: sends once for each key what rules can be learned from. */
 static __always_inline void ml_bring_unknown(struct ml_regs *regs, struct ml_thread *thread,
 					     const struct ml_bpf_block *block, ml_u64 address, struct ml_bpf_key *entry)
 {
@@ -71,10 +71,7 @@ static __always_inline void ml_bring_unknown(struct ml_regs *regs, struct ml_thr
 	ml_send_evidence(regs, thread, block, address, entry->key, 0, options.stack_bytes);
 }
 
-/*
- * With --adaptive: is the stack not worth evidence? Nothing is known to be lost by that only where the key is the whole
- * stack: then what it holds is what the stack holds, this block among it.
- */
+/* With --adaptive: does the stack hold too little for evidence? Only an exact key's sums are the stack's own. */
 static __noinline bool ml_is_cold(const struct ml_bpf_key *entry)
 {
 	const struct ml_bpf_code *shared = ml_code();
@@ -83,18 +80,18 @@ static __noinline bool ml_is_cold(const struct ml_bpf_key *entry)
 	       entry->alloc_bytes - entry->free_bytes < *(const volatile ml_u64 *)&shared->hot_bytes;
 }
 
-/* above: up to the stack's end, where that is known. */
+/* above: bytes up to the stack's end, if known. */
 static __always_inline ml_u64 ml_slice_of(ml_u64 above, ml_u32 cap)
 {
 	return above < cap ? above : cap;
 }
 
 /*
- * Of every process: one that starts sends more than a ring holds. None takes more than a part of it until it has been
- * emptied, so that there is room for those who send little.
+ * With --all, a starting process sends more than a ring holds. Each process may fill only a part of the ring until it
+ * is drained, which leaves room for others.
  */
 #define ML_RING_SHARES 8
-#define ML_RECORD_BYTES 512 /* beside the stack, about */
+#define ML_RECORD_BYTES 512 /* about, without the stack */
 
 static __noinline bool ml_exceeds_share(ml_u64 process_number, ml_u64 stack_bytes)
 {
@@ -117,7 +114,7 @@ static __noinline bool ml_exceeds_share(ml_u64 process_number, ml_u64 stack_byte
 }
 
 /*
- * Of every process most keys are of one small block, of a program's start: none is sent of them. host/heap/omitted_stacks.py has
+ * With --all, most keys have one small block from a program's start. They send none. host/heap/omitted_stacks.py has
  * the same numbers.
  */
 #define ML_FIRST_SYSTEM_WIDE 2
@@ -136,7 +133,7 @@ static __always_inline bool ml_is_left_out_system_wide(struct ml_regs *regs, str
 	return true;
 }
 
-/* Is there no evidence to be had of this block, by what the session was told? */
+/* Whether the session's options leave out this block's evidence. */
 static __always_inline bool ml_is_left_out(struct ml_regs *regs, struct ml_thread *thread, const struct ml_bpf_block *block,
 					   ml_u64 address, struct ml_bpf_key *entry, ml_u64 live_objects)
 {
@@ -148,13 +145,13 @@ static __always_inline bool ml_is_left_out(struct ml_regs *regs, struct ml_threa
 	return true;
 }
 
-/* Sends evidence where it is due. `live_objects` counts this block already. */
+/* Sends evidence if it is due. `live_objects` includes this block. */
 static __always_inline void ml_bring_evidence(struct ml_regs *regs, struct ml_thread *thread,
 					      const struct ml_bpf_block *block, ml_u64 address, struct ml_bpf_key *entry,
 					      ml_u64 live_objects, ml_u32 cap)
 {
 	ml_u64 due = entry->next_due;
-	bool is_exact = entry->flags & ML_BPF_KEY_EXACT; /* read once: what lies in a map is read anew after each store */
+	bool is_exact = entry->flags & ML_BPF_KEY_EXACT; /* read once: values in maps are read anew after each store */
 
 	if (live_objects < due && !options.every_stack && !ml_verify_due(block, entry))
 		return;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What in a slice of stack is not what the program wrote. */
+/* The return addresses in a stack slice that uretprobes replaced, and their original values. */
 #pragma once
 
 #include "stack_key.bpf.h"
 
 /*
- * The return addresses that uretprobes hide in the stack above us: those of the calls still pending, the innermost first, so
- * that where there are too many the stack is right up to the first that is missing.
+ * Adds those of pending calls, the innermost first. If there are too many, the stack is right up to the first that is
+ * missing.
  */
 static __noinline void ml_add_fixups(struct ml_evidence *evidence, struct ml_thread *thread, ml_u64 depth)
 {

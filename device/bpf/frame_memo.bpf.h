@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Walks that were made before. The place of each return address follows from the return addresses below it, and from
- * the frame pointers where rules take them: when the same ones stand in the same places, by induction it is the same
- * stack, and comparing costs a fraction of looking each rule up.
+ * Remembered walks. The location of each return address follows from the inner return addresses, and from frame
+ * pointers where rules use them. By induction, a stack with the same words at the same offsets is the same stack, and
+ * comparing them costs a fraction of looking up each rule.
  */
 #pragma once
 
@@ -12,23 +12,23 @@
 #define ML_MEMO_WAYS 4
 
 struct ml_memo {
-	ml_u64 version;   /* odd: being written */
+	ml_u64 version;   /* odd while being written */
 	ml_u64 seed;      /* ml_walk_seed() of the stack */
 	ml_u64 key;       /* of the stack */
-	ml_u64 fp;        /* the register, as its distance from sp, where uses_fp */
+	ml_u64 fp;        /* register - sp, if uses_fp */
 	ml_u32 uses_fp;
-	ml_u32 state;     /* how the walk ended: enum ml_walk_state */
+	ml_u32 state;     /* enum ml_walk_state at the end of the walk */
 	ml_u32 n_offsets;
-	ml_u32 n_words;   /* of the stack, as far as the last place */
-	ml_u64 read[ML_WALK_WORDS]; /* what stood there; of addresses of the stack the distance from sp */
+	ml_u32 n_words;   /* of the stack, up to the last offset */
+	ml_u64 read[ML_WALK_WORDS]; /* the words at the offsets; for stack addresses their distance from sp */
 	ml_u16 offsets[ML_WALK_WORDS];
 };
 
 ML_MAP(ARRAY, memos, ml_u32, struct ml_memo, ML_MEMO_SETS * ML_MEMO_WAYS, 0);
 
 /*
- * The stack from sp on, of the thread that runs on this CPU: each look into the target's memory costs as much as some
- * kilobytes, so there is one. Not of the thread, whose table would be large. Programs are preempted, but do not move.
+ * This CPU's copy of the current stack from sp on. One read of the target's memory costs as much as copying some
+ * kilobytes. A copy in each thread would make its table large. Programs are preempted, but do not migrate.
  */
 struct ml_stack_copy {
 	ml_u64 is_locked;
@@ -37,28 +37,34 @@ struct ml_stack_copy {
 
 ML_MAP(PERCPU_ARRAY, stack_copies, ml_u32, struct ml_stack_copy, 1, 0);
 
-/* Words between sp at a function's entry and sp when it has returned: places count from there. */
+/* Words between sp at a function's entry and sp after its return, from which offsets count. */
 #define ML_POPPED_WORDS (ML_RETURN_POPS / 8)
 
-/* Number of the first memo of a set. The seed's bits are mixed well. */
+/* Index of a set's first memo. The seed is well mixed. */
 static __always_inline ml_u32 ml_memo_set(ml_u64 seed, ml_u64 above)
 {
 	return (ml_u32)(ml_mix(seed, above) >> 32) % ML_MEMO_SETS * ML_MEMO_WAYS;
 }
 
-/* How many words the last stack with about this sp had. */
+/* Number of words of the last stack with about this sp. */
 static __always_inline ml_u16 *ml_expected_words(struct ml_thread *thread, ml_u64 entry_sp)
 {
 	return &thread->expected_words[entry_sp >> 4 & (ML_EXPECTATIONS - 1)];
 }
 
-/* A word as memos have it: an address of the stack by its distance from sp. No branch: loops over words are verified. */
+/*
+ * A word as memos store it: a stack address as its distance from sp. Without a branch, since the verifier follows
+ * loops.
+ */
 static __always_inline ml_u64 ml_memo_word(ml_u32 offset, ml_u64 word, ml_u64 begin)
 {
 	return ML_CODE_ADDRESS(word) - (offset / ML_BPF_OFFSET_OF_ADDRESS) * begin;
 }
 
-/* Does what is in sight differ from the memo? begin: sp as it will be after the return. Global: verified by itself. */
+/*
+ * Whether the copied stack differs from the memo. begin: sp after the return. Global, so that the verifier checks it
+ * once.
+ */
 __noinline int ml_memo_differs(const struct ml_stack_copy *copy, const struct ml_memo *memo, ml_u64 begin)
 {
 	if (!copy || !memo)
@@ -72,13 +78,13 @@ __noinline int ml_memo_differs(const struct ml_stack_copy *copy, const struct ml
 	return 0;
 }
 
-/* n words of the stack from sp on. */
+/* Copies n words of the stack from sp on. */
 static __always_inline bool ml_copy_stack(struct ml_stack_copy *copy, ml_u32 n, ml_u64 sp)
 {
 	return n <= ML_COPY_WORDS && !bpf_probe_read_user(copy->words, n * 8, (const void *)sp);
 }
 
-/* Is the stack in sight the memo's? Then the pending call has its key. */
+/* Whether the copied stack is the memo's. If so, the pending call gets its key. */
 static __always_inline bool ml_memo_fits(struct ml_pending *pending, const struct ml_stack_copy *copy,
 					 const struct ml_memo *memo, ml_u64 begin, ml_u64 fp, ml_u64 above)
 {
@@ -95,7 +101,7 @@ static __always_inline bool ml_memo_fits(struct ml_pending *pending, const struc
 	return true;
 }
 
-/* ml_recall(), into memory that is ours alone. false: the stack cannot be read. */
+/* ml_recall() with this CPU's copy locked. Returns false if the stack cannot be read. */
 static __always_inline bool ml_recall_from(struct ml_stack_copy *copy, struct ml_thread *thread, struct ml_regs *regs,
 					   struct ml_pending *pending)
 {
@@ -131,7 +137,7 @@ static __always_inline bool ml_recall_from(struct ml_stack_copy *copy, struct ml
 	return true;
 }
 
-/* At the entry of a call whose return address nobody has hidden: that, and its key if the stack was walked before. */
+/* At the entry of an outermost call: its return address, and its key if the stack was walked before. */
 static __always_inline void ml_recall(struct ml_thread *thread, struct ml_regs *regs, struct ml_pending *pending)
 {
 	ml_u32 zero = 0;
@@ -153,7 +159,7 @@ static __always_inline bool ml_can_remember(const struct ml_walk *walk)
 	return !walk->n_pending && walk->n_offsets <= ML_WALK_WORDS && walk->n_words + ML_POPPED_WORDS <= ML_COPY_WORDS;
 }
 
-/* The words that the walk has read, as a memo has them. Global: verified by itself. */
+/* Copies the words that the walk has read. Global, so that the verifier checks it once. */
 __noinline int ml_copy_words(struct ml_memo *memo, const struct ml_walk *walk)
 {
 	if (!memo || !walk)
@@ -167,7 +173,7 @@ __noinline int ml_copy_words(struct ml_memo *memo, const struct ml_walk *walk)
 	return 0;
 }
 
-/* Keeps a walk in place of another of its set; `number` is the set's first, fp the frame pointer it began with. */
+/* Stores a walk in a set. number: of the set's first memo. fp: the frame pointer at the beginning. */
 static __noinline int ml_remember(struct ml_walk *walk, ml_u64 seed, ml_u64 fp, ml_u32 number, ml_u32 state)
 {
 	struct ml_memo *memo;
@@ -192,7 +198,7 @@ static __noinline int ml_remember(struct ml_walk *walk, ml_u64 seed, ml_u64 fp, 
 	return 0;
 }
 
-/* A walk that is remembered where it ended: then walk->key covers all return addresses; else see ml_walk(). */
+/* Walks and remembers the walk if it ended; then walk->key covers all return addresses. Else as ml_walk(). */
 static __always_inline enum ml_walk_state ml_walk_and_remember(struct ml_walk *walk, ml_u64 above)
 {
 	ml_u64 seed = walk->key, fp = walk->fp;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The walk from frame to frame by the agent's rules (frame_rule.h): the key of a whole stack, and of nothing else. */
+/* Walks from frame to frame by the agent's rules (frame_rule.h), for a key of exactly the whole stack. */
 #pragma once
 
 #include "images.bpf.h"
 
-/* Frames that one verified function steps over, and how often it is called. */
+/* Frames for each call of the verified function, and in all. */
 #define ML_WALK_STEPS 8
 #define ML_WALK_FRAMES 128
 
@@ -13,12 +13,12 @@ ML_MAP(ARRAY, frame_rules, ml_u32, struct ml_bpf_rule_set, 1u << ML_FRAME_SET_SH
 enum ml_walk_state {
 	ML_WALK_ON = 0,
 	ML_WALK_ENDED = 1, /* at the outermost frame */
-	ML_WALK_STUCK = 2, /* nothing to be said of this place, or a stack that contradicts it */
+	ML_WALK_STUCK = 2, /* no rule is possible here, or the stack contradicts it */
 	ML_WALK_UNKNOWN = 3, /* no rule yet */
-	ML_WALK_LIMIT = 4,   /* the next frame is beyond what a slice may show */
+	ML_WALK_LIMIT = 4,   /* the next frame is beyond a slice */
 };
 
-/* The second word of a rule, if its first is still this place: it may be giving way to another one. */
+/* Reads the second word of a rule, unless its first has changed: the agent may be replacing it. */
 static __always_inline bool ml_read_rule(const struct ml_frame_rule *from, ml_u64 hash, struct ml_frame_rule *rule)
 {
 	ml_u64 what = *(const volatile ml_u64 *)&from->cfa;
@@ -29,7 +29,7 @@ static __always_inline bool ml_read_rule(const struct ml_frame_rule *from, ml_u6
 	return *(const volatile ml_u64 *)&from->hash == hash;
 }
 
-/* The rule of a place; false when there is none yet. */
+/* Finds a rule by its hash; false if there is none yet. */
 static __always_inline bool ml_find_rule(ml_u64 hash, struct ml_frame_rule *rule)
 {
 	ml_u32 set = ml_frame_set(hash) / ML_FRAME_SET_RULES;
@@ -45,8 +45,8 @@ static __always_inline bool ml_find_rule(ml_u64 hash, struct ml_frame_rule *rule
 }
 
 /*
- * Where the words from an address on are to be had: as many as the thread's last walk needed, since each look into the
- * target's memory costs as much as a kilobyte. What lies behind the last page that can be read is cut.
+ * Reads the words from an address on, as many as the thread's last walk needed, since each read of the target's memory
+ * costs as much as a kilobyte. Ends at the last readable page.
  */
 static __noinline long ml_open_window(struct ml_walk *walk, ml_u64 address)
 {
@@ -70,7 +70,7 @@ static __noinline long ml_open_window(struct ml_walk *walk, ml_u64 address)
 	return bpf_probe_read_user(walk->words, (ml_u32)bytes, (const void *)address);
 }
 
-/* The return address of a frame, where a return probe that is still pending has put another in its place. */
+/* The return address of a frame, in place of that of a pending return probe. */
 __noinline ml_u64 ml_original_return(ml_u64 hidden_at, ml_u64 found)
 {
 	struct ml_thread *thread = ml_this_thread();
@@ -83,7 +83,7 @@ __noinline ml_u64 ml_original_return(ml_u64 hidden_at, ml_u64 found)
 	return found;
 }
 
-/* A frame: what one step starts from, in registers. */
+/* The state of a step, in registers. */
 struct ml_frame {
 	ml_u64 return_address;
 	ml_u64 sp;
@@ -94,7 +94,7 @@ struct ml_frame {
 
 #define ML_FP_REGISTER 0xffffull
 
-/* Are the words from low to high in the window? The lowest says where the next window begins. */
+/* Makes sure that the words from low to high are in the window, which else is read anew from low on. */
 static __always_inline bool ml_load_words(struct ml_walk *walk, ml_u64 low, ml_u64 high)
 {
 	if (low >= walk->window && high - walk->window < walk->window_bytes)
@@ -107,7 +107,7 @@ static __always_inline ml_u64 ml_word(const struct ml_walk *walk, ml_u64 address
 	return walk->words[(address - walk->window) >> 3 & (ML_WINDOW_WORDS - 1)];
 }
 
-/* A word that leads further. */
+/* Notes a word that the walk has used. */
 static __always_inline void ml_note(struct ml_walk *walk, ml_u64 offset, ml_u64 word)
 {
 	ml_u32 n = walk->n_offsets++ & (ML_WALK_WORDS - 1);
@@ -124,7 +124,7 @@ static __always_inline void ml_note_address(struct ml_walk *walk, ml_u64 offset,
 	ml_note(walk, offset | ML_BPF_OFFSET_OF_ADDRESS, word);
 }
 
-/* The frame pointer says where the frame is. */
+/* Notes the frame pointer if a frame was found by it. */
 static __always_inline void ml_note_fp(struct ml_walk *walk, const struct ml_frame *frame)
 {
 	if (frame->fp_offset == ML_FP_REGISTER)
@@ -133,7 +133,7 @@ static __always_inline void ml_note_fp(struct ml_walk *walk, const struct ml_fra
 		ml_note_address(walk, frame->fp_offset, frame->fp);
 }
 
-/* Canonical frame address by the rule, 0 when it cannot be told. */
+/* The canonical frame address by the rule, or 0. */
 static __always_inline ml_u64 ml_frame_address(struct ml_walk *walk, const struct ml_frame *frame,
 					       const struct ml_frame_rule *rule)
 {
@@ -155,7 +155,7 @@ static __always_inline ml_u64 ml_frame_address(struct ml_walk *walk, const struc
 	return cfa;
 }
 
-/* Where the caller's frame pointer is; that of the return address where it is still in the register. */
+/* The slot of the caller's frame pointer; if that is still in the register, of the return address. */
 static __always_inline ml_u64 ml_fp_slot(const struct ml_frame *frame, const struct ml_frame_rule *rule, ml_u64 cfa)
 {
 	if (rule->fp_words == ML_FRAME_FP_AT_FP)
@@ -163,7 +163,7 @@ static __always_inline ml_u64 ml_fp_slot(const struct ml_frame *frame, const str
 	return cfa - 8ull * (rule->fp_words ? rule->fp_words : rule->ra_words);
 }
 
-/* To the caller's frame. */
+/* Steps to the caller's frame. */
 static __always_inline enum ml_walk_state ml_step(struct ml_walk *walk, struct ml_frame *frame)
 {
 	struct ml_frame_rule rule;
@@ -195,7 +195,7 @@ static __always_inline enum ml_walk_state ml_step(struct ml_walk *walk, struct m
 	return ML_WALK_ON;
 }
 
-/* ML_WALK_STEPS frames. Global: verified by itself, once. Returns enum ml_walk_state. */
+/* ML_WALK_STEPS frames. Global, so that the verifier checks it once. Returns enum ml_walk_state. */
 __noinline int ml_walk_on(struct ml_walk *walk)
 {
 	struct ml_frame frame;
@@ -214,13 +214,13 @@ __noinline int ml_walk_on(struct ml_walk *walk)
 	return state;
 }
 
-/* What a key begins with: the thread's process, its image (see ml_image()) and the innermost return address. */
+/* The initial key: process, image (see ml_image()) and innermost return address. */
 static __always_inline ml_u64 ml_walk_seed(const struct ml_thread *thread, ml_u64 return_address)
 {
 	return ml_mix(thread->seed, return_address);
 }
 
-/* The stack key of a walk that ended. above: what tells stacks apart that go on beyond the limit. */
+/* The stack key of a walk. above: distinguishes stacks that go on beyond the limit. */
 static __always_inline ml_u64 ml_key_of_walk(ml_u64 key, enum ml_walk_state state, ml_u64 above)
 {
 	if (state == ML_WALK_LIMIT)
@@ -233,7 +233,7 @@ static __always_inline ml_u64 ml_flags_of_walk(enum ml_walk_state state)
 	return state == ML_WALK_ENDED ? ML_BPF_KEY_EXACT : ML_KEY_PARTIAL;
 }
 
-/* Walks to the outermost frame: then the key is exact. Else walk->sp is what is left to look at. */
+/* Walks to the outermost frame, where the key is exact. Otherwise the rest of the stack begins at walk->sp. */
 static __always_inline enum ml_walk_state ml_walk(struct ml_walk *walk)
 {
 	int state = ML_WALK_ON;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Which code stands where: the numbers of images (struct ml_bpf_process) and what changes them. Two looks at
- * addresses: a quick one that may be wrong in saying yes (struct ml_bpf_code), and the spans.
+ * Images (struct ml_bpf_process): numbers for the code of a process, and the events that change it. Two tests of
+ * addresses: a quick one with false positives (struct ml_bpf_code), and the spans.
  */
 #pragma once
 
@@ -9,13 +9,13 @@
 
 #include "maps.bpf.h"
 
-/* Granule → code in it, of any process. Those of processes that are gone are the first to be forgotten. */
+/* Granule → code in it, of any process. LRU, so that ended processes are evicted first. */
 ML_MAP(LRU_HASH, spans, ml_u64, struct ml_bpf_span, 65536, 0);
 
 ml_u64 last_image = ML_BPF_FIRST_IMAGE;
 
 #define ML_GRANULE_BYTES (1ull << ML_BPF_GRANULE_SHIFT)
-/* What loops over granules goes in steps, each step a global function, which the verifier looks at once. */
+/* Loops over granules are nested in steps, each a global function that the verifier checks once. */
 #define ML_STEP_GRANULES 64ull
 #define ML_STEP_BYTES (ML_STEP_GRANULES * ML_GRANULE_BYTES)
 #define ML_STRIDE_STEPS 32ull
@@ -29,7 +29,7 @@ ml_u64 last_image = ML_BPF_FIRST_IMAGE;
 
 static __always_inline ml_u64 ml_new_image(void)
 {
-#ifdef ML_OLD_KERNEL /* no atomic operation returns a value; there are no rules either that must not be mixed up */
+#ifdef ML_OLD_KERNEL /* atomic operations return nothing, but there are no rules that could be confused either */
 	__sync_fetch_and_add(&last_image, 1);
 	return last_image;
 #else
@@ -40,7 +40,7 @@ static __always_inline ml_u64 ml_new_image(void)
 #ifndef ML_OLD_KERNEL
 ml_u32 last_epoch;
 
-/* Of every process the agent forgets those that have ended: an epoch must not come back with a process's number. */
+/* With --all the agent removes ended processes; a reused process number must not have an old epoch. */
 static __always_inline void ml_next_epoch(struct ml_bpf_process *process)
 {
 	process->epoch = options.is_system_wide ? __sync_fetch_and_add(&last_epoch, 1) + 1 : process->epoch + 1;
@@ -82,7 +82,7 @@ static __noinline void ml_update_image(struct ml_thread *thread, const struct ml
 	thread->seed = ml_mix(thread->process, thread->image);
 }
 
-/* The number of the image that this thread runs. */
+/* The number of this thread's image. */
 static __always_inline ml_u64 ml_image(struct ml_thread *thread, const struct ml_bpf_code *shared)
 {
 	if (thread->images_seen != shared->images_changed)
@@ -105,7 +105,7 @@ static __always_inline void ml_mark_code(struct ml_bpf_code *shared, ml_u64 addr
 	shared->granules[granule >> 3 & (sizeof(shared->granules) - 1)] |= (ml_u8)(1u << (granule & 7));
 }
 
-/* What of start … end - 1 lies in the granule. */
+/* The part of start … end - 1 within the granule. */
 static __always_inline struct ml_bpf_span ml_part(ml_u64 granule, ml_u64 start, ml_u64 end)
 {
 	ml_u64 base = granule << ML_BPF_GRANULE_SHIFT;
@@ -116,7 +116,7 @@ static __always_inline struct ml_bpf_span ml_part(ml_u64 granule, ml_u64 start, 
 	};
 }
 
-/* Notes that code stands at start … end - 1, of which this looks at one granule. Global: verified by itself. */
+/* Adds the code of start … end - 1 within one granule. Global, so that the verifier checks it once. */
 __noinline int ml_add_span(ml_u64 granule, ml_u64 start, ml_u64 end)
 {
 	struct ml_bpf_span part = ml_part(granule, start, end);
@@ -132,7 +132,7 @@ __noinline int ml_add_span(ml_u64 granule, ml_u64 start, ml_u64 end)
 	return (int)bpf_map_update_elem(&spans, &granule, &part, BPF_ANY);
 }
 
-/* Did code stand in one granule's part of start … end - 1? What is known to be there goes away. */
+/* Removes the code of start … end - 1 within one granule. Returns 1 if there was any. */
 __noinline int ml_remove_span(ml_u64 granule, ml_u64 start, ml_u64 end)
 {
 	struct ml_bpf_span part = ml_part(granule, start, end);
@@ -149,7 +149,7 @@ __noinline int ml_remove_span(ml_u64 granule, ml_u64 start, ml_u64 end)
 	return 1;
 }
 
-/* The same of the next ML_STEP_GRANULES. */
+/* For the next ML_STEP_GRANULES. */
 __noinline int ml_remove_step(ml_u64 start, ml_u64 end)
 {
 	struct ml_bpf_code *shared = ml_code();
@@ -164,7 +164,7 @@ __noinline int ml_remove_step(ml_u64 start, ml_u64 end)
 	return n;
 }
 
-/* The same of the next ML_STRIDE_STEPS steps: 128 MiB. */
+/* For the next ML_STRIDE_STEPS steps: 128 MiB. */
 __noinline int ml_remove_stride(ml_u64 start, ml_u64 end)
 {
 	int n = 0;
@@ -176,7 +176,7 @@ __noinline int ml_remove_stride(ml_u64 start, ml_u64 end)
 	return n;
 }
 
-/* Notes code in the next ML_STEP_GRANULES. */
+/* Adds the code of the next ML_STEP_GRANULES. */
 __noinline int ml_add_step(ml_u64 start, ml_u64 end)
 {
 	ml_u64 first = start >> ML_BPF_GRANULE_SHIFT;
@@ -187,8 +187,8 @@ __noinline int ml_add_step(ml_u64 start, ml_u64 end)
 }
 
 /*
- * Code that the agent has not told of yet: a program that has just begun. What lies around a caller of malloc
- * is taken for code too, until the agent knows better; that splits keys and merges none.
+ * In a new program, of whose code the agent knows nothing yet, the surroundings of a caller of malloc are taken for
+ * code. That splits keys and merges none.
  */
 static __noinline void ml_learn_code(ml_u64 address)
 {
@@ -210,7 +210,7 @@ static __always_inline ml_u64 ml_field(void *event, ml_u32 offset)
 	return value;
 }
 
-/* Code that goes away may be followed by other code in its place. event: struct syscall_trace_enter of munmap. */
+/* Unmapped code may be followed by other code at the address. event: struct syscall_trace_enter of munmap. */
 static __always_inline int ml_code_unmapped(void *event)
 {
 	ml_u32 tgid = (ml_u32)(bpf_get_current_pid_tgid() >> 32);
@@ -231,7 +231,7 @@ static __always_inline int ml_code_unmapped(void *event)
 	return 0;
 }
 
-/* Code that comes by mmap: known before it is called. event: struct syscall_trace_enter of mmap. */
+/* New code is known before it runs. event: struct syscall_trace_enter of mmap. */
 static __always_inline int ml_code_mapped(void *event)
 {
 	ml_u32 tgid = (ml_u32)(bpf_get_current_pid_tgid() >> 32);
@@ -256,7 +256,7 @@ static __always_inline int ml_code_mapped(void *event)
 	return 0;
 }
 
-/* execve begins: from here on the agent might read the memory of the next program. */
+/* From execve on the agent might read the memory of the next program. */
 static __always_inline int ml_exec_begins(void)
 {
 	ml_u32 tgid = (ml_u32)(bpf_get_current_pid_tgid() >> 32);
@@ -267,7 +267,7 @@ static __always_inline int ml_exec_begins(void)
 	return 0;
 }
 
-/* event: that of task_newtask, in the parent, before the child runs. */
+/* event: task_newtask, in the parent, before the child runs. */
 static __always_inline int ml_process_fork(void *event)
 {
 	ml_u32 parent = (ml_u32)(bpf_get_current_pid_tgid() >> 32), child = 0;
@@ -277,7 +277,7 @@ static __always_inline int ml_process_fork(void *event)
 	if (ml_field(event, options.fork_flags) & ML_CLONE_THREAD)
 		return 0;
 	bpf_probe_read_kernel(&child, sizeof(child), event + options.fork_pid);
-	if (!process) { /* what is known of this number is of a process that has ended */
+	if (!process) { /* an entry of this number is an ended process's */
 		if (options.is_system_wide)
 			bpf_map_delete_elem(&processes, &child);
 		return 0;

@@ -4,7 +4,10 @@
 
 #include "peak.bpf.h"
 
-/* Where the agent empties places (ended_processes.h) the key may stand behind an empty one: it is looked for first. */
+/*
+ * Looks for the key in all its slots first: the agent empties slots (ended_processes.h), so the key may follow an empty
+ * one.
+ */
 static __noinline ml_u32 ml_claim_key_slot(ml_u64 key, ml_u64 process, ml_u64 flags)
 {
 	ml_u32 index = (ml_u32)(key >> 20);
@@ -31,9 +34,7 @@ static __noinline ml_u32 ml_claim_key_slot(ml_u64 key, ml_u64 process, ml_u64 fl
 	return ML_BPF_NO_KEY;
 }
 
-/*
- * The table slot of a key, claimed when new. ML_BPF_NO_KEY when its neighbourhood is full.
- */
+/* The slot of a key, claimed if it is new. ML_BPF_NO_KEY if all its slots are taken. */
 static __always_inline ml_u32 ml_key_slot(ml_u64 key, ml_u64 process, ml_u64 flags)
 {
 	ml_u32 slot = (ml_u32)(key >> 20) & (ML_BPF_KEY_SLOTS - 1);
@@ -42,7 +43,7 @@ static __always_inline ml_u32 ml_key_slot(ml_u64 key, ml_u64 process, ml_u64 fla
 	return entry && entry->key == key ? slot : ml_claim_key_slot(key, process, flags);
 }
 
-/* Counts an allocation; returns how many blocks of the key are live now. */
+/* Counts an allocation; returns the key's number of live blocks. */
 static __always_inline ml_u64 ml_count_alloc(ml_u32 slot, struct ml_bpf_key *entry, ml_u64 size)
 {
 	ml_peak_see(slot, entry);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The live table (session.h): what is allocated and by whom. The authority for every total. */
+/* The live table (session.h): address → block. Every total comes from it. */
 #pragma once
 
 #include "overflow.bpf.h"
 
 /*
- * Sizes, not types: what has BTF is no level to kernels 5.15 to 6.1 when the agent's have none (bpf_map_meta_equal() compares
- * timer_off, which map_check_btf() sets; gone with kernel commit db559117828d).
+ * Sizes, not types: kernels 5.15 to 6.1 accept no level with BTF if the agent's have none (bpf_map_meta_equal()
+ * compares timer_off, which map_check_btf() sets; until kernel commit db559117828d).
  */
 struct ml_level {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -31,7 +31,7 @@ static __always_inline struct ml_bpf_bucket *ml_bucket(ml_u32 level, ml_u32 home
 	return buckets ? bpf_map_lookup_elem(buckets, &index) : NULL;
 }
 
-/* The slot that holds this word, or ML_BPF_BUCKET_SLOTS. */
+/* The slot with this word, or ML_BPF_BUCKET_SLOTS. */
 static __always_inline ml_u32 ml_slot_of(const struct ml_bpf_bucket *bucket, ml_u64 word)
 {
 #pragma unroll
@@ -46,7 +46,7 @@ static __always_inline ml_u32 ml_n_levels(const struct ml_bpf_code *shared)
 	return shared && shared->n_levels <= ML_BPF_LEVELS ? (ml_u32)shared->n_levels : 0;
 }
 
-/* Takes the block out and copies it: before the allocator may give its address away again. */
+/* Copies the block and takes it out, before the allocator can reuse its address. */
 static __always_inline bool ml_claim_in(struct ml_bpf_bucket *bucket, ml_u64 address, ml_u64 process,
 					struct ml_bpf_block *block)
 {
@@ -60,7 +60,7 @@ static __always_inline bool ml_claim_in(struct ml_bpf_bucket *bucket, ml_u64 add
 	       __sync_val_compare_and_swap(&bucket->address[slot], address, 0) == address;
 }
 
-/* Where the newest level would hold an address: nearly always where it is. */
+/* The home bucket in the newest level, where nearly all blocks are. */
 static __always_inline struct ml_bpf_bucket *ml_home_bucket(ml_u64 address, ml_u32 *n_levels)
 {
 	ml_u32 zero = 0;
@@ -71,8 +71,8 @@ static __always_inline struct ml_bpf_bucket *ml_home_bucket(ml_u64 address, ml_u
 }
 
 /*
- * Looks everywhere else: further along the newest level, in the older ones, in the overflow map. Global: verified by
- * itself, once for each program and not at each call.
+ * Searches further along the newest level, older levels and the overflow map. Global, so that the verifier checks it
+ * once for each program and not at each call.
  */
 __noinline int ml_claim_elsewhere(ml_u64 address, struct ml_bpf_block *block)
 {
@@ -99,7 +99,7 @@ __noinline int ml_claim_elsewhere(ml_u64 address, struct ml_bpf_block *block)
 	return shared->has_overflow && ml_claim_overflow(address, block);
 }
 
-/* The same for a block that the verifier does not know to be initialized. */
+/* For a block that the verifier takes for uninitialized. */
 static __noinline bool ml_claim_far(ml_u64 address, ml_u64 process, struct ml_bpf_block *block)
 {
 	struct ml_bpf_block found = { .process = process };
@@ -110,7 +110,7 @@ static __noinline bool ml_claim_far(ml_u64 address, ml_u64 process, struct ml_bp
 	return true;
 }
 
-/* home: its home bucket, of n_levels. block->process says whose it must be; the rest is filled in. */
+/* home: its home bucket, of n_levels. in: block->process; out: the rest. */
 static __always_inline bool ml_claim_from(struct ml_bpf_bucket *home, ml_u32 n_levels, ml_u64 address,
 					  struct ml_bpf_block *block)
 {
@@ -142,13 +142,16 @@ static __always_inline bool ml_put_in(struct ml_bpf_bucket *bucket, ml_u64 addre
 		return false;
 	slot &= ML_BPF_BUCKET_SLOTS - 1;
 	if (__sync_val_compare_and_swap(&bucket->address[slot], 0, ML_BPF_BUSY))
-		return false; /* another CPU was faster: the next bucket will do */
+		return false; /* another CPU has claimed it; the next bucket will do */
 	bucket->block[slot] = *block;
 	__sync_lock_test_and_set(&bucket->address[slot], address);
 	return true;
 }
 
-/* Newest level first: it has the most room. 0: no room at all. Global: verified by itself. */
+/*
+ * Tries the newest level first, which has the most room. Returns 0 if there is none. Global, so that the verifier
+ * checks it once.
+ */
 __noinline int ml_put_elsewhere(ml_u64 address, const struct ml_bpf_block *block)
 {
 	ml_u32 zero = 0;
@@ -171,10 +174,7 @@ __noinline int ml_put_elsewhere(ml_u64 address, const struct ml_bpf_block *block
 	return ml_put_overflow(address, block);
 }
 
-/*
- * Puts a block in; false: no room at all. had_old: the address was live already, and what stood there, *old,
- * has given way.
- */
+/* Inserts a block; false if there is no room. had_old: a block *old at the address was replaced. */
 static __always_inline bool ml_put(ml_u64 address, const struct ml_bpf_block *block, struct ml_bpf_block *old,
 				   bool *had_old)
 {

@@ -10,15 +10,15 @@ const volatile struct ml_bpf_options options SEC(ML_BPF_OPTIONS_SECTION) = { .st
 #include "registers.bpf.h"
 
 #define ML_PAGE_BYTES 4096ull
-/* Granules on either side of a caller that are taken for code. */
+/* Granules around a caller that are taken for code. */
 #define ML_CODE_AROUND 16
-/* Stack words that the key looks at in one go. A power of two. */
+/* Stack words read at a time for a key. A power of two. */
 #define ML_KEY_WORDS 64
 #define ML_KEY_BYTES (8ull * ML_KEY_WORDS)
-/* Stack words that the walk reads in one go, at most and at least. The first is a power of two. */
+/* Stack words read at a time by a walk, at most (a power of two) and at least. */
 #define ML_WINDOW_WORDS 256
 #define ML_WINDOW_LEAST 256
-/* Stack words that are looked at in one go where a walk is remembered. A power of two. */
+/* Stack words copied to compare with remembered walks, at most (a power of two) and at least. */
 #define ML_COPY_WORDS 2048
 #define ML_COPY_LEAST 32
 /* A power of two. */
@@ -26,8 +26,8 @@ const volatile struct ml_bpf_options options SEC(ML_BPF_OPTIONS_SECTION) = { .st
 /* Words of a walk that can be remembered and sent. A power of two. */
 #define ML_WALK_WORDS ML_BPF_WORDS_MAX
 /*
- * How many a key covers: the whole stack as far as a slice goes, or one go for a thread that allocates so
- * often that it could not pay for more: ML_RATE_CALLS calls within ML_RATE_NS, 20,000 a second.
+ * Words that a key covers: a whole slice, or one read for threads that allocate too often to afford more: ML_RATE_CALLS
+ * calls within ML_RATE_NS, 20,000 a second.
  */
 #define ML_KEY_WORDS_WIDE 2048
 #define ML_KEY_WORDS_NARROW ML_KEY_WORDS
@@ -35,13 +35,13 @@ const volatile struct ml_bpf_options options SEC(ML_BPF_OPTIONS_SECTION) = { .st
 #define ML_RATE_NS (ML_RATE_CALLS * 50000ull)
 
 struct ml_pending {
-	ml_u64 sp;             /* at entry: what identifies the return */
+	ml_u64 sp;             /* at entry, which identifies the return */
 	ml_u64 size;
 	ml_u64 pointer;        /* old block, or where the result is stored */
 	ml_u64 old_size;       /* of mremap */
 	ml_u64 return_address; /* before the uretprobe replaced it */
 	ml_u32 function;
-	ml_u32 is_internal; /* the allocator calling itself: the outer call is the block */
+	ml_u32 is_internal; /* part of another call, which makes the block */
 	ml_u32 has_old;
 	ml_u32 has_key; /* its stack was walked before: */
 	ml_u64 key;
@@ -49,25 +49,25 @@ struct ml_pending {
 	struct ml_bpf_block old; /* claimed by realloc until its return */
 };
 
-/* From a call outwards, frame by frame. sp, fp and return_address: as the callee returns. */
+/* A walk from a call outwards. sp, fp and return_address: as the callee returns. */
 struct ml_walk {
 	ml_u64 key;
 	ml_u64 image;
 	ml_u64 return_address;
 	ml_u64 sp;
 	ml_u64 fp;
-	ml_u64 limit;   /* no word at or above it is looked at */
+	ml_u64 limit;   /* words at or above it are not read */
 	ml_u64 wakeup;  /* flags for the ring buffer: does the agent wait for this stack? */
 	ml_u64 n_pending; /* calls whose return addresses are hidden */
 	ml_u64 window;  /* address of words[0] */
 	ml_u64 window_bytes;
 	ml_u64 begin;   /* sp of the innermost frame */
-	ml_u64 span;    /* how far the thread's last walk went */
+	ml_u64 span;    /* length of the thread's last walk */
 	ml_u64 fp_offset;  /* where fp was read, see struct ml_frame */
-	ml_u64 uses_fp;   /* the register said where a frame is */
-	ml_u64 is_unknown;  /* it ended at a place without a rule */
-	ml_u64 n_words;   /* from `begin` to the last that led further */
-	ml_u64 n_offsets;  /* words that led further: */
+	ml_u64 uses_fp;   /* a frame was found by the register */
+	ml_u64 is_unknown;  /* it ended at an address without a rule */
+	ml_u64 n_words;   /* from `begin` to the last that was used */
+	ml_u64 n_offsets;  /* words that were used: */
 	ml_u16 offsets[ML_WALK_WORDS]; /* in words from `begin`, with ML_BPF_OFFSET_OF_ADDRESS */
 	ml_u64 read[ML_WALK_WORDS];
 	ml_u64 words[ML_WINDOW_WORDS];
@@ -81,15 +81,15 @@ struct ml_thread {
 	ml_u64 identity; /* tgid | tid << 32: pid and tid of struct ml_evidence */
 	ml_u64 stack_end;
 	ml_u64 depth;     /* used entries of pending[] */
-	ml_u64 is_end_checked; /* stack_end was looked for */
+	ml_u64 is_end_checked; /* stack_end was searched for */
 	ml_u64 key_words; /* ML_KEY_WORDS_WIDE or ML_KEY_WORDS_NARROW; part of every key */
-	ml_u64 rate_time_ns; /* when the last ML_RATE_CALLS calls began */
+	ml_u64 rate_time_ns; /* begin of the last ML_RATE_CALLS calls */
 	ml_u64 image;        /* as of images_seen */
 	ml_u64 images_seen;
 	ml_u64 seed;         /* hash of process and image */
-	ml_u64 is_recalled;  /* the last key: what `walk` holds is of another call */
-	ml_u16 expected_words[ML_EXPECTATIONS]; /* how far the last walks went, by the low bits of their sp */
-	ml_u64 too_deep;     /* calls that were not kept, since one that was has returned */
+	ml_u64 is_recalled;  /* the last key was remembered: `walk` is of another call */
+	ml_u16 expected_words[ML_EXPECTATIONS]; /* length of the last walks, by the low bits of their sp */
+	ml_u64 too_deep;     /* calls not kept since a kept one returned */
 	struct ml_pending pending[ML_PENDING];
 	struct ml_bpf_returns returns;
 	struct ml_walk walk;
@@ -99,13 +99,13 @@ struct ml_thread {
 /* By tgid. */
 ML_MAP(HASH, processes, ml_u32, struct ml_bpf_process, 65536, BPF_F_NO_PREALLOC);
 
-/* tid → end of its stack, learned by the agent where the program cannot see it. */
+/* tid → end of its stack, set by the agent if the program cannot find it. */
 ML_MAP(HASH, stack_ends, ml_u32, ml_u64, 65536, BPF_F_NO_PREALLOC);
 ML_MAP(ARRAY, keys, ml_u32, struct ml_bpf_key, ML_BPF_KEY_SLOTS, BPF_F_MMAPABLE);
 ML_MAP(ARRAY, code, ml_u32, struct ml_bpf_code, 1, BPF_F_MMAPABLE);
 ML_MAP(PERCPU_ARRAY, counters, ml_u32, ml_u64, ML_BPF_COUNTERS, 0);
 
-/* Bytes above sp up to the stack's end, or 0 when the end is not known or sp is on another stack. */
+/* Bytes from sp to the stack's end; 0 if that is unknown or sp is on another stack. */
 static __always_inline ml_u64 ml_stack_above(const struct ml_thread *thread, ml_u64 sp)
 {
 	ml_u64 above = thread->stack_end - sp;
@@ -119,7 +119,7 @@ static __always_inline ml_u64 ml_mix(ml_u64 hash, ml_u64 value)
 	return hash ^ hash >> 29;
 }
 
-/* Adds to this CPU's counter; atomic because uprobe programs can be preempted. */
+/* Adds to this CPU's counter, atomically: uprobe programs can be preempted. */
 static __noinline void ml_count(ml_u32 which, ml_u64 n)
 {
 	ml_u64 *counter = bpf_map_lookup_elem(&counters, &which);

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The probes: one line each over the recorder. Which of them serves a function its rule decides (agent/bpf_programs.c). */
+/*
+ * The probes, each one line over the recorder. A function's rule decides which program serves it
+ * (agent/bpf/programs.c).
+ */
 #include "pairs.bpf.h"
 
 #ifndef ML_OLD_KERNEL
-/* Its number is the probe's cookie: kernel commit 82e6b1eee6a8, in v5.15. */
+/* The probe's cookie: kernel commit 82e6b1eee6a8, in v5.15. */
 static __always_inline ml_u32 ml_function(struct ml_regs *regs)
 {
 	return (ml_u32)bpf_get_attach_cookie(regs) & (ML_FN_MAX - 1);
 }
 
-/* Rules of these shapes, whosever they are: bytes, pointer (old block, or where the result is stored), is there an old block? */
+/* For rules of these shapes: bytes, pointer (old block, or where the result is stored), is there an old block? */
 #define ML_ACQUIRE(shape, size, pointer, has_old)                                                                      \
 	SEC("uprobe") int acquire_##shape(struct ml_regs *regs)                                                        \
 	{                                                                                                              \
@@ -30,7 +33,7 @@ SEC("uprobe") int release_1(struct ml_regs *regs)
 	return ml_release(regs, ml_function(regs), ML_ARG1(regs));
 }
 
-/* All other rules. */
+/* For all other rules. */
 SEC("uprobe") int rule_acquire(struct ml_regs *regs)
 {
 	return ml_acquire(regs, ml_function(regs));
@@ -41,7 +44,7 @@ SEC("uretprobe") int rule_return(struct ml_regs *regs)
 	return ml_acquired(regs, ML_PAIR_HANDLES);
 }
 
-/* The only one that gives more of them. */
+/* For calls that return more handles. */
 SEC("uretprobe") int message_return(struct ml_regs *regs)
 {
 	return ml_acquired(regs, ML_PAIR_RECEIVED);
@@ -53,8 +56,8 @@ SEC("uprobe") int rule_release(struct ml_regs *regs)
 }
 #else
 /*
- * Kernels without cookies: a program for each number of the heap's functions. The rule is read-only data at a fixed place,
- * whose content the verifier knows (kernel commit a23740ec43ba, in v5.5): branches that it does not take are no part of what runs.
+ * Kernels without cookies: one program for each function of the heap. The rule is read-only data at a constant offset,
+ * whose content the verifier knows (kernel commit a23740ec43ba, in v5.5), so it removes the other branches.
  */
 #define ML_FUNCTION(number)                                                                                            \
 	SEC("uprobe") int function_##number(struct ml_regs *regs)                                                      \
@@ -94,19 +97,19 @@ ML_REGION(mmap64, ML_FN_MMAP64, ML_ARG2(regs), 0, 0)
 ML_REGION(munmap, ML_FN_MUNMAP, ML_ARG2(regs), ML_ARG1(regs), 0)
 ML_REGION(mremap, ML_FN_MREMAP, ML_ARG3(regs), ML_ARG1(regs), ML_ARG2(regs))
 
-/* Calls that make one block return here: which function it was stands in the pending call. */
+/* The return of calls that make one block; the pending call has the function. */
 SEC("uretprobe") int block_return(struct ml_regs *regs)
 {
 	return ml_return(regs);
 }
 
-/* mmap and its family: in one program with the others it would need more stack than kernels give. */
+/* The return of the mmap family. One program for all would exceed the stack that kernels allow. */
 SEC("uretprobe") int region_return(struct ml_regs *regs)
 {
 	return ml_region_return(regs);
 }
 
-/* The floor that the overhead benchmark compares with: the probes and nothing else. */
+/* For the overhead benchmark: probes without any work. */
 SEC("uprobe") int empty_entry(struct ml_regs *regs)
 {
 	(void)regs;

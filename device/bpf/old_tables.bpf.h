@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The tables with the kernel's hash maps and additions that return nothing: slower, and on older kernels. */
+/* The tables as the kernel's hash maps, with atomic additions that return nothing: slower, for older kernels. */
 #pragma once
 
 #include "overflow.bpf.h"
@@ -7,7 +7,7 @@
 
 ML_MAP(HASH, threads, ml_u32, struct ml_thread, ML_BPF_THREADS, BPF_F_NO_PREALLOC);
 
-/* Slot of the key table → the key that owns it: the map's own lock decides between two that claim it. */
+/* Slot of the key table → its key. The map's lock decides between concurrent claims. */
 ML_MAP(HASH, key_owners, ml_u32, ml_u64, ML_BPF_KEY_SLOTS, BPF_F_NO_PREALLOC);
 
 static const struct ml_thread new_thread;
@@ -30,7 +30,7 @@ static __noinline struct ml_thread *ml_make_thread(ml_u32 tid)
 	return thread;
 }
 
-/* The state that a call has left; NULL when there was none. */
+/* The state left by an earlier call; NULL if there is none. */
 static __always_inline struct ml_thread *ml_known_thread(void)
 {
 	ml_u32 tid = (ml_u32)bpf_get_current_pid_tgid();

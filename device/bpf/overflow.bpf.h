@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Blocks in a hash map of the kernel's: what the levels cannot take, and all on kernels without them. */
+/* Blocks in the kernel's hash map: those without room in the levels, and all on kernels without levels. */
 #pragma once
 
 #include <stdbool.h>
@@ -26,7 +26,7 @@ static __noinline bool ml_claim_overflow(ml_u64 address, struct ml_bpf_block *bl
 static __noinline bool ml_put_overflow(ml_u64 address, const struct ml_bpf_block *block)
 {
 	struct ml_bpf_address where = { .address = address };
-	struct ml_bpf_block copy; /* 6.1 and older take no memory of a global function's argument for a value */
+	struct ml_bpf_block copy; /* 6.1 and older accept no memory of a global function's argument as a value */
 	ml_u32 zero = 0;
 	struct ml_bpf_code *shared = bpf_map_lookup_elem(&code, &zero);
 

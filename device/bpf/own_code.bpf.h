@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Is it the allocator that calls? */
+/* Tests whether a call comes from inside the allocator's own code. */
 #pragma once
 
 #include <stdbool.h>
 
 #include "maps.bpf.h"
 
-/* Which of the probed files this probe is in. */
+/* The index of the probed file. */
 static __always_inline ml_u32 ml_file(struct ml_regs *regs)
 {
-#ifdef ML_OLD_KERNEL /* which has no cookies */
+#ifdef ML_OLD_KERNEL /* without cookies */
 	(void)regs;
 	return 0;
 #else
@@ -17,7 +17,7 @@ static __always_inline ml_u32 ml_file(struct ml_regs *regs)
 #endif
 }
 
-/* Is a return address the allocator's own code? ip: of the probe at the entry of `function` in the file. */
+/* Whether a return address is the allocator's own code. ip: of the entry probe of `function` in the file. */
 static __always_inline bool ml_is_own_code(ml_u32 file, ml_u64 ip, ml_u64 return_address, ml_u32 function)
 {
 	const volatile struct ml_bpf_function *probed = &options.functions[file & (ML_BPF_FILES - 1)][function & (ML_FN_MAX - 1)];

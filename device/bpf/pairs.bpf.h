@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Acquire and release by any rule: for what recorder.bpf.h has no shorter way. The table, keys and evidence are the same. */
+/*
+ * Calls that acquire and release by any rule, where recorder.bpf.h has no shorter program. Table, keys and evidence are
+ * the same.
+ */
 #pragma once
 
 #include "recorder.bpf.h"
 
-#define ML_PAIR_RECEIVED 8u /* descriptors of a message: what is done for each is verified once for each */
-#define ML_PAIR_STEP 64u    /* handles of a range that are looked at by one call of a function that is verified once */
+#define ML_PAIR_RECEIVED 8u /* descriptors of a message; the verifier follows the code for each */
+#define ML_PAIR_STEP 64u    /* handles of a range for each call of a function that is verified once */
 #define ML_PAIR_STEPS 1024u
 
 /*
- * Argument n of a call, counted from 1; 0 for any other n. All are read, at constant offsets: the verifier takes no
- * computed ones of a context.
+ * Argument n of a call, counted from 1; 0 for any other n. Reads all at constant offsets: the verifier accepts no
+ * computed ones into a context.
  */
 static __noinline ml_u64 ml_argument(struct ml_regs *regs, ml_u32 n)
 {
@@ -42,13 +45,13 @@ static __always_inline bool ml_pair_succeeded(const volatile struct ml_pair *pai
 	}
 }
 
-/* As the live table's addresses are: without tags, of the width that the handle has. */
+/* A handle as in the live table: without tags, at its own width. */
 static __always_inline ml_u64 ml_pair_handle(const volatile struct ml_pair *pair, ml_u64 value)
 {
 	return pair->handle_bytes == 4 ? (ml_u32)value : value & ML_PAIR_HANDLE_MASK;
 }
 
-/* Handle number i behind a pointer; false where it cannot be read. */
+/* Handle number i at a pointer; false if it cannot be read. */
 static __always_inline bool ml_pair_stored(const volatile struct ml_pair *pair, ml_u64 pointer, ml_u32 i, ml_u64 *value)
 {
 	ml_u64 bytes = pair->handle_bytes == 4 ? 4 : 8;
@@ -58,7 +61,7 @@ static __always_inline bool ml_pair_stored(const volatile struct ml_pair *pair, 
 	return !bpf_probe_read_user(value, (ml_u32)bytes, (const void *)(pointer + i * bytes));
 }
 
-/* Descriptor number i of those that came with a message; false where there is none. */
+/* Descriptor number i that came with a message; false if there is none. */
 static __noinline bool ml_pair_received(ml_u64 message, ml_u32 i, ml_u64 *value)
 {
 	struct ml_message_part part;
@@ -87,10 +90,13 @@ static __noinline bool ml_pair_received(ml_u64 message, ml_u32 i, ml_u64 *value)
 	return false;
 }
 
-/* Releases that came before what they release: when. */
+/* Times of releases that preceded the acquisition of what they release. */
 ML_MAP(HASH, early, struct ml_bpf_address, ml_u64, 4096, BPF_F_NO_PREALLOC);
 
-/* A release that found nothing. What is put in meanwhile is taken out by whoever comes later, this or ml_pair_settle_early(). */
+/*
+ * A release that found nothing. A block that is inserted meanwhile is released by this function or by
+ * ml_pair_settle_early(), whichever comes later.
+ */
 static __noinline void ml_pair_release_early(ml_u64 address, ml_u64 process)
 {
 	struct ml_bpf_address where = { .address = address, .process = process };
@@ -104,7 +110,7 @@ static __noinline void ml_pair_release_early(ml_u64 address, ml_u64 process)
 	ml_release_key(&block);
 }
 
-/* What a call has acquired: has it been released since the call was entered, at old.timestamp_ns? */
+/* Releases a new block that was released after the entry of its call, at old.timestamp_ns. */
 static __noinline void ml_pair_settle_early(struct ml_pending *pending, ml_u64 process)
 {
 	struct ml_bpf_address where = { .address = ml_address(pending->function, pending->old_size), .process = process };
@@ -118,7 +124,7 @@ static __noinline void ml_pair_settle_early(struct ml_pending *pending, ml_u64 p
 	bpf_map_delete_elem(&early, &where);
 }
 
-/* Does a call count: in this process, with these arguments? */
+/* Whether a call in this process with these arguments counts. */
 static __noinline bool ml_pair_applies(struct ml_regs *regs, const volatile struct ml_pair *pair, ml_u64 process)
 {
 	ml_u32 value, argument = pair->when.argument;
@@ -135,7 +141,7 @@ static __noinline bool ml_pair_applies(struct ml_regs *regs, const volatile stru
 
 		value = 0;
 		if (given && bpf_probe_read_user(&value, sizeof(value), address))
-			value = 0; /* the function will not be able to read it either */
+			value = 0; /* the function cannot read it either */
 	}
 	value &= pair->when.mask;
 	for (ml_u32 i = 0; i < ML_PAIR_VALUES; i++)
@@ -150,7 +156,10 @@ static __always_inline ml_u64 ml_pair_address(const volatile struct ml_pair *pai
 	return handle | (ml_u64)pair->family << ML_PAIR_FAMILY_SHIFT;
 }
 
-/* As by realloc: what the call may release is out of the table while it is under way, or another could be given its handle. */
+/*
+ * As for realloc: the handle that the call may release is out of the table meanwhile, since it could be given out
+ * again.
+ */
 static __always_inline void ml_pair_claim_old(struct ml_regs *regs, const volatile struct ml_pair *pair,
 					      const struct ml_thread *thread, struct ml_pending *pending)
 {
@@ -160,7 +169,7 @@ static __always_inline void ml_pair_claim_old(struct ml_regs *regs, const volati
 	pending->old_size = 0;
 	if (!pair->old || pending->is_internal || (!handle && pair->handle_bytes != 4))
 		return;
-	pending->old_size = ml_pair_address(pair, handle); /* of mremap else */
+	pending->old_size = ml_pair_address(pair, handle); /* of mremap otherwise */
 	pending->has_old = ml_claim(pending->old_size, thread->process, &pending->old);
 	if (!pending->has_old && !pair->is_early)
 		ml_count(ML_BPF_UNTRACKED_FREES, 1);
@@ -183,7 +192,7 @@ static __always_inline int ml_acquire(struct ml_regs *regs, ml_u32 function)
 	pending->function = function;
 	pending->has_key = 0;
 	pending->return_address = ml_return_address(regs);
-	/* A call that does not count is passed over like one inside another: its return comes all the same. */
+	/* A call that does not count is pending like an internal one, because its return is seen, too. */
 	pending->is_internal = !ml_pair_applies(regs, pair, thread->process) ||
 			       ml_is_internal(thread, regs, pending->return_address, function,
 					      pair->nesting);
@@ -194,7 +203,7 @@ static __always_inline int ml_acquire(struct ml_regs *regs, ml_u32 function)
 	return 0;
 }
 
-/* What was to be released: a call that failed has left it, but for realloc(…, 0). */
+/* The block that the call was to release. A failed call leaves it live, except for realloc(…, 0). */
 static __noinline void ml_pair_settle_old(struct ml_pending *pending, bool succeeded)
 {
 	if (succeeded || !pending->size)
@@ -203,7 +212,7 @@ static __noinline void ml_pair_settle_old(struct ml_pending *pending, bool succe
 		ml_insert(pending->old_size, &pending->old, NULL);
 }
 
-/* Did the call succeed? Then pending->pointer is its handle, or says where it is stored. */
+/* Whether the call succeeded; if so, pending->pointer is its handle or its address. */
 static __noinline bool ml_pair_settle(struct ml_pending *pending, ml_u64 returned, ml_u64 process)
 {
 	const volatile struct ml_pair *pair = ml_rule(pending);
@@ -218,7 +227,7 @@ static __noinline bool ml_pair_settle(struct ml_pending *pending, ml_u64 returne
 	return succeeded;
 }
 
-/* Ranges of handles end there. Others may raise it meanwhile. */
+/* The end of released ranges. Other CPUs may raise it meanwhile. */
 static __always_inline void ml_pair_note_highest(ml_u64 handle)
 {
 	struct ml_bpf_code *shared = ml_code();
@@ -231,7 +240,7 @@ static __always_inline void ml_pair_note_highest(ml_u64 handle)
 	}
 }
 
-/* Handle number i of a call, into pending->old_size, since the caller's stack is full; false where there is none. */
+/* Puts handle number i into pending->old_size, since the caller's stack is full; false if there is none. */
 static __noinline bool ml_pair_find_handle(struct ml_pending *pending, ml_u32 i)
 {
 	const volatile struct ml_pair *pair = ml_rule(pending);
@@ -248,7 +257,7 @@ static __noinline bool ml_pair_find_handle(struct ml_pending *pending, ml_u32 i)
 	return true;
 }
 
-/* At most n handles; what a call gives beyond them is counted as lost. */
+/* At most n handles; more are counted as lost. */
 static __always_inline int ml_acquired(struct ml_regs *regs, ml_u32 n)
 {
 	struct ml_thread *thread = ml_returning_thread();
@@ -256,14 +265,17 @@ static __always_inline int ml_acquired(struct ml_regs *regs, ml_u32 n)
 
 	if (!pending)
 		return 0;
-	pending = &thread->pending[*(const volatile ml_u64 *)&thread->depth & (ML_PENDING - 1)]; /* again: one way on for the verifier, not ML_PENDING */
+	/* Read again, so that the verifier follows one path, not ML_PENDING. */
+	pending = &thread->pending[*(const volatile ml_u64 *)&thread->depth & (ML_PENDING - 1)];
 	if (pending->is_internal || pending->function < ML_FN_PAIR)
 		return 0;
 	if (!ml_pair_settle(pending, ML_RETURN_VALUE(regs), thread->process))
 		return 0;
-	/* Stack: 216 bytes, as few as in ml_return(); with 272 its deepest call needs more than the 512 of kernels before 6.13. */
+	/*
+	 * Stack: 216 bytes, like ml_return(). With 272, its deepest call would exceed the 512 of kernels before 6.13.
+	 */
 	for (ml_u32 i = 0; i < n; i++) {
-		__asm__ volatile("" : "+r"(thread), "+r"(pending) : : "memory"); /* nothing is kept from turn to turn */
+		__asm__ volatile("" : "+r"(thread), "+r"(pending) : : "memory"); /* forgets values between iterations */
 		if (!ml_pair_find_handle(pending, i))
 			return 0;
 		ml_record(regs, thread, pending, pending->old_size);
@@ -275,7 +287,10 @@ static __always_inline int ml_acquired(struct ml_regs *regs, ml_u32 n)
 	return 0;
 }
 
-/* Releases what is live of n handles from an address on, ML_PAIR_STEP at most. Global: verified once. */
+/*
+ * Releases the live ones of n handles from an address on, at most ML_PAIR_STEP. Global, so that the verifier checks it
+ * once.
+ */
 __noinline int ml_pair_release_some(ml_u64 address, ml_u64 n, ml_u64 process)
 {
 	struct ml_bpf_block block;
@@ -286,14 +301,14 @@ __noinline int ml_pair_release_some(ml_u64 address, ml_u64 n, ml_u64 process)
 	return 0;
 }
 
-/* All of a range: close_range(). What is not live is no loss: a range has gaps. */
+/* A whole range: close_range(). Handles that are not live are not lost, since ranges have gaps. */
 static __noinline void ml_pair_release_range(ml_u64 address, ml_u64 n, ml_u64 process)
 {
 	for (ml_u32 i = 0; i < ML_PAIR_STEPS && n > (ml_u64)i * ML_PAIR_STEP; i++)
 		ml_pair_release_some(address + i * ML_PAIR_STEP, n - (ml_u64)i * ML_PAIR_STEP, process);
 }
 
-/* How many handles a call may release from one on: none lies beyond the highest that there was. */
+/* Number of handles that a call may release from one on, none beyond the highest ever seen. */
 static __always_inline ml_u64 ml_pair_range(struct ml_regs *regs, const volatile struct ml_pair *pair, ml_u64 first)
 {
 	const struct ml_bpf_code *shared = ml_code();

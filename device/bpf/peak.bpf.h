@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The high-water mark (session.h). Nothing is copied as it is reached: each key remembers what it held the first time that
- * it changes afterwards, so that a key that has not changed since holds now what it held then. CPUs that race see the mark
- * rise a block early or late.
+ * The high-water mark (session.h). Nothing is copied when the mark rises: a key saves its bytes at its first change
+ * afterwards, so an unchanged key still holds what it held at the mark. With racing CPUs the mark may rise a block
+ * early or late.
  */
 #pragma once
 
@@ -11,7 +11,7 @@
 ML_MAP(ARRAY, peak, ml_u32, struct ml_bpf_peak, 1, BPF_F_MMAPABLE);
 ML_MAP(ARRAY, peak_words, ml_u32, ml_u64, ML_BPF_KEY_SLOTS, BPF_F_MMAPABLE);
 
-/* NULL: of several processes none is kept. */
+/* NULL: no mark is kept for several processes. */
 static __always_inline struct ml_bpf_peak *ml_peak(void)
 {
 	ml_u32 zero = 0;
@@ -19,7 +19,7 @@ static __always_inline struct ml_bpf_peak *ml_peak(void)
 	return options.follow || options.is_system_wide ? NULL : bpf_map_lookup_elem(&peak, &zero);
 }
 
-/* Before the counters of a key change. */
+/* To be called before the counters of a key change. */
 static __always_inline void ml_peak_see(ml_u32 slot, const struct ml_bpf_key *entry)
 {
 	const struct ml_bpf_peak *state = ml_peak();
@@ -32,7 +32,7 @@ static __always_inline void ml_peak_see(ml_u32 slot, const struct ml_bpf_key *en
 	generation = state->generation;
 	if (old >> ML_BPF_PEAK_BYTES_BITS == generation)
 		return;
-	/* Who is slower finds that the other has remembered already. */
+	/* The loser of a race finds the value saved already. */
 	__sync_val_compare_and_swap(word, old,
 				    generation << ML_BPF_PEAK_BYTES_BITS |
 					    ((entry->alloc_bytes - entry->free_bytes) & ML_BPF_PEAK_BYTES_MASK));
@@ -55,7 +55,7 @@ static __noinline void ml_peak_raise(struct ml_bpf_peak *state, ml_u64 total)
 	__sync_fetch_and_add(&state->generation, 1);
 }
 
-/* After they have changed: so many bytes more are held. */
+/* To be called after they have changed by `change`. */
 static __always_inline void ml_peak_add(ml_u64 change)
 {
 	struct ml_bpf_peak *state = ml_peak();
@@ -68,7 +68,7 @@ static __always_inline void ml_peak_add(ml_u64 change)
 		ml_peak_raise(state, total);
 }
 
-/* What was held is an old program's. */
+/* After exec: the old program's blocks are gone. */
 static __always_inline void ml_peak_forget(void)
 {
 	struct ml_bpf_peak *state = ml_peak();

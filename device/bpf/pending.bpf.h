@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Calls that have been entered and have not returned: by which rule each goes, and which are part of another. */
+/* Calls in progress: their rules, and which of them are part of another. */
 #pragma once
 
 #include <stdbool.h>
@@ -7,10 +7,10 @@
 #include "events.bpf.h"
 #include "own_code.bpf.h"
 
-/* Calls inside a full set of pending ones, in a row, after which these are taken for stale. */
+/* Consecutive calls inside a full set of pending ones, after which those are taken for stale. */
 #define ML_TOO_DEEP 1024
 
-/* What a function does. Looked up where it is needed: the stack of ml_record() has no room to keep it. */
+/* The rule of a function. Looked up where it is needed: ml_record() has no stack to keep it. */
 static __always_inline const volatile struct ml_pair *ml_rule_of(ml_u32 function)
 {
 	return &options.rules[function & (ML_FN_MAX - 1)];
@@ -21,13 +21,13 @@ static __always_inline const volatile struct ml_pair *ml_rule(const struct ml_pe
 	return ml_rule_of(pending->function);
 }
 
-/* An address of the live table: without tags, in the range of the function's family. */
+/* An address of the live table: without tags, with the function's family. */
 static __always_inline ml_u64 ml_address(ml_u32 function, ml_u64 value)
 {
 	return (value & ML_PAIR_HANDLE_MASK) | (ml_u64)ml_rule_of(function)->family << ML_PAIR_FAMILY_SHIFT;
 }
 
-/* sp of the innermost pending call of a family, 0 when there is none. */
+/* sp of the innermost pending call of a family, 0 if there is none. */
 static __noinline ml_u64 ml_outer_sp(struct ml_thread *thread, ml_u32 family)
 {
 	for (ml_u32 i = 1; i <= ML_PENDING && i <= thread->depth; i++) {
@@ -40,9 +40,9 @@ static __noinline ml_u64 ml_outer_sp(struct ml_thread *thread, ml_u32 family)
 }
 
 /*
- * Is a call with this return address and sp part of another of its family? Only inside another pending call on the same
- * stack, and as an allocator calls itself (ML_PAIR_OWN_CODE) from its own code: a signal handler's malloc comes from elsewhere.
- * A tail call from one probed function to another finds the trampoline of the first in its place.
+ * Whether a call with this return address and sp is part of another of its family: inside another pending call on the
+ * same stack, and from the allocator's own code (ML_PAIR_OWN_CODE). A signal handler's malloc is called from elsewhere.
+ * After a tail call from one probed function to another, the return address is the trampoline of the first.
  */
 static __always_inline bool ml_is_internal(struct ml_thread *thread, struct ml_regs *regs, ml_u64 return_address,
 					   ml_u32 function, ml_u32 nesting)
@@ -59,7 +59,7 @@ static __always_inline bool ml_is_internal(struct ml_thread *thread, struct ml_r
 	       (nesting == ML_PAIR_OUTER || ml_is_own_code(ml_file(regs), ML_IP(regs), return_address, function));
 }
 
-/* Does a call only go deeper into a recursion whose calls are all part of the outermost? There may be any number of them. */
+/* Whether the call goes deeper into a recursion that counts as one call. Such calls need not be kept. */
 static __always_inline bool ml_recurses(const struct ml_thread *thread, ml_u32 function, ml_u64 sp)
 {
 	const struct ml_pending *innermost = &thread->pending[(thread->depth - 1) & (ML_PENDING - 1)];
@@ -68,7 +68,7 @@ static __always_inline bool ml_recurses(const struct ml_thread *thread, ml_u32 f
 	return rule->nesting == ML_PAIR_OUTER && ml_rule(innermost)->family == rule->family && innermost->sp > sp;
 }
 
-/* Is a call made inside the innermost of those that are kept? After many of which none was kept, these are of another stack. */
+/* Whether the call is inside the innermost kept one. After many calls that were not kept, the kept ones are stale. */
 static __always_inline bool ml_is_too_deep(struct ml_thread *thread, ml_u64 sp)
 {
 	ml_u64 innermost = thread->pending[(thread->depth - 1) & (ML_PENDING - 1)].sp;
@@ -76,7 +76,7 @@ static __always_inline bool ml_is_too_deep(struct ml_thread *thread, ml_u64 sp)
 	return innermost > sp && ++thread->too_deep <= ML_TOO_DEEP;
 }
 
-/* The next level of the thread's pending calls, not yet counted by its depth; NULL: the call is not kept. */
+/* The next level of the thread's pending calls, not yet counted in its depth; NULL: the call is not kept. */
 static __always_inline struct ml_pending *ml_next_pending(struct ml_thread *thread, ml_u32 function, ml_u64 sp)
 {
 	if (thread->depth >= ML_FIXUPS)
@@ -88,7 +88,7 @@ static __always_inline struct ml_pending *ml_next_pending(struct ml_thread *thre
 			ml_count(ML_LOST_PENDING_FULL, 1);
 			return NULL;
 		}
-		/* Returns that were never seen have filled it: all but the newest levels are stale. */
+		/* Returns that were not seen have filled it: all but the newest levels are stale. */
 		thread->too_deep = 0;
 		ml_count(ML_LOST_MISSED_RETURN, thread->depth);
 		thread->depth = 0;
@@ -96,7 +96,7 @@ static __always_inline struct ml_pending *ml_next_pending(struct ml_thread *thre
 	return &thread->pending[thread->depth & (ML_PENDING - 1)];
 }
 
-/* Pops the pending call that returns with this sp; entries above it never returned. */
+/* Pops the pending call that returns with this sp. Those above it never returned. */
 static __always_inline struct ml_pending *ml_pop(struct ml_thread *thread, ml_u64 entry_sp)
 {
 	for (int i = 0; i < ML_PENDING && thread->depth; i++) {
@@ -108,7 +108,7 @@ static __always_inline struct ml_pending *ml_pop(struct ml_thread *thread, ml_u6
 			thread->too_deep = 0;
 			return pending;
 		}
-		if (pending->sp > entry_sp) { /* an outer call: the one that returns was never entered */
+		if (pending->sp > entry_sp) { /* an outer call: the entry of the returning one was not seen */
 			thread->depth++;
 			if (thread->depth >= ML_PENDING)
 				return NULL; /* or it was not kept: ml_next_pending() */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Output through perf events, for kernels without the BPF ring buffer: the program sends the head of a
- * record, and the kernel adds the user's registers and stack (PERF_SAMPLE_REGS_USER, _STACK_USER).
+ * Output through perf events, for kernels without the BPF ring buffer. The program sends the head of a record, and the
+ * kernel adds the user's registers and stack (PERF_SAMPLE_REGS_USER, _STACK_USER).
  */
 #pragma once
 
@@ -13,14 +13,14 @@ struct {
 	__uint(value_size, sizeof(ml_u32));
 } evidence SEC(".maps");
 
-/* Events carry no stack: their perf events are opened without. */
+/* Opened without a stack. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
 	__uint(key_size, sizeof(ml_u32));
 	__uint(value_size, sizeof(ml_u32));
 } events SEC(".maps");
 
-/* Returns 0, or not when there is no room. The agent fills in what the kernel adds. */
+/* Returns 0, or not if there is no room. The agent fills in what the kernel adds. */
 static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thread *thread,
 					    const struct ml_bpf_block *block, ml_u64 address, ml_u64 key, ml_u64 flags,
 					    ml_u32 cap)
@@ -40,13 +40,13 @@ static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thre
 		.registers_known = ML_REGISTERS_KNOWN,
 	};
 
-	(void)cap; /* the agent has told the kernel */
+	(void)cap; /* known to the kernel */
 	if (thread->depth)
 		ml_add_fixups(&record, thread, thread->depth);
 	return (int)bpf_perf_event_output(regs, &evidence, BPF_F_CURRENT_CPU, &record, sizeof(record));
 }
 
-/* How full the buffers are is not to be seen from here. */
+/* The fill of the buffers is unknown here. */
 static __always_inline bool ml_reserve_verifying(ml_u64 bytes)
 {
 	(void)bytes;

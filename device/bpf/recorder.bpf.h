@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What to record when an allocator is entered, returns, or takes a block back. */
+/* Records an allocator's entries, returns and releases. */
 #pragma once
 
 #include <stdbool.h>
 
 #include "pending.bpf.h"
 
-/* calloc's product; an overflow makes the call fail, so the value does not matter then. */
+/* calloc's product. After an overflow the call fails and the value does not matter. */
 static __always_inline ml_u64 ml_product(ml_u64 count, ml_u64 size)
 {
 	return count * size;
@@ -21,13 +21,13 @@ static __always_inline void ml_release_key(const struct ml_bpf_block *block)
 		ml_count_free(slot, entry, block->size);
 }
 
-/* Is it worth while to look for the stack's key already? The stack above us is the same now and at the return. */
+/* Whether to look for the stack's key at the entry, where the stack above is the same as at the return. */
 static __always_inline bool ml_will_record(const struct ml_thread *thread, ml_u32 function, ml_u64 size)
 {
 	return !thread->depth && (function < ML_FN_MMAP || function >= ML_FN_PAIR) && size >= options.min_size && size <= options.max_size;
 }
 
-/* The return address of the call, and its stack's key where that is at hand. */
+/* The return address of the call, and its stack's key if it is remembered. */
 static __always_inline void ml_find_caller(struct ml_thread *thread, struct ml_regs *regs, struct ml_pending *pending)
 {
 	pending->has_key = 0;
@@ -37,7 +37,7 @@ static __always_inline void ml_find_caller(struct ml_thread *thread, struct ml_r
 		pending->return_address = ml_return_address(regs);
 }
 
-/* Without it a free's probe could be gone while those of malloc still count: blocks would be held that are not. */
+/* Probes are removed one by one. Without this, blocks freed after free's probe is gone would count as live. */
 static __always_inline bool ml_is_over(void)
 {
 	const struct ml_bpf_code *shared = ml_code();
@@ -45,7 +45,7 @@ static __always_inline bool ml_is_over(void)
 	return shared && *(const volatile ml_u64 *)&shared->is_over;
 }
 
-/* pointer: of the old block where has_old, else the place where the result is stored, or of no meaning. */
+/* pointer: the old block if has_old, else where the result is stored, or unused. */
 static __always_inline int ml_enter(struct ml_regs *regs, ml_u32 function, ml_u32 nesting, ml_u64 size, ml_u64 pointer,
 				    ml_u64 old_size, bool has_old)
 {
@@ -74,7 +74,10 @@ static __always_inline int ml_enter(struct ml_regs *regs, ml_u32 function, ml_u3
 	return 0;
 }
 
-/* An address that is live already: its free was not seen, or the call, if told, replaces it. The old block gives way. */
+/*
+ * Inserts a block. If the address is live, the old block is replaced: its free was missed, unless the call replaces it
+ * by its rule.
+ */
 static __always_inline bool ml_insert(ml_u64 address, const struct ml_bpf_block *block, const struct ml_pending *call)
 {
 	struct ml_bpf_block old;
@@ -91,7 +94,7 @@ static __always_inline bool ml_insert(ml_u64 address, const struct ml_bpf_block 
 	return is_in;
 }
 
-/* The key of a call that returns, as it was found at its entry or is found now. */
+/* The key found at the call's entry, or else now. */
 static __always_inline ml_u64 ml_key_of_call(struct ml_regs *regs, struct ml_thread *thread, const struct ml_pending *pending,
 					     ml_u64 *flags)
 {
@@ -105,7 +108,7 @@ static __always_inline ml_u64 ml_key_of_call(struct ml_regs *regs, struct ml_thr
 	return ml_stack_key(thread, regs, flags);
 }
 
-/* A key of --pairs is of one function. */
+/* Keys of --pairs include the function. */
 static __always_inline void ml_record(struct ml_regs *regs, struct ml_thread *thread, const struct ml_pending *pending,
 				      ml_u64 address)
 {
@@ -149,7 +152,7 @@ static __always_inline void ml_record(struct ml_regs *regs, struct ml_thread *th
 		ml_bring_evidence(regs, thread, &block, address, entry, live_objects, cap);
 }
 
-/* The block that a call made: 0 when it failed. */
+/* The block that a call has made; 0 if it failed. */
 static __always_inline ml_u64 ml_result(struct ml_regs *regs, const struct ml_pending *pending)
 {
 	ml_u64 value = ML_RETURN_VALUE(regs);
@@ -162,7 +165,7 @@ static __always_inline ml_u64 ml_result(struct ml_regs *regs, const struct ml_pe
 	return address;
 }
 
-/* realloc that gave nothing back: with size 0 the old block is gone, else it is still there. */
+/* realloc returned NULL: for size 0 the old block is freed, else it is still live. */
 static __always_inline void ml_settle_old(struct ml_pending *pending, ml_u64 address)
 {
 	if (address || pending->size == 0)
@@ -171,11 +174,11 @@ static __always_inline void ml_settle_old(struct ml_pending *pending, ml_u64 add
 		ml_insert(ml_address(pending->function, pending->pointer), &pending->old, NULL);
 }
 
-/* mmap, munmap or mremap that succeeded: the agent's ledger is told, in the order of the calls. */
+/* A successful mmap, munmap or mremap, for the agent's ledger, in the order of calls. */
 static __always_inline void ml_record_region(struct ml_regs *regs, struct ml_thread *thread, struct ml_pending *pending,
 					ml_u64 value)
 {
-	struct ml_bpf_block *block = &pending->old; /* of realloc only */
+	struct ml_bpf_block *block = &pending->old; /* otherwise used by realloc only */
 	ml_u64 key, flags;
 
 	if (value >= -4095ull) /* MAP_FAILED; munmap's -1 */
@@ -199,9 +202,9 @@ static __always_inline void ml_record_region(struct ml_regs *regs, struct ml_thr
 }
 
 /*
- * The thread whose call returns; NULL when its entry was not seen, which counts as lost where the process is
- * ours. Up to Linux 6.12 a return runs the programs of all who probe the function, also of those whose probes
- * are for another process (kernel/events/uprobes.c, handle_uretprobe_chain): another session's calls come by.
+ * The thread whose call returns. NULL if its entry was not seen, which counts as lost if the process is traced. Up to
+ * Linux 6.12 a return also runs programs whose probes are for other processes (kernel/events/uprobes.c,
+ * handle_uretprobe_chain).
  */
 static __always_inline struct ml_thread *ml_returning_thread(void)
 {
@@ -247,8 +250,8 @@ static __always_inline int ml_return(struct ml_regs *regs)
 }
 
 /*
- * A free that finds no block: of one that is older than the session, or no free of the program's at all.
- * glibc empties a thread's cache of freed chunks through free() (malloc/malloc.c, tcache_thread_shutdown).
+ * A free of an unknown block: older than the session, or not made by the program. glibc empties a thread's cache of
+ * freed chunks through free() (malloc/malloc.c, tcache_thread_shutdown).
  */
 static __noinline void ml_count_untracked(ml_u32 file, ml_u64 ip, ml_u64 return_address, ml_u32 function)
 {
@@ -285,7 +288,7 @@ static __always_inline int ml_thread_exit(void)
 	return 0; /* a process keeps its entry: the agent reads its epoch at the final snapshot */
 }
 
-/* What the old program held is another epoch's. */
+/* Blocks of the old program have another epoch. */
 static __always_inline int ml_process_exec(void)
 {
 	ml_u64 id = bpf_get_current_pid_tgid();
@@ -296,7 +299,7 @@ static __always_inline int ml_process_exec(void)
 	if (!process)
 		return 0;
 	ml_forget_thread((ml_u32)id);
-	ml_next_epoch(process); /* nothing else of this process runs now */
+	ml_next_epoch(process); /* no other thread of this process runs now */
 	if (shared && (ml_u32)shared->process == tgid)
 		shared->process = (ml_u64)process->epoch << 32 | tgid;
 #ifndef ML_OLD_KERNEL

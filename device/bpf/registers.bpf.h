@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What a uprobe program sees of the interrupted thread: the kernel's struct pt_regs, part of its ABI for
- * BPF (bpf_user_pt_regs_t), so that no relocation and no kernel BTF is needed.
+ * The interrupted thread's registers: the kernel's struct pt_regs, part of its ABI for BPF (bpf_user_pt_regs_t), so
+ * neither relocations nor kernel BTF are needed.
  */
 #pragma once
 
@@ -30,9 +30,9 @@ struct ml_regs {
 #define ML_FP(regs) ((regs)->bp)
 /* `call` pushed the return address; `ret` popped it. */
 #define ML_RETURN_POPS 8
-/* A pending return probe has put its trampoline where the call pushed the return address: at the sp of the entry. */
+/* The trampoline of a pending return probe replaces the return address at the entry's sp. */
 #define ML_HIDDEN_AT(slot, cfa) (slot)
-/* Addresses carry no tags and no signatures. */
+/* Addresses have neither tags nor signatures. */
 #define ML_UNTAG(address) (address)
 #define ML_CODE_MASK (~0ull)
 #define ML_CODE_ADDRESS(word) (word)
@@ -67,16 +67,16 @@ struct ml_regs {
 #define ML_SP(regs) ((regs)->sp)
 #define ML_IP(regs) ((regs)->pc)
 #define ML_FP(regs) ((regs)->x[29])
-/* `bl` and `ret` leave the stack alone. */
+/* `bl` and `ret` do not change sp. */
 #define ML_RETURN_POPS 0
 /*
- * A return probe puts its trampoline into the link register, and the function saves it somewhere in its frame: what is
- * known of the place is the frame's end, the sp of the entry.
+ * A return probe puts its trampoline into the link register, which the function saves somewhere in its frame. Only the
+ * frame's end, the entry's sp, is known.
  */
 #define ML_HIDDEN_AT(slot, cfa) (cfa)
-/* The top byte is no part of a data address (arm64 Documentation/tagged-pointers.rst). */
+/* The top byte is not part of a data address (arm64 Documentation/tagged-pointers.rst). */
 #define ML_UNTAG(address) ((address) & 0x00ffffffffffffffull)
-/* Above a user's address may stand a signature (Armv8.3 PAuth): the agent knows how long addresses are. */
+/* A code address may have a signature above it (Armv8.3 PAuth); the agent knows the length of addresses. */
 #define ML_CODE_MASK (options.code_mask)
 #define ML_CODE_ADDRESS(word) ((word) & ML_CODE_MASK)
 

@@ -8,7 +8,7 @@ ML_RING(evidence, 16u << 20);
 
 #include "stack_above.bpf.h"
 
-/* What ml_add_fixups() has no room for, before the evidence that lacks it. */
+/* Sends all pending calls before evidence whose fixups they exceed. */
 static __noinline void ml_send_returns(struct ml_thread *thread, ml_u64 sequence)
 {
 	struct ml_bpf_returns *returns = &thread->returns;
@@ -58,8 +58,8 @@ static __always_inline void ml_fill(struct ml_record *record, struct ml_regs *re
 }
 
 /*
- * A record with room for `room` stack bytes; a size that the verifier knows is all that the ring buffer
- * takes. -1: no room in the ring.
+ * A record with room for `room` stack bytes: the ring buffer takes only sizes that the verifier knows. Returns -1 if
+ * the ring is full.
  */
 #define ML_DEFINE_SEND(room)                                                                                           \
 	static __always_inline int ml_send_##room(struct ml_regs *regs, struct ml_thread *thread,                      \
@@ -76,7 +76,7 @@ static __always_inline void ml_fill(struct ml_record *record, struct ml_regs *re
 		out->record.evidence.record_bytes = sizeof(*out);                                                      \
 		out->record.evidence.flags = (ml_u16)flags;                                                            \
 		ml_fill(&out->record, regs, thread, block, address, key, bytes);                                       \
-		__asm__ volatile("" : "+r"(bytes)); /* what is checked is what is used, not a copy of it */                    \
+		__asm__ volatile("" : "+r"(bytes)); /* the checked value itself is used, not a copy */                    \
 		if (bytes > (room) || bpf_probe_read_user(out->stack, (ml_u32)bytes, (const void *)ML_SP(regs)))               \
 			ml_mark_fault(&out->record.evidence);                                                          \
 		bpf_ringbuf_submit(out, thread->walk.wakeup);                                                         \
@@ -94,7 +94,7 @@ ML_DEFINE_SEND(16384)
 ML_DEFINE_SEND(32768)
 ML_DEFINE_SEND(65528)
 
-/* The words that the walk has read, and where: all that unwinding the stack of an exact key needs. */
+/* Sends the words that the walk has read and their offsets: all that unwinding the stack of an exact key needs. */
 #define ML_DEFINE_SEND_WORDS(room)                                                                                     \
 	static __always_inline int ml_send_words_##room(struct ml_regs *regs, struct ml_thread *thread,                \
 							const struct ml_bpf_block *block, ml_u64 address, ml_u64 key,  \
@@ -124,7 +124,7 @@ ML_DEFINE_SEND_WORDS(128)
 
 #define ML_WHOLE ((ml_u64)ML_EVIDENCE_STACK_WHOLE << 32)
 
-/* As much of a stack whose end is not known as can be read whole. */
+/* The longest readable slice, of a few sizes, of a stack whose end is unknown. */
 static __always_inline ml_u64 ml_readable_slice(ml_u64 sp)
 {
 	ml_u64 word;
@@ -137,9 +137,9 @@ static __always_inline ml_u64 ml_readable_slice(ml_u64 sp)
 }
 
 /*
- * The slice where the usual answer does not do: on another stack than before, or the agent may know its end
- * by now; else the largest of a ladder that can be read whole. What it leaves out is told first, where that is wanted.
- * Inside many calls it is asked each time: ml_next_pending() has the end forgotten, so that who is not pays nothing.
+ * The slice if the known end does not serve: on another stack, or if the agent may know its end by now; else the
+ * largest readable one. With extend_stacks its rest is sent first. In deep nesting ml_next_pending() resets the end, so
+ * that this runs each time and costs other calls nothing.
  */
 static __noinline ml_u64 ml_find_slice(struct ml_thread *thread, ml_u64 sp)
 {
@@ -161,15 +161,14 @@ static __noinline ml_u64 ml_find_slice(struct ml_thread *thread, ml_u64 sp)
 	return bytes;
 }
 
-/* The verifier drops what options.stack_bytes rules out. */
+/* The verifier removes what options.stack_bytes rules out. */
 #define ML_TRY(room)                                                                                                   \
 	if (cap <= (room) || bytes <= (room))                                                                          \
 		return ml_send_##room(regs, thread, block, address, key, bytes, flags)
 
 /*
- * Sends the stack up to its end where that is known and near, else what can be had, at most cap bytes
- * (options.stack_bytes); with ML_EVIDENCE_STACK_SPARSE among the
- * flags its words where they are known. -1: no room in the ring.
+ * Sends the stack up to its end, at most cap bytes (options.stack_bytes); with ML_EVIDENCE_STACK_SPARSE only its words,
+ * if they are known. Returns -1 if the ring is full.
  */
 static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thread *thread,
 					    const struct ml_bpf_block *block, ml_u64 address, ml_u64 key, ml_u64 flags,
@@ -207,8 +206,8 @@ static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thre
 }
 
 /*
- * Takes so many bytes of the half of the ring that what only verifies keys may fill; false where there are none. Counted
- * here, as not every runtime can be asked how full a ring is.
+ * Reserves bytes of the half of the ring that verifying evidence may fill; false if there are none. Counted here,
+ * because some runtimes cannot tell how full a ring is.
  */
 static __always_inline bool ml_reserve_verifying(ml_u64 bytes)
 {
@@ -222,7 +221,7 @@ static __always_inline bool ml_reserve_verifying(ml_u64 bytes)
 	return true;
 }
 
-/* 0, or not when there is no room. */
+/* Returns 0, or not if there is no room. */
 static __always_inline long ml_output_event(struct ml_regs *regs, struct ml_event *event)
 {
 	(void)regs;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* A digest of what a slice leaves out of a deep stack (struct ml_bpf_above), taken while the thread stands still. */
+/* A digest of the stack beyond a slice (struct ml_bpf_above), made while the thread is stopped in the probe. */
 #pragma once
 
 #include "fixups.bpf.h"
 
 #define ML_ABOVE_WINDOWS (ML_ABOVE_BYTES_MAX / ML_BPF_ABOVE_WINDOW)
 
-/* The next window. Global: verified by itself, once. -1 where it cannot be read. */
+/* The next window; -1 if it cannot be read. Global, so that the verifier checks it once. */
 __noinline int ml_digest_window(struct ml_bpf_above *above)
 {
 	struct ml_thread *thread = ml_known_thread();
@@ -37,8 +37,8 @@ __noinline int ml_digest_window(struct ml_bpf_above *above)
 }
 
 /*
- * Tells the agent of the stack from `boundary` on, the end of the slice; stack_end: 0 = not known, then as far as it can be
- * read. The agent is woken by the evidence that follows: the sooner it looks, the more is still the same.
+ * Sends the digest of the stack from `boundary`, the slice's end. stack_end: 0 = unknown, then as far as readable. The
+ * evidence that follows wakes the agent: the sooner it reads, the less has changed.
  */
 __noinline int ml_send_above(ml_u64 boundary, ml_u64 stack_end, ml_u64 sequence)
 {
@@ -52,7 +52,7 @@ __noinline int ml_send_above(ml_u64 boundary, ml_u64 stack_end, ml_u64 sequence)
 	for (ml_u32 i = 0; i < ML_ABOVE_WINDOWS && above.begin + above.bytes < above.end; i++)
 		if (ml_digest_window(&above))
 			break;
-	thread->walk.window_bytes = 0; /* its words have made way */
+	thread->walk.window_bytes = 0; /* its words were overwritten */
 	thread->walk.wakeup = options.wakeup_flags;
 	return (int)bpf_ringbuf_output(&evidence, &above, sizeof(above), options.quiet_flags);
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The stack key: cheap at every allocation, and rather splitting one stack into several keys than merging
- * two. It covers the process, its image and the return addresses of the whole stack, where rules lead through
- * it. Where they do not, it covers the depth too, and the words of the rest that may be return addresses: as
- * far as a slice goes while the target allocates at a rate that can pay for it, else ML_KEY_WORDS of them.
+ * The stack key, computed at every allocation. It rather splits a stack into several keys than merges two. It covers
+ * the process, its image and, with rules for the whole stack, the return addresses alone. Otherwise it also covers the
+ * depth and words of the rest that may be return addresses: of a whole slice if the thread allocates rarely enough,
+ * else ML_KEY_WORDS of them.
  */
 #pragma once
 
 #include "images.bpf.h"
 #include "tables.bpf.h"
 #ifdef ML_OLD_KERNEL
-/* There are no walks to remember. */
+/* No walks are remembered. */
 static __always_inline void ml_recall(const struct ml_thread *thread, struct ml_regs *regs, struct ml_pending *pending)
 {
 	(void)thread;
@@ -20,12 +20,12 @@ static __always_inline void ml_recall(const struct ml_thread *thread, struct ml_
 #include "frame_memo.bpf.h"
 #endif
 
-/* How far above sp a stack's end is looked for: ML_STACK_BYTES_MAX, the most that a slice can hold. */
+/* Pages above sp searched for a stack's end: ML_STACK_BYTES_MAX, the maximum of a slice. */
 #define ML_STACK_PAGES 16
 
 /*
- * The end of the mapping that holds sp, if it is near: the first page above that cannot be read. Pages of a
- * stack above sp have been written, so they are present; a guard page or a hole ends it.
+ * The end of the mapping that holds sp, if it is near: the first unreadable page. Stack pages above sp were written and
+ * are present; a guard page or a hole ends them.
  */
 static __noinline ml_u64 ml_find_stack_end(ml_u64 sp)
 {
@@ -46,11 +46,11 @@ static __always_inline void ml_learn_stack_end(struct ml_thread *thread, ml_u64 
 	thread->stack_end = taught && *taught > sp ? *taught : ml_find_stack_end(sp);
 }
 
-/* Mixes those of n words into the key that may be return addresses. */
+/* Mixes those of n words that may be return addresses into the key. */
 static __always_inline ml_u64 ml_mix_words(ml_u64 key, const struct ml_thread *thread, const struct ml_bpf_code *ranges,
 					   ml_u32 n)
 {
-	const ml_u64 mask = ML_CODE_MASK; /* read once: the loop is unrolled by the verifier */
+	const ml_u64 mask = ML_CODE_MASK; /* read once: the verifier unrolls the loop */
 
 	for (ml_u32 i = 0; i < ML_KEY_WORDS && i < n; i++) {
 		ml_u64 word = thread->walk.words[i] & mask;
@@ -66,8 +66,8 @@ static __always_inline ml_u64 ml_mix_words(ml_u64 key, const struct ml_thread *t
 }
 
 /*
- * The next ML_KEY_WORDS from address on. Global: verified by itself, once, and not once for each turn of the
- * loop that calls it. Returns the key as it was where the words cannot be read.
+ * Mixes in the next ML_KEY_WORDS from an address; returns the old key if they cannot be read. Global, so that the
+ * verifier checks it once and not for each iteration of its caller.
  */
 __noinline ml_u64 ml_key_of_words(ml_u64 key, ml_u64 address)
 {
@@ -80,7 +80,7 @@ __noinline ml_u64 ml_key_of_words(ml_u64 key, ml_u64 address)
 	return ml_mix_words(key, thread, ranges, ML_KEY_WORDS);
 }
 
-/* The innermost words: fewer than ML_KEY_WORDS near the end of the stack. */
+/* The innermost words, fewer than ML_KEY_WORDS near the end of the stack. */
 static __always_inline ml_u64 ml_key_of_top(ml_u64 key, struct ml_thread *thread, const struct ml_bpf_code *ranges,
 					    ml_u64 sp, ml_u64 above)
 {
@@ -88,7 +88,7 @@ static __always_inline ml_u64 ml_key_of_top(ml_u64 key, struct ml_thread *thread
 
 	if (above && above < bytes) {
 		bytes = (ml_u32)above;
-		barrier_var(bytes); /* or the compiler sees that the mask changes nothing, and the verifier does not */
+		barrier_var(bytes); /* keeps the compiler from removing the mask, which the verifier needs */
 		bytes &= ML_KEY_BYTES - 1;
 	}
 	if (bpf_probe_read_user(thread->walk.words, bytes, (const void *)sp))
@@ -96,7 +96,7 @@ static __always_inline ml_u64 ml_key_of_top(ml_u64 key, struct ml_thread *thread
 	return ml_mix_words(key, thread, ranges, bytes / 8);
 }
 
-/* Every ML_RATE_CALLS calls: does this thread allocate too often for keys of its whole stack? */
+/* Every ML_RATE_CALLS calls: narrows the keys of a thread that allocates too often. */
 static __noinline void ml_adapt_key(struct ml_thread *thread)
 {
 	ml_u64 now = bpf_ktime_get_ns();
@@ -106,8 +106,7 @@ static __noinline void ml_adapt_key(struct ml_thread *thread)
 }
 
 /*
- * The rest of a stack from walk->sp on, up to `bytes` that the key covers: as far as the thread's rate allows and no
- * further than slices go. *is_partial: there is more.
+ * Mixes in the stack from walk->sp on, as far as the thread's rate allows and a slice goes. *is_partial: there is more.
  */
 static __always_inline ml_u64 ml_scan_rest(struct ml_thread *thread, const struct ml_bpf_code *ranges, ml_u64 key,
 					   bool *is_partial)
@@ -118,8 +117,8 @@ static __always_inline ml_u64 ml_scan_rest(struct ml_thread *thread, const struc
 
 	key = ml_mix(key ^ thread->key_words, above ? above : sp);
 	/*
-	 * Of every process there is code nearly everywhere, by the granules that they share: words that may be return addresses
-	 * would make a key of each call. How deep the stack is tells apart what rules do not reach yet.
+	 * With --all, processes share the granules, which mark code nearly everywhere: words that may be return
+	 * addresses would split keys at each call. The depth must do where rules are missing.
 	 */
 	if (options.is_system_wide || sp >= thread->walk.limit)
 		return key;
@@ -134,7 +133,7 @@ static __always_inline ml_u64 ml_scan_rest(struct ml_thread *thread, const struc
 	return key;
 }
 
-/* From the caller on, as it finds itself after the return. */
+/* Begins at the caller, as it is after the return. */
 static __always_inline void ml_begin_walk(struct ml_thread *thread, struct ml_regs *regs, const struct ml_bpf_code *ranges)
 {
 	struct ml_walk *walk = &thread->walk;
@@ -149,7 +148,7 @@ static __always_inline void ml_begin_walk(struct ml_thread *thread, struct ml_re
 }
 
 #ifndef ML_OLD_KERNEL
-/* After an exact key: are the words that lead through the stack at hand? A key that was recalled came without. */
+/* For an exact key: makes sure that its words are in the walk. A remembered key comes without. */
 static __noinline bool ml_has_words(struct ml_thread *thread, struct ml_regs *regs, ml_u64 key)
 {
 	const struct ml_bpf_code *ranges = ml_code();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Tables of our own, which need atomic operations that return a value (kernel commit 5ffa25502b5a, in v5.12),
- * or those that older kernels have.
+ * Our own tables, which need atomic operations that return a value (kernel commit 5ffa25502b5a, in v5.12), or the
+ * tables of older kernels.
  */
 #ifdef ML_OLD_KERNEL
 #include "old_tables.bpf.h"

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Whose thread it is, and what its state begins with. */
+/* The process of a thread, and the initial state of a thread. */
 #pragma once
 
 #include "images.bpf.h"
 
 #ifndef ML_OLD_KERNEL
-/* A process is met at its first call, where every one is traced. NULL: there is no room, or it is who measures. */
+/*
+ * With --all a process is registered at its first call. NULL if the table is full or the process is the tracer itself.
+ */
 static __noinline struct ml_bpf_process *ml_add_process(ml_u32 tgid)
 {
 	struct ml_bpf_process process = {};
@@ -14,12 +16,12 @@ static __noinline struct ml_bpf_process *ml_add_process(ml_u32 tgid)
 		return NULL;
 	ml_next_epoch(&process);
 	process.image = ml_new_image();
-	bpf_map_update_elem(&processes, &tgid, &process, BPF_NOEXIST); /* another thread may have been faster */
+	bpf_map_update_elem(&processes, &tgid, &process, BPF_NOEXIST); /* another thread may have added it */
 	return bpf_map_lookup_elem(&processes, &tgid);
 }
 #endif
 
-/* The traced process of this thread as `exec epoch << 32 | tgid`, 0 when it is not traced. */
+/* This thread's traced process as `exec epoch << 32 | tgid`, 0 if it is not traced. */
 static __always_inline ml_u64 ml_current_process(void)
 {
 	struct ml_bpf_process *process;
@@ -50,8 +52,8 @@ static __always_inline void ml_init_thread(struct ml_thread *thread, ml_u32 tid,
 	thread->rate_time_ns = 0;
 	thread->images_seen = ~0ull;
 	/*
-	 * Numbers of a thread begin at its first call's microsecond. No thread makes a million recorded calls in
-	 * a second, so a later thread of the same tid begins above them.
+	 * A thread's sequence begins at its first call's microsecond. No thread makes a million recorded calls in a
+	 * second, so a later thread of the same tid begins above it.
 	 */
 	thread->sequence = (ml_u64)tid << ML_BPF_SEQUENCE_SHIFT |
 			   ((bpf_ktime_get_ns() >> 10) & ((1ull << ML_BPF_SEQUENCE_SHIFT) - 1));

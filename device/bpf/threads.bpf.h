@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The state of the current thread: a table of our own, since a hash map's lookup costs more than the rest. */
+/* The state of threads: a table of our own, because a hash map's lookup costs more than the rest. */
 #pragma once
 
 #include "thread_start.bpf.h"
@@ -23,7 +23,7 @@ static __noinline struct ml_thread *ml_find_thread(ml_u32 tid)
 	return NULL;
 }
 
-/* State for a thread at its first call; NULL when it is not traced or there is no room. */
+/* Makes the state of a thread at its first call; NULL if it is not traced or there is no room. */
 static __noinline struct ml_thread *ml_make_thread(ml_u32 tid)
 {
 	ml_u64 process = ml_current_process();
@@ -43,7 +43,7 @@ static __noinline struct ml_thread *ml_make_thread(ml_u32 tid)
 	return NULL;
 }
 
-/* The state that a call has left; NULL when there was none. */
+/* The state left by an earlier call; NULL if there is none. */
 static __always_inline struct ml_thread *ml_known_thread(void)
 {
 	ml_u32 tid = (ml_u32)bpf_get_current_pid_tgid();

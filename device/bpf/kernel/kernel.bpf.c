@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The kernel's allocators. The agent makes each program one of a raw tracepoint, where the kernel's BTF tells the order of
- * the arguments, or else one of a tracepoint, whose layout tracefs tells.
+ * The kernel's allocators. The agent attaches each program to a raw tracepoint, if the kernel's BTF has the order of
+ * its arguments, or else to a tracepoint, whose layout is in tracefs.
  */
 #include "bpf/kernel/recorder.bpf.h"
 
@@ -44,7 +44,7 @@ ML_KERNEL_ALLOCATION(kmem_cache_alloc_node, ML_KERNEL_CACHE_ALLOC_NODE, ML_FN_KM
 		     ml_size(context, ML_KERNEL_CACHE_ALLOC_NODE))
 ML_KERNEL_RELEASE(kmem_cache_free, ML_KERNEL_CACHE_FREE, ML_KERNEL_SLAB)
 
-/* Blocks given back together have no event of their own; nor has who waits for a grace period in a sheaf. */
+/* Blocks freed in bulk have no event of their own, nor have those that wait for a grace period in a sheaf. */
 #define ML_BULK_MAX 512
 
 SEC("kprobe") int slab_free_bulk(struct ml_regs *regs)
@@ -65,7 +65,7 @@ SEC("kprobe") int slab_free_later(struct ml_regs *regs)
 	return ml_freed(ML_KERNEL_SLAB, ML_ARG2(regs));
 }
 
-/* Where no page could be had, the first is 0 and the pfn of a tracepoint's record all ones. */
+/* If no page was available, the argument is 0 and the pfn in a tracepoint's record all ones. */
 static __always_inline ml_u64 ml_page(const void *context, ml_u32 event)
 {
 	ml_u64 page = ml_pointer(context, event);

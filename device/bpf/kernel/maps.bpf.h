@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Maps of the kernel's tracer. All are allocated beforehand: what fills them runs inside the allocators. */
+/* Maps of the kernel tracer. All are preallocated, because the programs run inside the allocators. */
 #pragma once
 
 #include "bpf/define_map.bpf.h"
@@ -9,7 +9,7 @@ const volatile struct ml_kernel_options options SEC(ML_KERNEL_OPTIONS_SECTION) =
 
 #include "bpf/registers.bpf.h"
 
-/* A program can be interrupted by an interrupt whose handler allocates: task, softirq, interrupt. */
+/* An interrupt whose handler allocates can interrupt a program: task, softirq, interrupt. */
 #define ML_KERNEL_NESTING 4
 
 struct ml_kernel_scratch {
@@ -17,8 +17,8 @@ struct ml_kernel_scratch {
 	struct ml_regs regs;
 	struct ml_kernel_block block;
 	struct ml_kernel_where where;
-	ml_u64 is_user; /* regs holds what the user's code had */
-	ml_u64 is_call; /* … when it called the kernel */
+	ml_u64 is_user; /* regs are the user's */
+	ml_u64 is_call; /* … at a system call */
 };
 
 struct ml_kernel_cpu {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Accounting of the kernel's blocks: what is live, by kernel stack and by the process on whose behalf it was allocated. */
+/* Accounts the kernel's live blocks by kernel stack and by the process for which they were allocated. */
 #pragma once
 
 #include "bpf/kernel/target.bpf.h"
@@ -11,7 +11,7 @@
 #define ML_EEXIST 17
 #define ML_E2BIG 7
 
-/* A field of the event, as the agent found it in the kernel's BTF or in tracefs. 0 where there is none. */
+/* A field of the event, located by the agent in the kernel's BTF or in tracefs; 0 if there is none. */
 static __always_inline ml_u64 ml_field(const void *context, const volatile struct ml_kernel_field *field)
 {
 	ml_u64 value = 0;
@@ -24,7 +24,7 @@ static __always_inline ml_u64 ml_field(const void *context, const volatile struc
 	return value;
 }
 
-/* NULL: interrupted more often than can be, or there is no room. */
+/* NULL if programs are nested too deep. */
 static __always_inline struct ml_kernel_scratch *ml_begin(struct ml_kernel_cpu *cpu)
 {
 	ml_u64 depth = cpu->depth;
@@ -37,7 +37,7 @@ static __always_inline struct ml_kernel_scratch *ml_begin(struct ml_kernel_cpu *
 	return &cpu->scratch[depth & (ML_KERNEL_NESTING - 1)];
 }
 
-/* Hash of the kernel's stack; keeps the stack itself when it is new. 0: there was no room for it. */
+/* Hash of the kernel stack, which is stored if it is new. 0: there was no room for it. */
 static __always_inline ml_u64 ml_kernel_stack(void *context, struct ml_kernel_stack *stack)
 {
 	long bytes = bpf_get_stack(context, stack->addresses, sizeof(stack->addresses), 0);
@@ -55,14 +55,14 @@ static __always_inline ml_u64 ml_kernel_stack(void *context, struct ml_kernel_st
 		ml_count(ML_KERNEL_NEW_STACKS);
 		return hash;
 	}
-	/* Another CPU may have been faster. */
+	/* Another CPU may have stored it. */
 	return bpf_map_lookup_elem(&stacks, &hash) ? hash : 0;
 }
 
-/* stack 0: the key is looked for and not entered. ML_KERNEL_KEY_SLOTS: it is not there, or its neighbourhood is full. */
+/* stack 0: only looks the key up. ML_KERNEL_KEY_SLOTS: it is not there, or all its slots are taken. */
 static __noinline ml_u32 ml_key_slot(ml_u64 key, ml_u64 stack, ml_u64 owner)
 {
-	/* The agent empties places: the key may stand behind an empty one. */
+	/* The agent empties slots, so the key may follow an empty one. */
 	for (ml_u32 i = 0; i < 2 * ML_KERNEL_KEY_PROBES; i++) {
 		ml_u32 slot = ((ml_u32)(key >> 20) + i % ML_KERNEL_KEY_PROBES) & (ML_KERNEL_KEY_SLOTS - 1);
 		struct ml_kernel_key *entry = bpf_map_lookup_elem(&keys, &slot);
@@ -96,7 +96,7 @@ static __always_inline void ml_count_free(const struct ml_kernel_block *block)
 	__sync_fetch_and_add(&entry->free_bytes, block->size);
 }
 
-/* A block at an address that was live: its free was not seen, and ends it now. Not 0: there is no room. */
+/* Inserts a block. A live block at the address is replaced: its free was missed. Returns not 0 if there is no room. */
 static __noinline int ml_enter_live(struct ml_kernel_scratch *scratch)
 {
 	const struct ml_kernel_block *old;
@@ -117,7 +117,7 @@ static __noinline int ml_enter_live(struct ml_kernel_scratch *scratch)
 	return (int)error;
 }
 
-/* Pages that the slab allocator makes blocks of, which are counted themselves. */
+/* Whether these are pages for the slab allocator, whose blocks are counted themselves. */
 static __noinline int ml_is_inner(const struct ml_kernel_stack *stack)
 {
 	if (!stack)
@@ -191,7 +191,7 @@ static __noinline int ml_freed(ml_u64 family, ml_u64 address)
 		return 0;
 	found = bpf_map_lookup_elem(&live, &where);
 	if (!found) {
-		/* Nobody knows whose it was: it counts for whom it is freed. */
+		/* The owner is unknown: it counts for the process that frees it. */
 		if (ml_is_of_target((ml_u32)(bpf_get_current_pid_tgid() >> 32)))
 			ml_count(ML_KERNEL_UNTRACKED_FREES);
 		return 0;

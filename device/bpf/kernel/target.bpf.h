@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* On whose behalf allocations count: everybody's, those of one process, or those of a command and of all that it starts. */
+/* The processes whose allocations count: all, one, or those of a command and of all that it starts. */
 #pragma once
 
 #include "bpf/kernel/maps.bpf.h"
 
 #define ML_CLONE_THREAD 0x10000 /* include/uapi/linux/sched.h */
 
-/* The agent makes it this small where no command is started. */
+/* One entry if no command is started. */
 ML_MAP(HASH, tree, ml_u32, ml_u32, 1, 0); /* tgid */
 
-/* Options are known when the program is loaded: what is not asked for is no code. */
+/* Options are constants at load time, so the verifier removes the branches of disabled features. */
 static __always_inline int ml_is_of_target(ml_u32 pid)
 {
 	if (options.is_tree)
@@ -17,7 +17,7 @@ static __always_inline int ml_is_of_target(ml_u32 pid)
 	return !options.pid || pid == options.pid;
 }
 
-/* event: that of task_newtask, in the parent, before the child runs. */
+/* event: task_newtask, in the parent, before the child runs. */
 static __always_inline int ml_follow_fork(const char *event)
 {
 	ml_u32 parent = (ml_u32)(bpf_get_current_pid_tgid() >> 32), child = 0, one = 1;
@@ -27,7 +27,7 @@ static __always_inline int ml_follow_fork(const char *event)
 	    bpf_probe_read_kernel(&child, sizeof(child), event + options.fork_pid))
 		return 0;
 	if (!bpf_map_lookup_elem(&tree, &parent))
-		bpf_map_delete_elem(&tree, &child); /* what is known of this number is of a process that has ended */
+		bpf_map_delete_elem(&tree, &child); /* an entry of this number is an ended process's */
 	else if (bpf_map_update_elem(&tree, &child, &one, BPF_ANY))
 		ml_count(ML_LOST_PROGRAMS);
 	return 0;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The user's code on whose behalf the kernel allocates: registers and stack as they were when it entered the kernel. */
+/* The user's registers and stack at the entry to the kernel. */
 #pragma once
 
 #include "bpf/kernel/maps.bpf.h"
 
-/* Evidence is due at the first blocks of a key up to this many, then whenever their number has doubled. */
+/* Evidence is due at each of a key's first blocks up to this number, then whenever the number doubles. */
 #define ML_KERNEL_DUE_EACH 16
 #define ML_PAGES_MAX 16
 
 #if defined(__TARGET_ARCH_x86)
 /* __USER_CS of arch/x86/include/asm/segment.h: 64-bit code. A kernel thread has no such selector. */
 #define ML_IS_USER(regs) ((regs)->cs == 0x33)
-/* struct pt_regs: the number of the system call in orig_ax, -1 where something else led into the kernel. */
+/* struct pt_regs: the system call's number is in orig_ax, -1 for other entries into the kernel. */
 #define ML_CALL_NUMBER_OFFSET __builtin_offsetof(struct ml_regs, orig_ax)
-/* What `syscall` left in pc is where it returns to. */
+/* `syscall` leaves the return address in pc. */
 #define ML_ENTRY_FLAGS ML_EVIDENCE_AT_RETURN
 #define ML_ENTRY_REGISTERS_KNOWN ML_REGISTERS_KNOWN
 #elif defined(__TARGET_ARCH_arm64)
@@ -21,13 +21,13 @@
 #define ML_IS_USER(regs) (((regs)->pstate & 0x1f) == 0)
 /* struct pt_regs of arch/arm64/include/asm/ptrace.h: `syscallno` follows struct user_pt_regs and orig_x0. */
 #define ML_CALL_NUMBER_OFFSET (sizeof(struct ml_regs) + 8)
-/* The pc is where it goes on, behind `svc`, in the same function. */
+/* The pc is behind `svc`, in the same function. */
 #define ML_ENTRY_FLAGS 0
-/* x30, too: a function that only makes the call, like libc's pipe(), has its return address nowhere else. */
+/* x30, too: functions that only make the call, like libc's pipe(), have their return address nowhere else. */
 #define ML_ENTRY_REGISTERS_KNOWN (ML_REGISTERS_KNOWN | 1ull << 30)
 #endif
 
-/* Fills scratch->regs, and says whether a system call led here: a fault's place in the code tells little. */
+/* Fills scratch->regs and notes whether it is a system call: where a fault happens means little. */
 static __always_inline void ml_find_user(struct ml_kernel_scratch *scratch)
 {
 	const char *regs;
@@ -44,7 +44,7 @@ static __always_inline void ml_find_user(struct ml_kernel_scratch *scratch)
 	scratch->is_call = number >= 0;
 }
 
-/* From sp to the end of the last page of the stack, or as far as a slice goes. */
+/* From sp to the end of the last readable page, at most a slice. */
 static __noinline ml_u64 ml_user_stack_bytes(ml_u64 sp)
 {
 	ml_u64 page = options.page_bytes, end = (sp & ~(page - 1)) + page;
@@ -85,7 +85,7 @@ static __always_inline void ml_fill_record(struct ml_kernel_record *record, stru
 	__builtin_memcpy(&record->registers, &scratch->regs, sizeof(record->registers));
 }
 
-/* The ring takes sizes that the verifier knows. -1: there is no room in it. */
+/* The ring takes sizes that the verifier knows. Returns -1 if it is full. */
 #define ML_DEFINE_SEND(room)                                                                                           \
 	static __noinline int ml_send_##room(struct ml_kernel_scratch *scratch, ml_u64 bytes)                          \
 	{                                                                                                              \
@@ -132,8 +132,8 @@ static __always_inline int ml_send_user(struct ml_kernel_scratch *scratch)
 }
 
 /*
- * Sends the user's part where it is due. A block without it still has its kernel stack, which the agent knows by the key.
- * What only says more of a key leaves half of the ring to first evidence of others.
+ * Sends the user's part if it is due. The agent finds the kernel stack of blocks without it by the key. Later evidence
+ * of a key leaves half of the ring to first evidence of others.
  */
 static __always_inline void ml_bring_user(struct ml_kernel_scratch *scratch, struct ml_kernel_key *entry, ml_u64 live_objects)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Entries and returns, paired by the stack pointer as the kernel pairs them (cleanup_return_instances() and
- * arch_uretprobe_is_alive(), kernel/events/uprobes.c and arch/…): a call that is entered ends all calls in progress whose
- * frames lie at or below its own, but for the one that it was jumped to from (a tail call).
+ * Pairs entries and returns by the stack pointer, as the kernel does (cleanup_return_instances() and
+ * arch_uretprobe_is_alive(), kernel/events/uprobes.c and arch/…). An entry ends all calls in progress whose frames are
+ * at or below its own, except one that jumped to it (a tail call).
  */
 #pragma once
 
@@ -12,7 +12,7 @@
 #include "bpf/snoop/threads.bpf.h"
 
 #define ML_TOP(thread) (&(thread)->pending[((thread)->depth - 1) & (ML_SNOOP_PENDING - 1)])
-/* The trampoline of return probes stands at a page's beginning (get_trampoline_vaddr()); code after a call rarely does. */
+/* The trampoline of return probes begins a page (get_trampoline_vaddr()); code after a call rarely does. */
 #define ML_MAY_BE_TRAMPOLINE(address) (!((address) & 4095))
 
 static __always_inline bool ml_find_function(struct ml_regs *regs, ml_u64 identity, ml_u32 *number)
@@ -50,7 +50,7 @@ static __always_inline void ml_fill_event(struct ml_snoop_thread *thread, const 
 	event->duration_ns = now_ns - pending->begin_ns;
 }
 
-/* The innermost call of the thread will not return any more. */
+/* The thread's innermost call will never return. */
 static __noinline int ml_drop_top(struct ml_snoop_thread *thread)
 {
 	struct ml_snoop_statistics *counted;
@@ -71,7 +71,7 @@ static __noinline int ml_drop_top(struct ml_snoop_thread *thread)
 	return ml_send(thread, 0);
 }
 
-/* Drops what this entry proves to be over: frames at or below its own. */
+/* Drops the calls that this entry proves to be over. */
 static __always_inline void ml_drop_left(struct ml_snoop_thread *thread, ml_u64 sp, ml_u64 return_address)
 {
 	for (int i = 0; i < ML_SNOOP_PENDING && thread->depth; i++) {
@@ -131,7 +131,7 @@ static __always_inline void ml_keep_arguments(struct ml_snoop_thread *thread, st
 	thread->arguments[5] = ML_ARG6(regs);
 }
 
-/* Tells of an entry, within the limits; returns the flags of the pending call. */
+/* Sends an entry within the limits; returns the flags of the pending call. */
 static __noinline ml_u32 ml_send_entry(struct ml_regs *regs, struct ml_snoop_thread *thread, struct ml_snoop_function *function,
 				       struct ml_snoop_statistics *counted, ml_u32 number)
 {
@@ -146,12 +146,12 @@ static __noinline ml_u32 ml_send_entry(struct ml_regs *regs, struct ml_snoop_thr
 		return 0;
 	}
 	if (options.stack_bytes)
-		ml_send_stack(regs, thread, number, pending.call); /* before the call itself: who reads that finds it */
+		ml_send_stack(regs, thread, number, pending.call); /* before the call itself, so that a reader of that finds it */
 	ml_fill_event(thread, &pending, ML_CALL_ENTRY, now_ns);
 	for (int i = 0; i < ML_CALL_ARGUMENTS; i++)
 		thread->event.values[i] = thread->arguments[i];
 	ml_send_call(thread, function, 0);
-	return ML_SNOOP_SHOWN; /* its end is told of even where the ring had no room for its entry */
+	return ML_SNOOP_SHOWN; /* its end is sent even if the ring had no room for its entry */
 }
 
 static __always_inline void ml_begin(struct ml_snoop_thread *thread, struct ml_regs *regs, ml_u32 number, ml_u64 call, ml_u32 flags,
@@ -174,7 +174,7 @@ static __always_inline void ml_begin(struct ml_snoop_thread *thread, struct ml_r
 	pending->flags = flags;
 	pending->return_address = return_address;
 	thread->depth++;
-	pending->begin_ns = bpf_ktime_get_ns(); /* last: what the programs do before is no part of the call */
+	pending->begin_ns = bpf_ktime_get_ns(); /* last, so that the programs' time is not part of the call */
 }
 
 static __always_inline int ml_call_entry(struct ml_regs *regs)
@@ -215,7 +215,7 @@ static __always_inline int ml_call_entry(struct ml_regs *regs)
 	return 0;
 }
 
-/* Takes the call that returns with this stack pointer off the pending ones; those above it never will. */
+/* Pops the pending call that returns with this stack pointer; those above it never returned. */
 static __always_inline struct ml_snoop_pending *ml_pop(struct ml_snoop_thread *thread, ml_u64 sp, ml_u32 number)
 {
 	for (int i = 0; i < ML_SNOOP_PENDING && thread->depth; i++) {
@@ -250,7 +250,7 @@ static __always_inline void ml_end_call(struct ml_snoop_thread *thread, const st
 	ml_send_call(thread, function, is_tail ? 2 : 1);
 }
 
-/* cookie: of the probe. sp: as the call began. */
+/* cookie: of the probe. sp: at the call's entry. */
 static __always_inline int ml_leave(struct ml_regs *regs, ml_u64 identity, ml_u64 sp, ml_u32 cookie, ml_u64 now_ns)
 {
 	struct ml_snoop_thread *thread = ml_find_thread((ml_u32)identity);
@@ -263,7 +263,7 @@ static __always_inline int ml_leave(struct ml_regs *regs, ml_u64 identity, ml_u6
 	return 0;
 }
 
-/* By the trampoline that a return probe has put in the place of the return address. */
+/* Called from a return probe's trampoline. */
 static __always_inline int ml_call_exit(struct ml_regs *regs)
 {
 	ml_u64 now_ns = bpf_ktime_get_ns(), identity = bpf_get_current_pid_tgid();
@@ -276,7 +276,7 @@ static __always_inline int ml_call_exit(struct ml_regs *regs)
 	return ml_leave(regs, identity, ML_SP(regs) - ML_RETURN_POPS, cookie, now_ns);
 }
 
-/* At an instruction that returns or jumps to another function: nothing of the call's frame is left on the stack. */
+/* At an instruction that returns or jumps to another function, when the call's frame is gone. */
 static __always_inline int ml_call_exit_at(struct ml_regs *regs)
 {
 	ml_u64 now_ns = bpf_ktime_get_ns(), identity = bpf_get_current_pid_tgid();
@@ -287,7 +287,7 @@ static __always_inline int ml_call_exit_at(struct ml_regs *regs)
 	return ml_leave(regs, identity, ML_SP(regs), cookie, now_ns);
 }
 
-/* The thread ends, or becomes another program. */
+/* At the thread's end or exec. */
 static __always_inline int ml_thread_end(void)
 {
 	ml_u32 tid = (ml_u32)bpf_get_current_pid_tgid();

@@ -12,21 +12,21 @@ const volatile struct ml_snoop_options options SEC(ML_SNOOP_OPTIONS_SECTION) = {
 #include "bpf/registers.bpf.h"
 
 /*
- * Calls in progress on a thread. The kernel sees the return of 64 of them at most (MAX_URETPROBE_DEPTH,
- * kernel/events/uprobes.c); entries beyond are told as unpaired. A power of two.
+ * Calls in progress on a thread. The kernel sees the return of at most 64 (MAX_URETPROBE_DEPTH,
+ * kernel/events/uprobes.c); further entries are reported as unpaired. A power of two.
  */
 #define ML_SNOOP_PENDING 128
-/* A power of two, and how many places one thread is looked for in. */
+/* A power of two, and the slots searched for a thread. */
 #define ML_SNOOP_THREADS 2048
 #define ML_SNOOP_THREAD_PROBES 16
 
 enum ml_snoop_pending_flag {
-	ML_SNOOP_SHOWN = 1,    /* its entry was told of */
-	ML_SNOOP_REJECTED = 2, /* a filter keeps it out: it stands here so that its return is known */
+	ML_SNOOP_SHOWN = 1,    /* its entry was sent */
+	ML_SNOOP_REJECTED = 2, /* rejected by a filter; kept to match its return */
 };
 
 struct ml_snoop_pending {
-	ml_u64 sp; /* at entry: what identifies the return */
+	ml_u64 sp; /* at entry, which identifies the return */
 	ml_u64 begin_ns;
 	ml_u64 call;
 	ml_u32 function;
@@ -39,7 +39,7 @@ struct ml_snoop_thread {
 	ml_u32 depth;
 	ml_u64 sequence;
 	struct ml_snoop_pending pending[ML_SNOOP_PENDING];
-	ml_u64 arguments[8]; /* of the call that begins: copied here, since a context is not to be indexed */
+	ml_u64 arguments[8]; /* of the call that begins; copied, since a context cannot be indexed */
 	struct ml_call event;
 	ml_u8 data[2 * ML_SNOOP_DATA];
 };
@@ -55,12 +55,12 @@ ML_MAP(ARRAY, threads, ml_u32, struct ml_snoop_thread, ML_SNOOP_THREADS, 0);
 #endif
 ML_MAP(HASH, processes, ml_u32, ml_u32, 1024, 0);
 ML_MAP(HASH, wanted_threads, ml_u32, ml_u32, 1024, 0);
-ML_MAP(HASH, addresses, struct ml_snoop_address, ml_u32, 1, 0); /* without cookies: who stands at an address */
+ML_MAP(HASH, addresses, struct ml_snoop_address, ml_u32, 1, 0); /* without cookies: function by address */
 ML_MAP(PERCPU_ARRAY, counters, ml_u32, ml_u64, ML_LOST_MAX, 0);
 ML_RING(calls, 16u << 20);
 ML_RING(stacks, 4096);
 
-/* A uprobe's program may be preempted by another on its CPU: every addition is atomic. */
+/* Atomic, because another uprobe program may preempt this one on its CPU. */
 static __always_inline void ml_add(ml_u64 *number, ml_u64 value)
 {
 	__sync_fetch_and_add(number, value);

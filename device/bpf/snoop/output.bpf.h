@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* How a call is told of: a record of one size, or with what its arguments pointed to. */
+/* Sends a call: a record of constant size, followed by captured memory. */
 #pragma once
 
 #include "bpf/snoop/maps.bpf.h"
 
-/* Reads one thing behind a pointer into the thread's data, from `at` on; returns where the next begins. */
+/* Captures memory behind a pointer at `at` in the thread's data; returns the offset of the next capture. */
 static __noinline ml_u32 ml_capture(struct ml_snoop_thread *thread, ml_u64 pointer, ml_u32 what, ml_u32 at)
 {
 	ml_u32 argument = what & 0xff, kind = what >> 8 & 0xff, bytes = what >> 16 & (ML_SNOOP_DATA - 1);
@@ -26,11 +26,11 @@ static __noinline ml_u32 ml_capture(struct ml_snoop_thread *thread, ml_u64 point
 	head->error = kept < 0 ? (ml_s32)-kept : 0;
 	head->bytes = kept < 0 ? 0 : (ml_u16)kept;
 	if (kept > 0 && kind == ML_SNOOP_STRING)
-		head->bytes--; /* the zero at its end */
+		head->bytes--; /* the final zero */
 	return at + sizeof(*head) + ((head->bytes + 7) & (2 * ML_SNOOP_DATA - 8));
 }
 
-/* Returns the bytes that all captures take; thread->arguments hold the values. */
+/* Returns the bytes of all captures; thread->arguments has the values. */
 static __noinline ml_u32 ml_capture_all(struct ml_snoop_thread *thread, const struct ml_snoop_function *function, ml_u32 at_return)
 {
 	ml_u32 at = 0;
@@ -61,7 +61,7 @@ static __always_inline int ml_send(struct ml_snoop_thread *thread, ml_u32 data_b
 	return -1;
 }
 
-/* thread->event is complete but for its captures. */
+/* thread->event is complete except for its captures. */
 static __noinline int ml_send_call(struct ml_snoop_thread *thread, const struct ml_snoop_function *function, ml_u32 at_return)
 {
 	ml_u32 bytes;
@@ -72,14 +72,14 @@ static __noinline int ml_send_call(struct ml_snoop_thread *thread, const struct 
 	return ml_send(thread, bytes <= ML_SNOOP_DATA ? bytes : ML_SNOOP_DATA);
 }
 
-/* Whether the rate limit has room for one more call of the function in this second. */
+/* Whether the rate limit allows one more call of the function in this second. */
 static __always_inline bool ml_is_within_rate(struct ml_snoop_function *function, ml_u64 now_ns)
 {
 	ml_u64 second = now_ns / 1000000000ull;
 
 	if (!options.rate)
 		return true;
-	if (function->second != second) { /* two at once: both begin anew, which is one call too many at most */
+	if (function->second != second) { /* two threads may both begin the second, which allows one call too many at most */
 		function->second = second;
 		function->n_in_second = 0;
 	}

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The caller's registers and stack as a call begins, for the host to unwind. */
+/* The caller's registers and stack at a call's entry, for the host to unwind. */
 #pragma once
 
 #include "bpf/snoop/maps.bpf.h"
 
-#define ML_SNOOP_PAGE 4096u /* the smallest there is: larger ones end where one of these ends */
-#define ML_SNOOP_PAGES 5u /* that 16 KiB from any place in a page touch */
+#define ML_SNOOP_PAGE 4096u /* the smallest page; larger ones end where one of these ends */
+#define ML_SNOOP_PAGES 5u /* touched by any 16 KiB */
 
 struct ml_snoop_stack {
 	struct ml_evidence evidence;
 	struct ml_regs registers;
-	struct ml_fixup fixups[ML_SNOOP_FIXUPS]; /* evidence.n_fixups of them: the agent undoes them */
+	struct ml_fixup fixups[ML_SNOOP_FIXUPS]; /* evidence.n_fixups of them, applied by the agent */
 };
 
 /*
- * How much of the stack above sp can be read at once: what was asked for, or up to the first page that is not there. From
- * sp upwards, for what lies above the stack's end can be another mapping that is read as well (the vDSO).
+ * Readable bytes of the stack from sp, at most options.stack_bytes. Searched upwards, because another mapping above the
+ * stack's end may be readable as well (the vDSO).
  */
 static __noinline ml_u32 ml_slice_bytes(ml_u64 sp)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What is counted of each function, so that no event need cross for it. */
+/* Statistics of each function, counted here, so that no event is sent for them. */
 #pragma once
 
 #include "bpf/snoop/maps.bpf.h"
 
 #define ML_RAISE_TRIES 8
 
-/* The position of the highest bit, of a value that is not 0. */
+/* Position of the highest bit of a value other than 0. */
 static __always_inline ml_u32 ml_log2(ml_u64 value)
 {
 	ml_u32 result = 0;
@@ -33,7 +33,7 @@ static __always_inline ml_u32 ml_bucket(ml_u64 duration_ns)
 }
 
 #ifdef ML_SNOOP_OLD
-/* Of two threads at the very same time one may be missed. */
+/* Of two concurrent values one may be lost. */
 static __always_inline void ml_raise(ml_u64 *number, ml_u64 value)
 {
 	if (*(volatile ml_u64 *)number < value)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
-/* Structures that the programs of snoop and the agent share in maps; never sent to the host. */
+/*
+ * snoop: calls of any functions come in; call records and statistics go out. This header: the structures in maps shared
+ * with the agent, never sent to the host.
+ */
 #pragma once
 
 #include "wire_calls.h"
@@ -7,32 +10,32 @@
 #define ML_SNOOP_OPTIONS_SECTION ".rodata.options"
 
 struct ml_snoop_options {
-	ml_u32 process;     /* the one that is looked at; 0: those in the map `processes` */
+	ml_u32 process;     /* the traced one; 0: those in the map `processes` */
 	ml_u32 has_threads; /* only threads in the map `wanted_threads` */
 	ml_u32 has_cookies; /* bpf_get_attach_cookie (Linux 5.15); else by address */
-	ml_u32 events;      /* tell of calls, beside counting them */
-	ml_u32 stack_bytes; /* of each call that is told of; 0 = none */
-	ml_u32 fork_pid;    /* offsets in the event of task_newtask; both 0: children are not followed */
+	ml_u32 events;      /* send calls, not only count them */
+	ml_u32 stack_bytes; /* of each call that is sent; 0 = none */
+	ml_u32 fork_pid;    /* offsets in task_newtask's event; both 0: children are not followed */
 	ml_u32 fork_flags;
-	ml_u64 rate;        /* calls of a function that are told of in a second; 0 = all */
-	ml_u64 code_mask;   /* what of a saved return address is an address */
-	ml_u64 quiet_flags; /* of a record in a ring: nobody is woken. Runtimes in user space take 0 alone */
+	ml_u64 rate;        /* calls of a function sent in a second; 0 = all */
+	ml_u64 code_mask;   /* bits of a saved return address that are the address */
+	ml_u64 quiet_flags; /* of a record in a ring that wakes up no reader. Runtimes in user space accept 0 only */
 };
 
 /* Of a stack: the kernel's MAX_URETPROBE_DEPTH. */
 #define ML_SNOOP_FIXUPS 64
 #define ML_SNOOP_CAPTURES 4
 #define ML_SNOOP_FILTERS 4
-/* Bytes of all captures of a call, their heads included, and of one. Powers of two. */
+/* Bytes of all captures of a call with their heads, and of one. Powers of two. */
 #define ML_SNOOP_DATA 1024
 
-/* In the cookie of a probe, beside the function's number: it leaves by a jump to another function. */
+/* In a probe's cookie, beside the function: the call ends by a jump to another function. */
 #define ML_SNOOP_TAIL (1u << 31)
 
 enum ml_snoop_capture_kind {
 	ML_SNOOP_STRING = 1,
 	ML_SNOOP_BYTES = 2,
-	ML_SNOOP_PATH = 3, /* of a file descriptor: by the agent */
+	ML_SNOOP_PATH = 3, /* of a file descriptor, resolved by the agent */
 };
 
 struct ml_snoop_capture {
@@ -49,7 +52,7 @@ enum ml_snoop_comparison {
 	ML_SNOOP_GT,
 	ML_SNOOP_GE,
 	ML_SNOOP_AND,    /* any of the bits is set */
-	ML_SNOOP_SIGNED, /* added to an order: of signed numbers */
+	ML_SNOOP_SIGNED, /* added to an order: compares signed numbers */
 };
 
 struct ml_snoop_filter {
@@ -68,7 +71,7 @@ struct ml_snoop_function {
 	ml_u64 n_in_second;
 };
 
-/* A mappable array. Every field is only ever added to, or raised. */
+/* A mappable array. Fields are only added to or raised. */
 struct ml_snoop_statistics {
 	ml_u64 calls, returns, unpaired, filtered, hidden;
 	ml_u64 total_ns;
@@ -84,5 +87,5 @@ struct ml_snoop_address {
 
 /* A mappable array of one. */
 struct ml_snoop_control {
-	ml_u64 is_armed; /* before, calls are not looked at: probes are still being placed */
+	ml_u64 is_armed; /* 0: calls are ignored while probes are being placed */
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Who is looked at, and the state of the current thread: a table of our own, cheaper than a hash map. */
+/* The traced processes and threads. The state of threads is in a table of our own, cheaper than a hash map. */
 #pragma once
 
 #include "bpf/snoop/maps.bpf.h"
@@ -13,7 +13,7 @@ static __always_inline bool ml_is_followed(ml_u64 identity)
 
 #define ML_CLONE_THREAD 0x10000
 
-/* A process that is looked at makes another one, which is looked at from its first instruction on. */
+/* A traced process forks: the child is traced from its first instruction. */
 static __always_inline int ml_follow_fork(const void *event)
 {
 	ml_u64 flags = 0;
@@ -29,8 +29,8 @@ static __always_inline int ml_follow_fork(const void *event)
 }
 
 /*
- * Do its calls count? Those of other threads, and those while probes are still being placed, are paired all the same, so that
- * a return without its entry means a loss.
+ * Whether its calls count. Calls of other threads and those made while probes are placed are still paired, so that a
+ * return without an entry means a loss.
  */
 static __always_inline bool ml_is_wanted(ml_u64 identity)
 {
@@ -40,7 +40,7 @@ static __always_inline bool ml_is_wanted(ml_u64 identity)
 	return now && now->is_armed && (!options.has_threads || bpf_map_lookup_elem(&wanted_threads, &tid));
 }
 
-/* A later thread of the same number begins above this one's: nobody makes a million calls in a millisecond. */
+/* A later thread of the same tid begins above this one: a million calls take more than a millisecond. */
 static __always_inline void ml_begin_thread(struct ml_snoop_thread *thread, ml_u32 tid)
 {
 	thread->depth = 0;
@@ -100,7 +100,7 @@ static __always_inline struct ml_snoop_thread *ml_find_thread(ml_u32 tid)
 	return thread && thread->tid == tid ? thread : ml_find_thread_beyond(tid);
 }
 
-/* State for a thread at its first call; NULL when there is no room. */
+/* Makes the state of a thread at its first call; NULL if there is no room. */
 static __noinline struct ml_snoop_thread *ml_make_thread(ml_u32 tid)
 {
 	for (ml_u32 probe = 0; probe < ML_SNOOP_THREAD_PROBES; probe++) {
