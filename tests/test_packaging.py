@@ -24,7 +24,7 @@ def source_files() -> list[Path]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel built from a copy: the tree's own build folder is somebody's editable install."""
+    """A wheel built from a copy: the tree's own build folder belongs to an editable install."""
     copy = tmp_path_factory.mktemp("tree")
     for name in ("host", "unwind"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,4 +1,4 @@
-"""The apps that a machine has, and the file that tells its commands of them."""
+"""The apps of a machine, and the file from which its commands know them."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _library(abi: Abi, name: str, sources: list[Path], flags: tuple[str, ...], s
 
 
 def _planted() -> Path:
-    """The header that tells the demo program what to leak: made from demo.json, as ndk-build/demo.mk does."""
+    """The header of what the demo program leaks: made from demo.json, as ndk-build/demo.mk does."""
     header = BUILD / "include" / "planted.h"
     header.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run([sys.executable, DEMO / "planted.py", DEMO / "demo.json", header], check=True)

@@ -74,7 +74,7 @@ def _spawn(
     # A killed test run takes its machine along (prctl(2), PR_SET_PDEATHSIG).
     words = list(argv) if outlives_us else ["setpriv", "--pdeathsig", "KILL", *argv]
     environment = dict(os.environ, HOME=str(folder))  # adb writes its key there
-    # Ctrl-C in here would leave a process that nobody has noted. The child keeps the mask, and needs no SIGINT.
+    # Ctrl-C in here would leave an unrecorded process. The child keeps the mask, and needs no SIGINT.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         with (folder / log).open("wb") as output:

@@ -11,7 +11,7 @@ GONE_SECONDS = 10.0  # programs take an emulated processor their time
 
 # Files in every place that we may write to, and pinned BPF objects; properties that are set (one that was set is empty
 # afterwards: Android deletes none); our processes, by their arguments (the shell that is a wrapped app's parent ends
-# with the app); what BPF and perf hold open, whoever it is, and probes with names; sockets with names. The patterns do
+# with the app); what BPF and perf hold open in any process, and probes with names; sockets with names. The patterns do
 # not match their own command lines.
 LOOK = r"""
 for file in /data/local/tmp/* /data/app/* /data/data/*/* /sys/fs/bpf/*; do echo "file $file"; done

@@ -108,7 +108,7 @@ class Machine:
         return qemu.root_shell(self.folder, command, timeout_s)
 
     def announce(self) -> None:
-        """Tells the adb server of an emulator, as emulators do when they start (packages/modules/adb, SERVICES.TXT)."""
+        """Announces an emulator to the adb server, as emulators do at their start (packages/modules/adb, SERVICES.TXT)."""
         deadline = time.monotonic() + ADB_SECONDS
         message = f"host:emulator:{self.number + 1}"
         while True:
@@ -199,7 +199,7 @@ class Machine:
 
 
 def running() -> list[Machine]:
-    """The machines that run, whoever started them."""
+    """All running machines."""
     found = []
     for path in sorted(RUN.glob("*/machine.json")):
         fields = json.loads(path.read_text())

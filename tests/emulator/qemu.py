@@ -53,7 +53,7 @@ def command(name: str, image: Path, hardware: Hardware, adb_port: int, arguments
 
 def wait_until_ready(folder: Path, process: subprocess.Popen[bytes]) -> None:
     """Returns when the guest says that its adbd listens. Connecting earlier costs adb 5 s, and an "offline" entry:
-    QEMU's network accepts connections that nobody in the guest answers yet."""
+    QEMU's network accepts connections before the guest answers them."""
     deadline = time.monotonic() + BOOT_SECONDS
     while READY not in console_text(folder):
         if process.poll() is not None:

@@ -45,7 +45,7 @@ def _is_left_over(folder: Path) -> bool:
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens on the port of this machine's loopback."""
+    """Whether the port of this machine's loopback is free."""
     with socket.socket() as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,4 +1,4 @@
-"""SELinux policies to load at run time: each refuses one thing to everybody, the last permits all."""
+"""SELinux policies to load at run time: each refuses one action to all processes, the last permits everything."""
 
 from __future__ import annotations
 

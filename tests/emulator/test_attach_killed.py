@@ -1,4 +1,4 @@
-"""An agent that is killed at any moment of its call into a process: the arm64 process goes on as if nobody had been there."""
+"""Agents killed at any moment of their call into a process: the arm64 process goes on unchanged."""
 
 from __future__ import annotations
 

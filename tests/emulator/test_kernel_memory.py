@@ -25,18 +25,18 @@ def test_events_are_counted_with_both_parts_of_stacks(
     machine: Machine, without_btf: int, restrict: int, tmp_path: Path
 ) -> None:
     """restrict: kernel.kptr_restrict, 2 on phones: then the kernel's functions have no names, which is said."""
-    place, told = f"{FOLDER}/kernel-memleakd", f"{FOLDER}/kernel-blocks"
-    assert machine.adb("push", find_binary("memleakd", "arm64"), place).returncode == 0
+    agent, block_file = f"{FOLDER}/kernel-memleakd", f"{FOLDER}/kernel-blocks"
+    assert machine.adb("push", find_binary("memleakd", "arm64"), agent).returncode == 0
     session = (
-        f"(printf '{LINES.format(without_btf)}'; sleep 30; echo stop; sleep 15) | {place} kernel >{told}"
+        f"(printf '{LINES.format(without_btf)}'; sleep 30; echo stop; sleep 15) | {agent} kernel >{block_file}"
     )
     work = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do sleep 2; cat /proc/self/maps /proc/modules; done"
     code, _ = machine.root_shell(
-        f"echo {restrict} >{RESTRICT}; chmod 755 {place}; ({work}) >/dev/null & {session}; e=$?; chmod 644 {told}; exit $e",
+        f"echo {restrict} >{RESTRICT}; chmod 755 {agent}; ({work}) >/dev/null & {session}; e=$?; chmod 644 {block_file}; exit $e",
         timeout_s=200,
     )
-    assert machine.adb("pull", told, tmp_path / "blocks").returncode == 0
-    machine.root_shell(f"echo 2 >{RESTRICT}; rm -f {place} {told}")
+    assert machine.adb("pull", block_file, tmp_path / "blocks").returncode == 0
+    machine.root_shell(f"echo 2 >{RESTRICT}; rm -f {agent} {block_file}")
     capture = Capture()
     with (tmp_path / "blocks").open("rb") as stream:
         blocks = list(read_blocks(stream))

@@ -84,20 +84,20 @@ def agreement(machine: Machine, tracer: str, tmp_path: Path, *flags: str) -> dic
     done: subprocess.CompletedProcess[str] = run(machine, *words)
     machine.shell(f"rm {remote}")
     assert done.returncode == 0, done.stderr
-    told: dict[str, float] = json.loads((tmp_path / "report.json").read_text())["unwinding"]["fp_agreement"]
-    return told
+    agreed: dict[str, float] = json.loads((tmp_path / "report.json").read_text())["unwinding"]["fp_agreement"]
+    return agreed
 
 
 @pytest.mark.parametrize("tracer", ["preload", "bpf"])
 def test_frame_pointers_and_cfi_agree_where_they_are_kept(
     machine: Machine, tracer: str, tmp_path: Path
 ) -> None:
-    told = agreement(machine, tracer, tmp_path, "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls")
-    assert told["stacks"] >= 20
-    assert told["share"] > 0.95 and told["wrong"] == 0
+    agreed = agreement(machine, tracer, tmp_path, "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls")
+    assert agreed["stacks"] >= 20
+    assert agreed["share"] > 0.95 and agreed["wrong"] == 0
 
 
 def test_and_do_not_where_they_are_not(machine: Machine, tmp_path: Path) -> None:
-    told = agreement(machine, "preload", tmp_path, "-fomit-frame-pointer", "-fno-optimize-sibling-calls")
-    assert told["stacks"] >= 20
-    assert told["share"] < 0.1
+    agreed = agreement(machine, "preload", tmp_path, "-fomit-frame-pointer", "-fno-optimize-sibling-calls")
+    assert agreed["stacks"] >= 20
+    assert agreed["share"] < 0.1

@@ -41,7 +41,7 @@ def leaves_nothing(machine: Machine, other: FakeDevice) -> Iterator[None]:
 
 
 def run(machine: Machine, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The program, which is told of the adb server and, by no more than its words, of the device."""
+    """Runs the program, which learns the adb server from the environment and the device from its arguments."""
     own = {name: value for name, value in os.environ.items() if name != "ANDROID_SERIAL"}
     return subprocess.run(
         [*PROGRAM, *words],

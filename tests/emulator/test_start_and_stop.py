@@ -69,8 +69,8 @@ def test_a_starter_that_ends_takes_its_machine_along(number: signal.Signals) -> 
     os.kill(starter.pid, number)
     assert starter.wait(WAIT_SECONDS) == -number
     wait_until(lambda: not processes_of(taken))
-    assert (RUN / str(taken)).exists() == (number == signal.SIGKILL)  # which nobody can clean up after
-    assert reserved(RUN, [taken]) == taken  # but which is in nobody's way
+    assert (RUN / str(taken)).exists() == (number == signal.SIGKILL)  # nothing can clean up after it
+    assert reserved(RUN, [taken]) == taken  # but it blocks no other machine
     shutil.rmtree(RUN / str(taken))
 
 
@@ -93,7 +93,7 @@ def test_unplugging_ends_streams_and_plugging_in_brings_it_back(machine: Machine
     assert sleeping.stdout is not None and sleeping.stdout.readline() == b"up\n"
     machine.unplug()
     try:
-        sleeping.wait(timeout=20)  # adb 29 says 0: who needs to know must be told by what the stream carries
+        sleeping.wait(timeout=20)  # adb 29 says 0: the stream itself has to carry the exit code
         assert re.search(rb"not found|offline", machine.adb("get-state").stderr)
     finally:
         machine.plug_in()

@@ -38,7 +38,7 @@ def code_cache(machine: Machine) -> list[str]:
 
 
 def test_an_app_from_its_first_code_on(stock: Machine, tmp_path: Path) -> None:
-    """Each planted leak exactly, by `auto`, and the app runs on as if nobody had been there."""
+    """Each planted leak exactly, by `auto`, and the app runs on unchanged."""
     before = code_cache(stock)
     found = report(stock, tmp_path, libraries(ARM64, stripped=False).values(), APP)
     assert (found["target"]["arch"], found["target"]["tracer"]) == ("arm64", "plt")
@@ -53,9 +53,9 @@ def test_it_says_why(stock: Machine) -> None:
     assert done.returncode == 0, done.stderr
     reason = "measuring by plt: no root; no root to set the wrap property; the app carries no wrap.sh"
     assert reason in done.stderr
-    told = run(stock, "doctor", "--package", APP, "--launch").stdout
-    assert "by startup             open (add --launch: a process loads it when it starts)" in told
-    assert "route                  startup" in told
+    shown = run(stock, "doctor", "--package", APP, "--launch").stdout
+    assert "by startup             open (add --launch: a process loads it when it starts)" in shown
+    assert "route                  startup" in shown
 
 
 @pytest.mark.parametrize("end", ENDS)

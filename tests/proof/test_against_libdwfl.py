@@ -44,7 +44,7 @@ class Recorded:
 
     @property
     def is_probed(self) -> bool:
-        """Whether somebody's uprobes were hit: the kernel's page for them is mapped, or on a stack."""
+        """Whether uprobes of another tracer were hit: the kernel's page for them is mapped, or on a stack."""
         if any(mapping.path == "[uprobes]" for space in self.spaces for mapping in space.mappings):
             return True
         traces = [self.unwinder.unwind(batch) for batch in self.batches]

@@ -1,4 +1,4 @@
-"""Attached to and detached from a hundred times under full allocation load, and programs nobody here wrote."""
+"""Attached to and detached from a hundred times under full allocation load, and programs of distributions."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def started(argv: Sequence[str | Path]) -> Iterator[subprocess.Popen[bytes]]:
         process.communicate()
 
 
-def told(name: str, sessions: Sequence[Attached]) -> None:
+def print_stops(name: str, sessions: Sequence[Attached]) -> None:
     """Median and maximum, for who reads the proof's output with -s."""
     for stopped, what in ((Stopped.ALL, "all threads"), (Stopped.CALLER, "the caller")):
         stops = [ms for each in sessions for ms in each.stops_ms(stopped)]
@@ -91,7 +91,7 @@ def test_a_hundred_times_under_load_nothing_is_left_and_nothing_is_lost() -> Non
             assert layout_of(process.pid) == layout, number
             sessions.append(found)
         leak(process)
-    told("workload", sessions)
+    print_stops("workload", sessions)
 
 
 def programs(folder: Path) -> Iterator[tuple[str, list[str | Path]]]:
@@ -130,4 +130,4 @@ def test_programs_nobody_here_wrote(name: str, way: str, tmp_path: Path) -> None
         time.sleep(0.3)
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-    told(f"{name}, {way}", sessions)
+    print_stops(f"{name}, {way}", sessions)

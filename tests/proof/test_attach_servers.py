@@ -61,7 +61,7 @@ def connected(path: Path) -> socket.socket:
             time.sleep(0.05)
         else:
             return found
-    raise AssertionError(f"nobody listens at {path}")
+    raise AssertionError(f"no server listens at {path}")
 
 
 def asked(connection: socket.socket, *words: bytes) -> bytes:

@@ -57,7 +57,7 @@ def command(name: str) -> list[str | Path]:
     return [built(words[0]), *words[1:]] if words else [find_binary("memleak-demo", "x86_64")]
 
 
-def told(result: Run) -> list[tuple[Any, ...]]:
+def sites_of(result: Run) -> list[tuple[Any, ...]]:
     """Of each site its stack, function by function and line by line, and what it holds and has allocated.
 
     The demo's traffic, which holds nothing, is not limited by number but by time.
@@ -80,7 +80,7 @@ def test_both_of_ours_say_the_same_of_every_site(name: str, tmp_path: Path) -> N
         run(tracer, tmp_path, "--", *command(name), environment=environment) for tracer in ("bcc", "bpf")
     )
     assert by_bcc.report["verdict"] == by_bpf.report["verdict"] == "ok"
-    assert told(by_bcc) == told(by_bpf)
+    assert sites_of(by_bcc) == sites_of(by_bpf)
     assert by_bcc.totals["unattributed_objects"] == 0
 
 
@@ -170,4 +170,4 @@ def test_a_process_that_runs(tmp_path: Path) -> None:
     environment = bcc_environment()
     by_bcc, by_bpf = (attached(tracer, environment, tmp_path) for tracer in ("bcc", "bpf"))
     assert by_bcc.amounts() == (7 * 1013, 7)
-    assert told(by_bcc) == told(by_bpf)
+    assert sites_of(by_bcc) == sites_of(by_bpf)

@@ -1,4 +1,4 @@
-"""Two call paths built to meet in a weak stack key: told apart, or reported approximate; never merged silently."""
+"""Two call paths built to meet in a weak stack key: distinguished or reported approximate, never merged silently."""
 
 from __future__ import annotations
 

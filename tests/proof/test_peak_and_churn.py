@@ -24,10 +24,10 @@ def massif_peak(folder: Path) -> int:
     """Bytes of the heap at its highest, by valgrind's massif."""
     if shutil.which("valgrind") is None:
         pytest.skip("valgrind is not installed")
-    told = folder / "massif"
-    words = ["-q", "--tool=massif", "--peak-inaccuracy=0.0", f"--massif-out-file={told}"]
+    massif_file = folder / "massif"
+    words = ["-q", "--tool=massif", "--peak-inaccuracy=0.0", f"--massif-out-file={massif_file}"]
     subprocess.run(["valgrind", *words, built("peak_and_churn")], check=True, timeout=300)
-    (held,) = re.findall(r"mem_heap_B=(\d+)\n(?:mem_.*\n)*heap_tree=peak", told.read_text())
+    (held,) = re.findall(r"mem_heap_B=(\d+)\n(?:mem_.*\n)*heap_tree=peak", massif_file.read_text())
     return int(held)
 
 

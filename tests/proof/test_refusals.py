@@ -28,7 +28,7 @@ pytestmark = pytest.mark.compares_code
 ABORTED, TARGET, TRACER, INCOMPLETE = 130, 4, 5, 6
 NO_CAPABILITIES = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
 NO_PTRACE = ["setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]
-SOMEBODY = 65534
+OTHER_USER = 65534
 LIBM = Path("/usr/lib/x86_64-linux-gnu/libm.so.6")
 LIBC = Path("/usr/lib/x86_64-linux-gnu/libc.so.6")
 
@@ -177,9 +177,12 @@ def test_process_of_another_user() -> None:
     need_setpriv()
     need("bpf")
     program = built("waits")
-    with waiting([program], program.name[:15], user=SOMEBODY, group=SOMEBODY, extra_groups=[]) as (_, pid):
+    with waiting([program], program.name[:15], user=OTHER_USER, group=OTHER_USER, extra_groups=[]) as (
+        _,
+        pid,
+    ):
         code, line, _ = outcome("--pid", pid, before=NO_PTRACE)
-    assert code == TARGET and f"it belongs to uid {SOMEBODY}" in line and "run as root" in line
+    assert code == TARGET and f"it belongs to uid {OTHER_USER}" in line and "run as root" in line
 
 
 # ---- endings ----

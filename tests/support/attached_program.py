@@ -1,4 +1,4 @@
-"""tests/device/programs/slot_workload.c, told what to do; and what lies in the slots of a running process."""
+"""Drives tests/device/programs/slot_workload.c, and reads the slots of a running process."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class AttachedProgram:
         return answers
 
     def attached(self, while_attached: Callable[[], object], *, detach: bool = True) -> PreloadSession:
-        """A session: attaches, lets `while_attached` act, detaches; what the agent told once the program has ended."""
+        """A session: attaches, lets `while_attached` act, detaches; returns what the agent reported after the program's end."""
         name = session_name()
 
         def act() -> None:

@@ -121,7 +121,7 @@ def until_unchanged(pid: int, patience_s: float = 100) -> dict[int, int]:
 
 
 def until_ended(pid: int, patience_s: float = 100) -> bool:
-    """Whether a process ends within the patience; one that nobody waits for has ended."""
+    """Whether a process ends within the patience; a zombie has ended."""
     deadline = time.monotonic() + patience_s
     while is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.05)

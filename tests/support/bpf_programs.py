@@ -86,7 +86,7 @@ def translated(name: str, pid: int) -> list[Instruction]:
 
 @functools.cache
 def kernel_symbol(name: str) -> int:
-    """Its address, 0 where the kernel does not tell."""
+    """Its address, 0 if the kernel hides it."""
     for line in Path("/proc/kallsyms").read_text().splitlines():
         address, _, symbol = line.split()[:3]
         if symbol == name:

@@ -1,4 +1,4 @@
-"""Sessions with inline hooks on programs that bring their own allocator, which nobody else can call."""
+"""Sessions with inline hooks on programs that bring their own allocator, which other modules cannot call."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def plan(pid: int, **options: str) -> InlineHooks:
 
 
 def attach_inline(pid: int, meanwhile: Callable[[], object] = lambda: None, **options: str) -> Attached:
-    """Again, where somebody's uprobes are in the code: those of a process in the next worker can be in libc for all."""
+    """Repeats it if uprobes are in the code: another worker's session can probe libc for all processes."""
     deadline = time.monotonic() + PROBED_S
     while True:
         found = attach(pid, meanwhile, "inline", plan(pid, **options).lines)

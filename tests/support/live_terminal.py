@@ -89,7 +89,7 @@ class Terminal:
             return False
         try:
             data = os.read(self._master, 1 << 16)
-        except OSError:  # EIO: nobody has the other end open
+        except OSError:  # EIO: the other end is closed
             return False
         self.raw += data
         self._stream.feed(data)

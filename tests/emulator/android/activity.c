@@ -7,7 +7,7 @@
 #include "apps.h"
 #include "service.h"
 
-// Where a test has made this file, agents are refused, as by a vendor's rule that no look beforehand tells of.
+// If a test made this file, agents are refused, as by a vendor's rule that no earlier check reveals.
 #define REFUSES_AGENTS "/data/system/refuses_agents"
 
 enum { DELIVERY_TRIES = 200, DELIVERY_PAUSE_US = 10000 };

@@ -27,7 +27,7 @@ enum { NAME_BYTES = 160, WRAP_BYTES = 256, PROPERTY_CHARS = 91, COMMAND_BYTES = 
 static char *title; // argv[0], and the space up to the environment
 static size_t title_bytes;
 
-// AndroidRuntime::setArgv0 and SetThreadName: the end of a name tells more than its beginning.
+// AndroidRuntime::setArgv0 and SetThreadName: the end of a name is more specific than its beginning.
 static void set_name(const char *name)
 {
 	size_t length = strnlen(name, title_bytes - 1);
@@ -186,7 +186,7 @@ static void specialize(const struct app *app, const char *name)
 	setpgid(0, 0);
 	if (setgroups(3, groups) || setresgid(app->uid, app->uid, app->uid) || setresuid(app->uid, app->uid, app->uid))
 		_exit(1);
-	prctl(PR_SET_DUMPABLE, app->debuggable, 0, 0, 0); // EnableDebugger; otherwise nobody but root may look
+	prctl(PR_SET_DUMPABLE, app->debuggable, 0, 0, 0); // EnableDebugger; otherwise only root may read it
 	if (own_wrapper(app, wrap) || property_wrapper(name, wrap))
 		run_wrapped(app, name, wrap);
 	set_name(name);

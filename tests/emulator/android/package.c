@@ -149,7 +149,7 @@ static int meminfo(struct call *call, const char *word)
 	return 0;
 }
 
-// frameworks/native/cmds/dumpsys: a service that is not there is told of, and is no error.
+// frameworks/native/cmds/dumpsys: a missing service is reported and is not an error.
 int ml_dumpsys(struct call *call)
 {
 	if (call->words > 0 && !strcmp(call->word[0], "package"))

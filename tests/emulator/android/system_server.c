@@ -27,7 +27,7 @@ static int listening(void)
 	int server = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (server < 0 || bind(server, (struct sockaddr *)&address, sizeof(address)) || listen(server, 16))
 		err(1, "%s", SERVICE_SOCKET);
-	if (chmod(SERVICE_SOCKET, 0666)) // whoever may not do a thing is told so by the service
+	if (chmod(SERVICE_SOCKET, 0666)) // the service itself refuses what a caller may not do
 		err(1, "%s", SERVICE_SOCKET);
 	return server;
 }

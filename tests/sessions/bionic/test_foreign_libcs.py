@@ -85,7 +85,7 @@ def test_stacks_name_every_caller(measured: Measured) -> None:
 
 
 def test_stacks_reach_the_outermost_frame(measured: Measured) -> None:
-    """Where the emulator hides that libc's code is code (Android 10's), only its first frame can be told."""
+    """If the emulator hides that libc's code is code (Android 10's), only its first frame is known."""
     ends = {functions(site)[-1]: site["end"] for site in measured.run.sites()}
     if measured.libc.is_bionic and "NO_MAPPING" in ends.values():
         assert ends == {"__libc_init": "NO_MAPPING", "__pthread_start(void*)": "NO_MAPPING"}

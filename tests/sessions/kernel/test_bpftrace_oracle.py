@@ -1,4 +1,4 @@
-"""What a program makes the kernel hold, told by us and by bpftrace, which listen to the same calls and share no code."""
+"""Kernel memory of a program, counted by us and by bpftrace, which share events but no code."""
 
 from __future__ import annotations
 
@@ -97,15 +97,15 @@ def test_blocks_and_bytes_are_those_of_bpftrace(held: Path, tmp_path: Path) -> N
             print(file=program.stdin, flush=True)
             assert program.stdout.readline() == "held\n"  # and waits from here on
             interrupted(session)
-            told = interrupted(oracle)
+            printed = interrupted(oracle)
             print(file=program.stdin, flush=True)
     report = json.loads(place.read_text())
     missed = report["totals"]["lost"].get("recursion", 0)  # of the target's too, at worst
     for family in KEPT:
-        (objects, space), (their_objects, their_space) = ours(report, family), theirs(told, family)
+        (objects, space), (their_objects, their_space) = ours(report, family), theirs(printed, family)
         assert their_objects >= PIPES and their_space > 0
-        assert abs(objects - their_objects) <= missed, (family, told)
-        assert abs(space - their_space) <= missed * SLAB_BLOCK_MAX, (family, told)
+        assert abs(objects - their_objects) <= missed, (family, printed)
+        assert abs(space - their_space) <= missed * SLAB_BLOCK_MAX, (family, printed)
 
 
 def ours(report: dict[str, Any], family: str) -> tuple[int, int]:
@@ -114,10 +114,10 @@ def ours(report: dict[str, Any], family: str) -> tuple[int, int]:
     return sum(one["inuse_objects"] for one in sites), sum(one["inuse_space"] for one in sites)
 
 
-def theirs(told: str, family: str) -> tuple[int, int]:
+def theirs(printed: str, family: str) -> tuple[int, int]:
     rows = [
         (int(size), int(count))
-        for stack, size, count in re.findall(rf"@{family}\[([^@]*?), (\d+)\]: (\d+)", told)
+        for stack, size, count in re.findall(rf"@{family}\[([^@]*?), (\d+)\]: (\d+)", printed)
         if is_kept(family, re.findall(r"^ +([\w.]+)", stack, re.MULTILINE))
     ]
     return sum(count for _, count in rows), sum(size * count for size, count in rows)

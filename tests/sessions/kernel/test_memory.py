@@ -71,7 +71,7 @@ def test_messages_in_sockets_are_of_the_slab_allocator(measured: Measure) -> Non
         for site in report["sites"]
         if "fill_socket" in names(site) and any(name.startswith("sock_alloc_send") for name in names(site))
     ]
-    # no page that the slab allocator made them of; what it needs for its own books is told apart
+    # no page that the slab allocator made them of; its own metadata is excluded
     assert {names(site)[0] for site in found} <= {"kmalloc", "kmem_cache_alloc"}
     messages = [site for site in found if "alloc_slab_obj_exts" not in names(site)]
     # a head from its cache and the data, for each message
@@ -92,7 +92,7 @@ def test_percpu_memory(measured: Measure) -> None:
 def test_the_whole_machine_needs_no_target(measured: Measure) -> None:
     """Others allocate meanwhile: the program's pipes are among the largest all the same, found by the kernel's stack.
 
-    Where they allocate more than one processor can tell of, stacks are lost: that is said, and no block with them.
+    If they allocate more than one processor can send, stacks are lost and counted, but no blocks.
     """
     report = measured("pipes", 1000, "--kernel", whole=True)
     assert report["target"]["pid"] == 0 and report["target"]["tracer"] == "kernel"

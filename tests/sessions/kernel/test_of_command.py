@@ -63,11 +63,11 @@ def outlived(outlive: Path, tmp_path: Path) -> Iterator[Callable[..., Outlived]]
                 )
             )
             assert session.stdout is not None and session.stderr is not None
-            told = [line.split() for line in session.stdout if line.startswith(("queue ", "daemon "))]
-            queues.extend(int(number) for what, number in told if what == "queue")
+            printed = [line.split() for line in session.stdout if line.startswith(("queue ", "daemon "))]
+            queues.extend(int(number) for what, number in printed if what == "queue")
             errors = session.stderr.read()
             assert session.wait() in (0, 6), errors
-            (daemon,) = (int(number) for what, number in told if what == "daemon")
+            (daemon,) = (int(number) for what, number in printed if what == "daemon")
             return Outlived(json.loads(place.read_text()), daemon, sum(_queued()[queue] for queue in queues))
 
         yield run
@@ -82,7 +82,7 @@ def _queued() -> dict[int, int]:
 
 
 def of_messages(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """The messages' sites; what the slab allocator needs for its own books is told apart."""
+    """The messages' sites; the slab allocator's own metadata is excluded."""
     found = [site for site in of_caller(report, "kmalloc", "send_all") if "load_msg" in kernel_part(site)]
     return [site for site in found if "alloc_slab_obj_exts" not in names(site)]
 
@@ -132,9 +132,9 @@ def test_blocks_for_whose_stack_there_was_no_room_are_told(outlived: Callable[..
 def test_a_command_that_cannot_be_started_is_one_line(tmp_path: Path) -> None:
     need_kernel()
     argv = [*PROGRAM, "--kernel", "--", str(tmp_path / "not-there")]
-    told = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert told.returncode not in (0, 6)
-    assert "not-there: No such file or directory" in told.stderr and told.stderr.count("\n") == 1
+    printed = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert printed.returncode not in (0, 6)
+    assert "not-there: No such file or directory" in printed.stderr and printed.stderr.count("\n") == 1
 
 
 def test_percpu_memory_of_a_command(held: Path, tmp_path: Path) -> None:

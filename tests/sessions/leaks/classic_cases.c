@@ -37,7 +37,7 @@ static void wipe(void)
 	memset((char *)stack, 0, sizeof(stack));
 }
 
-/* No stale pointer of the allocator or an earlier owner stays in a block: who looks at memory cannot tell it from one in use. */
+/* No stale pointer of the allocator or an earlier owner stays in a block: a scan cannot distinguish it from a live one. */
 static void *filled(size_t size)
 {
 	return memset(malloc(size), 1, size);
@@ -89,7 +89,7 @@ CASE void member_never_freed(void)
 
 CASE void text_overwritten(void)
 {
-	message = strdup("a message that replaces the last one, which nobody frees: the commonest leak in C programs");
+	message = strdup("a message that replaces the last one, which stays allocated: the commonest leak in C programs");
 }
 
 /* ---- referred to, and growing all the same ------------------------------------------------------------ */
@@ -215,7 +215,7 @@ int main(int argc, char **argv)
 	int wanted = argc > 1 ? atoi(argv[1]) : 0, is_timed = argc < 3;
 	long begin = now_ms();
 
-	close(1), close(2); /* it lives on after the measurement: whoever reads these waits no longer */
+	close(1), close(2); /* it outlives the measurement: readers of these need not wait */
 	for (int round = 0; is_timed ? now_ms() - begin < wanted : round < wanted; round++) {
 		run(round);
 		wipe();

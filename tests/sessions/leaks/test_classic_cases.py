@@ -71,14 +71,14 @@ def judged(program: Path) -> Counter[tuple[str, str]]:
     """(case, kind) → blocks, by valgrind."""
     if shutil.which("valgrind") is None:
         pytest.skip("valgrind is not installed")
-    told = program.with_name("valgrind.xml")
+    xml = program.with_name("valgrind.xml")
     words = ["--leak-check=full", "--show-leak-kinds=all", "--leak-resolution=high", "--num-callers=50"]
-    words += ["--leak-check-heuristics=none", "--xml=yes", f"--xml-file={told}"]
+    words += ["--leak-check-heuristics=none", "--xml=yes", f"--xml-file={xml}"]
     subprocess.run(
         ["valgrind", *words, program, str(ROUNDS_JUDGED), "at once"], check=True, capture_output=True
     )
     found = Counter[tuple[str, str]]()
-    for error in ET.parse(told).iter("error"):
+    for error in ET.parse(xml).iter("error"):
         case = case_of(frame.findtext("fn", "") for frame in error.iterfind("stack/frame"))
         kind = error.findtext("kind", "").removeprefix("Leak_")  # DefinitelyLost, StillReachable …
         name = "".join(f"_{c.lower()}" if c.isupper() else c for c in kind).lstrip("_")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * An app that watches its own memory: `app FOLDER [every]`. Two threads work while the first leaks and writes snapshots:
- * NNN.memleak after leak_small() has been called NNN times, app.memleak at the end. Sizes tell who leaked: 1009 bytes by
+ * NNN.memleak after leak_small() has been called NNN times, app.memleak at the end. Sizes identify the function that leaked: 1009 bytes by
  * leak_small(), 40009 by leak_large().
  */
 #include <errno.h>

@@ -2,7 +2,7 @@
 /*
  * `stress FOLDER [settled]`: begins and ends to record a hundred times, with a snapshot each (N.memleak), while three threads
  * allocate, one of them forks, and a signal interrupts them a thousand times a second. settled: no call is still on its way under
- * the recording before when the next begins. Such a call ends in memory that is nobody's any more, which a sanitizer for
+ * the recording before when the next begins. Such a call ends in memory that was freed, which a sanitizer for
  * threads cannot know.
  */
 #include <errno.h>

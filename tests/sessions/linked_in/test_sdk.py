@@ -111,7 +111,7 @@ def test_an_app_of_cmake(sdk: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("abi", ["arm64-v8a", "armeabi-v7a", "x86_64", "riscv64"])
 def test_cmake_takes_the_library_of_the_apps_abi(sdk: Path, abi: str, tmp_path: Path) -> None:
-    """As the NDK's toolchain file names it; an ABI that we have no library for is told by name."""
+    """The NDK toolchain's names; the error names an ABI without a library."""
     need_cmake()
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.18)\nproject(any NONE)\n"

@@ -68,7 +68,7 @@ def order(process: subprocess.Popen[str], byte: str = "k") -> str:
 
 
 def started_once_unprobed(argv: Sequence[str]) -> subprocess.Popen[str]:
-    """The session, which has printed something. Again, where somebody else's uprobes are in libc's code."""
+    """The session, which has printed something. Repeats it if another tracer's uprobes are in libc's code."""
     deadline = time.monotonic() + PROBED_S
     while True:
         session = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -148,10 +148,10 @@ def test_by_offset_where_there_are_no_names(pool: Path, tmp_path: Path) -> None:
 
 def test_what_cannot_be_patched_is_named_and_the_rest_goes_on(hidden: Path, tmp_path: Path) -> None:
     with started(hidden) as process:
-        told: list[str] = []
-        keep = lambda: told.append(order(process))
+        answers: list[str] = []
+        keep = lambda: answers.append(order(process))
         report, said = measured(process, tmp_path, (str(WORKLOADS / "patched.toml"),), keep)
-    usable, _ = map(int, told[0].split())
+    usable, _ = map(int, answers[0].split())
     assert "pair kept: own_pid cannot be patched: `syscall` is not known to move" in said
     held_bytes = Counter[str]()
     for site in report["sites"]:
@@ -180,11 +180,11 @@ def test_registers_that_a_function_leaves_alone_stay(tmp_path: Path) -> None:
     argv = [program]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
-        told: list[str] = []
-        both = lambda: told.extend((order(process, "m"), order(process, "b")))
+        answers: list[str] = []
+        both = lambda: answers.extend((order(process, "m"), order(process, "b")))
         report, _ = measured(process, tmp_path, (str(pairs),), both)
         process.kill()
-    assert told == ["kept\n", "kept\n"]
+    assert answers == ["kept\n", "kept\n"]
     assert [(site["inuse_space"], site["inuse_objects"]) for site in report["sites"]] == [(48, 1)]
 
 

@@ -1,4 +1,4 @@
-"""Sizes that a function of the process tells of a handle: what the program counts itself."""
+"""Sizes that a function of the process returns: equal to the program's own count."""
 
 from __future__ import annotations
 

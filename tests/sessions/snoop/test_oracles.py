@@ -92,7 +92,7 @@ def three_processes() -> Iterator[list[subprocess.Popen[bytes]]]:
 def test_1024_functions_in_three_processes(
     three_processes: list[subprocess.Popen[bytes]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All of them are probed. How long that takes is told, and wanted below 5 s on an idle machine."""
+    """All of them are probed. Prints how long that takes; below 5 s is wanted on an idle machine."""
     names = functions_of(INTERPRETER.resolve(), 4096)
     names += [name for name in all_functions(INTERPRETER.resolve()) if name not in names]
     options = [word for name in names[:1024] for word in ("-f", name)]

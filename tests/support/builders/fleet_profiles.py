@@ -39,7 +39,7 @@ def prevalence(number: int, mean: float = 1500.25) -> SitePrevalence:
 
 def fleet_profile(sites: int = 3, **changed: object) -> FleetProfile:
     evil = (frame(SERVER, EVIL), frame(SERVER, "main"))
-    told: dict[str, object] = {
+    fields: dict[str, object] = {
         "recordings": (
             recording(1),
             recording(2, RecordingState.INCOMPLETE, "3 blocks lost", table_full=3, ring_full=1),
@@ -64,4 +64,4 @@ def fleet_profile(sites: int = 3, **changed: object) -> FleetProfile:
         "notes": (EVIL,),
         "cache": (CachedFiles("unwind tables", 2, 7, 0),),
     }  # fmt: skip
-    return FleetProfile(**{**told, **changed})  # type: ignore[arg-type]
+    return FleetProfile(**{**fields, **changed})  # type: ignore[arg-type]

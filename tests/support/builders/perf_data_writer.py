@@ -133,8 +133,8 @@ def seekable(
 
 def piped(attributes: Sequence[Attribute], records: Sequence[bytes], *, machine: str = "x86_64") -> bytes:
     """What `perf record -o -` writes. A record of uneven length comes first, as perf's own do."""
-    told = [record(80, words(3) + _string("host")[:-3])]
-    told += [record(64, one.pack() + words(*one.ids)) for one in attributes]
-    told += [record(78, words(2, one.ids[0]) + text(one.name)) for one in attributes if one.name]
-    told.append(record(80, words(6) + _string(machine)))
-    return b"PERFILE2" + words(16) + b"".join(told) + b"".join(records)
+    metadata = [record(80, words(3) + _string("host")[:-3])]
+    metadata += [record(64, one.pack() + words(*one.ids)) for one in attributes]
+    metadata += [record(78, words(2, one.ids[0]) + text(one.name)) for one in attributes if one.name]
+    metadata.append(record(80, words(6) + _string(machine)))
+    return b"PERFILE2" + words(16) + b"".join(metadata) + b"".join(records)

@@ -1,4 +1,4 @@
-"""A shared object of a few hundred bytes: code that nobody runs and CFI written by hand."""
+"""A shared object of a few hundred bytes: code that never runs and CFI written by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real adb server of the tests' own, so that nobody's devices are touched, and the fake devices it knows."""
+"""A real adb server of the tests, apart from the user's devices, and its fake devices."""
 
 from __future__ import annotations
 

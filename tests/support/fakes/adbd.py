@@ -84,7 +84,7 @@ class FakeDevice:
         program.chmod(0o755)
 
     def cut(self) -> None:
-        """Pulls the cable; it is plugged in again at once, but nobody reconnects."""
+        """Pulls the cable; it is plugged in again at once, without a reconnect."""
         self._call(self._cut())
 
     def _call(self, work: object) -> None:

@@ -24,14 +24,14 @@ class Cluster:
 
 @contextmanager
 def dask_cluster(folder: Path) -> Iterator[Cluster]:
-    told = folder / "scheduler.json"
-    place = ["--scheduler-file", told, "--no-dashboard"]
+    scheduler_file = folder / "scheduler.json"
+    options = ["--scheduler-file", scheduler_file, "--no-dashboard"]
     with ExitStack() as stack:
         start = partial(_start, stack, {**os.environ, "DASK_TEMPORARY_DIRECTORY": str(folder)})
-        start("scheduler", "--host", "127.0.0.1", "--port", 0, *place)
-        work = ["--nthreads", 1, "--no-nanny", "--local-directory", folder, *place]
+        start("scheduler", "--host", "127.0.0.1", "--port", 0, *options)
+        work = ["--nthreads", 1, "--no-nanny", "--local-directory", folder, *options]
         workers = [start("worker", *work) for _ in range(2)]
-        yield Cluster(_address(told), workers)
+        yield Cluster(_address(scheduler_file), workers)
 
 
 def _start(stack: ExitStack, environment: dict[str, str], *words: object) -> subprocess.Popen[bytes]:
@@ -42,10 +42,10 @@ def _start(stack: ExitStack, environment: dict[str, str], *words: object) -> sub
     return process
 
 
-def _address(told: Path) -> str:
+def _address(scheduler_file: Path) -> str:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        if told.exists() and (text := told.read_text()):
+        if scheduler_file.exists() and (text := scheduler_file.read_text()):
             return str(json.loads(text)["address"]).removeprefix("tcp://")
         time.sleep(0.05)
     raise AssertionError("no scheduler in a minute")

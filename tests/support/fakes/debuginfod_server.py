@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Served:
-    """asked: paths in order. status, length: what is told instead of the truth."""
+    """asked: paths in order. status, length: false answers."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     status: int = 200

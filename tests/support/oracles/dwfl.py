@@ -143,7 +143,7 @@ def is_made_up(ours: Chains, theirs: Chains, i: int, space: AddressSpace) -> boo
     """Whether theirs is ours and then goes on at a place that is no code: elfutils steps by rbp where no file is known.
 
     The recording's own mappings are the third opinion. Such samples were taken in the page where the kernel steps over
-    somebody's uprobes, or below a return probe's trampoline.
+    another tracer's uprobes, or below a return probe's trampoline.
     """
     mine, other = ours.of(i), theirs.of(i)
     if len(other) <= len(mine) or other[: len(mine)] != mine:

@@ -37,7 +37,7 @@ def stacks_of_report(report: Mapping[str, Any]) -> dict[Stack, tuple[int, int]]:
 def stacks_of_valgrind(
     records: Sequence[valgrind.Record], report: Mapping[str, Any]
 ) -> dict[Stack, tuple[int, int]]:
-    """The same of valgrind's records; the report only tells where the objects were loaded."""
+    """The same of valgrind's records; the report only has the objects' load addresses."""
     vaddrs: dict[str, set[int]] = {}
     for stack in stacks_of_report(report):
         for name, vaddr in stack:

@@ -25,7 +25,7 @@ int main(int argc, char **argv)
 		return 2;
 	int requests = open(argv[1], O_RDWR), answers = open(argv[2], O_RDWR);
 	char request;
-	close(1); /* it lives on after the measurement: whoever reads these waits no longer */
+	close(1); /* it outlives the measurement: readers of these need not wait */
 	close(2);
 	for (unsigned i = 0; read(requests, &request, 1) == 1 && request != 'q'; i++) {
 		leak_per_request();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leaks 1009 bytes and renews one of 64 blocks of 4099 bytes a hundred times a second; tells what it did so far, with an
-// escape sequence that no terminal should see. Ends by itself after two minutes, or after as many rounds as it is told.
+// Leaks 1009 bytes and renews one of 64 blocks of 4099 bytes a hundred times a second; prints its counts so far, with an
+// escape sequence that no terminal should see. Ends by itself after two minutes, or after the given rounds.
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * argv[1] times: opens argv[2], has four threads call its leak() three times each, at once, closes it, and the same with
- * argv[3]. Two more threads allocate and free all the while, so that there is always somebody to find the new maps.
+ * argv[3]. Two more threads allocate and free all the while, so that a thread always meets the new maps.
  */
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /*
  * outlive MESSAGES OPEN LEFT: what the kernel holds of a command once it has ended. MESSAGES in System V queues, half of them sent by
- * a child, stay (their queues' numbers are printed); OPEN filled pipes that nobody closes are given back as it ends; LEFT more are a
+ * a child, stay (their queues' numbers are printed); OPEN filled pipes that stay open are freed at its end; LEFT more are a
  * daemon's that it leaves behind, whose pid is printed, and which waits for the end of standard input.
  */
 #define _GNU_SOURCE
@@ -14,7 +14,7 @@
 
 #define PIPE_BYTES 65536 /* capacity of a pipe, pipe(7): 16 pages */
 #define MESSAGE_BYTES 2000
-#define QUEUE_MESSAGES 8 /* as many as a queue takes: kernel.msgmnb is 16384 unless somebody changed it */
+#define QUEUE_MESSAGES 8 /* as many as a queue takes: kernel.msgmnb is 16384 by default */
 
 static struct {
 	long type;

@@ -1,5 +1,5 @@
-// Functions that nobody outside of the program can call, and threads that call them without a pause. For a byte of standard input
-// 23 of each are kept, and the program tells how many bytes that is by its own count.
+// Functions that only the program itself can call, and threads that call them without a pause. For a byte of standard input
+// 23 of each are kept, and the program prints its own count of these bytes.
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>

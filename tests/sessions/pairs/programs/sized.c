@@ -1,4 +1,4 @@
-/* Blocks whose size only a function knows: the heap's, and cells that are told as jemalloc tells its own. */
+/* Blocks whose size only a function knows: the heap's, and cells whose size a function returns, as jemalloc's does. */
 #include <stdlib.h>
 
 static char arena[1 << 16];

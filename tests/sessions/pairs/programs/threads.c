@@ -1,4 +1,4 @@
-/* Threads that end in every way: keep_…() keep theirs, as pthread has it, and nobody else does. */
+/* Threads that end in every way: only keep_…() keep theirs, as pthread defines it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
