@@ -27,8 +27,8 @@ from bench.table import render, spread
 from memleak_android.host.machine.adb.reading_agent import ReadingAgent
 from memleak_android.host.machine.local.machine import FilesInPlace, LocalMachine
 from memleak_android.host.machine.parse import parse_maps
+from memleak_android.host.machine.scan.by_agent import scan_by_agent
 from memleak_android.host.machine.scan.local import readable_ranges, scan_memory
-from memleak_android.host.machine.scan.remote import scan_remote_memory
 from memleak_android.host.machine.scan.stopped_threads import stopped_threads
 
 HERE, AGENT, KEPT, BUFFER, CORE = "this machine", "agent", "kept copy", "one buffer", "gdb's core file"
@@ -97,7 +97,7 @@ def _ways(pid: int, here: Installation, folder: Path, found: Stops) -> dict[str,
         return scan.stopped_ns / 1e6
 
     def by_agent() -> float:
-        scan = scan_remote_memory(agent, pid, _NO_BLOCKS)
+        scan = scan_by_agent(agent, pid, _NO_BLOCKS)
         found.searched_bytes[AGENT] = scan.scanned_bytes
         return scan.stopped_ns / 1e6
 

@@ -18,7 +18,7 @@ from memleak_android.host.machine.local.capabilities import Capabilities, probe_
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.bcc import debian_module
 from memleak_android.host.tracers.local.bpf import plan_session
-from memleak_android.host.tracers.local.choice import choose_tracer
+from memleak_android.host.tracers.local.start import choose_tracer
 
 
 @click.command(short_help="Say what can be measured here, and how.")

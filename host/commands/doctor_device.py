@@ -15,9 +15,9 @@ from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.target import Target
 from memleak_android.host.tracers.android.capabilities import bpf_refusal, probe_agent
 from memleak_android.host.tracers.android.device import AppRequest
-from memleak_android.host.tracers.android.route import Situation, bpf_way, choose_route, ways
+from memleak_android.host.tracers.android.route import Situation, bpf_route, choose_route, routes
 from memleak_android.host.tracers.android.wrap import app_arch, wrap_script
-from memleak_android.host.tracers.local.choice import TracerName
+from memleak_android.host.tracers.local.start import TracerName
 
 Line = tuple[str, str]
 _CAPABILITIES = (
@@ -125,14 +125,14 @@ def _word_size(target: Target, pid: int) -> str:
 
 
 def _route(situation: Situation, tracer: TracerName, *, may_restart: bool) -> Iterator[Line]:
-    for way in ways(situation):
-        if situation.app is not None or way.name == "bpf":
-            yield f"by {way.name}", f"closed: {way.refusal}" if way.refusal else _open(way.needs)
+    for route in routes(situation):
+        if situation.app is not None or route.name == "bpf":
+            yield f"by {route.name}", f"closed: {route.refusal}" if route.refusal else _open(route.needs)
     try:
         yield "route", choose_route(tracer, situation, may_restart=may_restart).name
     except TracerError as error:
         yield "route", f"none: {error}"
-    refusal = bpf_way(replace(situation, is_64_bit=True)).refusal
+    refusal = bpf_route(replace(situation, is_64_bit=True)).refusal
     yield (
         "-- CMD",
         f"by the shim, with the rights of the shell (bpf: {refusal})" if refusal else "by bpf, as root",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from memleak_android.host.errors import UsageError
-from memleak_android.host.tracers.local.choice import TracerName
+from memleak_android.host.tracers.local.start import TracerName
 
 _FILTERS = {"adaptive": "--adaptive", "evidence_after": "--evidence-after"}
 

@@ -1,7 +1,7 @@
-"""Which file of a ZIP archive lies uncompressed at an offset: libraries that Android maps straight out of an APK.
+"""Finds the uncompressed file at an offset of a ZIP archive: Android maps libraries directly from an APK.
 
 Facts: PKWARE APPNOTE 6.3.10, §4.3.7 local file header, §4.3.12 central directory, §4.3.16 its end record. Archives of
-the 64-bit form are larger than any APK and are not looked into.
+the 64-bit form are larger than any APK and are not read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from memleak_android.host.console import one_line
 _LOCAL = struct.Struct("<4sHHHHHIIIHH")
 _CENTRAL = struct.Struct("<4sHHHHHHIIIHHHHHII")
 _END = struct.Struct("<4sHHHHIIH")
-_END_REACH = _END.size + 0xFFFF  # the record and the longest comment behind it
+_END_REACH = _END.size + 0xFFFF  # the record and the longest comment after it
 _DIRECTORY_BYTES_MAX = 32 << 20
 _STORED = 0
 
@@ -24,7 +24,7 @@ Read = Callable[[int, int], bytes]  # offset, size → bytes, fewer at the end o
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file that stands in an archive as it is: `size` bytes from `offset` on."""
+    """An uncompressed file in an archive: `size` bytes from `offset` on."""
 
     name: str
     offset: int
@@ -32,7 +32,7 @@ class StoredFile:
 
 
 def find_stored(read: Read, archive_bytes: int, offset: int) -> StoredFile | None:
-    """The stored file that holds the byte at `offset`; None where the archive has none there or is malformed."""
+    """The stored file that holds the byte at `offset`; None if there is none or the archive is malformed."""
     tail_bytes = min(archive_bytes, _END_REACH)
     tail = read(archive_bytes - tail_bytes, tail_bytes)
     at = tail.rfind(b"PK\5\6")
@@ -46,7 +46,7 @@ def find_stored(read: Read, archive_bytes: int, offset: int) -> StoredFile | Non
 
 
 def _entries(data: bytes) -> Iterator[tuple[int, int, int, str]]:
-    """(place of the local header, compression method, bytes as stored, name) of each."""
+    """(offset of the local header, compression method, stored bytes, name) of each file."""
     at = 0
     while at + _CENTRAL.size <= len(data):
         fields = _CENTRAL.unpack_from(data, at)
@@ -59,7 +59,7 @@ def _entries(data: bytes) -> Iterator[tuple[int, int, int, str]]:
 
 
 def _located(read: Read, local: int, method: int, stored: int, name: str, offset: int) -> StoredFile | None:
-    """The local header's name and padding decide where the bytes begin; the directory has others."""
+    """The stored file of a local header, whose name and padding, unlike the directory's, determine its offset."""
     header = read(local, _LOCAL.size)
     if method != _STORED or len(header) != _LOCAL.size or header[:4] != b"PK\3\4":
         return None

@@ -1,1 +1,1 @@
-"""What is asked of a machine, be it this one or a device: the Target protocol, /proc texts, device binaries."""
+"""A machine, this one or a device. In: requests of the Target protocol. Out: files, /proc texts, processes, channels to an agent."""

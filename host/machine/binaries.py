@@ -1,4 +1,4 @@
-"""Where the device binaries of this installation are."""
+"""Paths of the device binaries of this installation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def local_arch() -> str:
 
 
 def find_binary(name: str, arch: str) -> Path:
-    """The device binary `name` for `arch`; raises TracerError when this installation has none."""
+    """The device binary `name` for `arch`. Raises TracerError if this installation lacks it."""
     override = os.environ.get(OVERRIDES.get(name, ""), "")
     # resolve(): a strict editable install is a tree of symlinks that does not know files built since
     abi = ABI_OF_ARCH.get(arch, arch)

@@ -1,4 +1,4 @@
-"""Texts of a Linux machine → values. Nothing here reads a file or runs a command."""
+"""Parsers of texts from a Linux machine. Nothing here reads a file or runs a command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ADDRESS_END = 1 << 64
 
 
 def parse_maps(text: str) -> list[Mapping]:
-    """Mappings of /proc/PID/maps (proc(5)); lines that are none are left out."""
+    """Mappings of /proc/PID/maps (proc(5)). Malformed lines are skipped."""
     found = []
     for line in text.splitlines():
         fields = line.split(None, 5)
@@ -32,19 +32,19 @@ def parse_maps(text: str) -> list[Mapping]:
 
 
 def _unescape(path: str) -> str:
-    """seq_path() writes a newline as \\012; nothing else is changed in maps."""
+    """Decodes \\012, a newline as seq_path() writes it; maps escape nothing else."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), path) if "\\" in path else path
 
 
 def decimal(text: str | bytes) -> int | None:
-    """A number that is not negative, in ASCII digits; None where the text is anything else."""
+    """A non-negative number in ASCII digits; None for any other text."""
     shown = text.decode("ascii", "replace") if isinstance(text, bytes) else text
     return int(shown) if _DECIMAL.fullmatch(shown) else None
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """What /proc/PID/status tells: state is its letter, uid the effective one."""
+    """Fields of /proc/PID/status. state: its letter. uid: the effective one."""
 
     name: str
     state: str
@@ -55,7 +55,7 @@ class ProcessStatus:
 
 
 def parse_status(text: str) -> ProcessStatus:
-    """Raises ValueError when the text is not that of /proc/PID/status."""
+    """Raises ValueError if the text is not /proc/PID/status."""
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     try:
         return ProcessStatus(
@@ -71,6 +71,6 @@ def parse_status(text: str) -> ProcessStatus:
 
 
 def last_line(text: bytes | bytearray) -> str:
-    """The last line of what a program said that is not empty: one_line and short, whatever it said."""
+    """The last non-empty line of a program's output, printable and short."""
     lines = bytes(text[-(LINE_CHARACTERS_MAX << 4) :]).decode("utf-8", "replace").strip().splitlines()
     return one_line(lines[-1].strip()) if lines else ""

@@ -1,4 +1,4 @@
-"""What is asked of a machine that is measured, be it this one or one behind adb."""
+"""The interface of a measured machine, this one or one behind adb."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from memleak_android.host.machine.parse import last_line
 
 RUN_TIMEOUT_S = 20.0
 OUTPUT_BYTES_MAX = 8 << 20
-PULL_BYTES_MAX = 2 << 30  # no library is larger; a file that never ends must not fill the disk
+PULL_BYTES_MAX = 2 << 30  # no library is larger; an endless file must not fill the disk
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a program that has ended said. code: its exit status, 128 + N where signal N ended it."""
+    """The output of an ended program. code: its exit status, 128 + N if signal N ended it."""
 
     code: int
     out: bytes
@@ -25,13 +25,13 @@ class Answer:
 
     @property
     def complaint(self) -> str:
-        """The last line of its stderr, printable and short; "" where it said nothing."""
+        """The last line of its stderr, printable and short; "" if there is none."""
         return last_line(self.err)
 
 
 @dataclass(frozen=True, slots=True)
 class AppUser:
-    """Who run-as becomes: an app's uid under one of the device's users."""
+    """The user that run-as becomes: an app's uid under one of the device's users."""
 
     package: str
     user: int = 0
@@ -45,50 +45,53 @@ class AppUser:
 class Channel(Protocol):
     """A running agent: its three streams and its end. Used by one thread at a time.
 
-    is_remote: the way to it can be lost without either side being told.
+    is_remote: the connection can be lost without notice to either side.
     """
 
     @property
     def is_remote(self) -> bool: ...
 
     def exchange(self, outgoing: bytearray, timeout_s: float, wake: int = -1) -> bytes | None:
-        """Sends what can be sent of `outgoing`, taking it off the front, and waits for output at most so long, and no
-        longer than until the descriptor `wake` can be read (always the same one).
+        """Sends what it can of `outgoing`, removes that from its front, and waits for output.
 
-        Returns a piece of its stdout, b"" where there is none yet, None after the last one. Raises ConnectionCut
-        where the target can no longer be heard.
+        It returns after the timeout at the latest, or when `wake` (always the same descriptor) becomes readable.
+        Returns a piece of stdout, b"" if there is none yet, None after the last. Raises ConnectionCut if the connection is lost.
         """
         ...
 
     def last_words(self) -> str:
-        """The last line of its stderr so far, "" where there is none."""
+        """The last line of its stderr so far, "" if there is none."""
         ...
 
     def end_text(self) -> str:
-        """How it ended, after its output has: `exit code 3`, `killed by SIGKILL`."""
+        """How it ended, valid after its output has ended: `exit code 3`, `killed by SIGKILL`."""
         ...
 
     def close(self, patience_s: float, killed_s: float) -> None:
-        """Ends it by closing its input, then harder. patience_s: for each step; killed_s: after the hardest."""
+        """Ends the agent by closing its input, then by signals.
+
+        patience_s: wait after each step.
+        killed_s: wait after the last step.
+        """
         ...
 
 
 class Relay(Protocol):
-    """A program whose standard streams are ours: its input is our stdin, what it prints goes to our stdout and stderr."""
+    """A program that uses our standard streams."""
 
     def drain(self) -> None:
-        """Returns when what it and its children printed has been written, or nothing has come for a second."""
+        """Returns when the output of the program and its children is written, or after a second of silence."""
         ...
 
     def close(self) -> None:
-        """Nothing is relayed any more."""
+        """Stops relaying."""
         ...
 
 
 class Deployment(Protocol):
-    """Our files on the target, for as long as it is open and no longer, however that ends.
+    """Files copied to the target, removed when this is closed or its process ends.
 
-    paths: where each file is there, by the name it was given.
+    paths: of each file on the target, by the name in deploy().
     """
 
     paths: Mapping[str, str]
@@ -103,11 +106,13 @@ class Deployment(Protocol):
 
 
 class Target(Protocol):
-    """A machine. Every argument reaches its program as it is given: quoting is the target's business.
+    """A machine. Arguments reach their program unchanged: implementations do the quoting.
 
-    serial: as adb names it, "" for this machine. name: for messages ("this machine", "device emulator-5554").
-    as_root: by whatever way to root there is; run_as: as this app. At most one of them, and neither
-    where is_local. All raise DeviceError (no such device, cut, too slow, no way to root).
+    serial: adb's name of it, "" for this machine.
+    name: for messages ("this machine", "device emulator-5554").
+    as_root: run as root.
+    run_as: run as this app. Neither together with as_root nor if is_local.
+    All methods raise DeviceError: no such device, connection lost, timeout, no way to root.
     """
 
     @property
@@ -126,7 +131,7 @@ class Target(Protocol):
 
     @property
     def has_root(self) -> bool:
-        """as_root works: we are root, or there is a way to become it."""
+        """Whether as_root works."""
         ...
 
     def run(
@@ -162,15 +167,15 @@ class Target(Protocol):
         run_as: AppUser | None = None,
         limit_bytes: int = PULL_BYTES_MAX,
     ) -> None:
-        """Copies a whole file to `into`, which is only there when it is whole. Raises OSError: EFBIG beyond the limit."""
+        """Copies a whole file to `into`, which appears only when complete. Raises OSError: EFBIG beyond the limit."""
         ...
 
     def open_agent(
         self, argv: Sequence[str], *, as_root: bool = False, run_as: AppUser | None = None
     ) -> Channel:
-        """Starts a program that is talked to.
+        """Starts a program to exchange data with.
 
-        Where it cannot be started this raises TracerError here; a device's shell says so by exit code 126 or 127.
+        Raises TracerError if it cannot be started here. A device's shell reports that by exit code 126 or 127 instead.
         """
         ...
 
@@ -179,5 +184,5 @@ class Target(Protocol):
         ...
 
     def deploy(self, files: Mapping[str, Path], *, run_as: AppUser | None = None) -> Deployment:
-        """Brings files there, executable. run_as: into the app's own folder."""
+        """Copies files to the target and makes them executable. run_as: into the app's own folder."""
         ...

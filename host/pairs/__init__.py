@@ -1,1 +1,1 @@
-"""What acquires and what releases, as data: the schema and the shipped sets (*.toml)."""
+"""Rules of functions that acquire and release. In: TOML files, shipped sets (*.toml) or the user's. Out: families of rules."""

@@ -1,4 +1,4 @@
-"""What the agent is told of the rules (docs/wire-protocol.md, "The agent's input")."""
+"""A rule as a line of the agent's configuration (docs/wire-protocol.md §8)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rule_line(function: int, number: int, family: PairFamily, rule: PairRule) ->
         handle.argument, handle.is_indirect + handle.is_received, family.handle_bytes, 0 if may_fail else handle.count,
         rule.success or 0, rule.replaces, handle.argument if may_fail else rule.old,
         bool(rule.size_teller), handle.offset, family.is_of_process, rule.through, family.is_early,
-        when.place.argument, when.place.is_indirect, when.place.offset, when.mask, *when.values,
+        when.operand.argument, when.operand.is_indirect, when.operand.offset, when.mask, *when.values,
         *when.values[-1:] * (VALUES_MAX - len(when.values)),
     )  # fmt: skip
     return f"rule {function:x} " + " ".join(str(int(one)) for one in numbers)

@@ -1,4 +1,4 @@
-"""Pair files: TOML → families of functions that acquire and release. docs/use/pairs.md describes them for users."""
+"""Pair files: TOML → families of functions that acquire and release. docs/use/pairs.md documents them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from typing import Any, Literal
 from memleak_android.host.errors import UsageError
 from memleak_android.host.pairs.operands import Condition, Handle, condition_of, handle_of
 
-HEAP_SET = "malloc"  # what is traced without --pairs; host/tracers/probes/allocator.py finds the object that provides it
+HEAP_SET = (
+    "malloc"  # traced without --pairs; host/tracers/probes/allocator.py finds the object that provides it
+)
 _SETS = Path(__file__).parent
 _HELP = "see docs/use/pairs.md"
 _NAME = re.compile(r"[A-Za-z0-9_.+-]{1,40}")
-_TOLD_SIZE = re.compile(
+_SIZE_FUNCTION = re.compile(
     r"(malloc_usable_size(?= *$)|[A-Za-z_]\w{0,99}(?= *\())(?: *\( *handle *\))?", re.ASCII
 )
 _ARGUMENT = re.compile(r"(\*?)\s*argument ([1-6])")
@@ -35,7 +37,7 @@ _FAMILY_KEYS = {
 _CALL_KEYS = {"function", "library", "tracer", "when", "handle", "success"}
 _RELEASE_KEYS = _CALL_KEYS | {"through"}
 _ACQUIRE_KEYS = _CALL_KEYS | {"size", "handles", "replaces", "old"}
-# BPF; the shim, where modules call a function by its name; the shim, where the function itself is patched
+# BPF; the shim in the slots through which modules call a function by name; the shim in the patched function itself
 PairRoute = Literal["probes", "slots", "patches"]
 _ROUTES: dict[str, PairRoute | None] = {"any": None, "bpf": "probes", "preload": "slots"}
 _SIZE_MAX = 2**40
@@ -68,11 +70,15 @@ _SUCCESS = {one.name.lower().replace("_", " ").replace("minus ", "-"): one for o
 
 @dataclass(frozen=True, slots=True)
 class PairRule:
-    """One function, or several that are called alike. size: `factor` times the arguments of size_arguments, or what the
-    function size_teller says of the handle, "" = none. only: the one way by which it is reached. success: of a release,
-    None = as it is entered.
+    """One function, or several with the same meaning of their arguments.
 
-    libraries: where each of the functions is looked for, "" = in the program.
+    libraries: where each of the functions is searched, "" = in the program.
+    size_arguments: the size is their product times `factor`.
+    size_teller: the function that returns the size of a handle, "" = none.
+    success: of a release, None = it counts at its entry.
+    only: the only route that can use the rule.
+    old: the argument that is released too if the call succeeds, as in realloc.
+    through: the argument with the last of a range of released handles, 7 = no last one.
     """
 
     functions: tuple[str, ...]
@@ -83,45 +89,50 @@ class PairRule:
     factor: int = 1
     success: Success | None = Success.NOT_ZERO
     replaces: bool = False
-    old: int = 0  # argument that is released too where the call succeeds: realloc
+    old: int = 0
     size_teller: str = ""
     when: Condition | None = None
     only: PairRoute | None = None
-    through: int = 0  # argument: the last of a range of handles that are released, 7 = there is no last one
+    through: int = 0
 
     def is_for(self, route: PairRoute) -> bool:
-        """A patched function is what a probed one is: reached whoever calls it."""
+        """A route that patches functions can use every rule for probes: both see all callers."""
         return self.only in (None, "probes" if route == "patches" else route)
 
     @property
     def n_arguments(self) -> int:
-        """How many of a call's arguments have to be known, from the first on."""
-        looked_at = self.when.place.argument if self.when else 0
+        """Number of arguments, from the first on, that a route must read."""
+        tested = self.when.operand.argument if self.when else 0
         last = self.through % _THROUGH_END
-        return max(self.handle.argument, self.old, last, looked_at, *self.size_arguments, 0)
+        return max(self.handle.argument, self.old, last, tested, *self.size_arguments, 0)
 
     @property
     def has_return(self) -> bool:
-        """What it returns has to be known."""
+        """Whether a route must read the return value."""
         return not self.is_release or self.success is not None
 
 
 @dataclass(frozen=True, slots=True)
 class PairFamily:
-    """What belongs together: a handle that one of the rules acquires, another releases."""
+    """Rules that share handles: one acquires them, another releases them.
+
+    is_optional: missing functions are not a problem.
+    is_of_process: a child that shares the memory (vfork) has handles of its own.
+    is_early: a release may come before the acquiring call has returned.
+    """
 
     name: str
     rules: tuple[PairRule, ...]
     nesting: Nesting = Nesting.OUTER
     handle_bytes: int = 8
-    is_optional: bool = False  # functions that are not there are no problem
-    is_of_process: bool = False  # a child that shares the memory (vfork) has handles of its own
-    is_early: bool = False  # a release may come before the call that acquires has returned
+    is_optional: bool = False
+    is_of_process: bool = False
+    is_early: bool = False
 
 
 @dataclass(slots=True)
 class PairSets:
-    """families: of all files. with_heap: malloc's too. problems: what was passed over, one sentence each."""
+    """families: of all files. with_heap: malloc's too. problems: ignored parts, one sentence each."""
 
     families: list[PairFamily]
     with_heap: bool
@@ -129,11 +140,11 @@ class PairSets:
 
 
 def read_pair_sets(words: tuple[str, ...]) -> PairSets:
-    """words: files, or names of shipped sets. Raises UsageError where nothing of it can be used."""
+    """words: files, or names of shipped sets. Raises UsageError if nothing in them is usable."""
     sets = PairSets([], HEAP_SET in words, [])
     for word in words:
         if word != HEAP_SET:
-            _read(_place_of(word), sets)
+            _read(_path_of(word), sets)
     taken: set[str] = set()
     for family in sets.families:
         if family.name in taken:
@@ -145,23 +156,23 @@ def read_pair_sets(words: tuple[str, ...]) -> PairSets:
 
 
 def heap_family() -> PairFamily:
-    """The heap's, of the shipped set."""
+    """The heap's family, from the shipped set."""
     sets = PairSets([], True, [])
     _read(_SETS / f"{HEAP_SET}.toml", sets)
     return sets.families[0]
 
 
 def shipped_sets() -> list[str]:
-    """Names that --pairs takes in the place of a file."""
+    """Names that --pairs accepts instead of a file."""
     return sorted(one.stem for one in _SETS.glob("*.toml"))
 
 
-def _place_of(word: str) -> Path:
+def _path_of(word: str) -> Path:
     if re.fullmatch(r"[\w-]+", word) and not Path(word).exists():
-        place = _SETS / f"{word}.toml"
-        if not place.exists():
+        path = _SETS / f"{word}.toml"
+        if not path.exists():
             raise UsageError(f"--pairs {word}: no such file or set", f"sets are {', '.join(shipped_sets())}")
-        return place
+        return path
     return Path(word)
 
 
@@ -170,11 +181,11 @@ def _read(path: Path, sets: PairSets) -> None:
     if len(document) > _NAMED_MAX:
         raise UsageError(f"{path} has {len(document)} pairs, at most {_NAMED_MAX} are read", "make two files")
     for name, table in document.items():
-        place = f"{path}: [{name}]"
+        label = f"{path}: [{name}]"
         try:
             if not _NAME.fullmatch(name):
-                raise UsageError(f"{place}: a pair's name is letters, digits and _ . + -", _HELP)
-            sets.families.append(_family(place, name, table, sets.problems))
+                raise UsageError(f"{label}: a pair's name is letters, digits and _ . + -", _HELP)
+            sets.families.append(_family(label, name, table, sets.problems))
         except UsageError as error:
             sets.problems.append(str(error))
 
@@ -184,31 +195,33 @@ def _document_of(path: Path) -> dict[str, Any]:
         with path.open("rb") as stream:
             text = stream.read(_FILE_BYTES_MAX + 1)
         if len(text) > _FILE_BYTES_MAX:
-            raise UsageError(f"{path} is larger than {_FILE_BYTES_MAX:,} bytes: no file of pairs", _HELP)
+            raise UsageError(
+                f"{path} is larger than {_FILE_BYTES_MAX:,} bytes, too large for a pair file", _HELP
+            )
         return tomllib.loads(text.decode("utf-8"))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except RecursionError:
         raise UsageError(f"{path} cannot be read: it is nested too deep", _HELP) from None
     except ValueError as error:  # TOMLDecodeError, UnicodeDecodeError, and of numbers with very many digits
-        raise UsageError(f"{path} is no TOML: {error}", _HELP) from None
+        raise UsageError(f"{path} is not TOML: {error}", _HELP) from None
 
 
-def _family(place: str, name: str, table: Any, problems: list[str]) -> PairFamily:
-    _check_keys(place, table, _FAMILY_KEYS)
-    libraries = _libraries(place, table.get("library", ""))
-    nesting = _value(place, table, "nesting", "outer", lambda value: value in _NESTING)
-    handle_bytes = _value(place, table, "handle_bytes", 8, lambda value: value in (4, 8))
+def _family(label: str, name: str, table: Any, problems: list[str]) -> PairFamily:
+    _check_keys(label, table, _FAMILY_KEYS)
+    libraries = _libraries(label, table.get("library", ""))
+    nesting = _value(label, table, "nesting", "outer", lambda value: value in _NESTING)
+    handle_bytes = _value(label, table, "handle_bytes", 8, lambda value: value in (4, 8))
     rules: list[PairRule] = []
     for kind in ("acquire", "release"):
         rows = table.get(kind, [])
         rows = rows if isinstance(rows, list) else [rows]
         for number, row in enumerate(rows, 1):
             try:
-                rule = _rule(f"{place} {kind} {number}", libraries, row, kind == "release")
+                rule = _rule(f"{label} {kind} {number}", libraries, row, kind == "release")
                 if rule.through and handle_bytes != 4:
                     raise UsageError(
-                        f"{place} {kind} {number}: through is for handles of 4 bytes",
+                        f"{label} {kind} {number}: through is for handles of 4 bytes",
                         "write handle_bytes = 4",
                     )
                 rules.append(rule)
@@ -217,19 +230,19 @@ def _family(place: str, name: str, table: Any, problems: list[str]) -> PairFamil
     for kind, is_release in (("acquire", False), ("release", True)):
         if not any(rule.is_release == is_release for rule in rules):
             raise UsageError(
-                f"{place} has no {kind} that can be used", f"write [[{name}.{kind}]] and function = …"
+                f"{label} has no {kind} that can be used", f"write [[{name}.{kind}]] and function = …"
             )
     is_optional, is_early = (
-        _value(place, table, key, False, lambda value: isinstance(value, bool))
+        _value(label, table, key, False, lambda value: isinstance(value, bool))
         for key in ("optional", "early_release")
     )
-    owner = _value(place, table, "handles_of", "memory", lambda value: value in ("memory", "process"))
+    owner = _value(label, table, "handles_of", "memory", lambda value: value in ("memory", "process"))
     of_process = owner == "process"
     return PairFamily(name, tuple(rules), _NESTING[nesting], handle_bytes, is_optional, of_process, is_early)
 
 
-def _rule(place: str, libraries: Sequence[str], row: Any, is_release: bool) -> PairRule:
-    _check_keys(place, row, _RELEASE_KEYS if is_release else _ACQUIRE_KEYS)
+def _rule(label: str, libraries: Sequence[str], row: Any, is_release: bool) -> PairRule:
+    _check_keys(label, row, _RELEASE_KEYS if is_release else _ACQUIRE_KEYS)
     functions = row.get("function", [])
     functions = [functions] if isinstance(functions, str) else functions
     if (
@@ -237,78 +250,80 @@ def _rule(place: str, libraries: Sequence[str], row: Any, is_release: bool) -> P
         or not functions
         or not all(isinstance(one, str) and one for one in functions)
     ):
-        raise UsageError(f"{place}: function is not understood", "write a name, or a list of names")
+        raise UsageError(f"{label}: function is not understood", "write a name, or a list of names")
     if len(functions) > _NAMED_MAX:
         raise UsageError(
-            f"{place}: function names {len(functions)} functions", f"name at most {_NAMED_MAX}, or a glob"
+            f"{label}: function names {len(functions)} functions", f"name at most {_NAMED_MAX}, or a glob"
         )
-    libraries = _libraries(place, row["library"]) if "library" in row else libraries
+    libraries = _libraries(label, row["library"]) if "library" in row else libraries
     named = tuple(functions), tuple(libraries)
-    only = _ROUTES[_value(place, row, "tracer", "any", lambda value: value in _ROUTES)]
-    when = condition_of(place, row["when"]) if "when" in row else None
+    only = _ROUTES[_value(label, row, "tracer", "any", lambda value: value in _ROUTES)]
+    when = condition_of(label, row["when"]) if "when" in row else None
     if is_release:
         handle, success = (
-            handle_of(place, row.get("handle", "argument 1"), 1, True),
-            _success(place, row, None),
+            handle_of(label, row.get("handle", "argument 1"), 1, True),
+            _success(label, row, None),
         )
         if handle.is_indirect and success is not None:
-            raise UsageError(f"{place}: success needs a handle that is an argument", _HELP)
-        through = _through(place, row.get("through"))
+            raise UsageError(f"{label}: success needs a handle that is an argument", _HELP)
+        through = _through(label, row.get("through"))
         if through and (handle.is_indirect or success is not None):
-            raise UsageError(f"{place}: through needs a handle that is an argument, and no success", _HELP)
+            raise UsageError(f"{label}: through needs a handle that is an argument, and no success", _HELP)
         return PairRule(*named, True, handle, success=success, when=when, only=only, through=through)
     teller = _size_teller(row.get("size"))
-    arguments, factor = _size(place, 1 if teller else row.get("size", 1))
-    count = _value(place, row, "handles", 1, lambda value: value in range(1, _HANDLES_MAX + 1))
-    replaces = _value(place, row, "replaces", False, lambda value: isinstance(value, bool))
-    handle = handle_of(place, row.get("handle", "return"), count, is_release)
-    old = handle_of(place, row["old"], 1, True) if "old" in row else Handle()
+    arguments, factor = _size(label, 1 if teller else row.get("size", 1))
+    count = _value(label, row, "handles", 1, lambda value: value in range(1, _HANDLES_MAX + 1))
+    replaces = _value(label, row, "replaces", False, lambda value: isinstance(value, bool))
+    handle = handle_of(label, row.get("handle", "return"), count, is_release)
+    old = handle_of(label, row["old"], 1, True) if "old" in row else Handle()
     if old.is_indirect:
-        raise UsageError(f"{place}: old = {row['old']!r} is not understood", "write argument N (1 to 6)")
-    success = _success(place, row, Success.NOT_ZERO)
+        raise UsageError(f"{label}: old = {row['old']!r} is not understood", "write argument N (1 to 6)")
+    success = _success(label, row, Success.NOT_ZERO)
     return PairRule(
         *named, False, handle, arguments, factor, success, replaces, old.argument, teller, when, only
     )
 
 
-def _success(place: str, row: dict[str, Any], default: Success | None) -> Success | None:
+def _success(label: str, row: dict[str, Any], default: Success | None) -> Success | None:
     if "success" not in row:
         return default
-    return _SUCCESS[_value(place, row, "success", "", lambda value: value in _SUCCESS)]
+    return _SUCCESS[_value(label, row, "success", "", lambda value: value in _SUCCESS)]
 
 
-def _through(place: str, value: Any) -> int:
+def _through(label: str, value: Any) -> int:
     """`argument 2`, `end` → the argument, or 7; 0 = a call releases one handle."""
     match = _ARGUMENT.fullmatch(value) if isinstance(value, str) else None
     if match and not match[1]:
         return int(match[2])
     if value not in (None, "end"):
         raise UsageError(
-            f"{place}: through = {value!r} is not understood", "write argument N (1 to 6), or end"
+            f"{label}: through = {value!r} is not understood", "write argument N (1 to 6), or end"
         )
     return _THROUGH_END if value else 0
 
 
-def _libraries(place: str, value: Any) -> list[str]:
+def _libraries(label: str, value: Any) -> list[str]:
     """Names, globs, `regex:PATTERN` and `build-id:HEX` of files; "" = the program."""
     values = [value] if isinstance(value, str) else value
     if not isinstance(values, list) or not values or not all(isinstance(one, str) for one in values):
-        raise UsageError(f"{place}: library is not understood", "write a text, or a list of texts")
+        raise UsageError(f"{label}: library is not understood", "write a text, or a list of texts")
     for one in values:
         try:
             re.compile(one.partition("regex:")[2])
         except re.error as error:
-            raise UsageError(f"{place}: library = {one!r} is no regular expression: {error}", _HELP) from None
+            raise UsageError(
+                f"{label}: library = {one!r} is not a regular expression: {error}", _HELP
+            ) from None
     return values
 
 
 def _size_teller(value: Any) -> str:
-    """`malloc_usable_size`, `je_sallocx(handle)` → the function's name; "" = the size is no such."""
-    match = _TOLD_SIZE.fullmatch(value) if isinstance(value, str) else None
+    """`malloc_usable_size`, `je_sallocx(handle)` → the function's name; "" = not a function."""
+    match = _SIZE_FUNCTION.fullmatch(value) if isinstance(value, str) else None
     return match[1] if match else ""
 
 
-def _size(place: str, value: Any) -> tuple[tuple[int, ...], int]:
+def _size(label: str, value: Any) -> tuple[tuple[int, ...], int]:
     """`64`, `argument 1`, `argument 1 * argument 2`, `argument 1 * 16` → arguments and factor."""
     arguments, factor = [], 1
     for part in [str(value)] if isinstance(value, int) else str(value).split("*"):
@@ -319,28 +334,29 @@ def _size(place: str, value: Any) -> tuple[tuple[int, ...], int]:
             factor *= int(part)
         else:
             raise UsageError(
-                f"{place}: size = {value!r} is not understood",
+                f"{label}: size = {value!r} is not understood",
                 "write a number, argument N (1 to 6), a product of two, or FUNCTION(handle)",
             )
     if not factor:
         raise UsageError(
-            f"{place}: size = {value!r}: what has no size is not seen to be held", "leave size away to count"
+            f"{label}: size = {value!r}: blocks without a size are not counted as held",
+            "remove size to count handles",
         )
     if len(arguments) > 2 or factor > _SIZE_MAX:
-        raise UsageError(f"{place}: size = {value!r} is a product of more than two arguments", _HELP)
+        raise UsageError(f"{label}: size = {value!r} is a product of more than two arguments", _HELP)
     return tuple(arguments), factor
 
 
-def _value(place: str, table: dict[str, Any], key: str, default: Any, is_good: Callable[[Any], bool]) -> Any:
+def _value(label: str, table: dict[str, Any], key: str, default: Any, is_good: Callable[[Any], bool]) -> Any:
     value = table.get(key, default)
     if isinstance(value, list | dict) or not is_good(value):
-        raise UsageError(f"{place}: {key} = {value!r} is not understood", _HELP)
+        raise UsageError(f"{label}: {key} = {value!r} is not understood", _HELP)
     return value
 
 
-def _check_keys(place: str, table: Any, known: set[str]) -> None:
+def _check_keys(label: str, table: Any, known: set[str]) -> None:
     if not isinstance(table, dict):
-        raise UsageError(f"{place} is no table", _HELP)
+        raise UsageError(f"{label} is not a table", _HELP)
     unknown = sorted(set(table) - known)
     if unknown:
-        raise UsageError(f"{place}: unknown key {unknown[0]}", f"known are {', '.join(sorted(known))}")
+        raise UsageError(f"{label}: unknown key {unknown[0]}", f"known are {', '.join(sorted(known))}")

@@ -11,7 +11,7 @@ from memleak_android.host.elf.sections import BadElf
 from memleak_android.host.perf_data.container import PerfData
 from memleak_android.host.perf_data.processes import BUILD_ID, Processes
 from memleak_android.host.stacks.modules import VDSO, ModuleFile, own_vdso
-from memleak_android.host.symbols.symbol_places import read_build_id
+from memleak_android.host.symbols.symbol_locations import read_build_id
 from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.cfi.table_cache import TableCache
 from memleak_android.unwind.errors import UnwindError

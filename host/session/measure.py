@@ -23,7 +23,7 @@ from memleak_android.host.fleet.published_copies import Share, share_nothing
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Survivors, find_survivors
 from memleak_android.host.machine.local.machine import LocalMachine
-from memleak_android.host.machine.scan.choice import scan_local_memory
+from memleak_android.host.machine.scan.by_agent import scan_local_memory
 from memleak_android.host.machine.target import Target
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.profile.timeline import SITES_MAX
@@ -45,7 +45,7 @@ from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_di
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.android.device import AppRequest, DeviceTracers
-from memleak_android.host.tracers.local.choice import TracerName, start_tracer
+from memleak_android.host.tracers.local.start import TracerName, start_tracer
 from memleak_android.host.tracers.probes.allocator import unprobed_functions
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import Block, BlockKind, Reason

@@ -16,7 +16,7 @@ from memleak_android.host.snoop.placing import SnoopPlan
 from memleak_android.host.snoop.planning import THROWERS, of_each
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import ProbedFile
-from memleak_android.host.tracers.android.bpf import check_word_size, place_of
+from memleak_android.host.tracers.android.bpf import check_word_size, path_of
 from memleak_android.host.tracers.android.capabilities import bpf_refusal, probe_agent
 
 
@@ -49,7 +49,7 @@ class RemoteSnoop:
     def start(self, options: SnoopOptions, plan: SnoopPlan) -> AgentSession:
         channel = self._target.open_agent([self._agent(), "snoop"], as_root=True)
         lines = snoop_lines(options, plan)
-        return AgentSession("snoop", channel, lines, silence_s=300, put_away=self._remove_agent)
+        return AgentSession("snoop", channel, lines, silence_s=300, clean_up=self._remove_agent)
 
     def close(self) -> None:
         self._remove_agent()
@@ -61,7 +61,7 @@ class RemoteSnoop:
         self.names[pid] = process.name
         found = []
         for loaded in process.objects(self._agent(), sorted(THROWERS)):
-            file = ProbedFile(pid, loaded.path, place_of(pid, loaded))
+            file = ProbedFile(pid, loaded.path, path_of(pid, loaded))
             self._objects[file] = loaded
             found.append(file)
             if loaded.defines:

@@ -1,1 +1,1 @@
-"""Module + vaddr -> function, file, line: symbol tables, debug files, demangling, caches."""
+"""Symbols. In: a module and a vaddr. Out: its function, file and line, from symbol tables, debug files and caches."""

@@ -1,7 +1,7 @@
-"""What is made or fetched once per build-id, for all workers: in a folder, or in one that any place fsspec knows lies behind.
+"""A cache by build-id that workers share: a folder, optionally backed by a store that fsspec can reach.
 
-Workers of one machine wait for whoever makes a file (flock(2), which ends with its holder). Two machines that want the
-same at the same time both make it, and either's is as good: a file comes to its place whole, here and there.
+Workers of one machine wait for the one that makes a file (flock(2), which ends with its holder). Two machines may make the same
+file at the same time; either result is good, because files appear complete, here and in the store.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ KINDS = {
 _FILE_BYTES_MAX = 1 << 30
 _PIECE = 1 << 20
 _LOCKS = 256
-_PATIENCE_S = 120.0  # for who makes a file: longer than debuginfod's client waits
-_LOOK_S = 0.02
+_PATIENCE_S = 120.0  # for the maker of a file; longer than debuginfod's client waits
+_POLL_S = 0.02
 
 
 class Origin(Protocol):
-    """The same files, of all machines. Methods raise what their store's library raises."""
+    """The same files in a store that all machines share. Methods raise the errors of the store's library."""
 
     def download(self, name: str, into: Path) -> bool:
-        """Whole or not at all; False: it is not there."""
+        """Copies the complete file. False: the store lacks it."""
         ...
 
     def upload(self, name: str, path: Path) -> None: ...
@@ -53,7 +53,7 @@ class Origin(Protocol):
 
 @dataclass(slots=True)
 class CacheUse:
-    """Of one kind of files, by whoever counts. built: made here. reused: made before, by whomever; of them fetched: from the origin."""
+    """Counts for one kind of file. built: made here. reused: made before, anywhere; fetched: those of them that came from the store."""
 
     built: int = 0
     reused: int = 0
@@ -67,10 +67,14 @@ class CacheUse:
 
 @dataclass
 class BuildCache:
-    """Implements Sharing. origin: what lies below the folder is there, too. debug_files: None = where debuginfod's client has them.
+    """Implements Sharing.
 
-    device_files: where files pulled from devices are for all, None = only this machine's own copies are used.
-    symbols: of --symbols, where others have searched through them already. uses: by kind. failures: why the origin could not be used.
+    origin: a store with the same files as the folder.
+    debug_files: None = the folder of debuginfod's client.
+    device_files: shared files pulled from devices, None = only this machine's own copies are used.
+    symbols: index of --symbols, if already made.
+    uses: by kind.
+    failures: why the store could not be used.
     """
 
     folder: Path
@@ -94,7 +98,7 @@ class BuildCache:
         )
 
     def device_copies(self, build_id: str) -> Iterator[Path]:
-        """Of a file that was pulled from a device: what all share, so that all find the same in it, then what this machine has."""
+        """Copies of a file pulled from a device: the shared one first, so that all workers use the same, then this machine's."""
         kept = kept_copies(default_cache_dir() / "modules", build_id)
         shared = self.share_device_file(build_id, kept)
         if shared is not None:
@@ -102,21 +106,21 @@ class BuildCache:
         yield from kept
 
     def share_device_file(self, build_id: str, kept: Sequence[Path]) -> Path | None:
-        """Its place for all, where it is brought from the first of these copies that is whole; None where nobody has one."""
+        """The path of the shared copy, made from the first complete copy in `kept`; None if there is none."""
         if self.device_files is None or not BUILD_ID.fullmatch(build_id):
             return None
-        place = self.device_files / build_id[:2] / f"{build_id[2:]}.elf"
+        path = self.device_files / build_id[:2] / f"{build_id[2:]}.elf"
 
         def make() -> Path | None:
-            whole = next((path for path in kept if _whole(path, build_id)), None)
-            return _copy_into(whole, place) if whole else None
+            whole = next((copy for copy in kept if _whole(copy, build_id)), None)
+            return _copy_into(whole, path) if whole else None
 
-        failures, was_here = len(self.failures), place.is_file()
-        found = self.obtain(place, lambda: _whole(place, build_id), make)
-        if len(self.failures) > failures:  # it is here and not there: the next one has to bring it again
-            place.unlink(missing_ok=True)
+        failures, was_here = len(self.failures), path.is_file()
+        found = self.obtain(path, lambda: _whole(path, build_id), make)
+        if len(self.failures) > failures:  # the upload failed: the next worker must upload it again
+            path.unlink(missing_ok=True)
             return None
-        if found and self.origin is not None:  # before a store: what can be fetched again
+        if found and self.origin is not None:  # the store has it, so the local copy may be deleted
             os.utime(found)
             if not was_here:
                 forget_oldest(self.device_files, LIMIT_BYTES)
@@ -143,7 +147,7 @@ class BuildCache:
         return found
 
     def _seek(self, path: Path, read: Callable[[], T | None]) -> T | None:
-        """While nobody else can bring it here."""
+        """Reads or downloads it, while holding the lock."""
         found = read()
         if found is None and self._download(path):
             found = read()
@@ -158,11 +162,11 @@ class BuildCache:
         return bool(self._at_origin(lambda origin, name: origin.download(name, path), path))
 
     def _upload(self, path: Path) -> None:
-        if path.is_file():  # a folder that cannot be written keeps nothing
+        if path.is_file():  # an unwritable folder has no file
             self._at_origin(lambda origin, name: origin.upload(name, path), path)
 
     def _at_origin(self, work: Callable[[Origin, str], T], path: Path) -> T | None:
-        """One that fails is not asked again: all can be made without it."""
+        """Calls `work` unless the store failed before: every file can be made without it."""
         if self.origin is None or self.failures or not path.is_relative_to(self.folder):
             return None
         try:
@@ -173,59 +177,59 @@ class BuildCache:
 
     @contextlib.contextmanager
     def _only_maker(self, path: Path) -> Iterator[None]:
-        """Until the file is there, or its maker takes too long: made twice is better than not at all."""
+        """Holds the file's lock, or gives up after _PATIENCE_S: making a file twice is better than not at all."""
         with contextlib.ExitStack() as closed_later:
             with contextlib.suppress(OSError):
-                lock = os.open(self._lock_place(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                lock = os.open(self._lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 closed_later.callback(os.close, lock)
                 deadline = time.monotonic() + _PATIENCE_S
                 while not _is_locked(lock) and time.monotonic() < deadline:
-                    time.sleep(_LOOK_S)
+                    time.sleep(_POLL_S)
             yield
 
-    def _lock_place(self, path: Path) -> Path:
-        """One of a few for all, since a lock's file must never be removed."""
+    def _lock_path(self, path: Path) -> Path:
+        """One of a few lock files, which are never removed."""
         folder = self.folder / "locks"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return folder / f"{hashlib.sha256(os.fsencode(path.name)).digest()[0] % _LOCKS:02x}"
 
 
 def _whole(path: Path, build_id: str) -> Path | None:
-    """The path of a file that has this build-id and all that its headers name."""
+    """`path`, if the file has this build-id and all bytes that its headers name."""
     try:
         with path.open("rb") as file:
             elf = ElfSections(memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)))
-    except (OSError, ValueError):  # of nothing in it; or BadElf
+    except (OSError, ValueError):  # an empty file, or BadElf
         return None
     return None if elf.is_cut or elf.build_id != build_id else path
 
 
-def _copy_into(source: Path, place: Path) -> Path | None:
-    """None where the folder cannot be written."""
+def _copy_into(source: Path, path: Path) -> Path | None:
+    """None if the folder cannot be written."""
     try:
-        with _appearing(place) as file, source.open("rb") as of:
+        with _appearing(path) as file, source.open("rb") as of:
             shutil.copyfileobj(of, file, _PIECE)
     except OSError:
         return None
-    return place
+    return path
 
 
 @contextlib.contextmanager
-def _appearing(place: Path) -> Iterator[BinaryIO]:
-    """A file that comes to its place when all of it was written."""
-    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor, temporary = tempfile.mkstemp(prefix=".fetched-", dir=place.parent)
+def _appearing(path: Path) -> Iterator[BinaryIO]:
+    """A file that appears at `path` after all of it was written."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor, temporary = tempfile.mkstemp(prefix=".fetched-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
-        os.replace(temporary, place)
+        os.replace(temporary, path)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
 
 
 def _is_locked(descriptor: int) -> bool:
-    """By us now. Raises OSError where this filesystem has no locks."""
+    """Tries to take the lock. Raises OSError if this filesystem has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -235,7 +239,7 @@ def _is_locked(descriptor: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StoredOrigin:
-    """A folder on any store. files: fsspec's filesystem. is_object_store: what is written there appears whole, and there are no folders to make."""
+    """A folder in a store. files: fsspec's filesystem. is_object_store: uploads appear complete, and folders need not be made."""
 
     files: Any
     root: str
@@ -251,13 +255,13 @@ class StoredOrigin:
         return True
 
     def upload(self, name: str, path: Path) -> None:
-        place = f"{self.root}/{name}"
-        passing = place if self.is_object_store else f"{place}.{os.getpid()}-{time.monotonic_ns()}"
+        target = f"{self.root}/{name}"
+        temporary = target if self.is_object_store else f"{target}.{os.getpid()}-{time.monotonic_ns()}"
         if not self.is_object_store:
-            self.files.makedirs(place.rpartition("/")[0], exist_ok=True)
-        self.files.put_file(str(path), passing)
-        if passing != place:
-            self.files.mv(passing, place)
+            self.files.makedirs(target.rpartition("/")[0], exist_ok=True)
+        self.files.put_file(str(path), temporary)
+        if temporary != target:
+            self.files.mv(temporary, target)
 
 
 def _copy(source: Any, file: Any) -> None:

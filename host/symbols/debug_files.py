@@ -1,4 +1,4 @@
-"""Where a module's symbols lie: --symbols folders, the system's debug files, .gnu_debuglink, the file itself.
+"""Finds a module's symbols: --symbols folders, the system's debug files, .gnu_debuglink, debuginfod, the file itself.
 
 Facts: GDB manual "Debugging Information in Separate Files" (build-id paths, .gnu_debuglink and its CRC);
 MiniDebugInfo (.gnu_debugdata): GDB manual "Debugging information in a special section".
@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from memleak_android.host.elf.sections import SHT_DYNSYM, SHT_NOBITS, SHT_SYMTAB, BadElf, ElfSections
 from memleak_android.host.symbols.debuginfod import Debuginfod, debuginfod_of, default_cache
-from memleak_android.host.symbols.symbol_places import SymbolPlace, build_ids
+from memleak_android.host.symbols.symbol_locations import SymbolLocation, build_ids
 
 SYSTEM_DEBUG_DIR = Path("/usr/lib/debug")
 MAX_INDEXED_FILES = 200_000  # a --symbols folder of a whole platform build has some 50,000 files
@@ -33,16 +33,16 @@ class Content(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SymbolFile:
-    """A file that describes a module. place is None for bytes that came with the module."""
+    """A file that describes a module. location: None for bytes that came with the module."""
 
-    place: SymbolPlace | None
+    location: SymbolLocation | None
     elf: ElfSections
     content: Content
 
 
 def open_elf(path: Path) -> ElfSections:
-    """Raises OSError, or BadElf when it is no regular ELF file."""
-    return SymbolPlace(path).open()
+    """Raises OSError, or BadElf if it is not a regular ELF file."""
+    return SymbolLocation(path).open()
 
 
 def classify(elf: ElfSections) -> Content:
@@ -57,29 +57,29 @@ def classify(elf: ElfSections) -> Content:
 
 
 class SymbolIndex:
-    """What lies in --symbols folders, which are searched through once, when first needed. Never changes from then on."""
+    """Index of --symbols folders, built once at the first use."""
 
     def __init__(self, symbol_dirs: Sequence[Path]) -> None:
         self._symbol_dirs = tuple(symbol_dirs)
-        self._by_build_id: dict[str, list[SymbolPlace]] | None = None
-        self._by_name: dict[str, list[tuple[SymbolPlace, str]]] = {}
+        self._by_build_id: dict[str, list[SymbolLocation]] | None = None
+        self._by_name: dict[str, list[tuple[SymbolLocation, str]]] = {}
 
-    def of_build_id(self, build_id: str) -> list[SymbolPlace]:
+    def of_build_id(self, build_id: str) -> list[SymbolLocation]:
         return self._searched().get(build_id, []) if build_id else []
 
-    def of_name(self, library: str) -> list[tuple[SymbolPlace, str]]:
-        """Places and their build-ids."""
+    def of_name(self, library: str) -> list[tuple[SymbolLocation, str]]:
+        """Locations and their build-ids."""
         self._searched()
         return self._by_name.get(library, [])
 
-    def _searched(self) -> dict[str, list[SymbolPlace]]:
+    def _searched(self) -> dict[str, list[SymbolLocation]]:
         if self._by_build_id is None:
-            found: dict[str, list[SymbolPlace]] = {}
+            found: dict[str, list[SymbolLocation]] = {}
             for path in _files_below(self._symbol_dirs):
-                for place, build_id in build_ids(path):
-                    self._by_name.setdefault(place.library, []).append((place, build_id))
+                for location, build_id in build_ids(path):
+                    self._by_name.setdefault(location.library, []).append((location, build_id))
                     if build_id:
-                        found.setdefault(build_id, []).append(place)
+                        found.setdefault(build_id, []).append(location)
             self._by_build_id = found
         return self._by_build_id
 
@@ -87,9 +87,8 @@ class SymbolIndex:
 class DebugFileSearch:
     """Finds the files that describe a module, best first.
 
-    index: of the same folders, where others use it too.
-
-    notes: files that looked right and were refused, servers that failed, one sentence each.
+    index: of the same folders, if already made.
+    notes: refused files and failed servers, one sentence each.
     """
 
     def __init__(
@@ -110,33 +109,33 @@ class DebugFileSearch:
         return [*self._notes, *self._servers.notes]
 
     def find(self, path: str, build_id: str, own: ElfSections | None) -> list[SymbolFile]:
-        """Files for the module mapped from `path`, best content first, the module's own file among them."""
+        """Files for the module mapped from `path`, best content first, including the module's own file."""
         found = [] if own is None else [SymbolFile(None, own, classify(own))]
         for candidate in self._candidates(path, build_id, own):
-            self._look_at(candidate, found, path, build_id)
+            self._add(candidate, found, path, build_id)
         if not any(f.content is Content.DEBUG_INFO for f in found) and (sent := self._servers.find(build_id)):
-            self._look_at(SymbolPlace(sent), found, path, build_id)
-        if not any(f.place in self._index.of_build_id(build_id) for f in found if f.place):
+            self._add(SymbolLocation(sent), found, path, build_id)
+        if not any(f.location in self._index.of_build_id(build_id) for f in found if f.location):
             self._note_same_name(path, build_id)
         return sorted(found, key=lambda f: -f.content)
 
-    def _look_at(self, place: SymbolPlace, found: list[SymbolFile], path: str, build_id: str) -> None:
+    def _add(self, location: SymbolLocation, found: list[SymbolFile], path: str, build_id: str) -> None:
         try:
-            elf = place.open()
+            elf = location.open()
         except (OSError, BadElf):
             return
         if build_id and elf.build_id and elf.build_id != build_id:
-            self._refuse(place, elf.build_id, path, build_id)
+            self._refuse(location, elf.build_id, path, build_id)
         else:
-            found.append(SymbolFile(place, elf, classify(elf)))
+            found.append(SymbolFile(location, elf, classify(elf)))
 
-    def _candidates(self, path: str, build_id: str, own: ElfSections | None) -> Iterator[SymbolPlace]:
+    def _candidates(self, path: str, build_id: str, own: ElfSections | None) -> Iterator[SymbolLocation]:
         if build_id:
             yield from self._index.of_build_id(build_id)
             for folder in (*self._symbol_dirs, self._system_dir):
-                yield SymbolPlace(folder / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug")
+                yield SymbolLocation(folder / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug")
         if own is not None:
-            yield from map(SymbolPlace, self._debuglink_candidates(path, own, build_id))
+            yield from map(SymbolLocation, self._debuglink_candidates(path, own, build_id))
 
     def _debuglink_candidates(self, path: str, own: ElfSections, build_id: str) -> Iterator[Path]:
         section = own.find(".gnu_debuglink")
@@ -149,8 +148,8 @@ class DebugFileSearch:
         crc = int.from_bytes(content[-4:], "little")
         folder = PurePosixPath(path).parent
         file_name = os.fsdecode(name)
-        places = (Path(folder), Path(folder, ".debug"), Path(f"{self._system_dir}{folder}"))
-        for candidate in (place / file_name for place in places):
+        candidates = (Path(folder), Path(folder, ".debug"), Path(f"{self._system_dir}{folder}"))
+        for candidate in (location / file_name for location in candidates):
             if self._crc_matches(candidate, crc):
                 yield candidate
             elif build_id and candidate != Path(path):
@@ -168,7 +167,7 @@ class DebugFileSearch:
             if build_id and other != build_id:
                 self._refuse(candidate, other, path, build_id)
 
-    def _refuse(self, candidate: SymbolPlace, found: str, path: str, wanted: str) -> None:
+    def _refuse(self, candidate: SymbolLocation, found: str, path: str, wanted: str) -> None:
         note = (
             f"{candidate} has build-id {found or 'none'}, {PurePosixPath(path).name} has {wanted}; not used"
         )
@@ -177,7 +176,7 @@ class DebugFileSearch:
 
 
 def _files_below(folders: Sequence[Path]) -> Iterator[Path]:
-    """Regular files below the folders (or the files themselves); links to folders are not followed."""
+    """Regular files below the folders, or the files themselves. Links to folders are not followed."""
     count = 0
     for folder in folders:
         if folder.is_file():

@@ -1,6 +1,6 @@
-"""Debug information by build-id from the servers of DEBUGINFOD_URLS, for who has set that variable.
+"""Debug information by build-id from the servers in DEBUGINFOD_URLS; unused if that variable is not set.
 
-The variables and the folder are those of debuginfod's own client, so that files are shared with gdb and its like:
+The variables and the folder are those of debuginfod's client, so that files are shared with gdb and others:
 debuginfod-find(1), debuginfod_find_debuginfo(3), debuginfod(8) "WEBAPI".
 """
 
@@ -31,7 +31,7 @@ _PIECE = 1 << 20
 
 @dataclass(slots=True)
 class Debuginfod:
-    """servers: those that have answered so far. patience_s: for one file. notes: what went wrong, one sentence each."""
+    """servers: those that did not fail yet. patience_s: for one file. notes: failures, one sentence each."""
 
     servers: list[str]
     cache: Path
@@ -41,7 +41,7 @@ class Debuginfod:
     _asked: dict[str, Path | None] = field(default_factory=dict)
 
     def find(self, build_id: str) -> Path | None:
-        """The file with the debug information of a build-id, fetched where it is not in the cache."""
+        """The file with the debug information of a build-id, from the cache or a server."""
         if not self.servers or not BUILD_ID.fullmatch(build_id):
             return None
         if build_id not in self._asked:
@@ -71,7 +71,7 @@ def _kept(path: Path) -> Path | None:
 
 
 def _is_known_miss(path: Path) -> bool:
-    """An empty file says: no server had it, a short while ago (debuginfod_find_debuginfo(3), cache_miss_s)."""
+    """Whether an empty cache file says that no server had it recently (debuginfod_find_debuginfo(3), cache_miss_s)."""
     try:
         about = path.stat()
     except OSError:
@@ -87,24 +87,24 @@ def _note_miss(path: Path) -> None:
 
 
 def debuginfod_of(environment: Mapping[str, str], default_cache: Path) -> Debuginfod:
-    """By DEBUGINFOD_URLS (http and https), DEBUGINFOD_CACHE_PATH and DEBUGINFOD_TIMEOUT; without the first it asks nobody."""
+    """Reads DEBUGINFOD_URLS (http and https), DEBUGINFOD_CACHE_PATH and DEBUGINFOD_TIMEOUT."""
     urls = environment.get("DEBUGINFOD_URLS", "").split()
     servers = [url.rstrip("/") for url in urls if url.startswith(("http://", "https://"))]
-    told = environment.get("DEBUGINFOD_CACHE_PATH", "")
+    folder = environment.get("DEBUGINFOD_CACHE_PATH", "")
     patience = environment.get("DEBUGINFOD_TIMEOUT", "")
-    made = Debuginfod(servers, Path(told) if told else default_cache)
+    made = Debuginfod(servers, Path(folder) if folder else default_cache)
     if patience.isdecimal() and int(patience):
         made.patience_s = float(patience)
     return made
 
 
 def default_cache() -> Path:
-    """As debuginfod's client has it."""
+    """The folder of debuginfod's client."""
     return cache_base() / "debuginfod_client"
 
 
 def _download(url: str, path: Path, patience_s: float) -> bool:
-    """False: the server has it not. It comes to its place whole or not at all; raises OSError or HTTPException."""
+    """False: the server does not have it. The file appears complete or not at all. Raises OSError or HTTPException."""
     deadline = time.monotonic() + patience_s
     try:
         with urllib.request.urlopen(url, timeout=min(SILENCE_S, patience_s)) as answer:

@@ -1,4 +1,4 @@
-"""Names as people write them: C++ (Itanium), Rust; anything else comes back unchanged."""
+"""Demangles names of C++ (Itanium) and Rust; other names come back unchanged."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 
 import pycxxfilt
 
-# Substitutions (Itanium C++ ABI §5.1.10) repeat what came before: 215 characters can unfold to 67 MB, 300 to more than
-# any machine holds. With n of them in a name of length l no more than l * 3^(n/3) characters come out. Of 43,946
-# names of libLLVM-14 and libstdc++ three are above the limit and stay as they are.
+# Substitutions (Itanium C++ ABI §5.1.10) repeat earlier parts: 215 characters can expand to 67 MB, 300 to more than
+# any machine has. A name of length l with n of them expands to at most l * 3^(n/3) characters. Of 43,946
+# names of libLLVM-14 and libstdc++, three exceed the limit and stay mangled.
 SUBSTITUTION = re.compile(r"[ST][0-9A-Z]*_")
 GROWTH_PER_SUBSTITUTION = 3 ** (1 / 3)
 MAX_DEMANGLED_LENGTH = 1e8
@@ -16,7 +16,7 @@ MAX_MANGLED_LENGTH = 16_384
 
 
 def demangle(name: str) -> str:
-    """The demangled form of an ELF symbol's name, or the name itself."""
+    """The demangled ELF symbol name, or the name itself."""
     if not name.startswith(("_Z", "_R", "__Z")) or len(name) > MAX_MANGLED_LENGTH or _unfolds_too_far(name):
         return name
     try:

@@ -1,6 +1,6 @@
-"""Lines and inlined functions of one module, by the `symbolic` library; kept on disk by build-id.
+"""Lines and inlined functions of one module, from the `symbolic` library, cached on disk by build-id.
 
-`symbolic` has no wheels for some systems; there `load_symcache` returns None and names come from symbol tables.
+Some systems have no wheels of `symbolic`. There load_line_table() returns None and names come from symbol tables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from memleak_android.unwind.cfi.cache_sharing import Sharing, Unshared
 
 
 def _import_symbolic() -> Any:
-    """The library, or None. Its import sets an environment variable, which a traced command would inherit."""
+    """The library, or None. Restores the environment variable that its import sets: a traced command would inherit it."""
     before = dict(os.environ)
     try:
         return importlib.import_module("symbolic")
@@ -33,7 +33,7 @@ def _import_symbolic() -> Any:
 
 symbolic: Any = _import_symbolic()
 
-# Appended to the symcache's bytes: magic, CRC-32, vaddr of the first PT_LOAD. symbolic itself does not notice
+# Appended to the symcache's bytes: magic, CRC-32, vaddr of the first PT_LOAD. symbolic does not detect
 # flipped bytes.
 TRAILER = struct.Struct("<8sIQ")
 TRAILER_MAGIC = b"mlsymc\x00\x01"
@@ -52,7 +52,7 @@ class Location:
 
 
 class LineTable:
-    """vaddr → functions, innermost inlined first, the one with machine code of its own last."""
+    """vaddr → functions, innermost inlined first, the one with its own machine code last."""
 
     def __init__(self, symcache: Any, first_load_vaddr: int) -> None:
         self._symcache = symcache
@@ -79,9 +79,9 @@ class LineTable:
 def load_line_table(
     file: SymbolFile | None, build_id: str, cache_dir: Path | None, sharing: Sharing | None = None
 ) -> LineTable | None:
-    """From the cache, else made from `file` (one with .debug_info) and cached. None where neither can be had.
+    """From the cache, else made from `file` (which has .debug_info) and cached. None if neither is possible.
 
-    sharing: of the cache; without a file nobody else is asked, so that names do not depend on who was there first.
+    sharing: of the cache. Without a file only the local cache is used, so that names do not depend on other workers.
     """
     if symbolic is None:
         return None
@@ -93,7 +93,7 @@ def load_line_table(
 
 def _make(file: SymbolFile, cache: Path | None) -> LineTable | None:
     try:
-        data = _as_bytes(file.elf.data)  # symbolic borrows it from here on: it has to outlive the archive
+        data = _as_bytes(file.elf.data)  # symbolic borrows the bytes: they must outlive the archive
         archive = symbolic.Archive.from_bytes(data)
         symcache = next(archive.iter_objects()).make_symcache()
         packed = symcache.open_stream().read()
@@ -109,7 +109,7 @@ def _as_bytes(data: memoryview) -> bytes:
 
 
 def _read_cache(path: Path) -> LineTable | None:
-    """None for a cache file that is absent, damaged or of another version: it is made anew."""
+    """None for an absent, damaged or outdated cache file."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -128,7 +128,7 @@ def _read_cache(path: Path) -> LineTable | None:
 
 
 def _write_cache(path: Path, packed: bytes, first_load_vaddr: int) -> None:
-    """Whole or not at all; a cache that cannot be written is no loss."""
+    """Writes the file completely or not at all. Errors are ignored."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".new")

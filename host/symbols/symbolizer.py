@@ -1,4 +1,4 @@
-"""Module + vaddr → the functions there: name, offset, file, line, inlined ones included."""
+"""Resolves module and vaddr to functions: name, offset, file, line, inlined functions included."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from memleak_android.unwind.cfi.cache_sharing import Sharing
 
 
 class SymbolModule(Protocol):
-    """What is needed of a module: its path as mapped, its build-id (hex, "" = none), the bytes of its file."""
+    """A module: its path as mapped, its build-id (hex, "" = none), the bytes of its file."""
 
     @property
     def path(self) -> str: ...
@@ -37,17 +37,17 @@ class SymbolModule(Protocol):
 class ResolvedFrame:
     """One function at an address.
 
-    offset: from its start to the vaddr asked for; 0 when inlined, -1 before a signal trampoline.
+    offset: from its start to the resolved vaddr; 0 for an inlined function, -1 before a signal trampoline.
     """
 
-    function: str  # demangled; "" = no name known
+    function: str  # demangled; "" = unknown
     offset: int
     file: str | None
     line: int | None
     inlined: bool
 
 
-# A signal handler returns to these, though nothing called it from there: the byte before is not theirs, and the
+# Signal handlers return to these functions, but no call instruction precedes them, so a
 # lookup at return address - 1 misses them (glibc sysdeps/unix/sysv/linux/x86_64/libc_sigaction.c).
 SIGNAL_TRAMPOLINES = frozenset({"__restore_rt", "__restore", "__kernel_rt_sigreturn", "__kernel_sigreturn"})
 
@@ -55,15 +55,17 @@ NAMELESS = (ResolvedFrame("", 0, None, None, False),)
 
 
 def default_cache_dir() -> Path:
-    """Where symcaches are kept: $XDG_CACHE_HOME/memleak-android or ~/.cache/memleak-android."""
+    """The folder of symcaches: $XDG_CACHE_HOME/memleak-android or ~/.cache/memleak-android."""
     return cache_base() / "memleak-android"
 
 
 class Symbolizer:
-    """Names addresses of many modules; each module's symbols are loaded when first asked for.
+    """Resolves addresses of many modules. A module's symbols are loaded at its first use.
 
-    symbol_dirs: searched recursively for files by build-id. cache_dir: None = nothing is kept on disk. sharing: of the cache.
-    A file that cannot be read gives names of lower quality or none, never an error.
+    symbol_dirs: searched recursively for files by build-id.
+    cache_dir: None = no cache on disk.
+    sharing: of the cache.
+    An unreadable file lowers the quality of names, but is not an error.
     """
 
     def __init__(
@@ -79,9 +81,9 @@ class Symbolizer:
         self._modules: dict[tuple[str, str | int], tuple[SymbolModule, _ModuleSymbols]] = {}
 
     def resolve(self, module: SymbolModule, vaddrs: NDArray[np.uint64]) -> list[tuple[ResolvedFrame, ...]]:
-        """For each vaddr the functions there, innermost inlined first; never empty.
+        """For each vaddr its functions, innermost inlined first; never empty.
 
-        Return addresses must have been reduced by 1 already, so that they lie in the call.
+        The caller has reduced return addresses by 1, so that they lie in the call.
         """
         unique, inverse = np.unique(np.asarray(vaddrs, np.uint64), return_inverse=True)
         chains = self._symbols_of(module).resolve(unique)
@@ -92,11 +94,11 @@ class Symbolizer:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Files that were refused, one sentence each."""
+        """Refused files, one sentence each."""
         return tuple(self._search.notes)
 
     def _symbols_of(self, module: SymbolModule) -> _ModuleSymbols:
-        # Without a build-id only the object tells two files of one path apart; it is kept, so its id stays its own.
+        # Without a build-id only the object distinguishes two files of one path. It is kept, so its id stays unique.
         key = (module.path, module.build_id or id(module))
         if key not in self._modules:
             self._modules[key] = (module, self._load(module))
@@ -142,8 +144,8 @@ class _ModuleSymbols:
                 return NAMELESS
             return (ResolvedFrame(self._name(symbol.name), vaddr - symbol.vaddr, None, None, False),)
         *inlined, outer = found
-        # The symbol table names the machine code (one name with and without debug information, so that a
-        # site keeps its id); DWARF's start is of no use for a function in several pieces (.cold).
+        # The symbol table names the machine code: one name with and without debug information keeps a
+        # site's id. DWARF's start is useless for a function in several pieces (.cold).
         name, start = (symbol.name, symbol.vaddr) if symbol else (outer.name, min(outer.vaddr, vaddr))
         last = ResolvedFrame(self._name(name), vaddr - start, outer.file, outer.line, False)
         return (*(ResolvedFrame(self._name(f.name), 0, f.file, f.line, True) for f in inlined), last)

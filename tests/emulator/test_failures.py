@@ -135,7 +135,7 @@ def test_selinux_refuses_bpf(machine: Machine) -> None:
             "nr_inodes=1",
             2000,
             (),
-            "device {}: nothing can be put into /data/local/tmp: mkdir",
+            "could not copy files into /data/local/tmp on device {}: mkdir",
         ),
         (
             "/data/app",

@@ -115,7 +115,7 @@ def test_an_app_that_is_entered_by_ptrace(stock: Machine, tmp_path: Path) -> Non
         report, err = looked_at(stock, tmp_path, APP64, "--package", APP64.package)
     finally:
         stock.root_shell("rm /data/system/refuses_agents")
-    assert "so that it is entered by ptrace" in err
+    assert "attached by ptrace instead" in err
     check_kinds(report)
     assert stock.wait_for_process(APP64.package) == pid
 

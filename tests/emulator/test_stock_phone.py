@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.machine.adb.device import AdbDevice
-from memleak_android.host.machine.adb.process_images import ProcessImages
+from memleak_android.host.machine.adb.reading_agent import ProcessImages
 from memleak_android.host.machine.adb.server import list_devices
 from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.parse import parse_maps

@@ -1,1 +1,1 @@
-"""A device behind adb: connection, shell protocol, files, keepers, apps."""
+"""A device behind adb. In: a device's serial and requests of the Target protocol. Out: streams, files, processes and apps of it."""

@@ -1,4 +1,4 @@
-"""An app on a device: what the package manager says of it, and which of the running processes are its own.
+"""An app on a device: its facts from the package manager, and its running processes.
 
 Facts: uid = user * 100000 + app id, isolated processes have app ids from 90000 (frameworks/base UserHandle,
 Process.FIRST_APP_ZYGOTE_ISOLATED_UID, FIRST_ISOLATED_UID); a process is named PACKAGE, or PACKAGE:NAME for
@@ -24,19 +24,19 @@ _PACKAGE = re.compile(
     r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*"
 )  # android:package; "android" itself has no dot
 _PACKAGE_CHARACTERS_MAX = 223  # PackageParser.MAX_FILE_NAME_SIZE
-# Within one line each: a dump of nothing but newlines, or of brackets that never close, is read once.
+# Bounded to one line each: a dump of newlines only, or of unclosed brackets, is scanned once.
 _FLAGS = re.compile(r"(?m)^[ \t]*(?:pkgFlags|flags|privateFlags|pkgPrivateFlags)=\[([^\]\n]*)\]")
 _NEXT_SECTION = re.compile(r"(?m)^[ \t]*Package \[|^\S")
 _COMPONENT = re.compile(r"[\w.$]+/[\w.$]+")
 _POLL_S = 0.2
-_PM_TIMEOUT_S = 60.0  # pm and dumpsys start a runtime of their own, on a busy device for many seconds
+_PM_TIMEOUT_S = 60.0  # pm and dumpsys start a runtime, which takes many seconds on a busy device
 _LAUNCH_TIMEOUT_S = 30.0
 
-# $1: package, $2: user, $3: what run-as is told of it, in words, $4: what ends each part. On Android 7 and before `ps -A` looks for a process called -A.
+# $1: package, $2: user, $3: arguments of run-as, $4: separator of the parts. Android 7's ps takes `-A` for a process name.
 _LOOK = """pm path --user "$2" "$1"; printf %s "$4"
 dumpsys package "$1"; printf %s "$4"
 run-as "$1" $3 id 2>&1; printf %s "$4"; exit 0"""
-# $1: the folder of its base.apk, below which its native libraries are extracted (PackageManager's nativeLibraryDir).
+# $1: the folder of its base.apk; its native libraries are extracted below (PackageManager's nativeLibraryDir).
 _LOOK_FOR_SCRIPT = """[ -d "$1" ] && [ -x "$1" ] || exit 0
 [ ! -d "$1/lib" ] || [ -r "$1/lib" ] || exit 0
 for file in "$1"/lib/*/wrap.sh; do
@@ -48,9 +48,9 @@ _PROCESSES = "ps -A -o PID,UID,NAME 2>/dev/null"
 
 @dataclass(frozen=True, slots=True)
 class App:
-    """An installed package, for one user. None, "" and () = the device does not tell.
+    """An installed package, for one user. None, "" and () mean unknown.
 
-    run_as_refusal: why run-as does not become the app, "" when it does.
+    run_as_refusal: why run-as does not become the app, "" if it does.
     """
 
     package: str
@@ -85,14 +85,14 @@ class AppProcess:
 
 
 def check_package(package: str) -> str:
-    """The name itself; raises UsageError for what no package can be called."""
+    """Returns the name. Raises UsageError if it is not a package name."""
     if not _PACKAGE.fullmatch(package) or len(package) > _PACKAGE_CHARACTERS_MAX:
-        raise UsageError(f"{one_line(package)!r} is no package name", "write it as in com.example.app")
+        raise UsageError(f"{one_line(package)!r} is not a package name", "write it as in com.example.app")
     return package
 
 
 def find_app(target: Target, package: str, user: int = 0) -> App:
-    """Raises TargetError where it is not installed for that user, DeviceError, UsageError."""
+    """Raises TargetError if it is not installed for that user, DeviceError, UsageError."""
     check_package(package)
     mark = secrets.token_hex(16)
     as_user = " ".join(AppUser(package, user).words[2:])
@@ -101,7 +101,8 @@ def find_app(target: Target, package: str, user: int = 0) -> App:
     parts = [part.decode("utf-8", "replace").replace("\r", "") for part in answer.out.split(mark.encode())]
     if len(parts) != 4:
         raise DeviceError(
-            f"{target.name} did not tell of {package}: {answer.complaint or 'half an answer'}", "try again"
+            f"{target.name} did not answer about {package}: {answer.complaint or 'incomplete answer'}",
+            "try again",
         )
     paths = tuple(
         line.removeprefix("package:") for line in parts[0].splitlines() if line.startswith("package:/")
@@ -115,13 +116,13 @@ def find_app(target: Target, package: str, user: int = 0) -> App:
 
 
 def lacks_wrap_script(target: Target, app: App) -> bool:
-    """Where the system looks for the app's wrap.sh (ProcessList.startProcess) is none that knows us. False: not to be seen."""
+    """Whether the app's wrap.sh (ProcessList.startProcess) is missing or is not ours. False if unknown."""
     folder = app.paths[0].rpartition("/")[0] if app.paths else ""
     return bool(folder) and target.run(["sh", "-c", _LOOK_FOR_SCRIPT, "sh", folder]).out.strip() == b"none"
 
 
 def parse_app(package: str, user: int, paths: Sequence[str], dump: str, run_as: str) -> App:
-    """dump: of `dumpsys package PACKAGE`, of which only the package's own section counts. run_as: of `run-as … id`."""
+    """dump: of `dumpsys package PACKAGE`; only the package's own section is used. run_as: of `run-as … id`."""
     section = _section(dump, package)
     number = decimal(_field(section, "appId") or _field(section, "userId"))
     flags = " ".join(_FLAGS.findall(section))
@@ -143,7 +144,7 @@ def parse_app(package: str, user: int, paths: Sequence[str], dump: str, run_as: 
 
 
 def _section(dump: str, package: str) -> str:
-    """The lines of `Package [PACKAGE]`, up to the next package's or group's."""
+    """The lines from `Package [PACKAGE]` up to the next package's or group's."""
     start = re.search(rf"(?m)^[ \t]*Package \[{re.escape(package)}\]", dump)
     if start is None:
         return ""
@@ -157,14 +158,14 @@ def _field(section: str, name: str) -> str:
 
 
 def running_processes(target: Target, app: App) -> list[AppProcess]:
-    """Its processes, the main one first. Names alone do not count: any process may call itself by any."""
+    """The app's processes, the main one first. A name alone is not proof: a process can choose its name."""
     answer = target.run(["sh", "-c", _PROCESSES], as_root=target.has_root)
     found = [one for one in parse_processes(answer.out.decode("utf-8", "replace")) if _is_of(app, one)]
     return sorted(found, key=lambda one: (one.name != app.package, one.pid))
 
 
 def find_zygote(target: Target, app: App) -> AppProcess:
-    """The process that a 64-bit app is forked from: where it runs already its parent, else zygote64. Raises TargetError."""
+    """The process that a 64-bit app is forked from: the parent of a running one, else zygote64. Raises TargetError."""
     answer = target.run(["sh", "-c", _PROCESSES], as_root=target.has_root)
     processes = parse_processes(answer.out.decode("utf-8", "replace"))
     parents = {parent_of(target, one.pid) for one in processes if _is_of(app, one)}
@@ -178,7 +179,7 @@ def find_zygote(target: Target, app: App) -> AppProcess:
 
 
 def parent_of(target: Target, pid: int) -> int:
-    """Its parent's process id, 0 where the process is gone."""
+    """The parent's process id, 0 if the process has ended."""
     answer = target.run(
         ["sh", "-c", 'grep ^PPid: "/proc/$1/status"', "sh", str(pid)], as_root=target.has_root
     )
@@ -186,7 +187,7 @@ def parent_of(target: Target, pid: int) -> int:
 
 
 def parse_processes(text: str) -> list[AppProcess]:
-    """Of `ps -A -o PID,UID,NAME`; lines that are none are left out."""
+    """Parses `ps -A -o PID,UID,NAME`. Malformed lines are skipped."""
     found = []
     for line in text.replace("\r", "").splitlines():
         fields = line.split(None, 2)
@@ -205,14 +206,14 @@ def _is_of(app: App, process: AppProcess) -> bool:
 
 
 def full_name(app: App, name: str | None) -> str:
-    """As the process is called: `:remote` belongs to the package; None is the main one."""
+    """The full name of a process: `:remote` is relative to the package; None is the main process."""
     return f"{app.package}{name}" if name and name.startswith(":") else name or app.package
 
 
 def choose_process(app: App, processes: Sequence[AppProcess], name: str | None) -> AppProcess:
-    """The one that is meant: named in full or as `:remote`; without a name the main one, or the only one.
+    """The process of that full name or `:remote`; without a name the main process, or the only one.
 
-    Raises TargetError where none fits, or several do.
+    Raises TargetError if none or several match.
     """
     wanted = full_name(app, name)
     fitting = [one for one in processes if one.name == wanted]
@@ -233,7 +234,7 @@ def choose_process(app: App, processes: Sequence[AppProcess], name: str | None) 
 
 
 def wait_for_process(target: Target, app: App, name: str | None, timeout_s: float | None) -> AppProcess:
-    """As choose_process(), as soon as there is one; its last error after the time (None = ever)."""
+    """As choose_process(), repeated until it succeeds; raises its last error after the time (None = no limit)."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
         try:
@@ -245,12 +246,12 @@ def wait_for_process(target: Target, app: App, name: str | None, timeout_s: floa
 
 
 def force_stop(target: Target, app: App) -> None:
-    """Ends it, and its services and jobs until it is started again."""
+    """Ends the app, and its services and jobs until it is started again."""
     target.run(["am", "force-stop", "--user", str(app.user), app.package], timeout_s=_PM_TIMEOUT_S)
 
 
 def launch(target: Target, app: App, pause: Callable[[], None] = lambda: None) -> None:
-    """Starts its launcher activity anew. pause: called between its end and its start. Raises TargetError."""
+    """Restarts the app's launcher activity. pause: called between its end and its start. Raises TargetError."""
     user = ["--user", str(app.user)]
     category = "android.intent.category.LAUNCHER"
     resolved = target.run(
@@ -259,7 +260,7 @@ def launch(target: Target, app: App, pause: Callable[[], None] = lambda: None) -
     )
     lines = resolved.out.decode("utf-8", "replace").split()
     component = next((line for line in reversed(lines) if _COMPONENT.fullmatch(line)), "")
-    if not component and app.user:  # monkey knows no users
+    if not component and app.user:  # monkey does not support users
         raise TargetError(f"{app.label} has no activity to start", "start it by hand, with --wait")
     force_stop(target, app)
     pause()

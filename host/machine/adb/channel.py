@@ -34,7 +34,7 @@ class AdbChannel:
         self._stream = stream
         self._name = name
         self._parser = PacketParser()
-        self._unsent = bytearray()  # whole packets, the first perhaps begun
+        self._unsent = bytearray()  # whole packets, the first perhaps sent in part
         self._stderr = bytearray()
         self.exit_code: int | None = None
 
@@ -42,7 +42,7 @@ class AdbChannel:
         if self.exit_code is not None:
             return None
         self._send(outgoing)
-        poll = select.poll()  # select() takes no descriptor beyond 1023
+        poll = select.poll()  # select() fails for descriptors above 1023
         poll.register(self._stream, select.POLLIN | (select.POLLOUT if self._unsent else 0))
         if wake >= 0:
             poll.register(wake, select.POLLIN)
@@ -52,12 +52,12 @@ class AdbChannel:
         return self._receive() if events & ~select.POLLOUT else b""
 
     def close_input(self) -> None:
-        """The program reads the end of its stdin after what was sent."""
+        """Ends the program's stdin after what was sent."""
         self._unsent += packet(CLOSE_STDIN)
 
     @property
     def stderr(self) -> bytes:
-        """The end of what the program said there."""
+        """The last part of the program's stderr."""
         return bytes(self._stderr)
 
     def last_words(self) -> str:
@@ -70,7 +70,7 @@ class AdbChannel:
         return f"exit code {code}" if code < _SIGNALLED else f"exit code {code} (signal {code - _SIGNALLED})"
 
     def close(self, patience_s: float, killed_s: float) -> None:
-        """By closing its input; then the connection, upon which adbd sends SIGHUP and closes the program's pipes."""
+        """Closes the program's input, then the connection. adbd then sends SIGHUP and closes the program's pipes."""
         if self._stream.fileno() < 0:
             return
         with contextlib.suppress(ConnectionCut):
@@ -81,7 +81,7 @@ class AdbChannel:
         self._stream.close()
 
     def _send(self, outgoing: bytearray) -> None:
-        """close_input() after the last of `outgoing`: its packet stays behind theirs."""
+        """Sends `outgoing`; close_input() comes after its last packet."""
         while self._unsent or outgoing:
             if not self._unsent:
                 self._unsent += take_stdin(outgoing)
@@ -89,7 +89,7 @@ class AdbChannel:
                 sent = self._stream.send(self._unsent)
             except BlockingIOError:
                 return
-            except OSError:  # what could still be read says why
+            except OSError:  # what can still be read has the reason
                 self._unsent.clear()
                 outgoing.clear()
                 return

@@ -1,6 +1,6 @@
-"""Our files on a device: in a folder of their own, which a keeper on the device removes when we are gone.
+"""Files on a device, in a folder that a keeper on the device removes when our connection ends.
 
-What a device that lost its power has kept goes at our next visit.
+A device that lost its power keeps the folder; the next session removes it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from memleak_android.host.errors import DeviceError
 from memleak_android.host.machine.adb.keeper import OWN_FOLDER, Keeper, KeeperFailed
 from memleak_android.host.machine.target import AppUser, Target
 
-SHELL_FOLDER = "/data/local/tmp"  # where the user shell may write and execute; adbd names it in TMPDIR
+SHELL_FOLDER = "/data/local/tmp"  # the user shell may write and execute here; adbd names it in TMPDIR
 _COPY_S = 120.0
 
-# $1: "" = not in the folder where run-as begins, which is the app's own. $2: our random word.
+# $1: "" = not in the start folder of run-as, which is the app's. $2: our random word.
 _MAKE = f"""
 [ -n "$1" ] || cd "${{TMPDIR:-{SHELL_FOLDER}}}" || exit 1
 word=$2
@@ -29,7 +29,7 @@ _COPY = 'cat >"$1" && chmod 755 "$1" && wc -c <"$1"'
 
 
 class AdbDeployment(Keeper):
-    """Implements Deployment; the folder goes with close(). Raises DeviceError where the files cannot be brought there (no room, not allowed)."""
+    """Implements Deployment; close() removes the folder. Raises DeviceError if copying fails (no room, not allowed)."""
 
     def __init__(self, device: Target, files: Mapping[str, Path], run_as: AppUser | None = None) -> None:
         self._device, self._run_as = device, run_as
@@ -37,9 +37,9 @@ class AdbDeployment(Keeper):
             words = [run_as.package if run_as else "", secrets.token_hex(8)]
             super().__init__(device, _MAKE, _REMOVE, words, run_as=run_as)
         except KeeperFailed as error:
-            place = f"the folder of {run_as.package}" if run_as else SHELL_FOLDER
+            folder = f"the folder of {run_as.package}" if run_as else SHELL_FOLDER
             raise DeviceError(
-                f"{device.name}: nothing can be put into {place}: {error.reason}", "make room there"
+                f"could not copy files into {folder} on {device.name}: {error.reason}", "make room there"
             ) from None
         self.folder = self.answer
         try:

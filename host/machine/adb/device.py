@@ -1,4 +1,4 @@
-"""A device behind adb as a target. Every command goes through shell protocol v2, quoted, with a time and a limit."""
+"""A device behind adb as a target. Every command is quoted, goes through shell protocol v2, and has a timeout and a size limit."""
 
 from __future__ import annotations
 
@@ -109,7 +109,9 @@ class AdbDevice:
         run_as: AppUser | None = None,
         limit_bytes: int = PULL_BYTES_MAX,
     ) -> None:
-        part = into.with_name(f".{into.name}.{secrets.token_hex(8)}.part")  # others pull the same file
+        part = into.with_name(
+            f".{into.name}.{secrets.token_hex(8)}.part"
+        )  # other sessions may pull the same file
         try:
             with part.open("wb") as file:
                 for piece in self._contents(path, as_root, run_as, None):
@@ -132,16 +134,16 @@ class AdbDevice:
         return AdbDeployment(self, files, run_as)
 
     def _line(self, argv: Sequence[str], as_root: bool, run_as: AppUser | None) -> str:
-        """The command line for the device's shell. exec: adbd's SIGHUP then finds the program itself."""
+        """The command line for the device's shell. exec: so that adbd's SIGHUP reaches the program itself."""
         if any("\0" in word for word in argv):
-            raise DeviceError("an argument holds a NUL byte", "leave it out")
+            raise DeviceError("an argument contains a NUL byte", "remove it")
         words = list(argv)
         if run_as:
             words = [*run_as.words, *words]
         elif as_root:
             if not self.has_root:
                 raise DeviceError(
-                    f"{self.name} gives no root (adbd runs as shell, and no su answers)",
+                    f"{self.name} has no root (adbd runs as shell, and no su answers)",
                     "root it, use an emulator image without Google Play, or a debuggable app",
                 )
             words = root.elevated(words, self.root_route)
@@ -153,7 +155,7 @@ class AdbDevice:
     def _stream(self, line: str) -> socket.socket:
         if "shell_v2" not in self._features:
             raise DeviceError(
-                f"{self.name} has no shell protocol v2 (Android 6 or older), which alone tells exit codes",
+                f"{self.name} has no shell protocol v2 (Android 6 or older), the only one with exit codes",
                 "use Android 7 or later",
             )
         return server.open_service(self.row, f"shell,v2,raw:{line}", OPEN_TIMEOUT_S)
@@ -165,7 +167,7 @@ class AdbDevice:
     def _finish(
         self, channel: AdbChannel, what: str, stdin: bytes, timeout_s: float, limit_bytes: int, hint: str
     ) -> Answer:
-        """What a program says until it ends. hint: where it does not in time."""
+        """Reads the output until the program ends. hint: for the timeout error."""
         out = bytearray()
         try:
             for piece in self._pieces(channel, stdin, time.monotonic() + timeout_s):
@@ -185,7 +187,7 @@ class AdbDevice:
         return Answer(channel.exit_code, bytes(out), channel.stderr)
 
     def _pieces(self, channel: AdbChannel, stdin: bytes, deadline: float | None) -> Iterator[bytes]:
-        """Its output until it ends. Without a deadline it may take any time but not be silent for long."""
+        """Pieces of the output until the program ends. Without a deadline, it fails only after a long silence."""
         outgoing, is_open = bytearray(stdin), True
         limit = time.monotonic() + _PULL_SILENCE_S if deadline is None else deadline
         while (piece := channel.exchange(outgoing, _POLL_S)) is not None:
@@ -202,7 +204,7 @@ class AdbDevice:
     def _contents(
         self, path: str, as_root: bool, run_as: AppUser | None, timeout_s: float | None
     ) -> Iterator[bytes]:
-        """Pieces of a file. cat is there on every Android; what it says is its last word before the exit status."""
+        """Pieces of a file, read by cat, which every Android has. Its stderr comes last, before the exit status."""
         channel = self._open(self._line(["cat", "--", path], as_root, run_as))
         try:
             deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -216,11 +218,11 @@ class AdbDevice:
 
 
 _ERRNO_OF_TEXT = {os.strerror(number).lower(): number for number in errno.errorcode}
-_ERRNO_OF_TEXT["i/o error"] = errno.EIO  # as bionic says it
+_ERRNO_OF_TEXT["i/o error"] = errno.EIO  # bionic's wording
 
 
 def _file_error(complaint: str, path: str) -> OSError:
-    """The error that a program's last words (`cat: PATH: No such file or directory`) mean."""
+    """The OSError for the last line of a program's stderr (`cat: PATH: No such file or directory`)."""
     text = complaint.rpartition(": ")[2].strip().lower()
     number = _ERRNO_OF_TEXT.get(text, errno.EIO)
     return OSError(number, os.strerror(number) if number != errno.EIO else complaint or "I/O error", path)

@@ -1,4 +1,4 @@
-"""What a device says of itself, by feature: for `doctor`."""
+"""Facts about a device by feature, for `doctor`."""
 
 from __future__ import annotations
 
@@ -26,8 +26,12 @@ exit 0"""
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """ "" = not told. api_level: 0 = not told. has_mte, has_pac: of the CPU. is_tagging: system calls take tagged pointers,
-    which allocators since Android 11 hand out (arm64's top byte is ignored by the hardware)."""
+    """ "" means unknown.
+
+    api_level: 0 = unknown.
+    has_mte, has_pac: of the CPU.
+    is_tagging: system calls accept tagged pointers, which allocators return since Android 11 (arm64 ignores the top byte).
+    """
 
     model: str
     release: str
@@ -44,19 +48,19 @@ class DeviceFacts:
 
 
 def api_level(target: Target) -> int:
-    """0 = not Android, or not told."""
+    """0 = not Android, or unknown."""
     level = target.run(["getprop", "ro.build.version.sdk"]).out.strip()
     return int(level) if level.isdigit() and len(level) < 6 else 0
 
 
 def read_facts(target: Target) -> DeviceFacts:
-    """In one command. Raises DeviceError."""
+    """Reads all facts with one command. Raises DeviceError."""
     answer = target.run(["sh", "-c", _LOOK, "sh", *_PROPERTIES])
     return parse_facts(answer.out.decode("utf-8", "replace"))
 
 
 def parse_facts(text: str) -> DeviceFacts:
-    """Of NAME=VALUE lines; the first of a name counts."""
+    """Parses NAME=VALUE lines; the first of a name counts."""
     found: dict[str, str] = {}
     for line in text.replace("\r", "").splitlines():
         name, equals, value = line.partition("=")

@@ -1,7 +1,7 @@
-"""What is changed on a device only for a while: a keeper on the device changes it back when we are gone.
+"""Temporary changes on a device, undone by a keeper process there.
 
-The keeper is a shell that does its part, waits for the end of its input, and undoes it. adbd closes that input when the
-connection ends, for whatever reason: close(), an error, Ctrl-C, SIGKILL of this program, an unplugged cable, a restart of
+The keeper is a shell that makes the change, waits for the end of its input, and undoes the change. adbd closes that input when
+the connection ends for any reason: close(), an error, Ctrl-C, SIGKILL of this program, an unplugged cable, a restart of
 adbd (adbd also sends SIGHUP, which the keeper ignores). Only a device that loses its power undoes nothing.
 """
 
@@ -22,10 +22,10 @@ _SAID_BYTES_MAX = 1 << 16
 _READY = re.compile(rb"(?:^|\n)ready ([^\r\n]*)\r?\n")
 
 
-# Lines for `do`: makes a folder of ours in the current one and leaves its name in `name`; the variable `word` holds 16 random
-# hexadecimal digits that are among the keeper's own words: they tell a keeper by its command line (tr: toybox's grep reads
-# no line beyond a NUL), and its process id is in the folder's name. Folders whose keeper is gone are left over, and go. The
-# folder lets others pass (the app that opens the shim) but not look.
+# Lines for `do`. They make a folder of ours in the current one and set `name` to its name. `word` holds 16 random
+# hexadecimal digits, also among the keeper's arguments: its command line identifies it (by tr: toybox's grep stops
+# at a NUL). The folder's name contains its process id. Folders whose keeper has ended are removed. Other users may
+# pass through the folder (the app opens the shim in it) but not list it.
 OWN_PREFIX = "memleak-android"
 LIVES = """
 lives() { { tr '\\0' ' ' <"/proc/$1/cmdline" | grep -q "$2"; } 2>/dev/null; } # a keeper, by its pid and its word
@@ -42,7 +42,7 @@ mkdir -m 711 "$name" || exit 1
 
 
 class KeeperFailed(DeviceError):
-    """reason: the last words of what failed on the device."""
+    """reason: the last line of the failed command's output."""
 
     def __init__(self, target: Target, reason: str) -> None:
         super().__init__(f"{target.name}: {reason}", "see `memleak-android doctor`")
@@ -50,10 +50,11 @@ class KeeperFailed(DeviceError):
 
 
 class Keeper:
-    """Has done its part when it is constructed; undoes it at close(). Raises KeeperFailed.
+    """Makes the change in its constructor and undoes it at close(). Raises KeeperFailed.
 
-    do: lines of shell that change something, with `words` as $1, $2 …; where they fail they undo what they did and
-    exit. undo: the lines that change it back. answer: what `do` left in the variable `answer`.
+    do: shell lines that make the change, with `words` as $1, $2 …; on failure they undo their work and exit.
+    undo: the lines that undo the change.
+    answer: the variable `answer` as `do` set it.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Keeper:
             raise
 
     def close(self) -> None:
-        """Returns when it is undone, or soon where the device no longer answers: then it is undone by itself."""
+        """Returns when the change is undone, or soon if the device no longer answers: the keeper undoes it anyway."""
         self._channel.close(_UNDONE_S, 0)
 
     def __enter__(self) -> Self:

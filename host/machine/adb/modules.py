@@ -9,8 +9,8 @@ from pathlib import Path
 from memleak_android.host.console import one_line
 from memleak_android.host.elf.zip_directory import StoredFile, find_stored
 from memleak_android.host.errors import DeviceError, MemleakError, TargetError
-from memleak_android.host.machine.adb.process_images import ProcessImages
 from memleak_android.host.machine.adb.pulled_files import PulledFiles, RemoteFile
+from memleak_android.host.machine.adb.reading_agent import ProcessImages
 from memleak_android.host.machine.target import AppUser, Target
 from memleak_android.unwind.maps import Mapping
 
@@ -19,19 +19,21 @@ _ZIP = b"PK\3\4"
 
 
 class RemoteFiles:
-    """Implements FileFinder for a device: files as root or as the shell, as the app, and at last from memory.
+    """Implements FileFinder for a device. Files are read as root or the shell, then as the app, then from memory.
 
-    vdso: that of its kernel, once somebody has asked the agent. run_as: the app, where the shell may read less than it.
-    images: where it is known how a process's memory can be read. refused: modules that could not be had, one sentence each.
+    vdso: of the device's kernel, once pulled.
+    run_as: the app, if the shell may read less than the app.
+    images: reads a process's memory, None = impossible.
+    refused: unavailable modules, one sentence each.
     """
 
-    opens_early = False  # a session would pull every library that is mapped
+    opens_early = False  # a session would pull every mapped library
 
     def __init__(self, target: Target, pulled: PulledFiles) -> None:
         self._target = target
         self._pulled = pulled
-        self._looked: dict[_Key, RemoteFile | None] = {}
-        self._reasons: dict[_Key, str] = {}  # why there is no file
+        self._found: dict[_Key, RemoteFile | None] = {}
+        self._reasons: dict[_Key, str] = {}  # why a file is unavailable
         self._stored: dict[tuple[str, int, int], StoredFile | None] = {}
         self.vdso = b""
         self.run_as: AppUser | None = None
@@ -40,16 +42,16 @@ class RemoteFiles:
         self._failure: DeviceError | None = None  # of the last copy
 
     def open(self, pid: int, mapping: Mapping) -> int | None:
-        place = self.copy(pid, mapping)
-        return os.open(place, os.O_RDONLY | os.O_CLOEXEC) if place else None
+        path = self.copy(pid, mapping)
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path else None
 
     def copy(self, pid: int, mapping: Mapping) -> Path | None:
-        """A copy of the file on this machine; None where it cannot be had, and the reason is in `refused`."""
+        """A copy of the file on this machine; None if it is unavailable, with the reason in `refused`."""
         self._failure = None
         try:
             return self._copy(pid, mapping)
-        except (MemleakError, OSError):  # its process has ended, perhaps, and its ways to the file with it
-            self._looked.pop(_key(mapping), None)
+        except (MemleakError, OSError):  # its process may have ended, and /proc/PID paths with it
+            self._found.pop(_key(mapping), None)
         try:
             return self._copy(pid, mapping)
         except (MemleakError, OSError) as error:
@@ -58,19 +60,19 @@ class RemoteFiles:
             return None
 
     def needed(self, pid: int, mapping: Mapping, why: str) -> Path:
-        """As copy(), of a file that nothing goes on without. Raises TargetError, or DeviceError where the device is gone."""
-        place = self.copy(pid, mapping)
-        if place is not None:
-            return place
+        """As copy(), for a required file. Raises TargetError, or DeviceError if the device is gone."""
+        path = self.copy(pid, mapping)
+        if path is not None:
+            return path
         if self._failure is not None:
             raise self._failure
         reason = self.refused[-1] if self.refused else f"{one_line(mapping.path)} could not be pulled"
         raise TargetError(reason, why)
 
     def stored(self, pid: int, mapping: Mapping) -> StoredFile | None:
-        """The library inside an archive that a mapping shows, None where it shows a file of its own."""
+        """The library inside an archive that a mapping shows, None if it shows a whole file."""
         try:
-            file = self._look(pid, mapping)
+            file = self._find(pid, mapping)
             if file is None or not file.head.startswith(_ZIP):
                 return None
             key = (file.path, file.inode, mapping.file_offset)
@@ -84,7 +86,7 @@ class RemoteFiles:
             return None
 
     def _copy(self, pid: int, mapping: Mapping) -> Path | None:
-        file = self._look(pid, mapping)
+        file = self._find(pid, mapping)
         if file is None:
             return self._image(pid, mapping) if mapping.path.startswith("/") else None
         stored = self.stored(pid, mapping)
@@ -98,22 +100,22 @@ class RemoteFiles:
         if self.images is None:
             self._refuse(mapping, reason)
             return None
-        place = self._pulled.passing_place()
-        complaint = self.images.read(pid, mapping, place)
+        path = self._pulled.temporary_path()
+        complaint = self.images.read(pid, mapping, path)
         if not complaint:
-            return place
+            return path
         self._refuse(mapping, f"{reason}, nor the memory of process {pid} ({complaint})")
         return None
 
-    def _look(self, pid: int, mapping: Mapping) -> RemoteFile | None:
+    def _find(self, pid: int, mapping: Mapping) -> RemoteFile | None:
         key = _key(mapping)
-        if key not in self._looked:
+        if key not in self._found:
             file = self._readable(pid, mapping)
             if file is not None and mapping.inode and file.inode != mapping.inode:
-                self._reasons[key] = "another file has its place by now"
+                self._reasons[key] = "another file has replaced it"
                 file = None
-            self._looked[key] = file
-        return self._looked[key]
+            self._found[key] = file
+        return self._found[key]
 
     def _readable(self, pid: int, mapping: Mapping) -> RemoteFile | None:
         if not mapping.path.startswith("/"):
@@ -122,9 +124,9 @@ class RemoteFiles:
         by_process = f"/proc/{pid}/root{path}"
         if self._target.has_root:
             memory = f"/proc/{pid}/map_files/{mapping.start:x}-{mapping.end:x}"
-            return self._pulled.look([memory, by_process, path])
-        file = self._pulled.look([path])
-        return file or (self._pulled.look([by_process, path], self.run_as) if self.run_as else None)
+            return self._pulled.find([memory, by_process, path])
+        file = self._pulled.find([path])
+        return file or (self._pulled.find([by_process, path], self.run_as) if self.run_as else None)
 
     def _refuse(self, mapping: Mapping, reason: str) -> None:
         sentence = f"{one_line(mapping.path)} could not be pulled: {reason}"

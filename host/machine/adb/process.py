@@ -1,4 +1,4 @@
-"""A process of a machine whose /proc is not ours: what a tracer must know of it, read in one command."""
+"""A process on another machine: its facts, read from its /proc with one command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DELETED = " (deleted)"
 _AT_ENTRY = 9  # <elf.h>
 _NO_PROCESS = 66
 
-# $1: pid, $2: what ends each part. dd, because head -c came with Android 7.
+# $1: pid, $2: separator of the parts. dd, because head -c came with Android 7.
 _LOOK = """cd "/proc/$1" 2>/dev/null || exit 66
 for f in status cmdline auxv maps; do cat $f; printf %s "$2"; done
 dd if=exe bs=64 count=1 2>/dev/null; exit 0"""
@@ -31,8 +31,10 @@ dd if=exe bs=64 count=1 2>/dev/null; exit 0"""
 class RemoteProcess:
     """A running process that passed all checks when it was opened.
 
-    command: its shell-quoted command line; of an app its process name. mappings: of that moment. entry: where the
-    program begins, 0 = not known. machine: e_machine of its executable, 0 where it may not be read.
+    command: its shell-quoted command line; of an app its process name.
+    mappings: of that moment.
+    entry: the program's entry point, 0 = unknown.
+    machine: e_machine of its executable, 0 if unreadable.
     """
 
     target: Target
@@ -47,7 +49,7 @@ class RemoteProcess:
 
     @classmethod
     def open(cls, target: Target, pid: int) -> RemoteProcess:
-        """Raises TargetError: not there, a thread, ended, a kernel thread, not to be read."""
+        """Raises TargetError: not there, a thread, ended, a kernel thread, unreadable."""
         status, parts, complaint = _look(target, pid)
         check_status(pid, status)
         mappings = tuple(parse_maps(parts[3].decode("utf-8", "surrogateescape")))
@@ -71,10 +73,11 @@ class RemoteProcess:
         return AddressSpace(self.mappings).find(self.entry) if self.entry else None
 
     def objects(self, agent: str, functions: Sequence[str]) -> list[RemoteObject]:
-        """The ELF files of the process in the order in which its linker looks a symbol up in them.
+        """The ELF files of the process in the order in which its linker searches them for a symbol.
 
-        agent: memleakd on the device. functions: names of which is asked who defines them. Files that are mapped but
-        not in the linker's list follow; of those and of a static program nobody knows what they define.
+        agent: memleakd on the device.
+        functions: the names to look up in each file.
+        Mapped files that are not in the linker's list follow. What those and a static program define is unknown.
         """
         argv = [agent, "objects", str(self.pid), *functions]
         answer = self.target.run(argv, as_root=self.target.has_root)
@@ -99,7 +102,7 @@ class RemoteProcess:
 
 @dataclass(frozen=True, slots=True)
 class RemoteObject:
-    """A file in a process. mapping: one of those that show it. defines: which of the names asked for."""
+    """A file in a process. mapping: one of its mappings. defines: which of the looked-up names it defines."""
 
     mapping: Mapping
     defines: frozenset[str] = frozenset()
@@ -114,14 +117,14 @@ class RemoteObject:
 
 
 def running_command(target: Target, pid: int) -> str:
-    """As RemoteProcess.command, of a kernel thread its name. Raises TargetError: not there, a thread, ended."""
+    """As RemoteProcess.command; of a kernel thread its name. Raises TargetError: not there, a thread, ended."""
     status, parts, _ = _look(target, pid)
     check_not_ended(pid, status)
     return _command(parts[1]) or one_line(status.name)
 
 
 def _look(target: Target, pid: int) -> tuple[ProcessStatus, list[bytes], bytes]:
-    """What is printed of it, in the parts of _LOOK, and the complaints. Raises TargetError, DeviceError."""
+    """Output of _LOOK in its parts, and its stderr. Raises TargetError, DeviceError."""
     mark = secrets.token_hex(16)
     answer = target.run(["sh", "-c", _LOOK, "sh", str(pid), mark], as_root=target.has_root)
     parts = answer.out.split(mark.encode())
@@ -129,7 +132,7 @@ def _look(target: Target, pid: int) -> tuple[ProcessStatus, list[bytes], bytes]:
         raise TargetError(f"there is no process {pid} on {target.name}")
     if len(parts) != 5:
         raise DeviceError(
-            f"{target.name} did not tell of process {pid}: {answer.complaint or 'half an answer'}",
+            f"{target.name} did not answer about process {pid}: {answer.complaint or 'incomplete answer'}",
             "try again",
         )
     return _status(pid, target, parts[0]), parts, answer.err
@@ -139,7 +142,7 @@ def _status(pid: int, target: Target, text: bytes) -> ProcessStatus:
     try:
         return parse_status(text.decode("utf-8", "replace"))
     except ValueError as error:
-        raise DeviceError(f"{target.name} did not tell of process {pid}: {error}", "try again") from None
+        raise DeviceError(f"{target.name} did not answer about process {pid}: {error}", "try again") from None
 
 
 def _unreadable(pid: int, status: ProcessStatus, target: Target, complaint: bytes) -> TargetError:
@@ -153,13 +156,13 @@ def _unreadable(pid: int, status: ProcessStatus, target: Target, complaint: byte
 
 
 def _command(words: bytes) -> str:
-    """An app's is its name, and what its longer first one left behind: NULs (setArgV0 of Android's runtime)."""
+    """The command line. An app's is its name, padded with NULs (setArgV0 of Android's runtime)."""
     text = [one_line(word.decode("utf-8", "replace")) for word in words.rstrip(b"\0").split(b"\0")]
     return shlex.join(word for word in text if word)
 
 
 def _entry(auxv: bytes) -> int:
-    """AT_ENTRY. Of a 32-bit process the vector has words of 4 bytes, and is not asked for."""
+    """AT_ENTRY. 0 for a 32-bit process, whose vector has words of 4 bytes."""
     return int(dict(struct.iter_unpack("<QQ", auxv[: len(auxv) & ~15])).get(_AT_ENTRY, 0))
 
 

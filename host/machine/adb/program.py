@@ -1,4 +1,4 @@
-"""A command of a device before it runs: which file that is, and what its dynamic linker would load for it."""
+"""A command on a device before it runs: its ELF file, and the libraries that its dynamic linker would load."""
 
 from __future__ import annotations
 
@@ -19,18 +19,16 @@ _INTERPRETERS_MAX = 4  # as execve() follows them: linux/binfmts.h, BINPRM_MAX_R
 _OBJECTS_MAX = 256
 _LOAD_ADDRESS = re.compile(r" \(0x[0-9a-fA-F]{1,16}\)$")
 _BIONIC_LINKERS = ("linker64", "linker_asan64", "linker_hwasan64")
-_BIONIC = (
-    "/system/lib64/libc.so"  # from Android 10 on a link into the runtime's APEX (bionic/apex/Android.bp)
-)
+_BIONIC = "/system/lib64/libc.so"  # since Android 10 a link into the runtime's APEX (bionic/apex/Android.bp)
 
-# $1: the command. A file that the shell has no name for is told as it was given.
+# $1: the command. If the shell finds no path, it is printed unchanged.
 _FIND = """f=$(command -v -- "$1"); case $f in /*) ;; *) f=$1 ;; esac; readlink -f -- "$f" || echo "$f\""""
 _REAL = 'for f in "$@"; do readlink -f -- "$f" || echo "$f"; done'
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteProgram:
-    """The ELF file that execve() ends up with; of a script its interpreter's. machine: "" = not known to us."""
+    """The ELF file that execve() runs; of a script its interpreter's. machine: "" = unknown."""
 
     file: RemoteFile
 
@@ -44,11 +42,11 @@ class RemoteProgram:
 
 
 def find_program(target: Target, command: str, pulled: PulledFiles) -> RemoteProgram | None:
-    """None for what cannot be read, or is no program: the agent finds out why it cannot be started."""
+    """None for an unreadable file or one that is not a program: the agent will report why it cannot be started."""
     answer = target.run(["sh", "-c", _FIND, "sh", command])
-    place = answer.out.decode("utf-8", "surrogateescape").rstrip("\r\n")
+    path = answer.out.decode("utf-8", "surrogateescape").rstrip("\r\n")
     for _ in range(_INTERPRETERS_MAX):
-        file = pulled.look([place]) if place.startswith("/") else None
+        file = pulled.find([path]) if path.startswith("/") else None
         if file is None:
             return None
         if file.head.startswith(b"\x7fELF"):
@@ -56,16 +54,16 @@ def find_program(target: Target, command: str, pulled: PulledFiles) -> RemotePro
         words = file.head[2:256].split(b"\n")[0].split() if file.head.startswith(b"#!") else []
         if not words:
             return None
-        place = os.fsdecode(words[0])
+        path = os.fsdecode(words[0])
     return None
 
 
 def loaded_objects(target: Target, program: RemoteProgram, pulled: PulledFiles) -> tuple[list[str], str]:
-    """Paths in the order in which the linker looks symbols up, and a remark where that is a guess ("" = none).
+    """Paths in the linker's search order for symbols, and a remark if they are a guess ("" = none).
 
-    The program's own linker is asked, by the option that ldd uses too: glibc's, musl's and, from Android 11 on, bionic's
-    have it. Nothing of the program runs. Raises TargetError where the file is no ELF file after all, or where a linker that
-    is not bionic's says nothing, DeviceError.
+    The program's own linker lists them, by the option that ldd uses. glibc's, musl's and, since Android 11, bionic's have it.
+    Nothing of the program runs. Raises TargetError if the file is not an ELF file, or if a linker other than bionic's prints
+    nothing, DeviceError.
     """
     interpreter = ElfFile(pulled.copy(program.file)).interpreter
     if not interpreter:
@@ -87,7 +85,7 @@ def loaded_objects(target: Target, program: RemoteProgram, pulled: PulledFiles) 
 
 
 def parse_listed(text: str) -> Iterator[str]:
-    """Paths of lines such as `libc.so => /system/lib64/libc.so (0x7f…)`; what is no file (the vdso) is left out."""
+    """Paths of lines such as `libc.so => /system/lib64/libc.so (0x7f…)`. Names that are not files (the vdso) are skipped."""
     for line in text.splitlines()[:_OBJECTS_MAX]:
         shown = line.strip()
         found = _LOAD_ADDRESS.search(shown)
@@ -100,10 +98,10 @@ def parse_listed(text: str) -> Iterator[str]:
 def fetch_until(
     pulled: PulledFiles, paths: Sequence[str], functions: set[str], *, whole: bool
 ) -> list[LoadedObject]:
-    """Copies of these files up to the ones that define each of the functions first; all of them where `whole`."""
+    """Copies of these files up to the first definition of each function; all of them if `whole`."""
     found, wanted = list[LoadedObject](), set(functions)
     for path in paths:
-        file = pulled.look([path])
+        file = pulled.find([path])
         if file is None:
             continue
         copy = os.fspath(pulled.copy(file))
@@ -117,6 +115,6 @@ def fetch_until(
 
 
 def _real_paths(target: Target, paths: Sequence[str]) -> list[str]:
-    """As mappings show them."""
+    """The paths as mappings show them."""
     lines = target.run(["sh", "-c", _REAL, "sh", *paths]).out.decode("utf-8", "surrogateescape").splitlines()
     return list(dict.fromkeys(lines if len(lines) == len(paths) else paths))

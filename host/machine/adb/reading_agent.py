@@ -1,16 +1,23 @@
-"""memleakd brought to a device beside that of the session, to read what a process's memory holds."""
+"""A second memleakd on a device, which reads the memory of a process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+from memleak_android.host.errors import MemleakError
 from memleak_android.host.machine.target import Answer, AppUser, Channel, Deployment, Target
+from memleak_android.unwind.maps import Mapping
+
+_IMAGE_BYTES_MAX = 256 << 20  # as in device/agent/process/process_image.c
+_TIMEOUT_S = 60.0
 
 
 class ReadingAgent:
-    """As root or as the app itself. It is brought there when it is first asked for, and stays until close().
+    """Runs memleakd as root or as the app. The first use deploys it, close() removes it.
 
-    bring: deploys memleakd for whom it runs as. run_as: the app, None = by root where there is a way to it.
+    bring: deploys memleakd for its user.
+    run_as: the app, None = root if possible.
     """
 
     def __init__(
@@ -22,12 +29,12 @@ class ReadingAgent:
         self._deployed: Deployment | None = None
 
     def bring(self) -> str:
-        """Where it is there. Raises DeviceError."""
+        """Its path on the device. Raises DeviceError."""
         self._deployed = self._deployed or self._bring(self._run_as)
         return self._deployed.paths["memleakd"]
 
     def run(self, *words: str, timeout_s: float, limit_bytes: int) -> Answer:
-        """Runs it to its end, with these arguments."""
+        """Runs it to its end with these arguments."""
         return self.target.run(
             [self.bring(), *words],
             as_root=self._as_root,
@@ -47,3 +54,27 @@ class ReadingAgent:
     @property
     def _as_root(self) -> bool:
         return self._run_as is None and self.target.has_root
+
+
+class ProcessImages:
+    """Reads images through the agent as root or as the app. The agent is deployed at the first read()."""
+
+    def __init__(
+        self, target: Target, bring: Callable[[AppUser | None], Deployment], run_as: AppUser | None = None
+    ) -> None:
+        self.agent = ReadingAgent(target, bring, run_as)
+
+    def read(self, pid: int, mapping: Mapping, into: Path) -> str:
+        """Writes the mapped module as an ELF file without sections. Returns "", or why it is unavailable."""
+        words = ("image", str(pid), f"{mapping.start:x}", str(mapping.inode))
+        try:
+            answer = self.agent.run(*words, timeout_s=_TIMEOUT_S, limit_bytes=_IMAGE_BYTES_MAX)
+        except MemleakError as error:
+            return error.message
+        if answer.code or not answer.out:
+            return answer.complaint or f"exit code {answer.code}"
+        into.write_bytes(answer.out)
+        return ""
+
+    def close(self) -> None:
+        self.agent.close()

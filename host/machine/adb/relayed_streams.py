@@ -1,4 +1,4 @@
-"""A program on a device whose standard streams are ours: what it prints is printed here, what we are given it reads."""
+"""A program on a device that uses our standard streams: its output is printed here, our input goes to it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _OUTPUTS = {STDOUT: 1, STDERR: 2}
 
 
 class RelayedStreams:
-    """Implements Relay: over a connection of adb's shell protocol, in a thread of its own, until it is closed or the program's end.
+    """Implements Relay in a thread of its own, over a connection of adb's shell protocol.
 
-    Input is taken as it comes, whether the program reads it or not, as adb itself does.
+    It ends with close() or with the program. Input is read at once, whether the program reads it or not, as adb does.
     """
 
     def __init__(self, stream: socket.socket) -> None:
@@ -46,9 +46,9 @@ class RelayedStreams:
         self._thread.start()
 
     def drain(self) -> None:
-        """Returns when all that was printed is here: the last program that has the streams open is gone, or silent.
+        """Returns when all output has arrived: the last program that holds the streams ended, or is silent.
 
-        What a command has left running may print for ever: some seconds of it are enough.
+        A background program may print without end, so this waits for some seconds at most.
         """
         deadline = time.monotonic() + _DRAINED_S
         while not self._has_ended.wait(0.02):
@@ -57,21 +57,24 @@ class RelayedStreams:
                 return
 
     def close(self) -> None:
-        """Who still has the streams open finds them broken."""
+        """Closes the streams. A program that still uses them gets errors."""
         self._is_closing = True
         self._thread.join(_JOINED_S)
 
     def _run(self) -> None:
         try:
-            with self._stream, contextlib.suppress(OSError):  # cut: the session's own connection tells it
+            with (
+                self._stream,
+                contextlib.suppress(OSError),
+            ):  # connection lost: the session's own connection reports it
                 while not self._is_closing and self._move():
                     pass
         finally:
             self._has_ended.set()
 
     def _move(self) -> bool:
-        """What can be moved now. False = nothing will come any more."""
-        poll = select.poll()  # select() takes no descriptor beyond 1023
+        """Moves available data in both directions. False at the end."""
+        poll = select.poll()  # select() fails for descriptors above 1023
         poll.register(self._stream, select.POLLIN | (select.POLLOUT if self._unsent else 0))
         wants_input = self._takes_input and len(self._unsent) < _UNSENT_BYTES_MAX and _is_ours(0)
         if wants_input:
@@ -104,7 +107,7 @@ class RelayedStreams:
 
 
 def _write(fd: int, data: bytes) -> None:
-    """Raises OSError where nobody reads it: the program finds its streams broken then, as it would here."""
+    """Raises OSError if the reader of our stream is gone: the program's stream then breaks too, as it would here."""
     while data:
         data = data[os.write(fd, data) :]
 
@@ -118,8 +121,8 @@ def _is_open(fd: int) -> bool:
 
 
 def _is_ours(fd: int) -> bool:
-    """A terminal stops a program in the background that reads from it."""
+    """Whether we may read the terminal: it stops background programs that do."""
     try:
         return os.tcgetpgrp(fd) == os.getpgrp()
     except OSError:
-        return True  # no terminal
+        return True  # not a terminal

@@ -1,4 +1,4 @@
-"""Ways to root on a device, told by trying them, and how a command is written for each."""
+"""Ways to root on a device, found by trying them, and the form of a command for each."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from enum import Enum
 
 
 class RootRoute(Enum):
-    """ADBD: adbd itself runs as root. SU_USER: AOSP's `su 0 COMMAND ARG…`. SU_COMMAND: `su -c LINE`, as Magisk,
-    KernelSU and SuperSU have it. NONE: no way found.
+    """ADBD: adbd itself runs as root. SU_USER: AOSP's `su 0 COMMAND ARG…`. SU_COMMAND: `su -c LINE` of Magisk,
+    KernelSU and SuperSU. NONE: no way found.
     """
 
     ADBD = "adbd"
@@ -18,15 +18,15 @@ class RootRoute(Enum):
     NONE = "none"
 
 
-# Each variant takes the other's words for something else: only a uid of 0 on stdout tells that it works. Superusers
-# may ask on the screen first: then this takes as long as the user does.
+# Each su misreads the other's arguments, so only a uid of 0 on stdout is proof. A superuser app
+# may ask on the screen first: then this takes as long as the user's answer.
 PROBE = "id -u; echo .; su 0 id -u </dev/null; echo .; su -c 'id -u' </dev/null; echo ."
 PROBE_TIMEOUT_S = 45.0
 _ORDER = (RootRoute.ADBD, RootRoute.SU_USER, RootRoute.SU_COMMAND)
 
 
 def parse_probe(out: bytes) -> RootRoute:
-    """What the output of PROBE means."""
+    """The route that the output of PROBE proves."""
     answers = out.decode("utf-8", "replace").replace("\r", "").split(".\n")
     for route, answer in zip(_ORDER, answers, strict=False):
         if answer.strip() == "0":
@@ -35,7 +35,7 @@ def parse_probe(out: bytes) -> RootRoute:
 
 
 def elevated(argv: Sequence[str], route: RootRoute) -> list[str]:
-    """`argv` as it is run as root. Raises ValueError where there is no route."""
+    """`argv` in the form that runs as root. Raises ValueError if there is no route."""
     match route:
         case RootRoute.ADBD:
             return list(argv)

@@ -1,4 +1,4 @@
-"""Which device is meant, told as adb and scrcpy tell it: by its serial, by its kind, or because it is the only one."""
+"""Selects a device as adb and scrcpy do: by serial, by kind, or because it is the only one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from memleak_android.host.console import one_line
 from memleak_android.host.errors import DeviceError
 from memleak_android.host.machine.adb.server import READY, DeviceRow
 
-# What to do about a state in which a device cannot be used.
+# What to do about a state in which a device is unusable.
 _WAY_OUT = {
     "unauthorized": "accept this computer in the dialog on its screen",
     "authorizing": "accept this computer in the dialog on its screen",
@@ -21,7 +21,7 @@ _WAY_OUT = {
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """At most one of them. serial: a serial, or a place on USB (usb:1-2)."""
+    """At most one of these is set. serial: a serial, or a USB path (usb:1-2)."""
 
     serial: str = ""
     usb: bool = False
@@ -34,7 +34,7 @@ class Wish:
 
 
 class SeveralDevices(DeviceError):
-    """rows: those that match, in the server's order."""
+    """rows: the matching devices in the server's order."""
 
     def __init__(self, rows: Sequence[DeviceRow]) -> None:
         super().__init__("more than one device/emulator", "name one by --serial ID, -d (USB) or -e (TCP)")
@@ -42,9 +42,9 @@ class SeveralDevices(DeviceError):
 
 
 def select(rows: Sequence[DeviceRow], wish: Wish) -> DeviceRow:
-    """The one that is meant. Raises DeviceError: none, several, not to be used in its state.
+    """The matching device. Raises DeviceError: none, several, or unusable in its state.
 
-    Devices that cannot be used count too, as they do for adb: nothing is measured because another one is offline.
+    Unusable devices count too, as in adb: another device must not be measured only because the intended one is offline.
     """
     found = [row for row in rows if wish.matches(row)]
     if not found:
@@ -59,7 +59,7 @@ def select(rows: Sequence[DeviceRow], wish: Wish) -> DeviceRow:
 
 
 def _spoken(state: str) -> str:
-    """offline, unauthorized …; for the others how one says it."""
+    """The state in words."""
     if state == "no permissions":
         return "closed to your user"
     return state if state in _WAY_OUT else f"in state {state}"

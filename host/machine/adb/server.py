@@ -1,8 +1,7 @@
-"""The adb server: which devices it knows, and streams to their services. The only module that imports adbutils.
+"""The adb server: its devices, and streams to their services. The only module that imports adbutils.
 
-What is taken of adbutils is the server's own protocol and the start of a server. Its shell, its sync and its stat
-are not used: they lose exit codes, truncate without an error and count sizes in 32 bits. Imported only when a device
-is asked for: the import costs 0.2 s.
+adbutils provides the server's protocol and starts the server. Its shell, sync and stat are not used: they lose exit codes,
+truncate without an error and count sizes in 32 bits. The import costs 0.2 s, so it happens only if a device is used.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from memleak_android.host.errors import DeviceError
 if TYPE_CHECKING:
     import adbutils
 
-READY = "device"  # the state in which a device can be used
+READY = "device"  # the state of a usable device
 SERVER_TIMEOUT_S = 10.0
-_SERVICE_BYTES_MAX = 0xFFFF  # its length is sent as four hexadecimal digits
+_SERVICE_BYTES_MAX = 0xFFFF  # the length is sent as four hexadecimal digits
 _DETAIL = re.compile(r"(product|model|device|transport_id):(\S*)")
 
 
@@ -37,25 +36,25 @@ class DeviceRow:
     model: str = ""
     device: str = ""
     transport_id: str = ""
-    bus: str = ""  # usb:1-2; "" for TCP and where the server does not say
+    bus: str = ""  # usb:1-2; "" for TCP and if the server does not report it
 
     @property
     def is_usb(self) -> bool:
-        """As scrcpy tells them apart: emulators and host:port are TCP."""
+        """As in scrcpy: emulators and host:port are TCP."""
         is_tcp = self.serial.startswith("emulator-") or ":" in self.serial or "._tcp" in self.serial
         return self.bus.startswith("usb:") or not is_tcp
 
 
 def list_devices() -> list[DeviceRow]:
-    """Whatever the server knows, in its order; starts the server where there is none. Raises DeviceError."""
+    """All devices in the server's order. Starts the server if none runs. Raises DeviceError."""
     short, long = _ask("host:devices"), _ask("host:devices-l")
     return parse_devices(short, long)
 
 
 def parse_devices(short: str, long: str) -> list[DeviceRow]:
-    """From the texts of host:devices (`SERIAL TAB STATE` lines) and host:devices-l.
+    """Parses host:devices (`SERIAL TAB STATE` lines) and host:devices-l.
 
-    Only the first tells a serial with spaces from its state. A device that came between the two has no details.
+    Only the first separates a serial with spaces from its state. A device that appeared between the two has no details.
     """
     details = long.splitlines()
     rows = []
@@ -80,13 +79,13 @@ def _details(lines: list[str], serial: str, state: str) -> str:
 
 
 def features(row: DeviceRow) -> frozenset[str]:
-    """What device and server both understand: shell_v2, cmd, stat_v2 …"""
+    """Features that device and server share: shell_v2, cmd, stat_v2 …"""
     with _said_of(row):
         return frozenset(_ask(f"{_prefix(row)}:features").strip().split(","))
 
 
 def open_service(row: DeviceRow, service: str, timeout_s: float = SERVER_TIMEOUT_S) -> socket.socket:
-    """A stream to a service of the device's adbd (`shell,v2,raw:…`). timeout_s: for each step of the opening.
+    """A stream to a service of the device's adbd (`shell,v2,raw:…`). timeout_s: for each step of opening.
 
     Raises DeviceError: gone, offline, unauthorized, the service refused.
     """
@@ -106,7 +105,7 @@ def open_service(row: DeviceRow, service: str, timeout_s: float = SERVER_TIMEOUT
 
 @contextmanager
 def _said_of(row: DeviceRow) -> Iterator[None]:
-    """What the server says does not always name the device."""
+    """Adds the device's name to the server's messages, which do not always have it."""
     try:
         yield
     except DeviceError as error:
@@ -142,7 +141,7 @@ def _request(connection: adbutils.AdbConnection, request: str) -> None:
 
 
 def _answer(step: Any, request: str) -> Any:
-    """What `step` returns; the server's refusals, and its silence, as DeviceError."""
+    """The result of `step`; refusals and timeouts of the server become DeviceError."""
     import adbutils
 
     try:
@@ -153,11 +152,13 @@ def _answer(step: Any, request: str) -> Any:
     except adbutils.AdbError as error:
         raise _refusal(str(error)) from None
     except (OSError, ValueError) as error:
-        raise DeviceError(f"the adb server answered nonsense or hung up ({error})", "try again") from None
+        raise DeviceError(
+            f"the adb server sent an invalid answer or closed the connection ({error})", "try again"
+        ) from None
 
 
 def _refusal(text: str) -> DeviceError:
-    """adb's own words (their first line: the rest is advice that names the device's own dialog) with a way out."""
+    """The first line of adb's message, with a way out. Its other lines are advice about adb's own options."""
     line = one_line(next(iter(text.strip().splitlines()), "closed")).rstrip(".")
     hints = {
         "unauthorized": "accept this computer in the dialog on the device's screen",
@@ -173,7 +174,7 @@ def _refusal(text: str) -> DeviceError:
 
 
 def _connect(timeout_s: float) -> adbutils.AdbConnection:
-    """Starts a server where none is listening (ANDROID_ADB_SERVER_HOST and _PORT as adb has them)."""
+    """Starts a server if none listens (ANDROID_ADB_SERVER_HOST and _PORT as in adb)."""
     import adbutils
 
     try:

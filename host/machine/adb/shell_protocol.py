@@ -1,7 +1,7 @@
 """The packets of adb's shell protocol v2: several streams and an exit status in one connection.
 
-A packet is an 8-bit id, a 32-bit little-endian length and so many bytes (AOSP packages/modules/adb,
-shell_protocol.h). That an exit packet comes last tells a program that ended from a connection that was cut.
+A packet is an 8-bit id, a 32-bit little-endian length and its data (AOSP packages/modules/adb, shell_protocol.h).
+An exit packet comes last if the program ended; without it the connection was lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _STDIN_BYTES = (
 
 
 class PacketParser:
-    """Splits a stream into (id, bytes). A long packet comes in pieces as they arrive: nothing is gathered here."""
+    """Splits a stream into (id, bytes). A long packet is passed on in pieces as they arrive and never buffered."""
 
     def __init__(self) -> None:
         self._header = bytearray()
@@ -25,19 +25,19 @@ class PacketParser:
         self._left = 0
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Pieces of packets, whatever lengths they claim; an empty packet gives one empty piece."""
-        place = 0
-        while place < len(data):
+        """Pieces of packets of any claimed length; an empty packet gives one empty piece."""
+        at = 0
+        while at < len(data):
             if self._id < 0:
                 wanted = _HEADER.size - len(self._header)
-                self._header += data[place : place + wanted]
-                place += wanted
+                self._header += data[at : at + wanted]
+                at += wanted
                 if len(self._header) < _HEADER.size:
                     return
                 self._id, self._left = _HEADER.unpack(self._header)
                 self._header.clear()
-            piece = data[place : place + self._left]
-            place += len(piece)
+            piece = data[at : at + self._left]
+            at += len(piece)
             self._left -= len(piece)
             identity = self._id
             if not self._left:
@@ -51,7 +51,7 @@ def packet(identity: int, data: bytes = b"") -> bytes:
 
 
 def take_stdin(outgoing: bytearray) -> bytes:
-    """A packet of the first bytes of `outgoing`, which loses them; b"" where there are none."""
+    """A packet of the first bytes of `outgoing`, which are removed; b"" if there are none."""
     if not outgoing:
         return b""
     data = bytes(outgoing[:_STDIN_BYTES])

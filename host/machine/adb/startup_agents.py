@@ -1,9 +1,9 @@
-"""An app whose processes load the shim when they start: a file in its code_cache/startup_agents, while it is open.
+"""An app whose processes load the shim at their start, through its folder code_cache/startup_agents.
 
-Facts (frameworks/base ActivityThread.handleAttachStartupAgents, from API level 30 on): every file in that folder of a
+Facts (frameworks/base ActivityThread.handleAttachStartupAgents, since API level 30): every file in that folder of a
 debuggable app is attached as an agent before any code of the app runs, with the data folder as its options. A keeper on
-the device, which is the app by run-as, puts ours there and takes it away when we are gone. What a device that lost its
-power has kept starts with the app, finds no session and does nothing; our next visit removes it.
+the device, running as the app, adds our file and removes it when our connection ends. After a loss of power the file stays:
+it starts with the app, finds no session and does nothing. The next session removes it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from memleak_android.host.machine.adb.keeper import LIVES, Keeper, KeeperFailed
 from memleak_android.host.machine.target import Target
 
 AGENTS_FOLDER = "code_cache/startup_agents"
-_FILE = "libmemleak.so"  # the name by which its mappings are known
+_FILE = "libmemleak.so"  # its mappings are recognised by this name
 SESSION_FILE = "code_cache/memleak-android.session"  # device/preload/agent_entry.c
 
-# In the app's own folder. $1: the shim, $2: the line for memleak_attach(), $3: our random word. The file is made elsewhere and
-# renamed: a process that starts meanwhile must not map half of it. Copied, not linked: the cache may have another quota.
+# In the app's own folder. $1: the shim, $2: the line for memleak_attach(), $3: our random word. The file is renamed into place:
+# a process that starts meanwhile must not map half of it. It is copied, not linked: the cache may have another quota.
 _PUT = f"""{LIVES}
 made=
 for old in {AGENTS_FOLDER}/*-*-{_FILE}; do
@@ -43,9 +43,11 @@ _REMOVE = "away"
 
 
 class StartupAgent(Keeper):
-    """From now on processes of the app that start load the shim. Raises DeviceError.
+    """While open, starting processes of the app load the shim. Raises DeviceError.
 
-    shim: its path on the device, readable by the app. line: what it is to join. path: what the app's runtime loads.
+    shim: its path on the device, readable by the app.
+    line: for memleak_attach().
+    path: of the file that the app's runtime loads.
     """
 
     def __init__(self, target: Target, app: App, shim: str, line: str) -> None:
@@ -54,7 +56,7 @@ class StartupAgent(Keeper):
             super().__init__(target, _PUT, _REMOVE, words, run_as=app.as_user)
         except KeeperFailed as error:
             raise DeviceError(
-                f"nothing can be put into {AGENTS_FOLDER} of {app.label} on {target.name}: {error.reason}",
+                f"could not copy files into {AGENTS_FOLDER} of {app.label} on {target.name}: {error.reason}",
                 "attach to it while it runs, without --launch",
             ) from None
         self.path = self.answer

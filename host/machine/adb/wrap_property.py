@@ -1,9 +1,9 @@
-"""An app whose processes are started with the shim: the property wrap.PROCESS on a rooted device, while it is open.
+"""An app whose processes start with the shim, through the property wrap.PROCESS on a rooted device.
 
-A keeper on the device puts the shim where apps may run code but not write, sets the property, and puts everything back
-as it was when we are gone. Facts: Zygote.applyInvokeWithSystemProperty (frameworks/base) takes wrap.PROCESS for the beginning of a
-shell's command line; a value has at most PROP_VALUE_MAX - 1 = 91 bytes (bionic system_properties.h), of which ours takes
-65 at the most.
+A keeper on the device puts the shim where apps may execute but not write, sets the property, and restores both
+when our connection ends. Facts: Zygote.applyInvokeWithSystemProperty (frameworks/base) prefixes a shell's command line with
+wrap.PROCESS. A value has at most PROP_VALUE_MAX - 1 = 91 bytes (bionic system_properties.h), of which ours takes
+at most 65.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from memleak_android.host.machine.adb.app import App
 from memleak_android.host.machine.adb.keeper import OWN_FOLDER, OWN_PREFIX, Keeper, KeeperFailed
 from memleak_android.host.machine.target import Target
 
-# Every app may run what lies here, of whatever user, and only root and the system may write: no app can put a link in
-# our way. SELinux: `/data/app(/.*)?` is apk_data_file, which appdomain may read and execute (file_contexts, app.te); a
+# Apps of every user may execute files here, and only root and the system may write: no app can plant a link.
+# SELinux: `/data/app(/.*)?` is apk_data_file, which appdomain may read and execute (file_contexts, app.te); a
 # new file takes the label of its folder. /data/local/tmp is shell_data_file, which apps may not execute.
 APPS_FOLDER = "/data/app"
 LAST_SHORT_API = 25  # Android 7.1: names had at most PROP_NAME_MAX - 1 = 31 characters
 _SHORT_NAME = 31
 _SHIM = "m.so"
 
-# $1: property, $2: the apps' folder, $3: the shim, $4: the session, $5: the app's group, $6: our random word. Who is not
-# of the group cannot read the session: the nonce in it is what lets a process in.
+# $1: property, $2: the apps' folder, $3: the shim, $4: the session, $5: the app's group, $6: our random word. Other groups
+# must not read the session file: its nonce admits a process to the session.
 _WRAP = f"""
 cd "$2" || exit 1
 word=$6
@@ -46,9 +46,9 @@ _RESTORE = 'setprop "$1" "$old"\naway'
 
 
 def wrap_property(process: str, api_level: int) -> str:
-    """The property that the zygote asks for; names were shortened before Android 8 (the same function there).
+    """The property that the zygote reads. Names were shortened before Android 8 (the same function there).
 
-    Another process whose name begins alike is started with the shim then, too, but not let into the session.
+    Processes with the same first characters then start with the shim too, but are not admitted to the session.
     """
     name = f"wrap.{process}"
     if not 0 < api_level <= LAST_SHORT_API or len(name) <= _SHORT_NAME:
@@ -57,16 +57,18 @@ def wrap_property(process: str, api_level: int) -> str:
 
 
 class WrappedApp(Keeper):
-    """From now on processes whose name gives `name` begin with the shim. Raises DeviceError.
+    """While open, processes that wrap_property() maps to `name` start with the shim. Raises DeviceError.
 
-    name: of the property. shim: its path on the device. folder: see APPS_FOLDER.
+    name: of the property.
+    shim: its path on the device.
+    folder: see APPS_FOLDER.
     """
 
     def __init__(
         self, target: Target, app: App, name: str, shim: str, session: str, folder: str = APPS_FOLDER
     ) -> None:
         if app.uid is None:
-            raise DeviceError(f"{target.name} does not tell the uid of {app.package}", "use --tracer bpf")
+            raise DeviceError(f"{target.name} does not report the uid of {app.package}", "use --tracer bpf")
         words = [name, folder, shim, session, str(app.uid), secrets.token_hex(8)]
         try:
             super().__init__(target, _WRAP, _RESTORE, words, as_root=True)

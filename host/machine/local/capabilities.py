@@ -1,4 +1,4 @@
-"""What this machine allows a tracer to do, found out by trying it: never by version numbers."""
+"""Capabilities of this machine for tracers, found by trying them, never by version numbers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _PROG_TYPE_KPROBE = 2
 _FLAG_MMAPABLE = 1 << 10
 _ATTRIBUTE_BYTES = 128
 _HELPER_PROBE_READ_USER, _HELPER_GET_ATTACH_COOKIE = 112, 174
-_ATTR_DISABLED = 1  # bit 0 of perf_event_attr's flags: nothing is put into any code
+_ATTR_DISABLED = 1  # bit 0 of perf_event_attr's flags: no breakpoint is inserted
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Errors are texts of errno, "" = it works. None = the file that would tell it is not there."""
+    """Errors are texts of errno, "" = it works. None = the file with the answer is missing."""
 
     machine: str
     kernel: str  # release, to be shown only
@@ -48,7 +48,7 @@ class Capabilities:
 
     @property
     def bpf_refusal(self) -> str:
-        """Why the BPF tracer cannot run here, "" when it can."""
+        """Why the BPF tracer cannot run here, "" if it can."""
         for what, error in (
             ("BPF programs may not be loaded", self.bpf_error),
             ("uprobes may not be placed", self.uprobe_error),
@@ -59,7 +59,7 @@ class Capabilities:
 
 
 def probe_local() -> Capabilities:
-    """Tries each feature once; leaves nothing behind."""
+    """Tries each feature once and undoes it."""
     return Capabilities(
         machine=platform.machine(),
         kernel=platform.release(),
@@ -72,8 +72,8 @@ def probe_local() -> Capabilities:
         uprobe_error=_try(_open_uprobe),
         has_btf=os.path.exists("/sys/kernel/btf/vmlinux"),
         has_tracefs=any(
-            os.path.exists(f"{place}/uprobe_events")
-            for place in ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
+            os.path.exists(f"{folder}/uprobe_events")
+            for folder in ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
         ),
         perf_event_paranoid=_setting("/proc/sys/kernel/perf_event_paranoid"),
         kptr_restrict=_setting("/proc/sys/kernel/kptr_restrict"),
@@ -120,7 +120,7 @@ def _bpf(command: int, head: bytes) -> int:
 
 
 def _open_uprobe() -> int:
-    """A disabled one on this very interpreter's ELF header: checked by the kernel, never placed."""
+    """A disabled uprobe on this interpreter's ELF header: the kernel checks it but inserts nothing."""
     kind = _setting("/sys/bus/event_source/devices/uprobe/type")
     if kind is None:
         raise OSError(errno.ENODEV, "no uprobe PMU")

@@ -17,13 +17,13 @@ _PIECE_BYTES = 1 << 20
 _STDERR_BYTES_KEPT = 16 << 10
 _STATUS_WAIT_S = 3.0
 _FIRST_FREE_FD = 10  # 0–5 are taken in the agent: its own, and the user's terminal for the target
-USER_STDIO_LINE = "stdio 3 4 5"  # what an agent with give_stdio must be told
+USER_STDIO_LINE = "stdio 3 4 5"  # the configuration line for an agent with give_stdio
 
 
 class LocalChannel:
-    """Implements Channel. All three pipes are moved at once, so that none can fill up unread.
+    """Implements Channel. All three pipes are served together, so that none can fill up unread.
 
-    give_stdio: the agent also gets our own standard streams, as descriptors 3, 4 and 5.
+    give_stdio: the agent also inherits our own standard streams, as descriptors 3, 4 and 5.
     """
 
     is_remote = False
@@ -63,7 +63,7 @@ class LocalChannel:
         return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
 
     def close(self, patience_s: float, killed_s: float) -> None:
-        """By closing its input, by SIGTERM, by SIGKILL; only once."""
+        """Closes the agent's input, then sends SIGTERM, then SIGKILL. Works once."""
         if self._is_ended:
             return
         self._is_ended = True
@@ -79,7 +79,7 @@ class LocalChannel:
         self.wait(killed_s)
 
     def wait(self, timeout_s: float) -> bool:
-        """True when the agent has ended within the time."""
+        """Whether the agent ended within the time."""
         deadline = time.monotonic() + timeout_s
         while self._wait_status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -97,7 +97,7 @@ class LocalChannel:
                 written = os.write(self._stdin, outgoing[: 1 << 16])
             except BlockingIOError:
                 return
-            except BrokenPipeError:  # it is ending: its output says why
+            except BrokenPipeError:  # it is ending, and its output has the reason
                 outgoing.clear()
                 return
             del outgoing[:written]
@@ -141,7 +141,7 @@ def _high_pipe() -> tuple[int, int]:
 
 
 def _open_or_null(fd: int) -> int:
-    """`fd`, or where the user has closed it a descriptor of /dev/null."""
+    """`fd`, or a descriptor of /dev/null if the user has closed it."""
     try:
         os.fstat(fd)
     except OSError:

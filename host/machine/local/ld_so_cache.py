@@ -1,6 +1,6 @@
-"""/etc/ld.so.cache: which file the dynamic linker of glibc takes for a library's name.
+"""/etc/ld.so.cache: the files that glibc's dynamic linker loads for library names.
 
-The format is that of glibc's sysdeps/generic/dl-cache.h, "glibc-ld.so.cache1.1" (little-endian).
+The format is "glibc-ld.so.cache1.1" of glibc's sysdeps/generic/dl-cache.h (little-endian).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CACHE_BYTES_MAX = 64 << 20
 
 @dataclass
 class LdSoCache:
-    """An unreadable or malformed cache has no entries: the linker falls back to directories then, too."""
+    """Empty if the cache is unreadable or malformed: the linker then falls back to directories too."""
 
     data: bytes = b""
     entries: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, dtype=_ENTRY))
@@ -48,18 +48,18 @@ class LdSoCache:
 
     @classmethod
     def parse(cls, data: bytes) -> LdSoCache:
-        start = data.find(_MAGIC)  # an older table for libc5 may stand before it
+        start = data.find(_MAGIC)  # an older table for libc5 may precede it
         if start < 0 or len(data) < start + _HEADER_BYTES:
             return cls()
-        data = data[start:]  # offsets of strings count from here
+        data = data[start:]  # string offsets count from here
         (count,) = struct.unpack_from("<I", data, len(_MAGIC))
         if count > (len(data) - _HEADER_BYTES) // _ENTRY.itemsize:
             return cls()
         return cls(data, np.frombuffer(data, dtype=_ENTRY, count=count, offset=_HEADER_BYTES))
 
     def find(self, name: str, machine: int, levels: tuple[str, ...]) -> Iterator[str]:
-        """Paths for the library, the one for the best of `levels` (best first) first."""
-        needle = os.fsencode(name) + b"\0"  # maybe the tail of another string: ldconfig merges them
+        """Paths for the library, best of `levels` (best first) first."""
+        needle = os.fsencode(name) + b"\0"  # may be the tail of another string: ldconfig merges them
         keys = []
         at = self.data.find(needle)
         while at >= 0:
@@ -78,7 +78,7 @@ class LdSoCache:
 
     def _level(self, hwcap: int) -> str:
         if not hwcap & _HWCAP_EXTENSION:
-            return "" if hwcap == 0 else "?"  # the old capability masks are no longer used by anyone
+            return "" if hwcap == 0 else "?"  # the old capability masks are unused
         index = hwcap & 0xFFFFFFFF
         return self._hwcap_names[index] if index < len(self._hwcap_names) else "?"
 

@@ -1,7 +1,7 @@
-"""What execvp() and the dynamic linker would load for a command, found out without running anything.
+"""The objects that execvp() and the dynamic linker would load for a command, found without running anything.
 
-ld.so(8) for glibc, ldso/dynlink.c's load_library() for musl. What it says is checked again by the agent at
-the first event, from the mappings of the process itself.
+ld.so(8) for glibc, ldso/dynlink.c's load_library() for musl. At the first event the agent checks the result against the
+process's mappings.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from memleak_android.host.machine.local.ld_so_cache import LdSoCache
 from memleak_android.host.machine.local.process import LoadedObject
 
 _DEFAULT_PATH = "/bin:/usr/bin"  # execvp(3) without PATH
-_INTERPRETERS_MAX = 4  # BINPRM_MAX_RECURSION less one: linux/binfmts.h
+_INTERPRETERS_MAX = 4  # BINPRM_MAX_RECURSION minus 1: linux/binfmts.h
 _SHEBANG_BYTES = 256  # BINPRM_BUF_SIZE
 _OBJECTS_MAX = 4096
 _GLIBC_DEFAULT_DIRECTORIES = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
@@ -32,7 +32,7 @@ _LEVELS = (
 
 
 def resolve_command(name: str, environment: Mapping[str, str], directory: str = ".") -> str:
-    """Path of the ELF file that execvp(name) runs; for a script that of its interpreter.
+    """Path of the ELF file that execvp(name) runs; for a script, of its interpreter.
 
     Raises TargetError: not found, not executable, interpreters nested too deep.
     """
@@ -46,7 +46,7 @@ def resolve_command(name: str, environment: Mapping[str, str], directory: str = 
         if head.startswith(b"\x7fELF"):
             return os.path.realpath(path)
         words = head[2:].split(b"\n")[0].split(None, 1) if head.startswith(b"#!") else []
-        # execvp(3): a file that the kernel does not know is given to the shell
+        # execvp(3): a file of unknown format is given to the shell
         path = os.path.join(directory, os.fsdecode(words[0]) if words else "/bin/sh")
     raise TargetError(f"cannot run {name}: its interpreters are nested too deep", "name the program itself")
 
@@ -70,9 +70,9 @@ def _find_command(name: str, search_path: str, directory: str) -> str:
 
 
 def load_order(executable: str, environment: Mapping[str, str], directory: str = ".") -> list[LoadedObject]:
-    """The objects that a start of `executable` loads, in the linker's search order; missing ones left out.
+    """The objects that starting `executable` loads, in the linker's search order; missing ones are skipped.
 
-    A static program is alone. Raises TargetError when the executable cannot be read as an ELF file.
+    A static program is alone. Raises TargetError if the executable cannot be read as an ELF file.
     """
     try:
         elf = ElfFile(executable)
@@ -88,12 +88,12 @@ def load_order(executable: str, environment: Mapping[str, str], directory: str =
 class _Loaded:
     elf: ElfFile
     names: set[str]
-    loader: _Loaded | None  # by whose DT_NEEDED it came
+    loader: _Loaded | None  # the object that needed it
 
 
 @dataclass(slots=True)
 class _Linker:
-    """Breadth-first loading; the two linkers differ in where they look."""
+    """Breadth-first loading; subclasses differ in their search paths."""
 
     executable: ElfFile
     environment: Mapping[str, str]
@@ -105,7 +105,7 @@ class _Linker:
         main = self._add(self.executable, set(), None)
         for name in self._preloads():
             self._load(name, main)
-        for one in self.loaded:  # grows while it is walked: that is the breadth-first order
+        for one in self.loaded:  # grows during the loop, which makes it breadth-first
             for name in one.elf.needed:
                 self._load(name, one)
         return [LoadedObject(one.elf.path, one.elf.path) for one in self.loaded]
@@ -132,7 +132,7 @@ class _Linker:
                 return
 
     def _usable(self, path: str) -> ElfFile | None:
-        """The file, when it is a library for this program's machine."""
+        """The file, if it is a library for this program's machine."""
         try:
             elf = ElfFile(os.path.realpath(path))
         except (OSError, BadElfError):
@@ -176,7 +176,7 @@ class _Glibc(_Linker):
                 system = file.read(1 << 16).replace(":", " ").split()
         except OSError:
             system = []
-        # not super(): a dataclass with slots is another class than the one in which super() was compiled
+        # not super(): a dataclass with slots replaces the class in which super() was compiled
         return _Linker._preloads(self) + system
 
     def _candidates(self, name: str, by: _Loaded) -> Iterator[str]:
@@ -194,7 +194,7 @@ class _Glibc(_Linker):
             yield from self._in_directories(_GLIBC_DEFAULT_DIRECTORIES, name)
 
     def _inherited_rpath(self, by: _Loaded) -> Iterator[str]:
-        """DT_RPATH of the object, of what loaded it, and so on; then of the executable."""
+        """DT_RPATH of the object, of its loaders up the chain, then of the executable."""
         chain: list[_Loaded] = []
         one: _Loaded | None = by
         while one is not None:
@@ -229,7 +229,7 @@ class _Musl(_Linker):
             yield os.path.join(self.directory, part, name)
 
     def _system_directories(self) -> list[str]:
-        """/etc/ld-musl-ARCH.path: separated by colons or newlines; the prefix is that of the interpreter."""
+        """/etc/ld-musl-ARCH.path, separated by colons or newlines. Its prefix is the interpreter's."""
         stem = os.path.basename(self.executable.interpreter).partition(".so")[0]
         try:
             with open(f"/etc/{stem}.path", encoding="utf-8", errors="surrogateescape") as file:
@@ -239,7 +239,7 @@ class _Musl(_Linker):
 
 
 def supported_levels(flags: set[str]) -> tuple[str, ...]:
-    """Names of the glibc-hwcaps directories that a CPU with these flags uses, best first."""
+    """Names of the glibc-hwcaps directories for a CPU with these flags, best first."""
     names: list[str] = []
     for name, needed in _LEVELS:
         if not needed <= flags:

@@ -1,4 +1,4 @@
-"""This machine as a target: its programs are our children, its files are read where they are."""
+"""This machine as a target: programs are our children, files are read directly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ARCH_OF_MACHINE = {"x86_64": "x86_64", "aarch64": "arm64", "armv7l": "arm32", "a
 
 
 class FilesInPlace:
-    """Implements Deployment for files that are on the target already, and stay."""
+    """Implements Deployment for files that are already on the target and stay."""
 
     def __init__(self, files: Mapping[str, Path]) -> None:
         self.paths: Mapping[str, str] = {name: str(path) for name, path in files.items()}
@@ -45,7 +45,7 @@ class FilesInPlace:
 
 
 class OwnStreams:
-    """Implements Relay for a program that has inherited our streams."""
+    """Implements Relay for a program that inherited our streams."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         self._process = subprocess.Popen(list(argv))
@@ -58,7 +58,7 @@ class OwnStreams:
 
 
 class LocalMachine:
-    """Implements Target. as_root and run_as change nothing: programs run as who we are."""
+    """Implements Target. as_root and run_as have no effect: programs run as our user."""
 
     serial = ""
     name = "this machine"
@@ -90,7 +90,7 @@ class LocalMachine:
             done = subprocess.run(
                 list(argv), input=stdin, capture_output=True, timeout=timeout_s, check=False
             )
-        except OSError as error:  # as a shell answers: not found is 127, not executable 126
+        except OSError as error:  # as a shell does: not found is 127, not executable 126
             code = 127 if isinstance(error, FileNotFoundError) else 126
             return Answer(code, b"", f"{argv[0]}: {error.strerror}".encode())
         except subprocess.TimeoutExpired:

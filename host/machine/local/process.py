@@ -1,4 +1,4 @@
-"""A process of this machine, as a tracer needs to see it."""
+"""A process of this machine: its checks, files and linker data."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ _LOADED_OBJECTS_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class LoadedObject:
-    """An ELF file in a process. path: as the process names it; open_path: as we can open it. dynamic: an address in the copy of
-    it that the dynamic linker lists, 0 = not known; there are more copies where dlmopen() has made namespaces.
+    """An ELF file in a process.
+
+    path: the process's name of it.
+    open_path: a path by which we can open it.
+    dynamic: address of the dynamic section in the copy that the dynamic linker lists, 0 = unknown. dlmopen() makes more copies.
     """
 
     path: str
@@ -35,7 +38,7 @@ class LoadedObject:
 class LocalProcess:
     """A running process that passed all checks when it was opened.
 
-    root: put before the paths that the process uses, "" when it sees the same files as we do.
+    root: prefix of the process's paths, "" if it sees the same files as we do.
     """
 
     pid: int
@@ -58,11 +61,11 @@ class LocalProcess:
             return parse_maps(_read_text(f"/proc/{self.pid}/maps"))
 
     def open_path(self, mapping: Mapping) -> str:
-        """A path by which the mapped file itself can be opened: replaced and deleted files too."""
+        """A path that opens the mapped file itself, even if it was replaced or deleted."""
         path = mapping.path.removesuffix(_DELETED)
         by_address = f"/proc/{self.pid}/map_files/{mapping.start:x}-{mapping.end:x}"
-        # The kernel writes a path as it is seen from our root where it can be reached from there (a chroot),
-        # else from that of the mount namespace (a container).
+        # The kernel writes a path relative to our root if it can be reached from there (a chroot),
+        # else relative to the mount namespace's root (a container).
         wanted = _identity(by_address)
         for candidate in (self.root + path, path):
             found = _identity(candidate)
@@ -73,7 +76,7 @@ class LocalProcess:
     def loaded_objects(self) -> list[LoadedObject]:
         """The process's ELF files in the order in which its dynamic linker searches them for a symbol.
 
-        From the linker's own list (r_debug, <link.h>); files that are mapped but not in it follow.
+        From the linker's own list (r_debug, <link.h>); mapped files that are not in it follow.
         """
         mappings = self.mappings()
         by_file: dict[tuple[str, int, str], Mapping] = {}
@@ -99,8 +102,8 @@ class LocalProcess:
         return (mapping.device, mapping.inode, mapping.path) if mapping else None
 
     def _link_map_files(self, space: AddressSpace) -> dict[tuple[str, int, str], int]:
-        """Files of the link map in its order, and where their dynamic sections are; empty before the dynamic linker has run,
-        or in a static one.
+        """Files of the link map in its order, with their dynamic sections. Empty before the dynamic linker has run, and
+        for a static program.
         """
         found = dict[tuple[str, int, str], int]()
         try:
@@ -110,11 +113,11 @@ class LocalProcess:
                     if mapping is not None:
                         found.setdefault((mapping.device, mapping.inode, mapping.path), dynamic)
         except (OSError, TargetError):
-            pass  # then the order of the mappings has to do
+            pass  # the order of the mappings is used instead
         return found
 
     def _debug_address(self, space: AddressSpace) -> int:
-        """Value of DT_DEBUG in the executable's dynamic section in memory, 0 when there is none."""
+        """Value of DT_DEBUG in the executable's dynamic section in memory, 0 if there is none."""
         elf = ElfFile(f"/proc/{self.pid}/exe")
         dynamic = next((segment for segment in elf.segments if segment.type == PT_DYNAMIC), None)
         entry = _auxiliary_vector(self.pid).get(_AT_ENTRY, 0)
@@ -130,7 +133,7 @@ class LocalProcess:
 
 
 def _identity(path: str) -> tuple[str, int] | None:
-    """Device and inode in the form of /proc/PID/maps, though on some file systems not with its numbers."""
+    """Device and inode in the form of /proc/PID/maps, though not with its numbers on some file systems."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -158,7 +161,7 @@ def _exactly(file: int, offset: int, size: int) -> bytes:
 
 
 def check_running(pid: int) -> None:
-    """Raises TargetError: not there, a thread, ended. Kernel threads are as good as others."""
+    """Raises TargetError: not there, a thread, ended. Kernel threads pass."""
     with _reading(pid):
         check_not_ended(pid, _status(pid))
 
@@ -181,9 +184,9 @@ def check_status(pid: int, status: ProcessStatus) -> None:
 
 
 def _own_refusal(pid: int) -> str:
-    """Of a process of our own user. The files of one that is not dumpable belong to root (proc(5))."""
+    """Why a process of our own user is refused. The files of one that is not dumpable belong to root (proc(5))."""
     if os.stat(f"/proc/{pid}/mem").st_uid != os.geteuid():
-        return "it does not let itself be looked at (set-user-ID, or prctl(PR_SET_DUMPABLE))"
+        return "it is not dumpable (set-user-ID, or prctl(PR_SET_DUMPABLE))"
     return "the system forbids it"
 
 
@@ -234,7 +237,7 @@ def _read_text(path: str) -> str:
 
 @contextmanager
 def _reading(pid: int) -> Iterator[None]:
-    """Turns what /proc answers for a process that is not there, or no longer, into the line for it."""
+    """Translates errors of /proc for a missing or ended process into a TargetError."""
     existed = os.path.exists(f"/proc/{pid}")
     try:
         yield

@@ -1,1 +1,1 @@
-"""Stopping a process once and finding the words that may refer to a block."""
+"""Memory of a stopped process. In: a pid and addresses of blocks. Out: the words that may refer to a block."""

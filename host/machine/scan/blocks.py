@@ -1,4 +1,4 @@
-"""What `memleakd scan` writes (docs/wire-protocol.md) → StoppedMemory. The writer may be broken: every length is checked."""
+"""Decodes the output of `memleakd scan` (docs/wire-protocol.md). The writer may be broken, so every length is checked."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from memleak_android.host.wire.payloads import MalformedBlock
 from memleak_android.unwind.maps import Mapping
 
 _UNTAGGED = np.uint64(2**56 - 1)  # arm64's top byte ignore: Documentation/arch/arm64/tagged-address-abi.rst
-_GROUP = 64  # words of which the bits stand in one u64
+_GROUP = 64  # words whose bits share one u64
 
 
 @dataclass(frozen=True, slots=True)
 class ScannedPieces:
-    """Of one SCANNED block. address, n_words: of each piece. bits: of all words, in whole u64 for each piece."""
+    """One SCANNED block. address, n_words: of each piece. bits: of all words, in whole u64 for each piece."""
 
     address: Addresses
     n_words: NDArray[np.int64]
@@ -35,9 +35,9 @@ class ScannedPieces:
         """Addresses of the words whose bits are set."""
         groups = -(-self.n_words // _GROUP)
         before = np.cumsum(groups) - groups
-        place = np.flatnonzero(np.unpackbits(self.bits, bitorder="little")).astype(np.uint64)
+        index = np.flatnonzero(np.unpackbits(self.bits, bitorder="little")).astype(np.uint64)
         base = self.address - (before * _GROUP * self.word_bytes).astype(np.uint64)
-        return place * np.uint64(self.word_bytes) + np.repeat(base, self.n_values)
+        return index * np.uint64(self.word_bytes) + np.repeat(base, self.n_values)
 
 
 def decode_scanned(payload: bytes, word_bytes: int) -> tuple[ScannedPieces, Addresses]:
@@ -68,7 +68,7 @@ def decode_scanned(payload: bytes, word_bytes: int) -> tuple[ScannedPieces, Addr
 
 @dataclass(slots=True)
 class ScanReader:
-    """Takes the blocks one by one. is_arm64: addresses may carry tags, which registers are freed of here."""
+    """Collects the blocks. is_arm64: removes the tags of addresses in registers."""
 
     is_arm64: bool
     _head: np.void | None = None
@@ -79,7 +79,7 @@ class ScanReader:
     _is_over: bool = False
 
     def add(self, block: Block) -> None:
-        """Raises MalformedBlock; TargetError where the agent says that there is nothing to be had."""
+        """Raises MalformedBlock; TargetError if the agent reports a failure."""
         match block.kind:
             case BlockKind.ERROR:
                 text = payloads.decode_error(block.payload)[1]
@@ -98,7 +98,7 @@ class ScanReader:
                 self._is_over = True
 
     def memory(self, held: Rows | np.void | None) -> StoppedMemory:
-        """held: EXIT_STOP of the thread that another agent holds. Raises TargetError where the end is missing."""
+        """held: EXIT_STOP of the thread that another agent holds. Raises TargetError if the end is missing."""
         head = self._head
         if head is None or not self._is_over:
             raise TargetError("the agent broke off while it searched the memory", "try again")

@@ -1,7 +1,7 @@
-"""Reads the writable memory of a stopped local process, and keeps the words that may refer to a block.
+"""Scans the writable memory of a stopped local process for words that may refer to a block.
 
-Memory is read by process_vm_readv(2) in pieces that stay in the processor's cache while they are searched; what is kept
-is 8 bytes for each candidate and one bit for each word. Pages that never held anything are not touched (/proc/PID/pagemap).
+process_vm_readv(2) reads pieces that fit the processor's cache. Kept are 8 bytes for each candidate and one bit for each
+word. Pages that never held data are skipped (/proc/PID/pagemap).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from memleak_android.host.machine.scan.words import Addresses, MemoryScan
 from memleak_android.host.wire.blocks import Rows
 from memleak_android.unwind.maps import Mapping
 
-_PIECE_BYTES = 512 << 10  # from here to 1 MiB the fastest: it stays in the cache, and calls are few
+_PIECE_BYTES = 512 << 10  # fastest from here to 1 MiB: it fits the cache, and calls are few
 _PAGEMAP_ENTRIES = 1 << 16  # read at once
 _IN_MEMORY_OR_SWAP = np.uint64(3 << 62)  # Documentation/admin-guide/mm/pagemap.rst, bits 63 and 62
-_RED_ZONE_BYTES = 128  # psABI x86-64 §3.2.2: below the stack pointer, and still in use
+_RED_ZONE_BYTES = 128  # psABI x86-64 §3.2.2: in use, though below the stack pointer
 _TAGGED = {
     "aarch64": np.uint64(2**56 - 1)
 }  # top byte ignore: Documentation/arch/arm64/tagged-address-abi.rst
@@ -53,9 +53,9 @@ class _Iovec(ctypes.Structure):
 
 @dataclass(slots=True)
 class _Candidates:
-    """Words whose value lies from `low` to below `high`, and where they stood: a bit for each word of a piece.
+    """Words with values from `low` to below `high`, and their positions: a bit for each word of a piece.
 
-    Addresses are made of the bits once the process runs again.
+    Addresses are computed from the bits after the process runs again.
     """
 
     low: np.uint64
@@ -80,10 +80,11 @@ class _Candidates:
 
 
 def scan_memory(pid: int, block_addresses: Addresses, held: Rows | np.void | None = None) -> MemoryScan:
-    """Stops the process, reads it, lets it go on. block_addresses: of some of its blocks, to know the allocator's memory.
+    """Stops the process, reads its memory and resumes it.
 
-    held: EXIT_STOP of a process that somebody else holds; its last thread, the first may be gone.
-    Raises TargetError where it may not be stopped or has ended.
+    block_addresses: some of its blocks, to recognise the allocator's memory.
+    held: EXIT_STOP of a process that an agent holds, with its last thread; the first may be gone.
+    Raises TargetError if it may not be stopped or has ended.
     """
     if held is not None:
         words = tuple(held["registers"][: held["n_registers"]].tolist())
@@ -94,7 +95,7 @@ def scan_memory(pid: int, block_addresses: Addresses, held: Rows | np.void | Non
 
 
 def _stop_and_read(pid: int) -> StoppedMemory:
-    """In a thread of its own: what it could not let go, the kernel does as the thread ends (exit_ptrace())."""
+    """Runs in a thread of its own: the kernel resumes remaining stopped threads as it ends (exit_ptrace())."""
     stopping_ns = time.monotonic_ns()
     with stopped_threads(pid) as threads:
         look = _read_all(pid, threads, stopping_ns)
@@ -102,7 +103,7 @@ def _stop_and_read(pid: int) -> StoppedMemory:
 
 
 def _read_all(pid: int, threads: Sequence[StoppedThread], since_ns: int) -> StoppedMemory:
-    """Addresses of what was found are made when they are asked for, once the process runs again."""
+    """Addresses are computed on demand, after the process runs again."""
     timestamp_ns = time.monotonic_ns()
     mappings = parse_maps(Path(f"/proc/{pid}/maps").read_text("utf-8", "surrogateescape"))
     mask = _TAGGED.get(os.uname().machine)
@@ -137,7 +138,7 @@ def _read(
 def readable_ranges(
     pid: int, mappings: Sequence[Mapping], threads: Sequence[StoppedThread]
 ) -> Iterator[tuple[int, int]]:
-    """Bounds of what is searched: pages in use of writable mappings; of a thread's stack what is in use."""
+    """Bounds of the scanned memory: used pages of writable mappings; of a thread's stack the used part."""
     shim = shim_memory(pid, mappings)
     with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as pagemap:
         for one in mappings:
@@ -164,7 +165,7 @@ def _used(pagemap: int, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def read_words(pid: int, address: int, size: int, buffer: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A view of `buffer`; shorter where memory cannot be read (a device's). Raises TargetError when the process ended."""
+    """A view of `buffer`; shorter if memory is unreadable (a device's). Raises TargetError if the process ended."""
     local, remote = _Iovec(buffer.ctypes.data, size), _Iovec(address, size)
     got = _libc.process_vm_readv(pid, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
     if got < 0 and ctypes.get_errno() in (1, 3):  # EPERM, ESRCH
@@ -173,7 +174,7 @@ def read_words(pid: int, address: int, size: int, buffer: NDArray[np.uint64]) ->
 
 
 def _block_range(mappings: Sequence[Mapping]) -> tuple[np.uint64, np.uint64]:
-    """The lowest and the highest address at which a block can be: those of anonymous writable memory."""
+    """The lowest and the highest possible address of a block: bounds of anonymous writable memory."""
     anonymous = [one for one in mappings if one.permissions.startswith("rw") and not one.inode]
     low = min((one.start for one in anonymous), default=0)
     return np.uint64(low), np.uint64(max((one.end for one in anonymous), default=low))

@@ -1,7 +1,7 @@
-"""Where the shim itself lies in a local process: what stands there refers to no block for the program.
+"""The shim's own memory in a local process, which is not scanned: its words are no references of the program.
 
-Its .bss has no name in /proc/PID/maps, and may be one mapping with what follows: its program headers tell where it ends.
-The agent's own search does the same (device/agent/process/shim_memory.c).
+Its .bss has no name in /proc/PID/maps and may share a mapping with its successor, so program headers give its end.
+The agent does the same (device/agent/process/shim_memory.c).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from memleak_android.unwind.maps import Mapping
 
 _SHIM = "libmemleak.so"
 _PAGE_BYTES = 4096
-_BYTES_MAX = 64 << 20  # what is larger is no shim, and would hide memory of the program
+_BYTES_MAX = 64 << 20  # anything larger is not the shim, and would hide memory of the program
 
 Bounds = tuple[int, int]
 
 
 def shim_memory(pid: int, mappings: Sequence[Mapping]) -> list[Bounds]:
-    """[start, end) of each of the shim's libraries, by address; without those whose file cannot be read any more."""
+    """[start, end) of each copy of the shim, by address; without those whose file is unreadable."""
     firsts = (one for one in mappings if _SHIM in one.path and one.file_offset == 0)
     return [(one.start, one.start + extent) for one in firsts if (extent := _extent(pid, one.path))]
 
@@ -36,7 +36,7 @@ def _extent(pid: int, path: str) -> int:
 
 
 def outside(bounds: Sequence[Bounds], start: int, end: int) -> Iterator[Bounds]:
-    """The parts of [start, end) that are in none of the bounds, which are sorted."""
+    """The parts of [start, end) outside of all the sorted bounds."""
     for low, high in bounds:
         if start < low < end:
             yield start, low

@@ -1,4 +1,4 @@
-"""What stood in a stopped process's memory, whoever read it, → MemoryScan: which of it is the allocator's own."""
+"""StoppedMemory → MemoryScan: finds the allocator's own memory in what was read."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import numpy as np
 from memleak_android.host.machine.scan.words import Addresses, MemoryScan
 from memleak_android.unwind.maps import Mapping
 
-_GLIBC_HEAP_BYTES = (
-    64 << 20
-)  # glibc malloc/arena.c: HEAP_MAX_SIZE, to which heaps of threads' arenas are aligned
+_GLIBC_HEAP_BYTES = 64 << 20  # glibc malloc/arena.c: HEAP_MAX_SIZE, the alignment of threads' arenas
 _ALLOCATOR_NAMES = ("[heap]", "[anon:libc_malloc]", "[anon:scudo:")  # bionic's names: libc/bionic, scudo
 
 
@@ -31,7 +29,7 @@ class StoppedMemory:
     word_bytes: int = 8
 
     def scan(self, block_addresses: Addresses) -> MemoryScan:
-        """block_addresses: of some of its blocks, to know the allocator's memory."""
+        """block_addresses: some of its blocks, to recognise the allocator's memory."""
         allocator = (one for one in self.mappings if _is_allocators(one, block_addresses))
         return MemoryScan(
             np.concatenate([np.zeros(len(self.registers), np.uint64), *self.sources()]),
@@ -47,7 +45,7 @@ class StoppedMemory:
 
 
 def _is_allocators(one: Mapping, block_addresses: Addresses) -> bool:
-    """Memory that is cut into blocks and nothing else; what is not known to be is searched as any other."""
+    """Whether the memory is cut into blocks and contains nothing else. Unknown memory is scanned as any other."""
     if one.path.startswith(_ALLOCATOR_NAMES):
         return True
     if one.path or not one.permissions.startswith("rw") or one.start % _GLIBC_HEAP_BYTES:
@@ -57,7 +55,7 @@ def _is_allocators(one: Mapping, block_addresses: Addresses) -> bool:
 
 
 def _with_bss(mappings: Sequence[Mapping], *names: str) -> Iterator[Mapping]:
-    """Writable mappings of the files so named, and the anonymous memory behind each, which is their .bss."""
+    """Writable mappings of the files with these names, and the anonymous memory after each, which is their .bss."""
     before: Mapping | None = None
     for one in mappings:
         is_bss = before is not None and not one.path and one.start == before.end

@@ -1,7 +1,7 @@
-"""All threads of a local process standing still: PTRACE_SEIZE and PTRACE_INTERRUPT (ptrace(2)), registers read.
+"""Stops all threads of a local process by PTRACE_SEIZE and PTRACE_INTERRUPT (ptrace(2)) and reads their registers.
 
-To be used in a thread that ends soon afterwards: the kernel detaches what a thread traced when it ends, however it ends.
-A thread that never came to a stop can be let go in no other way.
+Use it in a thread that ends soon afterwards: the kernel then detaches all its tracees, even those that never stopped,
+which nothing else can do.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _SEIZE, _INTERRUPT, _DETACH, _GETREGSET = 0x4206, 0x4207, 17, 0x4204
 _EVENT_STOP = 128
 _NT_PRSTATUS = 1  # <linux/elf.h>
 _WALL = 0x40000000  # <linux/wait.h>: threads, too
-_DEADLINE_S = 2.0  # a thread that waits for vfork() or a dead disk does not stop sooner
-_SP = {"x86_64": 19, "aarch64": 31}  # place of the stack pointer among the 8-byte registers (<asm/ptrace.h>)
+_DEADLINE_S = 2.0  # a thread in vfork() or waiting for a dead disk stops no sooner
+_SP = {"x86_64": 19, "aarch64": 31}  # index of the stack pointer among the 8-byte registers (<asm/ptrace.h>)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = [ctypes.c_ulong, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
@@ -43,15 +43,15 @@ class StoppedThread:
 
 @contextmanager
 def stopped_threads(pid: int) -> Iterator[tuple[StoppedThread, ...]]:
-    """Stops all threads of `pid` for as long as the context lasts. Raises TargetError."""
-    signals: dict[int, int] = {}  # by thread: what it was about to be given
+    """Stops all threads of `pid` while the context lasts. Raises TargetError."""
+    signals: dict[int, int] = {}  # by thread: the signal to deliver on resume
     try:
         while new := [tid for tid in _tids(pid) if tid not in signals]:
             signals.update((tid, 0) for tid in new if _seize(pid, tid))
             for tid in [tid for tid in new if tid in signals]:
                 _wait(pid, tid, signals)
         if not signals:
-            raise TargetError(f"process {pid} ended before its memory could be looked at")
+            raise TargetError(f"process {pid} ended before its memory could be scanned")
         yield tuple(_read_registers(tid) for tid in signals)
     finally:
         for tid, pending in signals.items():
@@ -66,7 +66,7 @@ def _tids(pid: int) -> list[int]:
 
 
 def _seize(pid: int, tid: int) -> bool:
-    """False when the thread ended meanwhile."""
+    """False if the thread ended meanwhile."""
     if _libc.ptrace(_SEIZE, tid, None, None) == 0:
         _libc.ptrace(_INTERRUPT, tid, None, None)
         return True
@@ -79,7 +79,7 @@ def _seize(pid: int, tid: int) -> bool:
 
 
 def _wait(pid: int, tid: int, signals: dict[int, int]) -> None:
-    """Until the thread stands still; one that ends is forgotten."""
+    """Waits until the thread stops; forgets one that ends."""
     deadline = time.monotonic() + _DEADLINE_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What a look into a process's memory found: plain data between host/machine/scan/local.py and host/analysis/reachability.py."""
+"""The result of a memory scan, for host/analysis/reachability.py."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ Addresses = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class MemoryScan:
-    """What stood in a process's writable memory while all its threads were stopped.
+    """Words in a process's writable memory while all its threads were stopped.
 
-    source, value: (n,) the address of each word that may refer to a block, and the word (untagged); source 0 is a
-    register. allocator: (m, 2) bounds of memory that the allocator cuts into blocks; what lies there outside of
-    them refers to nothing. libc: (k, 2) bounds of the C library's data, where the allocator's own lists begin.
+    source, value: (n,) the address of each word that may refer to a block, and the word (untagged); source 0 is a register.
+    allocator: (m, 2) bounds of memory that the allocator cuts into blocks; words there outside of blocks are no references.
+    libc: (k, 2) bounds of the C library's data, which holds the heads of the allocator's lists.
     """
 
     source: Addresses
     value: Addresses
     allocator: Addresses
     libc: Addresses
-    timestamp_ns: int  # CLOCK_MONOTONIC, when all threads stood still
-    stopped_ns: int  # from the first thread's stop to the last one's leave
+    timestamp_ns: int  # CLOCK_MONOTONIC, when all threads had stopped
+    stopped_ns: int  # from the first thread's stop to the last one's resume
     scanned_bytes: int
     n_threads: int
     word_bytes: int = 8

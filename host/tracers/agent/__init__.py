@@ -1,1 +1,1 @@
-"""Talking to memleakd: what it is told (lines), how its blocks are read, how it ends."""
+"""A channel to memleakd and options in; configuration lines to it, wire blocks from it."""

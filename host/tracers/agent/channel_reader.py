@@ -1,4 +1,4 @@
-"""An agent's output, read as it comes by a thread of its own, whatever the session is busy with meanwhile."""
+"""Reads an agent's output in a thread of its own, so that a busy session does not stall the agent."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ _ALIVE_INTERVAL_S = (
 
 
 class AgentSilent(Exception):
-    """Nothing came for as long as patience_s."""
+    """No output for patience_s."""
 
 
 class ChannelReader:
-    """Owns `channel` from the first of pieces() to close(): no other thread uses it in between.
+    """Owns `channel` from the first pieces() to close(); no other thread uses it in between.
 
-    What has been read and not been taken is at most limit_bytes (and a piece of at most 1 MiB): then nothing is read until
-    some is taken, so that the agent waits, and counts what its own buffers cannot hold. outgoing: what is sent first.
-    patience_s: how long the agent may say nothing; may be changed meanwhile. held_up_s: for how long nothing was read
-    because too much was waiting. No locks: say() may be called from a signal handler, and pieces() be left by an exception.
+    limit_bytes: reading pauses while this much (and a piece of at most 1 MiB) is unconsumed. The agent then waits, and counts
+    what its buffers cannot hold as lost.
+    outgoing: data sent first.
+    patience_s: allowed silence of the agent; may be changed meanwhile.
+    held_up_s: total time of such pauses.
+    There are no locks: a signal handler may call say(), and an exception may leave pieces().
     """
 
     def __init__(
@@ -45,8 +47,8 @@ class ChannelReader:
         self._outgoing = bytearray(outgoing)
         self._limit_bytes = limit_bytes
         self._wanted: deque[bytes] = deque()
-        self._read: SimpleQueue[bytes | None] = SimpleQueue()  # None: the last one
-        self._n_read = self._n_taken = 0  # bytes; the first is the thread's, the second pieces()'s
+        self._read: SimpleQueue[bytes | None] = SimpleQueue()  # None: the end
+        self._n_read = self._n_taken = 0  # bytes; written by the thread and by pieces(), respectively
         self._failure: Exception | None = None
         self._is_over = False
         self._said_alive = time.monotonic()
@@ -56,12 +58,12 @@ class ChannelReader:
             os.set_blocking(end, False)
 
     def say(self, line: bytes) -> None:
-        """To the agent, soon."""
+        """Queues data for the agent."""
         self._wanted.append(line)
         self._wake_up()
 
     def pieces(self) -> Iterator[bytes]:
-        """In order, until the agent closes its output. Raises AgentSilent, or what the channel raises, after the last one."""
+        """Output in order, until the agent closes it. Raises AgentSilent, or an error of the channel, after the last piece."""
         self._thread = threading.Thread(target=self._run, name="agent-output", daemon=True)
         self._thread.start()
         while (piece := self._read.get()) is not None:
@@ -71,7 +73,7 @@ class ChannelReader:
             raise self._failure
 
     def close(self) -> None:
-        """The channel is the caller's again."""
+        """Returns the channel to the caller."""
         self._is_over = True
         self._wake_up()
         if self._thread is not None:
@@ -89,7 +91,12 @@ class ChannelReader:
     def _run(self) -> None:
         try:
             self._read_all()
-        except (AgentSilent, MemleakError, OSError, ValueError) as failure:  # raised behind what came before
+        except (
+            AgentSilent,
+            MemleakError,
+            OSError,
+            ValueError,
+        ) as failure:  # raised after the output that came before
             self._failure = failure
         finally:
             self._read.put(None)
@@ -116,7 +123,7 @@ class ChannelReader:
                 raise AgentSilent
 
     def _await_room(self) -> None:
-        """Returns sooner where something is to be sent, which goes with reading another piece."""
+        """Waits until some output is consumed or there is data to send, which takes reading another piece."""
         begin = time.monotonic()
         while self._n_read - self._n_taken > self._limit_bytes and not self._is_over:
             if self._wanted or self._is_alive_due:
@@ -127,5 +134,5 @@ class ChannelReader:
 
     @property
     def _is_alive_due(self) -> bool:
-        """An agent behind a network that is gone must not trace for nobody."""
+        """An agent that lost its network must not keep tracing."""
         return self._channel.is_remote and time.monotonic() - self._said_alive > _ALIVE_INTERVAL_S

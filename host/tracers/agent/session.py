@@ -1,4 +1,4 @@
-"""A session of memleakd: started, told what to do by lines, read as blocks, ended whatever state it is in."""
+"""A session of memleakd: configures the agent, reads its blocks, ends it in any state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from memleak_android.host.wire.blocks import (
 )
 from memleak_android.host.wire.payloads import decode_error, decode_hello
 
-_CLOSE_S, _KILLED_S = 3.0, 60.0  # taking many probes away takes its time
+_CLOSE_S, _KILLED_S = 3.0, 60.0  # detaching many probes takes long
 _ABANDON_S = 0.5
 _HOST_SILENCE_S = 120
 
@@ -34,17 +34,17 @@ _ERROR_KINDS: dict[int, type[MemleakError]] = {
 
 
 class AgentDied(TracerError):
-    """The agent ended without an END block. What arrived before is good."""
+    """The agent ended without an END block. Earlier blocks are valid."""
 
 
 class AgentSession:
     """Implements Tracer over a channel to a running agent.
 
-    The output is read by a thread of its own, so that whoever takes the blocks may take its time (channel_reader.py).
-    stop(), detach() and request_snapshot() may be called from a signal handler. silence_s: the agent writes a STATUS block
-    four times a second once it runs; after that long without a byte it is taken for dead. loading_s: the same before, while
-    it loads its programs, which takes a slow device a minute. put_away: called once the agent has
-    ended, for what was brought to the target for it.
+    A thread reads the output, so consumers of blocks may be slow (channel_reader.py). stop(), detach() and request_snapshot()
+    may be called from a signal handler.
+    silence_s: a running agent writes four STATUS blocks a second; after this long without output it counts as dead.
+    loading_s: the same while it loads its programs, which takes a slow device a minute.
+    clean_up: called after the agent has ended, to remove files from the target.
     """
 
     def __init__(
@@ -55,28 +55,26 @@ class AgentSession:
         *,
         silence_s: float = 60,
         loading_s: float = 240,
-        put_away: Callable[[], None] = lambda: None,
+        clean_up: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self.has_begun = True
-        self.target: dict[
-            str, Any
-        ] = {}  # fields of SESSION that only the device could tell; more may come later
-        self.about: dict[str, Any] = {}  # what the recording should keep about this tracer
+        self.target: dict[str, Any] = {}  # fields of SESSION that only the device has; more may come later
+        self.about: dict[str, Any] = {}  # facts about this tracer for the recording
         self.stops = np.empty(0, STOP)  # of the target's threads, before the session
         self.notes: tuple[str, ...] = ()  # for -v
         self.fallback = ""  # why a better tracer is not used
-        self.pairs: PairPlan | None = None  # what of --pairs is traced
+        self.pairs: PairPlan | None = None  # the traced part of --pairs
         self._channel = channel
         self._silence_s = silence_s
-        self._put_away = put_away
+        self._clean_up = clean_up
         promise = [f"host_silence_s {_HOST_SILENCE_S}"] if channel.is_remote else []
         outgoing = "".join(f"{line}\n" for line in [*lines, *promise, "start"]).encode()
         self._reader = ChannelReader(channel, outgoing, loading_s)
 
     @property
     def held_up_s(self) -> float:
-        """For how long the agent was kept waiting, because too much that it had written was not yet looked at."""
+        """How long the agent had to wait because its output was not consumed."""
         return self._reader.held_up_s
 
     def request_snapshot(self) -> None:
@@ -92,7 +90,7 @@ class AgentSession:
         self._reader.say(b"stop\n")
 
     def blocks(self) -> Iterator[Block]:
-        """Raises TracerError where there never was a session, AgentDied where it broke off."""
+        """Raises TracerError if no session began, AgentDied if it broke off."""
         parser, is_first = BlockParser(), True
         try:
             for piece in self._reader.pieces():
@@ -109,7 +107,7 @@ class AgentSession:
         except BrokenStream as error:
             if is_first and error.version is not None:
                 raise _wrong_version(error.version) from None
-            raise AgentDied(f"the agent wrote something unreadable ({error.reason})", self._hint()) from None
+            raise AgentDied(f"the agent sent an invalid block ({error.reason})", self._hint()) from None
         except AgentSilent:
             patience_s = self._reader.patience_s
             raise AgentDied(f"the agent did not answer for {patience_s:g} s", self._hint()) from None
@@ -124,12 +122,12 @@ class AgentSession:
         self._end(_ABANDON_S, 0.0)
 
     def _end(self, patience_s: float, killed_s: float) -> None:
-        put_away, self._put_away = self._put_away, lambda: None
+        clean_up, self._clean_up = self._clean_up, lambda: None
         self._reader.close()
         try:
             self._channel.close(patience_s, killed_s)
         finally:
-            put_away()
+            clean_up()
 
     def _hint(self) -> str:
         self._reader.close()
@@ -138,15 +136,13 @@ class AgentSession:
 
 
 def reported_error(reason: int, text: str) -> MemleakError:
-    """Of an ERROR block: `what failed, with which datum (way out)`."""
+    """The error of an ERROR block: `what failed, with which datum (way out)`."""
     message, _, hint = text.rstrip(")").rpartition(" (") if text.endswith(")") else (text, "", "")
     return _ERROR_KINDS.get(reason, MemleakError)(message, hint)
 
 
 def _check_hello(block: Block) -> None:
-    if (
-        block.kind == BlockKind.ERROR
-    ):  # it could not even begin: no configuration that it understands, for one
+    if block.kind == BlockKind.ERROR:  # it could not begin, for example because of its configuration
         raise reported_error(*decode_error(block.payload))
     if block.kind != BlockKind.HELLO:
         raise TracerError("the agent did not introduce itself", "build it with `make device`")

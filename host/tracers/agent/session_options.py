@@ -1,4 +1,4 @@
-"""What a tracer is asked to do, and the lines in which the agent is told so."""
+"""Options of a tracer session, and the agent's configuration lines for them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ WIRE_VERSION_KEY = "wire"
 
 @dataclass(frozen=True, slots=True)
 class ProbedFile:
-    """A loaded file of a process, 0 = of the command. path: as the process names it; agent_path: as the agent opens it.
+    """A loaded file of a process; pid 0 = of the command. path: in the process. agent_path: for the agent.
 
-    The first of a process is its executable.
+    The first file of a process is its executable.
     """
 
     pid: int
@@ -29,15 +29,18 @@ class ProbedFile:
 
 
 def opened_here(file: ProbedFile) -> str:
-    """Where a file of a process of this machine can be read."""
+    """The path by which a process's file can be read on this machine."""
     return file.agent_path
 
 
 @dataclass(frozen=True, slots=True)
 class PairPlan:
-    """What --pairs adds to a session. lines: of the agent's configuration. names: (pair, function) by number, from
-    wire.FIRST_PAIR_FUNCTION on; releases: the numbers of those that release. problems: what could not be found or used,
-    one sentence each; the rest is in the plan.
+    """The part of a session for --pairs.
+
+    lines: of the agent's configuration.
+    names: (pair, function) by number, from wire.FIRST_PAIR_FUNCTION on.
+    releases: numbers of the releasing functions.
+    problems: functions that were not found or not usable, one sentence each; the plan has the rest.
     """
 
     lines: tuple[str, ...]
@@ -48,9 +51,7 @@ class PairPlan:
 
 @dataclass(frozen=True, slots=True)
 class PatchSite:
-    """A function of --pairs that is to be patched in a running process. elf: its file, as it can be read. file_offset and size in
-    bytes; size 0 = not known.
-    """
+    """A function of --pairs to be patched in a running process. elf: its file. size: in bytes, 0 = unknown."""
 
     name: str
     file: ProbedFile
@@ -60,27 +61,25 @@ class PatchSite:
 
 
 class CodePatcher(Protocol):
-    """Inline hooks for functions of --pairs (inline_pairs.py)."""
+    """Inline hooks for functions of --pairs (inline/pairs.py)."""
 
     def look_at(self, sites: Sequence[PatchSite]) -> None:
-        """Several at once, before each is checked: what jumps into them is looked for in their files."""
+        """Scans the files of several sites for jumps into them, before each is checked."""
         ...
 
     def check(self, site: PatchSite) -> None:
-        """Raises TargetError, with its name, where it cannot be patched."""
+        """Raises TargetError, with the function's name, if it cannot be patched."""
         ...
 
     def lines(
         self, number: int, site: PatchSite, teller: tuple[ProbedFile, ElfFile, int] | None
     ) -> list[str]:
-        """Of the agent's configuration. number: of the function. teller: file and vaddr of the function that tells sizes."""
+        """Of the agent's configuration. number: of the function. teller: file and vaddr of the function that returns sizes."""
         ...
 
 
 class PairPlanner(Protocol):
-    """What --pairs asks for. with_heap: malloc and its family are traced too. digest: a number that differs where what is asked
-    for does.
-    """
+    """Selects functions for --pairs. with_heap: malloc and its family are traced too. digest: differs between selections."""
 
     @property
     def with_heap(self) -> bool: ...
@@ -95,16 +94,17 @@ class PairPlanner(Protocol):
         by: PairRoute = "probes",
         patcher: CodePatcher | None = None,
     ) -> PairPlan:
-        """files: of the process, its executable first. opened: where one can be read on this machine. patcher: for "patches".
-
-        Raises TargetError where nothing is left to probe.
+        """files: of the process, its executable first.
+        opened: path by which a file can be read on this machine.
+        patcher: for "patches".
+        Raises TargetError if nothing is left to probe.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """One session: exactly one of pid and command is set, but for the kernel's memory. Sizes in bytes, ages in nanoseconds."""
+    """One session. Exactly one of pid and command is set, except for the kernel's memory. Sizes in bytes, ages in nanoseconds."""
 
     pid: int | None = None
     command: tuple[str, ...] = ()
@@ -112,10 +112,10 @@ class SessionOptions:
     stack_bytes: int = 65528  # cap on a stack slice
     sample_bytes: int = 0  # 0 = every allocation
     every_stack: bool = False  # no deduplication of stacks
-    extend_stacks: bool = False  # what leads through the rest of stacks longer than their slices
-    evidence_after_ns: int = 0  # BPF: evidence only of stacks that have held a block for so long
+    extend_stacks: bool = False  # record the code addresses in stacks beyond their slice
+    evidence_after_ns: int = 0  # BPF: evidence only of stacks with a block of this age
     adaptive: bool = False  # BPF: evidence only of stacks that hold much or grow
-    unwind: str = "cfi"  # cfi | fp | both: what evidence holds of a stack
+    unwind: str = "cfi"  # cfi | fp | both: the content of evidence
     older_ns: int = 500_000_000  # age from which evidence leaves the agent's nursery
     min_size: int = 0
     max_size: int = 2**64 - 1
@@ -124,30 +124,29 @@ class SessionOptions:
     mmap: bool = False
     perf_events: bool = False  # BPF without the ring buffer, as on older kernels
     without_multi: bool = False  # BPF: a perf event for each probe, as before Linux 6.10
-    object: str | None = None  # -O: the library that holds the allocator
+    object: str | None = None  # -O: the library with the allocator
     symbols_prefix: str = ""
-    pairs: PairPlanner | None = None  # --pairs; None = the heap alone
-    hold_end: bool = False  # a command stands still at its end until it was looked at; then Tracer.resume()
+    pairs: PairPlanner | None = None  # --pairs; None = the heap only
+    hold_end: bool = False  # a command is stopped at its end for a scan; Tracer.resume() continues it
     every_process: bool = False  # of this machine; then there is neither pid nor command
     kernel: int = 0  # the kernel's own memory instead, by KernelGroup; then a pid is not needed
     missing_free_expected: bool = False  # of the kernel: frees without an event do not count as losses
-    without_btf: bool = False  # of the kernel: as where it has none
-    max_stacks: int = 0  # of the kernel: told apart at a time; 0 = as many as the agent is built for
+    without_btf: bool = False  # of the kernel: as on one without BTF
+    max_stacks: int = 0  # of the kernel: distinguished at a time; 0 = the agent's maximum
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One probed function. Offsets are file offsets in `path` (what uprobes take).
+    """One probed function. Offsets are file offsets in `path`, as uprobes take them.
 
-    entry_offset: where the entry program is placed (maybe later than the function's first instruction,
-    see host/tracers/probes/placement.py); return_offset: where the return probe is placed, None = none needed.
-    text_low, text_high: file offsets of the executable segment of the allocator: a call whose return
-    address lies inside is the allocator calling itself.
-    entry_cost: "emulated" | "simulated" | "single-stepped"; return_cost likewise, "" when there is none.
+    entry_offset: of the entry probe, perhaps after the function's first instruction (host/tracers/probes/placement.py).
+    return_offset: of the return probe, None = not needed.
+    text_low, text_high: of the executable segment; a call that returns into it comes from the allocator itself.
+    entry_cost: "emulated" | "simulated" | "single-stepped"; return_cost likewise, "" without a return probe.
     """
 
     function: str  # lower-case name of enum ml_function
-    path: str  # as the agent can open it (/proc/PID/root/… for another mount namespace)
+    path: str  # path for the agent (/proc/PID/root/… for another mount namespace)
     function_offset: int
     entry_offset: int
     return_offset: int | None
@@ -158,21 +157,21 @@ class Probe:
 
 
 class Tracer(Protocol):
-    """A running session. blocks() ends after the END block or when the agent is gone."""
+    """A running session. blocks() ends after the END block or when the agent has ended."""
 
     name: str
-    has_begun: bool  # False while the agent runs, and waits for the target to start
+    has_begun: bool  # False while the agent waits for the target to start
 
     def blocks(self) -> Iterator[Block]: ...
 
     def request_snapshot(self) -> None: ...
 
     def detach(self) -> None:
-        """With hold_end: the command is not to be held any more, for somebody else is to stop it now."""
+        """With hold_end: releases the command, which another tracer will stop now."""
         ...
 
     def resume(self) -> None:
-        """With hold_end: the command may end."""
+        """With hold_end: lets the command end."""
         ...
 
     def stop(self) -> None:
@@ -180,11 +179,11 @@ class Tracer(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends the agent, whatever state it is in, and waits until nothing of it is left."""
+        """Ends the agent in any state and waits for its end."""
         ...
 
     def abandon(self) -> None:
-        """Ends the agent soon. Probes of one that must be killed go with it, which the kernel takes its time for."""
+        """Ends the agent soon. If it must be killed, the kernel takes some time to remove its probes."""
         ...
 
 
@@ -228,6 +227,6 @@ def pair_lines(options: SessionOptions, plan: PairPlan | None) -> list[str]:
         return []
     if options.sample_bytes:
         raise TracerError(
-            "--sample-bytes with --pairs: each handle is to be counted", "leave --sample-bytes away"
+            "--sample-bytes and --pairs exclude each other: every handle counts", "drop --sample-bytes"
         )
     return [*plan.lines, f"no_heap {int(not options.pairs.with_heap)}"]

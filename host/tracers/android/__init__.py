@@ -1,1 +1,1 @@
-"""Starting a tracer on a device: routes into an app, what is brought there, what is pulled."""
+"""Tracers on a device. In: an app, process or command. Out: an agent session by the best route, and pulled files."""

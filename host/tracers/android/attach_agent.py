@@ -1,7 +1,7 @@
-"""The shim as an agent of Android's runtime: `cmd activity attach-agent` has a debuggable app load it, without root.
+"""The shim as an agent of Android's runtime: `cmd activity attach-agent` makes a debuggable app load it, without root.
 
-The entry is Agent_OnAttach() (device/preload/agent_entry.c). The shim lies in the app's own folder: an app may not load
-code from /data/local/tmp. Rules: frameworks/base ActivityManagerService.attachAgent, art/runtime/ti/agent.cc.
+The entry is Agent_OnAttach() (device/preload/agent_entry.c). The shim must be in the app's own folder, since an app may not
+load code from /data/local/tmp. Rules: frameworks/base ActivityManagerService.attachAgent, art/runtime/ti/agent.cc.
 """
 
 from __future__ import annotations
@@ -23,18 +23,16 @@ from memleak_android.host.wire.blocks import WIRE_VERSION, Block, BlockKind
 from memleak_android.host.wire.payloads import decode_error
 
 _ANSWER_S = 30.0
-JOINED_S = (
-    10.0  # the app's main thread loads it: one that does nothing for 5 s is called hung (ANR) by the system
-)
+JOINED_S = 10.0  # the app's main thread loads it; after 5 s without progress the system calls it hung (ANR)
 
 
 class JoinedSession(LaunchingSession):
-    """A session that is there for its target, or not at all: another way in can be tried where it is not."""
+    """A session that either joins its target or fails, so that another route can be tried."""
 
     _blocks: Iterator[Block]
 
     def join(self) -> None:
-        """Returns once a process has joined. Raises TracerError or TargetError where none does; then nothing is left of us."""
+        """Returns after a process has joined. Raises TracerError or TargetError otherwise, and leaves nothing behind."""
         held: list[Block] = []
         blocks = super().blocks()
         try:
@@ -51,13 +49,14 @@ class JoinedSession(LaunchingSession):
             raise
 
     def blocks(self) -> Iterator[Block]:
-        """After join(): what came before it, too."""
+        """All blocks, including those before join() returned."""
         yield from self._blocks
 
 
 def start(target: Target, options: SessionOptions, app: App, process: str, *, arch: str) -> AgentSession:
-    """process: the name of a running one of the app's. Returns when it has loaded the shim. Raises DeviceError, TracerError,
-    TargetError with the system's own reason.
+    """process: the name of a running process of the app. Returns after it has loaded the shim.
+
+    Raises DeviceError, TracerError, TargetError with the system's reason.
     """
     word = session_word()
     with ExitStack() as undo:
@@ -66,8 +65,8 @@ def start(target: Target, options: SessionOptions, app: App, process: str, *, ar
         channel = target.open_agent([deployed.paths[AGENT], "preload"], run_as=app.as_user)
         shim = deployed.paths[SHIM]
 
-        def put_away() -> None:
-            """Its slots are its own again before the file goes, which stays mapped."""
+        def clean_up() -> None:
+            """Restores the app's slots, then removes the file, which stays mapped."""
             try:
                 let_go(target, app, process, shim)
             finally:
@@ -75,11 +74,11 @@ def start(target: Target, options: SessionOptions, app: App, process: str, *, ar
 
         lines = [*session_lines(options, WIRE_VERSION), f"await {quote(word, safe='/:')}", "hook plt"]
         absent = TracerError(
-            f"{app.label} was told to load the shim, and has not within {JOINED_S:g} s",
-            "see what `adb logcat` says of it",
+            f"{app.label} did not load the shim within {JOINED_S:g} s",
+            "see its messages in `adb logcat`",
         )
         begin = lambda: _attach_agent(target, app, process, f"{shim}={word} mode=plt")
-        session = JoinedSession(channel, lines, begin, absent, put_away, JOINED_S)
+        session = JoinedSession(channel, lines, begin, absent, clean_up, JOINED_S)
         session.name = "plt"
         undo.pop_all()
     session.join()
@@ -87,7 +86,7 @@ def start(target: Target, options: SessionOptions, app: App, process: str, *, ar
 
 
 def let_go(target: Target, app: App, process: str, shim: str) -> None:
-    """The process detaches. One that cannot be told, or has ended, is no loss: a shim without its agent disarms itself."""
+    """Makes the process detach. Failures are ignored: a shim without its agent disarms itself."""
     with suppress(TracerError, DeviceError):
         _attach_agent(target, app, process, f"{shim}=detach")
 
@@ -96,13 +95,13 @@ def _attach_agent(target: Target, app: App, process: str, agent: str) -> None:
     refusal = _refusal(target, ["cmd", "activity", "attach-agent", process, agent])
     if refusal:
         raise TracerError(
-            f"{app.label} was not given the shim as an agent: {refusal}",
+            f"{app.label} could not load the shim as an agent: {refusal}",
             "use --launch, --tracer inline (by ptrace), or root",
         )
 
 
 def _refusal(target: Target, argv: list[str]) -> str:
-    """In the system's words, "" where it has obeyed. Raises ConnectionCut."""
+    """The system's message, "" on success. Raises ConnectionCut."""
     try:
         done = target.run(argv, timeout_s=_ANSWER_S)
     except ConnectionCut:

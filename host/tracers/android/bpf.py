@@ -1,4 +1,4 @@
-"""Where the BPF probes of a device's process go: found in a copy of its allocator, placed in the file itself."""
+"""Plans BPF probes for a process on a device, from a pulled copy of its allocator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REGION_FUNCTION = "mmap"
 
 
 def check_word_size(process: RemoteProcess) -> None:
-    """Raises TargetError for a 32-bit process: probes in one are refused by the kernel, or kill it."""
+    """Raises TargetError for a 32-bit process: the kernel refuses probes in it, or they kill it."""
     if process.is_64_bit:
         return
     machine = MACHINE_NAMES.get(process.machine, "32-bit")
@@ -37,7 +37,7 @@ def check_word_size(process: RemoteProcess) -> None:
 
 
 def plan_remote(process: RemoteProcess, agent: str, files: RemoteFiles, options: SessionOptions) -> BpfPlan:
-    """Only the file with the allocator is pulled. agent: memleakd on the device. Raises TargetError, DeviceError."""
+    """Pulls only the file with the allocator. agent: memleakd on the device. Raises TargetError, DeviceError."""
     malloc = options.symbols_prefix + "malloc"
     objects = process.objects(agent, (malloc, _REGION_FUNCTION))
     pairs = plan_pairs(process, objects, files, options.pairs) if options.pairs else None
@@ -63,20 +63,20 @@ def plan_pairs(
     planner: PairPlanner,
     by: PairRoute = "probes",
 ) -> PairPlan:
-    """Only files in which functions are looked for are pulled; all of them for slots, which any file may have."""
-    by_file = {ProbedFile(process.pid, one.path, place_of(process.pid, one)): one for one in objects}
+    """Pulls only the searched files; all of them for slots, which any file may have."""
+    by_file = {ProbedFile(process.pid, one.path, path_of(process.pid, one)): one for one in objects}
     return planner.plan(list(by_file), lambda file: _pulled(process, by_file[file], files).open_path, by)
 
 
-def place_of(pid: int, one: RemoteObject) -> str:
-    """By way of the process, whose mount namespace has the file even where the shell's has another one."""
-    if one.mapping.path != one.path:  # deleted: a system library after an update, for one
+def path_of(pid: int, one: RemoteObject) -> str:
+    """The path of a file through the process, whose mount namespace has it even if the shell's differs."""
+    if one.mapping.path != one.path:  # deleted, for example a system library after an update
         return f"/proc/{pid}/map_files/{one.mapping.start:x}-{one.mapping.end:x}"
     return f"/proc/{pid}/root{one.path}"
 
 
 def _allocator(objects: Sequence[RemoteObject], malloc: str, options: SessionOptions) -> RemoteObject:
-    """The object whose malloc the linker binds; of a static program the executable itself."""
+    """The object whose malloc the linker binds; for a static program the executable itself."""
     if options.object is not None:
         return _named(objects, options.object)
     found = next((one for one in objects if malloc in one.defines), None)
@@ -101,5 +101,5 @@ def _pulled(process: RemoteProcess, one: RemoteObject, files: RemoteFiles) -> Lo
 
 
 def _on_device(probes: Sequence[Probe], process: RemoteProcess, one: RemoteObject) -> list[Probe]:
-    place = place_of(process.pid, one)
-    return [replace(probe, path=place) for probe in probes]
+    path = path_of(process.pid, one)
+    return [replace(probe, path=path) for probe in probes]

@@ -1,4 +1,4 @@
-"""What a device allows a tracer to do: its agent tries it, with the rights that a session would have."""
+"""Capabilities of a device for tracers: its agent tries them, with the rights of a session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.target import Target
 
-# What the BPF tracer cannot do without, by the agent's own names for it (`memleakd probe`).
+# Requirements of the BPF tracer, by the agent's own names (`memleakd probe`).
 _NEEDED = {
     "bpf": "BPF programs may not be loaded",
     "bpf_mappable_array": "its BPF has no mappable arrays (Linux 5.5)",
@@ -20,7 +20,7 @@ _NEEDED = {
 
 
 def probe_agent(target: Target, agent: str) -> Mapping[str, Any]:
-    """What the device allows, tried by the agent itself with the rights that a session would have."""
+    """The device's capabilities, tried by the agent with the rights of a session."""
     answer = target.run([agent, "probe"], as_root=target.has_root)
     try:
         found = json.loads(answer.out)
@@ -35,5 +35,5 @@ def probe_agent(target: Target, agent: str) -> Mapping[str, Any]:
 
 
 def bpf_refusal(found: Mapping[str, Any]) -> str:
-    """Why the BPF tracer cannot run there, "" when it can."""
+    """Why the BPF tracer cannot run there, "" if it can."""
     return next((reason for name, reason in _NEEDED.items() if not found.get(name)), "")

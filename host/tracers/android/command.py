@@ -1,4 +1,4 @@
-"""A program started from a device's shell: by BPF where root allows it, else with the shim. Its streams are ours."""
+"""A program started from a device's shell, by BPF with root, else with the shim. It uses our standard streams."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _SHIM = "libmemleak.so"
 
 
 class CommandSession(AgentSession):
-    """A session whose command prints by another connection: all of that is here before the session has ended."""
+    """A session whose command prints through another connection. All output arrives before the session ends."""
 
     def __init__(
-        self, name: str, channel: Channel, lines: Sequence[str], relay: Relay, put_away: Callable[[], None]
+        self, name: str, channel: Channel, lines: Sequence[str], relay: Relay, clean_up: Callable[[], None]
     ) -> None:
-        super().__init__(name, channel, [*lines, USER_STDIO_LINE], put_away=put_away)
+        super().__init__(name, channel, [*lines, USER_STDIO_LINE], clean_up=clean_up)
         self._relay = relay
 
     def blocks(self) -> Iterator[Block]:
@@ -59,7 +59,7 @@ class CommandSession(AgentSession):
 
 
 def find_command(target: Target, options: SessionOptions, pulled: PulledFiles) -> RemoteProgram | None:
-    """Raises TargetError for code that neither tracer can measure."""
+    """Raises TargetError for code that neither tracer supports."""
     program = find_program(target, options.command[0], pulled)
     if program is not None and not program.is_64_bit and program.machine != "arm32":
         raise TargetError(
@@ -75,14 +75,14 @@ def start_by_bpf(
     program: RemoteProgram | None,
     pulled: PulledFiles,
     agent: str,
-    put_away: Callable[[], None],
+    clean_up: Callable[[], None],
 ) -> AgentSession:
-    """As root, and so does the command. agent: memleakd on the device. Raises TargetError, DeviceError."""
+    """Agent and command run as root. agent: memleakd on the device. Raises TargetError, DeviceError."""
     if program is None:
         raise _unreadable(target, options)
     plan, remark = plan_command(target, options, program, pulled)
     lines = bpf_session_lines(options, plan)
-    session = _start("bpf", target, agent, lines, put_away, as_root=True)
+    session = _start("bpf", target, agent, lines, clean_up, as_root=True)
     session.notes = plan.notes
     session.pairs = plan.pairs
     command = options.command[0]
@@ -92,9 +92,7 @@ def start_by_bpf(
 
 
 def _unreadable(target: Target, options: SessionOptions) -> TargetError:
-    return TargetError(
-        f"{options.command[0]} is no program that can be read on {target.name}", "give its path"
-    )
+    return TargetError(f"{options.command[0]} is not a readable program on {target.name}", "give its path")
 
 
 def start_with_shim(
@@ -103,9 +101,9 @@ def start_with_shim(
     program: RemoteProgram | None,
     pulled: PulledFiles,
     paths: dict[str, str],
-    put_away: Callable[[], None],
+    clean_up: Callable[[], None],
 ) -> AgentSession:
-    """With the rights of the shell. paths: of the agent and the shim on the device. Raises TracerError, TargetError."""
+    """Runs with the shell's rights. paths: of the agent and the shim on the device. Raises TracerError, TargetError."""
     if options.object or options.symbols_prefix:
         raise TracerError(
             "-O and --symbols-prefix need the bpf tracer: the shim is found by the functions' own names",
@@ -122,7 +120,7 @@ def start_with_shim(
         f"shim {quote(paths[_SHIM], safe='/')}",
         *pair_lines(options, pairs),
     ]
-    session = _start("preload", target, paths["memleakd"], lines, put_away, as_root=False)
+    session = _start("preload", target, paths["memleakd"], lines, clean_up, as_root=False)
     session.pairs = pairs
     return session
 
@@ -130,7 +128,10 @@ def start_with_shim(
 def plan_command(
     target: Target, options: SessionOptions, program: RemoteProgram, pulled: PulledFiles
 ) -> tuple[BpfPlan, str]:
-    """Where the probes go, before the command runs, and a remark where that is a guess ("" = none). Raises TargetError, DeviceError."""
+    """Plans the probes before the command runs. Returns a remark if they are a guess ("" = none).
+
+    Raises TargetError, DeviceError.
+    """
     paths, remark = loaded_objects(target, program, pulled)
     wanted = {options.symbols_prefix + "malloc"} | ({"mmap"} if options.mmap else set())
     every = options.object is not None or options.pairs is not None
@@ -159,11 +160,11 @@ def _start(
     target: Target,
     agent: str,
     lines: Sequence[str],
-    put_away: Callable[[], None],
+    clean_up: Callable[[], None],
     *,
     as_root: bool,
 ) -> CommandSession:
-    """The lender's connection is opened first: the agent waits for it, and not the other way round."""
+    """Opens the connection for the streams first: the agent waits for it, not the reverse."""
     loan = f"memleak-stdio-{secrets.token_hex(8)}"
     relay = target.relay([agent, "lend", loan], as_root=as_root)
 
@@ -171,7 +172,7 @@ def _start(
         try:
             relay.close()
         finally:
-            put_away()
+            clean_up()
 
     try:
         channel = target.open_agent([agent, "borrow", loan, name], as_root=as_root)

@@ -1,4 +1,4 @@
-"""Sessions on a device: what is brought there, which route is taken, what is pulled from it."""
+"""Sessions on a device: selects the route, deploys the agent and the shim, pulls files."""
 
 from __future__ import annotations
 
@@ -25,25 +25,24 @@ from memleak_android.host.machine.adb.app import (
 from memleak_android.host.machine.adb.facts import api_level
 from memleak_android.host.machine.adb.modules import RemoteFiles
 from memleak_android.host.machine.adb.process import RemoteProcess, running_command
-from memleak_android.host.machine.adb.process_images import ProcessImages
 from memleak_android.host.machine.adb.pulled_files import PulledFiles
+from memleak_android.host.machine.adb.reading_agent import ProcessImages
 from memleak_android.host.machine.binaries import find_binary
-from memleak_android.host.machine.scan.remote import scan_remote_memory
+from memleak_android.host.machine.scan.by_agent import scan_by_agent
 from memleak_android.host.machine.scan.words import Addresses, MemoryScan
 from memleak_android.host.machine.target import AppUser, Deployment, Target
-from memleak_android.host.tracers.agent.forked import ForkedSession
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import PairPlan, PairPlanner, SessionOptions
-from memleak_android.host.tracers.android import attach_agent, startup_agents, wrap
-from memleak_android.host.tracers.android import command as remote_command
-from memleak_android.host.tracers.android import ptrace as remote_attach
+from memleak_android.host.tracers.agent.zygote import ZygoteSession
+from memleak_android.host.tracers.android import attach_agent, ptrace, startup_agents, wrap
 from memleak_android.host.tracers.android.bpf import check_word_size, plan_pairs, plan_remote
 from memleak_android.host.tracers.android.capabilities import bpf_refusal, probe_agent
-from memleak_android.host.tracers.android.route import Situation, bpf_way, choose_route, ways
+from memleak_android.host.tracers.android.command import find_command, start_by_bpf, start_with_shim
+from memleak_android.host.tracers.android.route import Situation, bpf_route, choose_route, routes
 from memleak_android.host.tracers.local import kernel
 from memleak_android.host.tracers.local.attach import HookName
 from memleak_android.host.tracers.local.bpf import bpf_session_lines
-from memleak_android.host.tracers.local.choice import TracerName, in_place_of_bpf
+from memleak_android.host.tracers.local.start import TracerName, in_place_of_bpf
 from memleak_android.host.wire.blocks import Rows
 
 _VDSO_BYTES_MAX = 1 << 20
@@ -52,7 +51,7 @@ _LAUNCHED_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class AppRequest:
-    """Which process of which app. process: None = the main one. launch: start it anew; wait: until somebody does."""
+    """A process of an app. process: None = the main one. launch: restart the app. wait: until it is started."""
 
     package: str
     process: str | None = None
@@ -62,7 +61,7 @@ class AppRequest:
 
 
 class DeviceTracers:
-    """Starts sessions on one device. files: where the modules of its processes come from, during and after them."""
+    """Starts sessions on one device. files: source of its processes' modules, during and after sessions."""
 
     def __init__(self, target: Target, cache_dir: Path, app: AppRequest | None = None) -> None:
         self._target = target
@@ -71,10 +70,10 @@ class DeviceTracers:
         self._hook: HookName = "plt"
         self._pulled = PulledFiles(target, cache_dir)
         self.files = RemoteFiles(target, self._pulled)
-        self.files.images = ProcessImages(target, self._bring_reader)
+        self.files.images = ProcessImages(target, self._deploy_reader)
 
     def start(self, name: TracerName, options: SessionOptions) -> AgentSession:
-        """Raises DeviceError, TargetError or TracerError, with the reason and the way out."""
+        """Raises DeviceError, TargetError or TracerError."""
         if name == "bcc":
             raise TracerError("--tracer bcc compiles for this machine only", "use --tracer bpf on a device")
         if name in ("plt", "inline") and options.command:
@@ -83,7 +82,7 @@ class DeviceTracers:
             )
         if name == "inline" and options.pairs is not None:
             raise TracerError(
-                "--tracer inline carries --pairs on this machine only",
+                "--tracer inline supports --pairs on this machine only",
                 "use --tracer bpf, or plt for a process named by --pid",
             )
         self._hook = "inline" if name == "inline" else "plt"
@@ -96,51 +95,51 @@ class DeviceTracers:
                 return self._start_pid(name, options, options.pid)
             return self._start_command(name, options)
         except BaseException:
-            self._put_away()
+            self._clean_up()
             raise
 
     @property
     def kept_copies(self) -> Mapping[str, Path]:
-        """Of the device's files that were pulled, by build-id."""
+        """Copies of pulled files, by build-id."""
         return self._pulled.kept
 
     def scan_memory(
         self, pid: int, block_addresses: Addresses, held: Rows | np.void | None = None
     ) -> MemoryScan:
-        """By an agent beside the session's, which runs as whoever may look. Raises TargetError, DeviceError."""
+        """Scans by a second agent with sufficient rights. Raises TargetError, DeviceError."""
         assert self.files.images is not None
-        return scan_remote_memory(self.files.images.agent, pid, block_addresses, held)
+        return scan_by_agent(self.files.images.agent, pid, block_addresses, held)
 
     def close(self) -> None:
         if self.files.images is not None:
             self.files.images.close()
-        self._put_away()
+        self._clean_up()
         self._pulled.close()
 
     def _start_kernel(self, options: SessionOptions) -> AgentSession:
-        """On behalf of the app's process, which is awaited where that was asked for, or of options.pid, or of everybody."""
+        """Traces the kernel for the app's process (awaited if requested), for options.pid, or for all processes."""
         if not self._target.has_root:
             raise TracerError(
-                f"the kernel's allocators can be watched by root only, and {self._target.name} has no way to root",
+                f"the kernel's allocators can be traced by root only, and {self._target.name} has no way to root",
                 "use a device that lets adb root or su through",
             )
-        pid, told = options.pid, dict[str, Any]()
+        pid, facts = options.pid, dict[str, Any]()
         if self._request is not None:
             app = find_app(self._target, self._request.package, self._request.user)
             found = self._await(app, self._request, None if self._request.wait else 0.0)
-            pid, told = found.pid, _app_facts(app) | {"command": found.name}
+            pid, facts = found.pid, _app_facts(app) | {"command": found.name}
         elif pid is not None:
-            told = {"command": running_command(self._target, pid)}
+            facts = {"command": running_command(self._target, pid)}
         agent = self._agent()
         self.files.vdso = self._vdso()
-        session = kernel.start_on(self._target, agent, replace(options, pid=pid), self._put_away)
-        session.target |= told
+        session = kernel.start_on(self._target, agent, replace(options, pid=pid), self._clean_up)
+        session.target |= facts
         return session
 
     def _start_command(self, name: TracerName, options: SessionOptions) -> AgentSession:
-        program = remote_command.find_command(self._target, options, self._pulled)
+        program = find_command(self._target, options, self._pulled)
         is_64_bit = program is None or program.is_64_bit
-        refusal = "" if name == "preload" else bpf_way(self._situation(is_64_bit, None)).refusal
+        refusal = "" if name == "preload" else bpf_route(self._situation(is_64_bit, None)).refusal
         command = options.command[0]
         if name == "bpf" and refusal:
             raise TracerError(
@@ -148,14 +147,14 @@ class DeviceTracers:
                 "use --tracer preload",
             )
         if name == "preload" or refusal:
-            paths = self._bring(("memleakd", "libmemleak.so"), program.machine if program else "").paths
-            session = remote_command.start_with_shim(
-                self._target, options, program, self._pulled, dict(paths), self._put_away
+            paths = self._deploy(("memleakd", "libmemleak.so"), program.machine if program else "").paths
+            session = start_with_shim(
+                self._target, options, program, self._pulled, dict(paths), self._clean_up
             )
             session.fallback = in_place_of_bpf(refusal, options)
         else:
-            session = remote_command.start_by_bpf(
-                self._target, options, program, self._pulled, self._agent(), self._put_away
+            session = start_by_bpf(
+                self._target, options, program, self._pulled, self._agent(), self._clean_up
             )
         session.target = {"attached": False}
         self.files.vdso = self._vdso()
@@ -164,11 +163,11 @@ class DeviceTracers:
     def _start_pid(self, name: TracerName, options: SessionOptions, pid: int) -> AgentSession:
         process = RemoteProcess.open(self._target, pid)
         situation = self._situation(process.is_64_bit, None)
-        way = choose_route(name, situation, may_restart=False, with_pairs=options.pairs is not None)
-        if way.name == "bpf":
+        route = choose_route(name, situation, may_restart=False, with_pairs=options.pairs is not None)
+        if route.name == "bpf":
             return self._attach(options, pid)
         session = self._enter(options, situation, pid)
-        session.fallback = in_place_of_bpf(bpf_way(situation).refusal, options)
+        session.fallback = in_place_of_bpf(bpf_route(situation).refusal, options)
         return session
 
     def _start_app(self, name: TracerName, options: SessionOptions, request: AppRequest) -> AgentSession:
@@ -176,45 +175,45 @@ class DeviceTracers:
         self._read_as(app)
         found = None if request.launch else self._await(app, request, None if request.wait else 0.0)
         situation = self._situation(wrap.app_arch(self._target, app) != "arm32", app)
-        way = choose_route(name, situation, may_restart=request.launch, with_pairs=options.pairs is not None)
-        if way.name == "bpf":
+        route = choose_route(
+            name, situation, may_restart=request.launch, with_pairs=options.pairs is not None
+        )
+        if route.name == "bpf":
             session = (
                 self._launch(options, app, request) if found is None else self._attach(options, found.pid)
             )
-        elif way.name in ("agent", "ptrace"):
+        elif route.name in ("agent", "ptrace"):
             if found is None:
                 launch(self._target, app)
             found = found or self._await(app, request, _LAUNCHED_S)
-            session = self._enter(options, situation, found.pid, found.name if way.name == "agent" else "")
-        elif way.name == "startup":
+            session = self._enter(options, situation, found.pid, found.name if route.name == "agent" else "")
+        elif route.name == "startup":
             arch, process = wrap.app_arch(self._target, app), full_name(app, request.process)
             session = startup_agents.start(self._target, options, app, process, arch=arch)
-        elif way.name == "wrap":
+        elif route.name == "wrap":
             process = full_name(app, request.process)
             session = wrap.start_wrapped(self._target, app, process, options)
         else:
             session = wrap.start_run_as(self._target, app, options)
-        if way.name != "bpf":
+        if route.name != "bpf":
             self.files.vdso = self._vdso()
-            refusals = [one.refusal for one in ways(situation) if one.refusal]
+            refusals = [route.refusal for route in routes(situation) if route.refusal]
             session.fallback = "; ".join([*refusals, *([session.fallback] if session.fallback else [])])
         session.target |= _app_facts(app) | {"command": found.name if found else app.package}
         return session
 
     def _enter(self, options: SessionOptions, situation: Situation, pid: int, name: str = "") -> AgentSession:
-        """Without a new start of the process: by the system, which knows it by its name, else by ptrace. The session's
-        fallback says why the system did not.
-        """
+        """Attaches to a running process: by the system if possible, else by ptrace. The session's fallback has the system's refusal."""
         app = situation.app
         arch = wrap.app_arch(self._target, app) if app else self._target.arch
-        self._put_away()
+        self._clean_up()
         session, refusal = None, ""
         if app and name:
             session, refusal = self._enter_as_agent(options, app, pid, name, arch)
         if session is None:
             own = replace(options, pid=pid)
             pairs = self._pairs_by_slots(own.pairs, pid) if own.pairs is not None else None
-            session = remote_attach.start(self._target, own, app, self._hook, pairs, arch=arch)
+            session = ptrace.start(self._target, own, app, self._hook, pairs, arch=arch)
         self.files.vdso = self._vdso()
         session.fallback = refusal
         return session
@@ -222,13 +221,15 @@ class DeviceTracers:
     def _enter_as_agent(
         self, options: SessionOptions, app: App, pid: int, name: str, arch: str
     ) -> tuple[AgentSession | None, str]:
-        """The session, or why there is none. What closes this way while it is taken leaves the next one open: the app has
-        ended being debuggable, or its SELinux domain may not map the file, or its main thread hangs.
+        """The session, or why there is none.
+
+        Failures during this route leave the next one open: the app is no longer debuggable, its SELinux domain may not map the file,
+        or its main thread hangs.
         """
         try:
             session = attach_agent.start(self._target, replace(options, pid=None), app, name, arch=arch)
         except (TracerError, TargetError) as error:
-            return None, f"{error.message}, so that it is entered by ptrace"
+            return None, f"{error.message}; attached by ptrace instead"
         session.target = {"pid": pid, "attached": True}
         return session, ""
 
@@ -238,7 +239,7 @@ class DeviceTracers:
             objects = process.objects(self._agent(), ())
             return plan_pairs(process, objects, self.files, planner, by="slots")
         finally:
-            self._put_away()
+            self._clean_up()
 
     def _await(self, app: App, request: AppRequest, timeout_s: float | None) -> AppProcess:
         return wait_for_process(self._target, app, request.process, timeout_s)
@@ -250,7 +251,7 @@ class DeviceTracers:
         return Situation(self._target.name, has_root, refusal, is_64_bit, app, level, without)
 
     def _launch(self, options: SessionOptions, app: App, request: AppRequest) -> AgentSession:
-        """From the app's first allocation on: by its zygote, whose children inherit the probes."""
+        """Traces from the app's first allocation on, through its zygote, whose children inherit the probes."""
         zygote = find_zygote(self._target, app)
 
         def start() -> int:
@@ -258,7 +259,7 @@ class DeviceTracers:
             pid = self._await(app, request, _LAUNCHED_S).pid
             if parent_of(self._target, pid) != zygote.pid:
                 raise TracerError(
-                    f"{app.label} was forked by another process than {zygote.name}, and not seen from its start",
+                    f"{app.label} was not forked by {zygote.name}, so its start was not traced",
                     "try again while it runs, or attach without --launch",
                 )
             return pid
@@ -270,7 +271,7 @@ class DeviceTracers:
     def _attach(
         self, options: SessionOptions, pid: int, start: Callable[[], int] | None = None
     ) -> AgentSession:
-        """start: makes `pid` fork the process that is meant, and returns that one's id."""
+        """start: makes `pid` fork the measured process and returns that process's pid."""
         process = RemoteProcess.open(self._target, pid)
         check_word_size(process)
         agent = self._agent()
@@ -279,9 +280,9 @@ class DeviceTracers:
         channel = self._target.open_agent([agent, "bpf"], as_root=True)
         lines = bpf_session_lines(replace(options, pid=process.pid), plan)
         if start is None:
-            session = AgentSession("bpf", channel, lines, put_away=self._put_away)
+            session = AgentSession("bpf", channel, lines, clean_up=self._clean_up)
         else:
-            session = ForkedSession(channel, lines, start, self._put_away)
+            session = ZygoteSession(channel, lines, start, self._clean_up)
         session.notes = plan.notes
         session.pairs = plan.pairs
         session.target = {"command": process.command, "pid": process.pid, "attached": True}
@@ -289,30 +290,30 @@ class DeviceTracers:
         return session
 
     def _agent(self) -> str:
-        """The agent of the device's own architecture, brought there when first asked for."""
-        return (self._deployed or self._bring(("memleakd",), "")).paths["memleakd"]
+        """The agent for the device's own architecture, deployed at the first use."""
+        return (self._deployed or self._deploy(("memleakd",), "")).paths["memleakd"]
 
-    def _bring(self, names: Sequence[str], arch: str) -> Deployment:
-        """In the place of what is there. arch: "" = the device's own."""
-        self._put_away()
+    def _deploy(self, names: Sequence[str], arch: str) -> Deployment:
+        """Replaces earlier files. arch: "" = the device's own."""
+        self._clean_up()
         found = {name: find_binary(name, arch or self._target.arch) for name in names}
         self._deployed = self._target.deploy(found)
         return self._deployed
 
     def _read_as(self, app: App) -> None:
-        """Without root an app's own files, and its memory, are read as the app, where it is debuggable."""
+        """Without root, a debuggable app's files and memory are read as the app."""
         if not self._target.has_root and not app.run_as_refusal:
             self.files.run_as = app.as_user
             arch = wrap.app_arch(self._target, app)
-            bring = partial(self._bring_reader, arch=arch)
+            bring = partial(self._deploy_reader, arch=arch)
             self.files.images = ProcessImages(self._target, bring, app.as_user)
 
-    def _bring_reader(self, run_as: AppUser | None, arch: str = "") -> Deployment:
-        """An agent beside that of the session, which may be over."""
+    def _deploy_reader(self, run_as: AppUser | None, arch: str = "") -> Deployment:
+        """A second agent, independent of the session's, which may have ended."""
         agent = find_binary("memleakd", arch or self._target.arch)
         return self._target.deploy({"memleakd": agent}, run_as=run_as)
 
-    def _put_away(self) -> None:
+    def _clean_up(self) -> None:
         deployed, self._deployed = self._deployed, None
         if deployed is not None:
             deployed.close()
@@ -322,7 +323,7 @@ class DeviceTracers:
 
 
 def _app_facts(app: App) -> dict[str, Any]:
-    """What a session says of the app that is measured."""
+    """Facts about the measured app for SESSION."""
     return {
         "package": app.package,
         "version": app.version,

@@ -1,4 +1,4 @@
-"""Inline hooks for the allocator of a device's process: planned here, by copies of its files."""
+"""Plans inline hooks for the allocator of a device's process, from copies of its files."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _DEFAULT_OBJECTS = ("libc.so", "libc.so.6")
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteEntered:
-    """pid: on the device. user: the app that the process belongs to, None: what root may, where there is a way to it."""
+class RemoteHooked:
+    """pid: on the device. user: the app that owns the process, None: use root if possible."""
 
     target: Target
     pid: int
@@ -69,7 +69,7 @@ class RemoteEntered:
         return text.decode(errors="surrogateescape")
 
 
-def plan_remote_inline(process: RemoteEntered, options: SessionOptions, folder: Path) -> InlineHooks:
+def plan_remote_inline(process: RemoteHooked, options: SessionOptions, folder: Path) -> InlineHooks:
     """folder: for the copy of the allocator's file. Raises TargetError, DeviceError."""
     paths = dict.fromkeys(
         one.path for one in process.mappings() if one.is_executable and one.path.startswith("/")

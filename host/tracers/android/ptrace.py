@@ -1,4 +1,4 @@
-"""The shim brought by ptrace into a process of a device that runs already."""
+"""Brings the shim into a running process on a device by ptrace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from memleak_android.host.tracers.agent.session_options import (
     pair_lines,
     session_lines,
 )
-from memleak_android.host.tracers.android.inline import RemoteEntered, plan_remote_inline
+from memleak_android.host.tracers.android.inline import RemoteHooked, plan_remote_inline
 from memleak_android.host.tracers.local.attach import HookName
 from memleak_android.host.wire.blocks import STOP, WIRE_VERSION
 
@@ -37,8 +37,11 @@ def start(
     *,
     arch: str,
 ) -> AgentSession:
-    """options.pid: the process. pairs: what slots carry of options.pairs. app: whose it is; then all is done as the app, in whose folder the shim has to lie
-    (an app may not load code from /data/local/tmp), else as root where that can be had. Raises DeviceError.
+    """Attaches to the process options.pid.
+
+    pairs: the part of options.pairs that slots can trace.
+    app: the owner. Everything then runs as the app, and the shim is in its folder (it may not load code from
+    /data/local/tmp). Otherwise as root if possible. Raises DeviceError.
     """
     with ExitStack() as undo:
         files = {name: find_binary(name, arch) for name in (AGENT, SHIM)}
@@ -55,7 +58,7 @@ def start(
         stops = np.empty(0, STOP)
         if hook == "inline":
             loaded = LoadedObject(shim, os.fspath(files[SHIM]))
-            process = RemoteEntered(target, options.pid or 0, deployed.paths[AGENT], loaded, user)
+            process = RemoteHooked(target, options.pid or 0, deployed.paths[AGENT], loaded, user)
             with TemporaryDirectory(prefix="memleak-inline-") as copies:
                 hooks = plan_remote_inline(process, options, Path(copies))
             lines, notes, stops = [*lines, *hooks.lines], hooks.notes, hooks.stops
@@ -63,7 +66,7 @@ def start(
         channel = (
             target.open_agent(argv, run_as=user) if user else target.open_agent(argv, as_root=target.has_root)
         )
-        session = AgentSession(hook, channel, lines, put_away=deployed.close)
+        session = AgentSession(hook, channel, lines, clean_up=deployed.close)
         session.notes = notes
         session.pairs = pairs
         session.stops = stops

@@ -1,4 +1,4 @@
-"""Which way leads into an app or a process on a device, and why the better ones are closed."""
+"""Routes into an app or a process on a device, and why the better ones are closed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.adb.app import App
-from memleak_android.host.tracers.local.choice import TracerName
+from memleak_android.host.tracers.local.start import TracerName
 
 RouteName = Literal["bpf", "wrap", "run-as", "startup", "agent", "ptrace"]
 _TRACERS: dict[RouteName, tuple[TracerName, ...]] = {
@@ -18,7 +18,7 @@ _TRACERS: dict[RouteName, tuple[TracerName, ...]] = {
     "agent": ("auto", "plt"),
     "ptrace": ("auto", "plt", "inline"),
 }
-_NO_PAIRS = "it does not carry --pairs"
+_NO_PAIRS = "it does not support --pairs"
 _WRAP_SH_API = 27  # wrap.sh in an APK (developer.android.com, "Wrap shell script")
 _HEAPPROFD_API = 29
 _ATTACH_AGENT_API = 26  # ActivityManagerShellCommand, "attach-agent"
@@ -26,8 +26,8 @@ _STARTUP_AGENTS_API = 30  # ActivityThread.handleAttachStartupAgents
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """One route. refusal: why it is closed, "" = open. needs: what the user has to allow, "" = nothing."""
+class Route:
+    """One route. refusal: why it is closed, "" = open. needs: what the user must allow, "" = nothing."""
 
     name: RouteName
     refusal: str
@@ -36,9 +36,13 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What routes depend on. bpf_refusal: by the device's own word, "" = it can. is_64_bit: the process, or the ABI of
-    the app. app: None for a process named by its pid. api_level: 0 = not Android, or not told. lacks_wrap_script: the
-    app is known to carry no wrap.sh.
+    """The conditions for routes.
+
+    bpf_refusal: the device's reason, "" = BPF works.
+    is_64_bit: the process, or the ABI of the app.
+    app: None for a process named by its pid.
+    api_level: 0 = not Android, or unknown.
+    lacks_wrap_script: the app is known to have no wrap.sh.
     """
 
     device: str
@@ -50,28 +54,31 @@ class Situation:
     lacks_wrap_script: bool = False
 
 
-def ways(found: Situation) -> tuple[Way, ...]:
-    """All routes, the best first."""
-    return (bpf_way(found), _wrap(found), _run_as(found), _startup(found), _agent(found), _ptrace(found))
+def routes(found: Situation) -> tuple[Route, ...]:
+    """All routes, best first."""
+    return (bpf_route(found), _wrap(found), _run_as(found), _startup(found), _agent(found), _ptrace(found))
 
 
-def choose_route(name: TracerName, found: Situation, *, may_restart: bool, with_pairs: bool = False) -> Way:
-    """The best open one. may_restart: the app may be started anew. with_pairs: it has to carry those of --pairs.
+def choose_route(name: TracerName, found: Situation, *, may_restart: bool, with_pairs: bool = False) -> Route:
+    """The best open route.
+
+    may_restart: the app may be restarted.
+    with_pairs: the route must support --pairs.
     Raises TracerError with every reason.
     """
     wanted = [
-        way
-        if not with_pairs or _carries_pairs(way, found)
-        else replace(way, refusal=way.refusal or _NO_PAIRS)
-        for way in ways(found)
-        if name in _TRACERS[way.name]
+        route
+        if not with_pairs or _carries_pairs(route, found)
+        else replace(route, refusal=route.refusal or _NO_PAIRS)
+        for route in routes(found)
+        if name in _TRACERS[route.name]
     ]
-    for way in wanted:
-        if not way.refusal and (may_restart or not way.needs):
-            return way
-    waiting = next((way for way in wanted if not way.refusal), None)
+    for route in wanted:
+        if not route.refusal and (may_restart or not route.needs):
+            return route
+    waiting = next((route for route in wanted if not route.refusal), None)
     subject = found.app.label if found.app else "the process"
-    closed = "; ".join(f"{way.name}: {way.refusal}" for way in wanted if way.refusal)
+    closed = "; ".join(f"{route.name}: {route.refusal}" for route in wanted if route.refusal)
     if waiting is not None:
         reason = f" ({closed})" if closed else ""
         raise TracerError(f"{subject} can be measured from its start only{reason}", waiting.needs)
@@ -79,22 +86,22 @@ def choose_route(name: TracerName, found: Situation, *, may_restart: bool, with_
     raise TracerError(f"{subject} cannot be measured on {found.device} ({closed})", way_out)
 
 
-def _carries_pairs(way: Way, found: Situation) -> bool:
-    """Which functions a process has is looked up in its files: not before it runs, nor in the name of an app."""
-    return way.name == "bpf" or (way.name == "ptrace" and found.app is None)
+def _carries_pairs(route: Route, found: Situation) -> bool:
+    """Functions are searched in the process's files: impossible before it runs, or from an app's name alone."""
+    return route.name == "bpf" or (route.name == "ptrace" and found.app is None)
 
 
 def _another_tracer(name: TracerName, found: Situation) -> str:
-    """Of the routes that the chosen tracer shuts out the best one that is open, "" = none."""
-    for way in ways(found):
-        if name not in _TRACERS[way.name] and not way.refusal:
-            needs = f" ({way.needs})" if way.needs else ""
-            return f"--tracer {_TRACERS[way.name][1]} is open{needs}"
+    """The best open route that the chosen tracer excludes, "" = none."""
+    for route in routes(found):
+        if name not in _TRACERS[route.name] and not route.refusal:
+            needs = f" ({route.needs})" if route.needs else ""
+            return f"--tracer {_TRACERS[route.name][1]} is open{needs}"
     return ""
 
 
 def advice(found: Situation) -> str:
-    """The way out where no route is open."""
+    """The way out if no route is open."""
     app = found.app
     if app is not None and app.is_profileable and not app.is_debuggable and found.api_level >= _HEAPPROFD_API:
         return f"it is profileable: use heapprofd (tools/heap_profile android -n {app.package}), or a debuggable build"
@@ -103,47 +110,47 @@ def advice(found: Situation) -> str:
     return "root the device (adb root, or su)"
 
 
-def bpf_way(found: Situation) -> Way:
+def bpf_route(found: Situation) -> Route:
     if not found.is_64_bit:
-        return Way("bpf", "32-bit code, where the kernel places no uprobes")
+        return Route("bpf", "32-bit code, where the kernel places no uprobes")
     if not found.has_root:
-        return Way("bpf", "no root")
-    return Way("bpf", found.bpf_refusal)
+        return Route("bpf", "no root")
+    return Route("bpf", found.bpf_refusal)
 
 
-def _wrap(found: Situation) -> Way:
+def _wrap(found: Situation) -> Route:
     needs = "add --launch: the shim has to be there from the start"
     if found.app is None:
-        return Way("wrap", "the shim cannot attach to a running process; name the app by --package")
-    return Way("wrap", "" if found.has_root else "no root to set the wrap property", needs)
+        return Route("wrap", "the shim cannot attach to a running process; name the app by --package")
+    return Route("wrap", "" if found.has_root else "no root to set the wrap property", needs)
 
 
-def _run_as(found: Situation) -> Way:
+def _run_as(found: Situation) -> Route:
     needs = "add --launch, and put the wrap.sh that `doctor --package` prints into the app"
     if found.app is None:
-        return Way("run-as", "only for apps")
+        return Route("run-as", "only for apps")
     if found.app.run_as_refusal:
-        return Way("run-as", found.app.run_as_refusal)
+        return Route("run-as", found.app.run_as_refusal)
     if found.api_level and found.api_level < _WRAP_SH_API:
-        return Way("run-as", f"wrap.sh needs API level {_WRAP_SH_API}, the device has {found.api_level}")
+        return Route("run-as", f"wrap.sh needs API level {_WRAP_SH_API}, the device has {found.api_level}")
     if found.lacks_wrap_script:
-        return Way("run-as", "the app carries no wrap.sh (`doctor --package` prints one)")
-    return Way("run-as", "", needs)
+        return Route("run-as", "the app carries no wrap.sh (`doctor --package` prints one)")
+    return Route("run-as", "", needs)
 
 
-def _startup(found: Situation) -> Way:
-    """The runtime loads the shim into a process that starts, before the app's own code."""
+def _startup(found: Situation) -> Route:
+    """The runtime loads the shim into a starting process, before the app's own code."""
     refusal = _runtime_refusal(found, "startup_agents", _STARTUP_AGENTS_API)
-    return Way("startup", refusal, "add --launch: a process loads it when it starts")
+    return Route("startup", refusal, "add --launch: a process loads it when it starts")
 
 
-def _agent(found: Situation) -> Way:
-    """The system has the app load the shim while it runs."""
-    return Way("agent", _runtime_refusal(found, "attach-agent", _ATTACH_AGENT_API))
+def _agent(found: Situation) -> Route:
+    """The system makes the running app load the shim."""
+    return Route("agent", _runtime_refusal(found, "attach-agent", _ATTACH_AGENT_API))
 
 
 def _runtime_refusal(found: Situation, what: str, api_level: int) -> str:
-    """Why the runtime does not load the shim as an agent, "" = it does. api_level: the first that has `what`."""
+    """Why the runtime does not load the shim as an agent, "" = it does. api_level: the first with `what`."""
     if found.app is None:
         return "only for apps"
     if not found.is_64_bit:
@@ -155,8 +162,8 @@ def _runtime_refusal(found: Situation, what: str, api_level: int) -> str:
     return ""
 
 
-def _ptrace(found: Situation) -> Way:
-    """A running process is entered: an app's by its own user, which only run-as gives us, and out of its own folder."""
+def _ptrace(found: Situation) -> Route:
+    """Attaches to a running process. Only run-as gives us an app's own user, and the shim must be in the app's folder."""
     if not found.is_64_bit:
-        return Way("ptrace", "32-bit code, which a 64-bit agent does not enter")
-    return Way("ptrace", found.app.run_as_refusal if found.app else "")
+        return Route("ptrace", "32-bit code, which a 64-bit agent does not enter")
+    return Route("ptrace", found.app.run_as_refusal if found.app else "")

@@ -1,4 +1,4 @@
-"""The shim in an app of a stock phone from its start on: by code_cache/startup_agents (host/machine/adb/startup_agents.py)."""
+"""The shim in an app of an unrooted phone from its start on, by code_cache/startup_agents (host/machine/adb/startup_agents.py)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from memleak_android.host.wire.blocks import WIRE_VERSION
 
 
 def start(target: Target, options: SessionOptions, app: App, process: str, *, arch: str) -> AgentSession:
-    """The app is started anew. process: the name of the one that is let go at the end. Raises DeviceError, TracerError."""
+    """Restarts the app. process: the name of the process that is detached at the end. Raises DeviceError, TracerError."""
     word = session_word()
     with ExitStack() as undo:
         files = {name: find_binary(name, arch) for name in (AGENT, SHIM)}
@@ -26,7 +26,7 @@ def start(target: Target, options: SessionOptions, app: App, process: str, *, ar
         startup = undo.enter_context(StartupAgent(target, app, deployed.paths[SHIM], f"{word} mode=plt"))
         channel = target.open_agent([deployed.paths[AGENT], "preload"], run_as=app.as_user)
 
-        def put_away() -> None:
+        def clean_up() -> None:
             try:
                 let_go(target, app, process, startup.path)
             finally:
@@ -37,10 +37,10 @@ def start(target: Target, options: SessionOptions, app: App, process: str, *, ar
 
         absent = TracerError(
             f"{app.label} was started, but no process of it loaded the shim from code_cache/startup_agents",
-            "see what `adb logcat` says of it, or attach while it runs, without --launch",
+            "see its messages in `adb logcat`, or attach while it runs, without --launch",
         )
         lines = [*session_lines(options, WIRE_VERSION), f"await {quote(word, safe='/:')}", "hook plt"]
-        session = LaunchingSession(channel, lines, lambda: launch(target, app), absent, put_away)
+        session = LaunchingSession(channel, lines, lambda: launch(target, app), absent, clean_up)
         session.name = "plt"
         session.target = {"attached": False}
         undo.pop_all()

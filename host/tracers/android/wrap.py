@@ -1,4 +1,4 @@
-"""The shim in an app of a device that is started anew."""
+"""The shim in an app that is restarted on a device."""
 
 from __future__ import annotations
 
@@ -22,15 +22,13 @@ from memleak_android.host.tracers.agent.session_options import SessionOptions, s
 from memleak_android.host.wire.blocks import WIRE_VERSION, Block, BlockKind
 
 AGENT, SHIM = "memleakd", "libmemleak.so"
-_SESSION_SUFFIX = ".session"  # of the file beside the shim that names its session
+_SESSION_SUFFIX = ".session"  # of the session file beside the shim
 JOINED_S = 30.0
 _ARCH_OF_ABI = {"arm64-v8a": "arm64", "armeabi-v7a": "arm32", "armeabi": "arm32", "x86_64": "x86_64"}
 
 
 class LaunchingSession(AgentSession):
-    """Starts its target once the agent listens for it. Raises TracerError where the target does not bring the shim within
-    joined_s.
-    """
+    """Starts its target after the agent listens. Raises TracerError if the target does not join within joined_s."""
 
     def __init__(
         self,
@@ -38,10 +36,10 @@ class LaunchingSession(AgentSession):
         lines: Sequence[str],
         start: Callable[[], None],
         absent: TracerError,
-        put_away: Callable[[], None],
+        clean_up: Callable[[], None],
         joined_s: float = JOINED_S,
     ) -> None:
-        super().__init__("preload", channel, lines, put_away=put_away)
+        super().__init__("preload", channel, lines, clean_up=clean_up)
         self.has_begun = False  # until its target has joined
         self._start_target = start
         self._absent = absent
@@ -62,7 +60,7 @@ class LaunchingSession(AgentSession):
 
 
 def start_wrapped(target: Target, app: App, process: str, options: SessionOptions) -> AgentSession:
-    """A rooted device: the app is started anew with the shim. Raises DeviceError, TracerError."""
+    """On a rooted device: restarts the app with the shim. Raises DeviceError, TracerError."""
     arch, word = app_arch(target, app), session_word()
     with ExitStack() as undo:
         deployed = undo.enter_context(
@@ -72,7 +70,7 @@ def start_wrapped(target: Target, app: App, process: str, options: SessionOption
         wrapped = undo.enter_context(WrappedApp(target, app, name, deployed.paths[SHIM], word))
         channel = target.open_agent([deployed.paths[AGENT], "preload"], as_root=True)
 
-        def put_away() -> None:
+        def clean_up() -> None:
             try:
                 wrapped.close()
             finally:
@@ -83,14 +81,14 @@ def start_wrapped(target: Target, app: App, process: str, options: SessionOption
             f"see whether it honours {name}",
         )
         session = LaunchingSession(
-            channel, _lines(options, word), lambda: launch(target, app), absent, put_away
+            channel, _lines(options, word), lambda: launch(target, app), absent, clean_up
         )
         undo.pop_all()
     return session
 
 
 def start_run_as(target: Target, app: App, options: SessionOptions) -> AgentSession:
-    """Without root: the agent runs as the app, whose own wrap.sh loads the shim out of the app's folder."""
+    """Without root: the agent runs as the app, whose own wrap.sh loads the shim from the app's folder."""
     arch, word = app_arch(target, app), session_word()
     with ExitStack() as undo:
         made = Path(undo.enter_context(tempfile.TemporaryDirectory())) / "session"
@@ -109,7 +107,7 @@ def start_run_as(target: Target, app: App, options: SessionOptions) -> AgentSess
 
 
 def wrap_script(package: str) -> str:
-    """lib/ABI/wrap.sh of an app (API 27, debuggable, native libraries extracted): the shim when it is there, else as ever."""
+    """lib/ABI/wrap.sh of an app (API 27, debuggable, native libraries extracted). It loads the shim if that is present."""
     return (
         "#!/system/bin/sh\n"
         "user=$(($(id -u) / 100000))\n"
@@ -121,7 +119,7 @@ def wrap_script(package: str) -> str:
 
 
 def app_arch(target: Target, app: App) -> str:
-    """Of its native code; an app without any runs as the device's first choice."""
+    """Architecture of the app's native code; an app without any runs as the device's first choice."""
     if app.abi and app.abi not in _ARCH_OF_ABI:
         raise TargetError(
             f"{app.label} runs as {app.abi}, for which there is no shim", "use an arm or x86_64 build"
@@ -134,7 +132,7 @@ def _lines(options: SessionOptions, word: str) -> list[str]:
 
 
 def session_word() -> str:
-    """NAME:NONCE: an abstract socket's name, and what proves that who connects belongs to this session."""
+    """NAME:NONCE: an abstract socket's name, and the proof that a client belongs to this session."""
     return f"memleak-{secrets.token_hex(8)}:{secrets.randbits(63) + 1:016x}"
 
 

@@ -47,7 +47,7 @@ def _run(output: BinaryIO) -> None:
 
 
 def _lines(descriptor: int) -> Iterator[str]:
-    """Byte by byte: what follows `start` is the session's to read."""
+    """Reads byte by byte: the session reads the input after `start`."""
     line = bytearray()
     while byte := os.read(descriptor, 1):
         line += byte

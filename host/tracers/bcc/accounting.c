@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only OR BSD-2-Clause
 /*
- * The accounting of --tracer bcc, compiled on the machine that runs it. Of kernel headers it needs struct pt_regs and
- * nothing else, so those of another version do. host/tracers/bcc/programs.py puts a pair of programs for each probed function
- * behind this text, and says by -D what is written in capitals here and defined nowhere.
+ * The accounting of --tracer bcc, compiled on the machine that runs it. It needs only struct pt_regs of the kernel's headers,
+ * so headers of another version work. host/tracers/bcc/programs.py appends a pair of programs for each probed function
+ * and defines the constants that are undefined here by -D.
  */
 #include <linux/ptrace.h>
 
-#define PENDING 8 /* calls of one thread in progress: signal handlers on top of one another */
+#define PENDING 8 /* calls of one thread in progress: nested signal handlers */
 #define STACK_WORDS (STACK_BYTES / 8)
 #define PAGE 4096u
-/* What is code and what is not, a bit for each 64 KiB, by a hash of its place: host/tracers/bcc/code_map.py sets them. */
+/* Maps of code and of other mappings, a bit for each 64 KiB at a hash of the address. host/tracers/bcc/code_map.py sets them. */
 #define GRANULE_SHIFT 16
 #define GRANULES (1 << 18)
 /* Linux on x86_64 maps from 0x7fff... downwards, and programs from 0x5555... upwards: ELF_ET_DYN_BASE, mmap_base(). */
@@ -24,7 +24,7 @@ struct pending {
 	u64 sp, size, pointer;
 	u32 function;
 	u16 is_internal, has_old;
-	struct block old; /* of realloc, until it is known whether the call succeeds */
+	struct block old; /* of realloc, until its return */
 };
 
 /* struct ml_evidence of device/wire.h with the registers of one x86_64 thread and its stack behind it. */
@@ -39,7 +39,7 @@ struct evidence {
 	u64 fixups[8];
 	u64 registers[21];
 	u64 stack[STACK_WORDS];
-	u64 beyond[PAGE / 8]; /* never filled; the verifier does not see that */
+	u64 beyond[PAGE / 8]; /* never filled, but the verifier cannot prove that */
 };
 
 struct thread {
@@ -55,7 +55,7 @@ struct key_counts {
 
 struct granules {
 	u8 is_code[GRANULES / 8];    /* of programs that are linked to a fixed address */
-	u8 is_no_code[GRANULES / 8]; /* elsewhere: what has just been mapped counts as code */
+	u8 is_no_code[GRANULES / 8]; /* elsewhere: a new mapping counts as code */
 	u64 is_known;
 };
 
@@ -101,7 +101,7 @@ static inline struct thread *this_thread(void)
 	thread = empty ? threads.lookup_or_try_init(&tid, empty) : 0;
 	if (!thread)
 		count(LOST_THREADS_FULL, 1);
-	else if (!thread->sequence) /* a thread's numbers are not those of an earlier one of its id */
+	else if (!thread->sequence) /* differs from the numbers of an earlier thread with this id */
 		thread->sequence = (u64)tid << 40 | (bpf_ktime_get_ns() & 0x7fffffffffull);
 	return thread;
 }
@@ -118,7 +118,7 @@ static inline void release_key(u64 number, u64 size)
 	__sync_fetch_and_add(&key->free_bytes, size);
 }
 
-/* Takes a block out of the table. */
+/* Removes a block from the table. */
 static inline bool claim(u64 address, struct block *block)
 {
 	struct block *found = live.lookup(&address);
@@ -143,7 +143,7 @@ static inline bool put(u64 address, struct block *block)
 	return false;
 }
 
-/* The stack from sp on, page after page up to the first that cannot be read. Returns its bytes. */
+/* Copies the stack from sp up to the first unreadable page. Returns its bytes. */
 static inline u32 copy_stack(struct evidence *evidence, u64 sp)
 {
 	u32 first = (PAGE - (sp & (PAGE - 1))) & (PAGE - 1), bytes = first;
@@ -154,27 +154,27 @@ static inline u32 copy_stack(struct evidence *evidence, u64 sp)
 	if (bpf_probe_read_user(evidence->stack, first, (void *)sp))
 		return 0;
 #pragma unroll
-	for (u32 i = 0; i < STACK_BYTES / PAGE; i++) { /* the verifier sees the sum of a small number and a constant */
+	for (u32 i = 0; i < STACK_BYTES / PAGE; i++) { /* unrolled, so that the verifier sees constants */
 		if (bpf_probe_read_user((char *)evidence->stack + i * PAGE + first, PAGE, (void *)(sp + first + i * PAGE)))
 			break;
 		bytes = first + (i + 1) * PAGE;
 	}
-	return bytes & (STACK_BYTES - 1); /* all of it has failed above */
+	return bytes & (STACK_BYTES - 1); /* a whole slice was copied above */
 }
 
-/* May a word be a return address? What a library has just been mapped to must count, or two stacks are taken for one. */
+/* Whether a word may be a return address. A new library must count, or two stacks get one key. */
 static inline bool may_be_code(struct granules *granules, u64 word)
 {
 	u64 granule = word >> GRANULE_SHIFT;
-	u32 place = (u32)(granule ^ granule >> 18) & (GRANULES - 1);
-	u8 bit = 1 << (place & 7);
+	u32 hash = (u32)(granule ^ granule >> 18) & (GRANULES - 1);
+	u8 bit = 1 << (hash & 7);
 
 	if (MAPPED(word) || !granules->is_known)
-		return !(granules->is_no_code[place >> 3] & bit);
-	return granules->is_code[place >> 3] & bit;
+		return !(granules->is_no_code[hash >> 3] & bit);
+	return granules->is_code[hash >> 3] & bit;
 }
 
-/* Of the words that may be return addresses. */
+/* Hash of the words that may be return addresses. */
 static inline u64 stack_key(struct evidence *evidence, u64 return_address, u32 bytes)
 {
 	int zero = 0;
@@ -256,7 +256,7 @@ static inline void record(struct pt_regs *ctx, struct thread *thread, struct pen
 	send(evidence, key);
 }
 
-/* Is it the allocator that calls itself? Only on the stack of another call, by a tail call or from its own code. */
+/* Whether the allocator calls itself: on the stack of another call, by a tail call or from its own code. */
 static inline bool is_internal(struct thread *thread, u64 sp, bool is_own_code)
 {
 	struct pending *outer;
@@ -267,7 +267,7 @@ static inline bool is_internal(struct thread *thread, u64 sp, bool is_own_code)
 	return outer->sp == sp || (outer->sp > sp && is_own_code);
 }
 
-/* low, high: the allocator's code, as distances from the probe. */
+/* low, high: bounds of the allocator's code, relative to the probe. */
 static inline bool returns_between(struct pt_regs *ctx, u64 low, u64 high)
 {
 	u64 address = 0;
@@ -283,7 +283,7 @@ static inline int enter(struct pt_regs *ctx, u32 function, u64 size, u64 pointer
 
 	if (!thread)
 		return 0;
-	if (thread->depth >= PENDING) { /* only returns that were never seen fill it */
+	if (thread->depth >= PENDING) { /* missed returns have filled it */
 		count(LOST_MISSED_RETURN, thread->depth);
 		thread->depth = 0;
 	}
@@ -303,7 +303,7 @@ static inline int enter(struct pt_regs *ctx, u32 function, u64 size, u64 pointer
 	return 0;
 }
 
-/* The call that returns with this sp; those above it never returned. */
+/* The call that returns with this sp; the returns of calls above it were missed. */
 static inline struct pending *pop(struct thread *thread, u64 sp)
 {
 	for (int i = 0; i < PENDING && thread->depth; i++) {
@@ -320,7 +320,7 @@ static inline struct pending *pop(struct thread *thread, u64 sp)
 	return 0;
 }
 
-/* is_out: the block is stored where the pointer argument says, and the return value is an error number. */
+/* is_out: the block is stored at the pointer argument, and the return value is an error number. */
 static inline int leave(struct pt_regs *ctx, bool is_out)
 {
 	u32 tid = (u32)bpf_get_current_pid_tgid();
@@ -328,7 +328,7 @@ static inline int leave(struct pt_regs *ctx, bool is_out)
 	struct pending *call;
 	u64 address = PT_REGS_RC(ctx);
 
-	if (!thread) /* a process that others probe: up to Linux 6.12 its returns come by */
+	if (!thread) /* up to Linux 6.12 other tracers' return probes run this too */
 		return 0;
 	call = pop(thread, PT_REGS_SP(ctx) - 8);
 	if (!call || call->is_internal)

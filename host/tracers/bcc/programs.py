@@ -89,7 +89,9 @@ class Probes:
             self._lib.bpf_attach_uprobe(loaded.fd, kind, name, os.fsencode(path), offset, pid, _NO_SEMAPHORE)
         )
         if descriptor < 0:
-            raise TracerError(f"bcc cannot place a probe at {path}+{offset:#x}", "see what `doctor` says")
+            raise TracerError(
+                f"bcc could not attach a probe at {path}+{offset:#x}", "see `memleak-android doctor`"
+            )
         self._descriptors.append(descriptor)
 
 

@@ -1,1 +1,1 @@
-"""Which functions a name means: requests, symbol tables, demangled names, globs."""
+"""Names of functions in; the functions of ELF files that they mean out, by symbol, demangled name or glob."""

@@ -1,4 +1,4 @@
-"""Every function that the symbol tables of one ELF file know, found by name, demangled name or glob."""
+"""All functions in the symbol tables of one ELF file, found by name, demangled name or glob."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from memleak_android.host.tracers.functions.written_names import SPECIAL_NAMES, 
 
 _SYMBOLS_MAX = 4_000_000
 _DEBUG_TEXT_MAX = 256 << 20
-# What compilers append to a copy of a function that they have changed: GCC, clang with ThinLTO.
+# Suffixes of a function's changed copy: GCC, clang with ThinLTO.
 _CLONE = re.compile(r"(\.(constprop|isra|part|llvm|lto_priv)(\.\d+)?)+$")
-_COLD = ".cold"  # GCC: the unlikely part of a function, no function of its own
+_COLD = ".cold"  # GCC: the unlikely part of a function, not a function itself
 
 
 @dataclass(frozen=True, slots=True)
 class TableSymbol:
-    """name: as in the file, without its version. vaddr and size in bytes; size 0 = not known. kind: STT_ of the gABI."""
+    """name: as in the file, without its version. size: in bytes, 0 = unknown. kind: STT_ of the gABI."""
 
     name: str
     vaddr: int
@@ -44,9 +44,9 @@ class TableSymbol:
 
 
 class FunctionTable:
-    """Raises TargetError where the file cannot be read as an ELF file.
+    """Raises TargetError if the file cannot be read as an ELF file.
 
-    .symtab holds static functions too; where the file has none, a debug file may (search: who finds it).
+    .symtab has static functions too. If the file lacks it, `search` may find a debug file with one.
     """
 
     def __init__(self, path: str, search: DebugFileSearch) -> None:
@@ -63,16 +63,16 @@ class FunctionTable:
 
     @cached_property
     def by_name(self) -> dict[str, list[TableSymbol]]:
-        """Functions and data, each name with all its places."""
+        """Functions and data, each name with all its addresses."""
         found: dict[str, dict[int, TableSymbol]] = defaultdict(dict)
         for elf in self._files:
             for one in _symbols(elf):
                 found[one.name].setdefault(one.vaddr, one)
-        return {name: list(places.values()) for name, places in found.items()}
+        return {name: list(symbols.values()) for name, symbols in found.items()}
 
     @cached_property
     def _by_demangled(self) -> dict[str, list[str]]:
-        """Names of the file by what people write: with parameters, and without; of templates without their arguments."""
+        """Symbol names by written names: with and without parameters; of templates also without their arguments."""
         found: dict[str, list[str]] = defaultdict(list)
         for name in self.by_name:
             shown = demangle(name)
@@ -82,7 +82,7 @@ class FunctionTable:
         return found
 
     def find(self, wanted: str, is_glob: bool) -> list[TableSymbol]:
-        """Everything of that name, functions and data alike; of a glob functions only."""
+        """Functions and data of that name; for a glob only functions."""
         if not is_glob:
             names = [wanted] if wanted in self.by_name else self._by_demangled.get(normal_name(wanted), [])
             names = names or [name for name in self.by_name if _CLONE.sub("", name) == wanted != name]
@@ -100,7 +100,7 @@ class FunctionTable:
         return [one for one in symbols if one.kind == STT_FUNC and not one.name.endswith(_COLD)]
 
     def is_named_in_debug_information(self, name: str) -> bool:
-        """Whether DWARF speaks of it although no code of that name is there: inlined everywhere."""
+        """Whether DWARF names it although it has no code: inlined everywhere."""
         needle = b"\0" + name.rpartition("::")[2].encode() + b"\0"
         for elf in self._files:
             section = elf.find(".debug_str")

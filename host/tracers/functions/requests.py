@@ -1,4 +1,4 @@
-"""Which functions are asked for: LIB:FUNC on the command line, groups of them in a TOML file."""
+"""Requested functions: LIB:FUNC on the command line, or groups in a TOML file."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ _KEYS = {"path", "functions", "symbols", "arguments"}
 
 @dataclass(frozen=True, slots=True)
 class FunctionRequest:
-    """library: a path, file name, soname or glob of one; "" is the program itself. symbol: a name as in the file or
-    demangled, a glob of either, or +0x… as an offset in the file. display: its name in what is printed, "" = its own.
-    arguments: format of its values, "" = as for others.
+    """A request for functions.
+
+    library: a path, file name, soname or glob of one; "" is the program itself.
+    symbol: a name as in the file or demangled, a glob of either, or +0x… as an offset in the file.
+    display: the printed name, "" = the symbol's own.
+    arguments: format of its values, "" = the default.
     """
 
     library: str
@@ -55,7 +58,7 @@ def parse_request(text: str) -> FunctionRequest:
             f"{text!r} names no function", "write LIB:FUNCTION, or FUNCTION of the program itself"
         )
     if symbol.startswith("+") and _OFFSET.fullmatch(symbol) is None:
-        raise UsageError(f"{text!r}: {symbol} is no offset in a file", "write +0x and hexadecimal digits")
+        raise UsageError(f"{text!r}: {symbol} is not an offset in a file", "write +0x and hexadecimal digits")
     return FunctionRequest(library.strip(), symbol.strip())
 
 
@@ -66,7 +69,7 @@ def read_group_file(path: Path) -> list[FunctionRequest]:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no TOML: {error}", "see docs/use/snoop.md") from None
+        raise UsageError(f"{path} is not TOML: {error}", "see docs/use/snoop.md") from None
     found: list[FunctionRequest] = []
     for name, table in document.items():
         found += _group(f"{path}: [{name}]", table)
@@ -75,18 +78,18 @@ def read_group_file(path: Path) -> list[FunctionRequest]:
     return found
 
 
-def _group(place: str, table: Any) -> list[FunctionRequest]:
+def _group(label: str, table: Any) -> list[FunctionRequest]:
     if not isinstance(table, dict):
-        raise UsageError(f"{place} is no table", "write [group], then path = … and functions = …")
+        raise UsageError(f"{label} is not a table", "write [group], then path = … and functions = …")
     unknown = sorted(set(table) - _KEYS)
     if unknown:
-        raise UsageError(f"{place}: unknown key {unknown[0]}", f"known are {', '.join(sorted(_KEYS))}")
+        raise UsageError(f"{label}: unknown key {unknown[0]}", f"known are {', '.join(sorted(_KEYS))}")
     library, plain, named = table.get("path", ""), table.get("functions", []), table.get("symbols", {})
     formats = table.get("arguments", {})
     if not isinstance(library, str) or not _are_texts(plain) or not _are_texts_by_name(named):
-        raise UsageError(f"{place} is not understood", "path: text, functions: list, symbols: name = symbol")
+        raise UsageError(f"{label} is not understood", "path: text, functions: list, symbols: name = symbol")
     if not _are_texts_by_name(formats):
-        raise UsageError(f"{place}: arguments is not understood", "write name = format")
+        raise UsageError(f"{label}: arguments is not understood", "write name = format")
     asked = [("", symbol) for symbol in plain] + list(named.items())
     return [
         FunctionRequest(library, symbol, display, formats.get(display or symbol, ""))

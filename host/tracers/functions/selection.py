@@ -1,4 +1,4 @@
-"""Requests → functions: which symbol of which loaded file each one means, and what could not be found."""
+"""Finds the symbol of a loaded file for each request, and reports requests without one."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ _NAMES_SHOWN = 6
 
 @dataclass(frozen=True, slots=True)
 class FoundFunction:
-    """One function of one file in one process. name: for printing. file_offset and size in bytes; size 0 = not known.
+    """One function of one file in one process.
 
-    parts: offsets of code of it that lies elsewhere (`name.cold`).
+    name: for printing.
+    size: in bytes, 0 = unknown.
+    parts: offsets of its code elsewhere (`name.cold`).
     """
 
     name: str
@@ -36,10 +38,11 @@ class FoundFunction:
 
 
 class Selection:
-    """Finds functions. problems: one sentence for each request, or part of it, that leads nowhere.
+    """Finds functions.
 
-    opened: where a file can be read on this machine; raises TargetError. way_out: where there are more than
-    max_matches, whose number it may tell.
+    problems: one sentence for each request, or part of it, without a function.
+    opened: path by which a file can be read on this machine; raises TargetError.
+    way_out: for more than max_matches, which it may contain.
     """
 
     def __init__(
@@ -68,13 +71,13 @@ class Selection:
         return self._elf_files[path]
 
     def find(self, request: FunctionRequest, files: Sequence[ProbedFile]) -> list[FoundFunction]:
-        """In the files of one process."""
+        """Finds functions in the files of one process."""
         candidates = list(_candidates(request, files))
         if not candidates:
-            who = f"process {files[0].pid}" if files and files[0].pid else "the command"
+            process = f"process {files[0].pid}" if files and files[0].pid else "the command"
             names = ", ".join(os.path.basename(one.path) for one in files[:_NAMES_SHOWN])
             more = "…" if len(files) > _NAMES_SHOWN else ""
-            self._complain(f"{request.text}: {who} has no file {request.library} (it has {names}{more})")
+            self._complain(f"{request.text}: {process} has no file {request.library} (it has {names}{more})")
             return []
         try:
             if request.file_offset is not None:
@@ -109,15 +112,15 @@ class Selection:
     def _function(
         self, request: FunctionRequest, file: ProbedFile, symbol: TableSymbol
     ) -> FoundFunction | None:
-        """None, and a sentence, for what is no code that can be probed."""
+        """None, and a sentence, for a symbol that is not code or cannot be probed."""
         if symbol.kind == STT_OBJECT:
             self._complain(
-                f"{request.text}: {symbol.name} in {os.path.basename(file.path)} is data, no function"
+                f"{request.text}: {symbol.name} in {os.path.basename(file.path)} is data, not a function"
             )
             return None
         if symbol.kind == STT_GNU_IFUNC:
             self._complain(
-                f"{request.text}: which function {symbol.name} is gets chosen at run time (ifunc);"
+                f"{request.text}: the address of {symbol.name} is chosen at run time (ifunc);"
                 f" name one of its implementations, such as __{symbol.name}_*"
             )
             return None
@@ -138,14 +141,14 @@ class Selection:
         return tuple(found)
 
     def _missing(self, request: FunctionRequest, candidates: Sequence[ProbedFile]) -> tuple[str, str]:
-        place = os.path.basename(candidates[0].path)
+        name = os.path.basename(candidates[0].path)
         if any(self._table(one).is_named_in_debug_information(request.symbol) for one in candidates):
             return (
-                f"{place} has no code of its own for it: inlined wherever it is called",
+                f"{name} has no code of its own for it: inlined wherever it is called",
                 "probe a function that calls it",
             )
         kind = "no function matches" if request.is_glob else "no such function"
-        return f"{kind} in {place}", "name it as `nm -D` does, or by +0xOFFSET in a stripped file"
+        return f"{kind} in {name}", "name it as `nm -D` does, or by +0xOFFSET in a stripped file"
 
     def _table(self, file: ProbedFile) -> FunctionTable:
         path = self._opened(file)
@@ -159,7 +162,7 @@ class Selection:
 
 
 def _candidates(request: FunctionRequest, files: Sequence[ProbedFile]) -> Iterator[ProbedFile]:
-    """The files that a request's library means: by path, name, name without version, or glob of one of these."""
+    """The files that match a request's library by path, name, name without version, or glob of one of these."""
     if not request.library:
         yield from files[:1]
         return

@@ -1,4 +1,4 @@
-"""Names of C++ functions as people write them: without parameters, return type or a template's arguments."""
+"""Written names of C++ functions: without parameters, return type or a template's arguments."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ _COMMA = re.compile(r",\s+")
 _CLONES = re.compile(r"( \(\.[^()]*\)| \[clone [^\]]*\])+$")
 _QUALIFIERS = re.compile(r"(\[abi:\w+\]| const| volatile| &&?)*$")
 _OPERATOR = re.compile(r"(?<![\w$])operator(?![\w$])")
-# Itanium C++ ABI, 5.1.4: vtables, thunks and guards are no functions that anybody calls by these names.
+# Itanium C++ ABI, 5.1.4: vtables, thunks and guards are not callable functions.
 SPECIAL_NAMES = ("_ZT", "_ZG")
 
 
 def normal_name(name: str) -> str:
-    """A name or glob without the blanks that demanglers put behind commas."""
+    """A name or glob without the blanks that demanglers put after commas."""
     return _COMMA.sub(",", name.strip())
 
 
 def is_called(shown: str, glob: str) -> bool:
-    """Whether a glob means the function that is shown so."""
+    """Whether a glob matches a demangled function."""
     return any(fnmatchcase(one, normal_name(glob)) for one in written_names(shown))
 
 
 def written_names(shown: str) -> list[str]:
-    """All names that a demangled one may be asked for by, itself first; normal_name() of each.
+    """All names by which a demangled function may be requested, itself first; normal_name() of each.
 
-    `int ns::scale<int, 3>(int)` (a template's instance, whose return type is a part of its name) is
-    `ns::scale<int,3>(int)`, `ns::scale<int,3>` and `ns::scale`, too.
+    `int ns::scale<int, 3>(int)` (an instance of a template, whose return type is part of its name) is also
+    `ns::scale<int,3>(int)`, `ns::scale<int,3>` and `ns::scale`.
     """
     whole = normal_name(shown)
     plain = _CLONES.sub("", whole)
@@ -38,7 +38,7 @@ def written_names(shown: str) -> list[str]:
 
 
 def _split_parameters(name: str) -> tuple[str, str]:
-    """`f(int) const` → `f` and `(int) const`; what ends otherwise is no function with parameters."""
+    """`f(int) const` → `f` and `(int) const`; a name with another end has no parameters."""
     match = _QUALIFIERS.search(name)
     end = match.start() if match else len(name)
     start = _opening(name[:end], "(", ")")
@@ -46,7 +46,7 @@ def _split_parameters(name: str) -> tuple[str, str]:
 
 
 def _opening(text: str, left: str, right: str) -> int:
-    """Where the bracket was opened that `text` ends by closing; -1 where it does not."""
+    """Offset of the bracket that the end of `text` closes; -1 if there is none."""
     if not text.endswith(right):
         return -1
     depth = 0
@@ -58,7 +58,7 @@ def _opening(text: str, left: str, right: str) -> int:
 
 
 def _after_return_type(head: str) -> int:
-    """Behind the last blank outside of all brackets; blanks behind `operator` are its own (`operator bool`)."""
+    """After the last blank outside of all brackets. Blanks after `operator` belong to the name (`operator bool`)."""
     operator = _OPERATOR.search(head)
     depth, found = 0, 0
     for at, letter in enumerate(head[: operator.start() if operator else len(head)]):

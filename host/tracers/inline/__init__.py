@@ -1,1 +1,1 @@
-"""Inline hooks: what of a function is moved, where to, and what undoes it."""
+"""Inline hooks. In: a running process and functions. Out: patches that redirect the functions, and their moved instructions."""

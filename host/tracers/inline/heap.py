@@ -24,8 +24,8 @@ from memleak_android.host.tracers.inline.patch_plan import (
     plan_patch,
 )
 from memleak_android.host.tracers.inline.target import (
-    EnteredProcess,
-    LocalEntered,
+    HookedProcess,
+    LocalHooked,
     MappedFile,
     Shim,
     mapped_file,
@@ -58,7 +58,7 @@ class InlineHooks:
     functions: frozenset[int]
 
 
-def plan_inline(process: EnteredProcess, allocator: LoadedObject, options: SessionOptions) -> InlineHooks:
+def plan_inline(process: HookedProcess, allocator: LoadedObject, options: SessionOptions) -> InlineHooks:
     """Loads the shim, which changes nothing yet, and plans the patches.
 
     Raises TargetError if there is no allocator, it cannot be patched, or the process cannot be entered.
@@ -86,7 +86,7 @@ def no_heap_lines(shim: Shim) -> list[str]:
 def plan_local(process: LocalProcess, options: SessionOptions, agent: Path, shim: Path) -> InlineHooks:
     """Plans the hooks of a local process."""
     allocator = local_allocator(process.loaded_objects(), options)
-    return plan_inline(LocalEntered(process, agent, shim), allocator, options)
+    return plan_inline(LocalHooked(process, agent, shim), allocator, options)
 
 
 def local_allocator(objects: Sequence[LoadedObject], options: SessionOptions) -> LoadedObject:

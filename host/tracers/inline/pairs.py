@@ -37,7 +37,7 @@ from memleak_android.host.tracers.inline.patch_plan import (
 )
 from memleak_android.host.tracers.inline.target import (
     ROOM_SLOTS,
-    EnteredProcess,
+    HookedProcess,
     MappedFile,
     Shim,
     mapped_file,
@@ -63,7 +63,7 @@ class PairPatches:
     stops: of the process's threads, rows of STOP.
     """
 
-    process: EnteredProcess
+    process: HookedProcess
     digest: int
     patched: frozenset[int] = frozenset()
     stops: Rows = field(default_factory=lambda: np.empty(0, STOP))
@@ -170,7 +170,7 @@ class InlineSession:
 
 
 def plan_session(
-    process: EnteredProcess,
+    process: HookedProcess,
     options: SessionOptions,
     allocator: Callable[[], LoadedObject],
     plan_pairs: Callable[[PairPlanner, CodePatcher], PairPlan],
@@ -195,7 +195,7 @@ def plan_session(
     return InlineSession([*lines, *pair_lines(options, pairs)], path, notes, stops, pairs)
 
 
-def _digest(process: EnteredProcess, planner: PairPlanner) -> int:
+def _digest(process: HookedProcess, planner: PairPlanner) -> int:
     """Digest of what the functions' numbers depend on: the pair files and the loaded files."""
     files = {mapping.path for mapping in process.mappings() if mapping.is_executable} - {process.shim.path}
     return int.from_bytes(sha256(repr((planner.digest, sorted(files))).encode()).digest()[:8], "little")

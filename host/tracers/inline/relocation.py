@@ -1,7 +1,7 @@
-"""Instructions that are to run at another address: what every architecture's relocation takes and gives.
+"""Relocation of instructions to another address: inputs and results, shared by all architectures.
 
-relocation_arm64.py and relocation_x86_64.py do it. Both move the first instructions of a function to a place from which
-the rest of it goes on, and refuse what they cannot prove to do the same there.
+relocation_arm64.py and relocation_x86_64.py implement it. Both move the first instructions of a function and refuse those
+that are not proved to behave the same at the new address.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from memleak_android.unwind.code.disassembly import Flow, Instruction
 
 
 class CannotRelocate(Exception):
-    """Why these instructions must stay where they are; the text names the instruction."""
+    """Why these instructions cannot be moved; the text names the instruction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What holds where the instructions run.
+    """Conditions of the process.
 
-    has_guarded_calls: indirect branches must meet a landing pad (BTI; the file's GNU_PROPERTY_AARCH64_FEATURE_1_BTI).
-    has_shadow_stack: return addresses are held against a second stack (CET, GCS): a call cannot be imitated.
+    has_guarded_calls: indirect branches need a landing pad (BTI; the file's GNU_PROPERTY_AARCH64_FEATURE_1_BTI).
+    has_shadow_stack: return addresses are checked against a second stack (CET, GCS), so a call cannot be imitated.
     """
 
     has_guarded_calls: bool = False
@@ -33,10 +33,10 @@ UNGUARDED = Surroundings()
 
 @dataclass(frozen=True, slots=True)
 class Relocated:
-    """The moved code, whose end leads on behind the original range.
+    """The moved code, whose end continues after the original range.
 
-    starts: where in `code` a thread goes on that stood before instruction i of the original ones. scratch: registers
-    that hold nothing there by the psABI and that the moved code may change.
+    starts: offset in `code` for a thread that was before original instruction i.
+    scratch: registers that are free there by the psABI and that the moved code may change.
     """
 
     address: int
@@ -46,7 +46,7 @@ class Relocated:
 
 
 def check_flow(instructions: Sequence[Instruction]) -> None:
-    """Only the last one may leave for good; none may go back into the range. Raises CannotRelocate."""
+    """Only the last instruction may leave unconditionally; none may jump back into the range. Raises CannotRelocate."""
     start, end = instructions[0].address, instructions[-1].end
     for one in instructions:
         if one.flow is Flow.STOP:
@@ -59,18 +59,18 @@ def check_flow(instructions: Sequence[Instruction]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What an instruction reads, writes (size bytes, at most) or only points at (size 0) relative to the pc."""
+    """Memory that an instruction reads, writes (at most size bytes) or only points at (size 0) relative to the pc."""
 
     address: int
     size: int
 
     def touches(self, start: int, end: int) -> bool:
-        """Whether it is among these bytes; pointing at the very first of them does no harm."""
+        """Whether it overlaps these bytes. Pointing at the first of them is harmless."""
         return self.address < end and self.address + max(self.size, 1) > start + (self.size == 0)
 
 
 def check_reference(one: Instruction, reference: Reference, range_: Sequence[Instruction]) -> None:
-    """Raises CannotRelocate where the patch would be seen as data."""
+    """Raises CannotRelocate if the instruction would read the patch as data."""
     if reference.touches(range_[0].address, range_[-1].end):
         raise CannotRelocate(f"`{one}` refers to where the patch is")
 

@@ -1,8 +1,8 @@
-"""A64 instructions moved to another address.
+"""Moves A64 instructions to another address.
 
-Which forms depend on the pc is decided here by their encodings (Arm ARM C4.1), not by the disassembler: all of "Branches,
+Encodings (Arm ARM C4.1), not the disassembler, decide which forms depend on the pc: all of "Branches,
 exception generating and system instructions", "PC-rel. addressing" and "Load register (literal)" are listed below or
-refused, and so are the later ones that hide elsewhere (FEAT_PAuth_LR). Everything else is copied.
+refused, as are later ones elsewhere (FEAT_PAuth_LR). All others are copied.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ BTI_C = 0xD503245F
 B_REACH = 1 << 27
 _LINK = 30
 
-# AAPCS64 §6.1.1: x16 and x17 are the veneers' own between a call and the first instruction of the callee, so
-# that they hold nothing at a function's entry.
+# AAPCS64 §6.1.1: veneers may use x16 and x17 between a call and the callee's first instruction, so
+# they are free at a function's entry.
 _VENEER_REGISTERS = (17, 16)
 
-# Hints that are known to do the same at any address: nop … sev, xpaclri, pac and aut with x17 or sp, csdb, bti.
+# Hints with the same effect at any address: nop … sev, xpaclri, pac and aut with x17 or sp, csdb, bti.
 # Not PACM (#39), after which the next paciasp signs with the pc.
 _MOVABLE_HINTS = frozenset((0, 1, 2, 3, 4, 5, 7, 8, 10, 12, 14, 20, *range(24, 32), 32, 34, 36, 38))
 
@@ -58,7 +58,7 @@ _LITERAL_LOADS = {
 def relocate_arm64(
     instructions: Sequence[Instruction], address: int, surroundings: Surroundings
 ) -> Relocated:
-    """Moves them, which are consecutive, to `address`, a multiple of 4. Raises CannotRelocate."""
+    """Moves consecutive instructions to `address`, a multiple of 4. Raises CannotRelocate."""
     check_flow(instructions)
     code = _Code(address, _scratch(instructions), surroundings)
     code.words.append(BTI_C)  # called through a pointer
@@ -76,13 +76,13 @@ def relocate_arm64(
 
 
 def absolute_jump(_: int, target: int) -> bytes:
-    """16 bytes that go from anywhere to anywhere: ldr x16, #8; br x16; .quad target."""
+    """A jump of any distance in 16 bytes: ldr x16, #8; br x16; .quad target."""
     words = (0x58000050, 0xD61F0200)
     return b"".join(word.to_bytes(4, "little") for word in words) + target.to_bytes(8, "little")
 
 
 def direct_jump(at: int, target: int) -> bytes | None:
-    """`b target` for the address `at`, None when it does not reach."""
+    """`b target` for the address `at`, None if out of reach."""
     distance = target - at
     if not -B_REACH <= distance < B_REACH or distance % 4:
         return None
@@ -90,7 +90,7 @@ def direct_jump(at: int, target: int) -> bytes | None:
 
 
 class _Code:
-    """Words put down one after the other, with jumps out of line and 8-byte literals behind them."""
+    """Appended words, with out-of-line jumps and 8-byte literals after them."""
 
     def __init__(self, address: int, scratch: int | None, surroundings: Surroundings) -> None:
         self.address = address
@@ -112,19 +112,19 @@ class _Code:
         self.words.append(0x58000000 | register)
 
     def jump(self, target: int) -> None:
-        """A return is no indirect branch to BTI, which lets it arrive anywhere."""
+        """BTI does not check the target of a return."""
         direct = direct_jump(self.address + 4 * len(self.words), target)
         if direct is not None:
             self.words.append(int.from_bytes(direct, "little"))
             return
         if self.surroundings.has_guarded_calls and self.surroundings.has_shadow_stack:
-            raise CannotRelocate(f"no way leads as far as to {target:#x} past BTI and a shadow stack")
+            raise CannotRelocate(f"{target:#x} is out of reach under BTI and a shadow stack")
         self.load(self.scratch(), target)
         opcode = 0xD65F0000 if self.surroundings.has_guarded_calls else 0xD61F0000
         self.words.append(opcode | self.scratch() << 5)
 
     def jump_when(self, word: int, shift: int, width: int, target: int) -> None:
-        """A conditional branch, whose field of displacement is cleared in word, to a jump out of line."""
+        """A conditional branch, whose displacement in `word` is zero, to an out-of-line jump."""
         self._exits.append((len(self.words), shift, width, target))
         self.words.append(word)
 
@@ -153,7 +153,7 @@ def _move(code: _Code, one: Instruction) -> None:
 
 
 def _refusal(word: int) -> str:
-    """Why a word that is no known pc-relative form may not be copied either, "" when it may."""
+    """Why a word that is not a known pc-relative form may not be copied, "" if it may."""
     if word >> 26 & 0b111 == 0b101:
         is_hint = word & 0xFFFFF01F == NOP & 0xFFFFF01F
         if is_hint and word >> 5 & 0x7F in _MOVABLE_HINTS:
@@ -176,7 +176,7 @@ def _refusal(word: int) -> str:
 
 
 def reference_arm64(one: Instruction) -> Reference | None:
-    """What an adr or a literal load names. (An adrp names a page.)"""
+    """The memory that an adr or a literal load refers to. (An adrp refers to a page.)"""
     word = int.from_bytes(one.code, "little")
     if word & 0x9F000000 == 0x10000000:
         return Reference(one.address + (signed(word >> 5, 19) << 2 | word >> 29 & 3), 0)
@@ -218,7 +218,7 @@ def _move_jump(code: _Code, one: Instruction, word: int) -> None:
 
 
 def _move_call(code: _Code, one: Instruction, word: int) -> None:
-    """It returns to the original code, where the unwinder knows its way."""
+    """The call returns to the original code, where the unwinder knows the frame."""
     target = _target(one, word, 0, 26)
     _refuse_call(code, one)
     code.load(_LINK, one.end)
@@ -266,13 +266,13 @@ _FORMS: tuple[tuple[int, int, _Move], ...] = (
 
 
 def _scratch(instructions: Sequence[Instruction]) -> int | None:
-    """x17 or x16, whichever none of the instructions may name."""
+    """x17 or x16, the one that no instruction uses."""
     named = {register for one in instructions for register in _registers(int.from_bytes(one.code, "little"))}
     return next((register for register in _VENEER_REGISTERS if register not in named), None)
 
 
 def _registers(word: int) -> set[int]:
-    """All general registers that an instruction may name, and more: every field that could be one (Arm ARM C4.1)."""
+    """A superset of the general registers that an instruction uses: every field that could name one (Arm ARM C4.1)."""
     fields = {word & 31, word >> 5 & 31}
     group = word >> 26 & 0b111
     if group == 0b101:

@@ -1,7 +1,7 @@
-"""x86-64 instructions moved to another address.
+"""Moves x86-64 instructions to another address.
 
-An instruction is moved when x86_encoding.py and the disassembler agree on its length and on whether it is relative to
-rip. Displacements are rewritten where the new place is in reach (±2 GiB), branches of 8 bits grow.
+An instruction is moved if x86_encoding.py and the disassembler agree on its length and on whether it is relative to
+rip. Displacements are rewritten if the new address is in reach (±2 GiB); 8-bit branches grow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from memleak_android.host.tracers.inline.x86_encoding import Encoding, parse
 from memleak_android.unwind.code.disassembly import Flow, Instruction
 
 ENDBR64 = bytes.fromhex("f30f1efa")
-_JUMP_MEMORY = bytes.fromhex("3eff25")  # notrack: it lands where no endbr64 need be
+_JUMP_MEMORY = bytes.fromhex("3eff25")  # notrack: the target needs no endbr64
 _PUSH_MEMORY = bytes.fromhex("ff35")
 _LEA = b"\x8d"
 
@@ -30,7 +30,7 @@ _LEA = b"\x8d"
 def relocate_x86_64(
     instructions: Sequence[Instruction], address: int, surroundings: Surroundings
 ) -> Relocated:
-    """Moves them, which are consecutive, to `address`. Raises CannotRelocate."""
+    """Moves consecutive instructions to `address`. Raises CannotRelocate."""
     check_flow(instructions)
     code = _Code(address, surroundings)
     code.data += ENDBR64  # called through a pointer
@@ -44,25 +44,25 @@ def relocate_x86_64(
 
 
 def absolute_jump(_: int, target: int) -> bytes:
-    """14 bytes that go from anywhere to anywhere: jmp *0(%rip); .quad target."""
+    """A jump of any distance in 14 bytes: jmp *0(%rip); .quad target."""
     return bytes.fromhex("ff2500000000") + target.to_bytes(8, "little")
 
 
 def direct_jump(at: int, target: int) -> bytes | None:
-    """`jmp rel32` to target for the address `at`, None when it does not reach."""
+    """`jmp rel32` to target for the address `at`, None if out of reach."""
     displacement = _displacement(at + 5, target)
     return None if displacement is None else b"\xe9" + displacement
 
 
 @dataclass
 class _Code:
-    """Bytes put down one after the other, with jumps out of line and 8-byte literals behind them."""
+    """Appended bytes, with out-of-line jumps and 8-byte literals after them."""
 
     address: int
     surroundings: Surroundings
     data: bytearray = field(default_factory=bytearray)
-    literals: list[tuple[int, int]] = field(default_factory=list)  # where its displacement stands, value
-    exits: list[tuple[int, int]] = field(default_factory=list)  # where its displacement stands, target
+    literals: list[tuple[int, int]] = field(default_factory=list)  # offset of its displacement, value
+    exits: list[tuple[int, int]] = field(default_factory=list)  # offset of its displacement, target
 
     @property
     def here(self) -> int:
@@ -99,7 +99,7 @@ class _Code:
         return bytes(self.data)
 
     def _refer(self, at: int) -> None:
-        """Lets the displacement at `at`, an instruction's last bytes, point here."""
+        """Points the displacement at `at`, an instruction's last bytes, to here."""
         self.data[at : at + 4] = (len(self.data) - at - 4).to_bytes(4, "little")
 
 
@@ -109,7 +109,7 @@ def _displacement(end: int, target: int) -> bytes | None:
 
 
 def reference_x86_64(one: Instruction) -> Reference | None:
-    """What a rip-relative operand names. No operand is longer than 64 bytes."""
+    """The memory that a rip-relative operand refers to. No operand is longer than 64 bytes."""
     encoding = parse(one.code)
     if encoding is not None and encoding.size == one.size:
         if encoding.displacement is None:
@@ -145,7 +145,7 @@ def _names_rip(one: Instruction) -> bool:
 
 
 def _move_relative(code: _Code, one: Instruction, encoding: Encoding, target: int) -> None:
-    """In reach the displacement is corrected; beyond, only an address can be had without a register to spare."""
+    """In reach, the displacement is adjusted. Beyond, only an address can be loaded without a spare register."""
     at = encoding.displacement or 0
     displacement = _displacement(code.here + one.size, target)
     if displacement is not None:

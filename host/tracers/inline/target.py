@@ -26,7 +26,7 @@ _BTI, _GCS = 1, 4  # GNU_PROPERTY_AARCH64_FEATURE_1_*
 _INJECT_S = 30
 
 
-class EnteredProcess(Protocol):
+class HookedProcess(Protocol):
     """The process that a plan needs. shim: its path in the process, and the path of our copy."""
 
     @property
@@ -47,7 +47,7 @@ class EnteredProcess(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LocalEntered:
+class LocalHooked:
     """A local process. agent, shim_path: our files."""
 
     process: LocalProcess
@@ -108,7 +108,7 @@ class MappedFile:
         return Surroundings(bool(features & _BTI), has_shadow_stack or bool(features & _GCS))
 
 
-def mapped_file(process: EnteredProcess, path: str, elf: ElfFile, dynamic: int = 0) -> MappedFile:
+def mapped_file(process: HookedProcess, path: str, elf: ElfFile, dynamic: int = 0) -> MappedFile:
     """The mappings of a file. Raises TargetError.
 
     path: in the process.
@@ -135,7 +135,7 @@ class Shim:
     file: MappedFile
 
     @classmethod
-    def of(cls, process: EnteredProcess) -> Shim:
+    def of(cls, process: HookedProcess) -> Shim:
         return cls(mapped_file(process, process.shim.path, ElfFile(process.shim.open_path)))
 
     def function(self, name: str) -> int:

@@ -1,8 +1,8 @@
-"""How long an x86-64 instruction is and where its displacement stands, read from its bytes alone.
+"""Length of an x86-64 instruction and the offset of its displacement, from its bytes alone.
 
-Beside the disassembler, not in its stead: what is to be moved must have the same length by both. Only instructions
-are known here that do the same at any address once a rip-relative displacement is corrected (Intel SDM, volume 2,
-chapter 2 and appendix A); EVEX, x87 and what tells an address, traps or talks to hardware are not.
+It complements the disassembler: moved instructions must have the same length by both. It knows only instructions with
+the same effect at any address after adjusting a rip-relative displacement (Intel SDM, volume 2, chapter 2 and appendix A).
+EVEX, x87 and instructions that produce an address, trap or access hardware are unknown.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ _VEX_MAPS = {1: b"\x0f", 2: b"\x0f\x38", 3: b"\x0f\x3a"}
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """opcode: with its escape bytes. modrm: None when there is none. displacement: offset of its 4 bytes in a
-    rip-relative instruction, else None. immediate: bytes behind everything else."""
+    """opcode: with its escape bytes. modrm: None if there is none.
+
+    displacement: offset of its 4 bytes in a rip-relative instruction, else None.
+    immediate: number of bytes after everything else.
+    """
 
     size: int
     prefixes: bytes
@@ -54,7 +57,7 @@ class Encoding:
 
 
 def parse(code: bytes) -> Encoding | None:
-    """The instruction that code begins with; None when it is not known here."""
+    """The instruction at the start of `code`; None if unknown."""
     try:
         return _parse(code)
     except IndexError:
@@ -111,7 +114,7 @@ def _operands(
 
 
 def _shape(opcode: bytes, prefixes: bytes, rex: int) -> tuple[bool, int | None]:
-    """Whether there is a ModRM byte, and the bytes of immediate; None for an opcode that is not known."""
+    """Whether there is a ModRM byte, and the bytes of immediate; None for an unknown opcode."""
     last = opcode[-1]
     if len(opcode) == 3:
         return True, int(opcode[1] == 0x3A)
@@ -149,7 +152,7 @@ def _address_size(code: bytes, at: int) -> tuple[int, bool]:
 
 
 def _is_movable(opcode: bytes, modrm: int | None, prefixes: bytes, is_vex: bool) -> bool:
-    """What of an opcode's group does the same elsewhere."""
+    """Whether the instruction of an opcode group has the same effect elsewhere."""
     reg = 0 if modrm is None else modrm >> 3 & 7
     in_register = modrm is not None and modrm >> 6 == 3
     is_branch = opcode[0] in (0xE8, 0xE9, 0xEB) or 0x70 <= opcode[0] <= 0x7F or 0xE0 <= opcode[0] <= 0xE3

@@ -1,1 +1,1 @@
-"""Starting a tracer on this machine: bpf, preload, attach, kernel, every process; which of them."""
+"""Tracers on this machine. In: session options. Out: an agent session by bpf, preload, attach, kernel or every process."""

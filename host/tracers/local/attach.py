@@ -1,4 +1,4 @@
-"""The shim brought into a process that already runs: by ptrace, without root for a process of the same user."""
+"""Brings the shim into a running process by ptrace, without root for a process of the same user."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from memleak_android.host.tracers.agent.session_options import (
 )
 from memleak_android.host.tracers.inline.heap import local_allocator
 from memleak_android.host.tracers.inline.pairs import plan_session
-from memleak_android.host.tracers.inline.target import LocalEntered
+from memleak_android.host.tracers.inline.target import LocalHooked
 from memleak_android.host.wire.blocks import WIRE_VERSION
 
 HookName = Literal["plt", "inline"]
 
 
 def start(options: SessionOptions, hook: HookName) -> AgentSession:
-    """Raises TargetError for a process that cannot be looked at, TracerError for what hooks cannot do.
+    """Raises TargetError for an inaccessible process, TracerError for options that hooks do not support.
 
-    Why the process itself refuses (docs/wire-protocol.md, "How a running process is entered") the agent says.
+    The agent reports the process's own refusals (docs/wire-protocol.md, "How a running process is entered").
     """
     if options.pid is None:
         raise TracerError(
             f"--tracer {hook} is for processes that run already",
-            "name one by --pid N, or leave it away: a command is measured from its start",
+            "name one by --pid N, or drop --tracer to measure a command from its start",
         )
     if hook == "plt" and (options.object or options.symbols_prefix):
         raise TracerError(
@@ -44,8 +44,8 @@ def start(options: SessionOptions, hook: HookName) -> AgentSession:
     agent = find_binary("memleakd", local_arch())
     lines = attach_lines(options, hook)
     if hook == "inline":
-        entered = LocalEntered(process, agent, find_binary("libmemleak.so", local_arch()))
-        return _start_inline(options, process, entered, lines)
+        hooked = LocalHooked(process, agent, find_binary("libmemleak.so", local_arch()))
+        return _start_inline(options, process, hooked, lines)
     pairs = options.pairs.plan(_files(process), by="slots") if options.pairs else None
     session = AgentSession(hook, LocalChannel([str(agent), "preload"]), [*lines, *pair_lines(options, pairs)])
     session.pairs = pairs
@@ -53,15 +53,15 @@ def start(options: SessionOptions, hook: HookName) -> AgentSession:
 
 
 def _start_inline(
-    options: SessionOptions, process: LocalProcess, entered: LocalEntered, lines: list[str]
+    options: SessionOptions, process: LocalProcess, hooked: LocalHooked, lines: list[str]
 ) -> AgentSession:
     plan = plan_session(
-        entered,
+        hooked,
         options,
         lambda: local_allocator(process.loaded_objects(), options),
         lambda planner, patcher: planner.plan(_files(process), by="patches", patcher=patcher),
     )
-    channel = LocalChannel([str(entered.agent), "preload"])
+    channel = LocalChannel([str(hooked.agent), "preload"])
     session = AgentSession("inline", channel, [*lines, *plan.lines])
     session.notes = plan.notes
     session.about = {"allocator": plan.allocator} if plan.allocator else {}

@@ -1,4 +1,4 @@
-"""What the agent is told for a session with BPF probes on this machine."""
+"""Plans a BPF session on this machine, and its configuration lines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ONLY_PAIRS = "only what --pairs names is traced"
 
 @dataclass(frozen=True, slots=True)
 class BpfPlan:
-    """Where the probes of a session go. notes: for `doctor` and -v, one a probe and what could not be probed."""
+    """The probes of a session. notes: for `doctor` and -v, one for each probe and each function without one."""
 
     allocator: LoadedObject
     probes: tuple[Probe, ...]
@@ -39,7 +39,7 @@ class BpfPlan:
     pairs: PairPlan | None = None
 
     def about(self) -> dict[str, Any]:
-        """What the recording keeps. allocator: "" where none is traced, and --pairs alone."""
+        """Facts for the recording. allocator: "" if only --pairs is traced."""
         probes = [asdict(probe) for probe in self.probes]
         return {"allocator": self.allocator.path if probes else "", "probes": probes}
 
@@ -82,7 +82,7 @@ def bpf_session_lines(options: SessionOptions, plan: BpfPlan) -> list[str]:
 
 
 def probed_files(pid: int, objects: Sequence[LoadedObject]) -> list[ProbedFile]:
-    """Of a process of this machine, 0 = of a command."""
+    """Files of a process of this machine, 0 = of a command."""
     return [ProbedFile(pid, one.path, one.open_path) for one in objects]
 
 

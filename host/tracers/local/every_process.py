@@ -1,4 +1,4 @@
-"""What the agent is told for a session of every process of this machine: the files of their allocators."""
+"""Plans a session of every process of this machine: the files of their allocators."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _Identity = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class EveryProcessPlan:
-    """files: of allocators, those of most processes first. left_out: sentences about processes that no probe reaches."""
+    """files: of allocators, those of most processes first. left_out: sentences about processes without probes."""
 
     files: tuple[str, ...]
     probes: tuple[Probe, ...]
@@ -40,7 +40,7 @@ class EveryProcessPlan:
 
 @dataclass(slots=True)
 class _Allocator:
-    """A file, by which processes can be reached. path: as it can be opened here."""
+    """A file with an allocator. path: openable here."""
 
     path: str
     processes: list[str] = field(default_factory=list)
@@ -48,19 +48,19 @@ class _Allocator:
 
 @dataclass(slots=True)
 class _Search:
-    """Looks each file up once, whatever maps it: by device and inode."""
+    """Reads each file once, by device and inode, for any number of processes."""
 
     allocators: dict[_Identity, _Allocator] = field(default_factory=dict)
     without: dict[str, list[str]] = field(default_factory=dict)  # reason → names of processes
     _has_malloc: dict[_Identity, bool] = field(default_factory=dict)
 
-    def look_at(self, pid: int) -> None:
+    def add(self, pid: int) -> None:
         try:
             process = LocalProcess.open(pid)
         except TargetError as error:
             if "32-bit" in str(error):
                 self._leave_out("32-bit code", str(pid))
-            return  # kernel threads, and what has ended meanwhile
+            return  # a kernel thread, or ended meanwhile
         try:
             found = self._allocator_of(process.loaded_objects())
         except TargetError:
@@ -73,7 +73,7 @@ class _Search:
     def _allocator_of(self, objects: Iterable[LoadedObject]) -> _Allocator | None:
         """The first in search order that defines malloc, as the dynamic linker binds it."""
         for one in objects:
-            if os.path.basename(one.path) == SHIM:  # of another session's
+            if os.path.basename(one.path) == SHIM:  # of another session
                 continue
             try:
                 status = os.stat(one.open_path)
@@ -91,11 +91,11 @@ class _Search:
 
 
 def plan_every_process(options: SessionOptions) -> EveryProcessPlan:
-    """Looks through all processes but this one. Raises TargetError where no allocator is found in any."""
+    """Searches all processes but this one. Raises TargetError if no allocator is found."""
     search = _Search()
     for name in os.listdir("/proc"):
         if name.isdecimal() and int(name) != os.getpid():
-            search.look_at(int(name))
+            search.add(int(name))
     ranked = sorted(search.allocators.values(), key=lambda one: -len(one.processes))
     files, probes, notes = list[str](), list[Probe](), list[str]()
     for one in ranked:
@@ -115,13 +115,15 @@ def plan_every_process(options: SessionOptions) -> EveryProcessPlan:
         raise TargetError(
             "no process of this machine has an allocator that can be probed", "name one by --pid"
         )
-    return EveryProcessPlan(tuple(files), tuple(probes), tuple(notes), tuple(_told(search.without)))
+    return EveryProcessPlan(
+        tuple(files), tuple(probes), tuple(notes), tuple(_left_out_sentences(search.without))
+    )
 
 
 def start(options: SessionOptions) -> AgentSession:
     """Raises TracerError, TargetError."""
     if refusal := probe_local().bpf_refusal:
-        raise TracerError(f"every process can be traced by BPF alone: {refusal}", "run as root")
+        raise TracerError(f"only BPF can trace every process: {refusal}", "run as root")
     plan = plan_every_process(options)
     lines = [
         *session_lines(options, WIRE_VERSION),
@@ -144,7 +146,7 @@ def _defines_malloc(path: str) -> bool:
         return False
 
 
-def _told(without: dict[str, list[str]]) -> Iterable[str]:
+def _left_out_sentences(without: dict[str, list[str]]) -> Iterable[str]:
     for reason, names in sorted(without.items()):
         kinds = Counter(names)
         shown = ", ".join(_counted(*one) for one in kinds.most_common(_NAMED_MAX))

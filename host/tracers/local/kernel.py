@@ -1,4 +1,4 @@
-"""What the agent is told for a session that watches the kernel's own allocators."""
+"""Sessions that trace the kernel's own allocators."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def kernel_session_lines(options: SessionOptions) -> list[str]:
 def start(options: SessionOptions) -> AgentSession:
     """Raises TracerError, TargetError."""
     if os.geteuid() != 0:
-        raise TracerError("the kernel's allocators can be watched by root only", "run as root")
+        raise TracerError("the kernel's allocators can be traced by root only", "run as root")
     if options.pid is not None:
         check_running(options.pid)
     agent = find_binary("memleakd", local_arch())
@@ -51,11 +51,11 @@ def start(options: SessionOptions) -> AgentSession:
 
 
 def start_on(
-    target: Target, agent: str, options: SessionOptions, put_away: Callable[[], None]
+    target: Target, agent: str, options: SessionOptions, clean_up: Callable[[], None]
 ) -> AgentSession:
     """On a device, with root. agent: memleakd there."""
     channel = target.open_agent([agent, "kernel"], as_root=True)
-    session = AgentSession("kernel", channel, kernel_session_lines(options), put_away=put_away)
+    session = AgentSession("kernel", channel, kernel_session_lines(options), clean_up=clean_up)
     if options.pid is not None:
         session.target = {"pid": options.pid, "whole_machine": False}
     return session

@@ -1,4 +1,4 @@
-"""The preload tracer: a command started with our shim before its own libraries. No rights needed."""
+"""The preload tracer: starts a command with the shim before its own libraries. Needs no rights."""
 
 from __future__ import annotations
 
@@ -57,6 +57,6 @@ def _check_word_size(command: str) -> None:
     try:
         elf = ElfFile(resolve_command(command, os.environ))
     except (OSError, TargetError):
-        return  # the agent finds out why it cannot be started
+        return  # the agent will report why it cannot be started
     if not elf.is_64_bit:
         raise TargetError(f"{elf.path} is 32-bit, which cannot be traced", "use a 64-bit build of it")

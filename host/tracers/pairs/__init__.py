@@ -1,1 +1,1 @@
-"""Which functions of a target a pair set means, and by which route each is reached."""
+"""Pair families and a target's loaded files in; the functions that they mean, and the agent's lines for each route, out."""

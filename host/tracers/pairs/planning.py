@@ -1,4 +1,4 @@
-"""Which functions of a target a pair file means, and what the agent is told of them."""
+"""Finds the functions of pair families in a target, and writes the agent's lines for them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from memleak_android.host.tracers.functions.selection import FoundFunction, Sele
 from memleak_android.host.tracers.pairs.routes import Patches, Probes, Route, Slots
 from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FUNCTIONS_MAX
 
-_MATCHES_MAX = 32  # functions that one name or glob may mean
+_MATCHES_MAX = 32  # functions that one name or glob may match
 _WAY_OUT = "name fewer by a narrower glob"
 _PART = {False: "acquires", True: "releases"}
 
 
 @dataclass(frozen=True, slots=True)
 class SetsPlanner:
-    """Implements PairPlanner: the pairs of files and shipped sets. symbol_dirs: where files with symbols are looked for."""
+    """Implements PairPlanner: the pairs of files and shipped sets. symbol_dirs: folders with symbol files."""
 
     sets: PairSets
     symbol_dirs: tuple[Path, ...] = ()
@@ -75,8 +75,12 @@ def _route(
 
 @dataclass(slots=True)
 class _Drafts:
-    """opened: where a file can be read. rules, probes: lines for the agent. names: (pair, function) by number. taken: pair
-    and part of each function found; placed: those that are somebody's already.
+    """opened: path by which a file can be read.
+
+    rules, probes: lines for the agent.
+    names: (pair, function) by number.
+    taken: pair and part of each function found.
+    placed: functions that are already traced.
     """
 
     selection: Selection
@@ -106,7 +110,7 @@ class _Drafts:
         found = [(rule, one) for rule, one in named if self._take(family, rule, one)]
         for is_release, word in ((False, "acquire"), (True, "release")):
             if not any(rule.is_release == is_release for rule, _ in found):
-                self._complain(family, f"no function to {word} is left, the pair is passed over")
+                self._complain(family, f"no function to {word} is left, so the pair is skipped")
                 self._give_back(family)
                 return
         for rule, one in found:
@@ -130,7 +134,7 @@ class _Drafts:
         return found
 
     def _with_paths(self, request: FunctionRequest, files: Sequence[ProbedFile]) -> list[FunctionRequest]:
-        """A request for each file that a pattern or a build-id means; others are the selection's own."""
+        """A request for each file that a pattern or a build-id matches; the selection resolves other requests."""
         kind, colon, wanted = request.library.partition(":")
         if not colon or kind not in ("regex", "build-id"):
             return [request]
@@ -143,34 +147,34 @@ class _Drafts:
         return named or [request]
 
     def _build_id(self, file: ProbedFile) -> str:
-        with suppress(OSError, BadElf, MemleakError):  # what is mapped and no ELF file has none
+        with suppress(OSError, BadElf, MemleakError):  # a mapped file that is not an ELF file has none
             return open_elf(Path(self.opened(file))).build_id
         return ""
 
     def _take(self, family: PairFamily, rule: PairRule, one: FoundFunction) -> bool:
-        """Whether a function is reached and free for this part: what acquires cannot release too, nor be of two pairs."""
+        """Whether a function is reachable and free for this part: it cannot acquire and release, or be in two pairs."""
         try:
             self.route.check(rule, one)
         except TargetError as error:
             self._complain(family, str(error))
             return False
         part = (family.name, rule.is_release)
-        place = (one.file.agent_path, one.file_offset)
-        other = self.taken.setdefault(place, part)
+        key = (one.file.agent_path, one.file_offset)
+        other = self.taken.setdefault(key, part)
         if other != part:
             self._complain(family, f"{one.name} already {_PART[other[1]]} in pair {other[0]}")
-        is_new = other == part and place not in self.placed
-        self.placed.add(place)
+        is_new = other == part and key not in self.placed
+        self.placed.add(key)
         doubt = "" if family.is_optional or not is_new else self.route.doubt(one)
         if doubt:
             self._complain(family, doubt)
         return is_new
 
     def _give_back(self, family: PairFamily) -> None:
-        """What a pair has found that is passed over is free for the next one."""
-        for place in [one for one, (name, _) in self.taken.items() if name == family.name]:
-            del self.taken[place]
-            self.placed.discard(place)
+        """Frees the functions of a skipped pair for the next one."""
+        for key in [one for one, (name, _) in self.taken.items() if name == family.name]:
+            del self.taken[key]
+            self.placed.discard(key)
 
     def _add(self, number: int, family: PairFamily, rule: PairRule, one: FoundFunction) -> None:
         if len(self.names) == FUNCTIONS_MAX - FIRST_PAIR_FUNCTION:

@@ -1,4 +1,4 @@
-"""How a function of a pair is reached: by a probe in its file, by the slots through which modules call it, or by patching it."""
+"""Routes to a function of a pair: a probe in its file, the slots through which modules call it, or a patch of its code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from memleak_android.host.tracers.probes.probe_sites import ProbeSite, probes_at
 
 _NAME_BYTES_MAX = 119  # ML_PAIR_NAME_BYTES
 _NAMES_MAX = 192  # ML_PAIR_NAMES
-# What the shim stands in for itself (device/preload/hooks/names.c): a slot leads to one entry.
+# The shim replaces these itself (device/preload/hooks/names.c): a slot leads to one entry.
 _LOADER = (
     "dlopen",
     "android_dlopen_ext",
@@ -38,20 +38,20 @@ _BY_BPF = "use --tracer bpf for it"
 
 
 class Route(Protocol):
-    """check() and lines(), which tell the agent, raise TargetError where a function is not reached, with its name."""
+    """A route. check() and lines() raise TargetError with the function's name if it is not reachable."""
 
     def look_at(self, found: Sequence[FoundFunction]) -> None:
-        """All functions of a pair, before each is checked."""
+        """Scans all functions of a pair before each is checked."""
         ...
 
     def check(self, rule: PairRule, one: FoundFunction) -> None: ...
 
     def refusal(self, family: PairFamily) -> str:
-        """What the whole pair asks for and this way cannot do; "" = nothing."""
+        """A requirement of the whole pair that this route cannot meet; "" = none."""
         ...
 
     def doubt(self, one: FoundFunction) -> str:
-        """Why it may be that no call is seen of a function that is reached; "" = no doubt."""
+        """Why calls of a reachable function may be missed; "" = no doubt."""
         ...
 
     def lines(self, number: int, rule: PairRule, one: FoundFunction) -> list[str]: ...
@@ -92,7 +92,7 @@ class Probes:
 
 @dataclass(slots=True)
 class Slots:
-    """The shim: functions that other modules, or their own, call by their exported names."""
+    """The shim: functions that modules call by their exported names."""
 
     selection: Selection
     files: Sequence[ProbedFile]
@@ -110,14 +110,12 @@ class Slots:
             )
         names = exported_names(elf, one.file_offset)
         if not names:
-            raise TargetError(f"{one.name} is not exported, and the shim stands in slots only", _BY_BPF)
+            raise TargetError(f"{one.name} is not exported, and the shim uses slots only", _BY_BPF)
         several = names_of_several(elf, one.file_offset)
-        if several:  # a slot goes by the name alone: calls of one version would land in the other
-            raise TargetError(
-                f"{several[0]} is several functions by its versions, which slots do not tell apart", _BY_BPF
-            )
+        if several:  # a slot has only the name: calls of one version would reach the other
+            raise TargetError(f"{several[0]} has several versions, which slots cannot distinguish", _BY_BPF)
         if not self._usable(one):
-            raise TargetError(f"{one.name} is what the shim stands in for itself", _BY_BPF)
+            raise TargetError(f"{one.name} is replaced by the shim itself", _BY_BPF)
         if rule.size_teller and not _teller(self.selection, self.files, rule.size_teller):
             raise _no_teller(rule, one)
 
@@ -128,7 +126,7 @@ class Slots:
         self._called = self._called or self._all_called()
         if not self._called.isdisjoint(self._usable(one)):
             return ""
-        return f"{one.name}: no loaded file calls it through a slot; calls within its own are seen by --tracer bpf"
+        return f"{one.name}: no loaded file calls it through a slot; --tracer bpf also sees calls within its own file"
 
     def lines(self, number: int, rule: PairRule, one: FoundFunction) -> list[str]:
         names = self._usable(one)
@@ -148,7 +146,7 @@ class Slots:
     def _all_called(self) -> set[str]:
         found: set[str] = set()
         for file in self.files:
-            with suppress(MemleakError, OSError):  # what is mapped and no ELF file calls nobody
+            with suppress(MemleakError, OSError):  # a mapped file that is not an ELF file has no calls
                 found |= called_names(self.selection.elf(file))
         return found
 
@@ -192,9 +190,9 @@ def _shim_refusal(family: PairFamily) -> str:
 def _teller(
     selection: Selection, files: Sequence[ProbedFile], name: str
 ) -> tuple[ProbedFile, ElfFile, int] | None:
-    """File and vaddr of the function that tells sizes: of the first file that exports it, as the linker binds a name."""
+    """File and vaddr of the size function: the first file that exports it, as the linker binds a name."""
     for file in files:
-        with suppress(MemleakError, OSError):  # what is mapped and no ELF file exports nothing
+        with suppress(MemleakError, OSError):  # a mapped file that is not an ELF file has no exports
             elf = selection.elf(file)
             found = elf.dynamic_functions({name})
             if found:
@@ -204,6 +202,6 @@ def _teller(
 
 def _no_teller(rule: PairRule, one: FoundFunction) -> TargetError:
     return TargetError(
-        f"{one.name}: no loaded file exports a function {rule.size_teller} to tell its sizes",
+        f"{one.name}: no loaded file exports a function {rule.size_teller} for its sizes",
         "name one that takes the handle and returns bytes",
     )

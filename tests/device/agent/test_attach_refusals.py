@@ -68,8 +68,7 @@ def test_a_process_that_does_not_let_itself_be_looked_at(hook: str) -> None:
     with running("undumpable", before=SOMEBODY) as (process, _):
         said = refusal(process.pid, hook, before=[*SOMEBODY, *READS_FILES])
         assert said.endswith(
-            " may not be traced: it does not let itself be looked at (set-user-ID, or prctl(PR_SET_DUMPABLE));"
-            " run as root"
+            " may not be traced: it is not dumpable (set-user-ID, or prctl(PR_SET_DUMPABLE)); run as root"
         )
         assert last_words(process) == UNHARMED
 

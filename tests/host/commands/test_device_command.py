@@ -119,7 +119,7 @@ def test_several_devices_are_shown_with_the_flags(program: Run, plug: Plug) -> N
     [
         ({"state": "unauthorized"}, "is unauthorized; accept this computer in the dialog on its screen"),
         ({"state": "offline"}, "is offline; connect it again, or try `adb reconnect offline`"),
-        ({"features": "cmd"}, "which alone tells exit codes; use Android 7 or later"),
+        ({"features": "cmd"}, "the only one with exit codes; use Android 7 or later"),
         ({"refused": "shell"}, "device {}: adb: closed; the device closed the connection: try again"),
     ],
 )
@@ -285,7 +285,7 @@ def test_a_device_that_says_something_else(program: Run, plug: Plug) -> None:
     device = plug()
     with blocked(["cat"]) as pid:
         done = program("-s", device.serial, "--pid", pid, scenario={"garbage": True})
-    assert done.code == 5 and done.error.startswith("the agent wrote something unreadable")
+    assert done.code == 5 and done.error.startswith("the agent sent an invalid block")
     assert not os.listdir(device.temporary)
 
 

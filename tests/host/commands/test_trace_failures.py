@@ -39,7 +39,7 @@ def line(tmp_path: Path) -> CommandLine:
         ({"block_version": 9}, 5, "the agent speaks wire version 9, this program 2; build both with `make device`"),
         ({"die_after": "hello"}, 5, "the agent died: exit code 3; it said: out of memory"),
         ({"die_after": "status"}, 5, "the agent died: exit code 3; run `memleak-android doctor`"),
-        ({"garbage": True}, 5, "the agent wrote something unreadable (magic is 0x6d676553, not 0x314b4c4d); run `memleak-android doctor`"),
+        ({"garbage": True}, 5, "the agent sent an invalid block (magic is 0x6d676553, not 0x314b4c4d); run `memleak-android doctor`"),
     ],
 )  # fmt: skip
 def test_no_session(line: CommandLine, scenario: dict[str, Any], code: int, error: str) -> None:

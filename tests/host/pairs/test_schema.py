@@ -136,9 +136,12 @@ def test_rules_for_one_tracer_only(planned: Plan) -> None:
         ('acquire = {function = "pool_take", handles = 3}', "handles = 3 is not understood"),
         (
             'acquire = {function = "pool_take", handle = "argument 1", handles = 2}',
-            "handles = 2 needs a place where they stand side by side",
+            "handles = 2 needs memory with several handles",
         ),
-        ('acquire = {function = "pool_take", size = 0}', "size = 0: what has no size is not seen to be held"),
+        (
+            'acquire = {function = "pool_take", size = 0}',
+            "size = 0: blocks without a size are not counted as held",
+        ),
         (
             "acquire = {function = [" + "'x', " * 65 + "]}",
             "[bad] acquire 1: function names 65 functions; name at most 64",
@@ -177,7 +180,7 @@ def test_rules_for_one_tracer_only(planned: Plan) -> None:
             "[bad]: unknown key more",
         ),
         ('acquire = {function = "pool_take", tracer = "plt"}', "tracer = 'plt' is not understood"),
-        ("acquire = 5", "[bad] acquire 1 is no table"),
+        ("acquire = 5", "[bad] acquire 1 is not a table"),
         ("", "[bad] has no acquire that can be used"),
     ],
 )
@@ -200,7 +203,7 @@ def test_nothing_left_is_an_error(planned: Plan) -> None:
         planned("[bad]\ncolour = 1\n")
     with pytest.raises(TargetError, match="no such function"):
         planned(GOOD.replace("pool_take", "no_such_name"))
-    with pytest.raises(UsageError, match="is no TOML"):
+    with pytest.raises(UsageError, match="is not TOML"):
         planned("[bad")
 
 
@@ -208,10 +211,10 @@ def test_nothing_left_is_an_error(planned: Plan) -> None:
     ("text", "line"),
     [
         ("x = " + "[" * 5000 + "]" * 5000, "nested too deep"),
-        ("x = " + "9" * 10000, "is no TOML"),
+        ("x = " + "9" * 10000, "is not TOML"),
         ("#" * (1 << 20) + "\n", "larger than 1,048,576 bytes"),
         ("".join(f"[pair{n}]\n" for n in range(65)), "has 65 pairs, at most 64 are read"),
-        ("[bad]\x00", "is no TOML"),
+        ("[bad]\x00", "is not TOML"),
     ],
 )
 def test_files_that_are_no_pair_files(planned: Plan, text: str, line: str) -> None:
@@ -250,5 +253,5 @@ def test_libraries_by_pattern_list_and_build_id(planned: Plan, pool: Path, libra
 def test_libraries_that_are_not_there(planned: Plan) -> None:
     with pytest.raises(TargetError, match="no file build-id:00"):
         planned(GOOD.replace("[good]", '[good]\nlibrary = "build-id:00"'))
-    with pytest.raises(UsageError, match="is no regular expression"):
+    with pytest.raises(UsageError, match="is not a regular expression"):
         planned(GOOD.replace("[good]", '[good]\nlibrary = "regex:("'))

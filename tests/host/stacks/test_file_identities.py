@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.machine.adb.pulled_files import kept_copies, kept_place
+from memleak_android.host.machine.adb.pulled_files import copy_path, kept_copies
 from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.stacks.file_identities import FileIdentity, RecordedFiles, encode_identities
@@ -30,7 +30,7 @@ def shown(path: str, offset: int = 0, inode: int = 77) -> Mapping:
 
 
 def files_of(tmp_path: Path, *identities: FileIdentity) -> RecordedFiles:
-    place = kept_place(tmp_path, BUILD_ID, LIBRARY.stat().st_size)
+    place = copy_path(tmp_path, BUILD_ID, LIBRARY.stat().st_size)
     place.parent.mkdir(parents=True)
     place.write_bytes(LIBRARY.read_bytes())
     capture = Capture()

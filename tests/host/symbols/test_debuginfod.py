@@ -33,7 +33,7 @@ def test_a_stripped_program_gets_its_lines(whole: Path, tmp_path: Path) -> None:
         again = DebugFileSearch([], tmp_path / "none", client(tmp_path, served.url))
         assert again.find(str(bare), build_id, open_elf(bare))[0].content is Content.DEBUG_INFO
     assert [one.content for one in found] == [Content.DEBUG_INFO, Content.DYNSYM]
-    assert found[0].place and found[0].place.path == tmp_path / "cache" / build_id / "debuginfo"
+    assert found[0].location and found[0].location.path == tmp_path / "cache" / build_id / "debuginfo"
     assert served.asked == [asked_for(build_id)]  # then the cache has it
     assert search.notes == []
 

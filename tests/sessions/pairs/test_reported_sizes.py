@@ -53,8 +53,8 @@ def test_a_teller_that_nobody_exports(tmp_path: Path) -> None:
     argv = [*words("preload", tmp_path / "report.json", str(pairs)), "--", str(program)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
-    assert "pair cell: cell: no loaded file exports a function no_size to tell its sizes" in done.stderr
-    assert "pair cell: no function to acquire is left, the pair is passed over" in done.stderr
+    assert "pair cell: cell: no loaded file exports a function no_size for its sizes" in done.stderr
+    assert "pair cell: no function to acquire is left, so the pair is skipped" in done.stderr
 
 
 @pytest.mark.parametrize("size", ["cell_size", "cell_size()", "cell_size(argument 1)", "(handle)"])

@@ -30,12 +30,12 @@ def test_what_leads_nowhere_is_said_and_the_rest_goes_on() -> None:
     said = [line.removeprefix("memleak-android: ") for line in done.err.splitlines()]
     expected = (
         r"nothing: no such function in shapes; name it as `nm -D` does, or by \+0xOFFSET in a stripped file",
-        r"some_data: some_data in shapes is data, no function",
+        r"some_data: some_data in shapes is data, not a function",
         r"never_called: shapes has no code of its own for it: inlined wherever it is called; probe a function that .*",
         r"nolib.so:f: the command has no file nolib.so \(it has shapes, libc.so.6.*\)",
         r"\*: it matches \d+ functions; allow that by --max-matches \d+",
         r"\+0x99999999: offset 0x99999999 of .*/shapes is not in an executable segment",
-        r"libc.so.6:strlen: which function strlen is gets chosen at run time \(ifunc\); name one of its .*",
+        r"libc.so.6:strlen: the address of strlen is chosen at run time \(ifunc\); name one of its .*",
         r"1 of 1 functions probed after .*",
     )
     assert len(said) == len(expected)

@@ -183,7 +183,7 @@ def test_no_process_is_guessed(processes: Sequence[str], name: str | None, line:
 )
 def test_what_is_no_package_name_is_never_sent(package: str) -> None:
     phone = Phone()
-    with pytest.raises(UsageError, match="is no package name"):
+    with pytest.raises(UsageError, match="is not a package name"):
         find_app(phone, package)
     assert phone.asked == []
     assert check_package("android") == "android"
@@ -199,7 +199,9 @@ def test_a_package_that_is_not_installed() -> None:
 
 @pytest.mark.parametrize("said", ["", "package:/a.apk\n<MARK>", "<MARK>" * 9])
 def test_half_an_answer(said: str) -> None:
-    with pytest.raises(DeviceError, match=r"device x did not tell of com.example.app: half an answer"):
+    with pytest.raises(
+        DeviceError, match=r"device x did not answer about com.example.app: incomplete answer"
+    ):
         find_app(Phone(pm=said), "com.example.app")
 
 

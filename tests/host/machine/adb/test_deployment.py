@@ -117,12 +117,12 @@ def test_the_death_of_this_program_takes_it_away(fake: FakeDevice, tool: Path) -
         (
             "mkdir",
             "echo \"mkdir: 'x': Read-only file system\" >&2; exit 1",
-            "{}: nothing can be put into /data/local/tmp: mkdir: 'x': Read-only file system; make room there",
+            "could not copy files into /data/local/tmp on {}: mkdir: 'x': Read-only file system; make room there",
         ),
         (
             "mkdir",
             "exit 1",
-            "{}: nothing can be put into /data/local/tmp: exit code 1; make room there",
+            "could not copy files into /data/local/tmp on {}: exit code 1; make room there",
         ),
     ],
 )

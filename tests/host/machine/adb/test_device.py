@@ -156,7 +156,7 @@ def test_ways_to_root(fake: FakeDevice, device: AdbDevice, su: str, route: RootR
     fake.add_program("su", f"export AS_ROOT=1\n{su}")
     assert device.root_route is route
     if route is RootRoute.NONE:
-        with pytest.raises(DeviceError, match="gives no root"):
+        with pytest.raises(DeviceError, match="has no root"):
             device.run(["id", "-u"], as_root=True)
     else:
         assert device.run(["printf", "%s %s", "a b", "$(id -u)"], as_root=True).out == b"a b $(id -u)"

@@ -76,5 +76,5 @@ def test_one_that_has_ended() -> None:
 
 @pytest.mark.parametrize("noise", [b"", b"\xff" * 1000, b"Name:\tx\n", b"\0" * 70000])
 def test_half_an_answer_is_an_error_of_the_device(noise: bytes) -> None:
-    with pytest.raises(DeviceError, match="device x did not tell of process 7"):
+    with pytest.raises(DeviceError, match="device x did not answer about process 7"):
         RemoteProcess.open(Answering(Answer(0, noise, b"")), 7)

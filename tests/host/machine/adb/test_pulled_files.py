@@ -61,7 +61,7 @@ def test_a_file_with_a_build_id_is_pulled_once_for_all_sessions(tmp_path: Path) 
 def test_a_recording_finds_its_modules_among_the_copies(tmp_path: Path) -> None:
     device = Counting()
     pulled = PulledFiles(device, tmp_path)
-    file = pulled.look([str(LIBRARY)])
+    file = pulled.find([str(LIBRARY)])
     assert file is not None and pulled.copy(file).is_file()
     (tmp_path / file.build_id[:2] / f"{file.build_id[2:]}.7").write_bytes(b"no library")
     there = "/apex/lib64/libx.so"
@@ -73,7 +73,7 @@ def test_a_recording_finds_its_modules_among_the_copies(tmp_path: Path) -> None:
 def test_a_file_without_a_build_id_goes_with_its_session(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"no ELF file, and longer than a header has to be, by far")
     pulled = PulledFiles(Counting(), tmp_path / "kept")
-    file = pulled.look(["/no/such/file", str(tmp_path / "x")])
+    file = pulled.find(["/no/such/file", str(tmp_path / "x")])
     assert file is not None and file.build_id == ""
     copy = pulled.copy(file)
     assert copy.read_bytes() == (tmp_path / "x").read_bytes()
@@ -92,14 +92,14 @@ def test_a_file_that_was_replaced_is_refused(tmp_path: Path) -> None:
     device = Counting()
     finder = RemoteFiles(device, PulledFiles(device, tmp_path))
     assert finder.open(1, mapping_of(LIBRARY, inode=7)) is None
-    assert finder.refused == [f"{LIBRARY} could not be pulled: another file has its place by now"]
+    assert finder.refused == [f"{LIBRARY} could not be pulled: another file has replaced it"]
 
 
 def test_what_nothing_goes_on_without(tmp_path: Path) -> None:
     """A file that is not the one is the target's matter, a device that is gone is not."""
     device = Counting()
     finder = RemoteFiles(device, PulledFiles(device, tmp_path))
-    with pytest.raises(TargetError, match="another file has its place by now; run as root"):
+    with pytest.raises(TargetError, match="another file has replaced it; run as root"):
         finder.needed(1, mapping_of(LIBRARY, inode=7), "run as root")
     device.is_gone = True
     with pytest.raises(DeviceError, match="device offline"):
@@ -116,7 +116,7 @@ def test_a_way_that_goes_while_it_is_looked_at(tmp_path: Path, monkeypatch: pyte
     (programs / "stat").write_text(f'#!/bin/sh\nrm -f "{way}"\nexec {shutil.which("stat")} "$@"\n')
     (programs / "stat").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    file = PulledFiles(Counting(), tmp_path / "kept").look([str(way), str(LIBRARY)])
+    file = PulledFiles(Counting(), tmp_path / "kept").find([str(way), str(LIBRARY)])
     assert file is not None and (file.path, file.size) == (str(way), LIBRARY.stat().st_size)
     assert LIBRARY.read_bytes().startswith(file.head) and file.build_id
     assert not way.exists()
@@ -143,7 +143,7 @@ def test_a_copy_that_came_short_is_not_kept(tmp_path: Path) -> None:
     device = Counting()
     device.cut_to = 9000
     pulled = PulledFiles(device, tmp_path)
-    file = pulled.look([str(LIBRARY)])
+    file = pulled.find([str(LIBRARY)])
     assert file is not None
     with pytest.raises(DeviceError, match="changed while it was pulled"):
         pulled.copy(file)
@@ -156,7 +156,7 @@ def test_a_device_that_answers_nonsense_has_no_such_file(facts: str, tmp_path: P
         def run(self, argv: Sequence[str], **options: object) -> Answer:  # type: ignore[override]
             return Answer(0, facts.encode() + argv[4].encode() + b"\x7fELF", b"")
 
-    assert PulledFiles(Odd(), tmp_path).look(["/a", "/b"]) is None
+    assert PulledFiles(Odd(), tmp_path).find(["/a", "/b"]) is None
 
 
 def test_a_library_inside_an_archive(tmp_path: Path) -> None:

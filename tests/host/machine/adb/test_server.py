@@ -52,7 +52,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], None]]
         (b"", "the adb server did not answer in time (host)"),
         (b"OK", "the adb server did not answer in time (host)"),
         (b"HTTP/1.1 400 Bad Request\r\n", "adb: Unknown data: b'HTTP'; something else listens on adb's port"),
-        (b"OKAYzzzz", "the adb server answered nonsense or hung up"),
+        (b"OKAYzzzz", "the adb server sent an invalid answer or closed the connection"),
         (b"OKAY00ffA\tdev", "the adb server did not answer in time (host)"),
         (b"FAIL0006closed", "adb: closed; the device closed the connection: try again"),
         (b"FAIL0011\x1b[2Joh\x07 no\nadvice", "adb: ?[2Joh? no; see `memleak-android devices`"),

@@ -91,7 +91,7 @@ def test_two_sessions_on_one_app(device: Device) -> None:
         with pytest.raises(DeviceError) as caught:
             device.put()
         assert str(caught.value) == (
-            "nothing can be put into code_cache/startup_agents of com.example.app of user 10 on device x: another"
+            "could not copy files into code_cache/startup_agents of com.example.app of user 10 on device x: another"
             " session starts it; attach to it while it runs, without --launch"
         )
         assert device.listed() == before

@@ -153,7 +153,7 @@ def test_a_shim_that_is_not_there(device: Device) -> None:
 
 def test_an_app_whose_uid_is_not_told(device: Device) -> None:
     app = App(PROCESS, 0, None, True, False, "", (), "")
-    with pytest.raises(DeviceError, match=r"device x does not tell the uid of com\.example\.app"):
+    with pytest.raises(DeviceError, match=r"device x does not report the uid of com\.example\.app"):
         WrappedApp(device, app, NAME, str(device.shim), "n:1", str(device.apps))
 
 

@@ -90,5 +90,5 @@ def test_thread_that_does_not_stop(monkeypatch: pytest.MonkeyPatch):
 def test_ended_process():
     with subprocess.Popen(["/bin/true"]) as process:
         pass
-    with pytest.raises(TargetError, match=r"process \d+ ended before its memory could be looked at"):
+    with pytest.raises(TargetError, match=r"process \d+ ended before its memory could be scanned"):
         scan_memory(process.pid, NO_BLOCKS)

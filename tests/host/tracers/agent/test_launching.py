@@ -20,8 +20,8 @@ from memleak_android.host.session.session import Schedule, Session
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles
 from memleak_android.host.stacks.stack_unwinder import StackUnwinder
 from memleak_android.host.symbols.symbolizer import Symbolizer
-from memleak_android.host.tracers.agent.forked import ForkedSession
 from memleak_android.host.tracers.agent.session import AgentSession
+from memleak_android.host.tracers.agent.zygote import ZygoteSession
 from memleak_android.host.tracers.android.wrap import LaunchingSession
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import Block, BlockKind, Lost, ProcessEvent, encode_block
@@ -88,7 +88,7 @@ def test_the_process_is_forked_once_the_probes_are_placed_and_ends_the_session()
         hello(), processes(ProcessEvent.START, 320), status(), processes(ProcessEvent.FORK, 4711), status(), processes(ProcessEvent.EXIT, 99),
         status(), processes(ProcessEvent.EXIT, 4711), UNTIL_STOPPED, status(), status(), end(),
     )  # fmt: skip
-    session = ForkedSession(channel, ["wire 2"], start, lambda: None)
+    session = ZygoteSession(channel, ["wire 2"], start, lambda: None)
     seen = []
     for block in session.blocks():
         seen.append((block.kind, len(calls), b"stop" in channel.sent))
@@ -110,7 +110,7 @@ def test_a_process_that_ended_before_its_id_was_known() -> None:
         status(),
         end(),
     )
-    assert len(list(ForkedSession(channel, [], start, lambda: None).blocks())) == 6
+    assert len(list(ZygoteSession(channel, [], start, lambda: None).blocks())) == 6
     assert b"stop" in channel.sent
 
 
@@ -120,7 +120,7 @@ def test_what_was_written_before_the_fork_is_no_sign() -> None:
     channel = Scripted(
         hello(), status(), status(), status(), processes(ProcessEvent.FORK, 4711), status(), end()
     )
-    assert len(list(ForkedSession(channel, [], start, lambda: None).blocks())) == 7
+    assert len(list(ZygoteSession(channel, [], start, lambda: None).blocks())) == 7
 
 
 @pytest.mark.parametrize("rest", [lambda late, early: (late, end()), lambda late, early: (early, end())])
@@ -134,14 +134,14 @@ def test_a_process_that_waited_in_a_pool_is_not_measured_from_the_middle(
     with pytest.raises(
         TracerError, match=r"process 4711 was forked before the probes .*; switch the pool off"
     ):
-        list(ForkedSession(channel, [], start, lambda: None).blocks())
+        list(ZygoteSession(channel, [], start, lambda: None).blocks())
 
 
 def test_a_fork_whose_record_was_lost_ends_nothing() -> None:
     _, start = started()
     late = status(lost={Lost.MAPPINGS: 1}, timestamp_ns=10**12)
     assert (
-        len(list(ForkedSession(Scripted(hello(), status(), late, end()), [], start, lambda: None).blocks()))
+        len(list(ZygoteSession(Scripted(hello(), status(), late, end()), [], start, lambda: None).blocks()))
         == 4
     )
 
@@ -151,10 +151,10 @@ def test_a_target_that_cannot_be_started_ends_the_session() -> None:
         raise TargetError("no")
 
     with pytest.raises(TargetError, match="no"):
-        list(ForkedSession(Scripted(hello(), status(), end()), [], start, lambda: None).blocks())
+        list(ZygoteSession(Scripted(hello(), status(), end()), [], start, lambda: None).blocks())
 
 
-@pytest.mark.parametrize("kind", [ForkedSession, LaunchingSession])
+@pytest.mark.parametrize("kind", [ZygoteSession, LaunchingSession])
 def test_a_session_has_begun_when_its_target_is_there(kind: type[AgentSession]) -> None:
     """--duration counts from then on, however long the device takes to start an app."""
     _, start = started()
@@ -162,7 +162,7 @@ def test_a_session_has_begun_when_its_target_is_there(kind: type[AgentSession]) 
     more = (TracerError("absent"),) if kind is LaunchingSession else ()
     session: AgentSession = kind(Scripted(*blocks), [], start, *more, lambda: None)
     begun = [session.has_begun for _ in session.blocks()]
-    at = 2 if kind is ForkedSession else 3  # its id is known; it has joined
+    at = 2 if kind is ZygoteSession else 3  # its id is known; it has joined
     assert begun == [n >= at for n in range(len(blocks))]
 
 
@@ -175,7 +175,7 @@ def test_the_time_is_that_of_the_target(tmp_path: Path, monkeypatch: pytest.Monk
         now_s[0] += 100
         return 4711
 
-    class Ticking(ForkedSession):
+    class Ticking(ZygoteSession):
         def blocks(self) -> Iterator[Block]:
             for block in super().blocks():
                 now_s[0] += 1

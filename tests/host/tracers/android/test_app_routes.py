@@ -96,10 +96,10 @@ def measure(one: Phone, capfd: pytest.CaptureFixture[str]) -> Finished:
 @pytest.mark.parametrize(
     ("attach_agent", "why"),
     [
-        (NOT_DEBUGGABLE, f"was not given the shim as an agent: Process not debuggable: {APP}"),
-        ("echo 'Unknown command: attach-agent'; exit 255", "was not given the shim as an agent: Unknown command: attach-agent"),
-        ("exit 0", f"was told to load the shim, and has not within {HANGS_S:g} s"),
-        ("sleep 60", "was not given the shim as an agent: device {serial} did not answer cmd within 1 s"),
+        (NOT_DEBUGGABLE, f"could not load the shim as an agent: Process not debuggable: {APP}"),
+        ("echo 'Unknown command: attach-agent'; exit 255", "could not load the shim as an agent: Unknown command: attach-agent"),
+        ("exit 0", f"did not load the shim within {HANGS_S:g} s"),
+        ("sleep 60", "could not load the shim as an agent: device {serial} did not answer cmd within 1 s"),
     ],
     ids=["not debuggable", "an old am", "dlopen refused", "am hangs"],
 )  # fmt: skip
@@ -113,7 +113,7 @@ def test_what_the_system_does_not_load_is_brought_by_ptrace(
             done = measure(one, capfd)
         assert done.code == 0, done.err
         (line,) = [row for row in done.err.splitlines() if "measuring by plt: " in row]
-        said = f"{APP} {why.format(serial=one.device.serial)}, so that it is entered by ptrace"
+        said = f"{APP} {why.format(serial=one.device.serial)}; attached by ptrace instead"
         assert line.endswith(said)
         found = json.loads(done.out)
         assert found["target"]["tracer"] == "plt" and found["target"]["pid"] == pid
@@ -135,5 +135,5 @@ def test_where_ptrace_is_refused_too_both_reasons_are_said(
         os.kill(one.process.pid, signal.SIGSTOP)
         done = measure(one, capfd)
         assert done.code == 4 and done.error.startswith(f"process {one.process.pid} is stopped"), done.err
-        assert f"Process not debuggable: {APP}, so that it is entered by ptrace" in done.err
+        assert f"Process not debuggable: {APP}; attached by ptrace instead" in done.err
         assert not list(one.data.iterdir()) and not list(one.device.temporary.iterdir())

@@ -1,4 +1,4 @@
-"""Which way into an app is taken, and what is said of the closed ones."""
+"""Which route into an app is taken, and what is said of the closed ones."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from memleak_android.host.machine.adb.app import App
 from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.pairs.schema import read_pair_sets
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.android.route import Situation, choose_route, ways
+from memleak_android.host.tracers.android.route import Situation, choose_route, routes
 from memleak_android.host.tracers.android.wrap import app_arch, wrap_script
-from memleak_android.host.tracers.local.choice import TracerName, in_place_of_bpf
+from memleak_android.host.tracers.local.start import TracerName, in_place_of_bpf
 from memleak_android.host.tracers.pairs.planning import SetsPlanner
 
 DEBUGGABLE = App("com.example.app", 0, 10123, True, False, "arm64-v8a", (), "")
@@ -125,7 +125,7 @@ def test_every_closed_route_is_told(found: Situation, name: TracerName, may_rest
 
 @pytest.mark.parametrize("tracer", ["auto", "preload"])
 def test_what_does_not_carry_pairs_is_told(tracer: TracerName) -> None:
-    with pytest.raises(TracerError, match="wrap: it does not carry --pairs; run-as: it does not carry"):
+    with pytest.raises(TracerError, match="wrap: it does not support --pairs; run-as: it does not support"):
         choose_route(tracer, situation(root=True, bpf="no uprobes"), may_restart=True, with_pairs=True)
     assert choose_route("auto", situation(), may_restart=True, with_pairs=True).name == "bpf"
     process = situation(None, root=False)
@@ -137,13 +137,18 @@ def test_the_shim_in_the_place_of_bpf_says_what_it_reaches_of_pairs() -> None:
     with_pairs = SessionOptions(command=("x",), pairs=pairs)
     assert in_place_of_bpf("", with_pairs) == ""
     assert in_place_of_bpf("no root", SessionOptions(command=("x",))) == "no root"
-    assert in_place_of_bpf("no root", with_pairs).startswith(
-        "no root; of --pairs it reaches what is exported"
-    )
+    assert in_place_of_bpf("no root", with_pairs).startswith("no root; of --pairs, the shim traces exported")
 
 
 def test_routes_are_told_the_best_first() -> None:
-    assert [way.name for way in ways(situation())] == ["bpf", "wrap", "run-as", "startup", "agent", "ptrace"]
+    assert [route.name for route in routes(situation())] == [
+        "bpf",
+        "wrap",
+        "run-as",
+        "startup",
+        "agent",
+        "ptrace",
+    ]
 
 
 @pytest.mark.parametrize("place", ["data", "user/10", ""])

@@ -34,7 +34,7 @@ def test_requests(text: str, library: str, symbol: str) -> None:
     ("text", "line"),
     [
         ("libc:", "'libc:' names no function; write LIB:FUNCTION, or FUNCTION of the program itself"),
-        ("app:+12", "'app:+12': +12 is no offset in a file; write +0x and hexadecimal digits"),
+        ("app:+12", "'app:+12': +12 is not an offset in a file; write +0x and hexadecimal digits"),
     ],
 )
 def test_bad_requests(text: str, line: str) -> None:
@@ -136,10 +136,10 @@ def test_the_shipped_example_is_one() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[a\n", "is no TOML"),
+        ("[a\n", "is not TOML"),
         ("[a]\nfunktions = []\n", "[a]: unknown key funktions"),
         ("[a]\nfunctions = 3\n", "[a] is not understood"),
-        ("a = 1\n", "[a] is no table"),
+        ("a = 1\n", "[a] is not a table"),
         ("", "names no functions"),
     ],
 )
@@ -148,4 +148,4 @@ def test_bad_group_files(tmp_path: Path, text: str, message: str) -> None:
     file.write_text(text)
     with pytest.raises(UsageError) as raised:
         read_group_file(file)
-    assert message in str(raised.value) and "\n" not in raised.value.message.replace("is no TOML", "")
+    assert message in str(raised.value) and "\n" not in raised.value.message.replace("is not TOML", "")

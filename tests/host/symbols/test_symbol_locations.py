@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from memleak_android.host.elf.sections import BadElf
-from memleak_android.host.symbols import symbol_places
+from memleak_android.host.symbols import symbol_locations
 from memleak_android.host.symbols.debug_files import Content, DebugFileSearch, open_elf
-from memleak_android.host.symbols.symbol_places import SymbolPlace, build_ids
+from memleak_android.host.symbols.symbol_locations import SymbolLocation, build_ids
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from tests.support.oracles.symbols import INLINING_PROGRAM, FileModule, compile_cxx, need, text_vaddrs
 
@@ -83,26 +83,26 @@ def test_damaged_and_strange_archives_are_passed_over(whole: Path, tmp_path: Pat
     (tmp_path / "encrypted.apk").write_bytes(encrypted)
     search = DebugFileSearch([tmp_path])
     (found,) = search.find("/data/app/libapp.so", open_elf(whole).build_id, None)
-    assert found.place == SymbolPlace(tmp_path / "good.apk", MEMBERS[0])
+    assert found.location == SymbolLocation(tmp_path / "good.apk", MEMBERS[0])
     assert found.content is Content.DEBUG_INFO
     for name in ("cut", "damaged", "encrypted"):
         with pytest.raises(BadElf):
-            SymbolPlace(tmp_path / f"{name}.apk", MEMBERS[0]).open()
+            SymbolLocation(tmp_path / f"{name}.apk", MEMBERS[0]).open()
 
 
 def test_a_member_beyond_the_limit_is_not_unpacked(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = archive(tmp_path / "app.apk", {MEMBERS[0]: whole.read_bytes()})
-    monkeypatch.setattr(symbol_places, "MAX_READ_BYTES", whole.stat().st_size - 1)
+    monkeypatch.setattr(symbol_locations, "MAX_READ_BYTES", whole.stat().st_size - 1)
     with pytest.raises(BadElf, match=r"has [\d,]+ bytes"):
-        SymbolPlace(app, MEMBERS[0]).open()
+        SymbolLocation(app, MEMBERS[0]).open()
 
 
 def test_no_more_members_than_the_limit(tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     app = archive(tmp_path / "app.apk", {f"{i}/libapp.so": whole.read_bytes() for i in range(4)})
     assert len(list(build_ids(app))) == 4
-    monkeypatch.setattr(symbol_places, "MAX_MEMBERS", 3)
+    monkeypatch.setattr(symbol_locations, "MAX_MEMBERS", 3)
     assert len(list(build_ids(app))) == 3
 
 
@@ -114,10 +114,10 @@ def test_names_out_of_an_apk_in_what_bundletool_makes(whole: Path, stripped: Pat
         zipfile.ZIP_STORED,
     )
     (tmp_path / "base-x86_64.apk").unlink()
-    ((place, _),) = build_ids(bundle)
-    assert place == SymbolPlace(bundle, f"splits/base-x86_64.apk!/{MEMBERS[0]}")
-    assert str(place) == f"{bundle}!/splits/base-x86_64.apk!/{MEMBERS[0]}"
-    assert place.library == "libapp.so"
+    ((location, _),) = build_ids(bundle)
+    assert location == SymbolLocation(bundle, f"splits/base-x86_64.apk!/{MEMBERS[0]}")
+    assert str(location) == f"{bundle}!/splits/base-x86_64.apk!/{MEMBERS[0]}"
+    assert location.library == "libapp.so"
     vaddrs = np.array(text_vaddrs(whole)[:200], np.uint64)
     found = Symbolizer(search=DebugFileSearch([tmp_path])).resolve(FileModule.open(stripped), vaddrs)
     assert found == Symbolizer(search=DebugFileSearch([whole])).resolve(FileModule.open(whole), vaddrs)
@@ -133,5 +133,5 @@ def test_an_apks_within_an_apks_is_not_looked_into(whole: Path, tmp_path: Path) 
 
 def test_a_name_that_looks_like_a_member_of_a_member(whole: Path, tmp_path: Path) -> None:
     odd = archive(tmp_path / "odd.zip", {"a.apk!/libapp.so": whole.read_bytes()})
-    ((place, build_id),) = build_ids(odd)
-    assert place.open().build_id == build_id
+    ((location, build_id),) = build_ids(odd)
+    assert location.open().build_id == build_id

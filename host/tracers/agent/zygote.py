@@ -1,4 +1,4 @@
-"""A process that is measured from its fork on: the probes stand in its parent before it is there."""
+"""A session that traces a process from its fork on, by probes in its parent (an app's zygote)."""
 
 from __future__ import annotations
 
@@ -11,28 +11,26 @@ from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.wire.blocks import Block, BlockKind, Lost, ProcessEvent
 from memleak_android.host.wire.payloads import MalformedBlock, decode_processes, decode_status
 
-_LATE_NS = (
-    5 * 10**9
-)  # for what the agent writes before the fork is told; blocks wait while the process is started
+_LATE_NS = 5 * 10**9  # for blocks that the agent writes before the fork's record
 
 
-class ForkedSession(AgentSession):
-    """A session with `follow` on a parent that forks others too: `only_pids` tells whose books count.
+class ZygoteSession(AgentSession):
+    """A session with `follow` on a parent with other children too: `only_pids` selects the measured process.
 
-    start: called once the probes are in place; has the parent fork the process, and returns that one's id. The session
-    ends with this process. Raises TracerError where it had been forked before: from a pool of processes that wait to become
-    apps (Android's USAP pool, ZygoteServer.fillUsapPool() of frameworks/base), what it allocated first was not seen.
+    start: called when the probes are attached; makes the parent fork the process and returns its pid.
+    The session ends with this process. Raises TracerError if it was forked before, from a pool of waiting processes (Android's
+    USAP pool, ZygoteServer.fillUsapPool() of frameworks/base): its first allocations were not traced.
     """
 
     def __init__(
-        self, channel: Channel, lines: Sequence[str], start: Callable[[], int], put_away: Callable[[], None]
+        self, channel: Channel, lines: Sequence[str], start: Callable[[], int], clean_up: Callable[[], None]
     ) -> None:
-        super().__init__("bpf", channel, lines, put_away=put_away)
+        super().__init__("bpf", channel, lines, clean_up=clean_up)
         self.has_begun = False
         self._start_target = start
 
     def blocks(self) -> Iterator[Block]:
-        pid, told_by_ns, forked, ended = 0, 0, set[int](), set[int]()
+        pid, deadline_ns, forked, ended = 0, 0, set[int](), set[int]()
         now_ns, is_whole = 0, True
         for block in super().blocks():
             yield block
@@ -46,9 +44,9 @@ class ForkedSession(AgentSession):
                     pid = self._start_target()
                     self.has_begun = True
                     self.target |= {"pid": pid, "only_pids": [pid]}
-                    told_by_ns = now_ns + time.monotonic_ns() - begin_ns + _LATE_NS
-            is_told = block.kind == BlockKind.END or now_ns > told_by_ns
-            if pid and is_told and is_whole and pid not in forked:
+                    deadline_ns = now_ns + time.monotonic_ns() - begin_ns + _LATE_NS
+            is_overdue = block.kind == BlockKind.END or now_ns > deadline_ns
+            if pid and is_overdue and is_whole and pid not in forked:
                 raise _waited_in_a_pool(pid)
             if pid in ended:
                 ended.clear()
@@ -56,10 +54,10 @@ class ForkedSession(AgentSession):
 
 
 def _progress(status: Block) -> tuple[int, bool]:
-    """The target's clock, and whether no record of a fork can have been lost."""
+    """The target's clock, and whether all records of forks arrived."""
     try:
         row = decode_status(status.payload)
-    except MalformedBlock:  # the capture remembers it
+    except MalformedBlock:  # the capture records it
         return 0, False
     return int(row["timestamp_ns"]), not int(row["lost"][Lost.MAPPINGS])
 
@@ -76,5 +74,5 @@ def _pids(block: Block, event: ProcessEvent) -> set[int]:
     try:
         rows = decode_processes(block.payload)
     except MalformedBlock:
-        return set()  # the capture remembers it
+        return set()  # the capture records it
     return {int(row["pid"]) for row in rows if row["event"] == event}

@@ -18,9 +18,9 @@ from memleak_android.host.machine.adb.reading_agent import ReadingAgent
 from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.local.machine import FilesInPlace, LocalMachine
 from memleak_android.host.machine.parse import parse_maps
+from memleak_android.host.machine.scan import by_agent
 from memleak_android.host.machine.scan.blocks import ScanReader, decode_scanned
 from memleak_android.host.machine.scan.local import scan_memory
-from memleak_android.host.machine.scan.remote import scan_remote_memory
 from memleak_android.host.machine.scan.words import MemoryScan
 from memleak_android.host.wire.blocks import SCAN, Block, BlockKind
 from memleak_android.host.wire.payloads import MalformedBlock
@@ -54,7 +54,10 @@ def test_it_finds_what_the_host_itself_finds(agent: ReadingAgent) -> None:
         assert process.stdout is not None
         process.stdout.read()  # it has closed it, and sleeps
         time.sleep(0.3)
-        remote, local = scan_remote_memory(agent, process.pid, NO_BLOCKS), scan_memory(process.pid, NO_BLOCKS)
+        remote, local = (
+            by_agent.scan_by_agent(agent, process.pid, NO_BLOCKS),
+            scan_memory(process.pid, NO_BLOCKS),
+        )
         status = Path(f"/proc/{process.pid}/status").read_text()
         process.kill()
     assert "TracerPid:\t0" in status
@@ -77,7 +80,7 @@ def test_neither_looks_into_the_shims_own_memory(agent: ReadingAgent) -> None:
         assert process.stdout is not None
         process.stdout.read()  # it has closed it, and sleeps
         time.sleep(0.3)
-        both = scan_remote_memory(agent, process.pid, NO_BLOCKS), scan_memory(process.pid, NO_BLOCKS)
+        both = by_agent.scan_by_agent(agent, process.pid, NO_BLOCKS), scan_memory(process.pid, NO_BLOCKS)
         mappings = parse_maps(Path(f"/proc/{process.pid}/maps").read_text())
         process.kill()
     base = next(one.start for one in mappings if one.path == str(shim))
@@ -102,7 +105,10 @@ def test_more_than_one_thread_of_the_agent_finds(agent: ReadingAgent) -> None:
     ) as process:
         assert process.stdin is not None and process.stdout is not None
         process.stdout.readline()
-        remote, local = scan_remote_memory(agent, process.pid, NO_BLOCKS), scan_memory(process.pid, NO_BLOCKS)
+        remote, local = (
+            by_agent.scan_by_agent(agent, process.pid, NO_BLOCKS),
+            scan_memory(process.pid, NO_BLOCKS),
+        )
         process.stdin.close()
     references, expected = (np.sort(words_into_heap(one)) for one in (remote, local))
     assert len(expected) > 3_000_000
@@ -114,7 +120,7 @@ def test_a_process_that_ended(agent: ReadingAgent) -> None:
     with subprocess.Popen(["/bin/true"]) as process:
         pass
     with pytest.raises(TargetError, match=f"process {process.pid} could not be searched: it has ended"):
-        scan_remote_memory(agent, process.pid, NO_BLOCKS)
+        by_agent.scan_by_agent(agent, process.pid, NO_BLOCKS)
 
 
 def test_a_process_with_a_tracer(agent: ReadingAgent) -> None:
@@ -125,7 +131,7 @@ def test_a_process_with_a_tracer(agent: ReadingAgent) -> None:
         assert strace.stderr is not None
         strace.stderr.readline()  # it is attached
         with pytest.raises(TargetError, match="could not be searched: Operation not permitted"):
-            scan_remote_memory(agent, pid, NO_BLOCKS)
+            by_agent.scan_by_agent(agent, pid, NO_BLOCKS)
         strace.kill()
 
 
@@ -157,3 +163,25 @@ def test_what_has_no_end_is_no_scan() -> None:
         reader.memory(None)
     with pytest.raises(MalformedBlock):
         reader.add(Block(BlockKind.SCAN, bytes(SCAN.itemsize)))
+
+
+def test_the_agent_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*arguments: object) -> MemoryScan:
+        raise AssertionError("the agent could have done it")
+
+    monkeypatch.setattr(by_agent, "scan_memory", never)
+    with blocked(["/bin/cat"]) as pid:
+        scan = by_agent.scan_local_memory(pid, NO_BLOCKS)
+    assert scan.n_threads == 1 and scan.scanned_bytes > 4096
+
+
+def test_an_agent_that_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_agent, "find_binary", lambda name, arch: Path("/bin/false"))
+    with blocked(["/bin/cat"]) as pid:
+        scan = by_agent.scan_local_memory(pid, NO_BLOCKS)
+    assert scan.n_threads == 1 and scan.scanned_bytes > 4096
+
+
+def test_neither_can() -> None:
+    with pytest.raises(TargetError, match="ended before its memory could be scanned"):
+        by_agent.scan_local_memory(2**22 + 1, NO_BLOCKS)

@@ -12,8 +12,8 @@ import pytest
 
 from memleak_android.host.errors import DeviceError, TracerError
 from memleak_android.host.machine.adb.modules import RemoteFiles
-from memleak_android.host.machine.adb.process_images import ProcessImages
 from memleak_android.host.machine.adb.pulled_files import PulledFiles
+from memleak_android.host.machine.adb.reading_agent import ProcessImages
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.machine import FilesInPlace, LocalMachine
 from memleak_android.host.machine.parse import parse_maps
@@ -133,12 +133,12 @@ def test_a_process_that_is_gone(running: Running, tmp_path: Path) -> None:
 
 def test_an_agent_that_cannot_be_brought_is_a_reason(running: Running, tmp_path: Path) -> None:
     def bring(user: AppUser | None) -> FilesInPlace:
-        raise DeviceError("device x: nothing can be put into the folder of com.example.app: no room")
+        raise DeviceError("device x: could not copy files into the folder of com.example.app: no room")
 
     files = finder(Phone(), tmp_path)
     files.images = ProcessImages(Phone(), bring, APP)
     assert files.copy(running.pid, running.code) is None
-    assert "(device x: nothing can be put into the folder of com.example.app: no room)" in files.refused[0]
+    assert "(device x: could not copy files into the folder of com.example.app: no room)" in files.refused[0]
 
 
 def test_memory_that_is_no_program(tmp_path: Path) -> None:

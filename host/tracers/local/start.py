@@ -1,4 +1,4 @@
-"""Which tracer measures this target here, and its start."""
+"""Selects the tracer for a target on this machine, and starts it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Chosen = Literal["bpf", "preload", "plt", "inline", "bcc"]
 
 
 def choose_tracer(name: TracerName, options: SessionOptions, capabilities: Capabilities) -> Chosen:
-    """`auto` is bpf where it is allowed, else preload for commands and plt for processes. Raises TracerError."""
+    """`auto` is bpf if allowed, else preload for commands and plt for processes. Raises TracerError."""
     if name != "auto" and name != "bpf":
         return name
     if not capabilities.bpf_refusal:
@@ -28,14 +28,14 @@ def choose_tracer(name: TracerName, options: SessionOptions, capabilities: Capab
     subject = f"process {options.pid} cannot be traced" if options.pid else "the bpf tracer cannot run"
     raise TracerError(
         f"{subject}: {capabilities.bpf_refusal}",
-        "run as root, or leave --tracer away: there is a way without"
+        "run as root, or drop --tracer bpf to use the shim"
         if options.pid
         else "run as root, or start the program with --tracer preload -- CMD",
     )
 
 
 def start_tracer(name: TracerName, options: SessionOptions) -> AgentSession:
-    """Raises TracerError or TargetError, with the reason and the way out."""
+    """Raises TracerError or TargetError."""
     if options.kernel:
         return kernel.start(options)
     if options.every_process:
@@ -49,10 +49,10 @@ def start_tracer(name: TracerName, options: SessionOptions) -> AgentSession:
 
 
 def in_place_of_bpf(refusal: str, options: SessionOptions, name: TracerName = "auto") -> str:
-    """Why the shim measures and not BPF, and what that means for --pairs; "" where BPF does. name: of the tracer asked for."""
+    """Why the shim is used and not BPF, and what that means for --pairs; "" for BPF. name: of the requested tracer."""
     if not refusal or options.pairs is None or name == "inline":
         return refusal
-    return f"{refusal}; of --pairs it reaches what is exported and called by way of the linker"
+    return f"{refusal}; of --pairs, the shim traces exported functions that are called through the linker"
 
 
 def _start(chosen: Chosen, options: SessionOptions) -> AgentSession:

@@ -1,9 +1,8 @@
-"""Where a file of symbols may lie: a file of its own, or a member of an APK, AAB, zip, or of an APK in an .apks.
+"""Locations of symbol files: a file, a member of an APK, AAB or zip, or a member of an APK in an .apks.
 
 AAB: BUNDLE-METADATA/com.android.tools.build.debugsymbols/ABI/LIBRARY.dbg (or .sym) beside base/lib/ABI/LIBRARY
-(developer.android.com, "Include native symbols"); native-debug-symbols.zip has ABI/LIBRARY; what bundletool makes of a
-bundle, an .apks, has an APK for each ABI (developer.android.com, "bundletool"). Members are known by what they
-are, not by their names.
+(developer.android.com, "Include native symbols"); native-debug-symbols.zip has ABI/LIBRARY; an .apks, made from a bundle by
+bundletool, has an APK for each ABI (developer.android.com, "bundletool"). Members are recognised by content, not by name.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from pathlib import Path, PurePosixPath
 from memleak_android.host.elf.sections import BadElf, ElfSections
 
 ARCHIVE_SUFFIXES = frozenset({".apk", ".apks", ".aab", ".aar", ".zip"})
-INSIDE = "!/"  # between an APK that is a member itself and a member of its
-MAX_MEMBERS = 20_000  # looked at in one archive
+INSIDE = "!/"  # separates a member APK from its member
+MAX_MEMBERS = 20_000  # read in one archive
 MAX_READ_BYTES = 512 << 20
 HEAD_BYTES = 64 << 10
 _DEBUG_SUFFIXES = (".debug", ".dbg", ".sym")
-# What zipfile raises for archives that are damaged, encrypted or packed by a way it does not know.
+# Errors of zipfile for archives that are damaged, encrypted or of an unknown compression.
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
-class SymbolPlace:
+class SymbolLocation:
     """member: "" = the file itself."""
 
     path: Path
@@ -43,12 +42,12 @@ class SymbolPlace:
 
     @property
     def library(self) -> str:
-        """The base name of what it describes."""
+        """The base name of the described library."""
         name = PurePosixPath(self.member or self.path.as_posix()).name
         return next((name.removesuffix(one) for one in _DEBUG_SUFFIXES if name.endswith(one)), name)
 
     def open(self) -> ElfSections:
-        """Raises OSError, or BadElf when it is no regular ELF file."""
+        """Raises OSError, or BadElf if it is not a regular ELF file."""
         if not self.member:
             return ElfSections(memoryview(_read_file(self.path)))
         try:
@@ -59,26 +58,26 @@ class SymbolPlace:
 
 
 def read_build_id(path: Path) -> str:
-    """The build-id, from the file's first bytes where it lies there, as linkers place it. Raises as SymbolPlace.open."""
+    """The build-id, read from the file's first bytes if possible: linkers place it there. Raises as SymbolLocation.open."""
     head = ElfSections(memoryview(_read_file(path, HEAD_BYTES)))
-    return head.build_id or SymbolPlace(path).open().build_id
+    return head.build_id or SymbolLocation(path).open().build_id
 
 
-def build_ids(path: Path) -> Iterator[tuple[SymbolPlace, str]]:
-    """Of the ELF files at `path`: of itself, or of an archive's members. What cannot be read is passed over."""
+def build_ids(path: Path) -> Iterator[tuple[SymbolLocation, str]]:
+    """Locations and build-ids of the ELF files at `path`: itself, or an archive's members. Unreadable ones are skipped."""
     try:
         if path.suffix.lower() not in ARCHIVE_SUFFIXES:
-            yield SymbolPlace(path), read_build_id(path)
+            yield SymbolLocation(path), read_build_id(path)
             return
         with zipfile.ZipFile(path) as archive:
             for member, build_id in _members(archive, with_packages=path.suffix.lower() == ".apks"):
-                yield SymbolPlace(path, member), build_id
+                yield SymbolLocation(path, member), build_id
     except (*_UNREADABLE, OSError, BadElf):
         return
 
 
 def _members(archive: zipfile.ZipFile, with_packages: bool) -> Iterator[tuple[str, str]]:
-    """Names and build-ids of ELF files, with_packages also of those in APKs that are members."""
+    """Names and build-ids of ELF files; with_packages: also of those in member APKs."""
     for info in archive.infolist()[:MAX_MEMBERS]:
         if with_packages and info.filename.lower().endswith(".apk"):
             yield from _members_of_package(archive, info.filename)
@@ -87,7 +86,7 @@ def _members(archive: zipfile.ZipFile, with_packages: bool) -> Iterator[tuple[st
 
 
 def _members_of_package(archive: zipfile.ZipFile, name: str) -> Iterator[tuple[str, str]]:
-    """A damaged one is passed over; the others are looked at."""
+    """Skips a damaged package."""
     try:
         with _package(archive, name) as inner:
             for member, build_id in _members(inner, with_packages=False):
@@ -102,7 +101,7 @@ def _package(archive: zipfile.ZipFile, name: str) -> zipfile.ZipFile:
 
 @contextmanager
 def _innermost(archive: zipfile.ZipFile, member: str) -> Iterator[tuple[zipfile.ZipFile, str]]:
-    """The archive that has the file itself, and its name there."""
+    """The archive that directly contains the file, and the file's name in it."""
     package, inside, name = member.partition(INSIDE)
     if not inside or member in archive.NameToInfo:
         yield archive, member
@@ -112,7 +111,7 @@ def _innermost(archive: zipfile.ZipFile, member: str) -> Iterator[tuple[zipfile.
 
 
 def _build_id_of_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> str | None:
-    """None: no ELF file, or none that can be read."""
+    """None: not an ELF file, or unreadable."""
     if info.is_dir() or info.file_size < 52:
         return None
     try:
@@ -135,7 +134,7 @@ def _read_member(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 def _read_file(path: Path, limit: int | None = None) -> bytes | mmap.mmap:
-    """Read rather than mapped where memory allows: a map dies with SIGBUS when somebody rebuilds the file."""
+    """Reads the file into memory unless it is huge: mapped memory dies with SIGBUS when the file is rebuilt."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)

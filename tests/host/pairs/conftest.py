@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from tests.sessions.pairs.conftest import pool, pool_in_library
+
+__all__ = ["pool", "pool_in_library"]
