@@ -69,7 +69,7 @@ def _measure(arguments: Sequence[str], recording: Path, follow: bool) -> int:
 def _judge(recording: Path, config: pytest.Config) -> int:
     """The inner run's own exit code where that is a failure; else what was left behind."""
     from memleak_android.host.analysis.pipeline import View
-    from memleak_android.host.commands.options import LIMIT
+    from memleak_android.host.commands.values import LIMIT
     from memleak_android.host.errors import MemleakError
     from memleak_android.host.profile.gate import GateRules, judge
     from memleak_android.host.profile.suppressions import read_suppressions

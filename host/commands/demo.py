@@ -7,12 +7,16 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
 from memleak_android.host.analysis.pipeline import View
-from memleak_android.host.commands.options import common_options, tracer_options
+from memleak_android.host.commands.options import (
+    CommonOptions,
+    TracingOptions,
+    common_options,
+    tracer_options,
+)
 from memleak_android.host.commands.results import show
 from memleak_android.host.console import refuse_command
 from memleak_android.host.errors import IncompleteError
@@ -40,19 +44,19 @@ class Planted:
 @tracer_options
 @common_options
 @click.pass_context
-def demo(context: click.Context, /, **given: Any) -> int:
+def demo(context: click.Context, /, tracing: TracingOptions, common: CommonOptions) -> int:
     """Runs a program with planted leaks and shows what is found of them. Needs no root."""
     refuse_command(context)
     program = find_binary("memleak-demo", local_arch())
     profile = measure(
         Measurement(
             options=SessionOptions(command=(str(program),)),
-            tracer=given["tracer"],
+            tracer=tracing.tracer,
             view=View(),
             schedule=Schedule(),
             symbol_dirs=[program.parent],
-            quiet=given["quiet"],
-            verbose=given["verbose"],
+            quiet=common.quiet,
+            verbose=common.verbose,
         )
     ).profile
     show(FORMATS["text"], profile, ReportOptions(top=3))

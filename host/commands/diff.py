@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from memleak_android.host.analysis.pipeline import View
-from memleak_android.host.commands.options import FILE, common_options
+from memleak_android.host.commands.options import CommonOptions, common_options, symbols_option, top_option
 from memleak_android.host.commands.results import check_new, show, write_file
+from memleak_android.host.commands.values import FILE
 from memleak_android.host.console import refuse_command
 from memleak_android.host.profile.comparison import compare
 from memleak_android.host.recording.read import read_profile
@@ -24,28 +24,28 @@ from memleak_android.host.reports.formats import COMPARISON_FORMATS
     "--format", "format_", type=click.Choice(sorted(COMPARISON_FORMATS)), default="text", show_default=True
 )
 @click.option("-o", "path", type=FILE, metavar="OUT", help="Write there, not to stdout.")
-@click.option(
-    "-T", "--top", type=click.IntRange(0), default=10, show_default=True, help="Sites shown; 0 = all."
-)
-@click.option(
-    "--symbols",
-    type=FILE,
-    multiple=True,
-    metavar="DIR",
-    help="Unstripped files, by build-id: a folder, a file, an APK, AAB or zip.",
-)
+@top_option
+@symbols_option
 @common_options
 @click.pass_context
 def diff(
-    context: click.Context, /, old: Path, new: Path, format_: str, path: Path | None, **given: Any
+    context: click.Context,
+    /,
+    old: Path,
+    new: Path,
+    format_: str,
+    path: Path | None,
+    top: int,
+    symbols: tuple[Path, ...],
+    common: CommonOptions,
 ) -> int:
     """Compares two results, recordings or report.json: what is new, grown, shrunk or gone, by call stack."""
     refuse_command(context)
     if path:
-        check_new(path, given["force"])
-    profiles = [read_profile(file, View(), given["symbols"]) for file in (old, new)]
+        check_new(path, common.force)
+    profiles = [read_profile(file, View(), symbols) for file in (old, new)]
     comparison = compare(*profiles)
-    options, form = ReportOptions(given["top"]), COMPARISON_FORMATS[format_]
+    options, form = ReportOptions(top), COMPARISON_FORMATS[format_]
     if path:
         write_file(path, form, comparison, options)
     else:

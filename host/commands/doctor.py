@@ -1,16 +1,21 @@
-"""`doctor`: what this machine allows, and which tracer would be taken."""
+"""`doctor`: what this machine allows, and which tracer would be used."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import click
 
+from memleak_android.host.commands.conflicts import refuse_conflicts
 from memleak_android.host.commands.doctor_device import device_lines
-from memleak_android.host.commands.options import target_options, tracer_options
-from memleak_android.host.commands.target import chosen_target
-from memleak_android.host.commands.trace import app_request, session_options
+from memleak_android.host.commands.options import (
+    TargetOptions,
+    TracingOptions,
+    target_options,
+    tracer_options,
+)
+from memleak_android.host.commands.session_plan import app_request, session_options
+from memleak_android.host.commands.target import chosen_machine
 from memleak_android.host.console import Invocation
 from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
@@ -25,19 +30,21 @@ from memleak_android.host.tracers.local.start import choose_tracer
 @target_options
 @tracer_options
 @click.pass_obj
-def doctor(invocation: Invocation, /, **given: Any) -> int:
-    """Says what this machine or a device allows and which tracer would be taken; with a target, how it is reached."""
-    target = chosen_target(invocation, given, needs_process=False)
-    if not target.is_local:
-        for name, value in device_lines(target, app_request(given), given["pid"], given["tracer"]):
+def doctor(invocation: Invocation, /, target: TargetOptions, tracing: TracingOptions) -> int:
+    """Prints what this machine or a device allows and which tracer would be used; with a target, how it is reached."""
+    command = invocation.command
+    machine = chosen_machine(command, target, needs_process=False)
+    if not machine.is_local:
+        for name, value in device_lines(machine, app_request(target), target.pid, tracing.tracer):
             click.echo(f"{name:<22} {value}")
         return 0
     capabilities = probe_local()
     for name, value in _machine_lines(capabilities):
         click.echo(f"{name:<22} {value}")
-    if given["pid"] is not None or invocation.command is not None:
-        options = session_options(invocation, given)
-        for name, value in _target_lines(options, choose_tracer(given["tracer"], options, capabilities)):
+    if target.pid is not None or command is not None:
+        refuse_conflicts(command, target, tracing)
+        options = session_options(command, target, tracing)
+        for name, value in _target_lines(options, choose_tracer(tracing.tracer, options, capabilities)):
             click.echo(f"{name:<22} {value}")
     return 0
 

@@ -5,17 +5,28 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from memleak_android.host.commands.gating import conclude, gate_rules, source_root
-from memleak_android.host.commands.options import DURATION, FILE, common_options, result_options
+from memleak_android.host.commands.options import (
+    CommonOptions,
+    ResultOptions,
+    common_options,
+    cooldown_option,
+    option_group,
+    result_options,
+    top_option,
+    warmup_option,
+)
 from memleak_android.host.commands.results import check_new, check_stdout, show, write_file
+from memleak_android.host.commands.values import FILE
 from memleak_android.host.console import refuse_command, say
 from memleak_android.host.errors import UsageError
 from memleak_android.host.profile.gate import judge
@@ -31,6 +42,54 @@ _OWN = FLEET_FORMATS
 _OF_MEAN = {"mean-html": FORMATS["html"]} | {name: form for name, form in FORMATS.items() if name not in _OWN}
 
 
+@dataclass(frozen=True, slots=True)
+class WorkOptions:
+    """How the recordings are worked on. warmup, cooldown: nanoseconds."""
+
+    engine: str
+    jobs: int
+    dataset: str
+    cache: str
+    warmup: int
+    cooldown: int
+
+
+work_options = option_group(
+    "work",
+    WorkOptions,
+    click.option(
+        "--engine",
+        default="local",
+        show_default=True,
+        metavar="local|dask://HOST:PORT",
+        help="Where the work runs.",
+    ),
+    click.option(
+        "--jobs",
+        type=click.IntRange(1, 256),
+        default=lambda: len(os.sched_getaffinity(0)),
+        show_default="processors",
+        metavar="N",
+        help="Processes of the local engine.",
+    ),
+    click.option(
+        "--dataset",
+        default="memleak-fleet",
+        show_default=True,
+        metavar="URL",
+        help="Storage of each recording's rows (Parquet); a recording found there is not analysed again.",
+    ),
+    click.option(
+        "--cache",
+        default="",
+        metavar="URL",
+        help="Storage of symbols and compiled unwind tables for all workers: a folder, s3://…",
+    ),
+    warmup_option,
+    cooldown_option,
+)
+
+
 @click.group(short_help="One answer over many recordings.")
 @click.pass_context
 def fleet(context: click.Context, /) -> None:
@@ -40,102 +99,75 @@ def fleet(context: click.Context, /) -> None:
 
 @fleet.command(short_help="Merge recordings into one report.")
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@work_options
 @click.option(
-    "--engine",
-    default="local",
-    show_default=True,
-    metavar="local|dask://HOST:PORT",
-    help="Who does the work.",
-)
-@click.option(
-    "--jobs",
-    type=click.IntRange(1, 256),
-    default=lambda: len(os.sched_getaffinity(0)),
-    show_default="processors",
-    metavar="N",
-    help="Processes of the local engine.",
-)
-@click.option(
-    "--dataset",
-    default="memleak-fleet",
-    show_default=True,
-    metavar="URL",
-    help="Where each recording's rows are kept (Parquet): what is there is not worked on again.",
-)
-@click.option(
-    "--cache",
-    default="",
-    metavar="URL",
-    help="Where symbols and compiled unwind tables are kept for all workers: a folder, s3://…",
-)
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(sorted({*_OWN, *_OF_MEAN})),
-    default="text",
-    show_default=True,
+    "--format", "format_", type=click.Choice(sorted({*_OWN, *_OF_MEAN})), default="text", show_default=True
 )
 @click.option("-o", "path", type=FILE, metavar="OUT", help="Write there, not to stdout.")
-@click.option("--warmup", type=DURATION, default=0, metavar="T", help="Growth is judged from then on.")
-@click.option(
-    "--cooldown", type=DURATION, default=0, metavar="T", help="Growth is judged until so long before the end."
-)
-@click.option(
-    "-T", "--top", type=click.IntRange(0), default=10, show_default=True, help="Sites shown; 0 = all."
-)
+@top_option
 @result_options
 @common_options
 @click.pass_context
 def report(
-    context: click.Context, /, sources: tuple[str, ...], format_: str, path: Path | None, **given: Any
+    context: click.Context,
+    /,
+    sources: tuple[str, ...],
+    work: WorkOptions,
+    format_: str,
+    path: Path | None,
+    top: int,
+    result: ResultOptions,
+    common: CommonOptions,
 ) -> int:
-    """Merges recordings by what their sites are: how many devices show each, what changed between versions.
+    """Merges recordings by call site: how many devices show each, what changed between versions.
 
-    SOURCE: a recording, a folder, a glob, an archive, or any place that fsspec knows (s3://bucket/runs, https://…).
+    SOURCE: a recording, a folder, a glob, an archive, or any URL that fsspec knows (s3://bucket/runs, https://…).
     """
     if path:
-        check_new(path, given["force"])
+        check_new(path, common.force)
     elif format_ in FORMATS:
         check_stdout(format_)
-    rules = gate_rules(given)
-    merged = _merge(sources, given)
-    options = ReportOptions(given["top"], source_root=source_root())
+    rules = gate_rules(result, common.force)
+    merged = _merge(sources, work, result.symbols, result.max_lost, quiet=common.quiet)
+    options = ReportOptions(top, source_root=source_root())
     mean = judge(merged.mean, rules)
     form = _OWN.get(format_) or _OF_MEAN[format_]
-    result = replace(merged, mean=mean) if format_ in _OWN else mean
+    shown = replace(merged, mean=mean) if format_ in _OWN else mean
     if path:
-        write_file(path, form, result, options)
+        write_file(path, form, shown, options)
     else:
-        show(form, result, options)
-    return conclude(mean, given)
+        show(form, shown, options)
+    return conclude(mean, result.gen_suppressions)
 
 
-def _merge(sources: tuple[str, ...], given: dict[str, Any]) -> FleetProfile:
+def _merge(
+    sources: Sequence[str], work: WorkOptions, symbol_dirs: Sequence[Path], max_lost: float, *, quiet: bool
+) -> FleetProfile:
     """Raises UsageError where nothing can be merged."""
     try:
         from memleak_android.host.fleet import dataset, engines, fleet_report, named_cache, processing, run
-        from memleak_android.host.fleet import sources as places
+        from memleak_android.host.fleet import sources as source_lists
     except ImportError as error:
         raise UsageError(f"`fleet` needs {error.name}", "pip install 'memleak-android[fleet]'") from None
-    recordings, refused = places.list_sources(sources)
-    kept = dataset.Dataset(given["dataset"])
-    symbols = tuple(str(Path(folder).absolute()) for folder in given["symbols"])
-    cache = given["cache"] and (places.local_path(given["cache"]) or given["cache"])
+    recordings, refused = source_lists.list_sources(sources)
+    kept = dataset.Dataset(work.dataset)
+    symbols = tuple(str(Path(folder).absolute()) for folder in symbol_dirs)
+    cache = work.cache and (source_lists.local_path(work.cache) or work.cache)
     if cache:
         named_cache.check_cache(cache)
-    settings = processing.Settings(symbols, given["warmup"], given["cooldown"], cache, secrets.token_hex(8))
-    with _Told(given["quiet"]) as told:
+    settings = processing.Settings(symbols, work.warmup, work.cooldown, cache, secrets.token_hex(8))
+    with _WorkProgress(quiet) as progress:
         worked = run.work(
-            recordings, settings, kept, lambda: engines.find_engine(given["engine"], given["jobs"]), told
+            recordings, settings, kept, lambda: engines.find_engine(work.engine, work.jobs), progress
         )
-    merged = fleet_report.make_fleet_profile(kept, worked, refused, time.time(), given["max_lost"])
+    merged = fleet_report.make_fleet_profile(kept, worked, refused, time.time(), max_lost)
     if not merged.counted:
-        reasons = [f"{one.source}: {one.reason}" for one in merged.recordings]
+        reasons = [f"{each.source}: {each.reason}" for each in merged.recordings]
         raise UsageError("no recording can be used", "; ".join(reasons[:3]))
     return merged
 
 
-class _Told:
+class _WorkProgress:
     """A bar on a terminal; elsewhere a line every ten seconds."""
 
     def __init__(self, quiet: bool) -> None:

@@ -1,4 +1,4 @@
-"""`--live` on the command line: what it needs, where the command's output goes, where `s` writes."""
+"""`--live` on the command line: its requirements, the file for the command's output, the folder that `s` writes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import os
 import shlex
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
+from memleak_android.host.commands.options import TargetOptions
 from memleak_android.host.commands.results import write_file
-from memleak_android.host.console import Invocation, printable, say
+from memleak_android.host.console import printable, say
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.profile.timeline import Timeline
 from memleak_android.host.reports.base import ReportOptions
@@ -24,44 +25,47 @@ SAVED_FORMATS = ("text", "json", "html")
 OUTPUT_NAME = "output.txt"
 
 
-def check_live(given: dict[str, Any]) -> None:
-    """Raises UsageError for what does not go with it, and where there is nothing to draw on."""
-    other = next(
-        (f"--{name}" for name in ("quiet", "count") if given[name]), "--trace" if given["events"] else ""
-    )
-    if other:
-        raise click.UsageError(f"--live with {other}; leave one of them away")
+def check_live(*, quiet: bool, count: int | None, events: bool) -> None:
+    """Raises UsageError for options that --live excludes, and without a terminal to draw on."""
+    excluded = {"--quiet": quiet, "--count": count, "--trace": events}
+    for option in (name for name, is_set in excluded.items() if is_set):
+        raise click.UsageError(f"--live and {option} exclude each other; use one of them")
     check_terminal()
 
 
-def live_plan(invocation: Invocation, given: dict[str, Any], is_local: bool, timeline: Timeline) -> LivePlan:
-    """The file for the command's output is made here: in the folder of -o, else a temporary one."""
-    folder: Path | None = given["folder"]
-    options = ReportOptions(given["top"], given["show_allocs"], given["sort"], given["combined_only"])
+def live_plan(
+    command: Sequence[str] | None,
+    target: TargetOptions,
+    folder: Path | None,
+    options: ReportOptions,
+    is_local: bool,
+    timeline: Timeline,
+) -> LivePlan:
+    """Makes the file for the command's output: in the folder of -o, else a temporary one."""
 
     def save(profile: Profile) -> str:
-        place = _new_folder(folder or Path())
+        saved = _new_folder(folder or Path())
         for name in SAVED_FORMATS:
-            write_file(place / f"report.{FORMATS[name].suffix}", FORMATS[name], profile, options)
-        return f"saved in {place}"
+            write_file(saved / f"report.{FORMATS[name].suffix}", FORMATS[name], profile, options)
+        return f"saved in {saved}"
 
     return LivePlan(
-        target=_target_words(invocation, given),
-        output=_output_file(folder) if invocation.command else None,
+        target=_target_text(command, target),
+        output=_output_file(folder) if command else None,
         is_local=is_local,
-        can_look=not given.get("kernel") and not given["every_process"],
+        can_look=not target.kernel and not target.every_process,
         save=save,
         seen=timeline.add,
     )
 
 
-def _target_words(invocation: Invocation, given: dict[str, Any]) -> str:
-    device = f" on {given['serial']}" if given["serial"] else ""
-    if invocation.command:
-        return printable(shlex.join(invocation.command)) + device
-    if given["package"]:
-        return printable(given["package"]) + device
-    return f"pid {given['pid']}{device}" if given["pid"] is not None else "the kernel"
+def _target_text(command: Sequence[str] | None, target: TargetOptions) -> str:
+    device = f" on {target.device.serial}" if target.device.serial else ""
+    if command:
+        return printable(shlex.join(command)) + device
+    if target.package:
+        return printable(target.package) + device
+    return f"pid {target.pid}{device}" if target.pid is not None else "the kernel"
 
 
 def _output_file(folder: Path | None) -> Path:
@@ -74,25 +78,25 @@ def _output_file(folder: Path | None) -> Path:
 
 
 def _new_folder(parent: Path) -> Path:
-    """live-DATE-TIME, with a number where there is one already."""
+    """live-DATE-TIME, with a number where that exists."""
     stem = f"live-{time.strftime('%Y%m%d-%H%M%S')}"
     for number in range(1, 1000):
-        place = parent / (stem if number == 1 else f"{stem}-{number}")
+        folder = parent / (stem if number == 1 else f"{stem}-{number}")
         try:
-            place.mkdir(parents=True)
+            folder.mkdir(parents=True)
         except FileExistsError:
             continue
-        return place
+        return folder
     raise FileExistsError(parent / stem)
 
 
-def tell_output(output: Path) -> None:
-    """At the end: where it is; an empty file goes."""
+def say_output(output: Path) -> None:
+    """Prints where the command's output is; removes an empty file."""
     try:
         size = output.stat().st_size
     except OSError:
         return
     if size:
-        say(f"what the command wrote on the terminal is in {output} ({size:,} bytes)")
+        say(f"the output of the command is in {output} ({size:,} bytes)")
     else:
         output.unlink(missing_ok=True)

@@ -1,80 +1,92 @@
-"""What a snapshot folder does not say itself, as options: how its files lay in the process."""
+"""Options for facts that a snapshot folder does not hold: how its files lay in the process."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
+from memleak_android.host.commands.options import option_group
 from memleak_android.host.errors import UsageError
 from memleak_android.unwind.arch import ARCHES, arch_by_name
 from memleak_android.unwind.maps import Mapping
 from memleak_android.unwind.snapshot.folder import MemoryFile, SnapshotOptions
 
-F = TypeVar("F", bound=Callable[..., Any])
 _SYMFILE = "JIT_SYMFILE"
 _JSON_BYTES_MAX = 1 << 24
 
 
-class _Number:
-    """A number of 64 bits, hexadecimal with 0x, else decimal; of a JSON file also a number."""
-
-    @staticmethod
-    def of(value: object, what: str) -> int:
-        try:
-            number = int(value, 0) if isinstance(value, str) else value
-        except ValueError:
-            number = None
-        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 1 << 64:
-            raise UsageError(f"{what}: {value!r} is no number", "write 0x7f0000000000 or 4096")
-        return number
+def _number(value: object, what: str) -> int:
+    """A number of 64 bits. Text is hexadecimal with 0x, else decimal; JSON may have a number. Raises UsageError."""
+    try:
+        number = int(value, 0) if isinstance(value, str) else value
+    except ValueError:
+        number = None
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 1 << 64:
+        raise UsageError(f"{what}: {value!r} is not a number", "write 0x7f0000000000 or 4096")
+    return number
 
 
-def loader_options(command: F) -> F:
-    """Adds the options."""
-    for option in (
-        click.option("--arch", type=click.Choice([arch.name for arch in ARCHES]), help="Default: by the registers' names."),
-        click.option("--pac-mask", metavar="MASK", help="Bits of signed return addresses (NT_ARM_PAC_MASK)."),
-        click.option("--no-memory", is_flag=True, help="No memory was captured; read no *.data."),
-        click.option("--memory-file", "memory_files", multiple=True, metavar="NAME", help="Read this *.data, not all of them (repeatable)."),
-        click.option("--extra-memory", multiple=True, metavar="NAME@START[:OFFSET[:SIZE]]", help="A file's bytes lay at START (repeatable)."),
-        click.option("--extra-map", multiple=True, metavar="START-END:FLAGS:OFFSET:NAME", help=f"One more mapping; FLAGS r-x,{_SYMFILE} for a JIT's code (repeatable)."),
-        click.option("--jit-debug/--no-jit-debug", default=True, help="Use what JIT compilers announce to debuggers, where it was captured [default: yes]."),
-        click.option("--loader", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE", help="A JSON object with these options (or expected.json, its `loader`)."),
-        click.option("--max-frames", type=click.IntRange(1, 65536), default=1024, show_default=True),
-        click.option("--frame-pointers", is_flag=True, help="Step by frame pointer also where no file can confirm it."),
-        click.option("--like-libunwindstack", "--reduce-interrupted", "like_libunwindstack", is_flag=True, help="Report the frames around signals and calls to nowhere as that unwinder does."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+@dataclass(frozen=True, slots=True)
+class LoaderOptions:
+    """How the files of a snapshot folder lay in the process. loader: a file with the same options."""
+
+    arch: str | None
+    pac_mask: str | None
+    no_memory: bool
+    memory_files: tuple[str, ...]
+    extra_memory: tuple[str, ...]
+    extra_map: tuple[str, ...]
+    jit_debug: bool
+    loader: Path | None
+    max_frames: int
+    frame_pointers: bool
+    like_libunwindstack: bool
 
 
-def snapshot_options(given: dict[str, Any]) -> SnapshotOptions:
-    """The options as given, over those of --loader. Raises UsageError."""
-    loader = _loader(given["loader"])
-    mask = given["pac_mask"] if given["pac_mask"] is not None else loader.get("pac_mask")
-    files = given["memory_files"] or loader.get("memory_files")
+loader_options = option_group(
+    "loading",
+    LoaderOptions,
+    click.option("--arch", type=click.Choice([arch.name for arch in ARCHES]), help="Default: by the registers' names."),
+    click.option("--pac-mask", metavar="MASK", help="Bits of signed return addresses (NT_ARM_PAC_MASK)."),
+    click.option("--no-memory", is_flag=True, help="No memory was captured; read no *.data."),
+    click.option("--memory-file", "memory_files", multiple=True, metavar="NAME", help="Read this *.data, not all of them (repeatable)."),
+    click.option("--extra-memory", multiple=True, metavar="NAME@START[:OFFSET[:SIZE]]", help="A file's bytes lay at START (repeatable)."),
+    click.option("--extra-map", multiple=True, metavar="START-END:FLAGS:OFFSET:NAME", help=f"One more mapping; FLAGS r-x,{_SYMFILE} for a JIT's code (repeatable)."),
+    click.option("--jit-debug/--no-jit-debug", default=True, help="Use code that JIT compilers registered with debuggers, where captured [default: yes]."),
+    click.option("--loader", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE", help="A JSON object with these options (or expected.json, its `loader`)."),
+    click.option("--max-frames", type=click.IntRange(1, 65536), default=1024, show_default=True),
+    click.option("--frame-pointers", is_flag=True, help="Step by frame pointer even if no file confirms it."),
+    click.option("--like-libunwindstack", "--reduce-interrupted", "like_libunwindstack", is_flag=True, help="Report the frames around signals and calls to nowhere as that unwinder does."),
+)  # fmt: skip
+
+
+def snapshot_options(options: LoaderOptions) -> SnapshotOptions:
+    """The options, over those of --loader. Raises UsageError."""
+    loader = _loader(options.loader)
+    mask = options.pac_mask if options.pac_mask is not None else loader.get("pac_mask")
+    files = options.memory_files or loader.get("memory_files")
     return SnapshotOptions(
-        arch=arch_by_name(given["arch"]) if given["arch"] else None,
-        signature_mask=None if mask is None else _Number.of(mask, "--pac-mask"),
-        with_memory=not (given["no_memory"] or loader.get("no_memory")),
+        arch=arch_by_name(options.arch) if options.arch else None,
+        signature_mask=None if mask is None else _number(mask, "--pac-mask"),
+        with_memory=not (options.no_memory or loader.get("no_memory")),
         memory_files=tuple(_plain_name(name) for name in files) if files else None,
         extra_memory=(
             *(_memory_of_json(entry) for entry in loader.get("extra_memory", ())),
-            *(_memory_of_text(text) for text in given["extra_memory"]),
+            *(_memory_of_text(text) for text in options.extra_memory),
         ),
         extra_maps=(
             *(_map_of_json(entry) for entry in loader.get("extra_maps", ())),
-            *(_map_of_text(text) for text in given["extra_map"]),
+            *(_map_of_text(text) for text in options.extra_map),
         ),
-        max_frames=given["max_frames"],
-        jit_debug=given["jit_debug"] and loader.get("jit_debug") is not False,
-        frame_pointers=given["frame_pointers"],
-        like_libunwindstack=given["like_libunwindstack"],
+        max_frames=options.max_frames,
+        jit_debug=options.jit_debug and loader.get("jit_debug") is not False,
+        frame_pointers=options.frame_pointers,
+        like_libunwindstack=options.like_libunwindstack,
     )
 
 
@@ -88,22 +100,22 @@ def _loader(path: Path | None) -> dict[str, Any]:
         loaded = loaded.get("loader", loaded)
         for key in ("extra_memory", "extra_maps", "memory_files"):
             if not isinstance(loaded.get(key, []), list):
-                raise TypeError(f"{key} is no list")
+                raise TypeError(f"{key} is not a list")
         return dict(loaded)
     except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise UsageError(f"could not read {path}: {error}", "expected a JSON object") from None
 
 
 def _plain_name(name: object) -> str:
-    """Files are of the folder and of nothing else."""
+    """Only files of the folder itself are read."""
     if not isinstance(name, str) or not name or "/" in name or name in (".", ".."):
-        raise UsageError(f"{name!r} is no file of the folder", "give its plain name")
+        raise UsageError(f"{name!r} is not a file of the folder", "write its plain name")
     return name
 
 
 def _memory_of_text(text: str) -> MemoryFile:
-    name, at, place = text.rpartition("@")
-    numbers = [_Number.of(word, "--extra-memory") for word in place.split(":")]
+    name, at, location = text.rpartition("@")
+    numbers = [_number(word, "--extra-memory") for word in location.split(":")]
     if not at or len(numbers) > 3:
         raise UsageError(f"--extra-memory: {text!r}", "write NAME@START[:OFFSET[:SIZE]]")
     return MemoryFile(_plain_name(name), *numbers)
@@ -114,9 +126,9 @@ def _memory_of_json(entry: Any) -> MemoryFile:
         start, size = entry.get("start"), entry.get("size")
         return MemoryFile(
             _plain_name(entry["file"]),
-            None if start is None else _Number.of(start, "start"),
-            _Number.of(entry.get("file_offset", 0), "file_offset"),
-            None if size is None else _Number.of(size, "size"),
+            None if start is None else _number(start, "start"),
+            _number(entry.get("file_offset", 0), "file_offset"),
+            None if size is None else _number(size, "size"),
         )
     except (KeyError, TypeError, AttributeError):
         raise UsageError(f"extra_memory: {entry!r}", "expected file, and start, file_offset, size") from None
@@ -138,10 +150,8 @@ def _map_of_json(entry: Any) -> Mapping:
 
 
 def _mapping(start: object, end: object, flags: str, offset: object, name: str) -> Mapping:
-    low, high = _Number.of(start, "start"), _Number.of(end, "end")
+    low, high = _number(start, "start"), _number(end, "end")
     if low >= high:
         raise UsageError(f"a mapping from {low:#x} to {high:#x}", "its end must lie behind its start")
     permissions, *rest = flags.split() or [""]
-    return Mapping(
-        low, high, permissions, _Number.of(offset, "offset"), str(name), is_symfile=_SYMFILE in rest
-    )
+    return Mapping(low, high, permissions, _number(offset, "offset"), str(name), is_symfile=_SYMFILE in rest)

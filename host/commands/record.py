@@ -1,18 +1,21 @@
-"""`record`: measure and keep the recording; reports are made from it later, elsewhere too."""
+"""`record`: measures and keeps the recording, for reports made later or on another machine."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
 from memleak_android.host.analysis.pipeline import View
-from memleak_android.host.commands.filters import tracer_for
-from memleak_android.host.commands.gating import conclude, gate_rules, refuse_limit_by_run
+from memleak_android.host.commands.conflicts import refuse_conflicts, refuse_limit_by_run, tracer_for
+from memleak_android.host.commands.gating import conclude, gate_rules
 from memleak_android.host.commands.options import (
-    FILE,
     SERIALS,
+    CommonOptions,
+    ResultOptions,
+    TargetOptions,
+    TracingOptions,
     common_options,
     label_option,
     result_options,
@@ -21,8 +24,9 @@ from memleak_android.host.commands.options import (
 )
 from memleak_android.host.commands.record_many import every_serial, record_on_each
 from memleak_android.host.commands.results import check_new
-from memleak_android.host.commands.target import chosen_target
-from memleak_android.host.commands.trace import app_request, session_options
+from memleak_android.host.commands.session_plan import app_request, session_options
+from memleak_android.host.commands.target import chosen_machine
+from memleak_android.host.commands.values import FILE
 from memleak_android.host.console import Invocation
 from memleak_android.host.fleet.published_copies import open_share
 from memleak_android.host.profile.gate import judge
@@ -37,7 +41,7 @@ from memleak_android.host.session.session import Schedule
     type=FILE,
     required=True,
     metavar="FILE",
-    help="The recording, by custom *.memleak; of several devices the folder for SERIAL.memleak.",
+    help="The recording (*.memleak); for several devices the folder for SERIAL.memleak.",
 )
 @click.option("--all-devices", is_flag=True, help="On every device that adb can use (or repeat --serial).")
 @target_options
@@ -49,37 +53,52 @@ from memleak_android.host.session.session import Schedule
     "--cache",
     default="",
     metavar="URL",
-    help="Libraries pulled from the device are put there too, for the workers of `fleet report --cache`: a folder, s3://…",
+    help="Store libraries pulled from the device there too, for `fleet report --cache`: a folder, s3://…",
 )
 @result_options
 @common_options
 @click.pass_context
-def record(context: click.Context, /, path: Path, all_devices: bool, **given: Any) -> int:
+def record(
+    context: click.Context,
+    /,
+    path: Path,
+    all_devices: bool,
+    target: TargetOptions,
+    tracing: TracingOptions,
+    keep_stacks: bool,
+    events: bool,
+    labels: tuple[tuple[str, str], ...],
+    cache: str,
+    result: ResultOptions,
+    common: CommonOptions,
+) -> int:
     """Measures a process (--pid) or a command (-- CMD) and writes a recording for `report`."""
     invocation: Invocation = context.obj
     serials = every_serial() if all_devices else context.meta[SERIALS]
     if all_devices or len(serials) > 1:
-        return record_on_each(invocation, serials, path, force=given["force"], quiet=given["quiet"])
-    check_new(path, given["force"])
-    refuse_limit_by_run(given["fail_on_growth"], None)
-    rules = gate_rules(given)
+        return record_on_each(invocation, serials, path, force=common.force, quiet=common.quiet)
+    check_new(path, common.force)
+    command = invocation.command
+    refuse_limit_by_run(result.fail_on_growth, None)
+    refuse_conflicts(command, target, tracing, events_option="--record-all" if events else "")
+    rules = gate_rules(result, common.force)
     measured = measure(
         Measurement(
-            options=session_options(invocation, given),
-            app=app_request(given),
-            target=chosen_target(invocation, given),
-            tracer=tracer_for(given),
-            view=View(max_lost=given["max_lost"]),
-            schedule=Schedule(given["duration"]),
-            symbol_dirs=given["symbols"],
+            options=replace(session_options(command, target, tracing, result.symbols), events=events),
+            app=app_request(target),
+            target=chosen_machine(command, target),
+            tracer=tracer_for(tracing),
+            view=View(max_lost=result.max_lost),
+            schedule=Schedule(tracing.duration),
+            symbol_dirs=result.symbols,
             recording=path,
-            keep_stacks=given["keep_stacks"],
-            record_all=given["events"],
-            force=given["force"],
-            quiet=given["quiet"],
-            verbose=given["verbose"],
-            labels=given["labels"],
-            share=open_share(given["cache"]),
+            keep_stacks=keep_stacks,
+            record_all=events,
+            force=common.force,
+            quiet=common.quiet,
+            verbose=common.verbose,
+            labels=labels,
+            share=open_share(cache),
         )
     )
-    return conclude(judge(measured.profile, rules), given)
+    return conclude(judge(measured.profile, rules), result.gen_suppressions)

@@ -1,4 +1,4 @@
-"""Where snoop's processes are: on this machine, or on a device."""
+"""The machine of the processes that `snoop` traces: this one or a device."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import Any
 
 import click
 
-from memleak_android.host.commands.target import chosen_target
-from memleak_android.host.console import Invocation, say
+from memleak_android.host.commands.options import DeviceOptions, TargetOptions
+from memleak_android.host.commands.target import chosen_machine
+from memleak_android.host.console import say
 from memleak_android.host.machine.adb.app import find_app, wait_for_process
 from memleak_android.host.snoop.agent_lines import SnoopOptions
 from memleak_android.host.snoop.local_tracer import process_names, start_local
@@ -25,43 +25,63 @@ from memleak_android.host.tracers.agent.session_options import ProbedFile
 
 
 @dataclass(frozen=True, slots=True)
+class SnoopTarget:
+    """Whose calls are traced, beside a command behind `--`."""
+
+    device: DeviceOptions
+    package: str | None
+    process: str | None
+    user: int
+    pids: tuple[int, ...]
+    threads: tuple[int, ...]
+    follow: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SnoopMachine:
-    """files: of each process, or of a command. opened, throws: see plan_snoop(). names: of the processes by id.
+    """This machine or a device. files: of each process, or of a command. opened, throws: see plan_snoop().
 
-    finder: where files of stacks come from."""
+    pids: those of the options, or that of --package. names: of processes by id. finder: opens files of stacks.
+    """
 
+    pids: tuple[int, ...]
     files: Callable[[Sequence[int], Sequence[str]], list[list[ProbedFile]]]
     opened: Callable[[ProbedFile], str]
     throws: Callable[[Sequence[ProbedFile]], bool] | None
     start: Callable[[SnoopOptions, SnoopPlan], AgentSession]
-    names: Callable[[], Mapping[int, str]]
+    names: Callable[[Sequence[int]], Mapping[int, str]]
     finder: FileFinder
 
 
-def chosen_machine(invocation: Invocation, given: dict[str, Any], closed_later: ExitStack) -> SnoopMachine:
-    """given["pids"] becomes what --package means. Raises UsageError, DeviceError, TargetError."""
-    given["pids"] = tuple(dict.fromkeys(given["pids"]))
-    target = chosen_target(invocation, given | {"pid": bool(given["pids"]) or None})
-    if target.is_local:
+def snoop_machine(command: Sequence[str], target: SnoopTarget, closed_later: ExitStack) -> SnoopMachine:
+    """Raises UsageError, DeviceError, TargetError."""
+    pids = tuple(dict.fromkeys(target.pids))
+    pid = pids[0] if pids else None
+    machine = chosen_machine(
+        command or None, TargetOptions(device=target.device, pid=pid, package=target.package)
+    )
+    if machine.is_local:
         return SnoopMachine(
+            pids,
             lambda pids, command: local_files(pids, command, os.environ, say),
             lambda file: file.agent_path,
             None,
             start_local,
-            lambda: process_names(given["pids"]),
+            process_names,
             LocalFiles(is_running=True),
         )
-    if invocation.command:
+    if command:
         raise click.UsageError("snoop starts no command on a device; start it, and name it by --pid N")
-    if given["package"]:
-        app = find_app(target, given["package"], given["user"])
-        given["pids"] = (wait_for_process(target, app, given["process"], 0.0).pid,)
-    remote = closed_later.enter_context(closing(RemoteSnoop(target, default_cache_dir() / "modules")))
+    if target.package:
+        app = find_app(machine, target.package, target.user)
+        pids = (wait_for_process(machine, app, target.process, 0.0).pid,)
+    remote = closed_later.enter_context(closing(RemoteSnoop(machine, default_cache_dir() / "modules")))
     return SnoopMachine(
+        pids,
         lambda pids, command: remote.files(pids, say),
         remote.opened,
         remote.throws,
         remote.start,
-        lambda: remote.names,
+        lambda pids: remote.names,
         remote.finder,
     )

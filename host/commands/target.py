@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
-from memleak_android.host.console import Invocation, one_line, say
+from memleak_android.host.commands.options import TargetOptions
+from memleak_android.host.console import one_line, say
 from memleak_android.host.machine.adb.device import AdbDevice
 from memleak_android.host.machine.adb.selection import SeveralDevices, Wish, select
 from memleak_android.host.machine.adb.server import DeviceRow, list_devices
@@ -19,33 +19,27 @@ SERIAL_VARIABLE = "ANDROID_SERIAL"
 HEADINGS = ("SERIAL", "STATE", "KIND", "MODEL", "PRODUCT")
 
 
-def chosen_target(invocation: Invocation, given: Mapping[str, Any], *, needs_process: bool = True) -> Target:
-    """A device where a flag or --package means one, or ANDROID_SERIAL does: for --pid, for the kernel, and for who
-    needs no process.
+def chosen_machine(
+    command: Sequence[str] | None, target: TargetOptions, *, needs_process: bool = True
+) -> Target:
+    """This machine, or a device: where an option or --package means one, or ANDROID_SERIAL is set.
 
-    Raises UsageError, DeviceError.
+    ANDROID_SERIAL counts for --pid, for the kernel, and where no process is needed. Raises UsageError, DeviceError.
     """
-    wish = device_wish(given)
-    is_named = given["pid"] or given.get("kernel") or given.get("percpu")
-    is_meant = invocation.command is None and (is_named or not needs_process)
-    is_preset = bool(os.environ.get(SERIAL_VARIABLE)) and is_meant
-    if wish == Wish() and not given["package"] and not is_preset:
-        return LocalMachine()
-    return AdbDevice(chosen_row(wish))
-
-
-def device_wish(given: Mapping[str, Any]) -> Wish:
-    """Raises UsageError where -s, -d and -e contradict each other."""
-    wish = Wish(given["serial"] or "", given["usb"], given["tcp"])
-    if bool(wish.serial) + wish.usb + wish.tcp > 1:
+    device = target.device
+    if bool(device.serial) + device.usb + device.tcp > 1:
         raise click.UsageError("more than one of -s, -d and -e; name the device by one")
-    return wish
+    wish = Wish(device.serial or "", device.usb, device.tcp)
+    is_named = target.pid or target.kernel or target.percpu
+    is_meant = command is None and (is_named or not needs_process)
+    preset = os.environ.get(SERIAL_VARIABLE, "")
+    if wish == Wish() and not target.package and not (preset and is_meant):
+        return LocalMachine()
+    return AdbDevice(_chosen_row(Wish(preset) if wish == Wish() else wish))
 
 
-def chosen_row(wish: Wish) -> DeviceRow:
-    """ANDROID_SERIAL counts where nothing else is said. Several that match are shown before DeviceError is raised."""
-    if wish == Wish():
-        wish = Wish(os.environ.get(SERIAL_VARIABLE, ""))
+def _chosen_row(wish: Wish) -> DeviceRow:
+    """Prints the candidates where several match, before it raises DeviceError."""
     try:
         return select(list_devices(), wish)
     except SeveralDevices as error:

@@ -1,4 +1,4 @@
-"""`unwind`: the frames of captured stacks, off-line: of a snapshot folder, or of all samples of a perf.data."""
+"""`unwind`: the frames of captured stacks: of a snapshot folder, or of all samples of a perf.data."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from memleak_android.host.commands.loader_options import loader_options, snapshot_options
-from memleak_android.host.commands.options import FILE, common_options
+from memleak_android.host.commands.loader_options import LoaderOptions, loader_options, snapshot_options
+from memleak_android.host.commands.options import CommonOptions, common_options
 from memleak_android.host.commands.unwind_samples import print_samples
+from memleak_android.host.commands.values import FILE
 from memleak_android.host.console import printable, refuse_command, say
 from memleak_android.host.symbols.names_in_file import FunctionNames, FunctionOffset, soname
 from memleak_android.unwind.cfi.module import Module
@@ -28,22 +29,20 @@ _SCHEMA = "memleak-android/unwind/1"
     "--json",
     "as_json",
     is_flag=True,
-    help="Print JSON (schema memleak-android/unwind/1; of a perf.data unwind-samples/1).",
+    help="Print JSON (schema memleak-android/unwind/1; for a perf.data unwind-samples/1).",
 )
 @click.option(
-    "--folded", is_flag=True, help="Of a perf.data: stacks with their numbers of samples, for flame graphs."
+    "--folded", is_flag=True, help="perf.data: stacks with their numbers of samples, for flame graphs."
 )
 @click.option(
     "--symbols",
     type=FILE,
     multiple=True,
     metavar="DIR",
-    help="Of a perf.data: more ELF files, by path below DIR or by name.",
+    help="perf.data: more ELF files, by path below DIR or by name.",
 )
 @click.option(
-    "--join",
-    is_flag=True,
-    help="Of a perf.data: continue stacks that were cut by what other samples of their thread show.",
+    "--join", is_flag=True, help="perf.data: continue truncated stacks by other samples of their thread."
 )
 @loader_options
 @common_options
@@ -56,7 +55,8 @@ def unwind(
     folded: bool,
     symbols: tuple[Path, ...],
     join: bool,
-    **given: Any,
+    loading: LoaderOptions,
+    common: CommonOptions,
 ) -> int:
     """Prints the frames of stacks that were captured with their registers.
 
@@ -67,19 +67,25 @@ def unwind(
     """
     refuse_command(context)
     if not path.is_dir():
-        _refuse(context, f"is for snapshot folders, and {path} is none")
+        _refuse_snapshot_options(context, path)
         form = "json" if as_json else "folded" if folded else "text"
-        of_both = {"max_frames": given["max_frames"], "frame_pointers": given["frame_pointers"]}
-        return print_samples(path, form, symbols, join=join, **of_both)
+        return print_samples(
+            path,
+            form,
+            symbols,
+            join=join,
+            max_frames=loading.max_frames,
+            frame_pointers=loading.frame_pointers,
+        )
     if folded or symbols or join:
         raise click.UsageError("--folded, --symbols and --join are for a perf.data")
-    snapshot = Snapshot(path, snapshot_options(given))
+    snapshot = Snapshot(path, snapshot_options(loading))
     frames, end = snapshot.unwind()
     if snapshot.refused_files:
         names = ", ".join(snapshot.refused_files)[:200]
-        say(f"not read, links that do not lead to a file of the folder: {names}; put the files there")
+        say(f"could not read links that leave the folder: {names}; put the files there")
     if snapshot.unknown_registers:
-        say(f"not used, no registers of {snapshot.arch.name}: {', '.join(snapshot.unknown_registers)[:200]}")
+        say(f"unknown registers of {snapshot.arch.name}: {', '.join(snapshot.unknown_registers)[:200]}")
     described = [_described(index, frame) for index, frame in enumerate(frames)]
     if as_json:
         result = {"schema": _SCHEMA, "arch": snapshot.arch.name, "end": end.name, "frames": described}
@@ -92,27 +98,21 @@ def unwind(
     return 0
 
 
-def _refuse(context: click.Context, reason: str) -> None:
-    """Options of snapshots beside a perf.data."""
-    of_both = {
-        "path",
-        "as_json",
-        "folded",
-        "symbols",
-        "join",
-        "max_frames",
-        "frame_pointers",
-        "quiet",
-        "verbose",
-        "force",
-    }
+def _refuse_snapshot_options(context: click.Context, path: Path) -> None:
+    """Raises UsageError for options of snapshot folders."""
+    of_perf_data = {"path", "as_json", "folded", "symbols", "join", "max_frames", "frame_pointers"}
     for name in context.params:
-        if name not in of_both and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--{name.replace('_', '-')} {reason}")
+        if (
+            name not in of_perf_data | {"quiet", "verbose", "force"}
+            and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        ):
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} is for snapshot folders, and {path} is not one"
+            )
 
 
 def _described(index: int, frame: SnapshotFrame) -> dict[str, Any]:
-    place = _name(frame)
+    named = _name(frame)
     elf, mapping = frame.elf, frame.mapping
     start = elf.start_offset if elf is not None else 0
     library = ""
@@ -123,8 +123,8 @@ def _described(index: int, frame: SnapshotFrame) -> dict[str, Any]:
         "pc": hex(frame.lookup),
         "sp": hex(frame.sp),
         "rel_pc": hex(frame.rel_pc),
-        "function": place.function if place else None,
-        "function_offset": place.offset if place else None,
+        "function": named.function if named else None,
+        "function_offset": named.offset if named else None,
         "map_name": _map_name(frame),
         "soname": library or None,
         "elf_start_offset": hex(start) if start else None,

@@ -24,13 +24,7 @@ _NOTES_MAX = 10
 
 
 def print_samples(
-    path: Path,
-    form: str,
-    symbol_dirs: Sequence[Path],
-    *,
-    join: bool,
-    max_frames: int,
-    frame_pointers: bool,
+    path: Path, form: str, symbol_dirs: Sequence[Path], *, join: bool, max_frames: int, frame_pointers: bool
 ) -> int:
     """Writes the stacks of all samples to stdout. form: text, folded or json. Returns the exit code.
 

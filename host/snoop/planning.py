@@ -27,14 +27,14 @@ THROWERS = {"__cxa_throw", "rust_panic"}
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class Requests:
     """What is asked for on the command line.
 
     formats: (glob of names, format), the first that matches counts. returns: how they are probed: "trampoline" is the
     kernel's way, by which an exception that passes a probed function ends the program; "auto" takes it where none can.
     """
 
-    requests: tuple[FunctionRequest, ...]
+    functions: tuple[FunctionRequest, ...]
     formats: tuple[tuple[str, CallFormat], ...] = ()
     filters: tuple[ArgumentFilter, ...] = ()
     returns: Returns = "auto"
@@ -88,7 +88,7 @@ def _files_of(pid: int) -> list[ProbedFile]:
 
 
 def plan_snoop(
-    wishes: Wishes,
+    requests: Requests,
     processes: Sequence[Sequence[ProbedFile]],
     opened: Callable[[ProbedFile], str] = lambda file: file.agent_path,
     throws: Callable[[Sequence[ProbedFile]], bool] | None = None,
@@ -97,23 +97,23 @@ def plan_snoop(
     None = their symbols tell.
 
     Raises TargetError where nothing is left to probe."""
-    selection = Selection(DebugFileSearch(wishes.symbol_dirs), wishes.max_matches, opened)
+    selection = Selection(DebugFileSearch(requests.symbol_dirs), requests.max_matches, opened)
     may_throw = throws or partial(_throws, selection)
-    is_auto = wishes.returns == "auto"
+    is_auto = requests.returns == "auto"
     placing = Placing(
-        (*wishes.formats, ("*", UNKNOWN)),
-        wishes.filters,
-        wishes.returns,
+        (*requests.formats, ("*", UNKNOWN)),
+        requests.filters,
+        requests.returns,
         is_auto and any(map(may_throw, processes)),
     )
     for files in processes:
-        found = [one for request in wishes.requests for one in selection.find(request, files)]
+        found = [one for request in requests.functions for one in selection.find(request, files)]
         for file, group in groupby(
             sorted(found, key=lambda one: files.index(one.file)), lambda one: one.file
         ):
             _place(placing, selection, file, list(group), opened)
     plan = placing.plan()
-    _check_globs(wishes, plan)
+    _check_globs(requests, plan)
     if not plan.probes:
         raise TargetError(
             "; ".join(selection.problems[:3]) or "no function is named", "name one by --function LIB:FUNCTION"
@@ -145,13 +145,13 @@ def _throws(selection: Selection, files: Sequence[ProbedFile]) -> bool:
     return False
 
 
-def _check_globs(wishes: Wishes, plan: SnoopPlan) -> None:
-    for glob, _ in wishes.formats:
+def _check_globs(requests: Requests, plan: SnoopPlan) -> None:
+    for glob, _ in requests.formats:
         if plan.functions and not any(is_called(function.name, glob) for function in plan.functions):
             raise UsageError(
                 f"--arguments {glob}=… is for no function that was found",
                 "write a name as it is shown, or a glob",
             )
-    for one in wishes.filters:
+    for one in requests.filters:
         if plan.functions and not any(one in function.filters for function in plan.functions):
             raise UsageError(f"--filter {one.functions}:arg{one.argument}… is for no function that was found")

@@ -72,4 +72,4 @@ def test_labels_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("label", ["version", "=1", "1=x", "a b=c", "k=" + "v" * 201])
 def test_what_is_no_label(label: str, tmp_path: Path) -> None:
     done = CommandLine(tmp_path).run("--label", label, "--", "true")
-    assert done.code == 2 and "is no label (write version=1.2" in done.error
+    assert done.code == 2 and "is not a label (write version=1.2" in done.error

@@ -95,7 +95,7 @@ def test_registers_that_nobody_knows_are_named_and_not_used(unwind: Unwind, fold
     (folder / "regs.txt").write_text(REGISTERS + "gs_base: 246\nfs_base: 7f00\n")
     done = unwind(folder, "--json")
     assert done.out == plain
-    assert done.err.splitlines() == ["memleak-android: not used, no registers of x86_64: gs_base, fs_base"]
+    assert done.err.splitlines() == ["memleak-android: unknown registers of x86_64: gs_base, fs_base"]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_links_within_the_folder_are_files_and_those_that_lead_out_are_not(
     done = unwind(folder, "--json")
     assert pcs(done) == [INNER]
     assert done.err.splitlines() == [
-        "memleak-android: not read, links that do not lead to a file of the folder: libtiny.so; put the files there"
+        "memleak-android: could not read links that leave the folder: libtiny.so; put the files there"
     ]
 
 

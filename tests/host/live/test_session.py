@@ -176,9 +176,9 @@ def test_the_terminal_is_put_back_when_the_session_is_killed(session: Session, l
 @pytest.mark.parametrize(
     ("words", "environment", "expected"),
     [
-        (("--count", "3", "--interval", "1s"), {}, "--live with --count"),
-        (("-q",), {}, "--live with --quiet"),
-        (("--trace",), {}, "--live with --trace"),
+        (("--count", "3", "--interval", "1s"), {}, "--live and --count"),
+        (("-q",), {}, "--live and --quiet"),
+        (("--trace",), {}, "--live and --trace"),
         ((), {"TERM": "dumb"}, "--live draws on a terminal, and standard error is none"),
     ],
 )

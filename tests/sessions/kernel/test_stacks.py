@@ -86,16 +86,16 @@ def test_the_users_frames_follow_where_there_are_any() -> None:
     [
         (
             "--kernel --follow -- ls",
-            "--kernel with --follow; leave it away, a command's children are counted with it",
+            "--kernel with --follow; drop it, a command's children are counted with it",
         ),
-        ("--percpu --tracer preload", "--percpu with --tracer; leave one of them away"),
-        ("--kernel --pairs fd", "--kernel with --pairs; leave one of them away"),
-        ("--kernel --unwind fp", "--kernel with --unwind; leave one of them away"),
+        ("--percpu --tracer preload", "--percpu and --tracer exclude each other; use one of them"),
+        ("--kernel --pairs fd", "--kernel and --pairs exclude each other; use one of them"),
+        ("--kernel --unwind fp", "--kernel and --unwind exclude each other; use one of them"),
         (
             "--kernel --serial x -- ls",
             "--kernel and a command on a device; start it there and name it by --pid",
         ),
-        ("--kernel --package x --launch", "--kernel with --launch; leave one of them away"),
+        ("--kernel --package x --launch", "--kernel and --launch exclude each other; use one of them"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(words: str, error: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
