@@ -174,7 +174,7 @@ def _unwinding(sites: Sequence[CallSite], fp_agreement: FpAgreement | None) -> U
         ends[site.end] = ends.get(site.end, 0) + 1
     complete = ends.get(TraceEnd.ROOT.name, 0)
     late = sum(site.frames[-1].method == LATE for site in sites if site.frames)  # what is late is outermost
-    return Unwinding(len(sites), complete, len(sites) - complete, ends, fp_agreement, late)
+    return Unwinding(len(sites), complete, len(sites) - complete, ends, late, fp_agreement)
 
 
 def _wall_clock_s(capture: Capture, timestamp_ns: int) -> float:

@@ -99,7 +99,7 @@ class SiteNamer:
     def _allocation(self, number: int) -> Frame:
         is_known = number in set(Function) and 0 < number < FIRST_PAIR_FUNCTION
         name = Function(number).name.lower() if is_known else self._pair_of(number)[1]
-        return Frame(0, "", "", 0, name, 0, None, None, False, Method.REGISTERS.name.lower())
+        return Frame(0, "", "", 0, name, 0, False, Method.REGISTERS.name.lower())
 
     def _pair_of(self, number: int) -> tuple[str, str]:
         """Names of the pair and of its function."""
@@ -131,10 +131,10 @@ class SiteNamer:
                 name.function,
                 # the offset of the return address, as backtrace(3) prints it, not of the byte that was resolved
                 0 if name.inlined or not name.function else name.offset + is_return,
-                name.file,
-                name.line,
                 name.inlined,
                 method,
+                name.file,
+                name.line,
             )
             for name in names.get((number, vaddr - is_return), NAMELESS)
         )

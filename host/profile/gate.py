@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from memleak_android.host.profile.comparison import compare, merged_sites
+from memleak_android.host.profile.gate_result import Gate, SuppressionUse
 from memleak_android.host.profile.growth_gate import GrowthLimit, not_judged, weigh_growth
-from memleak_android.host.profile.profile import CallSite, Gate, Profile, SuppressionUse, Verdict
+from memleak_android.host.profile.profile import CallSite, Profile, Verdict
 from memleak_android.host.profile.suppressions import Suppressions
 
 NO_LEAKS = ("runtime", "mmap")  # kinds that are held by design, or hold the others

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import hypot
 
 from memleak_android.host.errors import UsageError
-from memleak_android.host.profile.profile import CallSite, Growth, GrowthGate, Profile, Trend
+from memleak_android.host.profile.gate_result import GrowthGate
+from memleak_android.host.profile.profile import CallSite, Growth, Profile, Trend
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,32 @@
-"""Profile and CallSite: the one thing reports receive. Plain data, no behaviour beyond sums."""
+"""Profile and CallSite: what reports receive. Plain data, no behaviour beyond sums.
+
+report.json has the same fields in the same order, by host/reports/json/schema.py. A field with a default is left out
+where it has it. Meta and docstrings become the JSON Schema.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
+
+from memleak_android.host.profile.field_types import (
+    ALWAYS,
+    Address,
+    Count,
+    End,
+    Kind,
+    RawText,
+    RunSeconds,
+    SiteId,
+)
+from memleak_android.host.profile.gate_result import Gate
 
 
 class Verdict(StrEnum):
-    """`leaks` only where a limit or the verdict rules say so; `incomplete` where something is missing."""
+    """`leaks` if a limit or the verdict rules say so; `incomplete` if something is missing."""
 
     OK = "ok"
     LEAKS = "leaks"
@@ -15,7 +34,7 @@ class Verdict(StrEnum):
 
 
 class LeakKind(StrEnum):
-    """Who leads to a block (`--reachability`), in the words of valgrind's memcheck."""
+    """The pointers to a block (`--reachability`), in the words of valgrind's memcheck."""
 
     STILL_REACHABLE = "still_reachable"  # a start-pointer, through blocks that are themselves still reachable
     POSSIBLY_LOST = "possibly_lost"  # only interior pointers, or through blocks that are possibly lost
@@ -24,7 +43,7 @@ class LeakKind(StrEnum):
 
 
 class SymbolClass(StrEnum):
-    """What a module could be named with."""
+    """The symbols of a module that were found."""
 
     LINES = "lines"
     NAMES = "names"
@@ -36,33 +55,33 @@ LATE = "late"  # method of a frame that was read after the call (unwind's Method
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One function of a stack, innermost first. An inlined function is a frame of its own."""
+    """A function; offset from its start, 0 for inlined ones. module "" = no mapping, function "" = no name."""
 
-    address: int  # in the process, as unwound (a return address for callers)
-    module: str  # path as mapped; "" = no mapping
+    address: Address  # in the process, as unwound (a return address for callers)
+    module: RawText  # path as mapped
     build_id: str  # hex; "" = none
-    vaddr: int  # in the ELF file
-    function: str  # demangled; "" = no name known
-    offset: int  # from the function's start; 0 for inlined frames
-    file: str | None
-    line: int | None
+    vaddr: Address  # in the ELF file
+    function: RawText  # demangled
+    offset: int
     inlined: bool
-    method: str  # how the unwinder came here: registers eh_frame debug_frame … (report.json)
+    method: Annotated[str, Meta(description="evidence by which the frame was found")]  # eh_frame, fp, …
+    file: RawText | None = None
+    line: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """One outstanding allocation (`--show-allocs`)."""
 
-    address: int
-    size: int
+    address: Address
+    size: Count
     age_ns: int
     pid: int
     tid: int
 
 
 class Trend(StrEnum):
-    """What a site's memory does over the session; the rules are in docs/use/growth.md."""
+    """The course of a site's memory over the session; the rules are in docs/use/growth.md."""
 
     GROWS = "grows"
     BURST = "burst"  # nearly all of its rise at once
@@ -70,28 +89,31 @@ class Trend(StrEnum):
     STEADY = "steady"
 
 
+RATE = "by Theil and Sen over the session's snapshots, whatever the trend"
+
+
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Of one site, from `since_ns` (of the session) to the end. low, high: 95 % interval of bytes_per_s."""
+    """Certainty (95 % from low to high), begin and kind of growth_bytes_per_s; see docs/use/growth.md."""
 
     trend: Trend
-    bytes_per_s: float
+    bytes_per_s: Annotated[float, Meta(description=RATE)]
     low: float
     high: float
-    since_ns: int
-    rise: int  # bytes since then
-    run_s: float = 0.0  # mean length of a run of --scenario; 0 = growth is by time
+    since_ns: Annotated[int, Meta(ge=0, description="of the session")]
+    rise: Annotated[int, Meta(description="bytes since then")]
+    run_s: RunSeconds = 0.0  # 0 = growth is by time
 
 
 @dataclass(frozen=True, slots=True)
 class GrowthSpan:
-    """From when to when growth was looked at (nanoseconds of the session), at how many instants of those needed."""
+    """Time over which growth was judged; with fewer instants than needed no site has a growth."""
 
-    from_ns: int
-    to_ns: int
-    instants: int
-    needed: int
-    run_s: float = 0.0  # mean length of a run of --scenario, the instants being their ends; 0 = no scenario
+    from_ns: Count
+    to_ns: Count
+    instants: Count
+    needed: Count
+    run_s: RunSeconds = 0.0  # the instants are ends of runs; 0 = no scenario
 
     @property
     def is_judged(self) -> bool:
@@ -100,301 +122,278 @@ class GrowthSpan:
 
 @dataclass(frozen=True, slots=True)
 class LeakSum:
-    """What the blocks of one kind amount to; of a sampled session, the sampled ones."""
+    """Blocks of one kind; of a sampled session, the sampled ones."""
 
     kind: LeakKind
-    space: int
-    objects: int
+    space: Count
+    objects: Count
+
+
+LEAKS = "by --reachability, in valgrind's words; of a sampled session, the sampled blocks"
+Leaks = Annotated[tuple[LeakSum, ...], Meta(description=LEAKS)]
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessShare:
+    """One process's part of a site."""
+
     pid: int
-    space: int  # what this process holds of a site
-    objects: int
+    space: Count
+    objects: Count
 
 
 AGE_BOUNDS_S = (1, 10, 60, 600, 3600)  # of CallSite.ages: below the first, …, from the last on
+AGES = f"blocks by age: below {', '.join(map(str, AGE_BOUNDS_S))} seconds, and older"
+SHARES = "processes that hold the blocks, if several were measured; the largest first"
 
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """Everything outstanding that one call stack allocated. None = the route cannot know it."""
+    """Everything outstanding that one call stack allocated; frames innermost first. None = unknown to the tracer."""
 
-    id: str  # stable across runs: hash of modules and functions, innermost first
-    inuse_space: int
-    inuse_objects: int
-    alloc_space: int | None
-    alloc_objects: int | None
+    id: SiteId
+    inuse_space: Count
+    inuse_objects: Count
+    alloc_space: Count | None
+    alloc_objects: Count | None
     oldest_ns: int  # age of the oldest block at the snapshot
-    kind: str  # user | runtime | kernel | mmap | pair:NAME
-    end: str  # TraceEnd name
+    kind: Kind
+    end: End  # TraceEnd name
     frames: tuple[Frame, ...]
-    approximate: bool = False  # some blocks are attributed by an ambiguous stack key
-    stderr_space: int | None = None
-    blocks: tuple[Block, ...] = ()
-    suppressed_by: str = ""  # the template that matched (--suppressions)
+    stderr_space: Count | None = None
     growth: Growth | None = None  # None = not judged
-    leaks: tuple[LeakSum, ...] = ()  # by --reachability; () = not looked at
-    processes: tuple[ProcessShare, ...] = ()  # largest first; () = the session's only one
-    ages: tuple[int, ...] = ()  # blocks by age at the snapshot, between AGE_BOUNDS_S; () = not known
+    approximate: bool = False  # some blocks are attributed by an ambiguous stack key
+    blocks: tuple[Block, ...] = ()
+    suppressed_by: Annotated[RawText, Meta(description="the template that matched")] = ""
+    leaks: Leaks = ()  # () = no --reachability
+    ages: Annotated[tuple[Count, ...], Meta(description=AGES)] = ()  # () = unknown
+    processes: Annotated[tuple[ProcessShare, ...], Meta(description=SHARES)] = ()  # () = one process
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleSummary:
-    module: str
+    module: RawText
     build_id: str
     symbols: SymbolClass
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Which of many a recording is: "", 0 and () = not told. version, version_code: the app's, as Android has them.
-
-    abi: of the app on a device. labels: of --label, by name.
-    """
+    """Provenance: tells one recording from others. "", 0 and () = unknown."""
 
     model: str = ""
-    release: str = ""
-    api_level: int = 0
-    abi: str = ""
-    version: str = ""
-    version_code: int = 0
-    labels: tuple[tuple[str, str], ...] = ()
+    release: Annotated[str, Meta(description="of Android")] = ""
+    api_level: Count = 0
+    abi: Annotated[str, Meta(description="of the app")] = ""
+    version: Annotated[str, Meta(description="versionName of the app")] = ""
+    version_code: Count = 0
+    labels: Annotated[tuple[tuple[str, str], ...], Meta(description="of --label")] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What was measured. `command` is the shell-quoted command line, "" when only a pid is known."""
+    """The measured program. `command` is the shell-quoted command line, "" when only a pid is known."""
 
     arch: str
     pid: int
-    command: str
+    command: RawText
     tracer: str
     unwind: str
-    sample_bytes: int
-    package: str | None = None
-    serial: str | None = None
-    exit_status: int | None = None  # wait status, when the target ended
+    sample_bytes: Annotated[int, Meta(ge=0, description="0: every allocation is recorded")]
+    package: RawText | None = None
+    serial: RawText | None = None
+    exit_status: Annotated[int, Meta(description="wait status of the ended target")] | None = None
     origin: Origin = Origin()
+
+
+UNASKED = "of the unattributed: left out on purpose (--adaptive, --evidence-after)"
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
     """Sums over the whole live table; unattributed blocks are in inuse_* too."""
 
-    inuse_space: int
-    inuse_objects: int
-    alloc_space: int | None
-    alloc_objects: int | None
-    unattributed_space: int
-    unattributed_objects: int
-    lost: dict[str, int]  # by cause (enum ml_lost of device/wire.h, lower case), only what is not 0
-    untracked_frees: int
-    heap_bytes_of_target: int | None = None
+    inuse_space: Count
+    inuse_objects: Count
+    alloc_space: Count | None
+    alloc_objects: Count | None
+    unattributed_space: Count
+    unattributed_objects: Count
+    lost: Annotated[dict[str, Count], Meta(description="by cause, only what is not 0")]  # enum ml_lost
+    untracked_frees: Count
+    heap_bytes_of_target: Count | None = None
     tracer_cpu_s: float | None = None
-    unasked_space: int = 0  # of the unattributed: what --adaptive or --evidence-after left out
-    unasked_objects: int = 0
+    unasked_space: Annotated[int, Meta(ge=0, description=UNASKED)] = 0
+    unasked_objects: Annotated[int, Meta(ge=0, description=UNASKED)] = 0
+
+
+START_MISSING = "all but the C library's outermost frames, which start the program or thread"
+CALLER_MISSING = "the function that called the allocator keeps no frame: its caller is passed over"
 
 
 @dataclass(frozen=True, slots=True)
 class FpAgreement:
-    """Of --unwind both: how far the chain of frame pointers agrees with unwind information (CFI), by stack.
+    """Frame pointers against CFI (--unwind both), by stacks whose root CFI reaches."""
 
-    Each compared stack, one whose root CFI reaches, is counted once from `identical` to `wrong`.
-    """
-
-    stacks: int  # compared
-    identical: int
-    start_missing: int  # all but the C library's outermost frames, which start the program or thread
-    cut: int  # the chain ends early
-    caller_missing: int  # the function that called the allocator keeps no frame: its caller is passed over
-    skipped: int  # frames further out are passed over
-    wrong: int  # the chain names addresses that are no frames
-    mean_common_prefix: float  # frames from the innermost on that are the same
-    mean_depth: float  # frames by CFI
+    stacks: Annotated[int, Meta(ge=0, description="compared; the sum of the next six")]
+    identical: Count
+    start_missing: Annotated[int, Meta(ge=0, description=START_MISSING)]
+    cut: Annotated[int, Meta(ge=0, description="the chain ends early")]
+    caller_missing: Annotated[int, Meta(ge=0, description=CALLER_MISSING)]
+    skipped: Annotated[int, Meta(ge=0, description="frames further out are passed over")]
+    wrong: Annotated[int, Meta(ge=0, description="the chain contains addresses that are not frames")]
+    mean_common_prefix: Annotated[float, Meta(ge=0, description="frames from the innermost on")]
+    mean_depth: Annotated[float, Meta(ge=0, description="frames by CFI")]
 
     @property
-    def share(self) -> float:
-        """Of the stacks that agree, up to where they start."""
+    def share(
+        self,
+    ) -> Annotated[float, Meta(ge=0, le=1, description="identical and start_missing of stacks")]:
         return (self.identical + self.start_missing) / max(self.stacks, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Unwinding:
-    """How well the stacks of outstanding blocks could be unwound."""
+    """Stacks of outstanding blocks by how they end; the names are those of TraceEnd."""
 
-    stacks: int
-    complete: int
-    partial: int
-    ends: dict[str, int]  # by TraceEnd name
-    fp_agreement: FpAgreement | None = None  # only of --unwind both
-    late: int = 0  # with frames that were read after the call (--extend-stacks)
+    stacks: Count
+    complete: Count
+    partial: Count
+    ends: dict[str, int]
+    late: Annotated[
+        int,
+        ALWAYS,
+        Meta(ge=0, description="with frames that were read after the call, and proved to be its own"),
+    ] = 0
+    fp_agreement: FpAgreement | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadSum:
-    """What blocks that one thread allocated amount to."""
+    """Blocks that one thread allocated."""
 
     pid: int
     tid: int
-    space: int
-    objects: int
+    space: Count
+    objects: Count
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessSum:
-    """What one of several processes holds in its heap."""
+    """The heap of one of several processes."""
 
     pid: int
-    name: str  # the kernel's, "" = not known
-    space: int
-    objects: int
-    complete_space: int  # bytes of blocks whose stack reaches its root
-    top_site: str  # id of its largest site, "" = no block has a stack
+    name: Annotated[str, Meta(description="the kernel's; empty: unknown")]
+    space: Count
+    objects: Count
+    complete_space: Annotated[int, Meta(ge=0, description="bytes of blocks whose stack reaches its root")]
+    top_site: Annotated[str, Meta(description="id of its largest site; empty: no block has a stack")]
 
 
 @dataclass(frozen=True, slots=True)
 class SiteSum:
-    """What one site held."""
-
-    id: str
-    space: int
-    objects: int
+    id: RawText
+    space: Count
+    objects: Count
 
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """The heap at one moment of the session; sites are its largest, for the rest see the sums."""
+    """The heap at one moment; sites are its largest, the rest is in the sums only."""
 
-    elapsed_ns: int
-    space: int
-    objects: int
+    elapsed_ns: Count
+    space: Count
+    objects: Count
     sites: tuple[SiteSum, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PastSite:
-    """A stack by what it held once, or has given back, whatever it holds now. objects: None = not known."""
+    """A stack by what it held at the peak, or what it freed. objects null: unknown."""
 
-    id: str
-    space: int
-    objects: int | None
-    kind: str
-    end: str
+    id: SiteId
+    space: Count
+    objects: Count | None
+    kind: Kind
+    end: End
     frames: tuple[Frame, ...]
+
+
+CACHES = (
+    "resident bytes of the allocator that are not tracked, an estimate: free memory, headers, older blocks"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """What the process used at its last look: parts are (name, resident bytes, proportional bytes) by mappings."""
+    """A process's last sample of its mappings, in bytes; tracked: its live allocations.
+
+    parts: name, resident bytes, proportional bytes.
+    """
 
     pid: int
-    elapsed_ns: int
-    tracked: int  # bytes of its live allocations
+    elapsed_ns: Count
+    tracked: Count
     parts: tuple[tuple[str, int, int], ...]
-    caches: int | None = None  # what the allocator has beside them: an estimate, may be below 0
+    caches: Annotated[int, Meta(description=CACHES)] | None = None
+
+
+PEAK_LEVEL = "bytes, the most by counters that are read about four times a second; null: unknown"
+PEAK_BOUND = "bytes: the peak was at most this much above space; absent: space is of the largest snapshot"
 
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The heap when it held most; sites are its largest, the rest is in `space` only.
+    """The heap when it held most; sites are its largest, the rest is in space only."""
 
-    bound: never was more held than so many bytes above; None = it is the earlier snapshot that held most.
-    level: the most that counters saw, which are read oftener than snapshots; None = not known.
-    """
-
-    elapsed_ns: int
-    space: int
-    level: int | None
+    elapsed_ns: Count
+    space: Count
+    level: Annotated[int | None, Meta(description=PEAK_LEVEL)]
     sites: tuple[PastSite, ...]
-    bound: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SuppressionUse:
-    """What a suppression's template matched."""
-
-    template: str
-    space: int
-    objects: int
-
-
-@dataclass(frozen=True, slots=True)
-class GrowthGate:
-    """What the stacks that grow amount to, against the limit of --fail-on-growth. Bytes per second.
-
-    With a baseline only what they grow faster than there. error: half of the 95 % interval of `rate`.
-    """
-
-    limit: float
-    rate: float
-    error: float
-    stacks: int
-    run_s: float = 0.0  # mean length of a run of --scenario; 0 = growth is by time
-
-    @property
-    def is_exceeded(self) -> bool:
-        return self.stacks > 0 and self.rate > self.limit
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """How the verdict came about: what counted, and against which limit (None = none).
-
-    Counted are the sites that are neither the runtime's nor regions nor suppressed, and the blocks without a stack; with
-    a baseline only what they grew by. culprits: ids of the sites that broke a limit, or of the counted ones where none was
-    broken, the largest first.
-    """
-
-    limit_space: int | None
-    limit_objects: int | None
-    space: int
-    objects: int
-    culprits: tuple[str, ...]
-    is_incomplete: bool  # beside the limit: something is missing
-    baseline: str = ""  # its file
-    suppressions: tuple[SuppressionUse, ...] = ()  # those that matched
-    growth: GrowthGate | None = None  # None = no limit of growth, or growth could not be judged
+    bound: Annotated[int, Meta(ge=0, description=PEAK_BOUND)] | None = None
 
 
 class StopMoment(StrEnum):
-    PREPARE = "prepare"  # room for moved code is looked for, before the session
+    PREPARE = "prepare"  # room for moved code is searched, before the session
     ATTACH = "attach"
     DETACH = "detach"
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadStop:
-    """Threads of the target stood still for us. is_caller: the one that made our calls, else all at once."""
+    """Threads were stopped to enter or leave the process: all at once, or the one that made our calls."""
 
     moment: StopMoment
     is_caller: bool
-    duration_ns: int  # of all: of the one that stood longest
-    threads: int
+    duration_ns: Annotated[int, Meta(ge=0, description="of all: of the longest stopped one")]
+    threads: Count
     pid: int
+
+
+THREADS = "of the heap, the largest first"
+CHURN = "allocated and freed since, by stack; most blocks first"
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The result of a session at one instant. Sites are sorted by inuse_space, largest first."""
+    """memleak-android's result at one instant. Sites are sorted by inuse_space, largest first."""
 
-    target: Target
-    duration_ns: int
     verdict: Verdict
+    target: Target
+    duration_ns: Count
     totals: Totals
     unwinding: Unwinding
-    sites: tuple[CallSite, ...]
     modules: tuple[ModuleSummary, ...]
+    sites: tuple[CallSite, ...]
     wall_clock_s: float  # when the snapshot was taken, seconds since the epoch
-    notes: tuple[str, ...] = field(default=())  # what the reader must know: older blocks invisible, …
-    threads: tuple[ThreadSum, ...] = ()  # of the heap, the largest first; () = not known
-    processes: tuple[ProcessSum, ...] = ()  # largest first; () = there was one only
-    timeline: tuple[Instant, ...] = ()  # by --interval, the end last
-    memory: tuple[MemoryUse, ...] = ()  # of processes, the target's first; () = none could be looked at
-    peak: Peak | None = None  # None = no earlier snapshot held more than the end
-    churn: tuple[PastSite, ...] = ()  # what stacks allocated and gave back, most blocks first; () = not known
-    gate: Gate | None = None  # where a limit, a baseline or suppressions were given
+    notes: Annotated[tuple[RawText, ...], ALWAYS] = ()  # what the reader must know: older blocks invisible, …
+    gate: Gate | None = None  # None = no limit, baseline or suppressions
+    timeline: Annotated[tuple[Instant, ...], Meta(description="by --interval, the end last")] = ()
     growth: GrowthSpan | None = None  # None = one snapshot only
-    stops: tuple[ThreadStop, ...] = ()  # of a process that was entered; in order of time
-    leaks: tuple[LeakSum, ...] = ()  # by --reachability, over all processes and kinds; () = not looked at
+    threads: Annotated[tuple[ThreadSum, ...], Meta(description=THREADS)] = ()  # () = unknown
+    processes: Annotated[tuple[ProcessSum, ...], Meta(description="if there were several")] = ()
+    memory: tuple[MemoryUse, ...] = ()  # of processes, the target's first; () = none could be read
+    peak: Peak | None = None  # None = no earlier snapshot held more than the end
+    churn: Annotated[tuple[PastSite, ...], Meta(description=CHURN)] = ()  # () = unknown
+    leaks: Leaks = ()  # over all processes and kinds; () = no --reachability
+    stops: tuple[ThreadStop, ...] = ()  # of a process that was attached; in order of time

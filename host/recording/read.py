@@ -19,8 +19,7 @@ from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Survivors, find_survivors, recorded_survivors
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.recording.file import Recording
-from memleak_android.host.reports.json.read import to_profile
-from memleak_android.host.reports.json.write import read_report
+from memleak_android.host.reports.json.report import read_report
 from memleak_android.host.stacks.file_identities import RecordedFiles
 from memleak_android.host.stacks.linked_modules import LinkedModules
 from memleak_android.host.stacks.modules import FileFinder, LocalFiles, ModuleFiles, own_vdso, reopen
@@ -49,7 +48,7 @@ def read_profile(
     processes, this one alone. Raises UsageError, or RecordingError, where it is neither.
     """
     if is_report(path):
-        return to_profile(read_report(_read_bytes(path), str(path)))
+        return read_report(_read_bytes(path), str(path))
     cache = cache or BuildCache(default_cache_dir())
     with closing(Recording(path)) as recording:
         capture, missing = _read(recording, tell)

@@ -52,7 +52,7 @@ class Format:
 
 FORMATS: dict[str, Format] = {
     "text": Format("text.report", "txt"),
-    "json": Format("json.write", "json"),
+    "json": Format("json.report", "json"),
     "pprof": Format("export.pprof", "pb.gz", is_binary=True),
     "folded": Format("export.folded", "folded"),
     "speedscope": Format("export.speedscope", "speedscope.json"),

@@ -13,7 +13,7 @@ GIVEN_BACK = "[given back since, or by stacks that hold nothing now]"
 
 def named(function: str) -> Frame:
     """A frame that is no place in a program."""
-    return Frame(0, "", "", 0, function, 0, None, None, False, "registers")
+    return Frame(0, "", "", 0, function, 0, False, "registers")
 
 
 def heap_sites(profile: Profile) -> list[CallSite]:

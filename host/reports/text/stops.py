@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from memleak_android.host.profile.field_types import Count
 from memleak_android.host.profile.profile import ThreadStop
 
 
@@ -13,9 +14,9 @@ from memleak_android.host.profile.profile import ThreadStop
 class StopSum:
     """Of at least one stop."""
 
-    stops: int
-    median_ns: int
-    max_ns: int
+    stops: Count
+    median_ns: Count
+    max_ns: Count
 
     @classmethod
     def of(cls, stops: Sequence[ThreadStop], is_caller: bool) -> StopSum | None:

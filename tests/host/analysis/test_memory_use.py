@@ -14,8 +14,7 @@ import pytest
 from memleak_android.host.analysis.memory_use import driver_bytes, parts_of_smaps, read_memory
 from memleak_android.host.profile.profile import MemoryUse
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.json import read as report_profile
-from memleak_android.host.reports.json import write as report_json
+from memleak_android.host.reports.json import report as report_json
 from memleak_android.host.reports.text.memory import memory_line, memory_lines
 from memleak_android.host.wire.session import SessionFindings
 from tests.support.builders.profiles import profile
@@ -170,7 +169,7 @@ def test_table_and_json(use: MemoryUse) -> None:
     assert list(memory_lines(())) == []
     stream = io.StringIO()
     report_json.write(profile(memory=(use, other)), stream, ReportOptions())
-    again = report_profile.to_profile(report_json.read_report(stream.getvalue().encode(), "a"))
+    again = report_json.read_report(stream.getvalue().encode(), "a")
     assert again.memory == (use, other)
 
 

@@ -20,8 +20,7 @@ from memleak_android.host.recording.file import Recording
 from memleak_android.host.recording.write import recording_blocks
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.html.page_data import profile_data
-from memleak_android.host.reports.json import read as report_profile
-from memleak_android.host.reports.json import write as report_json
+from memleak_android.host.reports.json import report as report_json
 from memleak_android.host.reports.text import report as text
 from memleak_android.host.reports.text.past import ages_text
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, reopen
@@ -189,7 +188,7 @@ def test_text_json_and_page(tmp_path: Path) -> None:
     )
     stream = io.StringIO()
     report_json.write(profile, stream, ReportOptions())
-    again = report_profile.to_profile(report_json.read_report(stream.getvalue().encode(), "a"))
+    again = report_json.read_report(stream.getvalue().encode(), "a")
     assert (again.peak, again.churn) == (profile.peak, profile.churn)
     assert [site.ages for site in again.sites] == [site.ages for site in profile.sites]
     page = profile_data(profile)

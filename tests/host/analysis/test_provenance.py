@@ -14,8 +14,7 @@ from memleak_android.host.machine.adb.app import parse_app
 from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.profile.profile import Origin
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.json import write as report_json
-from memleak_android.host.reports.json.read import to_profile
+from memleak_android.host.reports.json import report as report_json
 from memleak_android.host.wire.session import SessionOrigin
 from tests.support.builders.profiles import profile
 from tests.support.command_line import CommandLine
@@ -32,7 +31,7 @@ def test_it_is_in_report_json_and_back() -> None:
     told = replace(told, target=replace(told.target, origin=WHOLE))
     text = io.StringIO()
     report_json.write(told, text, ReportOptions())
-    assert to_profile(report_json.read_report(text.getvalue().encode(), "x")).target.origin == WHOLE
+    assert report_json.read_report(text.getvalue().encode(), "x").target.origin == WHOLE
 
 
 @pytest.mark.parametrize(

@@ -66,12 +66,12 @@ def test_same_program_elsewhere_in_memory_and_with_one_leak_added(
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        (b"{}", "is no memleak-android/report/1 file: Object missing required field"),
+        (b"{}", "is not a memleak-android/report/1 file: Object missing required field"),
         (
             b'{"schema": "memleak-android/report/2"}',
-            "is no memleak-android/report/1 file: Invalid enum value",
+            "is not a memleak-android/report/1 file: Invalid enum value",
         ),
-        (b"{" * 100_000, "is no memleak-android/report/1 file: "),
+        (b"{" * 100_000, "is not a memleak-android/report/1 file: "),
         (b"", "old is empty; name a file"),
     ],
 )

@@ -16,7 +16,7 @@ from memleak_android.host.heap.survivors import find_survivors, recorded_survivo
 from memleak_android.host.recording.file import Recording
 from memleak_android.host.recording.write import recording_blocks
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.json import write as report_json
+from memleak_android.host.reports.json import report as report_json
 from memleak_android.host.reports.text import report as text
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, own_vdso, reopen
 from memleak_android.host.stacks.stack_unwinder import StackUnwinder

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
+from memleak_android.host.profile import comparison
 from memleak_android.host.profile.comparison import Change, compare, merged_sites
 from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.profile.site_id import site_id
@@ -151,3 +152,7 @@ def test_names_cannot_steer_the_terminal() -> None:
     output = written("text", of(), of(replace(DECODE, frames=(hostile,))))
     assert "\x1b" not in output
     assert len(output) < 3_000
+
+
+def test_every_field_of_a_site_is_merged() -> None:
+    assert {field.name for field in fields(CallSite)} == comparison._MERGES.keys()

@@ -11,9 +11,10 @@ import pytest
 
 from memleak_android.host.cli import run
 from memleak_android.host.profile.gate import GateRules, LeakLimit, judge
-from memleak_android.host.profile.profile import CallSite, Profile, SuppressionUse, Verdict
+from memleak_android.host.profile.gate_result import SuppressionUse
+from memleak_android.host.profile.profile import CallSite, Profile, Verdict
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.json import write as report_json
+from memleak_android.host.reports.json import report as report_json
 from memleak_android.host.reports.text.gate import WIDTH_MAX, failure_lines
 from tests.support.builders.profiles import CODEC, DECODE, PARTIAL, frame, profile
 

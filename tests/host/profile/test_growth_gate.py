@@ -16,7 +16,7 @@ from memleak_android.host.profile.growth_gate import GrowthLimit
 from memleak_android.host.profile.profile import CallSite, Growth, GrowthSpan, Profile, Trend, Verdict
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.export import junit, sarif
-from memleak_android.host.reports.json import write as report_json
+from memleak_android.host.reports.json import report as report_json
 from memleak_android.host.reports.text.gate import failure_lines
 from tests.support.builders.profiles import DECODE, REGION, STDIO, profile, site
 

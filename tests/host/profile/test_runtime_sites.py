@@ -76,7 +76,7 @@ def frame_of(element: ElementTree.Element) -> Frame:
     function = (element.findtext("fn") or "").split("@")[0]
     line = int(element.findtext("line") or 0)
     return Frame(
-        0, element.findtext("obj") or "", "", 0, function, 0, element.findtext("file"), line, False, ""
+        0, element.findtext("obj") or "", "", 0, function, 0, False, "", element.findtext("file"), line
     )
 
 
@@ -134,7 +134,7 @@ BIONIC = "/apex/com.android.runtime/lib64/bionic/libc.so"
 
 
 def stack(*frames: tuple[str, str]) -> list[Frame]:
-    return [Frame(0x7000 + i, m, "", 16 * i, f, 0, None, None, False, "") for i, (f, m) in enumerate(frames)]
+    return [Frame(0x7000 + i, m, "", 16 * i, f, 0, False, "") for i, (f, m) in enumerate(frames)]
 
 
 # What a stripped libstdc++ and a stripped glibc leave of real stacks.

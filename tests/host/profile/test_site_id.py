@@ -13,11 +13,11 @@ from memleak_android.host.profile.site_id import responsible_frame, site_id, sta
 from tests.support.builders.profiles import LIBC, MALLOC, SERVER, START, frame
 from tests.support.oracles.symbols import need
 
-ONE = [Frame(0x7F01, "/a/libx.so", "aa", 0x10, "f()", 4, "x.cc", 5, False, "eh_frame")]
+ONE = [Frame(0x7F01, "/a/libx.so", "aa", 0x10, "f()", 4, False, "eh_frame", "x.cc", 5)]
 
 
 def test_id_survives_addresses_moved_lines_and_a_newer_library() -> None:
-    other = [Frame(0x5501, "/b/libx-1.2.so.3 (deleted)", "bb", 0x90, "f()", 8, "x.cc", 7, False, "fp")]
+    other = [Frame(0x5501, "/b/libx-1.2.so.3 (deleted)", "bb", 0x90, "f()", 8, False, "fp", "x.cc", 7)]
     assert site_id(ONE) == site_id(other) == "bf08935499295b1f"
 
 

@@ -44,7 +44,10 @@ def test_every_text(line: CommandLine, name: str) -> None:
     ("content", "error"),
     [
         (gzip.compress(b'{"schema": "memleak-android/report/1"' + b" " * 9999)[:-9], "cannot be read: "),
-        (gzip.compress(b'{"schema": "memleak-android/report/2"}'), "is no memleak-android/report/1 file: "),
+        (
+            gzip.compress(b'{"schema": "memleak-android/report/2"}'),
+            "is not a memleak-android/report/1 file: ",
+        ),
         (gzip.compress(b"heaptrack"), "is not a memleak recording"),
         (b"\x1f\x8b\x08\x00nonsense", "is not a memleak recording"),
     ],

@@ -29,7 +29,7 @@ TEXTS = [name for name, one in FORMATS.items() if not one.is_binary and name != 
 
 
 def hostile_frame(file: str | None) -> Frame:
-    return Frame(0x7F0000001000, f"/srv/{NAME}", "aa01", 0x1000, NAME, 0, file, 5, False, "eh_frame")
+    return Frame(0x7F0000001000, f"/srv/{NAME}", "aa01", 0x1000, NAME, 0, False, "eh_frame", file, 5)
 
 
 def hostile_profile() -> Profile:

@@ -31,14 +31,14 @@ def frame(module: str, function: str, offset: int = 0, place: str = "", inlined:
         vaddr,
         function,
         offset,
-        file or None,
-        int(line) if line else None,
         inlined,
         "eh_frame",
+        file or None,
+        int(line) if line else None,
     )
 
 
-MALLOC = Frame(0, "", "", 0, "malloc", 0, None, None, False, "registers")
+MALLOC = Frame(0, "", "", 0, "malloc", 0, False, "registers")
 START = (frame(LIBC, "__libc_start_main", 0x85), frame(SERVER, "_start", 0x21))
 
 

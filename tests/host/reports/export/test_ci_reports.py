@@ -19,7 +19,7 @@ from memleak_android.host.profile.profile import LeakKind, LeakSum, Profile, Ver
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.export import github
 from memleak_android.host.reports.formats import FORMATS
-from memleak_android.host.reports.json import write as report_json
+from memleak_android.host.reports.json import report as report_json
 from tests.support.builders.profiles import CODEC, DECODE, PARTIAL, empty_profile, frame, profile
 from tests.support.oracles.foreign_formats import npm_json
 

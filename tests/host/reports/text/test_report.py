@@ -63,7 +63,7 @@ def test_everything_at_once() -> None:
 
 def test_how_far_frame_pointers_agree() -> None:
     agreement = FpAgreement(200, 120, 30, 25, 15, 10, 0, mean_common_prefix=6.25, mean_depth=9.5)
-    shown = text_of(profile(unwinding=Unwinding(5, 5, 0, {"ROOT": 5}, agreement)))
+    shown = text_of(profile(unwinding=Unwinding(5, 5, 0, {"ROOT": 5}, fp_agreement=agreement)))
     lines = [line for line in shown.splitlines() if "by cfi (" in line or "on average" in line]
     assert lines == [
         (

@@ -9,15 +9,14 @@ from dataclasses import replace
 import pytest
 
 from memleak_android.host.errors import UsageError
+from memleak_android.host.profile.gate_result import Gate, SuppressionUse
 from memleak_android.host.profile.profile import (
-    Gate,
     Growth,
     GrowthSpan,
     Instant,
     Profile,
     SiteSum,
     StopMoment,
-    SuppressionUse,
     ThreadStop,
     ThreadSum,
     Trend,
@@ -25,15 +24,14 @@ from memleak_android.host.profile.profile import (
 from memleak_android.host.profile.site_id import NAME_MAX, site_id
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS
-from memleak_android.host.reports.json import write as report_json
-from memleak_android.host.reports.json.read import to_profile
+from memleak_android.host.reports.json import report as report_json
 from tests.support.builders.profiles import DECODE, empty_profile, profile
 
 
 def read_back(made: Profile) -> Profile:
     stream = io.StringIO()
     report_json.write(made, stream, ReportOptions(show_allocs=True))
-    return to_profile(report_json.read_report(stream.getvalue().encode(), "report.json"))
+    return report_json.read_report(stream.getvalue().encode(), "report.json")
 
 
 WITH_ALL = replace(
@@ -71,7 +69,7 @@ def test_hostile_figures_are_bounded() -> None:
     made = json.loads(stream.getvalue())
     made["taken_at"] = "9999-99-99"
     made["sites"][0]["frames"][1]["address"] = "0x" + "f" * 100_000
-    read = to_profile(report_json.read_report(json.dumps(made).encode(), "report.json"))
+    read = report_json.read_report(json.dumps(made).encode(), "report.json")
     assert read.wall_clock_s == 0.0
     assert read.sites[0].frames[1].address == 2**64 - 1
 
@@ -92,7 +90,7 @@ def test_no_text_of_a_report_steers_the_terminal() -> None:
         return ("pair:" if key == "kind" else "") + "\x1b]0;owned\x07" + "y" * 100_000
 
     data = json.dumps(hostile(json.loads(stream.getvalue()))).encode()
-    read = to_profile(report_json.read_report(data, "report.json"))
+    read = report_json.read_report(data, "report.json")
     for name, form in FORMATS.items():
         if form.is_binary or name == "json":
             continue
