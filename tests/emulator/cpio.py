@@ -26,27 +26,27 @@ class NewcArchive:
         self._files: set[PurePosixPath] = set()
 
     def folder(self, path: str, mode: int = 0o755, uid: int = ROOT, gid: int = ROOT) -> None:
-        place = PurePosixPath(path)
-        if place not in self._folders:
-            self._above(place)
-            self._folders.add(place)
-            self._entry(place, stat.S_IFDIR | mode, uid, gid)
+        member = PurePosixPath(path)
+        if member not in self._folders:
+            self._above(member)
+            self._folders.add(member)
+            self._entry(member, stat.S_IFDIR | mode, uid, gid)
 
     def file(
         self, path: str, data: bytes | Path, mode: int = 0o644, uid: int = ROOT, gid: int = ROOT
     ) -> None:
-        place = PurePosixPath(path)
-        if place in self._files:
+        member = PurePosixPath(path)
+        if member in self._files:
             return
-        self._files.add(place)
-        self._above(place)
+        self._files.add(member)
+        self._above(member)
         content = data.read_bytes() if isinstance(data, Path) else data
-        self._entry(place, stat.S_IFREG | mode, uid, gid, content)
+        self._entry(member, stat.S_IFREG | mode, uid, gid, content)
 
     def link(self, path: str, target: str) -> None:
-        place = PurePosixPath(path)
-        self._above(place)
-        self._entry(place, stat.S_IFLNK | 0o777, ROOT, ROOT, target.encode())
+        member = PurePosixPath(path)
+        self._above(member)
+        self._entry(member, stat.S_IFLNK | 0o777, ROOT, ROOT, target.encode())
 
     def close(self) -> None:
         """Writes the last entry; the stream stays open."""
@@ -54,12 +54,12 @@ class NewcArchive:
         self._entry(PurePosixPath("/TRAILER!!!"), 0, ROOT, ROOT)
         self._write(bytes(-self._written % 512))
 
-    def _above(self, place: PurePosixPath) -> None:
-        if place.parent not in self._folders:
-            self.folder(str(place.parent))
+    def _above(self, member: PurePosixPath) -> None:
+        if member.parent not in self._folders:
+            self.folder(str(member.parent))
 
-    def _entry(self, place: PurePosixPath, mode: int, uid: int, gid: int, data: bytes = b"") -> None:
-        name = str(place).lstrip("/").encode() + b"\0"
+    def _entry(self, member: PurePosixPath, mode: int, uid: int, gid: int, data: bytes = b"") -> None:
+        name = str(member).lstrip("/").encode() + b"\0"
         links, time, devices, checksum = 1, 0, (0, 0, 0, 0), 0
         fields = (self._inode, mode, uid, gid, links, time, len(data), *devices, len(name), checksum)
         self._inode += 1

@@ -15,10 +15,10 @@ def shared_libraries(roots: Iterable[Path], folders: Iterable[Path]) -> list[Pat
     waiting = list(roots)
     while waiting:
         for name in needed(waiting.pop()):
-            places = [folder / name for folder in folders if (folder / name).exists()]
-            if places and name not in found:
-                found[name] = places[0]
-                waiting.append(places[0])
+            candidates = [folder / name for folder in folders if (folder / name).exists()]
+            if candidates and name not in found:
+                found[name] = candidates[0]
+                waiting.append(candidates[0])
     return sorted(found.values())
 
 

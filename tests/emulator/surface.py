@@ -102,11 +102,11 @@ def _runtime(archive: NewcArchive, suite: str, abi: Abi) -> None:
     suites = (suite,) if abi is ARM64 else (suite, OTHER_SUITE)
     debian = unpacked_from_first(suites, abi.debian, "libc6", "libgcc-s1", "libstdc++6")
     archive.file(abi.runtime, app_process(abi), 0o755)
-    places = [debian / "usr/lib", debian / "lib"]  # before trixie a package had its files in both
-    (loader, *_) = (place / abi.loader for place in places if (place / abi.loader).exists())
+    folders = [debian / "usr/lib", debian / "lib"]  # before trixie a package had its files in both
+    (loader, *_) = (folder / abi.loader for folder in folders if (folder / abi.loader).exists())
     archive.file(f"/usr/lib/{abi.loader}", loader, 0o755)
     roots = [app_process(abi), *libraries(abi, stripped=True).values()]
-    for library in shared_libraries(roots, [place / abi.triplet for place in places]):
+    for library in shared_libraries(roots, [folder / abi.triplet for folder in folders]):
         archive.file(f"/usr/lib/{abi.triplet}/{library.name}", library, 0o755)
 
 
@@ -126,7 +126,7 @@ def _app(archive: NewcArchive, app: App) -> None:
         (f"{data}/files", 0o771),
     ):
         archive.folder(folder, mode, app.uid, app.uid)
-    place = app.directory
+    directory = app.directory
     apk = b"PK\5\6" + bytes(18)  # an empty ZIP file
     if app.in_apk:
         code = bionic.library(stripped=True).read_bytes()
@@ -135,8 +135,8 @@ def _app(archive: NewcArchive, app: App) -> None:
         archive.file(app.library, own_allocator_library(), 0o755, SYSTEM, SYSTEM)
     else:
         for name, library in libraries(app.abi, stripped=True).items():
-            archive.file(f"{place}/lib/{app.abi.folder}/{name}", library, 0o755, SYSTEM, SYSTEM)
-    archive.file(f"{place}/base.apk", apk, 0o644, SYSTEM, SYSTEM)
+            archive.file(f"{directory}/lib/{app.abi.folder}/{name}", library, 0o755, SYSTEM, SYSTEM)
+    archive.file(f"{directory}/base.apk", apk, 0o644, SYSTEM, SYSTEM)
 
 
 def write_symbols(folder: Path) -> None:

@@ -83,14 +83,14 @@ def under_way(machine: Machine, tracer: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextlib.contextmanager
-def full_disk(machine: Machine, place: str, size: str, owner: int) -> Iterator[None]:
+def full_disk(machine: Machine, folder: str, size: str, owner: int) -> Iterator[None]:
     options = f"{size},mode=771,uid={owner},gid={owner}"
-    assert machine.root_shell(f"mount -t tmpfs -o {options} none {place}")[0] == 0
+    assert machine.root_shell(f"mount -t tmpfs -o {options} none {folder}")[0] == 0
     try:
         yield
-        assert machine.root_shell(f"ls -A {place}") == (0, "")
+        assert machine.root_shell(f"ls -A {folder}") == (0, "")
     finally:
-        machine.root_shell(f"umount {place}")
+        machine.root_shell(f"umount {folder}")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_selinux_refuses_bpf(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "size", "owner", "words", "line"),
+    ("folder", "size", "owner", "words", "line"),
     [
         (
             "/data/local/tmp",
@@ -147,10 +147,10 @@ def test_selinux_refuses_bpf(machine: Machine) -> None:
     ],
 )
 def test_the_device_has_no_room(
-    machine: Machine, place: str, size: str, owner: int, words: Sequence[str], line: str
+    machine: Machine, folder: str, size: str, owner: int, words: Sequence[str], line: str
 ) -> None:
     machine.shell(f"am start -n {APP}/.MainActivity")
-    with full_disk(machine, place, size, owner):
+    with full_disk(machine, folder, size, owner):
         done = run(machine, "--package", APP, *words)
     check_failed(done, 3, line.format(machine.serial))
     assert "No space left on device; " in done.stderr

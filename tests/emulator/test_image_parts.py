@@ -22,17 +22,17 @@ HEADER_BYTES = 110
 def entries(archive: bytes) -> list[tuple[str, int, int, int, bytes]]:
     """(name, mode, uid, gid, content) of a newc archive, up to its trailer."""
     found: list[tuple[str, int, int, int, bytes]] = []
-    place = 0
+    offset = 0
     while True:
-        assert archive[place : place + 6] == b"070701"
-        fields = [int(archive[place + 6 + 8 * i : place + 14 + 8 * i], 16) for i in range(13)]
-        name_at = place + HEADER_BYTES
+        assert archive[offset : offset + 6] == b"070701"
+        fields = [int(archive[offset + 6 + 8 * i : offset + 14 + 8 * i], 16) for i in range(13)]
+        name_at = offset + HEADER_BYTES
         name = archive[name_at : name_at + fields[11] - 1].decode()
         if name == "TRAILER!!!":
             return found
         start = (name_at + fields[11] + 3) // 4 * 4
         found.append((name, fields[1], fields[2], fields[3], archive[start : start + fields[6]]))
-        place = (start + fields[6] + 3) // 4 * 4
+        offset = (start + fields[6] + 3) // 4 * 4
 
 
 def test_owners_and_modes_are_words_of_the_archive() -> None:

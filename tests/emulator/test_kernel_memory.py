@@ -27,9 +27,7 @@ def test_events_are_counted_with_both_parts_of_stacks(
     """restrict: kernel.kptr_restrict, 2 on phones: then the kernel's functions have no names, which is said."""
     agent, block_file = f"{FOLDER}/kernel-memleakd", f"{FOLDER}/kernel-blocks"
     assert machine.adb("push", find_binary("memleakd", "arm64"), agent).returncode == 0
-    session = (
-        f"(printf '{LINES.format(without_btf)}'; sleep 30; echo stop; sleep 15) | {agent} kernel >{block_file}"
-    )
+    session = f"(printf '{LINES.format(without_btf)}'; sleep 30; echo stop; sleep 15) | {agent} kernel >{block_file}"
     work = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do sleep 2; cat /proc/self/maps /proc/modules; done"
     code, _ = machine.root_shell(
         f"echo {restrict} >{RESTRICT}; chmod 755 {agent}; ({work}) >/dev/null & {session}; e=$?; chmod 644 {block_file}; exit $e",

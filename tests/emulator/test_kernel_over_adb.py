@@ -18,7 +18,7 @@ from tests.sessions.kernel.test_memory import PIPE_BYTES, kernel_part, names, of
 
 pytestmark = pytest.mark.emulator
 
-PLACE = "/data/local/tmp/held"
+REMOTE = "/data/local/tmp/held"
 RESTRICT = "/proc/sys/kernel/kptr_restrict"
 SOURCE = Path(__file__).parents[1] / "sessions" / "kernel" / "programs" / "held.c"
 PIPES = 200
@@ -28,9 +28,9 @@ PIPES = 200
 def held(machine: Machine) -> Iterator[str]:
     flags = [*FLAGS, "-std=gnu11", "-pie"]
     made = compiled("held", cross("aarch64-linux-gnu-gcc"), flags, [SOURCE])
-    assert machine.adb("push", made, PLACE).returncode == 0
-    yield PLACE
-    machine.shell(f"rm {PLACE}")
+    assert machine.adb("push", made, REMOTE).returncode == 0
+    yield REMOTE
+    machine.shell(f"rm {REMOTE}")
 
 
 @pytest.fixture

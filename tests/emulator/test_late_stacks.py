@@ -17,7 +17,7 @@ from tests.support.workloads import TRACERS
 
 pytestmark = pytest.mark.emulator
 
-PLACE = "/data/local/tmp/late"
+REMOTE = "/data/local/tmp/late"
 ROUNDS = "20"
 
 
@@ -25,10 +25,10 @@ ROUNDS = "20"
 def program(machine: Machine) -> Iterator[str]:
     flags = [*FLAGS, "-O2", "-fno-optimize-sibling-calls", "-pthread", "-pie"]
     main = compiled("late_stacks", cross("aarch64-linux-gnu-gcc"), flags, [late_stacks.PROGRAM])
-    machine.shell(f"mkdir {PLACE}")
-    assert machine.adb("push", main, f"{PLACE}/{main.name}").returncode == 0
-    yield f"{PLACE}/{main.name}"
-    machine.shell(f"rm -r {PLACE}")
+    machine.shell(f"mkdir {REMOTE}")
+    assert machine.adb("push", main, f"{REMOTE}/{main.name}").returncode == 0
+    yield f"{REMOTE}/{main.name}"
+    machine.shell(f"rm -r {REMOTE}")
 
 
 @pytest.mark.parametrize("tracer", TRACERS)

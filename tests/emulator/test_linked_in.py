@@ -22,7 +22,7 @@ TESTS = Path(__file__).resolve().parents[1]
 APP = TESTS / "sessions" / "linked_in" / "app.c"
 HEADER = ROOT / "device" / "preload" / "include"
 WORKLOAD = TESTS / "device" / "programs" / "frame_pointer_workload.c"
-PLACE = "/data/local/tmp"
+REMOTE = "/data/local/tmp"
 
 
 def on_glibc() -> Path:
@@ -58,7 +58,7 @@ def on_bionic() -> Path:
 @pytest.mark.parametrize("program", [on_glibc, on_bionic])
 def test_a_program_records_itself(machine: Machine, program: Callable[[], Path], tmp_path: Path) -> None:
     built = program()
-    folder = f"{PLACE}/linked-in"
+    folder = f"{REMOTE}/linked-in"
     machine.shell(f"rm -rf {folder}; mkdir {folder}")
     for file in (built, find_binary("libmemleak.so", "arm64")):
         machine.adb("push", file, f"{folder}/{file.name}")
@@ -77,7 +77,7 @@ def test_a_program_records_itself(machine: Machine, program: Callable[[], Path],
 
 def agreement(machine: Machine, tracer: str, tmp_path: Path, *flags: str) -> dict[str, float]:
     program = compiled("frames", cross("aarch64-linux-gnu-gcc"), ["-O2", "-pthread", *flags], [WORKLOAD])
-    remote = f"{PLACE}/frames"
+    remote = f"{REMOTE}/frames"
     machine.adb("push", program, remote)
     machine.shell(f"chmod 755 {remote}")
     words = ("--tracer", tracer, "--unwind", "both", "--json", tmp_path / "report.json", "--", remote)

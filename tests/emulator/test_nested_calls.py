@@ -16,7 +16,7 @@ from tests.support import nested_calls
 
 pytestmark = pytest.mark.emulator
 
-PLACE = "/data/local/tmp/nested"
+REMOTE = "/data/local/tmp/nested"
 
 
 @pytest.fixture
@@ -26,16 +26,16 @@ def program(machine: Machine) -> Iterator[str]:
     library = compiled("libnested.so", compiler, [*FLAGS, "-shared"], [nested_calls.ALLOCATOR])
     flags = [*FLAGS, "-pie", f"-L{library.parent}", "-lnested", "-Wl,-rpath,$ORIGIN"]
     main = compiled("program", compiler, flags, [nested_calls.PROGRAM])
-    machine.shell(f"mkdir {PLACE}")
+    machine.shell(f"mkdir {REMOTE}")
     for file in (library, main):
-        assert machine.adb("push", file, f"{PLACE}/{file.name}").returncode == 0
-    yield f"{PLACE}/{main.name}"
-    machine.shell(f"rm -r {PLACE}")
+        assert machine.adb("push", file, f"{REMOTE}/{file.name}").returncode == 0
+    yield f"{REMOTE}/{main.name}"
+    machine.shell(f"rm -r {REMOTE}")
 
 
 def test_each_stack_is_the_program_s(machine: Machine, program: str, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    allocator = ("-O", f"{PLACE}/libnested.so", "--symbols-prefix", nested_calls.PREFIX)
+    allocator = ("-O", f"{REMOTE}/libnested.so", "--symbols-prefix", nested_calls.PREFIX)
     done = run(machine, "--tracer", "bpf", *allocator, "--json", report, "--", program)
     assert done.returncode == 0, done.stderr
     nested_calls.check(json.loads(report.read_text()))

@@ -16,7 +16,7 @@ from tests.sessions.pairs.kept import check_kept
 
 pytestmark = pytest.mark.emulator
 
-PLACE = "/data/local/tmp/pool"
+REMOTE = "/data/local/tmp/pool"
 WORKLOADS = Path(__file__).parents[1] / "sessions" / "pairs" / "programs"
 SETS = [
     word for one in ("malloc", "fd", "pthread", str(WORKLOADS / "pool.toml")) for word in ("--pairs", one)
@@ -27,9 +27,9 @@ SETS = [
 def program(machine: Machine) -> Iterator[str]:
     flags = [*FLAGS, "-std=gnu11", "-fno-optimize-sibling-calls", "-pie", "-pthread"]
     made = compiled("pool", cross("aarch64-linux-gnu-gcc"), flags, [WORKLOADS / "pool.c"])
-    assert machine.adb("push", made, PLACE).returncode == 0
-    yield PLACE
-    machine.shell(f"rm {PLACE}")
+    assert machine.adb("push", made, REMOTE).returncode == 0
+    yield REMOTE
+    machine.shell(f"rm {REMOTE}")
 
 
 def test_a_program_from_its_start(machine: Machine, program: str, tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def by_slots(machine: Machine) -> Iterator[str]:
     library = compiled("libpool.so", cc, shared, [WORKLOADS / "pool.c"])
     linked = [*flags, f"-L{library.parent}", "-lpool", "-Wl,-rpath,$ORIGIN"]
     made = compiled("pool", cc, linked, [WORKLOADS / "pool_main.c"])
-    folder = f"{PLACE}.slots"
+    folder = f"{REMOTE}.slots"
     machine.shell(f"mkdir -p {folder}")
     for one in (library, made):
         assert machine.adb("push", one, f"{folder}/{one.name}").returncode == 0
@@ -76,7 +76,7 @@ def test_a_running_program_without_its_heap(machine: Machine, program: str, tmp_
 
 
 def check_running(machine: Machine, program: str, report: Path, *words: str) -> None:
-    gate = f"{PLACE}.go"
+    gate = f"{REMOTE}.go"
     code, pid, said = machine.shell(f"{program} {gate} >/dev/null 2>&1 </dev/null & echo $!")
     assert code == 0, said
     argv = (*SETS[2:], *words, "--interval", "1s", "--json", report, "--pid", pid.strip())

@@ -19,15 +19,15 @@ pytestmark = pytest.mark.emulator
 
 __all__ = ("judged", "program")  # fixtures
 SOURCE = Path(__file__).parents[1] / "support" / "programs" / "reachable_blocks.c"
-PLACE = "/data/local/tmp/blocks"
+REMOTE = "/data/local/tmp/blocks"
 COMPILERS = {"arm64": "aarch64-linux-gnu-gcc", "arm32": "arm-linux-gnueabihf-gcc"}
 
 
 def pushed(machine: Machine, arch: str) -> str:
     made = compiled(f"blocks-{arch}", cross(COMPILERS[arch]), ("-O0", "-pthread", "-std=gnu11"), [SOURCE])
-    place = f"{PLACE}-{arch}"
-    assert machine.adb("push", made, place).returncode == 0
-    return place
+    path = f"{REMOTE}-{arch}"
+    assert machine.adb("push", made, path).returncode == 0
+    return path
 
 
 def expected(judged: Counter[tuple[str, int]], arch: str) -> Counter[tuple[str, int]]:
@@ -54,8 +54,8 @@ def looked_at(machine: Machine, tmp_path: Path, *words: str) -> tuple[dict[str, 
 def test_a_program_that_runs(
     machine: Machine, judged: Counter[tuple[str, int]], tracer: str, arch: str, tmp_path: Path
 ) -> None:
-    place = pushed(machine, arch)
-    words = ("--tracer", tracer, "--duration", "2s", "--", place, "600")
+    path = pushed(machine, arch)
+    words = ("--tracer", tracer, "--duration", "2s", "--", path, "600")
     report, out = looked_at(machine, tmp_path, *words)
     machine.root_shell(f"kill -9 {report['target']['pid']}")
     assert {kind for kind, _ in judged} == KINDS
@@ -76,8 +76,8 @@ def test_a_program_that_ends(
     machine: Machine, judged: Counter[tuple[str, int]], tracer: str, arch: str, tmp_path: Path
 ) -> None:
     """It is held where its memory still is."""
-    place = pushed(machine, arch)
-    report, out = looked_at(machine, tmp_path, "--tracer", tracer, "--", place, "0")
+    path = pushed(machine, arch)
+    report, out = looked_at(machine, tmp_path, "--tracer", tracer, "--", path, "0")
     assert kinds_of(report) == expected(judged, arch)
     assert "the command was held at its end" in out
     check_clean(machine, APP)

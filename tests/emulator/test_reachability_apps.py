@@ -41,10 +41,10 @@ def put_library(machine: Machine, app: App) -> None:
     compiler = cross(app.abi.compiler.removesuffix("++") + "cc")
     flags = ("-O0", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-soname,libleaky.so", "-Wl,--build-id")
     made = compiled("libleaky.so", compiler, flags, [ANDROID / "blocks_app.c"])
-    place = "/data/local/tmp/blocks_app.so"
-    assert machine.adb("push", made, place).returncode == 0
+    path = "/data/local/tmp/blocks_app.so"
+    assert machine.adb("push", made, path).returncode == 0
     code, out = machine.root_shell(
-        f"cp {place} {app.library}.new && mv {app.library}.new {app.library} && chmod 755 {app.library}; rm {place}"
+        f"cp {path} {app.library}.new && mv {app.library}.new {app.library} && chmod 755 {app.library}; rm {path}"
     )
     assert code == 0, out
 
@@ -125,12 +125,12 @@ def test_an_app_from_its_start_by_its_own_script(stock: Machine, app: App, tmp_p
     """wrap.sh and `run-as`, without root; words and pointers of 32 bits in the second app."""
     if app.abi not in abis():
         pytest.skip(f"{app.abi.compiler} is not installed")
-    place = f"{Path(app.library).parent}/wrap.sh"
-    stock.root_shell(f"cat >{place} <<'END'\n{wrap_script(app.package)}END\nchmod 755 {place}")
+    path = f"{Path(app.library).parent}/wrap.sh"
+    stock.root_shell(f"cat >{path} <<'END'\n{wrap_script(app.package)}END\nchmod 755 {path}")
     try:
         report, _ = looked_at(stock, tmp_path, app, "--package", app.package, "--launch")
     finally:
-        stock.root_shell(f"rm {place}")
+        stock.root_shell(f"rm {path}")
     assert report["target"]["tracer"] == "preload"
     check_kinds(report, rounds=1)
 

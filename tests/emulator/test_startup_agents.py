@@ -94,9 +94,9 @@ def test_what_a_device_that_lost_its_power_kept_does_no_harm_and_goes(stock: Mac
         stock.root_shell(f"cp -p {FOLDER}/startup_agents/{name} {FOLDER}/kept.so")
         interrupt(process)
         process.communicate(timeout=120)
-    place = f"{FOLDER}/startup_agents"
+    agents = f"{FOLDER}/startup_agents"
     stock.root_shell(
-        f"as_user 10123 sh -c 'mkdir {place} && cp {FOLDER}/kept.so {place}/{name}'; rm {FOLDER}/kept.so"
+        f"as_user 10123 sh -c 'mkdir {agents} && cp {FOLDER}/kept.so {agents}/{name}'; rm {FOLDER}/kept.so"
     )
     assert f"./startup_agents/{name}" in code_cache(stock)
     stock.shell(f"am force-stop {APP}; am start -n {APP}/.MainActivity")

@@ -31,8 +31,8 @@ def stock() -> Iterator[Machine]:
         machine = start(Options(build="user"))
     except Unavailable as error:
         pytest.skip(str(error))
-    place = str(Path(next(app for app in APPS if app.package == APP).library).parent / "wrap.sh")
-    machine.root_shell(f"cat >{place} <<'END'\n{wrap_script(APP)}END\nchmod 755 {place}")
+    script = str(Path(next(app for app in APPS if app.package == APP).library).parent / "wrap.sh")
+    machine.root_shell(f"cat >{script} <<'END'\n{wrap_script(APP)}END\nchmod 755 {script}")
     yield machine
     machine.stop()
 

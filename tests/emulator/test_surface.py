@@ -164,8 +164,8 @@ def test_the_symbols_are_those_of_the_apps(machine: Machine, tmp_path: Path) -> 
         for name in ("libleaky.so", "libmemleak-demo.so"):
             whole = machine.symbols / app.abi.name / name
             pulled = tmp_path / name
-            place = app.library.replace("libleaky.so", name)
-            assert machine.adb("pull", place, pulled).returncode == 0
+            path = app.library.replace("libleaky.so", name)
+            assert machine.adb("pull", path, pulled).returncode == 0
             assert build_id(pulled) == build_id(whole)
             assert debugged(whole) and not debugged(pulled)
 

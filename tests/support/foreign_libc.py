@@ -121,9 +121,9 @@ class ForeignLibc:
         if not self.is_bionic:
             return self.libc.parents[1]
         libraries = "lib64" if self.linker == "linker64" else "lib"
-        for name, place in ((self.linker, "bin"), ("libc.so", libraries), ("libdl.so", libraries)):
-            (folder / "system" / place).mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(self.libc.parent / name, folder / "system" / place / name)
+        for name, target in ((self.linker, "bin"), ("libc.so", libraries), ("libdl.so", libraries)):
+            (folder / "system" / target).mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.libc.parent / name, folder / "system" / target / name)
         (folder / "system" / "bin" / self.linker).chmod(0o755)
         return folder
 
@@ -149,14 +149,14 @@ _ARM64 = ("arm64", "arm64-v8a", "qemu-aarch64-static", "aarch64-linux-gnu.2.36")
 _ARM32 = ("arm32", "armeabi-v7a", "qemu-arm-static", "arm-linux-gnueabihf.2.36")
 
 
-def bionics(places: str | None = None) -> tuple[ForeignLibc, ...]:
+def bionics(paths: str | None = None) -> tuple[ForeignLibc, ...]:
     """Those of MEMLEAK_BIONIC and those below BIONICS, by their folders' names; Android 10's where there is none, to be skipped."""
     named = [
         Path(word)
-        for word in (os.environ.get("MEMLEAK_BIONIC", "") if places is None else places).split(":")
+        for word in (os.environ.get("MEMLEAK_BIONIC", "") if paths is None else paths).split(":")
         if word
     ]
-    folders = [folder for place in (*named, BIONICS) for folder in (place, *sorted(place.glob("*")))]
+    folders = [folder for path in (*named, BIONICS) for folder in (path, *sorted(path.glob("*")))]
     found = {
         folder.name: ForeignLibc(
             folder.name, *(_ARM64 if linker == "linker64" else _ARM32), folder / "libc.so", linker

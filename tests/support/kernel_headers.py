@@ -32,8 +32,8 @@ def bcc_environment() -> dict[str, str]:
 def _link(source: Path, target: Path) -> None:
     """Every file of source as a symbolic link below target."""
     for folder, _, names in os.walk(source):
-        place = target / Path(folder).relative_to(source)
-        place.mkdir(parents=True, exist_ok=True)
+        linked = target / Path(folder).relative_to(source)
+        linked.mkdir(parents=True, exist_ok=True)
         for name in names:
-            (place / name).unlink(missing_ok=True)
-            (place / name).symlink_to(Path(folder) / name)
+            (linked / name).unlink(missing_ok=True)
+            (linked / name).symlink_to(Path(folder) / name)

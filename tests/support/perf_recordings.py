@@ -10,7 +10,7 @@ _FOLDER = Path(__file__).resolve().parents[1] / "unwind" / "oracle"
 CLANGS = ("clang-14", "clang-16", "clang-19", "clang")
 
 
-def clang(place: Path, depth: int) -> list[str]:
+def clang(folder: Path, depth: int) -> list[str]:
     """Compiling templates; more depth takes longer. Raises LookupError where there is no clang."""
     program = next((name for name in CLANGS if shutil.which(name)), None)
     if program is None:
@@ -22,7 +22,7 @@ def clang(place: Path, depth: int) -> list[str]:
         "-c",
         str(_FOLDER / "templates.cc"),
         "-o",
-        str(place / "templates.o"),
+        str(folder / "templates.o"),
     ]
 
 

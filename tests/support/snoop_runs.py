@@ -39,9 +39,9 @@ def snooped_program(name: str) -> Path:
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")
     BUILT.mkdir(parents=True, exist_ok=True)
-    place = Path(tempfile.mkdtemp(dir=BUILT)) / source.stem
-    subprocess.run([compiler, *flags, "-o", place, source], check=True, capture_output=True)
-    return place
+    program = Path(tempfile.mkdtemp(dir=BUILT)) / source.stem
+    subprocess.run([compiler, *flags, "-o", program, source], check=True, capture_output=True)
+    return program
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class SnoopRun:
 def snoop(*options: object, command: Sequence[object] = (), codes: Sequence[int] = (0,)) -> SnoopRun:
     need("bpf")
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "events.jsonl"
-        argv = [*PROGRAM, "snoop", "--json", place, *options, *(["--", *command] if command else [])]
+        event_file = Path(folder) / "event_file.jsonl"
+        argv = [*PROGRAM, "snoop", "--json", event_file, *options, *(["--", *command] if command else [])]
         done = subprocess.run(
             list(map(str, argv)),
             stdin=subprocess.DEVNULL,
@@ -78,7 +78,9 @@ def snoop(*options: object, command: Sequence[object] = (), codes: Sequence[int]
             check=False,
         )
         assert done.returncode in codes, f"exit code {done.returncode}: {done.stderr}\n{done.stdout}"
-        lines = [json.loads(line) for line in place.read_text().splitlines()] if place.exists() else []
+        lines = (
+            [json.loads(line) for line in event_file.read_text().splitlines()] if event_file.exists() else []
+        )
     statistics = {one["function"]: one for one in lines if one["type"] == "statistics"}
     end = next((one for one in lines if one["type"] == "end"), {"lost": {}})
     events = [one for one in lines if one["type"] in ("entry", "exit", "unpaired")]

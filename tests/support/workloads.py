@@ -107,8 +107,8 @@ def run(
 ) -> Run:
     """`memleak-android --tracer TRACER --json … OPTIONS TARGET`, run in `folder`; fails on another exit code."""
     need(tracer)
-    with tempfile.TemporaryDirectory() as place:
-        report = Path(place) / "report.json"
+    with tempfile.TemporaryDirectory() as temporary:
+        report = Path(temporary) / "report.json"
         argv = [*PROGRAM, "--tracer", tracer, "--json", report, *options, *target]
         done = subprocess.run(
             list(map(str, argv)),

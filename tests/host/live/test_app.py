@@ -29,7 +29,7 @@ from memleak_android.host.live.view import sites_message
 from tests.support.builders.profiles import DECODE, MALLOC, PARTIAL, SERVER, START, frame, profile, site
 
 HEAD = Head("bpf", 61.5, 5_003, 17, 1_000_003, 997.0, 3, 1_048_573)
-SMALL = site("51", 11, 97, MALLOC, frame(SERVER, "alpha[bold]red", place="/src/x.c:3"), *START)
+SMALL = site("51", 11, 97, MALLOC, frame(SERVER, "alpha[bold]red", source="/src/x.c:3"), *START)
 Act = Callable[[Pilot[None], LiveApp], Awaitable[None]]
 
 

@@ -95,7 +95,7 @@ def test_the_largest_the_most_and_the_fastest_are_told() -> None:
 
 def test_names_are_bounded_and_printable() -> None:
     hostile = replace(
-        frame(CODEC, "\x1b[2J[red]" + "x" * (1 << 20), place="\x9b1m.c:3"),
+        frame(CODEC, "\x1b[2J[red]" + "x" * (1 << 20), source="\x9b1m.c:3"),
         module="/tmp/\x1b]0;owned\x07[bold]lib.so",
     )
     told = sites_message(profile(sites=(site("bad", 7, 1, MALLOC, hostile),)), 1)
@@ -116,7 +116,7 @@ def test_a_message_is_bounded_however_many_frames_there_are() -> None:
 @pytest.fixture
 def sites() -> Sites:
     fast = replace(
-        site("fa57", 5, 7, MALLOC, frame(SERVER, "Zoo", place="/src/[a].c:3"), *START), growth=GROWTH
+        site("fa57", 5, 7, MALLOC, frame(SERVER, "Zoo", source="/src/[a].c:3"), *START), growth=GROWTH
     )
     many = site("11", 11, 97, MALLOC, frame(SERVER, "alpha"), *START)
     return sites_message(profile(sites=(replace(DECODE, growth=None), fast, many)), 3)

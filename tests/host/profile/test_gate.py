@@ -97,7 +97,7 @@ def test_baseline_within_the_error_of_estimates() -> None:
 
 
 def test_failure_text_is_short_whatever_leaks() -> None:
-    hostile = frame(CODEC, "\x1b[2J" + "x" * 100_000, place="a\nb.cc:5")
+    hostile = frame(CODEC, "\x1b[2J" + "x" * 100_000, source="a\nb.cc:5")
     sites = tuple(replace(DECODE, id=f"{n:x}", frames=(hostile,)) for n in range(500))
     known = replace(DECODE, id="known", frames=(frame(CODEC, "known"),))
     lines = failure_lines(judge(profile(sites=(*sites, known)), GateRules(LeakLimit(5), ["^known$"])))

@@ -59,7 +59,7 @@ def test_matching_as_leak_sanitizer_does(tmp_path: Path) -> None:
     templates = ("decode", "^decode", "ode2$", "^decode$", "^x*x$", "d*2", "nothing", "supp.c", "^supp")
     for name in ("decode", "xdecode2"):
         program = leaking_program(tmp_path / "supp", name)
-        frames = [frame(SERVER, name, place=f"{program}.c:2"), frame(SERVER, "main"), *START]
+        frames = [frame(SERVER, name, source=f"{program}.c:2"), frame(SERVER, "main"), *START]
         frames = [MALLOC, *(replace(one, module=str(program)) for one in frames[:2]), *frames[2:]]
         for template in templates:
             is_suppressed = not leak_sanitizer_objects(program, template)

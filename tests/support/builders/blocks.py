@@ -69,8 +69,8 @@ def evidence_record(
 ) -> bytes:
     """One ml_evidence with its registers, stack and padding.
 
-    words: what is known of the stack instead of all of it, by place in words; `stack` says how long the slice is.
-    chain: return addresses by frame records. above: how far words above the slice reach (bytes), and they by place.
+    words: what is known of the stack instead of all of it, by index in words; `stack` says how long the slice is.
+    chain: return addresses by frame records. above: how far words above the slice reach (bytes), and they by index.
     """
     values = np.zeros(X86_64_REGISTERS, "<u8")
     given = {RIP: pc, RSP: sp, **(registers or {})}
@@ -80,8 +80,8 @@ def evidence_record(
     sent = stack
     if words is not None:
         flags |= EvidenceFlag.STACK_SPARSE
-        places = np.array(list(words), "<u2").tobytes()
-        sent = np.array([len(words), *words.values()], "<u8").tobytes() + places
+        indices = np.array(list(words), "<u2").tobytes()
+        sent = np.array([len(words), *words.values()], "<u8").tobytes() + indices
     more, flags = _behind_stack(chain, above, flags)
     tail = values.tobytes() + sent + b"\0" * (-len(sent) % 8) + more + b"\0" * extra_padding
     fields = {

@@ -38,10 +38,10 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class CallTree:
-    """Nodes by number: parent (-1 = a thread's first function) and place of code. The last n_stacks are stacks' ends."""
+    """Nodes by number: parent (-1 = a thread's first function) and location of code. The last n_stacks are stacks' ends."""
 
     parent: Numbers
-    place: Numbers
+    location: Numbers
     depth: Numbers
     n_stacks: int
 
@@ -54,7 +54,7 @@ def libraries() -> list[Path]:
     return [path for path in found if path.name.startswith(names)]
 
 
-def code_places(paths: list[Path]) -> tuple[Rows, list[ModuleFile]]:
+def code_locations(paths: list[Path]) -> tuple[Rows, list[ModuleFile]]:
     """Return addresses in functions of these files (FRAME_ROW), and the files."""
     rows, files = [], []
     for number, path in enumerate(paths):
@@ -78,7 +78,7 @@ def code_places(paths: list[Path]) -> tuple[Rows, list[ModuleFile]]:
     return np.concatenate(rows), files
 
 
-def call_tree(n_stacks: int, n_places: int, random: np.random.Generator) -> CallTree:
+def call_tree(n_stacks: int, n_locations: int, random: np.random.Generator) -> CallTree:
     """A random recursive tree of callers, as deep as its size's logarithm; under them n_stacks distinct ends."""
     n_callers = max(n_stacks // STACKS_PER_CALLER, 1)
     callers = np.concatenate(
@@ -89,18 +89,18 @@ def call_tree(n_stacks: int, n_places: int, random: np.random.Generator) -> Call
     is_first = np.ones(len(parent), bool)
     is_first[1:] = np.diff(parent[order]) != 0
     begin = np.maximum.accumulate(np.where(is_first, np.arange(len(parent)), 0))
-    nth = np.empty(len(parent), np.int64)  # among its parent's children: they lie at different places
+    nth = np.empty(len(parent), np.int64)  # among its parent's children: they lie at different locations
     nth[order] = np.arange(len(parent)) - begin
-    assert nth.max() < n_places
-    place = (random.integers(0, n_places, len(parent))[parent] + nth) % n_places
+    assert nth.max() < n_locations
+    location = (random.integers(0, n_locations, len(parent))[parent] + nth) % n_locations
     depth = np.ones(len(parent), np.int64)
     for node in range(1, n_callers):
         depth[node] = depth[parent[node]] + 1
     depth[n_callers:] = depth[parent[n_callers:]] + 1
-    return CallTree(parent, place, depth, n_stacks)
+    return CallTree(parent, location, depth, n_stacks)
 
 
-def stack_table(tree: CallTree, places: Rows) -> StackTable:
+def stack_table(tree: CallTree, locations: Rows) -> StackTable:
     table = StackTable()
     first = len(tree.parent) - tree.n_stacks
     for begin in range(first, len(tree.parent), TRACES_AT_ONCE):
@@ -111,9 +111,9 @@ def stack_table(tree: CallTree, places: Rows) -> StackTable:
         traces["function"], traces["end"] = Function.MALLOC, TraceEnd.ROOT
         path = np.full((len(node), int(tree.depth[node].max())), -1, np.int64)
         for level in range(path.shape[1]):
-            path[:, level] = np.where(node >= 0, tree.place[node], -1)
+            path[:, level] = np.where(node >= 0, tree.location[node], -1)
             node = np.where(node >= 0, tree.parent[node], -1)
-        table.append(traces, places[path[path >= 0]])
+        table.append(traces, locations[path[path >= 0]])
     return table
 
 
@@ -135,8 +135,8 @@ def live_rows(n_blocks: int, n_stacks: int, random: np.random.Generator) -> tupl
 
 def write(path: Path, n_blocks: int, n_stacks: int, seed: int = 23) -> None:
     random = np.random.default_rng(seed)
-    places, files = code_places(libraries())
-    table = stack_table(call_tree(n_stacks, len(places), random), places)
+    locations, files = code_locations(libraries())
+    table = stack_table(call_tree(n_stacks, len(locations), random), locations)
     live, trace = live_rows(n_blocks, n_stacks, random)
     keys = np.zeros(n_stacks, KEY_ROW)
     keys["key"], keys["pid"] = np.arange(1, n_stacks + 1), PID

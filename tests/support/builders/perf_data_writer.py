@@ -110,12 +110,12 @@ def seekable(
     build_ids: dict[str, bytes] | None = None,
 ) -> bytes:
     """A file as `perf record -o` writes it."""
-    ids, places, at = b"", [], 104
+    ids, sections, at = b"", [], 104
     for one in attributes:
-        places.append((at, 8 * len(one.ids)))
+        sections.append((at, 8 * len(one.ids)))
         ids += words(*one.ids)
         at += 8 * len(one.ids)
-    attrs = b"".join(one.pack() + words(*place) for one, place in zip(attributes, places, strict=True))
+    attrs = b"".join(one.pack() + words(*section) for one, section in zip(attributes, sections, strict=True))
     begin, data = at + len(attrs), b"".join(records)
     features = {
         2: b"".join(_build_id(*pair) for pair in (build_ids or {}).items()),

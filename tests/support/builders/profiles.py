@@ -21,8 +21,8 @@ SERVER, LIBC, CODEC = "/srv/server", "/usr/lib/x86_64-linux-gnu/libc.so.6", "/sr
 IDS = {SERVER: "aa01", LIBC: "bb02", CODEC: "cc03", "": ""}
 
 
-def frame(module: str, function: str, offset: int = 0, place: str = "", inlined: bool = False) -> Frame:
-    file, _, line = place.partition(":")
+def frame(module: str, function: str, offset: int = 0, source: str = "", inlined: bool = False) -> Frame:
+    file, _, line = source.partition(":")
     vaddr = 0x1000 + offset
     return Frame(
         0x7F0000000000 + vaddr,

@@ -10,7 +10,7 @@ from typing import Any
 from memleak_android.unwind.snapshot.folder import Snapshot, SnapshotFrame, SnapshotOptions
 from memleak_android.unwind.trace import TraceEnd
 from tests.support.builders.cfi_assembler import CfiAssembler, Cie, eh_frame_hdr, offset, op
-from tests.unwind.fuzz.elf_container import PT_GNU_EH_FRAME, WIDE, Part, place_of, write_elf
+from tests.unwind.fuzz.elf_container import PT_GNU_EH_FRAME, WIDE, Part, section_offset, write_elf
 
 X86_64, ARM64, ARM32, I386 = 62, 183, 40, 3
 FUNCTION = 0x40  # bytes of each function
@@ -31,8 +31,8 @@ def cfi(cie: Cie, programs: Sequence[Program], text: int, frame: int, *, is_eh: 
     at = assembler.cie(cie)
     for i, program in enumerate(programs):
         start = text + FUNCTION * i
-        place = frame + len(assembler.data) + 8
-        encoded = struct.pack("<i", start - place) if is_eh else struct.pack(word, start)
+        field_address = frame + len(assembler.data) + 8
+        encoded = struct.pack("<i", start - field_address) if is_eh else struct.pack(word, start)
         if program is not None:
             size = struct.pack("<I" if is_eh else word, FUNCTION)
             found.append((start, frame + assembler.fde(at, encoded, size, program, augmented=is_eh)))
@@ -42,7 +42,7 @@ def cfi(cie: Cie, programs: Sequence[Program], text: int, frame: int, *, is_eh: 
 def placed(machine: int, parts: Callable[[Callable[[str], int]], list[Part]]) -> bytes:
     """An ELF whose sections' contents depend on where sections come to lie: laid out twice."""
     file = write_elf(machine, parts(lambda name: 0))
-    return write_elf(machine, parts(lambda name: place_of(file, name, machine)))
+    return write_elf(machine, parts(lambda name: section_offset(file, name, machine)))
 
 
 def library(
@@ -50,9 +50,9 @@ def library(
 ) -> bytes:
     """.text with a function per program, .eh_frame and its header, and `more` sections. code: fills the functions."""
 
-    def parts(place: Callable[[str], int]) -> list[Part]:
-        frame, fdes = cfi(cie or ENTRY[machine], programs, place(".text"), place(".eh_frame"))
-        hdr = eh_frame_hdr(place(".eh_frame_hdr"), place(".eh_frame"), fdes)
+    def parts(offset: Callable[[str], int]) -> list[Part]:
+        frame, fdes = cfi(cie or ENTRY[machine], programs, offset(".text"), offset(".eh_frame"))
+        hdr = eh_frame_hdr(offset(".eh_frame_hdr"), offset(".eh_frame"), fdes)
         text = (code or b"\0\0\0\0").ljust(FUNCTION, b"\0") * len(programs)
         return [Part(".text", text, flags=6), Part(".eh_frame", frame), Part(".eh_frame_hdr", hdr, segment=PT_GNU_EH_FRAME), *more]  # fmt: skip
 
@@ -61,7 +61,7 @@ def library(
 
 def address(file: bytes, machine: int, function: int, at: int = 8) -> int:
     """In the process: `at` bytes behind the start of the n-th function of a file that is mapped at BASE."""
-    return BASE + place_of(file, ".text", machine) + FUNCTION * function + at
+    return BASE + section_offset(file, ".text", machine) + FUNCTION * function + at
 
 
 def unwind(folder: Path, machine: int, file: bytes | None, registers: dict[str, int], words: Sequence[int], *, maps: str = "", **options: Any) -> tuple[list[SnapshotFrame], TraceEnd]:  # fmt: skip

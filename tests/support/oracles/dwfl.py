@@ -42,11 +42,11 @@ def missing() -> str:
     return ""
 
 
-def build(place: Path) -> Path:
+def build(folder: Path) -> Path:
     """The program, compiled anew where its source is newer."""
-    program = place / "dwfl_samples"
+    program = folder / "dwfl_samples"
     if not program.exists() or program.stat().st_mtime < _SOURCE.stat().st_mtime:
-        place.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         subprocess.run(["gcc", "-O2", "-Wall", "-Werror", "-o", program, _SOURCE, "-ldw"], check=True)
     return program
 
@@ -58,7 +58,7 @@ def chains_of(traces: TraceBatch) -> Chains:
 
 def unwind_by_dwfl(
     program: Path,
-    place: Path,
+    folder: Path,
     batches: Sequence[SampleBatch],
     spaces: Sequence[AddressSpace],
     modules: ModuleSource,
@@ -67,11 +67,11 @@ def unwind_by_dwfl(
     passes: int = 1,
 ) -> Chains:
     """Chains of x86_64 batches whose stack_bytes are the file `stacks`."""
-    description, chains = place / "samples.dwfl", place / "chains.dwfl"
+    description, chains = folder / "samples.dwfl", folder / "chains.dwfl"
     with description.open("wb") as file:
         file.write(struct.pack("<Q", len(spaces)))
         for number, space in enumerate(spaces):
-            file.write(_space(place, number, space, modules))
+            file.write(_space(folder, number, space, modules))
         file.write(struct.pack("<Q", sum(map(len, batches))))
         for batch in batches:
             file.write(_samples(batch).tobytes())
@@ -81,24 +81,24 @@ def unwind_by_dwfl(
     return _read(chains, tuple(int(line) / 1e9 for line in done.stdout.split()))
 
 
-def _space(place: Path, number: int, space: AddressSpace, modules: ModuleSource) -> bytes:
+def _space(folder: Path, number: int, space: AddressSpace, modules: ModuleSource) -> bytes:
     found: dict[tuple[int, int], bytes] = {}
     for mapping in space.mappings:
         module = modules.module(number, mapping) if mapping.is_executable else None
         if module is not None and module.segments:
             first = min(segment.vaddr for segment in module.segments)
             address = (first & -_PAGE) - module.bias_of(mapping)
-            path = str(_file_of(place, module)).encode() + b"\0"
+            path = str(_file_of(folder, module)).encode() + b"\0"
             entry = struct.pack("<QQ", address & (1 << 64) - 1, len(path)) + path + bytes(-len(path) % 8)
             found[id(module), address] = entry
     return struct.pack("<Q", len(found)) + b"".join(found.values())
 
 
-def _file_of(place: Path, module: Module) -> Path:
+def _file_of(folder: Path, module: Module) -> Path:
     """libdwfl opens files; the vdso is none."""
     path = Path(module.path)
     if not path.is_file():
-        path = place / f"{module.path.strip('[]')}.so"
+        path = folder / f"{module.path.strip('[]')}.so"
         path.write_bytes(module.image.data)
     return path
 
@@ -140,7 +140,7 @@ def differences(ours: Chains, theirs: Chains) -> list[int]:
 
 
 def is_made_up(ours: Chains, theirs: Chains, i: int, space: AddressSpace) -> bool:
-    """Whether theirs is ours and then goes on at a place that is no code: elfutils steps by rbp where no file is known.
+    """Whether theirs is ours and then goes on at a folder that is no code: elfutils steps by rbp where no file is known.
 
     The recording's own mappings are the third opinion. Such samples were taken in the page where the kernel steps over
     another tracer's uprobes, or below a return probe's trampoline.

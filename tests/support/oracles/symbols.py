@@ -114,6 +114,6 @@ def addr2line(path: Path, vaddrs: list[int]) -> list[list[tuple[str, int]]]:
     return chains
 
 
-def _line(place: str) -> int:
-    match = re.search(r":(\d+)(:\d+)?( \(discriminator \d+\))?$", place)
+def _line(location: str) -> int:
+    match = re.search(r":(\d+)(:\d+)?( \(discriminator \d+\))?$", location)
     return int(match[1]) if match else 0

@@ -15,7 +15,7 @@ import pytest
 
 from memleak_android.host.elf.dynamic import ElfFile
 
-PLACES = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
+TRACEFS = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 
 
 @contextmanager
@@ -45,7 +45,7 @@ class UprobeCounters:
         self._mounts = ExitStack()
 
     def __enter__(self) -> Self:
-        found = [place for place in PLACES if (place / "uprobe_events").exists()]
+        found = [folder for folder in TRACEFS if (folder / "uprobe_events").exists()]
         self._tracefs = found[0] if found else self._mounts.enter_context(mounted_tracefs())
         elf = ElfFile(self._program)
         wanted = set(self._names)

@@ -59,8 +59,8 @@ def equal_environment(environment: Mapping[str, str], folder: Path) -> dict[str,
 
 def in_use_at_exit(argv: Sequence[str | Path], environment: Mapping[str, str], folder: Path) -> list[Record]:
     """Every block that the program's last process holds when it ends. The program must succeed."""
-    with tempfile.TemporaryDirectory() as place:
-        output = Path(place) / "valgrind.xml"
+    with tempfile.TemporaryDirectory() as temporary:
+        output = Path(temporary) / "valgrind.xml"
         words = [_valgrind(), *WORDS, f"--xml-file={output}", *map(str, argv)]
         how: dict[str, Any] = {"env": dict(environment), "cwd": folder, "stdin": subprocess.DEVNULL}
         run = subprocess.run(words, **how, capture_output=True, timeout=600, check=False)

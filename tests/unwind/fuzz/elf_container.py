@@ -48,7 +48,7 @@ def write_elf(machine: int, parts: list[Part]) -> bytes:
     return _header(wide, machine, shape) + b"".join(shown) + bytes(body) + b"".join(sections)
 
 
-def path_of(elf: bytes, name: str, machine: int) -> int:
+def section_offset(elf: bytes, name: str, machine: int) -> int:
     """The file offset of a section of a file that write_elf made."""
     wide = WIDE[machine]
     table = struct.unpack_from("<Q" if wide else "<I", elf, 40 if wide else 32)[0]

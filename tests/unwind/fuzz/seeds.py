@@ -29,7 +29,7 @@ from tests.unwind.fuzz.elf_container import (
     SHT_SYMTAB,
     WIDE,
     Part,
-    place_of,
+    section_offset,
     write_elf,
 )
 
@@ -129,7 +129,7 @@ def elf(machine: int, extra: tuple[Part, ...] = ()) -> bytes:
             *extra,
         ]  # fmt: skip
         file = write_elf(machine, parts)
-        places = {name: place_of(file, name, machine) for name in places}
+        places = {name: section_offset(file, name, machine) for name in places}
     return file
 
 

@@ -24,7 +24,7 @@ from memleak_android.unwind.cfi.table import CfiSource, UnwindTable
 from memleak_android.unwind.trace import Method
 from tests.support.builders.cfi_assembler import CfiAssembler, Cie, advance, eh_frame_hdr, offset, op
 from tests.unwind.fuzz import seeds
-from tests.unwind.fuzz.elf_container import place_of
+from tests.unwind.fuzz.elf_container import section_offset
 
 CIE = Cie(op(0x0C, 7, 8) + offset(16, 1))
 ROOT = Path(__file__).resolve().parents[3]
@@ -171,7 +171,7 @@ def test_the_seeds_are_well_formed() -> None:
         for how in ("plain", "zlib", "zdebug", "xz"):
             data = seeds.elf(machine, seeds.packed(machine, how))
             module = Module.from_bytes(data)
-            start = place_of(data, ".text", machine)
+            start = section_offset(data, ".text", machine)
             methods = {module.table.row_at(vaddr) for vaddr in range(start, start + 1000, 8)} - {None}
             found = {row.method for row in methods if row is not None}
             hidden = Method.DEBUGDATA if how == "xz" else Method.DEBUG_FRAME

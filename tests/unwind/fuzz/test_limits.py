@@ -25,7 +25,7 @@ from tests.unwind.fuzz.elf_container import (
     SHT_STRTAB,
     SHT_SYMTAB,
     Part,
-    place_of,
+    section_offset,
     write_elf,
 )
 
@@ -68,7 +68,7 @@ def test_a_thousand_note_segments_of_empty_notes() -> None:
     data = write_elf(
         X86_64, [Part(f".note{i}", notes if not i else b"", SHT_NOTE, segment=PT_NOTE) for i in range(900)]
     )
-    place = place_of(data, ".note0", X86_64)
+    place = section_offset(data, ".note0", X86_64)
     changed = bytearray(data)
     for i in range(1, 901):
         struct.pack_into("<Q", changed, 64 + 56 * i + 8, place)
