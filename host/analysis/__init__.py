@@ -1,1 +1,1 @@
-"""Survivors -> Profile: sites, sums, growth, peak and churn, reachability, what is missing."""
+"""Survivors → Profile. In: a capture and its survivors. Out: sites, sums, growth, peak, leaks, and what is missing."""

@@ -1,4 +1,4 @@
-"""Programs that took a measured process over by exec, and have their allocator where no probe was placed."""
+"""Programs that a measured process became by exec and whose allocator has no probes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _Identity = tuple[int, int, int]
 
 
 def unprobed_program(capture: Capture, pid: int) -> list[str]:
-    """A sentence when the last program of `pid` never mapped the file with the probes; for sessions by BPF.
+    """A sentence if the last program of `pid` never mapped the file with the probes; for BPF sessions.
 
-    The file is known by its device and inode: under another root the same path is another file.
+    The file is identified by device and inode: under another root the same path is another file.
     """
     allocator = capture.session.tracing.allocator
     names = [

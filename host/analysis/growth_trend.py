@@ -1,7 +1,7 @@
 """Growth of each stack over the snapshots of a session: how fast, how sure, and of which kind.
 
 Rates are Theil–Sen estimates (the median of the slopes between all pairs of instants; Sen, JASA 63, 1968) with Sen's
-95 % interval by the ranks of these slopes. The rules that make a trend of them are told in docs/use/growth.md.
+95 % interval by the ranks of these slopes. docs/use/growth.md has the rules that make a trend of them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ RISE_SHARE_MIN = 0.01  # of what is held
 ONSET_SHARE = 0.05  # of the whole rise: what had happened before it began
 BURST_SHARE = 0.8  # of the whole rise in one step
 BURST_TIME_SHARE = 0.5  # of the time, at most, for that step
-FALL_SHARE_MAX = 0.5  # of the whole rise, given back in between
-CERTAIN_SHARE = 0.5  # of the rate, below which its interval does not reach: then it may fall as it likes
+FALL_SHARE_MAX = 0.5  # of the whole rise, freed in between
+CERTAIN_SHARE = 0.5  # of the rate: if its interval stays above that, any fall in between is accepted
 LATE_SHARE_MIN = 0.25  # of its rate, in the last third
 FRESH_SHARE_MIN = 0.25  # of the rise since the onset, beyond all that was held before it
-LINEAR_SHARE_MIN = 0.5  # of what the third quarter brought, in the last one
-STAYS_SHARE_MIN = 0.5  # of what came in the first half, still there at the end
+LINEAR_SHARE_MIN = 0.5  # of the rise in the third quarter, in the last one
+STAYS_SHARE_MIN = 0.5  # of what was allocated in the first half, still held at the end
 STAIRS_MIN = 3  # rises of a staircase
 STAIR_PATIENCE = 2.5  # times the longest wait between its rises: then it has ended
 
@@ -40,9 +40,9 @@ Floats = NDArray[np.float64]
 class Series:
     """n stacks at t instants.
 
-    seconds: (t,) since the session's start, rising. space: (t, n) bytes held. stderr: (n,) of what the last instant
-    holds more than the first, in bytes; 0 where every allocation was counted. stayed: (t, n) bytes held at the last
-    instant by blocks that were there at each, never falling.
+    seconds: (t,) since the session's start, rising. space: (t, n) bytes held. stderr: (n,) of the difference
+    between the last and the first instant, in bytes; 0 where every allocation was counted. stayed: (t, n) bytes held at the
+    last instant by blocks that existed at each instant, never falling.
     """
 
     seconds: Floats
@@ -61,7 +61,7 @@ class _Rates:
 
 
 def judge_growth(series: Series) -> list[Growth]:
-    """The growth of each stack. There have to be INSTANTS_MIN instants."""
+    """The growth of each stack. Needs at least INSTANTS_MIN instants."""
     found: list[Growth] = []
     for first in range(0, series.space.shape[1], _SITES_AT_ONCE):
         part = slice(first, first + _SITES_AT_ONCE)
@@ -78,8 +78,8 @@ def _judge(series: Series) -> list[Growth]:
     sen = theil_sen(seconds, space, onset)
     sampling = Z_95 * series.stderr / (seconds[-1] - begun)
     rates = _wider(sen, np.hypot(sampling, drift(seconds, space, onset, sen.rate)))
-    # whether it grows is asked of the scatter alone, how unevenly is another question: but what wanders so far that its
-    # rate may be none has to keep what it allocates
+    # The trend test uses the scatter only, not the drift. But if the drift alone could explain the rate, the stack counts as
+    # growing only when its early blocks are still allocated.
     by_chance = (rates.low <= 0) & ~_stays(series, onset)
     trends, climbs = _trends(series, onset, _wider(sen, sampling), by_chance)
     onset = np.where(climbs, 0, onset)
@@ -100,8 +100,8 @@ def _judge(series: Series) -> list[Growth]:
 def _onset(seconds: Floats, space: Floats) -> NDArray[np.int64]:
     """(n,) the last instant at which at most ONSET_SHARE of the rise had happened, leaving INSTANTS_MIN of them.
 
-    The middle of the time where the last third brought next to nothing of the rise: what filled up or came at once
-    before is no part of what may still grow.
+    The middle of the time where the last third has next to nothing of the rise: what filled up or was allocated at once
+    before is not part of what may still grow.
     """
     rise = np.maximum(space[-1] - space[0], 0)
     quiet = space <= space[0] + ONSET_SHARE * rise
@@ -113,7 +113,7 @@ def _onset(seconds: Floats, space: Floats) -> NDArray[np.int64]:
 
 
 def theil_sen(seconds: Floats, space: Floats, onset: NDArray[np.int64]) -> _Rates:
-    """Of each column of `space` (t, n) from its own instant `onset` on, where at least two remain."""
+    """The rate of each column of `space` (t, n) from its own instant `onset` on; at least two instants remain."""
     before, after = np.triu_indices(len(seconds), 1)
     slopes = (space[after] - space[before]) / (seconds[after] - seconds[before])[:, None]
     slopes[before[:, None] < onset] = np.inf  # sorted behind those that count
@@ -129,13 +129,13 @@ def theil_sen(seconds: Floats, space: Floats, onset: NDArray[np.int64]) -> _Rate
 
 
 def _wider(rates: _Rates, half: Floats) -> _Rates:
-    """By half of an interval of another source, as independent errors add."""
+    """Intervals widened by half an interval of another source, as independent errors add."""
     below, above = np.hypot(rates.rate - rates.low, half), np.hypot(rates.high - rates.rate, half)
     return _Rates(rates.rate, rates.rate - below, rates.rate + above)
 
 
 def _by_stairs(series: Series, rates: _Rates, climbs: NDArray[np.bool_]) -> _Rates:
-    """Most slopes of a staircase are 0: there the whole rise by the time, and a stair more or less."""
+    """Most slopes of a staircase are 0: its rate is the whole rise over the time, plus or minus a stair."""
     seconds, space = series.seconds, series.space
     span = seconds[-1] - seconds[0]
     rise, stair = space[-1] - space[0], np.diff(space, axis=0).max(axis=0)
@@ -149,7 +149,7 @@ def _by_stairs(series: Series, rates: _Rates, climbs: NDArray[np.bool_]) -> _Rat
 def _trends(
     series: Series, onset: NDArray[np.int64], rates: _Rates, by_chance: NDArray[np.bool_]
 ) -> tuple[list[str], NDArray[np.bool_]]:
-    """Their names, and which of them grow by stairs alone."""
+    """The names of the trends, and which stacks grow by stairs alone."""
     seconds, space = series.seconds, series.space
     rise = space[-1] - space[0]
     since = space[-1] - space[onset, np.arange(space.shape[1])]
@@ -170,11 +170,11 @@ def _trends(
         [Trend.STEADY, Trend.BURST, Trend.GROWS, Trend.PLATEAU],
         Trend.STEADY,
     )
-    return [str(one) for one in found.tolist()], (found == Trend.GROWS) & ~steadily
+    return [str(trend) for trend in found.tolist()], (found == Trend.GROWS) & ~steadily
 
 
 def _stays(series: Series, onset: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Of what came in the first half since the onset enough is still there to make up for its rise: no queue's blocks."""
+    """Enough of what was allocated in the first half since the onset is still held to explain its rise: not a queue."""
     seconds, columns = series.seconds, np.arange(series.space.shape[1])
     middle = np.searchsorted(seconds, (seconds[onset] + seconds[-1]) / 2)
     came, stayed = (of[middle, columns] - of[onset, columns] for of in (series.space, series.stayed))
@@ -186,7 +186,7 @@ def _matters(rise: Floats, held: Floats) -> NDArray[np.bool_]:
 
 
 def _is_fresh(space: Floats, onset: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """The end is above all that was held before the onset: what a sawtooth or a queue gets back is nothing new."""
+    """The end is above all that was held before the onset: a sawtooth or queue that refills does not grow."""
     before = np.arange(len(space))[:, None] <= onset
     most = np.where(before, space, 0).max(axis=0)
     rise = space[-1] - space[onset, np.arange(space.shape[1])]
@@ -194,7 +194,7 @@ def _is_fresh(space: Floats, onset: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _is_linear_late(seconds: Floats, space: Floats, onset: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """The second half since the onset brought about what the first did: not the last of what fills up."""
+    """The second half since the onset rose about as much as the first: it is not filling up."""
     late = _rise_of_last(1 / 2, seconds, space, onset)
     early = space[-1] - space[onset, np.arange(space.shape[1])] - late
     return np.asarray(late >= LINEAR_SHARE_MIN * early)
@@ -209,7 +209,7 @@ def _is_burst(seconds: Floats, space: Floats, rise: Floats) -> NDArray[np.bool_]
 
 
 def _rise_of_last(share: float, seconds: Floats, space: Floats, onset: NDArray[np.int64]) -> Floats:
-    """(n,) bytes that the last part of the time since the onset brought; between two instants in proportion to the time."""
+    """(n,) bytes of rise in the last share of the time since the onset; linear between two instants."""
     at = seconds[-1] - (seconds[-1] - seconds[onset]) * share
     after = np.clip(np.searchsorted(seconds, at), 1, len(seconds) - 1)
     columns = np.arange(space.shape[1])
@@ -223,7 +223,7 @@ def _is_flat_late(late: Floats, rise: Floats) -> NDArray[np.bool_]:
 
 
 def _is_staircase(seconds: Floats, space: Floats) -> NDArray[np.bool_]:
-    """Never less, more in at least STAIRS_MIN steps; the last not longer ago than such steps are apart, nor much smaller."""
+    """Never falls, rises in at least STAIRS_MIN steps; the last is neither longer ago than usual nor much smaller."""
     steps = np.diff(space, axis=0)
     rises = steps > 0
     times = np.where(rises, seconds[1:, None], seconds[0])

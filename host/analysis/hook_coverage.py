@@ -1,4 +1,4 @@
-"""What a session by PLT hook could see of each module: since when, and what not at all (docs/architecture.md)."""
+"""What a PLT hook session observed of each module: since when, and what it could not observe."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _PROGRAM = "the program itself"
 _REASONS = {
     HookedFlag.MALFORMED: "its tables are malformed",
     HookedFlag.READ_ONLY: "they cannot be written to",
-    HookedFlag.NO_ROOM: "there are more than can be remembered",
-    HookedFlag.UNSETTLED: "the loader was at them",
+    HookedFlag.NO_ROOM: "there are more than the shim has room for",
+    HookedFlag.UNSETTLED: "the loader was changing them",
 }
 
 
@@ -28,7 +28,7 @@ def hooked_modules(capture: Capture) -> Rows:
 
 
 def hooked_remarks(capture: Capture) -> list[str]:
-    """Lines for the report on what was not seen and need not be, or from when on; none where nothing was hooked."""
+    """Lines for the report about calls that a PLT hook never sees, and about late modules; [] where nothing was hooked."""
     rows = hooked_modules(capture)
     if not len(rows):
         return []
@@ -54,7 +54,7 @@ def hooked_remarks(capture: Capture) -> list[str]:
 
 
 def hooked_missing(capture: Capture) -> list[str]:
-    """What makes the result incomplete: slots that could not be patched, modules that nobody told of."""
+    """What makes the result incomplete: slots that could not be patched, modules that were loaded unnoticed."""
     rows = hooked_modules(capture)
     found = [
         f"{row['n_refused']} slots of {_name(row)} could not be patched ({_reasons(row)}): what it allocates "
@@ -68,18 +68,18 @@ def hooked_missing(capture: Capture) -> list[str]:
             f"{_PROGRAM} calls functions of these names that were not hooked: not seen (--tracer bpf)"
         )
     if unseen := _unseen(capture, rows):
-        found.append(f"{_listed(unseen)} came without being noticed: what they allocate is missing")
+        found.append(f"{_listed(unseen)} loaded unnoticed: what they allocate is missing")
     return found
 
 
 def _late(row: np.void) -> str:
     unseen_ms = (int(row["patched_ns"]) - int(row["since_ns"])) / 1e6
-    return f"{_name(row)} came during the session: unseen is what its constructors allocated, within {unseen_ms:.1f} ms"
+    return f"{_name(row)} was loaded during the session; what its constructors allocated is missing, within {unseen_ms:.1f} ms"
 
 
 def _reasons(row: np.void) -> str:
-    said = [text for flag, text in _REASONS.items() if flag & int(row["flags"])]
-    return ", ".join(said) or "somebody else changed them at that moment"
+    reasons = [text for flag, text in _REASONS.items() if flag & int(row["flags"])]
+    return ", ".join(reasons) or "other code changed them at that moment"
 
 
 def _name(row: np.void) -> str:
@@ -96,7 +96,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _unseen(capture: Capture, rows: Rows) -> list[str]:
-    """Libraries with code in the last maps of a hooked process that no row is about."""
+    """Libraries with code in the last maps of a hooked process that have no row."""
     found: list[str] = []
     for pid in np.unique(rows["pid"]):
         texts = [maps for maps in capture.maps if maps.pid == pid]
@@ -108,15 +108,15 @@ def _unseen(capture: Capture, rows: Rows) -> list[str]:
 
 
 def _files_without(text: str, starts: set[int]) -> list[str]:
-    """Base names of libraries (`.so` in their names) with code, of which no mapping begins at one of `starts`."""
-    is_told: dict[str, bool] = {}
+    """Base names of libraries (`.so` in their names) with code, without a mapping that begins at one of `starts`."""
+    is_known: dict[str, bool] = {}
     has_code: dict[str, bool] = {}
     for line in text.splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) < 6 or not fields[5].startswith("/") or ".so" not in fields[5]:
             continue
         path = fields[5]
-        is_told[path] = is_told.get(path, False) or int(fields[0].split("-")[0], 16) in starts
+        is_known[path] = is_known.get(path, False) or int(fields[0].split("-")[0], 16) in starts
         has_code[path] = has_code.get(path, False) or "x" in fields[1]
-    names = [path.rsplit("/", 1)[1] for path, told in is_told.items() if has_code[path] and not told]
+    names = [path.rsplit("/", 1)[1] for path, known in is_known.items() if has_code[path] and not known]
     return [name for name in names if "libmemleak" not in name]

@@ -1,7 +1,7 @@
-"""What a process's memory is used for, by its mappings (/proc/PID/smaps, proc_pid_smaps(5)), beside what is tracked.
+"""Uses of a process's memory by its mappings (/proc/PID/smaps, proc_pid_smaps(5)), compared with the tracked bytes.
 
-What graphics drivers count outside of the mappings Android's `dumpsys meminfo PID` tells: rows of the memtrack HAL
-(frameworks/base ActivityThread.dumpMemInfoTable(), Debug.MemoryInfo.getOtherLabel()), of which the first number is Pss in kB.
+Memory that graphics drivers count outside of the mappings comes from Android's `dumpsys meminfo PID`: rows of the memtrack
+HAL (frameworks/base ActivityThread.dumpMemInfoTable(), Debug.MemoryInfo.getOtherLabel()). The first number is Pss in kB.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from memleak_android.host.machine.parse import decimal
 from memleak_android.host.profile.profile import MemoryUse
 
-# The first that matches a mapping's name. Names of Android's: bionic's and ART's prctl(PR_SET_VMA), gralloc's
+# The first pattern that matches a mapping's name. Names of Android: bionic's and ART's prctl(PR_SET_VMA), gralloc's
 # devices; of glibc's with the tunable glibc.mem.decorate_maps.
 _PARTS = (
     ("allocator", r"\[heap\]|\[anon:(libc_malloc|scudo:|GWP-ASan| glibc: malloc)"),
@@ -51,43 +51,43 @@ class _Used:
 
 
 def parts_of_smaps(text: str, blocks: NDArray[np.uint64] = NO_BLOCKS) -> dict[str, tuple[int, int]]:
-    """Resident bytes and proportional ones (shared pages divided among their users) by part; lines that are none pass.
+    """Resident and proportional bytes (shared pages divided among their users) by part. Malformed lines are skipped.
 
-    blocks: (n,) addresses of live allocations. A nameless mapping that one of them lies in is the allocator's: an arena
-    of glibc's, a large block, the heap of an allocator that names nothing.
+    blocks: (n,) addresses of live allocations. A nameless mapping with a block in it belongs to the allocator: an arena of
+    glibc, a large block, or the heap of an allocator that names no mappings.
     """
     found: dict[str, tuple[int, int]] = {}
     sorted_blocks = np.sort(blocks)
-    for one in _mappings(text):
-        first = int(np.searchsorted(sorted_blocks, np.uint64(one.start)))
-        holds = first < len(sorted_blocks) and int(sorted_blocks[first]) < one.end
-        part = "allocator" if holds and one.part == "anonymous" else one.part
+    for used in _mappings(text):
+        first = int(np.searchsorted(sorted_blocks, np.uint64(used.start)))
+        holds = first < len(sorted_blocks) and int(sorted_blocks[first]) < used.end
+        part = "allocator" if holds and used.part == "anonymous" else used.part
         rss, pss = found.get(part, (0, 0))
-        found[part] = rss + one.rss, pss + one.pss
+        found[part] = rss + used.rss, pss + used.pss
     return found
 
 
 def driver_bytes(text: str) -> int:
-    """Of a `dumpsys meminfo PID`; 0 where it tells of none."""
+    """The drivers' bytes in a `dumpsys meminfo PID`; 0 where it lists none."""
     rows = (_DRIVER_ROW.fullmatch(line) for line in text.splitlines())
     return sum(int(row[1]) * 1024 for row in rows if row)
 
 
 def _mappings(text: str) -> Iterator[_Used]:
-    one: _Used | None = None
+    used: _Used | None = None
     for line in text.splitlines():
         if head := _HEAD.fullmatch(line):
-            if one:
-                yield one
+            if used:
+                yield used
             part = next(name for name, pattern in _PATTERNS if pattern.match(head[3]))
-            one = _Used(int(head[1], 16), int(head[2], 16), part)
+            used = _Used(int(head[1], 16), int(head[2], 16), part)
             continue
         name, _, value = line.partition(":")
-        amount = decimal(value.strip().removesuffix(" kB")) if name in ("Rss", "Pss") and one else None
-        if one and amount is not None:
-            setattr(one, name.lower(), amount * 1024)
-    if one:
-        yield one
+        amount = decimal(value.strip().removesuffix(" kB")) if name in ("Rss", "Pss") and used else None
+        if used and amount is not None:
+            setattr(used, name.lower(), amount * 1024)
+    if used:
+        yield used
 
 
 def read_memory(recorded: Sequence[object], begin_ns: int) -> tuple[MemoryUse, ...]:
@@ -95,16 +95,16 @@ def read_memory(recorded: Sequence[object], begin_ns: int) -> tuple[MemoryUse, .
     return tuple(use for each in recorded[:PROCESSES_MAX] if (use := _read_one(each, begin_ns)))
 
 
-def _read_one(told: object, begin_ns: int) -> MemoryUse | None:
-    if not isinstance(told, dict) or not isinstance(told.get("parts"), dict):
+def _read_one(recorded: object, begin_ns: int) -> MemoryUse | None:
+    if not isinstance(recorded, dict) or not isinstance(recorded.get("parts"), dict):
         return None
-    numbers = [told.get(name) for name in ("pid", "timestamp_ns", "tracked")]
-    if not all(_is_size(one) for one in numbers):
+    numbers = [recorded.get(name) for name in ("pid", "timestamp_ns", "tracked")]
+    if not all(_is_size(number) for number in numbers):
         return None
-    pid, timestamp_ns, tracked = (int(one or 0) for one in numbers)
-    parts = tuple(_known_parts(told["parts"]))
+    pid, timestamp_ns, tracked = (int(number or 0) for number in numbers)
+    parts = tuple(_known_parts(recorded["parts"]))
     caches = None
-    if told.get("by_block") is True:
+    if recorded.get("by_block") is True:
         caches = sum(resident for name, resident, _ in parts if name == "allocator") - tracked
     return MemoryUse(pid, max(0, timestamp_ns - begin_ns), tracked, parts, caches)
 

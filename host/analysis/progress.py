@@ -1,12 +1,12 @@
-"""How far work on a large capture has come, told by those who do it to whoever shows it."""
+"""Progress callbacks for long analyses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-# What is being done, and which share of it (0 to 1) is done.
+# The step that runs, and the share of it (0 to 1) that is done.
 ProgressCallback = Callable[[str, float], None]
 
 
-def no_progress(what: str, share: float) -> None:
+def no_progress(step: str, share: float) -> None:
     pass

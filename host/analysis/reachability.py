@@ -1,8 +1,8 @@
-"""Memory blocks + the references found in a stopped process → who still leads to each block, in valgrind's words.
+"""Memory blocks + the references found in a stopped process → the kind of leak of each block, in valgrind's terms.
 
-Pure: no process is touched here (host/machine/scan/local.py does that). The kinds are those of memcheck's manual,
+Pure: host/machine/scan/local.py reads the process. The kinds are those of memcheck's manual,
 "Memory leak detection": a start-pointer refers to a block's first byte, an interior pointer to any later one. None of
-memcheck's --leak-check-heuristics is applied: interior pointers of every origin make a block possibly lost.
+memcheck's --leak-check-heuristics is applied: any interior pointer makes a block possibly lost.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from memleak_android.host.machine.scan.words import Addresses, MemoryScan
 from memleak_android.host.profile.profile import LeakKind
 from memleak_android.host.wire.blocks import Rows
 
-KINDS = tuple(LeakKind)  # numbers of kinds are places in it
-NOT_JUDGED = -1  # kind of a block that was not there at the stop, or in another process
-_FEW = 64  # blocks of a frontier: below, single steps cost less than array operations
+KINDS = tuple(LeakKind)  # numbers of kinds are indexes into it
+NOT_JUDGED = -1  # kind of a block that did not exist at the stop, or of another process
+_FEW = 64  # blocks of a frontier; below that, single steps cost less than array operations
 
 Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """Which block refers to which: targets[first[b]:first[b + 1]] are those of block b."""
+    """References between blocks: targets[first[b]:first[b + 1]] are those of block b."""
 
     first: Numbers
     targets: Numbers
@@ -39,7 +39,7 @@ class _Graph:
         return cls(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), targets[order])
 
     def spread(self, seeds: Numbers, reached: NDArray[np.bool_]) -> None:
-        """Marks the seeds and all that they lead to, past nothing that is marked already."""
+        """Marks the seeds and all blocks reachable from them; does not go beyond marked blocks."""
         frontier = np.unique(seeds[~reached[seeds]])
         reached[frontier] = True
         while len(frontier):
@@ -49,14 +49,14 @@ class _Graph:
     def _step(self, frontier: Numbers, reached: NDArray[np.bool_]) -> Numbers:
         counts = self.first[frontier + 1] - self.first[frontier]
         ends = np.cumsum(counts)
-        places = np.arange(counts.sum()) + np.repeat(self.first[frontier] - (ends - counts), counts)
-        found = self.targets[places]
+        indexes = np.arange(counts.sum()) + np.repeat(self.first[frontier] - (ends - counts), counts)
+        found = self.targets[indexes]
         found = np.unique(found[~reached[found]])
         reached[found] = True
         return found
 
     def _few_steps(self, frontier: Numbers, reached: NDArray[np.bool_]) -> Numbers:
-        """Along lists and small trees block by block, until many blocks are to be followed at once."""
+        """Follows lists and small trees block by block, until the frontier has many blocks."""
         first, targets, marks = self.first.data, self.targets.data, reached.data
         now: list[int] = frontier.tolist()
         while now and len(now) < _FEW:
@@ -72,10 +72,10 @@ class _Graph:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """What was allocated at the stop, by address; overlap-free.
+    """The blocks allocated at the stop, by address, without overlap.
 
-    row: place in the final live table of a block that was certainly there; -1 = one that was freed since, or came,
-    as far as its time tells, before the stop. These are not judged, and their memory may have been another's.
+    row: index in the final live table of a block that certainly existed; -1 = it was freed since, or allocated before the
+    stop by its time only. These are not judged, and their memory may have belonged to another block.
     """
 
     start: Addresses
@@ -86,18 +86,18 @@ class Blocks:
         """(n,) the block in which each address lies, -1 = none. An empty block holds its own address."""
         if not len(self.start):
             return np.full(len(addresses), -1, np.int64)
-        place = np.searchsorted(self.start, addresses, "right") - 1
-        block = np.maximum(place, 0)
+        index = np.searchsorted(self.start, addresses, "right") - 1
+        block = np.maximum(index, 0)
         inside = (addresses - self.start[block]) < np.maximum(self.size[block], np.uint64(1))
-        return np.where((place >= 0) & inside, place, -1)
+        return np.where((index >= 0) & inside, index, -1)
 
 
 def blocks_at_stop(before: Rows, after: Rows, stopped_at_ns: int) -> Blocks:
     """From the live tables (LIVE_ROW) before and after the stop.
 
-    What both have was certainly there. What only the later one has may have come after the stop, even where its time is
-    before it: the shim notes one for several allocations of a thread. What only the earlier one has was freed before
-    or since. Both count as there, unless something that is more certain lies in their place.
+    Blocks in both certainly existed. A block only in the later one may have been allocated after the stop even if its time
+    is earlier: the shim notes one time for several allocations of a thread. A block only in the earlier one was freed before
+    the stop or since. Both count as existing, unless a more certain block overlaps them.
     """
     there = np.flatnonzero((after["timestamp_ns"] <= np.uint64(stopped_at_ns)) & attribution.is_heap(after))
     there = there[np.argsort(after["address"][there], kind="stable")]
@@ -117,7 +117,7 @@ def blocks_at_stop(before: Rows, after: Rows, stopped_at_ns: int) -> Blocks:
 
 
 def was_quiet(before: Snapshot, after: Snapshot) -> bool:
-    """Nothing was allocated between the snapshots that the later one does not have: no block is unknown."""
+    """All blocks allocated between the snapshots are in the later one: no block is unknown."""
     if not (before.is_whole and after.is_whole) or after.live["sample_bytes"].any():
         return False
     counted = [int(snapshot.keys["alloc_objects"].sum()) for snapshot in (before, after)]
@@ -126,11 +126,11 @@ def was_quiet(before: Snapshot, after: Snapshot) -> bool:
 
 
 def leak_kinds(scan: MemoryScan, blocks: Blocks, unrecorded: LeakKind | None) -> NDArray[np.int8]:
-    """(blocks,) the kind of each block, as a place in KINDS.
+    """(blocks,) the kind of each block, as an index into KINDS.
 
-    unrecorded: what a block is at best to which only memory of the allocator's leads that is no recorded block
-    (STILL_REACHABLE, POSSIBLY_LOST), None = such memory holds free blocks and books, and leads nowhere. Memory of
-    blocks that are not certain is such memory, too, where it may have been another's.
+    unrecorded: the best kind of a block that is referred to only from the allocator's memory outside recorded blocks
+    (STILL_REACHABLE, POSSIBLY_LOST); None = that memory holds free blocks and bookkeeping, and counts as no reference. The
+    memory of uncertain blocks counts as such memory, too.
     """
     n = len(blocks.start)
     if not n:
@@ -160,10 +160,10 @@ def leak_kinds(scan: MemoryScan, blocks: Blocks, unrecorded: LeakKind | None) ->
 
 
 def _targets(scan: MemoryScan, blocks: Blocks) -> tuple[Numbers, NDArray[np.bool_]]:
-    """For each word the block it refers to (-1 = none), and whether to its first byte.
+    """For each word the block it refers to (-1 = none), and whether it is the address of the first byte.
 
-    glibc's arena, which lies in the C library's data, refers to free chunks by the address two words before what was
-    handed out (malloc/malloc.c, "chunk2mem"): the last word of the block before it. These are no references.
+    glibc's arena, in the C library's data, refers to free chunks by the address two words before the user's pointer
+    (malloc/malloc.c, "chunk2mem"), which is the last word of the block before. These do not count as references.
     """
     target = blocks.holding(scan.value)
     block = np.maximum(target, 0)
@@ -179,15 +179,15 @@ def _within(addresses: Addresses, bounds: Addresses) -> NDArray[np.bool_]:
     """bounds: (n, 2) sorted, without overlap."""
     if not len(bounds):
         return np.zeros(len(addresses), bool)
-    place = np.searchsorted(bounds[:, 0], addresses, "right") - 1
-    return np.asarray((place >= 0) & (addresses < bounds[np.maximum(place, 0), 1]))
+    index = np.searchsorted(bounds[:, 0], addresses, "right") - 1
+    return np.asarray((index >= 0) & (addresses < bounds[np.maximum(index, 0), 1]))
 
 
 def _leaders(graph: _Graph, sources: Numbers, targets: Numbers, lost: NDArray[np.bool_]) -> Numbers:
-    """Lost blocks that no other lost block leads to; of a cycle that nothing leads to, the one at the lowest address.
+    """Lost blocks without a reference from another lost block; of an unreferenced cycle, the block at the lowest address.
 
-    In the order of addresses, each block not yet reached leads its own; then the same in reverse, among those: a
-    leader that a later one reaches is none.
+    In address order, each block that is not reached yet becomes a candidate. Then the same in reverse among the candidates:
+    one that is reached from a later candidate is dropped.
     """
     inner = lost[sources] & (sources != targets)
     referred = np.zeros(len(lost), bool)
@@ -210,7 +210,7 @@ def _leaders(graph: _Graph, sources: Numbers, targets: Numbers, lost: NDArray[np
 
 
 def kinds_of_live(blocks: Blocks, kinds: NDArray[np.int8], n_rows: int) -> NDArray[np.int8]:
-    """(n_rows,) the kinds by row of the final live table; NOT_JUDGED where the stop came before the block."""
+    """(n_rows,) the kinds by row of the final live table; NOT_JUDGED where the block is younger than the stop."""
     result = np.full(n_rows, NOT_JUDGED, np.int8)
     judged = blocks.row >= 0
     result[blocks.row[judged]] = kinds[judged]

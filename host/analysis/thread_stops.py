@@ -1,4 +1,4 @@
-"""How long threads of a process that was entered stood still, as it was told (STOP of wire.py)."""
+"""How long the agent stopped threads of an attached process (rows STOP of host/wire/blocks.py)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _MOMENTS = {
     MomentNumber.ATTACH: StopMoment.ATTACH,
     MomentNumber.DETACH: StopMoment.DETACH,
 }
-_TOLD_MAX = 1024  # many times what the agent tells of one session
+_STOPS_MAX = 1024  # many times what the agent reports in one session
 
 
 def thread_stops(capture: Capture) -> tuple[ThreadStop, ...]:
-    """In order of time, at most the first 1024. Rows of kinds that are not known are passed over."""
+    """In order of time, at most the first 1024. Rows of unknown kinds are skipped."""
     rows = np.concatenate([np.empty(0, STOP), *capture.stops])
     rows = rows[np.isin(rows["moment"], list(_MOMENTS)) & np.isin(rows["stopped"], list(Stopped))]
-    return tuple(_stop(row) for row in rows[np.argsort(rows["timestamp_ns"], kind="stable")[:_TOLD_MAX]])
+    return tuple(_stop(row) for row in rows[np.argsort(rows["timestamp_ns"], kind="stable")[:_STOPS_MAX]])
 
 
 def _stop(row: np.void) -> ThreadStop:

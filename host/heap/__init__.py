@@ -1,1 +1,1 @@
-"""The ledger: what a stream has told, which evidence speaks for which block, what survives."""
+"""Blocks of the wire format → the blocks still held and their stacks (Capture in, Survivors out)."""

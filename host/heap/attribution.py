@@ -1,10 +1,10 @@
-"""The ledger: which evidence speaks for which live block, and what follows for sums over stacks.
+"""Live blocks × evidence → the evidence of each block; and the weights of sampled blocks.
 
-The live table is the authority on what is held. Evidence only says where a block came from:
+The live table decides what is held. Evidence only shows where a block was allocated:
 - a block with evidence of its own (same sequence) is exact;
-- any other takes evidence of its stack key. Where all evidence of the key unwinds to one stack, that is exact too;
-  where it does not, the key is ambiguous: the block takes the nearest earlier evidence and is approximate;
-- a block whose key has no evidence is unattributed. It is counted, never dropped and never guessed.
+- any other block has the evidence of its stack key. If all evidence of the key unwinds to one stack, that is exact too;
+  else the key is ambiguous: the block has the nearest earlier evidence and is approximate;
+- a block whose key has no evidence is unattributed: counted, never dropped, never guessed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BLOCKS_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """For each of n live blocks: the evidence that speaks for it.
+    """The evidence of each of n live blocks.
 
     evidence: (n,) index into the evidence references, UNATTRIBUTED = unattributed.
     is_own: (n,) True where that evidence was taken at this very allocation.
@@ -67,7 +67,7 @@ def _match_sequences(wanted: NDArray[np.uint64], present: NDArray[np.uint64]) ->
 def _nearest_earlier(live: Rows, pids: NDArray[np.int64], evidence: Rows) -> NDArray[np.int64]:
     """For each block the evidence of its (pid, key) with the highest sequence below its own, else the lowest above.
 
-    One sort of both together: then the evidence for a block is the last one before it in its group.
+    Both are sorted together: the evidence of a block is then the last one before it in its group.
     """
     n = len(evidence)
     pid = np.concatenate([evidence["pid"].astype(np.int64), pids])
@@ -78,11 +78,11 @@ def _nearest_earlier(live: Rows, pids: NDArray[np.int64], evidence: Rows) -> NDA
     starts = np.ones(len(order), bool)
     starts[1:] = (key[order][1:] != key[order][:-1]) | (pid[order][1:] != pid[order][:-1])
     group = np.cumsum(starts)
-    place = np.arange(len(order))
-    before = np.maximum.accumulate(np.where(is_evidence, place, -1))
-    after = np.minimum.accumulate(np.where(is_evidence, place, len(order))[::-1])[::-1]
+    position = np.arange(len(order))
+    before = np.maximum.accumulate(np.where(is_evidence, position, -1))
+    after = np.minimum.accumulate(np.where(is_evidence, position, len(order))[::-1])[::-1]
     result = np.full(len(order), UNATTRIBUTED, np.int64)
-    for candidate in (np.minimum(after, len(order) - 1), np.maximum(before, 0)):  # an earlier one overrules
+    for candidate in (np.minimum(after, len(order) - 1), np.maximum(before, 0)):  # an earlier one wins
         fits = is_evidence[candidate] & (group[candidate] == group)
         result = np.where(fits, order[candidate], result)
     unsorted = np.empty_like(result)
@@ -91,7 +91,7 @@ def _nearest_earlier(live: Rows, pids: NDArray[np.int64], evidence: Rows) -> NDA
 
 
 def evidence_of_held_keys(live: Rows, attribution: Attribution, evidence: Rows) -> NDArray[np.int64]:
-    """Indexes of all evidence that must be unwound: what speaks for a block, and what its key has besides."""
+    """Indexes of all evidence to unwind: that of blocks, and all other of the keys that blocks share it by."""
     used = np.unique(attribution.evidence[attribution.evidence != UNATTRIBUTED])
     shared = np.unique(attribution.evidence[(attribution.evidence != UNATTRIBUTED) & ~attribution.is_own])
     groups = key_groups(evidence)
@@ -117,7 +117,7 @@ def key_groups(rows: Rows, images: NDArray[np.int64] | None = None) -> NDArray[n
 def ambiguous_evidence(
     groups: NDArray[np.int64], stacks: NDArray[np.int64], unwound: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """For each evidence: its key was found to cover more than one stack.
+    """For each evidence: its key covers more than one stack.
 
     stacks: (n,) number of the stack of each evidence; only that of `unwound` (indexes) is known.
     """
@@ -129,7 +129,7 @@ def ambiguous_evidence(
 
 
 def chunks(n_blocks: int) -> Iterator[slice]:
-    """Of a table of live blocks, so that what is computed from it stays small beside it."""
+    """Slices of a table of live blocks, so that what is computed from a slice stays small."""
     for first in range(0, n_blocks, _BLOCKS_AT_ONCE):
         yield slice(first, min(first + _BLOCKS_AT_ONCE, n_blocks))
 
@@ -137,7 +137,7 @@ def chunks(n_blocks: int) -> Iterator[slice]:
 def sampling_weights(live: Rows) -> NDArray[np.float64]:
     """How many blocks each sampled block stands for: 1/p with p = 1 - exp(-size/N) (Poisson sampling of bytes).
 
-    1 where sample_bytes is 0: such a block was recorded for certain.
+    1 where sample_bytes is 0: such a block is recorded in any case.
     """
     n = live["sample_bytes"].astype(np.float64)
     size = np.maximum(live["size"].astype(np.float64), 1.0)
@@ -153,12 +153,12 @@ def variances(live: Rows, weight: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def is_heap(live: Rows) -> NDArray[np.bool_]:
-    """True for blocks of an allocator: addresses of memory of their own, neither regions nor handles of --pairs."""
+    """True for blocks of an allocator: neither regions nor handles of --pairs."""
     return np.asarray(live["function"] < FIRST_REGION_FUNCTION)
 
 
 def is_region(live: Rows) -> NDArray[np.bool_]:
-    """True for entries of the region ledger (mmap), which are no heap blocks."""
+    """True for regions (mmap), which are not heap blocks."""
     function = live["function"]
     return np.asarray((function >= FIRST_REGION_FUNCTION) & (function < FIRST_PAIR_FUNCTION))
 
@@ -166,9 +166,9 @@ def is_region(live: Rows) -> NDArray[np.bool_]:
 def select(
     live: Rows, now_ns: int, older_ns: int = 0, min_size: int = 0, max_size: int = 2**64 - 1
 ) -> NDArray[np.bool_]:
-    """True for blocks that a print limited by age and size shows. Totals at the end are never limited.
+    """True for blocks within limits of age and size. Totals at the end are never limited.
 
-    Without an age all are old enough, those too that came while the snapshot was taken.
+    Without an age all are old enough, including those allocated while the snapshot was taken.
     """
     latest = max(0, now_ns - older_ns) if older_ns else 2**64 - 1
     old = live["timestamp_ns"].astype(np.uint64) <= np.uint64(latest)

@@ -1,6 +1,6 @@
-"""What a stream of blocks has told so far: the state that a session and a recording are read into.
+"""The state built up from a stream of blocks, live or from a recording.
 
-Evidence itself stays in the file (stacks can be gigabytes); here is only where each record lies.
+Evidence stays in the file (stacks can be gigabytes); the capture has the offset of each record.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Snapshot:
 
 
 class _GrowingRows:
-    """Chunks as one array. It is made larger in place, where the C library can: ten million blocks are not held twice."""
+    """Chunks as one array, grown in place where the C library can, so that ten million blocks are not copied."""
 
     def __init__(self, dtype: np.dtype[np.void]) -> None:
         self._rows: Rows = np.empty(0, dtype)
@@ -70,7 +70,7 @@ class _GrowingRows:
         return self._rows[: self._length].copy()
 
     def take(self) -> Rows:
-        """What was added; then it is empty."""
+        """Returns the rows and becomes empty."""
         taken, length = self._rows, self._length
         self._rows, self._length = np.empty(0, taken.dtype), 0
         taken.resize(length, refcheck=False)
@@ -100,7 +100,7 @@ class _Assembly:
 
 @dataclass(slots=True)
 class Capture:
-    """Everything but the evidence's bytes. A malformed block is remembered in `malformed` and passed over."""
+    """Everything but the evidence's bytes. A malformed block is noted in `malformed` and skipped."""
 
     session: SessionInfo = field(default_factory=lambda: SessionInfo.decode({}))
     hello: np.void | None = None
@@ -112,7 +112,7 @@ class Capture:
     mappings: list[tuple[Rows, list[str]]] = field(default_factory=list)
     processes: list[Rows] = field(default_factory=list)
     hooked: list[Rows] = field(default_factory=list)  # modules whose slots were patched, in order of time
-    stops: list[Rows] = field(default_factory=list)  # of threads of a process that was entered
+    stops: list[Rows] = field(default_factory=list)  # of threads of an attached process
     exit_stop: np.void | None = None  # EXIT_STOP of the command that is, or was, held at its end
     modules: list[dict[str, Any]] = field(default_factory=list)
     kernel_symbols: list[str] = field(default_factory=list)  # texts, for host/stacks/kernel_image.py
@@ -134,7 +134,7 @@ class Capture:
     _peak_chunks: list[Rows] = field(default_factory=list)
 
     def add(self, block: Block, offset: int) -> None:
-        """Takes a block that begins at `offset` in the file that evidence will be read from (-1: in none)."""
+        """Adds a block. offset: of the block in the file that evidence will be read from; -1 = in no file."""
         read = _READERS.get(block.kind)
         if read is None:
             self.unknown_kinds.add(block.kind)
@@ -146,7 +146,7 @@ class Capture:
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """The last whole snapshot; where there is none yet, what has arrived of the first."""
+        """The last whole snapshot; before there is one, the received part of the first."""
         snapshot = self.whole
         if snapshot is None and self._assembly is not None:
             snapshot = self._assembly.snapshot(is_whole=False)
@@ -154,7 +154,7 @@ class Capture:
 
     @property
     def only_pids(self) -> tuple[int, ...] | None:
-        """The processes that the session was for, where it had to look at more of them; None = all that it saw."""
+        """The processes that the session is about, where it had to measure more; None = all."""
         return self.session.target.only_pids
 
     @property
@@ -169,7 +169,7 @@ class Capture:
         return self._evidence[0]
 
     def frozen(self) -> Capture:
-        """As it is now, for another thread while this one goes on; tables are shared, and nobody writes to them."""
+        """A copy for another thread. Tables are shared, because they are never changed."""
         evidence, made = self.evidence(), copy(self)
         for name in (
             "errors",
@@ -188,7 +188,7 @@ class Capture:
         return made
 
     def take_sites(self) -> Rows:
-        """Of a finished recording: the stack of each block (SITE_ROW). They are not kept."""
+        """The stack of each block (SITE_ROW) in a finished recording; the capture drops them."""
         return self._sites.take()
 
     def _add_hello(self, block: Block, offset: int) -> None:
@@ -212,19 +212,19 @@ class Capture:
         if self._assembly is None or chunk.snapshot != self._assembly.number:
             self._assembly = _Assembly(chunk.snapshot, chunk.timestamp_ns)
         if self._assembly.add(block.kind, chunk):
-            self._set_aside_last()
+            self._keep_sums_of_last()
             self.whole = self._assembly.snapshot(is_whole=True)
             self._assembly = None
-            self.high_water.see(self.whole.timestamp_ns, self.whole.live)
+            self.high_water.add_snapshot(self.whole.timestamp_ns, self.whole.live)
 
-    def _set_aside_last(self) -> None:
-        """What is kept of the last whole snapshot when the next one takes its place."""
+    def _keep_sums_of_last(self) -> None:
+        """Keeps the sums of the last whole snapshot before the next one replaces it."""
         if self.whole is None:
             return
         held = KeySnapshot(self.whole.timestamp_ns, held_by_key(self.whole.live))
         if not self.is_whole_extra:
             self.key_history.add(held)
-        self.high_water.keep(held, self.whole.live)
+        self.high_water.replace_snapshot(held, self.whole.live)
         self.is_whole_extra = False
 
     def _add_sites(self, block: Block, offset: int) -> None:
@@ -241,7 +241,7 @@ class Capture:
         chunk = payloads.decode_chunk(block)
         self._peak_chunks.append(chunk.rows)
         if chunk.last:
-            self.high_water.told(KeySnapshot(chunk.timestamp_ns, np.concatenate(self._peak_chunks)))
+            self.high_water.set_recorded(KeySnapshot(chunk.timestamp_ns, np.concatenate(self._peak_chunks)))
             self._peak_chunks.clear()
 
     def _add_high_water(self, block: Block, offset: int) -> None:
@@ -249,7 +249,7 @@ class Capture:
 
     def _add_maps(self, block: Block, offset: int) -> None:
         maps = payloads.decode_maps(block.payload)
-        # Read again and again, in a long session, but rarely changed. Not in order of time: each thread sends its own.
+        # A long session sends them often, rarely changed, and not in order of time: each thread sends its own.
         text = self._maps_texts.setdefault(maps.text, maps.text)
         self.maps.append(payloads.Maps(maps.timestamp_ns, maps.pid, text))
 
@@ -272,7 +272,7 @@ class Capture:
 
     def _add_status(self, block: Block, offset: int) -> None:
         self.status = payloads.decode_status(block.payload)
-        self.high_water.count(int(self.status["alloc_bytes"]) - int(self.status["free_bytes"]))
+        self.high_water.add_level(int(self.status["alloc_bytes"]) - int(self.status["free_bytes"]))
         self.last_timestamp_ns = max(self.last_timestamp_ns, int(self.status["timestamp_ns"]))
 
     def _add_remark(self, block: Block, offset: int) -> None:
@@ -296,7 +296,7 @@ class Capture:
         self.modules += [module for module in modules if isinstance(module, dict)]
 
     def _add_files(self, block: Block, offset: int) -> None:
-        self.files += [one for one in map(parse_identity, _decode_json(block, list)) if one is not None]
+        self.files += [each for each in map(parse_identity, _decode_json(block, list)) if each is not None]
 
     def _add_traces(self, block: Block, offset: int) -> None:
         chunk = payloads.decode_traces(block.payload)

@@ -1,4 +1,4 @@
-"""The high-water mark and who held it: as the target counts it, else of the snapshots the one that held most."""
+"""The high-water mark and what each key held then: by the target's counters, else the snapshot that held most."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from memleak_android.host.heap import attribution
 from memleak_android.host.heap.key_history import KeySnapshot, held_by_key
 from memleak_android.host.wire.blocks import HELD_ROW, Rows
 
-KEYS_MAX = 50_000  # kept apart; the others are one row without a key
+KEYS_MAX = 50_000  # kept separately; the others are summed in a row without a key
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The high-water mark as the target's own counters tell it. bound: never was more held than so many bytes above."""
+    """The high-water mark from the target's own counters. bound: the true peak is at most this many bytes higher."""
 
     at: KeySnapshot
     space: int
@@ -24,29 +24,29 @@ class Counted:
 
 
 class HighWater:
-    """Follows a capture: marks that processes tell, and its whole snapshots, of which the one that held most counts elsewhere.
+    """Follows the marks that processes report and, as a substitute, the whole snapshots of a capture.
 
-    Regions (mmap) do not count, the heap lies in them.
+    Regions (mmap) do not count, because they contain the heap.
     """
 
     def __init__(self) -> None:
-        self.level = 0  # bytes: the highest by the counters of STATUS, which come oftener
+        self.level = 0  # bytes: the highest by the counters of STATUS, which arrive more often
         self._space = -1  # bytes of the snapshot that held most
-        self._at: KeySnapshot | None = None  # that one; None = the last
+        self._at: KeySnapshot | None = None  # that snapshot; None = the last one
         self._last_space = -1
         self._is_last = False
-        self._counted: Counted | None = None  # what a process was before an exec gives way
-        self._pids: set[int] = set()  # who told; two at most
+        self._counted: Counted | None = None  # the last mark: an exec replaces an earlier one
+        self._pids: set[int] = set()  # that reported marks; two at most
         self._chunks: list[Rows] = []
 
     @property
     def counted(self) -> Counted | None:
-        """None: nobody has told a mark, or several processes have, which they do not reach together."""
+        """None if no process reported a mark, or several did (their peaks are not simultaneous)."""
         return self._counted if len(self._pids) == 1 else None
 
     @property
     def at(self) -> KeySnapshot | None:
-        """The earlier moment at which more was held than at the last snapshot; None = there is none."""
+        """The earlier moment with more held than in the last snapshot; None = there is none."""
         counted = self.counted
         if counted is None:
             return self._at
@@ -54,12 +54,12 @@ class HighWater:
 
     @property
     def space(self) -> int:
-        """Bytes held then; -1: not known yet."""
+        """Bytes held then; -1: unknown yet."""
         return self._space if self.counted is None else self.counted.space
 
     @property
     def bound(self) -> int | None:
-        """Never was more held than so many bytes above; None = of snapshots, nobody can say."""
+        """The true peak is at most this many bytes higher; None = unknown, because snapshots miss peaks."""
         return None if self.counted is None else self.counted.bound
 
     def add(self, header: np.void, rows: Rows) -> None:
@@ -71,41 +71,41 @@ class HighWater:
         self._chunks.append(rows)
         if not header["last"]:
             return
-        told = np.concatenate(self._chunks)
+        counted = np.concatenate(self._chunks)
         self._chunks.clear()
-        held = np.zeros(len(told), HELD_ROW)
-        held["key"], held["pid"], held["space"] = told["key"], header["pid"], told["bytes"]
-        space = int(told["bytes"].astype(np.float64).sum())
+        held = np.zeros(len(counted), HELD_ROW)
+        held["key"], held["pid"], held["space"] = counted["key"], header["pid"], counted["bytes"]
+        space = int(counted["bytes"].astype(np.float64).sum())
         bound = max(0, int(header["mark"]) + int(header["bound_bytes"]) - space)
         at = KeySnapshot(int(header["timestamp_ns"]), largest_keys(held))
         self._counted = Counted(at, space, bound)
 
-    def see(self, timestamp_ns: int, live: Rows) -> None:
-        """A new last snapshot (LIVE_ROW)."""
+    def add_snapshot(self, timestamp_ns: int, live: Rows) -> None:
+        """A new last snapshot. live: LIVE_ROW."""
         self._last_space = heap_space(live)
         self._is_last = self._last_space >= self._space
         if self._is_last:
             self._space, self._at = self._last_space, None
 
-    def keep(self, held: KeySnapshot, live: Rows) -> None:
-        """The last snapshot gives way to the next. held: of all its blocks, `live`."""
+    def replace_snapshot(self, held: KeySnapshot, live: Rows) -> None:
+        """The last snapshot is about to be replaced. live: its blocks; held: their sums by key."""
         if not self._is_last:
             return
         is_region = attribution.is_region(live)
         rows = held_by_key(live[~is_region]) if is_region.any() else held.rows
         self._at = KeySnapshot(held.timestamp_ns, largest_keys(rows))
 
-    def count(self, level: int) -> None:
-        """What is held now, by the counters of all allocations and frees."""
+    def add_level(self, level: int) -> None:
+        """level: bytes held now, by the counters of allocations and frees."""
         self.level = max(self.level, level)
 
-    def told(self, at: KeySnapshot) -> None:
-        """By a finished recording."""
+    def set_recorded(self, at: KeySnapshot) -> None:
+        """The mark in a finished recording."""
         self._at, self._space = at, int(at.rows["space"].astype(np.float64).sum())
 
 
 def heap_space(live: Rows) -> int:
-    """Bytes of the blocks that are no regions, estimated where sampled."""
+    """Bytes of the blocks that are not regions, estimated where sampled."""
     space = 0.0
     for part in attribution.chunks(len(live)):
         blocks = live[part][~attribution.is_region(live[part])]

@@ -1,4 +1,4 @@
-"""What each stack key held at earlier snapshots of the session: what growth is judged by, in bounded memory."""
+"""Sums by stack key at earlier snapshots, in bounded memory. Growth is judged by them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memleak_android.host.heap.keys import key_identity
 from memleak_android.host.wire.blocks import HELD_ROW, Rows
 
 INSTANTS_MAX = 64
-INTERVAL_MIN_NS = 10**6  # no tracer takes two in a shorter time
+INTERVAL_MIN_NS = 10**6  # no tracer takes snapshots faster
 ROWS_MAX = 1 << 21  # of all instants together: 64 MiB
 
 
@@ -24,18 +24,18 @@ class KeySnapshot:
 
 
 class KeyHistory:
-    """Instants in order of time. Beyond the limits those go first that lie closest between their neighbours."""
+    """Snapshots in order of time. Beyond the limits, the one closest to its neighbours is dropped first."""
 
     def __init__(self) -> None:
         self.instants: list[KeySnapshot] = []
         self._n_rows = 0
 
-    def add(self, one: KeySnapshot) -> None:
-        """One that is not INTERVAL_MIN_NS later than the last is passed over: a recording may be hostile."""
-        if self.instants and one.timestamp_ns < self.instants[-1].timestamp_ns + INTERVAL_MIN_NS:
+    def add(self, snapshot: KeySnapshot) -> None:
+        """Skips a snapshot less than INTERVAL_MIN_NS after the last: a recording may be hostile."""
+        if self.instants and snapshot.timestamp_ns < self.instants[-1].timestamp_ns + INTERVAL_MIN_NS:
             return
-        self.instants.append(one)
-        self._n_rows += len(one.rows)
+        self.instants.append(snapshot)
+        self._n_rows += len(snapshot.rows)
         while len(self.instants) > INSTANTS_MAX or (self._n_rows > ROWS_MAX and len(self.instants) > 2):
             self._drop_closest()
 
@@ -45,7 +45,7 @@ class KeyHistory:
         return made
 
     def _drop_closest(self) -> None:
-        times = np.array([one.timestamp_ns for one in self.instants], np.uint64)
+        times = np.array([each.timestamp_ns for each in self.instants], np.uint64)
         closest = 1 + int(np.argmin(times[2:] - times[:-2]))
         self._n_rows -= len(self.instants.pop(closest).rows)
 

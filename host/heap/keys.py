@@ -14,7 +14,7 @@ SUM_MAX = 2.0**126  # bytes²; keeps the variances of a hostile recording finite
 
 
 def key_identity(rows: Rows) -> NDArray[np.uint64]:
-    """One number for process and key. Keys are hashes of 64 bits: two that meet are as unlikely as two equal keys."""
+    """One number for process and key. Keys are hashes of 64 bits: a collision is as unlikely as two equal keys."""
     return np.asarray(rows["key"] + rows["pid"].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
 
 

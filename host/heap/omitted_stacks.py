@@ -1,4 +1,4 @@
-"""Blocks without a stack because the session was told to do without: `--adaptive`, `--evidence-after`, `--all`."""
+"""Blocks without a stack because an option omits it: `--adaptive`, `--evidence-after`, `--all`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from memleak_android.host.heap import attribution
 from memleak_android.host.wire.blocks import Rows
 from memleak_android.host.wire.session import SessionTracing
 
-# --adaptive promises the stacks of all that holds more than this share of what is outstanding.
+# --adaptive sends the stack of every key that holds more than this share of the outstanding bytes.
 SMALL_SHARE = 0.01
-# --all asks for no stack of keys that hold one block below this size (device/bpf/evidence.bpf.h).
-LARGE_OF_EVERYBODY = 4096
+# --all omits the stack of a key that holds a single block below this size (device/bpf/evidence.bpf.h).
+SINGLE_BLOCK_BYTES = 4096
 
 
 def is_omitted(tracing: SessionTracing, live: Rows, now_ns: int) -> NDArray[np.bool_]:
@@ -28,12 +28,12 @@ def is_omitted(tracing: SessionTracing, live: Rows, now_ns: int) -> NDArray[np.b
     if tracing.evidence_after_ns:
         chosen |= live["timestamp_ns"].astype(np.int64) > now_ns - tracing.evidence_after_ns
     if tracing.is_every_process:
-        chosen |= (np.bincount(groups)[groups] == 1) & (live["size"] < LARGE_OF_EVERYBODY)
+        chosen |= (np.bincount(groups)[groups] == 1) & (live["size"] < SINGLE_BLOCK_BYTES)
     return np.asarray(chosen & (live["key"] != 0))
 
 
 def notes(tracing: SessionTracing, space: int, objects: int) -> list[str]:
-    """What the report says of bytes and blocks that were left out."""
+    """The report's note about bytes and blocks whose stacks were omitted."""
     reasons = []
     if tracing.is_adaptive:
         reasons.append(
@@ -43,7 +43,7 @@ def notes(tracing: SessionTracing, space: int, objects: int) -> list[str]:
         reasons.append(f"they are younger than {tracing.evidence_after_ns / 1e9:g} s (--evidence-after)")
     if tracing.is_every_process:
         reasons.append(
-            f"each is alone in its place and smaller than {LARGE_OF_EVERYBODY:,} bytes (name its process by --pid for them)"
+            f"each is the only block of its stack and smaller than {SINGLE_BLOCK_BYTES:,} bytes (name its process by --pid for them)"
         )
     why = " or ".join(reasons)
     return [f"{objects:,} blocks of {space:,} bytes have no stack because {why}"] if objects else []

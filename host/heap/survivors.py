@@ -1,4 +1,4 @@
-"""What is held and by which stacks: live table × evidence, unwound, or read from a finished recording."""
+"""The blocks held and their stacks: live table × unwound evidence, or read from a finished recording."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EMPTY_SNAPSHOT = Snapshot(0, 0, np.empty(0, LIVE_ROW), np.empty(0, KEY_ROW), is_
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
-    """What is held at a snapshot, and by which stacks.
+    """The blocks held at a snapshot, and their stacks.
 
     trace: for each live block a number in `stacks`, attribution.UNATTRIBUTED = unattributed. is_approximate: likewise by block.
     fp_agreement: of `--unwind both`. leak_kinds: by block, of `--reachability` (host/analysis/reachability.py).
@@ -104,7 +104,7 @@ def _moved(live: Rows, references: Rows, spaces: AddressSpaces) -> tuple[NDArray
 
 
 def recorded_survivors(capture: Capture, open_module: Callable[[str, str], ModuleFile]) -> Survivors:
-    """Of a finished recording: stacks are read, not unwound. open_module: path and build-id → module."""
+    """Survivors of a finished recording, whose stacks are read, not unwound. open_module: path and build-id → module."""
     snapshot = capture.snapshot or EMPTY_SNAPSHOT
     stacks, sites = capture.stacks, _sites_of(snapshot.live, capture.take_sites())
     has_stack = (sites["trace"] != NO_TRACE) & (sites["trace"] < len(stacks))
@@ -121,9 +121,9 @@ def recorded_survivors(capture: Capture, open_module: Callable[[str, str], Modul
 
 
 def _sites_of(live: Rows, sites: Rows) -> Rows:
-    """The SITE_ROW of each live block, by sequence number; of one that has none it says so.
+    """The SITE_ROW of each live block, by sequence number; trace NO_TRACE where it has none.
 
-    The writer has them in the order of the blocks: then nothing is to be sorted.
+    The writer keeps the order of the blocks, so usually nothing is sorted.
     """
     if len(sites) == len(live) and (sites["sequence"] == live["sequence"]).all():
         return sites

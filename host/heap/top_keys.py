@@ -1,4 +1,4 @@
-"""Stack keys that need not hold anything any more: of the peak, and those that allocated most."""
+"""The stack keys that held most at the peak, and those that allocated most, even if they hold nothing any more."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Identities = NDArray[np.uint64]
 
 
 def top_keys(peak: KeySnapshot | None, keys: Rows) -> Identities:
-    """Identities (key_identity) of what held most at the peak, and of what allocated the most bytes and blocks.
+    """Identities (key_identity) of the keys that held most at the peak, and that allocated most bytes and blocks.
 
     keys: KEY_ROW at the end.
     """
@@ -31,7 +31,7 @@ def _largest(rows: Rows, weight: NDArray[np.uint64]) -> Identities:
 
 
 def first_evidence(references: Rows, keys: Identities) -> NDArray[np.int64]:
-    """Indexes of the first evidence (EVIDENCE_REFERENCE) of each of the keys that has one."""
+    """Indexes of the first evidence (EVIDENCE_REFERENCE) of each key that has any."""
     found = np.flatnonzero(np.isin(key_identity(references), keys))
     _, first = np.unique(key_identity(references[found]), return_index=True)
     return np.asarray(found[first])

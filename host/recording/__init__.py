@@ -1,1 +1,1 @@
-"""The *.memleak file: its container, reading one into a Profile, writing a finished one."""
+"""Recordings (*.memleak). In: a file or a finished session. Out: its Profile, or the finished file."""

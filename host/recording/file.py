@@ -1,8 +1,8 @@
 """The recording file `*.memleak`: a 16-byte file header, then blocks (host/wire/blocks.py).
 
-While recording it is readable by the user only, holds the blocks as they arrive, and is flushed after each:
-after a crash everything up to the last whole block can be read. A finished recording is written beside it and
-moved into place in one step; it holds frames, counters and modules, and stack bytes only if asked.
+During the session the file is readable by the user only and holds the blocks as they arrive, flushed after each: after a
+crash everything up to the last whole block can be read. A finished recording is written to a second file and renamed in
+one step. It holds frames, counters and modules, and stack bytes only on request.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FILE_HEADER = _FILE_HEADER.pack(FILE_MAGIC, WIRE_VERSION, 0)
 
 
 class RecordingWriter:
-    """Appends blocks to a new file of mode 0600. A full disk ends the writing, not the session: see `failure`."""
+    """Appends blocks to a new file of mode 0600. A full disk ends the writing, not the session (`failure`)."""
 
     def __init__(self, path: Path, force: bool = False) -> None:
         self.path = path
@@ -42,13 +42,13 @@ class RecordingWriter:
             raise OutputExistsError(path) from None
         except OSError as error:
             raise RecordingError(
-                f"cannot write {path}: {error.strerror}", "choose another place with -o"
+                f"cannot write {path}: {error.strerror}", "choose another path with -o"
             ) from None
         os.fchmod(self._fd, 0o600)
         self._append(FILE_HEADER)
 
     def write(self, block: Block) -> int:
-        """Returns the offset at which the block begins in the file; -1 when it could not be written."""
+        """Returns the offset at which the block begins in the file; -1 if it could not be written."""
         offset = self.size
         return offset if self._append(encode_block(block)) else -1
 
@@ -75,7 +75,7 @@ class RecordingWriter:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing was written on it."""
+        """Only the header is written."""
         return self.size <= len(FILE_HEADER)
 
     def read_block(self, offset: int) -> Block:
@@ -91,7 +91,7 @@ class RecordingWriter:
 
 
 def read_block_at(fd: int, offset: int) -> Block:
-    """The block that begins at `offset`; raises BrokenStream when there is none any more."""
+    """The block that begins at `offset`; raises BrokenStream if the file has become shorter."""
     parser = BlockParser(offset)
     header = os.pread(fd, BLOCK.itemsize, offset)
     for block in parser.feed(header):
@@ -105,8 +105,8 @@ def read_block_at(fd: int, offset: int) -> Block:
 class Recording:
     """A recording opened for reading.
 
-    Raises RecordingError where nothing in it can be read: not ours, another version, no whole block.
-    `broken` tells, after blocks() has ended, where and why reading stopped before the file's end.
+    Raises RecordingError if nothing in it can be read: another format or version, no whole block.
+    broken: where and why blocks() stopped before the file's end; None = it did not.
     """
 
     def __init__(self, path: Path) -> None:
@@ -152,7 +152,7 @@ def _check_file_header(path: Path, header: bytes) -> None:
 
 
 def write_finished(path: Path, blocks: Iterable[Block]) -> None:
-    """Writes the finished recording and moves it to `path` in one step; on failure `path` is left as it was."""
+    """Writes the finished recording and renames it to `path` in one step; on failure `path` stays as it was."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     writer = RecordingWriter(temporary, force=True)
     try:

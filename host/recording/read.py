@@ -1,4 +1,4 @@
-"""Profiles of files: recordings, finished or cut, and report.json."""
+"""Files → profiles: recordings, finished or cut, and report.json."""
 
 from __future__ import annotations
 
@@ -36,38 +36,36 @@ def read_profile(
     view: View,
     symbol_dirs: Sequence[Path] = (),
     jobs: int = 1,
-    tell: ProgressCallback = no_progress,
+    progress: ProgressCallback = no_progress,
     *,
     whole: bool = False,
     cache: BuildCache | None = None,
     only_pid: int | None = None,
 ) -> Profile:
-    """By what the file is. Of a report.json, `view` and `symbol_dirs` change nothing: its sites are as they were.
+    """For a report.json, `view` and `symbol_dirs` have no effect.
 
-    whole: a recording that is cut is refused. cache: the user's where none is named. only_pid: of a recording of several
-    processes, this one alone. Raises UsageError, or RecordingError, where it is neither.
+    whole: refuse a cut recording. cache: None = the user's. only_pid: of several recorded processes only this one.
+    Raises UsageError or RecordingError if the file is neither.
     """
     if is_report(path):
         return read_report(_read_bytes(path), str(path))
     cache = cache or BuildCache(default_cache_dir())
     with closing(Recording(path)) as recording:
-        capture, missing = _read(recording, tell)
+        capture, missing = _read(recording, progress)
         if whole and recording.broken:
             raise RecordingError(f"it is cut or damaged: {recording.broken.message}")
-        if _is_linked(capture):  # of other recordings the session itself has told
+        if _is_linked(capture):  # other sessions have recorded these themselves
             capture.remarks[:0] = hooked_remarks(capture)  # before its marks: not all of many are shown
             missing += hooked_missing(capture)
         if only_pid is not None:
             _choose(capture, only_pid, path)
         survivors = _survivors(capture, recording, jobs, cache)
         symbolizer = cache.symbolizer(tuple(symbol_dirs), os.environ)
-        return make_profile(capture, survivors, symbolizer, view, missing, tell)
+        return make_profile(capture, survivors, symbolizer, view, missing, progress)
 
 
 def is_report(path: Path) -> bool:
-    """Whether it looks like a report.json, gzipped or not. What cannot be read at all is left to the reader of recordings,
-    and its line.
-    """
+    """Whether the file is a report.json, gzipped or not. An unreadable file is not: the reader of recordings reports it."""
     try:
         with _opened(path) as file:
             return file.read(64).lstrip()[:1] == b"{"
@@ -79,7 +77,7 @@ _UNREADABLE = (OSError, EOFError, zlib.error)  # gzip.BadGzipFile is an OSError
 
 
 def _opened(path: Path) -> BufferedIOBase:
-    """The file, or what is packed in it (RFC 1952: its magic number)."""
+    """The file, decompressed if it begins with gzip's magic number (RFC 1952)."""
     with path.open("rb") as file:
         is_gzipped = file.read(2) == b"\x1f\x8b"
     return gzip.open(path) if is_gzipped else path.open("rb")
@@ -96,10 +94,10 @@ def _read_bytes(path: Path) -> bytes:
     return data
 
 
-def _read(recording: Recording, tell: ProgressCallback) -> tuple[Capture, list[str]]:
+def _read(recording: Recording, progress: ProgressCallback) -> tuple[Capture, list[str]]:
     capture, size = Capture(), max(recording.path.stat().st_size, 1)
     for offset, block in recording.blocks():
-        tell("reading", min(offset / size, 1.0))
+        progress("reading", min(offset / size, 1.0))
         capture.add(block, offset)
     broken = recording.broken
     return capture, [f"{recording.path} is cut or damaged: {broken.message}"] if broken else []
@@ -134,7 +132,7 @@ def _is_linked(capture: Capture) -> bool:
 
 
 def _finder(capture: Capture, cache: BuildCache) -> FileFinder:
-    """A recording that was cut: the files are those of the machine that it tells of."""
+    """For a cut recording: finds files of the machine where it was made."""
     if capture.session.target.serial:
         return RecordedFiles(capture.files, cache.device_copies)
     return LocalFiles(is_running=False, vdso=own_vdso())

@@ -1,4 +1,4 @@
-"""What a finished recording holds: frames, counters and modules; stack bytes only if asked."""
+"""The blocks of a finished recording: frames, counters and modules; stack bytes only on request."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STACK_KINDS = frozenset((BlockKind.EVIDENCE, BlockKind.MAPS, BlockKind.MAPPINGS,
 
 
 def recording_blocks(capture: Capture, survivors: Survivors, raw: Iterable[Block] = ()) -> Iterator[Block]:
-    """The blocks of a finished recording. raw: blocks of the session that are kept as they are."""
+    """The blocks of a finished recording. raw: blocks of the session to keep unchanged."""
     if capture.hello is not None:
         yield Block(BlockKind.HELLO, capture.hello.tobytes())
     session = {
@@ -72,13 +72,13 @@ def recording_blocks(capture: Capture, survivors: Survivors, raw: Iterable[Block
 
 
 def _held_blocks(capture: Capture, survivors: Survivors) -> Iterator[Block]:
-    """Earlier snapshots, of the keys that hold something at the end."""
+    """Earlier snapshots of the keys that hold something at the end."""
     held_now = np.unique(key_identity(survivors.snapshot.live))
-    for number, one in enumerate(capture.key_history.instants):
-        rows = one.rows[np.isin(key_identity(one.rows), held_now)]
+    for number, past in enumerate(capture.key_history.instants):
+        rows = past.rows[np.isin(key_identity(past.rows), held_now)]
         for first in range(0, max(len(rows), 1), _ROWS_PER_CHUNK):
             end = first + _ROWS_PER_CHUNK
-            chunk = Chunk(number, one.timestamp_ns, end >= len(rows), rows[first:end])
+            chunk = Chunk(number, past.timestamp_ns, end >= len(rows), rows[first:end])
             yield payloads.encode_chunk(BlockKind.HELD, chunk)
 
 
@@ -92,7 +92,7 @@ def _peak_blocks(capture: Capture) -> Iterator[Block]:
 
 
 def _chunks(kind: BlockKind, survivors: Survivors, rows: Rows) -> Iterator[Block]:
-    """At least one chunk, so that an empty table is told apart from a missing one."""
+    """At least one chunk, so that an empty table differs from a missing one."""
     snapshot = survivors.snapshot
     for first in range(0, max(len(rows), 1), _ROWS_PER_CHUNK):
         end = first + _ROWS_PER_CHUNK

@@ -1,1 +1,1 @@
-"""Evidence -> unwound stacks: samples, address spaces, modules, stacks as columns."""
+"""Evidence records → unwound stacks. In: references, mappings, module files. Out: a table of traces and frames."""

@@ -1,8 +1,8 @@
-"""Epochs of a process's mappings: which file stood where, at the time of an event.
+"""Epochs of a process's mappings: which file was mapped where at the time of an event.
 
-A process's image begins at its start or exec. Its first /proc/PID/maps is the ground for the whole image, also
-for what happened before it was read; mappings recorded since are laid over it in order of time. A fork continues
-the parent's mappings of that moment.
+A process's image begins at its start or exec. Its first /proc/PID/maps is the base for the whole image, including the
+time before it was read. Mappings recorded later are applied to it in order of time. A fork continues the parent's
+mappings of that moment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from memleak_android.unwind.maps import AddressSpace, Mapping
 
 
 class ProcessSpace(AddressSpace):
-    """An address space that knows whose it is, so that files can be found through /proc/PID."""
+    """An address space with its pid, so that files can be found through /proc/PID."""
 
     def __init__(self, pid: int, mappings: Iterable[Mapping]) -> None:
         super().__init__(mappings)
@@ -34,7 +34,7 @@ _ADDRESS_END = 2**64
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """One thing that happened to a process's mappings."""
+    """A change of a process's mappings."""
 
     timestamp_ns: int
     kind: str  # "maps" | "mapping" | "fork" | "exec"
@@ -52,7 +52,7 @@ class _Layout:
             self.lay(mapping)
 
     def contradicts(self, new: Mapping) -> bool:
-        """`new` takes the place of another file's code."""
+        """`new` replaces code of another file."""
         first = max(bisect_left(self.mappings, new.start, key=lambda mapping: mapping.start) - 1, 0)
         for old in self.mappings[first:]:
             if old.start >= new.end:
@@ -62,7 +62,7 @@ class _Layout:
         return False
 
     def lay(self, new: Mapping) -> None:
-        """Puts `new` in place of what it covers, as mmap(2) with MAP_FIXED does."""
+        """Replaces what `new` covers, as mmap(2) with MAP_FIXED does."""
         first = bisect_left(self.mappings, new.start, key=lambda mapping: mapping.start)
         if first and self.mappings[first - 1].end > new.start:
             first -= 1
@@ -90,7 +90,7 @@ def _part(old: Mapping, start: int, end: int) -> Mapping:
 
 
 def _repeats(change: _Change, last: _Change | None) -> bool:
-    """Maps that read like the ones just before."""
+    """The maps are the same as the last ones."""
     return (
         change.maps is not None
         and last is not None
@@ -135,8 +135,8 @@ class AddressSpaces:
         self._histories: dict[int, _History] = {}
         self._by_epoch: dict[tuple[int, int], int] = {}
         self._parsed: dict[str, tuple[Mapping, ...]] = {}  # by the text of a Maps
-        for one in maps:
-            self._change(one.pid, _Change(one.timestamp_ns, "maps", maps=one))
+        for each in maps:
+            self._change(each.pid, _Change(each.timestamp_ns, "maps", maps=each))
         for rows, paths in mappings:
             for row, path in zip(rows, paths, strict=True):
                 self._change(
@@ -171,7 +171,7 @@ class AddressSpaces:
         return result
 
     def _epochs(self, pid: int, timestamps_ns: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """How many changes each time has behind it."""
+        """The number of changes before each time."""
         history = self._histories.get(pid, _History())
         return np.searchsorted(np.array(history.times, np.uint64), timestamps_ns, side="right")
 

@@ -1,4 +1,4 @@
-"""Unwound stacks as columns: what is kept of evidence once its bytes are gone."""
+"""Unwound traces → the rows of a recording: TRACE_ROWs, and FRAME_ROWs with module and vaddr."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def trace_rows(evidence: Rows, batch: TraceBatch) -> Rows:
 def frame_rows(
     batch: TraceBatch, space: NDArray[np.int32], spaces: Sequence[ProcessSpace], files: ModuleFiles
 ) -> Rows:
-    """FRAME_ROWs of a batch; each distinct address of a space is looked up once. space: (n,) of the traces."""
+    """FRAME_ROWs of a batch; each distinct address of a space is resolved once. space: (n,) of the traces."""
     rows = np.empty(len(batch.address), FRAME_ROW)
     rows["address"], rows["sp"] = batch.address, batch.sp
     rows["method"], rows["is_return"] = batch.method, batch.is_return
-    place = np.empty(len(rows), [("space", "<i8"), ("address", "<u8"), ("is_return", "<u8")])
-    place["space"] = np.repeat(space, np.diff(batch.offsets))
-    place["address"], place["is_return"] = batch.address, batch.is_return
-    distinct, inverse = np.unique(place, return_inverse=True)
+    key = np.empty(len(rows), [("space", "<i8"), ("address", "<u8"), ("is_return", "<u8")])
+    key["space"] = np.repeat(space, np.diff(batch.offsets))
+    key["address"], key["is_return"] = batch.address, batch.is_return
+    distinct, inverse = np.unique(key, return_inverse=True)
     found = np.empty((len(distinct), 2), np.uint64)
     for i, (number, address, is_return) in enumerate(distinct.tolist()):
         found[i] = _locate(spaces[number], address, is_return, files)
@@ -42,7 +42,7 @@ def frame_rows(
 
 
 def _locate(space: ProcessSpace, address: int, is_return: int, files: ModuleFiles) -> tuple[int, int]:
-    """Module number and vaddr. A return address belongs to where its call is: it may lie just behind the module."""
+    """Module number and vaddr. A return address belongs to its call: it may be just beyond the module's end."""
     mapping = space.find(address - is_return)
     if mapping is None:
         return NO_MODULE, address

@@ -1,4 +1,4 @@
-"""Which file a device's mappings showed, by build-id: kept in a recording while it grows, so that a cut one finds its modules."""
+"""Files of a device's mappings by build-id, written during a session so that a cut recording finds its modules."""
 
 from __future__ import annotations
 
@@ -34,34 +34,34 @@ class FileIdentity:
 
 
 def encode_identities(identities: Iterable[FileIdentity]) -> Block:
-    return payloads.encode_text(BlockKind.FILES, json.dumps([asdict(one) for one in identities]))
+    return payloads.encode_text(BlockKind.FILES, json.dumps([asdict(each) for each in identities]))
 
 
 def parse_identity(row: Any) -> FileIdentity | None:
-    """Of one JSON object; None for one that has another shape."""
+    """From a JSON object; None if it has another shape."""
     if not isinstance(row, dict) or set(row) != {field.name for field in fields(FileIdentity)}:
         return None
     numbers = [row[name] for name in ("inode", "offset", "size")]
     texts = [row[name] for name in ("path", "device", "build_id", "name")]
-    if not all(type(one) is int and one >= 0 for one in numbers) or not all(
-        isinstance(one, str) for one in texts
+    if not all(type(number) is int and number >= 0 for number in numbers) or not all(
+        isinstance(text, str) for text in texts
     ):
         return None
     return FileIdentity(**row)
 
 
 class RecordedFiles:
-    """Implements FileFinder for a device that is no longer asked: copies that earlier sessions have kept.
+    """Implements FileFinder for a device that is not connected, by copies from earlier sessions.
 
-    copies: of a file, by its build-id. No file of this machine is taken for one of the device's, whatever its path.
+    copies: of a file, by its build-id. A file of this machine never counts as one of the device, whatever its path.
     """
 
     opens_early = False
 
     def __init__(self, identities: Sequence[FileIdentity], copies: Callable[[str], Iterable[Path]]) -> None:
         self._identities: dict[tuple[str, str, int], list[FileIdentity]] = {}
-        for one in identities:
-            self._identities.setdefault((one.path, one.device, one.inode), []).append(one)
+        for each in identities:
+            self._identities.setdefault((each.path, each.device, each.inode), []).append(each)
         self._copies = copies
         self.vdso = b""
         self.refused: list[str] = []
@@ -77,4 +77,4 @@ class RecordedFiles:
 
     def _find(self, mapping: Mapping) -> FileIdentity | None:
         known = self._identities.get((mapping.path, mapping.device, mapping.inode), ())
-        return next((one for one in known if one.shows(mapping)), None)
+        return next((each for each in known if each.shows(mapping)), None)

@@ -1,4 +1,4 @@
-"""How far frame records alone agree with unwind information: two ways through the same stacks, compared."""
+"""How far walks by frame records alone agree with unwind information, over the same stacks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(slots=True)
 class Comparison:
-    """Sums over the stacks that were compared; FpAgreement says what each counts."""
+    """Sums over the compared stacks; FpAgreement explains each."""
 
     stacks: int = 0
     identical: int = 0
@@ -46,9 +46,9 @@ class Comparison:
         frames: Rows,
         files: Sequence[ModuleFile],
     ) -> None:
-        """Traces of the same samples. is_judge: by trace, whether both were walked over the stack as it was.
+        """Traces of the same samples. is_judge: by trace, whether both walks had the original stack.
 
-        Only stacks that unwind information leads to the root of are compared. frames: FRAME_ROWs of `cfi`.
+        Only stacks that unwind information follows to the root are compared. frames: FRAME_ROWs of `cfi`.
         """
         numbers = np.flatnonzero(is_judge & (cfi.end == TraceEnd.ROOT))
         n_cfi, n_fp = np.diff(cfi.offsets)[numbers], np.diff(fp.offsets)[numbers]
@@ -87,7 +87,7 @@ class Comparison:
 
 
 def read(stored: object) -> FpAgreement | None:
-    """What a recording's SESSION keeps of it; None where that is nothing of use."""
+    """From a recording's SESSION; None where that is not valid."""
     try:
         return msgspec.convert(stored, FpAgreement)
     except msgspec.ValidationError:
@@ -95,7 +95,7 @@ def read(stored: object) -> FpAgreement | None:
 
 
 def _common_prefix(cfi: TraceBatch, fp: TraceBatch) -> Ints:
-    """Frames from the innermost on that are the same in both, by trace."""
+    """By trace: how many frames from the innermost on are equal in both."""
     counts = np.minimum(np.diff(cfi.offsets), np.diff(fp.offsets))
     owner = np.repeat(np.arange(len(counts)), counts)
     level = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -113,7 +113,7 @@ def _start_frames(cfi: TraceBatch, frames: Rows, files: Sequence[ModuleFile]) ->
     owner = np.repeat(np.arange(len(counts)), counts)
     from_outside = cfi.offsets[owner + 1] - 1 - np.arange(len(owner))
     is_outermost = from_outside == 0
-    # The program's own _start is outside of what the C library started.
+    # The program's own _start is the caller of the C library's start code.
     is_start[is_outermost] |= np.roll(is_start, 1)[is_outermost] & (counts[owner[is_outermost]] > 1)
     found = np.minimum(counts, _START_FRAMES_MAX)
     other = ~is_start
@@ -122,7 +122,7 @@ def _start_frames(cfi: TraceBatch, frames: Rows, files: Sequence[ModuleFile]) ->
 
 
 def _is_part(cfi: TraceBatch, fp: TraceBatch, number: int) -> bool:
-    """Whether all frames of one trace by records are among those by unwind information, in their order."""
+    """Whether the frames by records are a subsequence of the frames by unwind information."""
     known = iter(cfi.address[cfi.offsets[number] : cfi.offsets[number + 1]].tolist())
     chain = fp.address[fp.offsets[number] : fp.offsets[number + 1]].tolist()
     return all(address in known for address in chain)

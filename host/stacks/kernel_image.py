@@ -1,8 +1,8 @@
-"""The kernel and its modules as files of symbols: what the target told of the addresses in kernel stacks.
+"""The kernel and its modules as symbol files, from the functions that the target reported for kernel stacks.
 
 A KERNEL_SYMBOLS block has a line for each function, `START END BASE MODULE NAME`, numbers in hex (device/wire.h). Each module
-becomes a small ELF file with a symbol table and nothing else, so that whoever names frames needs to know no other kind of
-module. Its vaddrs count from BASE: they stay the same where the kernel lies elsewhere after each start.
+becomes a small ELF file with only a symbol table, so that the symbolizer needs no other kind of module. Its vaddrs count from
+BASE: they stay the same if the kernel is loaded elsewhere (KASLR).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class KernelFunction:
 
 
 def read_functions(texts: Iterable[str]) -> list[KernelFunction]:
-    """In ascending order, each start once; lines that are none are passed over."""
+    """In ascending order, each start once; malformed lines are skipped."""
     found: dict[int, KernelFunction] = {}
     for text in texts:
         for line in text.splitlines():
@@ -51,21 +51,21 @@ def read_functions(texts: Iterable[str]) -> list[KernelFunction]:
 
 
 def module_path(module: str) -> str:
-    """What a kernel module's frames are shown in: `[kernel]`, `[ext4]`."""
+    """The path of a kernel module in frames: `[kernel]`, `[ext4]`."""
     return f"[{module}]"
 
 
 def symbol_file(functions: Sequence[KernelFunction]) -> bytes:
     """An ELF file with the symbols of one module's functions (gABI chapter 4): .text without bytes, .symtab, .strtab."""
     strings, table = bytearray(b"\0"), np.zeros(len(functions) + 1, SYMBOL_64)
-    for row, one in zip(table[1:], functions, strict=True):
+    for row, function in zip(table[1:], functions, strict=True):
         row["name"], row["info"], row["section"] = len(strings), _FUNCTION, 1
-        row["value"], row["size"] = one.start - one.base, one.end - one.start
-        strings += one.name.encode() + b"\0"
+        row["value"], row["size"] = function.start - function.base, function.end - function.start
+        strings += function.name.encode() + b"\0"
     names = b"\0.text\0.symtab\0.strtab\0.shstrtab\0"
     contents = [table.tobytes(), bytes(strings), names]
     offsets = np.cumsum([64, *map(len, contents)]).tolist()
-    reach = max((one.end - one.base for one in functions), default=0)
+    reach = max((function.end - function.base for function in functions), default=0)
     sections = [
         (0, 0, 0, 0, 0, 0, 0, 0),
         (1, 8, 6, 0, 0, reach, 0, 0),  # SHT_NOBITS; SHF_ALLOC | SHF_EXECINSTR
@@ -80,29 +80,29 @@ def symbol_file(functions: Sequence[KernelFunction]) -> bytes:
 
 
 class KernelImage:
-    """Addresses of the kernel → module and vaddr, by the functions that were told."""
+    """Addresses of the kernel → module and vaddr, by the reported functions."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._functions = read_functions(texts)
-        self._starts = np.array([one.start for one in self._functions], np.uint64)
-        self.modules = sorted({one.module for one in self._functions})
+        self._starts = np.array([function.start for function in self._functions], np.uint64)
+        self.modules = sorted({function.module for function in self._functions})
 
     def file(self, module: str) -> ModuleFile:
-        own = [one for one in self._functions if one.module == module]
+        own = [function for function in self._functions if function.module == module]
         return ModuleFile(module_path(module), "", memoryview(symbol_file(own)), None)
 
     def locate(
         self, addresses: NDArray[np.uint64], numbers: dict[str, int]
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
-        """For return addresses the number of the module (NO_MODULE: not told) and the vaddr in it. numbers: by module."""
+        """For return addresses the number of the module (NO_MODULE: unknown) and the vaddr in it. numbers: by module."""
         module = np.full(len(addresses), NO_MODULE, np.uint32)
         vaddr = addresses.copy()
         distinct, inverse = np.unique(addresses, return_inverse=True)
-        places = np.searchsorted(self._starts, distinct - np.uint64(1), side="right") - 1
-        for i, (address, place) in enumerate(zip(distinct.tolist(), places.tolist(), strict=True)):
-            if place < 0 or address > self._functions[place].end:
+        indexes = np.searchsorted(self._starts, distinct - np.uint64(1), side="right") - 1
+        for i, (address, index) in enumerate(zip(distinct.tolist(), indexes.tolist(), strict=True)):
+            if index < 0 or address > self._functions[index].end:
                 continue
-            one = self._functions[place]
-            module[inverse == i] = numbers[one.module]
-            vaddr[inverse == i] = address - one.base
+            function = self._functions[index]
+            module[inverse == i] = numbers[function.module]
+            vaddr[inverse == i] = address - function.base
         return module, vaddr

@@ -1,4 +1,4 @@
-"""Stacks that begin in the kernel: its own frames, as it walked them, and behind them the user's code that called it."""
+"""Stacks that begin in the kernel: the frames that it walked itself, then the calling user frames."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memleak_android.unwind.trace import Method, TraceBatch, TraceEnd
 
 
 class KernelStacks:
-    """Joins the two parts. texts: payloads of KERNEL_SYMBOLS, to which more may come."""
+    """Joins the two parts. texts: payloads of KERNEL_SYMBOLS; more may be appended."""
 
     def __init__(self, texts: Sequence[str], files: ModuleFiles) -> None:
         self._texts = texts
@@ -25,15 +25,15 @@ class KernelStacks:
         self._numbers: dict[str, int] = {}
 
     def join(self, samples: Samples, user: TraceBatch, user_frames: Rows) -> tuple[TraceBatch, Rows]:
-        """user, user_frames: the samples unwound, which say nothing where no registers were captured."""
+        """user, user_frames: the unwound samples; meaningless where no registers were captured."""
         self._read_more()
         has_user = samples.rows["n_registers"] > 0
         n_user = np.where(has_user, np.diff(user.offsets), 0)
         n_kernel = samples.chains.counts
         offsets = np.concatenate([[0], np.cumsum(n_user + n_kernel)]).astype(np.int64)
         frames = np.empty(offsets[-1], FRAME_ROW)
-        frames[_places(offsets[:-1], n_kernel)] = self._kernel_frames(samples.chains.addresses)
-        frames[_places(offsets[:-1] + n_kernel, n_user)] = user_frames[_places(user.offsets[:-1], n_user)]
+        frames[_ranges(offsets[:-1], n_kernel)] = self._kernel_frames(samples.chains.addresses)
+        frames[_ranges(offsets[:-1] + n_kernel, n_user)] = user_frames[_ranges(user.offsets[:-1], n_user)]
         return (
             TraceBatch(
                 offsets=offsets,
@@ -68,7 +68,7 @@ def kernel_modules(texts: Sequence[str]) -> dict[str, ModuleFile]:
     return {module_path(module): image.file(module) for module in image.modules}
 
 
-def _places(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """start, start + 1, … of each, as many as counts says."""
+def _ranges(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """start, start + 1, …: counts[i] of them for each starts[i]."""
     within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.asarray(np.repeat(starts, counts) + within, np.int64)

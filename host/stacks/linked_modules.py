@@ -1,4 +1,4 @@
-"""The modules of a program that recorded itself: what it told of them, wherever the recording is read."""
+"""The modules of a program that recorded itself, as its recording lists them."""
 
 from __future__ import annotations
 
@@ -15,38 +15,40 @@ _ADDRESS_END = 2**64
 
 
 class LinkedModules(ModuleFiles):
-    """Files by the MODULES block of such a recording: objects of path, start, bias and build_id.
+    """Files from the MODULES block: objects with path, start, bias and build_id.
 
-    A file that is no longer there, or another one by now, has no names of its own, but its vaddrs and build-id, by
-    which --symbols finds it. copies: where files of a build-id may lie besides.
+    A file that is missing or has changed has no names of its own, but vaddrs and a build-id, by which --symbols finds it.
+    copies: other paths of files with a build-id.
     """
 
-    def __init__(self, told: Sequence[dict[str, Any]], copies: Callable[[str], Iterable[Path]]) -> None:
+    def __init__(self, recorded: Sequence[dict[str, Any]], copies: Callable[[str], Iterable[Path]]) -> None:
         super().__init__(LocalFiles(is_running=False))
         self._copies = copies
-        self._told = sorted((one for one in told if _is_sound(one)), key=lambda one: int(one["start"]))
-        self._starts = [int(one["start"]) for one in self._told]
+        self._recorded = sorted(
+            (row for row in recorded if _is_sound(row)), key=lambda row: int(row["start"])
+        )
+        self._starts = [int(row["start"]) for row in self._recorded]
         self._opened: dict[int, int] = {}
 
     def number(self, pid: int, mapping: Mapping) -> int | None:
-        """The index in `files` of the module that a mapping is part of; None for memory that is no file's."""
-        place = bisect_right(self._starts, mapping.start) - 1
-        while place >= 0 and self._told[place]["path"] != mapping.path:
-            place -= 1
-        if place < 0:
+        """The index in `files` of the module that a mapping is part of; None for memory without a file."""
+        index = bisect_right(self._starts, mapping.start) - 1
+        while index >= 0 and self._recorded[index]["path"] != mapping.path:
+            index -= 1
+        if index < 0:
             return None
-        if place not in self._opened:
-            self._opened[place] = len(self.files)
-            self.files.append(self._open(self._told[place]))
-        return self._opened[place]
+        if index not in self._opened:
+            self._opened[index] = len(self.files)
+            self.files.append(self._open(self._recorded[index]))
+        return self._opened[index]
 
-    def _open(self, told: dict[str, Any]) -> ModuleFile:
-        file = reopen(told["path"], told["build_id"], self._copies(told["build_id"]))
-        return replace(file, bias=told["bias"])
+    def _open(self, recorded: dict[str, Any]) -> ModuleFile:
+        file = reopen(recorded["path"], recorded["build_id"], self._copies(recorded["build_id"]))
+        return replace(file, bias=recorded["bias"])
 
 
-def _is_sound(told: dict[str, Any]) -> bool:
-    numbers = [told.get("start"), told.get("bias")]
-    return all(type(one) is int and 0 <= one < _ADDRESS_END for one in numbers) and all(
-        isinstance(told.get(name), str) for name in ("path", "build_id")
+def _is_sound(recorded: dict[str, Any]) -> bool:
+    numbers = [recorded.get("start"), recorded.get("bias")]
+    return all(type(number) is int and 0 <= number < _ADDRESS_END for number in numbers) and all(
+        isinstance(recorded.get(name), str) for name in ("path", "build_id")
     )

@@ -1,4 +1,4 @@
-"""The files behind mappings: found while the process is still there, opened once, read when first needed."""
+"""The files of mappings: found while the process exists, opened once, read when first needed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from memleak_android.unwind.cfi.table_cache import TableCache
 from memleak_android.unwind.errors import UnwindError
 from memleak_android.unwind.maps import Mapping
 
-_READ_BYTES_MAX = (
-    256 << 20
-)  # larger files are mapped: reading is safe when somebody truncates the file, mapping is not
+# Larger files are mapped. Reading is safe if the file is truncated meanwhile, mapping is not.
+_READ_BYTES_MAX = 256 << 20
 _PIECE = 1 << 24  # bytes read at once
 _OPEN_FILES_MAX = 700  # stays below the usual limit of 1024 descriptors
 _DELETED = " (deleted)"
@@ -34,7 +33,7 @@ VDSO = "[vdso]"
 class ModuleFile:
     """A module under the path it is mapped as. data is empty and module None where the file cannot be used.
 
-    bias: what its vaddrs are below its addresses, where that was told; None = it follows from the file.
+    bias: address minus vaddr, if recorded; None = it follows from the file.
     """
 
     path: str
@@ -53,10 +52,10 @@ class ModuleFile:
 
 
 class FileFinder(Protocol):
-    """Ways to the file behind a mapping of a process; only regular files that are the mapped ones.
+    """Finds the file of a process's mapping; only a regular file that is the mapped one.
 
-    opens_early: files are to be opened as soon as they are heard of, not when a stack needs them.
-    vdso: of the processes' kernel, b"" where it is not known. refused: files that could not be had, one sentence each.
+    opens_early: open files as soon as they are mapped, not when a stack needs them.
+    vdso: of the processes' kernel, b"" = unknown. refused: a sentence for each file that could not be read.
     """
 
     vdso: bytes
@@ -66,19 +65,19 @@ class FileFinder(Protocol):
     def opens_early(self) -> bool: ...
 
     def open(self, pid: int, mapping: Mapping) -> int | None:
-        """A descriptor of the file; of the stored one alone where the mapping shows a part of an archive."""
+        """A descriptor of the file; of the stored file alone where the mapping is a part of an archive."""
         ...
 
     def stored(self, pid: int, mapping: Mapping) -> StoredFile | None:
-        """The file inside an archive (an APK) that a mapping shows; None where it shows a file of its own."""
+        """The file inside an archive (an APK) that is mapped; None where a whole file is mapped."""
         ...
 
 
 class LocalFiles:
     """Files of processes on this machine.
 
-    is_running: the processes live, so /proc/PID can be asked. Otherwise only the path is left, and the file there
-    is taken when its inode is still the one that was mapped.
+    is_running: the processes exist, so /proc/PID can be read. Otherwise only the path is left, and the file there is used
+    if it still has the mapped inode.
     """
 
     opens_early = True
@@ -92,7 +91,7 @@ class LocalFiles:
         return None  # nothing here maps libraries out of archives
 
     def open(self, pid: int, mapping: Mapping) -> int | None:
-        for path, is_by_address in self._places(pid, mapping):
+        for path, is_by_address in self._paths(pid, mapping):
             descriptor = _open_regular(path)
             if descriptor is None:
                 continue
@@ -105,13 +104,13 @@ class LocalFiles:
             os.close(descriptor)
         return None
 
-    def _places(self, pid: int, mapping: Mapping) -> Iterator[tuple[str, bool]]:
+    def _paths(self, pid: int, mapping: Mapping) -> Iterator[tuple[str, bool]]:
         if not mapping.path.startswith("/"):
             return
         path = mapping.path.removesuffix(_DELETED)
         if self._is_running:
-            # The mapped file itself, deleted or replaced or not, but asks for CAP_CHECKPOINT_RESTORE (proc(5)). Another
-            # library may have taken its place by now; on overlayfs the file's own inode number is not the mapping's.
+            # The mapped file itself even if deleted or replaced, but needs CAP_CHECKPOINT_RESTORE (proc(5)). Another library
+            # may be mapped there by now; on overlayfs the file's own inode number is not the mapping's.
             yield f"/proc/{pid}/map_files/{mapping.start:x}-{mapping.end:x}", True
             yield f"/proc/{pid}/root{path}", False
         yield path, False
@@ -137,7 +136,7 @@ def _read(descriptor: int) -> memoryview:
     if size > _READ_BYTES_MAX:
         try:
             return memoryview(mmap.mmap(descriptor, 0, prot=mmap.PROT_READ))
-        except (ValueError, OverflowError):  # /proc/kcore, for one, is larger than any address space
+        except (ValueError, OverflowError):  # /proc/kcore, for example, is larger than any address space
             return memoryview(b"")
     data = np.empty(size, np.uint8).data
     at = 0
@@ -166,7 +165,7 @@ _Key = tuple[str, str, int, int]
 class ModuleFiles:
     """The modules of a session by number. Each file is opened once.
 
-    tables: where decoded unwind rules are kept on disk; None = nowhere.
+    tables: the disk cache of decoded unwind rules; None = no cache.
     """
 
     def __init__(self, finder: FileFinder, tables: TableCache | None = None) -> None:
@@ -177,7 +176,7 @@ class ModuleFiles:
         self._descriptors: dict[_Key, int] = {}
 
     def note(self, pid: int, mapping: Mapping) -> None:
-        """Opens the file of an executable mapping now, because later the process may be gone."""
+        """Opens the file of an executable mapping now, because the process may end."""
         if not self._finder.opens_early:
             return
         key = _key(mapping)
@@ -194,7 +193,7 @@ class ModuleFiles:
                 self._descriptors[key] = descriptor
 
     def number(self, pid: int, mapping: Mapping) -> int | None:
-        """The index in `files` of what a mapping shows; None for memory that is no file's."""
+        """The index in `files` of a mapping's file; None for memory without a file."""
         if (not mapping.path.startswith("/") and mapping.path != VDSO) or is_generated(mapping.path):
             return None
         stored = self._finder.stored(pid, mapping) if mapping.path != VDSO else None
@@ -208,7 +207,7 @@ class ModuleFiles:
         return self._numbers[key]
 
     def generated(self, mapping: Mapping) -> int | None:
-        """The index in `files` of what stands for executable memory that is no file's; None for other memory."""
+        """The index in `files` of the entry for generated code; None for other memory."""
         path = mapping.path or ANONYMOUS
         if not mapping.is_executable or not is_generated(path):
             return None
@@ -220,13 +219,13 @@ class ModuleFiles:
         )
 
     def put(self, file: ModuleFile) -> int:
-        """The index in `files` of one that no mapping shows; it takes the place of another of its path."""
+        """Adds a file without a mapping, replacing one with the same path; returns its index in `files`."""
         number = self._numbers.setdefault((file.path, "", 0, 0), len(self.files))
         self.files[number : number + 1] = [file]
         return number
 
     def identities(self) -> list[FileIdentity]:
-        """Of the files that have been opened and have a build-id. Another thread may be opening more."""
+        """Identities of the opened files that have a build-id. Another thread may open more meanwhile."""
         found = []
         for (path, device, inode, offset), number in list(self._numbers.items())[: len(self.files)]:
             file = self.files[number]
@@ -238,7 +237,7 @@ class ModuleFiles:
 
     @property
     def refused(self) -> list[str]:
-        """What could not be had of the files that stacks needed, one sentence each."""
+        """A sentence for each file that stacks needed and that could not be read."""
         return self._finder.refused
 
     def close(self) -> None:
@@ -281,12 +280,12 @@ def _load(path: str, data: memoryview, stored: StoredFile | None = None) -> Modu
 
 
 def reopen(path: str, build_id: str, copies: Iterable[Path] = ()) -> ModuleFile:
-    """A module of a finished recording, from the first place that still has its build-id; else without data.
+    """A module of a finished recording, from the first file that still has its build-id; else without data.
 
-    copies: where it may lie besides its path, which for a device's module is no file of this machine; asked last.
+    copies: paths to try after its own, which for a device's module is not a file of this machine.
     """
-    for place in chain[str | Path]((path.removesuffix(_DELETED),), copies):
-        descriptor = _open_regular(place)
+    for candidate in chain[str | Path]((path.removesuffix(_DELETED),), copies):
+        descriptor = _open_regular(candidate)
         if descriptor is None:
             continue
         try:

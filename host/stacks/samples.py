@@ -1,4 +1,4 @@
-"""Evidence as the unwinder takes it: slices read back from the file, trampolines of return probes undone."""
+"""Evidence records → samples for the unwinder: slices read back from the file, return probe trampolines undone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ReadBlock = Callable[[int], Block]
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """indexes: which of the asked-for references these are. rows: their evidence (EVIDENCE). chains: by frame records."""
+    """indexes: of the samples' references in the request. rows: their evidence (EVIDENCE). chains: by frame records."""
 
     indexes: NDArray[np.int64]
     rows: Rows
@@ -63,7 +63,7 @@ def _join(
     spaces: NDArray[np.int32],
     arch: Arch,
 ) -> Samples:
-    indexes = np.concatenate([one for one, _, _ in gathered])
+    indexes = np.concatenate([part for part, _, _ in gathered])
     rows = np.concatenate([evidence.rows[records] for _, evidence, records in gathered])
     registers = np.zeros((len(rows), len(arch.registers)), np.uint64)
     known = np.zeros(registers.shape, bool)
@@ -101,7 +101,7 @@ def _join(
 def _fill(
     stack: NDArray[np.uint8], offset: NDArray[np.int64], evidence: EvidenceBatch, records: NDArray[np.int64]
 ) -> None:
-    """Puts the slices of some records where offset says: whole ones as they are, of others the words that are known."""
+    """Copies the slices of records to their offsets: whole slices, and the known words of sparse ones."""
     rows = evidence.rows[records]
     sparse = (rows["flags"] & np.uint16(EvidenceFlag.STACK_SPARSE)) != 0
     whole = np.flatnonzero(~sparse)
@@ -110,7 +110,7 @@ def _fill(
         stack[to : to + size] = evidence.data[start : start + size]
     few = np.flatnonzero(sparse)
     words = sparse_stack.read(evidence.data, evidence.stack_offset, records[few])
-    stack.view(np.uint64)[offset[few][words.owner] // 8 + words.place] = words.value
+    stack.view(np.uint64)[offset[few][words.owner] // 8 + words.slot] = words.value
 
     above = evidence.above_offset[records]
     longer = np.flatnonzero(above >= 0)
@@ -119,11 +119,11 @@ def _fill(
     for begin, n in zip(begins.tolist(), reach.tolist(), strict=True):
         stack.view(np.uint64)[begin : begin + n] = stack_tail.UNKNOWN
     more = stack_tail.read(evidence.data, above[longer])
-    stack.view(np.uint64)[begins[more.owner] + more.place] = more.value
+    stack.view(np.uint64)[begins[more.owner] + more.slot] = more.value
 
 
 def _lengths(evidence: EvidenceBatch, records: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Bytes of each stack: its slice and what was sent of the rest."""
+    """Bytes of each stack: its slice and the words above it that were sent."""
     more = stack_tail.reach(evidence.data, evidence.above_offset[records])
     return np.asarray(evidence.rows["stack_bytes"][records].astype(np.int64) + more)
 
@@ -131,10 +131,10 @@ def _lengths(evidence: EvidenceBatch, records: NDArray[np.int64]) -> NDArray[np.
 def _undo_trampolines(
     stack: NDArray[np.uint8], offset: NDArray[np.int64], rows: Rows, length: NDArray[np.int64]
 ) -> None:
-    """Puts back the return addresses that return probes replaced in the slices."""
+    """Restores the return addresses that return probes replaced in the slices."""
     for i in range(FIXUPS):
         fixup = rows["fixups"][:, i]
-        place = (fixup["slot_address"] - rows["stack_address"]).astype(np.int64)
-        fits = (i < rows["n_fixups"]) & (place >= 0) & (place + 8 <= length)
+        slot = (fixup["slot_address"] - rows["stack_address"]).astype(np.int64)
+        fits = (i < rows["n_fixups"]) & (slot >= 0) & (slot + 8 <= length)
         values = np.ascontiguousarray(fixup["value"][fits]).view(np.uint8).reshape(-1, 8)
-        stack[(offset + place)[fits][:, None] + np.arange(8)] = values
+        stack[(offset + slot)[fits][:, None] + np.arange(8)] = values

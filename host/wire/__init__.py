@@ -1,1 +1,1 @@
-"""Device/wire.h mirrored: bytes <-> record arrays, and the encodings of a stack inside evidence."""
+"""The wire format of device/wire.h: payload bytes in, typed records out, and back."""

@@ -1,7 +1,6 @@
-"""The wire format: its numbers, its structures as NumPy dtypes, and how blocks are cut from a byte stream.
+"""The wire format: its numbers, its structures as NumPy dtypes, and the parser of its blocks.
 
-Mirrors device/wire.h, which says what each field means, and nothing else. host/wire/payloads.py reads the
-payloads of the blocks.
+Mirrors device/wire.h, which explains each field. host/wire/payloads.py decodes the payloads.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ class Function(IntEnum):
 
 FIRST_KERNEL_FUNCTION = Function.KMALLOC
 FIRST_REGION_FUNCTION = Function.MMAP
-FIRST_PAIR_FUNCTION = Function.PAIR  # functions of --pairs, by their place in the session
+FIRST_PAIR_FUNCTION = Function.PAIR  # functions of --pairs, in the order of the session
 FUNCTIONS_MAX = 128  # ML_FN_MAX
 
 
@@ -187,7 +186,7 @@ class SiteFlag(IntFlag):
     APPROXIMATE = 1
 
 
-SITE_LEAK_SHIFT, SITE_LEAK_MASK = 8, 7  # of a site's flags: place in LeakKind + 1, 0 = not looked at
+SITE_LEAK_SHIFT, SITE_LEAK_MASK = 8, 7  # of a site's flags: index in LeakKind + 1, 0 = not scanned
 
 
 NO_TRACE = 0xFFFFFFFF
@@ -281,18 +280,18 @@ SITE_ROW = _record(16, ("sequence", "<u8"), ("trace", "<u4"), ("flags", "<u4"))
 
 
 class BrokenStream(MemleakError):
-    """Blocks end here: what follows `offset` (bytes from the stream's start) cannot be read."""
+    """The stream is unreadable from `offset` on (bytes from its start)."""
 
     def __init__(self, offset: int, reason: str, version: int | None = None) -> None:
         super().__init__(f"unreadable block at byte {offset}: {reason}")
         self.offset = offset
         self.reason = reason
-        self.version = version  # of the block's header, where that is what differs
+        self.version = version  # of the block's header, if it is another version
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block. `kind` is an int, because a newer writer of the same version may use kinds unknown here."""
+    """kind is an int, because a newer writer of the same version may use kinds unknown here."""
 
     kind: int
     payload: bytes
@@ -319,14 +318,14 @@ def _check_header(header: bytes | bytearray, offset: int) -> tuple[int, int, int
 
 
 class BlockParser:
-    """Cuts a byte stream that arrives in pieces into blocks. Holds at most one block and one piece."""
+    """Splits a byte stream that arrives in pieces into blocks. Holds at most one block and one piece."""
 
     def __init__(self, offset: int = 0) -> None:
         self.offset = offset  # of the first byte that is not yet part of a returned block
         self._pending = bytearray()
 
     def feed(self, piece: bytes) -> Iterator[Block]:
-        """Yields the blocks that became whole; raises BrokenStream at the first that cannot be one."""
+        """Yields the completed blocks; raises BrokenStream at the first invalid one."""
         self._pending += piece
         start = 0
         try:

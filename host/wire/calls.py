@@ -11,7 +11,7 @@ from memleak_android.host.errors import MemleakError
 from memleak_android.host.wire.blocks import Rows
 
 ARGUMENTS = 6
-RETURN = 6  # in the place of an argument's number
+RETURN = 6  # the number of the return value among the arguments
 FUNCTIONS_MAX = 4096
 SUB_BUCKETS, BUCKETS = 16, 624
 
@@ -79,18 +79,18 @@ PROBE_RESULT = np.dtype(
 
 
 class BadCalls(MemleakError):
-    """A payload that is not what its block says."""
+    """A payload that contradicts its block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """One CALLS block. rows: CALL, in the order in which the ring took them; data: the captures of all."""
+    """One CALLS block. rows: CALL, in the ring's order. data: all captures."""
 
     rows: Rows
     data: bytes
 
     def captures(self, offset: int, count: int) -> dict[int, bytes | OSError]:
-        """What arguments of one call pointed to, by their numbers; an OSError where that could not be read."""
+        """The memory that a call's arguments pointed to, by argument; an OSError where it could not be read."""
         found: dict[int, bytes | OSError] = {}
         for _ in range(count):
             if offset + CAPTURE.itemsize > len(self.data):
@@ -106,29 +106,29 @@ def decode_calls(payload: bytes) -> Calls:
     head = _head(payload, CALLS)
     end = CALLS.itemsize + int(head["count"]) * CALL.itemsize
     if end + int(head["data_bytes"]) > len(payload):
-        raise BadCalls("a block of calls is shorter than it says")
+        raise BadCalls("a block of calls is shorter than its counts")
     return Calls(np.frombuffer(payload, CALL, int(head["count"]), CALLS.itemsize), payload[end:])
 
 
 @dataclass(frozen=True, slots=True)
 class CountedFunction:
-    """row: STATISTICS; buckets: how many calls took how long, see device/wire_calls.h."""
+    """row: STATISTICS; buckets: histogram of durations (device/wire_calls.h)."""
 
     row: Rows
     buckets: Rows
 
 
 def decode_statistics(payload: bytes) -> list[CountedFunction]:
-    """One entry a function."""
+    """An entry for each function."""
     found, at = [], TOTALS.itemsize
     for _ in range(int(_head(payload, TOTALS)["count"])):
         if at + STATISTICS.itemsize > len(payload):
-            raise BadCalls("a block of statistics is shorter than it says")
+            raise BadCalls("a block of statistics is shorter than its counts")
         row = np.frombuffer(payload, STATISTICS, 1, at)[0]
         at += STATISTICS.itemsize
         size = int(row["n_buckets"]) * BUCKET.itemsize
         if at + size > len(payload):
-            raise BadCalls("a block of statistics is shorter than it says")
+            raise BadCalls("a block of statistics is shorter than its counts")
         found.append(CountedFunction(row, np.frombuffer(payload, BUCKET, int(row["n_buckets"]), at)))
         at += size
     return found

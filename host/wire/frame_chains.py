@@ -1,6 +1,6 @@
-"""Chains of frame records that came with evidence (struct ml_frame_chain of device/wire.h), and stacks made of them.
+"""Chains of frame records in evidence (struct ml_frame_chain of device/wire.h), and their stacks.
 
-A chain stands behind the stack bytes, or behind what stands in their place: number of frames, end, return addresses.
+A chain follows the stack bytes or the sparse words: number of frames, end, return addresses.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _WORD = 8
 
 @dataclass(frozen=True, slots=True)
 class SentChains:
-    """The chains of n records as the target walked them; what came without one counts no frames.
+    """The chains of n records as the target walked them. A record without a chain has no frames.
 
-    is_sent: (n,). counts, end: (n,). addresses: of all, one behind the other.
+    is_sent, counts, end: (n,). addresses: of all chains, concatenated.
     """
 
     is_sent: NDArray[np.bool_]
@@ -36,12 +36,12 @@ class SentChains:
 
 
 def offsets(data: NDArray[np.uint8], rows: Rows, stack_offset: Ints) -> Ints:
-    """Where in `data` (bytes) the chain of each record begins, -1 = it has none. Sparse words have passed their check."""
+    """Byte offset in `data` of each record's chain, -1 = it has none. Sparse words must have been checked."""
     return np.where(_has(rows), _stack_ends(data, rows, stack_offset), -1)
 
 
 def ends(data: NDArray[np.uint8], rows: Rows, stack_offset: Ints) -> Ints:
-    """Where in `data` the stack of each record ends, and its chain, which has passed fault(), if it has one."""
+    """Byte offset in `data` behind each record's stack and its chain, which fault() must have checked."""
     end = _stack_ends(data, rows, stack_offset)
     has = _has(rows)
     end[has] += _HEAD + _WORD * _heads(data, end[has])["n_frames"].astype(np.int64)
@@ -62,7 +62,7 @@ def _stack_ends(data: NDArray[np.uint8], rows: Rows, stack_offset: Ints) -> Ints
 
 
 def fault(data: NDArray[np.uint8], starts: Ints, ends: Ints) -> int | None:
-    """The first record whose chain does not lie within its bytes. starts: as offsets() says; ends: of the records."""
+    """The first record whose chain is not within its bytes. starts: from offsets(); ends: of the records."""
     has = np.flatnonzero(starts >= 0)
     room = ends[has] - starts[has]
     bad = room < _HEAD
@@ -73,7 +73,7 @@ def fault(data: NDArray[np.uint8], starts: Ints, ends: Ints) -> int | None:
 
 
 def read(data: NDArray[np.uint8], starts: Ints) -> SentChains:
-    """The chains that begin at `starts`, which fault() has passed."""
+    """The chains that begin at `starts`, which fault() must have checked."""
     is_sent = starts >= 0
     counts, end = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.uint8)
     heads = _heads(data, starts[is_sent])
@@ -97,7 +97,7 @@ def join(pieces: Sequence[SentChains]) -> SentChains:
 def traces(
     samples: SampleBatch, sent: SentChains, spaces: Sequence[AddressSpace], method: Method = Method.FP
 ) -> TraceBatch:
-    """The stacks by frame records alone: as they were sent, else walked in the slice. method: of the callers."""
+    """The stacks by frame records alone: the chain that was sent, else walked in the slice. method: of the callers."""
     used = np.unique(samples.space)
     masks = np.zeros(int(samples.space.max(initial=0)) + 1, np.uint64)
     masks[used] = frame_chain.address_masks(samples.arch, [spaces[number] for number in used.tolist()])
@@ -108,7 +108,7 @@ def traces(
 
 
 def _merged(sent: SentChains, walked: Chains) -> Chains:
-    """What was sent, with what was walked in the place of what was not."""
+    """The sent chains, and the walked ones where none was sent."""
     counts = np.where(sent.is_sent, sent.counts, walked.counts)
     is_sent = np.repeat(sent.is_sent, counts)
     takes = ~np.repeat(sent.is_sent, walked.counts)

@@ -1,8 +1,8 @@
 """Payloads of blocks to arrays and back.
 
-Arrays are little-endian structured NumPy arrays that own no Python objects. Decoders check every length
-against the payload before they look at it: a block that passed its checksum may still come from a broken
-or hostile writer, and then raises MalformedBlock.
+Arrays are little-endian structured NumPy arrays without Python objects. Decoders check every length against the payload
+before they use it: a block with a valid checksum may still come from a broken or hostile writer. Then they raise
+MalformedBlock.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class MalformedBlock(MemleakError):
         self.reason = reason
 
 
-# What no honest writer exceeds. Within these, sums and conversions of the host cannot overflow.
+# No honest writer exceeds these. Within them, the host's sums and conversions cannot overflow.
 _LIMITS = {
     "pid": 1 << 31,  # PID_MAX_LIMIT is 2^22 (linux/threads.h)
     "tid": 1 << 31,
@@ -118,10 +118,10 @@ class EvidenceBatch:
 
     rows: (n,) of EVIDENCE. registers, known: (n, r), r the largest n_registers of the batch, in pt_regs order;
     unknown registers are 0. The stack slice of record i is
-    data[stack_offset[i] : stack_offset[i] + rows["stack_bytes"][i]]; offsets are multiples of 8. Where its flag
-    STACK_SPARSE is set, some words of the slice are there instead, and the rest counts as 0 (sparse_stack.py).
-    chain_offset: where in data the record's chain of frame records begins, -1 = it has none (frame_chains.py).
-    above_offset: likewise its words of the stack above the slice (stack_tail.py).
+    data[stack_offset[i] : stack_offset[i] + rows["stack_bytes"][i]]; offsets are multiples of 8. With flag
+    STACK_SPARSE, data has some words of the slice instead, and the others are 0 (sparse_stack.py).
+    chain_offset: offset in data of the record's chain of frame records, -1 = none (frame_chains.py).
+    above_offset: likewise of its words of the stack above the slice (stack_tail.py).
     """
 
     rows: Rows
@@ -169,7 +169,9 @@ def decode_evidence(payload: bytes) -> EvidenceBatch:
     used = stack_offset - offsets + stack_bytes
     bad = (used > rows["record_bytes"]) | (n_registers > REGISTERS_MAX) | (rows["n_fixups"] > FIXUPS)
     if bad.any():
-        raise MalformedBlock(BlockKind.EVIDENCE, f"record at byte {offsets[bad][0]} is longer than it says")
+        raise MalformedBlock(
+            BlockKind.EVIDENCE, f"record at byte {offsets[bad][0]} is longer than its record_bytes"
+        )
     slots = np.arange(n_registers.max(initial=0))
     present = slots < n_registers[:, None]
     known = present & ((rows["registers_known"][:, None] >> slots.astype(np.uint64)) & np.uint64(1)).astype(
@@ -278,7 +280,7 @@ def encode_maps(maps: Maps) -> Block:
 
 
 def decode_mappings(payload: bytes) -> tuple[Rows, list[str]]:
-    """Rows of MAPPING and the path of each."""
+    """Rows of MAPPING, and their paths."""
     offsets = _record_offsets(BlockKind.MAPPINGS, payload, MAPPING.itemsize)
     rows = _gather(BlockKind.MAPPINGS, np.frombuffer(payload, np.uint8), offsets, MAPPING)
     if (rows["path_bytes"] > rows["record_bytes"] - MAPPING.itemsize).any():
@@ -295,7 +297,7 @@ def _array(kind: BlockKind, dtype: np.dtype[np.void], payload: bytes) -> Rows:
     if len(payload) % dtype.itemsize:
         raise MalformedBlock(kind, f"{len(payload)} bytes, not a multiple of {dtype.itemsize}")
     rows = np.frombuffer(payload, dtype)
-    if kind != BlockKind.EVENTS:  # a call that failed may have asked for any size
+    if kind != BlockKind.EVENTS:  # a failed call may have requested any size
         _check_numbers(kind, rows)
     return rows
 

@@ -1,7 +1,7 @@
-"""Words of the stack above a slice that was too short (struct ml_stack_above of device/wire.h), and what frames they make.
+"""Words of the stack above a slice that was too short (struct ml_stack_above of device/wire.h), and their frames.
 
-The last part of a record: how far it reaches, number of words, the words, and for each its place behind the slice in
-words, as u32. Words that were not sent are not known: frames that would need one end as if the slice did.
+The last part of a record: its reach, number of words, the words, and for each its index above the slice, in words, as u32.
+Words that were not sent are unknown: a stack ends at the frame that needs one, as if the slice ended there.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from memleak_android.unwind.trace import Method, TraceBatch, TraceEnd
 Ints = NDArray[np.int64]
 _HEAD = STACK_ABOVE.itemsize
 _WORD = 8
-UNKNOWN = 1  # in the place of each word that was not sent: no code is at the lowest page (vm.mmap_min_addr)
+UNKNOWN = 1  # instead of each word that was not sent: the lowest page has no code (vm.mmap_min_addr)
 
 
 class WordsAbove(NamedTuple):
-    """Of several records, one after the other: whose (an index into them), where behind the slice in words, and what."""
+    """Words of several records. owner: index of the record; slot: of the word above its slice."""
 
     owner: Ints
-    place: Ints
+    slot: Ints
     value: NDArray[np.uint64]
 
 
@@ -33,7 +33,7 @@ def has(rows: Rows) -> NDArray[np.bool_]:
 
 
 def fault(data: NDArray[np.uint8], rows: Rows, starts: Ints, ends: Ints) -> int | None:
-    """The first record whose words above the slice contradict themselves. starts: of each, -1 = it has none."""
+    """The first record whose words above the slice are inconsistent. starts: of the words, -1 = none."""
     records = np.flatnonzero(starts >= 0)
     room = ends[records] - starts[records]
     sparse = (rows["flags"][records] & np.uint16(EvidenceFlag.STACK_SPARSE)) != 0
@@ -45,32 +45,31 @@ def fault(data: NDArray[np.uint8], rows: Rows, starts: Ints, ends: Ints) -> int 
     bad |= _HEAD + count * (_WORD + 4) > room
     if not bad.any():
         words = read(data, starts[records])
-        bad[words.owner[words.place >= reach[words.owner] // _WORD]] = True
+        bad[words.owner[words.slot >= reach[words.owner] // _WORD]] = True
     return int(records[np.argmax(bad)]) if bad.any() else None
 
 
 def reach(data: NDArray[np.uint8], starts: Ints) -> Ints:
-    """How far the words of each record reach, in bytes above its slice; 0 = it has none (start -1)."""
+    """The reach of each record's words in bytes above its slice; 0 = it has none (start -1)."""
     found = np.zeros(len(starts), np.int64)
     found[starts >= 0] = _heads(data, starts[starts >= 0])["reach_bytes"]
     return found
 
 
 def read(data: NDArray[np.uint8], starts: Ints) -> WordsAbove:
-    """The words that begin at `starts`, which are none of them -1 and have passed fault()."""
+    """The words that begin at `starts`; none is -1, and fault() has checked them."""
     words = data[: len(data) // _WORD * _WORD].view("<u8")
     first = starts // _WORD + 1
     count = _heads(data, starts)["n_words"].astype(np.int64)
     owner = np.repeat(np.arange(len(starts)), count)
     within = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
     first, count = first[owner], count[owner]
-    places = data[: len(words) * _WORD].view("<u4")[(first + count) * 2 + within]
-    return WordsAbove(owner, places.astype(np.int64), words[first + within])
+    indexes = data[: len(words) * _WORD].view("<u4")[(first + count) * 2 + within]
+    return WordsAbove(owner, indexes.astype(np.int64), words[first + within])
 
 
 def settled(traces: TraceBatch, rows: Rows, boundary: NDArray[np.uint64]) -> TraceBatch:
-    """The traces of samples whose slices were made longer: frames beyond `boundary` are marked, and such as unknown
-    words made are taken away.
+    """Traces of extended slices: marks the frames beyond `boundary` and removes those made from unknown words.
 
     rows: (n,) evidence. boundary: (n,) where the words above the slice begin. Frames that the agent read after the call
     are Method.LATE. To step to a frame its callee's words are needed, all below the frame's stack pointer.

@@ -46,7 +46,7 @@ def test_who_came_late_says_for_how_long_nothing_was_seen() -> None:
         row("", 0x1000, slots=4), row("liba.so", 0x5000, slots=1, since_ns=2_000_000, patched_ns=45_000_000)
     )
     assert hooked_remarks(capture)[1:] == [
-        "liba.so came during the session: unseen is what its constructors allocated, within 43.0 ms"
+        "liba.so was loaded during the session; what its constructors allocated is missing, within 43.0 ms"
     ]
 
 
@@ -90,6 +90,4 @@ def test_a_library_that_nobody_told_of_makes_the_result_incomplete() -> None:
 0000d000-0000e000 r-xp 00000000 08:01 5  /x/libmemleak.so
 """
     capture = captured(row("", 0x1000, slots=4), row("liba.so", 0x5000, slots=3), maps=maps)
-    assert hooked_missing(capture) == [
-        "libunseen.so.1 came without being noticed: what they allocate is missing"
-    ]
+    assert hooked_missing(capture) == ["libunseen.so.1 loaded unnoticed: what they allocate is missing"]

@@ -150,8 +150,8 @@ def test_hostile_peak_ends_in_no_failure() -> None:
     rows["space"] = 2**64 - 1
     rows["variance"] = np.inf
     high_water = peak.HighWater()
-    high_water.told(KeySnapshot(0, rows))
-    high_water.see(1, live_rows(*BASES))
+    high_water.set_recorded(KeySnapshot(0, rows))
+    high_water.add_snapshot(1, live_rows(*BASES))
     assert high_water.at is not None
 
 
