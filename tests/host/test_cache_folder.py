@@ -25,12 +25,12 @@ def test_where(cache: str, home: str, base: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_user_id_without_name_and_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody(uid: int) -> None:
+    def unknown_user(uid: int) -> None:
         raise KeyError(f"getpwuid(): uid not found: {uid}")
 
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("HOME")
-    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.setattr(pwd, "getpwuid", unknown_user)
     with pytest.raises(RuntimeError):
         Path.home()
     assert cache_base() == Path("/nonexistent/.cache")

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.compares_code
 
 INCOMPLETE, TARGET = 6, 4
 YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
-# Somebody else, who may still read our files: where they lie is not what is tested.
-SOMEBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+# Another user, who may still read our files: their location is not tested here.
+OTHER_USER = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 READS_FILES = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
 UNHARMED = "unharmed, 0 signals"
 both_hooks = pytest.mark.parametrize("hook", ["plt", "inline"])
@@ -57,7 +57,7 @@ def need_root() -> None:
 def test_a_process_of_another_user(hook: str) -> None:
     need_root()
     with running("threads") as (process, _):
-        said = refusal(process.pid, hook, before=[*SOMEBODY, *READS_FILES])
+        said = refusal(process.pid, hook, before=[*OTHER_USER, *READS_FILES])
         assert said.endswith(" may not be traced: it belongs to uid 0; run as root")
         assert last_words(process) == UNHARMED
 
@@ -65,8 +65,8 @@ def test_a_process_of_another_user(hook: str) -> None:
 @both_hooks
 def test_a_process_that_does_not_let_itself_be_looked_at(hook: str) -> None:
     need_root()
-    with running("undumpable", before=SOMEBODY) as (process, _):
-        said = refusal(process.pid, hook, before=[*SOMEBODY, *READS_FILES])
+    with running("undumpable", before=OTHER_USER) as (process, _):
+        said = refusal(process.pid, hook, before=[*OTHER_USER, *READS_FILES])
         assert said.endswith(
             " may not be traced: it is not dumpable (set-user-ID, or prctl(PR_SET_DUMPABLE)); run as root"
         )
@@ -76,12 +76,12 @@ def test_a_process_that_does_not_let_itself_be_looked_at(hook: str) -> None:
 def test_the_agent_says_so_too() -> None:
     """Of what the host has not looked at: it is the agent that acts as an app on a phone."""
     need_root()
-    with running("undumpable", before=SOMEBODY) as (process, _):
-        refused = inject(process.pid, library(), "length_of", "x", before=SOMEBODY)
+    with running("undumpable", before=OTHER_USER) as (process, _):
+        refused = inject(process.pid, library(), "length_of", "x", before=OTHER_USER)
         assert "does not let itself be looked at" in refused.refusal
         assert last_words(process) == UNHARMED
     with running("threads") as (process, _):
-        refused = inject(process.pid, library(), "length_of", "x", before=SOMEBODY)
+        refused = inject(process.pid, library(), "length_of", "x", before=OTHER_USER)
         assert f"process {process.pid} belongs to user 0 (run as that user, or as root)" in refused.refusal
         assert last_words(process) == UNHARMED
 
@@ -106,8 +106,8 @@ def test_yama(hook: str) -> None:
     before = YAMA.read_text()
     YAMA.write_text("1")
     try:
-        with running("threads", before=SOMEBODY) as (process, _):
-            said = refusal(process.pid, hook, before=[*SOMEBODY, *READS_FILES])
+        with running("threads", before=OTHER_USER) as (process, _):
+            said = refusal(process.pid, hook, before=[*OTHER_USER, *READS_FILES])
             assert "kernel.yama.ptrace_scope is 1, which forbids to attach to process PID" in said
             assert last_words(process) == UNHARMED
     finally:

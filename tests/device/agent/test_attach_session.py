@@ -87,7 +87,7 @@ def test_whoever_is_killed_the_hooks_come_out(victims: str) -> None:
                 os.kill(pid, signal.SIGKILL)
         if victims == "keeper":
             os.kill(channel.pid, signal.SIGTERM)
-        if victims != "agent and keeper":  # else nobody is left to do it; the next session does
+        if victims != "agent and keeper":  # else the next session does it
             assert until(lambda: contents_of(process.pid) == before), victims
         leak(process)
         session.close()

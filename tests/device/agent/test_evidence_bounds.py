@@ -64,9 +64,9 @@ def test_no_record_passes_that_the_host_refuses(tmp_path: Path) -> None:
     given = b"".join(len(record).to_bytes(4, "little") + record for record in records)
     done = subprocess.run([program], input=given, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
-    told = done.stdout.decode().split()
-    assert told[: len(whole)] == ["sound"] * len(whole)
-    passed = [record for record, one in zip(records, told, strict=True) if one == "sound"]
+    verdicts = done.stdout.decode().split()
+    assert verdicts[: len(whole)] == ["sound"] * len(whole)
+    passed = [record for record, one in zip(records, verdicts, strict=True) if one == "sound"]
     assert 0.05 * CHANGES < len(passed) < 0.95 * CHANGES
     above = [r for r in passed if int.from_bytes(r[4:6], "little") & EvidenceFlag.STACK_ABOVE]
     assert len(above) > len(whole)

@@ -110,7 +110,7 @@ def speaks(session: Agent, times: int) -> Iterator[float]:
 
 
 def test_silence_while_nobody_takes_the_output() -> None:
-    """The agent stands in a write that nobody will end."""
+    """The agent blocks in a write that never ends."""
     with agent() as session:
         session.fill_output()
         assert session.process.wait(50) == 0

@@ -1,4 +1,4 @@
-"""Inline hooks and other tracers' uprobes at the entries of the same functions, in every order: nothing is lost, nobody dies."""
+"""Inline hooks and other tracers' uprobes at the entries of the same functions, in every order: nothing is lost, no process dies."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pytest
 from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
 
-NOBODY = 65534
+OTHER_USER = 65534
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def lend(agent: Path, name: str) -> subprocess.Popen[bytes]:
 
 
 def borrow(agent: Path, name: str, user: int | None = None) -> subprocess.CompletedProcess[bytes]:
-    """The session itself ends at once: it is told nothing."""
+    """The session itself ends at once: it gets no configuration."""
     argv = [str(agent), "borrow", name, "preload"]
     return subprocess.run(
         argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=40, check=False, user=user
@@ -54,11 +54,11 @@ def test_the_lender_ends_once_its_streams_are_lent(agent: Path) -> None:
     assert done.stderr == b""
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
 def test_nobody_else_gets_them(agent: Path) -> None:
     name = f"memleak-test-{secrets.token_hex(8)}"
     with lend(agent, name) as lender:
-        done = borrow(agent, name, NOBODY)
+        done = borrow(agent, name, OTHER_USER)
         assert (done.returncode, done.stderr) == (
             5, b"the command's standard streams could not be had: nobody of this user lends them\n",
         )  # fmt: skip

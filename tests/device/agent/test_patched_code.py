@@ -24,7 +24,7 @@ JUMP = bytes.fromhex("ff2500000000") + bytes(8)  # as hooks that go far
 MOVABS = bytes.fromhex("48b8") + bytes(8) + bytes.fromhex("ffe0")  # begins as many functions do
 
 
-NAME = "pvalloc"  # of libc, which nobody calls
+NAME = "pvalloc"  # of libc, unused
 
 
 @pytest.fixture
@@ -93,10 +93,10 @@ def test_a_hook_that_begins_with_the_functions_own_byte(process: subprocess.Pope
 
 def test_it_goes_on_beside_inline_hooks_of_ours(process: subprocess.Popen[bytes]) -> None:
     """They leave in place what probes are put on."""
-    told: list[subprocess.CompletedProcess[str]] = []
-    found = attach_inline(process.pid, lambda: told.append(measured("--pid", process.pid)), object="libc")
+    runs: list[subprocess.CompletedProcess[str]] = []
+    found = attach_inline(process.pid, lambda: runs.append(measured("--pid", process.pid)), object="libc")
     assert found.error == "" and found.sizes.total()
-    (done,) = told
+    (done,) = runs
     assert done.returncode == 0, done.stderr
     leak(process)
 

@@ -1,4 +1,4 @@
-"""The agent's ledger of mappings against a model of single pages, for calls told in any order that may happen."""
+"""The agent's ledger of mappings against a model of single pages, for calls in any order that may arrive."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def replayed(program: Path, records: np.ndarray) -> dict[int, int]:
     return {page: time for start, end, time in rows for page in range(start // PAGE, end // PAGE)}
 
 
-def reading(begins_ns: int, *told: np.ndarray) -> np.ndarray:
+def reading(begins_ns: int, *parts: np.ndarray) -> np.ndarray:
     """What one reading of the rings brings, that began at this time."""
     record = np.zeros(1, EVENT)
     record["timestamp_ns"] = begins_ns
-    return np.concatenate([record, *told])
+    return np.concatenate([record, *parts])
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -100,10 +100,10 @@ def test_rings_read_one_after_the_other(replay: Path, seed: int) -> None:
     calls = random_calls(rng, 60)
     ring = rng.integers(0, 4, len(calls))
     begins = [*np.sort(rng.choice(np.arange(5, 605, 10), 5, replace=False)), END]
-    told = np.searchsorted(begins, calls["timestamp_ns"])  # by the first reading that began later
-    told -= (told > 0) & (rng.random(len(calls)) < 0.3)  # or by the one that was under way
+    reader = np.searchsorted(begins, calls["timestamp_ns"])  # by the first reading that began later
+    reader -= (reader > 0) & (rng.random(len(calls)) < 0.3)  # or by the one that was under way
     readings = [
-        reading(begin, *(calls[(told == number) & (ring == which)] for which in rng.permutation(4)))
+        reading(begin, *(calls[(reader == number) & (ring == which)] for which in rng.permutation(4)))
         for number, begin in enumerate(begins)
     ]
     assert replayed(replay, np.concatenate(readings)) == model(calls)

@@ -22,7 +22,7 @@ Between = Callable[[], None]
 
 
 class Holder:
-    """A program that allocates when it is told to, and ends with its input."""
+    """A program that allocates on request and ends with its input."""
 
     def __init__(self, argv: Sequence[str | Path]) -> None:
         self.process = subprocess.Popen(

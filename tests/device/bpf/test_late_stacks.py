@@ -41,7 +41,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> str:
 def session(
     program: str, mode: str, folder: Path, *, tracer: str = "bpf", rounds: int = ROUNDS, extend: bool = True
 ) -> tuple[list[Site], str]:
-    """Sites of the program's own blocks, and what is told of its stacks."""
+    """Sites of the program's own blocks, and the printed report."""
     options = OPTIONS if extend else [option for option in OPTIONS if option != "--extend-stacks"]
     result = run(tracer, folder, "--", program, mode, str(rounds), options=list(options))
     return own_sites(result.report), result.out
@@ -51,9 +51,9 @@ def sessions(program: str, mode: str, folder: Path) -> Iterator[list[Site]]:
     """Of one after another what was found, until a stack had changed before its rest was read: the processors say when."""
     for number in range(SESSIONS_MAX):
         (folder / str(number)).mkdir()
-        found, told = session(program, mode, folder / str(number))
+        found, printed = session(program, mode, folder / str(number))
         yield found
-        changed = re.search(r"of (\d+) it had changed", told)
+        changed = re.search(r"of (\d+) it had changed", printed)
         if changed and int(changed[1]):
             return
     pytest.fail("no stack had changed: nothing was put to the test")
@@ -91,28 +91,28 @@ def test_one_function_that_calls_itself(program: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["calls", "threads", "jumps"])
 def test_the_shim_reads_the_rest_at_once(program: str, mode: str, tmp_path: Path) -> None:
     """In the thread that allocates: no stack has changed, none is cut, and nothing is late."""
-    found, told = session(program, mode, tmp_path, tracer="preload")
+    found, printed = session(program, mode, tmp_path, tracer="preload")
     assert sum(site["inuse_objects"] for site in found) == 2 * ROUNDS + 2
     assert {site["end"] for site in found} == {"ROOT"}
-    assert "(late)" not in told
+    assert "(late)" not in printed
     check_parents(found)
 
 
 def test_the_shim_leaves_stacks_that_are_not_the_threads_own(program: str, tmp_path: Path) -> None:
-    """Whoever made one may unmap it: it is read as far as a slice goes, by the kernel."""
+    """Its owner may unmap it: the kernel reads it as far as a slice goes."""
     found, _ = session(program, "coroutines", tmp_path, tracer="preload")
     assert {(site["end"], *functions(site)) for site in found} == {(CUT, *INNER)}
 
 
 def test_without_it_the_stack_is_cut(program: str, tmp_path: Path) -> None:
-    found, told = session(program, "calls", tmp_path, rounds=2, extend=False)
+    found, printed = session(program, "calls", tmp_path, rounds=2, extend=False)
     assert {(site["end"], *functions(site)) for site in found} == {(CUT, *INNER)}
-    assert "(late)" not in told
-    assert "--extend-stacks" in told, "the way out is named"
+    assert "(late)" not in printed
+    assert "--extend-stacks" in printed, "the way out is named"
 
 
 def test_stacks_that_are_whole_cost_nothing(program: str, tmp_path: Path) -> None:
-    """No slice is too short: nothing is told of any, and no frame is late."""
+    """No slice is too short: no note, and no late frame."""
     result = run("bpf", tmp_path, "--", program, "calls", "3", options=["--extend-stacks"])
     assert {site["end"] for site in result.sites()} == {"ROOT"}
     assert result.report["unwinding"]["late"] == 0

@@ -1,4 +1,4 @@
-"""Which of the two BPF objects is loaded: the one for this kernel, and if it is the other one, the user is told."""
+"""The BPF object that is loaded: the one for this kernel, else the other one with a note."""
 
 from __future__ import annotations
 

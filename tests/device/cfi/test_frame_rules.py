@@ -287,11 +287,11 @@ def own_stack(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         pytest.skip("the program captures its stack on x86_64 only")
     program = build(tmp_path_factory.mktemp("stack") / "frame_stack", "-O2")
     lines = subprocess.run([program], capture_output=True, check=True, text=True).stdout.splitlines()
-    told: dict[str, list[str]] = {}
+    answers: dict[str, list[str]] = {}
     for line in lines:
         word, value = line.split()
-        told.setdefault(word, []).append(value)
-    return told
+        answers.setdefault(word, []).append(value)
+    return answers
 
 
 def test_a_stack_walked_by_its_rules_alone(own_stack: dict[str, list[str]]) -> None:
@@ -325,11 +325,11 @@ def test_room_is_given_back(own_stack: dict[str, list[str]]) -> None:
 
 def test_nothing_is_read_out_of_bounds(tmp_path: Path, own_stack: dict[str, list[str]]) -> None:
     """The same under the sanitizers, whose frames differ."""
-    told = subprocess.run(
+    answers = subprocess.run(
         [build(tmp_path / "frame_stack", *SANITIZERS)], capture_output=True, check=True, text=True
     ).stdout
-    assert "complete 1" in told.splitlines()
-    assert {line.split()[0] for line in told.splitlines()} == set(own_stack)
+    assert "complete 1" in answers.splitlines()
+    assert {line.split()[0] for line in answers.splitlines()} == set(own_stack)
 
 
 @pytest.mark.parametrize("path", [Path("/usr/bin/env"), LIBRARIES / "libz.so.1", LIBRARIES / "libjq.so.1"])

@@ -1,4 +1,4 @@
-/* A program under allocation load that leaks when it is told to: 'l' on standard input, 23 blocks of 5003 bytes. */
+/* A program under allocation load that leaks on request: 'l' on standard input, 23 blocks of 5003 bytes. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

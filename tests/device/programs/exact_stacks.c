@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * exact_stacks ROUNDS: 16 call paths allocate in turn, from frames that hold addresses of code which nobody will return
+ * exact_stacks ROUNDS: 16 call paths allocate in turn, from frames that hold addresses of code to which nothing will return
  * to, others each time, and at depths that differ. Twice ROUNDS rounds, with a pause between the two halves. The blocks
  * of the last round are kept.
  */

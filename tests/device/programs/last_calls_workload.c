@@ -1,4 +1,4 @@
-/* Threads that allocate on a road that none took before, for longer than anybody measures; nothing is freed. */
+/* Threads that allocate on new call paths for longer than any session; nothing is freed. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #define THREADS 3
 #define TURNS 16
-#define AFTER_S 120 /* whoever started it is long gone */
+#define AFTER_S 120 /* longer than the test */
 
 static void *volatile kept;
 
@@ -60,7 +60,7 @@ int main(void)
 	}
 	puts("driving");
 	fflush(stdout);
-	/* Whoever reads is not to wait for the end. */
+	/* The reader must not wait for the end. */
 	close(1);
 	close(2);
 	return pause();

@@ -34,7 +34,7 @@ ALONE static void take(size_t size)
 		longjmp(out, 1);
 }
 
-/* The frame that a slice ends in. What lies around it is the same whoever calls. */
+/* The frame that a slice ends in. Its surroundings are the same for every caller. */
 ALONE static void middle(size_t size)
 {
 	char *room = alloca(ROOM);

@@ -1,6 +1,6 @@
 /*
  * Loads the library named by its argument into a linker namespace of its own (dlmopen), with a libc of its own, and has two
- * threads allocate in both. Leaks when it is told to: a byte on standard input, 23 blocks of 5003 bytes.
+ * threads allocate in both. Leaks on request: a byte on standard input, 23 blocks of 5003 bytes.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -179,7 +179,7 @@ static void coroutine(void)
 	keep(malloc(523));
 }
 
-/* Stacks that are nobody's thread stack, mapped and unmapped while others use the same addresses. */
+/* Stacks that belong to no thread, mapped and unmapped while others use the same addresses. */
 static int stacks(void)
 {
 	pthread_t id;
@@ -253,7 +253,7 @@ static __attribute__((noinline)) void *call_through(void *(*allocate)(size_t), s
 	return block;
 }
 
-/* Code that nobody announces, as a compiler within the program makes it: a copy of a function of ours. */
+/* Unannounced code, as a JIT compiler makes it: a copy of a function of ours. */
 static int makes_code(void)
 {
 	void *(*copy)(void *(*)(size_t), size_t);

@@ -92,7 +92,7 @@ static void check_lost_records(struct ml_process_set *set)
 	ml_process_set_add(set, running);
 	kill((pid_t)ended, SIGKILL);
 	waitpid((pid_t)ended, NULL, 0);
-	check(!ml_process_set_find_ended(set, false), "an end that nobody told is looked for");
+	check(!ml_process_set_find_ended(set, false), "an unannounced end is found");
 	check(ml_process_set_find_ended(set, true), "an end whose record was lost is not found");
 	ml_process_set_drop_ended(set);
 	check(!ml_process_set_has(set, ended) && ml_process_set_has(set, running), "the wrong one is forgotten");

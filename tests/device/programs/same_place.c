@@ -39,7 +39,7 @@ int main(int argc, char **argv)
 		for (int n = atoi(argv[3]); n; n--) {
 			callers[i](leaks[i], first_return);
 			if (n % 16 == 0)
-				usleep(1000); /* for whoever learns how these frames are stepped out of */
+				usleep(1000); /* so that the agent learns these frames' rules */
 		}
 		if (dlclose(library))
 			return 4;

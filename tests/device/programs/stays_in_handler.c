@@ -1,5 +1,5 @@
 /*
- * One thread that does what it is told, a byte an order: l leaks, h enters a signal handler and stays in it until o. In there
+ * One thread that obeys orders, a byte each: l leaks, h enters a signal handler and stays in it until o. In there
  * m leaks other blocks, and f frees the last of these.
  */
 #include <signal.h>

@@ -127,7 +127,7 @@ static void all_that_were_told_are_undone(void)
 	undone = (const void *)ml_trampolines_undo(&trampolines, &without_link, &record.head, sizeof(record));
 	check(undone != &record && undone->stack[4] == 1 && undone->stack[9] == 2 && undone->stack[15] == 3 &&
 		      undone->stack[25] == 4 && undone->stack[16] == 0x1234,
-	      "what was told is not in its place");
+	      "a reported address is not at its slot");
 	check(!undone->head.n_fixups && !undone->head.flags, "fixups are left of a record that needs none");
 	check(ml_trampolines_undo(&trampolines, &without_link, &other.head, sizeof(other)) == &other.head,
 	      "another record's return addresses");
@@ -138,7 +138,7 @@ static void all_that_were_told_are_undone(void)
 	      "more calls than can be pending");
 }
 
-/* With a link register the frames are those of all that were told: here of a third call between the two. */
+/* With a link register the frames are those of all reported calls: here of a third call between the two. */
 static void frames_of_all_that_were_told(void)
 {
 	struct ml_bpf_returns returns = {

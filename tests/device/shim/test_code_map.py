@@ -1,4 +1,4 @@
-"""The shim's code map: what of a signed return address is its address is told by the mappings alone."""
+"""The shim's code map: the mappings alone determine the address bits of a signed return address."""
 
 from __future__ import annotations
 

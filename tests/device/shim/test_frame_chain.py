@@ -82,29 +82,29 @@ def program(folder: Path, *flags: str) -> Path:
 def agreement(tracer: str, folder: Path, *flags: str) -> dict[str, float]:
     report = run(tracer, folder, "--", program(folder, *flags), options=["--unwind", "both"]).report
     assert report["target"]["unwind"] == "both"
-    told: dict[str, float] = report["unwinding"]["fp_agreement"]
-    return told
+    agreed: dict[str, float] = report["unwinding"]["fp_agreement"]
+    return agreed
 
 
 @both_tracers
 def test_code_that_keeps_frame_pointers_agrees(tracer: str, folder: Path) -> None:
-    told = agreement(tracer, folder, KEPT)
+    agreed = agreement(tracer, folder, KEPT)
     # All but the C library's own block for a thread: Debian builds it without frame pointers.
-    assert told["stacks"] >= 20
-    assert told["identical"] + told["start_missing"] >= told["stacks"] - 1
-    assert told["wrong"] == 0
-    assert told["mean_common_prefix"] > told["mean_depth"] - 3
+    assert agreed["stacks"] >= 20
+    assert agreed["identical"] + agreed["start_missing"] >= agreed["stacks"] - 1
+    assert agreed["wrong"] == 0
+    assert agreed["mean_common_prefix"] > agreed["mean_depth"] - 3
 
 
 def test_code_that_does_not_is_told_so(folder: Path) -> None:
-    told = agreement("preload", folder, OMITTED)
-    assert told["share"] == 0
-    assert told["mean_common_prefix"] < 2
+    agreed = agreement("preload", folder, OMITTED)
+    assert agreed["share"] == 0
+    assert agreed["mean_common_prefix"] < 2
 
 
 def test_a_leaf_without_a_frame_hides_its_caller(folder: Path) -> None:
-    told = agreement("preload", folder, KEPT, "-DFRAMELESS_LEAF")
-    assert told["caller_missing"] >= 20
+    agreed = agreement("preload", folder, KEPT, "-DFRAMELESS_LEAF")
+    assert agreed["caller_missing"] >= 20
 
 
 def test_by_frame_pointers_nothing_of_the_stack_is_sent(folder: Path) -> None:

@@ -55,10 +55,12 @@ def test_peak_that_lasts_for_no_time(program: Path, tmp_path: Path, tracer: str,
 def test_peak_is_massifs(program: Path, tmp_path: Path, tracer: str) -> None:
     if shutil.which("valgrind") is None:
         pytest.skip("valgrind is not installed")
-    told = tmp_path / "massif.out"
-    words = ["valgrind", "-q", "--tool=massif", "--peak-inaccuracy=0.0", f"--massif-out-file={told}"]
+    massif_file = tmp_path / "massif.out"
+    words = ["valgrind", "-q", "--tool=massif", "--peak-inaccuracy=0.0", f"--massif-out-file={massif_file}"]
     subprocess.run([*words, program, "0"], check=True, cwd=tmp_path)
-    massif = max(int(held) for held in re.findall(r"^mem_heap_B=(\d+)", told.read_text(), re.MULTILINE))
+    massif = max(
+        int(held) for held in re.findall(r"^mem_heap_B=(\d+)", massif_file.read_text(), re.MULTILINE)
+    )
     peak = peak_of(tracer, tmp_path, program, "0")
     assert peak["space"] <= massif <= peak["space"] + peak["bound"]
 

@@ -242,7 +242,7 @@ def test_an_allocator_of_the_program_s_own_is_not_seen_and_that_is_said(folder: 
 
 @pytest.fixture(scope="module")
 def other_version(folder: Path) -> Path:
-    """Its malloc has a version for which nobody asks: two of them, one the default. The loader passes it over."""
+    """Its malloc has an unused version: two of them, one the default. The loader skips it."""
     source, script, library = folder / "other.c", folder / "other.map", folder / "libother.so"
     source.write_text(
         "#include <stddef.h>\nvoid *other(size_t n) { return (void *)n; }\nvoid nothing(void *p) {}\n"
@@ -290,7 +290,7 @@ def test_an_allocator_that_a_resolver_chooses_is_refused(folder: Path, bound_now
     subprocess.run(["gcc", *FLAGS, "-fPIC", "-shared", "-w", source, "-o", library], check=True)
     with AttachedProgram(bound_now, str(library)) as program:
         before = slots(program.process.pid)
-        for _ in range(2):  # the library stays: who tries again is told the same
+        for _ in range(2):  # the library stays: a second try gets the same refusal
             assert program.do(f"attach {session_name()} mode=plt") == ["9"]
             assert slots(program.process.pid) == before
 

@@ -1,4 +1,4 @@
-"""A process that somebody else starts, and that finds its session in the file beside the shim: Android's wrap.PACKAGE."""
+"""A process started by another one, which finds its session in the file beside the shim: Android's wrap.PACKAGE."""
 
 from __future__ import annotations
 

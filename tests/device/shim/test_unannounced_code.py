@@ -50,6 +50,6 @@ def test_beside_an_address_that_nothing_explains(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="unannounced_code.c has no stray for this machine")
 def test_beside_addresses_that_wander(tmp_path: Path) -> None:
-    """They put off everything: the process is not to stand still for them. What is late is told, and none is lost."""
+    """Readings are postponed so that the process does not stall. Late stacks are reported, and none is lost."""
     held = held_by(tmp_path, TIMES // 4, "others")
     assert sum(held.values()) == TIMES // 4 * THREADS

@@ -145,8 +145,8 @@ def test_snapshot_at_the_targets_exit_is_left_out_where_others_suffice(
 
 def by_runs(path: Path, ends_s: list[int], *snapshots: list[Block], ends: object = None) -> Path:
     ends_ns = [SECOND + end * SECOND + SECOND // 2 for end in ends_s]
-    told = {"scenario": {"command": "x", "ends_ns": ends_ns if ends is None else ends}}
-    return recording(path, [encode_text(BlockKind.SESSION, json.dumps(told))], *snapshots)
+    session = {"scenario": {"command": "x", "ends_ns": ends_ns if ends is None else ends}}
+    return recording(path, [encode_text(BlockKind.SESSION, json.dumps(session))], *snapshots)
 
 
 def test_growth_by_runs_does_not_mind_how_long_they_take(tmp_path: Path) -> None:
@@ -179,8 +179,8 @@ def test_run_whose_snapshot_follows_another_at_once_counts(tmp_path: Path) -> No
     blocks = [held_at(second) for second in range(2, 8)]
     times = [SECOND + second * SECOND + SECOND // 2 for second in range(2, 7)]
     late = [*times[:4], times[4] + 600_000]
-    told = [encode_text(BlockKind.SESSION, json.dumps({"marks": [["page", at] for at in late]}))]
-    span = profile_of(recording(tmp_path / "a", told, *blocks)).growth
+    session = [encode_text(BlockKind.SESSION, json.dumps({"marks": [["page", at] for at in late]}))]
+    span = profile_of(recording(tmp_path / "a", session, *blocks)).growth
     assert span is not None and span.instants == 5
 
 

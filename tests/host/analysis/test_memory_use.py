@@ -129,7 +129,7 @@ def test_session_and_back() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "value",
     [
         None,
         5,
@@ -140,8 +140,8 @@ def test_session_and_back() -> None:
         GOOD | {"parts": [1]},
     ],
 )
-def test_nonsense_is_nothing(told: object) -> None:
-    assert read({"memory": told, "memory_of_others": told}, 0) == ()
+def test_nonsense_is_nothing(value: object) -> None:
+    assert read({"memory": value, "memory_of_others": value}, 0) == ()
 
 
 def test_unknown_and_malformed_parts_are_passed_over() -> None:

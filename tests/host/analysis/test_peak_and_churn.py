@@ -64,9 +64,11 @@ QUIET, HIGH, END = at(2, *BASES), at(5, *BASES, *SPIKES), at(9, *BASES)
 
 def recording(path: Path, *snapshots: list[Block], highest: int = 0) -> Path:
     records = [evidence_record(sequence=key, key=key, pc=0x400000 + vaddr) for key, vaddr in VADDR.items()]
-    told = [status(alloc_bytes=highest), status(alloc_objects=1_002, alloc_bytes=26_997)]
-    blocks = [hello(monotonic_ns=SECOND), maps(MAPS), evidence(*records), told[0]]
-    return write_recording(path, [*blocks, *(block for one in snapshots for block in one), told[1], end()])
+    statuses = [status(alloc_bytes=highest), status(alloc_objects=1_002, alloc_bytes=26_997)]
+    blocks = [hello(monotonic_ns=SECOND), maps(MAPS), evidence(*records), statuses[0]]
+    return write_recording(
+        path, [*blocks, *(block for one in snapshots for block in one), statuses[1], end()]
+    )
 
 
 def profile_of(path: Path, finished: Path | None = None) -> Profile:
@@ -176,10 +178,10 @@ def lines(profile: Profile, sort: str) -> list[str]:
 
 def test_text_json_and_page(tmp_path: Path) -> None:
     profile = profile_of(recording(tmp_path / "a", QUIET, HIGH, END))
-    told = "17,027 bytes at 0:05 (up to 26,997 between snapshots), 2,018 at the end"
+    peak = "17,027 bytes at 0:05 (up to 26,997 between snapshots), 2,018 at the end"
     shown = lines(profile, "peak")
-    assert f"peak      {told} (--sort peak)" in shown
-    assert shown[shown.index(f"at the peak: {told}") + 1] == "  1. 15,009 bytes from stack"
+    assert f"peak      {peak} (--sort peak)" in shown
+    assert shown[shown.index(f"at the peak: {peak}") + 1] == "  1. 15,009 bytes from stack"
     shown = lines(profile, "churn")
     given = "24,979 bytes in 1,000 allocations, 100% of them by 2 stacks"
     assert f"given back     {given} (--sort churn)" in shown

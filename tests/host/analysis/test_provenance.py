@@ -1,4 +1,4 @@
-"""Where recordings come from: told by who measures, and read back from recordings that nobody vouches for."""
+"""Provenance of recordings: written by the session, read back from untrusted recordings."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def test_this_machine_has_no_model() -> None:
 
 
 def test_it_is_in_report_json_and_back() -> None:
-    told = profile()
-    told = replace(told, target=replace(told.target, origin=WHOLE))
+    whole = profile()
+    whole = replace(whole, target=replace(whole.target, origin=WHOLE))
     text = io.StringIO()
-    report_json.write(told, text, ReportOptions())
+    report_json.write(whole, text, ReportOptions())
     assert report_json.read_report(text.getvalue().encode(), "x").target.origin == WHOLE
 
 

@@ -34,6 +34,6 @@ def test_a_hostile_recording_s_are_bounded() -> None:
 
 
 def test_what_a_reservation_cost() -> None:
-    told = reserved(7, 0, "1048577 5 1\nstop 1 1000 200 5\nstop 2 3000 2200 1\nstop 1 -1 x\nend\n", "")
-    assert told.distance == 1048577
-    assert told.stops.tolist() == [(1000, 200, 7, 5, 1, 1, 0), (3000, 2200, 7, 1, 1, 2, 0)]
+    answer = reserved(7, 0, "1048577 5 1\nstop 1 1000 200 5\nstop 2 3000 2200 1\nstop 1 -1 x\nend\n", "")
+    assert answer.distance == 1048577
+    assert answer.stops.tolist() == [(1000, 200, 7, 5, 1, 1, 0), (3000, 2200, 7, 1, 1, 2, 0)]

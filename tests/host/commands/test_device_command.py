@@ -37,7 +37,7 @@ Plug = Callable[..., FakeDevice]
 
 @pytest.fixture
 def plug(tmp_path: Path) -> Iterator[Plug]:
-    """Connects one more device, whose adbd runs as root, whoever runs the tests: who asks for BPF is given it."""
+    """Connects one more device, whose adbd runs as root for every user of the tests, so that BPF is available."""
     with ExitStack() as stack:
 
         def connect(**faults: Any) -> FakeDevice:

@@ -71,16 +71,16 @@ def test_who_writes_on_after_the_measurement_finds_the_streams_broken(
     device: FakeDevice, tmp_path: Path
 ) -> None:
     no_root(device)
-    told = tmp_path / "told"
-    loop = f"trap '' PIPE; while echo on 2>{told}; do sleep 0.05; done; echo broken >{told}"
+    mark = tmp_path / "mark"
+    loop = f"trap '' PIPE; while echo on 2>{mark}; do sleep 0.05; done; echo broken >{mark}"
     done, _ = measured(device, tmp_path, "sh", "-c", loop, options=("--duration", "300ms"))
     assert done.returncode == 0 and done.stdout.startswith(b"on\non\n")
     assert b"sh goes on running" in done.stderr
     for _ in range(200):
-        if told.read_text() == "broken\n":
+        if mark.read_text() == "broken\n":
             break
         subprocess.run(["sleep", "0.02"], check=True)
-    assert told.read_text() == "broken\n"
+    assert mark.read_text() == "broken\n"
 
 
 def test_a_command_that_is_not_there(device: FakeDevice, tmp_path: Path) -> None:

@@ -81,6 +81,6 @@ def test_other_files_get_one_line(
     old = tmp_path / "old"
     old.write_bytes(content)
     assert run(["diff", str(old), str(old)]) == 2
-    told = capsys.readouterr()
-    assert (told.out, told.err.count("\n")) == ("", 1)
-    assert error in told.err
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert error in printed.err

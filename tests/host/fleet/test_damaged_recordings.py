@@ -60,8 +60,8 @@ def test_each_with_its_reason(shelf: Path, tmp_path: Path) -> None:
         ("text", "broken", "not a memleak recording"),
         ("z-copy", "duplicate", f"the same as {shelf / WHOLE[0]}"),
     ):
-        told = reasons[str(shelf / f"{name}.memleak")]
-        assert told[0] == state and reason in told[1], (name, told)
+        row = reasons[str(shelf / f"{name}.memleak")]
+        assert row[0] == state and reason in row[1], (name, row)
     assert reasons[str(tmp_path / "nowhere")][0] == "broken"
     assert "No such file" in reasons[str(tmp_path / "nowhere")][1]
 
@@ -80,10 +80,10 @@ def test_what_was_half_uploaded_is_worked_on_when_it_is_whole(shelf: Path, tmp_p
 def test_nothing_is_worked_on_twice(shelf: Path, tmp_path: Path) -> None:
     dataset = tmp_path / "dataset"
     first = fleet(dataset, shelf)
-    told = {path: path.stat().st_mtime_ns for path in dataset.rglob("*.parquet")}
+    times = {path: path.stat().st_mtime_ns for path in dataset.rglob("*.parquet")}
     again = fleet(dataset, shelf)
-    assert again.answer == first.answer and len(told) == 6
-    assert {path: path.stat().st_mtime_ns for path in dataset.rglob("*.parquet")} == told
+    assert again.answer == first.answer and len(times) == 6
+    assert {path: path.stat().st_mtime_ns for path in dataset.rglob("*.parquet")} == times
 
 
 @pytest.mark.parametrize("option", ["--warmup", pytest.param("--cooldown", marks=pytest.mark.proof)])
@@ -112,7 +112,7 @@ def test_losses_are_told_by_cause(shelf: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said_s", "told"),
+    ("said_s", "note"),
     [
         pytest.param(
             4_000_000_000,
@@ -123,7 +123,7 @@ def test_losses_are_told_by_cause(shelf: Path, tmp_path: Path) -> None:
     ],
 )
 def test_clocks_that_disagree_are_told_and_change_nothing(
-    shelf: Path, tmp_path: Path, said_s: int, told: str
+    shelf: Path, tmp_path: Path, said_s: int, note: str
 ) -> None:
     """The newest version's, set back, would make it the oldest; the oldest one's, set ahead, the newest."""
     before = fleet(tmp_path / "before", shelf).answer
@@ -133,7 +133,7 @@ def test_clocks_that_disagree_are_told_and_change_nothing(
     after = done.answer
     assert done.code == 0 and after["counted"] == 3
     clocks = {row["source"]: (row["state"], row["reason"], row["clock"]) for row in after["recordings"]}
-    assert clocks.pop(str(wrong)) == ("ok", "", told) and set(clocks.values()) == {("ok", "", "")}
+    assert clocks.pop(str(wrong)) == ("ok", "", note) and set(clocks.values()) == {("ok", "", "")}
     assert "clocks that disagree: those of 1 recording; nothing is ordered by time" in after["notes"]
     for name in ("versions", "sites", "changes", "only_on"):
         assert after[name] == before[name]
@@ -141,7 +141,7 @@ def test_clocks_that_disagree_are_told_and_change_nothing(
     assert time.time() - 86_400 < taken <= time.time(), "that of one that can be right"
     shown = tmp_path / "shown.txt"
     assert fleet(tmp_path / "dataset", shelf, "--format", "text", "-o", shown).code == 0
-    assert f"1 with clocks that disagree, counted:\n  {wrong}: {told}\n" in shown.read_text()
+    assert f"1 with clocks that disagree, counted:\n  {wrong}: {note}\n" in shown.read_text()
 
 
 def test_clocks_that_were_all_never_set(shelf: Path, tmp_path: Path) -> None:

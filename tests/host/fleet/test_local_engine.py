@@ -1,4 +1,4 @@
-"""The processes of this machine are replaced before a library's leaks fill it, and nobody is left waiting for that."""
+"""Worker processes are replaced before a library's leaks fill the machine, and no recording waits for that."""
 
 from __future__ import annotations
 

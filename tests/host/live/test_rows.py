@@ -1,4 +1,4 @@
-"""What the view is told of a profile, in which order it shows it, and what callers hold together."""
+"""The view's message of a profile, the order of its rows, and the sums of callers."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ GROWTH = Growth(Trend.GROWS, 1_000.0, 900.0, 1_100.0, 3_000_000_000, 9_001)
 
 
 def test_a_site_is_told_as_the_report_has_it() -> None:
-    told = sites_message(profile(sites=(replace(DECODE, growth=GROWTH), PARTIAL, REGION)), 3)
-    assert (told.space, told.objects, told.unattributed_space) == (101_211, 29, 207)
+    message = sites_message(profile(sites=(replace(DECODE, growth=GROWTH), PARTIAL, REGION)), 3)
+    assert (message.space, message.objects, message.unattributed_space) == (101_211, 29, 207)
     decode, partial, region = (
-        next(one for one in told.sites if one.id == site.id) for site in (DECODE, PARTIAL, REGION)
+        next(one for one in message.sites if one.id == site.id) for site in (DECODE, PARTIAL, REGION)
     )
     assert (decode.space, decode.objects, decode.rate, decode.growth) == (
         23_207,
@@ -49,27 +49,29 @@ def test_a_site_is_told_as_the_report_has_it() -> None:
         "60.00 ± 6.00 kB/min",
     )
     assert decode.verdict == "grows" and not decode.end and region.kind == "mmap"
-    assert [told.frames[n].function for n in decode.frames][:2] == [
+    assert [message.frames[n].function for n in decode.frames][:2] == [
         "malloc",
         "planted::innermost(unsigned long) (inlined)",
     ]
-    assert told.frames[decode.frames[decode.own]].source == "src/decode.cc:14"
+    assert message.frames[decode.frames[decode.own]].source == "src/decode.cc:14"
     assert partial.end.startswith("STACK_TRUNCATED: the rest lies outside") and "approximate" in partial.about
     assert partial.stderr_space == 31 and "± 31" in partial.about
-    assert told.frames[partial.frames[1]].function == "libcodec.so+0x123f"
+    assert message.frames[partial.frames[1]].function == "libcodec.so+0x123f"
 
 
 def test_growth_by_runs_is_by_run() -> None:
-    told = sites_message(profile(sites=(replace(DECODE, growth=replace(GROWTH, run_s=3.0)),)), 1)
-    assert (told.sites[0].rate, told.sites[0].growth) == (3_000.0, "3.00 ± 0.30 kB/run")
+    message = sites_message(profile(sites=(replace(DECODE, growth=replace(GROWTH, run_s=3.0)),)), 1)
+    assert (message.sites[0].rate, message.sites[0].growth) == (3_000.0, "3.00 ± 0.30 kB/run")
 
 
 def test_the_kind_of_lost_blocks_is_the_worst() -> None:
     kinds = (LeakSum(LeakKind.STILL_REACHABLE, 5, 1), LeakSum(LeakKind.DEFINITELY_LOST, 7, 1))
     looked = Looked(42_000_000_000, {place_of(DECODE): kinds})
-    told = sites_message(profile(sites=(replace(DECODE, growth=GROWTH), SMALL)), 2, looked)
-    assert [one.verdict for one in told.sites] == ["definitely lost", ""]
-    assert "at 0:42 definitely lost 7 bytes in 1 allocation, still reachable 5 bytes" in told.sites[0].about
+    message = sites_message(profile(sites=(replace(DECODE, growth=GROWTH), SMALL)), 2, looked)
+    assert [one.verdict for one in message.sites] == ["definitely lost", ""]
+    assert (
+        "at 0:42 definitely lost 7 bytes in 1 allocation, still reachable 5 bytes" in message.sites[0].about
+    )
 
 
 def test_sites_of_one_id_keep_their_own_kinds() -> None:
@@ -79,8 +81,8 @@ def test_sites_of_one_id_keep_their_own_kinds() -> None:
     )
     lost, reachable = (LeakSum(kind, 8, 1) for kind in (LeakKind.DEFINITELY_LOST, LeakKind.STILL_REACHABLE))
     judged = profile(sites=(replace(DECODE, leaks=(lost,)), replace(other, leaks=(reachable,))))
-    told = sites_message(profile(sites=(DECODE, other)), 2, Looked.of(judged))
-    assert sorted(line.verdict for line in told.sites) == ["definitely lost", "still reachable"]
+    message = sites_message(profile(sites=(DECODE, other)), 2, Looked.of(judged))
+    assert sorted(line.verdict for line in message.sites) == ["definitely lost", "still reachable"]
 
 
 def test_the_largest_the_most_and_the_fastest_are_told() -> None:
@@ -98,19 +100,19 @@ def test_names_are_bounded_and_printable() -> None:
         frame(CODEC, "\x1b[2J[red]" + "x" * (1 << 20), source="\x9b1m.c:3"),
         module="/tmp/\x1b]0;owned\x07[bold]lib.so",
     )
-    told = sites_message(profile(sites=(site("bad", 7, 1, MALLOC, hostile),)), 1)
-    line = told.frames[told.sites[0].frames[1]]
+    message = sites_message(profile(sites=(site("bad", 7, 1, MALLOC, hostile),)), 1)
+    line = message.frames[message.sites[0].frames[1]]
     assert line.function.startswith("\\x1b[2J[red]xxx") and len(line.function) < NAME_MAX + 100
     assert line.module == "\\x1b]0;owned\\x07[bold]lib.so" and line.source == "\\x9b1m.c:3"
-    assert len(encode(told)) < 4_000
+    assert len(encode(message)) < 4_000
 
 
 def test_a_message_is_bounded_however_many_frames_there_are() -> None:
     deep = [site(f"{n}", 7, 1, *(frame(CODEC, "f", n * 1_000 + i) for i in range(500))) for n in range(50)]
-    told = sites_message(profile(sites=tuple(deep)), 50)
-    assert len(told.frames) == FRAMES_MAX
-    assert any(one.end == "more frames than can be shown" for one in told.sites)
-    assert all(number < FRAMES_MAX for one in told.sites for number in one.frames)
+    message = sites_message(profile(sites=tuple(deep)), 50)
+    assert len(message.frames) == FRAMES_MAX
+    assert any(one.end == "more frames than can be shown" for one in message.sites)
+    assert all(number < FRAMES_MAX for one in message.sites for number in one.frames)
 
 
 @pytest.fixture

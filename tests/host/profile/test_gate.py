@@ -132,8 +132,8 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert run(["report", new, "--fail-on-leak", "1K"]) == 23
     assert "FAIL: 25,420 bytes in 27 allocations counted, limit 1,024 bytes" in capsys.readouterr().err
     assert run(["report", new, "--baseline", old]) == 23
-    told = capsys.readouterr()
-    assert f"FAIL: 1,009 bytes in 0 allocations grown by since {old}, limit 0 bytes" in told.err
+    printed = capsys.readouterr()
+    assert f"FAIL: 1,009 bytes in 0 allocations grown by since {old}, limit 0 bytes" in printed.err
     assert run(["report", old, "--baseline", old]) == 0
 
 

@@ -152,9 +152,9 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert run(["report", old, "--fail-on-growth", "8MB/h"]) == 0
     capsys.readouterr()
     assert run(["report", old, "--fail-on-growth", "119KB/min", "--format", "json"]) == 23
-    told = capsys.readouterr()
-    assert json.loads(told.out)["gate"]["growth"]["stacks"] == 1
-    assert "FAIL: 1 stack grows by" in told.err
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["gate"]["growth"]["stacks"] == 1
+    assert "FAIL: 1 stack grows by" in printed.err
     for wrong in ("5", "5/day", "x/min"):
         assert run(["report", old, "--fail-on-growth", wrong]) == 2
     assert run(["report", old, "--fail-on-growth", "5/run"]) == 2

@@ -60,9 +60,9 @@ def test_what_is_no_report(
     path = tmp_path / "a.gz"
     path.write_bytes(content)
     assert run(["report", str(path)]) == 2
-    told = capsys.readouterr()
-    assert (told.out, told.err.count("\n")) == ("", 1)
-    assert error in told.err, told.err
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert error in printed.err, printed.err
 
 
 def test_one_that_unpacks_to_more_than_is_read(

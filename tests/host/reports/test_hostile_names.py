@@ -66,7 +66,7 @@ def test_every_control_format_and_surrogate_is_escaped_and_nothing_that_is_read(
 @pytest.mark.parametrize("name", TEXTS)
 def test_texts(name: str, of: Profile) -> None:
     text = written(name, of).decode()
-    if name == "html":  # our own scripts and styles are not what somebody called something
+    if name == "html":  # our own scripts and styles are not names
         text = text.partition('id="data"')[2].partition("</script>")[0]
         text = json.dumps(json.loads(text.partition(">")[2]), ensure_ascii=False)
     assert not unprintable(text)

@@ -129,7 +129,7 @@ def test_it_goes_on_without_the_agent(tracer: str, tmp_path: Path) -> None:
 
 @both_tracers
 def test_the_terminals_interrupt_ends_it(tracer: str, tmp_path: Path) -> None:
-    """It reaches the command, too, which dies of it: that is told, and its memory is looked at before."""
+    """The signal also kills the command: the report says so, and its memory is scanned before."""
     process, _, _ = _started(tracer, tmp_path, built("ways_to_end"), "waits-", options=["--interval", "1s"])
     with process:
         assert process.stdout is not None

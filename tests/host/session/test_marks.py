@@ -131,7 +131,7 @@ def test_names_are_bounded_and_need_not_be_utf8() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("recorded", "expected"),
     [
         ([["a", n] for n in range(5)], ("a", [0, 1, 2, 3, 4])),
         ([*([["b", n] for n in range(6)]), ["a", 9]], ("b", [0, 1, 2, 3, 4, 5])),
@@ -141,8 +141,8 @@ def test_names_are_bounded_and_need_not_be_utf8() -> None:
         (None, ("", [])),
     ],
 )
-def test_marks_that_growth_is_judged_by(told: object, expected: tuple[str, list[int]]) -> None:
+def test_marks_that_growth_is_judged_by(recorded: object, expected: tuple[str, list[int]]) -> None:
     assert (
-        times_of_marks(Capture(session=SessionInfo.decode(json.loads(json.dumps({"marks": told})))))
+        times_of_marks(Capture(session=SessionInfo.decode(json.loads(json.dumps({"marks": recorded})))))
         == expected
     )

@@ -1,4 +1,4 @@
-"""What is told while a large recording is worked on."""
+"""Progress of the work on a large recording."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.support.builders.large_recording import write
 
 def test_steps_and_shares_of_a_recording(tmp_path: Path) -> None:
     write(tmp_path / "a.memleak", 20_000, 10_000)
-    told: list[tuple[str, float]] = []
-    read_profile(tmp_path / "a.memleak", View(), tell=lambda what, share: told.append((what, share)))
-    assert list(dict.fromkeys(what for what, _ in told)) == ["reading", "summing up", "naming stacks"]
+    steps: list[tuple[str, float]] = []
+    read_profile(tmp_path / "a.memleak", View(), tell=lambda what, share: steps.append((what, share)))
+    assert list(dict.fromkeys(what for what, _ in steps)) == ["reading", "summing up", "naming stacks"]
     for step in ("reading", "naming stacks"):
-        shares = [share for what, share in told if what == step]
+        shares = [share for what, share in steps if what == step]
         assert len(shares) >= 3 and shares == sorted(shares) and shares[0] < 0.1 and 0.5 < shares[-1] <= 1
 
 

@@ -1,4 +1,4 @@
-"""When a session looks at its processes' memory: the target first, a refusal told once, drivers asked at the end."""
+"""When a session reads smaps: the target first, a refusal reported once, drivers at the end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def captured(*blocks: object) -> Capture:
     return capture
 
 
-def told(capture: Capture) -> list[int]:
+def read_pids(capture: Capture) -> list[int]:
     session = capture.session.fields
     return (
         [one["pid"] for one in [session["memory"], *session["memory_of_others"]]]
@@ -44,15 +44,15 @@ def test_the_target_is_the_first_as_soon_as_it_can_be_read() -> None:
 
     looks = SmapsLooks(capture, ReadMemory(read))
     looks.take()
-    assert told(capture) == [OTHER]
+    assert read_pids(capture) == [OTHER]
     closed.clear()
     looks._next_s = 0.0  # the time is come
     looks.take()
-    assert told(capture) == [TARGET, OTHER]
+    assert read_pids(capture) == [TARGET, OTHER]
     closed.add(TARGET)
     looks._next_s = 0.0
     looks.take()
-    assert told(capture) == [TARGET, OTHER], "what there was of it"
+    assert read_pids(capture) == [TARGET, OTHER], "what there was of it"
 
 
 def test_drivers_are_asked_at_the_end() -> None:

@@ -1,4 +1,4 @@
-"""Two ways through the same stacks, compared: each kind of disagreement is told from the others."""
+"""Two unwind modes compared: each kind of disagreement is distinguished."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_each_stack_is_of_one_kind(chain: list[int], kind: str, common: int) -> 
 
 
 def test_stacks_are_judged_each_for_itself() -> None:
-    told = compared(CFI, CFI[:5], [10, 99], CFI[:2])
-    assert told == {
+    agreed = compared(CFI, CFI[:5], [10, 99], CFI[:2])
+    assert agreed == {
         "stacks": 4,
         "identical": 1,
         "start_missing": 1,

@@ -25,7 +25,7 @@ def test_files_are_taken_by_inode(tmp_path: Path) -> None:
 
 
 def test_another_file_that_stands_at_the_address_by_now(tmp_path: Path) -> None:
-    """A library was closed, and another opened at its place, before anybody looked."""
+    """A library was closed and another one mapped at its address between two readings."""
     closed, opened = tmp_path / "libclosed.so", tmp_path / "libopened.so"
     closed.write_bytes(b"what was mapped then")
     opened.write_bytes(b"\0" * 4096)

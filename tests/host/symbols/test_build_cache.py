@@ -43,21 +43,21 @@ def get(cache: BuildCache, name: str = "a.rows", makes_for_s: float = 0.0) -> by
     return cache.obtain(path, lambda: read(path), make)
 
 
-def _get_some(folder: str, all_here: Barrier, told: Queue[tuple[int, int, bool]]) -> None:
+def _get_some(folder: str, all_here: Barrier, counts: Queue[tuple[int, int, bool]]) -> None:
     all_here.wait(60)
     cache = BuildCache(Path(folder))
     whole = all(get(cache, f"{i}.rows", 0.05) == WHOLE for i in range(5))
-    told.put((cache.uses["unwind tables"].built, cache.uses["unwind tables"].reused, whole))
+    counts.put((cache.uses["unwind tables"].built, cache.uses["unwind tables"].reused, whole))
 
 
 def test_processes_that_want_the_same_at_once_make_it_once(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    told: Queue[tuple[int, int, bool]] = context.Queue()
-    words = (str(tmp_path), context.Barrier(PROCESSES), told)
+    counts: Queue[tuple[int, int, bool]] = context.Queue()
+    words = (str(tmp_path), context.Barrier(PROCESSES), counts)
     running = [context.Process(target=_get_some, args=words) for _ in range(PROCESSES)]
     for one in running:
         one.start()
-    done = [told.get(timeout=100) for _ in running]
+    done = [counts.get(timeout=100) for _ in running]
     for one in running:
         one.join()
     assert all(whole for *_, whole in done)

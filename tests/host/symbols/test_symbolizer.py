@@ -51,7 +51,7 @@ def nm_vaddr(path: Path, name: str) -> int:
 
 
 def test_what_symbolic_borrows_outlives_the_archive(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It keeps no reference to what it parses; a copy that nobody held was a crash of the interpreter."""
+    """It keeps no reference to what it parses; an unreferenced copy crashed the interpreter."""
     ended: list[bool] = []
 
     class Copy(bytes):

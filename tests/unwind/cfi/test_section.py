@@ -174,7 +174,7 @@ def test_augmentations() -> None:
     row = row_of(cie=Cie(CIE.initial, "zRPS", data))
     assert row.is_signal
     assert not row_of(cie=Cie(CIE.initial, "zRP", data)).is_signal
-    # letters that nobody knows are skipped by their length
+    # unknown letters are skipped by their length
     assert row_of(op(0x0E, 40), cie=Cie(CIE.initial, "zRX", b"\0abc")).cfa_offset == 40
 
 

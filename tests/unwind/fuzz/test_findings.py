@@ -166,7 +166,7 @@ def test_a_dynamic_section_at_2_to_the_63() -> None:
 
 
 def test_the_seeds_are_well_formed() -> None:
-    """Every table of the seeds is read: damage to what nobody reads would test nothing."""
+    """Every table of the seeds is read: damage to unread bytes would test nothing."""
     for machine in (seeds.X86_64, seeds.ARM64, seeds.ARM32, seeds.I386):
         for how in ("plain", "zlib", "zdebug", "xz"):
             data = seeds.elf(machine, seeds.packed(machine, how))

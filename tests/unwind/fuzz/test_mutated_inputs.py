@@ -58,5 +58,5 @@ def test_a_finding_is_told() -> None:
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
-    told = [line.split()[1:3] for line in done.stdout.splitlines() if line.startswith("maps")]
-    assert told == [["0", "KeyError"], ["1", "TooLong"], ["2", "MemoryError"]], done.stderr
+    errors = [line.split()[1:3] for line in done.stdout.splitlines() if line.startswith("maps")]
+    assert errors == [["0", "KeyError"], ["1", "TooLong"], ["2", "MemoryError"]], done.stderr

@@ -85,7 +85,7 @@ class GuestMemory:
         return int.from_bytes(self.read(address, self.layout.word_bytes), "little")
 
     def reserve(self, size: int) -> int:
-        """Addresses that nobody has had before, so that they hold zeros."""
+        """Fresh addresses, which hold zeros."""
         start = self._next
         self._next += -(-size // PAGE) * PAGE + PAGE
         if self._next > self.areas[1].end:

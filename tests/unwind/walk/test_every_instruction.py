@@ -80,7 +80,7 @@ def build(folder: Path, compiler: str) -> str:
     (folder / "program.c").write_text(PROGRAM)
     program = folder / "program"
     # With a libc of its own: in the one that all share another tracer's probes may stand, whose instructions
-    # the kernel steps in a page that nobody can read.
+    # the kernel steps in an unreadable page.
     libc = subprocess.run(
         [compiler, "-print-file-name=libc.so.6"], capture_output=True, text=True, check=True
     )
@@ -188,7 +188,7 @@ def test_a_libc_without_cfi(tmp_path: Path) -> None:
         frames = traces.address[traces.offsets[i] : traces.offsets[i + 1]].tolist()
         assert frames[1:] == truth[: len(frames) - 1]
         if traces.end[i] == TraceEnd.ROOT:
-            # musl's start calls exit(main()): ROOT is told there, what called it is not looked for
+            # musl's start calls exit(main()): the stack ends there with ROOT
             assert frames[1:] in (truth, truth[:-1]), [hex(x) for x in frames]
         if len(truth) > 2 and is_program(stepped, i, truth[-1]) and is_program(stepped, i, truth[-3]):
             started += 1

@@ -93,7 +93,7 @@ def test_a_handler_without_rules_returns_to_a_trampoline_that_no_call_stands_bef
 def test_a_trampolines_code_is_believed_over_rules_that_know_of_no_frame(
     tmp_path: Path, rules: list[bytes], method: Method
 ) -> None:
-    """Rules of an entry are what an assembler gives a trampoline that nobody described; others were written on purpose."""
+    """Rules of an entry are what an assembler gives an undescribed trampoline; others were written on purpose."""
     elf = bytearray(tiny_elf([rules, [], [op(0x07, 16)]]))
     elf[CODE_VADDR + 8 : CODE_VADDR + 17] = bytes.fromhex("48c7c00f0000000f05")  # mov $15, %rax; syscall
     (frame,) = X86_64.signal_frames

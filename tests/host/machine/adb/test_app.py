@@ -1,4 +1,4 @@
-"""What Android says of an app, as recorded and as made up by somebody who wishes us ill."""
+"""Android's answers about an app, recorded and hostile."""
 
 from __future__ import annotations
 
@@ -215,12 +215,12 @@ def test_split_packages_and_carriage_returns() -> None:
     assert found.paths == ("/data/app/x/base.apk", "/data/app/x/split_config.arm64_v8a.apk")
 
 
-@pytest.mark.parametrize(("user", "told"), [(0, ""), (10, "--user 10")])
-def test_run_as_is_told_of_other_users_only(user: int, told: str) -> None:
+@pytest.mark.parametrize(("user", "words"), [(0, ""), (10, "--user 10")])
+def test_run_as_names_other_users_only(user: int, words: str) -> None:
     """The option is younger than run-as."""
     phone = Phone(pm="package:/data/app/x/base.apk\n<MARK>" + DUMP_9 + "<MARK>uid=1<MARK>")
     find_app(phone, "com.example.app", user)
-    assert phone.asked[0][4:7] == ["com.example.app", str(user), told]
+    assert phone.asked[0][4:7] == ["com.example.app", str(user), words]
 
 
 def test_an_app_is_started_by_its_launcher_activity() -> None:

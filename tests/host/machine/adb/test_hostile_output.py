@@ -1,4 +1,4 @@
-"""Every text that a device's programs print, as somebody who wishes us ill would print it: read in time, or one clear line."""
+"""Hostile output of every program of a device: read in bounded time, or refused in one line."""
 
 from __future__ import annotations
 

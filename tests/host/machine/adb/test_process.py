@@ -19,7 +19,7 @@ from memleak_android.host.machine.target import Answer
 
 
 class Answering(LocalMachine):
-    """A device that says what it was told to say."""
+    """A device with given answers."""
 
     name = "device x"
 

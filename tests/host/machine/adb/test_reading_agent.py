@@ -1,4 +1,4 @@
-"""A module that nobody can open is read out of the process that runs it; the agent is the real one."""
+"""A module that cannot be opened is read out of its process, by the real agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of a program on a device: whoever breaks them, at whichever end, nothing hangs. Standard input is empty here."""
+"""Streams of a program on a device: a break at either end hangs nothing. Standard input is empty here."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_our_reader_going_away_breaks_the_programs_streams(
     os.close(read)
     there, relay = ends
     there.recv(100)
-    there.sendall(packet(STDOUT, b"to nobody"))
+    there.sendall(packet(STDOUT, b"unread"))
     assert there.recv(100) == b"", "the connection is closed, upon which adbd closes the program's pipes"
     relay.drain()
     os.close(write)

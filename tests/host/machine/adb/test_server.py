@@ -22,7 +22,7 @@ def patience_for(line: str) -> float:
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], None]]:
-    """A server that takes one request and answers as it is told."""
+    """A server that takes one request and gives a fixed answer."""
     listener = socket.create_server(("127.0.0.1", 0))
     monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(listener.getsockname()[1]))
     monkeypatch.delenv("ANDROID_ADB_SERVER_HOST", raising=False)

@@ -111,7 +111,7 @@ def test_a_shim_that_cannot_be_read_leaves_nothing(device: Device) -> None:
         ({}, True),
         ({"lib/arm64/libapp.so": ""}, True),
         ({"lib/arm64/wrap.sh": "LD_PRELOAD=$shim exec # memleak-android"}, False),
-        ({"lib/arm64/wrap.sh": "exec # of somebody else"}, True),
+        ({"lib/arm64/wrap.sh": "exec # of another tool"}, True),
     ],
 )
 def test_whether_an_app_carries_our_wrap_script(tmp_path: Path, files: dict[str, str], lacks: bool) -> None:

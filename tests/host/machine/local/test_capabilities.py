@@ -1,4 +1,4 @@
-"""What may be done here, as root and as nobody."""
+"""Capabilities on this machine, as root and as an unprivileged user."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def test_this_machine() -> None:
 
 def test_as_nobody() -> None:
     if os.geteuid() != 0:
-        pytest.skip("needs root to become somebody else")
+        pytest.skip("needs root to become another user")
     if Path("/proc/sys/kernel/unprivileged_bpf_disabled").read_text().strip() == "0":
-        pytest.skip("everybody may load BPF programs here")
+        pytest.skip("unprivileged BPF is allowed here")
     code = (
         "import os\n"
         "from memleak_android.host.machine.local.capabilities import probe_local\n"

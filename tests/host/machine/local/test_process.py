@@ -204,7 +204,7 @@ def test_a_kernel_thread() -> None:
 
 def test_not_ours(start: Start, waiting: Path) -> None:
     if os.geteuid() != 0:
-        pytest.skip("needs root to become somebody else")
+        pytest.skip("needs root to become another user")
     code = (
         "import os, sys\n"
         "from memleak_android.host.machine.local.process import LocalProcess\n"

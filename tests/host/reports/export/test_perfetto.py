@@ -137,6 +137,6 @@ def test_numbers_and_types_are_those_of_the_public_schema() -> None:
         for field, (number, type_) in fields.items():
             assert public[field].number == number, f"{name}.{field}"
             single = type_.strip("[]")
-            told = public[field].message_type.name if public[field].message_type else None
-            wanted = None if told else getattr(public[field], f"TYPE_{single.upper()}")
-            assert told == single if told else public[field].type == wanted, f"{name}.{field}"
+            message_type = public[field].message_type.name if public[field].message_type else None
+            wanted = None if message_type else getattr(public[field], f"TYPE_{single.upper()}")
+            assert message_type == single if message_type else public[field].type == wanted, f"{name}.{field}"

@@ -49,10 +49,10 @@ STOPS = (
 
 
 def test_stops_one_by_one_and_summed_up() -> None:
-    told = json.loads(json_of(profile(stops=STOPS)))["stops"]
-    assert told["all_threads"] == {"stops": 3, "median_ns": 13, "max_ns": 31}
-    assert told["caller"] == {"stops": 1, "median_ns": 101, "max_ns": 101}
-    assert [one["duration_ns"] for one in told["each"]] == [31, 101, 11, 13]
+    stops = json.loads(json_of(profile(stops=STOPS)))["stops"]
+    assert stops["all_threads"] == {"stops": 3, "median_ns": 13, "max_ns": 31}
+    assert stops["caller"] == {"stops": 1, "median_ns": 101, "max_ns": 101}
+    assert [one["duration_ns"] for one in stops["each"]] == [31, 101, 11, 13]
     assert "caller" not in json.loads(json_of(profile(stops=STOPS[2:])))["stops"]
     assert "stops" not in json.loads(json_of(profile()))
 

@@ -41,8 +41,8 @@ def test_what_grows_how_fast_and_its_share() -> None:
 
 
 def test_nothing_grows() -> None:
-    told = "no stack grows (23 snapshots from 0:01 to 1:01; 1 rose and levelled off)"
-    assert answer(judged(Trend.PLATEAU, 0, 5), judged(Trend.STEADY)) == [told]
+    line = "no stack grows (23 snapshots from 0:01 to 1:01; 1 rose and levelled off)"
+    assert answer(judged(Trend.PLATEAU, 0, 5), judged(Trend.STEADY)) == [line]
 
 
 def test_suppressed_growth_is_none() -> None:

@@ -47,7 +47,7 @@ UNTIL_STOPPED = b""  # nothing more is written before `stop` has come
 
 
 class Scripted:
-    """A channel that gives one block at a time. sent: what the agent was told."""
+    """A channel that yields one block at a time. sent: the lines to the agent."""
 
     is_remote = True
 

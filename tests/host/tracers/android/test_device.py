@@ -16,7 +16,7 @@ from memleak_android.host.tracers.local.kernel import KernelGroup
 
 
 class WithoutRoot(LocalMachine):
-    """A device that lets nobody become root."""
+    """A device without root."""
 
     name = "device x"
     has_root = False  # type: ignore[assignment]

@@ -195,7 +195,7 @@ def test_the_allocator_is_the_one_with_the_version_that_is_asked_for(
 
 
 def test_functions_that_a_resolver_chooses(folder: Path) -> None:
-    """malloc: refused, its place is not told. Another: the rest is measured, and the result lacks it."""
+    """malloc: refused, its address is unknown. Another function: the rest is measured, and the result is incomplete."""
     source = """
 void *mine(unsigned long n) { return (void *)n; }
 static void *(*choose(void))(unsigned long) { return mine; }
