@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A high-water mark that lasts for no time and is by far exceeded by what is allocated before and after it.
- * peaks_workload THREADS: each thread (0: the main one alone) allocates and frees, then all hold what the peak is, then
- * all free it at once.
+ * peaks_workload THREADS [GO]: each thread (0: the main one alone) allocates and frees, then all hold what the peak is,
+ * then all free it at once. With GO, all take the way to the peak once for one block each, print "warm", and go on when
+ * the file GO is there.
  */
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define BLOCKS 500
 #define ROUNDS 20000
 
 static pthread_barrier_t together;
 static void *volatile kept[BLOCKS];
+static const char *go;
 
 __attribute__((noinline)) void keep(void)
 {
@@ -29,9 +32,9 @@ __attribute__((noinline)) void churn(void)
 	}
 }
 
-__attribute__((noinline)) void spike(void **blocks)
+__attribute__((noinline)) void spike(void **blocks, int count)
 {
-	for (int i = 0; i < BLOCKS; i++)
+	for (int i = 0; i < count; i++)
 		blocks[i] = malloc(5003);
 }
 
@@ -41,15 +44,23 @@ __attribute__((noinline)) void smaller_spike(void **blocks)
 		blocks[i] = malloc(4001);
 }
 
-static void give_back(void **blocks)
+static void give_back(void **blocks, int count)
 {
-	for (int i = 0; i < BLOCKS; i++)
+	for (int i = 0; i < count; i++)
 		free(blocks[i]);
 }
 
-static void wait_for_all(void)
+static int wait_for_all(void)
 {
-	pthread_barrier_wait(&together);
+	return pthread_barrier_wait(&together);
+}
+
+static void wait_for_go(void)
+{
+	if (wait_for_all() == PTHREAD_BARRIER_SERIAL_THREAD && write(1, "warm\n", 5) != 5)
+		abort();
+	while (access(go, F_OK))
+		usleep(1000);
 }
 
 static void *work(void *unused)
@@ -58,14 +69,19 @@ static void *work(void *unused)
 
 	(void)unused;
 	churn();
-	wait_for_all();
-	spike(blocks);
-	wait_for_all();
-	give_back(blocks);
-	wait_for_all();
+	for (int count = go ? 1 : BLOCKS;; count = BLOCKS) { /* one call site, so that a warm-up is of the same stack */
+		wait_for_all();
+		spike(blocks, count);
+		wait_for_all();
+		give_back(blocks, count);
+		wait_for_all();
+		if (count == BLOCKS)
+			break;
+		wait_for_go();
+	}
 	smaller_spike(blocks);
 	wait_for_all();
-	give_back(blocks);
+	give_back(blocks, BLOCKS);
 	churn();
 	return NULL;
 }
@@ -75,6 +91,7 @@ int main(int argc, char **argv)
 	unsigned threads = argc > 1 ? (unsigned)atoi(argv[1]) : 0;
 	pthread_t ids[64];
 
+	go = argc > 2 ? argv[2] : NULL;
 	keep();
 	pthread_barrier_init(&together, NULL, threads ? threads : 1);
 	if (!threads)
