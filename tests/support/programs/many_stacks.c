@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* argv[1] distinct stacks, one leaked block each: the path down is spelled by the bits of the number.
- * argv[2]: microseconds to sleep after every 100. */
+ * argv[2]: microseconds to sleep after every 100, or "-": a byte of standard input is read after every 100. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -34,7 +35,11 @@ int main(int argc, char **argv)
 
 	for (unsigned i = 0; i < stacks; i++) {
 		down(i, 14);
-		if (argc > 2 && i % 100 == 99)
+		if (argc <= 2 || i % 100 != 99)
+			continue;
+		if (*argv[2] == '-')
+			getchar();
+		else
 			usleep(strtoul(argv[2], NULL, 10));
 	}
 	return 0;

@@ -1,8 +1,8 @@
-"""Reading on while the session is busy: with a channel that is scripted, and with the shim's rings, which lose what stays unread."""
+"""The reader thread reads on while the session is busy: with a scripted channel, and with the shim's rings."""
 
 from __future__ import annotations
 
-import subprocess
+import os
 import threading
 import time
 from collections import deque
@@ -19,10 +19,12 @@ from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
 from memleak_android.host.wire.blocks import WIRE_VERSION, BlockKind, Lost
 from memleak_android.host.wire.payloads import decode_status
+from tests.support.attaching import until
 from tests.support.preload_session import find_parts
 from tests.support.workloads import built
 
 WAIT_S = 60.0
+HUNDRED_BYTES = 100 * 2048  # of a hundred stacks' evidence at least
 
 
 class Scripted:
@@ -77,8 +79,7 @@ def test_too_much_is_not_read_until_some_is_taken_and_lines_go_all_the_same() ->
     pieces = reader.pieces()
     next(pieces)
     channel.await_that(lambda: channel.n_given == 4)  # 300 bytes wait
-    while not reader.held_up_s:
-        time.sleep(0.001)
+    assert until(lambda: reader.held_up_s > 0)
     reader.say(b"stop\n")
     channel.await_that(lambda: b"stop\n" in channel.sent)
     with channel.changed:
@@ -108,31 +109,47 @@ def test_closed_while_it_waits_for_room() -> None:
     assert "agent-output" not in {one.name for one in threading.enumerate()}
 
 
-def test_nothing_is_lost_while_the_session_unwinds(tmp_path: Path) -> None:
-    """More than the shim's ring holds (8 MiB) comes while the session is busy: it must be read meanwhile. Slowly, so that the
-    ring holds a second and more of it: an agent that gets no processor for that long is another matter.
+class Counting(LocalChannel):
+    n_bytes = 0
+
+    def exchange(self, outgoing: bytearray, timeout_s: float, wake: int = -1) -> bytes | None:
+        piece = super().exchange(outgoing, timeout_s, wake)
+        self.n_bytes += len(piece or b"")
+        return piece
+
+
+def _let_leak(channel: Counting, go: Path, n_stacks: int) -> None:
+    """A byte into `go` for each hundred stacks, once the reader has the hundred before."""
+    wanted = channel.n_bytes + HUNDRED_BYTES
+    with open(go, "wb", buffering=0) as step:
+        for _ in range(n_stacks // 100):
+            deadline = time.monotonic() + WAIT_S
+            while channel.n_bytes < wanted and time.monotonic() < deadline:
+                time.sleep(0.002)
+            assert channel.n_bytes >= wanted
+            wanted = channel.n_bytes + HUNDRED_BYTES
+            step.write(b"\n")
+
+
+def test_the_rings_are_read_while_the_session_is_busy(tmp_path: Path) -> None:
+    """More than the shim's ring holds (8 MiB) comes while the session takes nothing. The program goes on when the reader
+    has its last hundred stacks: only a reader that waits for the session would let the ring run full.
     """
     agent, shim = find_parts()
-    n_stacks = 4096
-    go, gone = tmp_path / "go", tmp_path / "gone"
-    script = (
-        f'while [ ! -e "{go}" ]; do sleep 0.02; done; "{built("many_stacks")}" {n_stacks} 80000; : > "{gone}"'
-    )
-    options = SessionOptions(command=("sh", "-c", script), follow=True, every_stack=True, stack_bytes=4096)
+    n_stacks, go = 4096, tmp_path / "go"
+    os.mkfifo(go)
+    command = ("sh", "-c", f'exec "{built("many_stacks")}" {n_stacks} - < "{go}"')
+    options = SessionOptions(command=command, every_stack=True, stack_bytes=4096)
     lines = [*session_lines(options, WIRE_VERSION), f"shim {shim}"]
-    session = AgentSession("preload", LocalChannel([str(agent), "preload"]), lines)
+    channel = Counting([str(agent), "preload"])
+    session = AgentSession("preload", channel, lines)
     status, sent = None, 0
     try:
         for block in session.blocks():
             sent += len(block.payload) if block.kind == BlockKind.EVIDENCE else 0
             if block.kind == BlockKind.STATUS:
                 if status is None:  # a slow report: nothing is taken until the command has leaked it all
-                    go.touch()
-                    subprocess.run(
-                        ["sh", "-c", f'until [ -e "{gone}" ]; do sleep 0.02; done'],
-                        timeout=WAIT_S,
-                        check=True,
-                    )
+                    _let_leak(channel, go, n_stacks)
                 status = decode_status(block.payload)
     finally:
         session.close()
