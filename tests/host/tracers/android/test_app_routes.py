@@ -1,5 +1,6 @@
-"""An app that runs, on a device without root: where the system does not load the shim into it, it is entered by ptrace, and
-why is said. The device is tests/support/fakes/adbd.py, the app a program of this machine, the agent the real one.
+"""A running app on a device without root: if the system does not load the shim, ptrace does, and the reason is reported.
+
+The device is tests/support/fakes/adbd.py, the app a program of this machine, the agent the real one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ pytestmark = [pytest.mark.usefixtures("adb_server"), pytest.mark.compares_code]
 
 APP = "com.example.app"
 DUMP = f"Packages:\n  Package [{APP}] (1):\n    userId=10123\n    primaryCpuAbi=x86_64\n    pkgFlags=[ DEBUGGABLE ]\n"
-HANGS_S = 1.0
+HANGS, HANGS_S = "sleep 60", 1.0
 NOT_DEBUGGABLE = (
     "printf '\\nException occurred while executing '\\''attach-agent'\\'':\\n"
     f"java.lang.SecurityException: Process not debuggable: {APP}\\n' >&2; exit 255"
@@ -73,8 +74,7 @@ def leaking(process: subprocess.Popen[bytes]) -> Iterator[None]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     find_parts()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(remote_agent, "JOINED_S", HANGS_S)
-    monkeypatch.setattr(remote_agent, "_ANSWER_S", HANGS_S)
+    monkeypatch.setattr(remote_agent, "JOINED_S", HANGS_S)  # no case here joins
     return tmp_path
 
 
@@ -87,8 +87,8 @@ def phone(folder: Path, attach_agent: str) -> Iterator[Phone]:
         yield Phone(device, process, attach_agent)
 
 
-def measure(one: Phone, capfd: pytest.CaptureFixture[str]) -> Finished:
-    code = run(["-s", one.device.serial, "--package", APP, "--duration", "1s", "--json", "-"])
+def measure(phone: Phone, capfd: pytest.CaptureFixture[str]) -> Finished:
+    code = run(["-s", phone.device.serial, "--package", APP, "--duration", "2s", "--json", "-"])
     out, err = capfd.readouterr()
     return Finished(code, out, err)
 
@@ -99,13 +99,19 @@ def measure(one: Phone, capfd: pytest.CaptureFixture[str]) -> Finished:
         (NOT_DEBUGGABLE, f"could not load the shim as an agent: Process not debuggable: {APP}"),
         ("echo 'Unknown command: attach-agent'; exit 255", "could not load the shim as an agent: Unknown command: attach-agent"),
         ("exit 0", f"did not load the shim within {HANGS_S:g} s"),
-        ("sleep 60", "could not load the shim as an agent: device {serial} did not answer cmd within 1 s"),
+        (HANGS, "could not load the shim as an agent: device {serial} did not answer cmd within 1 s"),
     ],
     ids=["not debuggable", "an old am", "dlopen refused", "am hangs"],
 )  # fmt: skip
-def test_what_the_system_does_not_load_is_brought_by_ptrace(
-    folder: Path, capfd: pytest.CaptureFixture[str], attach_agent: str, why: str
+def test_ptrace_where_the_system_does_not_load_the_shim(
+    folder: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    attach_agent: str,
+    why: str,
 ) -> None:
+    if attach_agent == HANGS:  # others answer, however late
+        monkeypatch.setattr(remote_agent, "_ANSWER_S", HANGS_S)
     with phone(folder, attach_agent) as one:
         pid = one.process.pid
         before, layout = contents_of(pid), layout_of(pid)
@@ -128,9 +134,7 @@ def test_what_the_system_does_not_load_is_brought_by_ptrace(
         assert not list(one.data.iterdir()) and not list(one.device.temporary.iterdir())
 
 
-def test_where_ptrace_is_refused_too_both_reasons_are_said(
-    folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_both_refusals_are_reported(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with phone(folder, NOT_DEBUGGABLE) as one:
         os.kill(one.process.pid, signal.SIGSTOP)
         done = measure(one, capfd)
