@@ -15,7 +15,7 @@ SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all dev lint format bench proof emulator test-emulator device wheel clean installed FORCE
+.PHONY: help demo test test-all dev lint format bench proof fuzz emulator test-emulator device wheel clean installed FORCE
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 15
@@ -28,11 +28,18 @@ test: $(STAMPS)/dev installed ## the tests (under 10 minutes); says what it inst
 	@$(PYTHON3) .ci/packages.py test
 	$(PY) -m pytest -m "not proof and not emulator" -n auto --maxprocesses=4 --dist loadscope --max-worker-restart=0
 
-test-all: test test-emulator proof ## all tests, the long ones too
+test-all: test test-emulator proof fuzz ## all tests, the long ones too
 
 proof: $(STAMPS)/dev installed ## the long tests: what every issue had to show
 	@$(PYTHON3) .ci/packages.py test proof emulator
 	$(PY) -m pytest -m proof
+
+FUZZ_SECONDS ?= 60
+fuzz: $(STAMPS)/dev installed ## coverage-guided fuzzing of the parsers, FUZZ_SECONDS for each; inputs stay in build/fuzz
+	@echo "installing into $(VENV) what is missing of: the fuzz extra (atheris)"
+	@$(PIP) -e '.[fuzz]' --config-settings editable_mode=strict
+	@for kind in $$($(PY) -c 'from tests.unwind.fuzz.seeds import all_seeds; print(*all_seeds())'); do \
+		$(PY) -m tests.unwind.fuzz.coverage_guided "$$kind" build/fuzz/"$$kind" -max_total_time=$(FUZZ_SECONDS); done
 
 emulator: $(STAMPS)/dev device ## start an arm64 machine that answers adb, and say how to reach it
 	@$(PYTHON3) .ci/packages.py emulator
