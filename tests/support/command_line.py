@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.program_server import run_program
+
 FAKE_AGENT = Path(__file__).parent / "fakes" / "agent.py"
 
 
@@ -51,9 +53,8 @@ class CommandLine:
         )
 
     def run(self, *words: object, scenario: dict[str, Any] | None = None) -> Finished:
-        with self.start(*words, scenario=scenario) as process:
-            out, err = process.communicate(timeout=60)
-        return Finished(process.returncode, out, err)
+        done = run_program(list(map(str, words)), self.folder, self.environment(scenario or {}), 60)
+        return Finished(done.returncode, done.stdout, done.stderr)
 
 
 @dataclass(frozen=True, slots=True)

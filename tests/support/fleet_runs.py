@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.support.program_server import run_program
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ def command(dataset: object, *words: object) -> list[str]:
 
 
 def fleet(dataset: object, *words: object) -> FleetRun:
-    done = subprocess.run(command(dataset, *words), capture_output=True, text=True, timeout=1000, check=False)
+    done = run_program(command(dataset, *words)[3:], timeout_s=1000)
     return FleetRun(done.returncode, done.stdout, done.stderr)
 
 

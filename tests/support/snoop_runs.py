@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.workloads import BUILT, PROGRAM, need
+from tests.support.program_server import run_program
+from tests.support.workloads import BUILT, need
 
 SOURCES = Path(__file__).resolve().parents[1] / "sessions" / "snoop" / "programs"
 FLAGS = {
@@ -67,16 +68,9 @@ class SnoopRun:
 def snoop(*options: object, command: Sequence[object] = (), codes: Sequence[int] = (0,)) -> SnoopRun:
     need("bpf")
     with tempfile.TemporaryDirectory() as folder:
-        event_file = Path(folder) / "event_file.jsonl"
-        argv = [*PROGRAM, "snoop", "--json", event_file, *options, *(["--", *command] if command else [])]
-        done = subprocess.run(
-            list(map(str, argv)),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        event_file = Path(folder) / "events.jsonl"
+        words = ["snoop", "--json", event_file, *options, *(["--", *command] if command else [])]
+        done = run_program(list(map(str, words)), timeout_s=120)
         assert done.returncode in codes, f"exit code {done.returncode}: {done.stderr}\n{done.stdout}"
         lines = (
             [json.loads(line) for line in event_file.read_text().splitlines()] if event_file.exists() else []

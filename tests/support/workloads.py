@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from memleak_android.host.machine.local.capabilities import probe_local
+from tests.support.program_server import run_program
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "tests" / "support" / "programs"
@@ -109,17 +110,8 @@ def run(
     need(tracer)
     with tempfile.TemporaryDirectory() as temporary:
         report = Path(temporary) / "report.json"
-        argv = [*PROGRAM, "--tracer", tracer, "--json", report, *options, *target]
-        done = subprocess.run(
-            list(map(str, argv)),
-            cwd=folder,
-            env=dict(os.environ if environment is None else environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
+        words = ["--tracer", tracer, "--json", report, *options, *target]
+        done = run_program(words, folder, environment, timeout_s)
         assert done.returncode in codes, f"exit code {done.returncode}: {done.stderr}\n{done.stdout}"
         found = json.loads(report.read_text()) if report.exists() else {}
     return Run(done.returncode, done.stdout, done.stderr, found)

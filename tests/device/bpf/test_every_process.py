@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.containers import in_container, make_root, need_namespaces
+from tests.support.program_server import run_program
 from tests.support.workloads import PROGRAM, built, need
 
 pytestmark = [pytest.mark.bpf, pytest.mark.changes_all_code]
@@ -144,9 +145,7 @@ def test_each_process_is_told_with_what_it_holds_and_those_that_ended_are_not(tm
 
 
 def report_of(recording: str, *words: str) -> str:
-    done = subprocess.run(
-        [*PROGRAM, "report", recording, *words], capture_output=True, text=True, check=False
-    )
+    done = run_program(["report", recording, *words])
     assert done.returncode in (0, 6), done.stderr
     return done.stdout
 
@@ -194,5 +193,5 @@ def test_programs_without_an_allocator_to_probe_are_named(tmp_path: Path) -> Non
     "words", [("--pid", "1"), ("--kernel",), ("--pairs", "fd"), ("--", "true"), ("--tracer", "preload")]
 )
 def test_what_does_not_go_with_it_is_said(words: tuple[str, ...]) -> None:
-    done = subprocess.run([*PROGRAM, "--all", *words], capture_output=True, text=True, check=False)
+    done = run_program(["--all", *words])
     assert done.returncode == 2 and "--all" in done.stderr

@@ -19,7 +19,8 @@ from memleak_android.host.wire.blocks import EvidenceFlag
 from memleak_android.host.wire.frame_chains import SentChains
 from memleak_android.unwind.walk import frame_chain
 from tests.support.preload_session import run_preloaded
-from tests.support.workloads import PROGRAM, both_tracers, run
+from tests.support.program_server import run_program
+from tests.support.workloads import both_tracers, run
 
 HERE = Path(__file__).resolve().parents[1] / "programs"
 DEVICE = HERE.parents[2] / "device"
@@ -137,8 +138,7 @@ def test_the_targets_walk_is_the_hosts(folder: Path, tmp_path: Path) -> None:
     recording = tmp_path / "a.memleak"
     options = ["--tracer", "preload", "--unwind", "both", "--every-stack", "--keep-stacks", "-o", recording]
     for flags in ((KEPT,), (OMITTED,)):
-        command = [*PROGRAM, "record", *options, "--force", "--", program(folder, *flags)]
-        subprocess.run(list(map(str, command)), check=True, capture_output=True)
+        run_program(["record", *options, "--force", "--", program(folder, *flags)]).check_returncode()
         sent, walked = chains_of(recording)
         assert sent.is_sent.all()
         assert len(sent.counts) > 100

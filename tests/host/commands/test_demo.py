@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.capabilities import probe_local
 from tests.support.builders.profiles import SERVER, frame, site
+from tests.support.program_server import run_program
 
 
 def run_demo(tracer: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -21,8 +21,7 @@ def run_demo(tracer: str, folder: Path) -> subprocess.CompletedProcess[str]:
             find_binary(name, local_arch())
     except TracerError as error:
         pytest.skip(str(error))
-    words = [sys.executable, "-m", "memleak_android.host", "demo", "--tracer", tracer]
-    return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+    return run_program(["demo", "--tracer", tracer], folder)
 
 
 @pytest.mark.parametrize("tracer", ["preload", pytest.param("bpf", marks=pytest.mark.bpf)])

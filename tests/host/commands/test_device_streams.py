@@ -17,6 +17,7 @@ from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from tests.support.fakes.adb_server import connected
 from tests.support.fakes.adbd import FakeDevice
+from tests.support.program_server import run_program
 from tests.support.workloads import PROGRAM, need
 
 pytestmark = pytest.mark.usefixtures("adb_server")
@@ -144,8 +145,7 @@ def test_a_recording_that_was_cut_finds_its_modules(device: FakeDevice, tmp_path
             time.sleep(0.05)
         process.kill()
     program.unlink()
-    argv = [*PROGRAM, "report", str(recording), "--format", "json"]
-    done = subprocess.run(argv, capture_output=True, env=environment, check=False)
+    done = run_program(["report", recording, "--format", "json"], env=environment)
     assert done.returncode == 6, done.stderr
     found = json.loads(done.stdout)
     assert any("did not end in order" in note for note in found["notes"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from memleak_android.host.cli import run
 from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from tests.support.oracles.symbols import need
+from tests.support.program_server import run_program
 
 PROGRAM = """
 #include <stdlib.h>
@@ -35,8 +35,7 @@ def measured(folder: Path, added: str, call: str) -> Path:
     (folder / "program.c").write_text(PROGRAM % (added, call))
     subprocess.run([need("gcc"), "-g", "-O1", "-o", folder / "program", folder / "program.c"], check=True)
     words = ["--tracer", "preload", "-q", "-o", "result", "--", "./program"]
-    command = [sys.executable, "-m", "memleak_android.host", *words]
-    subprocess.run(command, cwd=folder, capture_output=True, check=True, timeout=100)
+    run_program(words, folder).check_returncode()
     return folder / "result" / "report.json"
 
 

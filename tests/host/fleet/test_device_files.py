@@ -18,7 +18,7 @@ from tests.support.fakes.adb_server import connected, own_adb_server
 from tests.support.fakes.adbd import FakeDevice
 from tests.support.fakes.s3_server import s3_server
 from tests.support.fleet_runs import FleetRun, fleet, parts
-from tests.support.workloads import PROGRAM
+from tests.support.program_server import run_program
 
 PLANTED = {"fill_cache", "open_session"}
 
@@ -50,14 +50,7 @@ def record(device: FakeDevice, into: Path, machine: Path, *options: object) -> s
     program = device.folder / "shop"
     subprocess.run(["gcc", "-O2", "-g", "-DVERSION=1", "-o", program, SOURCE], check=True)
     words = ["record", "-s", device.serial, *options, "-o", into, "--", program, 1]
-    done = subprocess.run(
-        [*PROGRAM, *map(str, words)],
-        env={**os.environ, "XDG_CACHE_HOME": str(machine)},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = run_program(list(map(str, words)), env={**os.environ, "XDG_CACHE_HOME": str(machine)})
     program.unlink()
     assert done.returncode == 0, done.stderr
     return done.stderr
@@ -119,7 +112,7 @@ def test_a_store_that_says_no_costs_no_recording(device: FakeDevice, tmp_path: P
         "--",
         "true",
     ]
-    done = subprocess.run([*PROGRAM, *map(str, words)], capture_output=True, text=True, check=False)
+    done = run_program(list(map(str, words)))
     assert done.returncode == 2 and "could not open a cache at s3://theirs/x: " in done.stderr
     assert not (tmp_path / "no.memleak").exists(), "refused before anything was measured"
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.workloads import PROGRAM, both_tracers, built, need, run
+from tests.support.program_server import run_program
+from tests.support.workloads import both_tracers, built, need, run
 
 KINDS = {"definitely_lost", "indirectly_lost", "possibly_lost", "still_reachable"}
 
@@ -65,8 +66,7 @@ def test_as_valgrind_says(tracer: str, program: Path, judged: Counter[tuple[str,
         kind: sum(n for (of, _), n in judged.items() if of == kind) for kind in KINDS
     }
     assert "definitely lost 101 bytes in 1 allocation" in done.out
-    again = [*PROGRAM, "report", "results/recording.memleak", "--format", "json"]
-    read = subprocess.run(again, cwd=tmp_path, capture_output=True, text=True, check=True)
+    read = run_program(["report", "results/recording.memleak", "--format", "json"], tmp_path)
     assert kinds_of(json.loads(read.stdout)) == judged
     assert re.search(r"2 threads stood still for \d+\.\d ms", done.out)
 

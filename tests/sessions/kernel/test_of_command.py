@@ -17,6 +17,7 @@ import pytest
 
 from tests.sessions.kernel.conftest import need_kernel
 from tests.sessions.kernel.test_memory import PERCPU_BYTES, PIPE_BYTES, kernel_part, names, of_caller
+from tests.support.program_server import run_program
 from tests.support.workloads import PROGRAM
 
 pytestmark = pytest.mark.bpf
@@ -131,10 +132,9 @@ def test_blocks_for_whose_stack_there_was_no_room_are_told(outlived: Callable[..
 
 def test_a_command_that_cannot_be_started_is_one_line(tmp_path: Path) -> None:
     need_kernel()
-    argv = [*PROGRAM, "--kernel", "--", str(tmp_path / "not-there")]
-    printed = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert printed.returncode not in (0, 6)
-    assert "not-there: No such file or directory" in printed.stderr and printed.stderr.count("\n") == 1
+    done = run_program(["--kernel", "--", tmp_path / "not-there"])
+    assert done.returncode not in (0, 6)
+    assert "not-there: No such file or directory" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_percpu_memory_of_a_command(held: Path, tmp_path: Path) -> None:

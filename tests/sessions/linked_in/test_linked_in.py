@@ -21,7 +21,7 @@ from memleak_android.host.recording.file import Recording
 from memleak_android.host.recording.read import read_profile
 from memleak_android.host.wire.blocks import BlockKind
 from memleak_android.host.wire.payloads import decode_evidence
-from tests.support.workloads import PROGRAM
+from tests.support.program_server import run_program
 
 HERE = Path(__file__).resolve().parent
 HEADER = HERE.parents[2] / "device" / "preload" / "include"
@@ -197,10 +197,8 @@ def test_a_limit_of_file_sizes_is_an_error_and_no_signal(app: list[Path], tmp_pa
 def test_under_a_tracer_it_is_the_tracer_that_records(app: list[Path], tmp_path: Path) -> None:
     library = find_binary("libmemleak.so", local_arch())
     environment = os.environ | {"MEMLEAK_SHIM": str(library)}
-    program = [*PROGRAM, "--tracer", "preload", "--json", tmp_path / "r.json", "--", *app, tmp_path]
-    done = subprocess.run(
-        list(map(str, program)), check=False, capture_output=True, text=True, env=environment
-    )
+    words = ["--tracer", "preload", "--json", tmp_path / "r.json", "--", *app, tmp_path]
+    done = run_program(words, env=environment)
     assert "start: -16, not 0" in done.stderr
     assert (tmp_path / "r.json").exists()
 

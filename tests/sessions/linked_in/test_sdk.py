@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from memleak_android.host.machine.binaries import local_arch
+from tests.support.program_server import run_program
 
 HERE = Path(__file__).resolve().parent
 # What the NDK's build system would do with a module, in the order in which it is asked to.
@@ -30,8 +30,7 @@ $(info $(LOCAL_MODULE) $(wildcard $(LOCAL_PATH)/$(LOCAL_SRC_FILES)) $(wildcard $
 
 @pytest.fixture(scope="module")
 def sdk() -> Path:
-    command = [sys.executable, "-m", "memleak_android.host", "sdk"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    done = run_program(["sdk"])
     if "make device" in done.stderr:
         pytest.skip(done.stderr.strip())
     assert (done.returncode, done.stderr) == (0, "")
@@ -61,7 +60,7 @@ def exact_report(app: Path, folder: Path) -> None:
     """The app records itself into the folder, every block of it, and `report` names who leaked them."""
     subprocess.run([app, folder, "every"], check=True)
     words = ["report", folder / "app.memleak", "--format", "json", "-o", folder / "report.json"]
-    subprocess.run([sys.executable, "-m", "memleak_android.host", *words], check=True, capture_output=True)
+    run_program(words).check_returncode()
     sites = json.loads((folder / "report.json").read_text())["sites"]
     held = {
         name: [

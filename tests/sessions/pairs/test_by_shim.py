@@ -11,6 +11,7 @@ import pytest
 
 from tests.sessions.pairs.conftest import WORKLOADS, in_library
 from tests.sessions.pairs.kept import check_kept
+from tests.support.program_server import run_program
 from tests.support.workloads import PROGRAM, need
 
 SECONDS = 120
@@ -19,14 +20,14 @@ TRACERS = (pytest.param("bpf", marks=pytest.mark.bpf), "preload")
 
 def words(tracer: str, place: Path, *sets: str) -> list[str]:
     pairs = (word for one in sets for word in ("--pairs", one))
-    return [*PROGRAM, "-q", "--tracer", tracer, *pairs, "--json", str(place)]
+    return ["-q", "--tracer", tracer, *pairs, "--json", str(place)]
 
 
 def traced(tracer: str, folder: Path, sets: tuple[str, ...], program: Path) -> tuple[dict[str, Any], str]:
     """The report, and what was said. The program's own exit code must be 0."""
     need("bpf") if tracer == "bpf" else None
     argv = [*words(tracer, folder / "report.json", *sets), "--", str(program)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = run_program(argv)
     assert done.returncode == 0, done.stderr
     assert "exited with status 0" in done.stderr
     parsed: dict[str, Any] = json.loads((folder / "report.json").read_text())
@@ -52,6 +53,7 @@ def test_a_running_process(pool_in_library: Path, tmp_path: Path) -> None:
     gate, report = tmp_path / "go", tmp_path / "report.json"
     with subprocess.Popen([pool_in_library, gate]) as program:
         argv = [
+            *PROGRAM,
             *words("plt", report, "fd", "pthread", str(WORKLOADS / "pool.toml")),
             *("--interval", "1s", "--pid", str(program.pid)),
         ]
@@ -113,7 +115,7 @@ def test_calls_of_its_own_code_are_not_told_apart(pool_in_library: Path, tmp_pat
 
 def test_what_has_no_slot_is_named(pool: Path, tmp_path: Path) -> None:
     argv = [*words("preload", tmp_path / "r", "fd", str(WORKLOADS / "pool.toml")), "--", str(pool)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = run_program(argv)
     assert done.returncode == 0, done.stderr
     for name in ("pool_take", "pool_open", "pool_give"):
         assert (

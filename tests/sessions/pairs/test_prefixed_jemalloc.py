@@ -12,7 +12,8 @@ import pytest
 
 from tests.sessions.pairs.conftest import WORKLOADS
 from tests.support.debian_packages import packages
-from tests.support.workloads import PROGRAM, need
+from tests.support.program_server import run_program
+from tests.support.workloads import need
 
 pytestmark = [pytest.mark.bpf, pytest.mark.proof]
 PUBLIC = (
@@ -42,16 +43,8 @@ def test_each_is_found_exactly(tmp_path: Path) -> None:
     need("bpf")
     program, place = prefixed_program(tmp_path), tmp_path / "report.json"
     sets = ["jemalloc", "fd", "pthread", str(WORKLOADS / "pool.toml")]
-    argv = [
-        *PROGRAM,
-        "-q",
-        *(word for one in sets for word in ("--pairs", one)),
-        "--json",
-        place,
-        "--",
-        program,
-    ]
-    done = subprocess.run(list(map(str, argv)), capture_output=True, text=True, timeout=120, check=False)
+    pairs = (word for pair_set in sets for word in ("--pairs", pair_set))
+    done = run_program(["-q", *pairs, "--json", place, "--", program])
     assert done.returncode == 0, done.stderr
     sites = json.loads(place.read_text())["sites"]
     assert {site["end"] for site in sites} == {"ROOT"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,8 @@ import pytest
 from memleak_android.host.errors import UsageError
 from memleak_android.host.pairs.schema import read_pair_sets
 from tests.sessions.pairs.conftest import WORKLOADS, in_library
-from tests.sessions.pairs.test_by_shim import SECONDS, words
+from tests.sessions.pairs.test_by_shim import words
+from tests.support.program_server import run_program
 from tests.support.workloads import need
 
 PAIRS = str(WORKLOADS / "sized.toml")
@@ -21,7 +21,7 @@ PAIRS = str(WORKLOADS / "sized.toml")
 def test_the_program_says_the_same(heap: tuple[str, ...], tmp_path: Path) -> None:
     program, place = in_library(tmp_path, "sized.c", "sized_main.c"), tmp_path / "report.json"
     argv = [*words("preload", place, PAIRS, *heap), "--", str(program)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = run_program(argv)
     assert done.returncode == 0, done.stderr
     (own,) = (line for line in done.stdout.splitlines() if line.startswith("own "))
     kept, n_kept, cells, n_cells = map(int, own.split()[1:])
@@ -41,7 +41,7 @@ def test_bpf_cannot_ask(tmp_path: Path) -> None:
     need("bpf")
     program = in_library(tmp_path, "sized.c", "sized_main.c")
     argv = [*words("bpf", tmp_path / "report.json", PAIRS, "fd"), "--", str(program)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = run_program(argv)
     assert done.returncode == 0, done.stderr
     assert "pair heap: keep: malloc_usable_size() would have to be called in the process" in done.stderr
     assert "--tracer preload or plt" in done.stderr
@@ -51,7 +51,7 @@ def test_a_teller_that_nobody_exports(tmp_path: Path) -> None:
     program, pairs = in_library(tmp_path, "sized.c", "sized_main.c"), tmp_path / "other.toml"
     pairs.write_text((WORKLOADS / "sized.toml").read_text().replace("cell_size(", "no_size("))
     argv = [*words("preload", tmp_path / "report.json", str(pairs)), "--", str(program)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = run_program(argv)
     assert done.returncode == 0, done.stderr
     assert "pair cell: cell: no loaded file exports a function no_size for its sizes" in done.stderr
     assert "pair cell: no function to acquire is left, so the pair is skipped" in done.stderr

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.sessions.pairs.conftest import FLAGS, WORKLOADS
-from tests.support.workloads import PROGRAM, need
+from tests.support.program_server import run_program
+from tests.support.workloads import need
 
 TRACERS = (pytest.param("bpf", marks=pytest.mark.bpf), "preload")
 
@@ -26,20 +27,7 @@ def traced(tracer: str, folder: Path, source: str, *words: str) -> tuple[dict[st
     program, place = folder / "program", folder / "report.json"
     subprocess.run(["gcc", "-std=gnu11", *FLAGS, "-o", program, WORKLOADS / source], check=True)
     name = "pthread" if source == "threads.c" else "fd"
-    argv = [
-        *PROGRAM,
-        "-q",
-        "--tracer",
-        tracer,
-        "--pairs",
-        name,
-        "--json",
-        str(place),
-        "--",
-        str(program),
-        *words,
-    ]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    done = run_program(["-q", "--tracer", tracer, "--pairs", name, "--json", place, "--", program, *words])
     assert done.returncode in (0, 6), done.stderr
     return json.loads(place.read_text()), done.stdout
 

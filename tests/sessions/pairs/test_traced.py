@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.sessions.pairs.kept import FILES, check_kept, held
-from tests.support.workloads import PROGRAM, need
+from tests.support.program_server import run_program
+from tests.support.workloads import need
 
 pytestmark = pytest.mark.bpf
 POOL_FILE = Path(__file__).parent / "programs" / "pool.toml"
@@ -22,8 +22,8 @@ def report(pool: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
     need("bpf")
     place = tmp_path_factory.mktemp("report") / "report.json"
     sets = [word for one in ("malloc", "fd", "pthread", str(POOL_FILE)) for word in ("--pairs", one)]
-    argv = [*PROGRAM, "-q", *sets, "--json", str(place), "--", str(pool)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    argv = ["-q", *sets, "--json", str(place), "--", str(pool)]
+    done = run_program(argv)
     assert done.returncode == 0, done.stderr
     parsed: dict[str, Any] = json.loads(place.read_text())
     return parsed
@@ -45,8 +45,8 @@ def test_another_program_by_exec_has_its_pairs(pool: Path, tmp_path: Path) -> No
     """What libc's functions acquire is seen whatever program the process has become."""
     need("bpf")
     place = tmp_path / "report.json"
-    argv = [*PROGRAM, "-q", "--pairs", "fd", "--json", str(place), "--", "/usr/bin/env", str(pool)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    argv = ["-q", "--pairs", "fd", "--json", str(place), "--", "/usr/bin/env", str(pool)]
+    done = run_program(argv)
     assert done.returncode == 0, done.stderr
     report = json.loads(place.read_text())
     assert held(report, "pair:fd") == FILES
@@ -56,8 +56,8 @@ def test_another_program_by_exec_has_its_pairs(pool: Path, tmp_path: Path) -> No
 def test_calls_are_named(pool: Path) -> None:
     """--trace: acquired and released by the names of their functions, fd 0 and all."""
     need("bpf")
-    argv = [*PROGRAM, "-q", "--trace", "--pairs", "fd", "--", str(pool)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    argv = ["-q", "--trace", "--pairs", "fd", "--", str(pool)]
+    done = run_program(argv)
     calls = [line.split(" ", 2)[2] for line in done.stdout.splitlines() if re.match(r"[\d.]+ \d+/\d+ ", line)]
     assert sum(one.startswith("open(1) = 0x") for one in calls) == 27
     assert sum(one.startswith("close(0x") for one in calls) == 21

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.oracles.uprobe_counters import UprobeCounters
+from tests.support.program_server import run_program
 from tests.support.snoop_runs import snoop, snooped_program
 from tests.support.workloads import need
 
@@ -105,8 +105,7 @@ def test_1024_functions_in_three_processes(
 
 
 def seconds_until_placed(words: list[str]) -> float:
-    argv = [sys.executable, "-m", "memleak_android.host", "snoop", *words, "--statistics", "--duration", "1s"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    done = run_program(["snoop", *words, "--statistics", "--duration", "1s"])
     assert not done.returncode, done.stderr
     armed = next(line for line in done.stderr.splitlines() if "functions probed after" in line)
     assert "3,072 of 3,072" in armed

@@ -18,6 +18,7 @@ from memleak_android.host.recording.file import FILE_HEADER, Recording
 from memleak_android.host.wire.blocks import HELLO, NO_TRACE, STATUS, Block, BlockKind, Lost, encode_block
 from memleak_android.host.wire.payloads import Chunk, decode_chunk, decode_text, encode_chunk, encode_text
 from tests.support.builders.growing_recording import wait_for_snapshot
+from tests.support.program_server import run_program
 
 SOURCE = Path(__file__).resolve().parents[1] / "programs" / "shop.c"
 VERSIONS = ("1.9", "1.10", "2.0-beta")  # as people count
@@ -50,13 +51,7 @@ def record_shop(folder: Path) -> dict[tuple[str, str], list[Path]]:
 
 def _record(path: Path, command: Sequence[object]) -> Path:
     words = ["record", "-q", "--tracer", "preload", "-o", path, "--", *command]
-    done = subprocess.run(
-        [sys.executable, "-m", "memleak_android.host", *map(str, words)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = run_program(list(map(str, words)))
     if done.returncode:
         pytest.fail(done.stderr)
     return path
