@@ -135,12 +135,14 @@ class Capture:
 
     def add(self, block: Block, offset: int) -> None:
         """Adds a block. offset: of the block in the file that evidence will be read from; -1 = in no file."""
-        read = _READERS.get(block.kind)
-        if read is None:
-            self.unknown_kinds.add(block.kind)
-            return
         try:
-            read(self, block, offset)
+            if block.kind in _APPENDED:
+                name, decode = _APPENDED[BlockKind(block.kind)]
+                getattr(self, name).append(decode(block.payload))
+            elif block.kind in _READERS:
+                _READERS[BlockKind(block.kind)](self, block, offset)
+            elif block.kind != BlockKind.EVENTS:
+                self.unknown_kinds.add(block.kind)
         except payloads.MalformedBlock as error:
             self.malformed.append(error)
 
@@ -171,18 +173,8 @@ class Capture:
     def frozen(self) -> Capture:
         """A copy for another thread. Tables are shared, because they are never changed."""
         evidence, made = self.evidence(), copy(self)
-        for name in (
-            "errors",
-            "remarks",
-            "maps",
-            "mappings",
-            "processes",
-            "hooked",
-            "stops",
-            "kernel_symbols",
-        ):
+        for name in ("malformed", "maps", *(name for name, _ in _APPENDED.values())):
             setattr(made, name, list(getattr(self, name)))
-        made.malformed = list(self.malformed)
         made.key_history, made.high_water = copy(self.key_history), copy(self.high_water)
         made._evidence = [evidence]
         return made
@@ -253,20 +245,6 @@ class Capture:
         text = self._maps_texts.setdefault(maps.text, maps.text)
         self.maps.append(payloads.Maps(maps.timestamp_ns, maps.pid, text))
 
-    def _add_mappings(self, block: Block, offset: int) -> None:
-        rows, paths = payloads.decode_mappings(block.payload)
-        self.mappings.append((rows, paths))
-
-    def _add_processes(self, block: Block, offset: int) -> None:
-        rows = payloads.decode_processes(block.payload)
-        self.processes.append(rows)
-
-    def _add_hooked(self, block: Block, offset: int) -> None:
-        self.hooked.append(payloads.decode_hooked(block.payload))
-
-    def _add_stops(self, block: Block, offset: int) -> None:
-        self.stops.append(payloads.decode_stops(block.payload))
-
     def _add_exit_stop(self, block: Block, offset: int) -> None:
         self.exit_stop = payloads.decode_exit_stop(block.payload)
 
@@ -274,15 +252,6 @@ class Capture:
         self.status = payloads.decode_status(block.payload)
         self.high_water.add_level(int(self.status["alloc_bytes"]) - int(self.status["free_bytes"]))
         self.last_timestamp_ns = max(self.last_timestamp_ns, int(self.status["timestamp_ns"]))
-
-    def _add_remark(self, block: Block, offset: int) -> None:
-        self.remarks.append(payloads.decode_text(block.payload))
-
-    def _add_kernel_symbols(self, block: Block, offset: int) -> None:
-        self.kernel_symbols.append(payloads.decode_text(block.payload))
-
-    def _add_error(self, block: Block, offset: int) -> None:
-        self.errors.append(payloads.decode_error(block.payload))
 
     def _add_end(self, block: Block, offset: int) -> None:
         self.end = payloads.decode_end(block.payload)
@@ -303,9 +272,6 @@ class Capture:
         self.stacks.append(chunk.traces, chunk.frames)
         self.is_finished = True
 
-    def _ignore(self, block: Block, offset: int) -> None:
-        pass
-
 
 def _decode_json(block: Block, expected: type[Any]) -> Any:
     kind = BlockKind(block.kind)
@@ -318,22 +284,23 @@ def _decode_json(block: Block, expected: type[Any]) -> Any:
     return value
 
 
-_READERS: dict[int, Callable[[Capture, Block, int], None]] = {
+_APPENDED: dict[BlockKind, tuple[str, Callable[[bytes], Any]]] = {
+    BlockKind.MAPPINGS: ("mappings", payloads.decode_mappings),
+    BlockKind.PROCESS: ("processes", payloads.decode_processes),
+    BlockKind.HOOKED: ("hooked", payloads.decode_hooked),
+    BlockKind.STOPS: ("stops", payloads.decode_stops),
+    BlockKind.LOG: ("remarks", payloads.decode_text),
+    BlockKind.KERNEL_SYMBOLS: ("kernel_symbols", payloads.decode_text),
+    BlockKind.ERROR: ("errors", payloads.decode_error),
+}
+_READERS: dict[BlockKind, Callable[[Capture, Block, int], None]] = {
     BlockKind.HELLO: Capture._add_hello,
     BlockKind.EVIDENCE: Capture._add_evidence,
     BlockKind.LIVE: Capture._add_chunk,
     BlockKind.KEYS: Capture._add_chunk,
     BlockKind.MAPS: Capture._add_maps,
-    BlockKind.MAPPINGS: Capture._add_mappings,
-    BlockKind.PROCESS: Capture._add_processes,
-    BlockKind.HOOKED: Capture._add_hooked,
-    BlockKind.STOPS: Capture._add_stops,
     BlockKind.EXIT_STOP: Capture._add_exit_stop,
-    BlockKind.EVENTS: Capture._ignore,
     BlockKind.STATUS: Capture._add_status,
-    BlockKind.LOG: Capture._add_remark,
-    BlockKind.KERNEL_SYMBOLS: Capture._add_kernel_symbols,
-    BlockKind.ERROR: Capture._add_error,
     BlockKind.END: Capture._add_end,
     BlockKind.SESSION: Capture._add_session,
     BlockKind.MODULES: Capture._add_modules,

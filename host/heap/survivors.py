@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture, Snapshot
-from memleak_android.host.heap.keys import find_sorted
-from memleak_android.host.heap.top_keys import first_evidence, top_keys
+from memleak_android.host.heap.key_history import KeySnapshot
+from memleak_android.host.heap.keys import find_sorted, key_identity
 from memleak_android.host.profile.profile import FpAgreement, LeakKind
 from memleak_android.host.stacks import fp_agreement
 from memleak_android.host.stacks.address_spaces import AddressSpaces
@@ -32,6 +32,9 @@ from memleak_android.host.wire.blocks import (
 )
 
 EMPTY_SNAPSHOT = Snapshot(0, 0, np.empty(0, LIVE_ROW), np.empty(0, KEY_ROW), is_whole=False)
+
+
+TOP_KEYS_MAX = 1_000  # by each measure
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,8 @@ def find_survivors(capture: Capture, unwinder: StackUnwinder, with_past: bool = 
     attributed = attribution.attribute(snapshot.live, references, spaces.parents)
     wanted = attribution.evidence_of_held_keys(snapshot.live, attributed, references)
     if with_past:
-        keys = top_keys(capture.high_water.at, snapshot.keys)
-        wanted = np.union1d(wanted, first_evidence(references, keys))
+        keys = _top_keys(capture.high_water.at, snapshot.keys)
+        wanted = np.union1d(wanted, _first_evidence(references, keys))
     images = spaces.images(references["pid"], references["timestamp_ns"])
     evidence = EvidenceView(references[wanted], references["timestamp_ns"][wanted], images[wanted])
     traces = np.full(len(references), attribution.UNATTRIBUTED, np.int64)
@@ -85,6 +88,29 @@ def find_survivors(capture: Capture, unwinder: StackUnwinder, with_past: bool = 
     trace[shared[moved]] = unwinder.unwind(moved_evidence, spaces, plan)
     agreement = unwinder.agreement(plan.mode)
     return Survivors(snapshot, trace, is_approximate, unwinder.stacks, unwinder.files.files, agreement)
+
+
+def _top_keys(peak: KeySnapshot | None, keys: Rows) -> NDArray[np.uint64]:
+    """Identities (key_identity) of the keys that held most at the peak, and that allocated most bytes and blocks.
+
+    keys: KEY_ROW at the end.
+    """
+    at_peak = _largest(peak.rows, peak.rows["space"]) if peak is not None else np.empty(0, np.uint64)
+    by_count, by_space = (_largest(keys, keys[name]) for name in ("alloc_objects", "alloc_bytes"))
+    return np.unique(np.concatenate([at_peak, by_count, by_space]))
+
+
+def _largest(rows: Rows, weight: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    if len(rows) > TOP_KEYS_MAX:
+        rows = rows[np.argpartition(weight, len(rows) - TOP_KEYS_MAX)[len(rows) - TOP_KEYS_MAX :]]
+    return key_identity(rows)
+
+
+def _first_evidence(references: Rows, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Indexes of the first evidence (EVIDENCE_REFERENCE) of each key that has any."""
+    found = np.flatnonzero(np.isin(key_identity(references), keys))
+    _, first = np.unique(key_identity(references[found]), return_index=True)
+    return np.asarray(found[first])
 
 
 def _moved(live: Rows, references: Rows, spaces: AddressSpaces) -> tuple[NDArray[np.int64], EvidenceView]:

@@ -61,10 +61,12 @@ def recording_blocks(capture: Capture, survivors: Survivors, raw: Iterable[Block
     yield from (payloads.encode_traces(chunk) for chunk in survivors.stacks.chunks())
     if survivors.snapshot.is_whole:
         yield from _held_blocks(capture, survivors)
-        yield from _peak_blocks(capture)
-        yield from _chunks(BlockKind.KEYS, survivors, survivors.snapshot.keys)
-        yield from _chunks(BlockKind.LIVE, survivors, survivors.snapshot.live)
-        yield from _chunks(BlockKind.SITES, survivors, _site_rows(survivors))
+        if (peak := capture.high_water.at) is not None:
+            yield from _chunks(BlockKind.PEAK, 0, peak.timestamp_ns, peak.rows)
+        number, timestamp_ns = survivors.snapshot.number, survivors.snapshot.timestamp_ns
+        yield from _chunks(BlockKind.KEYS, number, timestamp_ns, survivors.snapshot.keys)
+        yield from _chunks(BlockKind.LIVE, number, timestamp_ns, survivors.snapshot.live)
+        yield from _chunks(BlockKind.SITES, number, timestamp_ns, _site_rows(survivors))
     if capture.status is not None:
         yield Block(BlockKind.STATUS, capture.status.tobytes())
     if capture.end is not None:
@@ -76,28 +78,14 @@ def _held_blocks(capture: Capture, survivors: Survivors) -> Iterator[Block]:
     held_now = np.unique(key_identity(survivors.snapshot.live))
     for number, past in enumerate(capture.key_history.instants):
         rows = past.rows[np.isin(key_identity(past.rows), held_now)]
-        for first in range(0, max(len(rows), 1), _ROWS_PER_CHUNK):
-            end = first + _ROWS_PER_CHUNK
-            chunk = Chunk(number, past.timestamp_ns, end >= len(rows), rows[first:end])
-            yield payloads.encode_chunk(BlockKind.HELD, chunk)
+        yield from _chunks(BlockKind.HELD, number, past.timestamp_ns, rows)
 
 
-def _peak_blocks(capture: Capture) -> Iterator[Block]:
-    peak = capture.high_water.at
-    if peak is not None:
-        for first in range(0, len(peak.rows), _ROWS_PER_CHUNK):
-            end = first + _ROWS_PER_CHUNK
-            chunk = Chunk(0, peak.timestamp_ns, end >= len(peak.rows), peak.rows[first:end])
-            yield payloads.encode_chunk(BlockKind.PEAK, chunk)
-
-
-def _chunks(kind: BlockKind, survivors: Survivors, rows: Rows) -> Iterator[Block]:
+def _chunks(kind: BlockKind, number: int, timestamp_ns: int, rows: Rows) -> Iterator[Block]:
     """At least one chunk, so that an empty table differs from a missing one."""
-    snapshot = survivors.snapshot
     for first in range(0, max(len(rows), 1), _ROWS_PER_CHUNK):
         end = first + _ROWS_PER_CHUNK
-        chunk = Chunk(snapshot.number, snapshot.timestamp_ns, end >= len(rows), rows[first:end])
-        yield payloads.encode_chunk(kind, chunk)
+        yield payloads.encode_chunk(kind, Chunk(number, timestamp_ns, end >= len(rows), rows[first:end]))
 
 
 def _site_rows(survivors: Survivors) -> Rows:

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -363,7 +363,3 @@ def encode_block(block: Block) -> bytes:
     if len(payload) > BLOCK_PAYLOAD_MAX or len(payload) % 8:
         raise ValueError(f"payload of {len(payload)} bytes")
     return _HEADER.pack(BLOCK_MAGIC, block.kind, WIRE_VERSION, len(payload), zlib.crc32(payload)) + payload
-
-
-def write_block(stream: BinaryIO, block: Block) -> None:
-    stream.write(encode_block(block))
