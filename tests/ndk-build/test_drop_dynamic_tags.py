@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,8 @@ from pathlib import Path
 import pytest
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
+
+from tests.support.gcc import gcc
 
 SCRIPT = Path(__file__).resolve().parents[2] / "ndk-build" / "drop_dynamic_tags.py"
 DT_SONAME, DT_FLAGS = 14, 30
@@ -26,12 +27,10 @@ def tags(path: Path) -> list[tuple[object, int]]:
 
 
 def test_the_library_loads_without_them(tmp_path: Path) -> None:
-    if shutil.which("gcc") is None:
-        pytest.skip("no C compiler (gcc)")
     (tmp_path / "a.c").write_text("int seven(void) { return 7; }\n")
     library = tmp_path / "liba.so"
     flags = ["-shared", "-fPIC", "-Wl,-z,now", "-Wl,-soname,liba.so"]
-    subprocess.run(["gcc", *flags, "a.c", "-o", library], cwd=tmp_path, check=True)
+    gcc(*flags, "a.c", "-o", library, cwd=tmp_path)
     before, bytes_before = tags(library), library.stat().st_size
     subprocess.run([sys.executable, SCRIPT, library, str(DT_SONAME), hex(DT_FLAGS)], check=True)
     dropped = {"DT_SONAME", "DT_FLAGS"}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import subprocess
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.support.gcc import gcc
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
@@ -31,16 +32,14 @@ strip_dwarf = load()
 
 
 def test_object_links_and_runs(tmp_path: Path) -> None:
-    if shutil.which("gcc") is None:
-        pytest.skip("no C compiler (gcc)")
     (tmp_path / "a.c").write_text(PROGRAM)
-    subprocess.run(["gcc", "-std=gnu17", "-g", "-O1", "-c", "a.c", "-o", "a.o"], cwd=tmp_path, check=True)
+    gcc("-std=gnu17", "-g", "-O1", "-c", "a.c", "-o", "a.o", cwd=tmp_path)
     whole = (tmp_path / "a.o").read_bytes()
     stripped = strip_dwarf.strip(whole)
     assert len(stripped) < len(whole)
     assert b"GNU C17" in whole and b"GNU C17" not in stripped  # DW_AT_producer
     (tmp_path / "b.o").write_bytes(stripped)
-    subprocess.run(["gcc", "b.o", "-o", "b"], cwd=tmp_path, check=True)
+    gcc("b.o", "-o", "b", cwd=tmp_path)
     assert subprocess.run([tmp_path / "b"], check=False).returncode == 0
 
 

@@ -12,6 +12,7 @@ import pytest
 from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
 from memleak_android.host.wire.blocks import WIRE_VERSION
 from tests.support.attached_program import AttachedProgram, compile_program, session_name, slots
+from tests.support.gcc import gcc
 from tests.support.preload_session import find_parts
 from tests.support.workloads import FLAGS
 
@@ -40,7 +41,7 @@ def attach(program: AttachedProgram, name: str) -> None:
 
 def test_a_killed_agent_is_noticed(tmp_path: Path) -> None:
     library = tmp_path / "library.so"
-    subprocess.run(["gcc", *FLAGS, "-fPIC", "-shared", "-w", LIBRARY, "-o", library], check=True)
+    gcc(*FLAGS, "-fPIC", "-shared", "-w", LIBRARY, "-o", library)
     name = session_name()
     agent = started_agent(name)
     try:

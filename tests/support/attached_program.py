@@ -15,6 +15,7 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
 
+from tests.support.gcc import gcc
 from tests.support.preload_session import PreloadSession, await_process, find_parts
 from tests.support.workloads import FLAGS
 
@@ -24,7 +25,7 @@ SLOT_TYPES = {1, 6, 7}  # R_X86_64_64, GLOB_DAT, JUMP_SLOT
 
 def compile_program(folder: Path, *flags: str, source: Path = SOURCE, name: str = "slot_workload") -> Path:
     program = folder / name
-    subprocess.run(["gcc", *FLAGS, "-fno-builtin", "-w", source, "-o", program, *flags], check=True)
+    gcc(*FLAGS, "-fno-builtin", "-w", source, "-o", program, *flags)
     return program
 
 

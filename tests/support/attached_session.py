@@ -28,6 +28,7 @@ from memleak_android.host.wire.payloads import (
 )
 from tests.support.attaching import descendant
 from tests.support.containers import GLIBC, NAMESPACES, need_namespaces
+from tests.support.gcc import gcc
 from tests.support.preload_session import find_parts
 from tests.support.workloads import BUILT, FLAGS, ROOT
 
@@ -96,7 +97,7 @@ def workload() -> Path:
     """All slots are filled at its start: what changes in them later is ours."""
     BUILT.mkdir(parents=True, exist_ok=True)
     output, own = BUILT / "attach_workload", BUILT / f"attach_workload.{os.getpid()}"
-    subprocess.run(["gcc", *FLAGS, "-Wl,-z,now", "-o", own, _SOURCE], check=True)
+    gcc(*FLAGS, "-Wl,-z,now", "-o", own, _SOURCE)
     own.rename(output)
     return output
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.gcc import gcc
 from tests.support.preload_session import find_parts
 from tests.support.workloads import BUILT, FLAGS, ROOT
 
@@ -95,6 +96,6 @@ def compiled(source: str, *flags: str) -> Path:
     BUILT.mkdir(parents=True, exist_ok=True)
     output = BUILT / "-".join((Path(source).stem, *(Path(word).name for word in flags)))
     own = output.with_name(f"{output.name}.{os.getpid()}")
-    subprocess.run(["gcc", *FLAGS, "-o", own, SOURCES / source, *flags], check=True)
+    gcc(*FLAGS, "-o", own, SOURCES / source, *flags)
     own.rename(output)
     return output

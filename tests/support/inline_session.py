@@ -13,6 +13,7 @@ from memleak_android.host.machine.local.process import LocalProcess
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.inline.heap import InlineHooks, plan_local
 from tests.support.attached_session import Attached, attach
+from tests.support.gcc import gcc
 from tests.support.preload_session import find_parts
 from tests.support.workloads import BUILT, FLAGS, ROOT
 
@@ -26,9 +27,7 @@ def own_allocator_program(name: str, *flags: str) -> Path:
     BUILT.mkdir(parents=True, exist_ok=True)
     output, own = BUILT / name, BUILT / f"{name}.{os.getpid()}"
     sources = [_SOURCES / "attach_workload.c", _SOURCES / "own_allocator.c"]
-    subprocess.run(
-        ["gcc", *FLAGS, "-fvisibility=hidden", "-Wl,-z,now", *flags, "-o", own, *sources], check=True
-    )
+    gcc(*FLAGS, "-fvisibility=hidden", "-Wl,-z,now", *flags, "-o", own, *sources)
     own.rename(output)
     return output
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import shutil
 import struct
 import subprocess
 import tempfile
@@ -13,13 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
 from memleak_android.host.elf.sections import EM_X86_64
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers.inline.patch_plan import FunctionCode, PatchPlan
 from memleak_android.host.tracers.inline.x86_encoding import parse
 from memleak_android.unwind.code.disassembly import Flow, decode_x86_64
+from tests.support.gcc import gcc
 from tests.support.straight_patch import plan_straight
 
 FUNCTION = 0x200008000
@@ -66,13 +64,11 @@ class Tried:
 
 
 def build_runner(folder: Path) -> Path:
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     source = Path(__file__).with_name("programs") / "run_moved.c"
     program = folder / "run_moved"
     # a case may change where fs leads: the handler outlives that with no canary and no function yet to be bound
     flags = ("-O2", "-Wall", "-Wextra", "-Werror", "-fno-stack-protector", "-Wl,-z,now")
-    subprocess.run(["gcc", *flags, "-o", program, source], check=True, capture_output=True)
+    gcc(*flags, "-o", program, source)
     return program
 
 

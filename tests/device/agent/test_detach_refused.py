@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.attached_session import attach, contents_of, layout_of, leak
+from tests.support.gcc import gcc
 from tests.support.inline_session import attach_inline, started
 from tests.support.workloads import BUILT, FLAGS
 
@@ -24,7 +25,7 @@ WAYS = {"plt": attach, "inline": attach_inline}
 def program() -> Path:
     BUILT.mkdir(parents=True, exist_ok=True)
     output, own = BUILT / SOURCE.stem, BUILT / f"{SOURCE.stem}.{os.getpid()}"
-    subprocess.run(["gcc", *FLAGS, "-Wl,-z,now", "-o", own, SOURCE], check=True)
+    gcc(*FLAGS, "-Wl,-z,now", "-o", own, SOURCE)
     own.rename(output)
     return output
 

@@ -10,6 +10,7 @@ from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import EvidenceFlag
 from memleak_android.host.wire.payloads import MalformedBlock
 from tests.support.builders.blocks import evidence_record
+from tests.support.gcc import gcc
 
 DEVICE = Path(__file__).parents[3] / "device"
 SANITIZED = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wall", "-Werror")
@@ -57,7 +58,7 @@ def test_no_record_passes_that_the_host_refuses(tmp_path: Path) -> None:
     program = tmp_path / "evidence_bounds"
     sources = [Path(__file__).parents[1] / "programs" / "evidence_bounds.c"]
     sources += [DEVICE / "agent" / "evidence" / name for name in ("evidence_bounds.c", "sparse_stack.c")]
-    subprocess.run(["cc", *SANITIZED, "-I", DEVICE, "-o", program, *sources], check=True)
+    gcc(*SANITIZED, "-I", DEVICE, "-o", program, *sources)
     random_ = random.Random(6)
     whole = whole_records()
     records = whole + [changed(random_.choice(whole), random_) for _ in range(CHANGES)]

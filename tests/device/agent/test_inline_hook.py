@@ -25,6 +25,7 @@ from tests.support.attached_session import (
     write_code,
 )
 from tests.support.attaching import until
+from tests.support.gcc import gcc
 from tests.support.inline_session import attach_inline, own_allocator_program, plan, started
 from tests.support.workloads import ROOT
 
@@ -187,7 +188,7 @@ def test_threads_in_the_midst_of_what_is_patched_go_on(tmp_path: Path) -> None:
 def test_registers_that_the_function_leaves_alone_stay(tmp_path: Path) -> None:
     """Callers that know the function rely on more than the ABI says (GCC's -fipa-ra)."""
     source, program = ROOT / "tests" / "device" / "programs" / "kept_registers.c", tmp_path / "kept_registers"
-    subprocess.run(["gcc", "-O2", "-fvisibility=hidden", "-o", program, source], check=True)
+    gcc("-O2", "-fvisibility=hidden", "-o", program, source)
     with started(program) as process:
         answers = []
 

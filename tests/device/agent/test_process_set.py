@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
+from tests.support.gcc import gcc
 
 HERE = Path(__file__).resolve().parents[1] / "programs"
 AGENT = HERE.parents[2] / "device" / "agent"
 
 
 def test_ends_of_processes_and_of_first_threads(tmp_path: Path) -> None:
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     program = tmp_path / "process_set"
     sources = [
         HERE / "process_set.c",
@@ -22,6 +19,6 @@ def test_ends_of_processes_and_of_first_threads(tmp_path: Path) -> None:
         AGENT / "process" / "thread_states.c",
     ]
     flags = ["-std=gnu11", "-O1", "-g", "-pthread", f"-I{AGENT}", f"-I{AGENT.parent}"]
-    subprocess.run(["gcc", *flags, *sources, "-o", program], check=True)
+    gcc(*flags, *sources, "-o", program)
     done = subprocess.run([program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == ""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.support.gcc import gcc
 
 HERE = Path(__file__).resolve().parents[1] / "programs"
 AGENT = HERE.parents[2] / "device" / "agent"
@@ -25,12 +26,10 @@ EVENT = np.dtype(
 
 @pytest.fixture(scope="module")
 def replay(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     target = tmp_path_factory.mktemp("ledger") / "replay"
     sources = [HERE / "regions_replay.c", AGENT / "evidence" / "regions.c", AGENT / "shim" / "regions.c"]
     flags = ["-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", f"-I{AGENT}", f"-I{AGENT.parent}"]
-    subprocess.run(["gcc", *flags, *sources, "-o", target], check=True)
+    gcc(*flags, *sources, "-o", target)
     return target
 
 

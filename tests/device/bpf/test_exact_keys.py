@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.local.bpf import bpf_session_lines, plan_session
 from memleak_android.host.wire.blocks import BlockKind, EvidenceFlag, Rows
 from memleak_android.host.wire.payloads import decode_chunk, decode_evidence, decode_status
+from tests.support.gcc import gcc
 from tests.support.workloads import FLAGS, need, run
 
 SOURCE = Path(__file__).parents[1] / "programs" / "exact_stacks.c"
@@ -54,7 +54,7 @@ def session_of(options: SessionOptions) -> Seen:
 def program(tmp_path_factory: pytest.TempPathFactory) -> str:
     need("bpf")
     target = tmp_path_factory.mktemp("exact") / "exact_stacks"
-    subprocess.run(["cc", *FLAGS, "-o", target, SOURCE], check=True)
+    gcc(*FLAGS, "-o", target, SOURCE)
     return str(target)
 
 

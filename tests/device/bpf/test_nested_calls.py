@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support import nested_calls
+from tests.support.gcc import gcc
 from tests.support.workloads import FLAGS, need, run
 
 INCOMPLETE = 6
@@ -18,12 +15,10 @@ INCOMPLETE = 6
 def nested(folder: Path, *flags: str, code: int = 0) -> dict[str, Any]:
     """The report on the program."""
     need("bpf")
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     library, program = folder / "libnested.so", folder / "program"
-    subprocess.run(["gcc", *FLAGS, "-fPIC", "-shared", nested_calls.ALLOCATOR, "-o", library], check=True)
+    gcc(*FLAGS, "-fPIC", "-shared", nested_calls.ALLOCATOR, "-o", library)
     link = [f"-L{folder}", "-lnested", "-Wl,-rpath,$ORIGIN"]
-    subprocess.run(["gcc", *FLAGS, *flags, nested_calls.PROGRAM, *link, "-o", program], check=True)
+    gcc(*FLAGS, *flags, nested_calls.PROGRAM, *link, "-o", program)
     options = ["-O", library, "--symbols-prefix", nested_calls.PREFIX]
     return run("bpf", folder, "--", program, options=options, codes=(code,)).report
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.cfi.rules import RuleKind, UnwindRow
+from tests.support.gcc import gcc
 
 HERE = Path(__file__).resolve().parents[1] / "programs"
 AGENT = HERE.parents[2] / "device" / "agent"
@@ -51,14 +51,10 @@ Rule = tuple[int, int, int, int]
 
 
 def build(target: Path, *flags: str) -> Path:
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     sources = [HERE / f"{target.name}.c", *SOURCES]
     warnings = ["-Wall", "-Wextra", "-Werror"]
     includes = [f"-I{AGENT}", f"-I{AGENT.parent}"]
-    subprocess.run(
-        ["gcc", "-std=gnu11", "-g", *flags, *warnings, *includes, *sources, "-o", target], check=True
-    )
+    gcc("-std=gnu11", "-g", *flags, *warnings, *includes, *sources, "-o", target)
     return target
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.support.gcc import gcc
 
 HERE = Path(__file__).resolve().parents[1] / "programs"
 PRELOAD = HERE.parents[2] / "device" / "preload"
@@ -16,15 +17,13 @@ UPROBES = "[uprobes]"  # kernel/events/uprobes.c: the last page of all
 
 @pytest.fixture(scope="module")
 def code_map(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     program = tmp_path_factory.mktemp("code_map") / "code_map"
     sources = [
         HERE / "code_map_of_text.c",
         *(PRELOAD / name for name in ("freestanding/bytes.c", "stacks/code_lines.c", "segment/thread.c")),
     ]
     flags = ["-std=gnu11", "-O1", "-g", "-fno-builtin", f"-I{PRELOAD}", f"-I{PRELOAD.parent}"]
-    subprocess.run(["gcc", *flags, *sources, "-o", program], check=True)
+    gcc(*flags, *sources, "-o", program)
     return program
 
 

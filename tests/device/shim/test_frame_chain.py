@@ -18,6 +18,7 @@ from memleak_android.host.stacks.stack_unwinder import arch_of
 from memleak_android.host.wire.blocks import EvidenceFlag
 from memleak_android.host.wire.frame_chains import SentChains
 from memleak_android.unwind.walk import frame_chain
+from tests.support.gcc import gcc
 from tests.support.preload_session import run_preloaded
 from tests.support.program_server import run_program
 from tests.support.workloads import both_tracers, run
@@ -76,7 +77,7 @@ def program(folder: Path, *flags: str) -> Path:
     target = folder / "".join(flags)
     source = HERE / "frame_pointer_workload.c"
     common = ["-O2", "-fno-optimize-sibling-calls", "-w", "-pthread"]
-    subprocess.run(["gcc", *common, *flags, source, "-o", target], check=True)
+    gcc(*common, *flags, source, "-o", target)
     return target
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.attaching import waiting
+from tests.support.gcc import gcc
 from tests.support.workloads import Run, run
 
 SOURCE = Path(__file__).parents[1] / "programs" / "last_calls_workload.c"
@@ -18,11 +17,9 @@ SOURCE = Path(__file__).parents[1] / "programs" / "last_calls_workload.c"
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     made = tmp_path_factory.mktemp("last_calls") / "last_calls"
     flags = ("-g", "-O1", "-fno-optimize-sibling-calls", "-Wall", "-Werror", "-pthread")
-    subprocess.run(["gcc", *flags, "-o", made, SOURCE], check=True)
+    gcc(*flags, "-o", made, SOURCE)
     return made
 
 

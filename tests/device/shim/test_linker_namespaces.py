@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.attached_session import Attached, attach, contents_of, layout_of, leak
+from tests.support.gcc import gcc
 from tests.support.inline_session import attach_inline, started
 from tests.support.workloads import FLAGS
 
@@ -21,8 +21,8 @@ SOURCE = Path(__file__).parents[1] / "programs" / "linker_namespaces.c"
 def test_the_program_s_own_libc_is_hooked(way: Callable[..., Attached], tmp_path: Path) -> None:
     """Where the other one lies below it, too: the shim has to come into the program's namespace."""
     program, other = tmp_path / "program", tmp_path / "other.so"
-    subprocess.run(["gcc", *FLAGS, "-Wl,-z,now", "-o", program, SOURCE], check=True)
-    subprocess.run(["gcc", "-shared", "-Wl,--no-as-needed", "-o", other, "-x", "c", "/dev/null"], check=True)
+    gcc(*FLAGS, "-Wl,-z,now", "-o", program, SOURCE)
+    gcc("-shared", "-Wl,--no-as-needed", "-o", other, "-x", "c", "/dev/null")
     with started(program, str(other)) as process:
         leak(process)
         before, layout = contents_of(process.pid), layout_of(process.pid)

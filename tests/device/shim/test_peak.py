@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.gcc import gcc
 from tests.support.workloads import PROGRAM, both_tracers, functions, need, run
 
 SOURCE = Path(__file__).parents[1] / "programs" / "peaks_workload.c"
@@ -19,10 +20,8 @@ BLOCKS, KEPT, SPIKE = 500, 1009, 5003
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     made = tmp_path_factory.mktemp("peaks") / "peaks_workload"
-    subprocess.run(["gcc", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-o", made, SOURCE], check=True)
+    gcc("-g", "-O1", "-Wall", "-Werror", "-pthread", "-o", made, SOURCE)
     return made
 
 

@@ -18,6 +18,7 @@ from tests.support.attached_program import (
     session_name,
     slots,
 )
+from tests.support.gcc import gcc
 from tests.support.preload_session import PreloadSession, await_process, find_parts
 from tests.support.workloads import FLAGS
 
@@ -45,7 +46,7 @@ def bound_now(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def library(folder: Path) -> Path:
     path = folder / "libleaky.so"
-    subprocess.run(["gcc", *FLAGS, "-fPIC", "-shared", "-w", HERE / "slot_library.c", "-o", path], check=True)
+    gcc(*FLAGS, "-fPIC", "-shared", "-w", HERE / "slot_library.c", "-o", path)
     return path
 
 
@@ -251,7 +252,7 @@ def other_version(folder: Path) -> Path:
     )
     script.write_text("OTHER_1 {};\nOTHER_2 {} OTHER_1;\n")
     link = ["-fPIC", "-shared", f"-Wl,--version-script={script}"]
-    subprocess.run(["gcc", *FLAGS, "-w", *link, source, "-o", library], check=True)
+    gcc(*FLAGS, "-w", *link, source, "-o", library)
     return library
 
 
@@ -287,7 +288,7 @@ def test_an_allocator_that_a_resolver_chooses_is_refused(folder: Path, bound_now
         "static void *(*choose(void))(size_t) { return chosen; }\n"
         'void *malloc(size_t) __attribute__((ifunc("choose")));\n'
     )
-    subprocess.run(["gcc", *FLAGS, "-fPIC", "-shared", "-w", source, "-o", library], check=True)
+    gcc(*FLAGS, "-fPIC", "-shared", "-w", source, "-o", library)
     with AttachedProgram(bound_now, str(library)) as program:
         before = slots(program.process.pid)
         for _ in range(2):  # the library stays: a second try gets the same refusal

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.gcc import gcc
+
 HERE = Path(__file__).resolve().parents[1] / "programs"
 PARTS = HERE.parents[2] / "device"
 SOURCES = ("hooks/maps", "hooks/elf", "hooks/relocations", "freestanding/bytes")
@@ -31,15 +33,13 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def linked(folder: Path, *flags: str) -> Path:
     library = folder / "library.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-w", *flags, LIBRARY, "-o", library], check=True)
+    gcc("-shared", "-fPIC", "-O2", "-w", *flags, LIBRARY, "-o", library)
     return library
 
 
 def packed(folder: Path) -> Path:
     """With Android's packed relocations, as its linker has read them since API 23."""
-    subprocess.run(
-        ["gcc", "-c", "-fPIC", "-fno-plt", "-O2", "-w", LIBRARY, "-o", folder / "library.o"], check=True
-    )
+    gcc("-c", "-fPIC", "-fno-plt", "-O2", "-w", LIBRARY, "-o", folder / "library.o")
     lld = [sys.executable, "-m", "ziglang", "ld.lld", "-shared", "--pack-dyn-relocs=android"]
     # A few hundred, for fewer are not packed.
     (folder / "many.c").write_text(
@@ -47,7 +47,7 @@ def packed(folder: Path) -> Path:
         + "other, " * 300
         + "};\n__attribute__((weak)) char other[8];\n"
     )
-    subprocess.run(["gcc", "-c", "-fPIC", folder / "many.c", "-o", folder / "many.o"], check=True)
+    gcc("-c", "-fPIC", folder / "many.c", "-o", folder / "many.o")
     subprocess.run(
         [*lld, "--hash-style=both", folder / "library.o", folder / "many.o", "-o", folder / "library.so"], check=True
     )  # fmt: skip
@@ -80,7 +80,7 @@ def test_modules_come_and_go_on_all_threads(tmp_path: Path, sanitizer: str) -> N
     flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"]
     flags += [f"-fsanitize={sanitizer}", f"-I{PARTS}", f"-I{PARTS / 'preload'}"]
     sources = [HERE / "plt_stress.c", *(PARTS / "preload" / f"{name}.c" for name in HOOK)]
-    subprocess.run(["gcc", *flags, *sources, "-o", tmp_path / "stress", "-ldl"], check=True)
+    gcc(*flags, *sources, "-o", tmp_path / "stress", "-ldl")
     run = subprocess.run(
         ["setarch", "-R", tmp_path / "stress", tmp_path / "plug"], env={"ASAN_OPTIONS": "detect_leaks=0"},
         capture_output=True, text=True, check=False, timeout=60,

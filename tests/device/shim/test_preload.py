@@ -14,6 +14,7 @@ import pytest
 
 from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.wire.blocks import ProcessEvent
+from tests.support.gcc import gcc
 from tests.support.preload_session import PreloadSession, run_preloaded
 
 HERE = Path(__file__).resolve().parents[1] / "programs"
@@ -278,7 +279,7 @@ def sanitized(folder: Path, sanitizer: str, *sources: str | Path) -> Path:
         "-pthread",
     ]
     program = folder / "stress"
-    subprocess.run(["gcc", *flags, *(HERE / source for source in sources), "-o", program], check=True)
+    gcc(*flags, *(HERE / source for source in sources), "-o", program)
     return program
 
 

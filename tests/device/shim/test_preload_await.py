@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.wire.blocks import WIRE_VERSION, ProcessEvent
+from tests.support.gcc import gcc
 from tests.support.preload_session import await_process, find_parts
 from tests.support.workloads import FLAGS
 
@@ -21,7 +22,7 @@ SOURCE = Path(__file__).parents[1] / "programs" / "preload_workload.c"
 @pytest.fixture(scope="module")
 def workload(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("await") / "workload"
-    subprocess.run(["gcc", *FLAGS, "-fno-builtin", "-w", SOURCE, "-o", program, "-ldl"], check=True)
+    gcc(*FLAGS, "-fno-builtin", "-w", SOURCE, "-o", program, "-ldl")
     return program
 
 

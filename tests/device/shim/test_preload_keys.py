@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ import numpy as np
 import pytest
 
 from memleak_android.host.wire.blocks import EvidenceFlag, Rows
+from tests.support.gcc import gcc
 from tests.support.preload_session import PreloadSession, run_preloaded
 from tests.support.workloads import run
 
@@ -21,11 +20,9 @@ PATHS, ROUNDS = 8, 400
 
 @pytest.fixture(scope="module")
 def workload(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     program = tmp_path_factory.mktemp("keys") / "stack_keys"
     flags = ["-O2", "-fomit-frame-pointer", "-fno-builtin", "-w"]
-    subprocess.run(["gcc", *flags, HERE / "stack_keys_workload.c", "-o", program], check=True)
+    gcc(*flags, HERE / "stack_keys_workload.c", "-o", program)
     return program
 
 

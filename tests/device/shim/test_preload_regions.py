@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from memleak_android.host.wire.blocks import Rows
+from tests.support.gcc import gcc
 from tests.support.preload_session import PreloadSession, run_preloaded
 from tests.support.workloads import functions, need, run
 
@@ -35,11 +34,9 @@ PARTS = [
 
 
 def compiled(folder: Path, name: str, *flags: str | Path) -> Path:
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     target = folder / Path(name).stem
     options = ["-O2", "-g", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-fno-builtin", "-pthread"]
-    subprocess.run(["gcc", *options, HERE / name, "-o", target, *flags], check=True)
+    gcc(*options, HERE / name, "-o", target, *flags)
     return target
 
 
@@ -159,9 +156,7 @@ def test_an_exec_takes_the_mappings_along(workload: Path) -> None:
 
 def test_what_an_allocator_maps_is_its_own(tmp_path: Path) -> None:
     allocator = tmp_path / "allocator.so"
-    subprocess.run(
-        ["gcc", "-O2", "-shared", "-fPIC", HERE / "mapping_allocator.c", "-o", allocator], check=True
-    )
+    gcc("-O2", "-shared", "-fPIC", HERE / "mapping_allocator.c", "-o", allocator)
     program = compiled(tmp_path, "regions_workload.c", allocator)
     session = run_preloaded([program, "parts"], mmap=True)
     ended_well(session)

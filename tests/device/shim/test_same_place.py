@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import platform
-import subprocess
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.support.gcc import gcc
 from tests.support.workloads import FLAGS, both_tracers, functions, run
 
 FOLDER = Path(__file__).resolve().parents[1] / "programs"
@@ -26,9 +26,9 @@ def test_no_frame_of_the_library_that_is_gone(tracer: str, tmp_path: Path) -> No
     for name, (frame, word_at, size, _) in LIBRARIES.items():
         given = [f"-DFRAME={frame}", f"-DWORD_AT={word_at}", f"-DBYTES={size}"]
         source = FOLDER / "same_place_library.c"
-        subprocess.run(["cc", *FLAGS, *given, "-shared", "-fPIC", "-o", tmp_path / name, source], check=True)
+        gcc(*FLAGS, *given, "-shared", "-fPIC", "-o", tmp_path / name, source)
     program = tmp_path / "same_place"
-    subprocess.run(["cc", *FLAGS, "-o", program, FOLDER / "same_place.c"], check=True)
+    gcc(*FLAGS, "-o", program, FOLDER / "same_place.c")
     result = run(tracer, tmp_path, "--", program, *(tmp_path / name for name in LIBRARIES), str(BLOCKS))
     assert result.report["target"]["exit_status"] == 0, "they were not at the same address"
     held = Counter[tuple[str, ...]]()

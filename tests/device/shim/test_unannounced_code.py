@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import platform
-import subprocess
 from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
 
+from tests.support.gcc import gcc
 from tests.support.workloads import FLAGS, functions, run
 
 FOLDER = Path(__file__).resolve().parents[1] / "programs"
@@ -25,8 +25,8 @@ def held_by(folder: Path, times: int, *stray: str) -> dict[bool, int]:
     """Blocks that the mapped code leaked: by whether their stacks are whole."""
     library, program = folder / "libunannounced.so", folder / "unannounced_code"
     one_segment = ["-shared", "-fPIC", "-nostdlib", "-Wl,-z,noseparate-code"]
-    subprocess.run(["cc", *FLAGS, *one_segment, "-o", library, FOLDER / "unannounced_library.c"], check=True)
-    subprocess.run(["cc", *FLAGS, "-pthread", "-o", program, FOLDER / "unannounced_code.c"], check=True)
+    gcc(*FLAGS, *one_segment, "-o", library, FOLDER / "unannounced_library.c")
+    gcc(*FLAGS, "-pthread", "-o", program, FOLDER / "unannounced_code.c")
     words = (program, library, str(offset_of(library, "take")), str(times), *stray)
     result = run("preload", folder, "--", *words)
     assert result.report["target"]["exit_status"] == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -16,6 +15,7 @@ import pytest
 
 from tests.support.fakes.adb_server import connected
 from tests.support.fakes.adbd import FakeDevice
+from tests.support.gcc import gcc
 from tests.support.workloads import PROGRAM, need
 
 pytestmark = [pytest.mark.usefixtures("adb_server"), pytest.mark.proof]
@@ -52,11 +52,9 @@ int main(void)
 @pytest.fixture
 def leaking(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A program without frame pointers that leaks for each byte it is given, and says so."""
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     (tmp_path / "leaking.c").write_text(LEAKING_C)
     flags = ["-O2", "-fomit-frame-pointer", f"-DSIZE={SIZE}", f"-DOBJECTS={OBJECTS}", "-Wl,--build-id"]
-    subprocess.run(["gcc", *flags, "-o", tmp_path / "leaking", tmp_path / "leaking.c"], check=True)
+    gcc(*flags, "-o", tmp_path / "leaking", tmp_path / "leaking.c")
     with subprocess.Popen(
         [tmp_path / "leaking"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
     ) as process:

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memleak_android.host.elf.dynamic import BadElfError, ElfFile
+from tests.support.gcc import gcc
 
 FILES = [
     "/bin/ls",
@@ -57,12 +58,10 @@ def test_exported_functions(path: str) -> None:
 
 
 def test_static_symbols(tmp_path: Path) -> None:
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     (tmp_path / "main.c").write_text(
         "static __attribute__((used)) void hidden(void) {}\nint main(void) { return 0; }\n"
     )
-    subprocess.run(["gcc", "-o", "main", "main.c"], cwd=tmp_path, check=True)
+    gcc("-o", "main", "main.c", cwd=tmp_path)
     elf = ElfFile(tmp_path / "main")
     (hidden,) = elf.static_functions({"hidden"})
     assert f"{hidden.vaddr:016x}" in readelf("-s", str(tmp_path / "main"))
@@ -103,13 +102,11 @@ def test_no_elf_file(tmp_path: Path, content: bytes, reason: str) -> None:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     folder = tmp_path_factory.mktemp("library")
     (folder / "a.c").write_text(
         "void *malloc(unsigned long n) { return (void *)n; }\nvoid free(void *p) { (void)p; }\n"
     )
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", "a.so", "a.c", "-Wl,-soname,a"], cwd=folder, check=True)
+    gcc("-shared", "-fPIC", "-o", "a.so", "a.c", "-Wl,-soname,a", cwd=folder)
     return (folder / "a.so").read_bytes()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from tests.support.fakes.adb_server import connected, own_adb_server
 from tests.support.fakes.adbd import FakeDevice
 from tests.support.fakes.s3_server import s3_server
 from tests.support.fleet_runs import FleetRun, fleet, parts
+from tests.support.gcc import gcc
 from tests.support.program_server import run_program
 
 PLANTED = {"fill_cache", "open_session"}
@@ -48,7 +48,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def record(device: FakeDevice, into: Path, machine: Path, *options: object) -> str:
     """A recording of a program that is no longer on the device. stderr."""
     program = device.folder / "shop"
-    subprocess.run(["gcc", "-O2", "-g", "-DVERSION=1", "-o", program, SOURCE], check=True)
+    gcc("-O2", "-g", "-DVERSION=1", "-o", program, SOURCE)
     words = ["record", "-s", device.serial, *options, "-o", into, "--", program, 1]
     done = run_program(list(map(str, words)), env={**os.environ, "XDG_CACHE_HOME": str(machine)})
     program.unlink()

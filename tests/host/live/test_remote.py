@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +16,7 @@ from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from tests.support.fakes.adb_server import connected
 from tests.support.fakes.adbd import FakeDevice
+from tests.support.gcc import gcc
 from tests.support.live_terminal import ALTERNATE_SCREEN, BACK, Terminal
 
 pytestmark = pytest.mark.usefixtures("adb_server")
@@ -34,12 +33,10 @@ def device(tmp_path: Path) -> Iterator[FakeDevice]:
             find_binary(name, local_arch())
     except TracerError as error:
         pytest.skip(str(error))
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     device = FakeDevice(tmp_path / "device")
     with connected(device):
         device.add_program("id", "echo 2000")  # no root
-        subprocess.run(["gcc", "-g", "-O1", "-o", device.folder / "steady_leak", SOURCE], check=True)
+        gcc("-g", "-O1", "-o", device.folder / "steady_leak", SOURCE)
         yield device
 
 

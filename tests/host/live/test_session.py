@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from memleak_android.host.machine.binaries import find_binary, local_arch
+from tests.support.gcc import gcc
 from tests.support.live_terminal import ALTERNATE_SCREEN, BACK, Terminal
 
 PROGRAM = (sys.executable, "-P", "-m", "memleak_android.host")
@@ -24,11 +24,9 @@ SOURCE = Path(__file__).parents[2] / "support" / "programs" / "steady_leak.c"
 
 @pytest.fixture(scope="module")
 def leaking(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     find_binary("libmemleak.so", local_arch())
     program = tmp_path_factory.mktemp("program") / "steady_leak"
-    subprocess.run(["gcc", "-g", "-O1", "-o", program, SOURCE], check=True)
+    gcc("-g", "-O1", "-o", program, SOURCE)
     return program
 
 

@@ -11,6 +11,7 @@ import pytest
 from memleak_android.host.profile.profile import Frame
 from memleak_android.host.profile.site_id import responsible_frame, site_id, stable_function, stable_module
 from tests.support.builders.profiles import LIBC, MALLOC, SERVER, START, frame
+from tests.support.gcc import gcc
 from tests.support.oracles.symbols import need
 
 ONE = [Frame(0x7F01, "/a/libx.so", "aa", 0x10, "f()", 4, False, "eh_frame", "x.cc", 5)]
@@ -98,7 +99,7 @@ def test_ids_of_a_real_rebuild_at_another_optimisation_and_line(tmp_path: Path) 
     for level, more in (("-O0", ""), ("-O2", "\n\n\nint another_line;"), ("-O3", "int third_line;")):
         source, program = tmp_path / "a.c", tmp_path / "a"
         source.write_text(SOURCE % more)
-        subprocess.run(["gcc", level, "-fno-inline", "-fipa-sra", "-o", program, source], check=True)
+        gcc(level, "-fno-inline", "-fipa-sra", "-o", program, source)
         listed = subprocess.run(["nm", program], capture_output=True, text=True, check=True).stdout
         found = {stable_function(line.split()[-1]) for line in listed.splitlines() if "cold_and_hot" in line}
         names.append(found)

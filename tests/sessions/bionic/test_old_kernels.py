@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.support.gcc import gcc
 from tests.support.workloads import Run, functions, run
 
 Held = dict[tuple[str, ...], tuple[int, int]]  # (bytes, blocks) by names
@@ -23,13 +23,11 @@ NEWER = ("getrandom", "statx", "membarrier", "pidfd_open", "openat2", "close_ran
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The one that takes system calls away, and the workload."""
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     folder = tmp_path_factory.mktemp("old_kernels")
     flags = ["-O2", "-g", "-fno-builtin", "-fno-optimize-sibling-calls", "-fomit-frame-pointer", "-pthread"]
     made = []
     for name in ("without_calls", "workload"):
-        subprocess.run(["gcc", *flags, HERE / f"{name}.c", "-o", folder / name], check=True)
+        gcc(*flags, HERE / f"{name}.c", "-o", folder / name)
         made.append(folder / name)
     return made[0], made[1]
 

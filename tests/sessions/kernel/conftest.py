@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import select
-import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.gcc import gcc
 from tests.support.workloads import BUILT, FLAGS, PROGRAM, need
 
 WORKLOADS = Path(__file__).parent / "programs"
@@ -33,13 +33,11 @@ def outlive() -> Path:
 
 def _build(name: str) -> Path:
     source = WORKLOADS / f"{name}.c"
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     BUILT.mkdir(parents=True, exist_ok=True)
     target = BUILT / f"{name}-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
     if not target.exists():
         own = target.with_name(f"{target.name}.{os.getpid()}")
-        subprocess.run(["gcc", *FLAGS, "-o", own, source], check=True, capture_output=True)
+        gcc(*FLAGS, "-o", own, source)
         own.rename(target)
     return target
 

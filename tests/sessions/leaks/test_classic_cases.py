@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.gcc import gcc
 from tests.support.workloads import both_tracers, functions, run
 
 HERE = Path(__file__).parent
@@ -51,13 +52,11 @@ FLAGS = ("-O0", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread")
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     folder = tmp_path_factory.mktemp("leaks")
     library, made = folder / "libleaky.so", folder / "classic_cases"
-    subprocess.run(["gcc", *FLAGS, "-shared", "-fPIC", "-o", library, HERE / "leaky_library.c"], check=True)
+    gcc(*FLAGS, "-shared", "-fPIC", "-o", library, HERE / "leaky_library.c")
     needed = ["-Wl,--no-as-needed", library, f"-Wl,-rpath,{folder}"]
-    subprocess.run(["gcc", *FLAGS, "-o", made, HERE / "classic_cases.c", *needed], check=True)
+    gcc(*FLAGS, "-o", made, HERE / "classic_cases.c", *needed)
     return made
 
 

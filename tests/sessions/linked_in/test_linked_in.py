@@ -21,6 +21,7 @@ from memleak_android.host.recording.file import Recording
 from memleak_android.host.recording.read import read_profile
 from memleak_android.host.wire.blocks import BlockKind
 from memleak_android.host.wire.payloads import decode_evidence
+from tests.support.gcc import gcc
 from tests.support.program_server import run_program
 
 HERE = Path(__file__).resolve().parent
@@ -55,7 +56,7 @@ def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def compile_c(source: Path, target: Path, *flags: str | Path) -> None:
-    subprocess.run(["gcc", "-O2", "-g", "-w", "-pthread", source, "-o", target, *flags], check=True)
+    gcc("-O2", "-g", "-w", "-pthread", source, "-o", target, *flags)
 
 
 @pytest.fixture(scope="module")

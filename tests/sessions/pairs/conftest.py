@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.gcc import gcc
+
 WORKLOADS = Path(__file__).parent / "programs"
 FLAGS = ("-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-g", "-pthread")
 
@@ -13,10 +15,8 @@ FLAGS = ("-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-g", "-p
 @pytest.fixture(scope="session")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program with a pool of its own, which keeps blocks, file descriptors and threads."""
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     place = tmp_path_factory.mktemp("pairs") / "pool"
-    subprocess.run(["gcc", "-std=gnu11", *FLAGS, "-o", place, WORKLOADS / "pool.c"], check=True)
+    gcc("-std=gnu11", *FLAGS, "-o", place, WORKLOADS / "pool.c")
     return place
 
 

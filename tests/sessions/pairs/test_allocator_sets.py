@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from tests.sessions.pairs.conftest import FLAGS, WORKLOADS
 from tests.sessions.pairs.test_by_shim import TRACERS, traced
 from tests.support.debian_packages import packages
+from tests.support.gcc import gcc
 
 pytestmark = pytest.mark.proof
 
@@ -45,7 +45,7 @@ def test_what_is_kept(allocator: str, tracer: str, tmp_path: Path) -> None:
     library = next(packages("amd64", package).rglob(name)).resolve()
     program = tmp_path / "program"
     flags = [*FLAGS, "-fno-builtin", f"-D{allocator.upper()}", f"-Wl,-rpath,{library.parent}"]
-    subprocess.run(["gcc", *flags, "-o", program, WORKLOADS / "own_names.c", library], check=True)
+    gcc(*flags, "-o", program, WORKLOADS / "own_names.c", library)
     report, _ = traced(tracer, tmp_path, (allocator,), program)
     kind = f"pair:{allocator}"
     sites = [site for site in report["sites"] if site["frames"][1]["function"] == "main"]

@@ -17,6 +17,7 @@ import pytest
 from tests.sessions.pairs.conftest import FLAGS, WORKLOADS
 from tests.sessions.pairs.kept import check_kept, held
 from tests.support.attached_session import contents_of, layout_of
+from tests.support.gcc import gcc
 from tests.support.inline_session import PROBED, PROBED_S
 from tests.support.workloads import PROGRAM, ROOT, need
 
@@ -173,7 +174,7 @@ def test_registers_that_a_function_leaves_alone_stay(tmp_path: Path) -> None:
     """Callers that see its code rely on more than the ABI says (GCC's -fipa-ra)."""
     program, pairs = tmp_path / "kept", tmp_path / "own.toml"
     source = ROOT / "tests" / "device" / "programs" / "kept_registers.c"
-    subprocess.run(["gcc", "-O2", "-fvisibility=hidden", "-o", program, source], check=True)
+    gcc("-O2", "-fvisibility=hidden", "-o", program, source)
     pairs.write_text(
         '[own]\nacquire = {function = "malloc", size = "argument 1"}\nrelease = {function = "free"}\n'
     )
@@ -190,7 +191,7 @@ def test_registers_that_a_function_leaves_alone_stay(tmp_path: Path) -> None:
 
 def test_one_function_is_not_patched_twice(tmp_path: Path) -> None:
     source, program = ROOT / "tests" / "device" / "programs" / "kept_registers.c", tmp_path / "kept"
-    subprocess.run(["gcc", "-O2", "-fvisibility=hidden", "-o", program, source], check=True)
+    gcc("-O2", "-fvisibility=hidden", "-o", program, source)
     pairs = tmp_path / "own.toml"
     pairs.write_text(
         '[own]\nacquire = {function = "malloc", size = "argument 1"}\nrelease = {function = "free"}\n'

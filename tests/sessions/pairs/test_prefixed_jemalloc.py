@@ -12,6 +12,7 @@ import pytest
 
 from tests.sessions.pairs.conftest import WORKLOADS
 from tests.support.debian_packages import packages
+from tests.support.gcc import gcc
 from tests.support.program_server import run_program
 from tests.support.workloads import need
 
@@ -32,10 +33,10 @@ def prefixed_program(folder: Path) -> Path:
     subprocess.run(["objcopy", f"--redefine-syms={names}", archive, library], check=True)
     flags = ["-std=gnu11", "-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-pthread"]
     parts = folder / "pool.o"
-    subprocess.run(["gcc", *flags, "-Dmain=pool_main", "-c", "-o", parts, WORKLOADS / "pool.c"], check=True)
+    gcc(*flags, "-Dmain=pool_main", "-c", "-o", parts, WORKLOADS / "pool.c")
     program = folder / "prefixed"
     sources = [WORKLOADS / "prefixed.c", parts, library, "-lm", "-ldl", "-lstdc++"]
-    subprocess.run(["gcc", *flags, "-o", program, *sources], check=True)
+    gcc(*flags, "-o", program, *sources)
     return program
 
 

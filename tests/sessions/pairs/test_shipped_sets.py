@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.sessions.pairs.conftest import FLAGS, WORKLOADS
+from tests.support.gcc import gcc
 from tests.support.program_server import run_program
 from tests.support.workloads import need
 
@@ -22,10 +21,8 @@ TRACERS = (pytest.param("bpf", marks=pytest.mark.bpf), "preload")
 def traced(tracer: str, folder: Path, source: str, *words: str) -> tuple[dict[str, Any], str]:
     """The report on a program of programs/, and what the program itself printed."""
     need("bpf") if tracer == "bpf" else None
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     program, place = folder / "program", folder / "report.json"
-    subprocess.run(["gcc", "-std=gnu11", *FLAGS, "-o", program, WORKLOADS / source], check=True)
+    gcc("-std=gnu11", *FLAGS, "-o", program, WORKLOADS / source)
     name = "pthread" if source == "threads.c" else "fd"
     done = run_program(["-q", "--tracer", tracer, "--pairs", name, "--json", place, "--", program, *words])
     assert done.returncode in (0, 6), done.stderr

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from memleak_android.unwind import AddressSpace, SampleBatch, TraceBatch
 from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.walk.plan import ModuleSource
+from tests.support.gcc import gcc
 
 _SOURCE = Path(__file__).resolve().parents[2] / "unwind" / "oracle" / "dwfl_samples.c"
 _PAGE = 4096
@@ -47,7 +48,7 @@ def build(folder: Path) -> Path:
     program = folder / "dwfl_samples"
     if not program.exists() or program.stat().st_mtime < _SOURCE.stat().st_mtime:
         folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["gcc", "-O2", "-Wall", "-Werror", "-o", program, _SOURCE, "-ldw"], check=True)
+        gcc("-O2", "-Wall", "-Werror", "-o", program, _SOURCE, "-ldw")
     return program
 
 

@@ -40,7 +40,7 @@ from tests.unwind.fuzz.elf_container import (
     SHT_STRTAB,
     SHT_SYMTAB,
     Part,
-    vaddr_of,
+    section_offset,
     write_elf,
 )
 
@@ -105,7 +105,7 @@ def test_04_mini_debug_info_speaks_of_the_outer_files_addresses(tmp_path: Path) 
     def outer(inner: bytes) -> bytes:
         return write_elf(ARM32, [Part(".text", bytes(3 * FUNCTION), flags=6), Part(".gnu_debugdata", inner)])
 
-    text = vaddr_of(outer(b"x"), ".text", ARM32)
+    text = section_offset(outer(b"x"), ".text", ARM32)
     plain = Cie(ENTRY[ARM32].initial, data_align=-4, return_register=14)
     frame, _ = cfi(plain, [SAVES_LINK[ARM32], [op(0x07, 14)]], text + bias, 0, is_eh=False)
     inner = with_first_load_at(write_elf(ARM32, [Part(".debug_frame", frame[:-4])]), 0x90000, wide=False)
@@ -156,7 +156,7 @@ def test_06_a_library_in_an_apk_begins_where_the_mapping_before_a_hole_does(tmp_
         f"{BASE + 0x1000:x}-{start:x} ---p 0 0:0 0\n"
         f"{start:x}-{start + 0x1000:x} r-xp {offset_in_apk + code_at:x} 0:0 0 /a.so\n"
     )
-    text = vaddr_of(file, ".text", ARM64)
+    text = section_offset(file, ".text", ARM64)
     first, second = (start - code_at + text + FUNCTION * i + 8 for i in range(2))
     apk = b"PK".ljust(offset_in_apk, b"\0") + file
     frames, end = unwind(tmp_path, ARM64, apk, {"pc": first, "x0": 0}, [7, second], maps=maps)
@@ -226,7 +226,9 @@ def test_10_states_restores_and_factors() -> None:
     ]
     cie = Cie(ENTRY[X86_64].initial + offset(12, 7), "zR", b"\x1b")
     file = library(X86_64, [program], cie=cie)
-    rows = [Module.from_bytes(file).table.row_at(vaddr_of(file, ".text", X86_64) + at) for at in (0, 8, 16)]
+    rows = [
+        Module.from_bytes(file).table.row_at(section_offset(file, ".text", X86_64) + at) for at in (0, 8, 16)
+    ]
     found = [
         row and (row.cfa_register, row.cfa_offset, [(r.register, r.offset) for r in row.rules])
         for row in rows
@@ -261,12 +263,12 @@ def test_11_undefined_is_the_end_and_no_rule_is_a_leaf(tmp_path: Path) -> None:
 def test_12_eh_frame_hdr_is_never_the_last_word(lie: str) -> None:
     """The section is walked instead; an FDE of no length leaves the address to the next source."""
     programs = [[op(0x0E, 16 + 16 * i)] for i in range(3)]
-    text = vaddr_of(library(X86_64, programs), ".text", X86_64)
+    text = section_offset(library(X86_64, programs), ".text", X86_64)
     plain = Cie(ENTRY[X86_64].initial)
     frame, _ = cfi(plain, [[op(0x0E, 80)]] * 3, text, 0, is_eh=False, word="<Q")
     inner = Part(".gnu_debugdata", lzma.compress(write_elf(X86_64, [Part(".debug_frame", frame[:-4])])))
     file = bytearray(library(X86_64, programs, inner))
-    hdr, eh = (vaddr_of(bytes(file), name, X86_64) for name in (".eh_frame_hdr", ".eh_frame"))
+    hdr, eh = (section_offset(bytes(file), name, X86_64) for name in (".eh_frame_hdr", ".eh_frame"))
     if lie == "count 0":
         file[hdr + 8 : hdr + 12] = bytes(4)
     elif lie == "no table":

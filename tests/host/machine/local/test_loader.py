@@ -11,6 +11,7 @@ import pytest
 
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.local.loader import load_order, resolve_command, supported_levels
+from tests.support.gcc import gcc
 
 LD_SO = "/lib64/ld-linux-x86-64.so.2"
 PROGRAMS = (
@@ -57,7 +58,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def build(output: str, *arguments: str) -> None:
         (top / output).parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["gcc", "-o", top / output, *arguments], cwd=top, check=True)
+        gcc("-o", top / output, *arguments, cwd=top)
 
     (top / "one.c").write_text("int one(void) { return 1; }\n")
     (top / "two.c").write_text("int one(void); int two(void) { return one(); }\n")
@@ -68,7 +69,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build("runpath/libtwo.so", *shared, "two.c", "-La", "-lone", "-Wl,-rpath,$ORIGIN/../b,--enable-new-dtags")
     build("rpath/libtwo.so", *shared, "two.c", "-La", "-lone")
     build("slash/libtwo.so", *shared, "two.c", "./a/libone.so")
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", "noname.so", "one.c"], cwd=top, check=True)
+    gcc("-shared", "-fPIC", "-o", "noname.so", "one.c", cwd=top)
     link = ("main.c", "-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined")
     build("with_runpath", *link, "-Lrunpath", "-ltwo", "-Wl,-rpath,$ORIGIN/runpath,--enable-new-dtags")
     build("with_rpath", *link, "-Lrpath", "-ltwo", "-Wl,-rpath,${ORIGIN}/rpath:$ORIGIN/a,--disable-new-dtags")

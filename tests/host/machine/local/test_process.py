@@ -15,6 +15,7 @@ import pytest
 
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.local.process import LocalProcess
+from tests.support.gcc import gcc
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 WAIT_C = '#include <unistd.h>\nint main(void) { if (write(1, "x", 1) == 1) pause(); return 0; }\n'
@@ -41,11 +42,9 @@ def start() -> Iterator[Start]:
 
 @pytest.fixture(scope="module")
 def waiting(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     folder = tmp_path_factory.mktemp("waiting")
     (folder / "waiting.c").write_text(WAIT_C)
-    subprocess.run(["gcc", "-o", folder / "waiting", folder / "waiting.c"], check=True)
+    gcc("-o", folder / "waiting", folder / "waiting.c")
     return folder
 
 

@@ -19,6 +19,7 @@ import pytest
 
 from memleak_android.host.tracers.agent.session_options import Probe, SessionOptions
 from memleak_android.host.tracers.probes.allocator import plan_probes
+from tests.support.gcc import gcc
 
 pytestmark = pytest.mark.bpf
 
@@ -88,15 +89,11 @@ EXPECTED = {
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
     if platform.libc_ver()[0] != "glibc" or platform.machine() != "x86_64":
         pytest.skip("the expected counts are those of glibc on x86_64")
     folder = tmp_path_factory.mktemp("counts")
     (folder / "calls.c").write_text(PROGRAM)
-    subprocess.run(
-        ["gcc", "-O1", "-fno-builtin", "-w", "-o", folder / "calls", folder / "calls.c"], check=True
-    )
+    gcc("-O1", "-fno-builtin", "-w", "-o", folder / "calls", folder / "calls.c")
     return folder / "calls"
 
 
