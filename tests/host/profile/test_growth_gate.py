@@ -159,4 +159,4 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         assert run(["report", old, "--fail-on-growth", wrong]) == 2
     assert run(["report", old, "--fail-on-growth", "5/run"]) == 2
     assert run(["--fail-on-growth", "5/run", "--", "true"]) == 2
-    assert "no --scenario" in capsys.readouterr().err
+    assert "without --scenario" in capsys.readouterr().err
