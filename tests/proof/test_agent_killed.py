@@ -10,7 +10,6 @@ from urllib.parse import quote
 import pytest
 
 from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
-from memleak_android.host.wire.blocks import WIRE_VERSION
 from tests.support.attached_program import AttachedProgram, compile_program, session_name, slots
 from tests.support.gcc import gcc
 from tests.support.preload_session import find_parts
@@ -23,7 +22,7 @@ LOOK_S = 1  # LOOK_EVERY_NS
 
 
 def started_agent(name: str) -> subprocess.Popen[bytes]:
-    lines = [*session_lines(SessionOptions(command=()), WIRE_VERSION), f"await {quote(name)}", "start"]
+    lines = [*session_lines(SessionOptions(command=())), f"await {quote(name)}", "start"]
     agent = subprocess.Popen([find_parts()[0], "preload"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     assert agent.stdin is not None
     agent.stdin.write("".join(f"{line}\n" for line in lines).encode())

@@ -18,7 +18,7 @@ import numpy as np
 from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
-from memleak_android.host.wire.blocks import WIRE_VERSION, BlockKind, Rows, Stopped
+from memleak_android.host.wire.blocks import BlockKind, Rows, Stopped
 from memleak_android.host.wire.payloads import (
     decode_chunk,
     decode_hooked,
@@ -56,7 +56,7 @@ def start_agent(
     pid: int, hook: str = "plt", hook_lines: Sequence[str] = ()
 ) -> tuple[LocalChannel, AgentSession]:
     agent, shim = find_parts()
-    lines = session_lines(SessionOptions(pid=pid), WIRE_VERSION)
+    lines = session_lines(SessionOptions(pid=pid))
     lines += [f"shim {quote(os.fspath(shim), safe='/')}", f"hook {hook}", *hook_lines]
     channel = LocalChannel([str(agent), "preload"])
     return channel, AgentSession(hook, channel, lines)

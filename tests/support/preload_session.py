@@ -17,7 +17,7 @@ from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
-from memleak_android.host.wire.blocks import WIRE_VERSION, BlockKind, Rows
+from memleak_android.host.wire.blocks import BlockKind, Rows
 from memleak_android.host.wire.payloads import (
     EvidenceBatch,
     Maps,
@@ -68,7 +68,7 @@ def run_preloaded(
     """options: fields of SessionOptions."""
     agent, shim = find_parts()
     session_options = SessionOptions(command=tuple(map(str, command)), **options)  # type: ignore[arg-type]
-    lines = session_lines(session_options, WIRE_VERSION)
+    lines = session_lines(session_options)
     lines += [f"env {quote(f'{name}={value}')}" for name, value in (environment or {}).items()]
     lines.append(f"shim {quote(os.fspath(shim), safe='/')}")
     session = AgentSession("preload", LocalChannel([str(agent), "preload"]), lines)
@@ -82,7 +82,7 @@ def await_process(name_and_nonce: str, start: Callable[[], object], *, stops: bo
     """A session that starts nothing: `start` does, once the agent listens. It ends with the process, or, where it
     `stops`, once `start` returns."""
     agent, _ = find_parts()
-    lines = [*session_lines(SessionOptions(command=()), WIRE_VERSION), f"await {quote(name_and_nonce)}"]
+    lines = [*session_lines(SessionOptions(command=())), f"await {quote(name_and_nonce)}"]
     session = AgentSession("preload", LocalChannel([str(agent), "preload"]), lines)
     try:
         return _collect(session, lambda: (start(), stops and session.stop()))

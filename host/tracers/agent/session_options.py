@@ -11,9 +11,7 @@ from urllib.parse import quote
 from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import TracerError
 from memleak_android.host.pairs.schema import PairRoute
-from memleak_android.host.wire.blocks import Block
-
-WIRE_VERSION_KEY = "wire"
+from memleak_android.host.wire.blocks import WIRE_VERSION, Block
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +185,9 @@ class Tracer(Protocol):
         ...
 
 
-def session_lines(options: SessionOptions, wire_version: int) -> list[str]:
+def session_lines(options: SessionOptions) -> list[str]:
     """The configuration lines common to all collectors (docs/wire-protocol.md, "The agent's input")."""
-    lines = [f"{WIRE_VERSION_KEY} {wire_version}"]
+    lines = [f"wire {WIRE_VERSION}"]
     if options.hold_end:
         lines.append("hold_end 1")
     if options.pid is not None:

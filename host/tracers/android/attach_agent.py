@@ -19,7 +19,7 @@ from memleak_android.host.machine.target import Target
 from memleak_android.host.tracers.agent.session import AgentSession, reported_error
 from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
 from memleak_android.host.tracers.android.wrap import AGENT, SHIM, LaunchingSession, session_word
-from memleak_android.host.wire.blocks import WIRE_VERSION, Block, BlockKind
+from memleak_android.host.wire.blocks import Block, BlockKind
 from memleak_android.host.wire.payloads import decode_error
 
 _ANSWER_S = 30.0
@@ -72,7 +72,7 @@ def start(target: Target, options: SessionOptions, app: App, process: str, *, ar
             finally:
                 deployed.close()
 
-        lines = [*session_lines(options, WIRE_VERSION), f"await {quote(word, safe='/:')}", "hook plt"]
+        lines = [*session_lines(options), f"await {quote(word, safe='/:')}", "hook plt"]
         absent = TracerError(
             f"{app.label} did not load the shim within {JOINED_S:g} s",
             "see its messages in `adb logcat`",

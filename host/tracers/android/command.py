@@ -36,7 +36,7 @@ from memleak_android.host.tracers.probes.allocator import (
     plan_probes,
     plan_region_probes,
 )
-from memleak_android.host.wire.blocks import WIRE_VERSION, Block, BlockKind, Reason
+from memleak_android.host.wire.blocks import Block, BlockKind, Reason
 from memleak_android.host.wire.payloads import decode_end
 
 _SHIM = "libmemleak.so"
@@ -116,7 +116,7 @@ def start_with_shim(
         loaded, _ = loaded_objects(target, program, pulled)
         pairs = _plan_pairs(fetch_until(pulled, loaded, set(), whole=True), options.pairs, "slots")
     lines = [
-        *session_lines(options, WIRE_VERSION),
+        *session_lines(options),
         f"shim {quote(paths[_SHIM], safe='/')}",
         *pair_lines(options, pairs),
     ]

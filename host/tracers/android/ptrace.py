@@ -23,7 +23,7 @@ from memleak_android.host.tracers.agent.session_options import (
 )
 from memleak_android.host.tracers.android.inline import RemoteHooked, plan_remote_inline
 from memleak_android.host.tracers.local.attach import HookName
-from memleak_android.host.wire.blocks import STOP, WIRE_VERSION
+from memleak_android.host.wire.blocks import STOP
 
 AGENT, SHIM = "memleakd", "libmemleak.so"
 
@@ -49,7 +49,7 @@ def start(
         deployed = undo.enter_context(target.deploy(files, run_as=user))
         shim = deployed.paths[SHIM]
         lines = [
-            *session_lines(options, WIRE_VERSION),
+            *session_lines(options),
             f"shim {quote(os.fsencode(shim), safe='/')}",
             f"hook {hook}",
             *pair_lines(options, pairs),

@@ -14,7 +14,6 @@ from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
 from memleak_android.host.tracers.android.attach_agent import let_go
 from memleak_android.host.tracers.android.wrap import AGENT, SHIM, LaunchingSession, session_word
-from memleak_android.host.wire.blocks import WIRE_VERSION
 
 
 def start(target: Target, options: SessionOptions, app: App, process: str, *, arch: str) -> AgentSession:
@@ -39,7 +38,7 @@ def start(target: Target, options: SessionOptions, app: App, process: str, *, ar
             f"{app.label} was started, but no process of it loaded the shim from code_cache/startup_agents",
             "see its messages in `adb logcat`, or attach while it runs, without --launch",
         )
-        lines = [*session_lines(options, WIRE_VERSION), f"await {quote(word, safe='/:')}", "hook plt"]
+        lines = [*session_lines(options), f"await {quote(word, safe='/:')}", "hook plt"]
         session = LaunchingSession(channel, lines, lambda: launch(target, app), absent, clean_up)
         session.name = "plt"
         session.target = {"attached": False}

@@ -19,7 +19,7 @@ from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.target import Channel, Target
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
-from memleak_android.host.wire.blocks import WIRE_VERSION, Block, BlockKind
+from memleak_android.host.wire.blocks import Block, BlockKind
 
 AGENT, SHIM = "memleakd", "libmemleak.so"
 _SESSION_SUFFIX = ".session"  # of the session file beside the shim
@@ -128,7 +128,7 @@ def app_arch(target: Target, app: App) -> str:
 
 
 def _lines(options: SessionOptions, word: str) -> list[str]:
-    return [*session_lines(options, WIRE_VERSION), f"await {_quoted(word)}"]
+    return [*session_lines(options), f"await {_quoted(word)}"]
 
 
 def session_word() -> str:

@@ -17,13 +17,14 @@ from memleak_android.host.tracers.bcc import programs
 from memleak_android.host.tracers.bcc.code_map import code_bits
 from memleak_android.host.tracers.bcc.config import Configuration
 from memleak_android.host.tracers.bcc.held_command import HeldCommand
-from memleak_android.host.tracers.bcc.process_records import (
+from memleak_android.host.tracers.bcc.side_band import (
+    MMAP2,
+    SideBand,
     mappings_block,
     maps_block,
     maps_text,
     process_block,
 )
-from memleak_android.host.tracers.bcc.side_band import MMAP2, SideBand
 from memleak_android.host.tracers.bcc.tables import Tables
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import (

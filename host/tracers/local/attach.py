@@ -20,7 +20,6 @@ from memleak_android.host.tracers.agent.session_options import (
 from memleak_android.host.tracers.inline.heap import local_allocator
 from memleak_android.host.tracers.inline.pairs import plan_session
 from memleak_android.host.tracers.inline.target import LocalHooked
-from memleak_android.host.wire.blocks import WIRE_VERSION
 
 HookName = Literal["plt", "inline"]
 
@@ -78,7 +77,7 @@ def attach_lines(options: SessionOptions, hook: HookName) -> list[str]:
     """The agent's configuration, without the final `start`."""
     shim = find_binary("libmemleak.so", local_arch())
     return [
-        *session_lines(options, WIRE_VERSION),
+        *session_lines(options),
         f"shim {quote(os.fsencode(shim), safe='/')}",
         f"hook {hook}",
     ]

@@ -24,7 +24,6 @@ from memleak_android.host.tracers.probes.allocator import (
     plan_region_probes,
     probe_lines,
 )
-from memleak_android.host.wire.blocks import WIRE_VERSION
 
 ONLY_PAIRS = "only what --pairs names is traced"
 
@@ -78,7 +77,7 @@ def bpf_session_lines(options: SessionOptions, plan: BpfPlan) -> list[str]:
         f"evidence_after_ns {options.evidence_after_ns}",
     ]
     pairs = plan.pairs.lines if plan.pairs else ()
-    return [*session_lines(options, WIRE_VERSION), *path, *probe_lines(plan.probes), *pairs]
+    return [*session_lines(options), *path, *probe_lines(plan.probes), *pairs]
 
 
 def probed_files(pid: int, objects: Sequence[LoadedObject]) -> list[ProbedFile]:

@@ -20,7 +20,6 @@ from memleak_android.host.tracers.probes.allocator import (
     plan_probes,
     probe_lines,
 )
-from memleak_android.host.wire.blocks import WIRE_VERSION
 
 SHIM = "libmemleak.so"
 FILES_MAX = 16  # ML_BPF_FILES of device/bpf/session.h
@@ -126,7 +125,7 @@ def start(options: SessionOptions) -> AgentSession:
         raise TracerError(f"only BPF can trace every process: {refusal}", "run as root")
     plan = plan_every_process(options)
     lines = [
-        *session_lines(options, WIRE_VERSION),
+        *session_lines(options),
         "whole_machine 1",
         f"bystander {os.getpid()}",
         *probe_lines(plan.probes),

@@ -13,7 +13,6 @@ from memleak_android.host.machine.local.process import check_running
 from memleak_android.host.machine.target import Target
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
-from memleak_android.host.wire.blocks import WIRE_VERSION
 
 
 class KernelGroup(IntFlag):
@@ -26,7 +25,7 @@ class KernelGroup(IntFlag):
 
 def kernel_session_lines(options: SessionOptions) -> list[str]:
     """The agent's configuration, without the final `start`."""
-    lines = session_lines(options, WIRE_VERSION)
+    lines = session_lines(options)
     target = [] if options.pid is not None or options.command else ["whole_machine 1"]
     return [
         *lines,

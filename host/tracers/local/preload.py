@@ -19,7 +19,6 @@ from memleak_android.host.tracers.agent.session_options import (
     pair_lines,
     session_lines,
 )
-from memleak_android.host.wire.blocks import WIRE_VERSION
 
 
 def start(options: SessionOptions) -> AgentSession:
@@ -37,7 +36,7 @@ def start(options: SessionOptions) -> AgentSession:
     agent, shim = find_binary("memleakd", arch), find_binary("libmemleak.so", arch)
     pairs = _plan_pairs(options, options.pairs) if options.pairs else None
     lines = [
-        *session_lines(options, WIRE_VERSION),
+        *session_lines(options),
         f"shim {quote(os.fsencode(shim), safe='/')}",
         *pair_lines(options, pairs),
     ]

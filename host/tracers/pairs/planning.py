@@ -70,7 +70,7 @@ def _route(
 ) -> Route:
     if patcher is not None:
         return Patches(selection, files, patcher)
-    return Probes(selection) if by == "probes" else Slots(selection, files)
+    return Probes(selection, files) if by == "probes" else Slots(selection, files)
 
 
 @dataclass(slots=True)

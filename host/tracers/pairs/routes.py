@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
 from urllib.parse import quote
 
 from memleak_android.host.elf.dynamic import ElfFile
@@ -37,41 +36,63 @@ _OF_THE_SHIM = frozenset((*(one.name for one in HEAP_FUNCTIONS + REGION_FUNCTION
 _BY_BPF = "use --tracer bpf for it"
 
 
-class Route(Protocol):
-    """A route. check() and lines() raise TargetError with the function's name if it is not reachable."""
+@dataclass(slots=True)
+class Route:
+    """A route. check() and lines() raise TargetError with the function's name if it is not reachable.
+
+    files: of the process.
+    """
+
+    selection: Selection
+    files: Sequence[ProbedFile]
 
     def look_at(self, found: Sequence[FoundFunction]) -> None:
         """Scans all functions of a pair before each is checked."""
-        ...
 
-    def check(self, rule: PairRule, one: FoundFunction) -> None: ...
+    def check(self, rule: PairRule, one: FoundFunction) -> None:
+        raise NotImplementedError
 
     def refusal(self, family: PairFamily) -> str:
         """A requirement of the whole pair that this route cannot meet; "" = none."""
-        ...
+        if family.nesting is Nesting.OWN_CODE:
+            return f"the shim does not see which calls come from a file's own code; {_BY_BPF}"
+        return ""
 
     def doubt(self, one: FoundFunction) -> str:
         """Why calls of a reachable function may be missed; "" = no doubt."""
-        ...
+        return ""
 
-    def lines(self, number: int, rule: PairRule, one: FoundFunction) -> list[str]: ...
+    def lines(self, number: int, rule: PairRule, one: FoundFunction) -> list[str]:
+        raise NotImplementedError
 
-
-@dataclass(slots=True)
-class Probes:
-    """Uprobes: any function of a file."""
-
-    selection: Selection
-
-    def look_at(self, found: Sequence[FoundFunction]) -> None:
-        pass
-
-    def check(self, rule: PairRule, one: FoundFunction) -> None:
+    def _checked_elf(self, one: FoundFunction, what: str) -> ElfFile:
         elf = self.selection.elf(one.file)
         if elf.machine not in PROBED_ARCHES or not elf.is_64_bit:
+            raise TargetError(f"{elf.path} is code {what}", "use a 64-bit build of it")
+        return elf
+
+    def _check_teller(self, rule: PairRule, one: FoundFunction) -> None:
+        if rule.size_teller and not self._teller(rule.size_teller):
             raise TargetError(
-                f"{elf.path} is code where the kernel places no uprobes", "use a 64-bit build of it"
+                f"{one.name}: no loaded file exports a function {rule.size_teller} for its sizes",
+                "name one that takes the handle and returns bytes",
             )
+
+    def _teller(self, name: str) -> tuple[ProbedFile, ElfFile, int] | None:
+        """File and vaddr of the size function: the first file that exports it, as the linker binds a name."""
+        for file in self.files:
+            with suppress(MemleakError, OSError):  # a mapped file that is not an ELF file has no exports
+                elf = self.selection.elf(file)
+                if found := elf.dynamic_functions({name}):
+                    return None if found[0].is_indirect else (file, elf, found[0].vaddr)
+        return None
+
+
+class Probes(Route):
+    """Uprobes: any function of a file."""
+
+    def check(self, rule: PairRule, one: FoundFunction) -> None:
+        self._checked_elf(one, "where the kernel places no uprobes")
         if rule.size_teller:
             raise TargetError(
                 f"{one.name}: {rule.size_teller}() would have to be called in the process, which BPF cannot",
@@ -81,9 +102,6 @@ class Probes:
     def refusal(self, family: PairFamily) -> str:
         return ""
 
-    def doubt(self, one: FoundFunction) -> str:
-        return ""
-
     def lines(self, number: int, rule: PairRule, one: FoundFunction) -> list[str]:
         site = ProbeSite(one.name, one.name, one.file_offset, one.size, rule.n_arguments, rule.has_return)
         probes, _ = probes_at(self.selection.elf(one.file), one.file.agent_path, [site])
@@ -91,23 +109,14 @@ class Probes:
 
 
 @dataclass(slots=True)
-class Slots:
+class Slots(Route):
     """The shim: functions that modules call by their exported names."""
 
-    selection: Selection
-    files: Sequence[ProbedFile]
     _called: set[str] = field(default_factory=set)
     _n_names: int = 0
 
-    def look_at(self, found: Sequence[FoundFunction]) -> None:
-        pass
-
     def check(self, rule: PairRule, one: FoundFunction) -> None:
-        elf = self.selection.elf(one.file)
-        if elf.machine not in PROBED_ARCHES or not elf.is_64_bit:
-            raise TargetError(
-                f"{elf.path} is code for which the shim has no entries", "use a 64-bit build of it"
-            )
+        elf = self._checked_elf(one, "for which the shim has no entries")
         names = exported_names(elf, one.file_offset)
         if not names:
             raise TargetError(f"{one.name} is not exported, and the shim uses slots only", _BY_BPF)
@@ -116,11 +125,7 @@ class Slots:
             raise TargetError(f"{several[0]} has several versions, which slots cannot distinguish", _BY_BPF)
         if not self._usable(one):
             raise TargetError(f"{one.name} is replaced by the shim itself", _BY_BPF)
-        if rule.size_teller and not _teller(self.selection, self.files, rule.size_teller):
-            raise _no_teller(rule, one)
-
-    def refusal(self, family: PairFamily) -> str:
-        return _shim_refusal(family)
+        self._check_teller(rule, one)
 
     def doubt(self, one: FoundFunction) -> str:
         self._called = self._called or self._all_called()
@@ -152,11 +157,9 @@ class Slots:
 
 
 @dataclass(slots=True)
-class Patches:
+class Patches(Route):
     """The shim by inline hooks: any function of a running process whose first instructions can be moved."""
 
-    selection: Selection
-    files: Sequence[ProbedFile]
     patcher: CodePatcher
 
     def look_at(self, found: Sequence[FoundFunction]) -> None:
@@ -164,44 +167,11 @@ class Patches:
 
     def check(self, rule: PairRule, one: FoundFunction) -> None:
         self.patcher.check(self._site(one))
-        if rule.size_teller and not _teller(self.selection, self.files, rule.size_teller):
-            raise _no_teller(rule, one)
-
-    def refusal(self, family: PairFamily) -> str:
-        return _shim_refusal(family)
-
-    def doubt(self, one: FoundFunction) -> str:
-        return ""
+        self._check_teller(rule, one)
 
     def lines(self, number: int, rule: PairRule, one: FoundFunction) -> list[str]:
-        teller = _teller(self.selection, self.files, rule.size_teller) if rule.size_teller else None
+        teller = self._teller(rule.size_teller) if rule.size_teller else None
         return self.patcher.lines(number, self._site(one), teller)
 
     def _site(self, one: FoundFunction) -> PatchSite:
         return PatchSite(one.name, one.file, self.selection.elf(one.file), one.file_offset, one.size)
-
-
-def _shim_refusal(family: PairFamily) -> str:
-    if family.nesting is Nesting.OWN_CODE:
-        return f"the shim does not see which calls come from a file's own code; {_BY_BPF}"
-    return ""
-
-
-def _teller(
-    selection: Selection, files: Sequence[ProbedFile], name: str
-) -> tuple[ProbedFile, ElfFile, int] | None:
-    """File and vaddr of the size function: the first file that exports it, as the linker binds a name."""
-    for file in files:
-        with suppress(MemleakError, OSError):  # a mapped file that is not an ELF file has no exports
-            elf = selection.elf(file)
-            found = elf.dynamic_functions({name})
-            if found:
-                return None if found[0].is_indirect else (file, elf, found[0].vaddr)
-    return None
-
-
-def _no_teller(rule: PairRule, one: FoundFunction) -> TargetError:
-    return TargetError(
-        f"{one.name}: no loaded file exports a function {rule.size_teller} for its sizes",
-        "name one that takes the handle and returns bytes",
-    )

@@ -17,7 +17,7 @@ from memleak_android.host.tracers.agent import channel_reader
 from memleak_android.host.tracers.agent.channel_reader import ChannelReader
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
-from memleak_android.host.wire.blocks import WIRE_VERSION, BlockKind, Lost
+from memleak_android.host.wire.blocks import BlockKind, Lost
 from memleak_android.host.wire.payloads import decode_status
 from tests.support.attaching import until
 from tests.support.preload_session import find_parts
@@ -140,7 +140,7 @@ def test_the_rings_are_read_while_the_session_is_busy(tmp_path: Path) -> None:
     os.mkfifo(go)
     command = ("sh", "-c", f'exec "{built("many_stacks")}" {n_stacks} - < "{go}"')
     options = SessionOptions(command=command, every_stack=True, stack_bytes=4096)
-    lines = [*session_lines(options, WIRE_VERSION), f"shim {shim}"]
+    lines = [*session_lines(options), f"shim {shim}"]
     channel = Counting([str(agent), "preload"])
     session = AgentSession("preload", channel, lines)
     status, sent = None, 0
