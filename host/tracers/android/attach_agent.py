@@ -9,16 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from itertools import chain
-from urllib.parse import quote
 
 from memleak_android.host.console import one_line
 from memleak_android.host.errors import ConnectionCut, DeviceError, TracerError
 from memleak_android.host.machine.adb.app import App
-from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.target import Target
 from memleak_android.host.tracers.agent.session import AgentSession, reported_error
-from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
-from memleak_android.host.tracers.android.wrap import AGENT, SHIM, LaunchingSession, session_word
+from memleak_android.host.tracers.agent.session_options import SessionOptions
+from memleak_android.host.tracers.android.wrap import (
+    AGENT,
+    SHIM,
+    LaunchingSession,
+    await_lines,
+    session_word,
+    shim_files,
+)
 from memleak_android.host.wire.blocks import Block, BlockKind
 from memleak_android.host.wire.payloads import decode_error
 
@@ -60,8 +65,7 @@ def start(target: Target, options: SessionOptions, app: App, process: str, *, ar
     """
     word = session_word()
     with ExitStack() as undo:
-        files = {name: find_binary(name, arch) for name in (AGENT, SHIM)}
-        deployed = undo.enter_context(target.deploy(files, run_as=app.as_user))
+        deployed = undo.enter_context(target.deploy(shim_files(arch), run_as=app.as_user))
         channel = target.open_agent([deployed.paths[AGENT], "preload"], run_as=app.as_user)
         shim = deployed.paths[SHIM]
 
@@ -72,7 +76,7 @@ def start(target: Target, options: SessionOptions, app: App, process: str, *, ar
             finally:
                 deployed.close()
 
-        lines = [*session_lines(options), f"await {quote(word, safe='/:')}", "hook plt"]
+        lines = [*await_lines(options, word), "hook plt"]
         absent = TracerError(
             f"{app.label} did not load the shim within {JOINED_S:g} s",
             "see its messages in `adb logcat`",

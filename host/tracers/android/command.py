@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from urllib.parse import quote
 
 from memleak_android.host.errors import TargetError, TracerError
@@ -23,19 +22,12 @@ from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import (
     PairPlan,
     PairPlanner,
-    Probe,
     ProbedFile,
     SessionOptions,
     pair_lines,
     session_lines,
 )
-from memleak_android.host.tracers.local.bpf import ONLY_PAIRS, BpfPlan, bpf_session_lines
-from memleak_android.host.tracers.probes.allocator import (
-    find_allocator,
-    find_region_functions,
-    plan_probes,
-    plan_region_probes,
-)
+from memleak_android.host.tracers.local.bpf import BpfPlan, bpf_session_lines, plan_objects
 from memleak_android.host.wire.blocks import Block, BlockKind, Reason
 from memleak_android.host.wire.payloads import decode_end
 
@@ -137,17 +129,7 @@ def plan_command(
     every = options.object is not None or options.pairs is not None
     objects = fetch_until(pulled, paths, wanted, whole=every)
     pairs = _plan_pairs(objects, options.pairs) if options.pairs else None
-    if options.pairs and not options.pairs.with_heap:
-        return BpfPlan(objects[0], (), (ONLY_PAIRS,), pairs), remark
-    allocator = find_allocator(objects, options)
-    probes, notes = plan_probes(allocator.open_path, options)
-    placed = _on_device(probes, allocator.path)
-    if options.mmap and not any(probe.function == "mmap" for probe in probes):
-        libc = find_region_functions(objects)
-        more, remarks = plan_region_probes(libc.open_path) if libc else ([], ["no mmap found to be probed"])
-        placed += _on_device(more, libc.path) if libc else []
-        notes = [*notes, *remarks]
-    return BpfPlan(allocator, tuple(placed), tuple(notes), pairs), remark
+    return plan_objects(objects, options, pairs, is_local=False), remark
 
 
 def _plan_pairs(objects: Sequence[LoadedObject], planner: PairPlanner, by: PairRoute = "probes") -> PairPlan:
@@ -180,7 +162,3 @@ def _start(
         relay.close()
         raise
     return CommandSession(name, channel, lines, relay, end)
-
-
-def _on_device(probes: Sequence[Probe], path: str) -> list[Probe]:
-    return [replace(probe, path=path) for probe in probes]

@@ -11,7 +11,6 @@ from urllib.parse import quote
 import numpy as np
 
 from memleak_android.host.machine.adb.app import App
-from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.local.process import LoadedObject
 from memleak_android.host.machine.target import Target
 from memleak_android.host.tracers.agent.session import AgentSession
@@ -22,10 +21,9 @@ from memleak_android.host.tracers.agent.session_options import (
     session_lines,
 )
 from memleak_android.host.tracers.android.inline import RemoteHooked, plan_remote_inline
+from memleak_android.host.tracers.android.wrap import AGENT, SHIM, shim_files
 from memleak_android.host.tracers.local.attach import HookName
 from memleak_android.host.wire.blocks import STOP
-
-AGENT, SHIM = "memleakd", "libmemleak.so"
 
 
 def start(
@@ -44,7 +42,7 @@ def start(
     /data/local/tmp). Otherwise as root if possible. Raises DeviceError.
     """
     with ExitStack() as undo:
-        files = {name: find_binary(name, arch) for name in (AGENT, SHIM)}
+        files = shim_files(arch)
         user = app.as_user if app else None
         deployed = undo.enter_context(target.deploy(files, run_as=user))
         shim = deployed.paths[SHIM]

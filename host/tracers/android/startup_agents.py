@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from urllib.parse import quote
 
 from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.adb.app import App, launch
 from memleak_android.host.machine.adb.startup_agents import StartupAgent
-from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.target import Target
 from memleak_android.host.tracers.agent.session import AgentSession
-from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
+from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.android.attach_agent import let_go
-from memleak_android.host.tracers.android.wrap import AGENT, SHIM, LaunchingSession, session_word
+from memleak_android.host.tracers.android.wrap import (
+    AGENT,
+    SHIM,
+    LaunchingSession,
+    await_lines,
+    session_word,
+    shim_files,
+)
 
 
 def start(target: Target, options: SessionOptions, app: App, process: str, *, arch: str) -> AgentSession:
     """Restarts the app. process: the name of the process that is detached at the end. Raises DeviceError, TracerError."""
     word = session_word()
     with ExitStack() as undo:
-        files = {name: find_binary(name, arch) for name in (AGENT, SHIM)}
-        deployed = undo.enter_context(target.deploy(files, run_as=app.as_user))
+        deployed = undo.enter_context(target.deploy(shim_files(arch), run_as=app.as_user))
         startup = undo.enter_context(StartupAgent(target, app, deployed.paths[SHIM], f"{word} mode=plt"))
         channel = target.open_agent([deployed.paths[AGENT], "preload"], run_as=app.as_user)
 
@@ -38,7 +42,7 @@ def start(target: Target, options: SessionOptions, app: App, process: str, *, ar
             f"{app.label} was started, but no process of it loaded the shim from code_cache/startup_agents",
             "see its messages in `adb logcat`, or attach while it runs, without --launch",
         )
-        lines = [*session_lines(options), f"await {quote(word, safe='/:')}", "hook plt"]
+        lines = [*await_lines(options, word), "hook plt"]
         session = LaunchingSession(channel, lines, lambda: launch(target, app), absent, clean_up)
         session.name = "plt"
         session.target = {"attached": False}

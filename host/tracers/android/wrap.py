@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import tempfile
 import time
@@ -63,9 +62,7 @@ def start_wrapped(target: Target, app: App, process: str, options: SessionOption
     """On a rooted device: restarts the app with the shim. Raises DeviceError, TracerError."""
     arch, word = app_arch(target, app), session_word()
     with ExitStack() as undo:
-        deployed = undo.enter_context(
-            target.deploy({name: find_binary(name, arch) for name in (AGENT, SHIM)})
-        )
+        deployed = undo.enter_context(target.deploy(shim_files(arch)))
         name = wrap_property(process, api_level(target))
         wrapped = undo.enter_context(WrappedApp(target, app, name, deployed.paths[SHIM], word))
         channel = target.open_agent([deployed.paths[AGENT], "preload"], as_root=True)
@@ -81,7 +78,7 @@ def start_wrapped(target: Target, app: App, process: str, options: SessionOption
             f"see whether it honours {name}",
         )
         session = LaunchingSession(
-            channel, _lines(options, word), lambda: launch(target, app), absent, clean_up
+            channel, await_lines(options, word), lambda: launch(target, app), absent, clean_up
         )
         undo.pop_all()
     return session
@@ -93,7 +90,7 @@ def start_run_as(target: Target, app: App, options: SessionOptions) -> AgentSess
     with ExitStack() as undo:
         made = Path(undo.enter_context(tempfile.TemporaryDirectory())) / "session"
         made.write_text(f"{word}\n")
-        files = {name: find_binary(name, arch) for name in (AGENT, SHIM)} | {SHIM + _SESSION_SUFFIX: made}
+        files = shim_files(arch) | {SHIM + _SESSION_SUFFIX: made}
         deployed = undo.enter_context(target.deploy(files, run_as=app.as_user))
         channel = target.open_agent([deployed.paths[AGENT], "preload"], run_as=app.as_user)
         absent = TracerError(
@@ -101,7 +98,7 @@ def start_run_as(target: Target, app: App, options: SessionOptions) -> AgentSess
             "put a wrap.sh into it: `memleak-android doctor --package` prints one",
         )
         start = lambda: launch(target, app)
-        session = LaunchingSession(channel, _lines(options, word), start, absent, deployed.close)
+        session = LaunchingSession(channel, await_lines(options, word), start, absent, deployed.close)
         undo.pop_all()
     return session
 
@@ -127,14 +124,15 @@ def app_arch(target: Target, app: App) -> str:
     return _ARCH_OF_ABI[app.abi] if app.abi else target.arch
 
 
-def _lines(options: SessionOptions, word: str) -> list[str]:
-    return [*session_lines(options), f"await {_quoted(word)}"]
+def await_lines(options: SessionOptions, word: str) -> list[str]:
+    """Lines of a session that awaits its processes."""
+    return [*session_lines(options), f"await {quote(word, safe='/:')}"]
+
+
+def shim_files(arch: str) -> dict[str, Path]:
+    return {name: find_binary(name, arch) for name in (AGENT, SHIM)}
 
 
 def session_word() -> str:
     """NAME:NONCE: an abstract socket's name, and the proof that a client belongs to this session."""
     return f"memleak-{secrets.token_hex(8)}:{secrets.randbits(63) + 1:016x}"
-
-
-def _quoted(text: str) -> str:
-    return quote(os.fsencode(text), safe="/:")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from memleak_android.host.machine.local.loader import load_order, resolve_command
@@ -50,22 +50,36 @@ def plan_session(options: SessionOptions, environment: Mapping[str, str] | None 
     """
     objects = _objects(options, os.environ if environment is None else environment)
     pairs = options.pairs.plan(probed_files(options.pid or 0, objects)) if options.pairs else None
+    plan = plan_objects(objects, options, pairs, is_local=True)
+    if not options.sample_bytes or not plan.probes:
+        return plan
+    remark = "--sample-bytes changes nothing: BPF counts every allocation and sends each stack once"
+    return replace(plan, notes=(*plan.notes, remark))
+
+
+def plan_objects(
+    objects: Sequence[LoadedObject], options: SessionOptions, pairs: PairPlan | None, *, is_local: bool
+) -> BpfPlan:
+    """Plans the probes of a program's objects, in search order.
+
+    is_local: they belong to this machine, not to a device whose files were copied to open_path.
+    """
     if options.pairs and not options.pairs.with_heap:
-        check_runs_here(objects[0].open_path)
+        if is_local:
+            check_runs_here(objects[0].open_path)
         return BpfPlan(objects[0], (), (ONLY_PAIRS,), pairs)
     allocator = find_allocator(objects, options)
-    check_runs_here(allocator.open_path)
-    probes, notes = plan_probes(allocator.open_path, options)
-    if options.mmap and not any(probe.function == "mmap" for probe in probes):
+    if is_local:
+        check_runs_here(allocator.open_path)
+    planned = [(allocator, *plan_probes(allocator.open_path, options))]
+    if options.mmap and not any(probe.function == "mmap" for probe in planned[0][1]):
         libc = find_region_functions(objects)
-        more, remarks = plan_region_probes(libc.open_path) if libc else ([], ["no mmap found to be probed"])
-        probes, notes = probes + more, notes + remarks
-    if options.sample_bytes:
-        notes = [
-            *notes,
-            "--sample-bytes changes nothing: BPF counts every allocation and sends each stack once",
-        ]
-    return BpfPlan(allocator, tuple(probes), tuple(notes), pairs)
+        regions = plan_region_probes(libc.open_path) if libc else ([], ["no mmap found to be probed"])
+        planned.append((libc or allocator, *regions))
+    probes = [
+        probe if is_local else replace(probe, path=item.path) for item, found, _ in planned for probe in found
+    ]
+    return BpfPlan(allocator, tuple(probes), tuple(note for *_, notes in planned for note in notes), pairs)
 
 
 def bpf_session_lines(options: SessionOptions, plan: BpfPlan) -> list[str]:
