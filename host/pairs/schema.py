@@ -64,8 +64,8 @@ class Nesting(IntEnum):
     OWN_CODE = 2
 
 
-_NESTING = {one.name.lower().replace("_", " "): one for one in Nesting}
-_SUCCESS = {one.name.lower().replace("_", " ").replace("minus ", "-"): one for one in Success}
+_NESTING = {member.name.lower().replace("_", " "): member for member in Nesting}
+_SUCCESS = {member.name.lower().replace("_", " ").replace("minus ", "-"): member for member in Success}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def heap_family() -> PairFamily:
 
 def shipped_sets() -> list[str]:
     """Names that --pairs accepts instead of a file."""
-    return sorted(one.stem for one in _SETS.glob("*.toml"))
+    return sorted(path.stem for path in _SETS.glob("*.toml"))
 
 
 def _path_of(word: str) -> Path:
@@ -248,7 +248,7 @@ def _rule(label: str, libraries: Sequence[str], row: Any, is_release: bool) -> P
     if (
         not isinstance(functions, list)
         or not functions
-        or not all(isinstance(one, str) and one for one in functions)
+        or not all(isinstance(name, str) and name for name in functions)
     ):
         raise UsageError(f"{label}: function is not understood", "write a name, or a list of names")
     if len(functions) > _NAMED_MAX:
@@ -305,14 +305,14 @@ def _through(label: str, value: Any) -> int:
 def _libraries(label: str, value: Any) -> list[str]:
     """Names, globs, `regex:PATTERN` and `build-id:HEX` of files; "" = the program."""
     values = [value] if isinstance(value, str) else value
-    if not isinstance(values, list) or not values or not all(isinstance(one, str) for one in values):
+    if not isinstance(values, list) or not values or not all(isinstance(library, str) for library in values):
         raise UsageError(f"{label}: library is not understood", "write a text, or a list of texts")
-    for one in values:
+    for library in values:
         try:
-            re.compile(one.partition("regex:")[2])
+            re.compile(library.partition("regex:")[2])
         except re.error as error:
             raise UsageError(
-                f"{label}: library = {one!r} is not a regular expression: {error}", _HELP
+                f"{label}: library = {library!r} is not a regular expression: {error}", _HELP
             ) from None
     return values
 

@@ -44,7 +44,7 @@ class SymbolLocation:
     def library(self) -> str:
         """The base name of the described library."""
         name = PurePosixPath(self.member or self.path.as_posix()).name
-        return next((name.removesuffix(one) for one in _DEBUG_SUFFIXES if name.endswith(one)), name)
+        return next((name.removesuffix(suffix) for suffix in _DEBUG_SUFFIXES if name.endswith(suffix)), name)
 
     def open(self) -> ElfSections:
         """Raises OSError, or BadElf if it is not a regular ELF file."""

@@ -160,19 +160,23 @@ def _field(section: str, name: str) -> str:
 def running_processes(target: Target, app: App) -> list[AppProcess]:
     """The app's processes, the main one first. A name alone is not proof: a process can choose its name."""
     answer = target.run(["sh", "-c", _PROCESSES], as_root=target.has_root)
-    found = [one for one in parse_processes(answer.out.decode("utf-8", "replace")) if _is_of(app, one)]
-    return sorted(found, key=lambda one: (one.name != app.package, one.pid))
+    found = [
+        process for process in parse_processes(answer.out.decode("utf-8", "replace")) if _is_of(app, process)
+    ]
+    return sorted(found, key=lambda process: (process.name != app.package, process.pid))
 
 
 def find_zygote(target: Target, app: App) -> AppProcess:
     """The process that a 64-bit app is forked from: the parent of a running one, else zygote64. Raises TargetError."""
     answer = target.run(["sh", "-c", _PROCESSES], as_root=target.has_root)
     processes = parse_processes(answer.out.decode("utf-8", "replace"))
-    parents = {parent_of(target, one.pid) for one in processes if _is_of(app, one)}
-    zygotes = [one for one in processes if one.name.startswith("zygote") and not one.uid]
-    for one in zygotes:
-        if one.pid in parents or (one.name == "zygote64" and not parents & {other.pid for other in zygotes}):
-            return one
+    parents = {parent_of(target, process.pid) for process in processes if _is_of(app, process)}
+    zygotes = [process for process in processes if process.name.startswith("zygote") and not process.uid]
+    for process in zygotes:
+        if process.pid in parents or (
+            process.name == "zygote64" and not parents & {other.pid for other in zygotes}
+        ):
+            return process
     raise TargetError(
         f"{target.name} has no zygote64 to start an app from", "start the app, without --launch"
     )
@@ -216,12 +220,12 @@ def choose_process(app: App, processes: Sequence[AppProcess], name: str | None) 
     Raises TargetError if none or several match.
     """
     wanted = full_name(app, name)
-    fitting = [one for one in processes if one.name == wanted]
+    fitting = [process for process in processes if process.name == wanted]
     if not fitting and name is None and len(processes) == 1:
         fitting = list(processes)
     if len(fitting) == 1:
         return fitting[0]
-    listed = ", ".join(f"{one_line(one.name)} (pid {one.pid})" for one in processes[:20])
+    listed = ", ".join(f"{one_line(process.name)} (pid {process.pid})" for process in processes[:20])
     if fitting:
         raise TargetError(
             f"{len(fitting)} processes are called {one_line(wanted)}: {listed}", "name one by --pid"

@@ -105,10 +105,10 @@ class _Linker:
         main = self._add(self.executable, set(), None)
         for name in self._preloads():
             self._load(name, main)
-        for one in self.loaded:  # grows during the loop, which makes it breadth-first
-            for name in one.elf.needed:
-                self._load(name, one)
-        return [LoadedObject(one.elf.path, one.elf.path) for one in self.loaded]
+        for item in self.loaded:  # grows during the loop, which makes it breadth-first
+            for name in item.elf.needed:
+                self._load(name, item)
+        return [LoadedObject(item.elf.path, item.elf.path) for item in self.loaded]
 
     def _add(self, elf: ElfFile, names: set[str], loader: _Loaded | None) -> _Loaded:
         status = os.stat(elf.path)
@@ -116,14 +116,14 @@ class _Linker:
         if known is not None:
             known.names |= names
             return known
-        one = _Loaded(elf, names | ({elf.soname} if elf.soname else set()), loader)
-        self.files[status.st_dev, status.st_ino] = one
+        item = _Loaded(elf, names | ({elf.soname} if elf.soname else set()), loader)
+        self.files[status.st_dev, status.st_ino] = item
         if len(self.loaded) < _OBJECTS_MAX:
-            self.loaded.append(one)
-        return one
+            self.loaded.append(item)
+        return item
 
     def _load(self, name: str, by: _Loaded) -> None:
-        if any(name in one.names for one in self.loaded):
+        if any(name in item.names for item in self.loaded):
             return
         for path in self._candidates(name, by):
             elf = self._usable(path)
@@ -196,13 +196,13 @@ class _Glibc(_Linker):
     def _inherited_rpath(self, by: _Loaded) -> Iterator[str]:
         """DT_RPATH of the object, of its loaders up the chain, then of the executable."""
         chain: list[_Loaded] = []
-        one: _Loaded | None = by
-        while one is not None:
-            chain.append(one)
-            one = one.loader
-        for one in dict.fromkeys([*chain, self.loaded[0]]):
-            if not one.elf.runpath:
-                yield from self._expand(one.elf.rpath, one.elf)
+        item: _Loaded | None = by
+        while item is not None:
+            chain.append(item)
+            item = item.loader
+        for item in dict.fromkeys([*chain, self.loaded[0]]):
+            if not item.elf.runpath:
+                yield from self._expand(item.elf.rpath, item.elf)
 
     def _in_directories(self, directories: Iterable[str], name: str) -> Iterator[str]:
         for directory in directories:
@@ -221,10 +221,10 @@ class _Musl(_Linker):
             yield os.path.join(self.directory, name)
             return
         directories = self._library_path()
-        one: _Loaded | None = by
-        while one is not None:
-            directories += self._expand(one.elf.runpath or one.elf.rpath, one.elf)
-            one = one.loader
+        item: _Loaded | None = by
+        while item is not None:
+            directories += self._expand(item.elf.runpath or item.elf.rpath, item.elf)
+            item = item.loader
         for part in (*directories, *self._system_directories()):
             yield os.path.join(self.directory, part, name)
 

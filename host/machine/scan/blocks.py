@@ -120,7 +120,7 @@ class ScanReader:
         )
 
     def _sources(self) -> Iterator[Addresses]:
-        return (one.sources() for one in self._pieces)
+        return (piece.sources() for piece in self._pieces)
 
 
 def _head_of(payload: bytes) -> np.void:

@@ -141,12 +141,12 @@ def readable_ranges(
     """Bounds of the scanned memory: used pages of writable mappings; of a thread's stack the used part."""
     shim = shim_memory(pid, mappings)
     with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as pagemap:
-        for one in mappings:
-            if not one.permissions.startswith("rw") or any(name in one.path for name in _OWN):
+        for mapping in mappings:
+            if not mapping.permissions.startswith("rw") or any(name in mapping.path for name in _OWN):
                 continue
-            pointers = [t.stack_pointer for t in threads if one.start <= t.stack_pointer < one.end]
-            bottom = max(one.start, min(pointers) - _RED_ZONE_BYTES & ~7) if pointers else one.start
-            for start, end in outside(shim, bottom, one.end):
+            pointers = [t.stack_pointer for t in threads if mapping.start <= t.stack_pointer < mapping.end]
+            bottom = max(mapping.start, min(pointers) - _RED_ZONE_BYTES & ~7) if pointers else mapping.start
+            for start, end in outside(shim, bottom, mapping.end):
                 yield from _used(pagemap.fileno(), start, end)
 
 
@@ -175,6 +175,8 @@ def read_words(pid: int, address: int, size: int, buffer: NDArray[np.uint64]) ->
 
 def _block_range(mappings: Sequence[Mapping]) -> tuple[np.uint64, np.uint64]:
     """The lowest and the highest possible address of a block: bounds of anonymous writable memory."""
-    anonymous = [one for one in mappings if one.permissions.startswith("rw") and not one.inode]
-    low = min((one.start for one in anonymous), default=0)
-    return np.uint64(low), np.uint64(max((one.end for one in anonymous), default=low))
+    anonymous = [
+        mapping for mapping in mappings if mapping.permissions.startswith("rw") and not mapping.inode
+    ]
+    low = min((mapping.start for mapping in anonymous), default=0)
+    return np.uint64(low), np.uint64(max((mapping.end for mapping in anonymous), default=low))

@@ -22,8 +22,12 @@ Bounds = tuple[int, int]
 
 def shim_memory(pid: int, mappings: Sequence[Mapping]) -> list[Bounds]:
     """[start, end) of each copy of the shim, by address; without those whose file is unreadable."""
-    firsts = (one for one in mappings if _SHIM in one.path and one.file_offset == 0)
-    return [(one.start, one.start + extent) for one in firsts if (extent := _extent(pid, one.path))]
+    firsts = (mapping for mapping in mappings if _SHIM in mapping.path and mapping.file_offset == 0)
+    return [
+        (mapping.start, mapping.start + extent)
+        for mapping in firsts
+        if (extent := _extent(pid, mapping.path))
+    ]
 
 
 def _extent(pid: int, path: str) -> int:
@@ -31,7 +35,9 @@ def _extent(pid: int, path: str) -> int:
         segments = ElfFile(f"/proc/{pid}/root{path}").segments
     except (MemleakError, OSError):
         return 0
-    end = max((one.vaddr + one.memory_bytes for one in segments if one.type == PT_LOAD), default=0)
+    end = max(
+        (segment.vaddr + segment.memory_bytes for segment in segments if segment.type == PT_LOAD), default=0
+    )
     return -(-end // _PAGE_BYTES) * _PAGE_BYTES if end <= _BYTES_MAX else 0
 
 

@@ -30,7 +30,7 @@ class StoppedMemory:
 
     def scan(self, block_addresses: Addresses) -> MemoryScan:
         """block_addresses: some of its blocks, to recognise the allocator's memory."""
-        allocator = (one for one in self.mappings if _is_allocators(one, block_addresses))
+        allocator = (mapping for mapping in self.mappings if _is_allocators(mapping, block_addresses))
         return MemoryScan(
             np.concatenate([np.zeros(len(self.registers), np.uint64), *self.sources()]),
             np.concatenate([self.registers, *self.values]),
@@ -44,27 +44,29 @@ class StoppedMemory:
         )
 
 
-def _is_allocators(one: Mapping, block_addresses: Addresses) -> bool:
+def _is_allocators(mapping: Mapping, block_addresses: Addresses) -> bool:
     """Whether the memory is cut into blocks and contains nothing else. Unknown memory is scanned as any other."""
-    if one.path.startswith(_ALLOCATOR_NAMES):
+    if mapping.path.startswith(_ALLOCATOR_NAMES):
         return True
-    if one.path or not one.permissions.startswith("rw") or one.start % _GLIBC_HEAP_BYTES:
+    if mapping.path or not mapping.permissions.startswith("rw") or mapping.start % _GLIBC_HEAP_BYTES:
         return False
     sorted_addresses = np.sort(block_addresses)
-    return int(np.searchsorted(sorted_addresses, one.end)) > int(np.searchsorted(sorted_addresses, one.start))
+    return int(np.searchsorted(sorted_addresses, mapping.end)) > int(
+        np.searchsorted(sorted_addresses, mapping.start)
+    )
 
 
 def _with_bss(mappings: Sequence[Mapping], *names: str) -> Iterator[Mapping]:
     """Writable mappings of the files with these names, and the anonymous memory after each, which is their .bss."""
     before: Mapping | None = None
-    for one in mappings:
-        is_bss = before is not None and not one.path and one.start == before.end
-        is_named = any(name in one.path for name in names)
-        is_wanted = one.permissions.startswith("rw") and (is_named or is_bss)
+    for mapping in mappings:
+        is_bss = before is not None and not mapping.path and mapping.start == before.end
+        is_named = any(name in mapping.path for name in names)
+        is_wanted = mapping.permissions.startswith("rw") and (is_named or is_bss)
         if is_wanted:
-            yield one
-        before = one if is_wanted and is_named else None
+            yield mapping
+        before = mapping if is_wanted and is_named else None
 
 
 def _bounds(mappings: Iterator[Mapping]) -> Addresses:
-    return np.array([(one.start, one.end) for one in mappings], np.uint64).reshape(-1, 2)
+    return np.array([(mapping.start, mapping.end) for mapping in mappings], np.uint64).reshape(-1, 2)

@@ -49,7 +49,7 @@ def plan_remote(process: RemoteProcess, agent: str, files: RemoteFiles, options:
     probes, notes = plan_probes(allocator.open_path, options)
     placed = _on_device(probes, process, chosen)
     if options.mmap and not any(probe.function == _REGION_FUNCTION for probe in probes):
-        libc = next((one for one in objects if _REGION_FUNCTION in one.defines), None)
+        libc = next((item for item in objects if _REGION_FUNCTION in item.defines), None)
         more, remarks = plan_region_probes(_pulled(process, libc, files).open_path) if libc else ([], [])
         placed += _on_device(more, process, libc) if libc else []
         notes = [*notes, *(remarks if libc else ["no mmap found to be probed"])]
@@ -64,22 +64,22 @@ def plan_pairs(
     by: PairRoute = "probes",
 ) -> PairPlan:
     """Pulls only the searched files; all of them for slots, which any file may have."""
-    by_file = {ProbedFile(process.pid, one.path, path_of(process.pid, one)): one for one in objects}
+    by_file = {ProbedFile(process.pid, item.path, path_of(process.pid, item)): item for item in objects}
     return planner.plan(list(by_file), lambda file: _pulled(process, by_file[file], files).open_path, by)
 
 
-def path_of(pid: int, one: RemoteObject) -> str:
+def path_of(pid: int, item: RemoteObject) -> str:
     """The path of a file through the process, whose mount namespace has it even if the shell's differs."""
-    if one.mapping.path != one.path:  # deleted, for example a system library after an update
-        return f"/proc/{pid}/map_files/{one.mapping.start:x}-{one.mapping.end:x}"
-    return f"/proc/{pid}/root{one.path}"
+    if item.mapping.path != item.path:  # deleted, for example a system library after an update
+        return f"/proc/{pid}/map_files/{item.mapping.start:x}-{item.mapping.end:x}"
+    return f"/proc/{pid}/root{item.path}"
 
 
 def _allocator(objects: Sequence[RemoteObject], malloc: str, options: SessionOptions) -> RemoteObject:
     """The object whose malloc the linker binds; for a static program the executable itself."""
     if options.object is not None:
         return _named(objects, options.object)
-    found = next((one for one in objects if malloc in one.defines), None)
+    found = next((item for item in objects if malloc in item.defines), None)
     if found is None and not objects:
         raise TargetError(
             f"no function {malloc} found: the process maps no files", "name the library with --object"
@@ -88,18 +88,18 @@ def _allocator(objects: Sequence[RemoteObject], malloc: str, options: SessionOpt
 
 
 def _named(objects: Sequence[RemoteObject], name: str) -> RemoteObject:
-    for one in objects:
-        if name in (one.path, one.name, one.name.partition(".so")[0]):
-            return one
-    names = ", ".join(one.name for one in objects[:20])
+    for item in objects:
+        if name in (item.path, item.name, item.name.partition(".so")[0]):
+            return item
+    names = ", ".join(item.name for item in objects[:20])
     raise TargetError(f"no object named {name} in the process", f"it has {names}")
 
 
-def _pulled(process: RemoteProcess, one: RemoteObject, files: RemoteFiles) -> LoadedObject:
-    copy = files.needed(process.pid, one.mapping, "its probes cannot be planned without it; run as root")
-    return LoadedObject(one.path, os.fspath(copy))
+def _pulled(process: RemoteProcess, item: RemoteObject, files: RemoteFiles) -> LoadedObject:
+    copy = files.needed(process.pid, item.mapping, "its probes cannot be planned without it; run as root")
+    return LoadedObject(item.path, os.fspath(copy))
 
 
-def _on_device(probes: Sequence[Probe], process: RemoteProcess, one: RemoteObject) -> list[Probe]:
-    path = path_of(process.pid, one)
+def _on_device(probes: Sequence[Probe], process: RemoteProcess, item: RemoteObject) -> list[Probe]:
+    path = path_of(process.pid, item)
     return [replace(probe, path=path) for probe in probes]

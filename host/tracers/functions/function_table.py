@@ -58,16 +58,19 @@ class FunctionTable:
         except BadElf as error:
             raise TargetError(f"{path} cannot be read as an ELF file: {error}") from None
         self.build_id = elf.build_id
-        described = [one.elf for one in search.find(path, elf.build_id, elf)]
-        self._files = [*described, *(inner for one in described if (inner := one.unpack_debugdata()))]
+        described = [described_file.elf for described_file in search.find(path, elf.build_id, elf)]
+        self._files = [
+            *described,
+            *(inner for described_file in described if (inner := described_file.unpack_debugdata())),
+        ]
 
     @cached_property
     def by_name(self) -> dict[str, list[TableSymbol]]:
         """Functions and data, each name with all its addresses."""
         found: dict[str, dict[int, TableSymbol]] = defaultdict(dict)
         for elf in self._files:
-            for one in _symbols(elf):
-                found[one.name].setdefault(one.vaddr, one)
+            for symbol in _symbols(elf):
+                found[symbol.name].setdefault(symbol.vaddr, symbol)
         return {name: list(symbols.values()) for name, symbols in found.items()}
 
     @cached_property
@@ -77,8 +80,8 @@ class FunctionTable:
         for name in self.by_name:
             shown = demangle(name)
             if shown != name:
-                for one in [shown] if name.startswith(SPECIAL_NAMES) else written_names(shown):
-                    found[one].append(name)
+                for written in [shown] if name.startswith(SPECIAL_NAMES) else written_names(shown):
+                    found[written].append(name)
         return found
 
     def find(self, wanted: str, is_glob: bool) -> list[TableSymbol]:
@@ -87,17 +90,17 @@ class FunctionTable:
             names = [wanted] if wanted in self.by_name else self._by_demangled.get(normal_name(wanted), [])
             names = names or [name for name in self.by_name if _CLONE.sub("", name) == wanted != name]
             return [
-                one
+                symbol
                 for name in names
                 if name == wanted or not name.endswith(_COLD)
-                for one in self.by_name[name]
+                for symbol in self.by_name[name]
             ]
         matches = re.compile(fnmatch.translate(wanted)).match
         names = [name for name in self.by_name if matches(name)]
         is_asked_for = re.compile(fnmatch.translate(normal_name(wanted))).match
         names += [name for shown, all_ in self._by_demangled.items() if is_asked_for(shown) for name in all_]
-        symbols = [one for name in dict.fromkeys(names) for one in self.by_name[name]]
-        return [one for one in symbols if one.kind == STT_FUNC and not one.name.endswith(_COLD)]
+        symbols = [symbol for name in dict.fromkeys(names) for symbol in self.by_name[name]]
+        return [symbol for symbol in symbols if symbol.kind == STT_FUNC and not symbol.name.endswith(_COLD)]
 
     def is_named_in_debug_information(self, name: str) -> bool:
         """Whether DWARF names it although it has no code: inlined everywhere."""

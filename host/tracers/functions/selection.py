@@ -75,7 +75,7 @@ class Selection:
         candidates = list(_candidates(request, files))
         if not candidates:
             process = f"process {files[0].pid}" if files and files[0].pid else "the command"
-            names = ", ".join(os.path.basename(one.path) for one in files[:_NAMES_SHOWN])
+            names = ", ".join(os.path.basename(file.path) for file in files[:_NAMES_SHOWN])
             more = "…" if len(files) > _NAMES_SHOWN else ""
             self._complain(f"{request.text}: {process} has no file {request.library} (it has {names}{more})")
             return []
@@ -95,14 +95,16 @@ class Selection:
 
     def _by_name(self, request: FunctionRequest, candidates: Sequence[ProbedFile]) -> list[FoundFunction]:
         symbols = [
-            (file, one)
+            (file, symbol)
             for file in candidates
-            for one in self._table(file).find(request.symbol, request.is_glob)
+            for symbol in self._table(file).find(request.symbol, request.is_glob)
         ]
-        functions = [made for file, one in symbols if (made := self._function(request, file, one))]
-        unique = list({(one.file.agent_path, one.file_offset): one for one in reversed(functions)}.values())[
-            ::-1
-        ]
+        functions = [made for file, symbol in symbols if (made := self._function(request, file, symbol))]
+        unique = list(
+            {
+                (function.file.agent_path, function.file_offset): function for function in reversed(functions)
+            }.values()
+        )[::-1]
         if len(unique) > self._max_matches:
             raise TargetError(f"it matches {len(unique)} functions", self._way_out.format(len(unique)))
         if not symbols:
@@ -142,7 +144,7 @@ class Selection:
 
     def _missing(self, request: FunctionRequest, candidates: Sequence[ProbedFile]) -> tuple[str, str]:
         name = os.path.basename(candidates[0].path)
-        if any(self._table(one).is_named_in_debug_information(request.symbol) for one in candidates):
+        if any(self._table(file).is_named_in_debug_information(request.symbol) for file in candidates):
             return (
                 f"{name} has no code of its own for it: inlined wherever it is called",
                 "probe a function that calls it",

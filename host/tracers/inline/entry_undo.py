@@ -41,33 +41,33 @@ def undone_at_entry(
         yield undone
 
 
-def undo_x86_64(one: Instruction) -> bytes | None:
+def undo_x86_64(instruction: Instruction) -> bytes | None:
     """Code that restores the registers from before `one`; None if that is not known to be possible."""
-    opcode = one.code.removeprefix(_REX_B)
+    opcode = instruction.code.removeprefix(_REX_B)
     if len(opcode) == 1 and opcode[0] in _PUSHES:
         return _lea_rsp(_PUSHED_BYTES)
-    if one.code[:3] in (bytes.fromhex("4883ec"), bytes.fromhex("4881ec")):  # sub $…, %rsp
-        return _lea_rsp(int.from_bytes(one.code[3:], "little", signed=True))
-    return b"" if _is_repeatable(one, _X86_64_REPEATABLE, _X86_64_FREE) else None
+    if instruction.code[:3] in (bytes.fromhex("4883ec"), bytes.fromhex("4881ec")):  # sub $…, %rsp
+        return _lea_rsp(int.from_bytes(instruction.code[3:], "little", signed=True))
+    return b"" if _is_repeatable(instruction, _X86_64_REPEATABLE, _X86_64_FREE) else None
 
 
-def undo_arm64(one: Instruction) -> bytes | None:
+def undo_arm64(instruction: Instruction) -> bytes | None:
     """The same as undo_x86_64()."""
-    word = int.from_bytes(one.code, "little")
+    word = int.from_bytes(instruction.code, "little")
     found = _undone_signature(word) or _undone_push(word) or _undone_frame(word)
     if found:
         return found.to_bytes(4, "little")
-    is_repeatable = _is_repeatable(one, _ARM64_REPEATABLE, _ARM64_FREE) and not _WRITES_BACK.search(
-        one.operands
+    is_repeatable = _is_repeatable(instruction, _ARM64_REPEATABLE, _ARM64_FREE) and not _WRITES_BACK.search(
+        instruction.operands
     )
     return b"" if is_repeatable else None
 
 
-def _is_repeatable(one: Instruction, known: frozenset[str], free: frozenset[str]) -> bool:
+def _is_repeatable(instruction: Instruction, known: frozenset[str], free: frozenset[str]) -> bool:
     """Tests whether it writes only registers that are free at an entry, from others."""
-    if one.mnemonic not in known or one.flow is not Flow.NEXT or one.writes_memory:
+    if instruction.mnemonic not in known or instruction.flow is not Flow.NEXT or instruction.writes_memory:
         return False
-    return one.writes <= free and not one.writes & one.reads
+    return instruction.writes <= free and not instruction.writes & instruction.reads
 
 
 def _lea_rsp(displacement: int) -> bytes:

@@ -110,14 +110,14 @@ def _open(path: str) -> ElfFile:
 
 def _functions(elf: ElfFile, prefix: str) -> tuple[dict[str, FunctionSymbol], list[str]]:
     """The allocator's functions by name without the prefix, each address once."""
-    wanted = {prefix + one.name for one in HEAP_FUNCTIONS}
+    wanted = {prefix + function.name for function in HEAP_FUNCTIONS}
     symbols = elf.dynamic_functions(wanted)
-    if not any(one.name == prefix + "malloc" for one in symbols):
+    if not any(symbol.name == prefix + "malloc" for symbol in symbols):
         symbols = elf.static_functions(wanted)
     found: dict[str, FunctionSymbol] = {}
     notes = []
     for function in HEAP_FUNCTIONS:
-        symbol = next((one for one in symbols if one.name == prefix + function.name), None)
+        symbol = next((candidate for candidate in symbols if candidate.name == prefix + function.name), None)
         if symbol is None or any(symbol.vaddr == other.vaddr for other in found.values()):
             continue
         if symbol.is_indirect:
@@ -125,7 +125,9 @@ def _functions(elf: ElfFile, prefix: str) -> tuple[dict[str, FunctionSymbol], li
         else:
             found[function.name] = symbol
     for name in ("malloc", "free"):
-        if name not in found and any(one.name == prefix + name and one.is_indirect for one in symbols):
+        if name not in found and any(
+            candidate.name == prefix + name and candidate.is_indirect for candidate in symbols
+        ):
             raise chosen_at_run_time(prefix + name, elf.path)
         if name not in found:
             raise TargetError(
@@ -145,20 +147,22 @@ def _function_codes(
     text = elf.text_segment(offset) if offset is not None else None
     if arch is None or text is None:
         raise TargetError(f"{elf.path}: malloc is not in executable code", "use --tracer bpf")
-    starts = {name: (elf.file_offset(one.vaddr) or 0) - text.file_offset for name, one in functions.items()}
-    ranges = [(starts[name], starts[name] + one.size) for name, one in functions.items()]
+    starts = {
+        name: (elf.file_offset(symbol.vaddr) or 0) - text.file_offset for name, symbol in functions.items()
+    }
+    ranges = [(starts[name], starts[name] + symbol.size) for name, symbol in functions.items()]
     jumped_to = jumps_from_outside(arch, elf.view(text.file_offset, text.file_bytes), ranges)
     surroundings = file.surroundings(status)
     return {
         name: FunctionCode(
-            name=one.name,
+            name=symbol.name,
             machine=elf.machine,
-            address=file.address(one.vaddr),
-            code=elf.slice(text.file_offset + starts[name], min(one.size, FUNCTION_BYTES_MAX + 1)),
+            address=file.address(symbol.vaddr),
+            code=elf.slice(text.file_offset + starts[name], min(symbol.size, FUNCTION_BYTES_MAX + 1)),
             jumped_to=frozenset(hits),
             surroundings=surroundings,
         )
-        for (name, one), hits in zip(functions.items(), jumped_to, strict=True)
+        for (name, symbol), hits in zip(functions.items(), jumped_to, strict=True)
     }
 
 

@@ -74,10 +74,10 @@ class PairPatches:
 
     def look_at(self, sites: Sequence[PatchSite]) -> None:
         by_text: dict[tuple[str, Segment], list[PatchSite]] = defaultdict(list)
-        for one in map(_sized, dict.fromkeys(sites)):
-            text = one.elf.text_segment(one.file_offset)
-            if text is not None and one.elf.machine in PROBED_ARCHES:
-                by_text[one.file.path, text].append(one)
+        for site in map(_sized, dict.fromkeys(sites)):
+            text = site.elf.text_segment(site.file_offset)
+            if text is not None and site.elf.machine in PROBED_ARCHES:
+                by_text[site.file.path, text].append(site)
         for (path, text), inside in by_text.items():
             try:
                 self._read(path, text, inside)
@@ -130,20 +130,20 @@ class PairPatches:
         elf = sites[0].elf
         file = self._files.get(path) or self._enter(path, elf, text)
         self._files[path] = file
-        code = [elf.slice(one.file_offset, min(one.size, FUNCTION_BYTES_MAX + 1)) for one in sites]
-        padding = [_padding(elf, text, one) for one in sites]
-        starts = [one.file_offset - text.file_offset for one in sites]
+        code = [elf.slice(site.file_offset, min(site.size, FUNCTION_BYTES_MAX + 1)) for site in sites]
+        padding = [_padding(elf, text, site) for site in sites]
+        starts = [site.file_offset - text.file_offset for site in sites]
         ranges = [
-            (start, start + one.size + len(more))
-            for start, one, more in zip(starts, sites, padding, strict=True)
+            (start, start + site.size + len(more))
+            for start, site, more in zip(starts, sites, padding, strict=True)
         ]
         view = elf.view(text.file_offset, text.file_bytes)
         jumped_to = jumps_from_outside(PROBED_ARCHES[elf.machine], view, ranges)
         surroundings = file.mapped.surroundings(self.process.status())
-        for one, start, bytes_, more, hits in zip(sites, starts, code, padding, jumped_to, strict=True):
+        for site, start, bytes_, more, hits in zip(sites, starts, code, padding, jumped_to, strict=True):
             address = file.mapped.address(text.vaddr + start)
-            self._code[path, one.file_offset] = FunctionCode(
-                one.name, elf.machine, address, bytes_, frozenset(hits), surroundings, more
+            self._code[path, site.file_offset] = FunctionCode(
+                site.name, elf.machine, address, bytes_, frozenset(hits), surroundings, more
             )
 
     def _enter(self, path: str, elf: ElfFile, text: Segment) -> _PatchedFile:
@@ -226,6 +226,6 @@ def _padding(elf: ElfFile, text: Segment, site: PatchSite) -> bytes:
     code = elf.slice(end, min(-vaddr % _ALIGNMENT, text.file_offset + text.file_bytes - end))
     decoded = list(PROBED_ARCHES[elf.machine].decode(code, 0))
     is_padding = (
-        decoded and decoded[-1].end == len(code) and all(one.mnemonic in ("nop", "int3") for one in decoded)
+        decoded and decoded[-1].end == len(code) and all(item.mnemonic in ("nop", "int3") for item in decoded)
     )
     return code if site.size and is_padding else b""

@@ -235,7 +235,7 @@ def _preamble(arch: _PatchArch, at: int, entry: _Entry, landing: Landing, origin
 def _covering(instructions: Sequence[Instruction], size: int, n_padding: int) -> list[Instruction]:
     """The first instructions of at least size bytes; padding behind the function counts. Empty if that is not enough."""
     end = instructions[0].address + size if instructions else 0
-    range_ = [one for one in instructions if one.address < end]
+    range_ = [instruction for instruction in instructions if instruction.address < end]
     if not range_ or range_[-1].end >= end:
         return range_
     leaves = range_[-1].flow in (Flow.RETURN, Flow.JUMP)
@@ -253,12 +253,18 @@ def _check_others(
     jump between two instructions is not a jump.
     """
     end = range_[-1].end
-    inside = {one.address - function.address for one in moving[1:]}
-    for one in instructions:
-        if reference := arch.reference(one):
-            check_reference(one, reference, range_)
-        if one.target is not None and one.flow is not Flow.CALL and function.address <= one.target < end:
-            raise CannotRelocate(f"`{one}` at +{one.address - function.address:#x} jumps back to its start")
+    inside = {instruction.address - function.address for instruction in moving[1:]}
+    for instruction in instructions:
+        if reference := arch.reference(instruction):
+            check_reference(instruction, reference, range_)
+        if (
+            instruction.target is not None
+            and instruction.flow is not Flow.CALL
+            and function.address <= instruction.target < end
+        ):
+            raise CannotRelocate(
+                f"`{instruction}` at +{instruction.address - function.address:#x} jumps back to its start"
+            )
     for offset in sorted(inside & function.jumped_to):
         raise CannotRelocate(f"+{offset:#x} is a target of other code")
 
@@ -273,10 +279,10 @@ def _check_padding(function: FunctionCode, patch_end: int) -> None:
 def _check_entry(scratch: frozenset[str], range_: Sequence[Instruction]) -> None:
     """Refuses a function that reads a scratch register before it writes it."""
     written: set[str] = set()
-    for one in range_:
-        if wanted := scratch & one.reads - written:
-            raise CannotRelocate(f"`{one}` reads {min(wanted)} at its entry")
-        written |= one.writes
+    for instruction in range_:
+        if wanted := scratch & instruction.reads - written:
+            raise CannotRelocate(f"`{instruction}` reads {min(wanted)} at its entry")
+        written |= instruction.writes
 
 
 def _assemble(
@@ -292,13 +298,15 @@ def _assemble(
         raise CannotRelocate(f"its moved instructions take {len(trampoline)} bytes")
     start, starts = range_[0].address, moved.starts[-len(range_) :]
     moves = [
-        (one.address, moved.address + offset) for one, offset in zip(range_, starts, strict=True) if offset
+        (instruction.address, moved.address + offset)
+        for instruction, offset in zip(range_, starts, strict=True)
+        if offset
     ]
     return PatchPlan(
         name=function.name,
         address=start,
         kept=function.code[: start - function.address],
-        expected=(b"".join(one.code for one in range_) + function.padding)[: len(patch)],
+        expected=(b"".join(instruction.code for instruction in range_) + function.padding)[: len(patch)],
         patch=patch,
         trampoline_address=moved.address - len(preamble),
         trampoline=trampoline,

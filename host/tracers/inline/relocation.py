@@ -48,13 +48,13 @@ class Relocated:
 def check_flow(instructions: Sequence[Instruction]) -> None:
     """Only the last instruction may leave unconditionally; none may jump back into the range. Raises CannotRelocate."""
     start, end = instructions[0].address, instructions[-1].end
-    for one in instructions:
-        if one.flow is Flow.STOP:
-            raise CannotRelocate(f"`{one}`: a breakpoint or a trap")
-        if one.flow in (Flow.JUMP, Flow.CALL, Flow.RETURN) and one is not instructions[-1]:
-            raise CannotRelocate(f"`{one}` comes before the end of what must be moved")
-        if one.target is not None and start <= one.target < end:
-            raise CannotRelocate(f"`{one}` goes to where the patch is")
+    for instruction in instructions:
+        if instruction.flow is Flow.STOP:
+            raise CannotRelocate(f"`{instruction}`: a breakpoint or a trap")
+        if instruction.flow in (Flow.JUMP, Flow.CALL, Flow.RETURN) and instruction is not instructions[-1]:
+            raise CannotRelocate(f"`{instruction}` comes before the end of what must be moved")
+        if instruction.target is not None and start <= instruction.target < end:
+            raise CannotRelocate(f"`{instruction}` goes to where the patch is")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,10 @@ class Reference:
         return self.address < end and self.address + max(self.size, 1) > start + (self.size == 0)
 
 
-def check_reference(one: Instruction, reference: Reference, range_: Sequence[Instruction]) -> None:
+def check_reference(instruction: Instruction, reference: Reference, range_: Sequence[Instruction]) -> None:
     """Raises CannotRelocate if the instruction would read the patch as data."""
     if reference.touches(range_[0].address, range_[-1].end):
-        raise CannotRelocate(f"`{one}` refers to where the patch is")
+        raise CannotRelocate(f"`{instruction}` refers to where the patch is")
 
 
 def signed(value: int, bits: int) -> int:

@@ -63,11 +63,11 @@ def relocate_arm64(
     code = _Code(address, _scratch(instructions), surroundings)
     code.words.append(BTI_C)  # called through a pointer
     starts: list[int] = []
-    for one in instructions:
+    for instruction in instructions:
         starts.append(4 * len(code.words) if starts else 0)
-        if reference := reference_arm64(one):
-            check_reference(one, reference, instructions)
-        _move(code, one)
+        if reference := reference_arm64(instruction):
+            check_reference(instruction, reference, instructions)
+        _move(code, instruction)
     if instructions[-1].flow not in (Flow.JUMP, Flow.CALL, Flow.RETURN):
         code.jump(instructions[-1].end)
     moved = code.finish()
@@ -141,14 +141,14 @@ class _Code:
         return b"".join(word.to_bytes(4, "little") for word in self.words)
 
 
-def _move(code: _Code, one: Instruction) -> None:
-    word = int.from_bytes(one.code, "little")
+def _move(code: _Code, instruction: Instruction) -> None:
+    word = int.from_bytes(instruction.code, "little")
     for value, mask, move in _FORMS:
         if word & mask == value:
-            move(code, one, word)
+            move(code, instruction, word)
             return
     if reason := _refusal(word):
-        raise CannotRelocate(f"`{one}`: {reason}")
+        raise CannotRelocate(f"`{instruction}`: {reason}")
     code.words.append(word)
 
 
@@ -175,25 +175,25 @@ def _refusal(word: int) -> str:
     return ""
 
 
-def reference_arm64(one: Instruction) -> Reference | None:
+def reference_arm64(instruction: Instruction) -> Reference | None:
     """The memory that an adr or a literal load refers to. (An adrp refers to a page.)"""
-    word = int.from_bytes(one.code, "little")
+    word = int.from_bytes(instruction.code, "little")
     if word & 0x9F000000 == 0x10000000:
-        return Reference(one.address + (signed(word >> 5, 19) << 2 | word >> 29 & 3), 0)
+        return Reference(instruction.address + (signed(word >> 5, 19) << 2 | word >> 29 & 3), 0)
     if word >> 24 in _LITERAL_LOADS:
-        return Reference(one.address + 4 * signed(word >> 5, 19), _LITERAL_LOADS[word >> 24][1])
+        return Reference(instruction.address + 4 * signed(word >> 5, 19), _LITERAL_LOADS[word >> 24][1])
     return None
 
 
-def _move_adr(code: _Code, one: Instruction, word: int) -> None:
-    reference = reference_arm64(one)
+def _move_adr(code: _Code, instruction: Instruction, word: int) -> None:
+    reference = reference_arm64(instruction)
     assert reference is not None
     _load_value(code, word & 31, reference.address)
 
 
-def _move_adrp(code: _Code, one: Instruction, word: int) -> None:
+def _move_adrp(code: _Code, instruction: Instruction, word: int) -> None:
     pages = signed(word >> 5 & 0x7FFFF, 19) << 2 | word >> 29 & 3
-    _load_value(code, word & 31, (one.address & ~0xFFF) + (pages << 12))
+    _load_value(code, word & 31, (instruction.address & ~0xFFF) + (pages << 12))
 
 
 def _load_value(code: _Code, register: int, value: int) -> None:
@@ -203,8 +203,8 @@ def _load_value(code: _Code, register: int, value: int) -> None:
         code.load(register, value & (1 << 64) - 1)
 
 
-def _move_literal_load(code: _Code, one: Instruction, word: int) -> None:
-    reference = reference_arm64(one)
+def _move_literal_load(code: _Code, instruction: Instruction, word: int) -> None:
+    reference = reference_arm64(instruction)
     assert reference is not None
     register = word & 31
     is_general = word >> 26 & 1 == 0 and word >> 24 != 0xD8
@@ -213,41 +213,41 @@ def _move_literal_load(code: _Code, one: Instruction, word: int) -> None:
     code.words.append(_LITERAL_LOADS[word >> 24][0] | through << 5 | register)
 
 
-def _move_jump(code: _Code, one: Instruction, word: int) -> None:
-    code.jump(_target(one, word, 0, 26))
+def _move_jump(code: _Code, instruction: Instruction, word: int) -> None:
+    code.jump(_target(instruction, word, 0, 26))
 
 
-def _move_call(code: _Code, one: Instruction, word: int) -> None:
+def _move_call(code: _Code, instruction: Instruction, word: int) -> None:
     """The call returns to the original code, where the unwinder knows the frame."""
-    target = _target(one, word, 0, 26)
-    _refuse_call(code, one)
-    code.load(_LINK, one.end)
+    target = _target(instruction, word, 0, 26)
+    _refuse_call(code, instruction)
+    code.load(_LINK, instruction.end)
     code.jump(target)
 
 
-def _move_call_register(code: _Code, one: Instruction, word: int) -> None:
-    _refuse_call(code, one)
+def _move_call_register(code: _Code, instruction: Instruction, word: int) -> None:
+    _refuse_call(code, instruction)
     scratch = code.scratch()  # BTI: a call's landing pad takes `br` from x16 and x17 only
     code.words.append(0xAA0003E0 | (word >> 5 & 31) << 16 | scratch)
-    code.load(_LINK, one.end)
+    code.load(_LINK, instruction.end)
     code.words.append(0xD61F0000 | scratch << 5)
 
 
-def _refuse_call(code: _Code, one: Instruction) -> None:
+def _refuse_call(code: _Code, instruction: Instruction) -> None:
     if code.surroundings.has_shadow_stack:
-        raise CannotRelocate(f"`{one}`: calls cannot be moved under a shadow stack")
+        raise CannotRelocate(f"`{instruction}`: calls cannot be moved under a shadow stack")
 
 
-def _move_conditional(code: _Code, one: Instruction, word: int) -> None:
+def _move_conditional(code: _Code, instruction: Instruction, word: int) -> None:
     width = 14 if word & 0x7E000000 == 0x36000000 else 19
-    target = _target(one, word, 5, width)
+    target = _target(instruction, word, 5, width)
     code.jump_when(word & ~(((1 << width) - 1) << 5), 5, width, target)
 
 
-def _target(one: Instruction, word: int, shift: int, width: int) -> int:
-    target = one.address + 4 * signed(word >> shift, width)
-    if one.target != target & (1 << 64) - 1:
-        raise CannotRelocate(f"`{one}`: the disassembler sees another target than {target:#x}")
+def _target(instruction: Instruction, word: int, shift: int, width: int) -> int:
+    target = instruction.address + 4 * signed(word >> shift, width)
+    if instruction.target != target & (1 << 64) - 1:
+        raise CannotRelocate(f"`{instruction}`: the disassembler sees another target than {target:#x}")
     return target
 
 
@@ -267,7 +267,11 @@ _FORMS: tuple[tuple[int, int, _Move], ...] = (
 
 def _scratch(instructions: Sequence[Instruction]) -> int | None:
     """x17 or x16, the one that no instruction uses."""
-    named = {register for one in instructions for register in _registers(int.from_bytes(one.code, "little"))}
+    named = {
+        register
+        for instruction in instructions
+        for register in _registers(int.from_bytes(instruction.code, "little"))
+    }
     return next((register for register in _VENEER_REGISTERS if register not in named), None)
 
 

@@ -35,9 +35,9 @@ def relocate_x86_64(
     code = _Code(address, surroundings)
     code.data += ENDBR64  # called through a pointer
     starts: list[int] = []
-    for one in instructions:
+    for instruction in instructions:
         starts.append(len(code.data) if starts else 0)
-        _move(code, one, instructions)
+        _move(code, instruction, instructions)
     if instructions[-1].flow not in (Flow.JUMP, Flow.CALL, Flow.RETURN):
         code.jump(instructions[-1].end)
     return Relocated(address, code.finish(), tuple(starts), frozenset())
@@ -108,77 +108,77 @@ def _displacement(end: int, target: int) -> bytes | None:
     return distance.to_bytes(4, "little", signed=True) if -(1 << 31) <= distance < 1 << 31 else None
 
 
-def reference_x86_64(one: Instruction) -> Reference | None:
+def reference_x86_64(instruction: Instruction) -> Reference | None:
     """The memory that a rip-relative operand refers to. No operand is longer than 64 bytes."""
-    encoding = parse(one.code)
-    if encoding is not None and encoding.size == one.size:
+    encoding = parse(instruction.code)
+    if encoding is not None and encoding.size == instruction.size:
         if encoding.displacement is None:
             return None
         at = encoding.displacement
-        displacement = int.from_bytes(one.code[at : at + 4], "little", signed=True)
-        return Reference(one.end + displacement, 0 if encoding.opcode == _LEA else 64)
-    relative = [operand for operand in one.memory if operand.base == "rip"]
-    return Reference(one.end + relative[0].displacement, 64) if relative else None
+        displacement = int.from_bytes(instruction.code[at : at + 4], "little", signed=True)
+        return Reference(instruction.end + displacement, 0 if encoding.opcode == _LEA else 64)
+    relative = [operand for operand in instruction.memory if operand.base == "rip"]
+    return Reference(instruction.end + relative[0].displacement, 64) if relative else None
 
 
-def _move(code: _Code, one: Instruction, range_: Sequence[Instruction]) -> None:
-    encoding, reference = parse(one.code), reference_x86_64(one)
-    if encoding is None or encoding.size != one.size:
-        raise CannotRelocate(f"`{one}` is not known to move")
-    if (reference is not None) != _names_rip(one):
-        raise CannotRelocate(f"`{one}`: two decoders differ on whether it is relative to rip")
+def _move(code: _Code, instruction: Instruction, range_: Sequence[Instruction]) -> None:
+    encoding, reference = parse(instruction.code), reference_x86_64(instruction)
+    if encoding is None or encoding.size != instruction.size:
+        raise CannotRelocate(f"`{instruction}` is not known to move")
+    if (reference is not None) != _names_rip(instruction):
+        raise CannotRelocate(f"`{instruction}`: two decoders differ on whether it is relative to rip")
     if reference is not None:
-        check_reference(one, reference, range_)
-        _move_relative(code, one, encoding, reference.address)
-    elif one.is_branch and one.target is not None:
-        _move_branch(code, one, encoding)
-    elif one.flow in (Flow.CALL, Flow.SYSTEM):
-        raise CannotRelocate(f"`{one}` is not known to move")
+        check_reference(instruction, reference, range_)
+        _move_relative(code, instruction, encoding, reference.address)
+    elif instruction.is_branch and instruction.target is not None:
+        _move_branch(code, instruction, encoding)
+    elif instruction.flow in (Flow.CALL, Flow.SYSTEM):
+        raise CannotRelocate(f"`{instruction}` is not known to move")
     else:
-        code.data += one.code
+        code.data += instruction.code
 
 
-def _names_rip(one: Instruction) -> bool:
+def _names_rip(instruction: Instruction) -> bool:
     """By the disassembler, which lists no memory operand of lea."""
-    in_memory = any("rip" in (operand.base, operand.index) for operand in one.memory)
-    return in_memory or (one.mnemonic == "lea" and "rip" in one.operands)
+    in_memory = any("rip" in (operand.base, operand.index) for operand in instruction.memory)
+    return in_memory or (instruction.mnemonic == "lea" and "rip" in instruction.operands)
 
 
-def _move_relative(code: _Code, one: Instruction, encoding: Encoding, target: int) -> None:
+def _move_relative(code: _Code, instruction: Instruction, encoding: Encoding, target: int) -> None:
     """In reach, the displacement is adjusted. Beyond, only an address can be loaded without a spare register."""
     at = encoding.displacement or 0
-    displacement = _displacement(code.here + one.size, target)
+    displacement = _displacement(code.here + instruction.size, target)
     if displacement is not None:
-        code.data += one.code[:at] + displacement + one.code[at + 4 :]
+        code.data += instruction.code[:at] + displacement + instruction.code[at + 4 :]
         return
     is_whole = not encoding.prefixes and encoding.rex & 8
     if encoding.opcode != _LEA or not is_whole:
-        raise CannotRelocate(f"`{one}`: {target:#x} is out of reach from {code.here:#x}")
+        raise CannotRelocate(f"`{instruction}`: {target:#x} is out of reach from {code.here:#x}")
     register, high = encoding.reg, encoding.rex >> 2 & 1
     code.data += bytes((0x48 | high, 0xB8 | register)) + (target & (1 << 64) - 1).to_bytes(8, "little")
 
 
-def _move_branch(code: _Code, one: Instruction, encoding: Encoding) -> None:
+def _move_branch(code: _Code, instruction: Instruction, encoding: Encoding) -> None:
     opcode, width = encoding.opcode, encoding.immediate
-    target = one.end + signed(int.from_bytes(one.code[-width:], "little"), 8 * width)
-    if one.target != target & (1 << 64) - 1:
-        raise CannotRelocate(f"`{one}`: the disassembler sees another target than {target:#x}")
+    target = instruction.end + signed(int.from_bytes(instruction.code[-width:], "little"), 8 * width)
+    if instruction.target != target & (1 << 64) - 1:
+        raise CannotRelocate(f"`{instruction}`: the disassembler sees another target than {target:#x}")
     if opcode == b"\xe8":
         if code.surroundings.has_shadow_stack:
-            raise CannotRelocate(f"`{one}`: calls cannot be moved under a shadow stack")
-        code.through_literal(_PUSH_MEMORY, one.end)  # it returns to the original code
+            raise CannotRelocate(f"`{instruction}`: calls cannot be moved under a shadow stack")
+        code.through_literal(_PUSH_MEMORY, instruction.end)  # it returns to the original code
         code.jump(target)
     elif opcode in (b"\xe9", b"\xeb"):
         code.jump(target)
     elif 0xE0 <= opcode[0] <= 0xE3:
-        _move_loop(code, one, target)
+        _move_loop(code, instruction, target)
     else:
         code.jump_when(bytes((0x0F, 0x80 | opcode[-1] & 15)), target)
 
 
-def _move_loop(code: _Code, one: Instruction, target: int) -> None:
+def _move_loop(code: _Code, instruction: Instruction, target: int) -> None:
     """loop and jrcxz have no longer form: they jump over a jump over a jump."""
     onward = _Code(code.here + 4, code.surroundings)
     onward.jump(target)
-    code.data += one.code[:-1] + b"\x02\xeb" + bytes((len(onward.data),))
+    code.data += instruction.code[:-1] + b"\x02\xeb" + bytes((len(onward.data),))
     code.jump(target)

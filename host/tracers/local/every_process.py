@@ -71,18 +71,18 @@ class _Search:
 
     def _allocator_of(self, objects: Iterable[LoadedObject]) -> _Allocator | None:
         """The first in search order that defines malloc, as the dynamic linker binds it."""
-        for one in objects:
-            if os.path.basename(one.path) == SHIM:  # of another session
+        for item in objects:
+            if os.path.basename(item.path) == SHIM:  # of another session
                 continue
             try:
-                status = os.stat(one.open_path)
+                status = os.stat(item.open_path)
             except OSError:
                 continue
             identity = (status.st_dev, status.st_ino)
             if identity not in self._has_malloc:
-                self._has_malloc[identity] = _defines_malloc(one.open_path)
+                self._has_malloc[identity] = _defines_malloc(item.open_path)
             if self._has_malloc[identity]:
-                return self.allocators.setdefault(identity, _Allocator(one.open_path))
+                return self.allocators.setdefault(identity, _Allocator(item.open_path))
         return None
 
     def _leave_out(self, reason: str, name: str) -> None:
@@ -95,21 +95,23 @@ def plan_every_process(options: SessionOptions) -> EveryProcessPlan:
     for name in os.listdir("/proc"):
         if name.isdecimal() and int(name) != os.getpid():
             search.add(int(name))
-    ranked = sorted(search.allocators.values(), key=lambda one: -len(one.processes))
+    ranked = sorted(search.allocators.values(), key=lambda allocator: -len(allocator.processes))
     files, probes, notes = list[str](), list[Probe](), list[str]()
-    for one in ranked:
+    for allocator in ranked:
         if len(files) == FILES_MAX:
-            search.without.setdefault(f"more than {FILES_MAX} files of allocators", []).extend(one.processes)
+            search.without.setdefault(f"more than {FILES_MAX} files of allocators", []).extend(
+                allocator.processes
+            )
             continue
         try:
-            check_runs_here(one.path)
-            more, remarks = plan_probes(one.path, options)
+            check_runs_here(allocator.path)
+            more, remarks = plan_probes(allocator.path, options)
         except TargetError as error:
-            search.without.setdefault(error.message, []).extend(one.processes)
+            search.without.setdefault(error.message, []).extend(allocator.processes)
             continue
-        files.append(one.path)
+        files.append(allocator.path)
         probes += more
-        notes += [f"{one.path}: {remark}" for remark in remarks]
+        notes += [f"{allocator.path}: {remark}" for remark in remarks]
     if not files:
         raise TargetError(
             "no process of this machine has an allocator that can be probed", "name one by --pid"
@@ -148,7 +150,7 @@ def _defines_malloc(path: str) -> bool:
 def _left_out_sentences(without: dict[str, list[str]]) -> Iterable[str]:
     for reason, names in sorted(without.items()):
         kinds = Counter(names)
-        shown = ", ".join(_counted(*one) for one in kinds.most_common(_NAMED_MAX))
+        shown = ", ".join(_counted(*counted) for counted in kinds.most_common(_NAMED_MAX))
         more = f" and {len(kinds) - _NAMED_MAX} more" if len(kinds) > _NAMED_MAX else ""
         n = len(names)
         yield f"{n} process{'es' * (n != 1)} that ran at the beginning cannot be measured, {reason}: {shown}{more}"

@@ -101,31 +101,31 @@ class _Drafts:
             self._complain(family, refusal)
             return
         named = [
-            (rule, one)
+            (rule, function)
             for rule in family.rules
             if rule.is_for(self.by)
-            for one in self._find(rule, family, files)
+            for function in self._find(rule, family, files)
         ]
-        self.route.look_at([one for _, one in named])
-        found = [(rule, one) for rule, one in named if self._take(family, rule, one)]
+        self.route.look_at([function for _, function in named])
+        found = [(rule, function) for rule, function in named if self._take(family, rule, function)]
         for is_release, word in ((False, "acquire"), (True, "release")):
             if not any(rule.is_release == is_release for rule, _ in found):
                 self._complain(family, f"no function to {word} is left, so the pair is skipped")
                 self._give_back(family)
                 return
-        for rule, one in found:
-            self._add(number, family, rule, one)
+        for rule, function in found:
+            self._add(number, family, rule, function)
 
     def _find(self, rule: PairRule, family: PairFamily, files: Sequence[ProbedFile]) -> list[FoundFunction]:
         found: list[FoundFunction] = []
         for symbol in rule.functions:
             before = len(self.selection.problems)
             of_symbol = [
-                one
+                function
                 for library in rule.libraries
                 for request in (FunctionRequest(library, symbol),)
                 for named in self._with_paths(request, files)
-                for one in self.selection.find(named, files)
+                for function in self.selection.find(named, files)
             ]
             if not of_symbol and not family.is_optional:
                 for sentence in self.selection.problems[before:]:
@@ -151,45 +151,45 @@ class _Drafts:
             return open_elf(Path(self.opened(file))).build_id
         return ""
 
-    def _take(self, family: PairFamily, rule: PairRule, one: FoundFunction) -> bool:
+    def _take(self, family: PairFamily, rule: PairRule, function: FoundFunction) -> bool:
         """Whether a function is reachable and free for this part: it cannot acquire and release, or be in two pairs."""
         try:
-            self.route.check(rule, one)
+            self.route.check(rule, function)
         except TargetError as error:
             self._complain(family, str(error))
             return False
         part = (family.name, rule.is_release)
-        key = (one.file.agent_path, one.file_offset)
+        key = (function.file.agent_path, function.file_offset)
         other = self.taken.setdefault(key, part)
         if other != part:
-            self._complain(family, f"{one.name} already {_PART[other[1]]} in pair {other[0]}")
+            self._complain(family, f"{function.name} already {_PART[other[1]]} in pair {other[0]}")
         is_new = other == part and key not in self.placed
         self.placed.add(key)
-        doubt = "" if family.is_optional or not is_new else self.route.doubt(one)
+        doubt = "" if family.is_optional or not is_new else self.route.doubt(function)
         if doubt:
             self._complain(family, doubt)
         return is_new
 
     def _give_back(self, family: PairFamily) -> None:
         """Frees the functions of a skipped pair for the next one."""
-        for key in [one for one, (name, _) in self.taken.items() if name == family.name]:
+        for key in [key for key, (name, _) in self.taken.items() if name == family.name]:
             del self.taken[key]
             self.placed.discard(key)
 
-    def _add(self, number: int, family: PairFamily, rule: PairRule, one: FoundFunction) -> None:
+    def _add(self, number: int, family: PairFamily, rule: PairRule, function: FoundFunction) -> None:
         if len(self.names) == FUNCTIONS_MAX - FIRST_PAIR_FUNCTION:
-            self._complain(family, f"{one.name} is one function too many, {len(self.names)} are traced")
+            self._complain(family, f"{function.name} is one function too many, {len(self.names)} are traced")
             return
-        function = FIRST_PAIR_FUNCTION + len(self.names)
+        function_number = FIRST_PAIR_FUNCTION + len(self.names)
         try:
-            self.probes += self.route.lines(function, rule, one)
+            self.probes += self.route.lines(function_number, rule, function)
         except TargetError as error:
             self._complain(family, str(error))
             return
-        self.rules.append(rule_line(function, number, family, rule))
+        self.rules.append(rule_line(function_number, number, family, rule))
         if rule.is_release:
-            self.releases.append(function)
-        self.names.append((family.name, one.name))
+            self.releases.append(function_number)
+        self.names.append((family.name, function.name))
 
     def _complain(self, family: PairFamily, what: str) -> None:
         sentence = f"pair {family.name}: {what}"

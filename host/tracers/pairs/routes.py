@@ -32,7 +32,7 @@ _LOADER = (
     "execv",
     "execvp",
 )
-_OF_THE_SHIM = frozenset((*(one.name for one in HEAP_FUNCTIONS + REGION_FUNCTIONS), *_LOADER))
+_OF_THE_SHIM = frozenset((*(function.name for function in HEAP_FUNCTIONS + REGION_FUNCTIONS), *_LOADER))
 _BY_BPF = "use --tracer bpf for it"
 
 
@@ -49,7 +49,7 @@ class Route:
     def look_at(self, found: Sequence[FoundFunction]) -> None:
         """Scans all functions of a pair before each is checked."""
 
-    def check(self, rule: PairRule, one: FoundFunction) -> None:
+    def check(self, rule: PairRule, function: FoundFunction) -> None:
         raise NotImplementedError
 
     def refusal(self, family: PairFamily) -> str:
@@ -58,23 +58,23 @@ class Route:
             return f"the shim does not see which calls come from a file's own code; {_BY_BPF}"
         return ""
 
-    def doubt(self, one: FoundFunction) -> str:
+    def doubt(self, function: FoundFunction) -> str:
         """Why calls of a reachable function may be missed; "" = no doubt."""
         return ""
 
-    def lines(self, number: int, rule: PairRule, one: FoundFunction) -> list[str]:
+    def lines(self, number: int, rule: PairRule, function: FoundFunction) -> list[str]:
         raise NotImplementedError
 
-    def _checked_elf(self, one: FoundFunction, what: str) -> ElfFile:
-        elf = self.selection.elf(one.file)
+    def _checked_elf(self, function: FoundFunction, what: str) -> ElfFile:
+        elf = self.selection.elf(function.file)
         if elf.machine not in PROBED_ARCHES or not elf.is_64_bit:
             raise TargetError(f"{elf.path} is code {what}", "use a 64-bit build of it")
         return elf
 
-    def _check_teller(self, rule: PairRule, one: FoundFunction) -> None:
+    def _check_teller(self, rule: PairRule, function: FoundFunction) -> None:
         if rule.size_teller and not self._teller(rule.size_teller):
             raise TargetError(
-                f"{one.name}: no loaded file exports a function {rule.size_teller} for its sizes",
+                f"{function.name}: no loaded file exports a function {rule.size_teller} for its sizes",
                 "name one that takes the handle and returns bytes",
             )
 
@@ -91,20 +91,27 @@ class Route:
 class Probes(Route):
     """Uprobes: any function of a file."""
 
-    def check(self, rule: PairRule, one: FoundFunction) -> None:
-        self._checked_elf(one, "where the kernel places no uprobes")
+    def check(self, rule: PairRule, function: FoundFunction) -> None:
+        self._checked_elf(function, "where the kernel places no uprobes")
         if rule.size_teller:
             raise TargetError(
-                f"{one.name}: {rule.size_teller}() would have to be called in the process, which BPF cannot",
+                f"{function.name}: {rule.size_teller}() would have to be called in the process, which BPF cannot",
                 "use --tracer preload or plt, or a size by arguments",
             )
 
     def refusal(self, family: PairFamily) -> str:
         return ""
 
-    def lines(self, number: int, rule: PairRule, one: FoundFunction) -> list[str]:
-        site = ProbeSite(one.name, one.name, one.file_offset, one.size, rule.n_arguments, rule.has_return)
-        probes, _ = probes_at(self.selection.elf(one.file), one.file.agent_path, [site])
+    def lines(self, number: int, rule: PairRule, function: FoundFunction) -> list[str]:
+        site = ProbeSite(
+            function.name,
+            function.name,
+            function.file_offset,
+            function.size,
+            rule.n_arguments,
+            rule.has_return,
+        )
+        probes, _ = probes_at(self.selection.elf(function.file), function.file.agent_path, [site])
         return [probe_line(probe, number) for probe in probes]
 
 
@@ -115,35 +122,35 @@ class Slots(Route):
     _called: set[str] = field(default_factory=set)
     _n_names: int = 0
 
-    def check(self, rule: PairRule, one: FoundFunction) -> None:
-        elf = self._checked_elf(one, "for which the shim has no entries")
-        names = exported_names(elf, one.file_offset)
+    def check(self, rule: PairRule, function: FoundFunction) -> None:
+        elf = self._checked_elf(function, "for which the shim has no entries")
+        names = exported_names(elf, function.file_offset)
         if not names:
-            raise TargetError(f"{one.name} is not exported, and the shim uses slots only", _BY_BPF)
-        several = names_of_several(elf, one.file_offset)
+            raise TargetError(f"{function.name} is not exported, and the shim uses slots only", _BY_BPF)
+        several = names_of_several(elf, function.file_offset)
         if several:  # a slot has only the name: calls of one version would reach the other
             raise TargetError(f"{several[0]} has several versions, which slots cannot distinguish", _BY_BPF)
-        if not self._usable(one):
-            raise TargetError(f"{one.name} is replaced by the shim itself", _BY_BPF)
-        self._check_teller(rule, one)
+        if not self._usable(function):
+            raise TargetError(f"{function.name} is replaced by the shim itself", _BY_BPF)
+        self._check_teller(rule, function)
 
-    def doubt(self, one: FoundFunction) -> str:
+    def doubt(self, function: FoundFunction) -> str:
         self._called = self._called or self._all_called()
-        if not self._called.isdisjoint(self._usable(one)):
+        if not self._called.isdisjoint(self._usable(function)):
             return ""
-        return f"{one.name}: no loaded file calls it through a slot; --tracer bpf also sees calls within its own file"
+        return f"{function.name}: no loaded file calls it through a slot; --tracer bpf also sees calls within its own file"
 
-    def lines(self, number: int, rule: PairRule, one: FoundFunction) -> list[str]:
-        names = self._usable(one)
+    def lines(self, number: int, rule: PairRule, function: FoundFunction) -> list[str]:
+        names = self._usable(function)
         self._n_names += len(names) + bool(rule.size_teller)
         if self._n_names > _NAMES_MAX:
-            raise TargetError(f"{one.name}: the functions have more than {_NAMES_MAX} names", _BY_BPF)
+            raise TargetError(f"{function.name}: the functions have more than {_NAMES_MAX} names", _BY_BPF)
         lines = [f"pair_name {number:x} {quote(os.fsencode(name), safe='')}" for name in names]
         return [f"pair_size {number:x} {rule.size_teller}", *lines] if rule.size_teller else lines
 
-    def _usable(self, one: FoundFunction) -> list[str]:
+    def _usable(self, function: FoundFunction) -> list[str]:
         """Its names; an allocator's own ones may be aliases of malloc and free."""
-        names = exported_names(self.selection.elf(one.file), one.file_offset)
+        names = exported_names(self.selection.elf(function.file), function.file_offset)
         return [
             name for name in names if name not in _OF_THE_SHIM and len(os.fsencode(name)) <= _NAME_BYTES_MAX
         ]
@@ -163,15 +170,21 @@ class Patches(Route):
     patcher: CodePatcher
 
     def look_at(self, found: Sequence[FoundFunction]) -> None:
-        self.patcher.look_at([self._site(one) for one in found])
+        self.patcher.look_at([self._site(function) for function in found])
 
-    def check(self, rule: PairRule, one: FoundFunction) -> None:
-        self.patcher.check(self._site(one))
-        self._check_teller(rule, one)
+    def check(self, rule: PairRule, function: FoundFunction) -> None:
+        self.patcher.check(self._site(function))
+        self._check_teller(rule, function)
 
-    def lines(self, number: int, rule: PairRule, one: FoundFunction) -> list[str]:
+    def lines(self, number: int, rule: PairRule, function: FoundFunction) -> list[str]:
         teller = self._teller(rule.size_teller) if rule.size_teller else None
-        return self.patcher.lines(number, self._site(one), teller)
+        return self.patcher.lines(number, self._site(function), teller)
 
-    def _site(self, one: FoundFunction) -> PatchSite:
-        return PatchSite(one.name, one.file, self.selection.elf(one.file), one.file_offset, one.size)
+    def _site(self, function: FoundFunction) -> PatchSite:
+        return PatchSite(
+            function.name,
+            function.file,
+            self.selection.elf(function.file),
+            function.file_offset,
+            function.size,
+        )
