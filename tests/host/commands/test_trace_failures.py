@@ -98,7 +98,7 @@ def test_cut_output_of_the_agent_keeps_what_arrived(line: CommandLine) -> None:
     report = line.run("report", "a.memleak")
     assert report.code == 6
     assert "verdict        incomplete" in report.out
-    assert "unreadable (cut after" in report.out
+    assert "invalid block (cut after" in report.out
 
 
 def test_noise_and_much_data_do_not_block_the_pipes(line: CommandLine) -> None:
