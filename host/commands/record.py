@@ -30,7 +30,7 @@ from memleak_android.host.commands.values import FILE
 from memleak_android.host.console import Invocation
 from memleak_android.host.fleet.published_copies import open_share
 from memleak_android.host.profile.gate import judge
-from memleak_android.host.session.measure import Measurement, measure
+from memleak_android.host.session.measure import Measurement, RecordingPlan, measure
 from memleak_android.host.session.session import Schedule
 
 
@@ -91,10 +91,7 @@ def record(
             view=View(max_lost=result.max_lost),
             schedule=Schedule(tracing.duration),
             symbol_dirs=result.symbols,
-            recording=path,
-            keep_stacks=keep_stacks,
-            record_all=events,
-            force=common.force,
+            recording=RecordingPlan(path, keep_stacks, keep_events=events, force=common.force),
             quiet=common.quiet,
             verbose=common.verbose,
             labels=labels,

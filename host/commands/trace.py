@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -35,7 +36,7 @@ from memleak_android.host.profile.profile import Profile
 from memleak_android.host.profile.timeline import Timeline
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.text import interval
-from memleak_android.host.session.measure import Measured, Measurement, measure
+from memleak_android.host.session.measure import Measured, Measurement, RecordingPlan, measure
 from memleak_android.host.session.scenario import Scenario
 from memleak_android.host.session.session import Schedule
 
@@ -54,6 +55,9 @@ class ScheduleOptions:
             raise click.UsageError("--count without --interval; say how often by --interval T")
         if self.scenario is not None and self.interval is not None:
             raise click.UsageError("both --scenario and --interval; snapshots are taken by one of them")
+
+    def runs(self) -> Scenario | None:
+        return Scenario(self.scenario, self.repeat) if self.scenario is not None else None
 
 
 schedule_options = option_group(
@@ -170,18 +174,14 @@ def trace(
         target=machine,
         tracer=tracer_for(tracing),
         view=view.view(result.max_lost, needs_blocks=destinations.needs_blocks),
-        schedule=Schedule(tracing.duration, schedule.interval, schedule.count),
+        schedule=Schedule(tracing.duration, schedule.interval, schedule.count, scenario=schedule.runs()),
         symbol_dirs=result.symbols,
-        recording=destinations.recording,
-        keep_stacks=output.keep_stacks,
+        recording=RecordingPlan(destinations.recording, output.keep_stacks, force=common.force),
         reachability=reachability,
-        force=common.force,
         quiet=common.quiet,
         verbose=common.verbose,
         labels=output.labels,
-        scenario=Scenario(schedule.scenario, schedule.repeat) if schedule.scenario is not None else None,
-        print_interval=lambda profile: _print_interval(profile, shown),
-        seen=timeline.add,
+        on_interval=partial(_interval_ended, timeline, shown),
         live=live_plan(command, target, output.folder, shown, machine.is_local, timeline) if live else None,
     )
     measured = _measure(measurement)
@@ -199,6 +199,9 @@ def _measure(measurement: Measurement) -> Measured:
             say_output(measurement.live.output)
 
 
-def _print_interval(profile: Profile, options: ReportOptions) -> None:
+def _interval_ended(
+    timeline: Timeline, options: ReportOptions, profile: Profile, of_all_ages: Profile
+) -> None:
+    timeline.add(of_all_ages)
     interval.write(profile, sys.stdout, options)
     sys.stdout.flush()

@@ -23,6 +23,7 @@ from memleak_android.host.live.view import SITES_MAX, Looked, sites_message
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.session.live_window import LiveWindow, interrupt, live_window
 from memleak_android.host.session.marks import Marks
+from memleak_android.host.session.observers import SessionObserver
 from memleak_android.host.session.reachability import MemoryLook, ScanMemory
 from memleak_android.host.stacks.stack_unwinder import StackUnwinder
 from memleak_android.host.symbols.symbolizer import Symbolizer
@@ -48,8 +49,8 @@ class LivePlan:
 
 
 @dataclass(slots=True)
-class LiveView:
-    """Between a session and the window. status_came() and snapshot_came() are the session's thread's and return at once.
+class LiveView(SessionObserver):
+    """Between a session and the window. What the session calls returns at once, but for scan().
 
     Stacks are unwound and named in a thread of its own: the latest snapshot, when the one before is done, for half of the time.
     """
@@ -60,7 +61,7 @@ class LiveView:
     symbolizer: Symbolizer
     marks: Marks
     view: View
-    scan: ScanMemory
+    scan_memory: ScanMemory
     _stack: ExitStack = field(default_factory=ExitStack)
     _window: LiveWindow | None = None
     _thread: threading.Thread | None = None
@@ -90,7 +91,7 @@ class LiveView:
         if self._thread is not None:
             self._thread.join()  # the unwinder is the session's again
 
-    def status_came(self, elapsed_ns: int) -> None:
+    def status_arrived(self, elapsed_ns: int) -> None:
         """A STATUS block."""
         status, session = self.capture.status, self.capture.session
         if status is None or self._window is None:
@@ -111,7 +112,7 @@ class LiveView:
             )
         )
 
-    def snapshot_came(self) -> None:
+    def snapshot_arrived(self) -> None:
         """A whole snapshot is in the capture."""
         frozen = self.capture.frozen()
         frozen.session |= {"marks": self.marks.told}
@@ -121,14 +122,14 @@ class LiveView:
             self._next = frozen
             self._changed.notify()
 
-    def wants_look(self) -> bool:
-        """True once where the user wants to know what is lost."""
+    def wants_scan(self) -> bool:
+        """True once after each request of the user."""
         wanted, self._wants_look = self._wants_look, False
         return wanted
 
-    def look(self) -> None:
-        """Right after a whole snapshot, before another: the target stands still once."""
-        look = MemoryLook(self.capture.frozen(), self.scan)
+    def scan(self) -> None:
+        """Stops the target once, between two snapshots."""
+        look = MemoryLook(self.capture.frozen(), self.scan_memory)
         look.take()
         self._look = look
 

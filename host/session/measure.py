@@ -1,4 +1,4 @@
-"""A measurement: tracer → session → analysis, with everything that must be put away afterwards."""
+"""A measurement: tracer → session → analysis, and the cleanup of all three."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,19 +25,22 @@ from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.machine.scan.by_agent import scan_local_memory
 from memleak_android.host.machine.target import Target
 from memleak_android.host.profile.profile import Profile
-from memleak_android.host.profile.timeline import SITES_MAX
 from memleak_android.host.recording.file import Recording, RecordingWriter, write_finished
 from memleak_android.host.recording.write import STACK_KINDS, recording_blocks
-from memleak_android.host.session.events import print_events
+from memleak_android.host.session.events import EventPrinter
 from memleak_android.host.session.live_view import REFRESH_NS, LivePlan, LiveView
-from memleak_android.host.session.marks import Marks, open_marks
+from memleak_android.host.session.marks import open_marks
+from memleak_android.host.session.observers import (
+    DeviceUnwinder,
+    IntervalPrinter,
+    SessionObserver,
+    TargetFacts,
+)
 from memleak_android.host.session.progress import Progress
 from memleak_android.host.session.reachability import MemoryLook, ScanMemory
-from memleak_android.host.session.scenario import Scenario
 from memleak_android.host.session.session import Schedule, Session
-from memleak_android.host.session.smaps import ReadMemory, SmapsLooks, device_memory, local_memory
+from memleak_android.host.session.smaps import ReadMemory, SmapsReader, device_memory, local_memory
 from memleak_android.host.session.spool import open_spool
-from memleak_android.host.stacks.file_identities import FileIdentity, encode_identities
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, own_vdso
 from memleak_android.host.stacks.stack_unwinder import StackUnwinder
 from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_dir
@@ -51,14 +53,25 @@ from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import Block, BlockKind, Reason
 from memleak_android.unwind.cfi.table_cache import TableCache
 
-HELD_UP_S = 0.1  # of the agent, by us; less is nothing that its buffers notice
+HELD_UP_S = 0.1  # the agent's buffers bridge shorter stalls by the host
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingPlan:
+    """The recording that is kept, and what of it. path: None = nothing is kept. force: overwrite it."""
+
+    path: Path | None = None
+    keep_stacks: bool = False
+    keep_events: bool = False
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What is to be measured, where, and kept. recording: where the finished recording goes, None = nowhere.
+    """What is measured, where, and what is kept.
 
-    share: gets the copies that a device's files were pulled to, by build-id.
+    on_interval: gets the profile of each interval, and the same one with blocks of all ages.
+    share: gets the local copies of a device's files, by build-id.
     """
 
     options: SessionOptions
@@ -68,20 +81,13 @@ class Measurement:
     target: Target = field(default_factory=LocalMachine)
     app: AppRequest | None = None
     symbol_dirs: Sequence[Path] = ()
-    recording: Path | None = None
-    keep_stacks: bool = False
-    record_all: bool = False
+    recording: RecordingPlan = field(default_factory=RecordingPlan)
     reachability: bool = False
-    force: bool = False
     quiet: bool = False
     verbose: bool = False
-    print_interval: Callable[[Profile], None] = lambda profile: None
-    seen: Callable[[Profile], None] = lambda profile: (
-        None
-    )  # at the same moments, the largest sites by blocks of all ages
-    scenario: Scenario | None = None
-    labels: Sequence[tuple[str, str]] = ()
+    on_interval: Callable[[Profile, Profile], None] | None = None
     live: LivePlan | None = None
+    labels: Sequence[tuple[str, str]] = ()
     share: Share = share_nothing
 
 
@@ -101,15 +107,25 @@ def measure(plan: Measurement) -> Measured:
         unwinder = StackUnwinder(writer.read_block, files, capture.kernel_symbols)
         symbolizer = Symbolizer(plan.symbol_dirs, default_cache_dir())
         look = MemoryLook(capture, scan) if plan.reachability else None
-        parts = _Parts(capture, files, writer, unwinder, symbolizer, marks, SmapsLooks(capture, memory))
+        parts = _Parts(capture, files, writer, unwinder, symbolizer, SmapsReader(capture, memory))
         live = (
             LiveView(plan.live, capture, unwinder, symbolizer, marks, plan.view, scan) if plan.live else None
         )
         with live or nullcontext():
             tracer = _start(plan, start, capture, writer)
-            session = _session(plan, tracer, parts, live)
-            session.at_end = look.take if look else None
-            session.holds_end = plan.options.hold_end
+            session = Session(
+                tracer,
+                capture,
+                files,
+                writer,
+                Progress(plan.quiet or live is not None, shares_terminal=bool(plan.options.command)),
+                plan.schedule if live is None else replace(plan.schedule, refresh_ns=REFRESH_NS),
+                marks,
+                _observers(plan, tracer, parts, live),
+                keeps_all=plan.recording.path is not None,
+                at_end=look.take if look else None,
+                holds_end=plan.options.hold_end,
+            )
             session.run()
             parts.smaps.ask_drivers()
         capture.session |= tracer.target
@@ -120,25 +136,24 @@ def measure(plan: Measurement) -> Measured:
         survivors = find_survivors(capture, unwinder, with_past=True)
         survivors = survivors if look is None else look.judge(survivors)
         capture.remarks += [
-            f"{one}; stacks end there, and its functions have no names" for one in files.refused
+            f"{refused}; stacks end there, and its functions have no names" for refused in files.refused
         ]
         profile = make_profile(capture, survivors, symbolizer, plan.view)
-        if plan.recording:
-            _finish_recording(plan, plan.recording, capture, writer, survivors)
+        if plan.recording.path:
+            _finish_recording(plan.recording, plan.recording.path, capture, writer, survivors)
         return Measured(profile, session.is_counted_out and live is None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What a session works on."""
+    """What the observers of a session work on."""
 
     capture: Capture
     files: ModuleFiles
     writer: RecordingWriter
     unwinder: StackUnwinder
     symbolizer: Symbolizer
-    marks: Marks
-    smaps: SmapsLooks
+    smaps: SmapsReader
 
 
 def _start(plan: Measurement, start: _Start, capture: Capture, writer: RecordingWriter) -> AgentSession:
@@ -153,65 +168,37 @@ def _start(plan: Measurement, start: _Start, capture: Capture, writer: Recording
     return tracer
 
 
-def _session(plan: Measurement, tracer: AgentSession, parts: _Parts, live: LiveView | None) -> Session:
-    capture = parts.capture
-
-    def print_interval() -> None:
-        capture.session |= tracer.target
-        survivors, view = find_survivors(capture, parts.unwinder), _interval_view(plan)
-        plan.print_interval(make_profile(capture, survivors, parts.symbolizer, view))
-        of_all_ages = replace(view, older_ns=0, show_allocs=False, most_sites=SITES_MAX)
-        plan.seen(make_profile(capture, survivors, parts.symbolizer, of_all_ages))
-
-    identified = set[FileIdentity]()
-
-    def snapshot_came() -> None:
-        capture.session |= tracer.target
-        if live is not None:
-            live.snapshot_came()
-        if plan.target.is_local:
-            parts.smaps.take()
-            return
-        if live is None:  # which unwinds, too
-            # A device that goes away takes its files with it: stacks are unwound as long as they can be had.
-            find_survivors(capture, parts.unwinder)
-        parts.smaps.take()
-        if plan.recording and (found := set(parts.files.identities()) - identified):
-            identified.update(found)
-            parts.writer.write(encode_identities(found))
-
-    return Session(
-        tracer=tracer,
-        capture=capture,
-        files=parts.files,
-        writer=parts.writer,
-        progress=Progress(plan.quiet or live is not None, shares_terminal=bool(plan.options.command)),
-        schedule=plan.schedule if live is None else replace(plan.schedule, refresh_ns=REFRESH_NS),
-        scenario=plan.scenario,
-        marks=parts.marks,
-        keeps=(lambda kind: True) if plan.recording else (lambda kind: kind == BlockKind.EVIDENCE),
-        on_whole=snapshot_came,
-        on_snapshot=print_interval if live is None else lambda: None,
-        on_events=partial(print_events, pairs=tracer.pairs)
-        if plan.options.events and not plan.record_all
-        else lambda payload: None,
-        on_status=live.status_came if live is not None else lambda elapsed_ns: None,
-        wants_look=live.wants_look if live is not None else lambda: False,
-        on_look=live.look if live is not None else lambda: None,
-    )
+def _observers(
+    plan: Measurement, tracer: AgentSession, parts: _Parts, live: LiveView | None
+) -> list[SessionObserver]:
+    """In the order in which they are called."""
+    capture, unwinder = parts.capture, parts.unwinder
+    observers: list[SessionObserver] = [TargetFacts(capture, tracer)]
+    if live is not None:
+        observers.append(live)
+    elif plan.on_interval is not None:
+        view = _interval_view(plan)
+        observers.append(IntervalPrinter(capture, unwinder, parts.symbolizer, view, plan.on_interval))
+    if not plan.target.is_local:
+        writer = parts.writer if plan.recording.path else None
+        observers.append(DeviceUnwinder(capture, parts.files, None if live else unwinder, writer))
+    observers.append(parts.smaps)
+    if plan.options.events and not plan.recording.keep_events:
+        observers.append(EventPrinter(tracer.pairs))
+    return observers
 
 
 def _finish_recording(
-    plan: Measurement, path: Path, capture: Capture, writer: RecordingWriter, survivors: Survivors
+    plan: RecordingPlan, path: Path, capture: Capture, writer: RecordingWriter, survivors: Survivors
 ) -> None:
-    kinds = {BlockKind.EVENTS} if plan.record_all else set()
+    kinds = {BlockKind.EVENTS} if plan.keep_events else set()
     kinds |= STACK_KINDS if plan.keep_stacks else frozenset()
     raw = (block for _, block in Recording(writer.path).blocks() if block.kind in kinds) if kinds else ()
     try:
         write_finished(path, recording_blocks(capture, survivors, raw))
     except OSError as error:
         say(
-            f"{path} keeps its raw form, stack bytes included: {error.strerror}; make room and run the report on it"
+            f"could not finish {path}: {error.strerror}. It still holds raw stack bytes; free space, then run `report {path}`"
         )
         return
     say(f"wrote {path}")
@@ -222,11 +209,11 @@ _Start = Callable[[TracerName, SessionOptions], AgentSession]
 
 @contextmanager
 def _files(plan: Measurement) -> Iterator[tuple[ModuleFiles, _Start, ReadMemory, ScanMemory]]:
-    """The modules of the target's processes, what starts a session with it, what reads the use of their memory and what searches it."""
+    """The modules of the target's processes, and the functions that start a session, read smaps and scan memory."""
     tables, target, app = TableCache(default_cache_dir() / "tables"), plan.target, plan.app
     if target.is_local:
         if app is not None:
-            raise UsageError(f"{app.package} is no app of this machine", "name the device by --serial")
+            raise UsageError(f"{app.package} is not an app of this machine", "name the device by --serial")
         with closing(ModuleFiles(LocalFiles(True, own_vdso()), tables)) as files:
             yield files, start_tracer, local_memory(), scan_local_memory
         return
@@ -241,20 +228,20 @@ def _files(plan: Measurement) -> Iterator[tuple[ModuleFiles, _Start, ReadMemory,
 @contextmanager
 def _writer(plan: Measurement) -> Iterator[RecordingWriter]:
     """The file that blocks go to: the recording itself, or one in the private spool."""
-    if plan.recording:
-        with closing(RecordingWriter(plan.recording, plan.force)) as writer:
+    if plan.recording.path:
+        with closing(RecordingWriter(plan.recording.path, plan.recording.force)) as writer:
             try:
                 yield writer
             except KeyboardInterrupt:
                 if writer.is_empty:
                     raise
-                say(f"{plan.recording} keeps what had arrived, stack bytes included; run the report on it")
+                say(f"{writer.path} holds what had arrived, stack bytes included; run `report {writer.path}`")
                 raise
             finally:
-                if writer.is_empty:  # or the next try would find it in its way
-                    plan.recording.unlink(missing_ok=True)
+                if writer.is_empty:  # it would be in the way of the next try
+                    plan.recording.path.unlink(missing_ok=True)
             return
-    with open_spool() as place, closing(RecordingWriter(place / "blocks")) as writer:
+    with open_spool() as folder, closing(RecordingWriter(folder / "blocks")) as writer:
         yield writer
 
 
@@ -314,7 +301,7 @@ def _tell_missing(
 
 def _tell_scenario(plan: Measurement, capture: Capture) -> list[str]:
     """Into the session what growth by runs is judged by; returns what is missing."""
-    scenario = plan.scenario
+    scenario = plan.schedule.scenario
     if scenario is None:
         return []
     capture.session |= {"scenario": {"command": scenario.command, "ends_ns": scenario.ends_ns}}
@@ -327,8 +314,8 @@ def _tell_scenario(plan: Measurement, capture: Capture) -> list[str]:
 def _tell_held_up(tracer: AgentSession, capture: Capture) -> None:
     if tracer.held_up_s >= HELD_UP_S:
         capture.remarks.append(
-            f"the tracer waited {tracer.held_up_s:.1f} s for this program, which was behind with what it had sent; what it"
-            " could not keep meanwhile is counted as lost"
+            f"the host fell behind and stalled the tracer for {tracer.held_up_s:.1f} s; events dropped meanwhile are"
+            " counted as lost"
         )
 
 

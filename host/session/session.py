@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,6 +13,7 @@ from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.recording.file import RecordingWriter
 from memleak_android.host.session.interrupts import stop_on_interrupt
 from memleak_android.host.session.marks import Marks
+from memleak_android.host.session.observers import SessionObserver
 from memleak_android.host.session.progress import Progress
 from memleak_android.host.session.scenario import Scenario
 from memleak_android.host.stacks.address_spaces import recorded_mapping
@@ -28,7 +29,7 @@ SAFETY_FIRST_NS, SAFETY_INTERVAL_NS = 10**9, 30 * 10**9
 SAFETY_TIME_SHARE = 16
 SNAPSHOT_BYTES_PER_S = 1 << 18  # on average, of tables that are to be sent oftener than that
 
-LIVE_BYTES_PER_S = 1 << 20  # on average, while somebody looks on
+LIVE_BYTES_PER_S = 1 << 20  # on average, under the live view
 
 PEAK_RISE = 1.05  # so much more than ever is a snapshot of its own worth
 PEAK_BYTES_PER_S = 1 << 20  # on average, of these
@@ -36,28 +37,26 @@ PEAK_BYTES_PER_S = 1 << 20  # on average, of these
 
 @dataclass(slots=True)
 class Schedule:
-    """When a session prints and ends; None = never. Times in nanoseconds since its first STATUS, of a target that
-    it launches since that is there.
+    """When a session prints and ends; None = never. Nanoseconds since the first STATUS after the target has begun.
 
-    refresh_ns: how often there is a snapshot where no interval says so and somebody looks on.
+    refresh_ns: time between snapshots for the live view, without an interval.
+    scenario: its runs end with snapshots, in place of intervals.
     """
 
     duration_ns: int | None = None
     interval_ns: int | None = None
     count: int | None = None
     refresh_ns: int | None = None
+    scenario: Scenario | None = None
 
 
 @dataclass(slots=True)
 class Session:
     """Runs `tracer` and fills `capture`.
 
-    writer: where blocks go for which keeps() is true; evidence must be among them.
-    on_whole: called after each whole snapshot that was asked for. on_snapshot: after those of the schedule. on_events: with each EVENTS payload.
-    on_status: after each STATUS, with the nanoseconds since the first. wants_look: asked now and then; where it is True
-    there is a snapshot, on_look is called, and another snapshot follows.
-    at_end: called right after the last whole snapshot while the target still lives. holds_end: it also does where a command
-    has come to its end.
+    keeps_all: every block goes to the writer, not evidence alone.
+    at_end: called right after the last whole snapshot while the target still lives. holds_end: a command is held at its
+    exit for that.
     missing: afterwards, what the result lacks because of how the session went.
     """
 
@@ -67,15 +66,9 @@ class Session:
     writer: RecordingWriter
     progress: Progress
     schedule: Schedule = field(default_factory=Schedule)
-    scenario: Scenario | None = None  # instead of an interval
     marks: Marks = field(default_factory=Marks)
-    keeps: Callable[[int], bool] = lambda kind: True
-    on_whole: Callable[[], None] = lambda: None
-    on_snapshot: Callable[[], None] = lambda: None
-    on_events: Callable[[bytes], None] = lambda payload: None
-    on_status: Callable[[int], None] = lambda elapsed_ns: None
-    wants_look: Callable[[], bool] = lambda: False
-    on_look: Callable[[], None] = lambda: None
+    observers: Sequence[SessionObserver] = ()
+    keeps_all: bool = True
     at_end: Callable[[], None] | None = None
     holds_end: bool = False
     missing: list[str] = field(default_factory=list)
@@ -105,8 +98,8 @@ class Session:
         finally:
             self.tracer.close()
             self.progress.close()
-            if self.scenario is not None:
-                self.scenario.close()
+            if self.schedule.scenario is not None:
+                self.schedule.scenario.close()
         self.capture.session |= {"marks": self.marks.told}
         if self.writer.failure is not None:
             self.missing.append(f"{self.writer.path} could not be written on: {self.writer.failure.strerror}")
@@ -125,13 +118,15 @@ class Session:
             self._follow_requests()
             if block.kind == BlockKind.STATUS:
                 self._follow_peak(elapsed_ns)
-                self.on_status(elapsed_ns)
+                for observer in self.observers:
+                    observer.status_arrived(elapsed_ns)
             self.progress.update(self.capture.status)
 
     def _take(self, block: Block) -> None:
-        offset = self.writer.write(block) if self.keeps(block.kind) else -1
+        offset = self.writer.write(block) if self.keeps_all or block.kind == BlockKind.EVIDENCE else -1
         if block.kind == BlockKind.EVENTS:
-            self.on_events(block.payload)
+            for observer in self.observers:
+                observer.events_arrived(block.payload)
         before, n_maps, n_mappings = self.capture.whole, len(self.capture.maps), len(self.capture.mappings)
         self.capture.add(block, offset)
         self._open_files(n_maps, n_mappings)
@@ -146,7 +141,8 @@ class Session:
         self._requested = False
         if self.at_end is not None and (self._is_held or self._stopped):
             self.at_end()  # before anything that takes its time
-        self.on_whole()
+        for observer in self.observers:
+            observer.snapshot_arrived()
         if self._is_held and self.at_end is not None:
             self.at_end = None  # with --follow the session goes on
             self.tracer.resume()
@@ -159,14 +155,16 @@ class Session:
         if self._stopped and self.at_end is not None:
             self.tracer.stop()
             return
-        if self.scenario is not None and self.capture.whole is not None and not self._stopped:
-            self.scenario.snapshot_taken(self.capture.whole.timestamp_ns)
-            if self.scenario.is_over:
+        scenario = self.schedule.scenario
+        if scenario is not None and self.capture.whole is not None and not self._stopped:
+            scenario.snapshot_taken(self.capture.whole.timestamp_ns)
+            if scenario.is_over:
                 self._stop()
         if self.schedule.interval_ns is None:
             return
         self._printed += 1
-        self.on_snapshot()
+        for observer in self.observers:
+            observer.interval_ended()
         if self.is_counted_out:
             self._stop()
 
@@ -177,7 +175,8 @@ class Session:
         self.capture.is_whole_extra = self._purpose == "peak"
         looks, self._purpose = self._purpose == "look", ""
         if looks:
-            self.on_look()
+            for observer in self.observers:
+                observer.scan()
             self._request_extra("looked")
 
     @property
@@ -200,8 +199,8 @@ class Session:
         duration_ns = self.schedule.duration_ns
         if duration_ns is not None and elapsed_ns >= duration_ns:
             self._stop()
-        if self.scenario is not None:
-            self._follow_scenario(self.scenario)
+        if self.schedule.scenario is not None:
+            self._follow_scenario(self.schedule.scenario)
             return
         interval_ns = self.schedule.interval_ns
         self._due_ns = self._due_ns or interval_ns or SAFETY_FIRST_NS
@@ -217,7 +216,7 @@ class Session:
             return
         if self.marks.wants_snapshot():
             self._request_extra("mark")
-        elif self.wants_look():
+        elif any(observer.wants_scan() for observer in self.observers):
             self._request_extra("look")
 
     def _request_extra(self, purpose: Literal["peak", "mark", "look", "looked"]) -> None:

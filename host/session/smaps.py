@@ -18,6 +18,7 @@ from memleak_android.host.heap.capture import Capture, Snapshot
 from memleak_android.host.heap.high_water import heap_space
 from memleak_android.host.machine.adb.modules import RemoteFiles
 from memleak_android.host.machine.target import Target
+from memleak_android.host.session.observers import SessionObserver
 from memleak_android.host.wire.blocks import Reason
 
 SMAPS_BYTES_MAX = 64 << 20
@@ -70,15 +71,15 @@ def device_memory(target: Target, modules: RemoteFiles) -> ReadMemory:
 
 
 @dataclass(slots=True)
-class SmapsLooks:
+class SmapsReader(SessionObserver):
     """Reads after snapshots; the last reading goes into the session, as its "memory" and "memory_of_others"."""
 
     capture: Capture
     read: ReadMemory = field(default_factory=local_memory)
     _next_s: float = 0.0
 
-    def take(self) -> None:
-        """A target that is gone, or that may not be looked at, leaves what there was of it."""
+    def snapshot_arrived(self) -> None:
+        """Keeps the last reading of a target that is gone or must not be read."""
         snapshot, begin = self.capture.whole, time.monotonic()
         if snapshot is None or not target_pid(self.capture) or begin < self._next_s:
             return

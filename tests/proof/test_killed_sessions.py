@@ -80,7 +80,7 @@ def test_agent_is_stuck_and_the_session_aborted(tracer: str, tmp_path: Path) -> 
         session.send_signal(signal.SIGINT)
         _, err = session.communicate(timeout=60)
         assert session.returncode == 130
-        assert b"a.memleak keeps what had arrived" in err
+        assert b"a.memleak holds what had arrived" in err
         assert until_ended(agent)
     check_report(tmp_path)
     assert until_ended(target)

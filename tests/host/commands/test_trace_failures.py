@@ -224,7 +224,7 @@ def test_abort_of_a_stuck_agent_keeps_what_had_arrived(line: CommandLine) -> Non
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert [one for one in err.splitlines() if one][-2:] == [
-        "memleak-android: a.memleak keeps what had arrived, stack bytes included; run the report on it",
+        "memleak-android: a.memleak holds what had arrived, stack bytes included; run `report a.memleak`",
         "memleak-android: error: aborted",
     ]
     report = line.run("report", "a.memleak")

@@ -6,7 +6,7 @@ import pytest
 
 from memleak_android.host.errors import DeviceError
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.session.smaps import ReadMemory, SmapsLooks
+from memleak_android.host.session.smaps import ReadMemory, SmapsReader
 from memleak_android.host.wire.blocks import Reason
 from tests.support.builders.blocks import end, hello, live_rows, snapshot
 
@@ -42,23 +42,23 @@ def test_the_target_is_the_first_as_soon_as_it_can_be_read() -> None:
             raise DeviceError("denied")
         return SMAPS
 
-    looks = SmapsLooks(capture, ReadMemory(read))
-    looks.take()
+    looks = SmapsReader(capture, ReadMemory(read))
+    looks.snapshot_arrived()
     assert read_pids(capture) == [OTHER]
     closed.clear()
     looks._next_s = 0.0  # the time is come
-    looks.take()
+    looks.snapshot_arrived()
     assert read_pids(capture) == [TARGET, OTHER]
     closed.add(TARGET)
     looks._next_s = 0.0
-    looks.take()
+    looks.snapshot_arrived()
     assert read_pids(capture) == [TARGET, OTHER], "what there was of it"
 
 
 def test_drivers_are_asked_at_the_end() -> None:
     capture = captured(end(Reason.STOPPED))
-    looks = SmapsLooks(capture, ReadMemory(lambda pid: SMAPS, lambda pid: MEMINFO))
-    looks.take()
+    looks = SmapsReader(capture, ReadMemory(lambda pid: SMAPS, lambda pid: MEMINFO))
+    looks.snapshot_arrived()
     looks.ask_drivers()
     assert capture.session.fields["memory"]["parts"]["driver_graphics"] == (307 * 1024, 307 * 1024)
     assert not capture.remarks
@@ -66,8 +66,8 @@ def test_drivers_are_asked_at_the_end() -> None:
 
 def test_who_is_gone_is_not_asked() -> None:
     capture, asked = captured(end(Reason.TARGET_EXIT)), list[int]()
-    looks = SmapsLooks(capture, ReadMemory(lambda pid: SMAPS, lambda pid: bytes(asked.append(pid) or 0)))
-    looks.take()
+    looks = SmapsReader(capture, ReadMemory(lambda pid: SMAPS, lambda pid: bytes(asked.append(pid) or 0)))
+    looks.snapshot_arrived()
     looks.ask_drivers()
     assert asked == []
 
@@ -82,8 +82,8 @@ def test_a_refusal_is_told_once(error: Exception) -> None:
         asked.append(pid)
         raise error
 
-    looks = SmapsLooks(capture, ReadMemory(lambda pid: SMAPS, refuse))
-    looks.take()
+    looks = SmapsReader(capture, ReadMemory(lambda pid: SMAPS, refuse))
+    looks.snapshot_arrived()
     looks.ask_drivers()
     assert len(asked) == len(capture.remarks) == 1
     assert capture.remarks[0].startswith("graphics memory that drivers count is not known: ")
