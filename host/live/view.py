@@ -9,11 +9,11 @@ from memleak_android.host.live.messages import FrameLine, SiteLine, Sites
 from memleak_android.host.profile.profile import CallSite, Frame, Growth, LeakSum, Profile, Trend
 from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.profile.sort_orders import growth_rate
-from memleak_android.host.reports.base import ROOT, amount, bounded, leak_name, leaks_text, place
+from memleak_android.host.reports.base import ROOT, amount, bounded, frame_name, leak_name, leaks_text
 from memleak_android.host.reports.base import module_name as base_name
+from memleak_android.host.reports.text import messages
 from memleak_android.host.reports.text.growth import answer_lines, clock, site_growth
 from memleak_android.host.reports.text.past import ages_text
-from memleak_android.host.reports.text.report import END_REASONS
 
 SITES_MAX = 500  # in one message: those that hold most, hold most blocks, grow fastest
 FRAMES_MAX = 20_000  # distinct ones in one message
@@ -109,7 +109,7 @@ def _frame_line(frame: Frame) -> FrameLine:
     is_call = frame.function and not frame.module and not frame.address  # of the allocation function itself
     source = bounded(frame.file, NAME_MAX) if frame.file else ""
     return FrameLine(
-        function=bounded(frame.function, NAME_MAX) if is_call else place(frame, NAME_MAX),
+        function=bounded(frame.function, NAME_MAX) if is_call else frame_name(frame, NAME_MAX),
         source=f"{source}:{frame.line}" if source and frame.line else source,
         module=bounded(base_name(frame.module), NAME_MAX) if frame.module else "",
         way="" if is_call else bounded(frame.method),
@@ -122,7 +122,7 @@ def _line(site: CallSite, table: _Frames, looked: Looked | None) -> SiteLine:
     known = numbers[: numbers.index(None)] if None in numbers else numbers
     own = responsible_frame(site.frames)
     at = next((i for i, frame in enumerate(site.frames) if frame is own), -1)
-    end = "" if site.end == ROOT else f"{site.end}: {END_REASONS.get(site.end, 'the stack is not complete')}"
+    end = "" if site.end == ROOT else f"{site.end}: {messages.ENDS.get(site.end, messages.END_UNKNOWN)}"
     return SiteLine(
         id=bounded(site.id),
         space=site.inuse_space,

@@ -1,4 +1,4 @@
-"""What every report is asked, and the words several of them share."""
+"""Options of all reports, and the phrases that several of them share."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ NAME_MAX = 1000  # characters of one name that are shown; mangled names of a meg
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """top: sites shown, 0 = all. combined_only: sums per stack only, no single allocations.
-
-    is_gzipped: what is written will be called .gz, by which programs tell what they read.
-    source_root: source files below it are named relative to it where others look them up (SARIF, annotations).
+    """top: sites shown, 0 = all.
+    combined_only: sums per stack only, no single allocations.
+    is_gzipped: for a file named .gz.
+    source_root: SARIF and annotations name source files relative to it.
     """
 
     top: int = 10
@@ -39,27 +39,25 @@ class Report(Protocol):
 
 
 def bounded(name: str, most: int = NAME_MAX) -> str:
-    """printable(name); of a longer one the beginning and how long it is."""
+    """printable(name); of a longer name the beginning and the length."""
     if len(name) <= most:
         return printable(name)
     return f"{printable(name[:most])}… ({len(name):,} characters)"
 
 
 def module_name(path: str) -> str:
-    """The last part of a module's path, as people name it."""
+    """The last part of a module's path."""
     return path.removesuffix(" (deleted)").rstrip("/").rpartition("/")[2]
 
 
 def relative_source(file: str, root: str) -> str:
-    """A source file's path as the repository at `root` has it; as it is where it lies elsewhere."""
+    """A source file's path relative to the repository at `root`, if it is in there."""
     inside = f"{root.rstrip('/')}/"
     return file.removeprefix(inside) if root else file
 
 
-def place(frame: Frame, most: int = NAME_MAX) -> str:
-    """`function+0xoff`, `function (inlined)`, or for nameless code `module+0xvaddr` (`[JIT]`, `[generated code]`
-    of what no file holds), else the address.
-    """
+def frame_name(frame: Frame, most: int = NAME_MAX) -> str:
+    """`function+0xoff` or `function (inlined)`; of nameless code `module+0xvaddr`, `[JIT]`, `[generated code]` or the address."""
     if frame.function and frame.inlined:
         return f"{bounded(frame.function, most)} (inlined)"
     if frame.function:
@@ -72,10 +70,10 @@ def place(frame: Frame, most: int = NAME_MAX) -> str:
 
 
 def frame_text(frame: Frame) -> str:
-    """`function+0xoff  file:line [module]`, with what is known of it; behind it ` (late)` where that was read after the call."""
+    """`function+0xoff  file:line [module]`, as far as known; with ` (late)` if it was read after the call."""
     if frame.function and not frame.module and not frame.address:
         return bounded(frame.function)  # the allocation function itself: called, not unwound
-    parts = [place(frame)]
+    parts = [frame_name(frame)]
     if frame.file:
         parts.append(f"{bounded(frame.file)}:{frame.line}" if frame.line else bounded(frame.file))
     module = bounded(module_name(frame.module)) if frame.module else "no mapping"
@@ -93,5 +91,5 @@ def leak_name(kind: LeakKind) -> str:
 
 
 def leaks_text(leaks: Sequence[LeakSum]) -> str:
-    """`definitely lost 4 bytes in 1 allocation, …`, the worst first; "" where nobody looked."""
+    """`definitely lost 4 bytes in 1 allocation, …`, the worst first; "" without --reachability."""
     return ", ".join(f"{leak_name(one.kind)} {amount(one.space, one.objects)}" for one in reversed(leaks))

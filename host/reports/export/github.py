@@ -6,7 +6,7 @@ from typing import TextIO
 
 from memleak_android.host.profile.profile import CallSite, Profile, Verdict
 from memleak_android.host.profile.site_id import responsible_frame
-from memleak_android.host.reports.base import ReportOptions, amount, bounded, place, relative_source
+from memleak_android.host.reports.base import ReportOptions, amount, bounded, frame_name, relative_source
 from memleak_android.host.reports.text.gate import culprits, site_line, verdict_line
 
 ANNOTATIONS_MAX = 10  # of one kind that GitHub shows per step
@@ -62,7 +62,7 @@ def write_summary(profile: Profile, stream: TextIO, options: ReportOptions) -> N
 
 def _row(site: CallSite, options: ReportOptions) -> str:
     frame = responsible_frame(site.frames)
-    where = _text(place(frame)) if frame else ""
+    where = _text(frame_name(frame)) if frame else ""
     file = relative_source(frame.file, options.source_root) if frame and frame.file else ""
     line = f"{file}:{frame.line}" if frame and frame.line and file else file
     return f"| {site.inuse_space:,} | {site.inuse_objects:,} | {where} | {_text(line)} | {site.id} |"

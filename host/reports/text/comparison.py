@@ -1,4 +1,4 @@
-"""`diff` for a person: what grew first, what shrank last."""
+"""`diff` as text: first what grew, then what shrank."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STYLES = {Change.NEW: "bold red", Change.GROWN: "red", Change.SHRUNK: "green", C
 
 
 def write(comparison: Comparison, stream: TextIO, options: ReportOptions) -> None:
-    """options.top changes of each direction (0 = all), then the sums."""
+    """Write options.top changes of each direction (0 = all), then the sums."""
     for style, line in _lines(comparison, options):
         if options.colour and style:
             line = Style.parse(style).render(line, color_system=ColorSystem.STANDARD)
@@ -30,8 +30,10 @@ def signed(space: int, objects: int) -> str:
 
 
 def _lines(comparison: Comparison, options: ReportOptions) -> Iterator[tuple[str, str]]:
-    grown = [one for one in comparison.changes if one.change in (Change.NEW, Change.GROWN)]
-    shrunk = [one for one in reversed(comparison.changes) if one.change in (Change.SHRUNK, Change.GONE)]
+    grown = [change for change in comparison.changes if change.change in (Change.NEW, Change.GROWN)]
+    shrunk = [
+        change for change in reversed(comparison.changes) if change.change in (Change.SHRUNK, Change.GONE)
+    ]
     for changes in (grown, shrunk):
         shown = changes[: options.top] if options.top else changes
         for change in shown:
@@ -62,9 +64,9 @@ def _sums(comparison: Comparison) -> Iterator[str]:
     )
     if any(held.objects for held in comparison.unattributed):
         yield _sum("unattributed", *comparison.unattributed)
-    counts = Counter(one.change for one in comparison.changes)
-    told = ", ".join(f"{counts[change]} {change}" for change in Change)
-    yield f"{'sites':<14} {told}, {comparison.unchanged} unchanged"
+    counts = Counter(change.change for change in comparison.changes)
+    kinds = ", ".join(f"{counts[change]} {change}" for change in Change)
+    yield f"{'sites':<14} {kinds}, {comparison.unchanged} unchanged"
 
 
 def _sum(name: str, old: Held, new: Held) -> str:

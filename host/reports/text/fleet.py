@@ -1,4 +1,4 @@
-"""FleetProfile as text: one screen, and what to look at next."""
+"""FleetProfile as text, on one screen."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _head(fleet: FleetProfile) -> Iterator[str]:
     models = {row.model or row.serial for row in fleet.recordings if row.is_counted} - {""}
     abis = sorted({row.abi for row in fleet.recordings if row.is_counted} - {""})
     devices = f" of {len(models)} kinds of devices" if models else ""
-    yield f"{fleet.counted:,} recordings{devices}, {', '.join(abis) or 'no ABI told'}"
+    yield f"{fleet.counted:,} recordings{devices}, {', '.join(abis) or 'ABI unknown'}"
     for one in fleet.versions:
         yield (
             f"  version {bounded(one.version)}: {one.recordings:,} recordings, {one.mean_space:,.0f} bytes outstanding each,"
@@ -111,7 +111,7 @@ def _clocks(rows: Sequence[RecordingRow]) -> Iterator[str]:
 
 
 def _frames(frames: Sequence[Frame]) -> Iterator[str]:
-    """From the function that a person would look at on."""
+    """Frames from the responsible function outward."""
     first = responsible_frame(frames)
     begin = frames.index(first) if first in frames else 0
     for frame in frames[begin : begin + _FRAMES_MAX]:

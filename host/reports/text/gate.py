@@ -1,4 +1,4 @@
-"""The verdict in words: what counted against which limit, what was suppressed; at most 20 lines where it failed."""
+"""The verdict in words: what counted, the limits, suppressions; a failure has at most 20 lines."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def growth_line(growth: GrowthGate) -> str:
 
 
 def gate_lines(gate: Gate) -> Iterator[str]:
-    """One for each limit; what counted where there is none."""
+    """A line per limit; without a limit, what counted."""
     if gate.limit_space is not None or gate.growth is None:
         yield held_line(gate)
     if gate.growth is not None:
@@ -51,7 +51,7 @@ def gate_lines(gate: Gate) -> Iterator[str]:
 
 
 def suppression_lines(gate: Gate) -> Iterator[str]:
-    """What each suppression kept from counting, in LeakSanitizer's columns."""
+    """Allocations that each suppression matched, in LeakSanitizer's columns."""
     if gate.suppressions:
         yield "Suppressions used:"
         yield "  count      bytes template"
@@ -60,19 +60,19 @@ def suppression_lines(gate: Gate) -> Iterator[str]:
 
 
 def culprits(profile: Profile) -> list[CallSite]:
-    """The sites that counted, the largest first; one of each id."""
+    """Sites that counted, the largest first; one of each id."""
     by_id = {site.id: site for site in reversed(profile.sites)}
-    return [by_id[one] for one in (profile.gate.culprits if profile.gate else ()) if one in by_id]
+    return [by_id[id_] for id_ in (profile.gate.culprits if profile.gate else ()) if id_ in by_id]
 
 
 def site_line(site: CallSite) -> str:
-    """`4 bytes in 1 allocation  f()+0x4  a.cc:5 [libx.so]`, by the function to look at first."""
+    """`4 bytes in 1 allocation  f()+0x4  a.cc:5 [libx.so]`, by the responsible function."""
     frame = responsible_frame(site.frames)
     return f"{amount(site.inuse_space, site.inuse_objects)}  {frame_text(frame) if frame else 'no stack'}"
 
 
 def failure_lines(profile: Profile) -> list[str]:
-    """Why the gate is shut; nothing where it is not."""
+    """Why the check failed; nothing if it did not."""
     gate = profile.gate
     if gate is None or profile.verdict is not Verdict.LEAKS:
         return []
@@ -80,8 +80,10 @@ def failure_lines(profile: Profile) -> list[str]:
     lines = [f"FAIL: {line}" for line in gate_lines(gate)]
     for number, site in enumerate(sites[:SITES_MAX], 1):
         lines.append(f"{number:>3}. {site_line(site)}")
-        told = growth_text.site_growth(site) if gate.growth else ""
-        lines.append(f"     {f'{told}, ' if told else ''}oldest {site.oldest_ns / 1e9:.1f} s, id {site.id}")
+        growth = growth_text.site_growth(site) if gate.growth else ""
+        lines.append(
+            f"     {f'{growth}, ' if growth else ''}oldest {site.oldest_ns / 1e9:.1f} s, id {site.id}"
+        )
     if len(sites) > SITES_MAX:
         lines.append(f"     … and {len(sites) - SITES_MAX} more stacks")
     suppressed = sum(use.objects for use in gate.suppressions)

@@ -1,4 +1,4 @@
-"""The verdict on growth in words: what leaks how fast, since when, and how much of all growth that is."""
+"""Growth in words: stacks, rates, since when, and their share of all growth."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ from memleak_android.host.profile.profile import CallSite, Growth, Profile, Tren
 from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.profile.sort_orders import growth_rate
 from memleak_android.host.reports.base import bounded, frame_text
+from memleak_android.host.reports.text.messages import TRENDS
 
 SITES_MAX = 3  # named in the answer; all are in the sites' own lines
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
-_TRENDS = {
-    Trend.BURST: "rose in one step",
-    Trend.PLATEAU: "rose and levelled off",
-    Trend.STEADY: "steady",
-}
 
 
 def answer_lines(profile: Profile) -> Iterator[str]:
-    """The first is the answer; then the stacks that grow fastest. Nothing where there was one snapshot only."""
+    """The answer, then the stacks that grow fastest. Nothing if there was one snapshot only."""
     span = profile.growth
     if span is None:
         return
@@ -33,17 +29,17 @@ def answer_lines(profile: Profile) -> Iterator[str]:
         return
     sites = [site for site in profile.sites if _counts(site)]
     growing = sorted((site for site in sites if growth_rate(site)), key=growth_rate, reverse=True)
-    looked = f"{span.instants} {'runs' if span.run_s else 'snapshots'} from {clock(span.from_ns)} to {clock(span.to_ns)}"
+    judged = f"{span.instants} {'runs' if span.run_s else 'snapshots'} from {clock(span.from_ns)} to {clock(span.to_ns)}"
     if not growing:
-        yield f"no stack grows ({looked}{_others(sites)})"
+        yield f"no stack grows ({judged}{_others(sites)})"
         return
     rates = [site.growth for site in growing if site.growth is not None]
     whole = sum(max(0, site.growth.rise) for site in sites if site.growth is not None)
-    share = sum(one.rise for one in rates) / max(whole, 1)
-    error = hypot(*(_error(one) for one in rates))
-    together = rate_text(sum(one.bytes_per_s for one in rates), error, span.run_s)
+    share = sum(rate.rise for rate in rates) / max(whole, 1)
+    error = hypot(*(_error(rate) for rate in rates))
+    together = rate_text(sum(rate.bytes_per_s for rate in rates), error, span.run_s)
     n = len(growing)
-    yield f"{n} stack{'s' * (n > 1)} grow{'s' * (n == 1)} by {together}, {share:.0%} of all growth ({looked}{_others(sites)})"
+    yield f"{n} stack{'s' * (n > 1)} grow{'s' * (n == 1)} by {together}, {share:.0%} of all growth ({judged}{_others(sites)})"
     for site in growing[:SITES_MAX]:
         frame = responsible_frame(site.frames)
         yield f"  {site_growth(site)}  {frame_text(frame) if frame else 'no stack'}, id {bounded(site.id)}"
@@ -52,12 +48,12 @@ def answer_lines(profile: Profile) -> Iterator[str]:
 
 
 def site_growth(site: CallSite) -> str:
-    """`1.3 ± 0.1 MB/min since 0:42` of a site that grows, else what it does instead; "" where not judged."""
+    """`1.3 ± 0.1 MB/min since 0:42` of a site that grows, else its trend; "" if not judged."""
     growth = site.growth
     if growth is None:
         return ""
     if growth.trend is not Trend.GROWS:
-        return _TRENDS[growth.trend]
+        return TRENDS[growth.trend]
     return f"{rate_text(growth.bytes_per_s, _error(growth), growth.run_s)} since {clock(growth.since_ns)}"
 
 
@@ -93,5 +89,5 @@ def _error(growth: Growth) -> float:
 def _others(sites: list[CallSite]) -> str:
     """`; 2 rose in one step, 1 rose and levelled off`."""
     counts = Counter(site.growth.trend for site in sites if site.growth is not None)
-    told = [f"{counts[one]} {_TRENDS[one]}" for one in (Trend.BURST, Trend.PLATEAU) if counts[one]]
-    return f"; {', '.join(told)}" if told else ""
+    others = [f"{counts[trend]} {TRENDS[trend]}" for trend in (Trend.BURST, Trend.PLATEAU) if counts[trend]]
+    return f"; {', '.join(others)}" if others else ""

@@ -1,4 +1,4 @@
-"""memleak's own periodic print: the top stacks at one instant."""
+"""The interval print: the top stacks at one instant."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from memleak_android.host.reports.base import ROOT, ReportOptions, frame_text
 def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
     """`[HH:MM:SS] Top N stacks with outstanding allocations:` and each stack's sums and frames, largest first.
 
-    The form of bcc's memleak, so that scripts made for it go on working; what it does not know (partial stacks,
-    approximate sums, unattributed blocks) is added as lines of its own.
+    The format is that of bcc's memleak, for scripts that parse it. Partial stacks, approximate sums and unattributed
+    blocks, which it does not have, are lines of their own.
     """
     sites = sorted_sites(profile.sites, options.sort)
     shown = sites[: options.top] if options.top else sites

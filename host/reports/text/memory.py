@@ -1,4 +1,4 @@
-"""Tracked memory beside what the process uses, as a table."""
+"""A process's memory by its mappings, and how much of it is tracked."""
 
 from __future__ import annotations
 
@@ -6,28 +6,17 @@ from collections.abc import Iterator, Sequence
 
 from memleak_android.host.profile.profile import MemoryUse
 from memleak_android.host.reports.text.growth import clock
+from memleak_android.host.reports.text.messages import MEMORY_PARTS
 
-_NAMES = {
-    "allocator": "the allocator's",
-    "anonymous": "without a name: stacks of glibc's threads, mmap",
-    "java_heap": "Java heap and code",
-    "stacks": "stacks",
-    "graphics": "graphics",
-    "driver_graphics": "graphics that drivers count outside of the mappings",
-    "tracer": "the tracer's own",
-    "shared": "shared memory",
-    "files": "files: code and data",
-    "other": "other",
-}
 _OF_HEAP = ("allocator", "anonymous")
 
 
 def memory_lines(memory: Sequence[MemoryUse]) -> Iterator[str]:
-    """A table of the first process, a line for each of the others; nothing where nothing is known."""
-    for one in memory[:1]:
-        yield from _table(one)
-    for one in memory[1:]:
-        yield f"memory of pid {one.pid} at {clock(one.elapsed_ns)}: {memory_line(one)}"
+    """A table of the first process, a line for each of the others."""
+    for use in memory[:1]:
+        yield from _table(use)
+    for use in memory[1:]:
+        yield f"memory of pid {use.pid} at {clock(use.elapsed_ns)}: {memory_line(use)}"
 
 
 def _table(memory: MemoryUse) -> Iterator[str]:
@@ -35,7 +24,7 @@ def _table(memory: MemoryUse) -> Iterator[str]:
     pss = sum(proportional for _, _, proportional in memory.parts)
     yield f"memory of pid {memory.pid} at {clock(memory.elapsed_ns)}      resident   proportional"
     for name, resident, proportional in memory.parts:
-        yield f"  {resident:>22,} {proportional:>14,}  {_NAMES.get(name, name)}"
+        yield f"  {resident:>22,} {proportional:>14,}  {MEMORY_PARTS.get(name, name)}"
     yield f"  {rss:>22,} {pss:>14,}  in all"
     yield f"  {memory.tracked:>22,}                 of these tracked as allocations"
     if memory.caches is not None:
@@ -48,10 +37,10 @@ def _table(memory: MemoryUse) -> Iterator[str]:
 def memory_line(memory: MemoryUse) -> str:
     """`of 9,000 resident bytes: 5,000 tracked, 1,000 the allocator's beside them, 3,000 files: code and data`."""
     rss = sum(resident for _, resident, _ in memory.parts)
-    told = [f"{memory.tracked:,} tracked"]
+    parts = [f"{memory.tracked:,} tracked"]
     if memory.caches is not None:
-        told.append(f"{memory.caches:,} the allocator's beside them")
+        parts.append(f"{memory.caches:,} the allocator's beside them")
     of_tracked = _OF_HEAP if memory.caches is None else ("allocator",)
     others = [(name, resident) for name, resident, _ in memory.parts if name not in of_tracked and resident]
-    told += [f"{resident:,} {_NAMES.get(name, name).partition(':')[0]}" for name, resident in others]
-    return f"of {rss:,} resident bytes: {', '.join(told)}"
+    parts += [f"{resident:,} {MEMORY_PARTS.get(name, name).partition(':')[0]}" for name, resident in others]
+    return f"of {rss:,} resident bytes: {', '.join(parts)}"

@@ -1,4 +1,4 @@
-"""The high-water mark and temporary allocations in words: a line each, and with --sort peak or churn the stacks."""
+"""The peak and temporary allocations: a line each, and with --sort peak or churn the stacks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def peak_line(peak: Peak, now: int) -> str:
 
 
 def churn_line(profile: Profile) -> str:
-    """How much was allocated and given back by how many stacks; "" where it is not known."""
+    """Allocations that were freed, and how many stacks made them; "" if unknown."""
     totals = profile.totals
     if not profile.churn or totals.alloc_space is None or totals.alloc_objects is None:
         return ""
@@ -29,13 +29,13 @@ def churn_line(profile: Profile) -> str:
 
 
 def ages_text(ages: tuple[int, ...]) -> str:
-    """` (12% below 1 s, 88% below 10 s)`; "" where all are of one age, or it is not known."""
+    """` (12% below 1 s, 88% below 10 s)`; "" if all have one age or ages are unknown."""
     names = [*(f"below {_span(bound)}" for bound in AGE_BOUNDS_S), f"from {_span(AGE_BOUNDS_S[-1])} on"]
     whole = sum(ages)
-    told = [
+    shares = [
         f"{count / whole:.0%} {name}" for count, name in zip(ages, names, strict=False) if count and whole
     ]
-    return f" ({', '.join(told)})" if len(told) > 1 else ""
+    return f" ({', '.join(shares)})" if len(shares) > 1 else ""
 
 
 def _span(seconds: int) -> str:
@@ -45,12 +45,12 @@ def _span(seconds: int) -> str:
 
 
 def past_lines(profile: Profile, options: ReportOptions) -> Iterator[str]:
-    """The section that --sort peak or churn asks for, its title first."""
+    """The section of --sort peak or churn, its title first."""
     if options.sort == "peak":
         yield from _peak_lines(profile, options)
     elif options.sort == "churn":
-        told = churn_line(profile).removesuffix(" (--sort churn)")
-        yield f"temporary allocations: {told or 'not known'}"
+        amounts = churn_line(profile).removesuffix(" (--sort churn)")
+        yield f"temporary allocations: {amounts or 'not known'}"
         yield from _site_lines(profile.churn, options)
 
 

@@ -1,4 +1,4 @@
-"""The report a person reads at the end: who holds what, how sure that is, and what to do next."""
+"""The text report: stacks and what they hold, how certain that is, and what to do next."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from memleak_android.host.reports.base import (
     leaks_text,
     module_name,
 )
+from memleak_android.host.reports.text import messages
 from memleak_android.host.reports.text.gate import suppression_lines, verdict_line
 from memleak_android.host.reports.text.growth import answer_lines, site_growth
 from memleak_android.host.reports.text.memory import memory_lines
@@ -32,34 +33,11 @@ from memleak_android.host.reports.text.past import ages_text, churn_line, past_l
 from memleak_android.host.reports.text.processes import process_lines, process_names, shares_text
 from memleak_android.host.reports.text.stops import stop_lines
 
-# Why a stack is not complete, and what helps, by TraceEnd.
-END_REASONS = {
-    "NO_MAPPING": "the next return address lies in no mapped file",
-    "NO_UNWIND_ROW": "no unwind information for the last frame",
-    "STACK_TRUNCATED": "the rest lies outside the captured stack bytes",
-    "NO_PROGRESS": "the last frame leads back to itself",
-    "UNSUPPORTED_RULE": "the last frame's unwind rule is malformed or not supported",
-    "MAX_FRAMES": "deeper than the frame limit",
-}
-
 KERNEL_TRACER = "kernel"
 EXTENDING_TRACERS = ("bpf", "preload", "plt", "inline")
 BY_FRAME_POINTER = "fp"  # method of a frame
 
-# Sections after the user's sites, in this order; every other kind (pair:NAME) stands between them.
-SECTION_TITLES = {
-    "kernel": "allocated by the kernel",
-    "mmap": "memory mappings",
-    "runtime": "held by the C/C++ runtime itself until exit (no leaks)",
-}
-
-VERDICTS = {
-    Verdict.OK: "nothing is missing, and no limit was exceeded",
-    Verdict.LEAKS: "a limit was exceeded",
-    Verdict.INCOMPLETE: "something is missing: see lost, unattributed and the notes",
-}
-
-# Modules below these come with the system: their symbols are packages of its own, not the user's to build.
+# Modules below these come with the system, and so do their symbols.
 SYSTEM_FOLDERS = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/", "/system/", "/apex/", "/vendor/", "[")
 MAX_MODULE_NOTES = 5
 
@@ -67,7 +45,7 @@ SITE_STYLE, FRAME_STYLE, WARNING_STYLE, QUIET_STYLE = "bold", "", "yellow", "dim
 
 
 def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
-    """The whole report as text. Colour only when asked for; control characters in names are escaped."""
+    """Write the report as text. Control characters in names are escaped."""
     for style, line in _lines(profile, options):
         if options.colour and style:
             line = Style.parse(style).render(line, color_system=ColorSystem.STANDARD)
@@ -86,8 +64,8 @@ def _lines(profile: Profile, options: ReportOptions) -> Iterator[tuple[str, str]
         yield from (("", line) for line in process_lines(profile, options))
     sites = sorted_sites(profile.sites, options.sort)
     names = process_names(profile)
-    others = sorted({s.kind for s in sites} - {"user", *SECTION_TITLES})
-    for kind in ("user", *others, *SECTION_TITLES):
+    others = sorted({s.kind for s in sites} - {"user", *messages.SECTIONS})
+    for kind in ("user", *others, *messages.SECTIONS):
         of_kind = [site for site in sites if site.kind == kind and not site.suppressed_by]
         if of_kind:
             yield "", ""
@@ -123,7 +101,7 @@ def _header(profile: Profile) -> Iterator[str]:
 
 
 def _exit_text(wait_status: int) -> str:
-    """Of a wait status (wait(2)): low 7 bits the signal, the next byte the exit code."""
+    """Text for a wait status (wait(2)): the low 7 bits are the signal, the next byte is the exit code."""
     signal = wait_status & 0x7F
     return f"killed by signal {signal}" if signal else f"exited with status {wait_status >> 8 & 0xFF}"
 
@@ -132,7 +110,7 @@ def _section(
     kind: str, sites: list[CallSite], options: ReportOptions, names: Mapping[int, str]
 ) -> Iterator[tuple[str, str]]:
     total = amount(sum(s.inuse_space for s in sites), sum(s.inuse_objects for s in sites))
-    title = SECTION_TITLES.get(kind, "outstanding allocations" if kind == "user" else kind)
+    title = messages.SECTIONS.get(kind, "outstanding allocations" if kind == "user" else kind)
     yield SITE_STYLE, f"{title}: {total}"
     shown = sites[: options.top] if options.top else sites
     for number, site in enumerate(shown, 1):
@@ -162,7 +140,7 @@ def _site(
     if site.suppressed_by:
         yield QUIET_STYLE, f"     suppressed by {bounded(site.suppressed_by)}"
     if site.approximate:
-        yield WARNING_STYLE, "     approximate: some of these blocks may belong to another stack"
+        yield WARNING_STYLE, f"     {messages.APPROXIMATE}"
     if options.show_allocs and not options.combined_only:
         for block in site.blocks:
             yield QUIET_STYLE, f"       addr = {block.address:#x} size = {block.size}"
@@ -170,9 +148,9 @@ def _site(
     for index, frame in enumerate(site.frames):
         yield FRAME_STYLE, f"       #{index:<{width}}  {frame_text(frame)}"
     if site.end != ROOT:
-        reason = END_REASONS.get(site.end, "the stack is not complete")
+        reason = messages.ENDS.get(site.end, messages.END_UNKNOWN)
         if site.frames[-1].method == BY_FRAME_POINTER and site.end == "NO_PROGRESS":
-            reason = "the frame pointer leads no further (--unwind cfi may)"
+            reason = messages.END_BY_FRAME_POINTER
         yield WARNING_STYLE, f"       partial stack ({site.end}): {reason}"
 
 
@@ -185,9 +163,7 @@ def _summary(profile: Profile) -> Iterator[tuple[str, str]]:
     if totals.unattributed_objects:
         total = amount(totals.unattributed_space, totals.unattributed_objects)
         asked = totals.unattributed_objects - totals.unasked_objects
-        why = (
-            "outstanding, but their stacks were not captured" if asked else "their stacks were not asked for"
-        )
+        why = messages.UNATTRIBUTED if asked else messages.UNASKED
         yield WARNING_STYLE if asked else "", f"  unattributed {total}: {why}"
     if any(s.kind == "mmap" for s in profile.sites):
         yield "", f"mappings       {_sum_of_kind(profile, 'mmap')} (not part of the above)"
@@ -198,10 +174,7 @@ def _summary(profile: Profile) -> Iterator[tuple[str, str]]:
     if churn := churn_line(profile):
         yield "", f"given back     {churn}"
     if totals.alloc_objects == 0:
-        yield (
-            WARNING_STYLE,
-            "note: not one allocation was seen; is the allocator the one that was traced (-O, --pairs)?",
-        )
+        yield WARNING_STYLE, f"note: {messages.NO_ALLOCATION}"
     if totals.untracked_frees:
         yield "", f"frees          {totals.untracked_frees:,} of blocks whose allocation was not seen"
     yield from (("", line) for line in memory_lines(profile.memory))
@@ -215,7 +188,7 @@ def _summary(profile: Profile) -> Iterator[tuple[str, str]]:
         yield from (("", line) for line in suppression_lines(profile.gate))
     yield (
         WARNING_STYLE if profile.verdict is not Verdict.OK else "",
-        f"verdict        {profile.verdict} ({VERDICTS[profile.verdict]})",
+        f"verdict        {profile.verdict} ({messages.VERDICTS[profile.verdict]})",
     )
 
 
@@ -238,7 +211,7 @@ def _unwinding_line(profile: Profile) -> str:
 def _agreement_lines(agreement: FpAgreement | None) -> Iterator[tuple[str, str]]:
     if agreement is None:
         return
-    told = {
+    outcomes = {
         "identical": agreement.identical,
         "all but the start": agreement.start_missing,
         "cut": agreement.cut,
@@ -246,7 +219,7 @@ def _agreement_lines(agreement: FpAgreement | None) -> Iterator[tuple[str, str]]
         "with gaps": agreement.skipped,
         "wrong": agreement.wrong,
     }
-    counts = ", ".join(f"{count:,} {what}" for what, count in told.items() if count)
+    counts = ", ".join(f"{count:,} {what}" for what, count in outcomes.items() if count)
     yield (
         "",
         f"frame pointers {agreement.share:.1%} of {agreement.stacks:,} stacks as by cfi ({counts or 'none compared'});",
@@ -256,7 +229,7 @@ def _agreement_lines(agreement: FpAgreement | None) -> Iterator[tuple[str, str]]
 
 
 def _advice(profile: Profile) -> Iterator[tuple[str, str]]:
-    """What is missing, and the option or command that brings it."""
+    """Notes, modules without symbols, and the command to run next."""
     for note in profile.notes:
         yield WARNING_STYLE, f"note: {printable(note)}"
     nameless = _nameless_modules(profile)
@@ -276,20 +249,20 @@ def _advice(profile: Profile) -> Iterator[tuple[str, str]]:
 
 
 def _way_out(module: str, build_id: str) -> str:
-    """The file that would name the code of a module, and how it is given."""
+    """The option that would name the code of a module."""
     if is_generated(module):
-        return "it was compiled while the program ran, and only that compiler knew its functions"
+        return messages.GENERATED_CODE
     if not build_id:
-        return "files of symbols are found by build-id: link it with -Wl,--build-id and measure again"
+        return messages.NO_BUILD_ID
     if module.startswith(SYSTEM_FOLDERS):
-        return "pass --symbols with its debug file, or set DEBUGINFOD_URLS"
-    return f"pass --symbols with the unstripped {printable(module_name(module))}: a folder, or an APK, AAB or zip"
+        return messages.SYSTEM_MODULE
+    return messages.OWN_MODULE.format(printable(module_name(module)))
 
 
 def _nameless_modules(profile: Profile) -> dict[tuple[str, str], tuple[int, int]]:
-    """(module, build_id) → (places without a name, places in all) in the user's stacks, most first.
+    """(module, build_id) → (nameless, all) code locations in the user's stacks, most first.
 
-    Only modules whose symbols can be bettered: not those with debug information.
+    Modules with debug information are left out: no file names more of them.
     """
     distinct = {id(f): f for site in profile.sites if site.kind == "user" for f in site.frames}
     frames = {(f.module, f.build_id, f.vaddr): not f.function for f in distinct.values() if f.module}
@@ -301,12 +274,12 @@ def _nameless_modules(profile: Profile) -> dict[tuple[str, str], tuple[int, int]
 
 def _next_step(profile: Profile, has_nameless: bool) -> str:
     if "table_full" in profile.totals.lost:
-        return "again with a higher --max-live"
+        return messages.NEXT_MORE_LIVE
     if has_nameless:
-        return "again with --symbols DIR, a folder or archive that holds the unstripped libraries"
+        return messages.NEXT_SYMBOLS
     truncated = profile.unwinding.ends.get("STACK_TRUNCATED", 0)
     if truncated and not profile.unwinding.late and profile.target.tracer in EXTENDING_TRACERS:
-        return "again with --extend-stacks: stacks are longer than what was captured of them"
+        return messages.NEXT_EXTEND
     if any(s.kind == "user" for s in profile.sites):
-        return "--show-allocs lists the single blocks, --json FILE keeps this report for comparison"
+        return messages.NEXT_COMPARE
     return ""

@@ -1,4 +1,4 @@
-"""Samples as `perf script -F comm,tid,time,event,ip,sym,dso` prints them, so that its readers can read them, too."""
+"""Samples in the format of `perf script -F comm,tid,time,event,ip,sym,dso`, for programs that read it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNNAMED = "[unknown]"
 
 
 class SamplesText:
-    """What is no frame stands in brackets: why a stack ends too early, from where on other samples show it."""
+    """Entries in brackets are not frames: the reason a stack is truncated, and where frames joined from other samples begin."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

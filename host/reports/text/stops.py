@@ -1,4 +1,4 @@
-"""How long threads of a process that was entered stood still, summed up."""
+"""How long threads of an attached process were stopped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class StopSum:
 
     @classmethod
     def of(cls, stops: Sequence[ThreadStop], is_caller: bool) -> StopSum | None:
-        found = [one.duration_ns for one in stops if one.is_caller == is_caller]
+        found = [stop.duration_ns for stop in stops if stop.is_caller == is_caller]
         return cls(len(found), int(statistics.median(found)), max(found)) if found else None
 
     def __str__(self) -> str:
@@ -29,9 +29,9 @@ class StopSum:
 
 
 def stop_lines(stops: Sequence[ThreadStop]) -> Iterator[str]:
-    """For the text report; none where nothing was stopped."""
+    """A line, if any thread was stopped."""
     together, caller = (StopSum.of(stops, is_caller) for is_caller in (False, True))
-    said = [f"all threads {together}"] if together else []
-    said += [f"the one that made our calls {caller}"] if caller else []
-    if said:
-        yield f"stopped        {'; '.join(said)}"
+    sums = [f"all threads {together}"] if together else []
+    sums += [f"the one that made our calls {caller}"] if caller else []
+    if sums:
+        yield f"stopped        {'; '.join(sums)}"

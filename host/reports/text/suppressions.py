@@ -1,4 +1,4 @@
-"""--gen-suppressions: a file that keeps all that counted now from counting again, for a person to thin out."""
+"""--gen-suppressions: a file that suppresses everything that counted, to be thinned out by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FRAMES_SHOWN = 6
 
 
 def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
-    """A template per function that is responsible for sites that counted; its largest stack as a comment."""
+    """Write a template for each responsible function of sites that counted, with its largest stack as a comment."""
     stream.write(
         "# Written by memleak-android --gen-suppressions. Each line suppresses every stack through it.\n"
     )
@@ -28,7 +28,7 @@ def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
             continue
         written.add(template)
         stream.write(f"\n# {amount(site.inuse_space, site.inuse_objects)}\n")
-        stream.writelines(f"#   {frame_text(one)}\n" for one in site.frames[:FRAMES_SHOWN])
+        stream.writelines(f"#   {frame_text(frame)}\n" for frame in site.frames[:FRAMES_SHOWN])
         stream.write(f"leak:{template}\n")
 
 

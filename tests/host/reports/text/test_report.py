@@ -19,7 +19,7 @@ from memleak_android.host.profile.profile import (
     Unwinding,
 )
 from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.text import interval
+from memleak_android.host.reports.text import interval, messages
 from memleak_android.host.reports.text import report as text
 from memleak_android.unwind.trace import TraceEnd
 from tests.support.builders.profiles import (
@@ -123,7 +123,7 @@ def test_names_cannot_steer_the_terminal() -> None:
 
 
 def test_every_trace_end_has_a_reason() -> None:
-    assert set(text.END_REASONS) | {"ROOT"} == {end.name for end in TraceEnd}
+    assert set(messages.ENDS) | {"ROOT"} == {end.name for end in TraceEnd}
 
 
 def test_interval_in_memleaks_form() -> None:

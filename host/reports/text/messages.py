@@ -1,0 +1,67 @@
+"""Labels and causes that a person reads in reports. Causes of loss: host/profile/losses.py."""
+
+from __future__ import annotations
+
+from memleak_android.host.profile.profile import Trend, Verdict
+
+# Sections after the user's sites, in this order; every other kind (pair:NAME) comes between them.
+SECTIONS = {
+    "kernel": "allocated by the kernel",
+    "mmap": "memory mappings",
+    "runtime": "held by the C/C++ runtime itself until exit (no leaks)",
+}
+
+VERDICTS = {
+    Verdict.OK: "nothing is missing, and no limit was exceeded",
+    Verdict.LEAKS: "a limit was exceeded",
+    Verdict.INCOMPLETE: "something is missing: see lost, unattributed and the notes",
+}
+
+# Why a stack is not complete, by TraceEnd.
+ENDS = {
+    "NO_MAPPING": "the next return address lies in no mapped file",
+    "NO_UNWIND_ROW": "no unwind information for the last frame",
+    "STACK_TRUNCATED": "the rest lies outside the captured stack bytes",
+    "NO_PROGRESS": "the last frame leads back to itself",
+    "UNSUPPORTED_RULE": "the last frame's unwind rule is malformed or not supported",
+    "MAX_FRAMES": "deeper than the frame limit",
+}
+END_BY_FRAME_POINTER = "the frame pointer leads no further (--unwind cfi may)"
+END_UNKNOWN = "the stack is not complete"
+
+TRENDS = {
+    Trend.BURST: "rose in one step",
+    Trend.PLATEAU: "rose and levelled off",
+    Trend.STEADY: "steady",
+}
+
+# Parts of a process's memory, by their names in report.json.
+MEMORY_PARTS = {
+    "allocator": "the allocator's",
+    "anonymous": "without a name: stacks of glibc's threads, mmap",
+    "java_heap": "Java heap and code",
+    "stacks": "stacks",
+    "graphics": "graphics",
+    "driver_graphics": "graphics that drivers count outside of the mappings",
+    "tracer": "the tracer's own",
+    "shared": "shared memory",
+    "files": "files: code and data",
+    "other": "other",
+}
+
+UNATTRIBUTED = "outstanding, but their stacks were not captured"
+UNASKED = "their stacks were not asked for"
+NO_ALLOCATION = "not one allocation was seen; is the allocator the one that was traced (-O, --pairs)?"
+APPROXIMATE = "approximate: some of these blocks may belong to another stack"
+
+# Ways to names for the code of a module.
+GENERATED_CODE = "it was compiled while the program ran, and only that compiler knew its functions"
+NO_BUILD_ID = "files of symbols are found by build-id: link it with -Wl,--build-id and measure again"
+SYSTEM_MODULE = "pass --symbols with its debug file, or set DEBUGINFOD_URLS"
+OWN_MODULE = "pass --symbols with the unstripped {}: a folder, or an APK, AAB or zip"
+
+# The last line of a report.
+NEXT_MORE_LIVE = "again with a higher --max-live"
+NEXT_SYMBOLS = "again with --symbols DIR, a folder or archive that holds the unstripped libraries"
+NEXT_EXTEND = "again with --extend-stacks: stacks are longer than what was captured of them"
+NEXT_COMPARE = "--show-allocs lists the single blocks, --json FILE keeps this report for comparison"
