@@ -24,10 +24,10 @@ from tests.support.perf_recordings import clang, python, record
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(300)]
 
 RECORDINGS: dict[str, tuple[Callable[[Path], list[str]], int, int]] = {
-    "clang, 16 KB": (lambda place: clang(place, 60), 16384, 2000),
-    "clang, 64 KB": (lambda place: clang(place, 40), 65528, 500),
-    "python3, 16 KB": (lambda place: python(12), 16384, 2000),
-    "python3, 64 KB": (lambda place: python(8), 65528, 500),
+    "clang, 16 KB": (lambda folder: clang(folder, 60), 16384, 2000),
+    "clang, 64 KB": (lambda folder: clang(folder, 40), 65528, 500),
+    "python3, 16 KB": (lambda folder: python(12), 16384, 2000),
+    "python3, 64 KB": (lambda folder: python(8), 65528, 500),
 }
 TRAMPOLINE_PAGE = 0x7FFFFFFFE  # below the end of the address space (kernel/events/uprobes.c, xol_add_vma)
 ATTEMPTS = 3
@@ -56,11 +56,11 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if reason := dwfl_oracle.missing():
         pytest.skip(reason)
     command, stack_bytes, frequency = RECORDINGS[request.param]
-    place = tmp_path_factory.mktemp("recording")
+    folder = tmp_path_factory.mktemp("recording")
     for attempt in range(ATTEMPTS):
         try:
-            path = place / f"perf.data.{attempt}"
-            one = Recorded(record(path, command(place), stack_bytes=stack_bytes, frequency=frequency))
+            path = folder / f"perf.data.{attempt}"
+            one = Recorded(record(path, command(folder), stack_bytes=stack_bytes, frequency=frequency))
         except LookupError as error:
             pytest.skip(str(error))
         if not one.is_probed:
@@ -68,13 +68,13 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     pytest.skip("another tracer's probes stand in the sampled program")
 
 
-def compare(recorded: Recorded, batch: SampleBatch, place: Path) -> np.ndarray:
+def compare(recorded: Recorded, batch: SampleBatch, folder: Path) -> np.ndarray:
     """Asserts equality; returns how the traces end."""
     traces = recorded.unwinder.unwind(batch)
     ours = dwfl_oracle.chains_of(traces)
     theirs = dwfl_oracle.unwind_by_dwfl(
-        dwfl_oracle.build(place),
-        place,
+        dwfl_oracle.build(folder),
+        folder,
         [batch],
         recorded.spaces,
         recorded.files,

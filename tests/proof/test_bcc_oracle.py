@@ -34,11 +34,11 @@ MEMLEAK = Path("/usr/sbin/memleak-bpfcc")
 RUN_MEMLEAK = """
 import ctypes, runpy, sys
 from bcc import lib
-place = lib.bpf_attach_uprobe
-place.argtypes = [*place.argtypes, ctypes.c_uint32]
+attach_uprobe = lib.bpf_attach_uprobe
+attach_uprobe.argtypes = [*attach_uprobe.argtypes, ctypes.c_uint32]
 class Library:
     def __getattr__(self, name):
-        return (lambda *words: place(*words, 0)) if name == "bpf_attach_uprobe" else getattr(lib, name)
+        return (lambda *words: attach_uprobe(*words, 0)) if name == "bpf_attach_uprobe" else getattr(lib, name)
 import bcc
 bcc.lib = Library()
 sys.argv = ["memleak", *sys.argv[1:]]

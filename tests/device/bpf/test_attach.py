@@ -79,9 +79,9 @@ def test_a_place_that_takes_no_probe_is_named(way: str) -> None:
     need("bpf")
     options = SessionOptions(command=("/bin/true",))
     lines = bpf_session_lines(options, plan_session(options))
-    places = [number for number, line in enumerate(lines) if line.startswith("probe ")]
-    words = lines[places[-1]].split()
-    lines[places[-1]] = " ".join([*words[:2], *[f"{BEYOND:x}"] * 3, *words[5:]])
+    probes = [number for number, line in enumerate(lines) if line.startswith("probe ")]
+    words = lines[probes[-1]].split()
+    lines[probes[-1]] = " ".join([*words[:2], *[f"{BEYOND:x}"] * 3, *words[5:]])
     agent = [find_binary("memleakd", local_arch()), "bpf"]
     done = subprocess.run(
         agent, input="\n".join([*lines, way, "start", ""]).encode(), capture_output=True, check=False

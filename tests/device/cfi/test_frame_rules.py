@@ -96,10 +96,10 @@ def return_addresses(module: Module) -> NDArray[np.uint64]:
 
 
 def random_addresses(module: Module, step: int) -> NDArray[np.uint64]:
-    """vaddrs in the code, each `step` bytes behind a place where an instruction may begin."""
+    """vaddrs in the code, each `step` bytes behind the start of an instruction."""
     code = next(segment for segment in module.segments if segment.is_executable)
-    places = np.random.default_rng(1).integers(1, code.file_bytes // step, 20_000)
-    return (code.vaddr + step * places).astype(np.uint64)
+    steps = np.random.default_rng(1).integers(1, code.file_bytes // step, 20_000)
+    return (code.vaddr + step * steps).astype(np.uint64)
 
 
 def words_below(rule_offset: int) -> int:
@@ -168,8 +168,8 @@ def test_each_call_of_a_binary(program: Path, path: Path) -> None:
     assert not np.any(ours[list(truth.dtype.names)] != truth), report_differences(path, vaddrs, ours, truth)
 
 
-def test_each_place(program: Path) -> None:
-    """Rows begin between instructions, and no return address is one behind such a place: so any address."""
+def test_each_address(program: Path) -> None:
+    """Rows begin between instructions, and no return address is one byte behind such a start: so any address."""
     path = FILES[0]
     if not path.exists():
         pytest.skip(f"{path} is not there")

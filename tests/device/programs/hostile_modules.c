@@ -78,7 +78,7 @@ static int read_it(const struct ml_hook_maps *maps)
 }
 
 /* The dynamic section half of the time: what it says decides where the rest is read. */
-static size_t place(unsigned *seed)
+static size_t random_offset(unsigned *seed)
 {
 	size_t offset = (size_t)rand_r(seed) % image_bytes;
 
@@ -94,7 +94,7 @@ static void disturb(unsigned *seed, unsigned char *original)
 
 	memcpy(image, original, image_bytes);
 	for (int i = 0; i < n; i++) {
-		size_t at = place(seed);
+		size_t at = random_offset(seed);
 
 		if (rand_r(seed) % 2)
 			memcpy(image + at, &extremes[rand_r(seed) % 8], 8);

@@ -19,7 +19,7 @@
 
 #define PAGE 4096
 #define MAX_TURNS (1 << 20)
-#define N_OTHERS 500 /* before that place: a reading takes as long as in a large program */
+#define N_OTHERS 500 /* before that page: a reading takes as long as in a large program */
 
 static struct {
 	ml_u64 begin_ns, end_ns;
@@ -28,7 +28,7 @@ static volatile int n_turns, n_calls;
 static volatile unsigned call_us; /* how long one takes here and now */
 static volatile int is_over;
 static char **words;
-static char *place;
+static char *page;
 
 int ml_blocks_writev(enum ml_block_kind kind, const struct iovec *parts, int n_parts)
 {
@@ -46,7 +46,7 @@ ml_u64 ml_clock_ns(void)
 
 static void put(int fd)
 {
-	if (mmap(place, PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, fd, 0) == MAP_FAILED)
+	if (mmap(page, PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, fd, 0) == MAP_FAILED)
 		abort();
 }
 
@@ -84,7 +84,7 @@ static int which_is_there(const char *text)
 	char start[32];
 	const char *line;
 
-	snprintf(start, sizeof(start), "%lx-", (unsigned long)place);
+	snprintf(start, sizeof(start), "%lx-", (unsigned long)page);
 	line = strstr(text, start);
 	if (!line)
 		abort();
@@ -97,9 +97,9 @@ int main(int argc, char **argv)
 	pthread_t thread;
 
 	words = argv;
-	place = mmap(NULL, (2 * N_OTHERS + 1) * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	for (int i = 0; i < N_OTHERS; i++, place += 2 * PAGE)
-		mprotect(place, PAGE, PROT_READ);
+	page = mmap(NULL, (2 * N_OTHERS + 1) * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	for (int i = 0; i < N_OTHERS; i++, page += 2 * PAGE)
+		mprotect(page, PAGE, PROT_READ);
 	if (argc != 4 || pthread_create(&thread, NULL, take_turns, NULL))
 		return 1;
 	while (n_turns < 2)

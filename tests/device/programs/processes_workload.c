@@ -85,13 +85,13 @@ static int lends_memory(char *program)
 }
 
 /* By no function that could be interposed. */
-static int calls_exec(char *place)
+static int calls_exec(char *target)
 {
 	char *const arguments[] = { new_arguments[1], NULL };
 	pid_t child = 0;
 
 	keep(2, 1039);
-	if (!strcmp(place, "child"))
+	if (!strcmp(target, "child"))
 		child = fork();
 	if (child > 0)
 		return waitpid(child, NULL, 0) != child;

@@ -94,11 +94,11 @@ def test_child_that_becomes_such_a_program(workload: Path, static: Path) -> None
     assert lost(session) == {"PROGRAMS": 1}
 
 
-@pytest.mark.parametrize("place", ["command", "child"])
-def test_exec_that_the_shim_does_not_see(place: str, workload: Path, static: Path) -> None:
+@pytest.mark.parametrize("process", ["command", "child"])
+def test_exec_that_the_shim_does_not_see(process: str, workload: Path, static: Path) -> None:
     """By a system call of the program's own: the old heap is gone, and the new one is not measured."""
-    is_child = place == "child"
-    session = ran(run_preloaded([workload, "calls", place, static], follow=True), code=0 if is_child else 2)
+    is_child = process == "child"
+    session = ran(run_preloaded([workload, "calls", process, static], follow=True), code=0 if is_child else 2)
     assert session.sizes() == ({1039: 2} if is_child else {})
     assert lost(session) == {"PROGRAMS": 1}
 

@@ -22,13 +22,13 @@ MAPS = f"{BASE:x}-{BASE + 0x9000:x} r-xp 00000000 00:00 0   /data/app/libtiny.so
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Two frames: a function that pushed one word, and its caller, from which nothing returns."""
-    place = tmp_path / "case"
-    place.mkdir()
-    (place / "libtiny.so").write_bytes(tiny_elf([[advance(1), op(0x0E, 16)], [op(0x07, 16)]]))
-    (place / "regs.txt").write_text(REGISTERS)
-    (place / "maps.txt").write_text(MAPS)
-    (place / "stack.data").write_bytes(struct.pack("<QQQ", STACK, 0x1234, OUTER))
-    return place
+    folder = tmp_path / "case"
+    folder.mkdir()
+    (folder / "libtiny.so").write_bytes(tiny_elf([[advance(1), op(0x0E, 16)], [op(0x07, 16)]]))
+    (folder / "regs.txt").write_text(REGISTERS)
+    (folder / "maps.txt").write_text(MAPS)
+    (folder / "stack.data").write_bytes(struct.pack("<QQQ", STACK, 0x1234, OUTER))
+    return folder
 
 
 def pcs(done: Finished) -> list[int]:

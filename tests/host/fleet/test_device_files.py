@@ -160,11 +160,11 @@ def test_a_damaged_one_is_taken_for_none_and_brought_anew(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     build_id, path = library()
     cache = open_cache(str(tmp_path / "cache"))
-    place = cache.share_device_file(build_id, [path])
-    assert place is not None
-    place.write_bytes(damage(path.read_bytes()))
+    shared = cache.share_device_file(build_id, [path])
+    assert shared is not None
+    shared.write_bytes(damage(path.read_bytes()))
     assert list(cache.device_copies(build_id)) == []
-    assert cache.share_device_file(build_id, [path]) == place and place.read_bytes() == path.read_bytes()
+    assert cache.share_device_file(build_id, [path]) == shared and shared.read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize("build_id", ["../../etc/passwd", "", "ab/..", "AB" * 20])

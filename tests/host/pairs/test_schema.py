@@ -23,17 +23,17 @@ Plan = Callable[[str], PairPlan]
 @pytest.fixture
 def planned(pool: Path, tmp_path: Path) -> Plan:
     def plan(text: str) -> PairPlan:
-        place = tmp_path / "some.toml"
-        place.write_text(text)
-        return SetsPlanner(read_pair_sets((str(place),))).plan([ProbedFile(0, str(pool), str(pool))])
+        file = tmp_path / "some.toml"
+        file.write_text(text)
+        return SetsPlanner(read_pair_sets((str(file),))).plan([ProbedFile(0, str(pool), str(pool))])
 
     return plan
 
 
 def rule_of(tmp_path: Path, acquire: str) -> PairRule:
-    place = tmp_path / "one.toml"
-    place.write_text(f'[x]\nacquire = {{function = "a", {acquire}}}\nrelease = {{function = "b"}}\n')
-    return read_pair_sets((str(place),)).families[0].rules[0]
+    file = tmp_path / "one.toml"
+    file.write_text(f'[x]\nacquire = {{function = "a", {acquire}}}\nrelease = {{function = "b"}}\n')
+    return read_pair_sets((str(file),)).families[0].rules[0]
 
 
 @pytest.mark.parametrize(
@@ -223,13 +223,13 @@ def test_files_that_are_no_pair_files(planned: Plan, text: str, line: str) -> No
 
 
 def test_a_glob_of_too_many_functions_is_refused(tmp_path: Path, pool: Path) -> None:
-    place = tmp_path / "some.toml"
-    place.write_text(GOOD.replace('"pool_take"', '"*"').replace("[good]", '[good]\nlibrary = "libc.so.6"'))
+    file = tmp_path / "some.toml"
+    file.write_text(GOOD.replace('"pool_take"', '"*"').replace("[good]", '[good]\nlibrary = "libc.so.6"'))
     libc = next(Path(one) for one in ("/lib/x86_64-linux-gnu/libc.so.6", "/lib/aarch64-linux-gnu/libc.so.6"))
     if not libc.exists():
         pytest.skip(f"no {libc} here")
     with pytest.raises(TargetError, match=r"matches \d{4} functions; name fewer"):
-        SetsPlanner(read_pair_sets((str(place),))).plan([ProbedFile(0, str(libc), str(libc))])
+        SetsPlanner(read_pair_sets((str(file),))).plan([ProbedFile(0, str(libc), str(libc))])
 
 
 def test_shipped_sets_are_understood() -> None:

@@ -134,13 +134,13 @@ def test_finished_recording_replaces_in_one_step(tmp_path: Path) -> None:
 
 def test_spool_is_private_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with open_spool() as place:
-        (place / "blocks").write_text("secret")
-        assert stat.S_IMODE(place.stat().st_mode) == 0o700
-        assert stat.S_IMODE(place.parent.stat().st_mode) == 0o700
+    with open_spool() as spool:
+        (spool / "blocks").write_text("secret")
+        assert stat.S_IMODE(spool.stat().st_mode) == 0o700
+        assert stat.S_IMODE(spool.parent.stat().st_mode) == 0o700
         remove_leftovers(spool_root())
-        assert place.exists(), "the spool of a session that runs was taken for a leftover"
-    assert not place.exists()
+        assert spool.exists(), "the spool of a session that runs was taken for a leftover"
+    assert not spool.exists()
 
 
 def test_spool_of_a_killed_session_is_removed_at_the_next_start(
@@ -149,8 +149,8 @@ def test_spool_of_a_killed_session_is_removed_at_the_next_start(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     program = (
         "import os, signal\nfrom memleak_android.host.session.spool import open_spool\n"
-        "with open_spool() as place:\n    (place / 'blocks').write_text('secret')\n"
-        "    print(place, flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "with open_spool() as spool:\n    (spool / 'blocks').write_text('secret')\n"
+        "    print(spool, flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     left = Path(killed.stdout.strip())

@@ -48,12 +48,20 @@ def measured(held: Path, tmp_path: Path) -> Measure:
     need_kernel()
 
     def run(what: str, count: int, *words: str, whole: bool = False) -> dict[str, Any]:
-        place = tmp_path / "report.json"
+        report_file = tmp_path / "report.json"
         argv = [str(held), what, str(count)]
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
             target = [] if whole else ["--pid", str(program.pid)]
             # An interval print says that the session runs: then the program may begin.
-            tracer = [*PROGRAM, *(words or ("--kernel",)), *target, "--interval", "1s", "--json", str(place)]
+            tracer = [
+                *PROGRAM,
+                *(words or ("--kernel",)),
+                *target,
+                "--interval",
+                "1s",
+                "--json",
+                str(report_file),
+            ]
             with subprocess.Popen(
                 tracer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
             ) as session:
@@ -67,7 +75,7 @@ def measured(held: Path, tmp_path: Path) -> Measure:
                     _, errors = session.communicate(timeout=120)
                     _say(program)
         assert session.returncode in (0, 6), errors
-        parsed: dict[str, Any] = json.loads(place.read_text())
+        parsed: dict[str, Any] = json.loads(report_file.read_text())
         return parsed
 
     return run

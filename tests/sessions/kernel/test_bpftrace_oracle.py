@@ -82,11 +82,11 @@ def interrupted(process: subprocess.Popen[str]) -> str:
 
 def test_blocks_and_bytes_are_those_of_bpftrace(held: Path, tmp_path: Path) -> None:
     need_kernel()
-    place = tmp_path / "report.json"
+    report_file = tmp_path / "report.json"
     argv = [held, "pipes", str(PIPES)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin is not None and program.stdout is not None
-        words = ["--kernel", "--pid", str(program.pid), "--interval", "1s", "--json", str(place)]
+        words = ["--kernel", "--pid", str(program.pid), "--interval", "1s", "--json", str(report_file)]
         with (
             bpftrace(program.pid) as oracle,
             subprocess.Popen(
@@ -99,7 +99,7 @@ def test_blocks_and_bytes_are_those_of_bpftrace(held: Path, tmp_path: Path) -> N
             interrupted(session)
             printed = interrupted(oracle)
             print(file=program.stdin, flush=True)
-    report = json.loads(place.read_text())
+    report = json.loads(report_file.read_text())
     missed = report["totals"]["lost"].get("recursion", 0)  # of the target's too, at worst
     for family in KEPT:
         (objects, space), (their_objects, their_space) = ours(report, family), theirs(printed, family)

@@ -47,7 +47,7 @@ class Outlived:
 def outlived(outlive: Path, tmp_path: Path) -> Iterator[Callable[..., Outlived]]:
     """outlived(*words, before=""): a session of the program behind a shell that does something else before."""
     need_kernel()
-    place = tmp_path / "report.json"
+    report_file = tmp_path / "report.json"
     own = shlex.join(map(str, (outlive, MESSAGES, OPEN, LEFT)))
     queues: list[int] = []
     with ExitStack() as sessions:
@@ -56,7 +56,7 @@ def outlived(outlive: Path, tmp_path: Path) -> Iterator[Callable[..., Outlived]]
             command = ["sh", "-c", f"{before}; exec {own}"]
             session = sessions.enter_context(
                 subprocess.Popen(
-                    [*PROGRAM, "--kernel", *words, "--json", str(place), "--", *command],
+                    [*PROGRAM, "--kernel", *words, "--json", str(report_file), "--", *command],
                     stdin=subprocess.PIPE,  # its end is the daemon's
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
@@ -69,7 +69,9 @@ def outlived(outlive: Path, tmp_path: Path) -> Iterator[Callable[..., Outlived]]
             errors = session.stderr.read()
             assert session.wait() in (0, 6), errors
             (daemon,) = (int(number) for what, number in printed if what == "daemon")
-            return Outlived(json.loads(place.read_text()), daemon, sum(_queued()[queue] for queue in queues))
+            return Outlived(
+                json.loads(report_file.read_text()), daemon, sum(_queued()[queue] for queue in queues)
+            )
 
         yield run
         for queue in queues:
@@ -140,11 +142,11 @@ def test_a_command_that_cannot_be_started_is_one_line(tmp_path: Path) -> None:
 def test_percpu_memory_of_a_command(held: Path, tmp_path: Path) -> None:
     """Of maps that it makes, and that end with it."""
     need_kernel()
-    place = tmp_path / "report.json"
-    argv = [*PROGRAM, "--percpu", "--json", str(place), "--", str(held), "percpu", "100"]
+    report_file = tmp_path / "report.json"
+    argv = [*PROGRAM, "--percpu", "--json", str(report_file), "--", str(held), "percpu", "100"]
     done = subprocess.run(argv, input="\n\n", capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    report = json.loads(place.read_text())
+    report = json.loads(report_file.read_text())
     values = 100 * PERCPU_BYTES * int(os.sysconf("SC_NPROCESSORS_CONF"))
     assert report["totals"]["alloc_space"] >= values
     assert 100 <= report["totals"]["alloc_objects"] < 150  # what ends a map may allocate too

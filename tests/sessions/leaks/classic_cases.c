@@ -159,10 +159,10 @@ CASE void burst(void)
 CASE void pool_that_comes_and_goes(int round)
 {
 	for (int i = 0; i < (round ? 8 : POOL); i++) {
-		int place = round ? (round * 8 + i) % POOL : i;
+		int slot = round ? (round * 8 + i) % POOL : i;
 
-		free(pool[place]);
-		pool[place] = filled(211);
+		free(pool[slot]);
+		pool[slot] = filled(211);
 	}
 }
 

@@ -48,11 +48,11 @@ static void *work(void *argument)
 	void *blocks[BLOCKS] = { NULL };
 
 	while (!is_over) {
-		unsigned place = random >> 16 & (BLOCKS - 1);
+		unsigned slot = random >> 16 & (BLOCKS - 1);
 
 		random = random * 1103515245 + 12345;
-		free(blocks[place]);
-		blocks[place] = malloc(random % 3000);
+		free(blocks[slot]);
+		blocks[slot] = malloc(random % 3000);
 		n_calls[number - 1]++;
 		if (number == 1 && (random & 0xfff) == 7)
 			fork_once();

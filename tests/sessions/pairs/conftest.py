@@ -15,9 +15,9 @@ FLAGS = ("-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-g", "-p
 @pytest.fixture(scope="session")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program with a pool of its own, which keeps blocks, file descriptors and threads."""
-    place = tmp_path_factory.mktemp("pairs") / "pool"
-    gcc("-std=gnu11", *FLAGS, "-o", place, WORKLOADS / "pool.c")
-    return place
+    program = tmp_path_factory.mktemp("pairs") / "pool"
+    gcc("-std=gnu11", *FLAGS, "-o", program, WORKLOADS / "pool.c")
+    return program
 
 
 @pytest.fixture(scope="session")

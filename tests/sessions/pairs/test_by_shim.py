@@ -18,9 +18,9 @@ SECONDS = 120
 TRACERS = (pytest.param("bpf", marks=pytest.mark.bpf), "preload")
 
 
-def words(tracer: str, place: Path, *sets: str) -> list[str]:
+def words(tracer: str, report_file: Path, *sets: str) -> list[str]:
     pairs = (word for one in sets for word in ("--pairs", one))
-    return ["-q", "--tracer", tracer, *pairs, "--json", str(place)]
+    return ["-q", "--tracer", tracer, *pairs, "--json", str(report_file)]
 
 
 def traced(tracer: str, folder: Path, sets: tuple[str, ...], program: Path) -> tuple[dict[str, Any], str]:
@@ -69,7 +69,7 @@ def test_a_running_process(pool_in_library: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tracer", TRACERS)
 def test_odd_calls_are_what_they_were(tracer: str, tmp_path: Path) -> None:
-    """Arguments and results in every place; an exception leaves nothing behind. The program checks each result."""
+    """Arguments and results in every report_file; an exception leaves nothing behind. The program checks each result."""
     program, pairs = in_library(tmp_path, "odd_calls.cc", "odd_main.cc"), tmp_path / "odd.toml"
     text = (WORKLOADS / "odd.toml").read_text()
     # the kernel's return probe is in the way of exceptions

@@ -42,12 +42,12 @@ def prefixed_program(folder: Path) -> Path:
 
 def test_each_is_found_exactly(tmp_path: Path) -> None:
     need("bpf")
-    program, place = prefixed_program(tmp_path), tmp_path / "report.json"
+    program, report_file = prefixed_program(tmp_path), tmp_path / "report.json"
     sets = ["jemalloc", "fd", "pthread", str(WORKLOADS / "pool.toml")]
     pairs = (word for pair_set in sets for word in ("--pairs", pair_set))
-    done = run_program(["-q", *pairs, "--json", place, "--", program])
+    done = run_program(["-q", *pairs, "--json", report_file, "--", program])
     assert done.returncode == 0, done.stderr
-    sites = json.loads(place.read_text())["sites"]
+    sites = json.loads(report_file.read_text())["sites"]
     assert {site["end"] for site in sites} == {"ROOT"}
     found = {
         (site["kind"], site["frames"][0]["function"]): (site["inuse_space"], site["inuse_objects"])

@@ -19,14 +19,14 @@ PAIRS = str(WORKLOADS / "sized.toml")
 
 @pytest.mark.parametrize("heap", [("malloc",), ()])
 def test_the_program_says_the_same(heap: tuple[str, ...], tmp_path: Path) -> None:
-    program, place = in_library(tmp_path, "sized.c", "sized_main.c"), tmp_path / "report.json"
-    argv = [*words("preload", place, PAIRS, *heap), "--", str(program)]
+    program, report_file = in_library(tmp_path, "sized.c", "sized_main.c"), tmp_path / "report.json"
+    argv = [*words("preload", report_file, PAIRS, *heap), "--", str(program)]
     done = run_program(argv)
     assert done.returncode == 0, done.stderr
     (own,) = (line for line in done.stdout.splitlines() if line.startswith("own "))
     kept, n_kept, cells, n_cells = map(int, own.split()[1:])
     assert kept % 8 == 0 and cells % 16 == 0
-    report = json.loads(place.read_text())
+    report = json.loads(report_file.read_text())
     held = dict.fromkeys(("pair:heap", "pair:cell"), (0, 0))
     for site in report["sites"]:
         if site["kind"] in held:
@@ -59,7 +59,9 @@ def test_a_teller_that_nobody_exports(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", ["cell_size", "cell_size()", "cell_size(argument 1)", "(handle)"])
 def test_what_is_no_size(size: str, tmp_path: Path) -> None:
-    place = tmp_path / "one.toml"
-    place.write_text(f'[x]\nacquire = {{function = "a", size = "{size}"}}\nrelease = {{function = "b"}}\n')
+    pair_file = tmp_path / "one.toml"
+    pair_file.write_text(
+        f'[x]\nacquire = {{function = "a", size = "{size}"}}\nrelease = {{function = "b"}}\n'
+    )
     with pytest.raises(UsageError, match="is not understood"):
-        read_pair_sets((str(place),))
+        read_pair_sets((str(pair_file),))

@@ -32,11 +32,11 @@ def programs(program: Path, *words: str) -> set[str]:
 
 
 def one_pair(folder: Path, acquire: str) -> str:
-    place = folder / "one.toml"
-    place.write_text(
+    pair_file = folder / "one.toml"
+    pair_file.write_text(
         f'[x]\nacquire = {{function = "pool_take", {acquire}}}\nrelease = {{function = "pool_give"}}\n'
     )
-    return str(place)
+    return str(pair_file)
 
 
 def test_of_the_heap_and_of_a_pool(pool: Path, tmp_path: Path) -> None:

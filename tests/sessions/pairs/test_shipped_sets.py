@@ -21,12 +21,14 @@ TRACERS = (pytest.param("bpf", marks=pytest.mark.bpf), "preload")
 def traced(tracer: str, folder: Path, source: str, *words: str) -> tuple[dict[str, Any], str]:
     """The report on a program of programs/, and what the program itself printed."""
     need("bpf") if tracer == "bpf" else None
-    program, place = folder / "program", folder / "report.json"
+    program, report_file = folder / "program", folder / "report.json"
     gcc("-std=gnu11", *FLAGS, "-o", program, WORKLOADS / source)
     name = "pthread" if source == "threads.c" else "fd"
-    done = run_program(["-q", "--tracer", tracer, "--pairs", name, "--json", place, "--", program, *words])
+    done = run_program(
+        ["-q", "--tracer", tracer, "--pairs", name, "--json", report_file, "--", program, *words]
+    )
     assert done.returncode in (0, 6), done.stderr
-    return json.loads(place.read_text()), done.stdout
+    return json.loads(report_file.read_text()), done.stdout
 
 
 def by_function(report: dict[str, Any]) -> Counter[str]:

@@ -20,12 +20,12 @@ POOL_FILE = Path(__file__).parent / "programs" / "pool.toml"
 @pytest.fixture(scope="module")
 def report(pool: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     need("bpf")
-    place = tmp_path_factory.mktemp("report") / "report.json"
+    report_file = tmp_path_factory.mktemp("report") / "report.json"
     sets = [word for one in ("malloc", "fd", "pthread", str(POOL_FILE)) for word in ("--pairs", one)]
-    argv = ["-q", *sets, "--json", str(place), "--", str(pool)]
+    argv = ["-q", *sets, "--json", str(report_file), "--", str(pool)]
     done = run_program(argv)
     assert done.returncode == 0, done.stderr
-    parsed: dict[str, Any] = json.loads(place.read_text())
+    parsed: dict[str, Any] = json.loads(report_file.read_text())
     return parsed
 
 
@@ -44,11 +44,11 @@ def test_the_heap_is_a_set_beside_them(report: dict[str, Any]) -> None:
 def test_another_program_by_exec_has_its_pairs(pool: Path, tmp_path: Path) -> None:
     """What libc's functions acquire is seen whatever program the process has become."""
     need("bpf")
-    place = tmp_path / "report.json"
-    argv = ["-q", "--pairs", "fd", "--json", str(place), "--", "/usr/bin/env", str(pool)]
+    report_file = tmp_path / "report.json"
+    argv = ["-q", "--pairs", "fd", "--json", str(report_file), "--", "/usr/bin/env", str(pool)]
     done = run_program(argv)
     assert done.returncode == 0, done.stderr
-    report = json.loads(place.read_text())
+    report = json.loads(report_file.read_text())
     assert held(report, "pair:fd") == FILES
     assert not [note for note in report["notes"] if "was not measured" in note]
 

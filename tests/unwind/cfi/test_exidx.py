@@ -52,10 +52,10 @@ def by_row(row: UnwindRow) -> dict[int, int]:
         cfa = (target.register(row.cfa_register) + row.cfa_offset) & MASK
     found = {SP: cfa}
     for rule in row.rules:
-        place = cfa + rule.offset
+        address = cfa + rule.offset
         if rule.kind is RuleKind.EXPRESSION:
-            place = evaluate(rule.expression, target, cfa)
-        found[rule.register] = target.memory(place & MASK, 4)
+            address = evaluate(rule.expression, target, cfa)
+        found[rule.register] = target.memory(address & MASK, 4)
     assert row.return_register == (PC if PC in found else LR)
     return found
 
@@ -103,10 +103,11 @@ def readelf_entries(path: Path) -> Iterator[tuple[int, str, list[tuple[int, str]
 def with_named_routines(path: Path, folder: Path) -> Path:
     """A copy that names its personality routines: readelf reads on behind those whose name it knows."""
     text = subprocess.run(["readelf", "-uW", path], capture_output=True, text=True, check=False).stdout
-    places = sorted(set(re.findall(r"Personality routine: (0x[0-9a-f]+)", text)))
+    addresses = sorted(set(re.findall(r"Personality routine: (0x[0-9a-f]+)", text)))
     copy = folder / path.name
     symbols = [
-        f"--add-symbol=__gxx_personality_v0.{i}={place},global,function" for i, place in enumerate(places)
+        f"--add-symbol=__gxx_personality_v0.{i}={address},global,function"
+        for i, address in enumerate(addresses)
     ]
     subprocess.run(["llvm-objcopy", *symbols, path, copy], check=True, capture_output=True)
     return copy

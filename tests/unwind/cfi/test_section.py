@@ -257,9 +257,9 @@ def test_indirect_pointers_are_read_through() -> None:
     """DW_EH_PE_indirect | pcrel | sdata4: the function's start stands in a word of the file."""
     assembler = CfiAssembler()
     at = assembler.cie(Cie(CIE.initial, "zR", b"\x9b"))
-    place = 0x5000 + len(assembler.data) + 8
+    field_address = 0x5000 + len(assembler.data) + 8
     assembler.fde(
-        at, struct.pack("<i", 0x9000 - place), struct.pack("<i", 0x10), [op(0x0E, 24)], augmented=True
+        at, struct.pack("<i", 0x9000 - field_address), struct.pack("<i", 0x10), [op(0x0E, 24)], augmented=True
     )
     words = {0x9000: START}
     found = CfiSection(bytes(assembler.data), 0x5000, Method.EH_FRAME, 8, read_word=words.get)
@@ -338,16 +338,16 @@ def test_scanning_many_entries_finds_what_reading_each_does(
     assert np.all(scanned.starts[1:] >= scanned.starts[:-1])
     found = set(zip(scanned.starts.tolist(), scanned.offsets.tolist(), strict=True))
     readable = set()
-    for place in range(0, len(assembler.data), 4):
+    for entry_offset in range(0, len(assembler.data), 4):
         try:
-            fde = cfi.fde(place)
+            fde = cfi.fde(entry_offset)
         except BadCfiError:
             continue
         if fde.start and fde.end > fde.start:
-            readable.add((fde.start, place))
+            readable.add((fde.start, entry_offset))
     # an entry that is malformed behind its address may be listed: reading it says so
-    places = {place for _, place in readable}
-    assert {entry for entry in found if entry[1] in places} <= readable
+    offsets = {entry_offset for _, entry_offset in readable}
+    assert {entry for entry in found if entry[1] in offsets} <= readable
     if not damage:
         assert {entry for entry in readable if entry[1] in written} <= found
 

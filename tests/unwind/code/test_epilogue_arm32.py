@@ -34,7 +34,7 @@ def thumb(*halves: int, at: int = 0) -> UnwindRow | Dead:
     return walk_to_return(ARCH, reader(code), START + 2 * at, frozenset())  # type: ignore[arg-type]
 
 
-def place(row: UnwindRow | Dead) -> tuple[int, int, int | None]:
+def location(row: UnwindRow | Dead) -> tuple[int, int, int | None]:
     """(CFA's register, its offset, where the return address lies from the CFA on; None: in lr)."""
     assert isinstance(row, UnwindRow)
     rule = row.return_rule
@@ -55,7 +55,7 @@ PUSHED = (
     [(0, (SP, 0, None)), (1, (SP, 8, -4)), (2, (SP, 16, -4)), (3, (SP, 16, -4)), (4, (SP, 8, -4))],
 )
 def test_every_instruction_of_a_function(at: int, expected: tuple[int, int, int | None]) -> None:
-    assert place(arm(*PUSHED, at=at)) == expected
+    assert location(arm(*PUSHED, at=at)) == expected
 
 
 @pytest.mark.parametrize(
@@ -64,37 +64,37 @@ def test_every_instruction_of_a_function(at: int, expected: tuple[int, int, int 
 )
 def test_the_same_in_t32(at: int, expected: tuple[int, int, int | None]) -> None:
     # push {r4, lr}; sub sp, #24; bl; add sp, #24; pop {r4, pc}
-    assert place(thumb(0xB510, 0xB086, 0xF000, 0xF800, 0xB006, 0xBD10, at=at)) == expected
+    assert location(thumb(0xB510, 0xB086, 0xF000, 0xF800, 0xB006, 0xBD10, at=at)) == expected
 
 
 def test_store_that_is_still_ahead() -> None:
     # sub sp, #8; str lr, [sp, #4]; bl; ldr lr, [sp, #4]; add sp, #8; bx lr, from the second on: lr is not stored yet
     words = (0xE24DD008, 0xE58DE004, 0xEB000000, 0xE59DE004, 0xE28DD008, 0xE12FFF1E)
-    assert place(arm(*words, at=1)) == (SP, 8, None)
-    assert place(arm(*words, at=2)) == (SP, 8, -4)
+    assert location(arm(*words, at=1)) == (SP, 8, None)
+    assert location(arm(*words, at=2)) == (SP, 8, -4)
 
 
 def test_stack_pointer_that_comes_back_from_the_frame_pointer() -> None:
     # sub sp, sp, r1; bl; sub sp, r11, #4; pop {r11, pc}
     row = arm(0xE04DD001, 0xEB000000, 0xE24BD004, 0xE8BD8800)
-    assert place(row) == (R11, 4, -4)
+    assert location(row) == (R11, 4, -4)
 
 
 def test_pop_under_a_condition_belongs_to_the_jump_under_the_same() -> None:
     # popcc {r8}; bcc to the bx at the end; nop; nop; pop {r8}; bx lr (glibc's memcpy)
     row = arm(0x349D8004, 0x3A000002, 0xE1A00000, 0xE1A00000, 0xE49D8004, 0xE12FFF1E)
-    assert place(row) == (SP, 4, None)
+    assert location(row) == (SP, 4, None)
 
 
 def test_switch_goes_on_at_its_first_case() -> None:
     # tbb [pc, r1]; (1, 1, …); pop {r4, pc} one halfword behind the table's start
-    assert place(thumb(0xE8DF, 0xF001, 0x0101, 0xBD10)) == (SP, 8, -4)
+    assert location(thumb(0xE8DF, 0xF001, 0x0101, 0xBD10)) == (SP, 8, -4)
 
 
 def test_computed_goto_is_no_tail_call() -> None:
     assert isinstance(thumb(0x4718, 0, 0, 0), Dead)  # bx r3
     # pop {r4, lr}; bx r3
-    assert place(arm(0xE8BD4010, 0xE12FFF13)) == (SP, 8, -4)
+    assert location(arm(0xE8BD4010, 0xE12FFF13)) == (SP, 8, -4)
 
 
 def test_what_follows_a_call_that_does_not_return_is_another_function() -> None:
@@ -107,7 +107,7 @@ def test_prologue_where_no_return_is_ahead() -> None:
     before = [0xBF00] * 32
     code = struct.pack("<39H", *before, 0xB590, 0xAF01, 0xB084, 0xF000, 0xF800, 0xDE00, 0)
     row = read_prologue(ARCH, reader(code), START + 64 + 10)  # type: ignore[arg-type]
-    assert place(row or Dead.NO_RETURN) == (SP, 28, -4)
+    assert location(row or Dead.NO_RETURN) == (SP, 28, -4)
     assert row is not None
     assert RegisterRule(R7, RuleKind.OFFSET, -8) in row.rules
 

@@ -37,7 +37,7 @@ def moves_x30(word: int) -> bool:
     return is_pair or word & 0xFFA003FF == 0xF80003FE or word & 0xFF8003FF == 0xF90003FE
 
 
-def return_place(row: UnwindRow) -> tuple[int, int] | None:
+def return_location(row: UnwindRow) -> tuple[int, int] | None:
     """Where the return address lies, from the base register; None: in x30."""
     rule = next((r for r in row.rules if r.register == LR and r.kind is RuleKind.OFFSET), None)
     return None if rule is None else (row.cfa_register, row.cfa_offset + rule.offset)
@@ -66,9 +66,9 @@ def test_every_instruction_of_compiled_code(tmp_path: Path, flags: tuple[str, ..
         if row.cfa_register != cfi.cfa_register:
             continue
         assert row.cfa_offset == cfi.cfa_offset, hex(vaddr)
-        if return_place(row) != return_place(cfi):
-            # right after x30 was stored, and between its load and `ret`, it is in both places
-            assert None in (return_place(row), return_place(cfi)), hex(vaddr)
+        if return_location(row) != return_location(cfi):
+            # right after x30 was stored, and between its load and `ret`, it is in both
+            assert None in (return_location(row), return_location(cfi)), hex(vaddr)
             before = [
                 w for (w,) in struct.iter_unpack("<I", module.bytes_at(max(vaddr - 32, text.vaddr), 32))
             ]

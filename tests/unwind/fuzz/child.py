@@ -56,8 +56,8 @@ def _finding(kind: str, data: bytes, seconds: float) -> str:
     try:
         run(kind, data)
     except (Exception, TooLong) as error:  # noqa: BLE001 - what may come is the question
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(place.filename).name}:{place.lineno}"
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(frame.filename).name}:{frame.lineno}"
         return f"{type(error).__name__} at {where}: {error}"[:300].replace("\n", " ")
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)

@@ -29,22 +29,24 @@ def write_elf(machine: int, parts: list[Part]) -> bytes:
     segments = [part for part in parts if part.segment]
     head, entry = (64, 56) if wide else (52, 32)
     at = head + entry * (1 + len(segments))
-    body, places, names, name_at = bytearray(), [], bytearray(b"\0"), []
+    body, extents, names, name_at = bytearray(), [], bytearray(b"\0"), []
     for part in [*parts, Part(".shstrtab", b"", SHT_STRTAB)]:
         name_at.append(len(names))
         names += part.name.encode() + b"\0"
         data = bytes(names) if part.name == ".shstrtab" else part.data
-        places.append((at + len(body), len(data)))
+        extents.append((at + len(body), len(data)))
         body += data + bytes(-len(data) % 8)
     table = at + len(body)
     sections = [b"\0" * (64 if wide else 40)]
-    for part, place, name in zip([*parts, Part("", b"", SHT_STRTAB)], places, name_at, strict=True):
-        sections.append(_section(wide, name, part, place))
+    for part, extent, name in zip([*parts, Part("", b"", SHT_STRTAB)], extents, name_at, strict=True):
+        sections.append(_section(wide, name, part, extent))
     shape = (table, head, entry, 1 + len(segments), len(sections))
     shown = [_segment(wide, PT_LOAD, (0, table), 0)]
-    for part, place in zip(parts, places, strict=False):
+    for part, extent in zip(parts, extents, strict=False):
         if part.segment:
-            shown.append(_segment(wide, part.segment, place, place[0] if part.vaddr is None else part.vaddr))
+            shown.append(
+                _segment(wide, part.segment, extent, extent[0] if part.vaddr is None else part.vaddr)
+            )
     return _header(wide, machine, shape) + b"".join(shown) + bytes(body) + b"".join(sections)
 
 
@@ -70,15 +72,15 @@ def _header(wide: bool, machine: int, shape: tuple[int, int, int, int, int]) -> 
     return struct.pack("<16sHHIIIIIHHHHHH", ident, 3, machine, 1, 0, head, table, *tail)
 
 
-def _segment(wide: bool, kind: int, place: tuple[int, int], vaddr: int) -> bytes:
-    offset, size = place
+def _segment(wide: bool, kind: int, extent: tuple[int, int], vaddr: int) -> bytes:
+    offset, size = extent
     if wide:
         return struct.pack("<IIQQQQQQ", kind, 5, offset, vaddr, vaddr, size, size, 8)
     return struct.pack("<IIIIIIII", kind, offset, vaddr, vaddr, size, size, 5, 4)
 
 
-def _section(wide: bool, name: int, part: Part, place: tuple[int, int]) -> bytes:
-    vaddr = place[0] if part.vaddr is None else part.vaddr
+def _section(wide: bool, name: int, part: Part, extent: tuple[int, int]) -> bytes:
+    vaddr = extent[0] if part.vaddr is None else part.vaddr
     entry = (24 if wide else 16) if part.type in (SHT_SYMTAB, SHT_DYNSYM) else 0
-    fields = (name, part.type, part.flags, vaddr, *place, part.link, 0, 8, entry)
+    fields = (name, part.type, part.flags, vaddr, *extent, part.link, 0, 8, entry)
     return struct.pack("<IIQQQQIIQQ" if wide else "<IIIIIIIIII", *fields)

@@ -22,7 +22,7 @@ def mutated(seed: bytes, number: int, others: list[bytes]) -> bytes:
     return bytes(data)
 
 
-def _place(chance: random.Random, data: bytearray) -> int:
+def _offset(chance: random.Random, data: bytearray) -> int:
     if not data:
         return 0
     where = chance.randrange(4)
@@ -35,35 +35,35 @@ def _place(chance: random.Random, data: bytearray) -> int:
 
 def _flip(chance: random.Random, data: bytearray, others: list[bytes]) -> None:
     if data:
-        data[_place(chance, data)] ^= 1 << chance.randrange(8)
+        data[_offset(chance, data)] ^= 1 << chance.randrange(8)
 
 
 def _byte(chance: random.Random, data: bytearray, others: list[bytes]) -> None:
     if data:
-        data[_place(chance, data)] = chance.randrange(256)
+        data[_offset(chance, data)] = chance.randrange(256)
 
 
 def _number(chance: random.Random, data: bytearray, others: list[bytes]) -> None:
     width = chance.choice(_WIDTHS)
-    at = _place(chance, data) // width * width
+    at = _offset(chance, data) // width * width
     value = chance.choice(_NUMBERS) & (1 << 8 * width) - 1
     data[at : at + width] = value.to_bytes(width, "little")
 
 
 def _nudge(chance: random.Random, data: bytearray, others: list[bytes]) -> None:
     width = chance.choice(_WIDTHS)
-    at = _place(chance, data) // width * width
+    at = _offset(chance, data) // width * width
     value = int.from_bytes(data[at : at + width], "little") + chance.choice((-64, -8, -1, 1, 4, 8, 4096))
     data[at : at + width] = (value & (1 << 8 * width) - 1).to_bytes(width, "little")
 
 
 def _remove(chance: random.Random, data: bytearray, others: list[bytes]) -> None:
-    at = _place(chance, data)
+    at = _offset(chance, data)
     del data[at : at + chance.choice((1, 4, 8, 64, 1024))]
 
 
 def _repeat(chance: random.Random, data: bytearray, others: list[bytes]) -> None:
-    at, size = _place(chance, data), chance.choice((1, 4, 16, 256))
+    at, size = _offset(chance, data), chance.choice((1, 4, 16, 256))
     piece = data[at : at + size] * chance.choice((1, 2, 16, 256))
     if len(piece) <= _GROWTH_MAX:
         data[at:at] = piece
@@ -71,13 +71,13 @@ def _repeat(chance: random.Random, data: bytearray, others: list[bytes]) -> None
 
 def _splice(chance: random.Random, data: bytearray, others: list[bytes]) -> None:
     other = chance.choice(others)
-    at, start, size = _place(chance, data), chance.randrange(len(other) + 1), chance.choice((4, 16, 64, 512))
+    at, start, size = _offset(chance, data), chance.randrange(len(other) + 1), chance.choice((4, 16, 64, 512))
     data[at : at + size] = other[start : start + size]
 
 
 def _cut(chance: random.Random, data: bytearray, others: list[bytes]) -> None:
     if chance.randrange(4) == 0:
-        del data[_place(chance, data) :]
+        del data[_offset(chance, data) :]
 
 
 _CHANGES: tuple[Callable[[random.Random, bytearray, list[bytes]], None], ...] = (

@@ -58,8 +58,8 @@ def eh_frame(machine: int, at: int, code: int, hdr_at: int) -> tuple[bytes, byte
     cie = assembler.cie(_cie(machine))
     entries = []
     for i in range(40):
-        place = at + len(assembler.data) + 8
-        start = struct.pack("<i", code + 16 * i - place)
+        field_address = at + len(assembler.data) + 8
+        start = struct.pack("<i", code + 16 * i - field_address)
         program = _PROGRAMS[i % len(_PROGRAMS)]
         entries.append((code + 16 * i, at + assembler.fde(cie, start, struct.pack("<I", 16), program, True)))
     return bytes(assembler.data) + bytes(4), eh_frame_hdr(hdr_at, at, entries)
@@ -83,9 +83,9 @@ def exidx(at: int, code: int, extab: int) -> bytes:
     """30 entries: inline, in .ARM.extab, and the end of the stack."""
     entries = bytearray()
     for i in range(30):
-        place = at + len(entries)
-        entries += struct.pack("<I", code + 16 * i - place & 0x7FFFFFFF)
-        words = (0x80B0B0B0, 0x8001AB80, 1, 0x80978408, extab + 16 - place - 4 & 0x7FFFFFFF)
+        entry_address = at + len(entries)
+        entries += struct.pack("<I", code + 16 * i - entry_address & 0x7FFFFFFF)
+        words = (0x80B0B0B0, 0x8001AB80, 1, 0x80978408, extab + 16 - entry_address - 4 & 0x7FFFFFFF)
         entries += struct.pack("<I", words[i % len(words)])
     return bytes(entries)
 
@@ -110,26 +110,26 @@ def _dynamic(machine: int, strings_at: int) -> bytes:
 
 
 def elf(machine: int, extra: tuple[Part, ...] = ()) -> bytes:
-    """Every table that the unwinder reads, at places that are found by laying the file out twice."""
-    places = {".text": 0, ".eh_frame": 0, ".eh_frame_hdr": 0, ".ARM.exidx": 0, ".ARM.extab": 0, ".dynstr": 0}
+    """Every table that the unwinder reads, at offsets that are found by laying the file out twice."""
+    offsets = {".text": 0, ".eh_frame": 0, ".eh_frame_hdr": 0, ".ARM.exidx": 0, ".ARM.extab": 0, ".dynstr": 0}
     for _ in range(2):
-        frame, hdr = eh_frame(machine, places[".eh_frame"], places[".text"], places[".eh_frame_hdr"])
+        frame, hdr = eh_frame(machine, offsets[".eh_frame"], offsets[".text"], offsets[".eh_frame_hdr"])
         table, strings = _symbols(machine)
         parts = [
             Part(".text", b"\xe8\0\0\0\0\xc3\x90\x90" * 160, flags=6),
             Part(".dynsym", table, SHT_DYNSYM, link=3),
             Part(".dynstr", strings, SHT_STRTAB),
-            Part(".dynamic", _dynamic(machine, places[".dynstr"]), SHT_DYNAMIC, segment=PT_DYNAMIC),
+            Part(".dynamic", _dynamic(machine, offsets[".dynstr"]), SHT_DYNAMIC, segment=PT_DYNAMIC),
             Part(".note.gnu.build-id", struct.pack("<III", 4, 20, 3) + b"GNU\0" + bytes(range(20)), SHT_NOTE, segment=PT_NOTE),
             Part(".eh_frame", frame),
             Part(".eh_frame_hdr", hdr, segment=PT_GNU_EH_FRAME),
-            Part(".ARM.exidx", exidx(places[".ARM.exidx"], places[".text"], places[".ARM.extab"]), segment=PT_ARM_EXIDX),
+            Part(".ARM.exidx", exidx(offsets[".ARM.exidx"], offsets[".text"], offsets[".ARM.extab"]), segment=PT_ARM_EXIDX),
             Part(".ARM.extab", EXTAB),
             Part(".symtab", table, SHT_SYMTAB, link=3),
             *extra,
         ]  # fmt: skip
         file = write_elf(machine, parts)
-        places = {name: section_offset(file, name, machine) for name in places}
+        offsets = {name: section_offset(file, name, machine) for name in offsets}
     return file
 
 

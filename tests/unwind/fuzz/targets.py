@@ -58,12 +58,12 @@ def _rows(arch: Arch, open_sources: Callable[[], list[RowSource]]) -> np.ndarray
     """Every row that a few addresses of each source have, lazily and compiled: the same. Returns the addresses."""
     sources = open_sources()
     table = UnwindTable(arch, sources)
-    places = [np.arange(0, 0x800, 0x2F, np.uint64), np.array(_VADDRS, np.uint64)]
+    vaddrs_tried = [np.arange(0, 0x800, 0x2F, np.uint64), np.array(_VADDRS, np.uint64)]
     for source in sources:
         for index in source.indexes():
             starts = index.starts[:: len(index.starts) // _PLACES_MAX + 1]
-            places += [starts, starts + np.uint64(3), starts + np.uint64(11)]
-    vaddrs = np.unique(np.concatenate(places))
+            vaddrs_tried += [starts, starts + np.uint64(3), starts + np.uint64(11)]
+    vaddrs = np.unique(np.concatenate(vaddrs_tried))
     ids = table.row_ids(vaddrs)
     columns = RuleLines(arch)
     for row in table.rows:

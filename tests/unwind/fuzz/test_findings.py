@@ -129,11 +129,11 @@ def test_thousands_of_entries_that_overlap_each_other() -> None:
     """Each reaches to the end of the section: decoded together they could have 100 million rows."""
     size, head = 1 << 16, CfiAssembler()
     head.cie(CIE)
-    places = range(len(head.data), len(head.data) + 8 * 2048, 8)
-    data = bytes(head.data) + b"".join(struct.pack("<II", size - at - 4, at + 4) for at in places)
+    offsets = range(len(head.data), len(head.data) + 8 * 2048, 8)
+    data = bytes(head.data) + b"".join(struct.pack("<II", size - at - 4, at + 4) for at in offsets)
     section = CfiSection(data.ljust(size, b"\0"), 0, Method.EH_FRAME, 8)
     tracemalloc.start()
-    CfiAhead(section, [3, 6, 16]).decode(np.array(places, np.int64))
+    CfiAhead(section, [3, 6, 16]).decode(np.array(offsets, np.int64))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1 << 29

@@ -68,10 +68,10 @@ def test_a_thousand_note_segments_of_empty_notes() -> None:
     data = write_elf(
         X86_64, [Part(f".note{i}", notes if not i else b"", SHT_NOTE, segment=PT_NOTE) for i in range(900)]
     )
-    place = section_offset(data, ".note0", X86_64)
+    offset = section_offset(data, ".note0", X86_64)
     changed = bytearray(data)
     for i in range(1, 901):
-        struct.pack_into("<Q", changed, 64 + 56 * i + 8, place)
+        struct.pack_into("<Q", changed, 64 + 56 * i + 8, offset)
         struct.pack_into("<Q", changed, 64 + 56 * i + 32, len(notes))
     with within(1):
         assert Module.from_bytes(bytes(changed)).build_id == ""
@@ -132,8 +132,8 @@ def test_a_symbol_table_of_2_to_the_40() -> None:
 
 def test_names_that_unfold() -> None:
     """A hundred mangled names of 127 characters, each of which would become 428,084."""
-    places = [b"S0_", *(b"S%c_" % digit for digit in b"123456789")]
-    name = b"_Z1f1aIiiE" + b"".join(b"S_I" + place * 3 + b"E" for place in places[:9])
+    substitutions = [b"S0_", *(b"S%c_" % digit for digit in b"123456789")]
+    name = b"_Z1f1aIiiE" + b"".join(b"S_I" + substitution * 3 + b"E" for substitution in substitutions[:9])
     strings, table = bytearray(b"\0"), bytearray(24)
     for i in range(100):
         table += struct.pack("<IBBHQQ", len(strings), 0x12, 0, 1, 0x1000 + 16 * i, 16)
@@ -143,7 +143,7 @@ def test_names_that_unfold() -> None:
     )  # fmt: skip
     with within(5):
         found = [names.find(0x1000 + 16 * i) for i in range(100)]
-    assert {place and place.function for place in found} == {name.decode()}
+    assert {location and location.function for location in found} == {name.decode()}
 
 
 def test_a_long_expression_is_not_repeated_in_its_error() -> None:

@@ -104,7 +104,7 @@ def is_thumb(cpu: Cpu, engine: Any) -> bool:
 def signal_frame(
     cpu: Cpu, values: list[int], sp: int, signal: int, flags: int
 ) -> tuple[int, bytes, dict[int, int]]:
-    """(place, contents, registers of the handler but pc and lr) of a signal frame below sp.
+    """(address, contents, registers of the handler but pc and lr) of a signal frame below sp.
 
     values: of the interrupted registers, in the order of cpu.registers.
     """

@@ -118,17 +118,17 @@ NOINLINE static unsigned printing(unsigned n)
 	return (unsigned)strlen(text);
 }
 
-static jmp_buf place;
+static jmp_buf jump_buffer;
 NOINLINE static void jump_from(unsigned depth)
 {
 	if (!depth)
-		longjmp(place, 7);
+		longjmp(jump_buffer, 7);
 	jump_from(depth - 1);
 	sink++;
 }
 NOINLINE static unsigned jumping(unsigned n)
 {
-	if (setjmp(place))
+	if (setjmp(jump_buffer))
 		return leaf(n, 3) + early_return(n, "jumped");
 	jump_from(n % 9);
 	return 0;

@@ -220,15 +220,15 @@ static void take_sample(struct shadow *s, uc_engine *uc, uint64_t pc, int is_new
 {
 	struct samples *out = &s->out;
 	uint64_t i = out->count, *row = out->registers + i * s->registers_count;
-	void *places[REGISTERS_MAX];
+	void *values[REGISTERS_MAX];
 	uint64_t sp = get(uc, s->sp_register);
 
 	if (i == out->capacity || out->stack_fill + 2 * s->slice_max > out->stack_capacity ||
 	    out->chain_fill + s->depth + 1 > out->chain_capacity || s->lost)
 		return;
 	for (uint64_t k = 0; k < s->registers_count; k++)
-		places[k] = row + k;
-	uc_reg_read_batch(uc, s->registers, places, (int)s->registers_count);
+		values[k] = row + k;
+	uc_reg_read_batch(uc, s->registers, values, (int)s->registers_count);
 	out->stack_length[i] = copy_stack(s, sp, &out->stack_offset[i]);
 	copy_interrupted_stack(s, sp, i);
 	copy_chain(s, pc, i);

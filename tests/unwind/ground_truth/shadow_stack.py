@@ -121,7 +121,7 @@ class Recorder:
         """What has been stored so far."""
         out, columns = self.struct.out, self._columns
         n = out.count
-        places = (
+        column_names = (
             "stack_offset",
             "stack_length",
             "chain_offset",
@@ -136,7 +136,7 @@ class Recorder:
             space=columns["space"][:n].astype(np.int32),
             is_first_visit=columns["is_first_visit"][:n] != 0,
             beside_address=columns["beside_address"][:n],
-            **{name: columns[name][:n].astype(np.int64) for name in places},
+            **{name: columns[name][:n].astype(np.int64) for name in column_names},
         )
 
 

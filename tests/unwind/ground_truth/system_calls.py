@@ -121,8 +121,8 @@ class SystemCalls:
         return len(data)
 
     def _pread64(self, fd: int, buffer: int, size: int, *offset: int) -> int:
-        place = offset[0] if self._is_64 else offset[1] | offset[2] << 32  # an even register pair
-        data = os.pread(self._host_fd(fd), size, place)
+        position = offset[0] if self._is_64 else offset[1] | offset[2] << 32  # an even register pair
+        data = os.pread(self._host_fd(fd), size, position)
         self._memory.write(buffer, data)
         return len(data)
 
@@ -154,8 +154,8 @@ class SystemCalls:
         return os.lseek(self._host_fd(fd), offset - (offset >> (bits - 1) << bits), whence)
 
     def __llseek(self, fd: int, high: int, low: int, result: int, whence: int, *_: int) -> int:
-        place = os.lseek(self._host_fd(fd), high << 32 | low, whence)
-        self._memory.write(result, struct.pack("<Q", place))
+        position = os.lseek(self._host_fd(fd), high << 32 | low, whence)
+        self._memory.write(result, struct.pack("<Q", position))
         return 0
 
     def _ioctl(self, *_: int) -> int:
@@ -214,12 +214,12 @@ class SystemCalls:
         whole = -(-size // PAGE) * PAGE
         data = b""
         if not flags & _MAP_ANONYMOUS:
-            place = offset if self._is_64 else offset * PAGE
-            data = os.pread(self._host_fd(fd), whole, place)
+            position = offset if self._is_64 else offset * PAGE
+            data = os.pread(self._host_fd(fd), whole, position)
             permissions = (
                 "".join(c if rights & bit else "-" for c, bit in (("r", 1), ("w", 2), ("x", 4))) + "p"
             )
-            self._memory.show(start, size, permissions, place, self._files[fd])
+            self._memory.show(start, size, permissions, position, self._files[fd])
         if data or flags & _MAP_FIXED:
             self._memory.write(start, data.ljust(whole, b"\0"))
         return start

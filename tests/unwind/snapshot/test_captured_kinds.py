@@ -47,7 +47,7 @@ KINDS: dict[str, tuple[tuple[str, ...], Change, Method]] = {
     "no tables, no frame pointers": ((*NO_TABLES, "-fomit-frame-pointer"), strip, Method.PROLOGUE),
 }
 SIGNALS = {"a fault": "-DFAULT", "a call to nowhere": "-DNULL_CALL"}
-PLACES = {"in an APK": False, "in memory only": True}
+CAPTURES = {"in an APK": False, "in memory only": True}
 
 
 def check(captured: Capture) -> list[SnapshotFrame]:
@@ -73,14 +73,14 @@ def test_signals_on_a_stack_of_their_own(tmp_path: Path, signal: str, tables: tu
     assert [f.method for f in check(captured)].count(Method.SIGNAL) == 1
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", CAPTURES)
 @pytest.mark.parametrize("flags", [TABLES, NO_TABLES], ids=["tables", "none"])
-def test_where_the_file_is_part_of_another(tmp_path: Path, flags: tuple[str, ...], place: str) -> None:
+def test_where_the_file_is_part_of_another(tmp_path: Path, flags: tuple[str, ...], kind: str) -> None:
     captured = capture(tmp_path, HOST, flags)
-    move_into_apk(captured.folder, only_in_memory=PLACES[place])
+    move_into_apk(captured.folder, only_in_memory=CAPTURES[kind])
     frames = check(captured)
     assert frames[0].elf is not None and frames[0].elf.start_offset == APK_OFFSET
-    assert frames[0].elf.from_memory == PLACES[place]
+    assert frames[0].elf.from_memory == CAPTURES[kind]
 
 
 ELSEWHERE = {

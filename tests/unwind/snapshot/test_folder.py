@@ -85,10 +85,10 @@ def test_code_that_was_patched_lies_in_several_mappings(
     elf = arm64_elf(code_pages=3)
     data = b"PK" * (offset // 2) + elf + arm64_elf()
     base, name = 0x7000000000, "a.apk"
-    places = [(0, 0, "r--p"), (3, 1, "r-xp"), (4, 2, "rwxp"), (5, 3, "r-xp"), (9, 4, "r--p"), (12, 5, "r-xp")]
+    pages = [(0, 0, "r--p"), (3, 1, "r-xp"), (4, 2, "rwxp"), (5, 3, "r-xp"), (9, 4, "r--p"), (12, 5, "r-xp")]
     space = AddressSpace(
         Mapping(base + page * PAGE, base + (page + 1) * PAGE, rights, offset + file_page * PAGE, name)
-        for page, file_page, rights in places
+        for page, file_page, rights in pages
     )
     regions = [(m.start, memoryview(data[m.file_offset : m.file_offset + PAGE])) for m in space.mappings]
     if not from_memory:

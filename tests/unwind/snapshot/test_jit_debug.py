@@ -54,7 +54,7 @@ def test_frames_go_through_announced_code(tmp_path: Path, circle: bool) -> None:
     assert [hex(f.sp) for f in frames] == [f["sp"] for f in pinned]
     assert [f.method for f in frames[:3]] == [Method.REGISTERS, Method.JIT, Method.JIT]
     named_by = [f.named_by for f in frames[:2]]
-    assert [place and (place[0].path, place[1]) for place in named_by] == [
+    assert [found and (found[0].path, found[1]) for found in named_by] == [
         ("[jit:d2000000]", 0xD025C788),
         ("[jit:d2001000]", 0xD025CDD5),
     ]
@@ -81,7 +81,7 @@ def test_lists_of_anything_end(pieces: dict[int, bytes], size: int) -> None:
     assert arch is not None
     libart = Module.from_path(case_folder("jit_map_arm") / "libart.so")
     mapping = Mapping(0xE4AE8000, 0xE4AF3000, "rw-p", 0x479000, "libart.so")
-    regions = [(16 * place, memoryview(data)) for place, data in pieces.items()]
+    regions = [(16 * found, memoryview(data)) for found, data in pieces.items()]
     regions.append((DESCRIPTOR, memoryview(struct.pack("<IIII", 1, 0, 0, 16))))
     regions.append((256, memoryview(struct.pack("<IIIIQ", 256, 0, 0, 0, size & (1 << 64) - 1))))
     space = AddressSpace([mapping])

@@ -64,13 +64,13 @@ def same(found: TraceBatch, expected: TraceBatch) -> bool:
 def random_samples(seed: int, n: int = 40) -> SampleBatch:
     """Stacks of words that are return addresses, stack addresses or rubbish."""
     random = np.random.default_rng(seed)
-    places = BASE + CODE_VADDR + random.integers(0, FUNCTION_BYTES * len(PROGRAMS), n * WORDS)
+    pcs = BASE + CODE_VADDR + random.integers(0, FUNCTION_BYTES * len(PROGRAMS), n * WORDS)
     pointers = STACK + 8 * random.integers(-2, WORDS + 2, n * WORDS)
     rubbish = random.integers(0, 1 << 63, n * WORDS, np.uint64)
     kind = random.choice(4, n * WORDS, p=(0.8, 0.15, 0.04, 0.01))
-    words = np.choose(kind, [places.astype(np.uint64), pointers.astype(np.uint64), rubbish, np.uint64(0)])
+    words = np.choose(kind, [pcs.astype(np.uint64), pointers.astype(np.uint64), rubbish, np.uint64(0)])
     registers = random.integers(0, 1 << 63, (n, len(ARCH.registers)), np.uint64)
-    registers[:, ARCH.pc] = places[:n]
+    registers[:, ARCH.pc] = pcs[:n]
     for slot in (ARCH.sp, *ARCH.callee_saved):
         registers[:, slot] = pointers[random.integers(0, len(pointers), n)]
     low = random.random(n) < 0.7

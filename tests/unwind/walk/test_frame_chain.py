@@ -58,12 +58,12 @@ def plain_walk(arch: Arch, stack: list[int], frame: int, pc: int, mask: int) -> 
             return found, TraceEnd.NO_PROGRESS
         if frame + 2 * width > BASE + len(stack) * width:
             return found, TraceEnd.STACK_TRUNCATED
-        place = (frame - BASE) // width
-        address = stack[place + 1] & mask
+        index = (frame - BASE) // width
+        address = stack[index + 1] & mask
         if not address:
             return found, TraceEnd.ROOT
         found.append(address)
-        low, frame = frame + 2 * width, stack[place]
+        low, frame = frame + 2 * width, stack[index]
 
 
 @given(st.data())
@@ -72,7 +72,7 @@ def plain_walk(arch: Arch, stack: list[int], frame: int, pc: int, mask: int) -> 
 def test_any_slice_is_walked_as_a_plain_loop_does(name: str, data: st.DataObject) -> None:
     arch = arch_named(name)
     width = arch.word_bytes
-    near = st.integers(-1, WORDS + 1).map(lambda place: BASE + place * width)
+    near = st.integers(-1, WORDS + 1).map(lambda index: BASE + index * width)
     word = st.one_of(near, near, st.just(0), st.integers(0, 2 ** (8 * width) - 1))
     stacks = data.draw(st.lists(st.lists(word, min_size=WORDS, max_size=WORDS), min_size=1, max_size=4))
     pointers = [data.draw(word) for _ in stacks]

@@ -30,7 +30,7 @@ static void handler(int signal)
 	for (long result;;) /* pause(2) without a libc that may have no CFI */
 		__asm__ volatile("syscall" : "=a"(result) : "0"(34) : "rcx", "r11", "memory");
 }
-__attribute__((noinline)) static long outer(long *place) { volatile char room[200]; room[3] = 1; return faulting(place) + room[3]; }
+__attribute__((noinline)) static long outer(long *address) { volatile char room[200]; room[3] = 1; return faulting(address) + room[3]; }
 int main(int argc, char **argv)
 {
 	struct sigaction action = {.sa_handler = handler};

@@ -63,7 +63,7 @@ def test_01_an_interrupted_pc_is_looked_up_where_it_stands(tmp_path: Path) -> No
     vdso = library(X86_64, [[]], cie=Cie(trampoline, "zRS", b"\x1b"))
     (tmp_path / "b.so").write_bytes(vdso)
     maps = f"{BASE:x}-{BASE + 0x8000:x} r-xp 0 0:0 0 /a.so\n{BASE + 0x8000:x}-{BASE + 0x9000:x} r-xp 0 0:0 0 /b.so\n"
-    handler, interrupted, caller = (address(file, X86_64, *place) for place in ((2, 8), (1, 0), (0, 8)))
+    handler, interrupted, caller = (address(file, X86_64, *where) for where in ((2, 8), (1, 0), (0, 8)))
     returns_to = address(vdso, X86_64, 0, 1) + 0x8000  # a trampoline's rules begin a byte before it
     words = [returns_to, interrupted, STACK + 24, caller, 7, 7, 0]
     frames, end = unwind(tmp_path, X86_64, file, {"rip": handler}, words, maps=maps)
@@ -120,8 +120,8 @@ def test_05_three_biases(tmp_path: Path) -> None:
     """p_vaddr - p_offset of the code, sh_addr - sh_offset of .eh_frame, and the place of .eh_frame_hdr all differ."""
     bias, frame_at, hdr_at = 0x8000, 0x100000, 0x300000
 
-    def parts(place: Callable[[str], int]) -> list[Part]:
-        frame, fdes = cfi(ENTRY[ARM64], [SAVES_LINK[ARM64], [op(0x07, 30)]], place(".text") + bias, frame_at)
+    def parts(offset: Callable[[str], int]) -> list[Part]:
+        frame, fdes = cfi(ENTRY[ARM64], [SAVES_LINK[ARM64], [op(0x07, 30)]], offset(".text") + bias, frame_at)
         return [
             Part(".text", bytes(2 * FUNCTION), flags=6),
             Part(".eh_frame", frame, vaddr=frame_at),
@@ -141,8 +141,10 @@ def test_06_a_library_in_an_apk_begins_where_the_mapping_before_a_hole_does(tmp_
     """rel_pc = pc - map.start + the distance to the ELF's own beginning in the APK, across a ---p hole."""
     offset_in_apk, code_at = 0x5000, 0x1000
 
-    def parts(place: Callable[[str], int]) -> list[Part]:
-        frame, _ = cfi(ENTRY[ARM64], [SAVES_LINK[ARM64], [op(0x07, 30)]], place(".text"), place(".eh_frame"))
+    def parts(offset: Callable[[str], int]) -> list[Part]:
+        frame, _ = cfi(
+            ENTRY[ARM64], [SAVES_LINK[ARM64], [op(0x07, 30)]], offset(".text"), offset(".eh_frame")
+        )
         return [
             Part(".pad", bytes(code_at)),
             Part(".text", bytes(2 * FUNCTION), flags=6),
@@ -175,13 +177,13 @@ def test_07_exidx_is_asked_last_and_says_where_stacks_end(tmp_path: Path) -> Non
         1,
     )  # pop {r4, lr} · end · vsp = r7, pop {r4, lr} · nothing · end
 
-    def parts(place: Callable[[str], int]) -> list[Part]:
-        places = [place(".text") + FUNCTION * i - place(".ARM.exidx") - 8 * i for i in range(5)]
+    def parts(offset: Callable[[str], int]) -> list[Part]:
+        offsets = [offset(".text") + FUNCTION * i - offset(".ARM.exidx") - 8 * i for i in range(5)]
         index = b"".join(
-            struct.pack("<II", at & 0x7FFFFFFF, word) for at, word in zip(places, words, strict=True)
+            struct.pack("<II", at & 0x7FFFFFFF, word) for at, word in zip(offsets, words, strict=True)
         )
         plain = Cie(ENTRY[ARM32].initial, data_align=-4, return_register=14)
-        frame, _ = cfi(plain, [None, SAVES_LINK[ARM32]], place(".text"), 0, is_eh=False)
+        frame, _ = cfi(plain, [None, SAVES_LINK[ARM32]], offset(".text"), 0, is_eh=False)
         code = Part(".text", bytes(5 * FUNCTION), flags=6)
         return [code, Part(".ARM.exidx", index, segment=PT_ARM_EXIDX), Part(".debug_frame", frame[:-4])]
 
@@ -333,8 +335,8 @@ def test_15_names_come_from_tables_in_any_order() -> None:
     ])  # fmt: skip
     names = b"\0_ZN1a1bEv\0[DEDUPED]\0label\0"
 
-    def parts(place: Callable[[str], int]) -> list[Part]:
-        pairs = ((5, place(".dynstr")), (10, 16), (14, 1), (0, 0))
+    def parts(offset: Callable[[str], int]) -> list[Part]:
+        pairs = ((5, offset(".dynstr")), (10, 16), (14, 1), (0, 0))
         return [
             Part(".symtab", table((11, 0x2000, 16), (21, 0x1004, 0), (1, 0x1000, 16)), SHT_SYMTAB, link=2),
             Part(".strtab", names, SHT_STRTAB),
@@ -350,8 +352,8 @@ def test_15_names_come_from_tables_in_any_order() -> None:
 
     file = placed(X86_64, parts)
     found = FunctionNames(memoryview(file))
-    places = [found.find(vaddr) for vaddr in (0x1006, 0x2000, 0x3001, 0x1010)]
-    assert [place and (place.function, place.offset) for place in places] == [
+    locations = [found.find(vaddr) for vaddr in (0x1006, 0x2000, 0x3001, 0x1010)]
+    assert [location and (location.function, location.offset) for location in locations] == [
         ("a::b()", 6),
         ("[DEDUPED]", 0),
         ("only_inside", 1),

@@ -151,11 +151,11 @@ def test_routes_are_told_the_best_first() -> None:
     ]
 
 
-@pytest.mark.parametrize("place", ["data", "user/10", ""])
-def test_the_script_that_an_app_carries(place: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["data", "user/10", ""])
+def test_the_script_that_an_app_carries(folder: str, tmp_path: Path) -> None:
     """Run here, with a shim that no linker takes: it says so, and the program runs all the same."""
-    shim = tmp_path / place / "com.example.app" / "memleak-android-7-a" / "libmemleak.so"
-    if place:
+    shim = tmp_path / folder / "com.example.app" / "memleak-android-7-a" / "libmemleak.so"
+    if folder:
         shim.parent.mkdir(parents=True)
         shim.write_bytes(b"no library")
     (tmp_path / "id").write_text("#!/bin/sh\necho 1010123\n")
@@ -167,7 +167,7 @@ def test_the_script_that_an_app_carries(place: str, tmp_path: Path) -> None:
         ["sh", script, "echo", "a  b"], capture_output=True, text=True, check=True, env=path
     )
     assert done.stdout == "a  b\n"
-    assert (str(shim) in done.stderr) == bool(place)
+    assert (str(shim) in done.stderr) == bool(folder)
 
 
 def test_an_app_runs_as_its_native_code_does() -> None:

@@ -18,21 +18,21 @@ static inline __attribute__((always_inline)) size_t pool_rounded(size_t bytes)
 
 __attribute__((noinline)) void *pool_take(size_t bytes)
 {
-	void *place = arena + used;
+	void *block = arena + used;
 
 	if (!bytes)
 		return NULL;
 	used += pool_rounded(bytes);
-	return place;
+	return block;
 }
 
 /* Calls the other acquire of its family: one block, its own. */
 __attribute__((noinline)) void *pool_take_many(size_t count, size_t bytes)
 {
-	char *place = pool_take(count * bytes);
+	char *block = pool_take(count * bytes);
 
-	__asm__ volatile("" : "+r"(place));
-	return place;
+	__asm__ volatile("" : "+r"(block));
+	return block;
 }
 
 __attribute__((noinline)) int pool_open(void **out, size_t bytes)
@@ -56,9 +56,9 @@ __attribute__((noinline)) static void resize(void)
 	pool_resize(pool_take(11), 0);
 }
 
-__attribute__((noinline)) void pool_give(void *place)
+__attribute__((noinline)) void pool_give(void *block)
 {
-	__asm__ volatile("" : : "r"(place) : "memory");
+	__asm__ volatile("" : : "r"(block) : "memory");
 }
 
 __attribute__((noinline)) static void keep_blocks(int n)
@@ -111,7 +111,7 @@ __attribute__((noinline)) static void leak_threads(void)
 /* With an argument it begins once there is a file of that name. */
 int main(int n_arguments, char **arguments)
 {
-	void *place;
+	void *block;
 
 	while (n_arguments > 1 && access(arguments[1], F_OK))
 		usleep(10000);
@@ -120,8 +120,8 @@ int main(int n_arguments, char **arguments)
 	pool_take(0);
 	pool_take_many(10, 20);
 	resize();
-	pool_open(&place, 300);
-	pool_open(&place, 5000);
+	pool_open(&block, 300);
+	pool_open(&block, 5000);
 	leak_files();
 	leak_threads();
 	free(malloc(5));

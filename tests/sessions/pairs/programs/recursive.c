@@ -6,13 +6,13 @@ static size_t used;
 
 __attribute__((noinline)) void *descend(int depth)
 {
-	void *place = depth ? descend(depth - 1) : arena + (used += 16);
+	void *block = depth ? descend(depth - 1) : arena + (used += 16);
 
-	__asm__ volatile("" : "+r"(place) : : "memory"); /* no loop is made of it */
-	return place;
+	__asm__ volatile("" : "+r"(block) : : "memory"); /* no loop is made of it */
+	return block;
 }
 
-__attribute__((noinline)) void leave(void *place)
+__attribute__((noinline)) void leave(void *block)
 {
-	__asm__ volatile("" : : "r"(place) : "memory");
+	__asm__ volatile("" : : "r"(block) : "memory");
 }

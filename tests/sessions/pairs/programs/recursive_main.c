@@ -1,6 +1,6 @@
 /* Three at depths of which the kernel keeps no return address any more (64), of which we keep none (16), and of none. */
 void *descend(int depth);
-void leave(void *place);
+void leave(void *block);
 
 int main(void)
 {

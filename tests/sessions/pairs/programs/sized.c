@@ -17,14 +17,14 @@ void give_up(void *pointer)
 /* Twice the bytes where they do not fit; the old cell stays where nothing is left. */
 void *cell(void *old, int kind)
 {
-	size_t *place = (size_t *)(arena + used);
+	size_t *block = (size_t *)(arena + used);
 
 	(void)old;
 	if (kind > 100)
 		return NULL;
-	place[0] = 16u << (kind % 5);
-	used += place[0] + 16;
-	return place + 2;
+	block[0] = 16u << (kind % 5);
+	used += block[0] + 16;
+	return block + 2;
 }
 
 void uncell(void *cell)
