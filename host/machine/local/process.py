@@ -202,8 +202,7 @@ def _check_access(pid: int, status: ProcessStatus) -> None:
         ) from error
     if header[4:5] == bytes([ELFCLASS32]):
         raise TargetError(
-            f"process {pid} ({status.name}) is 32-bit, which cannot be traced",
-            "use a 64-bit build of it",
+            f"process {pid} ({status.name}) is 32-bit, which cannot be traced", "use a 64-bit build of it"
         )
 
 

@@ -37,8 +37,7 @@ def scan_by_agent(
             last_output = time.monotonic() if piece else last_output
             if time.monotonic() - last_output > _SILENCE_S:
                 raise DeviceError(
-                    f"{agent.target.name} was silent for {_SILENCE_S:g} s during the memory scan",
-                    "try again",
+                    f"{agent.target.name} was silent for {_SILENCE_S:g} s during the memory scan", "try again"
                 )
         return reader.memory(held).scan(block_addresses)
     except BrokenStream as error:

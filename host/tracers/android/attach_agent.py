@@ -78,8 +78,7 @@ def start(target: Target, options: SessionOptions, app: App, process: str, *, ar
 
         lines = [*await_lines(options, word), "hook plt"]
         absent = TracerError(
-            f"{app.label} did not load the shim within {JOINED_S:g} s",
-            "see its messages in `adb logcat`",
+            f"{app.label} did not load the shim within {JOINED_S:g} s", "see its messages in `adb logcat`"
         )
         begin = lambda: _attach_agent(target, app, process, f"{shim}={word} mode=plt")
         session = JoinedSession(channel, lines, begin, absent, clean_up, JOINED_S)

@@ -7,12 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import quote
 
 from memleak_android.host.errors import TargetError, TracerError
-from memleak_android.host.machine.adb.program import (
-    RemoteProgram,
-    fetch_until,
-    find_program,
-    loaded_objects,
-)
+from memleak_android.host.machine.adb.program import RemoteProgram, fetch_until, find_program, loaded_objects
 from memleak_android.host.machine.adb.pulled_files import PulledFiles
 from memleak_android.host.machine.local.channel import USER_STDIO_LINE
 from memleak_android.host.machine.local.process import LoadedObject
@@ -107,11 +102,7 @@ def start_with_shim(
             raise _unreadable(target, options)
         loaded, _ = loaded_objects(target, program, pulled)
         pairs = _plan_pairs(fetch_until(pulled, loaded, set(), whole=True), options.pairs, "slots")
-    lines = [
-        *session_lines(options),
-        f"shim {quote(paths[_SHIM], safe='/')}",
-        *pair_lines(options, pairs),
-    ]
+    lines = [*session_lines(options), f"shim {quote(paths[_SHIM], safe='/')}", *pair_lines(options, pairs)]
     session = _start("preload", target, paths["memleakd"], lines, clean_up, as_root=False)
     session.pairs = pairs
     return session

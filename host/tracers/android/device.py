@@ -324,9 +324,4 @@ class DeviceTracers:
 
 def _app_facts(app: App) -> dict[str, Any]:
     """Facts about the measured app for SESSION."""
-    return {
-        "package": app.package,
-        "version": app.version,
-        "version_code": app.version_code,
-        "abi": app.abi,
-    }
+    return {"package": app.package, "version": app.version, "version_code": app.version_code, "abi": app.abi}

@@ -74,8 +74,7 @@ def start_wrapped(target: Target, app: App, process: str, options: SessionOption
                 deployed.close()
 
         absent = TracerError(
-            f"{app.label} was started, but no process of it loaded the shim",
-            f"see whether it honours {name}",
+            f"{app.label} was started, but no process of it loaded the shim", f"see whether it honours {name}"
         )
         session = LaunchingSession(
             channel, await_lines(options, word), lambda: launch(target, app), absent, clean_up

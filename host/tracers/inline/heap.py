@@ -79,7 +79,7 @@ def plan_inline(process: HookedProcess, allocator: LoadedObject, options: Sessio
 
 
 def no_heap_lines(shim: Shim) -> list[str]:
-    """Lines of a session without the heap: they reset what an earlier session told the shim."""
+    """Lines of a session without the heap: they reset the values of an earlier session in the shim."""
     return [slot_line(address, 0) for address in shim.hooks().values()]
 
 

@@ -76,8 +76,4 @@ def _files(process: LocalProcess) -> list[ProbedFile]:
 def attach_lines(options: SessionOptions, hook: HookName) -> list[str]:
     """The agent's configuration, without the final `start`."""
     shim = find_binary("libmemleak.so", local_arch())
-    return [
-        *session_lines(options),
-        f"shim {quote(os.fsencode(shim), safe='/')}",
-        f"hook {hook}",
-    ]
+    return [*session_lines(options), f"shim {quote(os.fsencode(shim), safe='/')}", f"hook {hook}"]

@@ -44,10 +44,7 @@ def find_jumps(text: NDArray[np.uint8], low: int, high: int) -> tuple[NDArray[np
     short = np.flatnonzero((opcode == 0xEB) | ((opcode & 0xF0) == 0x70) | ((opcode & 0xFC) == 0xE0))
     goal = start + short + 2 + around[short + 1].view(np.int8)
     is_hit = (goal >= low) & (goal < high)
-    return (
-        np.concatenate([*sources, start + short[is_hit]]),
-        np.concatenate([*targets, goal[is_hit]]),
-    )
+    return (np.concatenate([*sources, start + short[is_hit]]), np.concatenate([*targets, goal[is_hit]]))
 
 
 def _near_jumps(part: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
