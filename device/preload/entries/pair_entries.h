@@ -55,7 +55,7 @@ _Static_assert(offsetof(struct ml_pair_frame, general) == 32 && offsetof(struct 
 extern const char ml_pair_entries[] __attribute__((visibility("hidden")));
 
 /*
- * The target of a patched function's stub (host/tracers/inline/islands.py). The stub leaves a word that identifies the
+ * The target of a patched function's stub (host/tracers/inline/landings.py). The stub leaves a word that identifies the
  * call: on x86_64 64 bytes below the stack pointer, on arm64 in x17.
  */
 void memleak_pair_moved(void) __attribute__((visibility("default")));

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only OR BSD-2-Clause
 /*
- * The accounting of --tracer bcc, compiled on the machine that runs it. It needs only struct pt_regs of the kernel's headers,
- * so headers of another version work. host/tracers/bcc/programs.py appends a pair of programs for each probed function
- * and defines the constants that are undefined here by -D.
+ * The accounting of --tracer bcc, compiled on the machine that runs it. It needs only struct pt_regs of the
+ * kernel's headers, so headers of another version work. host/tracers/bcc/programs.py appends a pair of programs
+ * for each probed function, and defines the constants that are undefined here by -D.
  */
 #include <linux/ptrace.h>
 
 #define PENDING 8 /* calls of one thread in progress: nested signal handlers */
 #define STACK_WORDS (STACK_BYTES / 8)
 #define PAGE 4096u
-/* Maps of code and of other mappings, a bit for each 64 KiB at a hash of the address. host/tracers/bcc/code_map.py sets them. */
+/* Maps of code and of other mappings: a bit for each 64 KiB at a hash of the address, set by code_map.py. */
 #define GRANULE_SHIFT 16
 #define GRANULES (1 << 18)
 /* Linux on x86_64 maps from 0x7fff... downwards, and programs from 0x5555... upwards: ELF_ET_DYN_BASE, mmap_base(). */
