@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from memleak_android.host.analysis.pipeline import View, make_profile
-from memleak_android.host.heap.capture import Capture
+from memleak_android.host.analysis.pipeline import View
 from memleak_android.host.heap.key_history import INSTANTS_MAX, KeyHistory, KeySnapshot, held_by_key
-from memleak_android.host.heap.survivors import find_survivors, recorded_survivors
 from memleak_android.host.profile.profile import Profile, Trend
 from memleak_android.host.recording.file import Recording
-from memleak_android.host.recording.write import recording_blocks
-from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, reopen
-from memleak_android.host.stacks.stack_unwinder import StackUnwinder
-from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import HELD_ROW, Block, BlockKind, Reason, encode_block
 from memleak_android.host.wire.payloads import encode_text
+from tests.support.builders.analysed import profile_of
 from tests.support.builders.blocks import (
     end,
     evidence,
@@ -68,22 +62,6 @@ def recording(path: Path, *snapshots: list[Block], reason: Reason = Reason.STOPP
     )
 
 
-def profile_of(path: Path, warmup_ns: int = 0, finished: Path | None = None, cooldown_ns: int = 0) -> Profile:
-    capture = Capture()
-    with closing(Recording(path)) as opened:
-        for offset, block in opened.blocks():
-            capture.add(block, offset)
-        if capture.is_finished:
-            survivors = recorded_survivors(capture, reopen)
-        else:
-            survivors = find_survivors(
-                capture, StackUnwinder(opened.read_block, ModuleFiles(LocalFiles(False))), True
-            )
-    if finished:
-        write_recording(finished, recording_blocks(capture, survivors))
-    return make_profile(capture, survivors, Symbolizer(), View(warmup_ns=warmup_ns, cooldown_ns=cooldown_ns))
-
-
 def trends(profile: Profile) -> dict[int, Trend]:
     return {site.frames[1].vaddr: site.growth.trend for site in profile.sites if site.growth is not None}
 
@@ -113,13 +91,13 @@ def test_few_snapshots_are_no_verdict(tmp_path: Path) -> None:
 
 def test_warm_up_is_left_out(tmp_path: Path) -> None:
     path = recording(tmp_path / "a", *map(held_at, range(2, 12)))
-    span = profile_of(path, warmup_ns=5 * SECOND).growth
+    span = profile_of(path, View(warmup_ns=5 * SECOND)).growth
     assert span is not None and (span.from_ns, span.instants) == (5.5 * SECOND, 7)
 
 
 def test_tail_is_left_out(tmp_path: Path) -> None:
     path = recording(tmp_path / "a", *map(held_at, range(2, 12)))
-    span = profile_of(path, cooldown_ns=3 * SECOND).growth
+    span = profile_of(path, View(cooldown_ns=3 * SECOND)).growth
     assert span is not None and (span.from_ns, span.to_ns, span.instants) == (2.5 * SECOND, 8.5 * SECOND, 7)
 
 
@@ -131,7 +109,7 @@ def test_what_rises_in_the_tail_alone_grows_no_more_with_cooldown(tmp_path: Path
     ]
     path = recording(tmp_path / "a", *snapshots)
     assert trends(profile_of(path))[LEAK_VADDR] is Trend.GROWS
-    assert trends(profile_of(path, cooldown_ns=5 * SECOND))[LEAK_VADDR] is Trend.STEADY
+    assert trends(profile_of(path, View(cooldown_ns=5 * SECOND)))[LEAK_VADDR] is Trend.STEADY
 
 
 @pytest.mark.parametrize(("n_snapshots", "expected"), [(6, 5), (5, 5)])

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import io
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from memleak_android.host.analysis.pipeline import View, make_profile
 from memleak_android.host.heap import high_water as peak
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.key_history import KeySnapshot
-from memleak_android.host.heap.survivors import find_survivors, recorded_survivors
 from memleak_android.host.profile.profile import PastSite, Profile
-from memleak_android.host.recording.file import Recording
-from memleak_android.host.recording.write import recording_blocks
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.html.page_data import profile_data
 from memleak_android.host.reports.json import report as report_json
 from memleak_android.host.reports.text import report as text
 from memleak_android.host.reports.text.past import ages_text
-from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, reopen
-from memleak_android.host.stacks.stack_unwinder import StackUnwinder
-from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import HELD_ROW, Block, Function
+from tests.support.builders.analysed import profile_of
 from tests.support.builders.blocks import (
     end,
     evidence,
@@ -69,21 +62,6 @@ def recording(path: Path, *snapshots: list[Block], highest: int = 0) -> Path:
     return write_recording(
         path, [*blocks, *(block for one in snapshots for block in one), statuses[1], end()]
     )
-
-
-def profile_of(path: Path, finished: Path | None = None) -> Profile:
-    capture = Capture()
-    with closing(Recording(path)) as opened:
-        for offset, block in opened.blocks():
-            capture.add(block, offset)
-        if capture.is_finished:
-            survivors = recorded_survivors(capture, reopen)
-        else:
-            unwinder = StackUnwinder(opened.read_block, ModuleFiles(LocalFiles(False)))
-            survivors = find_survivors(capture, unwinder, with_past=True)
-    if finished:
-        write_recording(finished, recording_blocks(capture, survivors))
-    return make_profile(capture, survivors, Symbolizer(), View())
 
 
 def shape(sites: tuple[PastSite, ...]) -> list[tuple[int, int, int | None]]:

@@ -8,17 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host.analysis.pipeline import View, make_profile
-from memleak_android.host.heap.capture import Capture
-from memleak_android.host.heap.survivors import find_survivors, recorded_survivors
+from memleak_android.host.analysis.pipeline import View
+from memleak_android.host.heap.survivors import find_survivors
 from memleak_android.host.profile.profile import Profile, Verdict
 from memleak_android.host.recording.file import Recording
 from memleak_android.host.recording.write import STACK_KINDS, recording_blocks
-from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, reopen
+from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles
 from memleak_android.host.stacks.stack_unwinder import StackUnwinder
-from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.wire.blocks import Block, BlockKind, Function, KeyFlag, Lost, ProcessEvent, Reason
 from memleak_android.host.wire.payloads import Chunk, encode_chunk, encode_text
+from tests.support.builders.analysed import profile_of, read
 from tests.support.builders.blocks import (
     end,
     evidence,
@@ -37,28 +36,9 @@ from tests.support.builders.blocks import (
 MAPS = "00400000-00500000 r-xp 00000000 08:01 0 /nonexistent/program\n"
 
 
-def read(path: Path) -> tuple[Capture, Recording]:
-    capture, recording = Capture(), Recording(path)
-    for offset, block in recording.blocks():
-        capture.add(block, offset)
-    return capture, recording
-
-
 def blocks_of(path: Path) -> list[Block]:
     with closing(Recording(path)) as recording:
         return [block for _, block in recording.blocks()]
-
-
-def profile_of(path: Path, view: View | None = None) -> Profile:
-    capture, recording = read(path)
-    if capture.is_finished:
-        survivors = recorded_survivors(capture, reopen)
-    else:
-        survivors = find_survivors(
-            capture, StackUnwinder(recording.read_block, ModuleFiles(LocalFiles(False)))
-        )
-    recording.close()
-    return make_profile(capture, survivors, Symbolizer(), view or View())
 
 
 @pytest.fixture
