@@ -8,8 +8,12 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+
+import pytest
 
 from tests.emulator import qemu
 from tests.emulator.debian import Unavailable
@@ -21,6 +25,19 @@ from tests.emulator.surface import write_symbols
 
 # Not 5554…5584, where every adb server looks for emulators by itself: tests of others would see this one.
 NUMBERS = range(5600, 5700, 10)
+
+
+@contextmanager
+def booted(options: Options | None = None) -> Iterator[Machine]:
+    """A machine for a fixture; skips, with the reason, where it cannot be had."""
+    try:
+        machine = start(options or Options())
+    except Unavailable as error:
+        pytest.skip(str(error))
+    try:
+        yield machine
+    finally:
+        machine.stop()
 
 
 def start(options: Options, *, number: int = 0, outlives_us: bool = False) -> Machine:

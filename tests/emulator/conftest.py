@@ -6,23 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.emulator.boot import start
-from tests.emulator.debian import Unavailable
+from tests.emulator.boot import booted
 from tests.emulator.machine import Machine
-from tests.emulator.machine import Options as MachineOptions
 
 
 @pytest.fixture(scope="session")
 def machine(pytestconfig: pytest.Config) -> Iterator[Machine]:
     """A phone with kernel 6.1 and su, its adbd as shell. Skips, with the reason, where it cannot be had."""
-    try:
-        started = start(MachineOptions())
-    except Unavailable as error:
-        pytest.skip(str(error))
-    terminal = pytestconfig.pluginmanager.get_plugin("terminalreporter")
-    if terminal is not None:  # there is none in the processes of pytest-xdist
-        terminal.write_line(
-            f"\n{started.serial}: adb shell answered {started.boot_s:.1f} s after QEMU's start"
-        )
-    yield started
-    started.stop()
+    with booted() as started:
+        terminal = pytestconfig.pluginmanager.get_plugin("terminalreporter")
+        if terminal is not None:  # there is none in the processes of pytest-xdist
+            terminal.write_line(
+                f"\n{started.serial}: adb shell answered {started.boot_s:.1f} s after QEMU's start"
+            )
+        yield started

@@ -14,8 +14,7 @@ from memleak_android.host.machine.adb.server import list_devices
 from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.target import AppUser
 from tests.emulator.apps import ARM64, libraries
-from tests.emulator.boot import start
-from tests.emulator.debian import Unavailable
+from tests.emulator.boot import booted
 from tests.emulator.machine import Machine, Options
 from tests.emulator.test_sessions import APP, PLANTED, SECONDS, check_clean, run, started
 
@@ -26,14 +25,10 @@ FRAME = "demo::new_frame()"
 
 @pytest.fixture(scope="module")
 def stock() -> Iterator[Machine]:
-    try:
-        machine = start(Options(build="user"))
-    except Unavailable as error:
-        pytest.skip(str(error))
-    machine.shell(f"am start -n {APP}/.MainActivity --ei every 2")
-    machine.wait_for_process(APP)
-    yield machine
-    machine.stop()
+    with booted(Options(build="user")) as machine:
+        machine.shell(f"am start -n {APP}/.MainActivity --ei every 2")
+        machine.wait_for_process(APP)
+        yield machine
 
 
 def unstripped() -> list[str | Path]:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.emulator.apps import OWN_APP, OWN_LEAKS
-from tests.emulator.boot import start
-from tests.emulator.debian import Unavailable
+from tests.emulator.boot import booted
 from tests.emulator.leftovers import check_nothing_left, traces
 from tests.emulator.machine import Machine, Options
 from tests.emulator.test_inline_apps import one_more_round
@@ -25,14 +24,10 @@ WORDS = ("--package", APP, "--tracer", "inline", "--object", "libleaky.so", "--d
 
 @pytest.fixture(scope="module")
 def stock() -> Iterator[Machine]:
-    try:
-        machine = start(Options(build="user"))
-    except Unavailable as error:
-        pytest.skip(str(error))
-    machine.shell(f"am start -n {APP}/.MainActivity")
-    machine.wait_for_process(APP)
-    yield machine
-    machine.stop()
+    with booted(Options(build="user")) as machine:
+        machine.shell(f"am start -n {APP}/.MainActivity")
+        machine.wait_for_process(APP)
+        yield machine
 
 
 def refused(machine: Machine) -> str:

@@ -11,8 +11,7 @@ import pytest
 
 from tests.emulator import bionic
 from tests.emulator.apps import BIONIC_APP, OWN_APP, OWN_LEAKS
-from tests.emulator.boot import start
-from tests.emulator.debian import Unavailable
+from tests.emulator.boot import booted
 from tests.emulator.machine import Machine, Options
 from tests.emulator.test_sessions import (
     SECONDS,
@@ -29,12 +28,8 @@ pytestmark = pytest.mark.emulator
 
 @pytest.fixture(scope="module")
 def stock() -> Iterator[Machine]:
-    try:
-        machine = start(Options(build="user"))
-    except Unavailable as error:
-        pytest.skip(str(error))
-    yield machine
-    machine.stop()
+    with booted(Options(build="user")) as machine:
+        yield machine
 
 
 def code_of(machine: Machine, pid: str, path: str) -> str:

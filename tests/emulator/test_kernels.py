@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.emulator.apps import ARM64, libraries
-from tests.emulator.boot import start
-from tests.emulator.debian import Unavailable
+from tests.emulator.boot import booted
 from tests.emulator.machine import Machine, Options
 from tests.emulator.test_sessions import APP, check_planted, interrupt, report
 from tests.support.workloads import TRACERS
@@ -29,12 +28,8 @@ SHIM = "m.so"  # as it is called on a device
 @pytest.fixture(scope="module", params=["5.10", SIGNING])
 def other_machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
     """Skips, with the reason, where its kernel cannot be had."""
-    try:
-        machine = start(Options(kernel=request.param))
-    except Unavailable as error:
-        pytest.skip(str(error))
-    yield machine
-    machine.stop()
+    with booted(Options(kernel=request.param)) as machine:
+        yield machine
 
 
 @pytest.mark.parametrize("tracer", TRACERS)

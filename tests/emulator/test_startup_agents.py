@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.emulator.apps import ARM64, libraries
-from tests.emulator.boot import start
-from tests.emulator.debian import Unavailable
+from tests.emulator.boot import booted
 from tests.emulator.leftovers import check_nothing_left, traces
 from tests.emulator.machine import Machine, Options
 from tests.emulator.test_sessions import APP, check_clean, check_planted, interrupt, report, run, started
@@ -25,12 +24,8 @@ FOLDER = f"/data/data/{APP}/code_cache"
 
 @pytest.fixture(scope="module")
 def stock() -> Iterator[Machine]:
-    try:
-        machine = start(Options(build="user", api_level=30))
-    except Unavailable as error:
-        pytest.skip(str(error))
-    yield machine
-    machine.stop()
+    with booted(Options(build="user", api_level=30)) as machine:
+        yield machine
 
 
 def code_cache(machine: Machine) -> list[str]:

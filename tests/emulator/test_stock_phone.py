@@ -16,8 +16,7 @@ from memleak_android.host.machine.target import AppUser
 from memleak_android.host.tracers.android.wrap import wrap_script
 from memleak_android.unwind.cfi.module import Module
 from tests.emulator.apps import APPS, ARM64, libraries
-from tests.emulator.boot import start
-from tests.emulator.debian import Unavailable
+from tests.emulator.boot import booted
 from tests.emulator.machine import Machine, Options
 from tests.emulator.test_sessions import APP, check_clean, check_planted, report, run
 
@@ -27,14 +26,10 @@ pytestmark = pytest.mark.emulator
 @pytest.fixture(scope="module")
 def stock() -> Iterator[Machine]:
     """Its app brings the wrap.sh that doctor prints."""
-    try:
-        machine = start(Options(build="user"))
-    except Unavailable as error:
-        pytest.skip(str(error))
-    script = str(Path(next(app for app in APPS if app.package == APP).library).parent / "wrap.sh")
-    machine.root_shell(f"cat >{script} <<'END'\n{wrap_script(APP)}END\nchmod 755 {script}")
-    yield machine
-    machine.stop()
+    with booted(Options(build="user")) as machine:
+        script = str(Path(next(app for app in APPS if app.package == APP).library).parent / "wrap.sh")
+        machine.root_shell(f"cat >{script} <<'END'\n{wrap_script(APP)}END\nchmod 755 {script}")
+        yield machine
 
 
 def test_a_debuggable_app(stock: Machine, tmp_path: Path) -> None:

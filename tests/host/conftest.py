@@ -9,7 +9,9 @@ import pytest
 
 from memleak_android.host.cli import run
 from tests.support.command_line import Finished, Unwind
-from tests.support.fakes.adb_server import own_adb_server
+from tests.support.fakes.adb_server import connected, own_adb_server
+from tests.support.fakes.adbd import FakeDevice
+from tests.support.preload_session import find_parts
 
 
 @pytest.fixture
@@ -27,3 +29,12 @@ def adb_server() -> Iterator[None]:
     """Its start takes half a second."""
     with own_adb_server():
         yield
+
+
+@pytest.fixture
+def device(adb_server: None, tmp_path: Path) -> Iterator[FakeDevice]:
+    """This machine behind the real adb server, as root."""
+    find_parts()
+    device = FakeDevice(tmp_path / "device")
+    with connected(device):
+        yield device

@@ -8,19 +8,15 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.commands.demo import find_sites, read_planted
-from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.capabilities import probe_local
 from tests.support.builders.profiles import SERVER, frame, site
+from tests.support.preload_session import find_parts
 from tests.support.program_server import run_program
 
 
 def run_demo(tracer: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    try:
-        for name in ("memleakd", "libmemleak.so", "memleak-demo"):
-            find_binary(name, local_arch())
-    except TracerError as error:
-        pytest.skip(str(error))
+    find_parts()
     return run_program(["demo", "--tracer", tracer], folder)
 
 

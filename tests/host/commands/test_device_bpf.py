@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.fakes.adb_server import connected
 from tests.support.fakes.adbd import FakeDevice
 from tests.support.gcc import gcc
 from tests.support.workloads import PROGRAM, need
@@ -62,12 +61,9 @@ def leaking(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-@pytest.fixture
-def device(tmp_path: Path) -> Iterator[FakeDevice]:
+@pytest.fixture(autouse=True)
+def _bpf() -> None:
     need("bpf")
-    device = FakeDevice(tmp_path / "device")
-    with connected(device):
-        yield device
 
 
 def session(

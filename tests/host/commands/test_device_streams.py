@@ -7,15 +7,12 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
-from tests.support.fakes.adb_server import connected
 from tests.support.fakes.adbd import FakeDevice
 from tests.support.program_server import run_program
 from tests.support.workloads import PROGRAM, need
@@ -23,18 +20,6 @@ from tests.support.workloads import PROGRAM, need
 pytestmark = pytest.mark.usefixtures("adb_server")
 
 SPEAKING = 'read -r line; echo "heard $line"; echo complaint >&2; cat; exit 3'
-
-
-@pytest.fixture
-def device(tmp_path: Path) -> Iterator[FakeDevice]:
-    try:
-        for name in ("memleakd", "libmemleak.so"):
-            find_binary(name, local_arch())
-    except TracerError as error:
-        pytest.skip(str(error))
-    device = FakeDevice(tmp_path / "device")
-    with connected(device):
-        yield device
 
 
 def measured(

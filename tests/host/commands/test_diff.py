@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.cli import run
-from memleak_android.host.errors import TracerError
-from memleak_android.host.machine.binaries import find_binary, local_arch
 from tests.support.oracles.symbols import need
+from tests.support.preload_session import find_parts
 from tests.support.program_server import run_program
 
 PROGRAM = """
@@ -26,11 +25,7 @@ ADDED = "__attribute__((noinline)) static void leak(void) { kept[50] = malloc(61
 
 def measured(folder: Path, added: str, call: str) -> Path:
     """The report.json of one run of the program, which the loader places anew each time."""
-    for name in ("memleakd", "libmemleak.so"):
-        try:
-            find_binary(name, local_arch())
-        except TracerError as error:
-            pytest.skip(str(error))
+    find_parts()
     folder.mkdir()
     (folder / "program.c").write_text(PROGRAM % (added, call))
     subprocess.run([need("gcc"), "-g", "-O1", "-o", folder / "program", folder / "program.c"], check=True)

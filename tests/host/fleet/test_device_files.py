@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from memleak_android.host.errors import TracerError
 from memleak_android.host.fleet.named_cache import open_cache
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.symbols.build_cache import BuildCache, StoredOrigin
 from tests.support.builders.fleet_recordings import SOURCE
-from tests.support.fakes.adb_server import connected, own_adb_server
 from tests.support.fakes.adbd import FakeDevice
 from tests.support.fakes.s3_server import s3_server
 from tests.support.fleet_runs import FleetRun, fleet, parts
@@ -24,17 +22,10 @@ PLANTED = {"fill_cache", "open_session"}
 
 
 @pytest.fixture
-def device(tmp_path: Path) -> Iterator[FakeDevice]:
-    """This machine, without root, behind the real adb server."""
-    try:
-        for name in ("memleakd", "libmemleak.so"):
-            find_binary(name, local_arch())
-    except TracerError as error:
-        pytest.skip(str(error))
-    device = FakeDevice(tmp_path / "device")
-    with own_adb_server(), connected(device):
-        device.add_program("id", "echo 2000")
-        yield device
+def device(device: FakeDevice) -> FakeDevice:
+    """Without root."""
+    device.add_program("id", "echo 2000")
+    return device
 
 
 @pytest.fixture

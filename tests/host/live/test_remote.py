@@ -12,9 +12,6 @@ from typing import Any
 
 import pytest
 
-from memleak_android.host.errors import TracerError
-from memleak_android.host.machine.binaries import find_binary, local_arch
-from tests.support.fakes.adb_server import connected
 from tests.support.fakes.adbd import FakeDevice
 from tests.support.gcc import gcc
 from tests.support.live_terminal import ALTERNATE_SCREEN, BACK, Terminal
@@ -27,17 +24,11 @@ LEAKED = 1009
 
 
 @pytest.fixture
-def device(tmp_path: Path) -> Iterator[FakeDevice]:
-    try:
-        for name in ("memleakd", "libmemleak.so"):
-            find_binary(name, local_arch())
-    except TracerError as error:
-        pytest.skip(str(error))
-    device = FakeDevice(tmp_path / "device")
-    with connected(device):
-        device.add_program("id", "echo 2000")  # no root
-        gcc("-g", "-O1", "-o", device.folder / "steady_leak", SOURCE)
-        yield device
+def device(device: FakeDevice) -> FakeDevice:
+    """Without root, with a program that leaks."""
+    device.add_program("id", "echo 2000")
+    gcc("-g", "-O1", "-o", device.folder / "steady_leak", SOURCE)
+    return device
 
 
 @pytest.fixture

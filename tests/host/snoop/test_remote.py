@@ -6,12 +6,10 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.fakes.adb_server import connected
 from tests.support.fakes.adbd import FakeDevice
 from tests.support.snoop_runs import snooped_program
 from tests.support.workloads import PROGRAM, need
@@ -19,12 +17,9 @@ from tests.support.workloads import PROGRAM, need
 pytestmark = [pytest.mark.usefixtures("adb_server"), pytest.mark.proof]
 
 
-@pytest.fixture
-def device(tmp_path: Path) -> Iterator[FakeDevice]:
+@pytest.fixture(autouse=True)
+def _bpf() -> None:
     need("bpf")
-    device = FakeDevice(tmp_path / "device")
-    with connected(device):
-        yield device
 
 
 def test_calls_of_a_process_on_a_device(device: FakeDevice, tmp_path: Path) -> None:
