@@ -17,6 +17,7 @@ from memleak_android.host.heap.capture import Snapshot
 from memleak_android.host.machine.scan.words import Addresses, MemoryScan
 from memleak_android.host.profile.profile import LeakKind
 from memleak_android.host.wire.blocks import Rows
+from memleak_android.host.wire.packed import ranges
 
 KINDS = tuple(LeakKind)  # numbers of kinds are indexes into it
 NOT_JUDGED = -1  # kind of a block that did not exist at the stop, or of another process
@@ -47,10 +48,8 @@ class _Graph:
             frontier = self._few_steps(frontier, reached) if few else self._step(frontier, reached)
 
     def _step(self, frontier: Numbers, reached: NDArray[np.bool_]) -> Numbers:
-        counts = self.first[frontier + 1] - self.first[frontier]
-        ends = np.cumsum(counts)
-        indexes = np.arange(counts.sum()) + np.repeat(self.first[frontier] - (ends - counts), counts)
-        found = self.targets[indexes]
+        begins = self.first[frontier]
+        found = self.targets[ranges(begins, self.first[frontier + 1] - begins)]
         found = np.unique(found[~reached[found]])
         reached[found] = True
         return found

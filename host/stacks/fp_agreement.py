@@ -15,6 +15,7 @@ from memleak_android.host.profile.profile import FpAgreement
 from memleak_android.host.profile.runtime_sites import LIBC
 from memleak_android.host.stacks.modules import ModuleFile
 from memleak_android.host.wire.blocks import Rows
+from memleak_android.host.wire.packed import ranges
 from memleak_android.unwind.trace import TraceBatch, TraceEnd
 
 # Frames of the C library at a stack's outer end, and the program's _start: glibc's __libc_start_call_main and
@@ -98,7 +99,7 @@ def _common_prefix(cfi: TraceBatch, fp: TraceBatch) -> Ints:
     """By trace: how many frames from the innermost on are equal in both."""
     counts = np.minimum(np.diff(cfi.offsets), np.diff(fp.offsets))
     owner = np.repeat(np.arange(len(counts)), counts)
-    level = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    level = ranges(np.zeros_like(counts), counts)
     differs = cfi.address[cfi.offsets[owner] + level] != fp.address[fp.offsets[owner] + level]
     common = counts.copy()
     np.minimum.at(common, owner[differs], level[differs])

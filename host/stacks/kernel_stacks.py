@@ -11,6 +11,7 @@ from memleak_android.host.stacks.kernel_image import KernelImage, module_path
 from memleak_android.host.stacks.modules import ModuleFile, ModuleFiles
 from memleak_android.host.stacks.samples import Samples
 from memleak_android.host.wire.blocks import FRAME_ROW, Rows
+from memleak_android.host.wire.packed import ranges
 from memleak_android.unwind.trace import Method, TraceBatch, TraceEnd
 
 
@@ -32,8 +33,8 @@ class KernelStacks:
         n_kernel = samples.chains.counts
         offsets = np.concatenate([[0], np.cumsum(n_user + n_kernel)]).astype(np.int64)
         frames = np.empty(offsets[-1], FRAME_ROW)
-        frames[_ranges(offsets[:-1], n_kernel)] = self._kernel_frames(samples.chains.addresses)
-        frames[_ranges(offsets[:-1] + n_kernel, n_user)] = user_frames[_ranges(user.offsets[:-1], n_user)]
+        frames[ranges(offsets[:-1], n_kernel)] = self._kernel_frames(samples.chains.addresses)
+        frames[ranges(offsets[:-1] + n_kernel, n_user)] = user_frames[ranges(user.offsets[:-1], n_user)]
         return (
             TraceBatch(
                 offsets=offsets,
@@ -66,9 +67,3 @@ def kernel_modules(texts: Sequence[str]) -> dict[str, ModuleFile]:
     """By path, of a finished recording."""
     image = KernelImage(texts)
     return {module_path(module): image.file(module) for module in image.modules}
-
-
-def _ranges(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """start, start + 1, …: counts[i] of them for each starts[i]."""
-    within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.asarray(np.repeat(starts, counts) + within, np.int64)

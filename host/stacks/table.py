@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.wire.blocks import FRAME_ROW, TRACE_ROW, Rows
+from memleak_android.host.wire.packed import ranges
 from memleak_android.host.wire.payloads import TraceChunk
 
 _TRACES_PER_CHUNK = 4096
@@ -146,9 +147,7 @@ class StackTable:
         begins, ends = self.bounds[traces], self.bounds[traces + 1]
         for first in range(0, len(traces), _TRACES_AT_ONCE):
             part = slice(first, first + _TRACES_AT_ONCE)
-            lengths = ends[part] - begins[part]
-            starts = np.repeat(begins[part] - np.cumsum(lengths) + lengths, lengths)
-            used[self.number_of_frame[starts + np.arange(len(starts))]] = True
+            used[self.number_of_frame[ranges(begins[part], ends[part] - begins[part])]] = True
         return used
 
     def frames_of(self, trace: int) -> Rows:

@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.wire.blocks import FRAME_CHAIN, FRAME_CHAIN_MAX, EvidenceFlag, Rows
+from memleak_android.host.wire.packed import WORD, Ints, ranges, structures, words
 from memleak_android.unwind.maps import AddressSpace
 from memleak_android.unwind.trace import Method, SampleBatch, TraceBatch, TraceEnd
 from memleak_android.unwind.walk import frame_chain
 from memleak_android.unwind.walk.frame_chain import Chains
 
-Ints = NDArray[np.int64]
 _HEAD = FRAME_CHAIN.itemsize
-_WORD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ def ends(data: NDArray[np.uint8], rows: Rows, stack_offset: Ints) -> Ints:
     """Byte offset in `data` behind each record's stack and its chain, which fault() must have checked."""
     end = _stack_ends(data, rows, stack_offset)
     has = _has(rows)
-    end[has] += _HEAD + _WORD * _heads(data, end[has])["n_frames"].astype(np.int64)
+    end[has] += _HEAD + WORD * structures(data, end[has], FRAME_CHAIN)["n_frames"].astype(np.int64)
     return end
 
 
@@ -56,8 +55,8 @@ def _stack_ends(data: NDArray[np.uint8], rows: Rows, stack_offset: Ints) -> Ints
     sparse = (rows["flags"] & np.uint16(EvidenceFlag.STACK_SPARSE)) != 0
     size = (rows["stack_bytes"].astype(np.int64) + 7) & ~7
     n_words = np.zeros(len(rows), np.int64)
-    n_words[sparse] = data[: len(data) // _WORD * _WORD].view("<u8")[stack_offset[sparse] // _WORD]
-    size[sparse] = _WORD + n_words[sparse] * _WORD + ((2 * n_words[sparse] + 7) & ~7)
+    n_words[sparse] = words(data)[stack_offset[sparse] // WORD]
+    size[sparse] = WORD + n_words[sparse] * WORD + ((2 * n_words[sparse] + 7) & ~7)
     return np.asarray(stack_offset + size)
 
 
@@ -67,8 +66,8 @@ def fault(data: NDArray[np.uint8], starts: Ints, ends: Ints) -> int | None:
     room = ends[has] - starts[has]
     bad = room < _HEAD
     counts = np.zeros(len(has), np.int64)
-    counts[~bad] = _heads(data, starts[has[~bad]])["n_frames"]
-    bad |= (counts > FRAME_CHAIN_MAX) | (_HEAD + counts * _WORD > room)
+    counts[~bad] = structures(data, starts[has[~bad]], FRAME_CHAIN)["n_frames"]
+    bad |= (counts > FRAME_CHAIN_MAX) | (_HEAD + counts * WORD > room)
     return int(has[np.argmax(bad)]) if bad.any() else None
 
 
@@ -76,13 +75,10 @@ def read(data: NDArray[np.uint8], starts: Ints) -> SentChains:
     """The chains that begin at `starts`, which fault() must have checked."""
     is_sent = starts >= 0
     counts, end = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.uint8)
-    heads = _heads(data, starts[is_sent])
+    heads = structures(data, starts[is_sent], FRAME_CHAIN)
     counts[is_sent] = heads["n_frames"]
     end[is_sent] = np.minimum(heads["end"], max(TraceEnd))
-    first = (starts + _HEAD) // _WORD
-    within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    words = data[: len(data) // _WORD * _WORD].view("<u8")
-    return SentChains(is_sent, counts, end, words[np.repeat(first, counts) + within])
+    return SentChains(is_sent, counts, end, words(data)[ranges((starts + _HEAD) // WORD, counts)])
 
 
 def join(pieces: Sequence[SentChains]) -> SentChains:
@@ -116,8 +112,3 @@ def _merged(sent: SentChains, walked: Chains) -> Chains:
     addresses[is_sent] = sent.addresses
     addresses[~is_sent], sp[~is_sent] = walked.addresses[takes], walked.sp[takes]
     return Chains(counts, addresses, sp, np.where(sent.is_sent, sent.end, walked.end))
-
-
-def _heads(data: NDArray[np.uint8], starts: Ints) -> Rows:
-    picked = data[starts[:, None] + np.arange(_HEAD)]
-    return np.ascontiguousarray(picked).view(FRAME_CHAIN).reshape(len(starts))

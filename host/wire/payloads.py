@@ -47,6 +47,7 @@ from memleak_android.host.wire.blocks import (
     Reason,
     Rows,
 )
+from memleak_android.host.wire.packed import structures
 
 
 class MalformedBlock(MemleakError):
@@ -152,8 +153,7 @@ def _record_offsets(kind: BlockKind, payload: bytes, least: int) -> NDArray[np.i
 def _gather(
     kind: BlockKind, data: NDArray[np.uint8], offsets: NDArray[np.int64], dtype: np.dtype[np.void]
 ) -> Rows:
-    picked = data[offsets[:, None] + np.arange(dtype.itemsize)]
-    rows = np.ascontiguousarray(picked).view(dtype).reshape(len(offsets))
+    rows = structures(data, offsets, dtype)
     _check_numbers(kind, rows)
     return rows
 

@@ -10,10 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.wire.blocks import SPARSE_STACK, STACK_BYTES_MAX, Rows
-
-Ints = NDArray[np.int64]
-WORD = SPARSE_STACK.itemsize  # also the size of the number of words
+from memleak_android.host.wire.blocks import STACK_BYTES_MAX, Rows
+from memleak_android.host.wire.packed import WORD, Ints, ranges, words
 
 
 class SparseWords(NamedTuple):
@@ -30,25 +28,19 @@ def fault(data: NDArray[np.uint8], rows: Rows, starts: Ints, ends: Ints, records
     room = ends[records] - starts[records]
     bad = (room < WORD) | (whole > STACK_BYTES_MAX) | (whole % WORD != 0)
     count = np.zeros(len(records), np.int64)
-    count[~bad] = np.minimum(_u64(data)[starts[records[~bad]] // WORD], STACK_BYTES_MAX).astype(np.int64)
+    count[~bad] = np.minimum(words(data)[starts[records[~bad]] // WORD], STACK_BYTES_MAX).astype(np.int64)
     bad |= WORD + count * (WORD + 2) > room
     if not bad.any():
-        words = read(data, starts, records)
-        bad[words.owner[words.slot >= whole[words.owner] // WORD]] = True
+        sent = read(data, starts, records)
+        bad[sent.owner[sent.slot >= whole[sent.owner] // WORD]] = True
     return int(records[np.argmax(bad)]) if bad.any() else None
 
 
 def read(data: NDArray[np.uint8], starts: Ints, records: Ints) -> SparseWords:
     """The words of `records`, which fault() has checked. starts: byte offset of the words of each record."""
-    words = _u64(data)
-    first = starts[records] // WORD
-    count = words[first].astype(np.int64)
+    values = words(data)
+    first = starts[records] // WORD + 1
+    count = values[first - 1].astype(np.int64)
+    slots = data[: len(values) * WORD].view("<u2")[ranges((first + count) * 4, count)]
     owner = np.repeat(np.arange(len(records)), count)
-    within = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
-    first, count = first[owner], count[owner]
-    indexes = data[: len(words) * WORD].view("<u2")[(first + 1 + count) * 4 + within]
-    return SparseWords(owner, indexes.astype(np.int64), words[first + 1 + within])
-
-
-def _u64(data: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    return data[: len(data) // WORD * WORD].view("<u8")
+    return SparseWords(owner, slots.astype(np.int64), values[ranges(first, count)])

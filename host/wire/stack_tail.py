@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.wire.blocks import ABOVE_BYTES_MAX, ABOVE_WORDS_MAX, STACK_ABOVE, EvidenceFlag, Rows
+from memleak_android.host.wire.packed import WORD, Ints, ranges, structures, words
 from memleak_android.unwind.trace import Method, TraceBatch, TraceEnd
 
-Ints = NDArray[np.int64]
 _HEAD = STACK_ABOVE.itemsize
-_WORD = 8
 UNKNOWN = 1  # instead of each word that was not sent: the lowest page has no code (vm.mmap_min_addr)
 
 
@@ -37,35 +36,33 @@ def fault(data: NDArray[np.uint8], rows: Rows, starts: Ints, ends: Ints) -> int 
     records = np.flatnonzero(starts >= 0)
     room = ends[records] - starts[records]
     sparse = (rows["flags"][records] & np.uint16(EvidenceFlag.STACK_SPARSE)) != 0
-    bad = (room < _HEAD) | sparse | (rows["stack_bytes"][records] % _WORD != 0)
+    bad = (room < _HEAD) | sparse | (rows["stack_bytes"][records] % WORD != 0)
     heads = np.zeros(len(records), STACK_ABOVE)
-    heads[~bad] = _heads(data, starts[records[~bad]])
+    heads[~bad] = structures(data, starts[records[~bad]], STACK_ABOVE)
     reach, count = heads["reach_bytes"].astype(np.int64), heads["n_words"].astype(np.int64)
-    bad |= (reach > ABOVE_BYTES_MAX) | (reach % _WORD != 0) | (count > ABOVE_WORDS_MAX)
-    bad |= _HEAD + count * (_WORD + 4) > room
+    bad |= (reach > ABOVE_BYTES_MAX) | (reach % WORD != 0) | (count > ABOVE_WORDS_MAX)
+    bad |= _HEAD + count * (WORD + 4) > room
     if not bad.any():
-        words = read(data, starts[records])
-        bad[words.owner[words.slot >= reach[words.owner] // _WORD]] = True
+        sent = read(data, starts[records])
+        bad[sent.owner[sent.slot >= reach[sent.owner] // WORD]] = True
     return int(records[np.argmax(bad)]) if bad.any() else None
 
 
 def reach(data: NDArray[np.uint8], starts: Ints) -> Ints:
     """The reach of each record's words in bytes above its slice; 0 = it has none (start -1)."""
     found = np.zeros(len(starts), np.int64)
-    found[starts >= 0] = _heads(data, starts[starts >= 0])["reach_bytes"]
+    found[starts >= 0] = structures(data, starts[starts >= 0], STACK_ABOVE)["reach_bytes"]
     return found
 
 
 def read(data: NDArray[np.uint8], starts: Ints) -> WordsAbove:
     """The words that begin at `starts`; none is -1, and fault() has checked them."""
-    words = data[: len(data) // _WORD * _WORD].view("<u8")
-    first = starts // _WORD + 1
-    count = _heads(data, starts)["n_words"].astype(np.int64)
+    values = words(data)
+    first = starts // WORD + 1
+    count = structures(data, starts, STACK_ABOVE)["n_words"].astype(np.int64)
+    slots = data[: len(values) * WORD].view("<u4")[ranges((first + count) * 2, count)]
     owner = np.repeat(np.arange(len(starts)), count)
-    within = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
-    first, count = first[owner], count[owner]
-    indexes = data[: len(words) * _WORD].view("<u4")[(first + count) * 2 + within]
-    return WordsAbove(owner, indexes.astype(np.int64), words[first + within])
+    return WordsAbove(owner, slots.astype(np.int64), values[ranges(first, count)])
 
 
 def settled(traces: TraceBatch, rows: Rows, boundary: NDArray[np.uint64]) -> TraceBatch:
@@ -93,8 +90,3 @@ def settled(traces: TraceBatch, rows: Rows, boundary: NDArray[np.uint64]) -> Tra
     return TraceBatch(
         offsets, traces.address[kept], traces.sp[kept], traces.is_return[kept], method[kept], end
     )
-
-
-def _heads(data: NDArray[np.uint8], starts: Ints) -> Rows:
-    picked = data[starts[:, None] + np.arange(_HEAD)]
-    return np.ascontiguousarray(picked).view(STACK_ABOVE).reshape(len(starts))
