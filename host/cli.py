@@ -1,4 +1,4 @@
-"""The command line: finds the verb, and is the only place that turns errors into lines and exit codes."""
+"""The command line: finds the verb and turns errors into lines and exit codes, which nothing else does."""
 
 from __future__ import annotations
 
@@ -27,12 +27,10 @@ from memleak_android.host.commands.snoop import snoop
 from memleak_android.host.commands.trace import trace
 from memleak_android.host.commands.unwind import unwind
 from memleak_android.host.console import PROGRAM, Invocation, say
-from memleak_android.host.errors import IncompleteError, MemleakError
+from memleak_android.host.errors import ExitCode, MemleakError
 from memleak_android.unwind.errors import UnwindError
 
-OUR_BUG, USAGE, ABORTED, BROKEN_PIPE = 1, 2, 130, 141
-
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # write(2): nobody's bug
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # write(2): not a bug
 
 _BEFORE_VERB = {"-v", "--verbose", "-q", "--quiet"}
 _DEVICE = {"-s": 2, "--serial": 2, "-d": 1, "-e": 1}  # words of each; before the verb as with adb
@@ -53,7 +51,7 @@ _MEMLEAK_FLAGS = {
 
 
 class _ReaderGone(Exception):
-    """Who reads our output has enough of it (`| head`). click would make exit code 1 of a BrokenPipeError."""
+    """The reader of stdout closed it (`| head`). click would turn BrokenPipeError into exit code 1."""
 
 
 class Verbs(click.Group):
@@ -84,7 +82,7 @@ class Verbs(click.Group):
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version(PROGRAM), prog_name=PROGRAM, message="%(prog)s %(version)s")
 def verbs() -> None:
-    """Finds native memory leaks: which memory is still held, who allocated it, and how sure that is.
+    """Finds native memory leaks: which memory is still held, which stack allocated it, and how certain both are.
 
     Without a verb it traces; stdout carries the result, stderr the progress.
     """
@@ -114,26 +112,26 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
-        return _fail(_usage_line(error), USAGE, is_verbose)
+        return _fail(_usage_line(error), ExitCode.USAGE, is_verbose)
     except (click.Abort, KeyboardInterrupt):
-        return _fail("aborted", ABORTED, is_verbose)
+        return _fail("aborted", ExitCode.ABORTED, is_verbose)
     except MemleakError as error:
         return _fail(str(error), error.exit_code, is_verbose)
     except UnwindError as error:
-        return _fail(str(error), USAGE, is_verbose)
+        return _fail(str(error), ExitCode.USAGE, is_verbose)
     except (_ReaderGone, BrokenPipeError):
         _write_no_more(sys.stdout)
-        return BROKEN_PIPE  # as by SIGPIPE, without a word
-    except Exception as error:  # noqa: BLE001 - whatever is left is a bug of ours, and gets its file
+        return ExitCode.BROKEN_PIPE
+    except Exception as error:  # noqa: BLE001 - anything else is a bug of ours
         return _end_for_full(error) or _our_bug(error)
 
 
 def _split(arguments: list[str]) -> tuple[list[str], tuple[str, ...] | None]:
-    """Our words, and the command behind the first `--` (None: there is no `--`)."""
+    """Our words, and the command behind the first `--` (None without a `--`)."""
     if "--" not in arguments:
         return arguments, None
-    place = arguments.index("--")
-    return arguments[:place], tuple(arguments[place + 1 :])
+    index = arguments.index("--")
+    return arguments[:index], tuple(arguments[index + 1 :])
 
 
 def _with_verb(words: list[str], has_command: bool) -> list[str]:
@@ -148,21 +146,21 @@ def _with_verb(words: list[str], has_command: bool) -> list[str]:
     _check_foreign_words(words[first:])
     if not has_command and not any(word.split("=")[0] in _TARGETS or word[:2] == "-p" for word in words):
         raise click.UsageError(
-            f"no target; name one by --pid N, --package APP or -- CMD, or see what comes by `{PROGRAM} demo`"
+            f"no target; name one by --pid N, --package APP or -- CMD, or try `{PROGRAM} demo`"
         )
     return ["trace", *words]
 
 
 def _first_other(words: list[str], passed: dict[str, int]) -> int:
-    """The place behind the options that are passed over; so many words belong to each."""
-    place = 0
-    while place < len(words) and words[place] in passed:
-        place += passed[words[place]]
-    return place
+    """The index behind leading options. passed: their numbers of words."""
+    index = 0
+    while index < len(words) and words[index] in passed:
+        index += passed[words[index]]
+    return index
 
 
 def _check_foreign_words(words: list[str]) -> None:
-    """Lines for what people who know memleak would write."""
+    """Names our option for each of memleak's. Raises UsageError."""
     for word, following in pairwise([*words, ""]):
         flag, value = word[:2], (word[2:] or following)
         if flag not in _MEMLEAK_FLAGS or word.startswith("--"):
@@ -192,26 +190,26 @@ def _usage_line(error: click.ClickException) -> str:
 
 
 def _fail(line: str, exit_code: int, is_verbose: bool) -> int:
-    if is_verbose and exit_code != ABORTED:
+    if is_verbose and exit_code != ExitCode.ABORTED:
         traceback.print_exc()
     say(f"error: {line}")
     return exit_code
 
 
 def _write_no_more(stream: TextIO) -> None:
-    """Or the exit flushes again what it did not take."""
+    """Redirects to /dev/null, or the flush at exit fails again."""
     nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
 def _end_for_full(error: Exception) -> int:
-    """Standard output or a temporary file took no more: OSErrors without a name, that of who opens a file has one. Else 0."""
+    """INCOMPLETE if standard output or a temporary file is full, else 0. Only errors of open() have a file name."""
     if not isinstance(error, OSError) or error.errno not in _FULL or error.filename is not None:
         return 0
     _write_no_more(sys.stdout)
-    say(f"error: output could not be written: {error.strerror}; make room, or write it to another place")
-    return IncompleteError.exit_code
+    say(f"error: could not write the output: {error.strerror}; free space, or write to another disk")
+    return ExitCode.INCOMPLETE
 
 
 def _our_bug(error: Exception) -> int:
@@ -226,4 +224,4 @@ def _our_bug(error: Exception) -> int:
     except OSError:  # no folder takes it
         traceback.print_exception(error)
         say(f"{line} the lines above")
-    return OUR_BUG
+    return ExitCode.BUG

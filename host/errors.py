@@ -1,15 +1,32 @@
-"""Every failure a user can meet: what failed, with which datum, and the way out."""
+"""The exit codes, and the failures that a user sees: what failed, with which datum, and the way out."""
 
 from __future__ import annotations
 
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of the program (docs/use/ci.md)."""
+
+    OK = 0
+    BUG = 1
+    USAGE = 2
+    DEVICE = 3
+    TARGET = 4
+    TRACER = 5
+    INCOMPLETE = 6
+    LEAKS = 23
+    ABORTED = 130  # as by SIGINT
+    BROKEN_PIPE = 141  # as by SIGPIPE
+
 
 class MemleakError(Exception):
-    """One line for the user and the exit code that goes with it (exit codes: docs/use/ci.md).
+    """One line for the user, and its exit code.
 
     message: what failed, lower case, with the datum, no full stop. hint: what to do about it.
     """
 
-    exit_code = 1
+    exit_code: ExitCode = ExitCode.BUG
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -23,11 +40,11 @@ class MemleakError(Exception):
 class UsageError(MemleakError):
     """The command line, or an input file that cannot be used."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
 
 class RecordingError(UsageError):
-    """A recording that holds nothing readable: not ours, another version, cut before the first block."""
+    """A recording without readable blocks: another format or version, or truncated before the first block."""
 
 
 class OutputExistsError(UsageError):
@@ -38,28 +55,28 @@ class OutputExistsError(UsageError):
 
 
 class DeviceError(MemleakError):
-    """The machine or device that should be measured cannot be reached or used."""
+    """The machine or device cannot be reached or used."""
 
-    exit_code = 3
+    exit_code = ExitCode.DEVICE
 
 
 class ConnectionCut(DeviceError):
-    """The device is gone in the middle of it. What arrived before is good."""
+    """The device disconnected during the session. What arrived before is valid."""
 
 
 class TargetError(MemleakError):
-    """The process or command that should be measured cannot be used."""
+    """The process or command cannot be measured."""
 
-    exit_code = 4
+    exit_code = ExitCode.TARGET
 
 
 class TracerError(MemleakError):
     """The tracer cannot run here, or died."""
 
-    exit_code = 5
+    exit_code = ExitCode.TRACER
 
 
 class IncompleteError(MemleakError):
-    """A result exists but is not whole; it has been written."""
+    """The result is incomplete; it has been written."""
 
-    exit_code = 6
+    exit_code = ExitCode.INCOMPLETE

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from memleak_android.host.profile.profile import Profile
 
 INNER = "MEMLEAK_ANDROID_PYTEST"  # set for the inner run
-LEAKS, INCOMPLETE, USAGE = 23, 6, pytest.ExitCode.USAGE_ERROR
 _INTERPRETER = re.compile(r".*/(python[\d.]*|libpython[\w.-]*|lib-dynload/.*)")
 _SYSTEM_FOLDERS = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/", "[")
 
@@ -45,17 +44,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """None: pytest goes on as ever."""
+    """Returns None to let pytest run normally."""
     if not config.getoption("--memleak") or os.environ.get(INNER):
         return None
+    from memleak_android.host.errors import ExitCode
+
     with tempfile.TemporaryDirectory(prefix="memleak-pytest-") as temporary:
         recording = Path(config.getoption("--memleak-output") or Path(temporary) / "run.memleak")
         code = _measure(list(config.invocation_params.args), recording, follow=bool(_workers(config)))
-        return _judge(recording, config) if code in (0, INCOMPLETE) else code
+        return _judge(recording, config) if code in (ExitCode.OK, ExitCode.INCOMPLETE) else code
 
 
 def _workers(config: pytest.Config) -> object:
-    """Of pytest-xdist: tests run in child processes."""
+    """pytest-xdist runs tests in child processes."""
     return config.getoption("numprocesses", None)
 
 
@@ -67,10 +68,10 @@ def _measure(arguments: Sequence[str], recording: Path, follow: bool) -> int:
 
 
 def _judge(recording: Path, config: pytest.Config) -> int:
-    """The inner run's own exit code where that is a failure; else what was left behind."""
+    """The exit code of a failed inner run, else that of the leak verdict."""
     from memleak_android.host.analysis.pipeline import View
     from memleak_android.host.commands.values import LIMIT
-    from memleak_android.host.errors import MemleakError
+    from memleak_android.host.errors import ExitCode, MemleakError
     from memleak_android.host.profile.gate import GateRules, judge
     from memleak_android.host.profile.suppressions import read_suppressions
     from memleak_android.host.recording.read import read_profile
@@ -78,20 +79,20 @@ def _judge(recording: Path, config: pytest.Config) -> int:
 
     try:
         templates = [
-            one
+            template
             for path in config.getoption("--memleak-suppressions")
-            for one in read_suppressions(Path(path))
+            for template in read_suppressions(Path(path))
         ]
         profile = read_profile(recording, View())
     except MemleakError as error:
         print(f"memleak: {error}", file=sys.stderr)
-        return USAGE
+        return pytest.ExitCode.USAGE_ERROR
     rules = GateRules(LIMIT.convert(config.getoption("--memleak-limit"), None, None), templates)
     judged = judge(of_extensions(profile), rules)
     lines = failure_lines(judged) or [f"{verdict_line(judged.gate)}" if judged.gate else ""]
     print("\n".join(f"memleak: {line}" for line in lines), file=sys.stderr)
     failed = os.waitstatus_to_exitcode(profile.target.exit_status or 0)
-    return failed or (LEAKS if failure_lines(judged) else 0)
+    return failed or (ExitCode.LEAKS if failure_lines(judged) else ExitCode.OK)
 
 
 def of_extensions(profile: Profile) -> Profile:

@@ -19,22 +19,21 @@ from rich.text import Text
 
 from memleak_android.host.commands.results import check_new
 from memleak_android.host.console import PROGRAM, Invocation, one_line, say
-from memleak_android.host.errors import DeviceError, OutputExistsError, UsageError
+from memleak_android.host.errors import DeviceError, ExitCode, OutputExistsError, UsageError
 from memleak_android.host.machine.adb.server import READY, list_devices
 
-_STATES = {0: "done", 6: "incomplete", 23: "leaks"}
+_STATES: dict[int, str] = {ExitCode.OK: "done", ExitCode.INCOMPLETE: "incomplete", ExitCode.LEAKS: "leaks"}
 _RECORDED = frozenset(_STATES)
-_INCOMPLETE = 6
 
 
 @dataclass
 class _Device:
-    """One device's session: its process, and the last line it said."""
+    """One device's session: its process, and the last line of its output."""
 
     serial: str
     path: Path
     process: subprocess.Popen[str]
-    said: str = ""
+    last_line: str = ""
 
     @property
     def state(self) -> str:
@@ -43,7 +42,7 @@ class _Device:
 
 
 def every_serial() -> tuple[str, ...]:
-    """Of every device that can be used; what cannot is told. Raises DeviceError where there is none."""
+    """Of every usable device; prints those left out. Raises DeviceError if none is left."""
     rows = list_devices()
     for row in rows:
         if row.state != READY:
@@ -57,9 +56,9 @@ def every_serial() -> tuple[str, ...]:
 def record_on_each(
     invocation: Invocation, serials: Sequence[str], folder: Path, *, force: bool, quiet: bool
 ) -> int:
-    """Writes folder/SERIAL.memleak for each. 0 where all are there, 6 where some are, else the code of the first.
+    """Writes folder/SERIAL.memleak for each. Returns INCOMPLETE if some are missing, the first exit code if all are.
 
-    Raises UsageError, before anything runs, where the folder or the serials are of no use.
+    Raises UsageError, before anything runs, for an unusable folder or a serial named twice.
     """
     if len(set(serials)) < len(serials):
         raise UsageError("one device is named twice by --serial", "name each once")
@@ -72,13 +71,13 @@ def record_on_each(
     done = [device for device, code in zip(devices, codes, strict=True) if code in _RECORDED]
     for device in devices:
         if device not in done:
-            say(f"{one_line(device.serial)}: {device.said or device.state}")
+            say(f"{one_line(device.serial)}: {device.last_line or device.state}")
     say(
         f"{len(done)} of {len(devices)} devices measured, recordings in {folder}; merge them by `{PROGRAM} fleet report {folder}`"
     )
     if not done:
         return codes[0]
-    return max(codes) if len(done) == len(devices) else _INCOMPLETE
+    return max(codes) if len(done) == len(devices) else ExitCode.INCOMPLETE
 
 
 def _paths(folder: Path, serials: Sequence[str], force: bool) -> list[Path]:
@@ -93,12 +92,12 @@ def _paths(folder: Path, serials: Sequence[str], force: bool) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot make {folder}: {error.strerror}", "use another place") from None
+        raise UsageError(f"could not make {folder}: {error.strerror}", "use another folder") from None
     return paths
 
 
 def _without_devices(words: Sequence[str]) -> list[str]:
-    """As one device's session gets them: -s and -o are put behind, where the last one counts."""
+    """The words for one device. Its -s and -o are appended, where the last one counts."""
     kept, following = list[str](), iter(words)
     for word in following:
         if word in ("-s", "--serial"):
@@ -110,21 +109,21 @@ def _without_devices(words: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _sessions(
-    words: Sequence[str], command: Sequence[str], places: dict[str, Path]
+    words: Sequence[str], command: Sequence[str], paths: dict[str, Path]
 ) -> Iterator[list[_Device]]:
-    """Ctrl-C reaches the sessions as it reaches us; each ends with its recording, and we wait for that."""
+    """Ctrl-C reaches the sessions as well; each finishes its recording, which we wait for."""
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         yield [
             _Device(serial, path, _start([*words, "-s", serial, "-o", str(path), *command]))
-            for serial, path in places.items()
+            for serial, path in paths.items()
         ]
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 def _start(words: Sequence[str]) -> subprocess.Popen[str]:
-    """What we do with SIGINT is not inherited: a handler of ours is gone after exec."""
+    """Our SIGINT handler is not inherited: exec resets it."""
     return subprocess.Popen(
         [sys.executable, "-m", "memleak_android.host", *words],
         stdin=subprocess.DEVNULL,
@@ -136,7 +135,7 @@ def _start(words: Sequence[str]) -> subprocess.Popen[str]:
 
 
 def _watch(devices: Sequence[_Device], quiet: bool) -> None:
-    """Until all have ended: a table on a terminal, elsewhere what they say, with their serials."""
+    """Returns once all have ended. Shows a table on a terminal, elsewhere their lines with serials."""
     console = Console(stderr=True)
     shows_table = console.is_terminal and not quiet
     readers = [threading.Thread(target=_listen, args=(device, quiet or shows_table)) for device in devices]
@@ -160,7 +159,7 @@ def _listen(device: _Device, is_silent: bool) -> None:
         text = one_line(line.rstrip("\n").removeprefix(f"{PROGRAM}: "))
         if not text:
             continue
-        device.said = text
+        device.last_line = text
         if not is_silent:
             say(f"{one_line(device.serial)}: {text}")
     device.process.wait()
@@ -169,5 +168,5 @@ def _listen(device: _Device, is_silent: bool) -> None:
 def _table(devices: Sequence[_Device]) -> Table:
     table = Table("DEVICE", "STATE", "", box=None)
     for device in devices:
-        table.add_row(Text(one_line(device.serial)), device.state, Text(device.said))
+        table.add_row(Text(one_line(device.serial)), device.state, Text(device.last_line))
     return table

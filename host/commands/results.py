@@ -1,4 +1,4 @@
-"""Where results go: stdout, --json, -o DIR; and the exit code that a verdict means."""
+"""The destinations of results: stdout, --json, -o DIR; and the exit code of a verdict."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from pathlib import Path
 import click
 
 from memleak_android.host.console import say
-from memleak_android.host.errors import IncompleteError, OutputExistsError, UsageError
+from memleak_android.host.errors import ExitCode, IncompleteError, OutputExistsError, UsageError
 from memleak_android.host.profile.comparison import Comparison
 from memleak_android.host.profile.fleet_profile import FleetProfile
 from memleak_android.host.profile.profile import Profile, Verdict
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS, Format
 
-EXIT_CODES = {Verdict.OK: 0, Verdict.INCOMPLETE: 6, Verdict.LEAKS: 23}
+EXIT_CODES = {
+    Verdict.OK: ExitCode.OK,
+    Verdict.INCOMPLETE: ExitCode.INCOMPLETE,
+    Verdict.LEAKS: ExitCode.LEAKS,
+}
 STDOUT = Path("-")
 IN_FOLDER = ("text", "json")  # always
 
@@ -57,7 +61,7 @@ class Destinations:
         return self.formats[0] if self.formats and not self.folder else "text"
 
     def files(self) -> list[tuple[Path, str]]:
-        """What is written at the end, and in which format; the recording apart."""
+        """The files written at the end, with their formats; without the recording."""
         found = []
         if self.folder:
             names = dict.fromkeys((*IN_FOLDER, *self.formats))
@@ -67,7 +71,7 @@ class Destinations:
         return found
 
     def prepare(self) -> None:
-        """Before anything runs: nothing existing will be overwritten unasked, and the folder can be made."""
+        """Makes the folder, before anything runs. Raises UsageError, also where a file exists without --force."""
         if len(self.formats) > 1 and not self.folder:
             raise UsageError("several --format, and one standard output", "name a folder for them by -o DIR")
         if self.formats and self.json == STDOUT and not self.folder:
@@ -80,14 +84,14 @@ class Destinations:
                 self.folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise UsageError(
-                    f"cannot make {self.folder}: {error.strerror}", "use another place"
+                    f"could not make {self.folder}: {error.strerror}", "use another folder"
                 ) from None
 
 
 def check_stdout(name: str) -> None:
-    """Raises UsageError where the format is nothing for a terminal."""
+    """Raises UsageError for a binary format on a terminal."""
     if FORMATS[name].is_binary and sys.stdout.isatty():
-        raise UsageError(f"{name} is no text for a terminal", "write it to a file by -o")
+        raise UsageError(f"{name} is not text for a terminal", "write it to a file by -o")
 
 
 def check_new(path: Path, force: bool) -> None:
@@ -99,7 +103,7 @@ def check_new(path: Path, force: bool) -> None:
 
 
 def write_results(profile: Profile, destinations: Destinations, options: ReportOptions, shown: bool) -> None:
-    """Files first: who reads stdout may have gone. shown: it has had its result already (interval prints)."""
+    """Writes files first: the reader of stdout may be gone. shown: stdout has the text already (interval prints)."""
     try:
         for path, name in destinations.files():
             write_file(path, FORMATS[name], profile, options)
@@ -118,14 +122,14 @@ def show(form: Format, result: Profile | Comparison | FleetProfile, options: Rep
 def write_file(
     path: Path, form: Format, result: Profile | Comparison | FleetProfile, options: ReportOptions
 ) -> None:
-    """By a file beside it, so that a full disk leaves no half report; then says so."""
+    """Writes to a temporary file and renames it, so that a full disk leaves no half report; prints the path."""
     temporary = path.with_name(f".{path.name}.part")
     try:
         with temporary.open("wb") as stream:
             form.write(result, stream, replace(options, is_gzipped=path.suffix == ".gz"))
         temporary.replace(path)
     except OSError as error:
-        raise IncompleteError(f"cannot write {path}: {error.strerror}", "use another place") from None
+        raise IncompleteError(f"could not write {path}: {error.strerror}", "use another folder") from None
     finally:
         temporary.unlink(missing_ok=True)
     say(f"wrote {path}")

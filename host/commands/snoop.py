@@ -24,7 +24,7 @@ from memleak_android.host.commands.options import (
 from memleak_android.host.commands.snoop_machine import SnoopMachine, SnoopTarget, snoop_machine
 from memleak_android.host.commands.values import DURATION, FILE
 from memleak_android.host.console import Invocation, say
-from memleak_android.host.errors import IncompleteError, OutputExistsError, UsageError
+from memleak_android.host.errors import ExitCode, OutputExistsError, UsageError
 from memleak_android.host.session.interrupts import stop_on_interrupt
 from memleak_android.host.snoop.agent_lines import SnoopOptions
 from memleak_android.host.snoop.call_stacks import CallStacks
@@ -248,7 +248,7 @@ def snoop(
         _print_statistics(session.statistics, outputs, output.histogram)
         for sentence in session.missing:
             say(sentence)
-    return IncompleteError.exit_code if set(session.lost) - {"missed_entry"} else 0
+    return ExitCode.INCOMPLETE if set(session.lost) - {"missed_entry"} else 0
 
 
 def _check_target(command: Sequence[str] | None, target: SnoopTarget) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from memleak_android.host.console import printable, say
-from memleak_android.host.errors import IncompleteError, RecordingError
+from memleak_android.host.errors import ExitCode, RecordingError
 from memleak_android.host.perf_data.assembly import stacks_of
 from memleak_android.host.perf_data.code_locations import CodeLocations
 from memleak_android.host.perf_data.files import RecordedFiles
@@ -75,5 +75,5 @@ def _tell(reader: SampleReader, files: RecordedFiles) -> int:
         say(
             f"{reader.recording.path} is cut or damaged: {reader.recording.cut} bytes at its end are no records"
         )
-        return IncompleteError.exit_code
+        return ExitCode.INCOMPLETE
     return 0

@@ -14,8 +14,8 @@ from tests.support.command_line import CommandLine
 
 FULL = Path("/dev/full")
 NO_ROOM = (
-    "memleak-android: error: output could not be written: No space left on device; "
-    "make room, or write it to another place"
+    "memleak-android: error: could not write the output: No space left on device; "
+    "free space, or write to another disk"
 )
 pytestmark = pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")
 

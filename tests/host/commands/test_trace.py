@@ -25,7 +25,7 @@ def line(tmp_path: Path) -> CommandLine:
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ("", "no target; name one by --pid N, --package APP or -- CMD, or see what comes by `memleak-android demo`"),
+        ("", "no target; name one by --pid N, --package APP or -- CMD, or try `memleak-android demo`"),
         ("--", "no command behind --; write -- CMD and its arguments"),
         ("--pid 1 -- ls", "both --pid and a command; name one target"),
         ("trace", "no target; name one by --pid N, --package APP, --all or -- CMD"),

@@ -252,7 +252,7 @@ def test_disk_full_for_reports(line: CommandLine) -> None:
     recording = builders.write_recording(line.folder / "a.memleak", [builders.hello()])
     result = line.run("report", recording, "-o", "missing/a.txt")
     assert result.code == 6
-    assert result.error == "cannot write missing/a.txt: No such file or directory; use another place"
+    assert result.error == "could not write missing/a.txt: No such file or directory; use another folder"
 
 
 def test_cache_that_cannot_be_a_folder(line: CommandLine) -> None:

@@ -174,4 +174,4 @@ def test_in_a_github_action(
     assert summary.read_text().startswith("before\n### ❌")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "/nowhere/summary.md")
     assert run(words) == 23
-    assert "no step summary: cannot write /nowhere/summary.md" in capsys.readouterr().err
+    assert "could not write the step summary /nowhere/summary.md" in capsys.readouterr().err
