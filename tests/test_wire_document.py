@@ -90,7 +90,8 @@ def test_every_enumerated_number_is_in_its_table() -> None:
 
 
 def test_every_input_line_is_described() -> None:
-    source = (ROOT / "device" / "agent" / "protocol" / "config.c").read_text()
+    agent = ROOT / "device" / "agent"
+    source = (agent / "protocol" / "config.c").read_text() + (agent / "inject" / "patch_plan.c").read_text()
     keys = re.findall(r'strcmp\(key, "(\w+)"\)', source) + re.findall(r"NUMBER\((\w+)\)", source)
     assert {"wire", "probe", "pid"} < set(keys)
     described = DOCUMENT.read_text().split("## 8.")[1].split("## 9.")[0]

@@ -8,7 +8,7 @@
 #include "agent/bpf/session.h"
 #include "capabilities.h"
 #include "agent/protocol/config.h"
-#include "agent/inject/command.h"
+#include "agent/inject/inject.h"
 #include "agent/inject/patch_plan.h"
 #include "agent/kernel/session.h"
 #include "agent/protocol/lent_stdio.h"

@@ -33,12 +33,12 @@ ROOMS = {
     "agent/ptrace": "agent/process agent/protocol",
     "agent/probes": "agent/process agent/protocol cfi",
     "agent/scan": "agent/process agent/protocol agent/ptrace",
-    "agent/spawn": "agent/process agent/protocol agent/ptrace",
+    "agent/session": "agent/evidence agent/process agent/protocol agent/ptrace",
     "agent/inject": "agent/probes agent/process agent/protocol agent/ptrace preload/segment",
-    "agent/bpf": "agent/evidence agent/probes agent/process agent/protocol agent/spawn bpf cfi",
-    "agent/kernel": "agent/evidence agent/probes agent/process agent/protocol agent/spawn bpf/kernel",
-    "agent/shim": "agent/evidence agent/inject agent/process agent/protocol agent/spawn preload/segment",
-    "agent/snoop": "agent/probes agent/process agent/protocol agent/spawn bpf/snoop",
+    "agent/bpf": "agent/evidence agent/probes agent/process agent/protocol agent/session bpf cfi",
+    "agent/kernel": "agent/evidence agent/probes agent/process agent/protocol agent/session bpf/kernel",
+    "agent/shim": "agent/evidence agent/inject agent/process agent/protocol agent/session preload/segment",
+    "agent/snoop": "agent/evidence agent/probes agent/process agent/protocol agent/session bpf/snoop",
     "agent": "agent/bpf agent/inject agent/kernel agent/probes agent/process agent/protocol agent/scan agent/shim "
     "agent/snoop",
 }

@@ -70,13 +70,13 @@ def test_yama(stock: Machine, scope: int, way_out: str) -> None:
         said = refused(stock)
     finally:
         stock.root_shell(f"echo 0 > {YAMA}")
-    assert said == (f"kernel.yama.ptrace_scope is {scope}, which forbids to attach to process PID; {way_out}")
+    assert said == (f"kernel.yama.ptrace_scope is {scope}, which forbids attaching to process PID; {way_out}")
 
 
 def test_selinux(stock: Machine) -> None:
     with stock.refusing("ptrace"):
         said = refused(stock)
-    assert said == "the kernel does not let us trace process PID: SELinux, by its domain; run as root"
+    assert said == "the kernel does not allow tracing process PID: SELinux, by its domain; run as root"
 
 
 @pytest.mark.proof

@@ -95,7 +95,7 @@ def test_probes_that_end_with_the_first_thread_are_told(
     result = run("bpf", tmp_path, "--", *without_first_thread, codes=[INCOMPLETE])
     assert result.totals["lost"] == {"programs": 1}
     (note,) = (note for note in result.report["notes"] if "first thread" in note)
-    assert "went on without its first thread" in note and "use --follow" in note
+    assert "continued after its first thread exited" in note and "use --follow" in note
 
 
 def agent_of(session: subprocess.Popen[bytes]) -> int:

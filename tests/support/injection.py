@@ -27,7 +27,7 @@ class Entered:
     refusal: str
     result: int = 0
     n_threads: int = 0
-    n_looks: int = 0
+    n_attempts: int = 0
     longest_stop_ns: int = 0
     call_ns: int = 0
 

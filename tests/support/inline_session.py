@@ -17,7 +17,7 @@ from tests.support.gcc import gcc
 from tests.support.preload_session import find_parts
 from tests.support.workloads import BUILT, FLAGS, ROOT
 
-PROBED = "is not what its file says"
+PROBED = "differs from its file"
 PROBED_S = 100
 _SOURCES = ROOT / "tests" / "device" / "programs"
 

@@ -10,13 +10,13 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "agent/probes/bpf_complaint.h"
+#include "agent/probes/libbpf.h"
 #include "agent/bpf/programs.h"
 #include "agent/probes/uprobe_multi.h"
 
 /*
- * Probes act from the moment each is placed: first what only gives blocks back, then what moves them, last what
- * makes them. The other way round a block could be counted whose free is not seen yet, and be held for ever.
+ * A probe acts from the moment it is placed. The order is: functions that release blocks, that move them, that make them. In any other
+ * order a block could be counted whose free is not seen yet, and be held for ever.
  */
 enum { TURN_RELEASE, TURN_MOVE, TURN_MAKE, TURNS };
 
@@ -50,7 +50,7 @@ static int add(struct sites *sites, const struct ml_bpf *bpf, const struct ml_co
 		.probe = probe, .at_return = at_return, .offset = at_return ? probe->return_offset : probe->entry_offset,
 	};
 	ml_bpf_entry_program(config, probe, bpf->is_old, name, sizeof(name));
-	if (!bpf->is_old) /* without one, kernels that know none can place the probe */
+	if (!bpf->is_old) /* without a cookie, kernels that have none can place the probe */
 		site->cookie = probe->function | (ml_u64)ml_bpf_file(config, probe) << ML_BPF_FILE_SHIFT;
 	if (at_return)
 		snprintf(name, sizeof(name), "%s", ml_bpf_return_program(config, probe));
@@ -63,7 +63,7 @@ static int add(struct sites *sites, const struct ml_bpf *bpf, const struct ml_co
 	return -1;
 }
 
-/* In the order in which they are to be placed. Returns before entries: an entry without its return would be counted as missed. */
+/* Lists sites in the order of placing. Returns come before entries: an entry without its return would be counted as missed. */
 static int list(struct sites *sites, const struct ml_bpf *bpf, const struct ml_config *config)
 {
 	sites->n = 0;
@@ -90,7 +90,7 @@ static int keep_link(struct ml_bpf *bpf, struct bpf_link *link)
 	return 0;
 }
 
-/* Only a zombie is left of a process that ended, or nothing. What cannot be looked at is no end. */
+/* A process that ended is a zombie or gone. An unreadable state does not count as ended. */
 static bool has_ended(int pid)
 {
 	char path[64], state = 0;
@@ -112,7 +112,7 @@ static int refuse(const struct site *site, int pid, int error)
 		ml_blocks_error(ML_REASON_TARGET_ERROR, "pid %d ended while it was being attached to", pid);
 		return -1;
 	}
-	snprintf(ml_bpf_complaint, sizeof(ml_bpf_complaint), "%s+0x%llx in %s", bpf_program__name(site->program),
+	snprintf(ml_libbpf_warning, sizeof(ml_libbpf_warning), "%s+0x%llx in %s", bpf_program__name(site->program),
 		 (unsigned long long)site->offset, site->probe->path);
 	return ml_bpf_fail("could not place a probe", error);
 }
@@ -131,7 +131,7 @@ static bool go_together(const struct site *one, const struct site *other)
 	return one->program == other->program && one->at_return == other->at_return && !strcmp(one->probe->path, other->probe->path);
 }
 
-/* n sites that go together; where the kernel refuses them, each half, down to who is to blame. */
+/* Places n sites by one link. If the kernel refuses, halves them, down to the site that causes the error. */
 static int place_many(struct ml_bpf *bpf, const struct site *const *sites, ml_u32 n, int pid)
 {
 	ml_u64 offsets[2 * ML_MAX_PROBES], cookies[2 * ML_MAX_PROBES];
@@ -155,7 +155,7 @@ static int place_many(struct ml_bpf *bpf, const struct site *const *sites, ml_u3
 	return place_many(bpf, sites, n / 2, pid) || place_many(bpf, sites + n / 2, n - n / 2, pid) ? -1 : 0;
 }
 
-/* Sites of one turn and side, of one program and file, wherever they are in the list. */
+/* Places by one link all sites of one turn, side, program and file, wherever they are in the list. */
 static int place_all(struct ml_bpf *bpf, const struct ml_config *config, const struct sites *sites, int pid)
 {
 	bool is_placed[2 * ML_MAX_PROBES] = { false };
@@ -198,7 +198,7 @@ int ml_bpf_attach(struct ml_bpf *bpf, const struct ml_config *config, int pid)
 {
 	static struct sites sites;
 
-	*ml_bpf_complaint = '\0';
+	*ml_libbpf_warning = '\0';
 	attach_one(bpf, "process_exit", NULL, "sched_process_exit");
 	attach_one(bpf, "process_exec", NULL, "sched_process_exec");
 	if (attach_one(bpf, "code_mapped", "syscalls", "sys_enter_mmap") ||
@@ -211,7 +211,7 @@ int ml_bpf_attach(struct ml_bpf *bpf, const struct ml_config *config, int pid)
 	return list(&sites, bpf, config) || place_all(bpf, config, &sites, pid) ? -1 : 0;
 }
 
-/* ---- taking them away ---------------------------------------------------------------------------- */
+/* ---- detaching ----------------------------------------------------------------------------------- */
 
 static void *destroy_link(void *link)
 {
@@ -225,7 +225,7 @@ static void *close_link(void *link)
 	return NULL;
 }
 
-/* The kernel waits for a grace period at each link, some 100 ms: all at once, and not one after another. */
+/* The kernel waits for a grace period at each link, some 100 ms: all links are closed at once. */
 void ml_bpf_detach(struct ml_bpf *bpf)
 {
 	pthread_t threads[2 * ML_MAX_LINKS];

@@ -7,7 +7,7 @@
 /* Places all probes in the process (pid > 0) or in every process (pid = -1). 0, or -1 after an ERROR block. */
 int ml_bpf_attach(struct ml_bpf *bpf, const struct ml_config *config, int pid);
 
-/* Takes them all away: the programs do nothing any more from the beginning of the call on. */
+/* Removes all probes. The programs do nothing from the beginning of the call on. */
 void ml_bpf_detach(struct ml_bpf *bpf);
 
 /* Detaches, and closes the object. */

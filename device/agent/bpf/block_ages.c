@@ -4,12 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/bpf/keys.h"
 #include "agent/bpf/live_levels.h"
 
 /* A million blocks take some ten milliseconds. */
 #define READ_AGAIN_NS 1000000000ull
-/* So much earlier evidence goes: the snapshot that counts ages is taken after the last look at them. */
+/* Evidence leaves this share earlier: the snapshot that counts ages is taken after the last scan. */
 #define EARLY_SHARE 8
 
 static void take_bucket(struct ml_bpf *bpf, const struct ml_bpf_bucket *bucket)
@@ -19,7 +18,7 @@ static void take_bucket(struct ml_bpf *bpf, const struct ml_bpf_bucket *bucket)
 		ml_u64 timestamp_ns = bucket->block[i].timestamp_ns;
 		ml_u32 slot = bucket->block[i].key_slot;
 
-		/* Read twice: a block that changed hands meanwhile is young. */
+		/* Read twice: a slot that changed meanwhile holds a young block. */
 		if (address <= ML_BPF_BUSY || slot >= ML_BPF_KEY_SLOTS ||
 		    __atomic_load_n(&bucket->address[i], __ATOMIC_ACQUIRE) != address)
 			continue;
@@ -48,7 +47,7 @@ ml_u64 ml_bpf_wanted_from(void *context, ml_u64 key, ml_u64 now_ns)
 	const struct ml_bpf_key *entry = ml_bpf_find_key(bpf, key);
 	ml_u64 oldest_ns, from_ns;
 
-	/* Blocks that stand elsewhere have ages that nobody has read. */
+	/* The ages of blocks in the overflow map are not read. */
 	if (!entry || bpf->is_old || bpf->code->has_overflow)
 		return 0;
 	if (now_ns - bpf->ages_read_ns > READ_AGAIN_NS)

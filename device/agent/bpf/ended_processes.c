@@ -45,7 +45,7 @@ static int append(struct known_processes *known, struct known_process row)
 	return 0;
 }
 
-/* Those that are met meanwhile may be missing, which only keeps what is theirs. */
+/* Processes that appear meanwhile may be missing; their blocks are kept. */
 static int read_processes(const struct ml_bpf *bpf, struct known_processes *known)
 {
 	struct ml_bpf_process process;
@@ -61,7 +61,7 @@ static int read_processes(const struct ml_bpf *bpf, struct known_processes *know
 	return 0;
 }
 
-/* Epochs grow: below the one that is known are programs that an exec or the reuse of the number replaced. */
+/* Epochs grow: a lower one belongs to a program that an exec or the reuse of the pid replaced. */
 static bool is_over(const struct known_processes *known, ml_u64 process)
 {
 	struct known_process wanted = { .pid = (ml_u32)process };
@@ -81,7 +81,7 @@ static void count_free(struct ml_bpf *bpf, const struct ml_bpf_block *block)
 	__atomic_fetch_add(&bpf->keys[block->key_slot].free_bytes, block->size, __ATOMIC_RELAXED);
 }
 
-/* Nobody else takes away what is of a process that has ended: the slot stays as it is until it is emptied here. */
+/* No program removes blocks of an ended process: the slot stays as it is until it is emptied here. */
 static void sweep_bucket(struct ml_bpf *bpf, const struct known_processes *known, struct ml_bpf_bucket *bucket)
 {
 	for (int slot = 0; slot < ML_BPF_BUCKET_SLOTS; slot++) {
@@ -102,15 +102,15 @@ static void sweep_overflow(struct ml_bpf *bpf, const struct known_processes *kno
 
 	while (is_more) {
 		where = next;
-		is_more = !bpf_map_get_next_key(bpf->overflow_fd, &where, &next); /* before it is taken out */
+		is_more = !bpf_map_get_next_key(bpf->overflow_fd, &where, &next); /* before it is deleted */
 		if (is_over(known, where.process) && !bpf_map_lookup_elem(bpf->overflow_fd, &where, &block) &&
 		    !bpf_map_delete_elem(bpf->overflow_fd, &where))
 			count_free(bpf, &block);
 	}
 }
 
-/* Only when no block refers to it any more. */
-static void give_up_key(struct ml_bpf *bpf, struct ml_bpf_key *key)
+/* Called only when no block refers to the key. */
+static void remove_key(struct ml_bpf *bpf, struct ml_bpf_key *key)
 {
 	bpf->forgotten.alloc_objects += key->alloc_objects;
 	bpf->forgotten.alloc_bytes += key->alloc_bytes;
@@ -118,7 +118,7 @@ static void give_up_key(struct ml_bpf *bpf, struct ml_bpf_key *key)
 	bpf->forgotten.free_bytes += key->free_bytes;
 	key->alloc_objects = key->alloc_bytes = key->free_objects = key->free_bytes = key->next_due = 0;
 	key->process = key->flags = 0;
-	__atomic_store_n(&key->key, 0, __ATOMIC_SEQ_CST); /* last: from here on it is another's */
+	__atomic_store_n(&key->key, 0, __ATOMIC_SEQ_CST); /* last: from here on the slot can be reused */
 }
 
 static void sweep(struct ml_bpf *bpf, const struct known_processes *known)
@@ -131,19 +131,19 @@ static void sweep(struct ml_bpf *bpf, const struct known_processes *known)
 	bpf->ended.n_keys = 0;
 	for (ml_u32 slot = 0; slot < ML_BPF_KEY_SLOTS; slot++) {
 		if (bpf->keys[slot].key && is_over(known, bpf->keys[slot].process))
-			give_up_key(bpf, &bpf->keys[slot]);
+			remove_key(bpf, &bpf->keys[slot]);
 		bpf->ended.n_keys += bpf->keys[slot].key != 0;
 	}
 }
 
-/* Unless its number is another's by now. */
-static void forget_process(struct ml_bpf *bpf, const struct known_process *known)
+/* Keeps the entry if the pid belongs to a new process by now. */
+static void remove_process(struct ml_bpf *bpf, const struct known_process *known)
 {
 	if (ml_bpf_epoch(bpf, known->pid) == known->epoch)
 		bpf_map_delete_elem(bpf->processes_fd, &known->pid);
 }
 
-void ml_bpf_forget_ended(struct ml_bpf *bpf)
+void ml_bpf_remove_ended(struct ml_bpf *bpf)
 {
 	struct known_processes known = { 0 };
 
@@ -152,7 +152,7 @@ void ml_bpf_forget_ended(struct ml_bpf *bpf)
 		bpf->ended.newest_epoch = known.newest_epoch;
 		for (size_t i = 0; i < known.n; i++)
 			if (known.rows[i].has_ended)
-				forget_process(bpf, &known.rows[i]);
+				remove_process(bpf, &known.rows[i]);
 	}
 	free(known.rows);
 }

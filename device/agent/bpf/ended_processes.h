@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Where every process of the machine is traced: what those that have ended held went with them. Their blocks, keys and
- * entries are given up, so that the tables hold what lives, however many come and go.
- */
+/* With --all: removes blocks, keys and entries of ended processes, so that the tables hold running processes only. */
 #ifndef MEMLEAK_ENDED_PROCESSES_H
 #define MEMLEAK_ENDED_PROCESSES_H
 
 #include "agent/bpf/object.h"
 
-/* What is given up counts as freed, and in bpf->ended. Looking costs some system calls for each process. */
-void ml_bpf_forget_ended(struct ml_bpf *bpf);
+/* Removed blocks count as freed, and in bpf->ended. The check costs some system calls for each process. */
+void ml_bpf_remove_ended(struct ml_bpf *bpf);
 
 #endif

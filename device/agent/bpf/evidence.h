@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Evidence as the BPF programs send it, for the nursery: words instead of a stack have a form of their own (../bpf/session.h). */
+/* Converts evidence of the BPF programs for the nursery: their stack words have a form of their own (bpf/session.h). */
 #ifndef MEMLEAK_BPF_EVIDENCE_H
 #define MEMLEAK_BPF_EVIDENCE_H
 
 #include "bpf/session.h"
 #include "agent/evidence/nursery.h"
 
-/* Keeps a record of so many bytes, whose head is there. -1: no memory, or the record contradicts itself. */
+/* Adds a record of `bytes` bytes, at least its head. -1: out of memory, or the record is inconsistent. */
 int ml_bpf_evidence_keep(struct ml_nursery *nursery, const struct ml_evidence *record, ml_u64 bytes);
 
 #endif

@@ -47,7 +47,7 @@ void ml_bpf_follow_write_maps(struct ml_bpf_session *session, ml_u32 pid)
 	free(text);
 }
 
-bool ml_bpf_follow_meet(struct ml_bpf_session *session, ml_u32 pid)
+bool ml_bpf_follow_report(struct ml_bpf_session *session, ml_u32 pid)
 {
 	struct ml_process start = { .timestamp_ns = ml_clock_ns(), .pid = pid, .event = ML_PROCESS_START, .status = -1 };
 
@@ -61,24 +61,24 @@ bool ml_bpf_follow_meet(struct ml_bpf_session *session, ml_u32 pid)
 	return true;
 }
 
-void ml_bpf_follow_meet_all(struct ml_bpf_session *session)
+void ml_bpf_follow_report_all(struct ml_bpf_session *session)
 {
 	ml_u32 pid, *previous = NULL;
 
 	while (!bpf_map_get_next_key(session->bpf.processes_fd, previous, &pid)) {
-		session->lost[ML_LOST_MAPPINGS] += !ml_bpf_follow_meet(session, pid);
+		session->base.lost[ML_LOST_MAPPINGS] += !ml_bpf_follow_report(session, pid);
 		previous = &pid;
 	}
 }
 
-/* The kernel gives up a probe on one process with its first thread: uprobe_perf_filter() in kernel/trace/trace_uprobe.c. */
-static void tell_first_thread_ended(struct ml_bpf_session *session)
+/* The kernel removes a probe on one process with its first thread: uprobe_perf_filter() in kernel/trace/trace_uprobe.c. */
+static void report_first_thread_ended(struct ml_bpf_session *session)
 {
-	if (session->config->follow || session->config->whole_machine)
+	if (session->base.config->follow || session->base.config->whole_machine)
 		return;
-	session->lost[ML_LOST_PROGRAMS]++;
-	ml_blocks_log("pid %d went on without its first thread: what it allocated from then on was not measured (use --follow)",
-		      session->pid);
+	session->base.lost[ML_LOST_PROGRAMS]++;
+	ml_blocks_log("pid %d continued after its first thread exited; later allocations were not measured (use --follow)",
+		      session->base.pid);
 }
 
 static void on_process(void *context, const struct ml_process *record)
@@ -86,19 +86,19 @@ static void on_process(void *context, const struct ml_process *record)
 	struct ml_bpf_session *session = context;
 
 	if (record->event == ML_PROCESS_FORK) {
-		if (session->config->whole_machine)
-			return; /* a child is met at its own first stack */
-		session->n_children += !session->config->follow;
-		if (!session->config->follow)
+		if (session->base.config->whole_machine)
+			return; /* a child is reported at its own first stack */
+		session->n_children += !session->base.config->follow;
+		if (!session->base.config->follow)
 			return;
-		session->lost[ML_LOST_MAPPINGS] += ml_process_set_add(&session->processes, record->pid) < 0;
+		session->base.lost[ML_LOST_MAPPINGS] += ml_process_set_add(&session->processes, record->pid) < 0;
 	}
 	ml_blocks_write(ML_BLOCK_PROCESS, record, sizeof(*record));
 	if (record->event != ML_PROCESS_FORK)
 		ml_frames_forget(session->frames, record->pid);
 	if (record->event == ML_PROCESS_EXEC) {
 		if (ml_process_set_stay(&session->processes, record->pid))
-			tell_first_thread_ended(session);
+			report_first_thread_ended(session);
 		ml_bpf_follow_write_maps(session, record->pid);
 		ml_regions_forget(&session->regions, record->pid, record->timestamp_ns);
 	}
@@ -108,8 +108,8 @@ static void on_process(void *context, const struct ml_process *record)
 
 void ml_bpf_follow_first_thread(struct ml_bpf_session *session)
 {
-	if (ml_process_set_goes_on(&session->processes, (ml_u32)session->pid, ml_clock_ns()))
-		tell_first_thread_ended(session);
+	if (ml_process_set_goes_on(&session->processes, (ml_u32)session->base.pid, ml_clock_ns()))
+		report_first_thread_ended(session);
 }
 
 struct ml_sideband *ml_bpf_follow_begin(struct ml_bpf_session *session)
@@ -117,4 +117,21 @@ struct ml_sideband *ml_bpf_follow_begin(struct ml_bpf_session *session)
 	struct ml_sideband_ops ops = { is_traced, on_mapping, on_process, session };
 
 	return ml_sideband_open(-1, ops);
+}
+
+void ml_stack_ends_add(struct ml_stack_ends *ends, const struct ml_evidence *record)
+{
+	ml_u32 *slot = &ends->known[record->tid % ML_STACK_ENDS_SLOTS];
+	size_t bytes;
+	char *text;
+	ml_u64 end;
+
+	if (record->flags & ML_EVIDENCE_STACK_WHOLE || *slot == record->tid)
+		return;
+	*slot = record->tid;
+	text = ml_process_maps_read(record->pid, &bytes);
+	end = text ? ml_process_maps_end(text, record->stack_address) : 0;
+	free(text);
+	if (end)
+		bpf_map_update_elem(ends->fd, &record->tid, &end, BPF_ANY);
 }

@@ -1,26 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the processes of a BPF session map, fork and become. */
+/* Mappings, forks and execs of the processes of a BPF session. */
 #ifndef MEMLEAK_BPF_FOLLOW_H
 #define MEMLEAK_BPF_FOLLOW_H
 
 #include "agent/bpf/session_state.h"
 
-/* Opens the side band of all mappings and processes; NULL with errno set. */
+/* Opens the perf side band of all processes; NULL with errno set. */
 struct ml_sideband *ml_bpf_follow_begin(struct ml_bpf_session *session);
 
-/* The whole map of a process, with what the side band does not tell: the vdso, stacks, older mappings. */
+/* Writes all maps of a process, with those that the side band lacks: the vdso, stacks, older mappings. */
 void ml_bpf_follow_write_maps(struct ml_bpf_session *session, ml_u32 pid);
 
 /*
- * Where every process is traced: tells of one at the first stack that it sends. Many send none, or end soon and take
- * /proc/PID/maps with them. false: out of memory.
+ * With --all: reports a process at the first stack that it sends. Many send none, or end soon and take /proc/PID/maps with
+ * them. false: out of memory.
  */
-bool ml_bpf_follow_meet(struct ml_bpf_session *session, ml_u32 pid);
+bool ml_bpf_follow_report(struct ml_bpf_session *session, ml_u32 pid);
 
-/* Of all the rest, so that each that holds something has a name. */
-void ml_bpf_follow_meet_all(struct ml_bpf_session *session);
+/* Reports all others, so that each process that holds memory has a name. */
+void ml_bpf_follow_report_all(struct ml_bpf_session *session);
 
-/* Says where the target went on without its first thread. */
+/* Logs if the target continues without its first thread. */
 void ml_bpf_follow_first_thread(struct ml_bpf_session *session);
+
+/* Sets the end of the stack of this record's thread, once per thread, unless the record reaches it. */
+void ml_stack_ends_add(struct ml_stack_ends *ends, const struct ml_evidence *record);
 
 #endif

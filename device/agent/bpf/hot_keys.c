@@ -3,13 +3,13 @@
 
 #include <stdlib.h>
 
-/* A look reads 16 MiB: seldom, but soon at first, as all is hot before. */
-#define FIRST_LOOKS_NS 10000000ull
-#define LOOK_NS 320000000ull
+/* An update reads 16 MiB: seldom, but soon at first, because every key is hot before the first. */
+#define FIRST_UPDATES_NS 10000000ull
+#define UPDATE_NS 320000000ull
 #define RISES 4
 /*
- * A site of one percent is several keys where several processes have it: a key is hot from 1/256 on. What holds much in a
- * small part of a large heap may hold most of it when that has been given back, so that the mark stays below a limit.
+ * A key is hot from 1/256 of the heap on: a site of one percent is several keys if several processes have it. A small part of a
+ * large heap may be most of it later, when the rest is freed; the limit in bytes keeps such keys.
  */
 #define HOT_SHARE 256
 #define HOT_BYTES_MAX (64u << 10)
@@ -47,7 +47,7 @@ static bool is_worth_evidence(struct ml_key_history *history, ml_u64 held, ml_u6
 	return (was_large && history->is_large) || history->rises >= RISES;
 }
 
-/* The flags are the programs' too: they set theirs once, as a key appears. */
+/* The programs set flags as well, once, when a key appears. */
 static void mark(struct ml_bpf_key *key, struct ml_key_history *history, ml_u64 large)
 {
 	ml_u64 held = held_bytes(key);
@@ -61,8 +61,8 @@ static void mark(struct ml_bpf_key *key, struct ml_key_history *history, ml_u64 
 		__atomic_fetch_and(&key->flags, ~ML_BPF_KEY_HOT, __ATOMIC_RELAXED);
 }
 
-/* Looks at all keys once: marks them by what the look before found large. Returns what they hold, in sums[] by powers of two. */
-static ml_u64 look(struct ml_hot_keys *hot, struct ml_bpf *bpf, ml_u64 sums[64])
+/* Marks all keys by what the last update found large. Returns the bytes they hold, in sums[] by powers of two. */
+static ml_u64 mark_all(struct ml_hot_keys *hot, struct ml_bpf *bpf, ml_u64 sums[64])
 {
 	ml_u64 total = 0;
 
@@ -80,13 +80,13 @@ static ml_u64 look(struct ml_hot_keys *hot, struct ml_bpf *bpf, ml_u64 sums[64])
 	return total;
 }
 
-int ml_hot_keys_look(struct ml_hot_keys *hot, struct ml_bpf *bpf, ml_u64 now_ns)
+int ml_hot_keys_update(struct ml_hot_keys *hot, struct ml_bpf *bpf, ml_u64 now_ns)
 {
 	ml_u64 sums[64] = { 0 }, total;
 
 	if (now_ns < hot->next_ns)
 		return 0;
-	hot->pause_ns = !hot->history ? FIRST_LOOKS_NS : hot->pause_ns < LOOK_NS ? 2 * hot->pause_ns : LOOK_NS;
+	hot->pause_ns = !hot->history ? FIRST_UPDATES_NS : hot->pause_ns < UPDATE_NS ? 2 * hot->pause_ns : UPDATE_NS;
 	hot->next_ns = now_ns + hot->pause_ns;
 	if (!hot->history) {
 		hot->history = calloc(ML_BPF_KEY_SLOTS, sizeof(*hot->history));
@@ -94,7 +94,7 @@ int ml_hot_keys_look(struct ml_hot_keys *hot, struct ml_bpf *bpf, ml_u64 now_ns)
 	}
 	if (!hot->history)
 		return -1;
-	total = look(hot, bpf, sums);
+	total = mark_all(hot, bpf, sums);
 	hot->large = large_from(sums, total);
 	total /= HOT_SHARE;
 	__atomic_store_n(&bpf->code->hot_bytes, total < HOT_BYTES_MAX ? total : HOT_BYTES_MAX, __ATOMIC_RELAXED);

@@ -2,10 +2,17 @@
 #include "agent/bpf/images.h"
 
 #include <bpf/bpf.h>
+#include <stdlib.h>
+
+#include "agent/protocol/blocks.h"
+
+/* A check costs a system call for each process, dropping a scan of all rules. */
+#define RECYCLE_NS (100ull * 1000 * 1000)
+#define NOTHING_DROPPED_NS (5ull * 1000 * 1000 * 1000)
 
 /*
- * While there are rules to learn, a stack that runs into an unknown place is worth a wake-up: until it is learned, words
- * that are no return addresses make many keys of one stack. So many records that taught nothing end that.
+ * While rules are missing, a stack that runs into an unknown return address wakes the agent: until the rule exists, words that
+ * only look like return addresses split one stack into many keys. After this many records without a new rule, wake-ups stop.
  */
 #define ML_UNTAUGHT_MAX 256
 
@@ -44,7 +51,7 @@ static void mark_granule(struct ml_bpf *bpf, ml_u64 granule)
 	bpf->code->granules[bit >> 3] |= (ml_u8)(1u << (bit & 7));
 }
 
-/* Code at start … end - 1, of which this looks at one granule. */
+/* Adds the part of start … end - 1 that lies in one granule. */
 static void add_span(struct ml_bpf *bpf, ml_u64 granule, ml_u64 start, ml_u64 end)
 {
 	ml_u64 base = granule << ML_BPF_GRANULE_SHIFT, bytes = 1u << ML_BPF_GRANULE_SHIFT;
@@ -102,4 +109,32 @@ void ml_bpf_learn(struct ml_bpf *bpf, struct ml_frames *frames, const struct ml_
 		return;
 	bpf->n_untaught = ml_frames_learn(frames, &space, record) ? 0 : bpf->n_untaught + 1;
 	bpf->code->wants_wakeup = bpf->n_untaught < ML_UNTAUGHT_MAX;
+}
+
+static int compare(const void *left, const void *right)
+{
+	ml_u64 a = *(const ml_u64 *)left, b = *(const ml_u64 *)right;
+
+	return (a > b) - (a < b);
+}
+
+void ml_bpf_recycle_rules(struct ml_bpf *bpf, struct ml_frames *frames, const struct ml_process_set *processes)
+{
+	ml_u64 now = ml_frames_is_full(frames) ? ml_clock_ns() : 0;
+	ml_u64 *images;
+	ml_u32 n_dropped;
+
+	if (now <= bpf->recycle_ns)
+		return;
+	images = calloc(processes->count + 1, sizeof(*images));
+	if (!images)
+		return;
+	for (size_t i = 0; i < processes->count; i++)
+		images[i] = ml_bpf_image(bpf, ml_process_set_pid(processes, i));
+	qsort(images, processes->count, sizeof(*images), compare);
+	n_dropped = ml_frames_recycle(frames, bpf->rules, images, processes->count);
+	free(images);
+	bpf->recycle_ns = now + (n_dropped ? RECYCLE_NS : NOTHING_DROPPED_NS);
+	if (n_dropped)
+		bpf->n_untaught = 0;
 }

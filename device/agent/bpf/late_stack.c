@@ -34,15 +34,15 @@ void ml_late_stacks_destroy(struct ml_late_stacks *late)
 
 static struct ml_bpf_above *slot_of(struct ml_late_stacks *late, ml_u64 sequence)
 {
-	return &late->told[(sequence ^ sequence >> ML_BPF_SEQUENCE_SHIFT) % ML_LATE_TOLD];
+	return &late->announced[(sequence ^ sequence >> ML_BPF_SEQUENCE_SHIFT) % ML_LATE_ANNOUNCED];
 }
 
-void ml_late_stacks_told(struct ml_late_stacks *late, const struct ml_bpf_above *above)
+void ml_late_stacks_announce(struct ml_late_stacks *late, const struct ml_bpf_above *above)
 {
 	*slot_of(late, above->sequence) = *above;
 }
 
-/* Does no return address above the slice stand where a return probe has put its trampoline? */
+/* Whether no return address above the slice is replaced by a trampoline of a return probe. */
 static bool shows_all_returns(const struct ml_evidence *record, ml_u64 boundary)
 {
 	if (record->flags & ML_EVIDENCE_FIXUPS_CUT || record->n_fixups > ML_FIXUPS)
@@ -71,53 +71,52 @@ static bool read_again(struct ml_late_stacks *late, ml_u32 pid, const struct ml_
 }
 
 /*
- * The words that lead further, as far as code is known now, those from the boundary on into *into. Is one of the digests what it
- * was? Each covers more than is taken: what leads further is a pointer, and code that became known since has made another
- * digest of the first.
+ * Gathers the words above the boundary that may lead to the next frame, and compares the two digests. Each digest covers more than
+ * is taken: such words are pointers, and code that became known since changes the first digest only.
  */
-static bool gather(const struct ml_late_stacks *late, const struct ml_bpf_code *code, const struct ml_bpf_above *told,
-		   ml_u64 boundary, struct ml_stack_above *into, ml_u32 *places)
+static bool gather(const struct ml_late_stacks *late, const struct ml_bpf_code *code, const struct ml_bpf_above *digest,
+		   ml_u64 boundary, struct ml_stack_above *into, ml_u32 *offsets)
 {
 	const ml_u64 *words = (const void *)late->memory;
 	ml_u64 leading = 0, pointers = 0;
 
-	for (ml_u64 i = 0; i < told->bytes / 8; i++) {
-		ml_u64 place = told->begin + 8 * i, address = words[i] & late->code_mask;
+	for (ml_u64 i = 0; i < digest->bytes / 8; i++) {
+		ml_u64 at = digest->begin + 8 * i, address = words[i] & late->code_mask;
 
 		if (!ml_bpf_is_pointer(address))
 			continue;
-		pointers = ml_bpf_above_mix(pointers, place, words[i]);
-		if (!ml_bpf_is_leading(told, code, words[i], address))
+		pointers = ml_bpf_above_mix(pointers, at, words[i]);
+		if (!ml_bpf_is_leading(digest, code, words[i], address))
 			continue;
-		leading = ml_bpf_above_mix(leading, place, words[i]);
-		if (place < boundary || into->n_words == ML_ABOVE_WORDS_MAX)
+		leading = ml_bpf_above_mix(leading, at, words[i]);
+		if (at < boundary || into->n_words == ML_ABOVE_WORDS_MAX)
 			continue;
-		places[into->n_words] = (ml_u32)((place - boundary) / 8);
+		offsets[into->n_words] = (ml_u32)((at - boundary) / 8);
 		into->words[into->n_words++] = words[i];
 	}
-	return leading == told->leading || pointers == told->pointers;
+	return leading == digest->leading || pointers == digest->pointers;
 }
 
-/* Behind the record as it is: `head` bytes. */
+/* Appends the words to a copy of the record, of which `head` bytes are used. */
 static const struct ml_evidence *append(struct ml_late_stacks *late, const struct ml_bpf_code *code,
-					const struct ml_evidence *record, const struct ml_bpf_above *told, ml_u32 head)
+					const struct ml_evidence *record, const struct ml_bpf_above *digest, ml_u32 head)
 {
 	ml_u64 boundary = record->stack_address + record->stack_bytes;
 	struct ml_evidence *copy = (void *)late->record;
 	struct ml_stack_above *above = (void *)(late->record + head);
-	ml_u32 *places = (void *)&above->words[ML_ABOVE_WORDS_MAX]; /* until their number is known */
+	ml_u32 *offsets = (void *)&above->words[ML_ABOVE_WORDS_MAX]; /* moved when n_words is known */
 
-	*above = (struct ml_stack_above){ .reach_bytes = (ml_u32)(told->begin + told->bytes - boundary) };
-	if (!gather(late, code, told, boundary, above, places)) {
+	*above = (struct ml_stack_above){ .reach_bytes = (ml_u32)(digest->begin + digest->bytes - boundary) };
+	if (!gather(late, code, digest, boundary, above, offsets)) {
 		late->n_changed++;
 		return record;
 	}
 	if (!above->n_words)
 		return record;
 	if (above->n_words == ML_ABOVE_WORDS_MAX) /* there may be more */
-		above->reach_bytes = 8 * (places[ML_ABOVE_WORDS_MAX - 1] + 1);
+		above->reach_bytes = 8 * (offsets[ML_ABOVE_WORDS_MAX - 1] + 1);
 	memcpy(copy, record, head);
-	memmove(ml_stack_above_offsets(above), places, above->n_words * sizeof(*places));
+	memmove(ml_stack_above_offsets(above), offsets, above->n_words * sizeof(*offsets));
 	if (above->n_words % 2)
 		ml_stack_above_offsets(above)[above->n_words] = 0;
 	copy->flags |= ML_EVIDENCE_STACK_ABOVE | ML_EVIDENCE_ABOVE_LATE;
@@ -130,13 +129,13 @@ const struct ml_evidence *ml_late_stacks_complete(struct ml_late_stacks *late, c
 						  const struct ml_evidence *as_sent, const struct ml_evidence *record,
 						  ml_u64 bytes)
 {
-	struct ml_bpf_above *told = slot_of(late, record->sequence), above = *told;
+	struct ml_bpf_above *digest = slot_of(late, record->sequence), above = *digest;
 	ml_u64 boundary = record->stack_address + record->stack_bytes;
 	ml_u64 head = sizeof(*record) + record->n_registers * sizeof(ml_u64) + record->stack_bytes;
 
 	if (!late->memory || above.sequence != record->sequence)
 		return record;
-	told->sequence = 0;
+	digest->sequence = 0;
 	if (record->flags & ML_EVIDENCE_STACK_SPARSE || !record->stack_bytes || head > bytes || head > RECORD_BYTES ||
 	    !is_within(&above, boundary) || !shows_all_returns(as_sent, boundary) || !read_again(late, record->pid, &above))
 		return record;
@@ -149,7 +148,7 @@ void ml_late_stacks_log(const struct ml_late_stacks *late)
 
 	if (!n)
 		return;
-	ml_blocks_log("%llu stacks longer than their slices were sent: of %llu the rest was read later, of %llu it had changed by then%s%s",
+	ml_blocks_log("%llu stacks were longer than their slices: %llu were completed later, %llu had changed by then%s%s",
 		      (unsigned long long)n, (unsigned long long)late->n_completed, (unsigned long long)late->n_changed,
 		      late->n_unreadable ? ", others could not be read: " : "",
 		      late->n_unreadable ? strerror(late->error) : "");

@@ -9,9 +9,7 @@
 
 #include "agent/protocol/blocks.h"
 
-/*
- * A level is full enough at a quarter: the next one takes a while to make, and meanwhile the target goes on.
- */
+/* A level counts as full at a quarter: creating the next one takes a while, and the target goes on meanwhile. */
 #define FULL_SHARE 4
 #define SAMPLED_BUCKETS 128u
 
@@ -72,7 +70,7 @@ void ml_bpf_grow(struct ml_bpf *bpf, ml_u64 max_live)
 		return;
 	if (count_sample(bpf->levels[newest], n) * FULL_SHARE < SAMPLED_BUCKETS * ML_BPF_BUCKET_SLOTS)
 		return;
-	/* A table is never quite full: buckets overflow before. */
+	/* Buckets overflow before the table is quite full. */
 	if (slots < max_live + max_live / 4 && newest + 1 < ML_BPF_LEVELS && add_level(bpf))
 		ml_blocks_log("the live table could not grow beyond %llu blocks", (unsigned long long)slots);
 }

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 
 #include "agent/protocol/blocks.h"
-#include "agent/probes/bpf_complaint.h"
+#include "agent/probes/libbpf.h"
 #include "agent/bpf/programs.h"
 #include "agent/process/resource_limits.h"
 #include "agent/probes/tracefs.h"
@@ -22,7 +22,7 @@ extern const unsigned char ml_bpf_memleak_old_start[], ml_bpf_memleak_old_end[];
 
 int ml_bpf_fail(const char *what, int error)
 {
-	return ml_bpf_refuse(what, error,
+	return ml_libbpf_fail(what, error,
 			     error == EPERM || error == EACCES ? "run as root, or use --tracer preload with a command" :
 								 "see memleak-android doctor, or use --tracer preload with a command");
 }
@@ -126,10 +126,7 @@ int ml_bpf_load(struct ml_bpf *bpf, const struct ml_config *config, ring_buffer_
 		.is_system_wide = config->whole_machine,
 		.sees_mappings = ml_tracefs_sees_mappings(),
 	};
-	ml_bpf_keep_complaints();
-	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
-	ml_limits_raise_memlock();
-	ml_limits_raise_descriptors(ML_DESCRIPTORS_OF_TRACER);
+	ml_libbpf_begin(ML_DESCRIPTORS_OF_TRACER);
 	bpf->has_multi = !bpf->is_old && !config->without_multi && ml_uprobe_multi_works();
 	error = load_object(bpf, config);
 	if (config->n_pairs && (bpf->is_old || (error && error != EPERM))) {
@@ -138,7 +135,7 @@ int ml_bpf_load(struct ml_bpf *bpf, const struct ml_config *config, ring_buffer_
 	if (config->whole_machine && (bpf->is_old || (error && error != EPERM)))
 		return ml_bpf_fail("could not load the BPF programs for every process, which need Linux 5.15", error ? error : ENOTSUP);
 	if (error && !bpf->is_old && error != EPERM) {
-		ml_blocks_log("the BPF object for newer kernels cannot be loaded (%s): the one for older ones is tried",
+		ml_blocks_log("could not load the BPF object for newer kernels (%s); trying the one for older kernels",
 			      strerror(error));
 		bpf->is_old = true;
 		bpf->has_multi = false;
@@ -147,9 +144,9 @@ int ml_bpf_load(struct ml_bpf *bpf, const struct ml_config *config, ring_buffer_
 	if (error)
 		return ml_bpf_fail("could not load the BPF programs", error);
 	if (bpf->is_old && config->extend_stacks)
-		ml_blocks_log("--extend-stacks does nothing on this kernel: stacks end where their slices do, at %u bytes", config->stack_bytes);
+		ml_blocks_log("--extend-stacks has no effect on this kernel: it needs the BPF ring buffer (Linux 5.8), so stacks end at %u bytes", config->stack_bytes);
 	if (bpf->is_old && config->evidence_after_ns)
-		ml_blocks_log("stacks are sent of blocks of any age: how old those of a stack are is not known on this kernel");
+		ml_blocks_log("--evidence-after has no effect on this kernel: the ages of blocks are unknown without the newer BPF object");
 	if (find_maps(bpf))
 		return -1;
 	return open_output(bpf, config, on_record, context);
@@ -181,12 +178,34 @@ void ml_bpf_wait(struct ml_bpf *bpf, int input, int timeout_ms)
 
 ml_u64 ml_bpf_counter(const struct ml_bpf *bpf, ml_u32 which)
 {
-	ml_u64 *rows = calloc((size_t)bpf->n_cpus, sizeof(*rows));
-	ml_u64 sum = 0;
+	return ml_libbpf_counter(bpf->counters_fd, bpf->n_cpus, which);
+}
 
-	if (rows && !bpf_map_lookup_elem(bpf->counters_fd, &which, rows))
-		for (int i = 0; i < bpf->n_cpus; i++)
-			sum += rows[i];
-	free(rows);
-	return sum;
+struct ml_bpf_key *ml_bpf_find_key(const struct ml_bpf *bpf, ml_u64 key)
+{
+	for (ml_u32 i = 0; i < ML_BPF_KEY_PROBES; i++) {
+		struct ml_bpf_key *entry = &bpf->keys[((ml_u32)(key >> 20) + i) & (ML_BPF_KEY_SLOTS - 1)];
+
+		if (__atomic_load_n(&entry->key, __ATOMIC_RELAXED) == key)
+			return entry;
+	}
+	return NULL;
+}
+
+ml_u64 ml_bpf_live_objects(void *context, ml_u64 key, ml_u64 *allocated)
+{
+	const struct ml_bpf_key *entry = ml_bpf_find_key(context, key);
+
+	*allocated = entry ? __atomic_load_n(&entry->alloc_objects, __ATOMIC_SEQ_CST) : 0;
+	if (!entry) /* with --all, keys of ended processes are removed */
+		return !((struct ml_bpf *)context)->is_system_wide;
+	return *allocated - __atomic_load_n(&entry->free_objects, __ATOMIC_SEQ_CST);
+}
+
+void ml_bpf_ask_again(void *context, ml_u64 key)
+{
+	struct ml_bpf_key *entry = ml_bpf_find_key(context, key);
+
+	if (entry)
+		__atomic_store_n(&entry->next_due, 0, __ATOMIC_SEQ_CST);
 }

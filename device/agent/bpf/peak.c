@@ -3,15 +3,14 @@
 
 #include <stdlib.h>
 
-#include "agent/bpf/keys.h"
-#include "agent/evidence/peak_rows.h"
+#include "agent/evidence/table_blocks.h"
 
-static ml_u64 read_word(const ml_u64 *place)
+static ml_u64 read_word(const ml_u64 *word)
 {
-	return __atomic_load_n(place, __ATOMIC_SEQ_CST);
+	return __atomic_load_n(word, __ATOMIC_SEQ_CST);
 }
 
-/* What the key held at the mark of this generation. A change between the reads leaves its word. */
+/* The bytes that the key held at the mark of this generation. An update between the reads leaves a word of this generation. */
 static ml_u64 held_at(const struct ml_bpf *bpf, ml_u32 slot, ml_u64 generation)
 {
 	const struct ml_bpf_key *key = &bpf->keys[slot];
@@ -36,13 +35,13 @@ int ml_bpf_peak_write(struct ml_bpf *bpf)
 	struct ml_peak_rows *rows;
 	int result;
 
-	/* One that rises no more for want of numbers is not the highest. */
+	/* A mark that stopped rising because its generations ran out is not the peak. */
 	if (generation == bpf->peak_sent || generation >= ML_BPF_PEAK_GENERATION_MAX)
 		return 0;
 	mark = read_word(&bpf->peak->mark);
 	rows = mark ? calloc(1, sizeof(*rows)) : NULL;
 	if (!rows)
-		return 0; /* the host knows an earlier one, or none */
+		return 0; /* the host keeps the earlier mark, if any */
 	rows->head = (struct ml_high_water){
 		.timestamp_ns = read_word(&bpf->peak->timestamp_ns),
 		.mark = mark,

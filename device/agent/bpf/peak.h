@@ -7,7 +7,7 @@
 
 #include "agent/bpf/object.h"
 
-/* HIGH_WATER blocks where the mark has risen since the last ones; -1: the host is gone. */
+/* Writes HIGH_WATER blocks if the mark has risen since the last ones. -1: the host is gone. */
 int ml_bpf_peak_write(struct ml_bpf *bpf);
 
 /* For the nursery; context: struct ml_bpf. */

@@ -68,7 +68,7 @@ static void add_registers(struct ml_perf_path *path, const ml_u64 *values)
 		path->whole.registers[register_slots[i]] = values[i];
 }
 
-/* at: just behind the raw data; end: of the sample. */
+/* at: the end of the raw data; end: of the sample. */
 static void add_user_state(struct ml_perf_path *path, const char *at, const char *end)
 {
 	struct ml_evidence *head = &path->whole.head;

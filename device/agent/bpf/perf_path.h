@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Evidence through perf events, for kernels without the BPF ring buffer: the programs send the head of a
- * record, the kernel adds registers and stack, and here the two become struct ml_evidence again.
+ * Evidence through perf events, for kernels without the BPF ring buffer: the programs send the head of a record, the kernel adds
+ * registers and stack, and this file makes struct ml_evidence of both.
  */
 #ifndef MEMLEAK_PERF_PATH_H
 #define MEMLEAK_PERF_PATH_H
@@ -19,10 +19,10 @@ struct ml_perf_path;
 struct ml_perf_path *ml_perf_path_open(int evidence_fd, int events_fd, ml_u32 stack_bytes,
 				       ring_buffer_sample_fn on_record, void *context);
 
-/* Returns how many records came. */
+/* Returns the number of records. */
 int ml_perf_path_drain(struct ml_perf_path *path);
 
-/* Records that the kernel had no room for. */
+/* Records dropped by the kernel. */
 ml_u64 ml_perf_path_lost(const struct ml_perf_path *path);
 
 void ml_perf_path_close(struct ml_perf_path *path);

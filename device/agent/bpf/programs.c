@@ -9,13 +9,13 @@
 #include "agent/probes/function_names.h"
 #include "agent/probes/tracefs.h"
 
-/* By what is to be done when a call returns: keep one block, whatever a rule says, the region ledger. */
+/* Programs at a return: keep one block, apply a rule, update the region ledger. */
 #define RETURN_PROGRAM "block_return"
 #define REGION_RETURN_PROGRAM "region_return"
 #define RULE_RETURN_PROGRAM "rule_return"
 #define MESSAGE_RETURN_PROGRAM "message_return"
 
-/* Rules that have a program of their own at the entry, made for them when it was compiled; the others' is led by the rule. */
+/* Rules with a specialised entry program, compiled for them. All others use the generic program, which interprets the rule. */
 static const struct {
 	const char *program;
 	struct ml_pair rule; /* is_release, the arguments of the size, handle, is_indirect, success and old have to be these */
@@ -29,7 +29,7 @@ static const struct {
 	{ "release_1", { .handle = 1, .is_release = 1 } },
 };
 
-/* One handle that is a pointer, not 0 where the call has succeeded: what block_return takes. */
+/* One handle that is a pointer, not 0 after success: a block_return rule. */
 static bool is_block(const struct ml_pair *rule)
 {
 	return rule->handle_bytes == 8 && rule->n_handles == 1 && !rule->replaces && !rule->handle_offset && !rule->is_early &&
@@ -96,7 +96,7 @@ bool ml_bpf_is_wanted(const struct ml_config *config, const char *program, bool 
 	return false;
 }
 
-/* Where a field stands in an event, 0 when that is not known. */
+/* Offset of a field in an event; 0: unknown. */
 static ml_u32 event_field(const char *event, const char *field)
 {
 	int offset = ml_tracefs_field(event, field);
@@ -111,8 +111,8 @@ ml_u32 ml_bpf_file(const struct ml_config *config, const struct ml_probe *probe)
 	if (!config->whole_machine)
 		return 0;
 	/* Probes of one file follow each other. */
-	for (const struct ml_probe *one = config->probes; one < probe; one++)
-		file += strcmp(one[0].path, one[1].path) != 0;
+	for (const struct ml_probe *other = config->probes; other < probe; other++)
+		file += strcmp(other[0].path, other[1].path) != 0;
 	return file;
 }
 

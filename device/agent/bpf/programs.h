@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which program serves which probe, which of them a session needs, and what they are told before they are loaded. */
+/* The BPF program of each probe, the programs that a session needs, and their options before loading. */
 #ifndef MEMLEAK_BPF_PROGRAMS_H
 #define MEMLEAK_BPF_PROGRAMS_H
 
@@ -10,9 +10,9 @@
 #include "bpf/session.h"
 #include "agent/protocol/config.h"
 
-/* is_old: of the object for kernels that tell probes apart by no cookie. */
+/* is_old: of the object for kernels without cookies for probes. */
 
-/* The name of the program at a function's entry; "" = there is none. */
+/* The name of the program at a function's entry; "": none. */
 void ml_bpf_entry_program(const struct ml_config *config, const struct ml_probe *probe, bool is_old, char *name, size_t bytes);
 
 const char *ml_bpf_return_program(const struct ml_config *config, const struct ml_probe *probe);

@@ -13,15 +13,15 @@
 
 #include "agent/protocol/blocks.h"
 
-/* What the call may take until it is counted: the machine may be busy. */
-#define PATIENCE_MS 10000
-/* Not NULL, aligned like a block, and in the page that no process maps. */
+/* Timeout for the counted call, on a busy machine. */
+#define TIMEOUT_MS 10000
+/* Not NULL, aligned like a block, and in the page that is never mapped. */
 #define NO_BLOCK 16ul
 
 static const int signals[] = { SIGTRAP, SIGSEGV, SIGBUS, SIGILL };
 #define N_SIGNALS (sizeof(signals) / sizeof(signals[0]))
 
-static sigjmp_buf way_back;
+static sigjmp_buf test_return;
 static void *volatile probed_code;
 
 static const struct ml_probe *free_probe(const struct ml_config *config)
@@ -42,13 +42,13 @@ static void return_to_test(int signal, siginfo_t *info, void *context)
 #else
 	(void)info;
 #endif
-	siglongjmp(way_back, signal);
+	siglongjmp(test_return, signal);
 }
 
 #if defined(__x86_64__)
 /*
- * Goes to the probe with the trap flag set: the processor stops after each instruction (Intel SDM 3B,
- * 17.3.1.4), so that the code leads nowhere without the rest of its library.
+ * Calls the probed instruction with the trap flag set: the processor stops after each instruction (Intel SDM 3B, 17.3.1.4), so
+ * that the code cannot run on without the rest of its library.
  */
 static void execute(void *code)
 {
@@ -74,8 +74,8 @@ bool ml_self_test_possible(const struct ml_config *config)
 }
 #elif defined(__aarch64__)
 /*
- * There is no trap flag for programs. Every other instruction of these pages becomes a breakpoint: the one behind the
- * probed instruction, and wherever a short branch leads. A farther one meets nothing that is mapped.
+ * User mode has no trap flag. Every other instruction of these pages becomes a breakpoint: the one after the probed instruction,
+ * and the target of any short branch. The target of a farther branch is not mapped.
  */
 static bool fence(char *memory, size_t bytes, const char *code)
 {
@@ -122,7 +122,7 @@ bool ml_self_test_possible(const struct ml_config *config)
 }
 #endif
 
-/* From the page of the probed instruction on, as a program has it mapped: with the breakpoint of the probe. */
+/* Maps the file from the page of the probed instruction on, as a program does: with the breakpoint of the probe. */
 static char *map_pages(const struct ml_probe *probe, size_t page, size_t bytes)
 {
 	int fd = open(probe->path, O_RDONLY | O_CLOEXEC);
@@ -135,7 +135,7 @@ static char *map_pages(const struct ml_probe *probe, size_t page, size_t bytes)
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* Two pages, or one where the file ends with it. */
+/* Two pages, or one if the file ends there. */
 static size_t pages_bytes(const struct ml_probe *probe, size_t page)
 {
 	struct stat file;
@@ -150,7 +150,7 @@ static char *map_code(const struct ml_probe *probe, size_t page)
 	size_t bytes = pages_bytes(probe, page), at = probe->entry_offset & (page - 1);
 	char *memory = map_pages(probe, page, bytes);
 
-	if (memory && !fence(memory, bytes, memory + at)) { /* SELinux forbids it (execmod): what follows will fault soon */
+	if (memory && !fence(memory, bytes, memory + at)) { /* SELinux forbids it (execmod): the code after the probe will fault soon */
 		munmap(memory, bytes);
 		memory = map_pages(probe, page, bytes);
 	}
@@ -169,7 +169,7 @@ void ml_self_test_call(const struct ml_config *config)
 	probed_code = code;
 	for (size_t i = 0; i < N_SIGNALS; i++)
 		sigaction(signals[i], &catch, &before[i]);
-	if (!sigsetjmp(way_back, 1))
+	if (!sigsetjmp(test_return, 1))
 		execute(code);
 	for (size_t i = 0; i < N_SIGNALS; i++)
 		sigaction(signals[i], &before[i], NULL);
@@ -181,12 +181,12 @@ ml_u64 ml_self_test_run(struct ml_child *child, const struct ml_bpf *bpf)
 	ml_u64 calls;
 
 	if (!ml_spawn_self_test(child))
-		for (int ms = 0; ms < PATIENCE_MS; ms++, usleep(1000))
+		for (int ms = 0; ms < TIMEOUT_MS; ms++, usleep(1000))
 			if ((calls = ml_bpf_counter(bpf, ML_BPF_UNTRACKED_FREES)))
 				return calls;
 	ml_blocks_error(ML_REASON_TRACER_ERROR,
-			"the probes are placed, but a test call of free() did not arrive within %d ms (see "
+			"the probes are placed, but a test call of free() was not counted within %d ms (see "
 			"memleak-android doctor, or use --tracer preload)",
-			PATIENCE_MS);
+			TIMEOUT_MS);
 	return 0;
 }

@@ -8,7 +8,7 @@
 /* Writes the key counters, the live table and the region ledger. -1: the host is gone. */
 int ml_bpf_snapshot(const struct ml_bpf *bpf, const struct ml_regions *regions, ml_u64 number);
 
-/* Running totals and losses, those of the agent (by enum ml_lost) added, its own test calls left out. -1: the host is gone. */
+/* Running totals and losses. self_tests: calls to leave out; agent_lost: by enum ml_lost, added. -1: the host is gone. */
 int ml_bpf_status(const struct ml_bpf *bpf, ml_u64 evidence_records, ml_u64 self_tests,
 		   const ml_u64 *agent_lost);
 

@@ -9,7 +9,7 @@ struct hidden {
 	ml_u64 n;
 };
 
-/* What the trampoline at an address stands for: it lies in the innermost frame of a pending call that ends above it. */
+/* The return address behind the trampoline at an address: it lies in the innermost frame of a pending call that ends above it. */
 static ml_u64 original(const struct hidden *hidden, ml_u64 address, ml_u64 trampoline, ml_u64 mask)
 {
 	ml_u64 end = ~0ull, value = trampoline;
@@ -26,7 +26,7 @@ static ml_u64 original(const struct hidden *hidden, ml_u64 address, ml_u64 tramp
 	return value;
 }
 
-/* The trampoline stands wherever the link register was saved. */
+/* Restores every copy of the saved link register. */
 static void undo_saved(const struct ml_evidence *record, ml_u64 *stack, const struct hidden *hidden, ml_u64 trampoline,
 		       ml_u64 mask)
 {
@@ -35,7 +35,7 @@ static void undo_saved(const struct ml_evidence *record, ml_u64 *stack, const st
 			stack[i] = original(hidden, record->stack_address + 8ull * i, trampoline, mask);
 }
 
-/* Each stands where the call has put its return address. */
+/* Restores the return addresses that calls pushed. */
 static void undo_pushed(const struct ml_evidence *record, ml_u64 *stack, const struct hidden *hidden)
 {
 	for (ml_u64 i = 0; i < hidden->n; i++) {
@@ -58,22 +58,22 @@ static bool is_sound(const struct ml_evidence *record, const struct ml_cfi_arch 
 
 static struct ml_bpf_returns *slot_of(struct ml_trampolines *trampolines, ml_u64 sequence)
 {
-	return &trampolines->told[(sequence ^ sequence >> ML_BPF_SEQUENCE_SHIFT) % ML_RETURNS_TOLD];
+	return &trampolines->announced[(sequence ^ sequence >> ML_BPF_SEQUENCE_SHIFT) % ML_RETURNS_ANNOUNCED];
 }
 
-void ml_trampolines_told(struct ml_trampolines *trampolines, const struct ml_bpf_returns *returns)
+void ml_trampolines_announce(struct ml_trampolines *trampolines, const struct ml_bpf_returns *returns)
 {
 	if (returns->n <= ML_PENDING)
 		*slot_of(trampolines, returns->sequence) = *returns;
 }
 
-/* All that were pending, where they were told, else those that the record holds. */
+/* All pending calls if they were announced, else those in the record. */
 static struct hidden hidden_by(struct ml_trampolines *trampolines, const struct ml_evidence *record)
 {
-	const struct ml_bpf_returns *told = slot_of(trampolines, record->sequence);
+	const struct ml_bpf_returns *announced = slot_of(trampolines, record->sequence);
 
-	if (record->flags & ML_EVIDENCE_FIXUPS_CUT && told->sequence == record->sequence)
-		return (struct hidden){ told->fixups, told->n };
+	if (record->flags & ML_EVIDENCE_FIXUPS_CUT && announced->sequence == record->sequence)
+		return (struct hidden){ announced->fixups, announced->n };
 	return (struct hidden){ record->fixups, record->n_fixups };
 }
 
@@ -88,7 +88,7 @@ const struct ml_evidence *ml_trampolines_undo(struct ml_trampolines *trampolines
 		return record;
 	hidden = hidden_by(trampolines, record);
 	if (!arch->link_slot && hidden.fixups == record->fixups)
-		return record; /* the host knows where they stand */
+		return record; /* the host restores these */
 	memcpy(copy, record, bytes);
 	stack = registers + copy->n_registers;
 	if (!(copy->flags & ML_EVIDENCE_STACK_SPARSE)) {

@@ -7,30 +7,30 @@
 
 #include "agent/protocol/blocks.h"
 
-/* Evidence leaves in blocks of about this size: large enough to checksum cheaply, small beside the limit. */
+/* Evidence is written in blocks of about this size: cheap to checksum, small beside the limit. */
 #define STAGE_BYTES (1u << 20)
 
 /*
- * Records leave in the order in which they came, so they lie one behind the other in chunks. A few empty ones are kept:
- * a page that the kernel has to clear costs more than the record that goes into it.
+ * Records leave in the order of arrival, so they lie one after another in chunks. A few empty chunks are kept: a page that the
+ * kernel has to clear costs more than the record in it.
  */
 #define CHUNK_BYTES (HUGE_PAGE_BYTES - sizeof(struct chunk))
-#define HUGE_PAGE_BYTES (2u << 20) /* of most machines; where they are others, a chunk is only aligned well */
+#define HUGE_PAGE_BYTES (2u << 20) /* on most machines; elsewhere a chunk is only well aligned */
 #define SPARE_CHUNKS 8
 
-/* So many blocks make a key busy; of so many busy keys evidence is written. The table is never more than half full. */
+/* Blocks that make a key busy, and the number of busy keys whose evidence is written. The table is at most half full. */
 #define BUSY_OBJECTS 1000
 #define BUSY_KEYS 2048
 #define BUSY_SLOTS (2 * BUSY_KEYS)
 
 struct chunk {
 	struct chunk *next;
-	size_t begin, end; /* of what it holds */
+	size_t begin, end; /* of the used part */
 	char bytes[] __attribute__((aligned(8)));
 };
 
 struct entry {
-	ml_u64 due_ns; /* when it is looked at */
+	ml_u64 due_ns; /* when it is examined */
 	struct ml_evidence record;
 };
 
@@ -89,7 +89,7 @@ size_t ml_nursery_bytes(const struct ml_nursery *nursery)
 	return nursery->bytes;
 }
 
-/* What of a record is used: a ring may have padded it to one of a few sizes. */
+/* The used part of a record, which a ring may have padded. */
 static ml_u32 used_bytes(const struct ml_evidence *record)
 {
 	ml_u64 bytes = sizeof(*record) + record->n_registers * sizeof(ml_u64) + record->stack_bytes;
@@ -97,7 +97,7 @@ static ml_u32 used_bytes(const struct ml_evidence *record)
 	return record->flags & (ML_EVIDENCE_STACK_SPARSE | ML_EVIDENCE_FRAME_CHAIN | ML_EVIDENCE_STACK_ABOVE) ? record->record_bytes : (ml_u32)((bytes + 7) & ~7ull);
 }
 
-/* A chunk with room for so many bytes, or NULL. */
+/* A chunk with room for `bytes`, or NULL. */
 static struct chunk *chunk_for(struct ml_nursery *nursery, size_t bytes)
 {
 	struct chunk *chunk = nursery->newest;
@@ -112,7 +112,7 @@ static struct chunk *chunk_for(struct ml_nursery *nursery, size_t bytes)
 		chunk = aligned_alloc(HUGE_PAGE_BYTES, HUGE_PAGE_BYTES);
 		if (!chunk)
 			return NULL;
-		/* Where much comes, one fault for each chunk: it is cleared many times faster than page by page. */
+		/* One fault per chunk: a huge page is cleared many times faster than page by page. */
 		if (nursery->newest)
 			madvise(chunk, HUGE_PAGE_BYTES, MADV_HUGEPAGE);
 	}
@@ -157,7 +157,7 @@ static void drop_oldest(struct ml_nursery *nursery)
 	nursery->n_spare++;
 }
 
-/* `bytes` of the record are used. */
+/* bytes: the used part of the record. */
 static int append(struct ml_nursery *nursery, const struct ml_evidence *record, ml_u32 bytes, ml_u64 due_ns)
 {
 	size_t needed = entry_bytes(bytes);
@@ -205,8 +205,8 @@ static int write_record(struct ml_nursery *nursery, const struct ml_evidence *re
 }
 
 /*
- * A key that holds nothing is asked again BEFORE its evidence is dropped, and its count is read once more:
- * an allocation between the two reads has either brought evidence of its own or keeps this one.
+ * Evidence is requested again BEFORE it is dropped, and the count is read once more: an allocation between the two reads has either
+ * brought evidence of its own or keeps this one.
  */
 static bool is_dead(struct ml_nursery *nursery, ml_u64 key)
 {
@@ -216,7 +216,7 @@ static bool is_dead(struct ml_nursery *nursery, ml_u64 key)
 	return nursery->source.live_objects(nursery->source.context, key, &allocated) == 0;
 }
 
-/* Where a key is among the busy ones, or would be. */
+/* Slot of a key among the busy ones, or the free slot for it. */
 static ml_u64 *busy_slot(struct ml_nursery *nursery, ml_u64 key)
 {
 	size_t i = (size_t)(key >> 20);
@@ -231,14 +231,14 @@ static bool was_in_peak(const struct ml_nursery *nursery, ml_u64 key)
 	return nursery->source.was_in_peak && nursery->source.was_in_peak(nursery->source.context, key);
 }
 
-/* Has the record's evidence to be written? That of a busy key which has been written speaks for its later blocks too. */
+/* Whether the evidence must be written. Once written, that of a busy key serves its later blocks, too. */
 static bool is_wanted(struct ml_nursery *nursery, ml_u64 key)
 {
 	ml_u64 allocated = 0, *slot;
 
 	if (nursery->source.live_objects(nursery->source.context, key, &allocated))
 		return true;
-	if (nursery->source.wanted_from) /* then busy keys are not: their blocks die too young */
+	if (nursery->source.wanted_from) /* busy keys are not wanted then: their blocks die too young */
 		return !is_dead(nursery, key);
 	slot = busy_slot(nursery, key);
 	if (*slot == key)
@@ -250,7 +250,7 @@ static bool is_wanted(struct ml_nursery *nursery, ml_u64 key)
 	return true;
 }
 
-/* Until when the oldest record stays, because no block of its key has lived long enough; 0 = it goes now. */
+/* Time until which the oldest record stays, because no block of its key is old enough; 0: it leaves now. */
 static ml_u64 stays_until(struct ml_nursery *nursery, const struct ml_evidence *record, ml_u64 now_ns)
 {
 	const struct ml_nursery_source *source = &nursery->source;
@@ -258,7 +258,7 @@ static ml_u64 stays_until(struct ml_nursery *nursery, const struct ml_evidence *
 	return source->wanted_from ? source->wanted_from(source->context, record->key, now_ns) : 0;
 }
 
-/* The oldest record goes: to the host, nowhere, or behind all others. is_forced: not behind the others, there is no room. */
+/* Moves the oldest record to the host, drops it, or appends it again. is_forced: no room to append. */
 static int release_oldest(struct ml_nursery *nursery, ml_u64 now_ns, bool is_forced)
 {
 	const struct ml_evidence *record = &oldest_entry(nursery)->record;
@@ -276,7 +276,7 @@ static int release_oldest(struct ml_nursery *nursery, ml_u64 now_ns, bool is_for
 
 int ml_nursery_age(struct ml_nursery *nursery, ml_u64 now_ns)
 {
-	size_t n = nursery->n_entries; /* those that stay come behind */
+	size_t n = nursery->n_entries; /* records that stay are appended */
 
 	for (; n && (nursery->bytes > nursery->limit_bytes || oldest_entry(nursery)->due_ns <= now_ns); n--)
 		if (release_oldest(nursery, now_ns, nursery->bytes > nursery->limit_bytes))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ledger of mmap'ed regions: whole pages, cut by munmap wherever it likes. */
+/* The ledger of mapped regions: whole pages, split by munmap at any page. */
 #ifndef MEMLEAK_REGIONS_H
 #define MEMLEAK_REGIONS_H
 
@@ -7,7 +7,7 @@
 
 #include "wire.h"
 
-/* Sixteen times what one process may have (vm.max_map_count), for adjacent ones are one to the kernel. */
+/* Sixteen times the limit of one process (vm.max_map_count), because the kernel merges adjacent mappings. */
 #define ML_REGIONS_MAX (1u << 20)
 
 struct ml_region {
@@ -21,7 +21,7 @@ struct ml_region {
 struct ml_regions {
 	struct ml_region *rows;
 	size_t count;
-	struct ml_region *memory; /* the rows lie somewhere in it */
+	struct ml_region *memory; /* holds the rows, at any offset */
 	size_t room;
 };
 
@@ -30,7 +30,7 @@ int ml_regions_apply(struct ml_regions *regions, const struct ml_event *event);
 
 void ml_regions_destroy(struct ml_regions *regions);
 
-/* Forgets what a process had mapped until then: of an exec one may hear after the calls of the new program. */
+/* Removes the regions of a process from before as_of_ns: an exec may be reported after calls of the new program. */
 void ml_regions_forget(struct ml_regions *regions, ml_u32 pid, ml_u64 as_of_ns);
 
 #endif

@@ -48,7 +48,7 @@ static int read_status(pid_t pid, struct status *status)
 	return n > 0 ? 0 : -1;
 }
 
-/* Of /proc/PID/status; "" where there is no such line. */
+/* A field of /proc/PID/status; "": no such line. */
 static const char *field(const struct status *status, const char *name)
 {
 	const char *line = strstr(status->text, name);
@@ -66,7 +66,7 @@ static bool is_android(void)
 	return !access("/system/bin/linker64", F_OK) || !access("/system/bin/linker", F_OK);
 }
 
-/* The classes of the file that runs, and whether a dynamic linker loaded it. */
+/* Checks the ELF class of the program, and that it has a dynamic linker. */
 static int check_program(pid_t pid, struct ml_refusal *refusal)
 {
 	char path[32];
@@ -82,7 +82,7 @@ static int check_program(pid_t pid, struct ml_refusal *refusal)
 	if (fd < 0 && (errno == EACCES || errno == EPERM))
 		return ml_inject_refuse_ptrace(pid, refusal);
 	if (fd < 0)
-		return ml_refuse(refusal, "could not look at process %d: %s (run as its user, or as root)", pid,
+		return ml_refuse(refusal, "could not read process %d: %s (run as its user, or as root)", pid,
 				 strerror(errno));
 	if (pread(fd, &header, sizeof(header), 0) != sizeof(header) || memcmp(header.e_ident, ELFMAG, SELFMAG)) {
 		close(fd);
@@ -102,7 +102,7 @@ static int check_program(pid_t pid, struct ml_refusal *refusal)
 	return 0;
 }
 
-/* Two processes with one memory: a child of vfork() before its exec, or clone(CLONE_VM). */
+/* Whether two processes share memory: a child of vfork() before its exec, or clone(CLONE_VM). */
 static bool shares_memory(pid_t pid, pid_t other)
 {
 	return other > 0 && !syscall(SYS_kcmp, pid, other, KCMP_VM, 0, 0);
@@ -157,15 +157,15 @@ static int check_status(pid_t pid, const struct status *status, struct ml_refusa
 		return ml_refuse(refusal, "process %d is in seccomp's strict mode: the kernel would kill it (use --tracer bpf)",
 				 pid);
 	if (seccomp && !is_android())
-		return ml_refuse(refusal, "process %d has a seccomp filter, which may kill it for the calls that loading a "
-					  "library takes (use --tracer bpf)", pid);
+		return ml_refuse(refusal, "process %d has a seccomp filter, which may kill it for the system calls that load a "
+					  "library (use --tracer bpf)", pid);
 	if (shares_memory(pid, parent))
 		return ml_refuse(refusal, "process %d shares the memory of its parent %d: a child of vfork() (name the parent, "
 					  "or wait for its exec)", pid, parent);
 	return 0;
 }
 
-/* As ptrace() asks for it (PTRACE_MODE_ATTACH): what may be looked at in /proc may still not be traced. */
+/* Checks as ptrace() does (PTRACE_MODE_ATTACH): a readable /proc does not imply it. */
 static int check_memory(pid_t pid, struct ml_refusal *refusal)
 {
 	char path[32];
@@ -185,7 +185,7 @@ int ml_inject_check(pid_t pid, struct ml_refusal *refusal)
 	struct status status;
 
 	if (read_status(pid, &status))
-		return ml_refuse(refusal, "there is no process %d (look for it with ps)", pid);
+		return ml_refuse(refusal, "there is no process %d (list processes with ps)", pid);
 	if (check_status(pid, &status, refusal))
 		return -1;
 	return check_program(pid, refusal) ? -1 : check_memory(pid, refusal);
@@ -222,10 +222,10 @@ int ml_inject_refuse_ptrace(pid_t pid, struct ml_refusal *refusal)
 				 number(&status, "Uid:\t"));
 	snprintf(path, sizeof(path), "/proc/%d/mem", pid);
 	if (!stat(path, &owner) && owner.st_uid != geteuid() && geteuid())
-		return ml_refuse(refusal, "process %d does not let itself be looked at: set-user-ID, or prctl(PR_SET_DUMPABLE) "
+		return ml_refuse(refusal, "process %d is not dumpable: set-user-ID, or prctl(PR_SET_DUMPABLE) "
 					  "(run as root)", pid);
 	if (scope && (geteuid() || scope == 3))
-		return ml_refuse(refusal, "kernel.yama.ptrace_scope is %d, which forbids to attach to process %d (%s)", scope, pid,
+		return ml_refuse(refusal, "kernel.yama.ptrace_scope is %d, which forbids attaching to process %d (%s)", scope, pid,
 				 scope == 3 ? "it can only be lowered by a reboot; use --tracer bpf" :
 					      "sysctl kernel.yama.ptrace_scope=0, or run as root");
 	fd = open("/sys/fs/selinux/enforce", O_RDONLY | O_CLOEXEC);
@@ -234,7 +234,7 @@ int ml_inject_refuse_ptrace(pid_t pid, struct ml_refusal *refusal)
 			enforcing = '0';
 		close(fd);
 	}
-	return ml_refuse(refusal, "the kernel does not let us trace process %d%s (run as root)", pid,
+	return ml_refuse(refusal, "the kernel does not allow tracing process %d%s (run as root)", pid,
 			 enforcing == '1' ? ": SELinux, by its domain" : ": ptrace is not permitted here, in a container maybe");
 }
 

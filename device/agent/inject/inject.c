@@ -4,20 +4,21 @@
 
 #include <elf.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "agent/protocol/blocks.h"
 #include "agent/inject/library.h"
-#include "agent/inject/place.h"
+#include "agent/inject/thread_choice.h"
 #include "agent/inject/trampoline.h"
 #include "agent/ptrace/call.h"
 #include "agent/ptrace/threads.h"
 
 #define SEARCH_NS (2000ull * 1000 * 1000)
-#define STOP_PATIENCE_MS 1000 /* where processors are scarce */
-#define CALL_PATIENCE_MS 10000
+#define STOP_TIMEOUT_MS 1000 /* for machines with few processors */
+#define CALL_TIMEOUT_MS 10000
 #define PAUSE_NS 3000000
 
 struct work {
@@ -29,10 +30,10 @@ struct work {
 	struct ml_ptrace_state state;
 	struct ml_ptrace_code code;
 	enum ml_inject_verdict last_verdict;
-	bool needs_loader; /* the library is not there yet: dlopen() takes the linker's lock */
+	bool needs_loader; /* the library is not loaded yet: dlopen() takes the linker's lock */
 };
 
-/* What is called in the target is of the target's own libraries: ours may be others. */
+/* Called functions are those of the target's own libraries, which may differ from ours. */
 static int prepare(struct work *work)
 {
 	struct ml_refusal *refusal = &work->injected->refusal;
@@ -52,7 +53,7 @@ static int prepare(struct work *work)
 	return 0;
 }
 
-/* ---- which thread -------------------------------------------------------------------------------------- */
+/* ---- the thread ---------------------------------------------------------------------------------------- */
 
 static int refuse_stop(struct work *work, int error)
 {
@@ -68,8 +69,8 @@ static int refuse_stop(struct work *work, int error)
 	return ml_refuse(refusal, "the threads of process %d could not be stopped: %s (try again)", pid, strerror(error));
 }
 
-/* A thread that waits for the linker's lock would be ours until a constructor of somebody's returns. */
-static bool is_any_loading(struct work *work, struct ml_inject_places *places)
+/* A thread that waits for the linker's lock would be borrowed until a constructor of the target returns. */
+static bool is_any_loading(struct work *work, struct ml_inject_choice *choice)
 {
 	ml_ptrace_registers registers;
 
@@ -78,46 +79,46 @@ static bool is_any_loading(struct work *work, struct ml_inject_places *places)
 
 		if (thread->is_stopped &&
 		    ml_ptrace_read_set(thread->tid, NT_PRSTATUS, &registers, sizeof(registers)) == (ssize_t)sizeof(registers) &&
-		    ml_inject_place_is_loading(places, &registers))
+		    ml_inject_choice_is_loading(choice, &registers))
 			return true;
 	}
 	return false;
 }
 
-static struct ml_ptrace_thread *find_good(struct work *work, struct ml_inject_places *places)
+static struct ml_ptrace_thread *find_good(struct work *work, struct ml_inject_choice *choice)
 {
-	ml_inject_places_renew(places);
+	ml_inject_choice_renew(choice);
 	for (size_t i = 0; i < work->threads.n; i++) {
 		struct ml_ptrace_thread *thread = &work->threads.threads[i];
 
 		if (!thread->is_stopped || ml_ptrace_state_read(thread->tid, &work->state))
 			continue;
-		work->last_verdict = ml_inject_place_judge(places, thread->tid, &work->state.registers);
-		if (work->last_verdict == ML_PLACE_GOOD && is_any_loading(work, places))
-			work->last_verdict = ML_PLACE_LOADING;
-		if (work->last_verdict == ML_PLACE_LOADING)
+		work->last_verdict = ml_inject_choice_judge(choice, thread->tid, &work->state.registers);
+		if (work->last_verdict == ML_THREAD_GOOD && is_any_loading(work, choice))
+			work->last_verdict = ML_THREAD_LOADING;
+		if (work->last_verdict == ML_THREAD_LOADING)
 			return NULL;
-		if (work->last_verdict == ML_PLACE_GOOD)
+		if (work->last_verdict == ML_THREAD_GOOD)
 			return thread;
 	}
 	return NULL;
 }
 
-/* Until one is found, or the time is over. All but the one go on. */
-static int choose(struct work *work, struct ml_inject_places *places)
+/* Stops all threads until one is suitable, for 2 s at most. All others go on. */
+static int choose(struct work *work, struct ml_inject_choice *choice)
 {
 	ml_u64 deadline_ns = ml_clock_ns() + SEARCH_NS;
 	struct timespec pause = { 0, PAUSE_NS };
 	int error;
 
 	while (!work->chosen) {
-		if (ml_ptrace_stop_all(&work->threads, work->injection->pid, STOP_PATIENCE_MS)) {
+		if (ml_ptrace_stop_all(&work->threads, work->injection->pid, STOP_TIMEOUT_MS)) {
 			error = errno;
 			ml_ptrace_let_others_go(&work->threads, NULL);
 			return refuse_stop(work, error);
 		}
-		work->injected->n_looks++;
-		work->chosen = find_good(work, places);
+		work->injected->n_attempts++;
+		work->chosen = find_good(work, choice);
 		ml_ptrace_let_others_go(&work->threads, work->chosen);
 		ml_stop_times_add(&work->injected->stops, ML_STOPPED_ALL, work->threads.longest_stop_ns,
 				  (ml_u32)work->threads.n);
@@ -139,7 +140,7 @@ static int call_function(struct work *work, struct ml_inject_caller *caller)
 	const struct ml_injection *injection = work->injection;
 	struct ml_refusal *refusal = &work->injected->refusal;
 	const struct ml_target_object *library = ml_inject_loaded(&work->objects, injection->library, injection->function);
-	struct ml_ptrace_request request = { .code = work->code, .text = injection->argument, .patience_ms = CALL_PATIENCE_MS };
+	struct ml_ptrace_request request = { .code = work->code, .text = injection->argument, .patience_ms = CALL_TIMEOUT_MS };
 	struct ml_ptrace_called called;
 
 	request.function = ml_target_function(work->objects.pid, library, injection->function);
@@ -180,16 +181,16 @@ static void let_go(struct work *work)
 
 static int run(struct work *work)
 {
-	struct ml_inject_places *places;
+	struct ml_inject_choice *choice;
 	int failed;
 
 	if (prepare(work))
 		return -1;
-	places = ml_inject_places_create(&work->objects);
-	if (!places)
+	choice = ml_inject_choice_create(&work->objects);
+	if (!choice)
 		return ml_refuse(&work->injected->refusal, "out of memory (free some)");
-	failed = choose(work, places);
-	ml_inject_places_destroy(places);
+	failed = choose(work, choice);
+	ml_inject_choice_destroy(choice);
 	if (failed)
 		return -1;
 	failed = make_calls(work);
@@ -205,9 +206,29 @@ int ml_inject(const struct ml_injection *injection, struct ml_injected *injected
 	memset(injected, 0, sizeof(*injected));
 	work = (struct work){ .injection = injection, .injected = injected };
 	failed = ML_HAS_PTRACE_CALLS ? run(&work) :
-				       ml_refuse(&injected->refusal, "32-bit processes are not entered (use a 64-bit build)");
+				       ml_refuse(&injected->refusal, "32-bit processes cannot be attached to (use a 64-bit build)");
 	injected->n_threads = (ml_u32)work.threads.n;
 	ml_ptrace_free(&work.threads);
 	ml_target_objects_free(&work.objects);
 	return failed;
+}
+
+int ml_inject_command(char *const *words, int n_words)
+{
+	struct ml_injection injection = { .pid = atoi(words[0]), .library = words[1], .function = words[2],
+					  .argument = n_words > 3 ? words[3] : NULL };
+	struct ml_injected injected;
+
+	if (ml_inject(&injection, &injected)) {
+		fprintf(stderr, "%s\n", injected.refusal.text);
+		return 4;
+	}
+	printf("%d %u %u\n", (int)injected.result, injected.n_threads, injected.n_attempts);
+	for (ml_u32 i = 0; i < injected.stops.n; i++) {
+		const struct ml_stop *stop = &injected.stops.stops[i];
+
+		printf("stop %u %llu %llu %u\n", stop->stopped, (unsigned long long)stop->timestamp_ns,
+		       (unsigned long long)stop->duration_ns, stop->n_threads);
+	}
+	return 0;
 }

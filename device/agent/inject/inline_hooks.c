@@ -16,7 +16,7 @@ int ml_inline_before(const struct ml_injection *injection, struct ml_patch_resul
 	return ml_patch_fill_slots(injection->pid, injection->patches, &changed->refusal);
 }
 
-static void put_in(const struct ml_injection *injection, struct ml_patch_result *changed)
+static void apply(const struct ml_injection *injection, struct ml_patch_result *changed)
 {
 	struct ml_injection detach = *injection;
 	struct ml_injected detached;
@@ -33,12 +33,12 @@ void ml_inline_after(const struct ml_injection *injection, struct ml_patch_resul
 {
 	if (!injection->patches)
 		return;
-	if (!is_attach(injection)) /* also when the shim could not be told */
+	if (!is_attach(injection)) /* also if the call of the shim failed */
 		ml_patch_revert(injection->pid, injection->patches, changed);
 	else if (!*changed->refusal.text && !*injected->refusal.text)
-		put_in(injection, changed);
+		apply(injection, changed);
 	ml_stop_times_append(&injected->stops, &changed->stops);
-	injected->n_looks += changed->n_looks;
+	injected->n_attempts += changed->n_attempts;
 	if (*changed->refusal.text)
 		injected->refusal = changed->refusal;
 }

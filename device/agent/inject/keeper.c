@@ -16,23 +16,23 @@
 
 _Static_assert(sizeof(struct ml_injected) <= 4096, "written to a pipe at once"); /* PIPE_BUF */
 
-#define DETACH_MS 15000 /* of search for a thread and of the call, at most */
+#define DETACH_MS 15000 /* for the search and the call, at most */
 
-/* What the shim's functions return, in words. */
+/* Explains the result of a function of the shim. */
 static void explain(const char *function, int target, struct ml_injected *injected)
 {
 	static const char *const reasons[] = {
-		[ML_ATTACH_BAD_LINE] = "agent and shim are of different releases (install both from one)",
-		[ML_ATTACH_BUSY] = "somebody else attaches at the same moment (try again)",
+		[ML_ATTACH_BAD_LINE] = "agent and shim are from different releases (install both from one)",
+		[ML_ATTACH_BUSY] = "another session attaches at the same moment (try again)",
 		[ML_ATTACH_PRELOADED] = "it was started with the shim and is measured already (end that session)",
 		[ML_ATTACH_NO_ALLOCATOR] = "none of its modules defines malloc and free for others: its allocator is linked "
 					   "statically (use --tracer inline or bpf)",
-		[ML_ATTACH_CHOSEN] = "which malloc it has a resolver chose (ifunc), and none of its files tells which (measure it "
+		[ML_ATTACH_CHOSEN] = "a resolver (ifunc) chose its malloc, and no file shows which one it is (measure it "
 				     "from its start: --tracer preload)",
 		[ML_ATTACH_NO_SLOT] = "none of its modules calls the allocator through a slot (use --tracer inline or bpf)",
 		[ML_ATTACH_NO_ORIGINAL] = "no function of its allocator can be patched (use --tracer bpf)",
 		[ML_ATTACH_NO_MODULES] = "its list of modules cannot be read (use --tracer bpf)",
-		[ML_ATTACH_NOT_FORKED_SAFE] = "neither its kernel nor its libc would tell a forked child (use --tracer bpf)",
+		[ML_ATTACH_NOT_FORKED_SAFE] = "a forked child could not be recognised, by neither its kernel nor its libc (use --tracer bpf)",
 	};
 	int result = (int)injected->result;
 
@@ -43,7 +43,7 @@ static void explain(const char *function, int target, struct ml_injected *inject
 			  strerror(-result));
 }
 
-/* In a process of its own: with its end every thread goes on, also one that comes to its stop only then. */
+/* Runs in a process of its own: when that ends every thread goes on, even one that stops only then. */
 static void act(int results, const struct ml_injection *injection)
 {
 	struct ml_injected injected = { 0 };
@@ -58,10 +58,10 @@ static void act(int results, const struct ml_injection *injection)
 	if (!ml_inline_before(injection, &changed) && !ml_inject(injection, &injected) && injection->argument)
 		explain(injection->function, injection->pid, &injected);
 	ml_inline_after(injection, &changed, &injected);
-	_exit(write(results, &injected, sizeof(injected)) != (ssize_t)sizeof(injected)); /* nobody is there to be told */
+	_exit(write(results, &injected, sizeof(injected)) != (ssize_t)sizeof(injected)); /* the agent may be gone */
 }
 
-/* Nothing else that is open may stay so: the host waits for the end of the agent's output. */
+/* Closes all other descriptors: the host waits for the end of the agent's output. */
 static void close_others(int orders, int results)
 {
 	dup2(orders, 0);
@@ -133,7 +133,7 @@ int ml_keeper_detach(struct ml_keeper *keeper, struct ml_injected *injected)
 	found = ml_keeper_result(keeper, injected, DETACH_MS);
 	close(keeper->results);
 	if (found != 1)
-		kill(keeper->pid, SIGKILL); /* one that has ended is not waited for yet: the number is still its own */
+		kill(keeper->pid, SIGKILL); /* its pid is not reused before waitpid() */
 	waitpid(keeper->pid, NULL, 0);
 	keeper->pid = 0;
 	return found == 1 ? 1 : -1;

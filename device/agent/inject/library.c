@@ -13,10 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CALL_PATIENCE_MS 10000
-#define GLIBC_DLOPEN_MODE 0x80000000u /* __RTLD_DLOPEN: what __libc_dlopen_mode() wants to be told */
-#define NAMELESS "/proc/self/fd/"
-#define NAMELESS_FLAGS 1 /* MFD_CLOEXEC */
+#define CALL_TIMEOUT_MS 10000
+#define GLIBC_DLOPEN_MODE 0x80000000u /* expected by __libc_dlopen_mode() */
+#define MEMORY_FILE "/proc/self/fd/"
+#define MEMORY_FILE_FLAGS 1 /* MFD_CLOEXEC */
 
 static ml_u64 find_function(const struct ml_target_objects *objects, const char *name)
 {
@@ -45,14 +45,14 @@ const struct ml_target_object *ml_inject_loaded(const struct ml_target_objects *
 	for (size_t i = 0; i < objects->n; i++) {
 		const struct ml_target_object *object = &objects->objects[i];
 
-		if (!strncmp(object->path, NAMELESS, sizeof(NAMELESS) - 1) &&
+		if (!strncmp(object->path, MEMORY_FILE, sizeof(MEMORY_FILE) - 1) &&
 		    ml_target_function(objects->pid, object, function))
 			return object;
 	}
 	return ml_target_objects_named(objects, library);
 }
 
-/* Not /proc/self: there may be none of us in its PID namespace. */
+/* Not /proc/self: the agent may be invisible in the PID namespace of the process. */
 static bool has_proc(pid_t pid)
 {
 	char path[48];
@@ -71,7 +71,7 @@ int ml_inject_can_load(const struct ml_target_objects *objects, const char *libr
 	if (!find_dlopen(objects, &mode))
 		return ml_refuse(refusal, "no library of process %d defines dlopen() (use --tracer bpf)", pid);
 	if (!ml_inject_shares_files(pid) && (!has_proc(pid) || !find_function(objects, "memfd_create")))
-		return ml_refuse(refusal, "process %d sees other files than we do, and %s: %s cannot be brought there (use --tracer bpf)",
+		return ml_refuse(refusal, "process %d sees other files than the agent, and %s: %s cannot be loaded (use --tracer bpf)",
 				 pid, has_proc(pid) ? "its libc has no memfd_create()" : "no /proc", library);
 	return 0;
 }
@@ -101,11 +101,11 @@ int ml_inject_call(struct ml_inject_caller *caller, const char *name, const stru
 	}
 }
 
-/* The text of the error that dlopen() has left. */
+/* Refuses with the text of dlerror(). */
 static int refuse_library(struct ml_inject_caller *caller, const char *library, struct ml_refusal *refusal)
 {
 	struct ml_ptrace_request request = { .function = find_function(caller->objects, "dlerror"),
-					     .code = caller->code, .patience_ms = CALL_PATIENCE_MS };
+					     .code = caller->code, .patience_ms = CALL_TIMEOUT_MS };
 	struct ml_ptrace_called called = { 0 };
 	char text[256] = "";
 
@@ -119,10 +119,10 @@ static int refuse_library(struct ml_inject_caller *caller, const char *library, 
 			 "make the file readable for its user, or use --tracer bpf");
 }
 
-/* path: as the process sees it. */
+/* path: in the process. */
 static int load_path(struct ml_inject_caller *caller, const char *library, const char *path, struct ml_refusal *refusal)
 {
-	struct ml_ptrace_request request = { .code = caller->code, .text = path, .patience_ms = CALL_PATIENCE_MS };
+	struct ml_ptrace_request request = { .code = caller->code, .text = path, .patience_ms = CALL_TIMEOUT_MS };
 	struct ml_ptrace_called called;
 
 	request.function = find_dlopen(caller->objects, &request.arguments[1]);
@@ -134,9 +134,9 @@ static int load_path(struct ml_inject_caller *caller, const char *library, const
 	return 0;
 }
 
-/* ---- a file without a name ------------------------------------------------------------------------------- */
+/* ---- a memory file -------------------------------------------------------------------------------------- */
 
-/* The descriptor that a process has of such a file, -1: none. */
+/* Descriptor of the process for the memory file; -1: none. */
 static int find_descriptor(pid_t pid, const char *name)
 {
 	char path[64], wanted[64], target[64];
@@ -180,14 +180,14 @@ static int fill(pid_t pid, int descriptor, const char *library)
 	return from >= 0 && into >= 0 && at && at == status.st_size ? 0 : -1;
 }
 
-static int load_nameless(struct ml_inject_caller *caller, const char *library, struct ml_refusal *refusal)
+static int load_memory_file(struct ml_inject_caller *caller, const char *library, struct ml_refusal *refusal)
 {
 	char name[32], path[32];
 	struct ml_ptrace_request make = { .function = find_function(caller->objects, "memfd_create"),
-					  .code = caller->code, .arguments = { 0, NAMELESS_FLAGS }, .text = name,
-					  .patience_ms = CALL_PATIENCE_MS };
+					  .code = caller->code, .arguments = { 0, MEMORY_FILE_FLAGS }, .text = name,
+					  .patience_ms = CALL_TIMEOUT_MS };
 	struct ml_ptrace_request unmake = { .function = find_function(caller->objects, "close"),
-					    .code = caller->code, .patience_ms = CALL_PATIENCE_MS };
+					    .code = caller->code, .patience_ms = CALL_TIMEOUT_MS };
 	struct ml_ptrace_called called;
 	struct ml_refusal ignored;
 	int descriptor, failed;
@@ -199,7 +199,7 @@ static int load_nameless(struct ml_inject_caller *caller, const char *library, s
 	if (descriptor < 0)
 		return ml_refuse(refusal, "process %d could not make a file for the shim (is its limit of descriptors reached?)",
 				 caller->pid);
-	snprintf(path, sizeof(path), NAMELESS "%d", descriptor);
+	snprintf(path, sizeof(path), MEMORY_FILE "%d", descriptor);
 	failed = fill(caller->pid, descriptor, library) ?
 			 ml_refuse(refusal, "the shim could not be written for process %d: %s (free some memory)", caller->pid,
 				   strerror(errno)) :
@@ -215,5 +215,5 @@ int ml_inject_load(struct ml_inject_caller *caller, const char *library, const c
 	if (ml_inject_loaded(caller->objects, library, function))
 		return 0;
 	return ml_inject_shares_files(caller->pid) ? load_path(caller, library, library, refusal) :
-						     load_nameless(caller, library, refusal);
+						     load_memory_file(caller, library, refusal);
 }

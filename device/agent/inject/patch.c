@@ -9,14 +9,14 @@
 #include <time.h>
 
 #include "agent/protocol/blocks.h"
-#include "agent/probes/code_bytes.h"
+#include "agent/probes/code_compare.h"
 #include "agent/inject/patch_memory.h"
-#include "agent/inject/patch_places.h"
+#include "agent/inject/patch_threads.h"
 #include "agent/ptrace/threads.h"
 #include "agent/process/target_objects.h"
 
 #define SEARCH_NS (2000ull * 1000 * 1000)
-#define STOP_PATIENCE_MS 50
+#define STOP_TIMEOUT_MS 50
 #define PAUSE_NS 2000000
 
 struct work {
@@ -37,7 +37,7 @@ int ml_patch_fill_slots(pid_t pid, const struct ml_patches *patches, struct ml_r
 	return 0;
 }
 
-/* ---- what stands there ----------------------------------------------------------------------------------- */
+/* ---- comparing ------------------------------------------------------------------------------------------- */
 
 static const ml_u8 *bytes_before(const struct work *work, const struct ml_patch *patch)
 {
@@ -49,7 +49,7 @@ static const ml_u8 *bytes_after(const struct work *work, const struct ml_patch *
 	return work->is_apply ? patch->patch : patch->expected;
 }
 
-/* Nobody's memory, or what an earlier session of ours has left: a thread may still be in it. */
+/* Unused memory, or code of an earlier session, which a thread may still run. */
 static bool is_free(const struct work *work, const struct ml_patch *patch)
 {
 	static const ml_u8 nothing[ML_PATCH_CODE_MAX];
@@ -63,13 +63,13 @@ static bool is_as_expected(const struct work *work, const struct ml_patch *patch
 	return ml_patch_memory_holds(&work->memory, patch->address, bytes_before(work, patch), patch->n_bytes);
 }
 
-/* Up to the patch the code is its file's, but for others' breakpoints: a jump in it would lead past ours. */
+/* Compares the code before the patch with its file, except for breakpoints: a jump there would bypass the patch. */
 static bool is_kept(const struct work *work, const struct ml_patch *patch)
 {
 	ml_u8 there[ML_PATCH_KEPT_MAX];
 
 	return ml_patch_memory_read(&work->memory, patch->address - patch->n_kept, there, patch->n_kept) &&
-	       ml_code_bytes_agree(there, patch->kept, patch->n_kept);
+	       ml_code_agrees(there, patch->kept, patch->n_kept);
 }
 
 static int check(const struct work *work)
@@ -80,20 +80,20 @@ static int check(const struct work *work)
 
 		if (!kept || !is_as_expected(work, patch))
 			return ml_refuse(&work->result->refusal,
-					 "the code at %#llx of process %d is not what its file says: a debugger, a uprobe or another "
-					 "hook has changed it (end that)",
+					 "the code at %#llx of process %d differs from its file: a debugger, a uprobe or another "
+					 "hook has changed it (remove that)",
 					 (unsigned long long)(patch->address - (kept ? 0 : patch->n_kept)), work->pid);
 		if (!is_free(work, patch))
 			return ml_refuse(&work->result->refusal,
-					 "the place for moved code at %#llx of process %d is taken (start the process anew)",
+					 "the room for moved code at %#llx of process %d is in use (restart the process)",
 					 (unsigned long long)patch->trampoline, work->pid);
 	}
 	return 0;
 }
 
-/* ---- changing it ----------------------------------------------------------------------------------------- */
+/* ---- writing -------------------------------------------------------------------------------------------- */
 
-/* Puts back the first n: they were ours a moment ago. */
+/* Restores the first n patches, which were checked a moment ago. */
 static void undo(const struct work *work, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -103,13 +103,13 @@ static void undo(const struct work *work, size_t n)
 	}
 }
 
-static void tell_changed(const struct work *work, const struct ml_patch *patch)
+static void report_changed(const struct work *work, const struct ml_patch *patch)
 {
 	bool is_out = ml_patch_memory_holds(&work->memory, patch->address, patch->expected, patch->n_bytes);
 
 	ml_refuse(&work->result->refusal, "the code at %#llx of process %d is not our jump any more%s",
 		  (unsigned long long)patch->address, work->pid,
-		  is_out ? ": somebody has put back what stood there, and the calls since then are not counted" :
+		  is_out ? ": another tool restored the original code, and calls since then are not counted" :
 			   ", and was left as it is");
 }
 
@@ -119,7 +119,7 @@ static int write_all(const struct work *work)
 		const struct ml_patch *patch = &work->patches->patches[i];
 
 		if (!work->is_apply && !is_as_expected(work, patch)) {
-			tell_changed(work, patch);
+			report_changed(work, patch);
 			continue;
 		}
 		if ((work->is_apply &&
@@ -147,10 +147,10 @@ static int refuse_stop(struct work *work, int error)
 			 error == EBUSY ? "it is stopped by job control" : strerror(error));
 }
 
-/* 1: done, 0: a thread is where none may be, -1: refused. */
+/* 1: done, 0: a thread is inside a patch, -1: refused. */
 static int change(struct work *work)
 {
-	struct ml_patch_places places = { work->patches, work->is_apply, work->threads.threads, work->threads.n };
+	struct ml_patch_threads threads = { work->patches, work->is_apply, work->threads.threads, work->threads.n };
 	const struct ml_ptrace_thread *stopped = NULL;
 	int result;
 
@@ -164,14 +164,14 @@ static int change(struct work *work)
 				 work->pid);
 	result = work->is_apply ? check(work) : 0;
 	if (!result)
-		result = !ml_patch_places_are_clear(&places, (ml_u32)work->pid) ? 0 : write_all(work) ? -1 : 1;
+		result = !ml_patch_threads_are_clear(&threads, (ml_u32)work->pid) ? 0 : write_all(work) ? -1 : 1;
 	if (result == 1)
-		ml_patch_places_move(&places);
+		ml_patch_threads_move(&threads);
 	ml_patch_memory_close(&work->memory);
 	return result;
 }
 
-static int refuse_places(struct work *work)
+static int refuse_threads(struct work *work)
 {
 	struct ml_refusal *refusal = &work->result->refusal;
 	pid_t child = ml_inject_child_in_memory(work->pid);
@@ -179,11 +179,11 @@ static int refuse_places(struct work *work)
 	if (child)
 		return ml_refuse(refusal, "process %d, a child of vfork(), runs in the memory of process %d, whose code is to be changed "
 					  "(wait for its exec, or use --tracer plt or bpf)", child, work->pid);
-	return ml_refuse(refusal, "threads of process %d stood where its code is to be changed for 2 s (try again, or use "
+	return ml_refuse(refusal, "for 2 s some thread of process %d was inside code that must be patched (try again, or use "
 				  "--tracer bpf)", work->pid);
 }
 
-/* Until no thread is in the way, or the time is over. */
+/* Stops all threads until none is inside a patch, for 2 s at most. */
 static int run(struct work *work)
 {
 	ml_u64 deadline_ns = ml_clock_ns() + SEARCH_NS;
@@ -193,9 +193,9 @@ static int run(struct work *work)
 	while (!done) {
 		int error = 0;
 
-		if (ml_ptrace_stop_all(&work->threads, work->pid, STOP_PATIENCE_MS))
+		if (ml_ptrace_stop_all(&work->threads, work->pid, STOP_TIMEOUT_MS))
 			error = errno;
-		work->result->n_looks++;
+		work->result->n_attempts++;
 		if (!error)
 			done = change(work);
 		work->result->n_threads = (ml_u32)work->threads.n;
@@ -205,7 +205,7 @@ static int run(struct work *work)
 		if (error)
 			return refuse_stop(work, error);
 		if (!done && ml_clock_ns() > deadline_ns)
-			return refuse_places(work);
+			return refuse_threads(work);
 		if (!done)
 			nanosleep(&pause, NULL);
 	}

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inline hooks put into a running process and taken out again, as the host has planned them (host/tracers/inline/patch_plan.py):
- * compared, written and compared again while all threads stand still, none of them inside.
+ * Applies and removes inline hooks in a running process, as planned by the host (host/tracers/inline/patch_plan.py): code is compared,
+ * written and compared again while all threads are stopped outside of it.
  *
- * Code is written through ptrace, which the protection of a page does not stop: it stays executable all the time, and
- * no mapping is ever writable and executable (SELinux execmod asks for mprotect(2) only). On arm64 the kernel makes the
- * instruction caches agree (flush_ptrace_access()).
+ * Code is written through ptrace, which ignores page protection: it stays executable all the time, and no mapping is ever writable and
+ * executable (SELinux execmod checks mprotect(2) only). On arm64 the kernel synchronises the instruction caches (flush_ptrace_access()).
  */
 #ifndef MEMLEAK_PATCH_H
 #define MEMLEAK_PATCH_H
@@ -15,18 +14,18 @@
 #include "agent/protocol/stop_times.h"
 
 struct ml_patch_result {
-	ml_u32 n_threads, n_looks;
+	ml_u32 n_threads, n_attempts;
 	struct ml_stop_times stops;
-	struct ml_refusal refusal; /* "" when all went well */
+	struct ml_refusal refusal; /* "": success */
 };
 
-/* Before memleak_attach(): fills in the slots. 0, or -1 and the refusal. */
+/* Before memleak_attach(): writes the slots. 0, or -1 and the refusal. */
 int ml_patch_fill_slots(pid_t pid, const struct ml_patches *patches, struct ml_refusal *refusal);
 
-/* All, or none. 0, or -1 and the refusal. */
+/* Applies all patches, or none. 0, or -1 and the refusal. */
 int ml_patch_apply(pid_t pid, const struct ml_patches *patches, struct ml_patch_result *result);
 
-/* Every byte as it was. A function that somebody else has changed since stays as it is, which is the refusal then. */
+/* Restores every byte. A function that another tool has changed since stays as it is, and is refused. */
 int ml_patch_revert(pid_t pid, const struct ml_patches *patches, struct ml_patch_result *result);
 
 #endif

@@ -39,7 +39,7 @@ bool ml_patch_memory_holds(const struct ml_patch_memory *memory, ml_u64 address,
 	return n <= sizeof(there) && ml_patch_memory_read(memory, address, there, n) && !memcmp(there, bytes, n);
 }
 
-/* A word at a time, with what stands around the bytes. */
+/* Writes whole words, with the bytes around. */
 static int poke(const struct ml_patch_memory *memory, ml_u64 address, const ml_u8 *bytes, size_t n)
 {
 	for (size_t done = 0; done < n;) {

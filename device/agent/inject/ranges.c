@@ -16,7 +16,7 @@ static const char *const allocator_names[] = {
 	"__libc_mallopt", "__libc_mallinfo", "__libc_reallocarray", "__libc_freeres", "free_sized", "free_aligned_sized",
 };
 
-/* Parts of libc that hold the dynamic linker's locks, the allocator's (fork) or run handlers under locks of their own. */
+/* Functions of libc that hold locks of the dynamic linker or (fork) of the allocator, or run handlers under their own locks. */
 static const char *const loader_names[] = {
 	"dlopen", "dlmopen", "dlclose", "dlsym", "dlvsym", "dladdr", "dladdr1", "dlinfo", "dlerror", "dl_iterate_phdr",
 	"__libc_dlopen_mode", "__libc_dlsym", "__libc_dlclose", "android_dlopen_ext", "fork", "__fork", "__libc_fork", "_Fork", "vfork",
@@ -76,7 +76,7 @@ struct module {
 	bool has_malloc, is_libc, is_linker, is_program;
 };
 
-/* Only the allocator's functions spread: those of the linker's, in libc, stand beside what every thread runs in. */
+/* Only ranges of the allocator's functions extend: those of the linker in libc lie beside code that every thread runs. */
 static int add_functions(struct ml_inject_ranges *ranges, const struct ml_target_symbol *functions, size_t n,
 			 const struct module *module)
 {
@@ -119,7 +119,7 @@ static int add_module(struct ml_inject_ranges *ranges, const struct ml_target_ob
 		if (objects->objects[i].bias > object->bias && objects->objects[i].bias < whole.next)
 			whole.next = objects->objects[i].bias;
 	if (whole.next == ~0ull)
-		whole.next = object->dynamic + (1ull << 24); /* the last one: its data are near its code */
+		whole.next = object->dynamic + (1ull << 24); /* the last object: its data are near its code */
 	ml_process_maps_code(maps, add_code, &whole);
 	return whole.failed;
 }
@@ -145,7 +145,7 @@ static int read_object(struct ml_inject_ranges *ranges, const struct ml_target_o
 	};
 	size_t length = strlen(object->path), own = sizeof(OWN_NAME) - 1;
 	bool is_ours = (length >= own && !strcmp(object->path + length - own, OWN_NAME)) ||
-		       defines(functions, n, "memleak_attach"); /* a file without a name */
+		       defines(functions, n, "memleak_attach"); /* a memory file */
 	int failed;
 
 	if (is_ours)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Code in which a thread may hold a lock that dlopen() takes, as spans of addresses. */
+/* Address ranges of code in which a thread may hold a lock that dlopen() takes. */
 #ifndef MEMLEAK_INJECT_RANGES_H
 #define MEMLEAK_INJECT_RANGES_H
 
@@ -18,9 +18,8 @@ struct ml_inject_ranges {
 };
 
 /*
- * Of a process's loaded objects. Functions that are not exported stand between those that are and belong to the same source
- * file, as a rule: of an allocator's exported functions the span reaches to the next other exported function on both
- * sides. That errs on the side of more. 0, or -1: out of memory.
+ * Reads the ranges of the loaded objects. Static functions usually lie between exported ones of the same source file, so the range of an
+ * allocator's function extends to the next other exported function on both sides. Errs on the side of more. 0, or -1: out of memory.
  */
 int ml_inject_ranges_read(struct ml_inject_ranges *ranges, const struct ml_target_objects *objects);
 void ml_inject_ranges_free(struct ml_inject_ranges *ranges);

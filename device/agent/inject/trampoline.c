@@ -19,7 +19,7 @@ struct search {
 	ml_u8 *piece;
 };
 
-static void look(ml_u64 *found, ml_u64 start, const ml_u8 *piece, size_t bytes, const ml_u8 *wanted, size_t n_wanted)
+static void match(ml_u64 *found, ml_u64 start, const ml_u8 *piece, size_t bytes, const ml_u8 *wanted, size_t n_wanted)
 {
 	const ml_u8 *hit = *found || !n_wanted ? NULL : memmem(piece, bytes, wanted, n_wanted);
 
@@ -46,9 +46,9 @@ static void search_code(void *context, ml_u64 start, ml_u64 end)
 
 		if (ml_target_read(search->pid, start, search->piece, bytes))
 			return;
-		look(&search->found.trampoline, start, search->piece, bytes, ml_ptrace_trampoline_bytes,
+		match(&search->found.trampoline, start, search->piece, bytes, ml_ptrace_trampoline_bytes,
 		     ml_ptrace_n_trampoline_bytes);
-		look(&search->found.keeps_result, start, search->piece, bytes, ml_ptrace_keeper_bytes,
+		match(&search->found.keeps_result, start, search->piece, bytes, ml_ptrace_keeper_bytes,
 		     ml_ptrace_n_keeper_bytes);
 	}
 }

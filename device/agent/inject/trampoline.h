@@ -6,8 +6,8 @@
 #include "agent/process/target_objects.h"
 
 /*
- * What of a process's code a call needs: 0 where there is none. Of the libc of the objects where that has it: dlopen() loads
- * into the namespace of the code that it returns to (dlmopen(3)), and there may be another libc of another.
+ * Finds code in the process that calls need; 0: none. libc is searched first: dlopen() loads into the namespace of the code that it
+ * returns to (dlmopen(3)), and another namespace may have another libc.
  */
 struct ml_ptrace_code ml_inject_find_code(const struct ml_target_objects *objects);
 

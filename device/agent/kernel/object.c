@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "agent/probes/bpf_complaint.h"
+#include "agent/probes/libbpf.h"
 #include "agent/process/code_mask.h"
 #include "agent/probes/tracefs.h"
 #include "agent/process/resource_limits.h"
@@ -33,7 +33,7 @@ static int fail(const char *what, int error)
 
 	if (error == EPERM || error == EACCES)
 		way_out = geteuid() ? "run as root" : "root alone is not enough here: see dmesg for what SELinux denies";
-	return ml_bpf_refuse(what, error, way_out);
+	return ml_libbpf_fail(what, error, way_out);
 }
 
 static bool is_wanted(const struct ml_config *config, const struct ml_kernel_source *source)
@@ -160,10 +160,7 @@ int ml_kernel_load(struct ml_kernel *kernel, const struct ml_config *config, con
 	enum bpf_prog_type type;
 
 	*kernel = (struct ml_kernel){ .n_cpus = libbpf_num_possible_cpus() };
-	ml_bpf_keep_complaints();
-	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
-	ml_limits_raise_memlock();
-	ml_limits_raise_descriptors(ML_DESCRIPTORS_OF_TRACER);
+	ml_libbpf_begin(ML_DESCRIPTORS_OF_TRACER);
 	if (ml_kernel_layout_find(&kernel->layout, config->without_btf)) {
 		ml_blocks_error(ML_REASON_TRACER_ERROR,
 				"neither BTF nor tracefs tells of the events of the kernel's allocators (mount tracefs, or use a kernel "
@@ -234,14 +231,7 @@ void ml_kernel_close(struct ml_kernel *kernel)
 
 ml_u64 ml_kernel_counter(const struct ml_kernel *kernel, ml_u32 which)
 {
-	ml_u64 *rows = calloc((size_t)kernel->n_cpus, sizeof(*rows));
-	ml_u64 sum = 0;
-
-	if (rows && !bpf_map_lookup_elem(kernel->counters_fd, &which, rows))
-		for (int i = 0; i < kernel->n_cpus; i++)
-			sum += rows[i];
-	free(rows);
-	return sum;
+	return ml_libbpf_counter(kernel->counters_fd, kernel->n_cpus, which);
 }
 
 ml_u64 ml_kernel_missed(const struct ml_kernel *kernel)

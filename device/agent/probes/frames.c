@@ -11,15 +11,15 @@
 #define OWN_RULES 4096
 
 struct ml_frames {
-	const struct ml_cfi_arch *arch; /* NULL or: */
-	struct ml_cfi_arch native;      /* as far as addresses go here */
+	const struct ml_cfi_arch *arch; /* NULL or &native */
+	struct ml_cfi_arch native;      /* with this machine's mask of addresses */
 	struct ml_code_map map;
 	/*
-	 * Rules that the shared table does not hold, by place: its set is full, or there is nothing to say of that place
-	 * that would last (code made at run time, memory that cannot be read). Else each record would ask for them anew.
+	 * Rules that the shared table does not hold: its set is full, or the rule would not last (code made at run time, unreadable memory).
+	 * Without them each record would read the CFI again.
 	 */
 	struct ml_frame_rule own[OWN_RULES];
-	struct ml_frame_rule lessons[FRAMES_MAX]; /* what the record at hand taught */
+	struct ml_frame_rule lessons[FRAMES_MAX]; /* learned from the current record */
 	ml_u64 images[ML_FRAME_RULES]; /* of each rule in the shared table */
 	bool is_full;
 };
@@ -74,7 +74,7 @@ static const struct ml_frame_rule *find_shared(const struct ml_frame_rule *rules
 	return NULL;
 }
 
-/* Images may be numbered per process: the process is part of our own rules' name. */
+/* Image numbers may be per process, so the pid is part of the name of an own rule. */
 static ml_u64 own_name(ml_u64 hash, ml_u32 pid)
 {
 	return hash ^ pid * 0xbf58476d1ce4e5b9ull;
@@ -98,7 +98,7 @@ static const struct ml_frame_rule *keep_own(struct ml_frames *frames, const stru
 	return slot;
 }
 
-/* The tracer reads meanwhile: a rule is whole before its place can be seen. Only the agent writes. */
+/* The tracer reads concurrently: a rule is complete before its hash is stored. Only the agent writes. */
 static int publish(struct ml_frames *frames, const struct ml_frames_space *space, const struct ml_frame_rule *rule)
 {
 	ml_u32 first = ml_frame_set(rule->hash);
@@ -139,24 +139,24 @@ ml_u32 ml_frames_recycle(struct ml_frames *frames, struct ml_frame_rule *rules, 
 	for (ml_u32 i = 0; i < ML_FRAME_RULES; i++) {
 		if (!rules[i].hash || bsearch(&frames->images[i], images, n_images, sizeof(*images), compare_images))
 			continue;
-		/* before anything of the next rule is written there */
+		/* before the next rule is written there */
 		__atomic_exchange_n(&rules[i].hash, 0, __ATOMIC_SEQ_CST);
 		n_dropped++;
 	}
 	frames->is_full = false;
-	memset(frames->own, 0, sizeof(frames->own)); /* what found no room may find it now */
+	memset(frames->own, 0, sizeof(frames->own)); /* these may fit into the table now */
 	return n_dropped;
 }
 
-/* ---- looking a place up -------------------------------------------------------------------------- */
+/* ---- resolving ----------------------------------------------------------------------------------- */
 
-/* What CFI says of one place goes among the lessons, or where it would not last or be known, among our own. */
+/* Reads the CFI of one return address. The rule goes among the lessons, or among the own rules if it would not last. */
 static const struct ml_frame_rule *resolve(struct ml_frames *frames, const struct ml_frames_space *space,
 					   ml_u64 return_address, ml_u64 hash, int *n_lessons)
 {
 	struct ml_frame_rule rule = { .hash = hash, .cfa = ML_FRAME_NONE };
 	struct ml_code_process *process = ml_code_map_process(&frames->map, space->pid, space->image);
-	ml_u64 pc = return_address - 1; /* in the call: what follows it may be of another function */
+	ml_u64 pc = return_address - 1; /* in the call: the next instruction may belong to another function */
 	struct ml_fde fde;
 	int is_file;
 	enum ml_cfi_found found = ml_code_map_find(&frames->map, process, frames->arch, pc, &fde, &is_file);
@@ -187,7 +187,7 @@ static const struct ml_frame_rule *find(struct ml_frames *frames, const struct m
 
 /* ---- the walk ------------------------------------------------------------------------------------ */
 
-/* A word of the slice; where a uretprobe has put its trampoline, what stood there. */
+/* A word of the slice, with the original value where a uretprobe placed its trampoline. */
 static int read_word(const struct walk *walk, ml_u64 address, ml_u64 *word)
 {
 	const struct ml_evidence *record = walk->record;
@@ -222,7 +222,7 @@ static int begin(struct walk *walk, const struct ml_evidence *record, const stru
 	return 0;
 }
 
-/* To the caller; -1: there is none, or the slice ends before it. */
+/* Steps to the caller. -1: there is none, or the slice ends before it. */
 static int step(struct walk *walk, const struct ml_frame_rule *rule, const struct ml_cfi_arch *arch)
 {
 	ml_u64 offset = (ml_u64)(__INT64_TYPE__)ml_frame_cfa_offset(rule);
@@ -242,7 +242,7 @@ static int step(struct walk *walk, const struct ml_frame_rule *rule, const struc
 	default:
 		return -1;
 	}
-	/* what lies below sp is dead: frames only go up */
+	/* memory below sp is dead: frames only go up */
 	fp_slot = rule->fp_words == ML_FRAME_FP_AT_FP ? walk->fp : cfa - 8ull * rule->fp_words;
 	if (cfa - 8ull * rule->ra_words < walk->sp || cfa <= walk->sp ||
 	    read_word(walk, cfa - 8ull * rule->ra_words, &return_address) ||
@@ -257,7 +257,7 @@ static int publish_lessons(struct ml_frames *frames, const struct ml_frames_spac
 {
 	int n_added = 0;
 
-	/* asked after all was read: what was read is then true for this image, even if it ends right now */
+	/* compared after all reads: these are true for this image, even if it ends right now */
 	if (!n_lessons || space->image_now(space->context, space->pid) != space->image)
 		return 0;
 	for (int i = 0; i < n_lessons; i++) {

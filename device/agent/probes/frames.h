@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frame rules for the tracers (frame_rule.h), learned from the evidence that they send. */
+/* Learns frame rules for the tracers (frame_rule.h) from the evidence that they send. */
 #ifndef MEMLEAK_FRAMES_H
 #define MEMLEAK_FRAMES_H
 
@@ -10,35 +10,35 @@
 
 struct ml_frames;
 
-/* NULL: out of memory. What it takes is bounded, whatever the targets are. */
+/* NULL: out of memory. Its memory is bounded, whatever the targets do. */
 struct ml_frames *ml_frames_create(void);
 void ml_frames_destroy(struct ml_frames *frames);
 
-/* That of the records, NULL where there are no rules. */
+/* Architecture of the records; NULL: one without rules. */
 const struct ml_cfi_arch *ml_frames_arch(const struct ml_frames *frames);
 
-struct ml_frames_space { /* whose rules, for one call */
+struct ml_frames_space { /* the target of one call */
 	ml_u32 pid;
 	ml_u64 image;                /* see ml_frame_hash() */
 	struct ml_frame_rule *rules; /* ML_FRAME_RULES of them, shared with the tracer */
-	/* The image now: asked before what was read is published. Another than `image`: nothing is. */
+	/* Called before publishing: the current image. If it is not `image` any more, nothing is published. */
 	ml_u64 (*image_now)(void *context, ml_u32 pid);
 	void *context;
 };
 
 /*
- * Walks the record's stack, and looks into the process's CFI for the return addresses that have no rule yet. Returns how
- * many rules were added. Every length in the record is checked. It costs no system call when all are known.
+ * Walks the record's stack and reads the process's CFI for return addresses without a rule. Checks every length in the record.
+ * Returns the number of added rules. Makes no system call if all rules are known.
  */
 int ml_frames_learn(struct ml_frames *frames, const struct ml_frames_space *space, const struct ml_evidence *record);
 
-/* Has there been no room in the table for something that was learned, since rules were dropped? */
+/* Whether a learned rule found no room in the table since rules were last dropped. */
 bool ml_frames_is_full(const struct ml_frames *frames);
 
-/* Drops all rules but those of these images, in rising order. Returns how many were dropped. */
+/* Keeps the rules of these images, in rising order. Returns the number of dropped rules. */
 ml_u32 ml_frames_recycle(struct ml_frames *frames, struct ml_frame_rule *rules, const ml_u64 *images, size_t n_images);
 
-/* Its mappings changed, or it ended: what was read of it is dropped. */
+/* The process changed its mappings, or ended: drops what was read from it. */
 void ml_frames_forget(struct ml_frames *frames, ml_u32 pid);
 
 #endif

@@ -11,11 +11,11 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "agent/probes/code_bytes.h"
+#include "agent/probes/code_compare.h"
 #include "agent/process/process_maps.h"
 
 #define PIECE_BYTES 256
-#define BEFORE_BYTES_MAX 128 /* in which a hook may begin that reaches the place */
+#define BEFORE_BYTES_MAX 128 /* before the probe; a hook that begins there may reach it */
 #if defined(__aarch64__)
 #define INSTRUCTION_BYTES_MAX 4
 #else
@@ -32,7 +32,7 @@ struct mapping {
 	ml_u64 start, end, offset;
 };
 
-/* A line of /proc/PID/maps: is it executable memory of the file? */
+/* Parses a line of /proc/PID/maps; false unless it is executable memory of the file. */
 static bool is_of_file(const char *line, const struct code *code, struct mapping *mapping)
 {
 	unsigned long long start, end, offset, inode;
@@ -46,7 +46,7 @@ static bool is_of_file(const char *line, const struct code *code, struct mapping
 	return inode == code->file.st_ino && makedev(major_number, minor_number) == code->file.st_dev;
 }
 
-/* Bytes that a hook takes which begins so. x86-64: jmp rel32, jmp rel8, else an absolute jump; arm64: b, else a literal and br. */
+/* Length of a hook, by its first bytes. x86-64: jmp rel32, jmp rel8, else an absolute jump; arm64: b, else a literal and br. */
 static size_t hook_bytes(const ml_u8 *code)
 {
 #if defined(__aarch64__)
@@ -60,24 +60,24 @@ static size_t hook_bytes(const ml_u8 *code)
 }
 
 /*
- * From the place on: a hook that begins there may begin with bytes of the function's own (48 b8, movabs, over any that begins
- * with REX.W). What differs behind it is one that begins there only if it is a jump.
+ * Whether a hook begins at the probe itself. It may begin with bytes of the function (48 b8, movabs, over any instruction with REX.W).
+ * A later difference is another hook only if it is a jump.
  */
 static bool is_hooked_from(const ml_u8 *there, const ml_u8 *in_file, size_t n)
 {
 	for (size_t at = 0; at + ML_CODE_STEP <= n; at += ML_CODE_STEP)
-		if (!ml_code_bytes_agree(there + at, in_file + at, ML_CODE_STEP))
+		if (!ml_code_agrees(there + at, in_file + at, ML_CODE_STEP))
 			return there[at] != 0xe9 && there[at] != 0xeb && !(there[at] == 0xff && at + 1 < n && there[at + 1] == 0x25);
 	return false;
 }
 
-/* In n bytes, the last of which are the place's: where a hook begins that reaches into them; n = none does. */
+/* Offset of the hook that reaches into the last bytes, those of the probe; n: none. */
 static size_t find_hook(const ml_u8 *there, const ml_u8 *in_file, size_t n)
 {
 	for (size_t at = 0; at + ML_CODE_STEP <= n;) {
 		size_t bytes;
 
-		if (ml_code_bytes_agree(there + at, in_file + at, ML_CODE_STEP)) {
+		if (ml_code_agrees(there + at, in_file + at, ML_CODE_STEP)) {
 			at += ML_CODE_STEP;
 			continue;
 		}
@@ -89,15 +89,15 @@ static size_t find_hook(const ml_u8 *there, const ml_u8 *in_file, size_t n)
 	return n;
 }
 
-static void look_at_place(const struct code *code, const struct mapping *mapping, struct ml_probed_place *place)
+static void check_address(const struct code *code, const struct mapping *mapping, struct ml_probed_address *probe)
 {
-	ml_u64 end = place->place + ML_CODE_STEP, last = mapping->offset + (mapping->end - mapping->start);
-	ml_u64 begin = place->place - place->function > BEFORE_BYTES_MAX ? place->place - BEFORE_BYTES_MAX : place->function;
+	ml_u64 end = probe->offset + ML_CODE_STEP, last = mapping->offset + (mapping->end - mapping->start);
+	ml_u64 begin = probe->offset - probe->function > BEFORE_BYTES_MAX ? probe->offset - BEFORE_BYTES_MAX : probe->function;
 	ml_u64 address = mapping->start + (begin - mapping->offset);
 	ml_u8 there[PIECE_BYTES], in_file[PIECE_BYTES];
 	size_t n = (size_t)(end - begin), hook, behind = INSTRUCTION_BYTES_MAX - ML_CODE_STEP;
 
-	if (place->address || begin > place->place || begin < mapping->offset || end > last)
+	if (probe->address || begin > probe->offset || begin < mapping->offset || end > last)
 		return;
 	if (behind > last - end)
 		behind = (size_t)(last - end);
@@ -109,11 +109,11 @@ static void look_at_place(const struct code *code, const struct mapping *mapping
 		hook = n - ML_CODE_STEP;
 	if (hook == n)
 		return;
-	place->address = address + hook;
-	place->pid = code->pid;
+	probe->address = address + hook;
+	probe->pid = code->pid;
 }
 
-static void look_at_maps(const struct code *code, const char *text, struct ml_probed_place *places, size_t n)
+static void check_maps(const struct code *code, const char *text, struct ml_probed_address *probes, size_t n)
 {
 	struct mapping mapping;
 
@@ -122,11 +122,11 @@ static void look_at_maps(const struct code *code, const char *text, struct ml_pr
 		next = next ? next + 1 : line + strlen(line);
 		if (is_of_file(line, code, &mapping))
 			for (size_t i = 0; i < n; i++)
-				look_at_place(code, &mapping, &places[i]);
+				check_address(code, &mapping, &probes[i]);
 	}
 }
 
-static void look_at_process(struct code *code, struct ml_probed_place *places, size_t n)
+static void check_process(struct code *code, struct ml_probed_address *probes, size_t n)
 {
 	size_t bytes;
 	char path[32], *text;
@@ -135,7 +135,7 @@ static void look_at_process(struct code *code, struct ml_probed_place *places, s
 	code->memory_fd = open(path, O_RDONLY | O_CLOEXEC);
 	text = code->memory_fd >= 0 ? ml_process_maps_read((ml_u32)code->pid, &bytes) : NULL;
 	if (text)
-		look_at_maps(code, text, places, n);
+		check_maps(code, text, probes, n);
 	free(text);
 	if (code->memory_fd >= 0)
 		close(code->memory_fd);
@@ -148,29 +148,29 @@ static bool open_file(struct code *code, const char *path)
 		return true;
 	if (code->file_fd >= 0)
 		close(code->file_fd);
-	return false; /* who places the probes will say why */
+	return false; /* placing the probes will report the reason */
 }
 
-static bool is_any_patched(const struct ml_probed_place *places, size_t n)
+static bool is_any_patched(const struct ml_probed_address *probes, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		if (places[i].address)
+		if (probes[i].address)
 			return true;
 	return false;
 }
 
-bool ml_patched_code_find(int pid, const char *path, struct ml_probed_place *places, size_t n)
+bool ml_patched_code_find(int pid, const char *path, struct ml_probed_address *probes, size_t n)
 {
 	struct code code = { .pid = pid };
 
 	if (!open_file(&code, path))
 		return false;
-	look_at_process(&code, places, n);
+	check_process(&code, probes, n);
 	close(code.file_fd);
-	return is_any_patched(places, n);
+	return is_any_patched(probes, n);
 }
 
-bool ml_patched_code_find_all(const char *path, struct ml_probed_place *places, size_t n)
+bool ml_patched_code_find_all(const char *path, struct ml_probed_address *probes, size_t n)
 {
 	DIR *processes = opendir("/proc");
 	struct code code = { 0 };
@@ -180,11 +180,11 @@ bool ml_patched_code_find_all(const char *path, struct ml_probed_place *places, 
 		while ((entry = readdir(processes))) {
 			code.pid = atoi(entry->d_name);
 			if (code.pid > 0 && code.pid != getpid())
-				look_at_process(&code, places, n);
+				check_process(&code, probes, n);
 		}
 		close(code.file_fd);
 	}
 	if (processes)
 		closedir(processes);
-	return is_any_patched(places, n);
+	return is_any_patched(probes, n);
 }

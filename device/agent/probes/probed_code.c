@@ -18,7 +18,7 @@ bool ml_probed_code_has_programs(void)
 	return ml_bpf_memleak_bytes != 0;
 }
 
-/* Class and machine stand at one place in headers of both classes (gABI chapter 4). -1: not an ELF file that can be read. */
+/* Class and machine have the same offset in both ELF classes (gABI chapter 4). -1: not a readable ELF file. */
 static int read_header(const char *path, Elf32_Ehdr *header)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -29,7 +29,7 @@ static int read_header(const char *path, Elf32_Ehdr *header)
 	return n == (ssize_t)sizeof(*header) && !memcmp(header->e_ident, ELFMAG, SELFMAG) ? 0 : -1;
 }
 
-/* subject: what to call it in the error. What cannot be read is left to those who will say why. */
+/* subject: its name in the error. An unreadable file is reported when it is probed. */
 static int check(const char *path, const char *subject)
 {
 	const struct ml_cfi_arch *native = ml_cfi_native();
@@ -39,7 +39,7 @@ static int check(const char *path, const char *subject)
 		return 0;
 	if (header.e_machine == EM_ARM)
 		ml_blocks_error(ML_REASON_TARGET_ERROR,
-				"%s is 32-bit arm code, where the kernel places no uprobes (use --tracer preload)", subject);
+				"%s is 32-bit arm code, where the kernel sites no uprobes (use --tracer preload)", subject);
 	else if (header.e_ident[EI_CLASS] == ELFCLASS32)
 		ml_blocks_error(ML_REASON_TARGET_ERROR, "%s is 32-bit, which cannot be traced (use a 64-bit build of it)",
 				subject);
@@ -58,48 +58,48 @@ static int check_process(int pid)
 	return check(path, subject);
 }
 
-/* Of a probe, in this order. */
-enum place { OF_ENTRY, OF_RETURN, OF_START, PLACES };
+/* The offsets of a probe, in this order. */
+enum site { OF_ENTRY, OF_RETURN, OF_START, SITES };
 
-/* A hook that has only the cheaper place leaves the function's start. */
-static int settle(struct ml_probe *probe, const struct ml_probed_place *places)
+/* Moves a probe whose cheaper location is hooked to the function's start. */
+static int settle(struct ml_probe *probe, const struct ml_probed_address *sites)
 {
-	const struct ml_probed_place *patched = &places[OF_START];
+	const struct ml_probed_address *patched = &sites[OF_START];
 
-	if (!places[OF_ENTRY].address && !places[OF_RETURN].address)
+	if (!sites[OF_ENTRY].address && !sites[OF_RETURN].address)
 		return 0;
 	if (!patched->address) {
 		probe->entry_offset = probe->return_offset = probe->function_offset;
 		return 0;
 	}
 	ml_blocks_error(ML_REASON_TARGET_ERROR,
-			"the code at %#llx of process %d is not what %s says: somebody's hook is there, and a uprobe would end the process "
-			"(end that hook, or use --tracer plt)",
+			"the code at %#llx of process %d differs from %s: another tool has hooked it, and a uprobe would crash the process "
+			"(remove that hook, or use --tracer plt)",
 			(unsigned long long)patched->address, patched->pid, probe->path);
 	return -1;
 }
 
-/* Of n probes in one file. To whom children count the kernel puts its breakpoints into all processes. */
+/* Checks n probes in one file. With children, or with --all, the kernel writes its breakpoints into all processes. */
 static int settle_file(const struct ml_config *config, struct ml_probe *probes, size_t n)
 {
-	struct ml_probed_place places[PLACES * ML_MAX_PROBES] = { 0 };
+	struct ml_probed_address sites[SITES * ML_MAX_PROBES] = { 0 };
 	const char *path = probes[0].path;
 	bool is_all = config->whole_machine || config->follow;
 	int result = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		const ml_u64 at[PLACES] = {
+		const ml_u64 at[SITES] = {
 			probes[i].entry_offset, probes[i].has_return ? probes[i].return_offset : probes[i].function_offset,
 			probes[i].function_offset,
 		};
 
-		for (int j = 0; j < PLACES; j++)
-			places[PLACES * i + j] = (struct ml_probed_place){ .function = probes[i].function_offset, .place = at[j] };
+		for (int j = 0; j < SITES; j++)
+			sites[SITES * i + j] = (struct ml_probed_address){ .function = probes[i].function_offset, .offset = at[j] };
 	}
-	if (is_all ? ml_patched_code_find_all(path, places, PLACES * n) :
-		     config->pid && ml_patched_code_find(config->pid, path, places, PLACES * n))
+	if (is_all ? ml_patched_code_find_all(path, sites, SITES * n) :
+		     config->pid && ml_patched_code_find(config->pid, path, sites, SITES * n))
 		for (size_t i = 0; i < n && !result; i++)
-			result = settle(&probes[i], &places[PLACES * i]);
+			result = settle(&probes[i], &sites[SITES * i]);
 	return result;
 }
 

@@ -8,7 +8,7 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
-/* Where tracefs is, newest place first (Documentation/trace/ftrace.rst). */
+/* Mount points of tracefs, newest first (Documentation/trace/ftrace.rst). */
 static const char *const roots[] = { "/sys/kernel/tracing", "/sys/kernel/debug/tracing" };
 
 void ml_tracefs_mount(void)

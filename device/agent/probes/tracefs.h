@@ -4,19 +4,16 @@
 
 #include <stdbool.h>
 
-/*
- * Makes tracefs visible to this process where the machine has not mounted it: in a mount namespace of its
- * own, so that nothing is left behind. Does nothing where it is there, or may not be mounted.
- */
+/* Mounts tracefs for this process if the machine has not: in a mount namespace of its own, so that nothing is left behind. */
 void ml_tracefs_mount(void);
 
 /*
- * Offset of a field in a tracepoint's event, from its format file; -1 when there is no such event or field,
- * or tracefs is not there. event: "sched/sched_process_fork".
+ * Offset of a field in a tracepoint's event, from its format file; -1: no such event or field, or no tracefs.
+ * event: "sched/sched_process_fork".
  */
 int ml_tracefs_field(const char *event, const char *field);
 
-/* Does this kernel tell of calls of mmap, munmap and exec before they do their work? */
+/* Whether this kernel has tracepoints at the entry of mmap, munmap and exec. */
 bool ml_tracefs_sees_mappings(void);
 
 #endif

@@ -35,7 +35,7 @@ __attribute__((noinline, used)) static void *probed_by_trial(void *argument)
 	return argument;
 }
 
-/* Where an address of ours stands in our own file; 0 = not known. */
+/* Offset of an address of the agent in its own file; 0: unknown. */
 static ml_u64 own_offset(ml_u64 address)
 {
 	size_t bytes;
@@ -49,7 +49,7 @@ static ml_u64 own_offset(ml_u64 address)
 	return offset;
 }
 
-/* Loads what writes 1 into the map's only value. */
+/* Loads a program that writes 1 into the map's only value. */
 static int load_marking(int map)
 {
 	LIBBPF_OPTS(bpf_prog_load_opts, how, .expected_attach_type = (enum bpf_attach_type)BPF_TRACE_UPROBE_MULTI);
@@ -63,7 +63,7 @@ static int load_marking(int map)
 	return bpf_prog_load(BPF_PROG_TYPE_KPROBE, "probe_trial", "GPL", code, sizeof(code) / sizeof(*code), &how);
 }
 
-/* A thread that is not the first one calls: before 6.10 the filter by process let that one pass only. */
+/* A second thread calls: before 6.10 the filter by process lets the first one pass only. */
 static bool is_seen(int program, int map)
 {
 	ml_u64 offset = own_offset((ml_u64)(unsigned long)probed_by_trial), cookie = 0, mark = 0;
@@ -82,7 +82,7 @@ static bool is_seen(int program, int map)
 	return !bpf_map_lookup_elem(map, &zero, &mark) && mark;
 }
 
-static bool try_it(void)
+static bool try_link(void)
 {
 	int map = bpf_map_create(BPF_MAP_TYPE_ARRAY, "probe_trial", sizeof(ml_u32), sizeof(ml_u64), 1, NULL);
 	int program = map < 0 ? -1 : load_marking(map);
@@ -100,6 +100,6 @@ bool ml_uprobe_multi_works(void)
 	static int works = -1;
 
 	if (works < 0)
-		works = try_it();
+		works = try_link();
 	return works;
 }

@@ -7,7 +7,7 @@
 
 #include "wire.h"
 
-/* n: how many of offsets and cookies there are. pid: -1 = every process. */
+/* n: number of offsets and of cookies. pid -1: every process. */
 struct ml_uprobe_multi {
 	const char *path;
 	const ml_u64 *offsets, *cookies;
@@ -16,12 +16,12 @@ struct ml_uprobe_multi {
 	bool at_return;
 };
 
-/* The program has to be loaded for BPF_TRACE_UPROBE_MULTI. The link's file, or -1 with errno set: none of them is placed. */
+/* The program must be loaded for BPF_TRACE_UPROBE_MULTI. Returns the link's descriptor, or -1 with errno set and no probe placed. */
 int ml_uprobe_multi_link(int program, const struct ml_uprobe_multi *probes);
 
 /*
- * Does this kernel have such links (Linux 6.6), and do they see all threads of a process? Before 6.10 their filter lets the first
- * thread pass only (kernel commit 46ba0e49b642): so it is tried on a function of our own. Answered once.
+ * Whether this kernel has such links (Linux 6.6) and they see all threads of a process. Before 6.10 their filter lets the first thread
+ * pass only (kernel commit 46ba0e49b642), so a function of the agent is tried, once.
  */
 bool ml_uprobe_multi_works(void);
 

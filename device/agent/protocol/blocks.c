@@ -27,7 +27,7 @@ ml_u64 ml_clock_ns(void)
 	return (ml_u64)now.tv_sec * 1000000000u + (ml_u64)now.tv_nsec;
 }
 
-/* Writes everything or reports the host gone: a block is never left half written while it listens. */
+/* Writes everything, or fails because the host is gone: no block is left half written. */
 static int write_all(struct iovec *parts, int n_parts)
 {
 	while (n_parts > 0) {
@@ -161,4 +161,18 @@ int ml_blocks_end(enum ml_reason reason, int wait_status)
 	struct ml_end end = { .reason = reason, .status = wait_status, .timestamp_ns = ml_clock_ns() };
 
 	return ml_blocks_write(ML_BLOCK_END, &end, sizeof(end));
+}
+
+int ml_event_batch_write(struct ml_event_batch *batch)
+{
+	size_t bytes = batch->count * sizeof(batch->events[0]);
+
+	batch->count = 0;
+	return bytes ? ml_blocks_write(ML_BLOCK_EVENTS, batch->events, bytes) : 0;
+}
+
+int ml_event_batch_add(struct ml_event_batch *batch, const struct ml_event *event)
+{
+	batch->events[batch->count++] = *event;
+	return batch->count == ML_EVENT_BATCH ? ml_event_batch_write(batch) : 0;
 }

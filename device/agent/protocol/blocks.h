@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The agent's standard output: blocks of wire.h, each with its checksum. */
+/*
+ * The agent's protocol: blocks of wire.h go to standard output, each with its checksum; configuration and control lines of the host
+ * come in by standard input (config.h).
+ */
 #ifndef MEMLEAK_BLOCKS_H
 #define MEMLEAK_BLOCKS_H
 
@@ -8,15 +11,15 @@
 
 #include "wire.h"
 
-/* All return 0, or -1 when the host is gone (nothing more need be written then). */
+/* All return 0, or -1 if the host is gone: then nothing more need be written. */
 int ml_blocks_write(enum ml_block_kind kind, const void *payload, size_t payload_bytes);
 
-/* The payload in up to 12 pieces; zero bytes are added up to a multiple of 8. */
+/* A payload of up to 12 parts, padded with zero bytes to a multiple of 8. */
 int ml_blocks_writev(enum ml_block_kind kind, const struct iovec *parts, int n_parts);
 
 int ml_blocks_hello(enum ml_collector collector, int pid);
 int ml_blocks_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* What the user may not have thought of, in a session without `follow`. */
+/* Logs children that were not measured, without --follow. */
 void ml_blocks_log_children(ml_u64 n_children);
 
 /* The text is one line: what failed, with which datum (way out). */
@@ -26,5 +29,18 @@ int ml_blocks_error(enum ml_reason reason, const char *format, ...)
 int ml_blocks_end(enum ml_reason reason, int wait_status);
 
 ml_u64 ml_clock_ns(void);
+
+#define ML_EVENT_BATCH 4096
+
+struct ml_event_batch {
+	size_t count;
+	struct ml_event events[ML_EVENT_BATCH];
+};
+
+/* Writes an EVENTS block when the batch is full. */
+int ml_event_batch_add(struct ml_event_batch *batch, const struct ml_event *event);
+
+/* Writes the rest. */
+int ml_event_batch_write(struct ml_event_batch *batch);
 
 #endif

@@ -9,9 +9,9 @@
 #include <immintrin.h>
 
 /*
- * Four 16-byte lanes are folded forward over the data by carry-less products with x^n mod P (bit-reflected), then into
- * one lane. Its 16 bytes have the remainder of everything before them, so that zlib finishes: they stand for the bytes
- * they replace. (V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ", Intel 2009.)
+ * Four 16-byte lanes are folded over the data by carry-less products with x^n mod P (bit-reflected), then into one lane. Its 16 bytes
+ * have the remainder of all bytes before them, so zlib finishes with them instead. (V. Gopal et al., "Fast CRC Computation for Generic
+ * Polynomials Using PCLMULQDQ", Intel 2009.)
  */
 #define FOLD_BYTES 64u
 #define X_544 0x154442bd4 /* x^(512+32) and x^(512-32): over four lanes */

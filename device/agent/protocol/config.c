@@ -12,13 +12,13 @@
 #include "agent/protocol/blocks.h"
 #include "agent/protocol/host_watch.h"
 
-/* Lines longer than this are refused: an argument of execve() is at most 128 KiB, quoted at most thrice that. */
+/* Longest line: an argument of execve() has at most 128 KiB, and percent quoting triples it. */
 #define LINE_BYTES (400u << 10)
 
 static char line_buffer[LINE_BYTES];
 static size_t line_fill;
 
-/* A whole line from the buffer into `line`, or NULL when there is none yet. */
+/* Moves a whole line from the buffer to `line`. NULL: none yet. */
 static char *take_line(char *line)
 {
 	char *newline = memchr(line_buffer, '\n', line_fill);
@@ -34,7 +34,7 @@ static char *take_line(char *line)
 	return line;
 }
 
-/* 1 = more bytes, 0 = nothing within the time, -1 = closed or a line without end. */
+/* 1: more bytes, 0: none within the time, -1: closed, or a line without end. */
 static int fill_buffer(int timeout_ms)
 {
 	struct pollfd input = { .fd = STDIN_FILENO, .events = POLLIN };
@@ -129,7 +129,7 @@ static bool parse_probe(struct ml_config *config, char *text)
 
 #define PAIR_FIELDS (22 + ML_PAIR_VALUES)
 
-/* FUNCTION, then struct ml_pair. The heap's is family 0, whose numbers are the wire format's; those of --pairs have no gaps. */
+/* FUNCTION, then struct ml_pair. The heap's rules are family 0, with the numbers of the wire format; those of --pairs have no gaps. */
 static bool parse_rule(struct ml_config *config, char *text)
 {
 	struct ml_pair *pair;
@@ -330,28 +330,28 @@ int ml_config_read(struct ml_config *config, struct ml_config_lines lines)
 			continue;
 		}
 		if (!value || take_setting(config, lines, line, value) < 0) {
-			ml_blocks_error(ML_REASON_USAGE_ERROR, "configuration line not understood: %.80s", line);
+			ml_blocks_error(ML_REASON_USAGE_ERROR, "unknown or malformed configuration line: %.80s (install host and agent from one release)", line);
 			return -1;
 		}
 	}
 }
 
-/* Set by a signal that asks the agent to end: the same as the line `stop`. */
-static volatile sig_atomic_t is_stop_asked;
+/* Set by a signal: the same as the line `stop`. */
+static volatile sig_atomic_t is_stop_requested;
 
-static void ask_stop(int signal)
+static void request_stop(int signal)
 {
 	(void)signal;
-	is_stop_asked = 1;
+	is_stop_requested = 1;
 }
 
 void ml_control_catch_signals(void)
 {
-	const struct sigaction stop = { .sa_handler = ask_stop };
+	const struct sigaction stop = { .sa_handler = request_stop };
 
 	sigaction(SIGTERM, &stop, NULL);
 	sigaction(SIGHUP, &stop, NULL);
-	/* The host decides when to stop: a Ctrl-C on the terminal must not cut the last snapshot. */
+	/* The host decides when to stop: Ctrl-C on the terminal must not prevent the last snapshot. */
 	signal(SIGINT, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
 }
@@ -363,7 +363,7 @@ enum ml_control ml_control_poll(int timeout_ms)
 	if (!take_line(line)) {
 		int filled = fill_buffer(timeout_ms);
 
-		if (is_stop_asked)
+		if (is_stop_requested)
 			return ML_CONTROL_STOP;
 		if (filled < 0 || ml_host_is_silent())
 			return ML_CONTROL_CLOSED;
@@ -381,6 +381,6 @@ enum ml_control ml_control_poll(int timeout_ms)
 		return ML_CONTROL_DETACH;
 	if (!strcmp(line, "resume"))
 		return ML_CONTROL_RESUME;
-	ml_blocks_log("control line not understood: %.80s", line);
+	ml_blocks_log("unknown control line: %.80s", line);
 	return ML_CONTROL_NONE;
 }

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <sys/time.h>
 
-/* Loading programs on a slow device: nothing the host says is read before that is over. */
+/* Time to load programs on a slow device, before input is read. */
 #define LOADING_S 600
 
 static volatile sig_atomic_t is_silent;
@@ -27,7 +27,7 @@ static void start_timer(ml_u32 first_s)
 
 void ml_host_expect(ml_u32 silence_s)
 {
-	/* no SA_RESTART: what is blocked has to look again */
+	/* no SA_RESTART: blocked calls must return */
 	const struct sigaction alarm = { .sa_handler = note_silence };
 
 	expected_s = silence_s;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether the host is still there where its end cannot be seen: a device whose network is gone keeps our input open and
- * takes no output, for as long as TCP hopes. Then a host that has promised to speak every now and then tells by silence.
+ * Detects a lost host by its silence. A device whose network is gone keeps our input open and accepts no output until TCP gives up,
+ * so a host may promise a line at regular intervals.
  */
 #ifndef MEMLEAK_HOST_WATCH_H
 #define MEMLEAK_HOST_WATCH_H
@@ -11,15 +11,15 @@
 #include "wire.h"
 
 /*
- * The host is gone after so many seconds without ml_host_heard(), counted from the first one on: until a session runs
- * nobody reads what the host says, and it has ten minutes more. 0 = it promises nothing.
+ * The host counts as gone after silence_s without ml_host_heard(). The first line has ten minutes more, because no input is read
+ * before the session runs. 0: no limit.
  */
 void ml_host_expect(ml_u32 silence_s);
 
-/* A line of the host's was read. */
+/* Called for each line of the host. */
 void ml_host_heard(void);
 
-/* A blocked write or poll is interrupted when this becomes true, and every second after. */
+/* Whether the host is gone. Becoming true interrupts a blocked write or poll, and so does each second after. */
 bool ml_host_is_silent(void);
 
 #endif

@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define PATIENCE_MS 20000
+#define TIMEOUT_MS 20000
 #define RETRY_MS 20
 #define N_STREAMS 3
 #define FIRST_BORROWED 3
@@ -38,7 +38,7 @@ static int open_socket(const char *name, struct sockaddr_un *address, socklen_t 
 	return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 }
 
-/* An abstract name belongs to nobody, and what a command reads and writes is nobody else's. */
+/* Any user may bind an abstract name, and the command's streams are private to its user. */
 static bool is_of_same_user(int connection)
 {
 	struct ucred peer;
@@ -72,7 +72,7 @@ int ml_stdio_lend(const char *name)
 
 	if (listener < 0 || bind(listener, (struct sockaddr *)&address, bytes) || listen(listener, 4))
 		return 1;
-	while (poll(&source, 1, PATIENCE_MS) == 1) {
+	while (poll(&source, 1, TIMEOUT_MS) == 1) {
 		connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 		if (connection >= 0 && is_of_same_user(connection) && !send_streams(connection))
 			return 0;
@@ -92,7 +92,7 @@ static int connect_lender(const char *name)
 		if (connection < 0 || !connect(connection, (struct sockaddr *)&address, bytes))
 			return connection;
 		close(connection);
-		if (errno != ECONNREFUSED || waited_ms > PATIENCE_MS) /* refused: nobody listens there yet */
+		if (errno != ECONNREFUSED || waited_ms > TIMEOUT_MS) /* refused: the lender does not listen yet */
 			return -1;
 		poll(NULL, 0, RETRY_MS);
 	}
@@ -118,8 +118,8 @@ static int receive_streams(int connection, int *streams)
 	return 0;
 }
 
-/* By way of high numbers: one of them may be another's place. */
-static int put_in_place(const int *streams)
+/* Moves them to high numbers first: a received number may be the target number of another. */
+static int renumber(const int *streams)
 {
 	int high[N_STREAMS];
 
@@ -143,9 +143,9 @@ int ml_stdio_borrow(const char *name)
 
 	if (connection >= 0)
 		close(connection);
-	if (is_lent && !put_in_place(streams))
+	if (is_lent && !renumber(streams))
 		return 0;
-	fprintf(stderr, "the command's standard streams could not be had: %s\n",
-		connection < 0 ? strerror(errno) : "nobody of this user lends them");
+	fprintf(stderr, "could not borrow the command's standard streams: %s (start `memleakd lend` as the same user)\n",
+		connection < 0 ? strerror(errno) : "no process of this user lends them");
 	return -1;
 }

@@ -15,15 +15,15 @@ static struct ml_stop *shortest(struct ml_stop_times *times)
 
 static void add(struct ml_stop_times *times, const struct ml_stop *stop)
 {
-	struct ml_stop *place = times->n < ML_STOP_TIMES_MAX ? &times->stops[times->n++] : NULL;
+	struct ml_stop *slot = times->n < ML_STOP_TIMES_MAX ? &times->stops[times->n++] : NULL;
 
-	if (!place) {
-		times->n_untold++;
-		place = shortest(times);
-		if (place->duration_ns >= stop->duration_ns)
+	if (!slot) {
+		times->n_dropped++;
+		slot = shortest(times);
+		if (slot->duration_ns >= stop->duration_ns)
 			return;
 	}
-	*place = *stop;
+	*slot = *stop;
 }
 
 void ml_stop_times_add(struct ml_stop_times *times, enum ml_stopped stopped, ml_u64 duration_ns, ml_u32 n_threads)
@@ -39,7 +39,7 @@ void ml_stop_times_append(struct ml_stop_times *times, const struct ml_stop_time
 {
 	for (ml_u32 i = 0; i < more->n; i++)
 		add(times, &more->stops[i]);
-	times->n_untold += more->n_untold;
+	times->n_dropped += more->n_dropped;
 }
 
 int ml_stop_times_write(struct ml_stop_times *times, ml_u32 pid, enum ml_stop_moment moment)
@@ -48,8 +48,8 @@ int ml_stop_times_write(struct ml_stop_times *times, ml_u32 pid, enum ml_stop_mo
 		times->stops[i].pid = pid;
 		times->stops[i].moment = (ml_u16)moment;
 	}
-	if (times->n_untold)
-		ml_blocks_log("process %u was stopped %u times more, each more briefly than the %u stops that are told of", pid,
-			      times->n_untold, times->n);
+	if (times->n_dropped)
+		ml_blocks_log("process %u was stopped %u times more, each for less time than the %u stops in the recording", pid,
+			      times->n_dropped, times->n);
 	return times->n ? ml_blocks_write(ML_BLOCK_STOPS, times->stops, times->n * sizeof(times->stops[0])) : 0;
 }

@@ -12,11 +12,11 @@ int ml_ptrace_vector_note(pid_t tid)
 	return 0;
 }
 
-struct ml_ptrace_place ml_ptrace_place_of(const ml_ptrace_registers *registers)
+struct ml_ptrace_frame ml_ptrace_frame_of(const ml_ptrace_registers *registers)
 {
 	const unsigned long *r = registers->uregs;
 
-	return (struct ml_ptrace_place){ r[15], r[13], r[11], r[14] };
+	return (struct ml_ptrace_frame){ r[15], r[13], r[11], r[14] };
 }
 
 size_t ml_ptrace_call_frame(const struct ml_ptrace_state *state, const struct ml_ptrace_call *call, ml_u8 *frame,

@@ -54,9 +54,9 @@ int ml_ptrace_vector_note(pid_t tid)
 	return NT_PRFPREG;
 }
 
-struct ml_ptrace_place ml_ptrace_place_of(const ml_ptrace_registers *registers)
+struct ml_ptrace_frame ml_ptrace_frame_of(const ml_ptrace_registers *registers)
 {
-	return (struct ml_ptrace_place){ registers->pc, registers->sp, registers->regs[29], registers->regs[30] };
+	return (struct ml_ptrace_frame){ registers->pc, registers->sp, registers->regs[29], registers->regs[30] };
 }
 
 /*

@@ -46,7 +46,7 @@ static int prepare(pid_t pid, struct call *call)
 	if (ptrace(PTRACE_SETOPTIONS, call->tid, NULL, PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEEXEC))
 		return -1;
 	memcpy(plan.arguments, request->arguments, sizeof(plan.arguments));
-	plan.stack = ml_ptrace_place_of(&call->state->registers).sp - RED_ZONE_BYTES;
+	plan.stack = ml_ptrace_frame_of(&call->state->registers).sp - RED_ZONE_BYTES;
 	if (text_bytes) {
 		plan.stack = (plan.stack - text_bytes) & ~15ull;
 		plan.arguments[0] = plan.stack;

@@ -64,7 +64,7 @@ bool ml_ptrace_has_pending_signal(pid_t tid);
 
 /* ---- of the architecture ---- */
 
-struct ml_ptrace_place {
+struct ml_ptrace_frame {
 	ml_u64 pc, sp, fp;
 	ml_u64 link; /* where a call leaves its return address in a register; 0: on the stack */
 };
@@ -72,7 +72,7 @@ struct ml_ptrace_place {
 /* The register set (NT_*) that holds all of a thread's vector registers. */
 int ml_ptrace_vector_note(pid_t tid);
 
-struct ml_ptrace_place ml_ptrace_place_of(const ml_ptrace_registers *registers);
+struct ml_ptrace_frame ml_ptrace_frame_of(const ml_ptrace_registers *registers);
 
 /*
  * Writes into `frame` what the kernel would have left on the stack before a signal handler: by it the thread, on returning

@@ -66,9 +66,9 @@ int ml_ptrace_vector_note(pid_t tid)
 	return ml_ptrace_read_set(tid, NT_X86_XSTATE, probe, sizeof(probe)) > 0 ? NT_X86_XSTATE : NT_PRFPREG;
 }
 
-struct ml_ptrace_place ml_ptrace_place_of(const ml_ptrace_registers *registers)
+struct ml_ptrace_frame ml_ptrace_frame_of(const ml_ptrace_registers *registers)
 {
-	return (struct ml_ptrace_place){ registers->rip, registers->rsp, registers->rbp, 0 };
+	return (struct ml_ptrace_frame){ registers->rip, registers->rsp, registers->rbp, 0 };
 }
 
 /* Where no tracer is left to ask the kernel for a restart, the wait is begun again here, or ends as by a signal. */

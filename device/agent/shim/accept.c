@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The agent's side of the handshake (preload/connect.c is the other): whoever knows the nonce brings a segment. */
+/* The agent's side of the handshake (preload/recorder/connect.c is the other): a process that knows the nonce brings a segment. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -24,11 +24,11 @@
 #include "preload/segment/segment.c"
 
 #define HANDSHAKE_S 5
-#define REASONS_MAX 8 /* that are said; the others are counted */
+#define REASONS_MAX 8 /* logged; later ones are only counted */
 #define NONCE_DIGITS 16
 #define SEALS_NEEDED (F_SEAL_SHRINK | F_SEAL_GROW)
 
-/* getrandom(2) is of Linux 3.17. */
+/* getrandom(2) exists since Linux 3.17. */
 static int fill_random(void *bytes, size_t n_bytes)
 {
 	ssize_t n = getrandom(bytes, n_bytes, 0);
@@ -112,7 +112,7 @@ static int receive(int connection, struct ml_greeting *greeting, int *fd)
 	return n == (ssize_t)sizeof(*greeting) ? 0 : -1;
 }
 
-/* A segment that could shrink under us, or is not of the size agreed on, would end us by SIGBUS. */
+/* A segment that can shrink, or has the wrong size, would kill the agent by SIGBUS. */
 static bool is_sound(int fd, ml_u64 bytes)
 {
 	struct stat status;
@@ -139,13 +139,13 @@ static struct ml_preload_target *map_segment(int fd, const struct ml_greeting *e
 	return target;
 }
 
-static void tell_unmeasured(ml_u32 pid, const char *reason, ml_u64 *n_unmeasured)
+static void report_unmeasured(ml_u32 pid, const char *reason, ml_u64 *n_unmeasured)
 {
 	if (++*n_unmeasured <= REASONS_MAX)
 		ml_blocks_log("pid %u was not measured: %s", pid, reason);
 }
 
-/* What the shim says when it has no memory to share (preload/connect.c). */
+/* The reason of a shim without shared memory (preload/recorder/connect.c). */
 static const char *no_memory_reason(int error)
 {
 	return error == ENOSYS ? "its kernel has no memfd_create, and the shim needs it (Linux 3.17)" : strerror(error);
@@ -162,11 +162,11 @@ static struct ml_preload_target *take_segment(int connection, const struct ml_gr
 
 	errno = 0;
 	if (receive(connection, &greeting, &fd)) {
-		reason = errno == EAGAIN ? "its shim did not answer in time" : NULL; /* else it has ended */
+		reason = errno == EAGAIN ? "its shim did not answer in time" : NULL; /* NULL: it has ended */
 	} else if (greeting.magic != ML_SEGMENT_MAGIC) {
 		reason = no_memory_reason((int)(greeting.magic % 4096));
 	} else {
-		settings.n_threads = greeting.settings.n_threads; /* the target may have had to do with less */
+		settings.n_threads = greeting.settings.n_threads; /* the target may have less memory */
 		settings.n_chunks = greeting.settings.n_chunks;
 		settings.max_live = greeting.settings.max_live;
 		if (fd >= 0 && !ml_layout_compute(&settings, &layout) && is_sound(fd, layout.bytes))
@@ -174,7 +174,7 @@ static struct ml_preload_target *take_segment(int connection, const struct ml_gr
 		reason = target ? NULL : "its memory could not be shared";
 	}
 	if (reason)
-		tell_unmeasured(expected->pid, reason, n_unmeasured);
+		report_unmeasured(expected->pid, reason, n_unmeasured);
 	if (fd >= 0)
 		close(fd);
 	return target;
@@ -200,7 +200,7 @@ struct ml_preload_target *ml_preload_target_accept(int connection, const struct 
 	if (greeting.magic != ML_SEGMENT_MAGIC || greeting.nonce != invitation->nonce)
 		return NULL;
 	if (greeting.wire_version != ML_WIRE_VERSION || invitation->refusal) {
-		tell_unmeasured((ml_u32)peer.pid,
+		report_unmeasured((ml_u32)peer.pid,
 				invitation->refusal ? invitation->refusal : "its shim is of another wire version",
 				n_unmeasured);
 		return NULL;
@@ -213,13 +213,13 @@ struct ml_preload_target *ml_preload_target_accept(int connection, const struct 
 		return NULL;
 	target = take_segment(connection, &greeting, n_unmeasured);
 	if (target)
-		ml_preload_tell_pairs(target->view.pairs, invitation->config);
+		ml_preload_settings_pairs(target->view.pairs, invitation->config);
 	return target;
 }
 
 void ml_preload_target_release(int connection)
 {
-	send(connection, "g", 1, MSG_NOSIGNAL); /* fails when it has ended meanwhile, as any process may */
+	send(connection, "g", 1, MSG_NOSIGNAL); /* fails if it has ended meanwhile */
 }
 
 void ml_preload_target_destroy(struct ml_preload_target *target)

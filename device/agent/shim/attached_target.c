@@ -13,17 +13,17 @@
 
 int ml_attached_listen(const struct ml_config *config, ml_u64 *nonce, char *name, size_t room)
 {
-	int way_back = config->pid ? ml_network_enter(config->pid) : -1, listener;
+	int own_space = config->pid ? ml_network_enter(config->pid) : -1, listener;
 
-	if (way_back == -2) {
-		ml_blocks_error(ML_REASON_TARGET_ERROR, "process %d is in a network namespace of its own, from where it could not "
-							"reach us: %s (run as root)", config->pid, strerror(errno));
+	if (own_space == -2) {
+		ml_blocks_error(ML_REASON_TARGET_ERROR, "process %d is in another network namespace, which the agent could not "
+							"enter: %s (run as root)", config->pid, strerror(errno));
 		return -1;
 	}
 	listener = ml_preload_listen(config->await, nonce, name, room);
 	if (listener < 0)
 		ml_blocks_error(ML_REASON_TRACER_ERROR, "could not listen for the target: %s", strerror(errno));
-	ml_network_leave(way_back);
+	ml_network_leave(own_space);
 	return listener;
 }
 
@@ -46,8 +46,7 @@ int ml_attached_start(struct ml_attached_target *target, const struct ml_config 
 	return -1;
 }
 
-
-int ml_attached_look(struct ml_attached_target *target)
+int ml_attached_poll(struct ml_attached_target *target)
 {
 	struct ml_injected injected;
 	int found;
@@ -83,9 +82,9 @@ void ml_attached_end(struct ml_attached_target *target, bool is_target_gone)
 	if (found > 0)
 		ml_stop_times_write(&injected.stops, (ml_u32)target->keeper.target, ML_STOP_DETACH);
 	if (found < 0)
-		ml_blocks_log("process %d may still be hooked: the keeper did not answer", target->keeper.target);
+		ml_blocks_log("process %d may still be hooked, because the keeper did not answer; restart the process to remove the hooks", target->keeper.target);
 	else if (*injected.refusal.text)
-		ml_blocks_log("process %d is still hooked, and records nothing any more: %s", target->keeper.target,
+		ml_blocks_log("process %d is still hooked, but records nothing: %s", target->keeper.target,
 			      injected.refusal.text);
 	else if ((int)injected.result > 0)
 		ml_blocks_log("process %d: %d slots could not be restored", target->keeper.target, (int)injected.result);

@@ -17,7 +17,7 @@ struct ml_preload_child {
 static bool is_traced(void *context, ml_u32 pid)
 {
 	(void)context, (void)pid;
-	return true; /* the kernel tells of the command and its children only */
+	return true; /* records are of the command and its children only */
 }
 
 static struct ml_preload_child *find(struct ml_preload_children *children, ml_u32 pid)
@@ -52,16 +52,16 @@ static struct ml_preload_child *add(struct ml_preload_children *children, ml_u32
 static void forget(struct ml_preload_children *children, struct ml_preload_child *child)
 {
 	if (child->has_called_exec)
-		ml_preload_processes_tell_unmeasured(children->processes, child->pid, child->name);
+		ml_preload_processes_report_unmeasured(children->processes, child->pid, child->name);
 	*child = children->children[--children->count];
 }
 
-/* A child that has not joined may have the number of a measured process that has ended. */
+/* A child that has not joined may have the pid of a measured process that ended. */
 static void on_exec(struct ml_preload_children *children, const struct ml_process *record)
 {
 	struct ml_preload_child *child = find(children, record->pid);
 
-	if (!child && ml_preload_processes_becomes_another(children->processes, record->pid))
+	if (!child && ml_preload_processes_on_exec(children->processes, record->pid))
 		return;
 	child = add(children, record->pid);
 	if (!child)
@@ -91,7 +91,7 @@ void ml_preload_children_open(struct ml_preload_children *children, int command,
 	children->processes = processes;
 	children->sideband = ml_sideband_open(command, ops);
 	if (!children->sideband)
-		ml_blocks_log("children that cannot load the shim are not noticed here: %s (see perf_event_paranoid)",
+		ml_blocks_log("children that cannot load the shim are not noticed: %s (see perf_event_paranoid)",
 			      strerror(errno));
 }
 
@@ -126,7 +126,7 @@ bool ml_preload_children_awaited(struct ml_preload_children *children)
 	return is_any;
 }
 
-void ml_preload_children_tell_rest(struct ml_preload_children *children)
+void ml_preload_children_report_rest(struct ml_preload_children *children)
 {
 	ml_preload_children_drain(children);
 	while (children->count)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rings → records. Whatever the target wrote there is checked: it may be broken, or hostile. */
+/* Reads records from the rings. Everything there is checked: the target may be broken or hostile. */
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/protocol/blocks.h"
-#include "agent/evidence/evidence_bounds.h"
+#include "agent/evidence/bounds.h"
 #include "agent/shim/target.h"
 #include "agent/process/process_maps.h"
 
@@ -32,7 +32,7 @@ static enum next next_piece(const struct ring *ring, ml_u64 *position, struct pi
 		ml_u32 offset = (ml_u32)(*position & (ring->bytes - 1));
 		struct ml_ring_record record;
 
-		memcpy(&record, ring->data + offset, sizeof(record)); /* once: it may change under us */
+		memcpy(&record, ring->data + offset, sizeof(record)); /* copied once: the target may change it */
 		if (head - *position > ring->bytes || record.bytes < sizeof(record) || record.bytes % 8 ||
 		    record.bytes > head - *position || record.bytes > ring->bytes - offset)
 			return NEXT_BROKEN;
@@ -69,7 +69,7 @@ static void take_evidence(struct ml_preload_target *target, const struct piece *
 		struct ml_ring_evidence head;
 		unsigned char rest[ML_STACK_BYTES_MAX + 512 + sizeof(struct ml_frame_chain) + 8 * ML_FRAME_CHAIN_MAX +
 				   ML_STACK_ABOVE_ROOM];
-	} copy; /* once, before anything is believed */
+	} copy; /* copied once, before the checks */
 	struct ml_evidence *record = &copy.head.record;
 	ml_u64 bytes = piece->bytes < sizeof(copy) ? piece->bytes : sizeof(copy);
 
@@ -77,7 +77,7 @@ static void take_evidence(struct ml_preload_target *target, const struct piece *
 		return;
 	target->evidence_records++;
 	memcpy(&copy.head, piece->payload, sizeof(copy.head));
-	/* By program: forked siblings have keys in common, but what speaks for one says nothing of the other's mappings. */
+	/* Per program: forked siblings share keys, but evidence of one says nothing about the mappings of another. */
 	if (!sink->is_wanted(sink->context, record->key, copy.head.stack_hash ^ (ml_u64)target->index << 32))
 		return;
 	memcpy(copy.rest, (const char *)piece->payload + sizeof(copy.head), bytes - sizeof(copy.head));
@@ -125,7 +125,7 @@ static size_t drain_ring(struct ml_preload_target *target, ml_u32 slot, const st
 	__atomic_store_n(&thread->tail, position, __ATOMIC_RELEASE);
 	if (next == NEXT_BROKEN) {
 		target->broken_rings |= 1ull << slot % 64;
-		ml_blocks_log("pid %u wrote over its recording ring %u: evidence from it is lost", target->pid, slot);
+		ml_blocks_log("pid %u corrupted its recording ring %u; further evidence from it is lost", target->pid, slot);
 	}
 	return bytes;
 }
@@ -173,14 +173,14 @@ ml_u32 ml_preload_target_key_count(const struct ml_preload_target *target)
 	return used < target->view.settings.n_keys ? used : target->view.settings.n_keys;
 }
 
-/* As keys.c, without making one. */
+/* As in preload/segment/keys.c, without adding a key. */
 struct ml_key *ml_preload_target_find_key(const struct ml_preload_target *target, ml_u64 key)
 {
 	const struct ml_view *view = &target->view;
 
 	for (ml_u32 i = 0; i < ML_KEY_PROBES; i++) {
-		const ml_u32 *place = &view->key_index[ml_key_slot(&view->settings, key, i)];
-		ml_u32 number = __atomic_load_n(place, __ATOMIC_ACQUIRE);
+		const ml_u32 *entry = &view->key_index[ml_key_slot(&view->settings, key, i)];
+		ml_u32 number = __atomic_load_n(entry, __ATOMIC_ACQUIRE);
 
 		if (!number || number >= view->settings.n_keys)
 			return NULL;

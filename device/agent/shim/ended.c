@@ -8,7 +8,7 @@
 #define FIRST_ROOM 1024
 #define PHI 0x9e3779b97f4a7c15ull
 
-/* Room for one more row, or false. */
+/* Makes room for one more row; false: none. */
 static bool extend(void **rows, size_t n, size_t *room, size_t max, size_t row_bytes)
 {
 	size_t wanted = *room ? 2 * *room : FIRST_ROOM;
@@ -40,10 +40,10 @@ static int take_live(void *context, const struct ml_live_row *row)
 	return 0;
 }
 
-/* ---- what is held, by key ----------------------------------------------------------------------------- */
+/* ---- blocks by key ------------------------------------------------------------------------------------ */
 
-/* The key's place, or the empty one where it belongs. The table is never full. */
-static struct ml_held_key *find_place(const struct ml_preload_ended *ended, ml_u64 key)
+/* The slot of the key, or the free slot for it. The table is never full. */
+static struct ml_held_key *find_slot(const struct ml_preload_ended *ended, ml_u64 key)
 {
 	size_t i = (size_t)(key * PHI >> 20);
 
@@ -62,7 +62,7 @@ static bool enlarge_held(struct ml_preload_ended *ended)
 		return false;
 	for (size_t i = 0; i < ended->held_slots; i++)
 		if (ended->held[i].key)
-			*find_place(&larger, ended->held[i].key) = ended->held[i];
+			*find_slot(&larger, ended->held[i].key) = ended->held[i];
 	free(ended->held);
 	*ended = larger;
 	return true;
@@ -70,34 +70,34 @@ static bool enlarge_held(struct ml_preload_ended *ended)
 
 static bool add_held(struct ml_preload_ended *ended, const struct ml_key_row *row)
 {
-	struct ml_held_key *place;
+	struct ml_held_key *slot;
 
 	if (!row->key)
 		return true;
 	if (2 * ended->n_held >= ended->held_slots && !enlarge_held(ended))
 		return false;
-	place = find_place(ended, row->key);
-	ended->n_held += !place->key;
-	place->key = row->key;
-	place->objects += row->alloc_objects - row->free_objects;
+	slot = find_slot(ended, row->key);
+	ended->n_held += !slot->key;
+	slot->key = row->key;
+	slot->objects += row->alloc_objects - row->free_objects;
 	return true;
 }
 
 ml_u64 ml_preload_ended_objects(const struct ml_preload_ended *ended, ml_u64 key, bool *is_counted)
 {
-	const struct ml_held_key *place = ended->held_slots && key ? find_place(ended, key) : NULL;
+	const struct ml_held_key *slot = ended->held_slots && key ? find_slot(ended, key) : NULL;
 
-	if (!place || !place->key)
+	if (!slot || !slot->key)
 		return 0;
 	*is_counted = true;
-	return place->objects;
+	return slot->objects;
 }
 
-/* ---- all of a target ---------------------------------------------------------------------------------- */
+/* ---- a whole target ----------------------------------------------------------------------------------- */
 
 /*
- * A stack that holds nothing is of interest only beside one of a sibling that holds something. Not again when it made
- * little room: it looks at every row.
+ * A stack without blocks matters only beside one of a sibling that has some. Not repeated if it freed little room, because it reads all
+ * rows.
  */
 static void drop_keys_without_blocks(struct ml_preload_ended *ended)
 {
@@ -122,7 +122,7 @@ static int take_key(void *context, const struct ml_key_row *row)
 
 	if (ended->n_keys == ML_ENDED_KEYS_MAX) {
 		if (!ended->has_dropped_keys)
-			ml_blocks_log("very many stacks of ended processes: those that hold nothing are left out of the "
+			ml_blocks_log("too many stacks of ended processes; those without blocks are left out of the "
 				      "allocation counts");
 		ended->has_dropped_keys = true;
 		if (row->alloc_objects == row->free_objects)
@@ -147,7 +147,7 @@ void ml_preload_ended_add(struct ml_preload_ended *ended, const struct ml_preloa
 	ml_preload_rows_keys(target, take_key, ended);
 	ml_preload_rows_live(target, take_live, ended);
 	for (size_t i = 0; i < regions->count; i++) {
-		struct ml_live_row row = ml_preload_region_row(&regions->rows[i]);
+		struct ml_live_row row = ml_region_row(&regions->rows[i]);
 
 		if (row.pid == target->pid)
 			take_live(ended, &row);

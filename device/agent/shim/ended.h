@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The books of processes that have ended: rows instead of the memory that was shared with them, which is megabytes of
- * mostly empty tables. Bounded: what does not fit is said, or counted as lost.
+ * Tables of ended processes: rows replace the shared memory, which is megabytes of mostly empty tables. Bounded: what does not fit is
+ * logged, or counted as lost.
  */
 #ifndef MEMLEAK_PRELOAD_ENDED_H
 #define MEMLEAK_PRELOAD_ENDED_H
@@ -26,17 +26,17 @@ struct ml_preload_ended {
 	size_t n_live, live_room, live_max;
 	struct ml_key_row *keys;
 	size_t n_keys, keys_room;
-	struct ml_held_key *held; /* by key, over all processes: a hash table, power of two */
+	struct ml_held_key *held; /* by key, over all processes: a hash table of a power of two */
 	size_t n_held, held_slots;
 	bool has_dropped_keys, is_full;
 	struct ml_status totals; /* counters and losses */
 };
 
-/* Takes over what the target holds, and its regions, which leave the ledger. Its memory is no longer needed then. */
+/* Copies the tables of the target, and moves its regions out of the ledger. Its memory is not needed any more. */
 void ml_preload_ended_add(struct ml_preload_ended *ended, const struct ml_preload_target *target,
 			  struct ml_regions *regions);
 
-/* Blocks of the key that ended processes left. *is_counted: one of them had the key. */
+/* Live blocks of the key in ended processes. *is_counted: one of them had the key. */
 ml_u64 ml_preload_ended_objects(const struct ml_preload_ended *ended, ml_u64 key, bool *is_counted);
 
 void ml_preload_ended_destroy(struct ml_preload_ended *ended);

@@ -5,7 +5,7 @@
 
 #define ROWS 64u /* of a block */
 
-int ml_preload_hooked_look(struct ml_preload_target *target)
+int ml_preload_hooked_write(struct ml_preload_target *target)
 {
 	struct ml_segment *segment = target->view.segment;
 	ml_u32 n = __atomic_load_n(&segment->n_hooked, __ATOMIC_ACQUIRE);
@@ -24,9 +24,9 @@ int ml_preload_hooked_look(struct ml_preload_target *target)
 		if (ml_blocks_write(ML_BLOCK_HOOKED, rows, count * sizeof(rows[0])))
 			return -1;
 	}
-	if (segment->n_hooked_lost && !target->is_hooked_lost_told) {
-		target->is_hooked_lost_told = true;
-		ml_blocks_log("pid %u loads more modules than can be told of: of some it is not said what was seen of them",
+	if (segment->n_hooked_lost && !target->is_hooked_lost_reported) {
+		target->is_hooked_lost_reported = true;
+		ml_blocks_log("pid %u loads too many modules: the state of some is not reported",
 			      target->pid);
 	}
 	return 0;

@@ -9,18 +9,18 @@
 #include "agent/protocol/blocks.h"
 #include "agent/process/thread_states.h"
 
-#define PATIENCE_NS 1000000000ull
+#define TIMEOUT_NS 1000000000ull
 #define STEP_US 500
-#define WITHOUT_BARRIER_US 10000 /* far longer than a store takes to be seen */
+#define WITHOUT_BARRIER_US 10000 /* far longer than a store takes to become visible */
 
-/* The other half of what ml_recorder's record() begins with. The kernel has had it since 4.3, not where nohz_full is in use. */
+/* Pairs with the barrier-free start of record() in ml_recorder. The kernel has it since 4.3, except with nohz_full. */
 static void pass_barrier(void)
 {
 	if (syscall(__NR_membarrier, MEMBARRIER_CMD_SHARED, 0))
 		usleep(WITHOUT_BARRIER_US);
 }
 
-/* Slot 0 is shared by threads that found no other: what it says is of the last of them. */
+/* Slot 0 is shared by threads without one of their own; its state is that of the last of them. */
 static bool is_any_recording(const struct ml_preload_target *target)
 {
 	const struct ml_view *view = &target->view;
@@ -34,7 +34,7 @@ static bool is_any_recording(const struct ml_preload_target *target)
 
 void ml_preload_last_calls(struct ml_preload_processes *processes, void (*drain)(void *context), void *context)
 {
-	ml_u64 until_ns = ml_clock_ns() + PATIENCE_NS;
+	ml_u64 until_ns = ml_clock_ns() + TIMEOUT_NS;
 
 	ml_preload_processes_end(processes, ML_SESSION_OVER);
 	pass_barrier();

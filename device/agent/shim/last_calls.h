@@ -6,9 +6,9 @@
 #include "agent/shim/processes.h"
 
 /*
- * Tells all processes that the session is over, and waits for the calls that were on their way to the books: what the
- * last snapshot then shows has its evidence, and none is half in it. `drain` reads the rings, for which such a call may
- * be waiting. A process that stands still, or is slow, is waited for a second.
+ * Marks the session as over in all processes, and waits for calls that are being recorded, so that the last snapshot has their evidence
+ * and no half-written block. `drain` empties the rings, which such a call may wait for. The wait is bounded to a second, for stopped or
+ * slow processes.
  */
 void ml_preload_last_calls(struct ml_preload_processes *processes, void (*drain)(void *context), void *context);
 

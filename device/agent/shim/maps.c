@@ -7,7 +7,7 @@
 #include "agent/process/process_maps.h"
 
 #define TEXT_ROOM_MAX (16u << 20) /* twice a text of 65,530 lines (vm.max_map_count) */
-#define ALL_BYTES_MAX (64u << 20) /* whatever a target writes into its rings */
+#define ALL_BYTES_MAX (64u << 20) /* limit, whatever a target sends */
 
 static void drop(struct ml_maps_texts *texts, struct ml_maps_text *text)
 {
@@ -16,7 +16,7 @@ static void drop(struct ml_maps_texts *texts, struct ml_maps_text *text)
 	*text = (struct ml_maps_text){ 0 };
 }
 
-/* 0, or -1 when there is no room. */
+/* 0, or -1: no room. */
 static int extend(struct ml_maps_texts *texts, struct ml_maps_text *text, const void *piece, size_t bytes)
 {
 	size_t room = 2 * (text->bytes + bytes);

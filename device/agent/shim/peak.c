@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 
-#include "agent/evidence/peak_rows.h"
+#include "agent/evidence/table_blocks.h"
 
-/* What the key held at the mark of this generation. A change between the reads leaves its word. */
+/* The bytes that the key held at the mark of this generation. An update between the reads leaves a word of this generation. */
 static ml_u64 held_at(const struct ml_view *view, ml_u32 number, ml_u64 generation)
 {
 	const struct ml_key *key = &view->keys[number];
@@ -33,16 +33,16 @@ int ml_preload_peak_write(struct ml_preload_target *target)
 	struct ml_peak_rows *rows;
 	int result;
 
-	/* One that rises no more for want of numbers is not the highest. */
+	/* A mark that stopped rising because its generations ran out is not the peak. */
 	if (generation == target->peak_sent || generation >= ML_PEAK_GENERATION_MAX || !mark)
 		return 0;
 	rows = calloc(1, sizeof(*rows));
 	if (!rows)
-		return 0; /* the host knows an earlier one, or none */
+		return 0; /* the host keeps the earlier mark, if any */
 	rows->head = (struct ml_high_water){
 		.timestamp_ns = ml_read(&peak->timestamp_ns),
 		.mark = mark,
-		/* A step; and what threads had not told, when it was reached and when it was passed. */
+		/* A step, and what threads had not published when the mark was reached and passed. */
 		.bound_bytes = (mark >> ML_PEAK_STEP_SHIFT) + 2 * ml_read(&peak->batch) * ml_read(&peak->n_threads),
 		.pid = target->pid,
 	};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The high-water mark that the shim keeps in a process (preload/peak.h), as the agent reads it. */
+/* The high-water mark of a process (preload/segment/peak.h), read by the agent. */
 #ifndef MEMLEAK_PRELOAD_PEAK_H
 #define MEMLEAK_PRELOAD_PEAK_H
 
@@ -13,7 +13,7 @@ struct ml_preload_last_peak {
 	ml_u32 n_keys;
 };
 
-/* HIGH_WATER blocks where the mark has risen since the last ones; -1: the host is gone. */
+/* Writes HIGH_WATER blocks if the mark has risen since the last ones. -1: the host is gone. */
 int ml_preload_peak_write(struct ml_preload_target *target);
 
 /* The same for a process that has ended, before its tables are dropped; the host may be gone. */

@@ -13,9 +13,9 @@
 #include "agent/process/process_name.h"
 #include "agent/process/thread_states.h"
 
-#define NAMED_MAX 8 /* programs that were not measured and are said by name; the others are counted */
+#define NAMED_MAX 8 /* unmeasured programs reported by name; the others are counted */
 
-/* ---- telling the host --------------------------------------------------------------------------------- */
+/* ---- reports ------------------------------------------------------------------------------------------ */
 
 void ml_preload_process_write(ml_u32 pid, enum ml_process_event event, int status, ml_u64 timestamp_ns)
 {
@@ -25,31 +25,31 @@ void ml_preload_process_write(ml_u32 pid, enum ml_process_event event, int statu
 	ml_blocks_write(ML_BLOCK_PROCESS, &record, sizeof(record));
 }
 
-void ml_preload_processes_tell_unmeasured(struct ml_preload_processes *processes, ml_u32 pid, const char *name)
+void ml_preload_processes_report_unmeasured(struct ml_preload_processes *processes, ml_u32 pid, const char *name)
 {
 	if (++processes->n_unmeasured <= NAMED_MAX)
 		ml_blocks_log("pid %u became %s by exec, which was not measured: it never loaded the shim (use --tracer "
 			      "bpf)", pid, *name ? name : "another program");
 }
 
-/* ---- who ends ----------------------------------------------------------------------------------------- */
+/* ---- ends --------------------------------------------------------------------------------------------- */
 
 static bool is_inside_exec(const struct ml_preload_target *target)
 {
 	return __atomic_load_n(&target->view.segment->n_leaving, __ATOMIC_SEQ_CST) != 0;
 }
 
-/* The end of the command is told with its status, by whoever waits for it. */
-static void tell_end(const struct ml_preload_processes *processes, ml_u32 pid)
+/* The session reports the end of the command, with its status. */
+static void report_end(const struct ml_preload_processes *processes, ml_u32 pid)
 {
 	if (pid != processes->command)
 		ml_preload_process_write(pid, ML_PROCESS_EXIT, -1, ml_clock_ns());
 }
 
-static void tell_one_left(struct ml_preload_processes *processes, const struct ml_preload_left *left)
+static void report_left(struct ml_preload_processes *processes, const struct ml_preload_left *left)
 {
-	if (!left->is_told)
-		ml_preload_processes_tell_unmeasured(processes, left->pid, left->name);
+	if (!left->is_reported)
+		ml_preload_processes_report_unmeasured(processes, left->pid, left->name);
 }
 
 static void forget_left(struct ml_preload_processes *processes, size_t i)
@@ -59,14 +59,14 @@ static void forget_left(struct ml_preload_processes *processes, size_t i)
 	processes->left[i] = processes->left[--processes->n_left];
 }
 
-bool ml_preload_processes_look(struct ml_preload_processes *processes)
+bool ml_preload_processes_find_ended(struct ml_preload_processes *processes)
 {
 	bool is_any_gone = false;
 
 	for (size_t i = processes->n_left; i-- > 0;)
 		if (ml_process_has_ended(processes->left[i].pid, processes->left[i].pidfd)) {
-			tell_one_left(processes, &processes->left[i]);
-			tell_end(processes, processes->left[i].pid);
+			report_left(processes, &processes->left[i]);
+			report_end(processes, processes->left[i].pid);
 			forget_left(processes, i);
 		}
 	for (size_t i = 0; i < processes->n_targets; i++) {
@@ -89,7 +89,7 @@ static void remove_target(struct ml_preload_processes *processes, size_t i)
 	processes->targets[i] = processes->targets[--processes->n_targets];
 }
 
-/* The heap of a program that is no more. */
+/* Drops the heap of a program that does not exist any more. */
 static void drop_heap(struct ml_preload_processes *processes, size_t i, struct ml_regions *regions)
 {
 	ml_regions_forget(regions, processes->targets[i]->pid, ~0ull);
@@ -102,14 +102,14 @@ static void close_one(struct ml_preload_processes *processes, size_t i, struct m
 	ml_u32 pid = target->pid;
 
 	if (is_inside_exec(target)) {
-		ml_preload_processes_tell_unmeasured(processes, pid, target->next_name);
+		ml_preload_processes_report_unmeasured(processes, pid, target->next_name);
 		drop_heap(processes, i, regions);
 	} else {
 		ml_preload_peak_close(&processes->last_peak, target);
 		ml_preload_ended_add(&processes->ended, target, regions);
 		remove_target(processes, i);
 	}
-	tell_end(processes, pid);
+	report_end(processes, pid);
 }
 
 void ml_preload_processes_close(struct ml_preload_processes *processes, struct ml_regions *regions)
@@ -119,9 +119,9 @@ void ml_preload_processes_close(struct ml_preload_processes *processes, struct m
 			close_one(processes, i, regions);
 }
 
-/* ---- who becomes another program ---------------------------------------------------------------------- */
+/* ---- exec ---------------------------------------------------------------------------------------------- */
 
-/* Its memory is no longer there. Where that cannot be seen, exec made a program of other privileges of it. */
+/* Whether the segment is not mapped any more. If the maps are unreadable, exec gave the process other privileges. */
 static bool has_left(const struct ml_preload_target *target)
 {
 	size_t bytes;
@@ -136,12 +136,12 @@ static bool has_left(const struct ml_preload_target *target)
 	return !is_mapped;
 }
 
-bool ml_preload_processes_becomes_another(struct ml_preload_processes *processes, ml_u32 pid)
+bool ml_preload_processes_on_exec(struct ml_preload_processes *processes, ml_u32 pid)
 {
 	for (size_t i = 0; i < processes->n_left; i++)
 		if (processes->left[i].pid == pid) {
 			ml_process_name(pid, processes->left[i].name);
-			processes->left[i].is_told = false; /* another one again */
+			processes->left[i].is_reported = false; /* a third program */
 			return true;
 		}
 	for (size_t i = 0; i < processes->n_targets; i++)
@@ -153,7 +153,7 @@ bool ml_preload_processes_becomes_another(struct ml_preload_processes *processes
 	return false;
 }
 
-/* Where there is no room, it stays, and is told at its end. */
+/* If there is no room, the process stays a target and is reported at its end. */
 static void move_to_left(struct ml_preload_processes *processes, size_t i, struct ml_regions *regions)
 {
 	struct ml_preload_target *target = processes->targets[i];
@@ -164,7 +164,7 @@ static void move_to_left(struct ml_preload_processes *processes, size_t i, struc
 	processes->n_left++;
 	*left = (struct ml_preload_left){ .pid = target->pid, .pidfd = target->pidfd };
 	ml_process_name(target->pid, left->name);
-	target->pidfd = -1; /* is the other's now */
+	target->pidfd = -1; /* moved to `left` */
 	drop_heap(processes, i, regions);
 }
 
@@ -175,15 +175,15 @@ void ml_preload_processes_drop_left(struct ml_preload_processes *processes, stru
 			move_to_left(processes, i, regions);
 }
 
-void ml_preload_processes_tell_left(struct ml_preload_processes *processes)
+void ml_preload_processes_report_left(struct ml_preload_processes *processes)
 {
 	for (; processes->n_left; forget_left(processes, processes->n_left - 1))
-		tell_one_left(processes, &processes->left[processes->n_left - 1]);
+		report_left(processes, &processes->left[processes->n_left - 1]);
 }
 
-/* ---- who joins ---------------------------------------------------------------------------------------- */
+/* ---- joins -------------------------------------------------------------------------------------------- */
 
-/* Why one more cannot be measured, NULL when it can. */
+/* Why no more processes can be measured; NULL: they can. */
 static const char *refusal(const struct ml_preload_processes *processes)
 {
 	if (processes->n_targets == ML_PRELOAD_TARGETS)
@@ -217,10 +217,10 @@ void ml_preload_processes_refuse(struct ml_preload_processes *processes, ml_u32 
 		}
 	for (size_t i = 0; i < processes->n_left; i++)
 		if (processes->left[i].pid == pid)
-			processes->left[i].is_told = true;
+			processes->left[i].is_reported = true;
 }
 
-/* True when the pid's last program is known, and was left by exec. */
+/* Whether the pid has a known program that was replaced by exec. */
 static bool has_called_exec(struct ml_preload_processes *processes, ml_u32 pid, struct ml_regions *regions)
 {
 	for (size_t i = processes->n_left; i-- > 0;)
@@ -254,7 +254,7 @@ ml_u64 ml_preload_processes_unmeasured(const struct ml_preload_processes *proces
 	ml_u64 n = processes->n_unmeasured;
 
 	for (size_t i = 0; i < processes->n_left; i++)
-		n += !processes->left[i].is_told;
+		n += !processes->left[i].is_reported;
 	return n;
 }
 
@@ -293,7 +293,7 @@ ml_u64 ml_preload_processes_live_objects(const struct ml_preload_processes *proc
 			live += objects - __atomic_load_n(&entry->free_objects, __ATOMIC_SEQ_CST);
 		}
 	}
-	return is_counted ? live : 1; /* a region's key: nobody counts what it holds */
+	return is_counted ? live : 1; /* a region's key has no counters */
 }
 
 void ml_preload_processes_ask_again(struct ml_preload_processes *processes, ml_u64 key)

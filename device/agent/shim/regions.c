@@ -57,7 +57,7 @@ ml_u64 ml_preload_regions_settle(struct ml_preload_regions *regions)
 
 	if (!regions->n_waiting)
 		return 0;
-	for (size_t i = 0; i < regions->n_waiting; i++) /* a time to come would wait for ever: only a broken target has one */
+	for (size_t i = 0; i < regions->n_waiting; i++) /* a future time would wait for ever; only a broken target sends one */
 		if (regions->waiting[i].event.timestamp_ns > now)
 			regions->waiting[i].event.timestamp_ns = now;
 	qsort(regions->waiting, regions->n_waiting, sizeof(*regions->waiting), compare);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The region ledger of a preload session. Each thread tells of its calls through a ring of its own; the ledger wants
- * them in the order in which the address space changed, which is that of their times (preload/regions.h).
+ * The region ledger of a shim session. Each thread reports its calls through its own ring, but the ledger must apply them in the order
+ * of their times, in which the address space changed (preload/recorder/regions.h).
  */
 #ifndef MEMLEAK_PRELOAD_REGIONS_H
 #define MEMLEAK_PRELOAD_REGIONS_H
@@ -26,12 +26,12 @@ void ml_preload_regions_destroy(struct ml_preload_regions *regions);
 /* Before the rings are read. */
 void ml_preload_regions_begin(struct ml_preload_regions *regions);
 
-/* -1: out of memory or too many at once, the call is lost. */
+/* -1: out of memory, or too many at once; the call is lost. */
 int ml_preload_regions_add(struct ml_preload_regions *regions, const struct ml_event *event);
 
 /*
- * After the rings were read: applies the calls from before that reading. A later one waits for the next, for what led
- * to it in another thread may stand in a ring that had been read already. Returns how many could not be applied.
+ * After the rings were read: applies the calls from before that reading. Later ones wait, because an earlier call of another thread may
+ * be in a ring that was read already. Returns the number that could not be applied.
  */
 ml_u64 ml_preload_regions_settle(struct ml_preload_regions *regions);
 

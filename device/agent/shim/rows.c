@@ -11,7 +11,7 @@
 
 /* ---- blocks ------------------------------------------------------------------------------------------- */
 
-/* The entry belongs to the address when the address is there before and after the entry was read. */
+/* The entry is valid if the address is the same before and after reading it. */
 static int copy_entry(const struct ml_preload_target *target, const struct ml_slot *slot, ml_u64 *address,
 		      struct ml_entry *to)
 {
@@ -38,7 +38,7 @@ static struct ml_live_row row_of(const struct ml_preload_target *target, ml_u64 
 	};
 }
 
-/* The first slot from i on whose page exists: looking at the others would make them. */
+/* The first slot from i on in an existing page: reading a hole would allocate it. */
 static ml_u64 skip_hole(const struct ml_preload_target *target, ml_u32 level, ml_u64 i)
 {
 	off_t start = (off_t)(target->view.layout.level_slots[level] + i * sizeof(struct ml_slot));
@@ -85,15 +85,15 @@ static int copy_segment(const struct ml_preload_target *target, const void *from
 	return pread(target->memory_fd, to, bytes, offset) == (ssize_t)bytes ? 0 : -1;
 }
 
-/* The words as they were after the blocks' rests had been read; of a process that is gone they do not change. */
+/* The words after the rests were read; in an ended process they do not change. */
 static const ml_u64 *words_after(const struct ml_preload_target *target)
 {
 	return target->is_gone ? shadow.before : shadow.after;
 }
 
 /*
- * Words are copied by the kernel: mapping the pages here costs as much as reading them, and makes those that do not
- * exist. A block whose word is there before and after its rest was read is that block. Not 0 when there is none.
+ * The kernel copies the words: mapping the pages costs as much, and would allocate holes. A block is valid if its word is the same before
+ * and after reading its rest. Not 0: no blocks.
  */
 static int copy_chunk(const struct ml_preload_target *target, ml_u32 index)
 {
@@ -103,7 +103,7 @@ static int copy_chunk(const struct ml_preload_target *target, ml_u32 index)
 
 	if (copy_segment(target, chunk->words, shadow.before, sizeof(shadow.before)))
 		return -1;
-	for (ml_u32 i = 0; i < ML_SHADOW_GRANULES; i++) /* the compiler does many at a time */
+	for (ml_u32 i = 0; i < ML_SHADOW_GRANULES; i++) /* vectorised by the compiler */
 		any |= shadow.before[i];
 	if (!(any & ML_SHADOW_USED))
 		return 1;
@@ -166,20 +166,6 @@ int ml_preload_rows_live(const struct ml_preload_target *target, ml_take_live *t
 	return result;
 }
 
-struct ml_live_row ml_preload_region_row(const struct ml_region *region)
-{
-	return (struct ml_live_row){
-		.address = region->start,
-		.size = region->end - region->start,
-		.timestamp_ns = region->timestamp_ns,
-		.sequence = 0, /* a region may be what is left of one: its key speaks for it */
-		.key = region->key,
-		.pid = region->pid,
-		.tid = region->tid,
-		.function = region->function,
-	};
-}
-
 /* ---- counters ----------------------------------------------------------------------------------------- */
 
 int ml_preload_rows_keys(const struct ml_preload_target *target, ml_take_key *take, void *context)
@@ -193,7 +179,7 @@ int ml_preload_rows_keys(const struct ml_preload_target *target, ml_take_key *ta
 
 		if (!key->alloc_objects)
 			continue;
-		/* What was freed first: never more freed than allocated. */
+		/* Frees are read first, so that they never exceed allocations. */
 		row.free_objects = __atomic_load_n(&key->free_objects, __ATOMIC_ACQUIRE);
 		row.free_bytes = __atomic_load_n(&key->free_bytes, __ATOMIC_ACQUIRE);
 		row.alloc_objects = __atomic_load_n(&key->alloc_objects, __ATOMIC_RELAXED);
@@ -209,12 +195,9 @@ void ml_preload_rows_count(const struct ml_preload_target *target, struct ml_sta
 	const struct ml_view *view = &target->view;
 	ml_u32 n_keys = ml_preload_target_key_count(target);
 
-	for (ml_u32 i = 0; i < n_keys; i++) {
-		status->alloc_objects += view->keys[i].alloc_objects;
-		status->alloc_bytes += view->keys[i].alloc_bytes;
-		status->free_objects += view->keys[i].free_objects;
-		status->free_bytes += view->keys[i].free_bytes;
-	}
+	for (ml_u32 i = 0; i < n_keys; i++)
+		ml_status_add(status, view->keys[i].alloc_objects, view->keys[i].alloc_bytes, view->keys[i].free_objects,
+			      view->keys[i].free_bytes);
 	for (ml_u32 i = 0; i < view->settings.n_threads; i++)
 		if (view->owners[i])
 			status->untracked_frees += view->threads[i].untracked_frees;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A session with the preload shim: starts the command with it, reads what the processes share, writes blocks. */
+/* A session with the shim: starts or attaches to processes, reads their shared memory, and writes blocks. */
 #define _GNU_SOURCE
 #include "agent/shim/session.h"
 
@@ -13,7 +13,6 @@
 
 #include "agent/shim/attached_target.h"
 #include "agent/protocol/blocks.h"
-#include "agent/protocol/event_batch.h"
 #include "agent/evidence/nursery.h"
 #include "agent/shim/children.h"
 #include "agent/shim/hooked.h"
@@ -24,7 +23,7 @@
 #include "agent/shim/settings.h"
 #include "agent/shim/snapshot.h"
 #include "agent/process/resource_limits.h"
-#include "agent/spawn/spawn.h"
+#include "agent/session/loop.h"
 
 #define IDLE_MS 16
 #define STATUS_NS 250000000ull
@@ -33,31 +32,26 @@
 #define SOME_BYTES (1u << 16) /* … soon; what is less could come for IDLE_MS many times over before a ring is full */
 
 struct session {
-	const struct ml_config *config;
+	struct ml_session base;
 	struct ml_settings settings;
-	struct ml_nursery *nursery;
 	struct ml_preload_seen seen;
 	struct ml_preload_regions regions;
 	struct ml_preload_processes processes;
 	struct ml_preload_children children;
 	int listener;
 	ml_u64 nonce;
-	struct ml_child child;
-	struct ml_attached_target attached; /* a process that runs already, in the child's place */
-	int wait_status;
-	bool has_exited, is_host_gone;
-	ml_u64 snapshots, next_status_ns;
-	ml_u64 lost[ML_LOST_MAX];
+	struct ml_attached_target attached; /* a running process, instead of the child */
+	bool has_exited;
 	struct ml_event_batch events;
 };
 
-/* Else a process is awaited that somebody else starts, or one is entered that runs already. */
+/* Else a process is awaited that another program starts, or the target runs already. */
 static bool starts_command(const struct ml_config *config)
 {
 	return !config->await && !config->pid;
 }
 
-/* ---- what the nursery asks ---------------------------------------------------------------------------- */
+/* ---- callbacks of the nursery -------------------------------------------------------------------------- */
 
 static ml_u64 live_objects(void *context, ml_u64 key, ml_u64 *allocated)
 {
@@ -84,13 +78,13 @@ static bool was_in_peak(void *context, ml_u64 key)
 static bool is_wanted(void *context, ml_u64 key, ml_u64 stack_hash)
 {
 	struct session *session = context;
-	return session->config->every_stack || !ml_preload_seen_test(&session->seen, key, stack_hash);
+	return session->base.config->every_stack || !ml_preload_seen_test(&session->seen, key, stack_hash);
 }
 
 static void on_evidence(void *context, const struct ml_evidence *record)
 {
-	if (ml_nursery_add(((struct session *)context)->nursery, record))
-		((struct session *)context)->lost[ML_LOST_NURSERY_FULL]++;
+	if (ml_nursery_add(((struct session *)context)->base.nursery, record))
+		((struct session *)context)->base.lost[ML_LOST_NURSERY_FULL]++;
 }
 
 static void on_event(void *context, const struct ml_event *event)
@@ -99,9 +93,9 @@ static void on_event(void *context, const struct ml_event *event)
 
 	if (event->function >= ML_FN_MMAP && event->function <= ML_FN_MREMAP &&
 	    ml_preload_regions_add(&session->regions, event))
-		session->lost[ML_LOST_REGIONS]++;
-	if (session->config->events)
-		session->is_host_gone |= ml_event_batch_add(&session->events, event) != 0;
+		session->base.lost[ML_LOST_REGIONS]++;
+	if (session->base.config->events)
+		session->base.is_host_gone |= ml_event_batch_add(&session->events, event) != 0;
 }
 
 static size_t drain(struct session *session)
@@ -112,10 +106,10 @@ static size_t drain(struct session *session)
 	ml_preload_regions_begin(&session->regions);
 	for (size_t i = 0; i < session->processes.n_targets; i++) {
 		bytes += ml_preload_target_drain(session->processes.targets[i], &sink);
-		session->is_host_gone |= ml_preload_hooked_look(session->processes.targets[i]) != 0;
+		session->base.is_host_gone |= ml_preload_hooked_write(session->processes.targets[i]) != 0;
 	}
-	session->lost[ML_LOST_REGIONS] += ml_preload_regions_settle(&session->regions);
-	session->is_host_gone |= ml_event_batch_write(&session->events) != 0;
+	session->base.lost[ML_LOST_REGIONS] += ml_preload_regions_settle(&session->regions);
+	session->base.is_host_gone |= ml_event_batch_write(&session->events) != 0;
 	return bytes;
 }
 
@@ -123,7 +117,7 @@ static size_t drain(struct session *session)
 
 static void accept_one(struct session *session)
 {
-	ml_u64 before_ns = ml_clock_ns(); /* of its first maps, which it sends once it is let go */
+	ml_u64 before_ns = ml_clock_ns(); /* its first maps are newer */
 	int connection = accept4(session->listener, NULL, NULL, SOCK_CLOEXEC);
 	struct ml_preload_target *target;
 	ml_u32 unmeasured;
@@ -135,7 +129,7 @@ static void accept_one(struct session *session)
 	if (target || unmeasured) {
 		ml_preload_children_drain(&session->children);
 		ml_preload_children_joined(&session->children, target ? target->pid : unmeasured);
-		drain(session); /* what an old program of the same process left */
+		drain(session); /* records of the program before exec */
 	}
 	if (unmeasured)
 		ml_preload_processes_refuse(&session->processes, unmeasured, &session->regions.ledger);
@@ -149,14 +143,14 @@ static void accept_one(struct session *session)
 static void close_ended(struct session *session)
 {
 	ml_preload_children_drain(&session->children);
-	if (!ml_preload_processes_look(&session->processes))
+	if (!ml_preload_processes_find_ended(&session->processes))
 		return;
-	ml_preload_children_drain(&session->children); /* what they did until their end */
+	ml_preload_children_drain(&session->children); /* records from before their end */
 	drain(session);
 	ml_preload_processes_close(&session->processes, &session->regions.ledger);
 }
 
-/* Who is awaited or entered is no child: the session ends with the last of those who joined. */
+/* Awaited and attached processes are not our children, so the session ends when the last joined process exits. */
 static bool have_all_ended(const struct ml_preload_processes *processes)
 {
 	return processes->next_index && !processes->n_targets && !processes->n_left;
@@ -167,15 +161,15 @@ static bool has_ended(struct session *session)
 	const struct ml_preload_processes *processes = &session->processes;
 
 	close_ended(session);
-	if (!starts_command(session->config))
+	if (!starts_command(session->base.config))
 		return have_all_ended(processes);
-	if (!session->has_exited && ml_exit_hold_has_ended(&session->child.hold, session->child.pid, &session->wait_status)) {
+	if (!session->has_exited && ml_exit_hold_has_ended(&session->base.child.hold, session->base.child.pid, &session->base.wait_status)) {
 		session->has_exited = true;
 		close_ended(session);
-		ml_preload_process_write((ml_u32)session->child.pid, ML_PROCESS_EXIT, session->wait_status, ml_clock_ns());
-		session->processes.command = 0; /* its pid may be another's from now on */
+		ml_preload_process_write((ml_u32)session->base.child.pid, ML_PROCESS_EXIT, session->base.wait_status, ml_clock_ns());
+		session->processes.command = 0; /* its pid may be reused from now on */
 	}
-	return session->has_exited && !(session->config->follow && (processes->n_targets + processes->n_left ||
+	return session->has_exited && !(session->base.config->follow && (processes->n_targets + processes->n_left ||
 								    ml_preload_children_awaited(&session->children)));
 }
 
@@ -183,14 +177,14 @@ static bool has_ended(struct session *session)
 
 static int start_listening(struct session *session, char *name, size_t room)
 {
-	session->listener = ml_attached_listen(session->config, &session->nonce, name, room);
+	session->listener = ml_attached_listen(session->base.config, &session->nonce, name, room);
 	return session->listener < 0;
 }
 
-/* LD_PRELOAD with ours first, so that the shim can take exactly its own entry out again. */
+/* Puts the shim first in LD_PRELOAD, so that it can remove exactly its own entry. */
 static int start_command(struct session *session, const char *name)
 {
-	const struct ml_config *config = session->config;
+	const struct ml_config *config = session->base.config;
 	const char *users = getenv("LD_PRELOAD");
 	char *preload, *variable;
 	char *extra[3] = { NULL };
@@ -211,11 +205,11 @@ static int start_command(struct session *session, const char *name)
 	}
 	extra[0] = preload;
 	extra[1] = variable;
-	if (ml_spawn_stopped(config, (struct ml_spawn_extra){ .env = extra }, &session->child))
+	if (ml_spawn_stopped(config, (struct ml_spawn_extra){ .env = extra }, &session->base.child))
 		return -1;
-	session->processes.command = (ml_u32)session->child.pid;
+	session->processes.command = (ml_u32)session->base.child.pid;
 	if (config->follow)
-		ml_preload_children_open(&session->children, session->child.pid, &session->processes);
+		ml_preload_children_open(&session->children, session->base.child.pid, &session->processes);
 	return 0;
 }
 
@@ -224,55 +218,53 @@ static int open_session(struct session *session)
 	struct ml_nursery_source source = { live_objects, ask_again, NULL, was_in_peak, session };
 	char name[64];
 
-	session->nursery = ml_nursery_create(session->config->nursery_bytes, session->config->older_ns, source);
-	session->settings = ml_preload_settings(session->config);
-	session->processes.config = session->config;
-	session->processes.ended.live_max = session->config->max_live;
-	if (session->config->pid && !session->config->hook) {
+	session->base.nursery = ml_nursery_create(session->base.config->nursery_bytes, session->base.config->older_ns, source);
+	session->settings = ml_preload_settings(session->base.config);
+	session->processes.config = session->base.config;
+	session->processes.ended.live_max = session->base.config->max_live;
+	if (session->base.config->pid && !session->base.config->hook) {
 		ml_blocks_error(ML_REASON_TRACER_ERROR,
 				"could not attach to pid %d: the preload tracer starts commands (use --tracer plt or bpf)",
-				session->config->pid);
+				session->base.config->pid);
 		return -1;
 	}
-	if (!session->nursery || ml_preload_seen_create(&session->seen)) {
+	if (!session->base.nursery || ml_preload_seen_create(&session->seen)) {
 		ml_blocks_error(ML_REASON_TRACER_ERROR, "out of memory");
 		return -1;
 	}
-	ml_preload_tell_refused(session->config);
-	if (start_listening(session, name, sizeof(name)) || (starts_command(session->config) && start_command(session, name)))
+	ml_preload_settings_log(session->base.config);
+	if (start_listening(session, name, sizeof(name)) || (starts_command(session->base.config) && start_command(session, name)))
 		return -1;
 	ml_limits_raise_descriptors(ML_DESCRIPTORS_OF_TRACER); /* two a process */
-	return session->config->pid ? ml_attached_start(&session->attached, session->config, name, session->nonce) : 0;
+	return session->base.config->pid ? ml_attached_start(&session->attached, session->base.config, name, session->nonce) : 0;
 }
 
 /* ---- running ------------------------------------------------------------------------------------------ */
 
-static void write_snapshot(struct session *session)
+static int write_snapshot(void *context)
 {
+	struct session *session = context;
+
 	drain(session);
 	ml_preload_processes_drop_left(&session->processes, &session->regions.ledger);
-	if (ml_nursery_flush(session->nursery, ml_clock_ns()) ||
-	    ml_preload_snapshot(&session->processes, &session->regions.ledger, ++session->snapshots) ||
-	    ml_preload_status(&session->processes, session->lost))
-		session->is_host_gone = true;
+	return ml_nursery_flush(session->base.nursery, ml_clock_ns()) ||
+	       ml_preload_snapshot(&session->processes, &session->regions.ledger, ++session->base.n_snapshots) ||
+	       ml_preload_status(&session->processes, session->base.lost);
 }
 
-static void write_status(struct session *session)
+static int write_status(void *context)
 {
-	ml_u64 now = ml_clock_ns();
+	struct session *session = context;
 
-	if (now < session->next_status_ns)
-		return;
-	session->next_status_ns = now + STATUS_NS;
 	for (size_t i = 0; i < session->processes.n_targets; i++)
 		ml_preload_target_watch_maps(session->processes.targets[i]);
-	if (ml_preload_status(&session->processes, session->lost))
-		session->is_host_gone = true;
+	return ml_preload_status(&session->processes, session->base.lost);
 }
 
-/* Waits for the host, for a new process, or for the next look at the rings. */
-static void wait_for_anything(struct session *session, int timeout_ms)
+/* Waits for the host, for a new process, or until the rings are due. */
+static void wait_for_input(void *context, int timeout_ms)
 {
+	struct session *session = context;
 	struct pollfd sources[] = {
 		{ .fd = STDIN_FILENO, .events = POLLIN },
 		{ .fd = session->listener, .events = POLLIN },
@@ -290,41 +282,20 @@ static int next_wait_ms(int last_ms, size_t bytes)
 	return 2 * last_ms < IDLE_MS ? 2 * last_ms + !last_ms : IDLE_MS;
 }
 
-static enum ml_reason follow_target(struct session *session)
+static int poll_targets(void *context)
 {
-	int timeout_ms = 1;
+	struct session *session = context;
+	size_t bytes = drain(session);
 
-	while (!session->is_host_gone) {
-		enum ml_control control;
-		size_t bytes;
-
-		wait_for_anything(session, timeout_ms);
-		switch (control = ml_control_poll(0)) {
-		case ML_CONTROL_STOP:
-			return ML_REASON_STOPPED;
-		case ML_CONTROL_CLOSED:
-			return ML_REASON_INPUT_CLOSED;
-		case ML_CONTROL_SNAPSHOT:
-			write_snapshot(session);
-			break;
-		default:
-			ml_exit_hold_obey(&session->child.hold, control);
-		}
-		bytes = drain(session);
-		session->is_host_gone |= ml_exit_hold_tell(&session->child.hold) != 0;
-		if (ml_attached_look(&session->attached))
-			return ML_REASON_TARGET_ERROR;
-		if (has_ended(session))
-			return ML_REASON_TARGET_EXIT;
-		timeout_ms = next_wait_ms(timeout_ms, bytes);
-		if (ml_nursery_age(session->nursery, ml_clock_ns()))
-			session->is_host_gone = true;
-		write_status(session);
-	}
-	return ML_REASON_INPUT_CLOSED;
+	if (ml_attached_poll(&session->attached))
+		return ML_REASON_TARGET_ERROR;
+	if (has_ended(session))
+		return ML_REASON_TARGET_EXIT;
+	session->base.timeout_ms = next_wait_ms(session->base.timeout_ms, bytes);
+	return 0;
 }
 
-/* Whoever still asks to join while the hooks are taken out is not to wait for an answer. */
+/* A process that asks to join while the hooks are taken out must not wait for an answer. */
 static void stop_listening(struct session *session)
 {
 	close(session->listener);
@@ -336,64 +307,72 @@ static void drain_again(void *session)
 	drain(session);
 }
 
-static int finish(struct session *session, enum ml_reason reason)
+static int end(void *context, enum ml_reason reason)
 {
+	struct session *session = context;
+
 	if (reason == ML_REASON_TARGET_ERROR) {
 		ml_blocks_end(reason, -1);
 		return 4;
 	}
 	if (!session->processes.next_index) {
-		if (session->config->pid)
+		if (session->base.config->pid)
 			ml_blocks_error(ML_REASON_TRACER_ERROR, "process %d was not attached to yet (wait longer)",
-					session->config->pid);
-		else if (session->config->await)
+					session->base.config->pid);
+		else if (session->base.config->await)
 			ml_blocks_error(ML_REASON_TRACER_ERROR, "no process loaded the recorder (was the target started anew?)");
 		else
 			ml_blocks_error(ML_REASON_TRACER_ERROR,
 					"%s never loaded the recorder: linked statically, or set-user-ID (use --tracer bpf)",
-					session->config->argv[0]);
-		ml_blocks_end(ML_REASON_TRACER_ERROR, session->wait_status);
+					session->base.config->argv[0]);
+		ml_blocks_end(ML_REASON_TRACER_ERROR, session->base.wait_status);
 		return 5;
 	}
-	ml_preload_children_tell_rest(&session->children);
-	session->lost[ML_LOST_MAPPINGS] += session->children.lost;
+	ml_preload_children_report_rest(&session->children);
+	session->base.lost[ML_LOST_MAPPINGS] += session->children.lost;
 	stop_listening(session);
 	ml_preload_last_calls(&session->processes, drain_again, session);
 	ml_attached_end(&session->attached, reason == ML_REASON_TARGET_EXIT);
-	write_snapshot(session); /* of what changes no more */
-	ml_preload_processes_tell_left(&session->processes);
+	write_snapshot(session); /* nothing changes any more */
+	ml_preload_processes_report_left(&session->processes);
 	ml_blocks_log_children(ml_preload_processes_children(&session->processes));
-	ml_blocks_end(reason, session->wait_status);
+	ml_blocks_end(reason, session->base.wait_status);
 	return 0;
+}
+
+static int start(void *context)
+{
+	struct session *session = context;
+
+	if (open_session(session))
+		return 5;
+	session->base.timeout_ms = 1;
+	return starts_command(session->base.config) && ml_spawn_release(session->base.config, &session->base.child) ? 4 : 0;
 }
 
 int ml_preload_run(const struct ml_config *config)
 {
+	static const struct ml_session_ops ops = { start, wait_for_input, poll_targets, write_snapshot, write_status, end };
 	struct session *session = calloc(1, sizeof(*session));
-	int exit_code = 5;
+	int exit_code;
 
 	if (!session)
 		return 1;
-	session->config = config;
-	session->wait_status = -1;
-	session->child.release_fd = -1;
+	session->base = (struct ml_session){
+		.config = config, .pidfd = -1, .wait_status = -1, .child.release_fd = -1, .status_interval_ns = STATUS_NS,
+	};
 	session->listener = -1;
 	ml_blocks_hello(ml_preload_collector(config), config->pid);
-	if (open_session(session))
-		ml_blocks_end(ML_REASON_TRACER_ERROR, -1);
-	else if (starts_command(config) && ml_spawn_release(config, &session->child))
-		ml_blocks_end(ML_REASON_TARGET_ERROR, -1), exit_code = 4;
-	else
-		exit_code = finish(session, follow_target(session));
+	exit_code = ml_session_run(session, &ops);
 	if (session->listener >= 0)
 		stop_listening(session);
-	ml_attached_end(&session->attached, false); /* as far as it is not done */
+	ml_attached_end(&session->attached, false); /* unless it is done */
 	ml_preload_processes_end(&session->processes, ML_SESSION_ABANDONED);
 	ml_preload_children_close(&session->children);
 	ml_preload_processes_destroy(&session->processes);
 	ml_preload_seen_destroy(&session->seen);
 	ml_preload_regions_destroy(&session->regions);
-	ml_nursery_destroy(session->nursery);
+	ml_session_close(&session->base);
 	free(session);
 	return exit_code;
 }

@@ -6,7 +6,7 @@
 
 #include "agent/protocol/blocks.h"
 
-#define SPARSE_SAMPLES 4096u /* from there on a sampled block is alone on its page of shadow memory */
+#define SPARSE_SAMPLES 4096u /* from here on a sampled block is alone on its page of shadow memory */
 
 struct ml_settings ml_preload_settings(const struct ml_config *config)
 {
@@ -26,16 +26,16 @@ struct ml_settings ml_preload_settings(const struct ml_config *config)
 		.n_threads = sizeof(void *) == 8 ? 1024 : 64,
 		.n_keys = sizeof(void *) == 8 ? 1u << 20 : 1u << 17,
 		.ring_bytes = sizeof(void *) == 8 ? 8u << 20 : 1u << 20,
-		/* 16 GiB of heap. A table that is to be small, or for a block here and there, is better hashed. */
+		/* 16 GiB of heap. A small table, or one of rare samples, is better hashed. */
 		.n_chunks = sizeof(void *) == 8 && config->max_live >= 1u << 16 && config->sample_bytes < SPARSE_SAMPLES ?
 				    1u << 16 :
 				    0,
 	};
 }
 
-_Static_assert(ML_PAIR_NAMES == ML_PAIR_NAMES_MAX, "all that the host names");
+_Static_assert(ML_PAIR_NAMES == ML_PAIR_NAMES_MAX, "room for all names of the host");
 
-void ml_preload_tell_pairs(struct ml_pair_table *table, const struct ml_config *config)
+void ml_preload_settings_pairs(struct ml_pair_table *table, const struct ml_config *config)
 {
 	memcpy(table->rules, &config->rules[ML_FN_PAIR], sizeof(table->rules));
 	for (int i = 0; i < config->n_pair_names; i++) {
@@ -47,12 +47,12 @@ void ml_preload_tell_pairs(struct ml_pair_table *table, const struct ml_config *
 	table->n_rules = (ml_u32)config->n_pairs;
 }
 
-void ml_preload_tell_refused(const struct ml_config *config)
+void ml_preload_settings_log(const struct ml_config *config)
 {
 	if (config->mmap && sizeof(long) < 8)
 		ml_blocks_log("the preload tracer keeps no ledger of mmap on 32-bit systems (use --tracer bpf)");
 	if (config->extend_stacks && sizeof(long) < 8)
-		ml_blocks_log("stacks of 32-bit processes are sent as far as a slice goes (--extend-stacks is for 64-bit ones)");
+		ml_blocks_log("--extend-stacks has no effect on 32-bit processes: their stacks end with the slice");
 }
 
 enum ml_collector ml_preload_collector(const struct ml_config *config)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the shim is told of a session, by what the host asks for. */
+/* The settings of a session for the shim, from its configuration. */
 #ifndef MEMLEAK_PRELOAD_SETTINGS_H
 #define MEMLEAK_PRELOAD_SETTINGS_H
 
@@ -9,13 +9,13 @@
 
 struct ml_settings ml_preload_settings(const struct ml_config *config);
 
-/* The functions of --pairs, into memory that the shim shares. */
-void ml_preload_tell_pairs(struct ml_pair_table *table, const struct ml_config *config);
+/* Copies the functions of --pairs into the shared segment. */
+void ml_preload_settings_pairs(struct ml_pair_table *table, const struct ml_config *config);
 
-/* LOG says what of it the shim does not do here. */
-void ml_preload_tell_refused(const struct ml_config *config);
+/* Logs options that the shim does not support here. */
+void ml_preload_settings_log(const struct ml_config *config);
 
-/* By which way the shim gets called. */
+/* How the shim is called: preload, plt or inline. */
 enum ml_collector ml_preload_collector(const struct ml_config *config);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all processes of the session hold, living and ended, as blocks. */
+/* KEYS, LIVE and STATUS blocks of all processes of the session, running and ended. */
 #ifndef MEMLEAK_PRELOAD_SNAPSHOT_H
 #define MEMLEAK_PRELOAD_SNAPSHOT_H
 

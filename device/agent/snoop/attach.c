@@ -119,10 +119,10 @@ static int write_results(const struct batch *batch, int *n_placed)
 /* A uprobe in them would end the process (patched_code.h). */
 static int leave_out_patched(struct batch *batch)
 {
-	struct ml_probed_place *places = calloc(batch->n, sizeof(*places));
+	struct ml_probed_address *places = calloc(batch->n, sizeof(*places));
 
 	for (ml_u32 i = 0; i < batch->n && places; i++)
-		places[i] = (struct ml_probed_place){ .function = batch->offsets[i], .place = batch->offsets[i] };
+		places[i] = (struct ml_probed_address){ .function = batch->offsets[i], .offset = batch->offsets[i] };
 	if (places && (batch->pid > 0 ? ml_patched_code_find(batch->pid, batch->path, places, batch->n) :
 					ml_patched_code_find_all(batch->path, places, batch->n)))
 		for (ml_u32 i = 0; i < batch->n; i++)

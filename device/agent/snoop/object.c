@@ -11,9 +11,8 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "agent/probes/bpf_complaint.h"
+#include "agent/probes/libbpf.h"
 #include "agent/process/code_mask.h"
-#include "agent/process/resource_limits.h"
 #include "agent/process/thread_states.h"
 #include "agent/probes/tracefs.h"
 #include "agent/probes/uprobe_multi.h"
@@ -27,7 +26,7 @@ extern const unsigned char ml_bpf_snoop_old_start[], ml_bpf_snoop_old_end[];
 
 static int fail(const char *what, int error)
 {
-	return ml_bpf_refuse(what, error, error == EPERM || error == EACCES ? "run as root" : "see memleak-android doctor");
+	return ml_libbpf_fail(what, error, error == EPERM || error == EACCES ? "run as root" : "see memleak-android doctor");
 }
 
 /* 0 where tracefs does not tell: then the event cannot be attached to, either. */
@@ -188,10 +187,7 @@ int ml_snoop_load(struct ml_snoop *snoop, const struct ml_snoop_config *config, 
 	*snoop = (struct ml_snoop){ .n_functions = config->n_functions, .only = only, .n_cpus = libbpf_num_possible_cpus() };
 	if (config->session.follow)
 		ml_tracefs_mount();
-	ml_bpf_keep_complaints();
-	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
-	ml_limits_raise_memlock();
-	ml_limits_raise_descriptors(FILES_MAX);
+	ml_libbpf_begin(FILES_MAX);
 	snoop->has_cookies = !config->without_cookies &&
 			     libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_get_attach_cookie, NULL) > 0;
 	if (load(snoop, config))
@@ -206,12 +202,5 @@ int ml_snoop_load(struct ml_snoop *snoop, const struct ml_snoop_config *config, 
 
 ml_u64 ml_snoop_counter(const struct ml_snoop *snoop, ml_u32 which)
 {
-	ml_u64 *rows = calloc((size_t)snoop->n_cpus, sizeof(*rows));
-	ml_u64 sum = 0;
-
-	if (rows && !bpf_map_lookup_elem(map_fd(snoop, "counters"), &which, rows))
-		for (int i = 0; i < snoop->n_cpus; i++)
-			sum += rows[i];
-	free(rows);
-	return sum;
+	return ml_libbpf_counter(map_fd(snoop, "counters"), snoop->n_cpus, which);
 }

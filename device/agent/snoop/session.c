@@ -3,14 +3,13 @@
 #include "agent/snoop/session.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/evidence/table_blocks.h"
 #include "agent/protocol/blocks.h"
 #include "agent/probes/probed_code.h"
 #include "agent/snoop/addresses.h"
@@ -18,7 +17,7 @@
 #include "agent/snoop/mappings.h"
 #include "agent/snoop/output.h"
 #include "agent/snoop/stacks.h"
-#include "agent/spawn/spawn.h"
+#include "agent/session/loop.h"
 #include "agent/process/thread_states.h"
 
 /* The ring is drained at least this often: wake-ups would triple the cost of an event in the target. */
@@ -34,24 +33,21 @@ struct target {
 };
 
 struct session {
+	struct ml_session base;
 	struct ml_snoop_config *config;
 	struct ml_snoop snoop;
 	struct ml_call_batch *batch;
 	struct ml_call_stacks *stacks;
 	struct ml_snoop_mappings *mappings; /* NULL: there are no stacks */
-	struct ml_child child;
 	struct target targets[ML_SNOOP_PROCESSES];
 	int n_targets;
-	bool is_child, is_host_gone;
-	int wait_status;
-	ml_u64 next_status_ns;
 };
 
 static int on_stack(void *context, void *record, size_t bytes)
 {
 	struct session *session = context;
 
-	session->is_host_gone |= ml_call_stacks_add(session->stacks, record, bytes) != 0;
+	session->base.is_host_gone |= ml_call_stacks_add(session->stacks, record, bytes) != 0;
 	return 0;
 }
 
@@ -61,9 +57,9 @@ static void write_calls(struct session *session)
 	if (session->mappings) {
 		ring_buffer__consume(session->snoop.stacks);
 		ml_snoop_mappings_drain(session->mappings); /* the stacks that run through new ones are looked up in them */
-		session->is_host_gone |= ml_call_stacks_write(session->stacks) != 0;
+		session->base.is_host_gone |= ml_call_stacks_write(session->stacks) != 0;
 	}
-	session->is_host_gone |= ml_call_batch_write(session->batch) != 0;
+	session->base.is_host_gone |= ml_call_batch_write(session->batch) != 0;
 }
 
 static int on_call(void *context, void *record, size_t bytes)
@@ -94,24 +90,25 @@ static int drain(struct session *session)
 	return records;
 }
 
-static void write_status(struct session *session)
+static int write_status(void *context)
 {
-	struct ml_status status = { .timestamp_ns = ml_clock_ns() };
-	struct rusage usage;
+	struct session *session = context;
+	struct ml_status status = { 0 };
 
-	getrusage(RUSAGE_SELF, &usage);
-	status.tracer_cpu_ns = (ml_u64)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000000u +
-			       (ml_u64)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000u;
 	for (ml_u32 cause = 0; cause < ML_LOST_MAX; cause++)
 		status.lost[cause] = ml_snoop_counter(&session->snoop, cause);
-	session->is_host_gone |= ml_blocks_write(ML_BLOCK_STATUS, &status, sizeof(status)) != 0;
+	return ml_status_write(&status);
 }
 
-static void write_numbers(struct session *session, bool is_final)
+static int write_statistics(struct session *session, bool is_final)
 {
 	drain(session);
-	session->is_host_gone |= ml_call_statistics_write(&session->snoop, is_final) != 0;
-	write_status(session);
+	return ml_call_statistics_write(&session->snoop, is_final) || write_status(session);
+}
+
+static int write_snapshot(void *session)
+{
+	return write_statistics(session, false);
 }
 
 static void add_target(struct session *session, int pid)
@@ -130,7 +127,7 @@ static bool have_all_ended(struct session *session)
 
 		if (!target->pid)
 			continue;
-		if (session->is_child ? waitpid(target->pid, &session->wait_status, WNOHANG) == target->pid :
+		if (session->base.is_child ? waitpid(target->pid, &session->base.wait_status, WNOHANG) == target->pid :
 					ml_process_has_ended((ml_u32)target->pid, target->pidfd))
 			target->pid = 0;
 		else
@@ -139,42 +136,24 @@ static bool have_all_ended(struct session *session)
 	return !n_left;
 }
 
-/* Looked at with each STATUS: those that have ended make room for others in the meantime, too. */
 static bool has_children(struct session *session)
 {
 	return session->config->session.follow && ml_snoop_has_processes(&session->snoop);
 }
 
-static enum ml_reason follow_targets(struct session *session)
+/* Children that have ended make room for others also while the command runs. */
+static int write_periodic_status(void *session)
 {
-	struct pollfd input = { .fd = STDIN_FILENO, .events = POLLIN };
-	int pause_ms = 0;
+	has_children(session);
+	return write_status(session);
+}
 
-	while (!session->is_host_gone) {
-		poll(&input, 1, pause_ms);
-		switch (ml_control_poll(0)) {
-		case ML_CONTROL_STOP:
-			return ML_REASON_STOPPED;
-		case ML_CONTROL_CLOSED:
-			return ML_REASON_INPUT_CLOSED;
-		case ML_CONTROL_SNAPSHOT:
-			write_numbers(session, false);
-			break;
-		case ML_CONTROL_DETACH:
-		case ML_CONTROL_RESUME:
-		case ML_CONTROL_NONE:
-			break;
-		}
-		pause_ms = drain(session) > BUSY_RECORDS ? BUSY_MS : IDLE_MS;
-		if (have_all_ended(session) && !has_children(session))
-			return ML_REASON_TARGET_EXIT;
-		if (ml_clock_ns() >= session->next_status_ns) {
-			session->next_status_ns = ml_clock_ns() + STATUS_NS;
-			has_children(session);
-			write_status(session);
-		}
-	}
-	return ML_REASON_INPUT_CLOSED;
+static int poll_calls(void *context)
+{
+	struct session *session = context;
+
+	session->base.timeout_ms = drain(session) > BUSY_RECORDS ? BUSY_MS : IDLE_MS;
+	return have_all_ended(session) && !has_children(session) ? ML_REASON_TARGET_EXIT : 0;
 }
 
 static int follow_mappings(struct session *session)
@@ -184,7 +163,7 @@ static int follow_mappings(struct session *session)
 	for (int i = 0; i < session->n_targets; i++)
 		pids[i] = session->targets[i].pid;
 	session->mappings = ml_snoop_mappings_open(pids, session->n_targets);
-	return session->mappings && (session->is_child || !ml_snoop_mappings_begin(session->mappings)) ? 0 : -1;
+	return session->mappings && (session->base.is_child || !ml_snoop_mappings_begin(session->mappings)) ? 0 : -1;
 }
 
 static int arm(struct session *session)
@@ -192,13 +171,13 @@ static int arm(struct session *session)
 	struct ml_snoop_config *config = session->config;
 	int n_placed;
 
-	if (session->is_child)
-		add_target(session, session->child.pid);
+	if (session->base.is_child)
+		add_target(session, session->base.child.pid);
 	for (int i = 0; i < config->n_pids; i++)
 		add_target(session, config->pids[i]);
 	if (session->snoop.stacks && follow_mappings(session))
 		return -1;
-	n_placed = ml_snoop_attach(&session->snoop, config, session->child.pid);
+	n_placed = ml_snoop_attach(&session->snoop, config, session->base.child.pid);
 	if (n_placed < 0)
 		return -1;
 	if (!n_placed) {
@@ -207,42 +186,43 @@ static int arm(struct session *session)
 	}
 	update_addresses(session);
 	session->snoop.control->is_armed = 1;
-	write_status(session); /* the host begins to count the time */
-	return session->is_child ? ml_spawn_release(&config->session, &session->child) : 0;
+	session->base.next_status_ns = ml_clock_ns() + STATUS_NS;
+	session->base.is_host_gone |= write_status(session) != 0; /* the host begins to count the time */
+	return session->base.is_child ? ml_spawn_release(&config->session, &session->base.child) : 0;
 }
 
-static int follow(struct session *session)
+static int start(void *context)
 {
-	enum ml_reason reason = follow_targets(session);
+	struct session *session = context;
+	struct ml_snoop_config *config = session->config;
+	ml_u32 only = session->base.is_child ? (ml_u32)session->base.pid : config->n_pids == 1 ? (ml_u32)config->pids[0] : 0;
 
-	/*
-	 * What begins from here on does not count. The probes are taken away after the end has been told: with a perf event
-	 * for each of thousands that takes minutes.
-	 */
-	session->snoop.control->is_armed = 0;
-	write_numbers(session, true);
-	ml_blocks_end(reason, session->wait_status);
+	return ml_probed_code_settle(&config->session) ||
+	       ml_snoop_load(&session->snoop, config, config->session.follow ? 0 : only, on_call, on_stack, session) || arm(session) ? 5 : 0;
+}
+
+/* Probes are removed after the END block: with a perf event for each of thousands that takes minutes. */
+static int end(void *context, enum ml_reason reason)
+{
+	struct session *session = context;
+
+	session->snoop.control->is_armed = 0; /* calls that begin from here on do not count */
+	write_statistics(session, true);
+	ml_blocks_end(reason, session->base.wait_status);
 	return 0;
 }
 
 static int run(struct session *session)
 {
+	static const struct ml_session_ops ops = { start, NULL, poll_calls, write_snapshot, write_periodic_status, end };
 	struct ml_snoop_config *config = session->config;
-	ml_u32 only;
+	int exit_code = ml_session_begin(&session->base, &config->session, (struct ml_spawn_extra){ 0 });
 
-	if (config->session.n_arguments) {
-		if (ml_spawn_stopped(&config->session, (struct ml_spawn_extra){ 0 }, &session->child))
-			return 4;
-		session->is_child = true;
-	}
-	setpriority(PRIO_PROCESS, 0, -10); /* who must keep up with the target runs before it */
-	ml_blocks_hello(ML_COLLECTOR_BPF, session->is_child ? session->child.pid : config->pids[0]);
-	only = session->is_child ? (ml_u32)session->child.pid : config->n_pids == 1 ? (ml_u32)config->pids[0] : 0;
-	if (!ml_probed_code_settle(&config->session) &&
-	    !ml_snoop_load(&session->snoop, config, config->session.follow ? 0 : only, on_call, on_stack, session) && !arm(session))
-		return follow(session);
-	ml_blocks_end(ML_REASON_TRACER_ERROR, -1);
-	return 5;
+	if (exit_code)
+		return exit_code;
+	session->base.status_interval_ns = STATUS_NS;
+	ml_blocks_hello(ML_COLLECTOR_BPF, session->base.is_child ? session->base.pid : config->pids[0]);
+	return ml_session_run(session, &ops);
 }
 
 int ml_snoop_run(void)
@@ -255,8 +235,7 @@ int ml_snoop_run(void)
 	ml_control_catch_signals();
 	if (!session || !batch || !stacks)
 		return 1;
-	session->wait_status = -1;
-	session->child.release_fd = -1;
+	session->base.pidfd = -1;
 	session->batch = batch;
 	session->stacks = stacks;
 	session->config = ml_snoop_config_read();
@@ -268,8 +247,7 @@ int ml_snoop_run(void)
 	}
 	if (session->snoop.object)
 		ml_snoop_close(&session->snoop);
-	if (session->is_child && session->child.release_fd >= 0)
-		ml_spawn_abandon(&session->child);
+	ml_session_close(&session->base);
 	for (int i = 0; i < session->n_targets; i++)
 		ml_snoop_addresses_forget(session->targets[i].addresses);
 	ml_snoop_mappings_close(session->mappings);

@@ -78,7 +78,7 @@ def test_the_agent_says_so_too() -> None:
     need_root()
     with running("undumpable", before=OTHER_USER) as (process, _):
         refused = inject(process.pid, library(), "length_of", "x", before=OTHER_USER)
-        assert "does not let itself be looked at" in refused.refusal
+        assert "is not dumpable: set-user-ID, or prctl(PR_SET_DUMPABLE)" in refused.refusal
         assert last_words(process) == UNHARMED
     with running("threads") as (process, _):
         refused = inject(process.pid, library(), "length_of", "x", before=OTHER_USER)
@@ -91,7 +91,7 @@ def test_ptrace_that_a_filter_forbids(hook: str) -> None:
     with running("threads") as (process, _):
         said = refusal(process.pid, hook, before=[compiled("refuse_ptrace.c")])
         assert said == (
-            "the kernel does not let us trace process PID: ptrace is not permitted here, in a container maybe; run as root"
+            "the kernel does not allow tracing process PID: ptrace is not permitted here, in a container maybe; run as root"
         )
         assert last_words(process) == UNHARMED
 
@@ -108,7 +108,7 @@ def test_yama(hook: str) -> None:
     try:
         with running("threads", before=OTHER_USER) as (process, _):
             said = refusal(process.pid, hook, before=[*OTHER_USER, *READS_FILES])
-            assert "kernel.yama.ptrace_scope is 1, which forbids to attach to process PID" in said
+            assert "kernel.yama.ptrace_scope is 1, which forbids attaching to process PID" in said
             assert last_words(process) == UNHARMED
     finally:
         YAMA.write_text(before)
@@ -144,7 +144,7 @@ def test_another_debugger(debugger: str, hook: str) -> None:
 @pytest.mark.parametrize(
     ("mode", "said"),
     [
-        ("filter", "has a seccomp filter, which may kill it for the calls that loading a library takes"),
+        ("filter", "has a seccomp filter, which may kill it for the system calls that load a library"),
         ("strict", "is in seccomp's strict mode: the kernel would kill it"),
     ],
 )
@@ -178,8 +178,8 @@ def test_a_library_that_is_half_loaded(hook: str, tmp_path: Path) -> None:
     slow = compiled("slow_library.c", "-shared", "-fPIC")
     with running("half", str(slow), str(mark), environment={"HALF_LOADED": str(mark)}) as (process, _):
         assert refusal(process.pid, hook) == (
-            "no thread of process PID could be borrowed within 2 s: the last one was free, but another was in the dynamic"
-            " linker, with a library half loaded maybe; try again, or use --tracer bpf"
+            "no thread of process PID could be borrowed within 2 s: the last one was suitable, but another one was in the"
+            " dynamic linker and may hold its lock; try again, or use --tracer bpf"
         )
         mark.unlink()
         while inject(process.pid, library(), "length_of", "xyz").result != 3:

@@ -109,7 +109,7 @@ def test_a_target_that_ends_ends_the_session() -> None:
 
 
 def test_a_process_that_is_not_there_is_the_targets_error() -> None:
-    assert attach(2**22 - 1).error == f"there is no process {2**22 - 1} (look for it with ps)"
+    assert attach(2**22 - 1).error == f"there is no process {2**22 - 1} (list processes with ps)"
 
 
 def test_a_process_with_files_and_a_network_of_its_own(tmp_path: Path) -> None:
@@ -126,4 +126,4 @@ def test_a_process_with_files_and_a_network_of_its_own(tmp_path: Path) -> None:
 def test_a_process_with_files_of_its_own_and_no_proc_is_refused(tmp_path: Path) -> None:
     with contained(tmp_path, has_proc=False) as (_, pid):
         error = attach(pid).error
-        assert error.startswith(f"process {pid} sees other files than we do, and no /proc: ")
+        assert error.startswith(f"process {pid} sees other files than the agent, and no /proc: ")

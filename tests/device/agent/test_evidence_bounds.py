@@ -57,7 +57,7 @@ def test_no_record_passes_that_the_host_refuses(tmp_path: Path) -> None:
     """And none is read behind its end, whatever it says of itself."""
     program = tmp_path / "evidence_bounds"
     sources = [Path(__file__).parents[1] / "programs" / "evidence_bounds.c"]
-    sources += [DEVICE / "agent" / "evidence" / name for name in ("evidence_bounds.c", "sparse_stack.c")]
+    sources += [DEVICE / "agent" / "evidence" / "bounds.c"]
     gcc(*SANITIZED, "-I", DEVICE, "-o", program, *sources)
     random_ = random.Random(6)
     whole = whole_records()

@@ -90,7 +90,7 @@ def test_job_control_stays_as_it_is() -> None:
         (
             ("filter",),
             (),
-            "has a seccomp filter, which may kill it for the calls that loading a library takes (use --tracer bpf)",
+            "has a seccomp filter, which may kill it for the system calls that load a library (use --tracer bpf)",
         ),
     ],
 )

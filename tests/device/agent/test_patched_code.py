@@ -77,7 +77,7 @@ def test_the_heap_is_not_traced(words: tuple[str, ...], process: subprocess.Pope
     write_code(process.pid, address, JUMP)
     done = measured(*(word.format(pid=process.pid, libc=libc) for word in words))
     assert done.returncode not in (0, 1), done.stdout
-    said = f"the code at {address:#x} of process {process.pid} is not what"
+    said = f"the code at {address:#x} of process {process.pid} differs from"
     assert said in done.stderr and "use --tracer plt" in done.stderr
     leak(process)
     assert process.poll() is None
@@ -88,7 +88,7 @@ def test_a_hook_that_begins_with_the_functions_own_byte(process: subprocess.Pope
     before = write_code(process.pid, address, MOVABS)
     assert before[0] == MOVABS[0], "this libc's function begins otherwise: nothing was put to the test"
     done = measured("--pid", process.pid)
-    assert f"the code at {address:#x} of process {process.pid} is not what" in done.stderr
+    assert f"the code at {address:#x} of process {process.pid} differs from" in done.stderr
 
 
 def test_it_goes_on_beside_inline_hooks_of_ours(process: subprocess.Popen[bytes]) -> None:

@@ -165,7 +165,7 @@ def test_the_tables_take_more_processes_than_they_hold_at_once(tmp_path: Path) -
     assert "table_full" not in report["totals"]["lost"]
     name = built("holds_on_word").name[:15]
     assert [row for row in report["processes"] if row["name"] == name] == []
-    assert any("went with the programs that held them" in note for note in report["notes"])
+    assert any("still held by programs when these ended" in note for note in report["notes"])
 
 
 @pytest.mark.proof

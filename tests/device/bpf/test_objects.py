@@ -13,7 +13,7 @@ from tests.support.workloads import built, need, run
 
 RING_BUFFER, PERF_EVENT_ARRAY = 27, 4  # enum bpf_map_type of linux/bpf.h
 NO_RING = 0  # bytes
-REMARK = "the BPF object for newer kernels cannot be loaded"
+REMARK = "could not load the BPF object for newer kernels"
 
 
 def map_types(*extra: str) -> set[int]:

@@ -28,7 +28,7 @@ int ml_preload_rows_live(const struct ml_preload_target *target, ml_take_live *t
 	return 0;
 }
 
-struct ml_live_row ml_preload_region_row(const struct ml_region *region)
+struct ml_live_row ml_region_row(const struct ml_region *region)
 {
 	(void)region;
 	return (struct ml_live_row){ 0 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Standard input: lengths (u32) and records of evidence. Prints for each whether it lies within its bounds. */
-#include "agent/evidence/evidence_bounds.h"
+#include "agent/evidence/bounds.h"
 
 #include <stdio.h>
 #include <stdlib.h>

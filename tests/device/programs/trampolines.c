@@ -123,7 +123,7 @@ static void all_that_were_told_are_undone(void)
 	struct whole record = cut_short(7), other = cut_short(8);
 	const struct whole *undone;
 
-	ml_trampolines_told(&trampolines, &returns);
+	ml_trampolines_announce(&trampolines, &returns);
 	undone = (const void *)ml_trampolines_undo(&trampolines, &without_link, &record.head, sizeof(record));
 	check(undone != &record && undone->stack[4] == 1 && undone->stack[9] == 2 && undone->stack[15] == 3 &&
 		      undone->stack[25] == 4 && undone->stack[16] == 0x1234,
@@ -133,7 +133,7 @@ static void all_that_were_told_are_undone(void)
 	      "another record's return addresses");
 	returns.n = ML_PENDING + 1;
 	returns.sequence = 8;
-	ml_trampolines_told(&trampolines, &returns);
+	ml_trampolines_announce(&trampolines, &returns);
 	check(ml_trampolines_undo(&trampolines, &without_link, &other.head, sizeof(other)) == &other.head,
 	      "more calls than can be pending");
 }
@@ -149,7 +149,7 @@ static void frames_of_all_that_were_told(void)
 	struct whole record = cut_short(9);
 	const struct whole *undone;
 
-	ml_trampolines_told(&trampolines, &returns);
+	ml_trampolines_announce(&trampolines, &returns);
 	undone = undo(&record);
 	check(undone->stack[4] == 0x400010 && undone->stack[15] == 0x400016, "the frame of a call that has no fixup");
 }

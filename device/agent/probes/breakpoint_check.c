@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "agent/probes/armed.h"
+#include "agent/probes/breakpoint_check.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@ static const unsigned char breakpoint[] = { 0xa0, 0x00, 0x20, 0xd4 }; /* brk #5:
 static const unsigned char breakpoint[1];
 #endif
 
-/* Where in the process a file offset of this inode is mapped as code; 0 = nowhere. */
+/* The address at which the process maps this file offset as code; 0: none. */
 static ml_u64 find_code(const char *maps, ino_t inode, ml_u64 file_offset)
 {
 	for (const char *line = maps; line && *line;) {
@@ -60,7 +60,7 @@ static int check_probe(const struct ml_probe *probe, const char *maps, int memor
 		return -1;
 	}
 	if (pread(memory, bytes, BREAKPOINT_BYTES, (off_t)address) != BREAKPOINT_BYTES)
-		return 0; /* not readable: the kernel's word has to do */
+		return 0; /* unreadable: trust the kernel's success */
 	if (!memcmp(bytes, breakpoint, BREAKPOINT_BYTES))
 		return 0;
 	ml_blocks_error(ML_REASON_TRACER_ERROR,
@@ -70,7 +70,7 @@ static int check_probe(const struct ml_probe *probe, const char *maps, int memor
 	return -1;
 }
 
-int ml_armed_check(const struct ml_config *config, int pid)
+int ml_breakpoint_check(const struct ml_config *config, int pid)
 {
 	char path[64];
 	size_t bytes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "agent/spawn/exit_hold.h"
+#include "agent/session/exit_hold.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -21,20 +21,20 @@
 
 #define WAKE SIGUSR1 /* ends the tracing thread's wait */
 #define WAKE_EVERY_NS 1000000
-/* A thread that runs while the first one ends comes to its own end, or to its wait in execve(), soon. */
-#define RUNNING_LOOKS 50
+/* Other threads that still run at the end of the first one soon exit or wait in execve(). */
+#define RUNNING_TRIES 50
 #define RUNNING_NS 100000
-#define ENDING_LOOKS 500 /* of a millisecond: much memory takes its time to go */
-/* What the terminal's interrupt does to the command, which it reaches as well as the host. */
-#define SIGNAL_NS 200000000ull   /* in which a handler may end it */
-#define SIGNALS_NS 5000000000ull /* at most, also where none handles it */
-#define ARRIVES_NS 20000000ull   /* killpg(2) reaches one process after the other */
+#define ENDING_TRIES 500 /* of a millisecond each: freeing much memory takes a while */
+/* The terminal's interrupt reaches the command as well as the host. */
+#define SIGNAL_NS 200000000ull   /* for a handler to end the command */
+#define SIGNALS_NS 5000000000ull /* at most, without a handler */
+#define ARRIVES_NS 20000000ull   /* killpg(2) signals one process after another */
 
 enum phase { FOLLOWS, HOLDS, IS_OVER };
 
 /* ---- the tracing thread --------------------------------------------------------------------------------- */
 
-/* The system call that the thread is in: /proc/PID/task/TID/syscall. -1: none, or not known. */
+/* The system call of the thread (/proc/PID/task/TID/syscall). -1: none, or unknown. */
 static long system_call_of(pid_t pid, pid_t tid)
 {
 	const struct timespec pause = { .tv_nsec = RUNNING_NS };
@@ -43,12 +43,12 @@ static long system_call_of(pid_t pid, pid_t tid)
 	bool is_running = true;
 
 	snprintf(path, sizeof(path), "/proc/%d/task/%d/syscall", pid, tid);
-	for (int i = 0; i < RUNNING_LOOKS && is_running; i++) {
+	for (int i = 0; i < RUNNING_TRIES && is_running; i++) {
 		FILE *file = fopen(path, "re");
 
 		if (!file)
 			return -1;
-		is_running = fscanf(file, "%ld", &number) != 1; /* it says "running" */
+		is_running = fscanf(file, "%ld", &number) != 1; /* the file says "running" */
 		fclose(file);
 		if (is_running)
 			nanosleep(&pause, NULL);
@@ -56,7 +56,7 @@ static long system_call_of(pid_t pid, pid_t tid)
 	return number;
 }
 
-/* Calls `use` for each thread but `but`, until it returns true: that thread, or 0. */
+/* Calls `use` for each thread except `but` until it returns true. Returns that thread, or 0. */
 static pid_t find_thread(pid_t pid, pid_t but, bool (*use)(pid_t pid, pid_t tid))
 {
 	char path[32];
@@ -94,7 +94,7 @@ static bool is_seized(pid_t tid)
 	return !ptrace(PTRACE_SEIZE, tid, NULL, PTRACE_O_TRACEEXIT | PTRACE_O_TRACECLONE);
 }
 
-/* One that ends meanwhile cannot be seized, and need not be. */
+/* A thread that ends meanwhile cannot be seized, and need not be. */
 static bool seize(pid_t pid, pid_t tid)
 {
 	(void)pid;
@@ -102,15 +102,15 @@ static bool seize(pid_t pid, pid_t tid)
 	return false;
 }
 
-/* The first thread is followed alone, for as long as it lives; the others, when they outlive it. */
+/* The first thread alone is traced while it lives; the others are if they outlive it. */
 static bool is_held_at_exit(struct ml_exit_hold *hold, pid_t tid)
 {
 	pid_t successor = find_thread(hold->pid, tid, begins_program); /* execve(2) ends all other threads first */
 
-	if (successor) { /* cannot be seized before execve() is over, which waits for this one */
+	if (successor) { /* cannot be seized before execve() is over, which waits for this thread */
 		ptrace(PTRACE_CONT, tid, NULL, NULL);
 		if (!is_seized(successor))
-			is_seized(hold->pid); /* which it is called by then */
+			is_seized(hold->pid); /* its tid after execve() */
 		return false;
 	}
 	if (system_call_of(hold->pid, tid) == SYS_exit && find_thread(hold->pid, tid, goes_on)) {
@@ -123,7 +123,7 @@ static bool is_held_at_exit(struct ml_exit_hold *hold, pid_t tid)
 	return true;
 }
 
-/* As if nobody traced: signals are passed on, a stop of job control stays one. */
+/* Continues as without a tracer: signals are delivered, a stop of job control stays one. */
 static void go_on(struct ml_exit_hold *hold, pid_t tid, int status)
 {
 	int event = status >> 16, signal = WSTOPSIG(status);
@@ -139,10 +139,10 @@ static void go_on(struct ml_exit_hold *hold, pid_t tid, int status)
 		ptrace(PTRACE_CONT, tid, NULL, (void *)(long)(event ? 0 : signal));
 }
 
-/* Until the end is reached (true), or there is nothing to follow any more. */
+/* Returns true at the end of the command, false if there is nothing to trace any more. */
 static bool follow(struct ml_exit_hold *hold)
 {
-	while (!atomic_load(&hold->is_over_asked)) {
+	while (!atomic_load(&hold->is_over)) {
 		int status;
 		pid_t tid = waitpid(-1, &status, __WALL | __WNOTHREAD);
 
@@ -166,8 +166,8 @@ static bool follow(struct ml_exit_hold *hold)
 }
 
 /*
- * Where it is allowed the thread runs before all others: it sleeps but for some microseconds an event, and what it has let go
- * may end before it is followed on (execve() of another thread, which cannot be seized before).
+ * Takes real-time priority if allowed. The thread sleeps except for microseconds per event, and a released thread may end before it
+ * is traced again (execve() in another thread, which cannot be seized before).
  */
 static void run_first(void)
 {
@@ -176,7 +176,7 @@ static void run_first(void)
 	pthread_setschedparam(pthread_self(), SCHED_FIFO, &first);
 }
 
-/* What the thread traces, the kernel lets go as it ends (exit_ptrace()). */
+/* The kernel detaches all tracees when this thread ends (exit_ptrace()). */
 static void *trace(void *context)
 {
 	struct ml_exit_hold *hold = context;
@@ -207,7 +207,7 @@ static int start_thread(struct ml_exit_hold *hold)
 	int error;
 
 	sigaction(WAKE, &action, NULL);
-	sigfillset(&others); /* whatever else comes is for the main thread, whose poll() it ends */
+	sigfillset(&others); /* all other signals are for the main thread, whose poll() they end */
 	sigdelset(&others, WAKE);
 	pthread_sigmask(SIG_SETMASK, &others, &before);
 	error = pthread_create(&hold->thread, NULL, trace, hold);
@@ -240,15 +240,15 @@ void ml_exit_hold_start(struct ml_exit_hold *hold, pid_t pid)
 			join(hold);
 	}
 	if (error)
-		ml_blocks_log("the command cannot be held at its end: %s (run as root, outside of a sandbox that forbids ptrace)",
+		ml_blocks_log("could not hold the command at its end: %s (run as root, outside of a sandbox that forbids ptrace)",
 			      strerror(error));
 }
 
-int ml_exit_hold_tell(struct ml_exit_hold *hold)
+int ml_exit_hold_report(struct ml_exit_hold *hold)
 {
-	if (!hold->is_started || hold->is_told || atomic_load(&hold->phase) != HOLDS)
+	if (!hold->is_started || hold->is_reported || atomic_load(&hold->phase) != HOLDS)
 		return 0;
-	hold->is_told = true;
+	hold->is_reported = true;
 	return ml_blocks_write(ML_BLOCK_EXIT_STOP, &hold->stop, sizeof(hold->stop));
 }
 
@@ -258,8 +258,8 @@ static void detach(struct ml_exit_hold *hold)
 
 	if (!hold->is_started)
 		return;
-	atomic_store(&hold->is_over_asked, true);
-	while (atomic_load(&hold->phase) == FOLLOWS) { /* a signal may come just before it waits */
+	atomic_store(&hold->is_over, true);
+	while (atomic_load(&hold->phase) == FOLLOWS) { /* a signal may arrive just before waitpid() */
 		pthread_kill(hold->thread, WAKE);
 		nanosleep(&pause, NULL);
 	}
@@ -267,7 +267,7 @@ static void detach(struct ml_exit_hold *hold)
 		join(hold);
 }
 
-/* Of /proc/PID/status; 0 where there is no such line. */
+/* A mask of /proc/PID/status; 0: no such line. */
 static ml_u64 signals_of(const char *status, const char *name)
 {
 	const char *line = strstr(status, name);
@@ -275,7 +275,7 @@ static ml_u64 signals_of(const char *status, const char *name)
 	return line ? strtoull(line + strlen(name), NULL, 16) : 0;
 }
 
-/* "" where nobody is there. */
+/* "": no such process. */
 static void read_status(pid_t pid, char *status, size_t room)
 {
 	char path[32];
@@ -291,7 +291,7 @@ static void read_status(pid_t pid, char *status, size_t room)
 	status[bytes] = 0;
 }
 
-/* By what it does where nobody has asked for anything else: signal(7). */
+/* Whether the default action ends the process: signal(7). */
 static bool ends_processes(int signal)
 {
 	static const int harmless[] = { SIGCHLD, SIGCONT, SIGURG, SIGWINCH, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU };
@@ -312,8 +312,8 @@ static bool has_taken_signal(struct ml_exit_hold *hold, const char *status)
 }
 
 /*
- * Is the command about to take a signal, or has it just taken one, of which it may end? One that is no longer pending at the
- * first look has its thread stopped at the second, or was let go by go_on() before it: looked at in another order, it slips by.
+ * Whether a signal is pending, or was just delivered, that may end the command. A signal that is not pending at the first read stops its
+ * thread at the second, or was delivered by go_on() before it. In another order it could be missed.
  */
 static bool is_taking_signal(struct ml_exit_hold *hold)
 {
@@ -338,12 +338,12 @@ static void wait_for_signals(struct ml_exit_hold *hold)
 	}
 }
 
-/* A host that asks to stop right after is to hear how the command has ended. */
+/* A host that stops the session right after must receive the exit status. */
 static void wait_for_end(pid_t pid)
 {
 	const struct timespec pause = { .tv_nsec = WAKE_EVERY_NS };
 
-	for (int i = 0; i < ENDING_LOOKS; i++) {
+	for (int i = 0; i < ENDING_TRIES; i++) {
 		siginfo_t found = { 0 };
 
 		if (waitid(P_PID, (id_t)pid, &found, WEXITED | WNOHANG | WNOWAIT) || found.si_pid)
@@ -362,7 +362,7 @@ void ml_exit_hold_resume(struct ml_exit_hold *hold)
 	wait_for_end(hold->pid);
 }
 
-void ml_exit_hold_obey(struct ml_exit_hold *hold, enum ml_control control)
+void ml_exit_hold_control(struct ml_exit_hold *hold, enum ml_control control)
 {
 	if (control == ML_CONTROL_DETACH) {
 		wait_for_signals(hold);

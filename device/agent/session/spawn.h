@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starts the user's command held back before exec, so that everything is armed when it begins. */
+/* Starts the user's command, held before exec until everything is armed. */
 #ifndef MEMLEAK_SPAWN_H
 #define MEMLEAK_SPAWN_H
 
 #include <sys/types.h>
 
 #include "agent/protocol/config.h"
-#include "agent/spawn/exit_hold.h"
+#include "agent/session/exit_hold.h"
 
 struct ml_child {
 	pid_t pid;
-	int release_fd; /* closing it without a byte ends the child before exec */
-	int error_fd;   /* carries errno when exec failed; closed by a successful exec */
+	int release_fd; /* closed without a byte, it ends the child before exec */
+	int error_fd;   /* receives errno if exec fails; closed by a successful exec */
 	struct ml_exit_hold hold;
 };
 
@@ -27,10 +27,10 @@ int ml_spawn_stopped(const struct ml_config *config, struct ml_spawn_extra extra
 /* Has the child call extra.self_test, still before exec. -1: the child is gone. */
 int ml_spawn_self_test(struct ml_child *child);
 
-/* Lets it exec. 0, or -1 after an ERROR block (TARGET_ERROR) when the command cannot be started. */
+/* Lets the child exec. 0, or -1 after an ERROR block (TARGET_ERROR) if the command cannot be started. */
 int ml_spawn_release(const struct ml_config *config, struct ml_child *child);
 
-/* Ends a child that was not released yet. */
+/* Ends a child that was not released. */
 void ml_spawn_abandon(struct ml_child *child);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/probes/code_bytes.h"
+#include "agent/probes/code_compare.h"
 
 #include <string.h>
 
@@ -18,7 +18,7 @@ static bool is_breakpoint(const ml_u8 *there)
 }
 #endif
 
-bool ml_code_bytes_agree(const ml_u8 *there, const ml_u8 *in_file, size_t n)
+bool ml_code_agrees(const ml_u8 *there, const ml_u8 *in_file, size_t n)
 {
 	for (size_t i = 0; i + ML_CODE_STEP <= n; i += ML_CODE_STEP)
 		if (memcmp(there + i, in_file + i, ML_CODE_STEP) && !is_breakpoint(there + i))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "agent/spawn/spawn.h"
+#include "agent/session/spawn.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #define SELF_TEST 't'
 #define GO 'g'
 
-/* The command's 0, 1 and 2 are the user's own, handed over by the host; nothing of the agent leaks in. */
+/* Descriptors 0, 1 and 2 of the command come from the host; none of the agent's leaks in. */
 static void take_stdio(const int *stdio)
 {
 	int fds[3];
