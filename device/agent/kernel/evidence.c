@@ -63,7 +63,7 @@ int ml_kernel_evidence_add(struct ml_kernel_evidence *evidence, const struct ml_
 		return 0;
 	if (ml_nursery_add(evidence->nursery, head))
 		return -1;
-	evidence->told[slot] |= ML_KERNEL_TOLD_USER;
+	evidence->sent[slot] |= ML_KERNEL_SENT_USER;
 	return 1;
 }
 
@@ -90,11 +90,11 @@ int ml_kernel_evidence_complete(struct ml_kernel_evidence *evidence)
 	for (ml_u32 slot = 0; slot < ML_KERNEL_KEY_SLOTS; slot++) {
 		const struct ml_kernel_key *key = &evidence->kernel->keys[slot];
 
-		if (!key->key || key->alloc_objects == key->free_objects || evidence->told[slot])
+		if (!key->key || key->alloc_objects == key->free_objects || evidence->sent[slot])
 			continue;
 		if (write_alone(evidence, key))
 			return -1;
-		evidence->told[slot] |= ML_KERNEL_TOLD_STACK;
+		evidence->sent[slot] |= ML_KERNEL_SENT_STACK;
 	}
 	return ml_kernel_symbols_write(evidence->symbols);
 }
@@ -109,7 +109,7 @@ static void give_up(struct ml_kernel_evidence *evidence, ml_u32 slot)
 	evidence->swept.free_bytes += key->free_bytes;
 	key->alloc_objects = key->alloc_bytes = key->free_objects = key->free_bytes = key->next_due = 0;
 	evidence->last_objects[slot] = 0;
-	evidence->told[slot] = 0;
+	evidence->sent[slot] = 0;
 	__atomic_store_n(&key->key, 0, __ATOMIC_SEQ_CST); /* last: from here on it is another's */
 }
 
@@ -136,7 +136,7 @@ ml_u64 ml_kernel_live_objects(void *context, ml_u64 key, ml_u64 *allocated)
 	ml_u32 slot = ml_kernel_find_key(evidence->kernel, key);
 	const struct ml_kernel_key *row = &evidence->kernel->keys[slot];
 
-	*allocated = 0; /* evidence of what was given back is not asked for */
+	*allocated = 0; /* evidence of freed blocks is not wanted */
 	return slot == ML_KERNEL_KEY_SLOTS ? 0 : row->alloc_objects - row->free_objects;
 }
 
@@ -147,6 +147,6 @@ void ml_kernel_ask_again(void *context, ml_u64 key)
 
 	if (slot == ML_KERNEL_KEY_SLOTS)
 		return;
-	evidence->told[slot] &= (ml_u8)~ML_KERNEL_TOLD_USER;
+	evidence->sent[slot] &= (ml_u8)~ML_KERNEL_SENT_USER;
 	__atomic_store_n(&evidence->kernel->keys[slot].next_due, 0, __ATOMIC_SEQ_CST);
 }

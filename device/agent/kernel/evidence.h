@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Evidence of the kernel's blocks: the kernel's stack of a key, and the user's code whose call led there. */
+/* Evidence of the kernel's blocks: the kernel's stack of a key, and the user's code that made the call. */
 #ifndef MEMLEAK_KERNEL_EVIDENCE_H
 #define MEMLEAK_KERNEL_EVIDENCE_H
 
@@ -7,10 +7,10 @@
 #include "agent/kernel/symbols.h"
 #include "agent/evidence/nursery.h"
 
-/* What is known of a key's evidence. */
+/* The evidence that was sent for a key. */
 enum ml_kernel_told {
-	ML_KERNEL_TOLD_STACK = 1, /* its kernel stack has been written */
-	ML_KERNEL_TOLD_USER = 2,  /* a record with the user's part is in the nursery, or written */
+	ML_KERNEL_SENT_STACK = 1, /* its kernel stack has been written */
+	ML_KERNEL_SENT_USER = 2,  /* a record with the user's part is in the nursery, or written */
 };
 
 struct ml_kernel_evidence {
@@ -20,7 +20,7 @@ struct ml_kernel_evidence {
 	ml_u64 n_alone; /* records without a user's part so far */
 	struct ml_kernel_key swept; /* sums of keys that have been given up */
 	ml_u64 last_objects[ML_KERNEL_KEY_SLOTS]; /* allocations of the key at the last sweep */
-	ml_u8 told[ML_KERNEL_KEY_SLOTS];
+	ml_u8 sent[ML_KERNEL_KEY_SLOTS];
 };
 
 /* Takes a record of the ring. 1: it is kept; 0: it says nothing of the user's code; -1: it is lost. */

@@ -47,7 +47,7 @@ static struct ml_kernel_field argument_field(const struct btf *btf, const struct
 	return number < 0 ? (struct ml_kernel_field){ 0, 0 } : (struct ml_kernel_field){ 8 * (ml_u32)number, 8 };
 }
 
-/* The function through which the kernel calls who listens to a tracepoint has its arguments by name. */
+/* The function that calls the programs of a tracepoint has named arguments in BTF. */
 static const struct btf_type *event_prototype(const struct btf *btf, const char *event)
 {
 	char name[64];
@@ -96,7 +96,7 @@ static void find_by_btf(struct ml_kernel_layout *layout, const struct btf *btf)
 					     argument_field(btf, prototype, source->pointer[1]));
 		event->size = first_found(argument_field(btf, prototype, source->size[0]),
 					  argument_field(btf, prototype, source->size[1]));
-		layout->tells_copies |= i == ML_KERNEL_PERCPU_ALLOC && argument_field(btf, prototype, source->size[0]).bytes;
+		layout->has_copies |= i == ML_KERNEL_PERCPU_ALLOC && argument_field(btf, prototype, source->size[0]).bytes;
 		if (!event->size.bytes && cache_size >= 0)
 			event->cache = argument_field(btf, prototype, source->cache);
 		layout->has[i] = is_whole(source, event);
@@ -123,7 +123,7 @@ static void find_by_tracefs(struct ml_kernel_layout *layout)
 
 		event->pointer = first_found(recorded_field(source, source->pointer[0], 8),
 					     recorded_field(source, source->pointer[1], 8));
-		layout->tells_copies |= i == ML_KERNEL_PERCPU_ALLOC && recorded_field(source, source->size[0], 8).bytes;
+		layout->has_copies |= i == ML_KERNEL_PERCPU_ALLOC && recorded_field(source, source->size[0], 8).bytes;
 		event->size = first_found(recorded_field(source, source->size[0], source->size_bytes),
 					  recorded_field(source, source->size[1], source->size_bytes));
 		layout->has[i] = is_whole(source, event);

@@ -27,12 +27,12 @@ extern const struct ml_kernel_source ml_kernel_sources[ML_KERNEL_EVENTS];
 struct ml_kernel_layout {
 	bool is_raw; /* by BTF */
 	bool has[ML_KERNEL_EVENTS];
-	bool tells_copies; /* a per-CPU allocation tells all that it takes */
+	bool has_copies; /* the event of a per-CPU allocation has its total size */
 	ml_u32 cache_size; /* of struct kmem_cache */
 	struct ml_kernel_event events[ML_KERNEL_EVENTS];
 };
 
-/* 0, or -1 where neither BTF nor tracefs tells of the slab allocator's events. */
+/* 0, or -1: neither BTF nor tracefs describes the events of the slab allocator. */
 int ml_kernel_layout_find(struct ml_kernel_layout *layout, bool without_btf);
 
 #endif

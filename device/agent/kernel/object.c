@@ -41,7 +41,7 @@ static bool is_wanted(const struct ml_config *config, const struct ml_kernel_sou
 	return config->kernel_groups >> source->group & 1;
 }
 
-/* Which kind of program it is must be said before it is loaded. -1: the kernel lacks what was asked for. */
+/* Sets the type of each program, before it is loaded. -1: the kernel lacks a required event. */
 static int choose_programs(struct ml_kernel *kernel, const struct ml_config *config)
 {
 	struct bpf_program *program;
@@ -59,8 +59,8 @@ static int choose_programs(struct ml_kernel *kernel, const struct ml_config *con
 		if (!kernel->layout.has[i]) {
 			if (source->is_optional)
 				continue;
-			ml_blocks_error(ML_REASON_TRACER_ERROR, "this kernel has no event %s:%s whose fields are known (%s)",
-					source->category, source->event, "leave this kind of memory away");
+			ml_blocks_error(ML_REASON_TRACER_ERROR, "this kernel has no event %s:%s with known fields (%s)",
+					source->category, source->event, "leave this kind of memory out of --kernel");
 			return -1;
 		}
 		program = bpf_object__find_program_by_name(kernel->object, source->program);
@@ -72,7 +72,7 @@ static int choose_programs(struct ml_kernel *kernel, const struct ml_config *con
 	return 0;
 }
 
-/* mm/slub.c: who takes the pages that blocks are made of, before v6.9 and since. Static ones may have been inlined. */
+/* mm/slub.c: functions that allocate the pages of blocks, before v6.9 and since. Static ones may have been inlined. */
 static const char *const inner[ML_KERNEL_INNER] = { "allocate_slab", "new_slab", "__kmalloc_large_node", "___kmalloc_large_node" };
 
 /* Counts the command and the processes that it starts: kernel/tree.h. 0, or -1 after an ERROR block. */
@@ -105,7 +105,7 @@ static int set_options(const struct ml_kernel *kernel, const struct ml_config *c
 		/* Of the whole machine most keys are of short-lived processes, and hold one block until its end. */
 		.first_due = config->whole_machine ? 2 : 1,
 		.cache_size = kernel->layout.cache_size,
-		.percpu_copies = kernel->layout.tells_copies ? 1 : (ml_u32)kernel->n_cpus,
+		.percpu_copies = kernel->layout.has_copies ? 1 : (ml_u32)kernel->n_cpus,
 		.min_size = config->min_size,
 		.max_size = config->max_size,
 		.code_mask = ml_code_mask(),
@@ -163,14 +163,14 @@ int ml_kernel_load(struct ml_kernel *kernel, const struct ml_config *config, con
 	ml_libbpf_begin(ML_DESCRIPTORS_OF_TRACER);
 	if (ml_kernel_layout_find(&kernel->layout, config->without_btf)) {
 		ml_blocks_error(ML_REASON_TRACER_ERROR,
-				"neither BTF nor tracefs tells of the events of the kernel's allocators (mount tracefs, or use a kernel "
+				"neither BTF nor tracefs describes the events of the kernel's allocators (mount tracefs, or use a kernel "
 				"with CONFIG_DEBUG_INFO_BTF)");
 		return -1;
 	}
 	type = kernel->layout.is_raw ? BPF_PROG_TYPE_RAW_TRACEPOINT : BPF_PROG_TYPE_TRACEPOINT;
 	kernel->has_user = libbpf_probe_bpf_helper(type, BPF_FUNC_task_pt_regs, NULL) > 0;
 	if (!kernel->has_user)
-		ml_blocks_log("the user's part of stacks is not told: this kernel has no bpf_task_pt_regs() (Linux 5.15)");
+		ml_blocks_log("stacks end at the kernel's entry: this kernel has no bpf_task_pt_regs(), which Linux 5.15 has");
 	return load_object(kernel, config, symbols) || open_maps(kernel, on_record, context) ? -1 : 0;
 }
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loaded BPF object that watches the kernel's allocators. */
+/*
+ * The BPF tracer of the kernel's allocators. The configuration comes in; LIVE, KEYS, EVIDENCE and KERNEL_SYMBOLS blocks go out
+ * (session.c). Here: the loaded object.
+ */
 #ifndef MEMLEAK_KERNEL_OBJECT_H
 #define MEMLEAK_KERNEL_OBJECT_H
 
@@ -27,11 +30,11 @@ struct ml_kernel {
 	struct ring_buffer *ring;
 };
 
-/* Loads the programs for what the configuration names. 0, or -1 after an ERROR block. */
+/* Loads the programs that the configuration needs. 0, or -1 after an ERROR block. */
 int ml_kernel_load(struct ml_kernel *kernel, const struct ml_config *config, const struct ml_kernel_symbols *symbols,
 		   ring_buffer_sample_fn on_record, void *context);
 
-/* First what gives blocks back, then what makes them. 0, or -1 after an ERROR block. */
+/* Attaches programs of frees, then of allocations. 0, or -1 after an ERROR block. */
 int ml_kernel_attach(struct ml_kernel *kernel, const struct ml_kernel_symbols *symbols);
 
 void ml_kernel_detach(struct ml_kernel *kernel);
@@ -43,7 +46,7 @@ ml_u64 ml_kernel_counter(const struct ml_kernel *kernel, ml_u32 which);
 /* Calls that no program saw, because one was at work on the same CPU. */
 ml_u64 ml_kernel_missed(const struct ml_kernel *kernel);
 
-/* Where a key stands in `keys`, or ML_KERNEL_KEY_SLOTS. */
+/* Slot of a key in `keys`; ML_KERNEL_KEY_SLOTS: none. */
 ml_u32 ml_kernel_find_key(const struct ml_kernel *kernel, ml_u64 key);
 
 #endif

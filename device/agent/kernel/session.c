@@ -44,7 +44,7 @@ static void write_maps(ml_u32 pid)
 	free(text);
 }
 
-/* What it has mapped is asked for at the first record of it: many end soon, and take it with them. */
+/* Reads the maps at the first record of a process: many end soon and take them along. */
 static void meet_process(struct session *session, ml_u32 pid)
 {
 	struct ml_process start = { ml_clock_ns(), pid, 0, ML_PROCESS_START, -1, "" };
@@ -121,6 +121,7 @@ static int open_session(struct session *session)
 	session->evidence.kernel = &session->kernel;
 	session->evidence.symbols = ml_kernel_symbols_read();
 	session->base.nursery = ml_nursery_create(session->base.config->nursery_bytes, session->base.config->older_ns, source);
+	session->evidence.nursery = session->base.nursery;
 	if (!session->evidence.symbols || !session->base.nursery) {
 		ml_blocks_error(ML_REASON_TRACER_ERROR, "out of memory (free some on the target)");
 		return -1;
@@ -153,7 +154,7 @@ static int write_status(void *context)
 
 	ml_kernel_evidence_sweep(&session->evidence);
 	if (session->base.is_child)
-		ml_kernel_tree_look(&session->kernel);
+		ml_kernel_tree_sweep(&session->kernel);
 	return write_totals(session);
 }
 
@@ -166,16 +167,16 @@ static int write_snapshot(void *context)
 	       ml_kernel_snapshot(&session->kernel, &session->evidence, ++session->base.n_snapshots) || write_totals(session);
 }
 
-/* What the command had in use is given back as it ends. What outlives it is the kernel's, or of a process that goes on. */
+/* Waits for what the command frees at its end. What remains belongs to the kernel, or to processes that still run. */
 static void settle(struct session *session)
 {
 	ml_u32 n_running;
 
 	session->base.is_child = false;
 	ml_kernel_tree_settle(&session->kernel, drain, session);
-	n_running = ml_kernel_tree_look(&session->kernel);
+	n_running = ml_kernel_tree_sweep(&session->kernel);
 	if (n_running)
-		ml_blocks_log("%u process%s that the command started went on running as it ended: what the kernel held on %s behalf is "
+		ml_blocks_log("%u process%s of the command still ran at its end; what the kernel holds on %s behalf is "
 			      "in the report", n_running, n_running == 1 ? "" : "es", n_running == 1 ? "its" : "their");
 }
 

@@ -70,7 +70,7 @@ static int add_keys(struct ml_snapshot *snapshot, const struct ml_kernel *kernel
 		const struct ml_kernel_key *key = &kernel->keys[slot];
 		const struct ml_key_row row = {
 			key->key, key->alloc_objects, key->alloc_bytes, key->free_objects, key->free_bytes,
-			evidence->told[slot] & ML_KERNEL_TOLD_USER ? ML_KEY_PARTIAL : 0, (ml_u32)key->owner,
+			evidence->sent[slot] & ML_KERNEL_SENT_USER ? ML_KEY_PARTIAL : 0, (ml_u32)key->owner,
 		};
 
 		if (key->key)

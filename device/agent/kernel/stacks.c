@@ -98,7 +98,7 @@ static ml_u64 give_up(struct ml_kernel_stacks *stacks, struct work *work, const 
 		stacks->n_given_up += !bpf_map_delete_elem(kernel->stacks_fd, &work->rows[i].hash);
 	if (!work->count)
 		return 0;
-	/* Programs run within RCU's read side: after a grace period none is under way that saw what was deleted. */
+	/* Programs run in an RCU read section: after a grace period none is running that saw a deleted stack. */
 	stacks->is_refused = syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) != 0;
 	find_named(work, kernel);
 	return put_back(stacks, work, kernel);
@@ -130,6 +130,6 @@ ml_u64 ml_kernel_stacks_recycle(struct ml_kernel_stacks *stacks, const struct ml
 	}
 	free(work);
 	if (stacks->is_refused)
-		ml_blocks_log("kernel stacks are kept to the end: this kernel does not tell when the programs are done with one");
+		ml_blocks_log("kernel stacks are kept to the end: this kernel refuses membarrier(2), which shows when a stack is unused");
 	return lost;
 }

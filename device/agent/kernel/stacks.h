@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Room in the table of kernel stacks: those that no live block names are given up. */
+/* Recycles kernel stacks that no live block refers to. */
 #ifndef MEMLEAK_KERNEL_STACKS_H
 #define MEMLEAK_KERNEL_STACKS_H
 
 #include "agent/kernel/object.h"
 
 struct ml_kernel_stacks {
-	ml_u64 n_given_up; /* without those that were put back */
-	ml_u64 next_ns;    /* not looked at before */
+	ml_u64 n_given_up; /* except restored ones */
+	ml_u64 next_ns;    /* time of the next check */
 	bool is_refused;   /* this kernel has no way to wait for programs that are under way */
 };
 

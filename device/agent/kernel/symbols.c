@@ -18,7 +18,7 @@ struct symbol {
 	ml_u64 start;
 	char *name;
 	ml_u32 module; /* of modules[] */
-	bool is_used;  /* told to the host */
+	bool is_used;  /* sent to the host */
 };
 
 struct module {
@@ -164,7 +164,7 @@ bool ml_kernel_symbols_range(const struct ml_kernel_symbols *symbols, const char
 	return false;
 }
 
-static void tell(struct ml_kernel_symbols *symbols, const struct symbol *row)
+static void mark_used(struct ml_kernel_symbols *symbols, const struct symbol *row)
 {
 	const struct module *module = &symbols->modules[row->module];
 	if (symbols->text_room - symbols->text_bytes < LINE_BYTES) {
@@ -199,7 +199,7 @@ void ml_kernel_symbols_use(struct ml_kernel_symbols *symbols, ml_u64 address)
 	struct symbol *row = find(symbols, address);
 
 	if (row && !row->is_used)
-		tell(symbols, row);
+		mark_used(symbols, row);
 	if (row)
 		row->is_used = true;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What kernel addresses are called (/proc/kallsyms): told to the host for those that stacks contain. */
+/* Names of kernel addresses (/proc/kallsyms), sent for those in stacks. */
 #ifndef MEMLEAK_KERNEL_SYMBOLS_H
 #define MEMLEAK_KERNEL_SYMBOLS_H
 
@@ -12,7 +12,7 @@ struct ml_kernel_symbols;
 /* NULL: out of memory. Says so in a LOG block where the kernel hides its addresses. */
 struct ml_kernel_symbols *ml_kernel_symbols_read(void);
 
-/* Does the kernel tell its addresses? */
+/* Whether the kernel reveals its addresses. */
 bool ml_kernel_has_names(const struct ml_kernel_symbols *symbols);
 
 /* Name of the function that the address lies in, NULL where it is not known. */
@@ -21,16 +21,16 @@ const char *ml_kernel_symbols_find(const struct ml_kernel_symbols *symbols, ml_u
 /* Where a function lies. false: it is not known. */
 bool ml_kernel_symbols_range(const struct ml_kernel_symbols *symbols, const char *function, ml_u64 *start, ml_u64 *end);
 
-/* Notes that function, to be told. */
+/* Marks the function to be written. */
 void ml_kernel_symbols_use(struct ml_kernel_symbols *symbols, ml_u64 address);
 
 /* Does a function of this name (NULL: code made by the kernel itself) lie between an event and the programs that listen to it? */
 bool ml_kernel_is_tracer(const char *function);
 
-/* Does a function of this name begin what the hardware interrupted: has what ran before nothing to do with it? */
+/* Whether this function begins an interrupt: the code before it is unrelated. */
 bool ml_kernel_is_interrupt(const char *function);
 
-/* Writes what was noted since the last time, in a KERNEL_SYMBOLS block. -1: the host is gone. */
+/* Writes new names in a KERNEL_SYMBOLS block. -1: the host is gone. */
 int ml_kernel_symbols_write(struct ml_kernel_symbols *symbols);
 
 void ml_kernel_symbols_free(struct ml_kernel_symbols *symbols);

@@ -29,7 +29,7 @@ int ml_kernel_tree_begin(struct ml_kernel *kernel, ml_u32 pid)
 	return -1;
 }
 
-ml_u32 ml_kernel_tree_look(const struct ml_kernel *kernel)
+ml_u32 ml_kernel_tree_sweep(const struct ml_kernel *kernel)
 {
 	ml_u32 pid, next, n = 0;
 

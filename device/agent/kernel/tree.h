@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command and all the processes that it starts, on whose behalf the kernel's memory is counted. */
+/* The command and its descendants, whose kernel memory is counted. */
 #ifndef MEMLEAK_KERNEL_TREE_H
 #define MEMLEAK_KERNEL_TREE_H
 
@@ -8,12 +8,12 @@
 /* From here on the process counts, and each that it forks. 0, or -1 after an ERROR block. */
 int ml_kernel_tree_begin(struct ml_kernel *kernel, ml_u32 pid);
 
-/* Makes room of those that have ended. Returns how many run. */
-ml_u32 ml_kernel_tree_look(const struct ml_kernel *kernel);
+/* Removes ended processes. Returns the number of running ones. */
+ml_u32 ml_kernel_tree_sweep(const struct ml_kernel *kernel);
 
 /*
- * Waits until nothing more comes back of what processes held that have ended: the kernel frees some of it after a
- * grace period of RCU or from a work queue. For two seconds at most. on_pause: called meanwhile.
+ * Waits, for two seconds at most, until no more memory of ended processes is freed: the kernel frees some after an RCU grace period or from
+ * a work queue. on_pause is called meanwhile.
  */
 void ml_kernel_tree_settle(const struct ml_kernel *kernel, void (*on_pause)(void *context), void *context);
 

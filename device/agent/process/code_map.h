@@ -36,7 +36,7 @@ struct ml_code_map {
 	struct ml_code_process processes[ML_CODE_MAP_PROCESSES];
 };
 
-/* The process as it is under this image: what was kept under another one is dropped first. */
+/* The process under this image; data of another image is dropped. */
 struct ml_code_process *ml_code_map_process(struct ml_code_map *map, ml_u32 pid, ml_u64 image);
 
 /*
@@ -48,7 +48,7 @@ enum ml_cfi_found ml_code_map_find(struct ml_code_map *map, struct ml_code_proce
 
 void ml_code_map_forget(struct ml_code_map *map, ml_u32 pid);
 
-/* Frees what the processes hold. */
+/* Frees all processes. */
 void ml_code_map_clear(struct ml_code_map *map);
 
 #endif

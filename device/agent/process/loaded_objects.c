@@ -38,7 +38,7 @@ static ml_u32 get_u32(ml_u64 address)
 	return get(address, &value, sizeof(value)) ? value : 0;
 }
 
-/* glibc writes addresses over what the file says, bionic and musl leave it. */
+/* glibc relocates these entries in memory, bionic and musl do not. */
 static ml_u64 relocated(const struct object *object, ml_u64 value)
 {
 	return value < object->bias ? value + object->bias : value;

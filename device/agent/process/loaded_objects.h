@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is loaded in another process, for a host that cannot read its memory. */
+/* Loaded objects of another process, for a host that cannot read its memory. */
 #ifndef MEMLEAK_LOADED_OBJECTS_H
 #define MEMLEAK_LOADED_OBJECTS_H
 

@@ -9,11 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int open_space(const char *whose)
+static int open_space(const char *process)
 {
 	char path[40];
 
-	snprintf(path, sizeof(path), "/proc/%s/ns/net", whose);
+	snprintf(path, sizeof(path), "/proc/%s/ns/net", process);
 	return open(path, O_RDONLY | O_CLOEXEC);
 }
 

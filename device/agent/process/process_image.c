@@ -21,7 +21,7 @@
 #define IMAGE_BYTES_MAX (256ull << 20)
 #define PIECE 4096u
 
-struct place {
+struct mapped_file {
 	ml_u64 file_offset, inode;
 	unsigned int major, minor;
 };
@@ -45,43 +45,43 @@ static bool read_at(const struct image *image, ml_u64 address, void *into, size_
 }
 
 /* "START-END PERMISSIONS OFFSET DEVICE INODE PATH" */
-static bool parse_place(const char *line, struct place *place)
+static bool parse_file(const char *line, struct mapped_file *mapped)
 {
 	unsigned long long offset, inode;
 
-	if (sscanf(line, "%*x-%*x %*4s %llx %x:%x %llu", &offset, &place->major, &place->minor, &inode) != 4)
+	if (sscanf(line, "%*x-%*x %*4s %llx %x:%x %llu", &offset, &mapped->major, &mapped->minor, &inode) != 4)
 		return false;
-	place->file_offset = offset;
-	place->inode = inode;
+	mapped->file_offset = offset;
+	mapped->inode = inode;
 	return true;
 }
 
-static bool is_of(const struct place *place, const struct place *file)
+static bool is_of(const struct mapped_file *mapped, const struct mapped_file *file)
 {
-	return place->inode == file->inode && place->major == file->major && place->minor == file->minor;
+	return mapped->inode == file->inode && mapped->major == file->major && mapped->minor == file->minor;
 }
 
 /* Where the file begins that is mapped at `address`: the last mapping of it up to there that starts with an ELF header. */
 static bool find_base(struct image *image, const char *maps, ml_u64 address, ml_u64 inode, ml_u64 *file_offset)
 {
-	struct place wanted = { 0 }, place;
+	struct mapped_file wanted = { 0 }, mapped;
 	char permissions[4], magic[SELFMAG];
 	ml_u64 start, end;
 	bool is_found = false;
 
 	for (const char *line = maps, *next; (next = ml_process_maps_line(line, &start, &end, permissions)); line = next)
 		if (start <= address && address < end)
-			is_found = parse_place(line, &wanted) && wanted.inode == inode;
+			is_found = parse_file(line, &wanted) && wanted.inode == inode;
 	if (!is_found)
 		return false;
 	is_found = false;
 	for (const char *line = maps, *next; (next = ml_process_maps_line(line, &start, &end, permissions)); line = next) {
-		if (start > address || !parse_place(line, &place) || !is_of(&place, &wanted))
+		if (start > address || !parse_file(line, &mapped) || !is_of(&mapped, &wanted))
 			continue;
 		if (!read_at(image, start, magic, SELFMAG) || memcmp(magic, ELFMAG, SELFMAG))
 			continue;
 		image->base = start;
-		*file_offset = place.file_offset;
+		*file_offset = mapped.file_offset;
 		is_found = true;
 	}
 	return is_found;
@@ -96,7 +96,7 @@ static void add_segment(struct image *image, struct segment segment)
 		image->bytes = segment.offset + segment.bytes;
 }
 
-/* Where the two classes of ELF files have what is read of them, in bytes. */
+/* Offsets in the two classes of ELF files, in bytes. */
 struct layout {
 	ml_u32 word, n_headers, headers; /* Ehdr; and e_phnum, e_phoff */
 	ml_u32 header, offset, vaddr, bytes; /* Phdr; and p_offset, p_vaddr, p_filesz */
@@ -196,7 +196,7 @@ static const char *print_image(struct image *image, int pid, ml_u64 address, ml_
 
 	free(maps);
 	if (!is_found)
-		return "it is no longer mapped there";
+		return "the file is no longer mapped there";
 	if (file_offset)
 		return "it is a part of an archive";
 	if (!read_segments(image) || image->bytes > IMAGE_BYTES_MAX)

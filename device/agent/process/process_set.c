@@ -10,7 +10,7 @@
 
 struct ml_traced_process {
 	ml_u32 pid;
-	enum { RUNNING, LEAVING, GOING_ON, ENDED } state; /* GOING_ON: without its first thread, and that was told */
+	enum { RUNNING, LEAVING, GOING_ON, ENDED } state; /* GOING_ON: without its first thread, and reported */
 	ml_u64 left_ns;
 };
 

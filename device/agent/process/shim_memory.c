@@ -14,7 +14,7 @@
 #define SHIM_NAME "libmemleak.so"
 #define SEGMENTS_MAX 64
 #define PAGE_BYTES 4096u /* the smallest; behind .bss a page has zeros */
-#define BYTES_MAX (64u << 20) /* what is larger is no shim */
+#define BYTES_MAX (64u << 20) /* larger than any shim */
 
 struct extent {
 	ml_u64 low, high; /* as the file has them */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the shim itself lies in a process: what stands there is the shim's business, and refers to no block for the program. */
+/* The memory of the shim in a process. Its words refer to no block of the program. */
 #ifndef MEMLEAK_SHIM_MEMORY_H
 #define MEMLEAK_SHIM_MEMORY_H
 

@@ -46,7 +46,7 @@ struct tables {
 	ml_u64 gnu_hash, hash;
 };
 
-/* glibc writes addresses over what the file says, bionic and musl leave it. */
+/* glibc relocates these entries in memory, bionic and musl do not. */
 static ml_u64 relocated(const struct ml_target_object *object, ml_u64 value)
 {
 	return value < object->bias ? value + object->bias : value;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loaded objects of another process and their symbols, read from its memory: what its files say now is not asked. */
+/* Loaded objects of another process and their symbols, read from its memory, because its files may have changed. */
 #ifndef MEMLEAK_TARGET_OBJECTS_H
 #define MEMLEAK_TARGET_OBJECTS_H
 
@@ -30,7 +30,7 @@ struct ml_target_objects {
 int ml_target_objects_read(struct ml_target_objects *objects, ml_u32 pid);
 void ml_target_objects_free(struct ml_target_objects *objects);
 
-/* The object whose path ends in this name, NULL when it is not loaded. */
+/* The object whose path ends in this name; NULL: not loaded. */
 const struct ml_target_object *ml_target_objects_named(const struct ml_target_objects *objects, const char *path);
 
 struct ml_target_symbol {

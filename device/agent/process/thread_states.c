@@ -23,7 +23,7 @@ struct thread_state { /* proc_pid_stat(5), fields 3, 9, 20 and 31 */
 	unsigned long pending_signals;
 };
 
-/* 0, or -1 with errno set: ENOENT or ESRCH when nobody is there. */
+/* 0, or -1 with errno set: ENOENT or ESRCH if there is no such thread. */
 static int read_state(const char *path, struct thread_state *ret)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -71,7 +71,7 @@ bool ml_process_has_ended(ml_u32 pid, int pidfd)
 	return pidfd >= 0 ? poll(&end, 1, 0) == 1 : has_no_thread(pid);
 }
 
-/* exit_group() kills the other threads, and whoever calls it is on its way out as well. */
+/* exit_group() kills all threads, including the calling one. */
 static bool goes_on(const struct thread_state *thread)
 {
 	return !is_zombie(thread) && !(thread->flags & (PF_EXITING | PF_SIGNALED)) &&

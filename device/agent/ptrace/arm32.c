@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* No thread of a 32-bit process is made to call (ml_inject() refuses): what is asked of an architecture, answered with nothing. */
+/* Stubs: threads of 32-bit processes are not made to call functions (ml_inject() refuses). */
 #ifdef __arm__
 #include "agent/ptrace/state.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a stopped thread is made of (ptrace(2)), and how a thread is made to call a function. One file for each architecture. */
+/* The registers of a stopped thread (ptrace(2)), and the frame that makes it call a function. One file per architecture. */
 #ifndef MEMLEAK_PTRACE_STATE_H
 #define MEMLEAK_PTRACE_STATE_H
 

@@ -6,7 +6,7 @@
 
 #include "wire.h"
 
-/* The general registers of a thread that stands still for us, each in a word of its own; none where they cannot be read. */
+/* Reads the general registers of a stopped thread, one per word; none if they are unreadable. */
 struct ml_exit_stop ml_stopped_thread_read(pid_t pid, pid_t tid);
 
 #endif

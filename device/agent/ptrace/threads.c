@@ -56,7 +56,7 @@ static char state_of(const struct ml_ptrace_threads *threads, pid_t tid)
 	stat = fopen(path, "re");
 	if (!stat)
 		return 'X';
-	if (fscanf(stat, "%*d (%*[^)]) %c", &state) != 1) /* a name with ) in it: not told, taken for alive */
+	if (fscanf(stat, "%*d (%*[^)]) %c", &state) != 1) /* a name with ) in it: taken for alive */
 		state = 'R';
 	fclose(stat);
 	return state;

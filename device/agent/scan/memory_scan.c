@@ -37,7 +37,7 @@ struct scan {
 	size_t n_threads;
 	struct ml_shim_memory shim;
 	struct ml_scanned_words words;
-	struct ml_scan told;
+	struct ml_scan header;
 };
 
 static struct ml_scan_targets targets;
@@ -141,11 +141,11 @@ static const char *read_memory(struct scan *scan)
 }
 
 /* NULL, or why not. */
-static const char *look(struct scan *scan)
+static const char *scan_pieces(struct scan *scan)
 {
 	const char *reason;
 
-	scan->told.timestamp_ns = ml_clock_ns();
+	scan->header.timestamp_ns = ml_clock_ns();
 	scan->maps = ml_process_maps_read((ml_u32)scan->pid, &scan->maps_bytes);
 	if (!scan->maps)
 		return "its mappings cannot be read";
@@ -160,7 +160,7 @@ static const char *look(struct scan *scan)
  */
 static const char *rehearse(struct scan *scan)
 {
-	const char *reason = look(scan);
+	const char *reason = scan_pieces(scan);
 
 	free(scan->maps);
 	scan->maps = NULL;
@@ -197,9 +197,9 @@ static const char *stop_and_look(struct scan *scan)
 	if (!reason)
 		reason = read_threads(scan, &threads);
 	if (!reason)
-		reason = look(scan);
+		reason = scan_pieces(scan);
 	ml_ptrace_let_others_go(&threads, NULL);
-	scan->told.stopped_ns = ml_clock_ns() - begin_ns;
+	scan->header.stopped_ns = ml_clock_ns() - begin_ns;
 	ml_ptrace_free(&threads);
 	return reason;
 }
@@ -211,7 +211,7 @@ static const char *look_at_held(struct scan *scan, const char *stack_pointer)
 
 	scan->threads = &thread;
 	scan->n_threads = 1;
-	reason = look(scan);
+	reason = scan_pieces(scan);
 	scan->threads = NULL;
 	scan->n_threads = 0;
 	return reason;
@@ -221,11 +221,11 @@ static int write_scan(struct scan *scan)
 {
 	int gone;
 
-	scan->told.scanned_bytes = scan->words.scanned_bytes;
-	scan->told.word_bytes = scan->words.word_bytes;
-	scan->told.n_threads = (ml_u32)scan->n_threads;
-	gone = ml_blocks_write(ML_BLOCK_SCAN, &scan->told, sizeof(scan->told));
-	gone |= ml_process_maps_write((ml_u32)scan->pid, scan->told.timestamp_ns, scan->maps, scan->maps_bytes);
+	scan->header.scanned_bytes = scan->words.scanned_bytes;
+	scan->header.word_bytes = scan->words.word_bytes;
+	scan->header.n_threads = (ml_u32)scan->n_threads;
+	gone = ml_blocks_write(ML_BLOCK_SCAN, &scan->header, sizeof(scan->header));
+	gone |= ml_process_maps_write((ml_u32)scan->pid, scan->header.timestamp_ns, scan->maps, scan->maps_bytes);
 	for (size_t i = 0; i < scan->n_threads && !gone; i += ROWS_AT_ONCE) {
 		size_t rows = scan->n_threads - i < ROWS_AT_ONCE ? scan->n_threads - i : ROWS_AT_ONCE;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What of a process's memory is to be searched: the pages in use of its writable mappings, in pieces. */
+/* Memory of a process to scan: the pages in use of its writable mappings, in pieces. */
 #ifndef MEMLEAK_SCAN_PIECES_H
 #define MEMLEAK_SCAN_PIECES_H
 
@@ -18,7 +18,7 @@ struct ml_scan_pieces {
 /* Forgets those there were; their memory is used again. */
 void ml_scan_pieces_begin(struct ml_scan_pieces *pieces, int pid);
 
-/* Pages of [start, end) that ever held something: others are not touched. Where that is not told, all. */
+/* Pages of [start, end) that were ever used; all if that is unknown. */
 void ml_scan_pieces_add(struct ml_scan_pieces *pieces, ml_u64 start, ml_u64 end);
 
 /* -1: there was no memory for all. */

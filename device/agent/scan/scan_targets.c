@@ -10,7 +10,7 @@
 
 const ml_u8 ml_scan_whole_gibibyte[1] = { 0xff };
 
-/* NULL: there is no room for one more. */
+/* NULL: no room. */
 static ml_u8 *bitmap_of(struct ml_scan_targets *targets, size_t number)
 {
 	ml_u8 *made;

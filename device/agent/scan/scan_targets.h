@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory that a word may refer to, by pages: asked once for each word that looks like an address. */
+/* Pages of memory that a word may refer to, tested for each word that resembles an address. */
 #ifndef MEMLEAK_SCAN_TARGETS_H
 #define MEMLEAK_SCAN_TARGETS_H
 

@@ -20,7 +20,7 @@
 #define RECORD_BYTES_MAX(words) (sizeof(struct ml_scanned) + ((words) + GROUP - 1) / GROUP * 8 + (words) * 8)
 #define THREADS_MAX 4
 
-/* What all threads take their work from. */
+/* The shared work of all threads. */
 struct work {
 	struct ml_scanned_words *words;
 	int pid;
@@ -46,7 +46,7 @@ int ml_scanned_words_start(struct ml_scanned_words *words, const struct ml_scan_
 	if (records == MAP_FAILED)
 		return -1;
 	records += -(uintptr_t)records % HUGE_PAGE_BYTES;
-	madvise(records, room, MADV_HUGEPAGE); /* fewer faults while the process stands still */
+	madvise(records, room, MADV_HUGEPAGE); /* fewer faults while the process is stopped */
 	*words = (struct ml_scanned_words){ .targets = targets, .mask = ~0ull, .word_bytes = word_bytes, .records = records };
 #ifdef __aarch64__
 	if (word_bytes == 8)

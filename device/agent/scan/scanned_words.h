@@ -18,7 +18,7 @@ struct ml_scan_piece {
 
 struct ml_scanned_words {
 	const struct ml_scan_targets *targets;
-	ml_u64 mask;     /* what of a word is an address */
+	ml_u64 mask;     /* bits of a word that are an address */
 	ml_u32 word_bytes;
 	ml_u8 *records;  /* of which only what is written to takes memory: chunks, each filled by one thread */
 	size_t used[ML_SCAN_CHUNKS_MAX]; /* bytes of each chunk's records */

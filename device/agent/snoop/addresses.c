@@ -13,16 +13,16 @@ struct ml_snoop_addresses {
 	char text[];
 };
 
-/* Tells of the places of one file that lie in [offset, offset + size) of it. */
+/* Adds the probes of one file whose offsets are in [offset, offset + size). */
 static void add_places(struct ml_snoop *snoop, const struct ml_snoop_config *config, ml_u32 pid, ml_u32 file, ml_u64 start,
 		       ml_u64 offset, ml_u64 size)
 {
-	for (ml_u32 i = 0; i < config->n_places; i++) {
-		const struct ml_snoop_place *place = &config->places[i];
+	for (ml_u32 i = 0; i < config->n_sites; i++) {
+		const struct ml_snoop_site *site = &config->sites[i];
 
-		if (place->file == file && place->kind != ML_PROBE_RETURN && place->offset - offset < size)
-			ml_snoop_add_address(snoop, pid, start + place->offset - offset,
-					     place->function | (place->kind == ML_PROBE_TAIL ? ML_SNOOP_TAIL : 0));
+		if (site->file == file && site->kind != ML_PROBE_RETURN && site->offset - offset < size)
+			ml_snoop_add_address(snoop, pid, start + site->offset - offset,
+					     site->function | (site->kind == ML_PROBE_TAIL ? ML_SNOOP_TAIL : 0));
 	}
 }
 

@@ -16,14 +16,14 @@
 
 #define DETACHING_THREADS 64
 
-/* Places of one file in one process, with room for what the kernel wants to have side by side. */
+/* Probes of one file in one process, in the arrays that the kernel needs. */
 struct batch {
 	struct ml_snoop *snoop;
 	const char *path;
 	int pid; /* -1 = every process */
 	ml_u32 kind; /* enum ml_probe_kind */
 	ml_u32 n;
-	const struct ml_snoop_place *places;
+	const struct ml_snoop_site *sites;
 	ml_u64 *offsets, *cookies;
 	ml_s32 *errors;
 };
@@ -65,7 +65,7 @@ static int keep_perf(struct ml_snoop *snoop, struct bpf_link *link)
 	return 0;
 }
 
-/* One link for places first … first + n - 1; where the kernel refuses them, for each half, down to who is to blame. */
+/* Attaches probes first … first + n - 1 by one link. If the kernel refuses, halves them, down to the probe that causes the error. */
 static void place_multi(struct batch *batch, ml_u32 first, ml_u32 n)
 {
 	const struct ml_uprobe_multi probes = {
@@ -102,7 +102,7 @@ static int write_results(const struct batch *batch, int *n_placed)
 
 	for (ml_u32 i = 0; i < batch->n && results; i++) {
 		results[i] = (struct ml_probe_result){
-			.function = batch->places[i].function,
+			.function = batch->sites[i].function,
 			.pid = batch->pid > 0 ? (ml_u32)batch->pid : 0,
 			.error = batch->errors[i],
 			.way = batch->snoop->has_multi ? ML_PROBE_MULTI : ML_PROBE_PERF,
@@ -119,16 +119,16 @@ static int write_results(const struct batch *batch, int *n_placed)
 /* A uprobe in them would end the process (patched_code.h). */
 static int leave_out_patched(struct batch *batch)
 {
-	struct ml_probed_address *places = calloc(batch->n, sizeof(*places));
+	struct ml_probed_address *sites = calloc(batch->n, sizeof(*sites));
 
-	for (ml_u32 i = 0; i < batch->n && places; i++)
-		places[i] = (struct ml_probed_address){ .function = batch->offsets[i], .offset = batch->offsets[i] };
-	if (places && (batch->pid > 0 ? ml_patched_code_find(batch->pid, batch->path, places, batch->n) :
-					ml_patched_code_find_all(batch->path, places, batch->n)))
+	for (ml_u32 i = 0; i < batch->n && sites; i++)
+		sites[i] = (struct ml_probed_address){ .function = batch->offsets[i], .offset = batch->offsets[i] };
+	if (sites && (batch->pid > 0 ? ml_patched_code_find(batch->pid, batch->path, sites, batch->n) :
+					ml_patched_code_find_all(batch->path, sites, batch->n)))
 		for (ml_u32 i = 0; i < batch->n; i++)
-			batch->errors[i] = places[i].address ? ML_PROBE_ERROR_PATCHED : 0;
-	free(places);
-	return places ? 0 : -1;
+			batch->errors[i] = sites[i].address ? ML_PROBE_ERROR_PATCHED : 0;
+	free(sites);
+	return sites ? 0 : -1;
 }
 
 static void place_runs(struct batch *batch)
@@ -143,7 +143,7 @@ static void place_runs(struct batch *batch)
 	}
 }
 
-static int place(struct batch *batch, int *n_placed)
+static int attach_batch(struct batch *batch, int *n_placed)
 {
 	int result = -1;
 
@@ -152,8 +152,8 @@ static int place(struct batch *batch, int *n_placed)
 	batch->errors = calloc(batch->n, sizeof(*batch->errors));
 	if (batch->offsets && batch->cookies && batch->errors) {
 		for (ml_u32 i = 0; i < batch->n; i++) {
-			batch->offsets[i] = batch->places[i].offset;
-			batch->cookies[i] = batch->places[i].function | (batch->kind == ML_PROBE_TAIL ? ML_SNOOP_TAIL : 0);
+			batch->offsets[i] = batch->sites[i].offset;
+			batch->cookies[i] = batch->sites[i].function | (batch->kind == ML_PROBE_TAIL ? ML_SNOOP_TAIL : 0);
 		}
 		result = leave_out_patched(batch);
 		if (!result && batch->snoop->has_multi)
@@ -169,7 +169,7 @@ static int place(struct batch *batch, int *n_placed)
 	return result;
 }
 
-/* 0, or -1 after an ERROR block: whoever asks for children is not to be told of some. */
+/* 0, or -1 after an ERROR block: with --follow, tracing only some of the children would be misleading. */
 static int follow_children(struct ml_snoop *snoop)
 {
 	struct bpf_program *program = bpf_object__find_program_by_name(snoop->object, "process_fork");
@@ -182,7 +182,7 @@ static int follow_children(struct ml_snoop *snoop)
 		snoop->tracepoints[2] = bpf_program__attach_tracepoint(program, "task", "task_newtask");
 	if (snoop->tracepoints[2])
 		return 0;
-	ml_blocks_error(ML_REASON_TRACER_ERROR, "the kernel does not tell of forks, which --follow needs (mount tracefs, or leave --follow out)");
+	ml_blocks_error(ML_REASON_TRACER_ERROR, "could not follow forks, which --follow needs: no fields of task_newtask (mount tracefs, or drop --follow)");
 	return -1;
 }
 
@@ -206,24 +206,24 @@ int ml_snoop_attach(struct ml_snoop *snoop, const struct ml_snoop_config *config
 	follow_threads(snoop);
 	if (config->session.follow && follow_children(snoop))
 		return -1;
-	for (ml_u32 first = 0, end; first < config->n_places; first = end) {
-		const struct ml_snoop_file *file = &config->files[config->places[first].file];
+	for (ml_u32 first = 0, end; first < config->n_sites; first = end) {
+		const struct ml_snoop_file *file = &config->files[config->sites[first].file];
 		struct batch batch = {
-			.snoop = snoop, .path = file->path, .kind = config->places[first].kind, .places = &config->places[first],
+			.snoop = snoop, .path = file->path, .kind = config->sites[first].kind, .sites = &config->sites[first],
 			.pid = config->session.follow ? -1 : file->pid ? file->pid : command_pid,
 		};
 
-		for (end = first; end < config->n_places && config->places[end].file == config->places[first].file &&
-				  config->places[end].kind == batch.kind;)
+		for (end = first; end < config->n_sites && config->sites[end].file == config->sites[first].file &&
+				  config->sites[end].kind == batch.kind;)
 			end++;
 		batch.n = end - first;
-		if (place(&batch, &n_placed))
+		if (attach_batch(&batch, &n_placed))
 			return -1;
 	}
 	return n_placed;
 }
 
-/* ---- taking them away ---------------------------------------------------------------------------- */
+/* ---- detaching ----------------------------------------------------------------------------------- */
 
 struct share {
 	struct ml_snoop *snoop;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the probes of snoop are placed, and what became of each. */
+/* Places the probes of snoop, and reports each. */
 #ifndef MEMLEAK_SNOOP_ATTACH_H
 #define MEMLEAK_SNOOP_ATTACH_H
 
 #include "agent/snoop/object.h"
 
 /*
- * Places all probes; command_pid stands for those of the command. What cannot be placed is told in PROBE_RESULTS blocks
- * beside what was. Returns how many places have their probes, or -1 after an ERROR block.
+ * Places all probes; command_pid is the process of the command's own. Each result goes into a PROBE_RESULTS block. Returns the number of
+ * placed probes, or -1 after an ERROR block.
  */
 int ml_snoop_attach(struct ml_snoop *snoop, const struct ml_snoop_config *config, int command_pid);
 

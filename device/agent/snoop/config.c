@@ -54,14 +54,14 @@ static bool parse_object(struct ml_snoop_config *config, char *value)
 }
 
 /* at FUNCTION KIND OFFSET: in the object named last */
-static bool parse_place(struct ml_snoop_config *config, char *value)
+static bool parse_site(struct ml_snoop_config *config, char *value)
 {
 	ml_u64 numbers[3];
 
-	if (!config->n_files || config->n_places == ML_SNOOP_PLACES || !parse_fields(value, 3, numbers) ||
+	if (!config->n_files || config->n_sites == ML_SNOOP_SITES || !parse_fields(value, 3, numbers) ||
 	    numbers[0] >= config->n_functions || numbers[1] > ML_PROBE_TAIL)
 		return false;
-	config->places[config->n_places++] = (struct ml_snoop_place){
+	config->sites[config->n_sites++] = (struct ml_snoop_site){
 		.file = config->n_files - 1, .function = (ml_u32)numbers[0], .kind = (ml_u32)numbers[1],
 		.offset = numbers[2],
 	};
@@ -146,7 +146,7 @@ static int take(void *context, const char *key, char *value)
 	struct ml_snoop_config *config = context;
 
 	if (!strcmp(key, "at"))
-		return parse_place(config, value) ? 1 : -1;
+		return parse_site(config, value) ? 1 : -1;
 	if (!strcmp(key, "object"))
 		return parse_object(config, value) ? 1 : -1;
 	if (!strcmp(key, "function"))
@@ -176,10 +176,10 @@ struct ml_snoop_config *ml_snoop_config_read(void)
 
 	if (!config)
 		return NULL;
-	config->places = calloc(ML_SNOOP_PLACES, sizeof(*config->places));
-	if (config->places && !ml_config_read(&config->session, (struct ml_config_lines){ take, config }))
+	config->sites = calloc(ML_SNOOP_SITES, sizeof(*config->sites));
+	if (config->sites && !ml_config_read(&config->session, (struct ml_config_lines){ take, config }))
 		return config;
-	free(config->places);
+	free(config->sites);
 	free(config);
 	return NULL;
 }

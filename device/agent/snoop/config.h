@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the host asks of snoop beside what every session knows (config.h). */
+/* Configuration lines of snoop, beside those of every session (agent/protocol/config.h). */
 #ifndef MEMLEAK_SNOOP_CONFIG_H
 #define MEMLEAK_SNOOP_CONFIG_H
 
@@ -9,7 +9,7 @@
 #define ML_SNOOP_PROCESSES 256
 #define ML_SNOOP_WANTED_THREADS 256
 #define ML_SNOOP_OBJECTS 4096
-#define ML_SNOOP_PLACES (64u << 10)
+#define ML_SNOOP_SITES (64u << 10)
 
 /* A file that functions are probed in, and in which process: 0 = the command. */
 struct ml_snoop_file {
@@ -17,7 +17,7 @@ struct ml_snoop_file {
 	char *path;
 };
 
-struct ml_snoop_place {
+struct ml_snoop_site {
 	ml_u32 file;
 	ml_u32 function;
 	ml_u32 kind;   /* enum ml_probe_kind */
@@ -36,8 +36,8 @@ struct ml_snoop_config {
 	ml_u32 n_functions;
 	struct ml_snoop_file files[ML_SNOOP_OBJECTS];
 	ml_u32 n_files;
-	struct ml_snoop_place *places; /* those of a file stand together, and of these those of a kind */
-	ml_u32 n_places;
+	struct ml_snoop_site *sites; /* sorted by file, then by kind */
+	ml_u32 n_sites;
 };
 
 /* Reads lines up to `start`. NULL after an ERROR block, or when standard input closed. */

@@ -44,7 +44,7 @@ static void on_mapping(void *context, const struct ml_mapping *record, const cha
 	ml_blocks_writev(ML_BLOCK_MAPPINGS, parts, 2);
 }
 
-/* Behind an exec the maps tell what the side band does not: the vdso, the stack. */
+/* After an exec the maps contain what the side band lacks: the vdso, the stack. */
 static void on_process(void *context, const struct ml_process *record)
 {
 	(void)context;

@@ -29,7 +29,7 @@ static int fail(const char *what, int error)
 	return ml_libbpf_fail(what, error, error == EPERM || error == EACCES ? "run as root" : "see memleak-android doctor");
 }
 
-/* 0 where tracefs does not tell: then the event cannot be attached to, either. */
+/* 0: unknown to tracefs; then the event cannot be attached to either. */
 static ml_u32 fork_field(const char *name)
 {
 	int offset = ml_tracefs_field("task/task_newtask", name);
@@ -85,7 +85,7 @@ static int load_object(struct ml_snoop *snoop, const struct ml_snoop_config *con
 	set_size(snoop, "calls", (ml_u32)config->session.ring_bytes);
 	if (config->session.stack_bytes)
 		set_size(snoop, "stacks", STACK_RING_BYTES);
-	set_size(snoop, "addresses", snoop->has_cookies ? 1 : config->n_places * 2); /* of all processes */
+	set_size(snoop, "addresses", snoop->has_cookies ? 1 : config->n_sites * 2); /* of all processes */
 	set_attach_type(snoop);
 	bpf_program__set_autoload(bpf_object__find_program_by_name(snoop->object, "process_fork"), config->session.follow);
 	error = set_options(snoop, config);
@@ -140,7 +140,7 @@ int ml_snoop_add_process(struct ml_snoop *snoop, ml_u32 tgid)
 	return bpf_map_update_elem(map_fd(snoop, "processes"), &tgid, &one, BPF_ANY);
 }
 
-/* Those that have ended are not looked at any more: their numbers will be others'. */
+/* Removes ended processes: their pids may be reused. */
 bool ml_snoop_has_processes(struct ml_snoop *snoop)
 {
 	int fd = map_fd(snoop, "processes");

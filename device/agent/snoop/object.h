@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loaded programs of snoop, their maps and their links. */
+/*
+ * The BPF tracer of any functions (`snoop`). The configuration comes in; CALLS, CALL_STATISTICS and PROBE_RESULTS blocks go out
+ * (session.c). Here: the loaded programs, maps and links.
+ */
 #ifndef MEMLEAK_SNOOP_OBJECT_H
 #define MEMLEAK_SNOOP_OBJECT_H
 
@@ -24,19 +27,19 @@ struct ml_snoop {
 };
 
 /*
- * Loads the programs for the ways of attaching that this kernel has. only: the one process whose calls count, 0 = those
- * that are added. 0, or -1 after an ERROR block.
+ * Loads the programs for the kinds of links that this kernel has. only: the one process to trace; 0: those that are added.
+ * 0, or -1 after an ERROR block.
  */
 int ml_snoop_load(struct ml_snoop *snoop, const struct ml_snoop_config *config, ml_u32 only, ring_buffer_sample_fn on_call,
 		  ring_buffer_sample_fn on_stack, void *context);
 
-/* A process whose calls are looked at. */
+/* Traces a process. */
 int ml_snoop_add_process(struct ml_snoop *snoop, ml_u32 tgid);
 
-/* Is any process left, children among them? Those that have ended are forgotten. */
+/* Whether any traced process or child still runs. Removes ended ones. */
 bool ml_snoop_has_processes(struct ml_snoop *snoop);
 
-/* Whose probe stands at an address of a process, for kernels without cookies. */
+/* The probe at an address of a process, for kernels without cookies. */
 int ml_snoop_add_address(struct ml_snoop *snoop, ml_u32 tgid, ml_u64 address, ml_u32 cookie);
 
 /* Sum of one counter over all CPUs. */

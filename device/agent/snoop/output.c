@@ -34,7 +34,7 @@ int ml_call_batch_write(struct ml_call_batch *batch)
 static void add_path(struct ml_call_batch *batch, struct ml_call *call, ml_u32 argument, ml_u64 fd)
 {
 	struct ml_call_capture head = { .argument = (ml_u16)argument };
-	ml_u8 *place = batch->data + batch->data_bytes;
+	ml_u8 *at = batch->data + batch->data_bytes;
 	char link[64], path[4096];
 	ssize_t n;
 
@@ -46,9 +46,9 @@ static void add_path(struct ml_call_batch *batch, struct ml_call *call, ml_u32 a
 		head.error = errno;
 	else
 		head.bytes = (ml_u16)n;
-	memcpy(place, &head, sizeof(head));
-	memset(place + sizeof(head), 0, (head.bytes + 7u) & ~7u);
-	memcpy(place + sizeof(head), path, head.bytes);
+	memcpy(at, &head, sizeof(head));
+	memset(at + sizeof(head), 0, (head.bytes + 7u) & ~7u);
+	memcpy(at + sizeof(head), path, head.bytes);
 	batch->data_bytes += (ml_u32)sizeof(head) + ((head.bytes + 7u) & ~7u);
 	call->n_captures++;
 }
@@ -93,9 +93,9 @@ bool ml_call_batch_is_full(const struct ml_call_batch *batch)
 /* ---- statistics ---------------------------------------------------------------------------------- */
 
 /* Appends a function's numbers to a block; returns their bytes. */
-static size_t add_function(ml_u8 *place, ml_u32 number, const struct ml_snoop_statistics *counted)
+static size_t add_function(ml_u8 *at, ml_u32 number, const struct ml_snoop_statistics *counted)
 {
-	struct ml_call_statistics *row = (struct ml_call_statistics *)place;
+	struct ml_call_statistics *row = (struct ml_call_statistics *)at;
 	struct ml_call_bucket *buckets = (struct ml_call_bucket *)(row + 1);
 
 	*row = (struct ml_call_statistics){

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls on their way into CALLS blocks, and what was counted of each function into CALL_STATISTICS blocks. */
+/* Writes calls as CALLS blocks, and counters per function as CALL_STATISTICS blocks. */
 #ifndef MEMLEAK_SNOOP_OUTPUT_H
 #define MEMLEAK_SNOOP_OUTPUT_H
 
@@ -16,15 +16,15 @@ struct ml_call_batch {
 	_Alignas(8) ml_u8 data[ML_CALL_BATCH_DATA];
 };
 
-/* A record as the program wrote it; paths of file descriptors are looked up now. The batch must not be full. */
+/* Adds a record of the program; resolves paths of descriptors now. The batch must not be full. */
 void ml_call_batch_add(struct ml_call_batch *batch, const void *record, size_t bytes);
 
 bool ml_call_batch_is_full(const struct ml_call_batch *batch);
 
-/* Writes what there is. 0, or -1 when nobody reads any more. */
+/* Writes the batch. 0, or -1: the host is gone. */
 int ml_call_batch_write(struct ml_call_batch *batch);
 
-/* Writes what has been counted so far. is_final: nothing will follow. 0 or -1 as above. */
+/* Writes all counters. is_final: the last ones. 0 or -1 as above. */
 int ml_call_statistics_write(const struct ml_snoop *snoop, bool is_final);
 
 #endif

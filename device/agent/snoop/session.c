@@ -51,12 +51,12 @@ static int on_stack(void *context, void *record, size_t bytes)
 	return 0;
 }
 
-/* A call's stack stands in its ring before the call in its own: it is written first. */
+/* A stack is in its ring before its call is in the other, so stacks are written first. */
 static void write_calls(struct session *session)
 {
 	if (session->mappings) {
 		ring_buffer__consume(session->snoop.stacks);
-		ml_snoop_mappings_drain(session->mappings); /* the stacks that run through new ones are looked up in them */
+		ml_snoop_mappings_drain(session->mappings); /* new stacks are resolved in them */
 		session->base.is_host_gone |= ml_call_stacks_write(session->stacks) != 0;
 	}
 	session->base.is_host_gone |= ml_call_batch_write(session->batch) != 0;
@@ -117,7 +117,7 @@ static void add_target(struct session *session, int pid)
 	ml_snoop_add_process(&session->snoop, (ml_u32)pid);
 }
 
-/* Looks at all of them, so that the command is waited for. */
+/* Checks every target, so that the command is reaped. */
 static bool have_all_ended(struct session *session)
 {
 	int n_left = 0;

@@ -31,10 +31,10 @@ void ml_call_stacks_destroy(struct ml_call_stacks *stacks)
 static void undo_trampolines(const struct ml_evidence *record, const struct ml_fixup *fixups, ml_u32 n, ml_u8 *stack)
 {
 	for (ml_u32 i = 0; i < n; i++) {
-		ml_u64 place = fixups[i].slot_address - record->stack_address;
+		ml_u64 offset = fixups[i].slot_address - record->stack_address;
 
-		if (place <= record->stack_bytes && record->stack_bytes - place >= sizeof(ml_u64))
-			memcpy(stack + place, &fixups[i].value, sizeof(ml_u64));
+		if (offset <= record->stack_bytes && record->stack_bytes - offset >= sizeof(ml_u64))
+			memcpy(stack + offset, &fixups[i].value, sizeof(ml_u64));
 	}
 }
 

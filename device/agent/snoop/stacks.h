@@ -12,10 +12,10 @@ struct ml_call_stacks;
 struct ml_call_stacks *ml_call_stacks_create(void);
 void ml_call_stacks_destroy(struct ml_call_stacks *stacks);
 
-/* A record as the program wrote it. 0, or -1 when nobody reads any more. */
+/* Adds a record of the program. 0, or -1: the host is gone. */
 int ml_call_stacks_add(struct ml_call_stacks *stacks, const void *record, size_t bytes);
 
-/* Writes what there is. 0 or -1 as above. */
+/* Writes all added records. 0 or -1 as above. */
 int ml_call_stacks_write(struct ml_call_stacks *stacks);
 
 #endif

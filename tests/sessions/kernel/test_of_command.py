@@ -106,7 +106,7 @@ def test_what_outlives_a_command_is_held_and_what_it_gave_back_is_not(
     assert sum(site["inuse_space"] for site in of_daemon) == LEFT * PIPE_BYTES
     assert sum(site["inuse_space"] for site in pipes) == LEFT * PIPE_BYTES
     assert report["sites"][0] in of_daemon
-    assert any(note.startswith("1 process that the command started went on") for note in report["notes"])
+    assert any(note.startswith("1 process of the command still ran at its end") for note in report["notes"])
     assert any(
         note.startswith("of the kernel's memory what is held after the command's end")
         for note in report["notes"]
