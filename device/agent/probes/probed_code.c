@@ -39,7 +39,7 @@ static int check(const char *path, const char *subject)
 		return 0;
 	if (header.e_machine == EM_ARM)
 		ml_blocks_error(ML_REASON_TARGET_ERROR,
-				"%s is 32-bit arm code, where the kernel sites no uprobes (use --tracer preload)", subject);
+				"%s is 32-bit arm code, where the kernel places no uprobes (use --tracer preload)", subject);
 	else if (header.e_ident[EI_CLASS] == ELFCLASS32)
 		ml_blocks_error(ML_REASON_TARGET_ERROR, "%s is 32-bit, which cannot be traced (use a 64-bit build of it)",
 				subject);

@@ -145,7 +145,7 @@ int ml_stdio_borrow(const char *name)
 		close(connection);
 	if (is_lent && !renumber(streams))
 		return 0;
-	fprintf(stderr, "could not borrow the command's standard streams: %s (start `memleakd lend` as the same user)\n",
-		connection < 0 ? strerror(errno) : "no process of this user lends them");
+	fprintf(stderr, "could not borrow the command's standard streams: %s\n",
+		connection < 0 ? strerror(errno) : "no process of this user lends them (start `memleakd lend` as this user)");
 	return -1;
 }

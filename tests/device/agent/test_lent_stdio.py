@@ -60,7 +60,9 @@ def test_nobody_else_gets_them(agent: Path) -> None:
     with lend(agent, name) as lender:
         done = borrow(agent, name, OTHER_USER)
         assert (done.returncode, done.stderr) == (
-            5, b"could not borrow the command's standard streams: no process of this user lends them (start `memleakd lend` as the same user)\n",
+            5,
+            b"could not borrow the command's standard streams: "
+            b"no process of this user lends them (start `memleakd lend` as this user)\n",
         )  # fmt: skip
         assert lender.poll() is None, "it still waits for the right one"
         assert borrow(agent, name).stderr == b""
