@@ -13,6 +13,12 @@ from memleak_android.host.errors import TracerError
 from memleak_android.host.pairs.schema import PairRoute
 from memleak_android.host.wire.blocks import WIRE_VERSION, Block
 
+# Options of all collectors that the agent reads as numbers, under the same names.
+_NUMBERS = (
+    "follow", "stack_bytes", "sample_bytes", "every_stack", "extend_stacks", "older_ns",
+    "min_size", "max_size", "max_live", "events", "mmap",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class ProbedFile:
@@ -193,21 +199,11 @@ def session_lines(options: SessionOptions) -> list[str]:
     if options.pid is not None:
         lines.append(f"pid {options.pid}")
     lines += [f"arg {quote(os.fsencode(argument), safe='/')}" for argument in options.command]
-    lines += [
-        f"follow {int(options.follow)}",
-        f"stack_bytes {options.stack_bytes}",
-        f"sample_bytes {options.sample_bytes}",
-        f"every_stack {int(options.every_stack)}",
-        f"extend_stacks {int(options.extend_stacks)}",
+    return [
+        *lines,
+        *(f"{name} {int(getattr(options, name))}" for name in _NUMBERS),
         f"unwind {options.unwind}",
-        f"older_ns {options.older_ns}",
-        f"min_size {options.min_size}",
-        f"max_size {options.max_size}",
-        f"max_live {options.max_live}",
-        f"events {int(options.events)}",
-        f"mmap {int(options.mmap)}",
     ]
-    return lines
 
 
 def probe_line(probe: Probe, function_number: int) -> str:
