@@ -14,7 +14,7 @@ from memleak_android.host.perf_data.code_locations import CodeLocations
 from memleak_android.host.perf_data.files import RecordedFiles
 from memleak_android.host.perf_data.sampled_stacks import first_joined
 from memleak_android.host.perf_data.stacks import SampleReader, SampleUnwinder
-from memleak_android.host.reports.export.samples_folded import SamplesFolded
+from memleak_android.host.reports.export.folded import SamplesFolded
 from memleak_android.host.reports.json.samples import SamplesJson
 from memleak_android.host.reports.text.samples import SamplesText
 from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_dir

@@ -1,4 +1,4 @@
-"""Two profiles compared, site by site: what is new, grown, shrunk, gone. Sampled figures within their error are the same."""
+"""Compares two profiles site by site: new, grown, shrunk, gone. Sampled figures within their error count as equal."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from memleak_android.host.profile.profile import CallSite, Frame, Profile, Verdi
 from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.site_id import site_id
 
-# Standard errors that a difference of estimates must exceed. Many sites are compared at once: at 3, one in 370 that did
-# not change would be shown, if the errors were normal.
+# Standard errors that a difference of estimates must exceed. Many sites are compared at once: with normal errors, 3 lets
+# through one in 370 that did not change.
 CONFIDENCE = 3.0
 
 
 class Change(StrEnum):
-    """What became of a site's outstanding memory."""
+    """The change of a site's outstanding memory."""
 
     NEW = "new"
     GROWN = "grown"
@@ -37,7 +37,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class SiteChange:
-    """One site in both. stderr_space: of the difference, None where neither is sampled."""
+    """A site in both profiles. stderr_space: of the difference; None = neither is sampled."""
 
     id: str
     change: Change
@@ -58,9 +58,9 @@ class SiteChange:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """changes: largest growth first, the largest loss last. unchanged: sites of both that are not among them.
-
-    unattributed: what blocks without a stack amount to, before and after; they are in no site.
+    """changes: largest growth first, largest loss last.
+    unchanged: the number of sites that are not in `changes`.
+    unattributed: blocks without a stack, before and after; they are in no site.
     """
 
     old: Profile
@@ -72,16 +72,16 @@ class Comparison:
 
 
 def compare(old: Profile, new: Profile) -> Comparison:
-    """By site id (site_identity.py): sites that share one are one. A program that was built by another name is the same."""
+    """Compares by site id. Sites with one id are merged; a program that was renamed is the same program."""
     programs = _programs(old, new)
     sites = [_renamed(site, *programs) for site in old.sites] if programs else old.sites
     before, after = merged_sites(sites), merged_sites(new.sites)
     changes = []
-    for one in dict.fromkeys((*after, *before)):
-        change = _change(before.get(one), after.get(one))
+    for id_ in dict.fromkeys((*after, *before)):
+        change = _change(before.get(id_), after.get(id_))
         if change is not None:
             changes.append(change)
-    changes.sort(key=lambda one: (-one.space, -one.objects, one.id))
+    changes.sort(key=lambda change: (-change.space, -change.objects, change.id))
     unattributed = [Held(p.totals.unattributed_space, p.totals.unattributed_objects) for p in (old, new)]
     return Comparison(
         old=old,
@@ -94,11 +94,11 @@ def compare(old: Profile, new: Profile) -> Comparison:
 
 
 def _programs(old: Profile, new: Profile) -> tuple[str, str] | None:
-    """The names of both programs' files where they differ and both are in stacks; None: nothing is to be renamed."""
+    """File names of both programs, if they differ and both are in stacks; None = nothing to rename."""
     names = []
-    for one in (old, new):
-        words = one.target.command.split(maxsplit=1)
-        modules = {module_name(frame.module) for site in one.sites for frame in site.frames}
+    for profile in (old, new):
+        words = profile.target.command.split(maxsplit=1)
+        modules = {module_name(frame.module) for site in profile.sites for frame in site.frames}
         names.append((module_name(words[0]) if words else "", modules))
     (before, of_old), (after, of_new) = names
     is_other = before != after and before in of_old - of_new and after in of_new - of_old
@@ -106,15 +106,15 @@ def _programs(old: Profile, new: Profile) -> tuple[str, str] | None:
 
 
 def _renamed(site: CallSite, before: str, after: str) -> CallSite:
-    """A site of the program `before` as it would be of `after`; one whose id is not of its frames alone stays."""
+    """A site of the program `before` as one of `after`. A site whose id is not made of its frames is unchanged."""
     if all(module_name(frame.module) != before for frame in site.frames) or site_id(site.frames) != site.id:
         return site
-    frames = [replace(one, module=after) if module_name(one.module) == before else one for one in site.frames]
+    frames = [replace(f, module=after) if module_name(f.module) == before else f for f in site.frames]
     return replace(site, id=site_id(frames))
 
 
 def merged_sites(sites: Iterable[CallSite]) -> dict[str, CallSite]:
-    """By id: those that share one (by other lines of the same functions, by other processes) as one."""
+    """By id. Sites with one id (other lines of the same functions, other processes) are merged."""
     found: dict[str, CallSite] = {}
     for site in sites:
         found[site.id] = _merged(found[site.id], site) if site.id in found else site
@@ -162,7 +162,7 @@ _MERGES: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _change(old: CallSite | None, new: CallSite | None) -> SiteChange | None:
-    """None: the same, or within the error of what was sampled."""
+    """None = equal, or within the error of the samples."""
     shown = new or old
     if shown is None:
         return None
@@ -188,7 +188,7 @@ def _change_of(old: CallSite | None, new: CallSite | None, difference: int) -> C
 
 
 def _notes(old: Profile, new: Profile) -> Iterator[str]:
-    """What makes two profiles less comparable than they look."""
+    """Reasons why the profiles compare badly."""
     for name, which in (("the old one", old), ("the new one", new)):
         if which.verdict is Verdict.INCOMPLETE:
             yield f"{name} is incomplete: what it lacks can look like a difference"

@@ -1,4 +1,4 @@
-"""FleetProfile: what many recordings say together. Plain data, as the Profile of one."""
+"""FleetProfile: the result of many recordings. Plain data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from memleak_android.host.profile.profile import Frame, Profile
 
 
 class RecordingState(StrEnum):
-    """What became of one of many recordings."""
+    """State of a recording in the result."""
 
     OK = "ok"
     INCOMPLETE = "incomplete"  # counted; something is missing in it
@@ -20,14 +20,14 @@ class RecordingState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordingRow:
-    """One recording. digest: of its bytes, "" where they could not be read. reason: why it is not OK. clock: why its time is none."""
+    """digest: of the bytes, "" if they could not be read. reason: why it is not OK. clock: why its time is invalid."""
 
     source: str
     digest: str
     state: RecordingState
     reason: str
     bytes: int
-    taken_at_s: float  # since the epoch, by the clock of who recorded
+    taken_at_s: float  # since the epoch, by the clock of the recording machine
     duration_s: float
     package: str
     version: str
@@ -46,7 +46,7 @@ class RecordingRow:
 
     @property
     def remark(self) -> str:
-        """All that is to be told of it, in a line."""
+        """reason and clock in one line."""
         return "; ".join(filter(None, (self.reason, self.clock)))
 
     @property
@@ -56,7 +56,7 @@ class RecordingRow:
 
 @dataclass(frozen=True, slots=True)
 class SitePrevalence:
-    """One site over all recordings that count; bytes per recording, those that do not have it with 0.
+    """A site over all recordings that count; bytes per recording, 0 for recordings without it.
 
     share: of the recordings. p50, p90, p99: nearest rank. versions: those that show it, oldest first.
     """
@@ -77,7 +77,7 @@ class SitePrevalence:
 
 @dataclass(frozen=True, slots=True)
 class VersionChange:
-    """A site that one version holds more or less of than the one before it.
+    """A site of which one version holds more or less than the version before.
 
     q: the share of false ones to be expected among the changes that are at least as sure (Benjamini–Hochberg), from the
     Mann–Whitney test of bytes per recording. old, new: mean bytes per recording.
@@ -163,7 +163,7 @@ class FleetProfile:
         return sum(one.is_counted for one in self.recordings)
 
     def lost(self) -> dict[str, tuple[int, int]]:
-        """By cause: how much in all recordings that count, and how many of them have lost any."""
+        """By cause: the sum over all recordings that count, and the number of recordings with a loss."""
         sums: dict[str, tuple[int, int]] = {}
         for row in self.recordings:
             for cause, count in row.lost if row.is_counted else ():

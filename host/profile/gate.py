@@ -1,4 +1,4 @@
-"""The verdict: what counts as leaked, after suppressions and baseline, against the limit of --fail-on-leak."""
+"""Judges a profile: what counts after suppressions and baseline, against the limits of --fail-on-leak and --fail-on-growth."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memleak_android.host.profile.growth_gate import GrowthLimit, not_judged, we
 from memleak_android.host.profile.profile import CallSite, Profile, Verdict
 from memleak_android.host.profile.suppressions import Suppressions
 
-NO_LEAKS = ("runtime", "mmap")  # kinds that are held by design, or hold the others
+NO_LEAKS = ("runtime", "mmap")  # kinds that are held by design, or contain the heap
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class LeakLimit:
 
 @dataclass(frozen=True, slots=True)
 class GateRules:
-    """What was asked for. baseline: its profile and the name of its file."""
+    """Limits, suppressions and baseline of the command line. baseline: its profile and the name of its file."""
 
     limit: LeakLimit | None = None
     suppressions: Sequence[str] = ()
@@ -33,7 +33,7 @@ class GateRules:
 
     @property
     def effective_limit(self) -> LeakLimit | None:
-        """With a baseline and no limit of its own any growth is too much."""
+        """With a baseline and no limit, any growth is too much."""
         is_any = self.limit is None and self.growth is None and self.baseline is not None
         return LeakLimit(0) if is_any else self.limit
 
@@ -52,21 +52,21 @@ class _Count:
 
 
 def judge(profile: Profile, rules: GateRules) -> Profile:
-    """The profile with its verdict, its gate and its suppressed sites marked; as it was where nothing was asked for."""
+    """The profile with its verdict, gate and suppressed sites; unchanged without rules."""
     if rules.is_empty:
         return profile
     is_incomplete = profile.gate.is_incomplete if profile.gate else profile.verdict is Verdict.INCOMPLETE
     profile = _with_suppressed(profile, rules.suppressions)
     if rules.growth and (reason := not_judged(profile)):
         profile, is_incomplete = replace(profile, notes=tuple(dict.fromkeys((reason, *profile.notes)))), True
-    counts = sorted(_counts(profile, rules), key=lambda one: (-one.space, -one.objects, one.id))
+    counts = sorted(_counts(profile, rules), key=lambda count: (-count.space, -count.objects, count.id))
     limit = rules.effective_limit
     gate = Gate(
         limit_space=limit.space if limit else None,
         limit_objects=limit.objects if limit else None,
-        space=sum(one.space for one in counts),
-        objects=sum(one.objects for one in counts),
-        culprits=tuple(one.id for one in counts if one.id),
+        space=sum(count.space for count in counts),
+        objects=sum(count.objects for count in counts),
+        culprits=tuple(count.id for count in counts if count.id),
         is_incomplete=is_incomplete,
         baseline=rules.baseline[1] if rules.baseline else "",
         suppressions=_uses(profile.sites, rules.suppressions),
@@ -76,7 +76,7 @@ def judge(profile: Profile, rules: GateRules) -> Profile:
 
 
 def _with_growth(gate: Gate, profile: Profile, rules: GateRules) -> Gate:
-    """The sites that grow are culprits beside those that hold too much, or instead, where only growth was limited."""
+    """Adds sites that grow to the culprits. If only growth is limited they replace those that hold too much."""
     if rules.growth is None or not_judged(profile):
         return gate
     sites = [site for site in profile.sites if site.kind not in NO_LEAKS and not site.suppressed_by]
@@ -118,7 +118,7 @@ def _uses(sites: Sequence[CallSite], templates: Sequence[str]) -> tuple[Suppress
 
 
 def _counts(profile: Profile, rules: GateRules) -> list[_Count]:
-    """What counts, by site id; the blocks without a stack under the id ""."""
+    """Counted bytes and blocks by site id; blocks without a stack have the id ""."""
     sites = [site for site in profile.sites if site.kind not in NO_LEAKS and not site.suppressed_by]
     counted = merged_sites(sites)
     totals = profile.totals
@@ -128,7 +128,7 @@ def _counts(profile: Profile, rules: GateRules) -> list[_Count]:
     else:
         comparison = compare(rules.baseline[0], profile)
         growth = [change for change in comparison.changes if change.id in counted]
-        counts = [_Count(one.id, max(0, one.space), max(0, one.objects)) for one in growth]
+        counts = [_Count(grown.id, max(0, grown.space), max(0, grown.objects)) for grown in growth]
         old, new = comparison.unattributed
         counts.append(_Count("", max(0, new.space - old.space), max(0, new.objects - old.objects)))
-    return [one for one in counts if one.space or one.objects]
+    return [count for count in counts if count.space or count.objects]

@@ -1,4 +1,4 @@
-"""Code that no file holds: what a compiler wrote into memory while the program ran. It is labelled, not named."""
+"""Code that a compiler generated while the program ran. It is in no file: it gets a label instead of a name."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _CODE_CACHE = re.compile(
 
 
 def is_generated(path: str) -> bool:
-    """Of a mapping's path: no file's code, so that places in it say nothing about another run."""
+    """Tests a mapping's path. Addresses in generated code mean nothing in another run."""
     return path == ANONYMOUS or path.startswith("[anon:") or _CODE_CACHE.fullmatch(path) is not None
 
 
 def code_label(path: str) -> str:
-    """What stands in the place of a function's name: `[JIT]` where the memory is called so, else `[generated code]`."""
+    """The label: `[JIT]` if the memory is named so, else `[generated code]`."""
     return "[JIT]" if _CODE_CACHE.fullmatch(path) else "[generated code]"

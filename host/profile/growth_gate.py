@@ -1,4 +1,4 @@
-"""--fail-on-growth: how fast the stacks that grow do so together, against a limit by time or by run of a scenario."""
+"""--fail-on-growth: the total rate of the stacks that grow, against a limit by time or by run of a scenario."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from memleak_android.host.profile.profile import CallSite, Growth, Profile, Tren
 
 @dataclass(frozen=True, slots=True)
 class GrowthLimit:
-    """Bytes per second, or bytes by each run of a scenario."""
+    """Bytes per second, or bytes per run of a scenario."""
 
     rate: float
     is_by_run: bool = False
 
 
 def not_judged(profile: Profile) -> str:
-    """Why nothing is known of growth; "" where it was judged."""
+    """Why growth was not judged; "" if it was."""
     span = profile.growth
     if span is not None and span.is_judged:
         return ""
@@ -32,10 +32,11 @@ def not_judged(profile: Profile) -> str:
 def weigh_growth(
     limit: GrowthLimit, sites: Sequence[CallSite], baseline: Profile | None
 ) -> tuple[GrowthGate, tuple[str, ...]]:
-    """`sites` are those that count. Also the ids of those that grow, the fastest first.
+    """The result, and the ids of the sites that grow, fastest first.
 
-    Of the baseline what grew there too counts only as far as it grows faster now. Raises UsageError for a limit by run
-    where growth is by time.
+    sites: those that count.
+    baseline: only growth that is faster than there counts.
+    Raises UsageError if the limit is by run and growth is by time.
     """
     run_s = max((site.growth.run_s for site in sites if site.growth), default=0.0)
     if limit.is_by_run and not run_s and any(site.growth for site in sites):
@@ -59,7 +60,7 @@ def weigh_growth(
 
 
 def _rates(sites: Sequence[CallSite], run_s: float) -> dict[str, tuple[float, float]]:
-    """By id, bytes per second and the error of it; by runs as if each took run_s, so that two results compare."""
+    """By id, bytes per second and its error. Runs are scaled to run_s, so that two results compare."""
     found: dict[str, tuple[float, float]] = {}
     for site in sites:
         if site.growth is None or site.growth.trend is not Trend.GROWS:

@@ -1,4 +1,4 @@
-"""Which call stacks hold memory of the C/C++ runtime itself."""
+"""Recognizes stacks that hold memory of the C/C++ runtime itself."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Rule:
     """Memory that lives until exit (or the thread's end) by the runtime's design.
 
     module, function: patterns of whole names, for one frame of the runtime's part of the stack.
-    caller_module: of the next outer frame. max_objects: a stack that holds more blocks than this is not what the
-    rule means.
+    caller_module: of the next outer frame.
+    max_objects: a stack with more blocks does not match.
     """
 
     what: str
@@ -39,8 +39,8 @@ class Rule:
     max_objects: int | None = None
 
 
-# A FILE's buffer is made by the runtime at the first reading or writing, whoever opened the FILE. One that was never
-# closed is still seen by its FILE, which fopen handed to its caller; many of them, by their number as well.
+# The runtime allocates a FILE's buffer at the first read or write. A FILE that was never closed is still reported by the
+# block of the FILE itself, which fopen returned to its caller; many of them exceed max_objects.
 STDIO_SOURCES = "libio/filedoalloc.c, libio/wfiledoalloc.c; bionic libc/stdio/stdio.cpp"
 STDIO_BUFFER = r"_IO_w?file_doallocate|__smakebuf"
 
@@ -120,7 +120,7 @@ def site_kind(frames: Sequence[Frame], inuse_objects: int = 1) -> Literal["user"
     """`runtime` for memory that the C/C++ runtime holds for itself until exit, by RULES; else `user`.
 
     frames: innermost first. Only the runtime's innermost part of the stack counts: frames after the allocator's
-    own and before the first of the program or another library. What a library function hands to its caller
+    own and before the first of the program or another library. Memory that a library function returns to its caller
     (strdup, fopen) stays the user's.
     """
     outer = _without_allocator(frames)
@@ -137,7 +137,7 @@ def site_kind(frames: Sequence[Frame], inuse_objects: int = 1) -> Literal["user"
 
 @lru_cache(maxsize=65_536)
 def _rules_of(module: str, function: str, caller_module: str, is_static: bool) -> tuple[Rule, ...]:
-    """The rules whose module, function and caller_module fit."""
+    """The rules that match."""
     return tuple(
         rule
         for rule in (STATIC_RULES if is_static else RULES)

@@ -1,4 +1,4 @@
-"""A stack's identity across runs, rebuilds and machines, and the function in it that a person would look at first."""
+"""A stack's identity across runs, rebuilds and machines, and its responsible function."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memleak_android.host.profile.runtime_sites import ALLOCATOR, RUNTIME_MODULE
 
 NAME_MAX = 4096  # characters of a name that count; report.json keeps as many
 
-# What compilers put behind the name of a function that they split, copied, specialised or moved between units. GCC:
+# Suffixes of functions that compilers split, copied, specialised or moved between units. GCC:
 # gcc/cgraphclones.cc, gcc/lto/lto-partition.cc; LLVM: lib/Transforms/Utils/FunctionImportUtils.cpp (.llvm.),
 # UniqueInternalLinkageNames.cpp (.__uniq.), CodeGen/MachineFunctionSplitter.cpp (.cold).
 _WORD = r"(part|constprop|isra|cold|llvm|lto_priv|localalias|simdclone|str|warm|hot|unlikely|__uniq|clone|local|sra)"
@@ -33,7 +33,7 @@ _CXX_LIBRARY = re.compile(
 
 @lru_cache(maxsize=65_536)
 def stable_function(name: str) -> str:
-    """A function's name without what changes from build to build."""
+    """A function's name without the parts that change from build to build."""
     name = name[:NAME_MAX].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     shorter = _RUST_HASH.sub("", _CLONES.sub("", _SYMBOL_VERSION.sub("", name)))
     return shorter or name
@@ -47,11 +47,11 @@ def stable_module(path: str) -> str:
 
 
 def site_id(frames: Sequence[Frame]) -> str:
-    """16 hex digits of a stack: modules and functions, innermost first; nameless code by build-id and vaddr, code
-    that was generated at run time by its memory's name.
+    """16 hex digits from modules and functions, innermost first. Nameless code counts by build-id and vaddr, generated
+    code by the name of its memory.
 
-    The same across runs (no addresses), when lines move within a function, and when a rebuild splits or renumbers
-    clones of functions: two stacks through the same functions by different lines share it.
+    The id stays the same across runs, when lines move within a function, and when a rebuild splits or renumbers clones of
+    functions. Two stacks through the same functions share it.
     """
     return id_of_parts([identity_part(frame) for frame in frames])
 
@@ -62,7 +62,7 @@ def id_of_parts(parts: Sequence[bytes]) -> str:
 
 
 def identity_part(frame: Frame) -> bytes:
-    """What one frame adds to a site's identity."""
+    """One frame's part of a site's identity."""
     if frame.function:
         part = f"{stable_module(frame.module)}\0{stable_function(frame.function)}"
     elif is_generated(frame.module):  # elsewhere in each run
@@ -73,9 +73,9 @@ def identity_part(frame: Frame) -> bytes:
 
 
 def responsible_frame(frames: Sequence[Frame]) -> Frame | None:
-    """The innermost function that is neither an allocator's, nor the runtime's, nor the C++ library's, if there is one.
+    """The innermost frame that is not in an allocator, the runtime or the C++ library.
 
-    Where the program has none of its own, the innermost one that is no allocator's. None: no frame at all.
+    Else the innermost that is not in an allocator; None if there is none.
     """
     innermost = None
     for frame in frames:

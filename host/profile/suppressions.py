@@ -1,7 +1,7 @@
-"""LeakSanitizer's suppressions: which sites a user knows of and does not want to hear of again.
+"""Suppressions in LeakSanitizer's format: sites that do not count.
 
-A line is `leak:TEMPLATE`; `#` begins a comment. A template matches where it occurs anywhere in a function's, a
-module's or a source file's name; `*` stands for any characters, `^` at its begin and `$` at its end for the name's ends
+A line is `leak:TEMPLATE`; `#` begins a comment. A template matches anywhere in the name of a function, module or source
+file. `*` matches any characters, `^` at the begin and `$` at the end match the name's ends
 (https://clang.llvm.org/docs/AddressSanitizer.html#suppressing-memory-leaks, compiler-rt TemplateMatch).
 """
 
@@ -16,7 +16,7 @@ from memleak_android.host.profile.site_id import NAME_MAX
 
 FILE_BYTES_MAX = 1 << 20
 
-# Of files that several sanitizers share: theirs, not ours.
+# Types of other sanitizers, which may share the file.
 OTHER_TYPES = frozenset(
     {
         *("race", "race_top", "mutex", "thread", "signal", "deadlock", "called_from_lib"),
@@ -29,7 +29,7 @@ OTHER_TYPES = frozenset(
 
 
 def read_suppressions(path: Path) -> tuple[str, ...]:
-    """The templates of a file. Raises UsageError where it cannot be read or a line is no suppression."""
+    """Reads the templates of a file. Raises UsageError if it cannot be read or a line is not a suppression."""
     try:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
@@ -41,7 +41,7 @@ def read_suppressions(path: Path) -> tuple[str, ...]:
 
 
 def parse_suppressions(text: str, name: str) -> tuple[str, ...]:
-    """`name` is for errors."""
+    """name: of the file, for errors."""
     templates = []
     for number, line in enumerate(text.splitlines(), 1):
         line = line.strip()
@@ -52,17 +52,17 @@ def parse_suppressions(text: str, name: str) -> tuple[str, ...]:
             continue
         if not colon or kind != "leak" or not template:
             shown = ascii(line[:60])
-            raise UsageError(f"{name}:{number}: {shown} is no suppression", "write leak:PATTERN")
+            raise UsageError(f"{name}:{number}: {shown} is not a suppression", "write leak:PATTERN")
         templates.append(template[:NAME_MAX])
     return tuple(dict.fromkeys(templates))
 
 
 def matches(template: str, name: str) -> bool:
-    """As LeakSanitizer does: each piece between asterisks is sought once, from left to right; no backtracking."""
+    """Matches as LeakSanitizer does: each piece between asterisks is searched once, from left to right."""
     if not name:
         return False
     is_anchored = template.startswith("^")
-    at, is_free = 0, False  # is_free: an asterisk stands before what comes next
+    at, is_free = 0, False  # is_free: an asterisk precedes the next piece
     body, dollar, _ = template.removeprefix("^").partition("$")
     pieces = body.split("*")
     for i, piece in enumerate(pieces):
@@ -77,14 +77,14 @@ def matches(template: str, name: str) -> bool:
 
 
 class Suppressions:
-    """Templates, and which of them a stack matches. Each name is looked at once."""
+    """Templates, and the matches of names that were tested before."""
 
     def __init__(self, templates: Sequence[str]) -> None:
         self._templates = tuple(dict.fromkeys(templates))
         self._found: dict[str, str] = {}
 
     def find(self, frames: Sequence[Frame]) -> str:
-        """The template that matches the innermost frame that any matches; "" = none."""
+        """The template that matches the innermost of the matched frames; "" = none."""
         for frame in frames:
             for name in (frame.module, frame.function, frame.file or ""):
                 if template := self._of(name):
@@ -99,7 +99,7 @@ class Suppressions:
 
 
 def template_of(frame: Frame) -> str:
-    """One that matches the frame's function and what has its name inside; of nameless code its module."""
+    """A template that matches the frame's function, or the module of nameless code."""
     if not frame.function:
         name = frame.module.rsplit("/", 1)[-1]
         return f"{_literal(name)}$"
@@ -108,6 +108,6 @@ def template_of(frame: Frame) -> str:
 
 
 def _literal(name: str) -> str:
-    """What the syntax cannot say literally, and control characters, as asterisks; long names by their begin."""
+    """A name with asterisks for syntax and control characters; of long names the begin."""
     name = "".join("*" if char in "$^" or not char.isprintable() else char for char in name)
     return name if len(name) <= 400 else name[:400] + "*"

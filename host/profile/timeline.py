@@ -1,4 +1,4 @@
-"""What was outstanding over time: sums of the heap and of its largest sites at each interval print, in bounded memory."""
+"""Outstanding memory over time: the heap and its largest sites at each interval print, in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SITES_MAX = 30  # kept of each instant; the others are in its sums
 
 
 class Timeline:
-    """Takes the profiles of the interval prints as they come."""
+    """Collects the profiles of the interval prints."""
 
     def __init__(self) -> None:
         self._instants: list[Instant] = []
@@ -26,7 +26,7 @@ class Timeline:
             self._step *= 2
 
     def until(self, last: Profile) -> tuple[Instant, ...]:
-        """With the end as its last instant; nothing where there were no others."""
+        """All instants and the end; () if there was no interval print."""
         return (*self._instants, instant(last)) if self._instants else ()
 
 

@@ -72,7 +72,7 @@ COMPARISON_FORMATS: dict[str, Format] = {
 FLEET_FORMATS: dict[str, Format] = {
     "text": Format("text.fleet", "txt"),
     "json": Format("json.fleet", "json"),
-    "html": Format("html.fleet", "html"),
+    "html": Format("html.report", "html"),
 }
 
 SUPPRESSIONS = Format("text.suppressions", "supp")

@@ -1,4 +1,4 @@
-"""What goes into other people's formats: the heap's stacks, the blocks without one included, so that totals agree."""
+"""The heap's stacks for foreign formats. Blocks without a stack are included, so that totals agree."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ GIVEN_BACK = "[given back since, or by stacks that hold nothing now]"
 
 
 def named(function: str) -> Frame:
-    """A frame that is no place in a program."""
+    """A frame that only has a name."""
     return Frame(0, "", "", 0, function, 0, False, "registers")
 
 
 def heap_sites(profile: Profile) -> list[CallSite]:
     """Every site of the heap, largest first, and one for the unattributed blocks.
 
-    Not those of the region ledger (kind mmap): the heap's blocks lie in them, and would be counted twice. The sums
-    of inuse_* are those of Totals where the profile's sites are not limited by size, up to rounding of estimates.
+    Sites of kind mmap are left out: the heap's blocks lie in them. The sums of inuse_* are those of Totals if the sites are
+    not limited by size, up to rounding of estimates.
     """
     sites = [site for site in profile.sites if site.kind != "mmap"]
     totals = profile.totals
@@ -32,7 +32,7 @@ def heap_sites(profile: Profile) -> list[CallSite]:
 
 
 def freed_elsewhere(profile: Profile) -> tuple[int, int] | None:
-    """Bytes and blocks of the whole time that no site of heap_sites() counts. None = the route cannot know.
+    """Bytes and blocks of the whole time that no site of heap_sites() counts. None = unknown to the tracer.
 
     With it the sums of alloc_* are those of Totals.
     """
@@ -49,7 +49,7 @@ def freed_elsewhere(profile: Profile) -> tuple[int, int] | None:
 
 
 def display_name(frame: Frame) -> str:
-    """What a viewer shows for a frame: its function, for nameless code `module+0xvaddr`, else the address."""
+    """The function, for nameless code `module+0xvaddr`, else the address."""
     if frame.function:
         return bounded(frame.function)
     if frame.module:
@@ -58,7 +58,7 @@ def display_name(frame: Frame) -> str:
 
 
 def locations(frames: Sequence[Frame]) -> Iterator[tuple[Frame, ...]]:
-    """Frames of one address together, innermost first: inlined functions, then the one that holds them."""
+    """Frames of one address together, innermost first: inlined functions, then the function that contains them."""
     chain: list[Frame] = []
     for frame in frames:
         chain.append(frame)

@@ -31,12 +31,12 @@ def _annotation(site: CallSite, options: ReportOptions) -> str:
         properties["file"] = relative_source(frame.file, options.source_root)
     if frame and frame.file and frame.line:
         properties["line"] = str(frame.line)
-    told = ",".join(f"{name}={_property(bounded(value))}" for name, value in properties.items())
-    return f"::error {told}::{_data(f'{site_line(site)} (id {site.id})')}"
+    shown = ",".join(f"{name}={_property(bounded(value))}" for name, value in properties.items())
+    return f"::error {shown}::{_data(f'{site_line(site)} (id {site.id})')}"
 
 
 def _data(text: str) -> str:
-    """As @actions/core escapes a command's message (command.ts); line breaks are escaped as in all that is shown."""
+    """Escapes as @actions/core does (command.ts); line breaks are escaped already."""
     return text.replace("%", "%25")
 
 
@@ -45,7 +45,7 @@ def _property(text: str) -> str:
 
 
 def write_summary(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
-    """Markdown: the verdict, and the largest sites that count (of all, where no gate was asked for)."""
+    """Write Markdown: the verdict, and the largest sites that count (without limits: all of the user's)."""
     totals = profile.totals
     held = amount(totals.inuse_space, totals.inuse_objects)
     stream.write(f"### {MARKS[profile.verdict]} memleak-android: {profile.verdict}\n\n{held} outstanding")

@@ -27,8 +27,8 @@ ID_DIGITS = frozenset("0123456789abcdef")
 def write(profile: Profile, stream: BinaryIO, options: ReportOptions) -> None:
     """All sites, whatever options.top says; packet by packet.
 
-    What was allocated and freed is in it where the route counted every allocation; else what is outstanding counts
-    as allocated, and the heap's name says so.
+    Allocations and frees are included if the tracer counted every allocation. Else outstanding blocks count as allocated,
+    and the heap is named so.
     """
     sites, freed = heap_sites(profile), freed_elsewhere(profile)
     if freed:
@@ -44,7 +44,7 @@ def write(profile: Profile, stream: BinaryIO, options: ReportOptions) -> None:
 
 
 class _Writer:
-    """Makes traces of one packet each: one after another they are one trace. What is interned once is known after."""
+    """Makes traces of one packet each; concatenated they are one trace. Interned strings stay known."""
 
     def __init__(self, profile: Profile, is_counted: bool) -> None:
         self._profile = profile
@@ -115,7 +115,7 @@ class _Writer:
         return number
 
     def _number(self, *key: Any) -> tuple[int, bool]:
-        """The number of what is interned, and whether it is met for the first time."""
+        """The number of an interned object, and whether it is new."""
         known = len(self._numbers)
         number = self._numbers.setdefault(key, known + 1)
         return number, number > known

@@ -37,7 +37,7 @@ def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
 
 
 def _run(profile: Profile, options: ReportOptions) -> dict[str, Any]:
-    sites = [site for site in profile.sites if _is_told(site, profile)]
+    sites = [site for site in profile.sites if _is_reported(site, profile)]
     sites.sort(key=lambda site: -site.inuse_space)
     notes = [*profile.notes]
     if len(sites) > RESULTS_MAX:
@@ -69,7 +69,7 @@ def _driver() -> dict[str, Any]:
     return {"name": "memleak-android", "version": version("memleak-android"), "rules": [rule]}
 
 
-def _is_told(site: CallSite, profile: Profile) -> bool:
+def _is_reported(site: CallSite, profile: Profile) -> bool:
     if site.kind in NO_LEAKS:
         return False
     gate = profile.gate

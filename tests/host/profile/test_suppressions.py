@@ -100,10 +100,10 @@ def test_a_file_of_others_is_taken_unchanged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("leak:a\nnonsense\n", "x.supp:2: 'nonsense' is no suppression; write leak:PATTERN"),
-        ("leak:\n", "x.supp:1: 'leak:' is no suppression; write leak:PATTERN"),
-        ("{\n   insert_a_name\n", "x.supp:1: '{' is no suppression; write leak:PATTERN"),
-        ("\x1b[2J" + "y" * 10_000, "x.supp:1: '\\x1b[2J" + "y" * 56 + "' is no suppression; write leak:PATTERN"),
+        ("leak:a\nnonsense\n", "x.supp:2: 'nonsense' is not a suppression; write leak:PATTERN"),
+        ("leak:\n", "x.supp:1: 'leak:' is not a suppression; write leak:PATTERN"),
+        ("{\n   insert_a_name\n", "x.supp:1: '{' is not a suppression; write leak:PATTERN"),
+        ("\x1b[2J" + "y" * 10_000, "x.supp:1: '\\x1b[2J" + "y" * 56 + "' is not a suppression; write leak:PATTERN"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line(text: str, line: str) -> None:
