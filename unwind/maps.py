@@ -6,6 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from memleak_android.unwind.arch.base import Arch
+
 _ADDRESS_BITS_MIN = 39  # the smallest user address space of Android and Linux on arm64
 _HOLES_MAX = 4  # between two segments; linkers leave one
 
@@ -50,13 +52,13 @@ class AddressSpace:
             return self.mappings[i]
         return None
 
-    def unused_bits(self, bits: int) -> int:
-        """Those of `bits` that no address of a mapping reaches: what may sign a return address.
+    def signature_mask(self, arch: Arch) -> int:
+        """Bits of a return address that may hold a signature: of arch.signature_mask those above all mappings.
 
         The last mapping counts, too: the kernel's page for uprobes ends where addresses do.
         """
         last = self.mappings[-1].end - 1 if self.mappings else 0
-        return bits & ~((1 << max(last.bit_length(), _ADDRESS_BITS_MIN)) - 1)
+        return arch.signature_mask & ~((1 << max(last.bit_length(), _ADDRESS_BITS_MIN)) - 1)
 
     def neighbour(self, mapping: Mapping, step: int) -> Mapping | None:
         """The next mapping (step 1) or the one before (-1) when it shows the same file; holes do not count."""

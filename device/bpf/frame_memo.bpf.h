@@ -58,7 +58,7 @@ static __always_inline ml_u16 *ml_expected_words(struct ml_thread *thread, ml_u6
  */
 static __always_inline ml_u64 ml_memo_word(ml_u32 offset, ml_u64 word, ml_u64 begin)
 {
-	return ML_CODE_ADDRESS(word) - (offset / ML_BPF_OFFSET_OF_ADDRESS) * begin;
+	return ml_strip_signature(word, ML_SIGNATURE_MASK) - (offset / ML_BPF_OFFSET_OF_ADDRESS) * begin;
 }
 
 /*

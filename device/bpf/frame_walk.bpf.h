@@ -186,7 +186,7 @@ static __always_inline enum ml_walk_state ml_step(struct ml_walk *walk, struct m
 		frame->fp = ml_word(walk, fp_slot);
 		frame->fp_offset = (fp_slot - walk->begin) >> 3;
 	}
-	frame->return_address = ML_CODE_ADDRESS(ml_word(walk, slot));
+	frame->return_address = ml_strip_signature(ml_word(walk, slot), ML_SIGNATURE_MASK);
 	if (walk->n_pending)
 		frame->return_address = ml_original_return(ML_HIDDEN_AT(slot, cfa), frame->return_address);
 	ml_note(walk, (slot - walk->begin) >> 3, frame->return_address);

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "signature.h"
 #include "wire.h"
 
 #if defined(__TARGET_ARCH_x86)
@@ -34,8 +35,7 @@ struct ml_regs {
 #define ML_HIDDEN_AT(slot, cfa) (slot)
 /* Addresses have neither tags nor signatures. */
 #define ML_UNTAG(address) (address)
-#define ML_CODE_MASK (~0ull)
-#define ML_CODE_ADDRESS(word) (word)
+#define ML_SIGNATURE_MASK 0ull
 
 /* At a function's entry. */
 static __always_inline ml_u64 ml_return_address(struct ml_regs *regs)
@@ -76,14 +76,12 @@ struct ml_regs {
 #define ML_HIDDEN_AT(slot, cfa) (cfa)
 /* The top byte is not part of a data address (arm64 Documentation/tagged-pointers.rst). */
 #define ML_UNTAG(address) ((address) & 0x00ffffffffffffffull)
-/* A code address may have a signature above it (Armv8.3 PAuth); the agent knows the length of addresses. */
-#define ML_CODE_MASK (options.code_mask)
-#define ML_CODE_ADDRESS(word) ((word) & ML_CODE_MASK)
+#define ML_SIGNATURE_MASK (options.signature_mask)
 
 /* At a function's entry: the link register, which the function may have signed before the probe. */
 static __always_inline ml_u64 ml_return_address(struct ml_regs *regs)
 {
-	return ML_CODE_ADDRESS(regs->x[30]);
+	return ml_strip_signature(regs->x[30], ML_SIGNATURE_MASK);
 }
 
 #else

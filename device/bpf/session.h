@@ -43,7 +43,7 @@ struct ml_bpf_options {
 	ml_u32 buckets_shift;  /* of level 0 of the live table */
 	ml_u64 min_size;
 	ml_u64 max_size;
-	ml_u64 code_mask; /* bits of a saved return address that are the address */
+	ml_u64 signature_mask; /* signature.h */
 	ml_u64 ring_bytes;
 	ml_u64 quiet_flags;  /* of a record in the ring that wakes up no reader. Runtimes in user space accept 0 only */
 	ml_u64 wakeup_flags; /* of a record for which the agent waits */

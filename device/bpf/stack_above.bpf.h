@@ -11,7 +11,7 @@ __noinline int ml_digest_window(struct ml_bpf_above *above)
 {
 	struct ml_thread *thread = ml_known_thread();
 	const struct ml_bpf_code *ranges = ml_code();
-	const ml_u64 mask = ML_CODE_MASK;
+	const ml_u64 mask = ML_SIGNATURE_MASK;
 	ml_u64 leading, pointers, address;
 
 	if (!above || !thread || !ranges)
@@ -24,10 +24,10 @@ __noinline int ml_digest_window(struct ml_bpf_above *above)
 	for (ml_u32 i = 0; i < ML_BPF_ABOVE_WINDOW / 8; i++) {
 		ml_u64 word = thread->walk.words[i];
 
-		if (!ml_bpf_is_pointer(word & mask))
+		if (!ml_bpf_is_pointer(ml_strip_signature(word, mask)))
 			continue;
 		pointers = ml_bpf_above_mix(pointers, address + 8ull * i, word);
-		if (ml_bpf_is_leading(above, ranges, word, word & mask))
+		if (ml_bpf_is_leading(above, ranges, word, ml_strip_signature(word, mask)))
 			leading = ml_bpf_above_mix(leading, address + 8ull * i, word);
 	}
 	above->leading = leading;

@@ -50,10 +50,10 @@ static __always_inline void ml_learn_stack_end(struct ml_thread *thread, ml_u64 
 static __always_inline ml_u64 ml_mix_words(ml_u64 key, const struct ml_thread *thread, const struct ml_bpf_code *ranges,
 					   ml_u32 n)
 {
-	const ml_u64 mask = ML_CODE_MASK; /* read once: the verifier unrolls the loop */
+	const ml_u64 mask = ML_SIGNATURE_MASK; /* read once: the verifier unrolls the loop */
 
 	for (ml_u32 i = 0; i < ML_KEY_WORDS && i < n; i++) {
-		ml_u64 word = thread->walk.words[i] & mask;
+		ml_u64 word = ml_strip_signature(thread->walk.words[i], mask);
 		ml_u32 granule;
 
 		if (!ranges->high_bytes[word >> 32 & 0xff])

@@ -11,17 +11,13 @@
 
 const struct ml_cfi_arch ml_cfi_x86_64 = {
 	.elf_machine = 62, .sp = 7, .fp = 6, .return_address = 16, .sp_slot = 19, .fp_slot = 4, .pc_slot = 16,
-	.code_mask = ~0ull,
 };
 
-/*
- * Above a user's address, of 48 bits where no mmap() asked for more (arm64 Documentation/memory.rst), may stand a
- * signature (Armv8.3 PAuth).
- */
+/* A user's address has 48 bits where no mmap() asked for more (arm64 Documentation/memory.rst). */
 const struct ml_cfi_arch ml_cfi_arm64 = {
 	.elf_machine = 183, .sp = 31, .fp = 29, .return_address = 30, .sp_slot = 31, .fp_slot = 29, .pc_slot = 32,
 	.link_slot = 30,
-	.has_return_signature = 1, .code_mask = (1ull << 48) - 1,
+	.has_return_signature = 1, .signature_mask = ~0ull << 48,
 };
 
 const struct ml_cfi_arch *ml_cfi_native(void)

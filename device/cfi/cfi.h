@@ -5,6 +5,7 @@
 
 #include "frame_rule.h"
 #include "remote_memory.h"
+#include "signature.h"
 
 #define ML_CFI_PROGRAM_BYTES_MAX (64u << 10) /* of one CIE or FDE; the largest FDE of libLLVM has about 4 KiB */
 
@@ -15,7 +16,7 @@ struct ml_cfi_arch {
 	ml_u8 sp_slot, fp_slot, pc_slot;
 	ml_u8 link_slot;            /* of the register that a call leaves its return address in; 0: it pushes it */
 	ml_u8 has_return_signature; /* DW_CFA_AARCH64_negate_ra_state is an instruction */
-	ml_u64 code_mask;           /* what of a saved return address is an address */
+	ml_u64 signature_mask;      /* signature.h */
 };
 
 extern const struct ml_cfi_arch ml_cfi_x86_64;

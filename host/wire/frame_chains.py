@@ -96,7 +96,7 @@ def traces(
     """The stacks by frame records alone: the chain that was sent, else walked in the slice. method: of the callers."""
     used = np.unique(samples.space)
     masks = np.zeros(int(samples.space.max(initial=0)) + 1, np.uint64)
-    masks[used] = frame_chain.address_masks(samples.arch, [spaces[number] for number in used.tolist()])
+    masks[used] = frame_chain.signature_masks(samples.arch, [spaces[number] for number in used.tolist()])
     own = masks[samples.space]
     chains = _merged(sent, frame_chain.walk(samples, own))
     whole = frame_chain.traces_of(samples, chains, own, method)

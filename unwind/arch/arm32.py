@@ -61,7 +61,6 @@ ARCH = Arch(
     fp=_FP,
     return_register=14,
     callee_saved=(_FP, _LR, 4, 5, 6, 7, 8, 9, 10),
-    code_mask=0xFFFF_FFFF,
     frame_pointer_words=(0, 1),
     signal_frames=_trampolines(_SIGRETURN, _OLD_BASE) + _trampolines(_RT_SIGRETURN, _RT_BASE),
     call_pattern=b"(?:" + b"|".join((_THUMB_BL, _ARM_CALL, _THUMB_BLX, _MOV_LR_PC)) + b")",

@@ -39,12 +39,11 @@ ARCH = Arch(
     fp=_FP,
     return_register=30,
     callee_saved=(_FP, _LR, *range(19, 29)),
-    code_mask=0xFFFF_FFFF_FFFF_FFFF,
     frame_pointer_words=(0, 1),
     signal_frames=(_RT_SIGRETURN,),
     call_pattern=_CALL,
     link=_LR,
     address_bits=56,  # top byte ignore
-    signature_bits=0x007F_FFFF_FFFF_FFFF,  # PAC; bit 55 says user or kernel
+    signature_mask=0x007F_FFFF_FFFF_FFFF,  # PAC; bit 55 says user or kernel
     call_forms=(CallForm(4),),
 )

@@ -46,13 +46,13 @@ class Arch:
     """What differs between architectures, as data. Slots are indices into `registers`.
 
     callee_saved: slots that keep their value over a call when CFI has no rule for them.
-    code_mask: bits of a return address that belong to the address.
     frame_pointer_words: word offsets (saved frame pointer, return address) from the frame pointer.
     call_pattern: regular expression over the bytes before a return address, true where they end with a call.
     link: the register that holds the return address on entry to a function; None: a call pushes it.
     instruction_mask: bits of a pc that say where the instruction lies (the others say in which instruction set).
     address_bits: of a data address; what lies above is a tag.
-    signature_bits: bits of a return address that may hold a signature, as far as no address reaches them.
+    signature_mask: bits of a return address that may hold a signature (arm64 PAC). In a process only those above its
+        addresses do: AddressSpace.signature_mask().
     has_frame_records: whether code that keeps a frame pointer keeps it in `fp`, whatever its instruction set.
     chain_slots: by the lowest bit of a pc the register that leads to its code's frame records; (): always `fp`.
     has_epilogue_rules: whether CFI also holds while a function takes its frame down.
@@ -69,14 +69,13 @@ class Arch:
     fp: int
     return_register: int  # DWARF number
     callee_saved: tuple[int, ...]
-    code_mask: int
     frame_pointer_words: tuple[int, int]
     signal_frames: tuple[SignalFrame, ...] = ()
     call_pattern: bytes = b""
     link: int | None = None
     instruction_mask: int = 0xFFFF_FFFF_FFFF_FFFF
     address_bits: int = 64
-    signature_bits: int = 0
+    signature_mask: int = 0
     has_frame_records: bool = True
     chain_slots: tuple[int, ...] = ()
     has_epilogue_rules: bool = True
@@ -100,6 +99,10 @@ class Arch:
         number = self.registers[self.sp].dwarf_number
         assert number is not None
         return number
+
+    @property
+    def word_mask(self) -> int:
+        return (1 << 8 * self.word_bytes) - 1
 
     @property
     def frame_record(self) -> tuple[int, int, int]:

@@ -51,7 +51,6 @@ ARCH = Arch(
     fp=5,
     return_register=8,
     callee_saved=(5, 0, 3, 4),  # ebp ebx esi edi
-    code_mask=0xFFFF_FFFF,
     frame_pointer_words=(0, 1),
     signal_frames=(_SIGRETURN, _RT_SIGRETURN),
     call_pattern=_CALL,

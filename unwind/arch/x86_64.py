@@ -55,7 +55,6 @@ ARCH = Arch(
     fp=4,
     return_register=16,
     callee_saved=(4, 5, 3, 2, 1, 0),  # rbp rbx r12 r13 r14 r15
-    code_mask=0xFFFF_FFFF_FFFF_FFFF,
     frame_pointer_words=(0, 1),
     signal_frames=(_RT_SIGRETURN,),
     call_pattern=_CALL,

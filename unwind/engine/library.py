@@ -52,7 +52,7 @@ class Walk(ctypes.Structure):
     """struct walk."""
 
     _fields_: ClassVar[Any] = (
-        [(name, _U64) for name in ("code_mask", "uncertain_kinds", "end_of_kind")]
+        [(name, _U64) for name in ("word_mask", "uncertain_kinds", "end_of_kind")]
         + [(name, _I32) for name in ("word_bytes", "tag_bits", "registers", "pc", "sp", "link")]
         + [(name, _I32) for name in ("saved_registers", "is_signed", "fp_position", "fp_saved", "fp_span", "pc_bits")]
         + [("saved_slot", _I32 * SAVED_MAX)]

@@ -240,7 +240,7 @@ static uint64_t return_address(const struct walk *walk, const struct walk_lane *
 		address = walk->register_values[walk->chosen[lane->sample] * walk->registers + walk->link];
 	if (line->flags & WALK_SIGNED)
 		address &= ~walk->signature_masks[lane->space_key >> (walk->pc_bits + 1)];
-	return address & walk->code_mask;
+	return address & walk->word_mask;
 }
 
 static void restore_registers(const struct walk *walk, struct walk_lane *lane, const struct walk_line *line)

@@ -70,7 +70,7 @@ struct walk_frame {
 
 struct walk {
 	/* the architecture (unwind/arch) */
-	uint64_t code_mask;
+	uint64_t word_mask;
 	uint64_t uncertain_kinds, end_of_kind; /* a bit, and 4 bits, for each kind */
 	int32_t word_bytes, tag_bits, registers, pc, sp, link, saved_registers, is_signed;
 	int32_t fp_position, fp_saved, fp_span, pc_bits;

@@ -131,14 +131,14 @@ class _Run:
 
     def _set_arch(self, samples: SampleBatch) -> None:
         arch, walk = samples.arch, self._walk
-        walk.code_mask, walk.word_bytes = arch.code_mask, arch.word_bytes
+        walk.word_mask, walk.word_bytes = arch.word_mask, arch.word_bytes
         uncertain = _UNCERTAIN_BY_STACK if arch.link is None else _UNCERTAIN_BY_LINK
         walk.uncertain_kinds = sum(1 << kind for kind in uncertain)
         walk.end_of_kind = sum(end << 4 * kind for kind, end in END_OF_KIND.items())
         walk.tag_bits = 64 - arch.address_bits if arch.word_bytes == 8 else 0
         walk.registers, walk.pc, walk.sp = len(arch.registers), arch.pc, arch.sp
         walk.link = -1 if arch.link is None else arch.link
-        walk.is_signed = arch.signature_bits != 0
+        walk.is_signed = arch.signature_mask != 0
         walk.fp_saved, _, walk.fp_span = arch.frame_record
         walk.fp_position, walk.pc_bits = self._step_lines.rules.fp_position, PC_BITS
         walk.saved_registers = len(arch.callee_saved)
@@ -157,7 +157,7 @@ class _Run:
         self._point("depth", self._depth)
         self._point("ends", self._ends)
         self._point("outcome", self._outcome)
-        if samples.arch.signature_bits:
+        if samples.arch.signature_mask:
             spaces = (samples.space[self._chosen] - self._step_lines.first_space).astype(np.uint64)
             self._point("signature_masks", self._step_lines.signature_masks(spaces))
 

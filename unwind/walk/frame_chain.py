@@ -34,14 +34,13 @@ class Chains:
     end: NDArray[np.uint8]
 
 
-def address_masks(arch: Arch, spaces: Sequence[AddressSpace]) -> Words:
-    """By address space: what of a return address is the address, the rest may sign it (arm64)."""
-    masks = [arch.code_mask & ~space.unused_bits(arch.signature_bits) for space in spaces]
-    return np.array(masks, np.uint64)
+def signature_masks(arch: Arch, spaces: Sequence[AddressSpace]) -> Words:
+    """By address space: the bits of a return address that may hold a signature."""
+    return np.array([space.signature_mask(arch) for space in spaces], np.uint64)
 
 
 def walk(samples: SampleBatch, masks: Words) -> Chains:
-    """The chains of the samples' slices. masks: by sample, what of a return address is the address."""
+    """The chains of the samples' slices. masks: by sample, its signature mask."""
     return _Walk(samples, masks).run()
 
 
@@ -105,7 +104,7 @@ class _Walk:
         """Owner, return address and stack pointer of the callers that the records name."""
         live = self._live
         frame = self._frame[live]
-        address = self._word_at(live, frame + self._back) & self._masks[live]
+        address = self._word_at(live, frame + self._back) & ~self._masks[live]
         saved = self._word_at(live, frame + self._saved)
         found = address != 0
         self._stop(~found, TraceEnd.ROOT)
@@ -137,7 +136,7 @@ def traces_of(samples: SampleBatch, chains: Chains, masks: Words, by: Method = M
     first = np.zeros(offsets[-1], bool)
     first[offsets[:-1]] = True
     address, sp = np.empty(len(first), np.uint64), np.empty(len(first), np.uint64)
-    address[first], address[~first] = samples.registers[:, arch.pc] & masks, chains.addresses
+    address[first], address[~first] = samples.registers[:, arch.pc] & ~masks, chains.addresses
     sp[first], sp[~first] = samples.registers[:, arch.sp], chains.sp
     is_return = np.ones(len(first), np.bool_)
     is_return[first] = samples.at_return

@@ -288,15 +288,15 @@ class Planner:
         }
         return StepPlan(kinds[found])
 
-    def unsigned(self, space: int, address: int) -> int:
+    def strip_signature(self, space: int, address: int) -> int:
         """A return address without its signature."""
-        return address & ~self.signature_mask(space) if self.arch.signature_bits else address
+        return address & ~self.signature_mask(space) if self.arch.signature_mask else address
 
     def signature_mask(self, space: int) -> int:
-        """The bits of a return address that may be a signature: what the target said, or what no mapping needs."""
+        """Bits of a return address that may hold a signature: the caller's mask, else from the mappings."""
         if self._signature_mask is not None:
             return self._signature_mask
-        return self.spaces[space].unused_bits(self.arch.signature_bits)
+        return self.spaces[space].signature_mask(self.arch)
 
     def follows_call(self, space: int, address: int, *, or_erased: bool = False) -> bool:
         """Whether the instruction before an address is a call, as far as its code can be read.

@@ -83,7 +83,7 @@ class _Walk:
         self.frames: list[StepFrame] = []
 
     def run(self, registers: Registers, is_return: bool) -> tuple[list[StepFrame], TraceEnd]:
-        registers = registers if is_return else self._unsigned(registers)
+        registers = registers if is_return else self._with_stripped_pc(registers)
         method = Method.REGISTERS
         claim: tuple[Registers, StepPlan] | None = None  # the frame that was left by a claim
         while True:
@@ -106,12 +106,12 @@ class _Walk:
                     return self.frames, first.end
             claim, is_return = None, method is not Method.SIGNAL
 
-    def _unsigned(self, registers: Registers) -> Registers:
+    def _with_stripped_pc(self, registers: Registers) -> Registers:
         """With a pc that leads somewhere, where it was interrupted while a signed address was being jumped to."""
         pc = registers.values[registers.arch.pc]
         if pc is not None and self._planner.spaces[self._space].find(pc) is None:
             values = list(registers.values)
-            values[registers.arch.pc] = self._planner.unsigned(self._space, pc)
+            values[registers.arch.pc] = self._planner.strip_signature(self._space, pc)
             return Registers(registers.arch, values, registers.stack)
         return registers
 
@@ -166,9 +166,9 @@ class _Walk:
             link, values[arch.sp] = _popped(registers)
         if not link or link == registers.values[arch.pc]:
             return None
-        address = link & arch.code_mask
+        address = link & arch.word_mask
         if self._planner.spaces[self._space].find(address) is None:
-            address = self._planner.unsigned(self._space, address)
+            address = self._planner.strip_signature(self._space, address)
         if not self._planner.follows_call(self._space, address, or_erased=True):
             return None
         values[arch.pc] = address
@@ -250,9 +250,9 @@ def _step_by_row(
                 values[slot_of_rule] = _restored(registers, rule, cfa, sp)
                 if rule.expression.startswith(DEX_MARK):
                     dex_pc = values[slot_of_rule]
-        address = _return_address(registers, row, back, cfa) & arch.code_mask
+        address = _return_address(registers, row, back, cfa) & arch.word_mask
         if row.is_return_signed:
-            address = planner.unsigned(space, address)
+            address = planner.strip_signature(space, address)
     except UnreadableMemoryError:
         raise _End(TraceEnd.STACK_TRUNCATED) from None
     except ExpressionError:
@@ -324,7 +324,7 @@ def _step_by_frame_pointer(registers: Registers, planner: Planner, space: int, s
         raise _End(TraceEnd.NO_UNWIND_ROW)
     try:
         caller_fp = stack.read(fp + saved, arch.word_bytes)
-        address = planner.unsigned(space, stack.read(fp + back, arch.word_bytes) & arch.code_mask)
+        address = planner.strip_signature(space, stack.read(fp + back, arch.word_bytes) & arch.word_mask)
     except UnreadableMemoryError:
         raise _End(TraceEnd.NO_UNWIND_ROW) from None
     if address == 0 and caller_fp == 0:

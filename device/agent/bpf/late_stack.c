@@ -9,7 +9,7 @@
 #include <sys/uio.h>
 
 #include "agent/protocol/blocks.h"
-#include "agent/process/code_mask.h"
+#include "agent/process/signature_mask.h"
 
 /* Head, at most 64 registers, a slice. */
 #define RECORD_BYTES (sizeof(struct ml_evidence) + 64 * 8 + ML_STACK_BYTES_MAX + 8)
@@ -18,7 +18,7 @@ int ml_late_stacks_create(struct ml_late_stacks *late)
 {
 	late->memory = malloc(ML_ABOVE_BYTES_MAX);
 	late->record = malloc(RECORD_BYTES + ml_stack_above_bytes(ML_ABOVE_WORDS_MAX));
-	late->code_mask = ml_code_mask();
+	late->signature_mask = ml_signature_mask();
 	if (late->memory && late->record)
 		return 0;
 	ml_late_stacks_destroy(late);
@@ -81,7 +81,7 @@ static bool gather(const struct ml_late_stacks *late, const struct ml_bpf_code *
 	ml_u64 leading = 0, pointers = 0;
 
 	for (ml_u64 i = 0; i < digest->bytes / 8; i++) {
-		ml_u64 at = digest->begin + 8 * i, address = words[i] & late->code_mask;
+		ml_u64 at = digest->begin + 8 * i, address = ml_strip_signature(words[i], late->signature_mask);
 
 		if (!ml_bpf_is_pointer(address))
 			continue;

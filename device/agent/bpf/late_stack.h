@@ -15,7 +15,7 @@ struct ml_late_stacks {
 	struct ml_bpf_above announced[ML_LATE_ANNOUNCED]; /* by sequence */
 	ml_u8 *memory; /* as read; NULL: no stack is completed */
 	ml_u8 *record; /* the completed record */
-	ml_u64 code_mask;
+	ml_u64 signature_mask;
 	ml_u64 n_completed;
 	ml_u64 n_changed;    /* did not match the digest any more */
 	ml_u64 n_unreadable; /* the process had ended, or may not be read */

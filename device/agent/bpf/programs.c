@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "agent/process/code_mask.h"
+#include "agent/process/signature_mask.h"
 #include "agent/probes/function_names.h"
 #include "agent/probes/tracefs.h"
 
@@ -143,7 +143,7 @@ int ml_bpf_set_options(struct bpf_object *object, const struct ml_config *config
 		.buckets_shift = ml_bpf_buckets_shift(config->max_live),
 		.min_size = config->min_size,
 		.max_size = config->max_size,
-		.code_mask = ml_code_mask(),
+		.signature_mask = ml_signature_mask(),
 		.ring_bytes = config->ring_bytes,
 		.quiet_flags = BPF_RB_NO_WAKEUP,
 		.wakeup_flags = BPF_RB_FORCE_WAKEUP,

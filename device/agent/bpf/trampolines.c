@@ -10,7 +10,7 @@ struct hidden {
 };
 
 /* The return address behind the trampoline at an address: it lies in the innermost frame of a pending call that ends above it. */
-static ml_u64 original(const struct hidden *hidden, ml_u64 address, ml_u64 trampoline, ml_u64 mask)
+static ml_u64 original(const struct hidden *hidden, ml_u64 address, ml_u64 trampoline, ml_u64 signature_mask)
 {
 	ml_u64 end = ~0ull, value = trampoline;
 
@@ -18,7 +18,8 @@ static ml_u64 original(const struct hidden *hidden, ml_u64 address, ml_u64 tramp
 		const struct ml_fixup *fixup = &hidden->fixups[i];
 
 		/* a tail call's own return address is the trampoline too, and its frame ends where the caller's does */
-		if (fixup->slot_address <= address || fixup->slot_address >= end || (fixup->value & mask) == trampoline)
+		if (fixup->slot_address <= address || fixup->slot_address >= end ||
+		    ml_strip_signature(fixup->value, signature_mask) == trampoline)
 			continue;
 		end = fixup->slot_address;
 		value = fixup->value;
@@ -28,11 +29,11 @@ static ml_u64 original(const struct hidden *hidden, ml_u64 address, ml_u64 tramp
 
 /* Restores every copy of the saved link register. */
 static void undo_saved(const struct ml_evidence *record, ml_u64 *stack, const struct hidden *hidden, ml_u64 trampoline,
-		       ml_u64 mask)
+		       ml_u64 signature_mask)
 {
 	for (ml_u32 i = 0; i < record->stack_bytes / 8; i++)
-		if ((stack[i] & mask) == trampoline)
-			stack[i] = original(hidden, record->stack_address + 8ull * i, trampoline, mask);
+		if (ml_strip_signature(stack[i], signature_mask) == trampoline)
+			stack[i] = original(hidden, record->stack_address + 8ull * i, trampoline, signature_mask);
 }
 
 /* Restores the return addresses that calls pushed. */
@@ -93,7 +94,8 @@ const struct ml_evidence *ml_trampolines_undo(struct ml_trampolines *trampolines
 	stack = registers + copy->n_registers;
 	if (!(copy->flags & ML_EVIDENCE_STACK_SPARSE)) {
 		if (arch->link_slot)
-			undo_saved(copy, stack, &hidden, registers[arch->link_slot] & arch->code_mask, arch->code_mask);
+			undo_saved(copy, stack, &hidden, ml_strip_signature(registers[arch->link_slot], arch->signature_mask),
+				   arch->signature_mask);
 		else
 			undo_pushed(copy, stack, &hidden);
 	}

@@ -7,7 +7,7 @@
 #include <sys/ptrace.h>
 
 #include "agent/process/code_map.h"
-#include "agent/process/code_mask.h"
+#include "agent/process/signature_mask.h"
 #include "agent/inject/ranges.h"
 #include "agent/process/process_maps.h"
 
@@ -36,7 +36,7 @@ struct ml_inject_choice *ml_inject_choice_create(const struct ml_target_objects 
 	}
 	choice->pid = objects->pid;
 	choice->native = *ml_cfi_native();
-	choice->native.code_mask &= ml_code_mask();
+	choice->native.signature_mask |= ml_signature_mask();
 	choice->arch = &choice->native;
 	return choice;
 }
@@ -129,7 +129,7 @@ static enum ml_inject_verdict scan(struct ml_inject_choice *choice, ml_u64 sp, m
 		if (ml_target_read(choice->pid, sp, words, n * 8))
 			return ML_THREAD_STACK;
 		for (size_t i = 0; i < n; i++) {
-			enum ml_inject_lock lock = ml_inject_ranges_find(&choice->ranges, words[i] & choice->arch->code_mask);
+			enum ml_inject_lock lock = ml_inject_ranges_find(&choice->ranges, ml_strip_signature(words[i], choice->arch->signature_mask));
 
 			if (lock != ML_LOCK_NONE)
 				return verdict_of(lock);
@@ -171,13 +171,13 @@ static enum step step(struct ml_inject_choice *choice, struct ml_ptrace_frame *f
 	default:
 		if (!is_first || !frame->link) /* a leaf function keeps its return address in the register */
 			return LOST;
-		frame->pc = frame->link & choice->arch->code_mask;
+		frame->pc = ml_strip_signature(frame->link, choice->arch->signature_mask);
 		return STEPPED;
 	}
 	fp = rule.fp_words == ML_FRAME_FP_AT_FP ? frame->fp : cfa - 8ull * rule.fp_words;
 	if (!is_read || cfa < frame->sp || (cfa == frame->sp && !is_first))
 		return LOST;
-	frame->pc = read_word(choice, cfa - 8ull * rule.ra_words, &is_read) & choice->arch->code_mask;
+	frame->pc = ml_strip_signature(read_word(choice, cfa - 8ull * rule.ra_words, &is_read), choice->arch->signature_mask);
 	if (rule.fp_words)
 		frame->fp = read_word(choice, fp, &is_fp_read);
 	frame->sp = cfa;

@@ -11,7 +11,7 @@
 
 #include "agent/protocol/blocks.h"
 #include "agent/probes/libbpf.h"
-#include "agent/process/code_mask.h"
+#include "agent/process/signature_mask.h"
 #include "agent/probes/tracefs.h"
 #include "agent/process/resource_limits.h"
 
@@ -108,7 +108,7 @@ static int set_options(const struct ml_kernel *kernel, const struct ml_config *c
 		.percpu_copies = kernel->layout.has_copies ? 1 : (ml_u32)kernel->n_cpus,
 		.min_size = config->min_size,
 		.max_size = config->max_size,
-		.code_mask = ml_code_mask(),
+		.signature_mask = ml_signature_mask(),
 	};
 
 	for (int i = 0; i < ML_KERNEL_INNER && config->kernel_groups >> ML_KERNEL_OF_SLAB & 1; i++)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "agent/process/code_map.h"
-#include "agent/process/code_mask.h"
+#include "agent/process/signature_mask.h"
 
 #define FRAMES_MAX 256
 #define OWN_RULES 4096
@@ -37,7 +37,7 @@ struct ml_frames *ml_frames_create(void)
 
 	if (frames && ml_cfi_native()) {
 		frames->native = *ml_cfi_native();
-		frames->native.code_mask &= ml_code_mask();
+		frames->native.signature_mask |= ml_signature_mask();
 		frames->arch = &frames->native;
 	}
 	return frames;
@@ -217,7 +217,7 @@ static int begin(struct walk *walk, const struct ml_evidence *record, const stru
 		.stack = (const ml_u8 *)(registers + record->n_registers),
 		.sp = registers[arch->sp_slot],
 		.fp = registers[arch->fp_slot],
-		.return_address = registers[arch->pc_slot] & arch->code_mask,
+		.return_address = ml_strip_signature(registers[arch->pc_slot], arch->signature_mask),
 	};
 	return 0;
 }
@@ -249,7 +249,7 @@ static int step(struct walk *walk, const struct ml_frame_rule *rule, const struc
 	    (rule->fp_words && read_word(walk, fp_slot, &walk->fp)))
 		return -1;
 	walk->sp = cfa;
-	walk->return_address = return_address & arch->code_mask;
+	walk->return_address = ml_strip_signature(return_address, arch->signature_mask);
 	return 0;
 }
 

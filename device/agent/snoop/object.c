@@ -12,7 +12,7 @@
 
 #include "agent/protocol/blocks.h"
 #include "agent/probes/libbpf.h"
-#include "agent/process/code_mask.h"
+#include "agent/process/signature_mask.h"
 #include "agent/process/thread_states.h"
 #include "agent/probes/tracefs.h"
 #include "agent/probes/uprobe_multi.h"
@@ -47,7 +47,7 @@ static int set_options(const struct ml_snoop *snoop, const struct ml_snoop_confi
 		.events = config->session.events,
 		.stack_bytes = config->session.stack_bytes,
 		.rate = config->rate,
-		.code_mask = ml_code_mask(),
+		.signature_mask = ml_signature_mask(),
 		.quiet_flags = BPF_RB_NO_WAKEUP,
 		.fork_pid = config->session.follow ? fork_field("pid") : 0,
 		.fork_flags = config->session.follow ? fork_field("clone_flags") : 0,

@@ -67,7 +67,7 @@ struct ml_kernel_options {
 	ml_u32 percpu_copies; /* of a per-CPU allocation, if its event has the size of one copy only; else 1 */
 	ml_u64 min_size;
 	ml_u64 max_size;
-	ml_u64 code_mask; /* for registers.bpf.h */
+	ml_u64 signature_mask; /* signature.h */
 	ml_u64 inner[ML_KERNEL_INNER][2]; /* from, to: pages allocated from these functions are counted as the slab's blocks */
 	struct ml_kernel_event events[ML_KERNEL_EVENTS];
 };

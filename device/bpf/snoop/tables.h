@@ -18,7 +18,7 @@ struct ml_snoop_options {
 	ml_u32 fork_pid;    /* offsets in task_newtask's event; both 0: children are not followed */
 	ml_u32 fork_flags;
 	ml_u64 rate;        /* calls of a function sent in a second; 0 = all */
-	ml_u64 code_mask;   /* bits of a saved return address that are the address */
+	ml_u64 signature_mask; /* signature.h */
 	ml_u64 quiet_flags; /* of a record in a ring that wakes up no reader. Runtimes in user space accept 0 only */
 };
 

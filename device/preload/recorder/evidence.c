@@ -217,7 +217,7 @@ static ml_u32 store_chain(const struct ml_view *view, struct ml_thread *thread, 
 			  void *to)
 {
 	ml_u64 frame_pointer = ML_CHAIN_POINTER(call->registers), address;
-	struct ml_chain chain = ml_chain_begin(call->caller, frame_pointer, current_map(view)->address_mask, NULL);
+	struct ml_chain chain = ml_chain_begin(call->caller, frame_pointer, current_map(view)->signature_mask, NULL);
 	struct ml_frame_chain *stored = to;
 
 	if (!(view->settings.flags & ML_SETTING_FRAME_CHAIN))

@@ -2,7 +2,7 @@
 /* The addresses that hold code, as of the last reading of the maps. A part of the segment. */
 #pragma once
 
-#include "wire.h"
+#include "signature.h"
 
 #define ML_CODE_PAGE_SHIFT 12
 #define ML_CODE_CLUSTERS 4u
@@ -27,7 +27,7 @@ struct ml_code_map {
 	 * next one, so the host resolves it in the right mappings.
 	 */
 	ml_u64 timestamp_ns;
-	ml_u64 address_mask; /* bits of a saved return address that are the address; the others may sign it (arm64 PAC) */
+	ml_u64 signature_mask; /* signature.h */
 	struct ml_code_cluster clusters[ML_CODE_CLUSTERS];
 	ml_u64 bits[ML_CODE_PAGES / 64];
 };
@@ -35,7 +35,7 @@ struct ml_code_map {
 /* 1 for all code and for gaps between libraries. */
 static inline int ml_code_map_spans(const struct ml_code_map *map, ml_u64 address)
 {
-	ml_u64 page = (address & map->address_mask) >> ML_CODE_PAGE_SHIFT;
+	ml_u64 page = ml_strip_signature(address, map->signature_mask) >> ML_CODE_PAGE_SHIFT;
 	int is_spanned = 0;
 
 	/* Unused clusters have no pages. Nearly always one holds the program and the other the libraries. */
@@ -48,7 +48,7 @@ static inline int ml_code_map_spans(const struct ml_code_map *map, ml_u64 addres
 
 static inline int ml_code_map_has(const struct ml_code_map *map, ml_u64 address)
 {
-	ml_u64 page = (address & map->address_mask) >> ML_CODE_PAGE_SHIFT;
+	ml_u64 page = ml_strip_signature(address, map->signature_mask) >> ML_CODE_PAGE_SHIFT;
 
 	for (ml_u32 i = 0; i < ML_CODE_CLUSTERS; i++) {
 		ml_u64 index = page - map->clusters[i].first_page;

@@ -6,7 +6,7 @@ typedef unsigned long word; /* of the architecture */
 /* TraceEnd of unwind/trace.py. */
 enum { END_ROOT = 0, END_NO_UNWIND_ROW = 2, END_STACK_TRUNCATED = 3, END_NO_PROGRESS = 4, END_MAX_FRAMES = 6 };
 
-struct ml_chain ml_chain_begin(const struct ml_caller *caller, ml_u64 frame_pointer, ml_u64 address_mask,
+struct ml_chain ml_chain_begin(const struct ml_caller *caller, ml_u64 frame_pointer, ml_u64 signature_mask,
 			       struct ml_memo *memo)
 {
 	return (struct ml_chain){
@@ -14,7 +14,7 @@ struct ml_chain ml_chain_begin(const struct ml_caller *caller, ml_u64 frame_poin
 		.low = caller->stack_pointer,
 		.high = caller->readable_end,
 		.from = caller->return_address,
-		.address_mask = address_mask,
+		.signature_mask = signature_mask,
 		.caller = caller,
 		.memo = memo,
 	};
@@ -57,7 +57,7 @@ ml_u64 ml_chain_next(struct ml_chain *chain)
 	if (end >= 0)
 		return 0;
 	note_record(chain);
-	chain->from = record[1] & chain->address_mask;
+	chain->from = ml_strip_signature(record[1], chain->signature_mask);
 	if (!chain->from)
 		return 0;
 	chain->low = chain->frame + 2 * sizeof(word);
@@ -68,8 +68,8 @@ ml_u64 ml_chain_next(struct ml_chain *chain)
 
 ml_u64 ml_chain_key(const struct ml_code_map *map, const struct ml_caller *caller, struct ml_memo *memo)
 {
-	struct ml_chain chain = ml_chain_begin(caller, caller->frame_pointer, map->address_mask, memo);
-	ml_u64 hash = ml_stack_mix(caller->return_address & map->address_mask, (ml_u64)map->generation << 48), address;
+	struct ml_chain chain = ml_chain_begin(caller, caller->frame_pointer, map->signature_mask, memo);
+	ml_u64 hash = ml_stack_mix(ml_strip_signature(caller->return_address, map->signature_mask), (ml_u64)map->generation << 48), address;
 
 	while ((address = ml_chain_next(&chain)))
 		hash = ml_stack_mix(hash, address);

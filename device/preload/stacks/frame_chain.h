@@ -16,7 +16,7 @@ struct ml_chain {
 	ml_u64 frame; /* the next record, to be checked */
 	ml_u64 low, high; /* its bounds */
 	ml_u64 from; /* the previous return address */
-	ml_u64 address_mask; /* bits of a saved return address that are the address */
+	ml_u64 signature_mask;
 	const struct ml_caller *caller;
 	struct ml_memo *memo; /* gets the offsets of the words read, or NULL */
 	ml_u32 n_frames;
@@ -24,7 +24,7 @@ struct ml_chain {
 };
 
 /* frame_pointer: the caller's register. */
-struct ml_chain ml_chain_begin(const struct ml_caller *caller, ml_u64 frame_pointer, ml_u64 address_mask,
+struct ml_chain ml_chain_begin(const struct ml_caller *caller, ml_u64 frame_pointer, ml_u64 signature_mask,
 			       struct ml_memo *memo);
 
 /* The next return address, beginning with that of caller->return_address's caller. 0: no more. */

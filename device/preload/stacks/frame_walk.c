@@ -134,7 +134,7 @@ static inline ml_u64 find_cfa(const struct bounds *bounds, const struct ml_frame
 }
 
 /* Returns 0 if the rule does not lead to an outer frame, as every correct rule does. */
-static inline int step(const struct bounds *bounds, const struct ml_frame_rule *rule, ml_u64 address_mask,
+static inline int step(const struct bounds *bounds, const struct ml_frame_rule *rule, ml_u64 signature_mask,
 		       struct frame *frame)
 {
 	ml_u64 cfa = find_cfa(bounds, rule, frame);
@@ -144,7 +144,7 @@ static inline int step(const struct bounds *bounds, const struct ml_frame_rule *
 	if (cfa <= frame->stack_pointer || ra_address < frame->stack_pointer || !is_readable(bounds, ra_address) ||
 	    fp_address < frame->stack_pointer || (rule->fp_words && !is_readable(bounds, fp_address)))
 		return 0;
-	frame->return_address = read_word(bounds, ra_address) & address_mask;
+	frame->return_address = ml_strip_signature(read_word(bounds, ra_address), signature_mask);
 	if (rule->fp_words) {
 		frame->frame_pointer = *(const ml_u64 *)(unsigned long)fp_address;
 		frame->fp_address = fp_address;
@@ -181,7 +181,7 @@ int ml_frame_walk(const struct ml_view *view, const struct ml_code_map *map, con
 {
 	struct bounds bounds = { caller->stack_pointer, caller->readable_end, notes->memo };
 	struct frame frame = {
-		caller->return_address & map->address_mask, caller->stack_pointer, caller->frame_pointer, 0,
+		ml_strip_signature(caller->return_address, map->signature_mask), caller->stack_pointer, caller->frame_pointer, 0,
 	};
 	int is_complete = 0, can_resolve = may_resolve(notes->thread, caller);
 
@@ -195,7 +195,7 @@ int ml_frame_walk(const struct ml_view *view, const struct ml_code_map *map, con
 		is_complete = !frame.return_address || (rule && ml_frame_kind(rule) == ML_FRAME_END);
 		if (!is_complete && !rule)
 			walk->without_rule = frame.return_address;
-		if (is_complete || !rule || !step(&bounds, rule, map->address_mask, &frame) ||
+		if (is_complete || !rule || !step(&bounds, rule, map->signature_mask, &frame) ||
 		    !add_to_chain(notes->chain, frame.return_address))
 			break;
 		walk->hash = ml_stack_mix(walk->hash, frame.return_address);

@@ -212,7 +212,7 @@ static void read_code(struct reader *reader, struct ml_code_map *map, ml_u32 whi
 	if (ml_maps_linker_low == ml_maps_allocator.low)
 		ml_write(&ml_maps_linker_bytes, 0);
 	/* The stack is at the top of the address space, so its address has all address bits. */
-	map->address_mask = ~0ull >> __builtin_clzll(highest);
+	map->signature_mask = ~(~0ull >> __builtin_clzll(highest));
 }
 
 /* Returns 1 if this thread is to read the maps; 0 if another has done so or takes too long. */

@@ -149,7 +149,7 @@ ml_u64 ml_stack_key(const struct ml_view *view, const struct ml_code_map *map, c
 		    const struct ml_notes *notes)
 {
 	struct ml_memo *memo = notes->memo;
-	ml_u64 address = caller->return_address & map->address_mask;
+	ml_u64 address = ml_strip_signature(caller->return_address, map->signature_mask);
 	struct ml_walk walk = { .hash = ml_stack_mix(address, (ml_u64)map->generation << 48) };
 	ml_u64 bits = ML_KEY_IS_EXACT;
 	int is_chain = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The shim's code map of the mappings on stdin, instead of its own process's. Prints its address_mask, and for each
+ * The shim's code map of the mappings on stdin, instead of its own process's. Prints its address bits, and for each
  * address in argv whether it is code: "mask 1 0 …", in hexadecimal.
  */
 #include <stdio.h>
@@ -27,7 +27,7 @@ int main(int argc, char **argv)
 	struct reader reader = { .thread = &thread, .fd = 0 };
 
 	read_code(&reader, &map, 0);
-	printf("%llx", (unsigned long long)map.address_mask);
+	printf("%llx", (unsigned long long)~map.signature_mask);
 	for (int i = 1; i < argc; i++)
 		printf(" %d", ml_code_map_has(&map, strtoull(argv[i], NULL, 16)));
 	return 0;

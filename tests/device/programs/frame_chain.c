@@ -16,7 +16,7 @@ static struct ml_memo memo;
 static int ends_so(ml_u64 *stack, ml_u64 frame, ml_u32 n_frames, ml_u32 end)
 {
 	struct ml_caller caller = { 0x401000, (uintptr_t)stack, 0, (uintptr_t)(stack + 8), (uintptr_t)(stack + 8) };
-	struct ml_chain chain = ml_chain_begin(&caller, frame, 0xffffffffffffull, NULL);
+	struct ml_chain chain = ml_chain_begin(&caller, frame, 0xffffull << 48, NULL);
 
 	while (ml_chain_next(&chain))
 		;
@@ -28,7 +28,7 @@ static int takes_signature_off(void)
 {
 	ml_u64 stack[4] = { 0, 0x5a00000000402000 };
 	struct ml_caller caller = { 0x401000, (uintptr_t)stack, 0, (uintptr_t)(stack + 4), (uintptr_t)(stack + 4) };
-	struct ml_chain chain = ml_chain_begin(&caller, (uintptr_t)stack, 0xffffffffffffull, NULL);
+	struct ml_chain chain = ml_chain_begin(&caller, (uintptr_t)stack, 0xffffull << 48, NULL);
 
 	return sizeof(uintptr_t) == 4 || ml_chain_next(&chain) == 0x402000;
 }
@@ -73,7 +73,7 @@ __attribute__((noinline)) static int look(void)
 		.readable_end = frame + 65536,
 		.stack_end = frame + 65536,
 	};
-	struct ml_chain chain = ml_chain_begin(&caller, record[0], ~0ull, &memo);
+	struct ml_chain chain = ml_chain_begin(&caller, record[0], 0, &memo);
 
 	for (int i = 1; i <= DEPTH; i++)
 		if (ml_chain_next(&chain) != expected[DEPTH + 1 - i])

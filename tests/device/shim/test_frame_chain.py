@@ -157,5 +157,5 @@ def chains_of(path: Path) -> tuple[SentChains, frame_chain.Chains]:
     space = spaces.index(references["pid"], references["timestamp_ns"])
     (samples,) = read_samples(references, space, recording.read_block, arch_of(capture.arch_number))
     recording.close()
-    masks = frame_chain.address_masks(samples.batch.arch, spaces.spaces)
+    masks = frame_chain.signature_masks(samples.batch.arch, spaces.spaces)
     return samples.chains, frame_chain.walk(samples.batch, masks[samples.batch.space])
