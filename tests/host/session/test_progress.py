@@ -15,7 +15,7 @@ from tests.support.builders.large_recording import write
 def test_steps_and_shares_of_a_recording(tmp_path: Path) -> None:
     write(tmp_path / "a.memleak", 20_000, 10_000)
     steps: list[tuple[str, float]] = []
-    read_profile(tmp_path / "a.memleak", View(), tell=lambda what, share: steps.append((what, share)))
+    read_profile(tmp_path / "a.memleak", View(), progress=lambda what, share: steps.append((what, share)))
     assert list(dict.fromkeys(what for what, _ in steps)) == ["reading", "summing up", "naming stacks"]
     for step in ("reading", "naming stacks"):
         shares = [share for what, share in steps if what == step]
