@@ -42,7 +42,7 @@ def test_a_stop_is_seen_as_long_as_it_is_and_not_in_another_span(tmp_path: Path)
         assert target.silence(later_ns, later_ns).longest_all == 0
 
 
-def test_a_target_that_has_ended_is_no_result(tmp_path: Path) -> None:
+def test_an_ended_target_gives_no_result(tmp_path: Path) -> None:
     if shutil.which("cc") is None:
         pytest.skip("no C compiler (cc)")
     with Heartbeats(programs.compile_c("heartbeats", tmp_path), tmp_path, 1) as target:

@@ -8,7 +8,7 @@ from bench.figures import reachability
 from bench.programs import install
 
 
-def test_every_way_once(tmp_path: Path) -> None:
+def test_each_route_once(tmp_path: Path) -> None:
     """Both readers search the same pages, of which most are the heap; each way has a value for each round that counts."""
     (heap,) = reachability.measure(2, install(tmp_path), tmp_path, [2])
     assert {len(values) for values in heap.ms.values()} == {2}

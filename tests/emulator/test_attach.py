@@ -73,7 +73,7 @@ def test_a_running_app_that_is_killed_meanwhile_leaves_its_report(stock: Machine
     check_clean(stock, APP)
 
 
-def test_the_third_way_is_ptrace_as_the_app(stock: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_third_route_is_ptrace_as_the_app(stock: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in stock.environment.items():
         monkeypatch.setenv(name, value)
     pid = stock.wait_for_process(APP)
@@ -107,7 +107,7 @@ def test_what_the_system_refuses_at_last_is_done_by_ptrace(stock: Machine, tmp_p
 
 
 @pytest.mark.proof
-def test_an_app_whose_main_thread_hangs_is_entered_by_ptrace(stock: Machine, tmp_path: Path) -> None:
+def test_ptrace_of_an_app_with_a_hanging_main_thread(stock: Machine, tmp_path: Path) -> None:
     """What waits for its main thread finds no shim there when that wakes."""
     pid, path = stock.wait_for_process(APP), tmp_path / "report.json"
     stock.shell(f"am start -n {APP}/.MainActivity --ei hang 35")

@@ -93,14 +93,14 @@ def test_an_app_s_lines_are_those_of_android() -> None:
     assert app.library == f"{app.directory}/lib/arm64/libleaky.so"
 
 
-def test_without_apt_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_apt_the_reason_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tests.emulator.debian.BUILD", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Unavailable, match="apt-get is not on this machine"):
         Suite("trixie", "arm64").unpacked("adbd")
 
 
-def test_a_package_that_nobody_has_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_unknown_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tests.emulator.debian.BUILD", tmp_path)
     monkeypatch.setattr(Suite, "_apt", lambda *_: "")
     with pytest.raises(Unavailable, match="adbd:arm64 of Debian trixie cannot be fetched"):
@@ -109,7 +109,7 @@ def test_a_package_that_nobody_has_is_named(monkeypatch: pytest.MonkeyPatch, tmp
         Suite("trixie", "arm64").depends("linux-image-x")
 
 
-def test_a_suite_that_is_there_in_halves_gives_way_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_suite_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def unpacked(suite: Suite, *packages: str) -> Path:

@@ -241,9 +241,7 @@ def in_own_library(site: Mapping[str, Any]) -> bool:
 
 @pytest.mark.skipif(not bionic.is_at_hand(), reason="bionic is not at hand (tests/emulator/README.md)")
 @pytest.mark.parametrize("tracer", TRACERS)
-def test_an_app_on_bionic_whose_library_lies_in_its_apk(
-    machine: Machine, tracer: str, tmp_path: Path
-) -> None:
+def test_a_bionic_app_with_its_library_in_the_apk(machine: Machine, tracer: str, tmp_path: Path) -> None:
     # The machine has two zygotes: a process of the app shows which one it comes from.
     machine.shell(f"am start -n {BIONIC_APP.package}/.MainActivity")
     unstripped = [bionic.library(stripped=False)]

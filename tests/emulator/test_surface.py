@@ -186,7 +186,7 @@ def test_selinux_says_enforcing(machine: Machine) -> None:
     assert machine.shell("getenforce")[1] == "Enforcing\n"
 
 
-def test_selinux_refuses_bpf_to_root_when_told_to(machine: Machine) -> None:
+def test_selinux_can_refuse_bpf_to_root(machine: Machine) -> None:
     loader = "/data/local/tmp/load_bpf"
     assert machine.adb("push", program("load_bpf"), loader).returncode == 0
     assert machine.shell(f"su 0 {loader}") == (0, "", "")

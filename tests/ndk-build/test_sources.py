@@ -78,9 +78,7 @@ def test_codename_is_read_from_os_release() -> None:
     assert sources.codename("ID=other\n") == "stable"
 
 
-def test_a_machine_without_apt_is_told_what_to_put_where(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_apt_the_files_to_provide_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources.shutil, "which", lambda name: None)
     with pytest.raises(sources.SourceError) as raised:
         sources.bring(tmp_path / "downloads", tmp_path / "src", tmp_path / "apt")

@@ -109,7 +109,7 @@ def code_of(pid: int, before: dict[str, str]) -> dict[str, str]:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["python3", "/usr/bin/python3", "node", "java"])
-def test_programs_nobody_here_wrote(name: str, way: str, tmp_path: Path) -> None:
+def test_public_programs(name: str, way: str, tmp_path: Path) -> None:
     argv = dict(programs(tmp_path))[name]
     if shutil.which(str(argv[0])) is None:
         pytest.skip(f"{argv[0]} is not installed")

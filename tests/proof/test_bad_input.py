@@ -119,7 +119,7 @@ def test_recording_cut_anywhere(recording: bytes, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["random", "version", "absent"])
-def test_file_that_is_no_recording_of_ours(kind: str, recording: bytes, tmp_path: Path) -> None:
+def test_file_that_is_not_a_recording(kind: str, recording: bytes, tmp_path: Path) -> None:
     path = tmp_path / "some.memleak"
     if kind == "random":
         path.write_bytes(random.Random(5).randbytes(70_000))

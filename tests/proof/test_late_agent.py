@@ -89,7 +89,7 @@ def test_first_thread_ends_before_the_process(without_first_thread: list[str | P
 
 
 @pytest.mark.proof
-def test_probes_that_end_with_the_first_thread_are_told(
+def test_probes_that_end_with_the_first_thread_are_reported(
     without_first_thread: list[str | Path], tmp_path: Path
 ) -> None:
     result = run("bpf", tmp_path, "--", *without_first_thread, codes=[INCOMPLETE])

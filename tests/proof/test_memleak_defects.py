@@ -29,7 +29,7 @@ def test_d1_malloc_that_calls_mmap_keeps_pointer_size_and_stack(tracer: str, tmp
 
 @both_tracers
 @pytest.mark.parametrize("options", [[], ["--mmap"]], ids=["heap", "with-regions"])
-def test_d2_arena_reservation_is_no_block(tracer: str, options: list[str], tmp_path: Path) -> None:
+def test_d2_arena_reservation_is_not_a_block(tracer: str, options: list[str], tmp_path: Path) -> None:
     """2 threads × malloc(64): "134217728 bytes in 1 allocations" on top, the two blocks of 64 bytes missing."""
     result = run(tracer, tmp_path, "--", built("two_arenas"), options=options)
     assert result.amounts() == (128, 2)
@@ -64,7 +64,7 @@ def test_d4_ten_thousand_stacks_all_reported(tracer: str, tmp_path: Path) -> Non
 
 @pytest.mark.proof
 @both_tracers
-def test_d4_what_a_full_ring_lost_is_told(tracer: str, tmp_path: Path) -> None:
+def test_d4_losses_of_a_full_ring_are_reported(tracer: str, tmp_path: Path) -> None:
     """All at once: totals stay exact, a stack that was lost is `unattributed`, and none is merged silently."""
     result = run(tracer, tmp_path, "--", built("many_stacks"), "10000", codes=[0, 6])
     totals = result.totals
@@ -85,7 +85,7 @@ def test_d5_more_than_a_million_live_blocks(tracer: str, tmp_path: Path) -> None
 
 
 @both_tracers
-def test_d5_full_table_is_told(tracer: str, tmp_path: Path) -> None:
+def test_d5_full_table_is_reported(tracer: str, tmp_path: Path) -> None:
     """A full table was silent."""
     argv = ("--", built("plain_leak"), "400000", "16")  # more than the smallest table takes
     result = run(tracer, tmp_path, *argv, options=["--max-live", "20000"], codes=[6])

@@ -120,7 +120,7 @@ def test_stripped_libc_is_enough(tracer: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["without malloc", "absent", "no ELF file", "cut"])
-def test_library_that_is_no_allocator(kind: str, tmp_path: Path) -> None:
+def test_library_that_is_not_an_allocator(kind: str, tmp_path: Path) -> None:
     need("bpf")
     library = tmp_path / "other.so"
     if kind == "no ELF file":

@@ -118,7 +118,7 @@ def test_mini_debuginfo_has_rules_at_the_outer_files_vaddrs(folder: Path) -> Non
 
 
 @pytest.mark.parametrize("packed", [b"", b"\xfd7zXZ\0", lzma.compress(b"not an ELF file"), lzma.compress(bytes(100))[:-9]])  # fmt: skip
-def test_mini_debuginfo_that_is_damaged_is_no_loss(folder: Path, packed: bytes) -> None:
+def test_damaged_mini_debuginfo_loses_nothing(folder: Path, packed: bytes) -> None:
     path = with_section(folder, "eh.so", ".gnu_debugdata", packed or b"\0", "damaged.so")
     module = Module.from_path(path)
     assert module.mini_debuginfo is None

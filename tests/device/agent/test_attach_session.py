@@ -42,7 +42,7 @@ def test_what_is_allocated_from_then_on_is_counted_and_the_process_is_left_as_it
         leak(process)
 
 
-def test_every_stop_is_told() -> None:
+def test_every_stop_is_reported() -> None:
     with loaded(3) as process:
         began_ns, meanwhile = time.monotonic_ns(), []
         found = attach(process.pid, lambda: meanwhile.append(time.monotonic_ns()))
@@ -74,7 +74,7 @@ def test_slots_do_change_meanwhile() -> None:
 
 
 @pytest.mark.parametrize("victims", ["agent", "keeper", "agent and keeper"])
-def test_whoever_is_killed_the_hooks_come_out(victims: str) -> None:
+def test_hooks_are_removed_after_a_kill(victims: str) -> None:
     with loaded(2) as process:
         before = contents_of(process.pid)
         channel, session = start_agent(process.pid)

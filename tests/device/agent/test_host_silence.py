@@ -109,7 +109,7 @@ def speaks(session: Agent, times: int) -> Iterator[float]:
         yield time.monotonic() - before
 
 
-def test_silence_while_nobody_takes_the_output() -> None:
+def test_silence_while_the_output_is_not_read() -> None:
     """The agent blocks in a write that never ends."""
     with agent() as session:
         session.fill_output()

@@ -128,7 +128,7 @@ def test_one_that_is_traced_already_is_refused() -> None:
         assert last_words(process) == "unharmed, 0 signals"
 
 
-def test_who_is_not_there_and_who_is_none() -> None:
+def test_missing_processes_and_threads() -> None:
     assert inject(2**22 - 1, library(), "length_of").refusal.startswith(f"there is no process {2**22 - 1}")
     assert "kernel thread" in inject(2, library(), "length_of").refusal
     child = subprocess.Popen(["true"])

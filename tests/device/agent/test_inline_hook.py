@@ -107,9 +107,7 @@ def test_a_prefix_names_the_allocators_functions() -> None:
 
 
 @pytest.mark.parametrize("jump", [b"\xeb\x10", b"\xe9\x00\x10\x00\x00"], ids=["short", "near"])
-def test_code_that_somebody_else_has_changed_is_left_alone(
-    jump: bytes, process: subprocess.Popen[bytes]
-) -> None:
+def test_code_patched_by_another_tool_is_left_alone(jump: bytes, process: subprocess.Popen[bytes]) -> None:
     """Also where it is only what stays of the function's first instructions, over which ours would be led past."""
     address = address_of(process.pid, "aligned_alloc")
     hooks = plan(process.pid)
@@ -123,7 +121,7 @@ def test_code_that_somebody_else_has_changed_is_left_alone(
     assert attach_inline(process.pid, lambda: leak(process)).sizes[5003] == 23
 
 
-def test_a_hook_put_over_ours_stays_and_is_told_of(process: subprocess.Popen[bytes]) -> None:
+def test_a_hook_put_over_ours_stays_and_is_reported(process: subprocess.Popen[bytes]) -> None:
     address = address_of(process.pid, "aligned_alloc")
     before = contents_of(process.pid)
     foreign: list[bytes] = []
@@ -137,7 +135,7 @@ def test_a_hook_put_over_ours_stays_and_is_told_of(process: subprocess.Popen[byt
     assert contents_of(process.pid) != before
 
 
-def test_a_hook_that_somebody_takes_out_is_told_of(process: subprocess.Popen[bytes]) -> None:
+def test_a_removed_hook_is_reported(process: subprocess.Popen[bytes]) -> None:
     address, before = address_of(process.pid, "aligned_alloc"), contents_of(process.pid)
     with open(f"/proc/{process.pid}/mem", "rb", buffering=0) as memory:
         code = os.pread(memory.fileno(), 16, address)
@@ -148,7 +146,7 @@ def test_a_hook_that_somebody_takes_out_is_told_of(process: subprocess.Popen[byt
 
 
 @pytest.mark.parametrize("victims", ["agent", "keeper"])
-def test_whoever_is_killed_the_code_is_put_back(process: subprocess.Popen[bytes], victims: str) -> None:
+def test_code_is_restored_after_a_kill(process: subprocess.Popen[bytes], victims: str) -> None:
     before = contents_of(process.pid)
     channel, session = start_agent(process.pid, "inline", plan(process.pid).lines)
     for block in session.blocks():

@@ -55,7 +55,7 @@ def test_the_lender_ends_once_its_streams_are_lent(agent: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
-def test_nobody_else_gets_them(agent: Path) -> None:
+def test_other_processes_do_not_get_the_streams(agent: Path) -> None:
     name = f"memleak-test-{secrets.token_hex(8)}"
     with lend(agent, name) as lender:
         done = borrow(agent, name, OTHER_USER)

@@ -101,7 +101,7 @@ def test_it_goes_on_beside_inline_hooks_of_ours(process: subprocess.Popen[bytes]
     leak(process)
 
 
-def test_a_breakpoint_is_no_hook(process: subprocess.Popen[bytes]) -> None:
+def test_a_breakpoint_is_not_a_hook(process: subprocess.Popen[bytes]) -> None:
     write_code(process.pid, address_of(process.pid), b"\xcc")
     done = measured("--pid", process.pid)
     assert done.returncode == 0, done.stderr

@@ -109,7 +109,7 @@ def test_rings_read_one_after_the_other(replay: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_an_unmapping_told_late(replay: Path, seed: int) -> None:
+def test_a_late_unmapping(replay: Path, seed: int) -> None:
     """Its thread was stopped between the call and the telling: what was mapped there since stays."""
     rng = np.random.default_rng(seed)
     calls = random_calls(rng, 60)

@@ -74,7 +74,7 @@ def test_the_same_pairs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["without_multi 0", "without_multi 1"])
-def test_a_place_that_takes_no_probe_is_named(way: str) -> None:
+def test_an_address_that_takes_no_probe_is_named(way: str) -> None:
     """Among many that do: the kernel tells only that of all together one is wrong."""
     need("bpf")
     options = SessionOptions(command=("/bin/true",))

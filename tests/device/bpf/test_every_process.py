@@ -108,7 +108,7 @@ def named(report: dict[str, Any], pid: int, count: int) -> int:
     return objects
 
 
-def test_each_process_is_told_with_what_it_holds_and_those_that_ended_are_not(tmp_path: Path) -> None:
+def test_running_processes_are_reported_and_ended_ones_are_not(tmp_path: Path) -> None:
     with holder(argv_of()) as first, holder(argv_of(2 * COUNT)) as second, contextlib.ExitStack() as later:
         gone = Holder(argv_of())
         late: list[Holder] = []

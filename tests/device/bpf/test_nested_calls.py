@@ -27,7 +27,7 @@ def test_each_stack_is_the_program_s(tmp_path: Path) -> None:
     nested_calls.check(nested(tmp_path))
 
 
-def test_what_is_deeper_than_calls_are_kept_is_told_and_costs_no_other(tmp_path: Path) -> None:
+def test_nesting_beyond_the_limit_is_reported(tmp_path: Path) -> None:
     too_deep = 4
     report = nested(tmp_path, f"-DDEPTH={nested_calls.KEPT + too_deep}", code=INCOMPLETE)
     lost = {cause: count for cause, count in report["totals"]["lost"].items() if count}

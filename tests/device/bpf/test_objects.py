@@ -36,7 +36,7 @@ def test_the_object_for_this_kernel_is_in_use(extra: tuple[str, ...]) -> None:
     assert PERF_EVENT_ARRAY not in types
 
 
-def test_the_user_is_told_of_the_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fallback_object_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need("bpf")
     agent = find_binary("memleakd", local_arch())
     wrapper = tmp_path / "memleakd"

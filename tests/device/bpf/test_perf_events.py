@@ -52,6 +52,6 @@ def test_whole_stacks_of_a_real_program(tmp_path: Path) -> None:
     assert {site["end"] for site in old.report["sites"]} == {"ROOT"}
 
 
-def test_every_call_is_told(tmp_path: Path) -> None:
+def test_every_call_is_recorded(tmp_path: Path) -> None:
     result = run("bpf", tmp_path, "--", built("plain_leak"), "23", "1009", options=[OLD, "--trace"])
     assert result.out.count("malloc(1009)") == 23

@@ -52,7 +52,7 @@ def test_a_signature_begins_where_addresses_end(code_map: Path, bits: int, is_pr
     assert found == [True, True, True, False]
 
 
-def test_what_lies_above_all_processes_is_no_end_of_addresses(code_map: Path) -> None:
+def test_mappings_above_user_space_do_not_extend_addresses(code_map: Path) -> None:
     """x86_64's page that stands for system calls."""
     lines = [
         (CODE, CODE + 0x1000, "r-xp", "libapp.so"),

@@ -98,7 +98,7 @@ def test_code_that_keeps_frame_pointers_agrees(tracer: str, folder: Path) -> Non
     assert agreed["mean_common_prefix"] > agreed["mean_depth"] - 3
 
 
-def test_code_that_does_not_is_told_so(folder: Path) -> None:
+def test_code_without_frame_pointers_is_reported(folder: Path) -> None:
     agreed = agreement("preload", folder, OMITTED)
     assert agreed["share"] == 0
     assert agreed["mean_common_prefix"] < 2

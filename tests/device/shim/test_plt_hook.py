@@ -64,7 +64,7 @@ def test_from_attach_on_everything_is_counted_and_before_nothing(workload: Path)
     assert session.status["untracked_frees"] == 4
 
 
-def test_blocks_after_detach_are_nobody_s(bound_now: Path) -> None:
+def test_blocks_after_detach_are_ignored(bound_now: Path) -> None:
     with AttachedProgram(bound_now) as program:
         name = session_name()
 
@@ -260,7 +260,7 @@ DEBUG = "libc_malloc_debug.so.0"
 
 
 @pytest.mark.parametrize("before", [False, True], ids=["alone", "behind another version"])
-def test_an_allocator_whose_names_have_the_version_that_is_asked_for(
+def test_an_allocator_with_the_requested_symbol_version(
     workload: Path, other_version: Path, before: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """glibc's own: malloc@GLIBC_2.2.5, which is no default version and yet what the loader binds."""
@@ -272,7 +272,7 @@ def test_an_allocator_whose_names_have_the_version_that_is_asked_for(
     assert (session.sizes()[31], session.sizes()[77]) == (99, 1)
 
 
-def test_an_allocator_whose_names_have_another_version(workload: Path, other_version: Path) -> None:
+def test_an_allocator_with_another_symbol_version(workload: Path, other_version: Path) -> None:
     with AttachedProgram(workload, str(other_version)) as program:
         assert str(other_version) in Path(f"/proc/{program.process.pid}/maps").read_text()
         session = program.attached(lambda: program.do("leak 100 31", "copy 55"))
@@ -388,7 +388,7 @@ def test_under_musl(folder: Path) -> None:
     assert session.sizes() == {103: 6, 107: 1, 133: 1, 53: 1, 70001: 1}
 
 
-def test_who_was_started_with_the_shim_is_not_attached_to(bound_now: Path) -> None:
+def test_a_preloaded_process_is_not_attached_to(bound_now: Path) -> None:
     process = subprocess.run(
         [bound_now, find_parts()[1]], env={"LD_PRELOAD": str(find_parts()[1])}, input="attach x\n",
         capture_output=True, text=True, check=False,

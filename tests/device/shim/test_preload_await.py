@@ -50,7 +50,7 @@ def made_up() -> str:
     return f"memleak-test-{os.getpid()}:{secrets.randbits(64) | 1:016x}"
 
 
-def test_who_is_awaited_joins_by_the_file(workload: Path, tmp_path: Path) -> None:
+def test_an_awaited_process_joins_by_the_file(workload: Path, tmp_path: Path) -> None:
     outside = Outside(tmp_path, made_up())
     session = await_process(outside.session, lambda: outside.start(workload, "many", "1000", "31"))
     assert session.sizes() == {31: 1000}

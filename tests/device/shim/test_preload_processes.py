@@ -110,7 +110,7 @@ def test_child_that_the_command_does_not_wait_for(workload: Path) -> None:
     assert lost(session) == {}
 
 
-def test_exec_in_between_is_no_loss(workload: Path) -> None:
+def test_exec_in_between_loses_nothing(workload: Path) -> None:
     """A program that loads the shim again is measured; what ran before it is forgotten."""
     session = ran(run_preloaded([workload, "becomes", workload]), code=2)
     assert len(session.live) == 0

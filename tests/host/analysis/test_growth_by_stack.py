@@ -82,7 +82,7 @@ def test_finished_recording_tells_the_same_growth(tmp_path: Path) -> None:
     assert raw.growth is not None
 
 
-def test_few_snapshots_are_no_verdict(tmp_path: Path) -> None:
+def test_few_snapshots_give_no_verdict(tmp_path: Path) -> None:
     profile = profile_of(recording(tmp_path / "a", *map(held_at, range(2, 6))))
     assert trends(profile) == {}
     assert profile.growth is not None and not profile.growth.is_judged
@@ -152,7 +152,7 @@ def test_growth_by_runs_does_not_mind_how_long_they_take(tmp_path: Path) -> None
     assert span.instants == 5
 
 
-def test_run_whose_snapshot_follows_another_at_once_counts(tmp_path: Path) -> None:
+def test_a_run_with_two_snapshots_at_once_counts(tmp_path: Path) -> None:
     """Both hold the same, and the second is passed over (INTERVAL_MIN_NS)."""
     blocks = [held_at(second) for second in range(2, 8)]
     times = [SECOND + second * SECOND + SECOND // 2 for second in range(2, 7)]

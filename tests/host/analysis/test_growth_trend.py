@@ -85,7 +85,7 @@ def test_snapshots_that_double_their_distance(rule: str) -> None:
     assert growth(space, DOUBLING).trend is (Trend.GROWS if rule == "grows" else Trend.PLATEAU)
 
 
-def test_long_gap_between_snapshots_is_no_burst() -> None:
+def test_long_gap_between_snapshots_is_not_a_burst() -> None:
     seconds = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 60.0, 61.0, 62.0])
     assert growth(per_request(seconds), seconds).trend is Trend.GROWS
 

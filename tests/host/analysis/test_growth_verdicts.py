@@ -177,7 +177,7 @@ def share_that_grows(draw: Pair, seconds: Floats) -> float:
 
 @pytest.mark.parametrize("seconds", SECONDS, ids=["20 s", "30 s"])
 @pytest.mark.parametrize("oldest_first", [True, False], ids=["oldest first", "any"])
-def test_queue_whose_length_is_a_random_walk(seconds: Floats, oldest_first: bool) -> None:
+def test_a_random_walk(seconds: Floats, oldest_first: bool) -> None:
     assert share_that_grows(queue(50, 50, 0, oldest_first), seconds) <= 0.12
 
 

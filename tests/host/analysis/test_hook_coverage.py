@@ -41,7 +41,7 @@ def test_the_last_word_on_a_module_holds() -> None:
     assert only.startswith("calls were seen where a module makes them through a slot (7 slots of 2 modules);")
 
 
-def test_who_came_late_says_for_how_long_nothing_was_seen() -> None:
+def test_a_late_module_reports_how_long_it_was_unseen() -> None:
     capture = captured(
         row("", 0x1000, slots=4), row("liba.so", 0x5000, slots=1, since_ns=2_000_000, patched_ns=45_000_000)
     )
@@ -78,7 +78,7 @@ def test_slots_that_could_not_be_patched_make_the_result_incomplete() -> None:
     ]
 
 
-def test_a_library_that_nobody_told_of_makes_the_result_incomplete() -> None:
+def test_an_unannounced_library_makes_the_result_incomplete() -> None:
     maps = """\
 00001000-00002000 r--p 00000000 08:01 1  /bin/program
 00002000-00003000 r-xp 00001000 08:01 1  /bin/program

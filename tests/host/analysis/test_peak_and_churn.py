@@ -68,7 +68,7 @@ def shape(sites: tuple[PastSite, ...]) -> list[tuple[int, int, int | None]]:
     return [(site.frames[1].vaddr, site.space, site.objects) for site in sites]
 
 
-def test_peak_by_whom_though_it_is_gone(tmp_path: Path) -> None:
+def test_sites_of_a_freed_peak(tmp_path: Path) -> None:
     profile = profile_of(recording(tmp_path / "a", QUIET, HIGH, END))
     assert profile.peak is not None
     assert (profile.peak.elapsed_ns, profile.peak.space) == (5 * SECOND, 2018 + 15_009)
@@ -76,7 +76,7 @@ def test_peak_by_whom_though_it_is_gone(tmp_path: Path) -> None:
     assert [site.frames[1].vaddr for site in profile.sites] == [0x1000]
 
 
-def test_temporary_allocations_by_whom(tmp_path: Path) -> None:
+def test_sites_of_temporary_allocations(tmp_path: Path) -> None:
     profile = profile_of(recording(tmp_path / "a", QUIET, HIGH, END))
     assert shape(profile.churn) == [(0x3000, 9_970, 997), (0x2000, 15_009, 3)]
 
@@ -92,7 +92,7 @@ def test_the_end_may_be_the_peak(tmp_path: Path) -> None:
     assert profile_of(recording(tmp_path / "b", END)).peak is None
 
 
-def test_regions_are_no_part_of_the_peak(tmp_path: Path) -> None:
+def test_the_peak_excludes_regions(tmp_path: Path) -> None:
     """They hold the heap; a later snapshot with a large region is not higher."""
     with_region = at(7, *BASES, REGION)
     profile = profile_of(recording(tmp_path / "a", HIGH, with_region, END))

@@ -95,7 +95,7 @@ def test_keys_of_one_stack_are_one_site(recorded) -> None:
     assert profile.sites[0].alloc_objects == 11
 
 
-def test_two_stacks_under_one_key_are_told_apart_or_approximate(recorded) -> None:
+def test_two_stacks_under_one_key_are_separated_or_approximate(recorded) -> None:
     profile = recorded(
         evidence(
             evidence_record(sequence=1, key=7, pc=0x401000),
@@ -279,7 +279,7 @@ def test_finished_recording_gives_the_same_profile(tmp_path: Path) -> None:
     assert BlockKind.EVIDENCE in {block.kind for block in blocks_of(kept)}
 
 
-def test_malformed_blocks_are_passed_over_and_told(recorded) -> None:
+def test_malformed_blocks_are_skipped_and_reported(recorded) -> None:
     profile = recorded(
         Block(BlockKind.EVIDENCE, bytes(8)),
         Block(BlockKind.SESSION, b"[1, 2]  "),

@@ -42,7 +42,7 @@ def test_it_is_in_report_json_and_back() -> None:
         {"labels": {f"k{i}": "v" for i in range(10_000)}, "version": "\x1b[2J" + "9" * 1_000_000},
     ],
 )
-def test_what_is_no_origin_is_not_told(session: dict[str, object]) -> None:
+def test_a_malformed_origin_is_dropped(session: dict[str, object]) -> None:
     origin = read_provenance(SessionOrigin.decode(session))
     assert not origin.api_level and not origin.version_code and not origin.model and not origin.abi
     assert len(origin.labels) <= 32 and len(origin.version) <= 300 and origin.version.isprintable()
@@ -69,6 +69,6 @@ def test_labels_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("label", ["version", "=1", "1=x", "a b=c", "k=" + "v" * 201])
-def test_what_is_no_label(label: str, tmp_path: Path) -> None:
+def test_malformed_labels(label: str, tmp_path: Path) -> None:
     done = CommandLine(tmp_path).run("--label", label, "--", "true")
     assert done.code == 2 and "is not a label (write version=1.2" in done.error

@@ -53,9 +53,7 @@ def test_what_it_prints_and_reads(device: FakeDevice, tmp_path: Path) -> None:
 
 
 @pytest.mark.proof
-def test_who_writes_on_after_the_measurement_finds_the_streams_broken(
-    device: FakeDevice, tmp_path: Path
-) -> None:
+def test_writes_after_the_measurement_fail(device: FakeDevice, tmp_path: Path) -> None:
     no_root(device)
     mark = tmp_path / "mark"
     loop = f"trap '' PIPE; while echo on 2>{mark}; do sleep 0.05; done; echo broken >{mark}"

@@ -36,7 +36,7 @@ def run_full(stream: str, folder: Path, *words: str) -> subprocess.CompletedProc
 
 
 @pytest.mark.parametrize("words", [("report", "a.memleak"), ("--help",), ("--version",)])
-def test_a_full_disk_behind_stdout_is_no_bug_of_ours(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_a_full_disk_behind_stdout_is_not_a_bug(tmp_path: Path, words: tuple[str, ...]) -> None:
     builders.write_recording(tmp_path / "a.memleak", [builders.hello()])
     done = run_full("stdout", tmp_path, *words)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (6, NO_ROOM)
@@ -52,7 +52,7 @@ def test_the_files_are_written_all_the_same(tmp_path: Path) -> None:
     }
 
 
-def test_progress_that_cannot_be_told_ends_nothing(tmp_path: Path) -> None:
+def test_progress_that_cannot_be_written_is_ignored(tmp_path: Path) -> None:
     done = run_full("stderr", tmp_path, "--tracer", "preload", "--", "true")
     assert done.returncode == 0
     assert "outstanding" in done.stdout

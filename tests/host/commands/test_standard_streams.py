@@ -37,7 +37,7 @@ def test_a_command_writes_into_no_file_of_ours(tmp_path: Path, how: str) -> None
     assert (stderr == "/dev/null") == ("2>&-" in how.split())
 
 
-def test_a_report_that_nobody_sees_is_no_failure(tmp_path: Path) -> None:
+def test_a_report_to_a_closed_stdout_is_not_a_failure(tmp_path: Path) -> None:
     builders.write_recording(tmp_path / "a.memleak", [builders.hello()])
     seen = run_closed("", tmp_path, "report", "a.memleak")
     unseen = run_closed(">&-", tmp_path, "report", "a.memleak")

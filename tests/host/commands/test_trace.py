@@ -88,7 +88,7 @@ def test_verb_may_be_named(line: CommandLine) -> None:
     )
 
 
-def test_signal_that_killed_the_command_is_told(line: CommandLine) -> None:
+def test_signal_that_killed_the_command_is_reported(line: CommandLine) -> None:
     result = line.run(*PRELOAD, "--", "sh", "-c", "kill -9 $$")
     assert result.err == "memleak-android: sh was killed by signal 9\n"
 

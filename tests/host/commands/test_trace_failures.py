@@ -169,7 +169,7 @@ def test_recording_of_a_killed_session_is_still_good(line: CommandLine) -> None:
     assert "note: no snapshot of the live table: what is held is not known" in report.out
 
 
-def test_shim_cannot_be_told_the_allocators_library(line: CommandLine) -> None:
+def test_shim_takes_no_allocator_library(line: CommandLine) -> None:
     result = line.run(*PRELOAD, "-O", "libjemalloc.so", "--", "true")
     assert result.code == 5
     assert result.error.startswith("-O and --symbols-prefix need the bpf tracer")
@@ -233,7 +233,7 @@ def test_abort_of_a_stuck_agent_keeps_what_had_arrived(line: CommandLine) -> Non
     assert "note: the session did not end in order: what is held is that of the last snapshot" in report.out
 
 
-def test_closed_stdout_is_no_crash(line: CommandLine) -> None:
+def test_closed_stdout_does_not_crash(line: CommandLine) -> None:
     read, write = os.pipe()
     os.close(read)
     recording = builders.write_recording(line.folder / "a.memleak", [builders.hello()])

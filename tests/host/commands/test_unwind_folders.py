@@ -90,7 +90,7 @@ def test_what_is_missing_costs_frames_and_no_more(unwind: Unwind, folder: Path, 
     assert json.loads(done.out)["end"] == {"stack.data": "STACK_TRUNCATED"}.get(name, "NO_UNWIND_ROW")
 
 
-def test_registers_that_nobody_knows_are_named_and_not_used(unwind: Unwind, folder: Path) -> None:
+def test_unknown_registers_are_named_and_not_used(unwind: Unwind, folder: Path) -> None:
     plain = unwind(folder, "--json").out
     (folder / "regs.txt").write_text(REGISTERS + "gs_base: 246\nfs_base: 7f00\n")
     done = unwind(folder, "--json")
@@ -144,9 +144,7 @@ def test_links_within_the_folder_are_files_and_those_that_lead_out_are_not(
 
 @pytest.mark.parametrize("name", ["regs.txt", "maps.txt", "stack.data"])
 @pytest.mark.parametrize("kind", ["out", "loop", "device", "pipe", "folder"])
-def test_what_is_no_file_of_the_folder_is_not_read(
-    unwind: Unwind, folder: Path, name: str, kind: str
-) -> None:
+def test_paths_outside_the_folder_are_not_read(unwind: Unwind, folder: Path, name: str, kind: str) -> None:
     path = folder / name
     if kind == "out":
         path.rename(folder.parent / name)
@@ -176,9 +174,7 @@ def test_nothing_is_written_into_the_folder(unwind: Unwind, folder: Path) -> Non
     assert {path.name: path.stat().st_mtime_ns for path in (folder, *folder.iterdir())} == before
 
 
-def test_a_path_of_one_dash_is_no_folder(
-    unwind: Unwind, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dash_is_not_a_folder(unwind: Unwind, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     done = unwind(Path("-"))
     assert done.code == 2 and len(done.err.splitlines()) == 1

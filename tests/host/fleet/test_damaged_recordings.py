@@ -66,7 +66,7 @@ def test_each_with_its_reason(shelf: Path, tmp_path: Path) -> None:
     assert "No such file" in reasons[str(tmp_path / "nowhere")][1]
 
 
-def test_what_was_half_uploaded_is_worked_on_when_it_is_whole(shelf: Path, tmp_path: Path) -> None:
+def test_a_partial_upload_is_processed_once_complete(shelf: Path, tmp_path: Path) -> None:
     late = shelf / "late.memleak"
     whole = (shelf / WHOLE[2]).read_bytes()
     (shelf / WHOLE[2]).unlink()
@@ -93,7 +93,7 @@ def test_another_warm_up_is_another_part(shelf: Path, tmp_path: Path, option: st
     assert len(parts(tmp_path / "dataset")) == 12
 
 
-def test_losses_are_told_by_cause(shelf: Path, tmp_path: Path) -> None:
+def test_losses_are_reported_by_cause(shelf: Path, tmp_path: Path) -> None:
     first, second = (shelf / name for name in WHOLE[:2])
     with_losses(first, first, {Lost.TABLE_FULL: 7})
     with_losses(second, second, {Lost.TABLE_FULL: 1, Lost.RING_FULL: 2})
@@ -122,7 +122,7 @@ def test_losses_are_told_by_cause(shelf: Path, tmp_path: Path) -> None:
         (1, "its clock said 1970-01-01, and was never set"),
     ],
 )
-def test_clocks_that_disagree_are_told_and_change_nothing(
+def test_disagreeing_clocks_are_reported_and_change_nothing(
     shelf: Path, tmp_path: Path, said_s: int, note: str
 ) -> None:
     """The newest version's, set back, would make it the oldest; the oldest one's, set ahead, the newest."""

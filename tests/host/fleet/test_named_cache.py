@@ -85,7 +85,7 @@ def test_machines_that_begin_at_once(
     assert all(not built for built, *_ in uses(fleet(tmp_path / "c", shelf, "--cache", store)).values())
 
 
-def test_a_place_that_cannot_be_written(shelf: Path, tmp_path: Path, store: str) -> None:
+def test_a_cache_that_cannot_be_written(shelf: Path, tmp_path: Path, store: str) -> None:
     for place in ("/proc/none", "s3://theirs/cache"):
         run = fleet(tmp_path / "dataset", shelf, "--cache", place)
         assert run.code == 2 and f"could not open a cache at {place}: " in run.err and "--cache" in run.err

@@ -131,7 +131,7 @@ def test_selection_by_age_and_size() -> None:
     assert heap.select(rows, 500).all()  # allocated while the snapshot was taken: the totals have them, too
 
 
-def test_regions_are_no_heap_blocks() -> None:
+def test_regions_are_not_heap_blocks() -> None:
     rows = live_rows(
         {"function": Function.PVALLOC}, {"function": Function.MMAP}, {"function": Function.MREMAP}
     )

@@ -63,7 +63,7 @@ def shown(app: LiveApp, selector: str) -> str:
     return str(app.screen.query_one(selector, Static).render())
 
 
-def test_the_head_and_the_table_say_what_they_were_told() -> None:
+def test_head_and_table_show_the_message() -> None:
     async def act(pilot: Pilot[None], app: LiveApp) -> None:
         head = shown(app, "#head")
         assert (
@@ -104,7 +104,7 @@ def test_the_chosen_stack_stays_chosen_when_the_order_changes() -> None:
     drive(act)
 
 
-def test_enter_opens_the_whole_stack_as_text_and_not_as_markup() -> None:
+def test_enter_opens_the_stack_as_plain_text() -> None:
     async def act(pilot: Pilot[None], app: LiveApp) -> None:
         await pilot.press("enter")
         assert isinstance(app.screen, StackScreen)

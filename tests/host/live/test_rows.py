@@ -36,7 +36,7 @@ SMALL = site("51", 11, 97, MALLOC, *START)
 GROWTH = Growth(Trend.GROWS, 1_000.0, 900.0, 1_100.0, 3_000_000_000, 9_001)
 
 
-def test_a_site_is_told_as_the_report_has_it() -> None:
+def test_a_site_equals_the_reports() -> None:
     message = sites_message(profile(sites=(replace(DECODE, growth=GROWTH), PARTIAL, REGION)), 3)
     assert (message.space, message.objects, message.unattributed_space) == (101_211, 29, 207)
     decode, partial, region = (
@@ -85,7 +85,7 @@ def test_sites_of_one_id_keep_their_own_kinds() -> None:
     assert sorted(line.verdict for line in message.sites) == ["definitely lost", "still reachable"]
 
 
-def test_the_largest_the_most_and_the_fastest_are_told() -> None:
+def test_the_largest_the_most_and_the_fastest_are_sent() -> None:
     many = [site(f"{n}", 10_000 - n, 1, MALLOC) for n in range(2 * SITES_MAX)]
     fast = replace(site("fa57", 1, 1, MALLOC), growth=GROWTH)
     steady = replace(site("57ead", 1, 1, MALLOC), growth=replace(GROWTH, trend=Trend.STEADY))
@@ -166,11 +166,11 @@ def test_callers_hold_what_their_stacks_hold(sites: Sites) -> None:
     assert callers(sites, "zoo").space == 5
 
 
-def test_regions_are_no_callers() -> None:
+def test_regions_are_not_callers() -> None:
     assert callers(sites_message(profile(sites=(REGION,)), 1)).space == 0
 
 
-def test_columns_give_way_to_the_width() -> None:
+def test_columns_fit_the_width() -> None:
     assert [one.key for one in columns_for(40)] == ["space", "objects", "function"]
     assert [one.key for one in columns_for(80)] == ["space", "objects", "rate", "function"]
     assert columns_for(200) == list(COLUMNS)

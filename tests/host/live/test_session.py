@@ -199,7 +199,7 @@ def test_refusals_are_one_line(
     assert code == 2 and expected in text.replace("\n", "")
 
 
-def test_without_textual_the_way_to_it_is_told(tmp_path: Path) -> None:
+def test_without_textual_the_install_command_is_shown(tmp_path: Path) -> None:
     hidden = f"import sys; sys.modules['textual'] = None; from memleak_android.host.cli import run; sys.exit(run({['--live', '--', 'true']!r}))"
     done = subprocess.run(
         [sys.executable, "-P", "-c", hidden], capture_output=True, text=True, cwd=tmp_path, check=False

@@ -43,7 +43,7 @@ def test_maps() -> None:
         "x-y r--p 0 00:00 0",
     ],
 )
-def test_what_is_no_mapping_is_left_out(line: str) -> None:
+def test_malformed_mappings_are_left_out(line: str) -> None:
     assert parse_maps(f"{line}\n1000-2000 r--p 0 00:00 0\n") == [Mapping(0x1000, 0x2000, "r--p", 0, "")]
 
 

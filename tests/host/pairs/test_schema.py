@@ -184,7 +184,7 @@ def test_rules_for_one_tracer_only(planned: Plan) -> None:
         ("", "[bad] has no acquire that can be used"),
     ],
 )
-def test_bad_pairs_are_told_and_the_rest_goes_on(planned: Plan, text: str, line: str) -> None:
+def test_bad_pairs_are_reported_and_the_rest_goes_on(planned: Plan, text: str, line: str) -> None:
     result = planned(f'{GOOD}[bad]\nrelease = {{function = "pool_open"}}\n{text}\n')
     assert any(line in one for one in result.problems), result.problems
     assert all(one.count("\n") == 0 for one in result.problems)
@@ -217,7 +217,7 @@ def test_nothing_left_is_an_error(planned: Plan) -> None:
         ("[bad]\x00", "is not TOML"),
     ],
 )
-def test_files_that_are_no_pair_files(planned: Plan, text: str, line: str) -> None:
+def test_files_that_are_not_pair_files(planned: Plan, text: str, line: str) -> None:
     with pytest.raises(UsageError, match=line):
         planned(text)
 

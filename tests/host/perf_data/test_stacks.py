@@ -124,7 +124,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_several_events_are_told_apart(tmp_path: Path, form: str) -> None:
+def test_several_events_are_separated(tmp_path: Path, form: str) -> None:
     plain = Attribute(perf.IDENTIFIER | perf.IP | perf.TID | perf.TIME, ids=(8, 9), name="plain")
     stacks = dataclasses.replace(SIMPLE, ids=(3,), name="stacks")
     records = [sample(7, 5, b"", identity=9), sample(7, 6, stack_part(X86, STACK), identity=3)]
@@ -197,7 +197,7 @@ class TestSpaces:
         assert reader.order.time_ns.tolist() == [10, 30]
         assert [self.path_at(reader, i) for i in (0, 1)] == ["/a", "/b"]
 
-    def test_what_takes_nobodys_place_opens_no_space(self, tmp_path: Path) -> None:
+    def test_a_mapping_over_nothing_opens_no_space(self, tmp_path: Path) -> None:
         files = [perf.mmap2(7, 0x1000 * n, 0x1000, 0, f"/{n}", 10 * n) for n in range(1, 9)]
         samples = [self.at(10 * n + 5) for n in range(1, 9)]
         reader = self.read(tmp_path, *files, *samples)
@@ -288,7 +288,7 @@ def good_file() -> bytes:
         (b"PERFILE2" + words(104, 144, 104, 0, 107, 0, 0, 0, 0, 0, 0, 0), "begin at 0x6b"),
     ],
 )
-def test_what_is_no_recording_gives_one_line(tmp_path: Path, content: bytes, line: str) -> None:
+def test_files_that_are_not_recordings_give_one_line(tmp_path: Path, content: bytes, line: str) -> None:
     with pytest.raises(RecordingError, match=line) as error:
         read(tmp_path, content)
     assert "\n" not in str(error.value) and error.value.hint

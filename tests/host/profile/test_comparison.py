@@ -84,7 +84,7 @@ def test_each_change() -> None:
     assert compare(profile(), changed_profile()).unchanged == 2
 
 
-def test_the_way_back_is_the_opposite() -> None:
+def test_the_reverse_comparison_is_the_opposite() -> None:
     there, back = compare(profile(), changed_profile()), compare(changed_profile(), profile())
     assert {one.id: -one.space for one in there.changes} == {one.id: one.space for one in back.changes}
 

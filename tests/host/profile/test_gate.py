@@ -51,7 +51,7 @@ def test_nothing_asked_for_changes_nothing() -> None:
     assert judge(profile(), GateRules()) == profile()
 
 
-def test_suppressed_sites_do_not_count_and_are_told_of() -> None:
+def test_suppressed_sites_do_not_count_and_are_reported() -> None:
     judged = judge(complete(), GateRules(LeakLimit(1_300), ["nothing", "planted::"]))
     assert judged.gate is not None
     assert (judged.verdict, judged.gate.space) == (Verdict.OK, HELD - 23_207)

@@ -33,7 +33,7 @@ def test_id_tells_stacks_apart() -> None:
     assert all(len(site_id(s)) == 16 for s in stacks)
 
 
-def test_nameless_code_is_the_same_at_the_same_place_of_the_same_build() -> None:
+def test_nameless_code_is_identified_by_build_and_vaddr() -> None:
     nameless = frame(SERVER, "", 0x40)
     assert site_id([nameless]) == site_id([replace(nameless, address=5)])
     assert site_id([nameless]) != site_id([replace(nameless, build_id="ff")])

@@ -54,7 +54,7 @@ def test_every_text(line: CommandLine, name: str) -> None:
     # gzip writes the time of day into what it packs: two workers that collect it must call it the same
     ids=["cut", "another schema", "another content", "no gzip"],
 )
-def test_what_is_no_report(
+def test_files_that_are_not_reports(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, error: str
 ) -> None:
     path = tmp_path / "a.gz"

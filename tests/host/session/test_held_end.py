@@ -27,7 +27,7 @@ ENDS = {
 
 @both_tracers
 @pytest.mark.parametrize("way", ENDS)
-def test_whichever_way_it_ends(tracer: str, way: str, tmp_path: Path) -> None:
+def test_each_kind_of_end(tracer: str, way: str, tmp_path: Path) -> None:
     done = run(tracer, tmp_path, "--", built("ways_to_end"), way, options=["--reachability"])
     assert done.report["leaks"]["definitely_lost"] == {"objects": 1, "space": 4001}
     assert ENDS[way] in done.err

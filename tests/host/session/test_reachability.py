@@ -134,7 +134,7 @@ def test_of_each_followed_process(tracer: str, ends_first: bool, tmp_path: Path)
 
 
 @both_tracers
-def test_references_that_are_no_plain_pointers_of_variables(tracer: str, tmp_path: Path):
+def test_references_other_than_plain_pointers(tracer: str, tmp_path: Path):
     """XOR lists, tags in the lowest bit, mapped and shared memory, the stack of a coroutine."""
     program = built("foreign_references", "-O0")
     done = run(tracer, tmp_path, "--", program, options=["--reachability"])

@@ -64,7 +64,7 @@ def test_drivers_are_asked_at_the_end() -> None:
     assert not capture.remarks
 
 
-def test_who_is_gone_is_not_asked() -> None:
+def test_ended_processes_are_not_read() -> None:
     capture, asked = captured(end(Reason.TARGET_EXIT)), list[int]()
     looks = SmapsReader(capture, ReadMemory(lambda pid: SMAPS, lambda pid: bytes(asked.append(pid) or 0)))
     looks.snapshot_arrived()
@@ -75,7 +75,7 @@ def test_who_is_gone_is_not_asked() -> None:
 @pytest.mark.parametrize(
     "error", [DeviceError("no answer within 15 s"), OSError("gone")], ids=["slow", "gone"]
 )
-def test_a_refusal_is_told_once(error: Exception) -> None:
+def test_a_refusal_is_reported_once(error: Exception) -> None:
     capture, asked = captured(end(Reason.STOPPED)), list[int]()
 
     def refuse(pid: int) -> bytes:

@@ -36,7 +36,7 @@ def test_returns_and_tail_calls() -> None:
     assert (sites.returns, sites.tails, sites.refusal) == ((PLACE + 11,), (PLACE + 6,), "")
 
 
-def test_a_switch_is_no_tail_call_and_a_pointer_is() -> None:
+def test_a_pointer_is_a_tail_call_and_a_switch_is_not() -> None:
     code, size = elf("48 63 04 b9 48 01 c8 ff e0 c3")  # movsxd rax,[rcx+rdi*4]; add rax,rcx; jmp rax; ret
     assert find_return_sites(code, PLACE, size, []).tails == ()
     code, size = elf("48 8b 07 ff 60 10")  # mov rax,[rdi]; jmp [rax+0x10]

@@ -37,7 +37,7 @@ def test_maps_hold_for_what_happened_before_they_were_read() -> None:
     assert path_at(made, 2, 2000, 0x401000) is None
 
 
-def test_library_closed_and_another_opened_at_its_place() -> None:
+def test_library_replaced_by_another_at_its_address() -> None:
     made = spaces(
         [Maps(100, 1, MAIN + LIB)],
         [builders.mapping(0x7F0000000000, 0x7F0000008000, "/lib/two.so", pid=1, timestamp_ns=500)],

@@ -45,7 +45,7 @@ def test_what_is_a_file_or_the_kernels(path: str) -> None:
     assert not is_generated(path)
 
 
-def test_memory_without_code_is_no_module() -> None:
+def test_memory_without_code_is_not_a_module() -> None:
     files = ModuleFiles(LocalFiles(False))
     code, data = (Mapping(4096, 8192, permissions, 0, "", "00:00", 0) for permissions in ("r-xp", "rw-p"))
     assert (files.number(1, code), files.generated(data)) == (None, None)

@@ -39,7 +39,7 @@ def test_another_file_that_stands_at_the_address_by_now(tmp_path: Path) -> None:
     assert [bytes(file.data) for file in files.files] == [b"what was mapped then", b"\0" * 4096]
 
 
-def test_memory_of_no_file_is_no_module() -> None:
+def test_anonymous_memory_is_not_a_module() -> None:
     files = ModuleFiles(LocalFiles(is_running=True))
     for path in ("", "[heap]", "[stack]", "anon_inode:x"):
         assert files.number(1, Mapping(0x1000, 0x2000, "r-xp", 0, path)) is None

@@ -74,7 +74,7 @@ def test_frames_come_back_as_they_were(is_colliding: bool, monkeypatch: pytest.M
     assert (table.stack_of_trace.tolist(), table.first_trace.tolist()) == naive_numbers(traces, frames)
 
 
-def test_each_place_is_kept_once() -> None:
+def test_each_frame_is_kept_once() -> None:
     traces, frames = random_traces(500, 4)
     table = filled(traces, frames, 9)
     distinct = {tuple(row) for row in frames[["address", "vaddr", "module"]].tolist()}
@@ -95,7 +95,7 @@ def test_an_empty_table() -> None:
     assert [len(chunk.traces) for chunk in table.chunks()] == [0]
 
 
-def test_which_places_some_traces_use() -> None:
+def test_frames_used_by_some_traces() -> None:
     traces, frames = random_traces(200, 6)
     table = filled(traces, frames, 1)
     asked = np.array([5, 17, 3])

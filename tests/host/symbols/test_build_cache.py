@@ -75,7 +75,7 @@ def test_a_maker_that_takes_too_long_is_not_waited_for(
     assert own.uses["unwind tables"] == CacheUse(built=1)
 
 
-def test_a_folder_that_cannot_be_written_is_no_failure() -> None:
+def test_a_read_only_folder_is_not_a_failure() -> None:
     cache = BuildCache(Path("/proc/none"))
     assert cache.obtain(cache.folder / "a.rows", lambda: None, lambda: b"made") == b"made"
 
@@ -149,7 +149,7 @@ def test_what_is_damaged_there_is_made_anew_for_all(tmp_path: Path) -> None:
     assert (tmp_path / "a.rows").read_bytes() == WHOLE
 
 
-def test_a_store_that_fails_is_told_and_left_alone(tmp_path: Path) -> None:
+def test_a_failing_store_is_reported_and_left_alone(tmp_path: Path) -> None:
     store = Store(tmp_path, PermissionError("not yours"))
     cache = BuildCache(tmp_path / "own", store)
     assert [get(cache, name) for name in ("a.rows", "b.symcache")] == [WHOLE, WHOLE]

@@ -38,7 +38,7 @@ def test_a_stripped_program_gets_its_lines(whole: Path, tmp_path: Path) -> None:
     assert search.notes == []
 
 
-def test_who_has_lines_asks_nobody(whole: Path, tmp_path: Path) -> None:
+def test_files_with_lines_ask_no_server(whole: Path, tmp_path: Path) -> None:
     with server(Served()) as served:
         search = DebugFileSearch([], tmp_path / "none", client(tmp_path, served.url))
         search.find(str(whole), open_elf(whole).build_id, open_elf(whole))
@@ -88,7 +88,7 @@ def test_a_server_that_fails_is_asked_no_more(fault: dict[str, int], tmp_path: P
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
 
-def test_nobody_there(tmp_path: Path) -> None:
+def test_an_absent_server(tmp_path: Path) -> None:
     with server(Served()) as served:
         pass
     asking = client(tmp_path, served.url)
@@ -105,12 +105,12 @@ def test_too_large_an_answer_is_not_kept(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("urls", ("", "file:///etc", "ftp://127.0.0.1/"))
-def test_without_a_server_nobody_is_asked(urls: str, tmp_path: Path) -> None:
+def test_no_request_without_a_server(urls: str, tmp_path: Path) -> None:
     asking = client(tmp_path, urls)
     assert asking.servers == [] and asking.find("abcdef12") is None and asking.notes == []
 
 
-def test_what_is_no_build_id_is_not_asked_for(tmp_path: Path) -> None:
+def test_malformed_build_ids_are_not_requested(tmp_path: Path) -> None:
     with server(Served()) as served:
         assert client(tmp_path, served.url).find("../../etc/passwd") is None
     assert served.asked == []

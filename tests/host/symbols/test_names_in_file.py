@@ -28,7 +28,7 @@ def test_tables_need_not_be_sorted() -> None:
     assert found.find(0x1010) is None and found.find(0xFFF) is None
 
 
-def test_what_has_no_size_or_is_no_function_names_nothing() -> None:
+def test_symbols_without_size_or_function_type_name_nothing() -> None:
     symbols = (ElfSymbol("a", 0x1000), ElfSymbol("o", 0x1000, 8, OBJECT), ElfSymbol("n", 0x1000, 8, NOTYPE))
     assert names(*symbols, ElfSymbol("undefined", 0x1000, 8, section=0)).find(0x1000) is None
 

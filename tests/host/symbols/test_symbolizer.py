@@ -231,7 +231,7 @@ def test_damaged_files_cost_names_never_an_error(program: Path, tmp_path: Path) 
         assert all(len(chain) >= 1 for chain in Symbolizer().resolve(module, vaddrs))
 
 
-def test_debug_file_in_a_folder_with_things_that_are_no_files(program: Path, tmp_path: Path) -> None:
+def test_debug_file_beside_special_files(program: Path, tmp_path: Path) -> None:
     stripped, folder = tmp_path / "stripped", tmp_path / "symbols"
     folder.mkdir()
     os.mkfifo(folder / "pipe")

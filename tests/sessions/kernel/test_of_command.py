@@ -125,7 +125,7 @@ def test_stacks_that_nothing_names_make_room_for_others(outlived: Callable[..., 
     assert sum(site["inuse_objects"] for site in of_messages(found.report)) == found.messages == MESSAGES
 
 
-def test_blocks_for_whose_stack_there_was_no_room_are_told(outlived: Callable[..., Outlived]) -> None:
+def test_blocks_without_room_for_their_stack_are_reported(outlived: Callable[..., Outlived]) -> None:
     report = outlived("--max-stacks", "8", before=CHURN).report
     assert report["totals"]["lost"]["keys_full"] > 100
     assert report["verdict"] == "incomplete"

@@ -148,7 +148,7 @@ def test_it_can_be_begun_again(written: Path) -> None:
     assert (found[1009], found[40009]) == (3, 0)
 
 
-def test_no_stack_bytes_and_nobody_else_may_read(written: Path) -> None:
+def test_no_stack_bytes_and_private_permissions(written: Path) -> None:
     path = written / "app.memleak"
     assert path.stat().st_mode & 0o777 == 0o600
     recording = Recording(path)

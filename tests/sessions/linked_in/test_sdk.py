@@ -45,7 +45,7 @@ def test_the_header_is_the_sources_own(sdk: Path) -> None:
         subprocess.run(["g++", *check, "-Wno-pragma-once-outside-header", sdk / "memleak.h"], check=True)
 
 
-def test_ndk_build_is_told_of_library_and_header(sdk: Path, tmp_path: Path) -> None:
+def test_ndk_build_finds_library_and_header(sdk: Path, tmp_path: Path) -> None:
     (tmp_path / "clear.mk").write_text("LOCAL_MODULE :=\nLOCAL_SRC_FILES :=\nLOCAL_EXPORT_C_INCLUDES :=\n")
     (tmp_path / "prebuilt.mk").write_text(PREBUILT_STAND_IN)
     (tmp_path / "Makefile").write_text(STAND_IN.format(sdk=sdk))

@@ -103,7 +103,7 @@ def test_a_function_of_two_versions(tracer: str, tmp_path: Path) -> None:
     assert ("take has several versions" in said) == (tracer == "preload")
 
 
-def test_calls_of_its_own_code_are_not_told_apart(pool_in_library: Path, tmp_path: Path) -> None:
+def test_calls_from_own_code_are_not_separated(pool_in_library: Path, tmp_path: Path) -> None:
     pairs = tmp_path / "own.toml"
     text = (WORKLOADS / "pool.toml").read_text()
     pairs.write_text(text.replace("[pool]", '[pool]\nnesting = "own code"', 1))

@@ -47,7 +47,7 @@ def test_bpf_cannot_ask(tmp_path: Path) -> None:
     assert "--tracer preload or plt" in done.stderr
 
 
-def test_a_teller_that_nobody_exports(tmp_path: Path) -> None:
+def test_a_size_function_that_is_not_exported(tmp_path: Path) -> None:
     program, pairs = in_library(tmp_path, "sized.c", "sized_main.c"), tmp_path / "other.toml"
     pairs.write_text((WORKLOADS / "sized.toml").read_text().replace("cell_size(", "no_size("))
     argv = [*words("preload", tmp_path / "report.json", str(pairs)), "--", str(program)]
@@ -58,7 +58,7 @@ def test_a_teller_that_nobody_exports(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", ["cell_size", "cell_size()", "cell_size(argument 1)", "(handle)"])
-def test_what_is_no_size(size: str, tmp_path: Path) -> None:
+def test_values_that_are_not_sizes(size: str, tmp_path: Path) -> None:
     pair_file = tmp_path / "one.toml"
     pair_file.write_text(
         f'[x]\nacquire = {{function = "a", size = "{size}"}}\nrelease = {{function = "b"}}\n'

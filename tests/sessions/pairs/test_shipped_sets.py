@@ -101,7 +101,7 @@ def test_more_descriptors_at_once_than_are_followed(
 
 
 @pytest.mark.parametrize("tracer", TRACERS)
-def test_threads_that_nobody_joins(tracer: str, tmp_path: Path) -> None:
+def test_threads_that_are_never_joined(tracer: str, tmp_path: Path) -> None:
     report, _ = traced(tracer, tmp_path, "threads.c")
     assert kept_by(report) == {"keep_c11": 5, "keep_busy": 5, "keep_joinable": 5}
     assert not report["totals"]["lost"]

@@ -33,7 +33,7 @@ def test_children_are_followed_to_the_last(way: list[str]) -> None:
     assert (by_process[first], by_process[last]) == (5, 13)
 
 
-def test_a_kernel_without_cookies_is_told() -> None:
+def test_a_kernel_without_cookies_is_reported() -> None:
     run = snoop(
         "-f", "step", "--follow", "--without-cookies", command=[snooped_program("generations.c")], codes=[5]
     )

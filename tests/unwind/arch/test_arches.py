@@ -167,7 +167,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("name", "code", "is_call"), CALLS)
-def test_calls_are_told_by_their_bytes(name: str, code: str, is_call: bool) -> None:
+def test_calls_are_recognised_by_their_bytes(name: str, code: str, is_call: bool) -> None:
     """bl, blr, blraa, blraaz · nop, br, b · Thumb bl, blx; ARM bl, blx; bx lr (both) · call, call *, jmp *."""
     before = bytes.fromhex("00bf00bf1f") + bytes.fromhex(code)
     assert (re.search(arch(name).call_pattern, before[-7:], re.DOTALL) is not None) == is_call

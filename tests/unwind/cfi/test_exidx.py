@@ -286,7 +286,7 @@ def test_models_of_extab(extab: bytes, program: str) -> None:
 
 
 @pytest.mark.parametrize("word", [0x81A8B0B0, 0xFFFFFFFF, 0x6000, 0x80FFB0B0])
-def test_malformed_entries_are_told_apart_from_absent_ones(word: int) -> None:
+def test_malformed_entries_differ_from_absent_ones(word: int) -> None:
     with pytest.raises(BadCfiError):
         rows_at(index_of((0x1000, word)), 0x1000)
 

@@ -113,7 +113,7 @@ def test_refused(code: bytes) -> None:
         evaluate(code, Machine())
 
 
-def test_unreadable_memory_is_told_apart() -> None:
+def test_unreadable_memory_is_reported_as_such() -> None:
     with pytest.raises(UnreadableMemoryError):
         evaluate(lit(8) + b"\x06", Machine())
 

@@ -114,7 +114,7 @@ def test_elf_inside_another_file(image: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", b"not an ELF file at all" * 10, bytes(4096)])
-def test_what_is_no_elf_is_refused(data: bytes) -> None:
+def test_files_that_are_not_elf_are_refused(data: bytes) -> None:
     with pytest.raises(BadElfError, match="could not read x"):
         Module.from_bytes(data, "x")
 

@@ -154,7 +154,7 @@ def test_addresses_outside_have_no_row() -> None:
     ],
     ids=["unknown", "restore_first", "register", "set_loc_cut", "empty_expression", "offset_of_expression"],
 )
-def test_malformed_programs_are_told_apart_from_absent_ones(program: bytes) -> None:
+def test_malformed_programs_differ_from_absent_ones(program: bytes) -> None:
     with pytest.raises(BadCfiError):
         table_of(program).row_at(START)
 

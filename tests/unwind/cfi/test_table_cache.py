@@ -93,7 +93,7 @@ def test_damaged_entries_are_none(tmp_path: Path) -> None:
     assert cache.load(tiny())
 
 
-def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
+def test_a_read_only_cache_is_not_a_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     module = tiny()
     assert not TableCache(tmp_path / "file" / "cache").store(module)

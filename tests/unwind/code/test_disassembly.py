@@ -98,7 +98,7 @@ def test_address_arithmetic_touches_no_memory() -> None:
     assert only("488d4717").memory == ()
 
 
-def test_decoding_stops_at_what_is_no_code() -> None:
+def test_decoding_stops_at_invalid_code() -> None:
     instructions = list(decode_x86_64(bytes.fromhex("5506ff"), 0x10))  # push rbp; push es (not in 64 bit)
     assert [(one.address, one.end, str(one)) for one in instructions] == [(0x10, 0x11, "push rbp")]
     assert list(decode_x86_64(b"")) == []

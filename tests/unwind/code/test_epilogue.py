@@ -86,7 +86,7 @@ def test_thread_start_calls_exit_with_the_result() -> None:
     assert walk("89c7" + call(2)) is Dead.EXITS  # mov edi,eax; call exit
 
 
-def test_exit_on_an_error_path_is_no_thread_start() -> None:
+def test_exit_on_an_error_path_is_not_a_thread_start() -> None:
     row = walk("7405" + call(2) + "c3")  # je +5; call exit; ret
     assert cfa(row) == (RSP, 8)
 

@@ -91,7 +91,7 @@ def test_switch_goes_on_at_its_first_case() -> None:
     assert location(thumb(0xE8DF, 0xF001, 0x0101, 0xBD10)) == (SP, 8, -4)
 
 
-def test_computed_goto_is_no_tail_call() -> None:
+def test_computed_goto_is_not_a_tail_call() -> None:
     assert isinstance(thumb(0x4718, 0, 0, 0), Dead)  # bx r3
     # pop {r4, lr}; bx r3
     assert location(arm(0xE8BD4010, 0xE12FFF13)) == (SP, 8, -4)

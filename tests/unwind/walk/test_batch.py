@@ -99,7 +99,7 @@ def test_spaces_are_kept_apart() -> None:
     assert np.diff(traces.offsets)[1] == 1
 
 
-def test_code_that_is_no_file_is_kept_as_a_frame() -> None:
+def test_code_without_a_file_is_kept_as_a_frame() -> None:
     with blocked(PROGRAMS["bash"]) as pid:
         stack, space, _ = capture(pid)
     nameless = AddressSpace(

@@ -96,7 +96,7 @@ def test_engine_equals_scalar(seed: int, code: bytes) -> None:
     assert_same_traces(random_samples(seed), [space], modules, max_frames=1 + seed % 70)  # type: ignore[arg-type]
 
 
-def test_every_way_of_stepping_is_met() -> None:
+def test_every_step_kind_occurs() -> None:
     """The samples above do reach what they are to compare."""
     space, modules = world(WITH_FRAME_POINTER)
     samples = random_samples(1, 3000)
@@ -152,7 +152,7 @@ def test_slices_outside_the_bytes_are_not_the_engines() -> None:
     assert not stepper.can_step(replace(samples, stack_offset=samples.stack_offset - 8))
 
 
-def test_what_is_no_engine_is_not_used(tmp_path: Path) -> None:
+def test_an_invalid_engine_is_not_used(tmp_path: Path) -> None:
     rubbish = tmp_path / "rubbish.so"
     rubbish.write_bytes(b"\x7fELF" + bytes(100))
     foreign = Path("/usr/lib/x86_64-linux-gnu/libz.so.1")

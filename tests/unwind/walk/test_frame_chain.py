@@ -107,7 +107,7 @@ def test_signatures_are_taken_off() -> None:
     assert chains.end.tolist() == [TraceEnd.ROOT]
 
 
-def test_a_trace_ends_before_what_is_no_code() -> None:
+def test_a_trace_ends_before_data() -> None:
     arch = arch_named("x86_64")
     space = AddressSpace(
         [Mapping(0x400000, 0x402000, "r-xp", 0, "/x"), Mapping(0x600000, 0x601000, "rw-p", 0, "")]

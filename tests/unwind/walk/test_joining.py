@@ -74,7 +74,7 @@ def test_fewer_frames_in_common_than_asked_for() -> None:
     assert joined([WHOLE, CUT_C], overlap=3) == [WHOLE, CUT_C]
 
 
-def test_an_interrupted_function_is_no_caller() -> None:
+def test_an_interrupted_function_is_not_a_caller() -> None:
     """The donor's innermost frame has the address and the place, but it was not left by a call there."""
     assert joined([chain("b a m"), chain("c b", CUT, top=2)], overlap=1)[1][1] == CUT
 
@@ -100,7 +100,7 @@ def test_a_start_and_a_caller_disagree_too() -> None:
     assert joined([WHOLE, short, CUT_C])[2] == CUT_C
 
 
-def test_a_chain_that_ends_otherwise_is_no_evidence_of_an_end() -> None:
+def test_other_ends_of_chains_are_not_evidence() -> None:
     lost = chain("x c b a", LOST, top=1)
     assert joined([lost, CUT_C])[1] == ([*CUT_C[0], lost[0][3]], CUT)
     assert joined([WHOLE, chain("y d c b", LOST, top=2)])[1][1] == LOST
@@ -127,7 +127,7 @@ def test_nothing_to_join() -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=9), min_size=1, max_size=12), st.data())
-def test_a_thread_whose_frames_have_one_caller_each(paths: list[list[int]], data: st.DataObject) -> None:
+def test_a_thread_with_one_caller_per_frame(paths: list[list[int]], data: st.DataObject) -> None:
     """Functions are named by their whole path: what is joined is what was cut, and all of it that others saw."""
     whole: list[Chain] = []
     cut: list[Chain] = []

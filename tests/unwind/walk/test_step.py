@@ -90,7 +90,7 @@ def test_ends() -> None:
     assert result(unwind([[]], stack_of([], 0))) == ([0], TraceEnd.NO_MAPPING)
 
 
-def test_stack_pointer_that_goes_down_is_no_progress() -> None:
+def test_a_descending_stack_pointer_is_not_progress() -> None:
     program = [op(0x13, sleb(2)), op(0x11, RIP, sleb(-3))]  # CFA = rsp-16, return address at CFA+24
     assert result(unwind([program], stack_of([7, code(0), 7], code(0)))) == ([code(0)], TraceEnd.NO_PROGRESS)
 
@@ -183,7 +183,7 @@ def test_unaligned_frame_takes_the_scalar_path() -> None:
     assert result(unwind([[op(0x0C, RBP, 16)], ROOT], stack)) == ([code(0), code(1)], TraceEnd.ROOT)
 
 
-def test_frame_pointer_where_there_is_no_row() -> None:
+def test_frame_pointer_without_a_row() -> None:
     stack = stack_of([7, STACK + 32, code(1, 5), 7, 0, 7], code(0, 8), rbp=STACK + 8)
     traces = unwind([None, ROOT], stack, instructions=WITH_FRAME_POINTER)
     assert result(traces) == ([code(0, 8), code(1)], TraceEnd.ROOT)

@@ -181,7 +181,7 @@ def test_no_process_is_guessed(processes: Sequence[str], name: str | None, line:
 @pytest.mark.parametrize(
     "package", ["", "a;reboot", "$(id)", "a b", "com.example/../x", "a" * 300, "-p", "a\n", "1a"]
 )
-def test_what_is_no_package_name_is_never_sent(package: str) -> None:
+def test_malformed_package_names_are_never_sent(package: str) -> None:
     phone = Phone()
     with pytest.raises(UsageError, match="is not a package name"):
         find_app(phone, package)

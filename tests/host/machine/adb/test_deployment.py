@@ -50,7 +50,7 @@ def left(fake: FakeDevice) -> list[str]:
     return os.listdir(fake.temporary)
 
 
-def test_files_are_there_whole_and_executable_until_the_end(fake: FakeDevice, tool: Path) -> None:
+def test_files_are_complete_and_executable_until_the_end(fake: FakeDevice, tool: Path) -> None:
     device = AdbDevice(row_of(fake))
     with device.deploy({"tool": tool, "lib.so": tool}) as deployment:
         assert Path(deployment.paths["lib.so"]).read_bytes() == tool.read_bytes()

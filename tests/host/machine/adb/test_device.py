@@ -51,14 +51,12 @@ def test_every_argument_arrives_as_it_is(device: AdbDevice, word: str) -> None:
     assert answer.out == b"<" + os.fsencode(word) + b">"
 
 
-def test_input_larger_than_every_buffer_comes_back_whole(device: AdbDevice) -> None:
+def test_input_larger_than_every_buffer_comes_back(device: AdbDevice) -> None:
     data = os.urandom(3 << 20)
     assert device.run(["cat"], stdin=data).out == data
 
 
-def test_a_file_that_two_pull_at_once_is_whole(
-    device: AdbDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_pulls_at_once(device: AdbDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second begins and ends while the first is under way, which then goes on."""
     into, turns = tmp_path / "copy", iter((True, False))
 
@@ -162,7 +160,7 @@ def test_ways_to_root(fake: FakeDevice, device: AdbDevice, su: str, route: RootR
         assert device.run(["printf", "%s %s", "a b", "$(id -u)"], as_root=True).out == b"a b $(id -u)"
 
 
-def test_a_request_for_root_that_nobody_accepts(
+def test_an_unanswered_request_for_root(
     fake: FakeDevice, device: AdbDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.add_program("su", "sleep 60")

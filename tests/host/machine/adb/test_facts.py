@@ -50,7 +50,7 @@ def test_a_phone() -> None:
 @pytest.mark.parametrize(
     "text", ["", "\0" * 5000, "=\n==\nro.build.version.sdk=9999999999\n", "kernel=\x1b[2J" * 99]
 )
-def test_what_is_no_phone(text: str) -> None:
+def test_facts_of_a_device_that_is_not_a_phone(text: str) -> None:
     found = parse_facts(text)
     assert (found.api_level, found.abis, found.model) == (0, (), "")
     assert found.kernel.isprintable()

@@ -61,7 +61,7 @@ def test_objects_come_in_the_linkers_order_and_say_what_they_define(sleeping: in
     assert next(one for one in objects if "malloc" in one.defines) == libc
 
 
-def test_who_is_not_there() -> None:
+def test_a_missing_process() -> None:
     with pytest.raises(TargetError, match="there is no process 4194303 on this machine"):
         RemoteProcess.open(LocalMachine(), 4194303)
 

@@ -67,7 +67,7 @@ def test_a_script_is_its_interpreter(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"#!\n", b"#!not/a/path\n", b"neither\n"])
-def test_what_is_no_program(content: bytes, tmp_path: Path) -> None:
+def test_files_that_are_not_programs(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "odd").write_bytes(content)
     assert find_program(Device(), str(tmp_path / "odd"), PulledFiles(Device(), tmp_path)) is None
 

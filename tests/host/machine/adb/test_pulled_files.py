@@ -108,7 +108,7 @@ def test_what_nothing_goes_on_without(tmp_path: Path) -> None:
     assert finder.needed(1, mapping_of(LIBRARY), "run as root").read_bytes() == LIBRARY.read_bytes()
 
 
-def test_a_way_that_goes_while_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_that_vanishes_during_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """/proc/PID/map_files of a process that ends: what was opened is read to its end."""
     way, programs = tmp_path / "way", tmp_path / "programs"
     way.write_bytes(LIBRARY.read_bytes())
@@ -122,7 +122,7 @@ def test_a_way_that_goes_while_it_is_looked_at(tmp_path: Path, monkeypatch: pyte
     assert not way.exists()
 
 
-def test_a_way_that_goes_before_the_file_is_pulled(tmp_path: Path) -> None:
+def test_a_path_that_vanishes_before_the_pull(tmp_path: Path) -> None:
     class Ending(Counting):
         def pull(
             self, path: str, into: Path, *, as_root: bool = False, run_as: AppUser | None = None

@@ -141,7 +141,7 @@ def test_an_agent_that_cannot_be_brought_is_a_reason(running: Running, tmp_path:
     assert "(device x: could not copy files into the folder of com.example.app: no room)" in files.refused[0]
 
 
-def test_memory_that_is_no_program(tmp_path: Path) -> None:
+def test_memory_that_is_not_a_program(tmp_path: Path) -> None:
     """The header says that it is one, and nothing else in it is true."""
     agent = find_binary("memleakd", local_arch())
     hostile = tmp_path / "hostile"

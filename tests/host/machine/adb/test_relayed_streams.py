@@ -42,12 +42,12 @@ def test_both_streams_to_the_last_byte(
     assert capfd.readouterr() == ("output", "err")
 
 
-def test_the_end_of_our_input_is_told(ends: tuple[socket.socket, RelayedStreams]) -> None:
+def test_the_end_of_our_input_is_sent(ends: tuple[socket.socket, RelayedStreams]) -> None:
     there, _ = ends
     assert there.recv(100) == packet(CLOSE_STDIN)
 
 
-def test_who_is_silent_is_not_waited_for(
+def test_a_silent_program_is_not_waited_for(
     ends: tuple[socket.socket, RelayedStreams], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relayed_streams, "_SILENCE_S", 0.1)
@@ -57,7 +57,7 @@ def test_who_is_silent_is_not_waited_for(
     assert time.monotonic() - begin > 0.05
 
 
-def test_who_prints_for_ever_is_not_waited_for(
+def test_endless_output_is_not_waited_for(
     ends: tuple[socket.socket, RelayedStreams],
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],

@@ -103,7 +103,7 @@ def test_refusals(rows: list[DeviceRow], wish: Wish, line: str) -> None:
     assert caught.value.exit_code == 3
 
 
-def test_several_are_shown_by_whoever_asks() -> None:
+def test_the_error_lists_several_devices() -> None:
     with pytest.raises(SeveralDevices) as caught:
         select([PHONE, EMULATOR, OLD], Wish(usb=True))
     assert caught.value.rows == [PHONE, OLD]

@@ -121,7 +121,7 @@ def test_what_a_killed_keeper_left_goes_and_is_not_restored(device: Device) -> N
     assert device.value() == "" and not list(device.apps.iterdir())
 
 
-def test_somebody_elses_value_is_restored_though_its_file_is_gone(device: Device) -> None:
+def test_a_foreign_value_is_restored_even_if_its_file_is_gone(device: Device) -> None:
     (device.properties / NAME).write_text("LD_PRELOAD=/data/local/tmp/libasan.so")
     with device.wrap():
         pass
@@ -151,7 +151,7 @@ def test_a_shim_that_is_not_there(device: Device) -> None:
     assert device.value() is None and not list(device.apps.iterdir())
 
 
-def test_an_app_whose_uid_is_not_told(device: Device) -> None:
+def test_an_app_of_unknown_uid(device: Device) -> None:
     app = App(PROCESS, 0, None, True, False, "", (), "")
     with pytest.raises(DeviceError, match=r"device x does not report the uid of com\.example\.app"):
         WrappedApp(device, app, NAME, str(device.shim), "n:1", str(device.apps))

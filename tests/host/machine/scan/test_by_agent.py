@@ -156,7 +156,7 @@ def test_bits_without_values() -> None:
         decode_scanned(np.array([0x1000, 64 | 1 << 32, 3, 0xAAAA], "<u8").tobytes(), 8)
 
 
-def test_what_has_no_end_is_no_scan() -> None:
+def test_a_scan_without_an_end_is_refused() -> None:
     reader = ScanReader(is_arm64=False)
     reader.add(Block(BlockKind.SCAN, np.zeros((), np.dtype(SCAN)).tobytes()[:-4] + b"\x08\0\0\0"))
     with pytest.raises(TargetError, match="broke off"):

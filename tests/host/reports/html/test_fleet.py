@@ -46,7 +46,7 @@ def test_sums_are_those_of_the_json() -> None:
     assert sum(page["states"].values()) == len(report["recordings"]) == page["recordingsInAll"]
 
 
-def test_losses_are_told_by_cause() -> None:
+def test_losses_are_reported_by_cause() -> None:
     fleet = fleet_profile()
     assert fleet.lost() == {"table_full": (7, 2), "ring_full": (1, 1)}
     page = data_of(written(fleet, "html"))
@@ -69,7 +69,7 @@ def test_names_are_data_and_nothing_is_loaded() -> None:
     assert "default-src 'none'" in page
 
 
-def test_what_is_not_well_is_listed_first_and_the_rest_is_in_the_sums(
+def test_damaged_recordings_are_listed_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fleet_page_data, "SITES_MAX", 2)

@@ -103,7 +103,7 @@ def test_a_line_for_each_frame() -> None:
     assert len(lines) < len(starts) + 3 * len(made.sites) + 120
 
 
-def test_names_that_look_like_the_places_of_sites_and_frames() -> None:
+def test_names_that_look_like_indices_of_sites_and_frames() -> None:
     looks = ('"frames":[]', '\n "sites": []', "]}", '\\"frames":[]')
     frames = tuple(replace(DECODE.frames[0], function=name, module=name, file=name) for name in looks)
     made = profile(sites=(replace(DECODE, frames=frames, suppressed_by=looks[0]),), notes=looks)
@@ -116,7 +116,7 @@ def test_no_site_at_all() -> None:
     assert json.loads(json_of(profile(sites=())))["sites"] == []
 
 
-def test_more_places_than_are_kept_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_indices_than_are_kept_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = json_of(profile())
     monkeypatch.setattr(report_json, "_FRAMES_KEPT_MAX", 1)
     assert json_of(profile()) == whole
@@ -129,7 +129,7 @@ def test_fields_of_a_later_version_are_ignored() -> None:
     jsonschema.validate(report, shipped_schema())
 
 
-def test_what_is_no_report_gets_one_line() -> None:
+def test_files_that_are_not_reports_get_one_line() -> None:
     for data in (b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000):
         with pytest.raises(UsageError) as caught:
             report_json.read_report(data, "old.json")
@@ -147,6 +147,6 @@ def test_unknown_figures_are_null_never_0() -> None:
     assert report["totals"]["alloc_objects"] is None
 
 
-def test_bytes_of_a_path_that_are_no_utf8() -> None:
+def test_a_path_that_is_not_utf8() -> None:
     made = profile(sites=(replace(DECODE, frames=(replace(DECODE.frames[0], module="/x\udcff.so"),)),))
     assert json.loads(json_of(made))["sites"][0]["frames"][0]["module"] == "/x\N{REPLACEMENT CHARACTER}.so"

@@ -114,7 +114,7 @@ def test_a_process_that_ended_before_its_id_was_known() -> None:
     assert b"stop" in channel.sent
 
 
-def test_what_was_written_before_the_fork_is_no_sign() -> None:
+def test_a_line_before_the_fork_is_ignored() -> None:
     """While the app is started blocks wait: the next STATUS may be older than the fork."""
     _, start = started()
     channel = Scripted(

@@ -124,7 +124,7 @@ def test_configuration_larger_than_a_pipe_beside_output_larger_than_a_pipe(
     assert config.read_text().splitlines() == lines
 
 
-def test_agent_that_is_no_program(tmp_path: Path) -> None:
+def test_agent_that_is_not_a_program(tmp_path: Path) -> None:
     program = tmp_path / "memleakd"
     program.write_bytes(b"\x7fELF nonsense")
     program.chmod(0o755)

@@ -117,14 +117,16 @@ def test_what_runs_already_is_not_started_anew(found: Situation, name: TracerNam
         ),
     ],
 )  # fmt: skip
-def test_every_closed_route_is_told(found: Situation, name: TracerName, may_restart: bool, line: str) -> None:
+def test_every_closed_route_is_reported(
+    found: Situation, name: TracerName, may_restart: bool, line: str
+) -> None:
     with pytest.raises(TracerError) as caught:
         choose_route(name, found, may_restart=may_restart)
     assert str(caught.value) == line
 
 
 @pytest.mark.parametrize("tracer", ["auto", "preload"])
-def test_what_does_not_carry_pairs_is_told(tracer: TracerName) -> None:
+def test_routes_without_pairs_are_reported(tracer: TracerName) -> None:
     with pytest.raises(TracerError, match="wrap: it does not support --pairs; run-as: it does not support"):
         choose_route(tracer, situation(root=True, bpf="no uprobes"), may_restart=True, with_pairs=True)
     assert choose_route("auto", situation(), may_restart=True, with_pairs=True).name == "bpf"
@@ -132,7 +134,7 @@ def test_what_does_not_carry_pairs_is_told(tracer: TracerName) -> None:
     assert choose_route("auto", process, may_restart=False, with_pairs=True).name == "ptrace"
 
 
-def test_the_shim_in_the_place_of_bpf_says_what_it_reaches_of_pairs() -> None:
+def test_the_shim_instead_of_bpf_says_which_pairs_it_reaches() -> None:
     pairs = SetsPlanner(read_pair_sets(("fd",)))
     with_pairs = SessionOptions(command=("x",), pairs=pairs)
     assert in_place_of_bpf("", with_pairs) == ""
@@ -140,7 +142,7 @@ def test_the_shim_in_the_place_of_bpf_says_what_it_reaches_of_pairs() -> None:
     assert in_place_of_bpf("no root", with_pairs).startswith("no root; of --pairs, the shim traces exported")
 
 
-def test_routes_are_told_the_best_first() -> None:
+def test_routes_are_listed_best_first() -> None:
     assert [route.name for route in routes(situation())] == [
         "bpf",
         "wrap",

@@ -37,7 +37,7 @@ def lattice(folder: Path) -> Path:
     return folder
 
 
-def test_missing_module_is_named_with_the_way_to_get_it(tmp_path: Path) -> None:
+def test_missing_module_is_named_with_its_package(tmp_path: Path) -> None:
     with pytest.raises(TracerError) as caught:
         debian_module.load(tmp_path)
     assert str(caught.value) == f"Debian's bcc is not in {tmp_path}; {APT}"
@@ -66,7 +66,7 @@ def test_a_module_without_bpf_is_refused(tmp_path: Path) -> None:
     assert str(caught.value) == f"{tmp_path}/bcc is another program of that name: it has no class BPF; {APT}"
 
 
-def test_a_module_without_its_library_is_told(tmp_path: Path) -> None:
+def test_a_module_without_its_library_is_reported(tmp_path: Path) -> None:
     with pytest.raises(TracerError) as caught:
         debian_module.load(module(tmp_path, "raise OSError('libbcc.so.0: cannot open shared object file')"))
     assert str(caught.value) == (
@@ -74,7 +74,7 @@ def test_a_module_without_its_library_is_told(tmp_path: Path) -> None:
     )
 
 
-def test_a_wrong_tree_of_headers_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_tree_of_headers_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BCC_KERNEL_SOURCE", str(tmp_path))
     with pytest.raises(TracerError) as caught:
         debian_module.kernel_headers()
@@ -85,7 +85,9 @@ def test_a_wrong_tree_of_headers_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     assert debian_module.kernel_headers() == str(tmp_path)
 
 
-def test_missing_headers_are_told_with_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_headers_are_reported_with_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("BCC_KERNEL_SOURCE", raising=False)
     monkeypatch.setattr(debian_module, "KHEADERS", tmp_path / "kheaders")
     monkeypatch.setattr(debian_module.platform, "release", lambda: "9.9-none")

@@ -214,7 +214,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("allocator", RUNS)
-def test_both_places_see_the_same(allocator: str) -> None:
+def test_agent_and_host_see_the_same(allocator: str) -> None:
     """One run with counters at the function's start and at our place, in allocators that others built."""
     library, command = Path("/usr/lib/x86_64-linux-gnu") / allocator, RUNS[allocator]
     if not library.exists() or shutil.which(command[0]) is None:
