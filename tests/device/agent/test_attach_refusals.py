@@ -202,7 +202,7 @@ def test_functions_that_no_jump_fits_into(prefix: str, reason: str) -> None:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         said = refusal(process.pid, "inline", "--symbols-prefix", prefix)
         assert said.startswith(reason) and said.endswith(
-            "; use --tracer bpf, or --tracer plt for what others call"
+            "; use --tracer bpf, or --tracer plt for calls from other modules"
         )
         assert process.communicate("aaax", timeout=20)[0] == "unharmed, 3\n"
     finally:
