@@ -36,7 +36,7 @@ class Worked:
 
     def add(self, part: Part) -> None:
         for files in part.cached:
-            self.cached[files.kind] = self.cached.get(files.kind, CachedFiles(files.kind)) + files
+            self.cached[files.kind] = self.cached.get(files.kind, CachedFiles(files.kind, 0, 0, 0)) + files
         self.cache_failures |= dict.fromkeys(part.cache_failures)
         if not part.is_final:
             self.passing.append(part)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
 
 from memleak_android.host.profile.comparison import Change
+from memleak_android.host.profile.field_types import ALWAYS, Count
 from memleak_android.host.profile.profile import Frame, Profile
+
+Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class RecordingState(StrEnum):
@@ -26,23 +32,25 @@ class RecordingRow:
     digest: str
     state: RecordingState
     reason: str
-    bytes: int
+    bytes: Count
     taken_at_s: float  # since the epoch, by the clock of the recording machine
     duration_s: float
     package: str
     version: str
-    version_code: int
+    version_code: Count
     model: str
-    api_level: int
+    api_level: Count
     abi: str
     serial: str
-    inuse_space: int
-    unattributed_space: int  # of blocks without a stack: in inuse_space, and in no site
-    unattributed_objects: int
-    stacks: int
-    complete: int
-    lost: tuple[tuple[str, int], ...]  # by cause, as Totals.lost
-    clock: str = ""
+    inuse_space: Count
+    unattributed_space: Count  # of blocks without a stack: in inuse_space, and in no site
+    unattributed_objects: Count
+    stacks: Count
+    complete: Count
+    lost: Annotated[tuple[tuple[str, int], ...], Meta(description="by cause, as in report.json")]
+    clock: Annotated[
+        str, ALWAYS, Meta(description="why taken_at_s is not a time; empty if it can be one")
+    ] = ""
 
     @property
     def remark(self) -> str:
@@ -64,15 +72,15 @@ class SitePrevalence:
     id: str
     kind: str
     end: str  # TraceEnd name
-    frames: tuple[Frame, ...]
-    recordings: int
-    share: float
+    recordings: Count
+    share: Share
     mean_space: float
     mean_objects: float
-    p50: int
-    p90: int
-    p99: int
+    p50: Count
+    p90: Count
+    p99: Count
     versions: tuple[str, ...]
+    frames: tuple[Frame, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +93,17 @@ class VersionChange:
 
     id: str
     kind: str
-    frames: tuple[Frame, ...]
     change: Change
     old_version: str
     new_version: str
-    old: float
+    old: Annotated[float, Meta(description="mean bytes per recording")]
     new: float
-    old_recordings: int  # that show it
-    new_recordings: int
-    old_of: int  # of how many
-    new_of: int
-    q: float
+    old_recordings: Count  # that show it
+    new_recordings: Count
+    old_of: Count  # of how many
+    new_of: Count
+    q: Annotated[float, Meta(ge=0, le=1, description="Benjamini-Hochberg, of Mann-Whitney")]
+    frames: tuple[Frame, ...]
 
     @property
     def space(self) -> float:
@@ -108,13 +116,13 @@ class OnlyOn:
 
     id: str
     kind: str
-    frames: tuple[Frame, ...]
     dimension: str  # abi, api_level, model
     value: str
-    recordings: int
-    of: int  # recordings of that value
+    recordings: Count
+    of: Count  # recordings of that value
     mean_space: float  # over them
-    p: float
+    p: Share
+    frames: tuple[Frame, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +130,14 @@ class VersionSum:
     """One version's recordings."""
 
     version: str
-    recordings: int
+    recordings: Count
     mean_space: float
     median_duration_s: float
+
+
+BUILT = "made in this run, or asked of a server"
+REUSED = "there already, once for each recording that needed it"
+FETCHED = "of them brought from the store of --cache to a worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +148,9 @@ class CachedFiles:
     """
 
     kind: str  # of build_cache.KINDS
-    built: int = 0
-    reused: int = 0
-    fetched: int = 0
+    built: Annotated[int, Meta(ge=0, description=BUILT)]
+    reused: Annotated[int, Meta(ge=0, description=REUSED)]
+    fetched: Annotated[int, Meta(ge=0, description=FETCHED)]
 
     def __add__(self, other: CachedFiles) -> CachedFiles:
         return CachedFiles(
@@ -155,8 +168,10 @@ class FleetProfile:
     changes: tuple[VersionChange, ...]
     only_on: tuple[OnlyOn, ...]
     mean: Profile
-    notes: tuple[str, ...] = ()
-    cache: tuple[CachedFiles, ...] = ()  # of this run, where --cache was given
+    notes: tuple[str, ...]
+    cache: Annotated[
+        tuple[CachedFiles, ...], ALWAYS, Meta(description="of this run; empty without --cache")
+    ] = ()
 
     @property
     def counted(self) -> int:

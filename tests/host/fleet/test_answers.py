@@ -14,8 +14,9 @@ from memleak_android.host.cli import run
 from memleak_android.host.fleet.dataset import Dataset
 from memleak_android.host.fleet.fleet_report import make_fleet_profile
 from memleak_android.host.fleet.run import Worked
+from memleak_android.host.profile.fleet_profile import FleetProfile
 from memleak_android.host.recording.read import read_profile
-from memleak_android.host.reports.json.fleet import FleetReport, json_schema
+from memleak_android.host.reports.json.fleet import FLEET, json_schema
 from tests.support.builders.fleet_recordings import without_a_stack
 from tests.support.goldens import assert_golden
 
@@ -23,7 +24,7 @@ OWN = ("fill_cache", "open_session", "show_banner", "parse_coupon", "align_for_a
 
 
 @pytest.fixture(scope="module")
-def answer(farm: Path, tmp_path_factory: pytest.TempPathFactory) -> FleetReport:
+def answer(farm: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("answer")
     words = [
         "fleet",
@@ -38,14 +39,14 @@ def answer(farm: Path, tmp_path_factory: pytest.TempPathFactory) -> FleetReport:
         "-q",
     ]
     assert run(list(map(str, words))) == 0
-    return msgspec.json.decode((folder / "fleet.json").read_bytes(), type=FleetReport)
+    return msgspec.json.decode((folder / "fleet.json").read_bytes(), type=FLEET.form(FleetProfile).struct)
 
 
 def function(one: Any) -> str:
     return next(frame.function for frame in one.frames if frame.function in OWN)
 
 
-def test_exactly_the_planted_changes(answer: FleetReport) -> None:
+def test_exactly_the_planted_changes(answer: Any) -> None:
     found = {(one.old_version, one.new_version, function(one), one.change) for one in answer.changes}
     assert found == {
         ("1.9", "1.10", "open_session", "grown"),
@@ -55,13 +56,13 @@ def test_exactly_the_planted_changes(answer: FleetReport) -> None:
     assert all(one.q < 1e-6 and (one.old_of, one.new_of) == (30, 30) for one in answer.changes)
 
 
-def test_what_only_one_abi_shows(answer: FleetReport) -> None:
+def test_what_only_one_abi_shows(answer: Any) -> None:
     (one,) = answer.only_on
     assert (function(one), one.dimension, one.value) == ("align_for_arm", "abi", "arm64-v8a")
     assert (one.recordings, one.of) == (45, 45) and one.p < 1e-9
 
 
-def test_sums_are_those_of_the_recordings(answer: FleetReport, farm: Path) -> None:
+def test_sums_are_those_of_the_recordings(answer: Any, farm: Path) -> None:
     """Against each recording's own report."""
     profiles = [read_profile(path, View()) for path in sorted(farm.iterdir())]
     assert answer.counted == len(profiles) == 90
@@ -95,7 +96,7 @@ def test_blocks_without_a_stack_are_in_the_mean(farm: Path, tmp_path: Path) -> N
     assert {site.end for site in mean.sites} == {site.end for p in profiles for site in p.sites}
 
 
-def test_versions_are_in_the_order_of_people(answer: FleetReport) -> None:
+def test_versions_are_in_the_order_of_people(answer: Any) -> None:
     assert [one.version for one in answer.versions] == ["1.9", "1.10", "2.0-beta"]
     assert [one.recordings for one in answer.versions] == [30, 30, 30]
     banner = next(site for site in answer.sites if function(site) == "show_banner")
