@@ -1,24 +1,24 @@
-"""Where what may be lost is kept."""
+"""The cache directory."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-_OF_NOBODY = Path(
+_NO_HOME = Path(
     "/nonexistent"
-)  # Debian's home of nobody: cannot be made, which every user of a cache lives with
+)  # Debian's home of user nobody; callers cope with a folder that cannot be made
 
 
 def cache_base() -> Path:
     """$XDG_CACHE_HOME, or ~/.cache where that is unset or relative (XDG Base Directory Specification).
 
-    A user id that has no name, as containers give one, has no home either: a folder that is not there.
+    A user id without a name, as in containers, has no home: then a folder that does not exist.
     """
-    told = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(told):
-        return Path(told)
+    folder = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(folder):
+        return Path(folder)
     try:
         return Path.home() / ".cache"
     except RuntimeError:
-        return _OF_NOBODY / ".cache"
+        return _NO_HOME / ".cache"

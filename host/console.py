@@ -31,14 +31,14 @@ def one_line(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """command: what stands behind `--`; None where there is no `--`. words: what stands before it, as it was given."""
+    """command: the words behind `--`, None without `--`. words: those before it, unchanged."""
 
     command: tuple[str, ...] | None
     words: tuple[str, ...] = ()
 
 
 def say(line: str) -> None:
-    """One line of progress or error; names in it cannot steer the terminal. A full disk behind it ends nothing."""
+    """One line of progress or error; names in it cannot steer the terminal. A full disk is ignored."""
     try:
         print(f"{PROGRAM}: {printable(line)}", file=sys.stderr, flush=True)
     except BrokenPipeError:

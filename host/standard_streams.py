@@ -1,4 +1,4 @@
-"""Standard streams that who started us has closed (`>&-`, a daemon): /dev/null, before another file takes the number."""
+"""Opens /dev/null for closed standard streams, before an unrelated file gets descriptor 0, 1 or 2."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 
 
 def open_missing() -> None:
-    """Opens what is closed of 0, 1 and 2, for us and for who inherits them.
+    """Opens what is closed of 0, 1 and 2 (`>&-`, a daemon), for us and our children.
 
-    Else the next file that is opened is standard output, to a command that is started too: its output would go into
-    a recording. Python leaves None in the place of such a stream.
+    Otherwise the next opened file becomes standard output, and a command would write into the recording. Python has
+    None for such a stream.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:

@@ -66,23 +66,21 @@ def device_lines(
 
 
 def _machine(target: Target, facts: DeviceFacts) -> Iterator[Line]:
-    level = f"API level {facts.api_level}" if facts.api_level else "API level not told: is it Android?"
+    level = f"API level {facts.api_level}" if facts.api_level else "API level unknown: is it Android?"
     build = [f"Android {facts.release}"] if facts.release else []
     build += [level, *([facts.build_type] if facts.build_type else [])]
     yield "device", f"{facts.model or 'unnamed'} ({one_line(target.serial)}), {', '.join(build)}"
     yield "kernel", f"{facts.kernel}, {facts.machine}"
-    yield "ABIs", ", ".join(facts.abis) or "not told"
+    yield "ABIs", ", ".join(facts.abis) or "unknown"
     route = getattr(getattr(target, "root_route", None), "value", "")
     yield (
         "root",
         f"yes{f' ({route})' if route else ''}" if target.has_root else f"no (shell is uid {facts.uid})",
     )
-    yield "SELinux", facts.selinux or "not told"
+    yield "SELinux", facts.selinux or "unknown"
     if facts.machine == "aarch64":
         tags = (
-            "allocators may tag pointers, which is taken off"
-            if facts.is_tagging
-            else "pointers are not tagged"
+            "allocators may tag pointers; tags are removed" if facts.is_tagging else "pointers are not tagged"
         )
         yield "memory tags", f"{'MTE' if facts.has_mte else 'no MTE'}, top byte ignored: {tags}"
         yield "signed returns", "PAC" if facts.has_pac else "no PAC"
@@ -101,14 +99,14 @@ def _capabilities(found: Mapping[str, Any]) -> Iterator[Line]:
     for label, name in _CAPABILITIES:
         yield label, "yes" if found.get(name) else "no"
     yield "kernel BTF", "yes" if found.get("kernel_btf") else "no (not needed for programs)"
-    yield "page size", f"{found.get('page_bytes', 'not told')} bytes"
+    yield "page size", f"{found.get('page_bytes', 'unknown')} bytes"
 
 
 def _app(target: Target, app: App) -> Iterator[Line]:
     traits = ["debuggable" if app.is_debuggable else "not debuggable"]
     traits += ["profileable by shell"] if app.is_profileable else []
-    yield "app", f"{app.label}, uid {app.uid if app.uid is not None else 'not told'}, {', '.join(traits)}"
-    yield "app's ABI", app.abi or f"none of its own (no native code): {app_arch(target, app)}"
+    yield "app", f"{app.label}, uid {app.uid if app.uid is not None else 'unknown'}, {', '.join(traits)}"
+    yield "app's ABI", app.abi or f"none (no native code): {app_arch(target, app)}"
     yield "run-as", f"no: {app.run_as_refusal}" if app.run_as_refusal else "yes"
     processes = running_processes(target, app)
     if not processes:

@@ -53,7 +53,7 @@ def live_plan(
         target=_target_text(command, target),
         output=_output_file(folder) if command else None,
         is_local=is_local,
-        can_look=not target.kernel and not target.every_process,
+        can_scan=not target.kernel and not target.every_process,
         save=save,
         seen=timeline.add,
     )

@@ -69,9 +69,9 @@ def report(
     shown = view.view(result.max_lost, needs_blocks=FORMATS[format_].needs_blocks)
     options = view.report_options(source_root())
     with StepProgress() as progress:
-        profile = read_profile(recording, shown, result.symbols, jobs, progress.tell, only_pid=pid)
+        profile = read_profile(recording, shown, result.symbols, jobs, progress.update, only_pid=pid)
         profile = judge(profile, rules)
-        progress.tell(f"writing {format_}", 0.0)
+        progress.update(f"writing {format_}", 0.0)
     if path:
         write_file(path, FORMATS[format_], profile, options)
     else:

@@ -16,11 +16,7 @@ from memleak_android.host.profile.profile import Profile, Verdict
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS, Format
 
-EXIT_CODES = {
-    Verdict.OK: ExitCode.OK,
-    Verdict.INCOMPLETE: ExitCode.INCOMPLETE,
-    Verdict.LEAKS: ExitCode.LEAKS,
-}
+EXIT_CODES = {Verdict.OK: ExitCode.OK, Verdict.INCOMPLETE: ExitCode.INCOMPLETE, Verdict.LEAKS: ExitCode.LEAKS}
 STDOUT = Path("-")
 IN_FOLDER = ("text", "json")  # always
 

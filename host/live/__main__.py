@@ -1,7 +1,6 @@
-"""The process that draws: `python -m memleak_android.host.live DESCRIPTOR`, started by the session whose socket that is.
+"""The drawing process: `python -m memleak_android.host.live DESCRIPTOR`, started by the session that owns the socket.
 
-It has the terminal to itself; when the session's end of the socket goes, whatever became of the session, it puts the
-terminal back and ends.
+It restores the terminal and exits when the session's end of the socket closes, for whatever reason.
 """
 
 from __future__ import annotations
@@ -15,21 +14,21 @@ from contextlib import suppress
 import msgspec
 
 from memleak_android.host.live.app import LiveApp
-from memleak_android.host.live.messages import Asked, Close, encode, told
+from memleak_android.host.live.messages import Close, ViewRequest, encode, session_messages
 
 
 def main(descriptor: int) -> int:
     stream = socket.socket(fileno=descriptor)
-    for number in (signal.SIGINT, signal.SIGHUP):  # the session has it, too, and its end is ours
+    for number in (signal.SIGINT, signal.SIGHUP):  # the session gets them too, and we exit with it
         signal.signal(number, signal.SIG_IGN)
 
-    def ask(wanted: Asked) -> None:
+    def ask(wanted: ViewRequest) -> None:
         with suppress(OSError):  # it is ending
             stream.sendall(encode(wanted))
 
     def listen() -> None:
         with suppress(OSError, msgspec.DecodeError, RuntimeError):  # RuntimeError: the app is gone
-            for message in told(stream):
+            for message in session_messages(stream):
                 app.call_from_thread(app.take, message)
         with suppress(RuntimeError):
             app.call_from_thread(app.take, Close())

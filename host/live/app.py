@@ -13,18 +13,18 @@ from textual.events import Resize
 from textual.widgets import DataTable, Footer, Input, Static
 
 from memleak_android.host.live.messages import (
-    Asked,
     Begin,
     Close,
     Head,
-    Look,
     Mark,
     Notice,
     Save,
+    Scan,
+    SessionMessage,
     SiteLine,
     Sites,
     Stop,
-    Told,
+    ViewRequest,
 )
 from memleak_android.host.live.rows import Order, columns_for, duration, ordered
 from memleak_android.host.live.screens import CallersScreen, OutputScreen, QuestionScreen, StackScreen
@@ -75,7 +75,9 @@ class LiveApp(App[None]):
         Binding("escape", "leave_filter", show=False),
     ]
 
-    def __init__(self, ask: Callable[[Asked], None], when_ready: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, ask: Callable[[ViewRequest], None], when_ready: Callable[[], None] = lambda: None
+    ) -> None:
         is_plain = (
             "NO_COLOR" in os.environ
         )  # Textual has greys left unless it is to use the terminal's own colours
@@ -110,8 +112,8 @@ class LiveApp(App[None]):
     def _table(self) -> SiteTable:
         return self.screen_stack[0].query_one(SiteTable)
 
-    def take(self, message: Told) -> None:
-        """Of the session; in this app's own thread."""
+    def take(self, message: SessionMessage) -> None:
+        """Handles a message of the session, in the app's thread."""
         match message:
             case Begin():
                 self._begin = message
@@ -130,19 +132,19 @@ class LiveApp(App[None]):
                 self.exit()
 
     def on_resize(self, event: Resize) -> None:
-        self._columns = event.size.width  # before Textual has taken note of it
+        self._columns = event.size.width  # before Textual stores it
         self._show_head()
         self._show_sites()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys that lead nowhere in this session are not offered; on other screens than the table's, no letter is ours."""
+        """Hides keys without effect in this session; other screens than the table bind no letters."""
         if action == "look":
-            return self._begin.can_look and len(self.screen_stack) == 1
+            return self._begin.can_scan and len(self.screen_stack) == 1
         if action == "output":
             return bool(self._begin.output) and len(self.screen_stack) == 1
         return len(self.screen_stack) == 1 or action not in _OF_TABLE
 
-    # ---- what is shown
+    # ---- drawing
 
     def _show_head(self) -> None:
         head, width = self._head, self._columns
@@ -185,22 +187,22 @@ class LiveApp(App[None]):
                 for column in columns
             )
             table.add_row(*cells)
-        place = next((i for i, site in enumerate(self._shown) if chosen and site.id == chosen.id), None)
-        if place is not None:
-            table.move_cursor(row=place, animate=False, scroll=False)
+        row = next((i for i, site in enumerate(self._shown) if chosen and site.id == chosen.id), None)
+        if row is not None:
+            table.move_cursor(row=row, animate=False, scroll=False)
             table.scroll_to(y=top, animate=False)
         self._show_status(sites)
         self._show_head()
 
     def _show_status(self, sites: Sites) -> None:
         shown = sum(site.space for site in self._shown if site.kind != "mmap")
-        told = [f"{len(self._shown):,} of {sites.stacks:,} stacks: {shown:,} of {sites.space:,} bytes"]
+        parts = [f"{len(self._shown):,} of {sites.stacks:,} stacks: {shown:,} of {sites.space:,} bytes"]
         if sites.unattributed_space:
-            told.append(f"{sites.unattributed_space:,} without a stack")
+            parts.append(f"{sites.unattributed_space:,} without a stack")
         if self.wanted:
-            told.append(f"filter: {self.wanted}")
-        told.append(f"snapshot at {duration(sites.elapsed_s)}")
-        self.screen_stack[0].query_one("#status", Static).update(Text("; ".join(told)))
+            parts.append(f"filter: {self.wanted}")
+        parts.append(f"snapshot at {duration(sites.elapsed_s)}")
+        self.screen_stack[0].query_one("#status", Static).update(Text("; ".join(parts)))
 
     @property
     def _chosen(self) -> SiteLine | None:
@@ -263,7 +265,7 @@ class LiveApp(App[None]):
         self._ask(Save())
 
     def action_look(self) -> None:
-        self._ask(Look())
+        self._ask(Scan())
 
     def action_end(self) -> None:
         text = (

@@ -1,7 +1,6 @@
-"""What a session and the process that draws it tell each other: msgpack, each message behind its length.
+"""Messages between a session and the process that draws it: msgpack, each with its length in front.
 
-The drawing process is a peer, not a stranger: both ends are of one version. Names inside are those of the target, cut to
-bounded lengths and printable.
+Both ends are of one version. Names are the target's, printable and of bounded length.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ MESSAGE_BYTES_MAX = 64 << 20
 
 
 class Begin(msgspec.Struct, tag=True, frozen=True):
-    """The first message. output: the file that gets what the command writes, "" where there is no command of ours."""
+    """The first message. output: the file with the output of our command, "" without one."""
 
     target: str
     output: str = ""
-    can_look: bool = False  # reachability can be asked for
+    can_scan: bool = False  # reachability is possible
 
 
 class Head(msgspec.Struct, tag=True, frozen=True):
@@ -38,7 +37,7 @@ class Head(msgspec.Struct, tag=True, frozen=True):
 
 
 class FrameLine(msgspec.Struct, array_like=True, frozen=True):
-    """One function of a stack. source: `file:line`, `file` or "". way: how the unwinder came here."""
+    """One function of a stack. source: `file:line`, `file` or "". way: how the unwinder reached the frame."""
 
     function: str
     source: str
@@ -47,10 +46,10 @@ class FrameLine(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SiteLine(msgspec.Struct, array_like=True, frozen=True):
-    """What one stack holds. frames: numbers in Sites.frames, innermost first; own: the place among them of the function
-    that is responsible, -1 where there is none.
+    """What one stack holds. frames: numbers in Sites.frames, innermost first; own: index of the responsible frame,
+    -1 if none.
 
-    rate: growth in bytes per minute (of a scenario per run), 0 where it does not grow; growth: the same, or what it does instead, in words.
+    rate: growth in bytes per minute (of a scenario per run), 0 without growth. growth: the trend in words.
     """
 
     id: str
@@ -63,20 +62,20 @@ class SiteLine(msgspec.Struct, array_like=True, frozen=True):
     verdict: str
     kind: str
     about: str  # for the stack's own screen
-    end: str  # "" = the stack is whole, else why it is not
+    end: str  # why the stack is truncated, "" = it is complete
     frames: tuple[int, ...]
     own: int
 
 
 class Sites(msgspec.Struct, tag=True, frozen=True):
-    """One snapshot. space, objects: of all; stacks: how many hold something. sites: the largest and fastest of them."""
+    """One snapshot. space, objects: of all sites. stacks: number of stacks that hold blocks. sites: the largest and fastest."""
 
     elapsed_s: float
     space: int
     objects: int
     stacks: int
     unattributed_space: int
-    growth: str  # the answer for the session, "" where there is none yet
+    growth: str  # the verdict for the session, "" before there is one
     sites: tuple[SiteLine, ...]
     frames: tuple[FrameLine, ...]
 
@@ -104,28 +103,28 @@ class Save(msgspec.Struct, tag=True, frozen=True):
     """Write a report now."""
 
 
-class Look(msgspec.Struct, tag=True, frozen=True):
-    """Say which blocks nothing refers to."""
+class Scan(msgspec.Struct, tag=True, frozen=True):
+    """Find the blocks that nothing refers to."""
 
 
-Told = Begin | Head | Sites | Notice | Close
-Asked = Stop | Mark | Save | Look
-_TOLD, _ASKED = msgspec.msgpack.Decoder(Told), msgspec.msgpack.Decoder(Asked)
+SessionMessage = Begin | Head | Sites | Notice | Close
+ViewRequest = Stop | Mark | Save | Scan
+_MESSAGES, _REQUESTS = msgspec.msgpack.Decoder(SessionMessage), msgspec.msgpack.Decoder(ViewRequest)
 
 
-def encode(message: Told | Asked) -> bytes:
+def encode(message: SessionMessage | ViewRequest) -> bytes:
     payload = msgspec.msgpack.encode(message)
     return _LENGTH.pack(len(payload)) + payload
 
 
-def told(stream: socket.socket) -> Iterator[Told]:
-    """What the session says, until it ends; blocks. Raises OSError, msgspec.DecodeError."""
-    return map(_TOLD.decode, _payloads(stream))
+def session_messages(stream: socket.socket) -> Iterator[SessionMessage]:
+    """Messages of the session until it ends; blocks. Raises OSError, msgspec.DecodeError."""
+    return map(_MESSAGES.decode, _payloads(stream))
 
 
-def asked(stream: socket.socket) -> Iterator[Asked]:
-    """What the user wants, likewise."""
-    return map(_ASKED.decode, _payloads(stream))
+def view_requests(stream: socket.socket) -> Iterator[ViewRequest]:
+    """Requests of the user, likewise."""
+    return map(_REQUESTS.decode, _payloads(stream))
 
 
 def _payloads(stream: socket.socket) -> Iterator[bytes]:
@@ -137,7 +136,7 @@ def _payloads(stream: socket.socket) -> Iterator[bytes]:
 
 
 def _exactly(stream: socket.socket, length: int) -> bytes:
-    """Fewer at the stream's end."""
+    """Fewer bytes at the end of the stream."""
     data = bytearray()
     while len(data) < length and (piece := stream.recv(min(length - len(data), 1 << 20))):
         data += piece

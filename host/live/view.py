@@ -1,4 +1,4 @@
-"""A snapshot's profile as what the view shows of it: the largest and fastest stacks, names cut and printable."""
+"""From a snapshot's profile to the message for the view: the largest and fastest stacks, names cut and printable."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from memleak_android.host.reports.text import messages
 from memleak_android.host.reports.text.growth import answer_lines, clock, site_growth
 from memleak_android.host.reports.text.past import ages_text
 
-SITES_MAX = 500  # in one message: those that hold most, hold most blocks, grow fastest
-FRAMES_MAX = 20_000  # distinct ones in one message
+SITES_MAX = 500  # in one message: the largest by bytes, by blocks and by growth
+FRAMES_MAX = 20_000  # distinct frames in one message
 NAME_MAX = 500
 
 _VERDICTS = {
@@ -27,28 +27,28 @@ _VERDICTS = {
 }
 
 
-_Place = tuple[str, tuple[int, ...]]
+_SiteKey = tuple[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """What the last look into the target's memory said of each site (by place_of()), and when (nanoseconds of the session)."""
+class LeakScan:
+    """Result of the last memory scan, by site_key(), and its time (nanoseconds of the session)."""
 
     elapsed_ns: int
-    leaks: Mapping[_Place, tuple[LeakSum, ...]]
+    leaks: Mapping[_SiteKey, tuple[LeakSum, ...]]
 
     @classmethod
-    def of(cls, profile: Profile) -> Looked:
-        return cls(profile.duration_ns, {place_of(site): site.leaks for site in profile.sites})
+    def of(cls, profile: Profile) -> LeakScan:
+        return cls(profile.duration_ns, {site_key(site): site.leaks for site in profile.sites})
 
 
-def place_of(site: CallSite) -> _Place:
-    """What tells a site from others of one session: stacks through the same functions by different lines share an id."""
+def site_key(site: CallSite) -> _SiteKey:
+    """Identifies a site within a session: stacks through the same functions by different lines share an id."""
     return site.id, tuple(frame.address for frame in site.frames)
 
 
-def sites_message(profile: Profile, stacks: int, looked: Looked | None = None) -> Sites:
-    """stacks: how many hold something; the profile's own sites may be the largest of them only."""
+def sites_message(profile: Profile, stacks: int, looked: LeakScan | None = None) -> Sites:
+    """stacks: number of stacks that hold blocks; the profile may have the largest of them only."""
     table = _Frames()
     lines = tuple(_line(site, table, looked) for site in chosen_sites(profile.sites))
     totals = profile.totals
@@ -116,8 +116,8 @@ def _frame_line(frame: Frame) -> FrameLine:
     )
 
 
-def _line(site: CallSite, table: _Frames, looked: Looked | None) -> SiteLine:
-    leaks = looked.leaks.get(place_of(site), ()) if looked is not None else ()
+def _line(site: CallSite, table: _Frames, looked: LeakScan | None) -> SiteLine:
+    leaks = looked.leaks.get(site_key(site), ()) if looked is not None else ()
     numbers = [table.number(frame) for frame in site.frames]
     known = numbers[: numbers.index(None)] if None in numbers else numbers
     own = responsible_frame(site.frames)
@@ -145,22 +145,22 @@ def _seconds(growth: Growth | None) -> float:
 
 
 def _verdict(site: CallSite, leaks: Sequence[LeakSum]) -> str:
-    """The worst kind of its blocks where they were looked at, else the trend, in a word or two."""
+    """The worst kind of its blocks after a scan, else the trend, in a word or two."""
     if leaks:
         return leak_name(leaks[-1].kind)
     return _VERDICTS[site.growth.trend] if site.growth is not None else ""
 
 
-def _about(site: CallSite, leaks: Sequence[LeakSum], looked: Looked | None) -> str:
+def _about(site: CallSite, leaks: Sequence[LeakSum], looked: LeakScan | None) -> str:
     error = f" ± {site.stderr_space:,}" if site.stderr_space is not None else ""
-    told = [f"{amount(site.inuse_space, site.inuse_objects)}{error}"]
+    parts = [f"{amount(site.inuse_space, site.inuse_objects)}{error}"]
     if site.alloc_space is not None and site.alloc_objects is not None:
-        told.append(f"allocated in all {amount(site.alloc_space, site.alloc_objects)}")
+        parts.append(f"allocated in all {amount(site.alloc_space, site.alloc_objects)}")
     if growth := site_growth(site):
-        told.append(growth)
+        parts.append(growth)
     if leaks and looked is not None:
-        told.append(f"at {clock(looked.elapsed_ns)} {leaks_text(leaks)}")
-    told.append(f"oldest {site.oldest_ns / 1e9:.1f} s{ages_text(site.ages)}")
+        parts.append(f"at {clock(looked.elapsed_ns)} {leaks_text(leaks)}")
+    parts.append(f"oldest {site.oldest_ns / 1e9:.1f} s{ages_text(site.ages)}")
     if site.approximate:
-        told.append("approximate: some of these blocks may belong to another stack")
-    return "\n".join((*told, f"id {bounded(site.id)}"))
+        parts.append("approximate: some of these blocks may belong to another stack")
+    return "\n".join((*parts, f"id {bounded(site.id)}"))

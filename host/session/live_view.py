@@ -1,4 +1,4 @@
-"""`--live`: what the view is told of a running session, and what it asks of it."""
+"""`--live`: sends a running session to the view, and handles the view's requests."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from memleak_android.host.errors import MemleakError
 from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Survivors, find_survivors
-from memleak_android.host.live.messages import Asked, Begin, Head, Look, Mark, Notice, Save, Stop
-from memleak_android.host.live.view import SITES_MAX, Looked, sites_message
+from memleak_android.host.live.messages import Begin, Head, Mark, Notice, Save, Scan, Stop, ViewRequest
+from memleak_android.host.live.view import SITES_MAX, LeakScan, sites_message
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.session.live_window import LiveWindow, interrupt, live_window
 from memleak_android.host.session.marks import Marks
@@ -28,22 +28,22 @@ from memleak_android.host.session.reachability import MemoryLook, ScanMemory
 from memleak_android.host.stacks.stack_unwinder import StackUnwinder
 from memleak_android.host.symbols.symbolizer import Symbolizer
 
-REFRESH_NS = 2 * 10**9  # between snapshots, where --interval does not say
-RATE_S = 2.0  # allocations per second are of the last so many
+REFRESH_NS = 2 * 10**9  # between snapshots, without --interval
+RATE_S = 2.0  # window of the allocation rate
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True)
 class LivePlan:
-    """target: in the user's words. output: the file for what a command writes, None = there is no command of ours.
+    """target: in the user's words. output: the file for the command's output, None without a command.
 
-    save: writes a report and says where. seen: is given the largest stacks of each snapshot that was looked at.
+    save: writes a report and returns a line that names it. seen: gets the largest stacks of each snapshot shown.
     """
 
     target: str
     output: Path | None
     is_local: bool
-    can_look: bool  # into the target's memory
+    can_scan: bool  # reachability is possible
     save: Callable[[Profile], str]
     seen: Callable[[Profile], None] = lambda profile: None
 
@@ -52,7 +52,7 @@ class LivePlan:
 class LiveView(SessionObserver):
     """Between a session and the window. What the session calls returns at once, but for scan().
 
-    Stacks are unwound and named in a thread of its own: the latest snapshot, when the one before is done, for half of the time.
+    A thread unwinds and symbolizes the latest snapshot, then rests as long as that took.
     """
 
     plan: LivePlan
@@ -67,8 +67,8 @@ class LiveView(SessionObserver):
     _thread: threading.Thread | None = None
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _next: Capture | None = None
-    _look: MemoryLook | None = None  # that the next snapshot belongs to
-    _looked: Looked | None = None  # what the last one said
+    _look: MemoryLook | None = None  # to be judged by the next snapshot
+    _looked: LeakScan | None = None  # result of the last scan
     _wants_look: bool = False
     _wants_save: bool = False
     _is_over: bool = False
@@ -76,7 +76,7 @@ class LiveView(SessionObserver):
 
     def __enter__(self) -> Self:
         output = str(self.plan.output) if self.plan.output else ""
-        begin = Begin(self.plan.target, output, can_look=self.plan.can_look)
+        begin = Begin(self.plan.target, output, can_scan=self.plan.can_scan)
         self._window = self._stack.enter_context(live_window(begin, self._ask))
         self.marks.on_set = lambda name, count: self._say(f"mark {name}: {count}")
         self._thread = threading.Thread(target=self._look_at_snapshots, daemon=True)
@@ -89,7 +89,7 @@ class LiveView(SessionObserver):
             self._changed.notify()
         self._stack.close()
         if self._thread is not None:
-            self._thread.join()  # the unwinder is the session's again
+            self._thread.join()  # the session may use the unwinder again
 
     def status_arrived(self, elapsed_ns: int) -> None:
         """A STATUS block."""
@@ -97,9 +97,9 @@ class LiveView(SessionObserver):
         if status is None or self._window is None:
             return
         now, allocations = time.monotonic(), int(status["alloc_objects"])
-        self._rates = [one for one in self._rates if one[0] > now - RATE_S] + [(now, allocations)]
+        self._rates = [rate for rate in self._rates if rate[0] > now - RATE_S] + [(now, allocations)]
         first, past = self._rates[0]
-        self._window.tell(
+        self._window.post(
             Head(
                 tracer=session.tracing.tracer,
                 elapsed_s=elapsed_ns / 1e9,
@@ -115,7 +115,7 @@ class LiveView(SessionObserver):
     def snapshot_arrived(self) -> None:
         """A whole snapshot is in the capture."""
         frozen = self.capture.frozen()
-        frozen.session |= {"marks": self.marks.told}
+        frozen.session |= {"marks": self.marks.recorded}
         if self._look is not None:
             self._look.capture = frozen
         with self._changed:
@@ -133,14 +133,14 @@ class LiveView(SessionObserver):
         look.take()
         self._look = look
 
-    def _ask(self, wanted: Asked) -> None:
+    def _ask(self, wanted: ViewRequest) -> None:
         """In the window's thread."""
         match wanted:
             case Stop():
                 interrupt()
             case Mark():
                 self.marks.ask(wanted.name)
-            case Look():
+            case Scan():
                 self._wants_look = True
             case Save():
                 with self._changed:
@@ -149,7 +149,7 @@ class LiveView(SessionObserver):
 
     def _say(self, text: str, is_problem: bool = False) -> None:
         if self._window is not None:
-            self._window.tell(Notice(text, is_problem))
+            self._window.post(Notice(text, is_problem))
 
     def _look_at_snapshots(self) -> None:
         last: Capture | None = None
@@ -175,11 +175,11 @@ class LiveView(SessionObserver):
             shown = replace(self.view, show_allocs=False, most_sites=SITES_MAX)
             profile = make_profile(capture, survivors, self.symbolizer, shown)
             if profile.leaks:
-                self._looked = Looked.of(profile)
+                self._looked = LeakScan.of(profile)
             self.plan.seen(profile)
             stacks = survivors.stacks.stacks_of(survivors.trace)
             if self._window is not None:
-                self._window.tell(
+                self._window.post(
                     sites_message(
                         profile, len(np.unique(stacks[stacks != attribution.UNATTRIBUTED])), self._looked
                     )
@@ -190,7 +190,7 @@ class LiveView(SessionObserver):
             self._say(str(error), True)
 
     def _judged(self, capture: Capture, survivors: Survivors) -> Survivors:
-        """With the kinds of blocks where this is the snapshot after a look; how it went is said."""
+        """Adds the kinds of blocks if this is the snapshot after a scan, and notifies the user."""
         look = self._look
         if look is None or look.capture is not capture:
             return survivors
@@ -201,7 +201,7 @@ class LiveView(SessionObserver):
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Of a process of this machine; None where it is gone, or none is known (proc_pid_statm(5))."""
+    """Resident memory of a local process (proc_pid_statm(5)); None if it is gone or unknown."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES if pid else None
     except (OSError, IndexError, ValueError):

@@ -1,4 +1,4 @@
-"""The terminal of `--live`: lent to a process that draws, while ours and the command's output go elsewhere."""
+"""The terminal of `--live`: a child process draws on it, our output and the command's are redirected."""
 
 from __future__ import annotations
 
@@ -20,19 +20,29 @@ import msgspec
 
 from memleak_android.host.console import PROGRAM
 from memleak_android.host.errors import UsageError
-from memleak_android.host.live.messages import Asked, Begin, Close, Head, Notice, Sites, Told, asked, encode
+from memleak_android.host.live.messages import (
+    Begin,
+    Close,
+    Head,
+    Notice,
+    SessionMessage,
+    Sites,
+    ViewRequest,
+    encode,
+    view_requests,
+)
 
-CLOSE_S = 5.0  # for a screen to be put back
+CLOSE_S = 5.0  # for the child to restore the screen
 STDIN, STDOUT, STDERR = 0, 1, 2
-# What a screen that was not put back leaves: its own buffer, a hidden cursor, mouse reports, bracketed paste.
+# Resets what a killed view leaves: alternate buffer, hidden cursor, mouse reports, bracketed paste.
 RESTORE = b"\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[<u"
 
 
 def check_terminal() -> None:
-    """Raises UsageError where nothing can be drawn."""
+    """Raises UsageError without textual or a terminal."""
     try:
         is_there = find_spec("textual") is not None
-    except ValueError:  # a module without a spec stands in its place
+    except ValueError:  # another module of this name has no spec
         is_there = False
     if not is_there:
         raise UsageError(
@@ -40,13 +50,14 @@ def check_terminal() -> None:
         )
     if not os.isatty(STDERR) or os.environ.get("TERM", "dumb") == "dumb":
         raise UsageError(
-            "--live draws on a terminal, and standard error is none", "use --interval 5s, which prints lines"
+            "--live draws on a terminal, and standard error is not one",
+            "use --interval 5s, which prints lines",
         )
     _keys_from_terminal(close=True)
 
 
 def _keys_from_terminal(close: bool = False) -> int:
-    """A descriptor that keys can be read from: standard input, or where that is a file the terminal itself."""
+    """A descriptor to read keys from: standard input, or the terminal itself where that is a file."""
     try:
         found = os.dup(STDIN) if os.isatty(STDIN) else os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
@@ -59,15 +70,15 @@ def _keys_from_terminal(close: bool = False) -> int:
 
 
 class LiveWindow:
-    """Tells the drawing process, and hears what the user wants (`ask`, called in a thread of its own).
+    """Sends messages to the drawing process and passes the user's requests to `ask`, in a thread of its own.
 
-    Nothing here waits for the screen: of counters and of snapshots only the latest are kept.
+    Never waits for the screen: only the latest counters and the latest snapshot are queued.
     """
 
-    def __init__(self, keys: int, screen: int, ask: Callable[[Asked], None]) -> None:
+    def __init__(self, keys: int, screen: int, ask: Callable[[ViewRequest], None]) -> None:
         self._ask = ask
         self._stream, theirs = socket.socketpair()
-        # -P: nothing is imported from the folder that the user happens to stand in
+        # -P: import nothing from the working directory
         argv = [sys.executable, "-P", "-m", "memleak_android.host.live", str(theirs.fileno())]
         self._screen, self._modes = screen, termios.tcgetattr(screen)
         with theirs:
@@ -75,15 +86,15 @@ class LiveWindow:
                 argv, stdin=keys, stdout=screen, stderr=screen, pass_fds=[theirs.fileno()]
             )
         self._changed = threading.Condition()
-        self._latest: dict[type[Told], Told] = {}
-        self._lines: deque[Told] = deque(maxlen=100)
+        self._latest: dict[type[SessionMessage], SessionMessage] = {}
+        self._lines: deque[SessionMessage] = deque(maxlen=100)
         self._is_open = True
-        self._threads = [threading.Thread(target=one, daemon=True) for one in (self._send, self._listen)]
+        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._send, self._listen)]
         for thread in self._threads:
             thread.start()
 
-    def tell(self, message: Told) -> None:
-        """Of any thread; returns at once."""
+    def post(self, message: SessionMessage) -> None:
+        """Callable from any thread; returns at once."""
         with self._changed:
             if isinstance(message, (Head, Sites)):
                 self._latest[type(message)] = message
@@ -92,8 +103,8 @@ class LiveWindow:
             self._changed.notify()
 
     def close(self) -> None:
-        """Ends the drawing and waits until the terminal is as it was."""
-        self.tell(Close())
+        """Ends the drawing process and waits until the terminal is restored."""
+        self.post(Close())
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(CLOSE_S)
         with self._changed:
@@ -110,17 +121,17 @@ class LiveWindow:
         self._stream.close()
 
     def _put_back(self) -> None:
-        """What a process that was killed could not."""
+        """Restores the terminal after the drawing process was killed."""
         with suppress(OSError, termios.error):
             os.write(self._screen, RESTORE)
             termios.tcsetattr(self._screen, termios.TCSANOW, self._modes)
 
     def _send(self) -> None:
-        with suppress(OSError):  # nobody looks any more
+        with suppress(OSError):  # the view is gone
             while (message := self._next()) is not None:
                 self._stream.sendall(encode(message))
 
-    def _next(self) -> Told | None:
+    def _next(self) -> SessionMessage | None:
         with self._changed:
             while self._is_open:
                 if self._lines:
@@ -132,7 +143,7 @@ class LiveWindow:
 
     def _listen(self) -> None:
         with suppress(OSError, msgspec.DecodeError):
-            for wanted in asked(self._stream):
+            for wanted in view_requests(self._stream):
                 self._ask(wanted)
         if self._is_open and self._process.wait():
             self._put_back()
@@ -141,8 +152,8 @@ class LiveWindow:
                 os.write(self._screen, f"{PROGRAM}: {text}".encode())
 
 
-class _ToldLines(io.StringIO):
-    """Stands for standard error while the screen is drawn: what is printed is kept, and each line shown."""
+class _KeptLines(io.StringIO):
+    """Replaces standard error while the view draws: keeps the text and shows each line."""
 
     show: Callable[[str], None] = staticmethod(lambda line: None)
 
@@ -153,45 +164,45 @@ class _ToldLines(io.StringIO):
 
 
 @contextmanager
-def live_window(begin: Begin, ask: Callable[[Asked], None]) -> Iterator[LiveWindow]:
-    """Inside, the terminal is the view's: what the command writes there goes to begin.output, what we say is shown in
-    the view, and said again afterwards. Standard streams that are no terminal stay what they are.
+def live_window(begin: Begin, ask: Callable[[ViewRequest], None]) -> Iterator[LiveWindow]:
+    """Gives the terminal to the view. The command's output goes to begin.output; our lines are shown in the view and
+    printed again afterwards. Redirected standard streams stay as they are.
     """
     with ExitStack() as stack:
         keys = _keys_from_terminal()
         stack.callback(os.close, keys)
         screen = os.dup(STDERR)
         stack.callback(os.close, screen)
-        kept = _ToldLines()
+        kept = _KeptLines()
         stack.callback(lambda: sys.stderr.write(kept.getvalue()))
         stack.enter_context(_without_terminal(Path(begin.output) if begin.output else None))
         window = LiveWindow(keys, screen, ask)
         stack.callback(window.close)
-        kept.show = lambda line: window.tell(Notice(line))
+        kept.show = lambda line: window.post(Notice(line))
         stack.enter_context(redirect_stderr(kept))
-        window.tell(begin)
+        window.post(begin)
         yield window
 
 
 @contextmanager
 def _without_terminal(output: Path | None) -> Iterator[None]:
-    """Standard streams that are the terminal lead to `output` (None: nowhere); input ends at once."""
+    """Redirects standard streams from the terminal to `output` (None: /dev/null), and input from /dev/null."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    place = os.open(output, flags, 0o600) if output else os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    target = os.open(output, flags, 0o600) if output else os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     sys.stdout.flush()
     sys.stderr.flush()
     saved = {number: os.dup(number) for number in (STDIN, STDOUT, STDERR) if os.isatty(number)}
     try:
         for number in saved:
-            os.dup2(nothing if number == STDIN else place, number)
+            os.dup2(nothing if number == STDIN else target, number)
         yield
     finally:
         sys.stdout.flush()
         for number, fd in saved.items():
             os.dup2(fd, number)
             os.close(fd)
-        os.close(place)
+        os.close(target)
         os.close(nothing)
 
 

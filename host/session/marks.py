@@ -1,4 +1,4 @@
-"""The socket of a session, by which others on this machine put down moments: `memleak-android mark NAME`."""
+"""The socket of a session, through which `memleak-android mark NAME` sets marks."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ SUFFIX = ".socket"
 
 @dataclass(slots=True)
 class Marks:
-    """Takes names from the socket; for each there is a snapshot, and then an answer. Without a socket only ask() is left.
+    """Accepts names from the socket; each gets a snapshot, then an answer. Without a socket only ask() works.
 
-    on_set: called with the name of each mark that is set, and how many there are of it.
+    on_set: called with the name of each mark, and its count so far.
     """
 
     _listener: socket.socket | None = None
     on_set: Callable[[str, int], None] = lambda name, count: None
     _asking: socket.socket | None = None
     _name: str = ""
-    _is_own: bool = False  # the one that is under way was asked for by ask()
+    _is_own: bool = False  # the mark in progress came from ask()
     _wanted: deque[str] = field(default_factory=deque)
     _set: list[tuple[str, int]] = field(default_factory=list)
 
     def ask(self, name: str) -> None:
-        """From within this process, of any thread."""
+        """Requests a mark from within this process, from any thread."""
         self._wanted.append(name.encode()[:NAME_BYTES_MAX].decode("utf-8", "ignore"))
 
     def wants_snapshot(self) -> bool:
-        """True once where somebody asks for a mark; the next asker waits until this one is answered."""
+        """True once for each requested mark; the next request waits until this mark is set."""
         if self._asking is not None or self._is_own:
             return False
         if self._wanted and len(self._set) < MARKS_MAX:
@@ -73,24 +73,24 @@ class Marks:
         self._asking, self._name, self._is_own = None, "", False
 
     @property
-    def told(self) -> list[tuple[str, int]]:
-        """Names and times of those that were set, in order of time."""
+    def recorded(self) -> list[tuple[str, int]]:
+        """Names and times of the marks, in order of time."""
         return list(self._set)
 
     def close(self) -> None:
-        for one in (self._asking, self._listener):
-            if one is not None:
-                one.close()
+        for connection in (self._asking, self._listener):
+            if connection is not None:
+                connection.close()
 
 
 def sessions_root() -> Path:
-    """Where each session has its socket, named by its process id."""
+    """The folder of the sessions' sockets, named by process id."""
     return spool_root().parent / "sessions"
 
 
 @contextmanager
 def open_marks() -> Iterator[Marks]:
-    """Where no socket can be made, marks that never come."""
+    """Marks without a socket if none can be made."""
     path = sessions_root() / f"{os.getpid()}{SUFFIX}"
     marks = Marks()
     try:
@@ -130,7 +130,7 @@ def _listen(path: Path) -> socket.socket:
 
 
 def running_sessions() -> dict[int, Path]:
-    """Sockets of the sessions of this user by process id. Those that nobody listens to are left out, and removed."""
+    """Sockets of the sessions of this user by process id. Removes those of ended processes."""
     found = {}
     with suppress(OSError):
         for path in sorted(sessions_root().iterdir()):
@@ -152,7 +152,7 @@ def _is_running(pid: int) -> bool:
 
 
 def set_mark(path: Path, name: str) -> int:
-    """Waits for the snapshot; how many marks of this name there are now. Raises UsageError."""
+    """Waits for the snapshot. Returns the number of marks of this name. Raises UsageError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
         asking.settimeout(ANSWER_TIMEOUT_S)
         try:

@@ -70,7 +70,7 @@ class StepProgress:
         self._is_started = False
         self._due = time.monotonic() + (_SILENT_S if self._live else _LINE_S)
 
-    def tell(self, what: str, share: float) -> None:
+    def update(self, what: str, share: float) -> None:
         """As host/analysis/progress.py has it."""
         now = time.monotonic()
         if now < self._due:

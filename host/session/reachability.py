@@ -1,4 +1,4 @@
-"""`--reachability`: one look into the target's memory at the end of the measurement, and what it says of each block."""
+"""`--reachability`: one scan of the target's memory at the end of the measurement, and the kind of each block."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PROCESSES_MAX = 64  # beside the target
 
 
 class ScanMemory(Protocol):
-    """Of a process by the addresses of its blocks. held: EXIT_STOP, where it is held already."""
+    """Scans a process for references to its blocks. held: EXIT_STOP, if it is stopped already."""
 
     def __call__(
         self, pid: int, block_addresses: Addresses, held: Rows | np.void | None = None, /
@@ -41,7 +41,7 @@ class ScanMemory(Protocol):
 class MemoryLook:
     """take() is called while the session still runs, right after a whole snapshot; judge() with the final one.
 
-    Each process that holds something is looked at by itself, the target first: their stops are not at one time.
+    Each process that holds blocks is scanned by itself, the target first, so their stops are not simultaneous.
     """
 
     capture: Capture
@@ -52,7 +52,7 @@ class MemoryLook:
     _before: Snapshot | None = None
 
     def take(self) -> None:
-        """What hinders it is remarked; the measurement goes on without."""
+        """A failure is only remarked; the measurement goes on."""
         self._before = self.capture.whole
         assert self._before is not None
         for pid in self._pids(self._before):
@@ -66,7 +66,7 @@ class MemoryLook:
             self.capture.remarks.append(self.refusal)
 
     def _pids(self, snapshot: Snapshot) -> list[int]:
-        """Of those beside the target the ones that hold most."""
+        """The target, and the other processes that hold most."""
         target, only = target_pid(self.capture), self.capture.only_pids
         live = snapshot.live[attribution.is_heap(snapshot.live)]
         pids, number = np.unique(live["pid"], return_inverse=True)
@@ -81,7 +81,7 @@ class MemoryLook:
         return self.scan(pid, addresses, held if held is not None and held["pid"] == pid else None)
 
     def judge(self, survivors: Survivors) -> Survivors:
-        """With the kind of each block that was there at the look into its process."""
+        """Adds the kind of each block that existed at the scan of its process."""
         before, after = self._before, survivors.snapshot
         if before is None:
             text = "reachability is not known: the target ended before its memory could be looked at"
@@ -131,7 +131,7 @@ class MemoryLook:
         return f"{who} for {scan.stopped_ns / 1e6:.1f} ms while {scan.scanned_bytes:,} bytes were searched"
 
     def _unrecorded(self, pid: int, before: Snapshot, after: Snapshot) -> LeakKind | None:
-        """What a block is to which only memory leads that the allocator owns and no recorded block covers."""
+        """The kind of a block that only unrecorded memory of the allocator refers to."""
         lost, status = lost_by_cause(self.capture), self.capture.status
         is_cut = not ACCOUNTING_LOSSES.isdisjoint(lost)
         is_cut |= status is not None and int(status["untracked_frees"]) > 0
@@ -141,7 +141,7 @@ class MemoryLook:
         return None if was_quiet(before, after) else LeakKind.POSSIBLY_LOST
 
     def _is_forked(self, pid: int) -> bool:
-        """It has its parent's memory, of which nothing was recorded as its own. By the shim no fork is told: any child may be one."""
+        """It has its parent's memory, of which nothing was recorded as its own. The shim reports no forks: any child may be one."""
         events = {int(row["event"]) for rows in self.capture.processes for row in rows[rows["pid"] == pid]}
         return ProcessEvent.EXEC not in events and (
             pid != target_pid(self.capture) or ProcessEvent.FORK in events

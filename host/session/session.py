@@ -31,7 +31,7 @@ SNAPSHOT_BYTES_PER_S = 1 << 18  # on average, of tables that are to be sent ofte
 
 LIVE_BYTES_PER_S = 1 << 20  # on average, under the live view
 
-PEAK_RISE = 1.05  # so much more than ever is a snapshot of its own worth
+PEAK_RISE = 1.05  # a rise above the highest level that gets a snapshot of its own
 PEAK_BYTES_PER_S = 1 << 20  # on average, of these
 
 
@@ -76,7 +76,7 @@ class Session:
     _due_ns: int = 0
     _peak_ns: int = 0  # when the last snapshot for the peak was asked for
     _requested: bool = False
-    _purpose: Literal["", "peak", "mark", "look", "looked"] = (
+    _purpose: Literal["", "peak", "mark", "scan", "scanned"] = (
         ""  # of the snapshot that was requested last, beside the schedule
     )
     _stopped: bool = False
@@ -100,7 +100,7 @@ class Session:
             self.progress.close()
             if self.schedule.scenario is not None:
                 self.schedule.scenario.close()
-        self.capture.session |= {"marks": self.marks.told}
+        self.capture.session |= {"marks": self.marks.recorded}
         if self.writer.failure is not None:
             self.missing.append(f"{self.writer.path} could not be written on: {self.writer.failure.strerror}")
         self._raise_reported_error()
@@ -140,7 +140,7 @@ class Session:
     def _snapshot_arrived(self) -> None:
         self._requested = False
         if self.at_end is not None and (self._is_held or self._stopped):
-            self.at_end()  # before anything that takes its time
+            self.at_end()  # before anything slow
         for observer in self.observers:
             observer.snapshot_arrived()
         if self._is_held and self.at_end is not None:
@@ -169,23 +169,23 @@ class Session:
             self._stop()
 
     def _end_of_extra(self) -> None:
-        """A snapshot that no schedule asked for has arrived."""
+        """A snapshot outside the schedule has arrived."""
         if self._purpose == "mark" and self.capture.whole is not None:
             self.marks.snapshot_taken(self.capture.whole.timestamp_ns)
         self.capture.is_whole_extra = self._purpose == "peak"
-        looks, self._purpose = self._purpose == "look", ""
-        if looks:
+        scans, self._purpose = self._purpose == "scan", ""
+        if scans:
             for observer in self.observers:
                 observer.scan()
-            self._request_extra("looked")
+            self._request_extra("scanned")
 
     @property
     def is_counted_out(self) -> bool:
-        """The last interval print that was asked for is out."""
+        """The last of --count interval prints is done."""
         return self._printed == self.schedule.count
 
     def _open_files(self, n_maps: int, n_mappings: int) -> None:
-        """Files are opened as soon as they are heard of: a short-lived process takes /proc/PID with it."""
+        """Opens files of new mappings at once: /proc/PID ends with a short-lived process."""
         for maps in self.capture.maps[n_maps:]:
             if (maps.pid, maps.text) not in self._opened:
                 self._opened.add((maps.pid, maps.text))
@@ -211,25 +211,25 @@ class Session:
             self.tracer.request_snapshot()
 
     def _follow_requests(self) -> None:
-        """Marks and looks that somebody asks for."""
+        """Requests snapshots for marks and scans."""
         if self._requested or self._stopped or self.capture.status is None:
             return
         if self.marks.wants_snapshot():
             self._request_extra("mark")
         elif any(observer.wants_scan() for observer in self.observers):
-            self._request_extra("look")
+            self._request_extra("scan")
 
-    def _request_extra(self, purpose: Literal["peak", "mark", "look", "looked"]) -> None:
+    def _request_extra(self, purpose: Literal["peak", "mark", "scan", "scanned"]) -> None:
         self._purpose, self._requested = purpose, True
         self.tracer.request_snapshot()
 
     def _follow_peak(self, elapsed_ns: int) -> None:
-        """A snapshot where the counters say that more is held than ever; large tables are sent less often."""
+        """Requests a snapshot at a new peak of the counters; less often for large tables."""
         capture = self.capture
         if self._requested or self._stopped or capture.status is None or capture.whole is None:
             return
         if capture.high_water.counted is not None:
-            return  # the target itself knows
+            return  # the target itself measures its peak
         level = int(capture.status["alloc_bytes"]) - int(capture.status["free_bytes"])
         sent = capture.whole.live.nbytes + capture.whole.keys.nbytes
         is_soon = elapsed_ns < self._peak_ns + sent * 10**9 // PEAK_BYTES_PER_S
@@ -264,7 +264,7 @@ class Session:
                 self.tracer.request_snapshot()
 
     def _raise_reported_error(self) -> None:
-        """The agent's own word why there was no session; beside what was seen it is only a remark."""
+        """Raises the agent's reason for having no session. After blocks were seen it is only noted as missing."""
         if not self.capture.errors:
             return
         reason, text = self.capture.errors[0]

@@ -1,4 +1,4 @@
-"""Reads what the memory of the target's processes is used for, after snapshots; what their drivers count, at the end."""
+"""Reads smaps of the target's processes after snapshots, and the memory that their drivers count at the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from memleak_android.host.session.observers import SessionObserver
 from memleak_android.host.wire.blocks import Reason
 
 SMAPS_BYTES_MAX = 64 << 20
-COST_SHARE = 100  # it is read again after so many times of what it took
+COST_SHARE = 100  # pause between readings, in times of a reading
 _USED_LINES = "^([0-9a-f]+-|Rss:|Pss:)"  # a fifth of a file that may have megabytes
 
 MEMINFO_BYTES_MAX = 1 << 20
@@ -83,29 +83,31 @@ class SmapsReader(SessionObserver):
         snapshot, begin = self.capture.whole, time.monotonic()
         if snapshot is None or not target_pid(self.capture) or begin < self._next_s:
             return
-        found = [one for pid in self._pids(snapshot) if (one := self._look(snapshot, pid))]
+        found = [reading for pid in self._pids(snapshot) if (reading := self._read(snapshot, pid))]
         target = target_pid(self.capture)
-        told = {pid: one for pid, one in self._told().items() if pid == target}
-        told |= {one["pid"]: one for one in found}
+        readings = {pid: reading for pid, reading in self._stored().items() if pid == target}
+        readings |= {reading["pid"]: reading for reading in found}
         self._next_s = time.monotonic() + (time.monotonic() - begin) * COST_SHARE
-        self._tell(told)
+        self._store(readings)
 
     def ask_drivers(self) -> None:
-        """Once, where the target goes on after the measurement: its app has to answer."""
-        told, deadline = self._told(), time.monotonic() + MEMINFO_S_MAX
-        for pid in told if self.capture.end is None or self.capture.end["reason"] == Reason.STOPPED else ():
+        """Once, if the target outlives the measurement: its app has to answer."""
+        readings, deadline = self._stored(), time.monotonic() + MEMINFO_S_MAX
+        for pid in (
+            readings if self.capture.end is None or self.capture.end["reason"] == Reason.STOPPED else ()
+        ):
             if time.monotonic() > deadline:
                 break
             try:
                 size = driver_bytes(self.read.meminfo(pid).decode("utf-8", "replace"))
             except (OSError, MemleakError) as error:
-                self.capture.remarks.append(f"graphics memory that drivers count is not known: {error}")
+                self.capture.remarks.append(f"graphics memory of drivers is unknown: {error}")
                 break
-            told[pid]["parts"] |= {DRIVERS: (size, size)} if size else {}
-        self._tell(told)
+            readings[pid]["parts"] |= {DRIVERS: (size, size)} if size else {}
+        self._store(readings)
 
     def _pids(self, snapshot: Snapshot) -> list[int]:
-        """The target, and of the others those that hold most."""
+        """The target, and the other processes that hold most."""
         target, only = target_pid(self.capture), self.capture.only_pids
         live = snapshot.live[attribution.is_heap(snapshot.live)]
         pids, number = np.unique(live["pid"], return_inverse=True)
@@ -113,22 +115,22 @@ class SmapsReader(SessionObserver):
         others = [pid for pid in pids[np.argsort(-held)].tolist() if pid != target]
         return [*(only or [target]), *(others if only is None else [])][:PROCESSES_MAX]
 
-    def _look(self, snapshot: Snapshot, pid: int) -> dict[str, Any] | None:
+    def _read(self, snapshot: Snapshot, pid: int) -> dict[str, Any] | None:
         try:
             text = self.read.smaps(pid).decode("utf-8", "replace")
         except (OSError, MemleakError):
             return None
         live = snapshot.live[snapshot.live["pid"] == pid]
         parts = parts_of_smaps(text, live["address"][attribution.is_heap(live)])
-        told = {"pid": pid, "timestamp_ns": snapshot.timestamp_ns, "by_block": True, "parts": parts}
-        return told | {"tracked": heap_space(live)} if parts else None
+        reading = {"pid": pid, "timestamp_ns": snapshot.timestamp_ns, "by_block": True, "parts": parts}
+        return reading | {"tracked": heap_space(live)} if parts else None
 
-    def _told(self) -> dict[int, dict[str, Any]]:
+    def _stored(self) -> dict[int, dict[str, Any]]:
         session = self.capture.session.fields
-        one, others = session.get("memory"), session.get("memory_of_others", [])
-        return {each["pid"]: each for each in ([one, *others] if one else [])}
+        first, others = session.get("memory"), session.get("memory_of_others", [])
+        return {reading["pid"]: reading for reading in ([first, *others] if first else [])}
 
-    def _tell(self, told: dict[int, dict[str, Any]]) -> None:
-        if told:
-            first, *others = told.values()
+    def _store(self, readings: dict[int, dict[str, Any]]) -> None:
+        if readings:
+            first, *others = readings.values()
             self.capture.session |= {"memory": first, "memory_of_others": others}

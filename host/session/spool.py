@@ -1,4 +1,4 @@
-"""The private place where stack bytes lie while a session runs; removed at its end, or at the next start."""
+"""The private folder of stack bytes while a session runs; removed at its end, or at the next start."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def open_spool() -> Iterator[Path]:
     """A new directory of mode 0700, removed on leaving. Leftovers of processes that are gone are removed first."""
     root = _usable_root()
     remove_leftovers(root)
-    place, lock = _make_locked(root)
+    folder, lock = _make_locked(root)
     try:
-        yield place
+        yield folder
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
 
 
@@ -55,22 +55,22 @@ def _make_locked(root: Path) -> tuple[Path, int]:
     """A directory that is ours for as long as the returned descriptor is open: the kernel drops the lock when we die,
     whatever happens, where a process id could be taken by another process or mean another one in a container."""
     while True:
-        place = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=root))  # mkdtemp gives mode 0700
+        folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=root))  # mkdtemp gives mode 0700
         try:
-            lock = _lock(place)
+            lock = _lock(folder)
         except (
             BlockingIOError,
             FileNotFoundError,
         ):  # another start took it for a leftover before it was locked
             continue
         except OSError as error:
-            place.rmdir()
+            folder.rmdir()
             raise UsageError(
                 f"{root} cannot be used: a folder there cannot be locked ({error.strerror})",
                 "set XDG_CACHE_HOME to a folder on a local disk",
             ) from None
-        if place.exists():
-            return place, lock
+        if folder.exists():
+            return folder, lock
         os.close(lock)  # it was taken for one, and is gone
 
 

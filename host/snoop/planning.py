@@ -64,9 +64,7 @@ def local_files(
 
 
 def of_each(
-    pids: Sequence[int],
-    look: Callable[[int], list[ProbedFile]],
-    on_problem: Callable[[str], None],
+    pids: Sequence[int], look: Callable[[int], list[ProbedFile]], on_problem: Callable[[str], None]
 ) -> list[list[ProbedFile]]:
     """What `look` finds of each process; one that cannot be looked at is told of. Raises its error where none can."""
     found: list[list[ProbedFile]] = []

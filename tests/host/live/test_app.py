@@ -13,16 +13,16 @@ from textual.widgets import Footer, Input, Static, Tree
 
 from memleak_android.host.live.app import LiveApp, SiteTable
 from memleak_android.host.live.messages import (
-    Asked,
     Begin,
     Close,
     Head,
-    Look,
     Mark,
     Notice,
     Save,
+    Scan,
     Sites,
     Stop,
+    ViewRequest,
 )
 from memleak_android.host.live.screens import CallersScreen, OutputScreen, StackScreen, end_of_file
 from memleak_android.host.live.view import sites_message
@@ -37,14 +37,14 @@ def sites() -> Sites:
     return sites_message(profile(sites=(DECODE, PARTIAL, SMALL)), 4)
 
 
-def drive(act: Act, size: tuple[int, int] = (140, 30)) -> list[Asked]:
+def drive(act: Act, size: tuple[int, int] = (140, 30)) -> list[ViewRequest]:
     """Runs the app over the model; what it asked for."""
-    wanted: list[Asked] = []
+    wanted: list[ViewRequest] = []
 
     async def run() -> None:
         app = LiveApp(wanted.append)
         async with app.run_test(size=size) as pilot:
-            app.take(Begin("./server --port 80", output="/nowhere", can_look=True))
+            app.take(Begin("./server --port 80", output="/nowhere", can_scan=True))
             app.take(HEAD)
             app.take(sites())
             await pilot.pause()
@@ -156,7 +156,7 @@ def test_what_the_user_wants_is_asked_for() -> None:
         await pilot.press("m", "escape")
         await pilot.press("ctrl+c", "q")
 
-    assert drive(act) == [Mark("login"), Save(), Look(), Stop(), Stop()]
+    assert drive(act) == [Mark("login"), Save(), Scan(), Stop(), Stop()]
 
 
 def test_what_cannot_be_had_is_not_offered() -> None:

@@ -13,9 +13,9 @@ from memleak_android.host.live.view import (
     FRAMES_MAX,
     NAME_MAX,
     SITES_MAX,
-    Looked,
+    LeakScan,
     chosen_sites,
-    place_of,
+    site_key,
     sites_message,
 )
 from memleak_android.host.profile.profile import Growth, LeakKind, LeakSum, Trend
@@ -66,7 +66,7 @@ def test_growth_by_runs_is_by_run() -> None:
 
 def test_the_kind_of_lost_blocks_is_the_worst() -> None:
     kinds = (LeakSum(LeakKind.STILL_REACHABLE, 5, 1), LeakSum(LeakKind.DEFINITELY_LOST, 7, 1))
-    looked = Looked(42_000_000_000, {place_of(DECODE): kinds})
+    looked = LeakScan(42_000_000_000, {site_key(DECODE): kinds})
     message = sites_message(profile(sites=(replace(DECODE, growth=GROWTH), SMALL)), 2, looked)
     assert [one.verdict for one in message.sites] == ["definitely lost", ""]
     assert (
@@ -81,7 +81,7 @@ def test_sites_of_one_id_keep_their_own_kinds() -> None:
     )
     lost, reachable = (LeakSum(kind, 8, 1) for kind in (LeakKind.DEFINITELY_LOST, LeakKind.STILL_REACHABLE))
     judged = profile(sites=(replace(DECODE, leaks=(lost,)), replace(other, leaks=(reachable,))))
-    message = sites_message(profile(sites=(DECODE, other)), 2, Looked.of(judged))
+    message = sites_message(profile(sites=(DECODE, other)), 2, LeakScan.of(judged))
     assert sorted(line.verdict for line in message.sites) == ["definitely lost", "still reachable"]
 
 

@@ -99,7 +99,7 @@ def test_the_view_agrees_with_the_report(session: Session, leaking: Path, tmp_pa
     assert at_end["timeline"], "the view's messages are the report's timeline"
     assert b"\x1b]0;owned" not in terminal.raw
     assert b"round 0" in (tmp_path / "out" / "output.txt").read_bytes()
-    assert "what the command wrote on the terminal is in" in terminal.raw.decode().replace("\r\n", "")
+    assert "the output of the command is in" in terminal.raw.decode().replace("\r\n", "")
     assert terminal.raw.count(ALTERNATE_SCREEN) == terminal.raw.count(BACK) == 1
     assert terminal.modes == terminal.modes_before
 
@@ -177,7 +177,7 @@ def test_the_terminal_is_put_back_when_the_session_is_killed(session: Session, l
         (("--count", "3", "--interval", "1s"), {}, "--live and --count"),
         (("-q",), {}, "--live and --quiet"),
         (("--trace",), {}, "--live and --trace"),
-        ((), {"TERM": "dumb"}, "--live draws on a terminal, and standard error is none"),
+        ((), {"TERM": "dumb"}, "--live draws on a terminal, and standard error is not one"),
     ],
 )
 def test_refusals_are_one_line(

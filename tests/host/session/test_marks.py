@@ -64,7 +64,7 @@ def test_marks_are_set_and_answered(capsys: pytest.CaptureFixture[str]) -> None:
         serving = serve(marks, 3)
         assert [run(["mark", name]) for name in ("page", "login", "page")] == [0, 0, 0]
         serving.join()
-        assert marks.told == [("page", 1_000), ("login", 1_001), ("page", 1_002)]
+        assert marks.recorded == [("page", 1_000), ("login", 1_001), ("page", 1_002)]
     assert capsys.readouterr().out.splitlines() == ["page 1", "login 1", "page 2"]
     assert list(sessions_root().iterdir()) == []
 
@@ -121,7 +121,7 @@ def test_names_are_bounded_and_need_not_be_utf8() -> None:
         hostile.send(b"\xff" * 5_000)
         assert marks.wants_snapshot()
         marks.snapshot_taken(5)
-        assert len(marks.told[0][0]) == 200
+        assert len(marks.recorded[0][0]) == 200
         marks._set *= MARKS_MAX
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as one_more:
             connect(one_more, path)

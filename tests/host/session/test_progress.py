@@ -30,7 +30,7 @@ def test_without_a_terminal_a_line_now_and_then(
     with progress.StepProgress() as shown:
         for seconds in range(25):
             now[0] = 100.0 + seconds
-            shown.tell("reading", seconds / 25)
+            shown.update("reading", seconds / 25)
     assert capsys.readouterr().err.splitlines() == [
         "memleak-android: reading: 40%",
         "memleak-android: reading: 80%",

@@ -86,5 +86,5 @@ def test_a_refusal_is_reported_once(error: Exception) -> None:
     looks.snapshot_arrived()
     looks.ask_drivers()
     assert len(asked) == len(capture.remarks) == 1
-    assert capture.remarks[0].startswith("graphics memory that drivers count is not known: ")
+    assert capture.remarks[0].startswith("graphics memory of drivers is unknown: ")
     assert "driver_graphics" not in capture.session.fields["memory"]["parts"]

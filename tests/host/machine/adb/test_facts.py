@@ -59,7 +59,7 @@ def test_facts_of_a_device_that_is_not_a_phone(text: str) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to load BPF programs")
 def test_doctor_of_a_device_that_is_this_machine() -> None:
     lines = dict(device_lines(Device(), None, os.getpid(), "auto"))
-    assert lines["device"] == "unnamed (5 ?[2J5), API level not told: is it Android?"
+    assert lines["device"] == "unnamed (5 ?[2J5), API level unknown: is it Android?"
     assert lines["load BPF programs"] == lines["place uprobes"] == "yes"
     assert lines["process"].startswith(f"{os.getpid()} ")
     assert (lines["by bpf"], lines["route"]) == ("open", "bpf")
