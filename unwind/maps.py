@@ -1,4 +1,4 @@
-"""Mapping and AddressSpace: which file stands where in a process at one instant."""
+"""Mapping and AddressSpace: the files mapped into a process at one instant."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _HOLES_MAX = 4  # between two segments; linkers leave one
 class Mapping:
     """One line of /proc/PID/maps (proc(5)): [start, end) holds `path` from `file_offset` on.
 
-    is_symfile: not memory of the file, but code that the file describes, by its addresses in this process (what
-    simpleperf writes of a JIT compiler's code).
+    is_symfile: the file describes this code by its addresses in the process (simpleperf's files of JIT-compiled
+    code); it is not the mapped memory itself.
     """
 
     start: int
@@ -35,7 +35,7 @@ class Mapping:
 
     @property
     def is_hole(self) -> bool:
-        """What a linker reserves between two segments of a library: nothing, and nobody's."""
+        """Reserved by the linker between two segments of a library."""
         return not self.path and not self.file_offset and self.permissions.startswith("---")
 
 
@@ -61,7 +61,7 @@ class AddressSpace:
         return arch.signature_mask & ~((1 << max(last.bit_length(), _ADDRESS_BITS_MIN)) - 1)
 
     def neighbour(self, mapping: Mapping, step: int) -> Mapping | None:
-        """The next mapping (step 1) or the one before (-1) when it shows the same file; holes do not count."""
+        """The next mapping (step 1) or the previous one (-1) if it maps the same file; holes are skipped."""
         i = bisect_right(self._starts, mapping.start) - 1 + step
         for _ in range(_HOLES_MAX):
             if 0 <= i < len(self.mappings) and self.mappings[i].is_hole:
@@ -72,7 +72,7 @@ class AddressSpace:
 
 
 def layered(lower: Iterable[Mapping], upper: Iterable[Mapping] = ()) -> AddressSpace:
-    """An address space of mappings that may overlap: `upper` lie over `lower`, else what begins first holds."""
+    """An address space of mappings that may overlap: `upper` before `lower`, else the one that begins first."""
     tops = _apart(upper)
     starts = [m.start for m in tops]
     placed = list(tops)

@@ -1,4 +1,4 @@
-"""Captured memory: stack slices and whatever else was saved of a process, read as numbers."""
+"""Captured memory, read as numbers: stack slices and other regions of a process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from memleak_android.unwind.errors import UnreadableMemoryError
 
 
 class Memory(Protocol):
-    """Where values can be read by address."""
+    """Memory that is read by address."""
 
     def read(self, address: int, size: int) -> int:
         """An unsigned little-endian number. Raises UnreadableMemoryError."""
@@ -20,14 +20,14 @@ class Memory(Protocol):
 
 
 class MemoryRegions:
-    """Bytes at several places of one process: (address, data). Where two overlap, the one that begins last holds."""
+    """Regions of one process's memory: (address, data). Where two overlap, the one that begins last is read."""
 
     def __init__(self, regions: Iterable[tuple[int, memoryview]]) -> None:
         self._regions = sorted(regions, key=lambda region: region[0])
         self._starts = [start for start, _ in self._regions]
 
     def bytes_at(self, address: int, size: int) -> memoryview:
-        """What is known from `address` on without a hole, at most `size` bytes of one region."""
+        """At most `size` bytes from `address` on, within one region."""
         for i in range(bisect_right(self._starts, address) - 1, -1, -1):
             start, data = self._regions[i]
             if address < start + len(data):
@@ -35,14 +35,14 @@ class MemoryRegions:
         return memoryview(b"")
 
     def region_of(self, address: int) -> tuple[int, memoryview]:
-        """(start, data) of the region that holds an address, else of the one behind it, else (address, nothing)."""
+        """(start, data) of the region that contains an address, else of the next one, else (address, b"")."""
         for start, data in self._regions:
             if address < start + len(data):
                 return start, data
         return address, memoryview(b"")
 
     def image(self, start: int, size: int) -> bytes:
-        """[start, start + size) up to the last byte that is known, 0 where nothing is."""
+        """[start, start + size) up to the last known byte; unknown bytes are 0."""
         image = bytearray()
         for first, data in self._regions:
             low, high = max(first, start), min(first + len(data), start + size)
@@ -60,15 +60,15 @@ class MemoryRegions:
 
 @dataclass(frozen=True, slots=True)
 class StackSlice:
-    """Captured stack bytes, beginning at `address`. beside: where else to look for what they do not hold."""
+    """Captured stack bytes, beginning at `address`. extra: memory outside the slice."""
 
     address: int
     data: memoryview
     arch: Arch
-    beside: Memory | None = None
+    extra: Memory | None = None
 
     def relative(self, address: int) -> int:
-        """address minus the slice's start, signed, modulo the size of an address; tags do not count."""
+        """address minus the slice's start, signed, modulo the size of an address; without tags."""
         bits = self.arch.address_bits
         distance = (address - self.address) & ((1 << bits) - 1)
         return distance - (1 << bits) if distance >> (bits - 1) else distance
@@ -78,6 +78,6 @@ class StackSlice:
         at = self.relative(address)
         if 0 <= at <= len(self.data) - size:
             return int.from_bytes(self.data[at : at + size], "little")
-        if self.beside is None:
+        if self.extra is None:
             raise UnreadableMemoryError(address)
-        return self.beside.read(address & ((1 << self.arch.address_bits) - 1), size)
+        return self.extra.read(address & ((1 << self.arch.address_bits) - 1), size)

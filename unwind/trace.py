@@ -1,4 +1,4 @@
-"""What an unwinder is given and what it returns, as arrays over many samples at once."""
+"""The unwinder's input and output: arrays over many samples."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TraceEnd(IntEnum):
 
 
 class Method(IntEnum):
-    """By which evidence a frame was reached (report.json `method`, lower case)."""
+    """The evidence by which a frame was found (report.json `method`, lower case)."""
 
     REGISTERS = 0
     EH_FRAME = 1
@@ -56,9 +56,9 @@ class SampleBatch:
     stack_bytes: all slices, flat; the slice of sample i is
         stack_bytes[stack_offset[i] : stack_offset[i] + stack_length[i]] and begins at stack_address[i].
         Offsets are multiples of 8.
-    space: index into the address spaces given beside the batch (one per process and epoch of its maps).
+    space: index into the address spaces that are passed with the batch (one per process and epoch of its maps).
     at_return: True where the pc register is a return address (looked up at pc - 1).
-    beside: per sample what else was captured (a second stack, heap), None where nothing was; those are stepped
+    extra_memory: by sample, other captured memory (a second stack, heap) or None. Samples with some are stepped
         one by one.
     """
 
@@ -71,7 +71,7 @@ class SampleBatch:
     stack_bytes: NDArray[np.uint8]
     space: NDArray[np.int32]
     at_return: NDArray[np.bool_]
-    beside: Sequence[Memory | None] | None = None
+    extra_memory: Sequence[Memory | None] | None = None
 
     def __len__(self) -> int:
         return len(self.stack_address)

@@ -1,4 +1,4 @@
-"""Many functions of one section decoded together and searched by arrays, as far as their programs are plain."""
+"""Many functions of one section, decoded together and searched as arrays, if their programs are plain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_PLAIN = -1  # in place of a function's number: for the scalar decoder
 NOT_INSIDE = -1  # in place of a line
 _GROUP_MIN = 16  # functions of one CIE; fewer are not read as arrays
 _WIDE = 0xFFFFFFFF  # in place of a length: 64-bit DWARF
-_HEAD = 16  # bytes of an entry that are looked at without looking
+_HEAD = 16  # bytes of an entry that are read before its length is checked
 _DISTANCE_BITS = np.uint64(32)  # of a row from its function's start; longer functions are not plain
 
 

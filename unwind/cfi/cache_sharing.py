@@ -1,4 +1,4 @@
-"""How the files of a cache are shared: with nobody (here), or as who gives a cache another Sharing wants it."""
+"""Sharing of a cache's files: not at all (Unshared), or by a protocol of the caller's."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ T = TypeVar("T")
 
 
 class Sharing(Protocol):
-    """Asked before a file is read or made. path: its place. read: what is there and good, else None.
+    """Finds or makes a file.
 
-    make: makes it, writes it to `path` whole or not at all, and returns it; None where that is not possible.
+    path: of the file.
+    read: returns the valid contents of the file, else None.
+    make: makes the contents, writes them to `path` atomically and returns them; None if that is not possible.
     """
 
     def find(self, path: Path, read: Callable[[], T | None]) -> T | None:
-        """What is there already, here or at whom it is shared with."""
+        """Existing contents, local or shared."""
         ...
 
     def obtain(self, path: Path, read: Callable[[], T | None], make: Callable[[], T | None]) -> T | None:
-        """What is there already, else what is made of it now."""
+        """Existing contents, else new ones."""
         ...
 
 
 class Unshared:
-    """A folder that its users share by its files alone: two who want the same at once make it twice."""
+    """Processes share the folder only: two that need the same file at once make it twice."""
 
     def find(self, path: Path, read: Callable[[], T | None]) -> T | None:
         return read()

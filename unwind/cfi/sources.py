@@ -1,4 +1,4 @@
-"""Where the unwind rules of an ELF file stand, in the order in which they are believed.
+"""The unwind tables of an ELF file, in the order of their precedence.
 
 .debug_frame, .eh_frame, the same two inside .gnu_debugdata, .ARM.exidx: complete tables first, exidx last, whose
 entries have no end of their own and so claim the gaps between functions too.
@@ -19,7 +19,7 @@ _EM_ARM = 40
 
 
 def row_sources(image: ElfImage, mini_debuginfo: Callable[[], ElfImage | None]) -> Iterator[RowSource]:
-    """Each is made when those before it had no rule for some address: unpacking costs milliseconds."""
+    """Lazy: a source is created if the previous ones have no rule for some address. Unpacking costs milliseconds."""
     yield from _debug_frame(image, Method.DEBUG_FRAME)
     yield from _eh_frame(image, Method.EH_FRAME)
     inner = mini_debuginfo()
@@ -47,7 +47,7 @@ def _eh_frame(image: ElfImage, method: Method) -> Iterator[RowSource]:
 
 
 def _linear_eh_frame(image: ElfImage, method: Method) -> Iterator[RowSource]:
-    """Of a file whose program headers speak of another file's bytes (objcopy --only-keep-debug)."""
+    """Of a file whose program headers describe another file's bytes (objcopy --only-keep-debug)."""
     frame = image.section(".eh_frame")
     if frame is not None:
         data = bytes(image.section_bytes(frame))

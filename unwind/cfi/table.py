@@ -1,4 +1,4 @@
-"""UnwindTable: the rows of one module as columns, decoded only for functions that stacks contain."""
+"""UnwindTable: the rows of one module, decoded only for functions that stacks contain."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RowSource(Protocol):
     """One table of unwind rules, whatever its format."""
 
     def indexes(self) -> Iterator[FdeIndex]:
-        """Ways to find an entry by vaddr, the quick one first, the one that cannot lie last."""
+        """Indexes to find an entry by vaddr: the fast one first, the most reliable one last."""
         ...
 
     def function(self, offset: int) -> FunctionRows:
@@ -60,15 +60,15 @@ class CompiledRows(Protocol):
 
 
 class RowSupply(Protocol):
-    """Where compiled rows may come from (table_cache.py): asked again and again as a table is used more."""
+    """A source of compiled rows (table_cache.py), queried on each use of a table."""
 
     def rows(self, asked: int) -> CompiledRows | None:
-        """Rows of the whole file, once they pay. asked: vaddrs that the table was asked for so far, these too."""
+        """Rows of the whole file, once that pays. asked: number of vaddrs looked up so far, including these."""
         ...
 
 
 def malformed(start: int, end: int) -> FunctionRows:
-    """There are rules for [start, end), but they cannot be used."""
+    """Unusable rules for [start, end)."""
     return FunctionRows(start, end, [], _no_row)
 
 
@@ -123,7 +123,7 @@ class UnwindTable:
 
     sources: the first that has rules for a vaddr wins. They are taken one by one as those before do not
     suffice, so that making one may be expensive.
-    supply: who may know the rows of the whole file; None = they are only decoded function by function.
+    supply: a source of compiled rows of the whole file; None = functions are decoded one by one.
     """
 
     def __init__(self, arch: Arch, sources: Iterable[RowSource]) -> None:
@@ -168,7 +168,7 @@ class UnwindTable:
     def _find_compiled(
         self, compiled: CompiledRows, vaddrs: NDArray[np.uint64], ids: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Fills ids with what the compiled rows know; returns the positions that only the sources know."""
+        """Fills ids from the compiled rows; returns the positions that need the sources."""
         lines = compiled.find(vaddrs)
         known = np.flatnonzero(lines >= 0)
         ids[known] = self._ids_of_compiled.of(lines[known], compiled.row, self._intern)
@@ -265,7 +265,7 @@ class UnwindTable:
 
 
 class _LineIds:
-    """Positions in UnwindTable.rows of somebody's numbered lines, learnt as they are asked for."""
+    """Positions in UnwindTable.rows of another table's numbered lines, added on first use."""
 
     def __init__(self) -> None:
         self._ids = np.empty(0, np.int64)
@@ -304,7 +304,7 @@ class _Function:
 def _decode_ahead(
     source: _Source, table: CfiSource, number: int, index: FdeIndex, candidates: NDArray[np.int64]
 ) -> tuple[CfiAhead | None, NDArray[np.int64]]:
-    """Who has decoded functions together, and by position in the index their numbers; what is new is decoded now."""
+    """The batch decoder, and for each index entry its function number there; decodes entries not seen before."""
     numbers = source.ahead.get(number)
     if numbers is None:
         numbers = source.ahead[number] = np.full(len(index.starts), _NOT_TRIED, np.int64)

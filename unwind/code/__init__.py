@@ -1,1 +1,1 @@
-"""What instructions say where no table does: prologues, epilogues, Arm decoding."""
+"""Unwind rows from machine code without CFI: the code up to a return, prologues. Code bytes in, rows out."""

@@ -1,1 +1,1 @@
-"""Offline snapshot folders, and ELF files found in memory."""
+"""A stack captured into a folder: registers, memory, maps and files in, frames out."""

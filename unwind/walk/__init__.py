@@ -1,1 +1,1 @@
-"""From registers and stack bytes to frames, one stack or many at once."""
+"""Samples in, frames out: one stack (step.py), or many at once with the compiled engine (batch.py)."""

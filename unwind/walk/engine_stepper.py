@@ -82,9 +82,9 @@ class _Run:
         self._depth = np.zeros(n, np.uint32)
         self._ends = np.zeros(n, np.uint8)
         self._outcome = np.zeros(n, np.uint8)
-        if samples.beside is not None:
-            beside = [samples.beside[i] is not None for i in chosen.tolist()]
-            self._outcome[beside] = c.NEEDS_SCALAR
+        if samples.extra_memory is not None:
+            has_more = [samples.extra_memory[i] is not None for i in chosen.tolist()]
+            self._outcome[has_more] = c.NEEDS_SCALAR
         self._blocks: list[tuple[NDArray[Any], NDArray[Any]]] = []
         self._waiting = np.empty(n, c.LANE)
         self._resumed = np.empty(n, c.LANE)

@@ -1,4 +1,4 @@
-"""What to do at one pc of one address space: from mappings, modules and their rows to one StepPlan."""
+"""How to step out of one pc of one address space: from mappings, modules and their rows to a StepPlan."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ UNCERTAIN_BY_STACK = frozenset({StepKind.NO_MAPPING})
 
 
 class StepPlan(NamedTuple):
-    """How to step out of a frame. otherwise: by which row where what `row` claims is not confirmed."""
+    """How to step out of a frame. fallback_row: the row to use where the step by `row` fails."""
 
     kind: StepKind
     row: UnwindRow | None = None
-    otherwise: UnwindRow | None = None
+    fallback_row: UnwindRow | None = None
 
 
 NO_MAPPING = StepPlan(StepKind.NO_MAPPING)
@@ -126,7 +126,7 @@ class Planner:
         self._number_of: dict[StepPlan, int] = {}
         self._number(NO_MAPPING)
         self._rows: dict[Module, _KnownRows] = {}
-        self._known: dict[Module, dict[tuple[int, bool], int]] = {}  # of what is not told by rows alone
+        self._known: dict[Module, dict[tuple[int, bool], int]] = {}  # of plans that depend on the address
         self._by_record = FRAME_POINTER if arch.has_frame_records else NO_UNWIND_ROW
         self._unreadable = self._by_record if frame_pointers else NO_UNWIND_ROW
         self._plans: dict[tuple[int, int, bool], StepPlan] = {}
@@ -266,7 +266,7 @@ class Planner:
         if is_return and not row.ends_stack:
             return plan
         found = self._without_row(module, vaddr, by_prologue=row.ends_stack)
-        return plan if found.row is None or found.row.same_caller(row) else found._replace(otherwise=row)
+        return plan if found.row is None or found.row.same_caller(row) else found._replace(fallback_row=row)
 
     def _without_row(self, module: Module, vaddr: int, *, by_prologue: bool = True) -> StepPlan:
         """No CFI covers vaddr: what the code ahead says, else the code before it."""

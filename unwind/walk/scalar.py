@@ -1,4 +1,4 @@
-"""The samples that the lock-step hands on, stepped one by one; what is the same stack only once."""
+"""Samples that the engine does not step, one by one; equal stacks once."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ScalarUnwinder:
         )
 
     def _trace(self, samples: SampleBatch, i: int) -> _Trace:
-        if samples.beside is not None and samples.beside[i] is not None:
+        if samples.extra_memory is not None and samples.extra_memory[i] is not None:
             return _Trace(*unwind_sample(samples, i, self._planner, self._max_frames))
         start, length = int(samples.stack_offset[i]), int(samples.stack_length[i])
         stack = samples.stack_bytes[start : start + length].tobytes()

@@ -1,4 +1,4 @@
-"""The scalar unwinder: one stack, one frame at a time. The reference for batch.py, and its slow path."""
+"""The scalar unwinder: one stack, one frame at a time. The reference for the engine, and its slow path."""
 
 from __future__ import annotations
 
@@ -139,9 +139,9 @@ class _Walk:
         try:
             caller = _step(registers, plan, self._planner, self._space, pc, sp)
         except _End:
-            if plan.otherwise is None:
+            if plan.fallback_row is None:
                 raise
-            plan = StepPlan(plan.kind, plan.otherwise)
+            plan = StepPlan(plan.kind, plan.fallback_row)
             caller = _step(registers, plan, self._planner, self._space, pc, sp)
         if plan.row is None:
             return caller, Method.FP
@@ -190,9 +190,9 @@ def _captured(samples: SampleBatch, i: int) -> Registers:
     start, length = int(samples.stack_offset[i]), int(samples.stack_length[i])
     data = memoryview(samples.stack_bytes)[start : start + length]  # type: ignore[arg-type]
     known = samples.known[i].tolist()
-    beside = None if samples.beside is None else samples.beside[i]
+    extra = None if samples.extra_memory is None else samples.extra_memory[i]
     values = [v if k else None for v, k in zip(samples.registers[i].tolist(), known, strict=True)]
-    return Registers(arch, values, StackSlice(int(samples.stack_address[i]), data, arch, beside))
+    return Registers(arch, values, StackSlice(int(samples.stack_address[i]), data, arch, extra))
 
 
 def _step(registers: Registers, plan: StepPlan, planner: Planner, space: int, pc: int, sp: int) -> Registers:

@@ -277,7 +277,7 @@ def test_a_call_to_nowhere_has_pushed_its_return_address(name: str) -> None:
 def test_samples_without_further_memory_are_the_same() -> None:
     a = arch("arm64")
     program = Program(a, struct.pack("<I", 0xD65F03C0), registers={"pc": CODE + 0x100, "sp": STACK, "lr": 0})
-    samples = replace(program._samples(), beside=None)
+    samples = replace(program._samples(), extra_memory=None)
     program.run()
     space = AddressSpace([Mapping(CODE, CODE + 0x1000, "r-xp", 0, "/code")])
     assert unwind_batch(samples, [space], program).address.tolist() == [CODE + 0x100]

@@ -42,10 +42,10 @@ def _opened(path: str) -> Module | None:
 def batch_of(run: Run) -> SampleBatch:
     """The samples as an unwinder gets them: no word of the shadow stack."""
     found, arch = run.recorded, arch_by_name(run.arch)
-    beside = None
+    extra_memory = None
     if found.beside_length.any():
         stack = memoryview(found.stack)  # type: ignore[arg-type]
-        beside = [
+        extra_memory = [
             MemoryRegions([(address, stack[at : at + size])]) if size else None
             for address, at, size in zip(
                 found.beside_address.tolist(),
@@ -64,7 +64,7 @@ def batch_of(run: Run) -> SampleBatch:
         found.stack,
         found.space,
         np.zeros(len(found), np.bool_),
-        beside,
+        extra_memory,
     )
 
 

@@ -48,7 +48,7 @@ def test_the_architecture_is_found(name: str) -> None:
 def test_the_lock_step_and_the_scalar_unwinder_agree(name: str) -> None:
     folder = case_folder(name)
     snapshot = Snapshot(folder, options_of(expectation(folder)))
-    samples = replace(snapshot.sample(), beside=None)
+    samples = replace(snapshot.sample(), extra_memory=None)
     frames, end = unwind_sample(samples, 0, Planner(snapshot.arch, [snapshot.space], snapshot), 1024)
     for engine in (None, library_path()):
         traces = BatchUnwinder([snapshot.space], snapshot, engine=engine).unwind(samples)
@@ -76,7 +76,7 @@ def test_a_stack_alone_is_cut_where_the_other_stack_begins() -> None:
 def test_frame_by_frame_a_shorter_slice_gives_a_prefix(name: str) -> None:
     folder = case_folder(name)
     snapshot = Snapshot(folder, options_of(expectation(folder)))
-    samples = replace(snapshot.sample(), beside=None)
+    samples = replace(snapshot.sample(), extra_memory=None)
     whole = unwind_batch(samples, [snapshot.space], snapshot).address.tolist()
     for length in range(0, int(samples.stack_length[0]), 72):
         cut = replace(samples, stack_length=np.array([length]))
@@ -93,7 +93,7 @@ def test_common_stacks_need_no_slow_path(name: str, monkeypatch: pytest.MonkeyPa
         pytest.skip("no compiled engine for this machine (make device builds it)")
     folder = case_folder(name)
     snapshot = Snapshot(folder, options_of(expectation(folder)))
-    samples = replace(snapshot.sample(), beside=None)
+    samples = replace(snapshot.sample(), extra_memory=None)
     frames, _ = unwind_sample(samples, 0, Planner(snapshot.arch, [snapshot.space], snapshot), 1024)
 
     def refuse(*arguments: object) -> None:

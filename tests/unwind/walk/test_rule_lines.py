@@ -65,7 +65,7 @@ def test_the_same_frames(name: str, frame_pointers: bool) -> None:
     snapshot = Snapshot(folder, options)
     frames, _ = snapshot.unwind()
     pcs = [f.pc + 4 * k for f in frames for k in range(-20, 21)] + [0, 1 << 55 | frames[0].pc]
-    one = replace(snapshot.sample(), beside=None)
+    one = replace(snapshot.sample(), extra_memory=None)
     samples = moved_about(one, [pc & 2**64 - 1 for pc in pcs], seed=len(name))
     if not len(one.stack_bytes):
         pytest.fail("no stack")
