@@ -1,1 +1,1 @@
-"""The result as plain data: Profile, sites and their identity, comparison, verdict."""
+"""The result as plain data: Profile, its sites and their ids. Profiles are compared and judged against limits here."""

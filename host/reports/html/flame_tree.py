@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-STACKS_MAX = 20_000  # exact ones; a page with more nodes than can be drawn helps nobody
+STACKS_MAX = 20_000  # exact ones; more nodes cannot be drawn
 NODES_MAX = 8_000
 FOLDED = -1  # the label of a node that stands for smaller siblings
 

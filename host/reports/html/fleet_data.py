@@ -1,4 +1,4 @@
-"""What the HTML page of many recordings shows, as plain data."""
+"""Data of the HTML page of many recordings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SITES_MAX = 1_000
 RECORDINGS_MAX = 5_000
 FRAMES_MAX = 100
 CALLERS = 2  # named beside the function: many stacks end in the same one
-# What is not well comes first, and so is listed even where there are more recordings than can be.
+# Recordings with a problem come first, so that they are listed even beyond RECORDINGS_MAX.
 _ORDER = {
     RecordingState.BROKEN: 0,
     RecordingState.INCOMPLETE: 1,

@@ -1,1 +1,1 @@
-"""Report.json: types, writing, reading back; diff.json, fleet.json."""
+"""JSON by one schema: report.json written and read back, diff.json and fleet.json written."""

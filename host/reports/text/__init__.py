@@ -1,1 +1,1 @@
-"""For people: the report, its parts, diff, fleet, interval print."""
+"""Text reports: of a Profile, Comparison, FleetProfile or samples, and the interval print."""
