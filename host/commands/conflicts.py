@@ -54,13 +54,18 @@ def refuse_limit_by_run(limit: GrowthLimit | None, scenario: str | None) -> None
         raise click.UsageError("--fail-on-growth by run without --scenario; write it by time: 1MB/min")
 
 
-def _check_target(command: Sequence[str] | None, target: TargetOptions) -> None:
+def refuse_two_targets(command: Sequence[str] | None, has_pid: bool, package: str | None) -> None:
+    """Raises UsageError, also for an empty command."""
     if command is not None and not command:
         raise click.UsageError("no command behind --; write -- CMD and its arguments")
-    if command and target.pid is not None:
+    if command and has_pid:
         raise click.UsageError("both --pid and a command; name one target")
-    if target.package and (command or target.pid is not None):
+    if package and (command or has_pid):
         raise click.UsageError(f"--package and {'a command' if command else '--pid'}; name one target")
+
+
+def _check_target(command: Sequence[str] | None, target: TargetOptions) -> None:
+    refuse_two_targets(command, target.pid is not None, target.package)
     is_whole_machine = target.kernel or target.percpu or target.every_process
     if not command and target.pid is None and not target.package and not is_whole_machine:
         raise click.UsageError("no target; name one by --pid N, --package APP, --all or -- CMD")

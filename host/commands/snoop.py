@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 import click
 
+from memleak_android.host.commands.conflicts import refuse_two_targets
 from memleak_android.host.commands.options import (
     CommonOptions,
     app_options,
@@ -252,12 +253,7 @@ def snoop(
 
 
 def _check_target(command: Sequence[str] | None, target: SnoopTarget) -> None:
-    if command is not None and not command:
-        raise click.UsageError("no command behind --; write -- CMD and its arguments")
-    if command and target.pids:
-        raise click.UsageError("both --pid and a command; name one target")
-    if target.package and (command or target.pids):
-        raise click.UsageError(f"--package and {'a command' if command else '--pid'}; name one target")
+    refuse_two_targets(command, bool(target.pids), target.package)
     if not command and not target.pids and not target.package:
         raise click.UsageError("no target; name one by --pid N, --package APP or -- CMD")
 
