@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("host", "unwind", "device", "ndk-build", "tests", ".ci")
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
+MAX_PYTHON_FILES, MAX_C_FILES, MIN_FILES = 25, 35, 3
 VAGUE_NAMES = {"manager", "helper", "helpers", "util", "utils", "common", "misc", "shared", "base_classes"}
 LICENCES = {"device/bpf": {"GPL-2.0-only", "BSD-2-Clause"}, "": {"Apache-2.0"}}  # each offers at least these
 
@@ -77,6 +78,35 @@ def test_the_counting_sees_long_functions() -> None:
 def test_files_are_named_for_what_they_hold() -> None:
     vague = [str(path) for path in files(".py", ".c", ".h", ".cc") if VAGUE_NAMES & set(path.stem.split("_"))]
     assert not vague
+
+
+def rooms() -> dict[Path, list[Path]]:
+    """Source folders of the product → their files."""
+    found: dict[Path, list[Path]] = {}
+    for path in files(".py", ".c", ".h"):
+        if path.relative_to(ROOT).parts[0] in ("host", "unwind", "device"):
+            found.setdefault(path.parent, []).append(path)
+    return found
+
+
+def test_folders_hold_neither_too_much_nor_too_little() -> None:
+    """Folders that the project's card names, and headers that are shipped, may hold less."""
+    small = {"host/prebuilt", "host/tracers", "device/preload/include", "device/demo"}
+    wrong = {}
+    for folder, inside in rooms().items():
+        name = str(folder.relative_to(ROOT))
+        most = MAX_PYTHON_FILES if any(path.suffix == ".py" for path in inside) else MAX_C_FILES
+        if len(inside) > most or (len(inside) < MIN_FILES and name not in small):
+            wrong[name] = len(inside)
+    assert not wrong
+
+
+def test_every_room_says_what_it_is() -> None:
+    for folder in rooms():
+        init = folder / "__init__.py"
+        if init.exists():
+            sentence = ast.get_docstring(ast.parse(init.read_text()))
+            assert sentence and len(sentence.split()) >= 5, folder
 
 
 def test_every_c_file_states_its_licence() -> None:

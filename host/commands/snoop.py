@@ -22,7 +22,7 @@ from memleak_android.host.commands.options import (
     option_group,
     symbols_option,
 )
-from memleak_android.host.commands.snoop_machine import SnoopMachine, SnoopTarget, snoop_machine
+from memleak_android.host.commands.target import SnoopMachine, SnoopTarget, snoop_machine
 from memleak_android.host.commands.values import DURATION, FILE
 from memleak_android.host.console import Invocation, say
 from memleak_android.host.errors import ExitCode, OutputExistsError, UsageError

@@ -1,1 +1,1 @@
-"""One running measurement, from the first block to the last snapshot: timers, marks, scenario, live view."""
+"""A running measurement. In: a tracer and typed options. Out: snapshots, marks, a recording and a Profile; observers take part."""
