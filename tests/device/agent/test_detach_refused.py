@@ -50,7 +50,7 @@ def test_the_only_thread_is_in_a_signal_handler_at_the_end(way: str) -> None:
         found = WAYS[way](process.pid, leak_and_stay)
         assert (found.error, found.lost, found.sizes[5003]) == ("", 0, 23)
         said = (
-            f"process {process.pid} is still hooked, and records nothing any more: "
+            f"process {process.pid} is still hooked, but records nothing: "
             f"no thread of process {process.pid} could be borrowed within 2 s: the last one was in a signal handler"
         )
         assert any(remark.startswith(said) for remark in found.remarks), found.remarks
@@ -91,7 +91,7 @@ def test_nothing_is_recorded_from_the_stop_on_however_long_a_thread_is_looked_fo
         found = WAYS[way](process.pid, leak_and_stay)
         looking.join()
         assert (found.error, found.lost) == ("", 0)
-        assert any("is still hooked, and records nothing any more" in remark for remark in found.remarks)
+        assert any("is still hooked, but records nothing" in remark for remark in found.remarks)
         assert (found.sizes[5003], found.sizes[4999]) == (23, 1)
         assert ordered(process, b"o") == b"outside\n"
         assert process.poll() is None

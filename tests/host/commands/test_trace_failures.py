@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from memleak_android.host import cli
+from memleak_android.host.errors import ExitCode
 from memleak_android.host.recording.file import FILE_HEADER
 from memleak_android.host.wire.blocks import BlockKind, encode_block
 from tests.support.builders import blocks as builders
@@ -309,4 +310,4 @@ def test_a_reader_that_has_enough_ends_it_without_a_word(line: CommandLine, word
         check=False,
     )
     os.close(writer)
-    assert (done.returncode, done.stderr) == (cli.BROKEN_PIPE, "")
+    assert (done.returncode, done.stderr) == (ExitCode.BROKEN_PIPE, "")

@@ -51,11 +51,11 @@ def test_what_leads_nowhere_is_said_and_the_rest_goes_on() -> None:
         (["-f", "f", "--pid", "1", "--", "true"], "both --pid and a command; name one target"),
         (["-f", "f", "--format", "chrome", "--", "true"], "--format and -o belong together; write --format chrome -o FILE"),
         (["-f", "f", "--statistics", "--json", "-", "--", "true"],
-         "--statistics shows no call; leave it out for --json, --format and --stacks"),
+         "--statistics shows no call; drop it for --json, --format and --stacks"),
         (["-f", "f", "--filter", "arg9>1", "--", "true"], "'arg9>1': there is no arg9; arg0 to arg5 are read"),
         (["-f", "f", "--follow", "--pid", "1", "--pid", "2"], "--follow with several processes; follow one"),
         (["-f", "f", "--follow", "--stacks", "--", "true"],
-         "--follow and --stacks; the mappings of children are not known, leave one out"),
+         "--follow and --stacks; the mappings of children are unknown, use one of them"),
         (["-f", "f", "--group", "/nothing.toml", "--", "true"], "/nothing.toml cannot be read: No such file or directory"),
     ],
 )  # fmt: skip

@@ -109,8 +109,8 @@ def test_what_the_app_alone_can_read_is_pulled_as_the_app(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"inode": 7}, "(it is no longer mapped there)"),
-        ({"start": 0x1000, "end": 0x2000}, "(it is no longer mapped there)"),
+        ({"inode": 7}, "(the file is no longer mapped there)"),
+        ({"start": 0x1000, "end": 0x2000}, "(the file is no longer mapped there)"),
     ],
 )
 def test_what_is_mapped_there_now_is_not_taken_for_it(
