@@ -1,4 +1,4 @@
-"""The orders of `--sort`: one table for the option, the reports, the live view and the cut to the largest stacks."""
+"""The orders of `--sort`: one table for the option, the reports and the cut to the largest stacks."""
 
 from __future__ import annotations
 
