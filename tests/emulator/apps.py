@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -164,8 +165,9 @@ def _planted() -> Path:
     """The header of what the demo program leaks: made from demo.json, as ndk-build/demo.mk does."""
     header = BUILD / "include" / "planted.h"
     header.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run([sys.executable, DEMO / "planted.py", DEMO / "demo.json", header], check=True)
-    return header
+    made = header.with_name(f"planted.{os.getpid()}")  # another worker may compile with the header meanwhile
+    subprocess.run([sys.executable, DEMO / "planted.py", DEMO / "demo.json", made], check=True)
+    return made.replace(header)
 
 
 def _digest(path: Path) -> str:
