@@ -50,7 +50,7 @@ _PARSER_ERRORS = (ELFError, ValueError, KeyError, IndexError, AttributeError, Ty
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A PT_LOAD program header. Offsets are from the ELF header's place in the file."""
+    """A PT_LOAD program header. Offsets are from the ELF header, wherever it is in the file."""
 
     file_offset: int
     file_bytes: int
@@ -71,7 +71,7 @@ class Section:
 
 
 class ElfImage:
-    """What the headers of an ELF file say. Raises BadElfError for what is none.
+    """The headers of an ELF file. Raises BadElfError if the data is not an ELF file.
 
     machine: e_machine. word_bytes: 4 or 8. segments: PT_LOAD, in the order of the file. notes: (offset, size).
     tables: PT_GNU_EH_FRAME and PT_ARM_EXIDX under the names of their sections, which strippers may take away.
@@ -159,8 +159,8 @@ class ElfImage:
     def find_build_id(self) -> str:
         """NT_GNU_BUILD_ID in hex, or ''."""
         section = self.section(".note.gnu.build-id")
-        places = self.notes + ([(section.file_offset, section.size)] if section else [])
-        contents = (bytes(self.data[at : at + min(size, 65536)]) for at, size in places if self.is_readable())
+        spans = self.notes + ([(section.file_offset, section.size)] if section else [])
+        contents = (bytes(self.data[at : at + min(size, 65536)]) for at, size in spans if self.is_readable())
         notes = itertools.chain.from_iterable(map(iterate_notes, contents))
         for kind, owner, value in itertools.islice(notes, _NOTES_MAX):
             if kind == _NT_GNU_BUILD_ID and owner == b"GNU\0" and len(value) <= _BUILD_ID_BYTES_MAX:
@@ -228,7 +228,7 @@ class _View(io.RawIOBase):
 
     def __init__(self, data: memoryview, head: bytes = b"") -> None:
         self._data = data
-        self._head = head  # takes the place of the first bytes
+        self._head = head  # replaces the first bytes
         self._at = 0
 
     def readable(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """One captured register. Its place in Arch.registers is its slot on the wire (struct pt_regs order)."""
+    """One captured register. Its index in Arch.registers is its slot on the wire (struct pt_regs order)."""
 
     name: str
     dwarf_number: int | None = None  # None: CFI never names it
@@ -43,7 +43,7 @@ class CallForm:
 
 @dataclass(frozen=True, slots=True)
 class Arch:
-    """What differs between architectures, as data. Slots are indices into `registers`.
+    """Properties of an architecture, as data. Slots are indices into `registers`.
 
     callee_saved: slots that keep their value over a call when CFI has no rule for them.
     frame_pointer_words: word offsets (saved frame pointer, return address) from the frame pointer.

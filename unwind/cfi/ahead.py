@@ -12,10 +12,10 @@ from memleak_android.unwind.cfi.compile import PlainRows, RowClass, compile_sect
 from memleak_android.unwind.cfi.rules import UnwindRow
 from memleak_android.unwind.cfi.section import CfiSection, Entries, groups
 
-NOT_PLAIN = -1  # in place of a function's number: for the scalar decoder
-NOT_INSIDE = -1  # in place of a line
+NOT_PLAIN = -1  # not a function number: left to the scalar decoder
+NOT_INSIDE = -1  # not a line
 _GROUP_MIN = 16  # functions of one CIE; fewer are not read as arrays
-_WIDE = 0xFFFFFFFF  # in place of a length: 64-bit DWARF
+_WIDE = 0xFFFFFFFF  # not a length: marks 64-bit DWARF
 _HEAD = 16  # bytes of an entry that are read before its length is checked
 _DISTANCE_BITS = np.uint64(32)  # of a row from its function's start; longer functions are not plain
 
@@ -65,8 +65,8 @@ class CfiAhead:
             done, first = self._append(plain), self._count
             self._count += len(done)
             order = np.argsort(offsets)
-            places = order[np.searchsorted(offsets, entries.offsets[done], sorter=order)]
-            numbers[places] = np.arange(first, self._count)
+            positions = order[np.searchsorted(offsets, entries.offsets[done], sorter=order)]
+            numbers[positions] = np.arange(first, self._count)
         return numbers
 
     def find(self, numbers: NDArray[np.int64], vaddrs: NDArray[np.uint64]) -> NDArray[np.int64]:

@@ -142,7 +142,7 @@ class _Lines:
 
 
 def _of_entries(source: RowSource, plain: PlainRows, lines: _Lines) -> _Steps:
-    """The rows of functions that are alone at their place; ASK over the others."""
+    """The rows of functions that overlap no other; ASK over the others."""
     first_line = lines.add(plain.states)
     starts, lengths = plain.entries.starts, plain.entries.lengths
     if not len(starts):

@@ -27,9 +27,12 @@ _DW_OP_DEREF, _DW_OP_CONSTS, _DW_OP_PLUS, _DW_OP_BREG0 = 0x06, 0x11, 0x22, 0x70
 
 
 class ExidxSource:
-    """data: the index, entries of 8 bytes. vaddr: its place. code_end: vaddr where the last entry's code ends.
+    """Unwind rows of a .ARM.exidx section.
 
-    read: bytes at a vaddr, for .ARM.extab.
+    data: the index, entries of 8 bytes.
+    vaddr: the address of the index.
+    code_end: the end of the last entry's code.
+    read: returns the bytes at a vaddr, for .ARM.extab.
     """
 
     def __init__(self, data: bytes, vaddr: int, code_end: int, read: Callable[[int, int], bytes]) -> None:
@@ -40,8 +43,8 @@ class ExidxSource:
 
     @cached_property
     def _index(self) -> FdeIndex:
-        places = np.arange(len(self._words)) * 8 + self._vaddr
-        starts = (places + _signed31(self._words[:, 0])) & 0xFFFFFFFF
+        vaddrs = np.arange(len(self._words)) * 8 + self._vaddr
+        starts = (vaddrs + _signed31(self._words[:, 0])) & 0xFFFFFFFF
         order = np.argsort(starts, kind="stable")
         is_entry = self._words[order, 0] < _INLINE
         return FdeIndex(starts[order][is_entry].astype(np.uint64), order[is_entry] * 8)
@@ -52,13 +55,13 @@ class ExidxSource:
 
     @cached_property
     def _end_of(self) -> dict[int, int]:
-        """Where the code of an entry ends, by its offset: it has no length of its own."""
+        """The end of each entry's code, by entry offset: entries have no length, so the next entry ends them."""
         starts = self._index.starts.tolist()
         ends = [*starts[1:], max(self._code_end, starts[-1])] if starts else []
         return dict(zip(self._index.offsets.tolist(), ends, strict=True))
 
     def function(self, offset: int) -> FunctionRows:
-        """The row of one entry. Raises BadCfiError where there is none."""
+        """The row of one entry. Raises BadCfiError if there is none."""
         if offset % 8 or offset // 8 >= len(self._words) or offset not in self._end_of:
             raise BadCfiError("no such entry of the exception index", offset)
         first, second = self._words[offset // 8].tolist()
@@ -70,14 +73,14 @@ class ExidxSource:
             return malformed(start, end)
         return FunctionRows(start, end, [start], lambda i: row)
 
-    def _row_of(self, word: int, place: int) -> UnwindRow:
+    def _row_of(self, word: int, vaddr: int) -> UnwindRow:
         if word == _CANTUNWIND:
             return _ENDS_HERE
         if word & _INLINE:
             if word >> 24 & 0x7F:
-                raise BadCfiError("an inline entry for another personality routine than 0", place)
+                raise BadCfiError("an inline entry for another personality routine than 0", vaddr)
             return run(word.to_bytes(4, "big")[1:])
-        return run(self._program_at((place + int(_signed31(np.array([word]))[0])) & 0xFFFFFFFF))
+        return run(self._program_at((vaddr + int(_signed31(np.array([word]))[0])) & 0xFFFFFFFF))
 
     def _program_at(self, vaddr: int) -> bytes:
         """The instructions of an entry of .ARM.extab."""
@@ -112,34 +115,34 @@ def _signed31(words: NDArray[np.uint32]) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Address:
     """base + offset. base: a register, or the code of a DWARF expression."""
 
     base: int | bytes
     offset: int
 
-    def moved(self, distance: int) -> _Place:
-        return _Place(self.base, self.offset + distance)
+    def moved(self, distance: int) -> _Address:
+        return _Address(self.base, self.offset + distance)
 
     def code(self) -> bytes:
-        """The place as a DWARF expression."""
+        """The address as a DWARF expression."""
         if isinstance(self.base, int):
             return bytes([_DW_OP_BREG0 + self.base]) + write_sleb(self.offset)
         if not self.offset:
             return self.base
         return self.base + bytes([_DW_OP_CONSTS]) + write_sleb(self.offset) + bytes([_DW_OP_PLUS])
 
-    def contents(self) -> _Place:
-        return _Place(self.code() + bytes([_DW_OP_DEREF]), 0)
+    def contents(self) -> _Address:
+        return _Address(self.code() + bytes([_DW_OP_DEREF]), 0)
 
 
 @dataclass(slots=True)
 class _Machine:
-    """vsp: the virtual stack pointer. saved: where the caller's registers lie."""
+    """vsp: the virtual stack pointer. saved: addresses of the caller's registers."""
 
     code: bytes
-    vsp: _Place = _Place(SP, 0)
-    saved: dict[int, _Place] = field(default_factory=dict)
+    vsp: _Address = _Address(SP, 0)
+    saved: dict[int, _Address] = field(default_factory=dict)
 
     def operand(self, at: int) -> int:
         if at >= len(self.code):
@@ -151,20 +154,20 @@ class _Machine:
 
     def pop(self, first: int, mask: int) -> None:
         """Register first + i for each bit i of the mask, in ascending order."""
-        place, loaded = self.vsp, None
+        slot, loaded = self.vsp, None
         for i in range(mask.bit_length()):
             if mask >> i & 1:
                 if first + i == SP:
-                    loaded = place
+                    loaded = slot
                 else:
-                    self.saved[first + i] = place
-                place = place.moved(4)
-        self.vsp = place if loaded is None else loaded.contents()
+                    self.saved[first + i] = slot
+                slot = slot.moved(4)
+        self.vsp = slot if loaded is None else loaded.contents()
 
     def take(self, register: int) -> None:
         """vsp = register, as it is at this point of the unwinding."""
-        place = self.saved.get(register)
-        self.vsp = _Place(register, 0) if place is None else place.contents()
+        slot = self.saved.get(register)
+        self.vsp = _Address(register, 0) if slot is None else slot.contents()
 
     def row(self) -> UnwindRow:
         cfa = self.vsp
@@ -174,10 +177,10 @@ class _Machine:
             return UnwindRow(cfa.base, cfa.offset, b"", rules, back, False, Method.EXIDX)
         return UnwindRow(-1, 0, cfa.code(), rules, back, False, Method.EXIDX)
 
-    def _rule(self, register: int, place: _Place) -> RegisterRule:
-        if place.base == self.vsp.base:
-            return RegisterRule(register, RuleKind.OFFSET, place.offset - self.vsp.offset)
-        return RegisterRule(register, RuleKind.EXPRESSION, 0, place.code())
+    def _rule(self, register: int, slot: _Address) -> RegisterRule:
+        if slot.base == self.vsp.base:
+            return RegisterRule(register, RuleKind.OFFSET, slot.offset - self.vsp.offset)
+        return RegisterRule(register, RuleKind.EXPRESSION, 0, slot.code())
 
 
 _ENDS_HERE = UnwindRow(

@@ -117,7 +117,7 @@ class Module:
         symbols = np.frombuffer(data, form, len(data) // form.itemsize)
         wanted: set[int] = set()
         for name in names:
-            # linkers let short names share the tail of longer ones, so any place may be meant
+            # linkers let short names share the tail of longer ones, so every occurrence may match
             wanted.update(found.start() for found in re.finditer(re.escape(name) + b"\0", text))
         chosen = np.isin(symbols["name"], list(wanted)) & (symbols["vaddr"] != 0)
         mask = self.arch.instruction_mask  # Thumb functions have bit 0 set

@@ -65,16 +65,21 @@ class UnwindRow(NamedTuple):
 
     @property
     def ends_stack(self) -> bool:
-        """Whether the rules say that nobody called this code."""
+        """Whether the return address is undefined: the outermost frame."""
         rule = self.return_rule
         return rule is not None and rule.kind is RuleKind.UNDEFINED
 
     def same_caller(self, other: UnwindRow) -> bool:
-        """Whether both find the return address and the stack pointer of the caller in the same places."""
-        mine = self.cfa_register, self.cfa_offset, self.cfa_expression, _place(self.return_rule)
-        return mine == (other.cfa_register, other.cfa_offset, other.cfa_expression, _place(other.return_rule))
+        """Whether both find the return address and the stack pointer of the caller by the same rules."""
+        mine = self.cfa_register, self.cfa_offset, self.cfa_expression, _value_rule(self.return_rule)
+        return mine == (
+            other.cfa_register,
+            other.cfa_offset,
+            other.cfa_expression,
+            _value_rule(other.return_rule),
+        )
 
 
-def _place(rule: RegisterRule | None) -> tuple[RuleKind, int, bytes] | None:
-    """Where a rule finds its value, whichever register it is for (exception tables also pop the pc itself)."""
+def _value_rule(rule: RegisterRule | None) -> tuple[RuleKind, int, bytes] | None:
+    """A rule without its register: exception tables may restore the pc itself instead of the link register."""
     return None if rule is None else (rule.kind, rule.offset, rule.expression)

@@ -28,7 +28,7 @@ from memleak_android.unwind.reader import (
 from memleak_android.unwind.trace import Method
 
 _PCREL = 0x10
-_WIDE = 0xFFFFFFFF  # in place of a length: a 64-bit one follows (DWARF 5 §7.4)
+_WIDE = 0xFFFFFFFF  # not a length: a 64-bit one follows (DWARF 5 §7.4)
 _VECTOR_MIN = 16  # FDEs of one CIE; fewer are read one by one
 _TWO_WORDS = struct.Struct("<II")
 _ENTRIES_MAX = 1 << 22  # of a walk through a section; the largest programs have a million FDEs
@@ -37,7 +37,7 @@ _VADDR_END = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Cie:
-    """What several FDEs share. program: (start, end) of the initial instructions in the section."""
+    """A CIE: the part that several FDEs share. program: (start, end) of the initial instructions in the section."""
 
     code_align: int
     data_align: int
@@ -78,7 +78,7 @@ class Entries(NamedTuple):
 
 
 def groups(keys: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """(key, where it stands) for each distinct key; keys are not negative."""
+    """(key, its positions) for each distinct key; keys are not negative."""
     order = np.argsort(keys, kind="stable")
     bounds = np.flatnonzero(np.diff(keys[order], prepend=-1, append=-1))
     for first, last in itertools.pairwise(bounds.tolist()):
@@ -171,8 +171,8 @@ class CfiSection:
         fits = at + 2 * size <= len(self.data)
         window = np.where(fits, at, 0)[:, None] + np.arange(2 * size)
         fields = image[window].view(layout).astype(np.int64)
-        place = at.view(np.uint64) + np.uint64(self.vaddr)
-        starts = fields[:, 0] + (place.view(np.int64) if cie.pointer_encoding & _PCREL else 0)
+        vaddr = at.view(np.uint64) + np.uint64(self.vaddr)
+        starts = fields[:, 0] + (vaddr.view(np.int64) if cie.pointer_encoding & _PCREL else 0)
         lengths = fields[:, 1]
         if cie.word_bytes == 4:
             starts, lengths = starts & 0xFFFFFFFF, lengths & 0xFFFFFFFF

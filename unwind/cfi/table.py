@@ -21,8 +21,8 @@ NO_ROW = -1
 BAD_ROW = -2  # there is CFI, but it is malformed
 _DECODED_MAX = 4  # times the section's size: entries made to overlap each other must not cost more
 _AHEAD_MIN = 24  # functions; fewer are decoded as quickly one by one
-_NOT_TRIED = -2  # in place of a number in CfiAhead
-_OVERLAPS_MAX = 8  # how far back an FDE is looked for that begins before its neighbour and ends after it
+_NOT_TRIED = -2  # not a function number of CfiAhead
+_OVERLAPS_MAX = 8  # how far back to search for an FDE that begins before its neighbour and ends after it
 
 
 class FunctionRows(NamedTuple):
@@ -94,7 +94,7 @@ class CfiSource:
         yield self._scanned
 
     def ahead(self, offsets: NDArray[np.int64]) -> CfiAhead | None:
-        """Where the entries at some offsets may be decoded together; None = that would cost too much."""
+        """The batch decoder for the entries at some offsets; None if it would cost too much."""
         data = np.frombuffer(self.section.data, np.uint8)
         inside = offsets[(offsets >= 0) & (offsets <= len(data) - 4)]
         lengths = data[inside[:, None] + np.arange(4)].view("<u4")

@@ -1,8 +1,8 @@
 """Compiled tables on disk, so that a file's call frame information is decoded once.
 
 An entry belongs to the very bytes it was made from: its name holds their SHA-256, so neither a file that bears
-another's build-id nor a stripped twin can lend its rows to anyone. Entries are written beside their place and
-renamed; readers and writers need no lock. What is damaged, of another version or impossible is no entry.
+another's build-id nor a stripped twin can supply wrong rows. Entries are written to a temporary file and
+renamed; readers and writers need no lock. Damaged, impossible or other-version files are ignored.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class _Supply:
 
 
 def _work_bytes(image: ElfImage) -> int:
-    """What compiling a file costs, as bytes of CFI that would cost the same."""
+    """The cost of compiling a file, in bytes of CFI that would cost the same."""
     total = _WORK_MIN
     for name, weight in _WORK.items():
         section = image.table(name)
@@ -280,7 +280,7 @@ def _read(path: Path, digest: bytes) -> CompiledTable | None:
             about = os.fstat(file.fileno())
             if not stat.S_ISREG(about.st_mode) or about.st_size > _ENTRY_MAX:
                 return None
-            # nobody changes an entry in its place; reading one takes as long as all that is done with it
+            # entries are never modified in place; reading one takes as long as all its processing
             data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
             with contextlib.suppress(OSError):
                 os.utime(file.fileno())

@@ -1,4 +1,4 @@
-"""What single A32 and T32 instructions do to the stack, and where they go on (Arm ARM DDI 0406, A5, A6, A8).
+"""Effects of single A32 and T32 instructions on the stack and the control flow (Arm ARM DDI 0406, A5, A6, A8).
 
 Only that: pushes, pops, loads and stores of whole words, moves of the stack pointer and of copies of it, branches.
 """
@@ -20,7 +20,7 @@ class Flow(Enum):
     JUMP = 3
     CONDITIONAL = 4
     DEAD_END = 5  # udf, erased code, a jump to somewhere
-    TABLE = 6  # to a place that a table says, which begins at the target
+    TABLE = 6  # through a table that begins at the target
     BY_REGISTER = 7  # a tail call, or a computed goto of the same function
 
 
@@ -67,7 +67,7 @@ def _listed(mask: int) -> tuple[int, ...]:
 
 
 def _block(size: int, word: int) -> Operation:
-    """ldm, stm of A32; T32 has the same fields in the same places."""
+    """ldm, stm of A32; T32 has the same fields at the same bits."""
     registers = _listed(word & 0xFFFF)
     before, up, write_back, is_load = (bool(word >> bit & 1) for bit in (24, 23, 21, 20))
     span = 4 * len(registers)

@@ -88,7 +88,7 @@ class _Walk:
         if state.assumed == (condition, False):
             return way.behind(operation, state)
         done = after(state, operation)
-        if is_open and flow is Flow.NEXT and done is not None and done.stands != state.stands:
+        if is_open and flow is Flow.NEXT and done is not None and done.stack_pointer != state.stack_pointer:
             self._open.append(way.behind(operation, replace(state, assumed=(condition, False))))
             done = replace(done, assumed=(condition, True))
         if flow in _RETURNS and done is not None:

@@ -63,7 +63,7 @@ def _row(arch: Arch, state: State | None) -> UnwindRow | None:
         return None
     base, distance = SP, state.delta
     if state.is_sp_lost:
-        pointers = [(register, place[1]) for register, place in state.copies if register in (7, 11)]
+        pointers = [(register, offset) for register, (_, offset) in state.copies if register in (7, 11)]
         if not pointers:
             return None
         base, distance = pointers[-1]

@@ -1,4 +1,4 @@
-"""The stack of arm32 code while its instructions are followed: where the stack pointer stands, what was saved where."""
+"""Stack state of arm32 code during a walk of its instructions: the stack pointer and the saved registers."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ class State:
     assumed: tuple[int, bool] | None = None
 
     @property
-    def stands(self) -> tuple[bool, int, int]:
-        """Where the stack pointer is."""
+    def stack_pointer(self) -> tuple[bool, int, int]:
         return self.is_sp_lost, self.base, self.delta
 
-    def place(self, register: int) -> Pair | None:
+    def value_of(self, register: int) -> Pair | None:
         if register == SP:
             return None if self.is_sp_lost else (self.base, self.delta)
         return dict(self.copies).get(register)
@@ -48,7 +47,7 @@ class State:
 
 
 def after(state: State, operation: Operation) -> State | None:
-    """None: another function begins. The same object where nothing changes, as for most instructions."""
+    """The state after an operation, often the same object. None: another function begins."""
     if operation.flow is Flow.CALL:
         if state.is_link_lost and LR not in [saved for saved, _ in state.saved]:
             return state
@@ -62,15 +61,15 @@ def after(state: State, operation: Operation) -> State | None:
 
 
 def _moved(state: State, move: Move) -> State:
-    place = state.place(move.rn) if move.rn >= 0 else None
+    value = state.value_of(move.rn) if move.rn >= 0 else None
     if move.rd != SP:
         state = state.without_copy(move.rd)
-        if place is None:
+        if value is None:
             return state
-        return replace(state, copies=(*state.copies, (move.rd, (place[0], place[1] + move.distance))))
-    if place is None:
+        return replace(state, copies=(*state.copies, (move.rd, (value[0], value[1] + move.distance))))
+    if value is None:
         return replace(state, is_sp_lost=True)
-    base, offset = place[0], place[1] + move.distance
+    base, offset = value[0], value[1] + move.distance
     if base != state.base:
         lost = frozenset(register for register, _ in state.saved)
         state = replace(state, base=base, saved=(), stored=frozenset(), unknown=state.unknown | lost)
@@ -78,15 +77,15 @@ def _moved(state: State, move: Move) -> State:
 
 
 def _transferred(state: State, transfer: Transfer) -> State | None:
-    place = state.place(transfer.rn)
+    value = state.value_of(transfer.rn)
     if transfer.is_load and SP in transfer.registers:  # a block of variable length is given back
         state = replace(state, is_sp_lost=True)
     for i, register in enumerate(transfer.registers):
         if register not in _KEPT:
             continue
         slot = None
-        if place is not None and place[0] == state.base:
-            slot = place[1] + transfer.offset + 4 * i
+        if value is not None and value[0] == state.base:
+            slot = value[1] + transfer.offset + 4 * i
         if transfer.is_load:
             state = _loaded(state, register, slot)
         elif register == LR and state.is_link_lost and transfer.rn == SP:

@@ -33,7 +33,7 @@ class MemoryFile:
 def file_in(folder: Path, name: str) -> Path | None:
     """A regular file of the folder; None for what is missing, is none, or is a link that leads out of the folder.
 
-    A snapshot may come from anybody: a link to ~/.ssh or to a device must not be followed. Raises OSError.
+    Snapshots are untrusted: a link to ~/.ssh or to a device must not be followed. Raises OSError.
     """
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         return None
@@ -115,7 +115,7 @@ def _lines(folder: Path, name: str) -> list[tuple[int, str]]:
 
 
 def _mapping(path: Path, number: int, line: str) -> Mapping:
-    """Some writers put the last byte in the place of the end, which is a multiple of the page size."""
+    """Some writers give the last byte instead of the end, which is a multiple of the page size."""
     fields = line.split(None, 5)
     low, _, high = fields[0].partition("-")
     try:

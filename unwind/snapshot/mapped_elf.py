@@ -42,7 +42,7 @@ class MappedElf:
 class ElfFinder:
     """Finds the ELF images of an address space, each opened once. folder: where files lie by their base names.
 
-    memory: None where none was captured: then the place of a missing file's ELF is not looked for either.
+    memory: None if none was captured; then the ELF of a missing file is not searched in memory.
     refused: names of files that are there but are not read, as file_in() says.
     """
 
@@ -89,7 +89,7 @@ class ElfFinder:
     def _before(self, mapping: Mapping) -> Iterator[Mapping]:
         """Mappings of the same file before this one, the nearest first: its ELF may begin at one of them.
 
-        Code may stand in several: whoever patches an instruction gives its page rights of its own for a while.
+        Code may span several mappings: patching an instruction changes the protection of its page for a while.
         """
         for _ in range(_SEGMENTS_MAX if mapping.is_executable else 1):
             before = self._space.neighbour(mapping, -1)

@@ -121,7 +121,7 @@ class _Walk:
 
 
 def _chain_slots(samples: SampleBatch) -> Ints:
-    """The register that leads to the first record, by sample."""
+    """The register that points to the first frame record, by sample."""
     arch = samples.arch
     if not arch.chain_slots:
         return np.full(len(samples), arch.fp, np.int64)
@@ -130,7 +130,7 @@ def _chain_slots(samples: SampleBatch) -> Ints:
 
 
 def traces_of(samples: SampleBatch, chains: Chains, masks: Words, by: Method = Method.FP) -> TraceBatch:
-    """The samples' innermost frames, and behind them their chains, found `by`."""
+    """Traces of the samples' innermost frames followed by their chains; by: the method of the chains."""
     n, arch = len(samples), samples.arch
     offsets = np.concatenate([[0], np.cumsum(chains.counts + 1)]).astype(np.int64)
     first = np.zeros(offsets[-1], bool)
@@ -146,15 +146,15 @@ def traces_of(samples: SampleBatch, chains: Chains, masks: Words, by: Method = M
 
 
 def within_code(traces: TraceBatch, space: NDArray[np.int32], spaces: Sequence[AddressSpace]) -> TraceBatch:
-    """The traces up to the first caller that is no address of code: whatever led there was no frame record.
+    """Cuts each trace before the first caller that is not a code address: it did not come from a frame record.
 
-    space: of each trace, its position in `spaces`.
+    space: index in `spaces`, by trace.
     """
     counts = np.diff(traces.offsets)
     owner = np.repeat(np.arange(len(traces)), counts)
-    place = np.empty(len(owner), [("space", "<i8"), ("address", "<u8")])
-    place["space"], place["address"] = space[owner], traces.address - traces.is_return
-    distinct, inverse = np.unique(place, return_inverse=True)
+    lookup = np.empty(len(owner), [("space", "<i8"), ("address", "<u8")])
+    lookup["space"], lookup["address"] = space[owner], traces.address - traces.is_return
+    distinct, inverse = np.unique(lookup, return_inverse=True)
     is_code = np.array([_is_code(spaces[number], address) for number, address in distinct.tolist()], bool)
     level = np.arange(len(owner)) - traces.offsets[owner]
     astray = ~is_code[inverse] & (level > 0)

@@ -66,19 +66,19 @@ NO_UNWIND_ROW = StepPlan(StepKind.NO_UNWIND_ROW)
 UNSUPPORTED_RULE = StepPlan(StepKind.UNSUPPORTED_RULE)
 _CALL_BYTES_MAX = 7
 _ALL = (1 << 64) - 1
-_BY_ADDRESS = -1  # in place of a plan's number
+_BY_ADDRESS = -1  # not a plan number: the plan depends on the address
 # Not _exit: exit itself goes straight there, and it has a caller.
 _EXITS = frozenset({b"exit", b"pthread_exit", b"thrd_exit"})
 
 
-class _Place(NamedTuple):
+class _Lookup(NamedTuple):
     vaddr: int
     is_return: bool
     pc: int
 
 
 class _Exits:
-    """The vaddrs in a module that never return; its names are searched when one is asked for: most walks meet no call."""
+    """Functions of a module that never return, by vaddr. Symbols are searched on first use: most walks meet no call."""
 
     def __init__(self, module: Module) -> None:
         self._module = module
@@ -92,16 +92,16 @@ class _Exits:
 
 @dataclass(slots=True)
 class _KnownRows:
-    """What is known of a table's rows, by position. numbers: of their plans."""
+    """Known facts about a table's rows, by row index. numbers: plan numbers."""
 
     numbers: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     has_frame: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
 
 
 class Planner:
-    """Plans for many pcs at once. One per set of address spaces; modules are asked for once per mapping.
+    """Plans for many pcs at once. One planner per set of address spaces; each mapping's module is opened once.
 
-    Several threads may ask one; only one of them at a time does, and only then modules and their tables are used.
+    Threads may share a planner: its lock guards modules and their tables.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Planner:
         return plan
 
     def plans(self, space: int, pcs: NDArray[np.uint64], is_return: NDArray[np.bool_]) -> list[StepPlan]:
-        """One plan per pc. is_return: the pc is a return address, its code is looked up one byte before."""
+        """One plan per pc. is_return: the pc is a return address and is looked up at pc - 1."""
         return [self.distinct[number] for number in self.numbers(space, pcs, is_return).tolist()]
 
     def numbers(self, space: int, pcs: NDArray[np.uint64], is_return: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -189,12 +189,12 @@ class Planner:
         signals = self._signals(module, vaddrs, ids)
         numbers[list(signals)] = _BY_ADDRESS
         for i in np.flatnonzero(numbers == _BY_ADDRESS).tolist():
-            place = _Place(int(vaddrs[i]), bool(is_return[i]), int(pcs[i]))
-            numbers[i] = self._by_address(module, place, int(ids[i]), signals.get(i))
+            lookup = _Lookup(int(vaddrs[i]), bool(is_return[i]), int(pcs[i]))
+            numbers[i] = self._by_address(module, lookup, int(ids[i]), signals.get(i))
         return numbers
 
     def _by_row(self, module: Module, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Of positions in the module's rows; _BY_ADDRESS where the row does not say it all."""
+        """Plan numbers of row indices; _BY_ADDRESS if the row alone does not determine the plan."""
         rows, known = module.table.rows, self._rows.setdefault(module, _KnownRows())
         if len(known.numbers) < len(rows):
             new = rows[len(known.numbers) :]
@@ -208,17 +208,17 @@ class Planner:
     def _signals(
         self, module: Module, vaddrs: NDArray[np.uint64], ids: NDArray[np.int64]
     ) -> dict[int, UnwindRow]:
-        """The rules of signal frames, by position in vaddrs, where code may be a handler's trampoline."""
+        """The rows of signal trampolines, by index in vaddrs."""
         maybe = np.ones(len(ids), np.bool_)
         maybe[ids >= 0] = ~self._rows[module].has_frame[ids[ids >= 0]]
-        places = np.flatnonzero(maybe)
-        found = signal_rows(self.arch, module, vaddrs[places])
-        return {int(places[i]): row for i, row in found.items()}
+        candidates = np.flatnonzero(maybe)
+        found = signal_rows(self.arch, module, vaddrs[candidates])
+        return {int(candidates[i]): row for i, row in found.items()}
 
     def _has_frame(self, row: UnwindRow) -> bool:
-        """Whether a row says that something lies on the stack besides what a call puts there: no trampoline pushes.
+        """Whether a row has more on the stack than a call pushes. Signal trampolines push nothing.
 
-        To look whether code is one costs more than the row: its page is touched for that alone.
+        Comparing the code itself costs more: it touches the code page.
         """
         if row.is_signal or row.cfa_expression or self._is_coarse(row):
             return False
@@ -233,24 +233,24 @@ class Planner:
     def _row_plan(self, module: Module, row: UnwindRow) -> StepPlan:
         return StepPlan(StepKind.ROW, row._replace(method=Method.JIT) if module in self._announced else row)
 
-    def _by_address(self, module: Module, place: _Place, row_id: int, signal: UnwindRow | None) -> int:
+    def _by_address(self, module: Module, lookup: _Lookup, row_id: int, signal: UnwindRow | None) -> int:
         known = self._known.setdefault(module, {})
-        key = place.vaddr, place.is_return
+        key = lookup.vaddr, lookup.is_return
         number = known.get(key)
         if number is not None:
             return number
         if signal is not None:
             plan = StepPlan(StepKind.ROW, signal)
         elif row_id < 0:
-            plan = self._without_row(module, place.vaddr)
+            plan = self._without_row(module, lookup.vaddr)
         else:
             row = module.table.rows[row_id]
             plan = self._row_plan(module, row)
             if self._is_coarse(row) and module not in self._announced:
-                plan = self._between_calls(module, place.vaddr, place.is_return, plan)
+                plan = self._between_calls(module, lookup.vaddr, lookup.is_return, plan)
         if plan.row is not None and plan.row.cfa_expression:
-            # what it folds to may depend on the address: not remembered by vaddr
-            return self._number(plan._replace(row=self._folded(plan.row, place.pc)))
+            # the folded row may depend on the address, so it is not cached by vaddr
+            return self._number(plan._replace(row=self._folded(plan.row, lookup.pc)))
         number = known[key] = self._number(plan)
         return number
 

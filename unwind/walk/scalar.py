@@ -1,4 +1,4 @@
-"""Samples that the engine does not step, one by one; equal stacks once."""
+"""Unwinds the samples that the engine cannot step, one at a time; equal stacks only once."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class ScalarTraces:
     _frames: list[StepFrame]
 
     def write(self, first: Ints, out: TraceBatch) -> None:
-        """Puts the frames of each sample to [first, first + depth) of the columns."""
+        """Writes the frames of each sample to rows [first, first + depth) of `out`."""
         if not self._frames:
             return
         begins = np.cumsum(self.depth) - self.depth
-        places = np.repeat(first - begins, self.depth) + np.arange(len(self._frames))
+        rows = np.repeat(first - begins, self.depth) + np.arange(len(self._frames))
         address, sp, is_return, method = zip(*self._frames, strict=True)
-        out.address[places] = np.array(address, np.uint64)
-        out.sp[places] = np.array(sp, np.uint64)
-        out.is_return[places] = np.array(is_return, np.bool_)
-        out.method[places] = np.array(method, np.uint8)
+        out.address[rows] = np.array(address, np.uint64)
+        out.sp[rows] = np.array(sp, np.uint64)
+        out.is_return[rows] = np.array(is_return, np.bool_)
+        out.method[rows] = np.array(method, np.uint8)
 
 
 class _Trace(NamedTuple):
@@ -41,7 +41,7 @@ class _Trace(NamedTuple):
 
 
 class ScalarUnwinder:
-    """A step costs 20 us here, so that comparing whole slices pays."""
+    """A step costs 20 us, so comparing whole slices pays."""
 
     def __init__(self, planner: Planner, max_frames: int) -> None:
         self._planner = planner

@@ -1,4 +1,4 @@
-"""Signal frames recognised by the code of the trampoline that a handler returns to."""
+"""Recognises signal frames by the code of the trampoline that a handler returns to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DW_OP_PLUS_UCONST = 0x23
 
 
 def signal_rows(arch: Arch, module: Module, vaddrs: NDArray[np.uint64]) -> dict[int, UnwindRow]:
-    """The rules of signal frames, by position in vaddrs, where a trampoline begins at a vaddr."""
+    """The rows of the vaddrs at which a signal trampoline begins, by index in vaddrs."""
     return {
         position: _row(arch, frame)
         for frame in arch.signal_frames
@@ -32,16 +32,16 @@ def _row(arch: Arch, frame: SignalFrame) -> UnwindRow:
     cfa = b""
     for slot, offset in frame.saved:
         if frame.base:
-            place = frame.base + bytes([_DW_OP_PLUS_UCONST]) + _uleb(offset)
+            address = frame.base + bytes([_DW_OP_PLUS_UCONST]) + _uleb(offset)
         else:
-            place = bytes([_DW_OP_BREG0 + arch.dwarf_of_sp]) + _sleb(offset)
+            address = bytes([_DW_OP_BREG0 + arch.dwarf_of_sp]) + _sleb(offset)
         if slot == arch.sp:
-            cfa = place + bytes([_DW_OP_DEREF])
+            cfa = address + bytes([_DW_OP_DEREF])
         else:
             number = arch.registers[slot].dwarf_number
             assert number is not None
-            rules.append(RegisterRule(number, RuleKind.EXPRESSION, 0, place))
-    # what was interrupted was not called: it goes on at its pc, and its link register is a register like others
+            rules.append(RegisterRule(number, RuleKind.EXPRESSION, 0, address))
+    # interrupted code was not called: it resumes at its pc, and its link register is an ordinary register
     back = arch.registers[arch.pc].dwarf_number
     assert back is not None
     return UnwindRow(-1, 0, cfa, tuple(sorted(rules)), back, True, Method.SIGNAL)

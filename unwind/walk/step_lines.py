@@ -9,7 +9,7 @@ from memleak_android.unwind.walk.plan import Planner
 from memleak_android.unwind.walk.rule_lines import RuleLines
 
 PC_BITS = 48  # of a user address; no mapping lies above
-_ABSENT = -1  # in place of a line
+_ABSENT = -1  # not a line
 _EMPTY = np.uint64(0xFFFF_FFFF_FFFF_FFFF)  # not a key: keys stay below 2**64 - 1
 _MULTIPLIER = np.uint64(0x9E37_79B9_7F4A_7C15)  # 2**64 / golden ratio (Fibonacci hashing)
 _SLOTS_PER_KEY = 4  # at least: most searches end at the first slot
