@@ -1,9 +1,9 @@
 """An off-line unwinder: captured registers, stack bytes and modules in, frames out.
 
-What it does not do: it names no functions, attaches to nothing, opens no file by itself (the caller's
-ModuleSource does), and reads no memory but the captured slices. A stack that cannot be finished says why in its
-TraceEnd; every frame says by which evidence (Method) it was reached. Without CFI that is the machine code up to
-the function's return (PROLOGUE), or the frame pointer where the code uses one (FP), both guarded.
+It does not symbolize, attach to processes, open files (the caller's ModuleSource does) or read memory outside the
+captured slices. Each trace has the reason why it ends (TraceEnd), each frame the evidence that it was found by
+(Method). Without CFI that is the machine code up to the function's return (PROLOGUE), or the frame pointer if the
+code uses one (FP). Both are checked.
 
     class Files:                                        # a ModuleSource
         def module(self, space, mapping):

@@ -20,7 +20,7 @@ class Memory(Protocol):
 
 
 class MemoryRegions:
-    """Regions of one process's memory: (address, data). Where two overlap, the one that begins last is read."""
+    """Regions of one process's memory: (address, data). If two overlap, the one that begins last is read."""
 
     def __init__(self, regions: Iterable[tuple[int, memoryview]]) -> None:
         self._regions = sorted(regions, key=lambda region: region[0])

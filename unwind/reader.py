@@ -21,7 +21,7 @@ U64_MASK = (1 << 64) - 1
 
 
 class PointerBases(NamedTuple):
-    """What the application part of a pointer encoding adds (LSB 5.0 §10.5.1).
+    """Base addresses for the application part of a pointer encoding (LSB 5.0 §10.5.1).
 
     section: vaddr of the first byte of the bytes read from; word_bytes: size of an absolute pointer.
     """

@@ -32,7 +32,7 @@ _KIND_OF_MARK = {mark: rule for rule, mark in _PLAIN_MARKS.items()}
 
 
 class RowClass(NamedTuple):
-    """What all rows of one CIE share. cfa_expression: of a procedure linkage table, the one that compilers write."""
+    """The part that all rows of one CIE share. cfa_expression: that of procedure linkage tables, or empty."""
 
     return_register: int
     is_signal: bool
@@ -108,7 +108,7 @@ def compile_section(
 def _initial_state(
     section: CfiSection, empty: Fde, registers: Sequence[int], classes: dict[RowClass, int]
 ) -> NDArray[np.int32] | None:
-    """What a CIE's own instructions make, or None when it does not fit columns. empty: an FDE without any."""
+    """The row after a CIE's initial instructions, or None if it does not fit the columns. empty: an FDE without instructions."""
     try:
         row = decode(section, empty).row(0, empty.cie, section.method)
     except BadCfiError:

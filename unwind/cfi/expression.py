@@ -15,7 +15,7 @@ _SHOWN_BYTES = 32  # of an expression, in an error
 
 
 class Machine(Protocol):
-    """Where an expression finds registers (by DWARF number) and memory; both raise UnreadableMemoryError."""
+    """Registers (by DWARF number) and memory for an expression; both raise UnreadableMemoryError."""
 
     @property
     def word_bytes(self) -> int: ...

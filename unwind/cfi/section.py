@@ -89,8 +89,8 @@ def groups(keys: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
 class CfiSection:
     """One .eh_frame or .debug_frame.
 
-    data: its bytes. vaddr: where they lie. method: what frames found by it are said to come by. text, base:
-    vaddrs that textrel and datarel pointers add. is_eh: .eh_frame, which names CIEs in another way.
+    data: its bytes. vaddr: their address. method: recorded in the frames found by it. text, base:
+    vaddrs that textrel and datarel pointers add. is_eh: .eh_frame, which encodes CIE references differently.
     read_word: the pointer at a vaddr, for indirect encodings.
     """
 

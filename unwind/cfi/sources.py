@@ -47,7 +47,7 @@ def _eh_frame(image: ElfImage, method: Method) -> Iterator[RowSource]:
 
 
 def _linear_eh_frame(image: ElfImage, method: Method) -> Iterator[RowSource]:
-    """Of a file whose program headers describe another file's bytes (objcopy --only-keep-debug)."""
+    """The .eh_frame of a file whose program headers describe another file (objcopy --only-keep-debug)."""
     frame = image.section(".eh_frame")
     if frame is not None:
         data = bytes(image.section_bytes(frame))

@@ -19,7 +19,7 @@ from capstone import arm64_const, x86_const
 
 
 class Flow(Enum):
-    """Where execution goes after an instruction."""
+    """Control flow after an instruction."""
 
     NEXT = "next"
     CONDITIONAL = "conditional"  # jcc, loop, jrcxz; b.cond, cbz, tbz: to the target or to the next one
@@ -223,9 +223,9 @@ _ARM64_FLOW = (
     (re.compile(r"(brk|hlt|udf)$"), Flow.STOP),
     (re.compile(r"(svc|hvc|smc|dc|ic|at|tlbi|sysl?|msr|dcps\d)$"), Flow.SYSTEM),
 )
-# What may write memory is told by what does not: loads and prefetches. Atomics begin like loads (Arm ARM C4.1.94).
+# All but loads and prefetches may write memory. Atomics begin like loads (Arm ARM C4.1.94).
 _ARM64_ONLY_READS = re.compile(r"(ld(?!(add|clr|eor|set|smax|smin|umax|umin)(a?l?)[bh]?$)|prfu?m)")
-_ARM64_SIGNS = re.compile(r"(pac|aut|xpac)")  # x30 where none is named
+_ARM64_SIGNS = re.compile(r"(pac|aut|xpac)")  # x30 if no register is named
 _ARM64_COMPARES = re.compile(r"(cmp|cmn|tst)$")  # names of subs, adds and ands without a result
 _ARM64_RENAMED = {"fp": "x29", "lr": "x30", "wsp": "sp"}
 _ARM64_IGNORED = frozenset(("nzcv", "xzr", "wzr"))

@@ -2,8 +2,8 @@
 
 The walk simulates what the instructions ahead do to the stack pointer until a `ret`: there the return address
 lies at the top. Conditional branches are tried both ways, direct jumps are followed, calls change nothing.
-What it finds is a claim, not a fact (a call may never return, so that what follows it belongs to another
-function): the unwinder believes it only where the return address stands behind a call instruction.
+The result is a guess: a call may never return, and then the code behind it belongs to another function.
+So the unwinder accepts it only if the return address follows a call instruction.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Dead(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Where the stack pointer stands: base + delta, base a register's value at the pc where the walk began.
+    """State of a walk. The stack pointer is base + delta; base: a register's value at the walk's first pc.
 
-    saved: callee-saved register → (base, offset) of the slot that it is popped from. lost: written otherwise.
+    saved: callee-saved register → (base, offset) of the slot that it is popped from. lost: overwritten.
     """
 
     at: int
@@ -56,7 +56,7 @@ def walk_to_return(arch: Arch, read: ReadCode, vaddr: int, exits: Container[int]
     """The rules at vaddr, or why there are none. exits: vaddrs of exit and pthread_exit.
 
     A thread's start is `exit(main(…))`: the result of the call goes straight to exit. An exit or a hlt behind a
-    branch is somebody's error path.
+    branch is an error path.
     """
     if arch.name not in _CALLEE_SAVED:
         walk = _OTHER_WALKS.get(arch.name)

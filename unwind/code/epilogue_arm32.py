@@ -1,7 +1,7 @@
 """Rules for arm32 code read off the instructions between the pc and the function's return, as epilogue_arm64.py does it.
 
 The exception index has one row per function, right where calls are made; most code of a prologue, an epilogue and of
-functions without an entry can only be stepped out of by what the code says. A register that is not loaded on the way
+functions without an entry can only be stepped out of by what the code says. A register that is not loaded on the path
 to the return holds its caller's value there already: the procedure call standard demands it (AAPCS32 §6.1.1).
 """
 
@@ -20,40 +20,40 @@ from memleak_android.unwind.trace import Method
 
 _INSTRUCTIONS_MAX = 2048
 _BYTES_READ = 64  # at once
-_COVERED = 15  # stands for the condition of an IT
+_COVERED = 15  # the condition of an IT block, whichever it is
 _RETURNS = (Flow.RETURN, Flow.BY_REGISTER)
 _BRANCHES = (Flow.JUMP, Flow.CONDITIONAL, Flow.TABLE)
 _CONTINUES = (Flow.NEXT, Flow.CALL, Flow.CONDITIONAL)
 
 
 def walk_arm32(arch: Arch, read: ReadCode, vaddr: int) -> UnwindRow | None:
-    """The rules at vaddr; None where no return was found."""
+    """The rules at vaddr; None if no return was found."""
     if is_arm(read, vaddr):
         return _Walk(arch, read, decode_arm).run(vaddr)
     found = _Walk(arch, read, decode_arm).run(vaddr) if may_be_arm(read, vaddr) else None
     return found or _Walk(arch, read, decode_thumb).run(vaddr)
 
 
-class _Way(NamedTuple):
-    """Where a way has come to. covered: instructions left of an IT."""
+class _Path(NamedTuple):
+    """A path through the code. covered: instructions left in an IT block."""
 
     at: int
     covered: int
     state: State
 
-    def behind(self, operation: Operation, state: State) -> _Way:
-        return _Way(self.at + operation.size, operation.covers or max(self.covered - 1, 0), state)
+    def behind(self, operation: Operation, state: State) -> _Path:
+        return _Path(self.at + operation.size, operation.covers or max(self.covered - 1, 0), state)
 
 
 class _Walk:
-    """All ways from one address on, the straight one first, until one returns."""
+    """Walks all paths from an address, the straight one first, until one returns."""
 
     def __init__(self, arch: Arch, read: ReadCode, decode: Callable[[bytes, int], Operation]) -> None:
         self._arch = arch
         self._read = read
         self._decode = decode
         self._seen: set[tuple[int, tuple[int, bool] | None]] = set()
-        self._open: list[_Way] = []
+        self._open: list[_Path] = []
         self._window, self._window_at = b"", 0
 
     def _code(self, at: int) -> bytes:
@@ -64,48 +64,48 @@ class _Walk:
         return self._window[offset : offset + 4]
 
     def run(self, vaddr: int) -> UnwindRow | None:
-        self._open = [_Way(vaddr & ~1, 0, State())]
+        self._open = [_Path(vaddr & ~1, 0, State())]
         while self._open:
-            way: _Way | None = self._open.pop()
-            while way is not None:
-                been = way.at, way.state.assumed
+            path: _Path | None = self._open.pop()
+            while path is not None:
+                been = path.at, path.state.assumed
                 if len(self._seen) >= _INSTRUCTIONS_MAX or been in self._seen:
                     break
                 self._seen.add(been)
-                found = self._step(way)
+                found = self._step(path)
                 if isinstance(found, UnwindRow):
                     return found
-                way = found
+                path = found
         return None
 
-    def _step(self, way: _Way) -> _Way | UnwindRow | None:
-        """What one instruction leads to: the next, the rules, or nothing more this way."""
-        at, covered, state = way
+    def _step(self, path: _Path) -> _Path | UnwindRow | None:
+        """Walks one instruction: returns the path behind it, the rules, or None if the path ends."""
+        at, covered, state = path
         operation = self._decode(self._code(at), at)
         flow = operation.flow
         condition = operation.condition if not covered else _COVERED
         is_open = condition != ALWAYS and state.assumed != (condition, True)
         if state.assumed == (condition, False):
-            return way.behind(operation, state)
+            return path.behind(operation, state)
         done = after(state, operation)
         if is_open and flow is Flow.NEXT and done is not None and done.stack_pointer != state.stack_pointer:
-            self._open.append(way.behind(operation, replace(state, assumed=(condition, False))))
+            self._open.append(path.behind(operation, replace(state, assumed=(condition, False))))
             done = replace(done, assumed=(condition, True))
         if flow in _RETURNS and done is not None:
             row = _row(self._arch, done)
             if row is not None and (flow is Flow.RETURN or state.has_loaded_link):
                 return row
         if flow in _BRANCHES:
-            self._open.append(_Way(_target(self._read, operation), 0, state))
+            self._open.append(_Path(_target(self._read, operation), 0, state))
         if flow is Flow.CONDITIONAL and state.assumed == (condition, True):
             return None
         if flow in _CONTINUES:
-            return None if done is None else way.behind(operation, done)
-        return way.behind(operation, state) if is_open else None  # the condition does not hold
+            return None if done is None else path.behind(operation, done)
+        return path.behind(operation, state) if is_open else None  # the condition does not hold
 
 
 def _target(read: ReadCode, operation: Operation) -> int:
-    """Of a switch the first case: tables of halfword counts for tbb and tbh, of addresses for others."""
+    """The target of a branch; of a switch, its first case (tbb, tbh: halfword counts; others: addresses)."""
     if operation.flow is not Flow.TABLE:
         return operation.target
     number = int.from_bytes(read(operation.target, operation.entry), "little")

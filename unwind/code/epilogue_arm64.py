@@ -134,7 +134,7 @@ def _effect(state: _State, word: int) -> _State | None:
 
 
 def _constants(state: _State, word: int) -> tuple[tuple[int, int], ...]:
-    """What is known of scratch registers after an instruction: movz and movk, until anything may write them."""
+    """Known values of scratch registers after an instruction, set by movz and movk until any other write."""
     rd, hw, number = word & 31, word >> 21 & 3, word >> 5 & 0xFFFF
     before = dict(state.constants).get(rd)
     known = tuple(

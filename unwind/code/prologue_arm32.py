@@ -1,8 +1,8 @@
-"""Rules for arm32 code from which no way to a return is seen: read off the prologue before it.
+"""Rules for arm32 code without a reachable return, from the prologue before it.
 
-What ends in longjmp, abort or a jump by a table of its own has no epilogue to go by. The nearest push of the link
-register before the pc is taken for the function's first; as far as the next branch it tells where everything lies.
-A claim like all that is read off code: the unwinder believes it where it leads behind a call.
+Code that ends in longjmp, abort or a jump table of its own has no epilogue. The nearest push of the link register
+before the pc is taken as the function's first; the code up to the next branch then gives the frame layout.
+This is a guess, accepted by the unwinder only if the return address follows a call instruction.
 """
 
 from __future__ import annotations

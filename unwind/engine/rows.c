@@ -30,7 +30,7 @@ static int equal(const int32_t *a, const int32_t *b, int64_t count)
 	return 1;
 }
 
-/* The number of a state among the distinct ones, -1 where there is no room for another. */
+/* The number of a distinct state, -1 if the table is full. */
 static int64_t line_of(struct rows *rows, const int32_t *state)
 {
 	uint64_t hash = 0;

@@ -32,7 +32,7 @@ struct rows {
 	uint8_t *is_done;
 };
 
-/* columns <= ROWS_COLUMNS_MAX. A program that is not plain, or for which there is no room, is not done. */
+/* columns <= ROWS_COLUMNS_MAX. Programs that are not plain or do not fit stay not done. */
 void rows_run(struct rows *rows);
 
 /* A walk from FDE to FDE (LSB 5.0 §10.6), up to the first entry that is not a plain one of 32-bit DWARF. */

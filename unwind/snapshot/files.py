@@ -51,7 +51,7 @@ def read_registers(folder: Path) -> dict[str, int]:
         match = _REGISTER.fullmatch(line)
         if match is None:
             raise BadSnapshotError(
-                path, f"line {number} is no register: {line[:60]!r}", "expected `name: hex`"
+                path, f"line {number} is not a register: {line[:60]!r}", "expected `name: hex`"
             )
         values[match[1].lower()] = int(match[2], 16)
     if not values:
@@ -127,6 +127,6 @@ def _mapping(path: Path, number: int, line: str) -> Mapping:
         end = min(end, (1 << 64) - 1)  # as all addresses, ends are numbers of 64 bits
     except (ValueError, IndexError):
         raise BadSnapshotError(
-            path, f"line {number} is no mapping: {line[:60]!r}", "expected the text of /proc/PID/maps"
+            path, f"line {number} is not a mapping: {line[:60]!r}", "expected the text of /proc/PID/maps"
         ) from None
     return Mapping(start, end, permissions, offset, fields[5] if len(fields) > 5 else "")

@@ -31,14 +31,14 @@ __all__ = ["MemoryFile", "Snapshot", "SnapshotFrame", "SnapshotOptions"]
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOptions:
-    """What a snapshot folder does not say itself.
+    """Options that a snapshot folder does not contain.
 
-    arch: None: by the names of the registers and by the ELF files. memory_files: None: every *.data.
-    with_memory: False: no memory was captured at all. signature_mask: bits that signed return addresses use.
-    frame_pointers: step by frame pointer also through code that no file shows, so that nothing can confirm it.
+    arch: None: detected from register names and ELF files. memory_files: None: every *.data.
+    with_memory: False: no memory was captured. signature_mask: bits that signed return addresses use.
+    frame_pointers: step by frame pointer also through code without a file, which nothing can confirm.
     jit_debug: use what JIT compilers announce to debuggers, where it was captured.
-    like_libunwindstack: report two kinds of frames as that unwinder does: what a signal interrupted is looked up as if
-    it were a caller, and the caller of a call to nowhere keeps the stack pointer from before its return.
+    like_libunwindstack: report two kinds of frames as that unwinder does: interrupted frames are looked up as if
+    they were callers, and the caller of a call to nowhere keeps the stack pointer from before its return.
     """
 
     arch: Arch | None = None
@@ -84,7 +84,7 @@ class SnapshotFrame:
 
 
 class Snapshot:
-    """A folder, read. Raises BadSnapshotError; a file that maps.txt names and that is missing is no error.
+    """A folder, read. Raises BadSnapshotError; files that maps.txt names may be missing.
 
     unknown_registers: names in regs.txt that the architecture does not have; they are not used.
     """
@@ -182,7 +182,7 @@ class Snapshot:
         return SnapshotFrame(pc, lookup, sp, method, mapping, elf, symfile)
 
     def call_address(self, mapping: Mapping, elf: MappedElf, return_address: int) -> int:
-        """Where the call before a return address begins."""
+        """The address of the call before a return address."""
         longest = max(form.length for form in self.arch.call_forms)
         at = return_address & self.arch.instruction_mask
         code = b""

@@ -38,7 +38,7 @@ _SYM_32 = np.dtype([("name", "<u4"), ("value", "<u4"), ("size", "<u4"), ("info",
 def jit_modules(
     arch: Arch, space: AddressSpace, memory: MemoryRegions, module_of: Callable[[Mapping], Module | None]
 ) -> Iterator[Module]:
-    """The ELF files of every list that can be read. What they describe lies at the addresses that they name."""
+    """The ELF files of every readable list. Their addresses are absolute."""
     total = 0
     for address in _descriptors(space, module_of):
         for start, size in _entries(arch, memory, address):
@@ -71,7 +71,7 @@ def function_ranges(module: Module) -> list[tuple[int, int]]:
 
 
 def _descriptors(space: AddressSpace, module_of: Callable[[Mapping], Module | None]) -> Iterator[int]:
-    """Where the variable lies: in the writable mappings of the libraries that export it."""
+    """Addresses of the variable: in the writable mappings of the libraries that export it."""
     seen: set[int] = set()
     variables: dict[Module, list[int]] = {}
     for mapping in space.mappings:

@@ -61,7 +61,7 @@ class ElfFinder:
         return self._found[mapping]
 
     def _of_file(self, mapping: Mapping) -> MappedElf | None:
-        """The ELF of the file that a mapping shows; None when there is no such file.
+        """The ELF of the mapped file; None if there is no such file.
 
         An ELF may begin where the mapping does (a library stored in an APK), where the file does, or where a
         mapping before this one does (a library in an APK whose code is a segment of its own).

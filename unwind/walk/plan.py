@@ -46,14 +46,14 @@ class StepKind(IntEnum):
     NO_UNWIND_ROW = 6
 
 
-# Where an interrupted frame may not have begun yet: its caller is where the link register points, or what a call
-# to nowhere has just pushed.
+# Plans for a frame that may not be set up yet: its caller is in the link register, or was just pushed by a call
+# to an unmapped address.
 UNCERTAIN_BY_LINK = frozenset({StepKind.NO_MAPPING, StepKind.NO_UNWIND_ROW, StepKind.FRAME_POINTER})
 UNCERTAIN_BY_STACK = frozenset({StepKind.NO_MAPPING})
 
 
 class StepPlan(NamedTuple):
-    """How to step out of a frame. fallback_row: the row to use where the step by `row` fails."""
+    """How to step out of a frame. fallback_row: the row to use if the step by `row` fails."""
 
     kind: StepKind
     row: UnwindRow | None = None

@@ -33,8 +33,7 @@ class StepFrame(NamedTuple):
 class Registers:
     """Register values of one frame by wire slot; None = not known.
 
-    dex_pc: where the interpreter stands in the bytecode of the method that the frame before this one ran; 0, None:
-    it ran none.
+    dex_pc: bytecode address in the method that the previous frame interpreted; 0, None: it interpreted none.
     """
 
     arch: Arch
@@ -220,7 +219,7 @@ _ENDS = {
 def _check_call_site(caller: Registers, planner: Planner, space: int) -> None:
     address = caller.values[caller.arch.pc]
     assert address is not None
-    # Where the return address can be in a register only little is claimed, and thinned-out code may confirm it.
+    # With a link register the row claims little, so code with erased bytes may confirm it too.
     if not planner.follows_call(space, address, or_erased=caller.arch.link is not None):
         raise _End(TraceEnd.NO_UNWIND_ROW)
 

@@ -70,12 +70,12 @@ def test_an_unfinished_stack_says_why(unwind: Unwind) -> None:
     ("file", "content", "line"),
     [
         ("regs.txt", None, "regs.txt"),
-        ("regs.txt", "pc 12\n", "line 1 is no register"),
+        ("regs.txt", "pc 12\n", "line 1 is not a register"),
         ("regs.txt", "", "it names no register"),
         ("regs.txt", "zz: 2\n", "no architecture"),
         ("maps.txt", None, "maps.txt"),
-        ("maps.txt", "1000-0 r-xp 0 00:00 0 a\n", "line 1 is no mapping"),
-        ("maps.txt", "elephants\n", "line 1 is no mapping"),
+        ("maps.txt", "1000-0 r-xp 0 00:00 0 a\n", "line 1 is not a mapping"),
+        ("maps.txt", "elephants\n", "line 1 is not a mapping"),
         ("stack.data", b"1234", "no start address"),
     ],
 )

@@ -104,8 +104,8 @@ def test_unknown_registers_are_named_and_not_used(unwind: Unwind, folder: Path) 
         ("rsp: 1\n", (), "no rip, which x86_64 needs"),
         (REGISTERS, ("--arch", "arm64"), "no pc, which arm64 needs"),
         ("pc: 700000001010\nsp: 7fff00001000\n", ("--arch", "arm32"), "more than arm32 holds"),
-        ("rip: -1\n", (), "line 1 is no register"),
-        ("rip: 10000000000000000\n", (), "line 1 is no register"),
+        ("rip: -1\n", (), "line 1 is not a register"),
+        ("rip: 10000000000000000\n", (), "line 1 is not a register"),
     ],
 )
 def test_registers_that_cannot_be_used(
