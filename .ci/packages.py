@@ -24,7 +24,7 @@ def _is_here(program: str) -> bool:
 
 def install(packages: list[str]) -> bool:
     environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
-    # What is here stays: cross compilers, for one, would take the place of gcc-multilib.
+    # Do not remove an installed package: cross compilers, for example, conflict with gcc-multilib.
     words = ["install", "-qq", "-y", "--no-install-recommends", "--no-remove", *packages]
     # Lists may be absent (containers) or fresh: try without an update first, it works offline too.
     for before in ([], ["update", "-qq"]):

@@ -27,7 +27,7 @@ _ATTACHED = re.compile(rb"Tracing outstanding")
 
 
 def _mirror(etc: Path = Path("/etc/apt")) -> str:
-    """Where this machine's own packages come from: its first source whose address ends in /debian."""
+    """Returns this machine's package source: the first whose address ends in /debian."""
     files = [etc / "sources.list", *sorted((etc / "sources.list.d").glob("*"))]
     text = "\n".join(file.read_text() for file in files if file.is_file())
     found = re.search(r"^(?:URIs:|deb\s).*?(\S+/debian)/?(?:\s|$)", text, re.MULTILINE)

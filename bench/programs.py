@@ -1,4 +1,4 @@
-"""What is measured: small C programs, real programs with generated input, copies of our own binaries."""
+"""Measured programs: small C programs, real programs with generated input, copies of our own binaries."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What several rounds came to."""
+    """Summary of several rounds."""
 
     median: float
     low: float

@@ -31,7 +31,7 @@ _SOURCE = '#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\nint mai
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A tool over every process. ready: what it writes once its probes are in place."""
+    """A tool over every process. ready: its output once its probes are set."""
 
     name: str
     argv: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What evidence costs beside plain accounting, by BPF: real programs, and a sweep of the allocation rate."""
+"""Cost of evidence over plain accounting, by BPF: real programs, and a sweep of the allocation rate."""
 
 from __future__ import annotations
 
@@ -84,6 +84,6 @@ def real(folder: Path) -> list[Program]:
 
 
 def rate_of_crossing(comparisons: Sequence[Comparison]) -> float | None:
-    """Where evidence first costs more than LIMIT says; None: nowhere among the rates measured."""
+    """Returns the lowest rate at which evidence costs more than LIMIT; None if no measured rate does."""
     points = sorted((one.rate, sorted(one.ratio)[len(one.ratio) // 2]) for one in comparisons)
     return crossing(points, LIMIT)

@@ -1,4 +1,4 @@
-"""What one malloc+free pair costs under BPF probes: ours, the floor of empty probes, libbpf-tools' memleak."""
+"""Cost of one malloc+free pair under BPF probes: ours, empty probes as the floor, libbpf-tools' memleak."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one snooped call costs, beside bpftrace: one function in a loop, paired rounds in one process."""
+"""Cost of one snooped call, compared with bpftrace: one function in a loop, paired rounds in one process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PATIENCE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One tool in one mode. ready: what it writes once its probes are in place. calls: in a burst."""
+    """One tool in one mode. ready: its output once its probes are set. calls: in a burst."""
 
     name: str
     argv: tuple[str, ...]

@@ -124,7 +124,7 @@ def _ours(one: Recording, tables: str, engine: str) -> list[float]:
 
 
 def _perf_script(one: Recording) -> float:
-    """What its frames cost: with them less without them."""
+    """Cost of its frames: the time with them minus the time without."""
     command = ["perf", "script", "--no-inline", "-i", str(one.path), "-F"]
     with_frames = _cpu([*command, "tid,time,ip"])
     return max(with_frames - _cpu([*command, "tid,time"]), 0)

@@ -1,4 +1,4 @@
-"""What keys held over time → the growth of each stack, and the time span that was judged."""
+"""Growth of each stack, and the time span that was judged, from the bytes held per key over time."""
 
 from __future__ import annotations
 

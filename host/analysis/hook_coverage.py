@@ -1,4 +1,4 @@
-"""What a PLT hook session observed of each module: since when, and what it could not observe."""
+"""Coverage of each module in a PLT hook session: observed since when, and what was missed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def hooked_remarks(capture: Capture) -> list[str]:
 
 
 def hooked_missing(capture: Capture) -> list[str]:
-    """What makes the result incomplete: slots that could not be patched, modules that were loaded unnoticed."""
+    """Reasons why the result is incomplete: slots that could not be patched, modules loaded unnoticed."""
     rows = hooked_modules(capture)
     found = [
         f"{row['n_refused']} slots of {_name(row)} could not be patched ({_reasons(row)}): what it allocates "

@@ -38,7 +38,7 @@ _REMARKS_SHOWN_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Which survivors a profile shows. Ages and sizes limit its sites, never its totals."""
+    """Selects the survivors that a profile shows. Ages and sizes limit its sites, never its totals."""
 
     older_ns: int = 0
     min_size: int = 0

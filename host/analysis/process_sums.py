@@ -1,4 +1,4 @@
-"""What each process holds, in sessions that measured more than one."""
+"""Bytes and blocks held per process, for sessions that measured more than one."""
 
 from __future__ import annotations
 

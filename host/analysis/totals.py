@@ -66,7 +66,7 @@ def malformed_missing(capture: Capture) -> list[str]:
 
 
 def missing_sentences(capture: Capture, totals: Totals, max_lost: float) -> list[str]:
-    """What makes the result incomplete. max_lost: the share of losses that is tolerated."""
+    """Reasons why the result is incomplete. max_lost: the share of losses that is tolerated."""
     found, snapshot = [], capture.snapshot
     if snapshot is None:
         found.append("no snapshot of the live table: what is held is not known")

@@ -66,7 +66,7 @@ class DeviceOptions:
 
 @dataclass(frozen=True, slots=True)
 class TargetOptions:
-    """What is measured, beside a command behind `--`."""
+    """Options that select the target, apart from a command behind `--`."""
 
     device: DeviceOptions = field(default_factory=DeviceOptions)
     pid: int | None = None
@@ -108,7 +108,7 @@ class TracingOptions:
 
 @dataclass(frozen=True, slots=True)
 class ViewOptions:
-    """What a report shows."""
+    """Options that select the contents of a report."""
 
     min_size: int
     max_size: int
@@ -120,7 +120,7 @@ class ViewOptions:
     cooldown: int
 
     def view(self, max_lost: float, *, needs_blocks: bool) -> View:
-        """What the analysis is asked for. needs_blocks: the report's format lists single blocks."""
+        """Returns the analysis's settings. needs_blocks: the report's format lists single blocks."""
         return View(
             min_size=self.min_size,
             max_size=self.max_size,

@@ -25,15 +25,15 @@ format_option = click.option(
     "formats",
     type=click.Choice(sorted(FORMATS)),
     multiple=True,
-    help="Also this report in the folder of -o (repeatable); without one, on stdout in place of the text.",
+    help="Also this report in the folder of -o (repeatable); without one, on stdout instead of the text.",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Destinations:
-    """json: a file, or `-` for stdout in place of the text. folder: report.SUFFIX and recording.memleak.
+    """json: a file, or `-` for stdout instead of the text. folder: report.SUFFIX and recording.memleak.
 
-    formats: more reports for the folder; without one, the one that stdout gets in place of the text.
+    formats: more reports for the folder; without one, the one that stdout gets instead of the text.
     """
 
     json: Path | None = None

@@ -49,7 +49,7 @@ _STACK_BYTES = 16384  # of one call, at most
 
 @dataclass(frozen=True, slots=True)
 class FunctionOptions:
-    """Which functions are probed, and how their values are decoded."""
+    """Options for the probed functions, and how their values are decoded."""
 
     functions: tuple[str, ...]
     groups: tuple[Path, ...]
@@ -72,7 +72,7 @@ class ProbeOptions:
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """What is shown of the calls, and where it is written."""
+    """Options for the calls shown, and their output file."""
 
     entries: bool
     stacks: bool

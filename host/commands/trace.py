@@ -78,7 +78,7 @@ schedule_options = option_group(
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """What is written at the end. json: a file or `-`."""
+    """Options for the output at the end. json: a file or `-`."""
 
     folder: Path | None
     formats: tuple[str, ...]

@@ -64,7 +64,7 @@ def _writer(form: str, stream: TextIO, *, with_event: bool) -> SamplesText | Sam
 
 
 def _tell(reader: SampleReader, files: RecordedFiles) -> int:
-    """What is not as it should be, on stderr."""
+    """Warns on stderr about defects of the samples."""
     for note in files.notes[:_NOTES_MAX]:
         say(printable(note))
     if (more := len(files.notes) - _NOTES_MAX) > 0:

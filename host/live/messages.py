@@ -46,7 +46,7 @@ class FrameLine(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SiteLine(msgspec.Struct, array_like=True, frozen=True):
-    """What one stack holds. frames: numbers in Sites.frames, innermost first; own: index of the responsible frame,
+    """Memory held by one stack. frames: numbers in Sites.frames, innermost first; own: index of the responsible frame,
     -1 if none.
 
     rate: growth in bytes per minute (of a scenario per run), 0 without growth. growth: the trend in words.

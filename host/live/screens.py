@@ -1,4 +1,4 @@
-"""What opens above the table: a stack, the tree of callers, what the command writes, a question."""
+"""Screens above the table: a stack, the tree of callers, the command's output, a question."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ RULES: tuple[Rule, ...] = (
         r"__new_exitfn|(__)?cxa_atexit|__cxa_thread_atexit_impl|(__)?register_atfork|__internal_atexit",
         "stdlib/cxa_atexit.c, posix/register-atfork.c",
     ),
-    # Android's up to 9: it counts the processors by stdio when it begins, at anybody's first call.
+    # Android's up to 9: it counts the processors by stdio when it begins, at the first call.
     Rule("allocator's own start", LIBC, r"je_(m|c|re)alloc|malloc_init_hard", "jemalloc src/jemalloc.c"),
     Rule("environment", LIBC, r"__add_to_environ|setenv|putenv", "stdlib/setenv.c"),
     Rule(

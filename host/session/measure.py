@@ -68,7 +68,7 @@ class RecordingPlan:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What is measured, where, and what is kept.
+    """Target, device and outputs of a session.
 
     on_interval: gets the profile of each interval, and the same one with blocks of all ages.
     share: gets the local copies of a device's files, by build-id.
@@ -146,7 +146,7 @@ def measure(plan: Measurement) -> Measured:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What the observers of a session work on."""
+    """Inputs of a session's observers."""
 
     capture: Capture
     files: ModuleFiles
@@ -320,7 +320,7 @@ def _tell_held_up(tracer: AgentSession, capture: Capture) -> None:
 
 
 def _tell_end(plan: Measurement, capture: Capture) -> None:
-    """What became of the command."""
+    """Outcome of the command."""
     if not plan.options.command or capture.end is None:
         return
     name, reason, status = plan.options.command[0], int(capture.end["reason"]), int(capture.end["status"])

@@ -1,4 +1,4 @@
-"""What the user sees on stderr while a session runs, or a large recording is worked on."""
+"""Progress on stderr while a session runs or a large recording is analysed."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Schedule:
     """When a session prints and ends; None = never. Nanoseconds since the first STATUS after the target has begun.
 
     refresh_ns: time between snapshots for the live view, without an interval.
-    scenario: its runs end with snapshots, in place of intervals.
+    scenario: its runs end with snapshots, instead of intervals.
     """
 
     duration_ns: int | None = None

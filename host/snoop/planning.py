@@ -28,7 +28,7 @@ THROWERS = {"__cxa_throw", "rust_panic"}
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """What is asked for on the command line.
+    """Requests of the command line.
 
     formats: (glob of names, format), the first that matches counts. returns: how they are probed: "trampoline" is the
     kernel's way, by which an exception that passes a probed function ends the program; "auto" takes it where none can.
@@ -66,7 +66,7 @@ def local_files(
 def of_each(
     pids: Sequence[int], look: Callable[[int], list[ProbedFile]], on_problem: Callable[[str], None]
 ) -> list[list[ProbedFile]]:
-    """What `look` finds of each process; one that cannot be looked at is told of. Raises its error where none can."""
+    """Returns the result of `look` for each process, and warns about failures. Raises the error if all fail."""
     found: list[list[ProbedFile]] = []
     failures: list[TargetError] = []
     for pid in pids:

@@ -17,7 +17,7 @@ LABELS_MAX = 32
 
 @dataclass(frozen=True, slots=True)
 class SessionTarget:
-    """What was measured. pid: 0 = unknown. only_pids: the processes that count; None = all in the recording."""
+    """Target of a session. pid: 0 = unknown. only_pids: the processes that count; None = all recorded."""
 
     command: str
     pid: int
@@ -108,7 +108,7 @@ class SessionTracing:
 
 @dataclass(frozen=True, slots=True)
 class SessionFindings:
-    """What the host noted during and after the session.
+    """The host's notes during and after the session.
 
     run_ends_ns: ends of the runs of --scenario; None = no scenario. marks: name and time. memory: one object for each
     process that was examined, unchecked. fp_agreement: unchecked.

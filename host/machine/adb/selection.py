@@ -9,7 +9,7 @@ from memleak_android.host.console import one_line
 from memleak_android.host.errors import DeviceError
 from memleak_android.host.machine.adb.server import READY, DeviceRow
 
-# What to do about a state in which a device is unusable.
+# Advice for each state in which a device is unusable.
 _WAY_OUT = {
     "unauthorized": "accept this computer in the dialog on its screen",
     "authorizing": "accept this computer in the dialog on its screen",

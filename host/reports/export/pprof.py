@@ -74,8 +74,8 @@ class _Writer:
     def _main_mapping_first(self) -> None:
         """pprof takes the first mapping for the program's; the outermost frame's of the largest site is a good guess."""
         program = self._profile.target.command.split(" ")[0].rsplit("/", 1)[-1]
-        places = ((f.module, f.build_id) for site in self._profile.sites for f in reversed(site.frames))
-        main = next((place for place in places if program and place[0].endswith(f"/{program}")), None)
+        modules = ((f.module, f.build_id) for site in self._profile.sites for f in reversed(site.frames))
+        main = next((module for module in modules if program and module[0].endswith(f"/{program}")), None)
         if main:
             self._mapping(*main)
 

@@ -1,4 +1,4 @@
-"""What the HTML page shows, as plain data: trees, sites, modules, threads. One result, or two compared."""
+"""Data of the HTML page: trees, sites, modules, threads. One result, or two compared."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _data(
 
 
 class _Labels:
-    """What frames are called in the trees: each pair of function and module once."""
+    """Frame names in the trees: each pair of function and module once."""
 
     def __init__(self) -> None:
         self.rows: list[list[Any]] = []  # function, number of the module

@@ -15,7 +15,7 @@ WIDTH_MAX = 200
 
 
 def verdict_line(gate: Gate) -> str:
-    """What counted against each limit."""
+    """Blocks and bytes that counted against each limit."""
     return "; ".join(gate_lines(gate))
 
 

@@ -1,4 +1,4 @@
-"""Where an entry probe goes in its function.
+"""Choice of the instruction for a function's entry probe.
 
 1. The kernel emulates a few instructions under a uprobe and single-steps all others, which costs one exception more.
 2. So the probe goes to the first emulated instruction of the function's first 64 bytes that is equivalent to the entry.
