@@ -26,7 +26,7 @@ FLAGS = (
 
 @dataclass(frozen=True)
 class Abi:
-    """What differs between Android's ABIs on this machine."""
+    """Differences between Android's ABIs on this machine."""
 
     name: str
     folder: str  # below lib/ of an installed app

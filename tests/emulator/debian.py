@@ -22,7 +22,7 @@ APT_SECONDS = 300.0
 
 
 class Unavailable(Exception):
-    """What the machine is made of cannot be had here; says what and why."""
+    """A part of the machine cannot be had here; the message says which and why."""
 
 
 @dataclass(frozen=True)

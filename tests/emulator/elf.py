@@ -1,4 +1,4 @@
-"""What an ELF file needs to run."""
+"""Dependencies of an ELF file at run time."""
 
 from __future__ import annotations
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from tests.emulator.debian import Suite, Unavailable
 
 DEFAULT = "6.1"
-# What the machine needs of what Debian builds as modules; each brings what it depends on.
+# Kernel features that Debian builds as modules; each brings its dependencies.
 MODULES = ("virtio_pci", "virtio_net")
 
 
 @dataclass(frozen=True)
 class Line:
-    """Where a line of kernels comes from: a suite and the meta package that names today's version."""
+    """Source of a line of kernels: a suite and the meta package that names today's version."""
 
     suite: str
     package: str

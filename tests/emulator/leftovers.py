@@ -1,4 +1,4 @@
-"""What a session leaves on a device, or has there while it runs: all of it that a look from outside can see."""
+"""Traces of a session on a device that can be seen from outside."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.emulator.machine import Machine
 
 GONE_SECONDS = 10.0  # programs take an emulated processor their time
 
-# Files in every place that we may write to, and pinned BPF objects; properties that are set (one that was set is empty
+# Files in every folder that we may write to, and pinned BPF objects; properties that are set (one that was set is empty
 # afterwards: Android deletes none); our processes, by their arguments (the shell that is a wrapped app's parent ends
 # with the app); what BPF and perf hold open in any process, and probes with names; sockets with names. The patterns do
 # not match their own command lines.

@@ -30,7 +30,7 @@ ADB_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Options:
-    """What a machine is.
+    """Description of a machine.
 
     kernel: a line of kernels.LINES. api_level: what properties say; from 30 on apps load startup agents. build: "userdebug" (su as AOSP has it), "rooted" (a user build whose su takes -c),
     "user" (a stock phone). adb_user: as whom adbd runs, "shell" as on phones, "root" as after adb root. selinux: what
@@ -88,7 +88,7 @@ class Machine:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a program has to have in its environment to see this machine, and this one only."""
+        """Returns the environment in which a program sees this machine and no other."""
         return {"ANDROID_ADB_SERVER_PORT": str(self.server_port), "ANDROID_SERIAL": self.serial}
 
     def adb(self, *words: str | Path, timeout_s: float = ADB_SECONDS) -> subprocess.CompletedProcess[bytes]:
@@ -136,7 +136,7 @@ class Machine:
         raise MachineFailed(f"adb shell does not answer on {self.serial}: {said.strip()}")
 
     def unplug(self) -> None:
-        """What pulling the cable does: every stream ends, and adb has no such device until `plug_in`."""
+        """Pulls the cable: every stream ends, and adb has no such device until `plug_in`."""
         self.root_shell("kill -9 $(pidof adbd)")
         deadline = time.monotonic() + ADB_SECONDS
         while re.search(rf"^{self.serial}\s+device$", self.adb("devices").stdout.decode(), re.MULTILINE):

@@ -1,4 +1,4 @@
-"""Numbers of machines: taken by putting a folder in its place, which only one process can."""
+"""Numbers of machines: taken by renaming a folder, which only one process can."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.emulator.debian import Unavailable
 
 RULES = Path(__file__).parent / "android" / "selinux.cil"
-# What a phone's policy denies to apps and the shell: BPF programs; ptrace; memory that is executable and was written to.
+# Denials of a phone's policy for apps and the shell: BPF programs; ptrace; written memory made executable.
 REFUSABLE = {
     "bpf": "(allow su self (bpf (prog_load)))\n",
     "ptrace": "(allow su self (process (ptrace)))\n",

@@ -1,4 +1,4 @@
-"""What a phone has and Debian has not: am, pm and their kind, su and run-as, properties, the zygotes and their apps."""
+"""Android's parts that Debian lacks: am, pm and the like, su, run-as, properties, the zygotes and their apps."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def add_surface(archive: NewcArchive, suite: str) -> None:
 
 def _runtime(archive: NewcArchive, suite: str, abi: Abi) -> None:
     """The zygote of an ABI, with the loader and the libraries that its apps need."""
-    # What has the machine's own architecture shares its libraries with adbd; the other has them for itself.
+    # Programs of the machine's own architecture share their libraries with adbd; the others have their own.
     suites = (suite,) if abi is ARM64 else (suite, OTHER_SUITE)
     debian = unpacked_from_first(suites, abi.debian, "libc6", "libgcc-s1", "libstdc++6")
     archive.file(abi.runtime, app_process(abi), 0o755)

@@ -32,7 +32,7 @@ def stock() -> Iterator[Machine]:
 
 
 def unstripped() -> list[str | Path]:
-    """Where names come from: the libraries on the machine have none."""
+    """Source of symbol names: the libraries on the machine have none."""
     return [word for path in libraries(ARM64, stripped=False).values() for word in ("--symbols", path.parent)]
 
 
@@ -108,7 +108,7 @@ def test_what_the_system_refuses_at_last_is_done_by_ptrace(stock: Machine, tmp_p
 
 @pytest.mark.proof
 def test_ptrace_of_an_app_with_a_hanging_main_thread(stock: Machine, tmp_path: Path) -> None:
-    """What waits for its main thread finds no shim there when that wakes."""
+    """A call that waits for its main thread finds no shim when the thread wakes."""
     pid, path = stock.wait_for_process(APP), tmp_path / "report.json"
     stock.shell(f"am start -n {APP}/.MainActivity --ei hang 35")
     done = run(stock, "--package", APP, "--duration", "30s", "--json", path, *unstripped())

@@ -1,4 +1,4 @@
-"""What a kernel's security modules say when an app is to be entered: yama and SELinux, on the machine, as the app."""
+"""Attaching to an app under yama and SELinux, on the machine, as the app."""
 
 from __future__ import annotations
 

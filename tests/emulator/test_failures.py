@@ -1,7 +1,7 @@
-"""What goes wrong on the machine: each failure ends in its line and its exit code, and leaves nothing on the device.
+"""Failures on the machine: each ends in its line and its exit code, and leaves nothing on the device.
 
 No device, several of them, unauthorized and offline ones: tests/host/commands/test_device_command.py, with a daemon that fails as
-told. An app that is not debuggable, on a phone without root: test_stock_phone.py.
+requested. An app that is not debuggable, on a phone without root: test_stock_phone.py.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.emulator
 # One tracer on every change, the other one in `make proof`: each takes ten to twenty seconds.
 bpf_first = pytest.mark.parametrize("tracer", ["bpf", pytest.param("preload", marks=pytest.mark.proof)])
 shim_first = pytest.mark.parametrize("tracer", ["preload", pytest.param("bpf", marks=pytest.mark.proof)])
-# What has to be on the device while a session runs, so that finding nothing afterwards means something.
+# Files that must be on the device while a session runs, so that finding none afterwards means something.
 HELD = {
     "bpf": ("file /data/local/tmp/memleak-android-", "anon_inode:bpf", "/memleakd"),
     "preload": (

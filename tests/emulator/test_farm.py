@@ -34,7 +34,7 @@ def second() -> Iterator[Machine]:
 
 @pytest.fixture
 def serials(machine: Machine, second: Machine, tmp_path: Path) -> Iterator[list[str]]:
-    """What the first machine's adb server calls the three; the last is the daemon."""
+    """Serials of the three on the first machine's adb server; the last is the daemon."""
     server = [adb_program(), "-P", str(machine.server_port)]
     with FakeDevice(tmp_path / "device", Faults(cut_after_bytes=64)) as device:
         more = [f"127.0.0.1:{second.number + 1}", device.serial]

@@ -1,4 +1,4 @@
-"""What the machine's image is made of: no machine needed."""
+"""Contents of the machine's image: no machine needed."""
 
 from __future__ import annotations
 

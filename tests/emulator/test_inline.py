@@ -72,7 +72,7 @@ def until_said(machine: Machine, word: str) -> None:
 
 @contextmanager
 def snooping(machine: Machine, pid: int, *functions: str) -> Iterator[list[str]]:
-    """Counts the program's functions meanwhile; what snoop said, as soon as it is in place, and at the end."""
+    """Counts the program's functions meanwhile; snoop's output once its probes are set, and at the end."""
     names = [word for one in functions for word in ("-f", f"own_allocator:{one}")]
     argv = [*PROGRAM, "snoop", "-s", machine.serial, "--pid", str(pid), "--statistics", *names]
     environment = {**os.environ, **machine.environment}

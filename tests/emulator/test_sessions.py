@@ -158,7 +158,7 @@ def test_its_sites_are_those_of_the_same_program_here(found: dict[str, Any], tmp
 
 @pytest.mark.parametrize("process", ["", pytest.param(":remote", marks=pytest.mark.proof)])
 def test_a_process_that_runs_already(machine: Machine, process: str, tmp_path: Path) -> None:
-    """What its activity, or its service, leaks when it runs once more; by root, without a new start."""
+    """Leaks of its activity or service, started once more; by root, without a new process."""
     name, once_more = APP + process, f"am {'startservice' if process else 'start'} -n {APP}/.MainActivity"
     machine.shell(once_more)
     pid = machine.wait_for_process(name)
@@ -168,9 +168,7 @@ def test_a_process_that_runs_already(machine: Machine, process: str, tmp_path: P
         word for path in libraries(ARM64, stripped=False).values() for word in ("--symbols", path.parent)
     ]
     with started(machine, *words, *symbols, "--json", tmp_path / "report.json") as session:
-        assert session.stdout and session.stdout.readline(), session.communicate()[
-            1
-        ]  # the probes are in place
+        assert session.stdout and session.stdout.readline(), session.communicate()[1]  # the probes are set
         machine.shell(once_more)
         wait_until_done(machine, name, session)
         interrupt(session)

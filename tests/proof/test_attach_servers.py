@@ -133,7 +133,7 @@ def worker_of(pid: int) -> int:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_nginx_s_worker_answers_and_keeps_nothing(way: str, tmp_path: Path) -> None:
-    """What a request allocates goes with its connection; a connection that stays open keeps its own."""
+    """Blocks of a request are freed with its connection; an open connection keeps its own."""
     need("nginx", "sh", "curl")
     (tmp_path / "conf").write_text(NGINX.format(folder=tmp_path))
     path = tmp_path / "socket"

@@ -1,4 +1,4 @@
-"""What goes wrong outside: one clear line, the right exit code, no probe and no process left behind."""
+"""External failures: one clear line, the right exit code, no probe and no process left behind."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_siblings_that_allocate_by_the_same_stack(tracer: str, tmp_path: Path) -
 @pytest.mark.proof
 @both_tracers
 def test_a_child_in_the_memory_of_its_parent(tracer: str, tmp_path: Path) -> None:
-    """What a child of vfork() frees is gone, and what it leaves is held.
+    """Blocks that a child of vfork() frees are gone, and those it leaves are held.
 
     Known defect of the BPF tracer: from Linux 6.12 on, the pid filter of a multi-uprobe link compares thread groups, not
     address spaces. Calls of the child are not seen: the block that it freed is reported, the block that it left is not.

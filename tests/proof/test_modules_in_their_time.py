@@ -1,4 +1,4 @@
-"""Short-lived processes and libraries that take each other's place: every stack named in the right module."""
+"""Short-lived processes and libraries that reuse each other's addresses: every stack named in the right module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who held memory at the high-water mark, and who allocates only to give back: both are gone at the program's end."""
+"""Holders of the high-water mark, and stacks of short-lived blocks: both are gone at the program's end."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def leak(process: subprocess.Popen[bytes]) -> None:
 
 
 def write_code(pid: int, address: int, code: bytes) -> bytes:
-    """What stood there."""
+    """Returns the original bytes."""
     with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
         before = os.pread(memory.fileno(), len(code), address)
         os.pwrite(memory.fileno(), code, address)

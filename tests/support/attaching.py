@@ -50,7 +50,7 @@ def descendant(pid: int, name: str) -> int:
 
 @contextmanager
 def attached(pid: int, report: Path, *options: str | Path) -> Iterator[subprocess.Popen[str]]:
-    """`--tracer bpf --pid PID --json REPORT`, from when its probes are in place; killed in the end."""
+    """`--tracer bpf --pid PID --json REPORT`, from when its probes are set; killed in the end."""
     need("bpf")
     words = ["--tracer", "bpf", "--pid", pid, "--interval", "100ms", "--json", report, *options]
     process = subprocess.Popen(
@@ -113,7 +113,7 @@ def until(holds: Callable[[], bool], patience_s: float = 100) -> bool:
 
 
 def until_unchanged(pid: int, patience_s: float = 100) -> dict[int, int]:
-    """What is still changed in a process's code when nothing is, or after the patience."""
+    """Returns the changes left in a process's code once it is quiet, or after the timeout."""
     deadline = time.monotonic() + patience_s
     while (found := changed_code(pid)) and time.monotonic() < deadline:
         time.sleep(0.05)

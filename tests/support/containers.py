@@ -16,7 +16,7 @@ MUSL_LINKER = Path("/lib/ld-musl-x86_64.so.1")
 GLIBC = (Path("/lib64/ld-linux-x86-64.so.2"), Path("/lib/x86_64-linux-gnu/libc.so.6"))
 NAMESPACES = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
 
-# What a container engine does: another root, the old one out of reach. mount(2), pivot_root(2).
+# As in a container engine: another root, the old one out of reach. mount(2), pivot_root(2).
 PIVOT = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)

@@ -117,7 +117,7 @@ class ForeignLibc:
         return library
 
     def root(self, folder: Path) -> Path:
-        """Where the emulated program finds its linker and its libraries."""
+        """Directory in which the emulated program finds its linker and its libraries."""
         if not self.is_bionic:
             return self.libc.parents[1]
         libraries = "lib64" if self.linker == "linker64" else "lib"

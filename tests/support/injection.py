@@ -86,7 +86,7 @@ def running(
 
 
 def last_words(process: subprocess.Popen[str]) -> str:
-    """What the target says of itself when it is asked to end."""
+    """Returns the target's own report, printed when it is asked to end."""
     return process.communicate("x", timeout=30)[0].strip()
 
 

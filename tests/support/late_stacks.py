@@ -1,4 +1,4 @@
-"""What a session with --extend-stacks has to say of tests/device/programs/late_stacks.c."""
+"""Expected results of --extend-stacks for tests/device/programs/late_stacks.c."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def _check_scratch(words: list[int], plan: PatchPlan) -> None:
 
 
 def _moved_end(plan: PatchPlan) -> int:
-    """Words up to the last one that is moved; those that stay in their place are moved, too."""
+    """Words up to the last one that is moved; those that are kept are moved, too."""
     has_kept = any(pc == plan.address for pc, _ in plan.moves)
     return (plan.address - FUNCTION) // 4 + len(plan.moves) + (not has_kept)
 
@@ -240,7 +240,7 @@ def random_prologue(rng: random.Random) -> list[int]:
 
 
 def _of_a_frame(rng: random.Random) -> int:
-    """What functions begin with, and what looks like it."""
+    """Common function prologues, and code that looks like them."""
     first, second, imm = rng.randrange(32), rng.randrange(32), rng.randrange(1, 64)
     return rng.choice(
         (

@@ -53,8 +53,8 @@ _HARMFUL = re.compile(
 
 @dataclass
 class Tried:
-    """What became of the prologues: `refused` by the reason's last words. died: runs that the runner's handler did
-    not outlive, compared by how they died."""
+    """Outcomes of the prologues: `refused` by the reason's last words. died: runs that the runner's handler did
+    not survive, compared by how they died."""
 
     moved: int = 0
     refused: Counter[str] = field(default_factory=Counter)
@@ -123,7 +123,7 @@ def random_prologue(rng: random.Random) -> bytes:
 
 
 def _of_a_frame(rng: random.Random) -> bytes:
-    """What functions begin with, and what looks like it."""
+    """Common function prologues, and code that looks like them."""
     register = 0xC0 | rng.randrange(64)
     return rng.choice(
         (

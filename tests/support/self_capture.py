@@ -49,9 +49,9 @@ class Capture:
     _symbols: list[tuple[int, int, str]]
 
     def functions(self, frames: Sequence[SnapshotFrame]) -> list[str]:
-        """What the frames in the program's own functions are called, by the symbols that stripping took away.
+        """Names of the frames in the program's own functions, by the symbols that stripping removed.
 
-        Left out are libraries, wherever they are linked in.
+        Libraries are left out, also those linked in statically.
         """
         own = [f for f in frames if f.mapping is not None and Path(f.mapping.path).stem == "program"]
         return [name for name in map(self._name, (f.rel_pc for f in own)) if name in self.truth]

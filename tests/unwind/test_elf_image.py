@@ -1,4 +1,4 @@
-"""What a file's sections hold once they are unpacked: compressed debug sections, mini debug info."""
+"""Unpacked section contents: compressed debug sections, mini debug info."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the NDK's crtbegin_dynamic.o does (bionic/libc/arch-common/bionic/crtbegin.c): the way into bionic's libc.
+// Entry into bionic's libc, as in the NDK's crtbegin_dynamic.o (bionic/libc/arch-common/bionic/crtbegin.c).
 struct initializers {
 	void (**before)(void);
 	void (**at_start)(void);

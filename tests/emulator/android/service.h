@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the commands of adb users (am, pm, cmd, …) ask system_server for. On a phone this goes by binder, which passes
+// Requests of adb users' commands (am, pm, cmd, …) to system_server. On a phone this goes by binder, which passes
 // the caller's identity and its streams (frameworks/native/cmds/cmd/cmd.cpp); here by a socket that does the same.
 #ifndef EMULATOR_SERVICE_H
 #define EMULATOR_SERVICE_H

@@ -65,7 +65,7 @@ int main(int argc, char **argv)
 }
 
 #ifdef BIONIC
-/* What the NDK's crtbegin does: hands the raw stack to libc, which finds argc, the environment and the auxiliary vector there. */
+/* As in the NDK's crtbegin: hands the raw stack to libc, which finds argc, the environment and the auxiliary vector there. */
 typedef void (*function)(void);
 struct structors {
 	function *preinit, *init, *fini;

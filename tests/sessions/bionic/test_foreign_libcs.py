@@ -35,7 +35,7 @@ class Measured:
 
     @property
     def own_count(self) -> tuple[int, ...]:
-        """What the program says: bytes and blocks held, bytes and blocks allocated, 1 where it found our variables."""
+        """Returns bytes and blocks held, bytes and blocks allocated, 1 if it found our variables."""
         found = OWN_COUNT.search(self.run.out)
         assert found, self.run.err
         return tuple(map(int, found.groups()))

@@ -1,4 +1,4 @@
-"""What the shim asks of the libc that it is loaded into: nothing that bionic of Android 6 (API 23) lacks."""
+"""Imports of the shim from its libc: nothing that bionic of Android 6 (API 23) lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which system calls the shim makes: none for which Android's seccomp filter kills an app (Android 8 and later)."""
+"""System calls of the shim: none for which Android's seccomp filter kills an app (Android 8 and later)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EVERYWHERE = {
     "memfd_create", "mprotect", "mremap", "munmap", "nanosleep", "openat", "prlimit64", "process_vm_readv", "read", "renameat",
     "sched_yield", "sendmsg", "socket", "tgkill", "unlinkat", "write",
 }  # fmt: skip
-# What stands for what on 32-bit systems; syscalls.h chooses.
+# Equivalent system calls on 32-bit systems; syscalls.h chooses.
 ON_64_BITS = {"mmap": "mmap2", "geteuid": "geteuid32", "ftruncate": "ftruncate64"}
 PARAMETERS = {"name"}  # of the macros
 

@@ -37,8 +37,8 @@ tracepoint:kmem:kmalloc* /pid == {pid}/ {{ @kmalloc[kstack(20), args->bytes_allo
 tracepoint:kmem:kmem_cache_alloc* /pid == {pid}/ {{ @kmem_cache_alloc[kstack(20), args->bytes_alloc] = count(); }}
 tracepoint:kmem:mm_page_alloc /pid == {pid}/ {{ @mm_page_alloc[kstack(20), 4096 << args->order] = count(); }}
 """
-# What holds until a pipe is closed, by the function that asks for it: frees play no part. The page of what the program
-# says is kept too, by its pipe, for the next word (tmp_page of struct pipe_inode_info).
+# Memory held until a pipe is closed, by the allocating function: frees do not matter. The pipe of the program's output
+# keeps a page too, for the next write (tmp_page of struct pipe_inode_info).
 KEPT = {
     "kmalloc": "alloc_pipe_info",
     "kmem_cache_alloc": "create_pipe_files",

@@ -13,7 +13,7 @@ from memleak_android.host.machine.binaries import local_arch
 from tests.support.program_server import run_program
 
 HERE = Path(__file__).resolve().parent
-# What the NDK's build system would do with a module, in the order in which it is asked to.
+# Compiler and linker calls of the NDK's build system for one module, in its order.
 STAND_IN = """
 CLEAR_VARS := clear.mk
 PREBUILT_SHARED_LIBRARY := prebuilt.mk

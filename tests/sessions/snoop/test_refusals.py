@@ -1,4 +1,4 @@
-"""What cannot be done is said in one line each, and the rest goes on."""
+"""Refused requests: one line each, and the rest goes on."""
 
 from __future__ import annotations
 

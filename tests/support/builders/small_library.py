@@ -15,7 +15,7 @@ from tests.unwind.fuzz.elf_container import PT_GNU_EH_FRAME, WIDE, Part, section
 X86_64, ARM64, ARM32, I386 = 62, 183, 40, 3
 FUNCTION = 0x40  # bytes of each function
 BASE, STACK = 0x40000000, 0x7000000
-# What holds at a function's entry: CFA = sp + words pushed; where the return address is.
+# CFI at a function's entry: CFA = sp + words pushed; location of the return address.
 ENTRY = {
     X86_64: Cie(op(0x0C, 7, 8) + offset(16, 1), "zR", b"\x1b"),
     I386: Cie(op(0x0C, 4, 4) + offset(8, 1), "zR", b"\x1b", data_align=-4, return_register=8),

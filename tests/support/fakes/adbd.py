@@ -24,7 +24,7 @@ _TOKEN_BYTES, _PUBLIC_KEY = 20, 3
 
 @dataclass
 class Faults:
-    """What the device does wrong. May be changed while it runs.
+    """Faults of the device. May be changed while it runs.
 
     state: "device", or "unauthorized" (asks for a key it never accepts), or "offline" (accepts and says nothing).
     features: advertised; without shell_v2 it is an Android 6. delay_s: before a service is accepted. is_stalled:
@@ -172,7 +172,7 @@ class ShellService:
             await self._hang_up(process)
 
     async def _hang_up(self, process: asyncio.subprocess.Process) -> None:
-        """What adbd does when the other side is gone (shell_service.cpp): first SIGHUP, then the pipes are closed."""
+        """As adbd once the client is gone (shell_service.cpp): first SIGHUP, then it closes the pipes."""
         assert process.stdin and process.stdout and process.stderr
         if process.returncode is None:
             process.send_signal(signal.SIGHUP)

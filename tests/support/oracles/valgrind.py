@@ -39,7 +39,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What one stack still holds; frames innermost first, without valgrind's own."""
+    """Blocks that one stack still holds; frames innermost first, without valgrind's own."""
 
     bytes: int
     blocks: int
@@ -73,7 +73,7 @@ def totals(records: Sequence[Record]) -> tuple[int, int]:
 
 
 def bases(records: Sequence[Record], vaddrs: Mapping[str, set[int]]) -> dict[str, int]:
-    """Where valgrind had loaded each object, as most of our frames have it: object → address of its vaddr 0.
+    """Valgrind's load address of each object, by majority of our frames: object → address of its vaddr 0.
 
     vaddrs: object → ours. A base is a multiple of the page size, so that chance does not find one.
     """

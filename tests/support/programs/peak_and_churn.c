@@ -1,4 +1,4 @@
-/* What is gone at the end: a spike of ten megabytes for a second, and a thousand short-lived blocks each 50 ms. */
+/* Memory freed before the end: a spike of ten megabytes for a second, and a thousand short-lived blocks each 50 ms. */
 #include <stdlib.h>
 #include <unistd.h>
 

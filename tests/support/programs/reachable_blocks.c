@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Blocks of every kind of reachability, each of a size (a prime) that names its case; then it sleeps for argv[1] seconds.
- * What must not be referred to is kept by a function whose frame is wiped afterwards. To be compiled without optimisation.
+ * Unreferenced blocks are allocated by a function whose frame is wiped afterwards. Compile without optimisation.
  */
 #include <pthread.h>
 #include <semaphore.h>

@@ -68,7 +68,7 @@ static uint64_t mixed(uint64_t *state)
 	return *state ^ *state >> 29;
 }
 
-/* What a case can read must be the same twice: of the wider registers the parent's copying leaves this or that. */
+/* State that a case can read must be equal in both runs: the parent's copying changes the wider registers. */
 static void clear_wider_vectors(struct _libc_fpstate *state)
 {
 	const uint64_t avx_and_avx512 = 0xe4;
@@ -169,7 +169,7 @@ static int run(const struct moved_case *one, const uint8_t *image, uint64_t from
 	return 1;
 }
 
-/* Where a fault is reported depends on where the code is; that it stands in the moved code is what can be asked. */
+/* The reported fault address depends on the code's address; check only that it is in the moved code. */
 static int compare(const struct moved_case *one, const struct outcome *before, const struct outcome *after)
 {
 	int is_fault = before->signal != SIGTRAP;

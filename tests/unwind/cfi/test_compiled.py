@@ -36,7 +36,7 @@ FILES = [
 
 @pytest.fixture(autouse=True, scope="module")
 def one_by_one() -> Iterator[None]:
-    """What is said to be lazy does not decode functions together."""
+    """A lazy table does not decode functions together."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table, "_AHEAD_MIN", 1 << 60)
         yield

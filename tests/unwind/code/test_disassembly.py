@@ -1,4 +1,4 @@
-"""What one decoded instruction says about itself: flow, registers, memory."""
+"""Facts about one decoded instruction: flow, registers, memory."""
 
 from __future__ import annotations
 

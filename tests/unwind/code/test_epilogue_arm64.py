@@ -38,7 +38,7 @@ def moves_x30(word: int) -> bool:
 
 
 def return_location(row: UnwindRow) -> tuple[int, int] | None:
-    """Where the return address lies, from the base register; None: in x30."""
+    """Location of the return address, from the base register; None: in x30."""
     rule = next((r for r in row.rules if r.register == LR and r.kind is RuleKind.OFFSET), None)
     return None if rule is None else (row.cfa_register, row.cfa_offset + rule.offset)
 

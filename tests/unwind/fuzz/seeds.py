@@ -1,4 +1,4 @@
-"""What mutations begin with: one small, well-formed input of every kind, and a few files of this machine."""
+"""Seeds of mutations: one small, well-formed input of every kind, and a few files of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done with an input of each kind: all that the unwinder does with a file that it was given.
+"""Fuzz targets, one for each kind of input: all that the unwinder does with such a file.
 
 A target returns where the input was used or was refused by an UnwindError of one line; anything else is a finding.
 """

@@ -1,4 +1,4 @@
-"""What mutated inputs have found, each as the smallest input that shows it."""
+"""Findings of the fuzzer, each as the smallest input that shows it."""
 
 from __future__ import annotations
 

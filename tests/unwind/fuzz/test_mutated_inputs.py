@@ -43,7 +43,7 @@ def test_thousands_of_mutated_inputs_do_no_harm(kind: str, first: int) -> None:
 
 
 def test_a_finding_is_reported() -> None:
-    """What this file's tests would say of a target that fails, hangs or takes all memory."""
+    """Checks that these tests report a target that fails, hangs or takes all memory."""
     script = (
         "from tests.unwind.fuzz import targets, child\n"
         "calls = []\n"

@@ -94,7 +94,7 @@ class Outcome:
         return f"{mapping.path.rsplit('/', 1)[-1]}+{module.vaddr_of(mapping, address):#x}"
 
     def kinds(self) -> Counter[str]:
-        """What is different, by the method that found the last right frame's caller, or how the chain ends."""
+        """Names the difference: the method that found the last right frame's caller, or the chain's end."""
         return Counter(self.kind(i) for i in np.flatnonzero(~self.same).tolist())
 
     def kind(self, i: int) -> str:

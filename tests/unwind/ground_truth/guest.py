@@ -40,7 +40,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a program. spaces: its address spaces in time; Recorded.space counts them."""
+    """Result of a program. spaces: its address spaces in time; Recorded.space counts them."""
 
     arch: str
     recorded: Recorded

@@ -1,4 +1,4 @@
-"""The memory of an emulated process: three areas, a list of mapped files, a break and a place for the next mapping."""
+"""The memory of an emulated process: three areas, a list of mapped files, a break and the address of the next mapping."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the areas of a process begin. All three are large enough for the programs here."""
+    """Start addresses of a process's areas. All three are large enough for the programs here."""
 
     word_bytes: int
     program: int  # position-dependent programs

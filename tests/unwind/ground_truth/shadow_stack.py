@@ -118,7 +118,7 @@ class Recorder:
         self.struct.registers_count = registers
 
     def recorded(self) -> Recorded:
-        """What has been stored so far."""
+        """Returns the records stored so far."""
         out, columns = self.struct.out, self._columns
         n = out.count
         column_names = (

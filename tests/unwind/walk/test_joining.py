@@ -75,7 +75,7 @@ def test_fewer_frames_in_common_than_asked_for() -> None:
 
 
 def test_an_interrupted_function_is_not_a_caller() -> None:
-    """The donor's innermost frame has the address and the place, but it was not left by a call there."""
+    """The donor's innermost frame has the address and the stack position, but it was not left by a call there."""
     assert joined([chain("b a m"), chain("c b", CUT, top=2)], overlap=1)[1][1] == CUT
 
 
@@ -113,7 +113,7 @@ def test_over_several_others() -> None:
 
 
 def test_circles_end() -> None:
-    """Chains that cannot come from one stack: each says that the other's caller is its own, at falling places."""
+    """Chains that cannot come from one stack: each says that the other's caller is its own, at falling positions."""
     one = [(ord("z"), 0), (ord("a"), 16), (ord("b"), 32), (ord("a"), 16), (ord("b"), 32)], LOST
     two = [(ord("y"), 0), (ord("a"), 16), (ord("b"), 32)], CUT
     assert joined([one, two], overlap=1)[1] == two

@@ -1,4 +1,4 @@
-"""What one step means, rule by rule, on stacks written by hand; lock-step and scalar must agree on each."""
+"""Rules of one step on stacks written by hand; lock-step and scalar must agree on each."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_04_mini_debug_info_speaks_of_the_outer_files_addresses(tmp_path: Path) 
 
 
 def test_05_three_biases(tmp_path: Path) -> None:
-    """p_vaddr - p_offset of the code, sh_addr - sh_offset of .eh_frame, and the place of .eh_frame_hdr all differ."""
+    """p_vaddr - p_offset of the code, sh_addr - sh_offset of .eh_frame, and the address of .eh_frame_hdr all differ."""
     bias, frame_at, hdr_at = 0x8000, 0x100000, 0x300000
 
     def parts(offset: Callable[[str], int]) -> list[Part]:

@@ -24,7 +24,7 @@ RET = 0xD65F03C0
 
 
 def walked(*words: int) -> UnwindRow | Dead:
-    """What is read off arm64 code that stands at vaddr 0x1000."""
+    """Kinds read off arm64 code at vaddr 0x1000."""
     code = struct.pack(f"<{len(words)}I", *words)
     return walk_to_return(ARM64, lambda vaddr, size: code[vaddr - 0x1000 :][:size], 0x1000, frozenset())
 

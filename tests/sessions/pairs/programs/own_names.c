@@ -1,4 +1,4 @@
-/* What is kept of an allocator by its own names: -DTCMALLOC or -DMIMALLOC. */
+/* Blocks of an allocator called by its own names: -DTCMALLOC or -DMIMALLOC. */
 #include <stddef.h>
 
 #ifdef TCMALLOC
