@@ -77,7 +77,7 @@ HEADERS_OF_OTHERS = -isystem build/device/include $(addprefix -isystem ,$(wildca
 	-isystem $(ZIG)/lib/libc/include/any-linux-any
 
 device: $(STAMPS)/venv ## build the agent, the shim, the unwinder's engine and the demo program; ABIS="x86_64 arm64-v8a armeabi-v7a"
-	@mkdir -p build # one build at a time, whoever starts it
+	@mkdir -p build # one build at a time, in this or another make
 	@flock build/device.lock $(MAKE) --no-print-directory -j"$$(nproc)" -f ndk-build/Makefile PYTHON=$(PY) ABIS="$(ABIS)"
 
 wheel: device ## a wheel with the device binaries of all ABIs inside: build/dist/

@@ -32,7 +32,7 @@ AGENT_CFLAGS := -std=gnu11 -O2 -g $(WARNINGS) -fno-sanitize=all -fvisibility=hid
 AGENT_LDFLAGS := -static -s -Wl,-z,max-page-size=65536 -Wl,--gc-sections -Wl,-z,relro -Wl,-z,now -Wl,--build-id=sha1
 
 # The shim: no libc, no start files, nothing undefined but what the target's own libraries give weakly.
-# -z nodelete: dlclose() of a hooked library must not unmap code that is on somebody's stack. -Bsymbolic: what it names
+# -z nodelete: dlclose() of a hooked library must not unmap code that is on a thread's stack. -Bsymbolic: what it names
 # of its own is its own, also where it was brought in by dlopen() and does not interpose.
 SHIM_CFLAGS := -flto -std=gnu11 -D_GNU_SOURCE -O2 -g $(WARNINGS) -ffreestanding -fno-builtin -fPIC -fvisibility=hidden -fno-stack-protector \
 	-fno-sanitize=all -fasynchronous-unwind-tables -fomit-frame-pointer $(REPRO) -I device -I device/preload

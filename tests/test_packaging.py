@@ -1,4 +1,4 @@
-"""What a wheel holds is what the tree holds: a package missing from pyproject's list vanishes silently."""
+"""A wheel holds every package of the tree: one missing from pyproject's list would vanish silently."""
 
 from __future__ import annotations
 

@@ -111,12 +111,12 @@ def test_every_room_says_what_it_is() -> None:
 
 def test_every_c_file_states_its_licence() -> None:
     for path in files(".c", ".h", ".cc"):
-        place = str(path.relative_to(ROOT))
-        if not place.startswith(("device/", "ndk-build/")):
+        relative = str(path.relative_to(ROOT))
+        if not relative.startswith(("device/", "ndk-build/")):
             continue
-        needed = next(names for folder, names in LICENCES.items() if place.startswith(folder))
+        needed = next(names for folder, names in LICENCES.items() if relative.startswith(folder))
         stated = re.search(r"SPDX-License-Identifier: ([^*\n]+)", path.read_text().splitlines()[0])
-        assert stated and needed <= set(stated[1].split()), place
+        assert stated and needed <= set(stated[1].split()), relative
 
 
 def test_shim_and_bpf_programs_do_not_know_each_other() -> None:

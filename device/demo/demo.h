@@ -18,7 +18,7 @@
 
 namespace demo {
 
-// The compiler may drop an allocation whose result nobody sees.
+// The compiler may drop an allocation whose result is unused.
 inline void keep(void *block)
 {
 	asm volatile("" : : "g"(block) : "memory");

@@ -1,4 +1,4 @@
-"""Writes planted.h: the numbers of demo.json as C++ constants, so that they stand in one place only."""
+"""Writes planted.h: the numbers of demo.json as C++ constants, so that each is defined once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where caches are kept, with the environments that people, daemons and containers have."""
+"""Cache directories in the environments that users, daemons and containers have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be entered is refused by our program in one line that names the way out, and runs on as it was."""
+"""Refused attaches: one line that names the way out, and the target runs on unchanged."""
 
 from __future__ import annotations
 

@@ -67,8 +67,8 @@ def test_the_only_thread_is_in_a_signal_handler_at_the_end(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_nothing_is_recorded_from_the_stop_on_however_long_a_thread_is_looked_for(way: str) -> None:
-    """What is allocated and freed while the agent looks in vain for a thread that could take the hooks out: the last snapshot,
-    which is taken after that, has the blocks of before.
+    """Calls while the agent searches in vain for a thread to remove the hooks: the last snapshot, taken afterwards,
+    has the blocks of before.
     """
     with started(program()) as process:
         looking = threading.Thread(target=lambda: None)

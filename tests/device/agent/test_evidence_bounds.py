@@ -1,4 +1,4 @@
-"""What the agent believes of a record that a target wrote (evidence_bounds.c), beside what the host believes."""
+"""Bounds of records that a target wrote (evidence_bounds.c), compared with the host's."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ OTHER_USER = 65534
 
 @pytest.fixture
 def agent() -> Iterator[Path]:
-    """Where every user may run it."""
+    """A directory in which every user may run a program."""
     try:
         found = find_binary("memleakd", local_arch())
     except TracerError as error:

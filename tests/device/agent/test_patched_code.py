@@ -72,7 +72,7 @@ def measured(*words: object) -> subprocess.CompletedProcess[str]:
     ids=" ".join,
 )
 def test_the_heap_is_not_traced(words: tuple[str, ...], process: subprocess.Popen[bytes], libc: Path) -> None:
-    """Where children or all are followed, probes go to every process: none may have a hook."""
+    """With --follow or --all, probes go to every process: none may have a hook."""
     address = address_of(process.pid)
     write_code(process.pid, address, JUMP)
     done = measured(*(word.format(pid=process.pid, libc=libc) for word in words))

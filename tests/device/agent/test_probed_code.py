@@ -1,4 +1,4 @@
-"""What the agent refuses before a probe is placed: code in which the kernel refuses it, or breaks it."""
+"""Code that the agent refuses to probe: the kernel would refuse it, or break it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which processes the agent still expects something of."""
+"""Processes from which the agent still expects data."""
 
 from __future__ import annotations
 

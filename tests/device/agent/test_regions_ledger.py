@@ -67,7 +67,7 @@ def replayed(program: Path, records: np.ndarray) -> dict[int, int]:
 
 
 def reading(begins_ns: int, *parts: np.ndarray) -> np.ndarray:
-    """What one reading of the rings brings, that began at this time."""
+    """Events of one reading of the rings that began at this time."""
     record = np.zeros(1, EVENT)
     record["timestamp_ns"] = begins_ns
     return np.concatenate([record, *parts])
@@ -81,7 +81,7 @@ def test_calls_in_their_order(replay: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_more_rows_than_first_fit(replay: Path, seed: int) -> None:
-    """At random places, and downwards as the kernel maps."""
+    """Random addresses, and downwards as the kernel maps."""
     calls = random_calls(np.random.default_rng(seed), 6000, 20_000)
     downwards = random_calls(np.random.default_rng(seed), 3000)
     downwards["address"] = PAGE * (40_000 - 10 * np.arange(len(downwards)))
@@ -120,7 +120,7 @@ def test_a_late_unmapping(replay: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_an_exec_heard_of_late(replay: Path, seed: int) -> None:
-    """What the new program mapped stays, and so does all of another process."""
+    """Mappings of the new program and of other processes stay."""
     rng = np.random.default_rng(seed)
     calls = random_calls(rng, 60)
     others = random_calls(rng, 60)

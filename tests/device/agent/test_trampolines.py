@@ -1,4 +1,4 @@
-"""What return probes hide in a slice where calls leave the return address in a register, undone by the agent."""
+"""Return addresses replaced by return probes on a link-register machine, restored by the agent."""
 
 from __future__ import annotations
 

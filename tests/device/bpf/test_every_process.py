@@ -152,7 +152,7 @@ def report_of(recording: str, *words: str) -> str:
 
 @pytest.mark.proof
 def test_the_tables_take_more_processes_than_they_hold_at_once(tmp_path: Path) -> None:
-    """What ended processes held is given up again: 100,000 keys and blocks pass, and none of them stays."""
+    """Entries of ended processes are freed: 100,000 keys and blocks pass, and none of them stays."""
 
     def between() -> None:
         for _ in range(50):

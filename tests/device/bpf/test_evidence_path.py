@@ -1,4 +1,4 @@
-"""What evidence costs in BPF instructions, counted in the program as the kernel translated it."""
+"""Cost of evidence in BPF instructions, counted in the program as the kernel translated it."""
 
 from __future__ import annotations
 

@@ -312,7 +312,7 @@ def test_records_that_say_less(own_stack: dict[str, list[str]]) -> None:
 
 
 def test_room_is_given_back(own_stack: dict[str, list[str]]) -> None:
-    """What no living image needs makes room when the table is full; the rules of those that live stay."""
+    """A full table drops images without a live process; the rules of live ones stay."""
     assert own_stack["kept"] == own_stack["added"]
     assert (own_stack["no_room"], own_stack["is_full"]) == (["0"], ["1"])
     assert own_stack["is_full_after"] == own_stack["kept_after"] == ["0"]

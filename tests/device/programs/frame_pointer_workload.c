@@ -10,7 +10,7 @@
 
 static void *volatile kept;
 
-/* What keeps no frame pointer here leaves its caller's in the register. */
+/* Functions without a frame pointer leave their caller's in the register. */
 #ifdef FRAMELESS_LEAF
 __attribute__((optimize("omit-frame-pointer")))
 #endif

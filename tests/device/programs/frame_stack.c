@@ -139,7 +139,7 @@ static void examine_recycling(struct ml_frames *frames)
 	printf("room_after %d\n", learn(frames, 22));
 }
 
-/* What the stack looks like while the callers are still there. */
+/* Copies the stack while the callers are still on it. */
 static void examine(void)
 {
 	struct ml_frames *frames = ml_frames_create();

@@ -1,4 +1,4 @@
-/* What is brought into a process by tests: it remembers by what it was called. */
+/* Library that tests inject into a process: it records the name under which it was called. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

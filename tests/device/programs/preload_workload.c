@@ -16,7 +16,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-/* What is kept; volatile, so that no allocation is optimised away. */
+/* Pointers that are kept; volatile, so that no allocation is optimised away. */
 static void *volatile kept[300000];
 static int n_kept;
 

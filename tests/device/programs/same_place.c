@@ -20,7 +20,7 @@ extern char first_return[];
 		", %rsp\n.cfi_def_cfa_offset 8\nret\n.cfi_endproc\n.size " #name ", . - " #name "\n.type " #name       \
 		", @function\n")
 
-/* What the frames of leak() differ by, 96 bytes, these differ by the other way. */
+/* These frames differ by the same 96 bytes as those of leak(), in the other direction. */
 CALLER(first_caller, 104);
 CALLER(second_caller, 8);
 __asm__(".set first_return, first_caller_return\n");

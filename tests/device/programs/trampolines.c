@@ -102,7 +102,7 @@ static void unsound_records_stay(void)
 	      "an architecture that pushes return addresses");
 }
 
-/* Where calls push their return addresses, each stands at the sp of its entry. */
+/* On machines whose calls push return addresses, each is at the sp of its entry. */
 static struct whole cut_short(ml_u64 sequence)
 {
 	struct whole record = two_pending();

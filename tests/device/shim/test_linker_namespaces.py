@@ -19,7 +19,7 @@ SOURCE = Path(__file__).parents[1] / "programs" / "linker_namespaces.c"
 
 @pytest.mark.parametrize("way", [attach, attach_inline])
 def test_the_program_s_own_libc_is_hooked(way: Callable[..., Attached], tmp_path: Path) -> None:
-    """Where the other one lies below it, too: the shim has to come into the program's namespace."""
+    """Even if the other libc is mapped lower, the shim loads into the program's namespace."""
     program, other = tmp_path / "program", tmp_path / "other.so"
     gcc(*FLAGS, "-Wl,-z,now", "-o", program, SOURCE)
     gcc("-shared", "-Wl,--no-as-needed", "-o", other, "-x", "c", "/dev/null")

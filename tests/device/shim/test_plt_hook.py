@@ -142,7 +142,7 @@ def test_a_library_that_goes_is_forgotten_and_may_come_again(bound_now: Path, li
             lambda: [program.do(f"open {library}", f"call leak_here {300 + i}", "close") for i in range(10)]
         )
     assert {size for size in session.sizes() if 300 <= size < 310} == set(range(300, 310))
-    assert 1 <= len(rows_of(session, library.name)) <= 10  # once for each place
+    assert 1 <= len(rows_of(session, library.name)) <= 10  # once for each slot
 
 
 def test_libraries_come_and_go_on_all_threads_while_slots_are_patched_and_restored(
@@ -280,7 +280,7 @@ def test_an_allocator_with_another_symbol_version(workload: Path, other_version:
 
 
 def test_an_allocator_that_a_resolver_chooses_is_refused(folder: Path, bound_now: Path) -> None:
-    """What libc has is not what is called: put in its place, it would be given blocks of another heap."""
+    """The program does not call libc's own function: called by the hook, that would get blocks of another heap."""
     source, library = folder / "chosen.c", folder / "libchosen.so"
     source.write_text(
         "#include <stddef.h>\nextern void *__libc_malloc(size_t);\n"
@@ -330,7 +330,7 @@ def test_slots_in_memory_shared_with_others_are_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("tag", "value", "is_told"),
     [
-        ("DT_JMPREL", "8", False),  # a readable place, where no relocation of a kind that counts is
+        ("DT_JMPREL", "8", False),  # readable memory without a relocation of a known kind
         ("DT_JMPREL", "~0ul - 64", True),
         ("DT_PLTRELSZ", "~0ul", True),
         ("DT_SYMTAB", "1ul << 46", True),

@@ -152,7 +152,7 @@ def test_sigkill_loses_nothing(workload: Path) -> None:
 
 
 def code_of(maps_text: str) -> frozenset[int]:
-    """Where code begins: after an exec at other places than before."""
+    """Code addresses: after an exec they differ from those before."""
     return frozenset(m.start for m in parse_maps(maps_text) if m.is_executable)
 
 

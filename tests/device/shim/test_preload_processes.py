@@ -50,7 +50,7 @@ def test_exec_that_fails_changes_nothing(workload: Path) -> None:
 
 @pytest.mark.parametrize("way", ["becomes", "thread"])
 def test_program_that_cannot_load_the_shim(way: str, workload: Path, static: Path) -> None:
-    """What the old program held is gone, and the new one is said not to be measured."""
+    """The old program's blocks are dropped, and the report says that the new one is not measured."""
     session = ran(run_preloaded([workload, way, static]), code=2)
     assert len(session.live) == 0
     assert lost(session) == {"PROGRAMS": 1}

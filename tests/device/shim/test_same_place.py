@@ -1,4 +1,4 @@
-"""A library in the place of another, whose stacks look like the other's when they are read by its frames (same_place.c)."""
+"""A library at the address of another, whose stacks look like the other's when they are read by its frames (same_place.c)."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def held_by(folder: Path, times: int, *stray: str) -> dict[bool, int]:
 
 
 def test_every_thread_that_meets_it_at_once(tmp_path: Path) -> None:
-    """Who finds that another thread read the maps meanwhile names its stack by them, not by those it had before."""
+    """If another thread rereads the maps meanwhile, the stack is named by the new maps, not the old."""
     assert held_by(tmp_path, TIMES) == {True: TIMES * THREADS, False: 0}
 
 

@@ -124,7 +124,7 @@ def test_trend(draw: Draw, expected: set[Trend], seconds: Floats) -> None:
     ids=["starts late", "after start-up", "one a second", "beside churn", "uneven requests", "sampled"],
 )
 def test_interval_has_the_true_rate(draw: Draw, rate: float, seconds: Floats) -> None:
-    """What adds up at random is no scatter beside a line: Sen's interval alone has the rate in a third of the draws."""
+    """A random walk is not scatter: Sen's interval alone covers the rate in a third of the draws."""
     growing = [one for one in judged(draw, seconds) if one.trend is Trend.GROWS]
     assert sum(one.low <= rate <= one.high for one in growing) >= 0.88 * len(growing)
 
@@ -142,9 +142,9 @@ Pair = Callable[[np.random.Generator, Floats], tuple[Floats, Floats]]
 
 
 def queue(come: float, go: float, leaked: float, oldest_first: bool = True) -> Pair:
-    """What a queue of blocks of 1009 bytes holds, and what of it stayed: so many a second `come` and `go` at random.
+    """Bytes held by a queue of 1009-byte blocks, and bytes that stayed. `come` and `go`: blocks per second, at random.
 
-    Beside them the same stack leaks so many a second. Those that go are the oldest, or any.
+    The same stack also leaks so many a second. The blocks that go are the oldest, or any.
     """
 
     def draw(random: np.random.Generator, seconds: Floats) -> tuple[Floats, Floats]:

@@ -1,4 +1,4 @@
-"""What the report says of modules that a PLT hook saw late, in part, or not."""
+"""Report lines for modules that a PLT hook saw late, in part, or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process's memory is used for: smaps of Linux and Android, the table, and recordings that tell nonsense."""
+"""Memory use of a process: smaps of Linux and Android, the table, and malformed recordings."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.support.builders.profiles import profile
 from tests.support.workloads import both_tracers, built, run
 
 
-def mapping(name: str, rss_kb: int, pss_kb: int, place: str = "7f00-7f10") -> str:
-    head = f"{place} rw-p 00000000 08:01 131090".ljust(73) + name
+def mapping(name: str, rss_kb: int, pss_kb: int, addresses: str = "7f00-7f10") -> str:
+    head = f"{addresses} rw-p 00000000 08:01 131090".ljust(73) + name
     return f"{head}\nSize:  999 kB\nRss:  {rss_kb} kB\nPss:  {pss_kb} kB\nPss_Dirty:  77 kB\nVmFlags: rd wr\n"
 
 
@@ -62,7 +62,8 @@ def test_sums_and_hostile_lines() -> None:
 
 def test_nameless_mappings_that_blocks_lie_in_are_the_allocators() -> None:
     nameless = [
-        mapping("", kb, kb, place) for kb, place in ((3, "1000-2000"), (5, "2000-3000"), (7, "5000-6000"))
+        mapping("", kb, kb, addresses)
+        for kb, addresses in ((3, "1000-2000"), (5, "2000-3000"), (7, "5000-6000"))
     ]
     text = "".join([*nameless, mapping("/srv/x", 11, 11, "7000-8000")])
 

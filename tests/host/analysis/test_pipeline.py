@@ -182,7 +182,7 @@ def test_child_process_holds_what_its_parent_allocated(recorded) -> None:
 
 
 def test_block_of_a_key_is_named_in_the_library_of_its_own_time(recorded) -> None:
-    """One library closed, another opened at its place: equal addresses, so one key; evidence came only once."""
+    """One library closed, another mapped at its address: equal addresses, so one key; evidence came only once."""
     profile = recorded(
         Block(BlockKind.MAPPINGS, mapping(0x400000, 0x500000, "/nonexistent/other", timestamp_ns=3 * 10**9)),
         evidence(evidence_record(sequence=1, key=7, pc=0x401000)),

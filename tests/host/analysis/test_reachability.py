@@ -161,7 +161,9 @@ def rows(*fields: tuple[int, int, int, int]) -> np.ndarray:
 def test_blocks_of_two_snapshots():
     before = rows((0x1000, 64, 1, 1), (0x2000, 64, 2, 2), (0x3000, 64, 3, 3))
     after = rows((0x4000, 64, 900, 9), (0x1000, 64, 1, 1), (0x2010, 8, 20, 5))
-    blocks = blocks_at_stop(before, after, 100)  # 2 was freed and its place taken, 9 is younger than the stop
+    blocks = blocks_at_stop(
+        before, after, 100
+    )  # 2 was freed and its address reused, 9 is younger than the stop
     assert blocks.start.tolist() == [0x1000, 0x2010, 0x3000]
     assert blocks.row.tolist() == [1, -1, -1]  # 5 may have come after it, whatever its time
     after["function"] = Function.MMAP, Function.MALLOC, 64  # a region, and what is no memory at all

@@ -115,7 +115,7 @@ def test_exact_to_the_byte(device: FakeDevice, leaking: subprocess.Popen[bytes],
 def test_a_pulled_cable_costs_no_stack(
     device: FakeDevice, leaking: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    """What the last snapshot held had been unwound by then, and its files pulled."""
+    """The stacks of the last snapshot had been unwound by then, and its files pulled."""
     code, found = session(device, leaking, tmp_path, lambda process: device.cut())
     assert (code, found["verdict"]) == (6, "incomplete")
     check(found)

@@ -41,8 +41,8 @@ def plug(tmp_path: Path) -> Iterator[Plug]:
     with ExitStack() as stack:
 
         def connect(**faults: Any) -> FakeDevice:
-            place = tmp_path / f"device{time.monotonic_ns()}"
-            device = FakeDevice(place, Faults(**faults))
+            root = tmp_path / f"device{time.monotonic_ns()}"
+            device = FakeDevice(root, Faults(**faults))
             stack.enter_context(connected(device))
             device.add_program("id", "echo 0")
             return device
@@ -52,7 +52,7 @@ def plug(tmp_path: Path) -> Iterator[Plug]:
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where everything of a run lies; the agent is the script."""
+    """Directory of one run; the agent is the script."""
     try:
         real = find_binary("memleakd", local_arch())
     except TracerError as error:

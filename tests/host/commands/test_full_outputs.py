@@ -1,4 +1,4 @@
-"""Where standard output or standard error take no more: /dev/full stands for a log on a disk without room."""
+"""Full standard output or standard error: /dev/full stands for a log on a full disk."""
 
 from __future__ import annotations
 

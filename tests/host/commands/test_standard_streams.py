@@ -1,4 +1,4 @@
-"""Who starts us may have closed standard streams (`>&-`, a daemon): no file of ours may take their numbers."""
+"""Closed standard streams (`>&-`, a daemon): no file of ours may take their numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong in a session, as a user meets it: agents that fail, interrupts, full disks."""
+"""Failures of a session as a user meets them: agents that fail, interrupts, full disks."""
 
 from __future__ import annotations
 

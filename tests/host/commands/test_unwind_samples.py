@@ -160,11 +160,11 @@ def test_files_come_from_symbols_folders(unwind: Unwind, recorded: Recorded, tmp
         path = m.path
         if path.startswith("/") and m.is_executable:
             path = f"/device{m.path}"
-            place = files / (path[1:] if "libc" in path else os.path.basename(path))
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(Path(m.path).read_bytes())
+            copy = files / (path[1:] if "libc" in path else os.path.basename(path))
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(Path(m.path).read_bytes())
             if "libc" in path:
-                decoy = files / "another" / place.name
+                decoy = files / "another" / copy.name
                 decoy.parent.mkdir(exist_ok=True)
                 decoy.write_bytes(Path("/bin/bash").read_bytes())
         moved.maps.append(

@@ -1,4 +1,4 @@
-"""What a farm's recordings say together: exactly what was planted, and nothing beside it."""
+"""Results over many recordings: exactly what was planted, and nothing else."""
 
 from __future__ import annotations
 

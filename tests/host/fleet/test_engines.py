@@ -1,4 +1,4 @@
-"""Who does the work makes no difference: this machine's processes, a Dask cluster, workers that are killed."""
+"""Engines give equal results: this machine's processes, a Dask cluster, workers that are killed."""
 
 from __future__ import annotations
 

@@ -86,6 +86,6 @@ def test_machines_that_begin_at_once(
 
 
 def test_a_cache_that_cannot_be_written(shelf: Path, tmp_path: Path, store: str) -> None:
-    for place in ("/proc/none", "s3://theirs/cache"):
-        run = fleet(tmp_path / "dataset", shelf, "--cache", place)
-        assert run.code == 2 and f"could not open a cache at {place}: " in run.err and "--cache" in run.err
+    for url in ("/proc/none", "s3://theirs/cache"):
+        run = fleet(tmp_path / "dataset", shelf, "--cache", url)
+        assert run.code == 2 and f"could not open a cache at {url}: " in run.err and "--cache" in run.err

@@ -1,4 +1,4 @@
-"""What a pair file says, and one clear line for each thing in it that cannot be used."""
+"""Schema of a pair file, and one clear line for each invalid entry."""
 
 from __future__ import annotations
 

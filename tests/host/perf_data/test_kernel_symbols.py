@@ -41,8 +41,8 @@ def recorded(root: Path, build_id: bytes = BUILD_ID) -> PerfData:
 
 
 def test_functions_are_named(root: Path) -> None:
-    places = (0xFFFF_FFFF_8100_0810, 0xFFFF_FFFF_8100_1004, 0xFFFF_FFFF_8000_0000)
-    assert names(recorded(root), root, *places) == [("startup", 0x810), ("do_one", 4), ("", 0)]
+    addresses = (0xFFFF_FFFF_8100_0810, 0xFFFF_FFFF_8100_1004, 0xFFFF_FFFF_8000_0000)
+    assert names(recorded(root), root, *addresses) == [("startup", 0x810), ("do_one", 4), ("", 0)]
 
 
 def test_loaded_programs_are_not_those_of_the_recording(root: Path) -> None:

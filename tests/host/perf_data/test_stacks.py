@@ -172,7 +172,7 @@ def test_a_trace_behind_a_record_is_passed_over(tmp_path: Path) -> None:
 
 
 class TestSpaces:
-    """Which file stood at 0x1000, by moment."""
+    """File mapped at 0x1000, by time."""
 
     def path_at(self, reader: SampleReader, sample_number: int, address: int = 0x1000) -> str:
         space = reader.processes.spaces_at(reader.order.pid, reader.order.rank)[sample_number]

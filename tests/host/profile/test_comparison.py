@@ -1,4 +1,4 @@
-"""What counts as new, grown, shrunk and gone, and what as the same."""
+"""Sites that are new, grown, shrunk, gone or unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which stacks are the runtime's own: a real program under valgrind, and stacks copied from real runs."""
+"""Stacks of the runtime itself: a real program under valgrind, and stacks copied from real runs."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def stack(*frames: tuple[str, str]) -> list[Frame]:
     return [Frame(0x7000 + i, m, "", 16 * i, f, 0, False, "") for i, (f, m) in enumerate(frames)]
 
 
-# What a stripped libstdc++ and a stripped glibc leave of real stacks.
+# Real stacks through a stripped libstdc++ and a stripped glibc.
 RUNTIME = {
     "emergency pool of a stripped libstdc++": stack(
         ("malloc", LIBC), ("", LIBSTDCXX), ("call_init", LD), ("_dl_init", LD), ("", LD)

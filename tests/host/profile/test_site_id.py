@@ -1,4 +1,4 @@
-"""Which stacks of two runs, builds or machines are the same, and which function is shown for one."""
+"""Identity of stacks across runs, builds and machines, and the function shown for each."""
 
 from __future__ import annotations
 

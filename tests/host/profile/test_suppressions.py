@@ -45,7 +45,7 @@ CASES = [
     ("$", "x", False),
     ("*", "x", True),
     ("*", "", False),
-    ("oo$", "oo-oo", False),  # the first place is taken, without looking further: theirs does the same
+    ("oo$", "oo-oo", False),  # the first match counts, without backtracking, as in theirs
 ]
 
 

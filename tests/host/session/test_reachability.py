@@ -120,7 +120,7 @@ def test_busy_threads_lose_nothing(tracer: str, tmp_path: Path):
 @both_tracers
 @pytest.mark.parametrize("ends_first", [False, True])
 def test_of_each_followed_process(tracer: str, ends_first: bool, tmp_path: Path):
-    """What a forked child had before it was one is not known to be its own, and may lead to what is."""
+    """Blocks from before a fork may not be the child's own, and may lead to some that are."""
     duration = [] if ends_first else ["--duration", "500ms"]
     words = [built("forked_holders", "-O0"), "3" if ends_first else "60", "1" if ends_first else "60"]
     done = run(tracer, tmp_path, "--", *words, options=["--follow", "--reachability", *duration])

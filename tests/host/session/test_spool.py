@@ -1,4 +1,4 @@
-"""Where stack bytes lie while a session runs."""
+"""Storage of stack bytes while a session runs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_home_of_another_user(no_cache: Path) -> None:
-    with open_spool() as place:
-        assert place.is_relative_to(no_cache)
-        assert place.stat().st_mode & 0o077 == 0
-    assert not place.exists()
+    with open_spool() as spool:
+        assert spool.is_relative_to(no_cache)
+        assert spool.stat().st_mode & 0o077 == 0
+    assert not spool.exists()
 
 
 def test_a_folder_that_others_may_read_is_not_used(no_cache: Path) -> None:

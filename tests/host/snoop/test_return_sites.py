@@ -1,4 +1,4 @@
-"""Where functions are left, in machine code that is written out here."""
+"""Return sites of functions, in machine code written out here."""
 
 from __future__ import annotations
 

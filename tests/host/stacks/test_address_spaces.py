@@ -1,4 +1,4 @@
-"""Which file stood where, when: exec, fork, a library closed and another opened at its place."""
+"""Files mapped over time: exec, fork, a library closed and another mapped at its address."""
 
 from __future__ import annotations
 

@@ -30,9 +30,9 @@ def shown(path: str, offset: int = 0, inode: int = 77) -> Mapping:
 
 
 def files_of(tmp_path: Path, *identities: FileIdentity) -> RecordedFiles:
-    place = copy_path(tmp_path, BUILD_ID, LIBRARY.stat().st_size)
-    place.parent.mkdir(parents=True)
-    place.write_bytes(LIBRARY.read_bytes())
+    copy = copy_path(tmp_path, BUILD_ID, LIBRARY.stat().st_size)
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(LIBRARY.read_bytes())
     capture = Capture()
     capture.add(encode_identities(identities), -1)
     assert not capture.malformed and not capture.is_finished

@@ -68,7 +68,7 @@ def test_samples_come_back_in_batches_with_their_own_rows(
 
 
 def test_slices_whole_and_sparse(tmp_path: Path) -> None:
-    """Words stand at their places, the rest is 0; a return probe's trampoline among them is undone."""
+    """Words are at their offsets, the rest is 0; a return probe's trampoline among them is undone."""
     sp = 0x7FFF0000
     block = evidence(
         evidence_record(sequence=1, sp=sp, stack=bytes(48), words={0: 11, 5: 2**64 - 1, 2: 13}),

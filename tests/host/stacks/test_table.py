@@ -1,4 +1,4 @@
-"""Stacks as columns: each place once, and the same stacks found as a plain dictionary finds them."""
+"""Stacks as columns: each frame once, and the same stacks found as by a plain dictionary."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memleak_android.host.wire.blocks import FRAME_ROW, TRACE_ROW, Rows
 
 
 def random_traces(n: int, seed: int) -> tuple[Rows, Rows]:
-    """Few places and short stacks, so that many are the same, or the beginning of another."""
+    """Few frames and short stacks, so that many are the same, or the beginning of another."""
     random = np.random.default_rng(seed)
     traces = np.zeros(n, TRACE_ROW)
     traces["sequence"] = np.arange(n)
@@ -66,7 +66,7 @@ def test_numbers_stay_when_more_is_added() -> None:
 
 @pytest.mark.parametrize("is_colliding", (False, True))
 def test_frames_come_back_as_they_were(is_colliding: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if is_colliding:  # a hash that tells no two places apart
+    if is_colliding:  # a hash that is equal for all frames
         monkeypatch.setattr(stack_table, "_hash", lambda frames: np.zeros(len(frames), np.uint64))
     traces, frames = random_traces(300, 3)
     table = filled(traces, frames, 5)

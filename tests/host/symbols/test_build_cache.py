@@ -159,8 +159,8 @@ def test_a_failing_store_is_reported_and_left_alone(tmp_path: Path) -> None:
 def test_files_of_other_folders_are_not_shared(tmp_path: Path) -> None:
     """debuginfod's own cache."""
     cache = BuildCache(tmp_path / "own", Store(tmp_path, AssertionError("asked")))
-    place = tmp_path / "client" / "debuginfo"
-    assert cache.obtain(place, lambda: None, lambda: b"made") == b"made" and not cache.failures
+    file = tmp_path / "client" / "debuginfo"
+    assert cache.obtain(file, lambda: None, lambda: b"made") == b"made" and not cache.failures
 
 
 @pytest.mark.parametrize("is_object_store", [True, False])

@@ -56,8 +56,8 @@ def test_folded_functions_and_cxx_names_are_as_android_prints_them() -> None:
 
 
 def test_shifts_keep_their_operator() -> None:
-    place = names(ElfSymbol("_ZrsI1AIS0_I1BEEEiRT_i", 0x1000, 4)).find(0x1000)
-    assert place is not None and "operator>>" in place.function and "> >" in place.function
+    found = names(ElfSymbol("_ZrsI1AIS0_I1BEEEiRT_i", 0x1000, 4)).find(0x1000)
+    assert found is not None and "operator>>" in found.function and "> >" in found.function
 
 
 def test_bit_0_says_thumb_and_nothing_else() -> None:

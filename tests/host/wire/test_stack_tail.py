@@ -22,7 +22,7 @@ UNKNOWN = stack_tail.UNKNOWN
 
 
 def test_the_stack_goes_on_behind_its_slice(tmp_path: Path) -> None:
-    """Words stand at their places, the rest is marked; a return probe's trampoline among them is undone."""
+    """Words are at their offsets, the rest is marked; a return probe's trampoline among them is undone."""
     slice_ = b"".join(word.to_bytes(8, "little") for word in (1, 2))
     block = evidence(
         evidence_record(sequence=1, sp=SP, stack=slice_),

@@ -43,7 +43,7 @@ def row_of(fake: FakeDevice) -> DeviceRow:
 
 
 def left(fake: FakeDevice) -> list[str]:
-    """What is left of ours, when it does not go within a minute."""
+    """Returns the files left in the device's temporary folder after at most a minute."""
     deadline = time.monotonic() + 60
     while os.listdir(fake.temporary) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -160,7 +160,7 @@ def test_in_the_folder_of_an_app(fake: FakeDevice, tool: Path, tmp_path: Path) -
 def test_a_device_that_never_gets_ready(
     fake: FakeDevice, tool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it was asked is still undone when it comes to it."""
+    """mkdir ends after the host has given up; nothing may be left."""
     monkeypatch.setattr("memleak_android.host.machine.adb.keeper._READY_S", 0.1)
     fake.add_program("mkdir", 'sleep 1; PATH=/usr/bin:/bin exec mkdir "$@"')
     with pytest.raises(DeviceError, match="it does not answer; make room there"):

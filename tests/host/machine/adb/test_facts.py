@@ -1,4 +1,4 @@
-"""What a device says of itself, and what one says that is no Android."""
+"""Properties of a device, and of one that is not an Android device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device's shell and agent tell of a process, against what this machine's own /proc tells of it."""
+"""Process facts from a device's shell and agent, compared with this machine's own /proc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which file a command is, and what its linker would load, asked without running it."""
+"""File of a command and the libraries its linker would load, found without running it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BIONIC = "\tlinux-vdso.so.1 => [vdso] (0x7f)\n\tlibc.so => /apex/com.android.run
 
 
 class Device(LocalMachine):
-    """This machine as a device. answers: what programs say there in the place of their own."""
+    """This machine as a device. answers: outputs of programs, instead of their own."""
 
     is_local = False
     has_root = False

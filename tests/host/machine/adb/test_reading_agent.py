@@ -80,9 +80,9 @@ def test_a_deleted_program_unwinds_as_its_file_did(running: Running, tmp_path: P
     text = next(one for one in original.segments if one.is_executable)
     assert found.bytes_at(text.vaddr, text.file_bytes) == original.bytes_at(text.vaddr, text.file_bytes)
     vaddrs = range(text.vaddr, text.vaddr + text.file_bytes, 61)
-    rows = [original.table.row_at(place) for place in vaddrs]
+    rows = [original.table.row_at(vaddr) for vaddr in vaddrs]
     assert sum(row is not None for row in rows) > 20
-    assert [found.table.row_at(place) for place in vaddrs] == rows
+    assert [found.table.row_at(vaddr) for vaddr in vaddrs] == rows
     assert phone.asked[-1] == ("image", APP), "as the app, who may look into its own processes"
 
 

@@ -1,4 +1,4 @@
-"""Which device is meant: the server's texts, and the rules of adb and scrcpy."""
+"""Device selection: the server's texts, and the rules of adb and scrcpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would be loaded, compared with what ld.so itself says."""
+"""Predicted libraries, compared with those that ld.so itself lists."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_process_with_a_tracer_is_refused():
 
 
 def test_thread_that_does_not_stop(monkeypatch: pytest.MonkeyPatch):
-    """What was asked to stop and did not is let go when the thread that asked ends."""
+    """A thread that has not stopped on request is released when the requesting thread ends."""
     monkeypatch.setattr(stopped_threads, "_DEADLINE_S", 0.2)
     with subprocess.Popen([built("vfork_waits")], stdout=subprocess.PIPE) as process:
         try:

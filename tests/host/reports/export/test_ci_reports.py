@@ -63,8 +63,8 @@ def test_sarif_results() -> None:
     leak, suppressed = results
     assert (leak["level"], "suppressions" in leak) == ("error", False)
     assert suppressed["suppressions"][0]["justification"] == "leak:libcodec.so"
-    place = leak["locations"][0]["physicalLocation"]
-    assert (place["artifactLocation"]["uri"], place["region"]["startLine"]) == ("decode.cc", 14)
+    location = leak["locations"][0]["physicalLocation"]
+    assert (location["artifactLocation"]["uri"], location["region"]["startLine"]) == ("decode.cc", 14)
     assert leak["message"]["text"].startswith(
         "23,207 bytes in 23 allocations outstanding, allocated in planted::"
     )

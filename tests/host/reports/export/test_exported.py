@@ -73,7 +73,7 @@ def test_pprof_by_the_public_schema() -> None:
     assert (mapping.has_inline_frames, mapping.has_line_numbers) == (True, True)
     assert text[message.default_sample_type] == "inuse_space"
     names = {function.id: text[function.name] for function in message.function}
-    inlined = next(place for place in message.location if len(place.line) > 1)
+    inlined = next(location for location in message.location if len(location.line) > 1)
     lines = [(names[line.function_id], line.line) for line in inlined.line]
     assert lines == [("planted::innermost(unsigned long)", 14), ("planted::decode(Packet const&)", 22)]
     assert GIVEN_BACK in names.values()

@@ -89,9 +89,9 @@ def test_growth_is_a_column_that_sorts(tmp_path: Path) -> None:
     made = profile(sites=sites, growth=GrowthSpan(10**9, 23 * 10**9, 7, 5))
     script = """
       const heads = [...document.querySelectorAll('#view-sites th button')];
-      const place = heads.findIndex((one) => one.textContent === 'growth');
-      heads[place].click();
-      out('cells', [...document.querySelectorAll('#view-sites tbody tr')].map((row) => row.children[place].textContent).join('|'));
+      const column = heads.findIndex((one) => one.textContent === 'growth');
+      heads[column].click();
+      out('cells', [...document.querySelectorAll('#view-sites tbody tr')].map((row) => row.children[column].textContent).join('|'));
       out('facts', document.body.textContent);
     """
     texts = chromium.dump(written(tmp_path, made), "growth", script)

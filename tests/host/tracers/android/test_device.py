@@ -30,8 +30,8 @@ def test_a_device_without_root(tmp_path: Path) -> None:
 
 
 def test_a_kernel_thread_is_as_good_as_others() -> None:
-    place = Path("/proc/2/comm")
-    if not place.exists() or place.read_text().strip() != "kthreadd":
+    comm = Path("/proc/2/comm")
+    if not comm.exists() or comm.read_text().strip() != "kthreadd":
         pytest.skip("no kernel threads to be seen here")
     assert running_command(LocalMachine(), 2) == "kthreadd"
 

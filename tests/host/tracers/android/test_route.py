@@ -1,4 +1,4 @@
-"""Which route into an app is taken, and what is said of the closed ones."""
+"""Choice of the route into an app, and the reasons against the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which words of a stack may be return addresses."""
+"""Words of a stack that may be return addresses."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def bits(maps_text: str) -> tuple[set[int], set[int]]:
     return set(code.tolist()), set(no_code.tolist())
 
 
-def place(address: int) -> int:
+def entry(address: int) -> int:
     granule = address >> 16
     return (granule ^ granule >> 18) & 0x3FFFF
 
 
 def test_code_and_what_is_not() -> None:
     code, no_code = bits(MAPS)
-    assert code == {place(at) for at in (0x400000, 0x410000, 0x7F0000020000, 0x7F0000030000, 0x7F0000050000)}
+    assert code == {entry(at) for at in (0x400000, 0x410000, 0x7F0000020000, 0x7F0000030000, 0x7F0000050000)}
     assert no_code == {
-        place(0x7F0000000000),
-        place(0x7F0000010000),
+        entry(0x7F0000000000),
+        entry(0x7F0000010000),
     }  # data beside code in one granule counts as code
 
 

@@ -15,7 +15,7 @@ APT = "apt-get install python3-bpfcc"
 
 @pytest.fixture(autouse=True)
 def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test imports as `bcc` is gone after it."""
+    """Removes the test's `bcc` module afterwards."""
     monkeypatch.setitem(sys.modules, "bcc", None)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""What the command line and group files may say, and the line that comes where they say something else."""
+"""Syntax of function requests and group files, and the line for each error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which names a demangled one may be asked for by."""
+"""Spellings that match a demangled name."""
 
 from __future__ import annotations
 

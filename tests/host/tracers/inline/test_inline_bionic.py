@@ -74,7 +74,7 @@ class Libc:
         self.cpu.ctl_remove_cache(address, address + len(code))
 
     def run(self, start: int, hook: int, state: tuple[int, ...]) -> tuple[int, ...]:
-        """Where it ends, and with which registers."""
+        """Returns the end address and the registers there."""
         words = self.data.memory_bytes // 8
         self.cpu.mem_write(BASE + self.data.vaddr, struct.pack(f"<{words}Q", *[hook] * words))
         self.cpu.reg_write_batch(list(zip(_GENERAL, state, strict=True)))

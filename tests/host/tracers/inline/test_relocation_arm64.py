@@ -69,16 +69,16 @@ REFUSED = {
 }
 
 
-def far(word: int, place: int) -> list[int]:
-    return [word if i == place else NOP for i in range(6)]
+def far(word: int, index: int) -> list[int]:
+    return [word if i == index else NOP for i in range(6)]
 
 
 def test_every_form_does_the_same_moved() -> None:
     """By turns near, where it is the first, and far twice."""
     prologues = []
     for name, word in FORMS.items():
-        place = 3 if name in _LAST_ONLY else 1
-        prologues += [far(word, 0), far(word, place), far(word, place)]
+        index = 3 if name in _LAST_ONLY else 1
+        prologues += [far(word, 0), far(word, index), far(word, index)]
     tried = moved.try_prologues(prologues, seed=1)
     assert tried.differences == [] and tried.refused == {} and tried.improper == 0
     assert tried.moved == 3 * len(FORMS)
@@ -108,7 +108,7 @@ def test_a_landing_pad_stays_the_first_instruction() -> None:
     assert plan.address == moved.FUNCTION + 4 and BTI_C.to_bytes(4, "little") not in plan.patch
 
 
-# What stays before the jump: other tracers' uprobes come there. Words, and how many of them.
+# Words before the jump, kept because other tracers' uprobes are set there, and their number.
 STP, LDR_POST_INDEX = 0xA9BC7BFD, 0xF8408408
 KEPT = {
     "stp": ([STP], 1),

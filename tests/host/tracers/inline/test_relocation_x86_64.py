@@ -99,7 +99,7 @@ def test_every_form_does_the_same_moved(runner: Path) -> None:
     assert tried.faults < tried.moved / 4
 
 
-# What stays before the jump: other tracers' uprobes come there.
+# Bytes before the jump, kept because other tracers' uprobes are set there.
 KEPT = {
     "push": ("4154" + "5553", "4154"),
     "up to the probe's place": ("4889f8" + "4154" + "55", "4889f84154"),

@@ -1,4 +1,4 @@
-"""Which functions of which object are probed."""
+"""Probed functions, and the objects they are in."""
 
 from __future__ import annotations
 

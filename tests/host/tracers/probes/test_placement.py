@@ -1,4 +1,4 @@
-"""Where an entry probe may stand: one small function per rule, in bytes.
+"""Valid locations of an entry probe: one small function per rule, in bytes.
 
 The comment of each instruction is its disassembly; offsets in the names of the cases are those expected.
 """

@@ -1,4 +1,4 @@
-"""Where an entry probe may stand in A64 code: one small function per rule, in words.
+"""Valid locations of an entry probe in A64 code: one small function per rule, in words.
 
 The comment of each instruction is its disassembly.
 """
