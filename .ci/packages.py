@@ -12,13 +12,13 @@ TABLE = Path(__file__).with_name("packages.txt")
 
 
 def missing_packages(groups: list[str]) -> dict[str, str]:
-    """Package → what it is for, of those whose program or file is not here."""
+    """Package → purpose, for packages whose program or file is missing."""
     rows = (line.split(None, 3) for line in TABLE.read_text().splitlines() if not line.startswith("#"))
     return {row[1]: row[3] for row in rows if row and row[0] in groups and not _is_here(row[2])}
 
 
 def _is_here(program: str) -> bool:
-    """A program by its name; what is none (headers) by its path."""
+    """Looks for a program by its name, for other files (headers) by their path."""
     return Path(program).exists() if program.startswith("/") else shutil.which(program) is not None
 
 
@@ -26,7 +26,7 @@ def install(packages: list[str]) -> bool:
     environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
     # Do not remove an installed package: cross compilers, for example, conflict with gcc-multilib.
     words = ["install", "-qq", "-y", "--no-install-recommends", "--no-remove", *packages]
-    # Lists may be absent (containers) or fresh: try without an update first, it works offline too.
+    # Try without an update first: it may work offline. Containers have no lists.
     for before in ([], ["update", "-qq"]):
         if before:
             subprocess.run(["apt-get", *before], check=False, env=environment, stdout=subprocess.DEVNULL)
@@ -42,7 +42,7 @@ def main(groups: list[str]) -> None:
         return
     names = " ".join(sorted(missing))
     for package, purpose in sorted(missing.items()):
-        print(f"not here: {package} ({purpose})")
+        print(f"missing: {package} ({purpose})")
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         print(f"the tests that need them are skipped; to have them: sudo apt-get install {names}", flush=True)
         return

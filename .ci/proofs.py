@@ -1,4 +1,4 @@
-"""Runs proofs file by file, another part of them each day, for as long as `seconds` allows: .ci/proofs.py [SECONDS]."""
+"""Runs proofs file by file within a time limit, from another file each day: .ci/proofs.py [SECONDS]."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def main(seconds: float) -> int:
         try:
             code = subprocess.run(words, cwd=ROOT, timeout=left_s, check=False).returncode
         except subprocess.TimeoutExpired:
-            print(f"the time is over: {name} was not finished", flush=True)
+            print(f"time limit reached: {name} was not finished", flush=True)
             break
-        if code not in (0, 5):  # 5: all of its proofs want the emulator
+        if code not in (0, 5):  # 5: all of its proofs need the emulator
             failed.append(name)
     if failed:
-        print(f"proofs that fail: {' '.join(failed)}")
+        print(f"failed proofs: {' '.join(failed)}")
     return bool(failed)
 
 

@@ -1,4 +1,4 @@
-"""`demo`: a program with planted leaks, measured, and what was found beside what was planted."""
+"""`demo`: measures a program with planted leaks and compares the result with the planted ones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Planted:
 @common_options
 @click.pass_context
 def demo(context: click.Context, /, tracing: TracingOptions, common: CommonOptions) -> int:
-    """Runs a program with planted leaks and shows what is found of them. Needs no root."""
+    """Runs a program with planted leaks and shows which of them are found. Needs no root."""
     refuse_command(context)
     program = find_binary("memleak-demo", local_arch())
     profile = measure(

@@ -1,4 +1,4 @@
-"""`doctor` for a device: what it allows, what the app allows, which route is taken and why the better ones are closed."""
+"""`doctor` for a device: capabilities of device and app, the chosen route, and why better ones are closed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CAPABILITIES = (
 def device_lines(
     target: Target, request: AppRequest | None, pid: int | None, tracer: TracerName
 ) -> Iterator[Line]:
-    """Names and values. Raises DeviceError, and TargetError where the app or the process is not there."""
+    """Names and values. Raises DeviceError, and TargetError if the app or the process does not exist."""
     facts = read_facts(target)
     yield from _machine(target, facts)
     found = _probe(target)

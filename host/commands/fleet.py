@@ -44,7 +44,7 @@ _OF_MEAN = {"mean-html": FORMATS["html"]} | {name: form for name, form in FORMAT
 
 @dataclass(frozen=True, slots=True)
 class WorkOptions:
-    """How the recordings are worked on. warmup, cooldown: nanoseconds."""
+    """Options for the analysis of the recordings. warmup, cooldown: nanoseconds."""
 
     engine: str
     jobs: int
@@ -143,7 +143,7 @@ def report(
 def _merge(
     sources: Sequence[str], work: WorkOptions, symbol_dirs: Sequence[Path], max_lost: float, *, quiet: bool
 ) -> FleetProfile:
-    """Raises UsageError where nothing can be merged."""
+    """Raises UsageError if no recording can be used."""
     try:
         from memleak_android.host.fleet import dataset, engines, fleet_report, named_cache, processing, run
         from memleak_android.host.fleet import sources as source_lists

@@ -1,1 +1,1 @@
-"""The live view of a session (`--live`): what it shows, as messages, and the process that draws it on the terminal."""
+"""The live view of a session (`--live`): its messages, and the process that draws them on the terminal."""

@@ -29,18 +29,18 @@ from memleak_android.host.live.messages import (
 from memleak_android.host.live.rows import Order, columns_for, duration, ordered
 from memleak_android.host.live.screens import CallersScreen, OutputScreen, QuestionScreen, StackScreen
 
-NAME_CELLS_MAX = 200  # of a name in the table; the stack's own screen has more
+NAME_CELLS_MAX = 200  # of a name in the table; the stack's own screen shows more
 DEFAULT_MARK = "mark"
 
 
 class SiteTable(DataTable[Text]):
-    """Says in the footer what Enter does."""
+    """The table, with the action of Enter in the footer."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select_cursor", "stack")]
 
 
 class LiveApp(App[None]):
-    """Shows what take() is given; what the user wants goes to `ask`. when_ready: called once it can take something."""
+    """Shows messages passed to take(); user requests go to `ask`. when_ready: called once take() may be used."""
 
     TITLE = "memleak-android"
     ENABLE_COMMAND_PALETTE = False
@@ -78,9 +78,7 @@ class LiveApp(App[None]):
     def __init__(
         self, ask: Callable[[ViewRequest], None], when_ready: Callable[[], None] = lambda: None
     ) -> None:
-        is_plain = (
-            "NO_COLOR" in os.environ
-        )  # Textual has greys left unless it is to use the terminal's own colours
+        is_plain = "NO_COLOR" in os.environ  # Textual keeps greys unless it uses the terminal's own colours
         super().__init__(ansi_color=True if is_plain else None)
         self.set_class(is_plain, "plain")
         self._ask = ask
@@ -209,7 +207,7 @@ class LiveApp(App[None]):
         row = self._table.cursor_row
         return self._shown[row] if 0 <= row < len(self._shown) else None
 
-    # ---- what the user wants
+    # ---- requests of the user
 
     def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
         self.action_order(event.column_key.value or "space")

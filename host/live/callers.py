@@ -1,4 +1,4 @@
-"""The tree of callers: what each function's callees hold together, from the thread's start inward."""
+"""The tree of callers: the sum held by each function's callees, from the thread's start inward."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Caller:
 
 
 def callers(sites: Sites, wanted: str = "") -> Caller:
-    """Of the stacks that the table shows under this filter; regions, which hold the heap, are left out."""
+    """Builds the tree of the stacks that the filter shows; regions, which hold the heap, are left out."""
     root = Caller(-1)
     for site in sites.sites:
         if site.kind == "mmap" or not matches(site, sites.frames, wanted):

@@ -92,7 +92,7 @@ class Close(msgspec.Struct, tag=True, frozen=True):
 
 
 class Stop(msgspec.Struct, tag=True, frozen=True):
-    """End the session, or where it is ending already, abort it."""
+    """End the session; abort it if it is ending already."""
 
 
 class Mark(msgspec.Struct, tag=True, frozen=True):
@@ -104,7 +104,7 @@ class Save(msgspec.Struct, tag=True, frozen=True):
 
 
 class Scan(msgspec.Struct, tag=True, frozen=True):
-    """Find the blocks that nothing refers to."""
+    """Find unreachable blocks."""
 
 
 SessionMessage = Begin | Head | Sites | Notice | Close

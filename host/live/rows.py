@@ -1,4 +1,4 @@
-"""The rows of the table of stacks: order, filter, and which columns fit into a terminal's width."""
+"""The rows of the table of stacks: order, filter, and the columns that fit into a terminal's width."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from memleak_android.host.live.messages import FrameLine, SiteLine, Sites
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """width: its least, in cells; the last one gets what is left. from_width: of the terminal, below it is left out."""
+    """width: minimum, in cells; the last gets the rest. from_width: narrower terminals omit the column."""
 
     key: str
     title: str
@@ -22,18 +22,18 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """By which column; is_reversed: the other way round than it is at first (numbers largest first, names from A)."""
+    """The sort column. is_reversed: against the default order (numbers largest first, names from A)."""
 
     key: str = "space"
     is_reversed: bool = False
 
     def by(self, key: str) -> Order:
-        """The same column again turns the order round."""
+        """Sorts by the column; the same column again reverses the order."""
         return Order(key, not self.is_reversed if key == self.key else False)
 
 
 def own_frame(site: SiteLine, sites: Sites) -> FrameLine | None:
-    """The function that is responsible; else the innermost; None where there is no stack at all."""
+    """The responsible frame, else the innermost; None without a stack."""
     if not site.frames:
         return None
     return sites.frames[site.frames[max(site.own, 0)]]
@@ -87,7 +87,7 @@ def columns_for(width: int) -> list[Column]:
 
 
 def ordered(sites: Sites, order: Order, wanted: str) -> list[SiteLine]:
-    """Those of which a frame's function, file or module has `wanted` in it; of equal ones the order is by id."""
+    """Sites with `wanted` in a frame's function, file or module; equal ones are sorted by id."""
     found = [site for site in sites.sites if matches(site, sites.frames, wanted)]
     key = _KEYS[order.key]
     found.sort(key=lambda site: site.id)
@@ -96,7 +96,7 @@ def ordered(sites: Sites, order: Order, wanted: str) -> list[SiteLine]:
 
 
 def matches(site: SiteLine, frames: Sequence[FrameLine], wanted: str) -> bool:
-    """Whatever the case; "" is in all."""
+    """Ignores case; "" matches all."""
     if not wanted:
         return True
     wanted = wanted.casefold()

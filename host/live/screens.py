@@ -23,7 +23,7 @@ CLOSE: BindingType = Binding("escape,q", "app.pop_screen", "back")
 
 
 class StackScreen(Screen[None]):
-    """One stack: all frames, inlined ones too, how each was found, and why it is not whole where it is not."""
+    """One stack: all frames, inlined ones too, how each was found, and why the stack is truncated."""
 
     BINDINGS: ClassVar[list[BindingType]] = [CLOSE]
 
@@ -53,7 +53,7 @@ def stack_text(site: SiteLine, sites: Sites) -> Text:
 
 
 class CallersScreen(Screen[None]):
-    """From the thread's start inward, what the functions below each hold together."""
+    """The tree of callers, from the thread's start inward."""
 
     BINDINGS: ClassVar[list[BindingType]] = [CLOSE]
 
@@ -75,7 +75,7 @@ class CallersScreen(Screen[None]):
         self._fill(event.node)
 
     def _open(self, node: TreeNode[Caller]) -> None:
-        """As far as there is one way only."""
+        """Expands the chain of only children."""
         while node.data is not None:
             self._fill(node)
             node.expand()
@@ -84,7 +84,7 @@ class CallersScreen(Screen[None]):
             node = node.children[0]
 
     def _fill(self, node: TreeNode[Caller]) -> None:
-        """Nodes are made when they are looked at."""
+        """Creates a node's children when the user opens it."""
         if node.data is None or node.children:
             return
         for callee in node.data.largest_first:
@@ -98,7 +98,7 @@ class CallersScreen(Screen[None]):
 
 
 class OutputScreen(Screen[None]):
-    """The end of what the command has written."""
+    """The end of the command's output."""
 
     BINDINGS: ClassVar[list[BindingType]] = [CLOSE]
 
@@ -108,7 +108,7 @@ class OutputScreen(Screen[None]):
         self._bytes_shown = -1
 
     def compose(self) -> ComposeResult:
-        yield Static(f"what the command writes: {bounded(self._path)}", markup=False, classes="title")
+        yield Static(f"output of the command: {bounded(self._path)}", markup=False, classes="title")
         yield RichLog(wrap=True, markup=False, highlight=False)
         yield Footer()
 
@@ -128,7 +128,7 @@ class OutputScreen(Screen[None]):
 
 
 def end_of_file(path: str) -> tuple[int, list[str]]:
-    """Its size and last lines, printable; what cannot be read is empty."""
+    """The file's size and last lines, printable; empty if unreadable."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -140,7 +140,7 @@ def end_of_file(path: str) -> tuple[int, list[str]]:
 
 
 class QuestionScreen(ModalScreen[str]):
-    """Asks for one line; "" where it was left."""
+    """Asks for one line; "" if the user left it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "back")]
 

@@ -1,4 +1,4 @@
-"""From a snapshot's profile to the message for the view: the largest and fastest stacks, names cut and printable."""
+"""Converts a snapshot's profile to a message: the largest and fastest stacks, names cut and printable."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def sites_message(profile: Profile, stacks: int, looked: LeakScan | None = None)
 
 
 def chosen_sites(sites: Iterable[CallSite], most: int = SITES_MAX) -> list[CallSite]:
-    """At most so many: a third by each of bytes, blocks and growth, the rest by bytes; the largest first."""
+    """Selects up to `most` sites: a third each by bytes, blocks and growth, the rest by bytes; largest first."""
     by_space = sorted(sites, key=lambda site: (-site.inuse_space, site.id))
     if len(by_space) <= most:
         return by_space

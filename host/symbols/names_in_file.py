@@ -45,7 +45,7 @@ class FunctionNames:
 
     @classmethod
     def of(cls, module: Module) -> FunctionNames:
-        """Those of a file that the unwinder has open."""
+        """Names of a file that the unwinder has open."""
         return cls(module.image.data, lambda: module.mini_debuginfo.data if module.mini_debuginfo else None)
 
     def find(self, vaddr: int) -> FunctionOffset | None:

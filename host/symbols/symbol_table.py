@@ -88,7 +88,7 @@ class SymbolTable:
         return rows
 
     def _best_name(self, row: int) -> str:
-        """Of all names at the row's address the one a person would write: `malloc`, not `__libc_malloc`."""
+        """The most readable name at the row's address: `malloc`, not `__libc_malloc`."""
         start = self._start[row]
         low = int(np.searchsorted(self._start, start, side="left"))
         high = int(np.searchsorted(self._start, start, side="right"))

@@ -1,10 +1,10 @@
 "use strict";
-// What the page shows, as the report wrote it: names are text of strangers and only ever become textContent.
+// Data of the page, as the report wrote it. Names are untrusted and only ever become textContent.
 const data = JSON.parse(document.getElementById("data").textContent);
 const view = { by: data.byObjects ? 1 : 0, when: 0, direction: "inward", term: "" };
 const FOLDED = -1;
 
-// Which column of weights is asked for: bytes, blocks; of a comparison then those of the old result.
+// Index of the selected weight: bytes, blocks; in a comparison then those of the old result.
 function column() { return view.by + view.when; }
 
 function exact(value) { return value.toLocaleString("en-US"); }
@@ -30,7 +30,7 @@ function element(name, text, attributes = {}) {
   return made;
 }
 
-// The tree of one direction as d3 wants it: a node's value is that of all below it.
+// The tree of one direction for d3: a node's value includes all nodes below it.
 function tree(direction) {
   const flat = data.trees[direction], nodes = [];
   flat.parent.forEach((parent, i) => {

@@ -56,7 +56,7 @@ function drawFlame() {
   drawLegend();
 }
 
-// The first drawing needs no animation: what prints or pictures the page sees it finished.
+// No animation at first: printing and screenshots need the finished graph.
 function settle() {
   frames().each(function (d) {
     const frame = d3.select(this);

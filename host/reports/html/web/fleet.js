@@ -10,7 +10,7 @@ put("total-sites", exact(data.sites.length + data.sitesLeftOut[0]));
 put("total-changes", exact(data.changesInAll));
 put("not-well", exact(data.states.broken + data.states.incomplete + data.states.duplicate));
 
-// A dot leads to its row, open.
+// A click on a dot opens its row.
 function choose(site) {
   for (const row of document.querySelectorAll("#table-sites tbody tr")) {
     const isIt = row.lastElementChild.textContent === site.id;

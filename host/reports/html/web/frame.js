@@ -1,5 +1,5 @@
 "use strict";
-// What every page has: a head with title, verdict, facts and notes; tabs.
+// Parts of every page: a head with title, verdict, facts and notes; tabs.
 const VERDICTS = { ok: "ok", leaks: "leaks", incomplete: "incomplete" };
 
 function fillHead(title) {
@@ -23,7 +23,7 @@ function fillHead(title) {
   for (const note of data.notes) notes.querySelector("ul").append(element("li", note));
 }
 
-// opened: called with a tab once its view is shown. Returns what opens a tab by its name, if there is one.
+// opened: called with a tab once its view is shown. Returns a function that opens a tab by its name, if it exists.
 function makeTabs(opened) {
   const tabs = [...document.querySelectorAll("[role=tab]")].filter((tab) => !tab.hidden);
   function open(tab) {

@@ -1,5 +1,5 @@
 "use strict";
-// The flame graph without a pointer: one frame is current; the container keeps the focus and names it to readers.
+// Keyboard control of the flame graph: one frame is current; the container keeps the focus and names it to screen readers.
 let current = null;
 
 function frames() { return d3.select("#flame").selectAll("g.frame"); }

@@ -1,5 +1,5 @@
 "use strict";
-// Stacks by the share of recordings that show them and by their mean bytes, and what a stack holds over recordings.
+// Stacks by the share of recordings that show them and by their mean bytes, and a stack's bytes over recordings.
 const PLOT = { height: 300, left: 84, right: 22, top: 14, bottom: 40 };
 
 function drawPrevalence(choose) {

@@ -1,8 +1,8 @@
 "use strict";
-// What was outstanding over time: the largest sites stacked, all others on top; the same as a table.
+// Outstanding bytes over time: the largest sites stacked, all others on top; also as a table.
 const EDGE = { left: 76, right: 14, top: 12, bottom: 30 }, HEIGHT = 340;
 
-// A row per moment: seconds, then what each name held; "others" is what the sums hold beside them.
+// A row per moment: seconds, then the bytes of each name; "others" is the rest of the sum.
 function timelineRows() {
   const { seconds, sums, held } = data.timeline;
   return seconds.map((at, i) => {
