@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
 /*
- * How to step from a return address to the caller's, for stack keys on the target: what the DWARF CFI of the calling
- * function says at that place, where it says it in the usual shape. For the BPF programs the agent learns the rules from
- * the evidence that it gets (agent/frames.c) and writes them into a table; the shim reads them out of its own process
- * the first time it meets a return address (preload/frame_resolve.c).
- * A place without a rule costs precision of the key (it then reads more of the stack than frames), never a wrong one.
+ * Frame rules step from a return address to the caller's, for stack keys on the target. A rule is the DWARF CFI row at
+ * the return address, if it has a usual shape. For the BPF programs the agent learns the rules from its evidence
+ * (agent/frames.c) and writes them into a table; the shim reads them from its own process when it first needs one
+ * (preload/frame_resolve.c).
+ * An address without a rule makes the key less precise (more of the stack is hashed), never wrong.
  */
 #ifndef MEMLEAK_FRAME_RULE_H
 #define MEMLEAK_FRAME_RULE_H
@@ -12,7 +12,7 @@
 #include "wire.h"
 
 enum ml_frame_kind {
-	ML_FRAME_NONE = 1,     /* looked for, and there is no rule of these shapes */
+	ML_FRAME_NONE = 1,     /* the CFI has no rule of these shapes */
 	ML_FRAME_END = 2,      /* the outermost frame: its return address is undefined */
 	ML_FRAME_SP = 3,       /* CFA = sp + cfa_offset */
 	ML_FRAME_FP = 4,       /* CFA = frame pointer + cfa_offset */
@@ -20,9 +20,9 @@ enum ml_frame_kind {
 };
 
 /*
- * sp and fp: as they are when the callee has returned. The caller's sp is the CFA (psABI x86-64 §3.2.2, AAPCS64 §6.4).
- * Two words, each read at once. A rule may give way to another: who has read the second word looks whether the first
- * is still the same.
+ * sp and fp: their values after the callee has returned. The caller's sp is the CFA (psABI x86-64 §3.2.2, AAPCS64 §6.4).
+ * Two words, each read at once. A rule may be replaced: after reading the second word, the reader checks that the first
+ * is unchanged.
  */
 struct ml_frame_rule {
 	ml_u64 hash;    /* ml_frame_hash(); 0 = empty. Written last. */
@@ -45,14 +45,14 @@ static inline __attribute__((always_inline)) ml_s32 ml_frame_cfa_offset(const st
 	return rule->cfa >> 3;
 }
 
-/* A set is one cache line; a rule stands anywhere in its set. Nothing is ever moved within a set. */
+/* A set is one cache line; a rule may be anywhere in its set and never moves within it. */
 #define ML_FRAME_SET_SHIFT 14
 #define ML_FRAME_SET_RULES 4
 #define ML_FRAME_RULES (ML_FRAME_SET_RULES << ML_FRAME_SET_SHIFT)
 
 /*
- * What a rule is found by. image: whatever tells apart times and processes in which other code may stand at one
- * address. One to one for each image.
+ * The key of a rule. image: distinguishes the times and processes in which an address may hold other code.
+ * One to one for each image.
  */
 static inline __attribute__((always_inline)) ml_u64 ml_frame_hash(ml_u64 return_address, ml_u64 image)
 {

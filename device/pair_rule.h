@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
-/* What a function of the heap or of --pairs does: as the host says it, and as the BPF programs and the shim go by it. */
+/* The effect of a function of the heap or of --pairs, sent by the host and applied by the BPF programs and the shim. */
 #ifndef MEMLEAK_PAIR_RULE_H
 #define MEMLEAK_PAIR_RULE_H
 
@@ -16,14 +16,14 @@ enum ml_pair_success {
 	ML_PAIR_ALWAYS,
 };
 
-/* Which calls inside another of the family are part of that one. */
+/* Selects the nested calls that count as part of the outer call of the family. */
 enum ml_pair_nesting {
 	ML_PAIR_OUTER,    /* all */
 	ML_PAIR_ALL,      /* none: each counts */
 	ML_PAIR_OWN_CODE, /* those from the code of the functions' own file */
 };
 
-/* Where the handles are: struct ml_pair's is_indirect. */
+/* Location of the handles: struct ml_pair's is_indirect. */
 enum ml_pair_place {
 	ML_PAIR_ITSELF,     /* the argument, or what is returned */
 	ML_PAIR_STORED,     /* where the argument points */
@@ -72,7 +72,7 @@ struct ml_pair {
 /* struct msghdr and struct cmsghdr of 64-bit code (linux/socket.h); C libraries that have shorter lengths fill up with zeros. */
 #define ML_MESSAGE_CONTROL 32u       /* msg_control, then msg_controllen */
 #define ML_MESSAGE_DESCRIPTORS 253u  /* SCM_MAX_FD */
-#define ML_MESSAGE_PARTS 4u          /* credentials, a time, … may stand before SCM_RIGHTS */
+#define ML_MESSAGE_PARTS 4u          /* credentials, a time, … may precede SCM_RIGHTS */
 #define ML_MESSAGE_RIGHTS 0x100000001ull /* cmsg_level SOL_SOCKET, cmsg_type SCM_RIGHTS */
 
 struct ml_message_part {

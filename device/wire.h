@@ -17,7 +17,7 @@ typedef __UINT32_TYPE__ ml_u32;
 typedef __UINT64_TYPE__ ml_u64;
 typedef __INT32_TYPE__ ml_s32;
 
-/* Both ends must name the same number or refuse to talk: there is no negotiation. */
+/* Both ends must have the same version, otherwise they refuse the connection. */
 #define ML_WIRE_VERSION 2u
 /* ---- blocks: the agent's standard output and the recording file ---------------------------------- */
 #define ML_BLOCK_MAGIC 0x314b4c4du /* "MLK1" */
@@ -40,7 +40,7 @@ enum ml_block_kind {
 	ML_BLOCK_HOOKED = 16,  /* struct ml_hooked records: what became of modules whose slots are patched */
 	ML_BLOCK_STOPS = 17,   /* struct ml_stop records: how long the target's threads stood still */
 	ML_BLOCK_KERNEL_SYMBOLS = 18, /* UTF-8 text, zero padded: what kernel addresses of stacks are called */
-	ML_BLOCK_HIGH_WATER = 19, /* struct ml_high_water + columns: who held what when most was held */
+	ML_BLOCK_HIGH_WATER = 19, /* struct ml_high_water + columns: the allocations at the peak */
 	ML_BLOCK_EXIT_STOP = 20, ML_BLOCK_SCAN = 21, ML_BLOCK_STOPPED_THREADS = 22, ML_BLOCK_SCANNED = 23, /* wire_hooks.h: processes that are held, or searched */
 	ML_BLOCK_SESSION = 32, /* from here on by the host only, into recordings. JSON text: command line, options, target */
 	ML_BLOCK_MODULES = 33, /* JSON text: path, build-id, arch, bias of each module */
@@ -114,7 +114,7 @@ enum ml_function {
 	ML_FN_MMAP64 = 33,
 	ML_FN_MUNMAP = 34,
 	ML_FN_MREMAP = 35,
-	ML_FN_PAIR = 64, /* the first of a session's --pairs; which each one is stands in SESSION, "pairs" */
+	ML_FN_PAIR = 64, /* the first of a session's --pairs; SESSION, "pairs" names each */
 	ML_FN_MAX = 128,
 };
 
@@ -125,10 +125,10 @@ enum ml_evidence_flag {
 	ML_EVIDENCE_FIXUPS_CUT = 8,     /* more than ML_FIXUPS calls were pending */
 	ML_EVIDENCE_VERIFY = 16,        /* a re-send of a known key */
 	ML_EVIDENCE_STACK_SPARSE = 32,  /* not the slice follows but what of it leads from frame to frame (ml_sparse_stack) */
-	ML_EVIDENCE_FRAME_CHAIN = 64,   /* behind the stack stands a chain of return addresses (ml_frame_chain) */
+	ML_EVIDENCE_FRAME_CHAIN = 64,   /* behind the stack follows a chain of return addresses (ml_frame_chain) */
 	ML_EVIDENCE_CHAIN_IS_CFI = 128, /* … which the shim walked by CFI: there is nothing to unwind */
 	ML_EVIDENCE_CHAIN_IS_KERNEL = 256, /* … of the kernel's, which the user's frames follow */
-	ML_EVIDENCE_STACK_ABOVE = 512,  /* behind all that stand words of the stack above the slice (ml_stack_above) */
+	ML_EVIDENCE_STACK_ABOVE = 512,  /* behind all that follow words of the stack above the slice (ml_stack_above) */
 	ML_EVIDENCE_ABOVE_LATE = 1024,  /* … which the agent read after the call, and proved to be those of the call */
 };
 
@@ -163,8 +163,8 @@ struct ml_evidence {
 };
 
 /*
- * Where ML_EVIDENCE_STACK_SPARSE is set, this stands in the place of the stack bytes: the words that a walk by frame
- * rules has read, then ml_u16 places[n_words], in words from stack_address on, each below stack_bytes / 8.
+ * Replaces the stack bytes if ML_EVIDENCE_STACK_SPARSE is set: the words that a walk by frame
+ * rules has read, then ml_u16 indices[n_words], in words from stack_address on, each below stack_bytes / 8.
  */
 struct ml_sparse_stack {
 	ml_u64 n_words;
@@ -174,9 +174,9 @@ struct ml_sparse_stack {
 #define ML_FRAME_CHAIN_MAX 256u
 
 /*
- * Where ML_EVIDENCE_FRAME_CHAIN is set, this stands behind the stack bytes (zero padded to a multiple of 8) or what stands
- * in their place: the callers of the pc register's function, innermost first, as frame pointers alone lead to them or,
- * with ML_EVIDENCE_CHAIN_IS_CFI, the CFI in the process's memory.
+ * Follows the stack bytes (zero padded to a multiple of 8) or their replacement if ML_EVIDENCE_FRAME_CHAIN is set: the
+ * callers of the pc register's function, innermost first, found by frame pointers alone or, with
+ * ML_EVIDENCE_CHAIN_IS_CFI, by the CFI in the process's memory.
  */
 struct ml_frame_chain {
 	ml_u32 n_frames; /* at most ML_FRAME_CHAIN_MAX */
@@ -188,10 +188,10 @@ struct ml_frame_chain {
 #define ML_ABOVE_WORDS_MAX (1u << 15)
 
 /*
- * Where ML_EVIDENCE_STACK_ABOVE is set, this is the last of the record: words of the stack above the slice, which was too
- * short, then ml_u32 places[n_words], in words from stack_address + stack_bytes on, rising, each below reach_bytes / 8; zero
+ * The last part of the record if ML_EVIDENCE_STACK_ABOVE is set: words of the stack above the slice, which was too
+ * short, then ml_u32 indices[n_words], in words from stack_address + stack_bytes on, rising, each below reach_bytes / 8; zero
  * padded to a multiple of 8. The words are those that may lead from frame to frame: that point to code, or into this
- * part of the stack. What the others are is not known. Never with ML_EVIDENCE_STACK_SPARSE.
+ * part of the stack. The other words are unknown. Never with ML_EVIDENCE_STACK_SPARSE.
  */
 struct ml_stack_above {
 	ml_u32 reach_bytes; /* multiple of 8, at most ML_ABOVE_BYTES_MAX */
@@ -317,7 +317,7 @@ struct ml_event {
 
 /* ---- the end ------------------------------------------------------------------------------------- */
 
-/* What stopped the session; also the class of an error: the host maps it to its exit code. */
+/* The reason why the session stopped, or the class of an error. The host maps it to its exit code. */
 enum ml_reason {
 	ML_REASON_STOPPED = 1,       /* the host asked */
 	ML_REASON_TARGET_EXIT = 2,   /* the target ended; status is its wait status */
@@ -363,7 +363,7 @@ enum ml_site_flag {
 
 /*
  * Chunk of the attribution of live blocks, followed by columns of `count` entries each:
- *   ml_u64 sequence (of the block); ml_u32 trace (or ML_NO_TRACE: unattributed), flags (bits 8-10: place in LeakKind + 1).
+ *   ml_u64 sequence (of the block); ml_u32 trace (or ML_NO_TRACE: unattributed), flags (bits 8-10: index in LeakKind + 1).
  */
 struct ml_sites {
 	ml_u64 snapshot;

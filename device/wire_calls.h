@@ -9,7 +9,7 @@
 #include "wire.h"
 
 #define ML_CALL_ARGUMENTS 6
-#define ML_CALL_RETURN 6 /* in the place of an argument's number: the return value */
+#define ML_CALL_RETURN 6 /* instead of an argument's number: the return value */
 #define ML_CALL_FUNCTIONS_MAX 4096u
 
 enum ml_call_type {
@@ -32,7 +32,7 @@ struct ml_call {
 	ml_u64 values[ML_CALL_ARGUMENTS]; /* ENTRY: the arguments. EXIT: [0] the return value, [1] not 0: left by a jump, no value yet */
 };
 
-/* What an argument pointed to; followed by the bytes, zero padded to a multiple of 8. */
+/* Memory that an argument pointed to; followed by the bytes, zero padded to a multiple of 8. */
 struct ml_call_capture {
 	ml_u16 argument; /* ML_CALL_RETURN: of the return value */
 	ml_u16 bytes;
@@ -62,11 +62,11 @@ struct ml_call_totals {
 struct ml_call_statistics { /* followed by n_buckets ml_call_bucket: those that are not empty, in order */
 	ml_u32 function;
 	ml_u32 n_buckets;
-	ml_u64 calls; /* entered, those that a filter keeps out not counted */
+	ml_u64 calls; /* entered, without those that a filter drops */
 	ml_u64 returns;
 	ml_u64 unpaired;
-	ml_u64 filtered; /* kept out by a filter */
-	ml_u64 hidden;   /* counted here, but not told of by events: beyond the rate limit */
+	ml_u64 filtered; /* dropped by a filter */
+	ml_u64 hidden;   /* counted here, but without events: beyond the rate limit */
 	ml_u64 total_ns; /* of the calls that returned */
 	ml_u64 min_ns;
 	ml_u64 max_ns;
@@ -96,7 +96,7 @@ enum ml_probe_kind {
 struct ml_probe_result {
 	ml_u32 function;
 	ml_u32 pid; /* 0 = all processes */
-	ml_s32 error; /* errno, or the one above; 0 = it is in place */
+	ml_s32 error; /* errno, or the one above; 0 = attached */
 	ml_u16 way;   /* enum ml_probe_way */
 	ml_u16 kind;  /* enum ml_probe_kind */
 };

@@ -7,30 +7,30 @@
 
 enum ml_hooked_flag {
 	ML_HOOKED_MALFORMED = 1, /* its dynamic section or its relocations are not as they must be: not, or partly, read */
-	ML_HOOKED_READ_ONLY = 2, /* slots in memory that is shared with others, or that the kernel does not let be written */
-	ML_HOOKED_NO_ROOM = 4,   /* there are more slots than can be remembered */
+	ML_HOOKED_READ_ONLY = 2, /* slots in shared memory, or in memory that the kernel does not make writable */
+	ML_HOOKED_NO_ROOM = 4,   /* more slots than the table holds */
 	ML_HOOKED_UNSETTLED = 8, /* slots that the loader had not finished with */
-	ML_HOOKED_PROGRAM = 16,  /* the program itself, no library */
+	ML_HOOKED_PROGRAM = 16,  /* the program itself, not a library */
 };
 
 /*
- * One module, told when it was looked at and whenever that changed. Calls through its slots are recorded from patched_ns
- * on; a module that came by dlopen() has run its constructors between since_ns and then.
+ * One module, sent when it is first scanned and after each change. Calls through its slots are recorded from patched_ns
+ * on; a module loaded by dlopen() has run its constructors between since_ns and patched_ns.
  */
 struct ml_hooked {
 	ml_u64 module;    /* where its first segment begins */
-	ml_u64 since_ns;  /* 0 = it was there when the session began */
+	ml_u64 since_ns;  /* 0 = it was loaded when the session began */
 	ml_u64 patched_ns;
-	ml_u32 n_slots;   /* of the allocator's functions that lead to us */
+	ml_u32 n_slots;   /* of the allocator's functions, patched to the shim */
 	ml_u32 n_refused; /* that could not be patched */
 	ml_u32 n_foreign; /* that lead to other functions of such a name */
 	ml_u32 flags;     /* enum ml_hooked_flag */
 	ml_u32 pid;
 	ml_u32 reserved;
-	char name[80]; /* of its file, without folders; "" = not told, mostly of the program */
+	char name[80]; /* of its file, without folders; "" = unknown, usually the program */
 };
 
-/* ---- how long threads stood still (a process that is entered) ---------------------------------- */
+/* ---- how long threads were stopped (attaching to a process) ---------------------------------- */
 
 enum ml_stop_moment {
 	ML_STOP_PREPARE = 1, /* to find room for moved code, before the session */
@@ -39,12 +39,12 @@ enum ml_stop_moment {
 };
 
 enum ml_stopped {
-	ML_STOPPED_ALL = 1,    /* all threads, looked at or while code changed: the longest of one that goes on with the others */
+	ML_STOPPED_ALL = 1,    /* all threads, for inspection or a code change: the longest of the threads that resume together */
 	ML_STOPPED_CALLER = 2, /* the thread that made the calls, from when it was asked to stop */
 };
 
 struct ml_stop {
-	ml_u64 timestamp_ns; /* when the last thread went on */
+	ml_u64 timestamp_ns; /* when the last thread resumed */
 	ml_u64 duration_ns;
 	ml_u32 pid;
 	ml_u32 n_threads;
@@ -57,7 +57,7 @@ struct ml_stop {
 
 #define ML_EXIT_REGISTERS 34 /* arm64's; x86_64 has 27 */
 
-/* The thread that ends it, as it stands still. What another thread held in registers is gone with that thread. */
+/* The exiting thread while it is stopped. The registers of other threads are gone with these threads. */
 struct ml_exit_stop {
 	ml_u64 timestamp_ns;
 	ml_u32 pid;
@@ -68,12 +68,12 @@ struct ml_exit_stop {
 	ml_u64 registers[ML_EXIT_REGISTERS]; /* general ones, in the order of the kernel's NT_PRSTATUS */
 };
 
-/* ---- a process whose memory was searched (`memleakd scan`) --------------------------------------- */
+/* ---- a process whose memory was scanned (`memleakd scan`) --------------------------------------- */
 
 /* First. STOPPED_THREADS are struct ml_exit_stop rows, one for each thread, of one that was stopped for it. */
 struct ml_scan {
-	ml_u64 timestamp_ns; /* when all stood still */
-	ml_u64 stopped_ns;   /* from the first stop to the last leave; 0 = it was held by somebody else */
+	ml_u64 timestamp_ns; /* when all threads were stopped */
+	ml_u64 stopped_ns;   /* from the first stop to the last leave; 0 = it was already held at its exit */
 	ml_u64 scanned_bytes;
 	ml_u32 n_threads;
 	ml_u32 word_bytes; /* 4 or 8 */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
-/* Where what follows a structure of wire.h lies, and how long it is. */
+/* Offsets and lengths of the data that follow a structure of wire.h. */
 #ifndef MEMLEAK_WIRE_LENGTHS_H
 #define MEMLEAK_WIRE_LENGTHS_H
 

@@ -2,7 +2,7 @@
 #   make -f ndk-build/Makefile embedded ABIS="arm64-v8a armeabi-v7a x86_64"          (sources of the libraries, BPF objects)
 #   $ANDROID_NDK_HOME/ndk-build NDK_PROJECT_PATH=build/ndk NDK_OUT=build/ndk/obj NDK_LIBS_OUT=build/ndk/libs \
 #       APP_BUILD_SCRIPT=$PWD/ndk-build/Android.mk NDK_APPLICATION_MK=$PWD/ndk-build/Application.mk
-# What comes out lies in build/ndk/libs/ABI; MEMLEAKD and MEMLEAK_SHIM name it to the program.
+# The output is in build/ndk/libs/ABI; MEMLEAKD and MEMLEAK_SHIM name it to the program.
 MEMLEAK     := $(call my-dir)/..
 LIBBPF      := $(MEMLEAK)/build/device/src/libbpf-1.1.2
 ELFUTILS    := $(MEMLEAK)/build/device/src/elfutils-0.188

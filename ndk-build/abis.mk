@@ -1,8 +1,8 @@
-# What differs between the ABIs (Android's names), and nothing else.
+# Properties of the ABIs (Android's names).
 # protect_*: of the shim, whose code runs in other programs' processes: signed return addresses, and BTI's landing pads.
 # drop_tags_*: what lld writes into its .dynamic and Android's linkers before 11 warn of: DT_AARCH64_BTI_PLT.
 # zig_*: target of the agent (static, musl). shim_*: target of the shim (freestanding, any libc).
-# bpfarch_*: what bpf_tracing.h calls it; none: the kernel places no uprobes in such code, or breaks it (Thumb). uapi_*: zig's folder of its kernel headers.
+# bpfarch_*: its name in bpf_tracing.h; none: the kernel places no uprobes in such code, or breaks it (Thumb). uapi_*: zig's folder of its kernel headers.
 
 zig_x86_64       := x86_64-linux-musl
 shim_x86_64      := x86_64-linux-gnu

@@ -1,4 +1,4 @@
-# What a program needs that links libmemleak.so itself: header and imports, beside the libraries of all ABIs.
+# Files for programs that link libmemleak.so themselves: header and imports, beside the libraries of all ABIs.
 SDK         := $(PREBUILT)/sdk
 SDK_OUTPUTS := $(addprefix $(SDK)/,memleak.h Android.mk memleak-config.cmake)
 

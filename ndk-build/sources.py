@@ -123,7 +123,7 @@ def apt_options(state: Path) -> list[str]:
         "Acquire::Languages": "none",
         "Debug::NoLocking": "true",
     }
-    if os.geteuid() == 0:  # root's apt would fetch as _apt, who may not write below our folder
+    if os.geteuid() == 0:  # root's apt would fetch as _apt, which may not write to this folder
         settings["APT::Sandbox::User"] = "root"
     return [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
 

@@ -1,8 +1,8 @@
 """Empties the DWARF sections of a BPF object: the loader wants BTF only, and DWARF is two thirds of the file.
 
 Sections keep their header, name and index (relocations refer to indices); those of DWARF and their
-relocations get size 0 and the bytes of the others move up. So do the relocations of BTF: what they would
-put there stands there already, and loaders pass them over. binutils' strip does not know BPF, and zig's
+relocations get size 0 and the bytes of the others move up. So do the relocations of BTF: their
+values are in the sections already, and loaders skip them. binutils' strip does not know BPF, and zig's
 objcopy takes linked programs only.
 """
 

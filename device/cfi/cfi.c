@@ -33,7 +33,7 @@ const struct ml_cfi_arch *ml_cfi_native(void)
 
 enum saved_kind { UNTOUCHED, AT_CFA, AT_FP, UNDEFINED, OTHERWISE };
 
-/* Where the caller's value of a register is: AT_CFA: *(CFA + offset); AT_FP: *(frame pointer). */
+/* Location of the caller's value of a register. AT_CFA: *(CFA + offset); AT_FP: *(frame pointer). */
 struct saved {
 	enum saved_kind kind;
 	__INT64_TYPE__ offset;

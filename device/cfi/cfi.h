@@ -9,7 +9,7 @@
 
 #define ML_CFI_PROGRAM_BYTES_MAX (64u << 10) /* of one CIE or FDE; the largest FDE of libLLVM has about 4 KiB */
 
-/* What differs between architectures: DWARF numbers of registers, and slots in the record's registers[] (wire.h). */
+/* Properties of an architecture: DWARF numbers of registers, and slots in the record's registers[] (wire.h). */
 struct ml_cfi_arch {
 	ml_u16 elf_machine;
 	ml_u8 sp, fp, return_address;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* CIEs and FDEs of .eh_frame: where their programs stand and what they are for (LSB 5.0 §10.6.1). */
+/* CIEs and FDEs of .eh_frame: their programs and the code that they describe (LSB 5.0 §10.6.1). */
 #include "cfi.h"
 
 #include <stddef.h>
@@ -16,7 +16,7 @@ ml_u64 ml_cfi_pointer(struct ml_cursor *cursor, ml_u8 encoding)
 	static const ml_u8 bytes_of_format[16] = { 8, 0, 2, 4, 8, 0, 0, 0, 8, 0, 2, 4, 8 };
 	ml_u8 bytes = bytes_of_format[encoding & 0xf];
 	ml_u8 application = encoding & 0xf0;
-	ml_u64 place = cursor->at;
+	ml_u64 field_address = cursor->at;
 	ml_u64 value;
 
 	if (!bytes || (application && application != DW_EH_PE_PCREL)) {
@@ -26,7 +26,7 @@ ml_u64 ml_cfi_pointer(struct ml_cursor *cursor, ml_u8 encoding)
 	value = ml_cursor_number(cursor, bytes);
 	if (encoding & 0x8 && bytes < 8 && value >> (8 * bytes - 1))
 		value |= ~0ull << 8 * bytes;
-	return application ? value + place : value;
+	return application ? value + field_address : value;
 }
 
 static enum ml_cfi_found result_of(const struct ml_cursor *cursor)
@@ -36,7 +36,7 @@ static enum ml_cfi_found result_of(const struct ml_cursor *cursor)
 	return cursor->is_overrun ? ML_CFI_ABSENT : ML_CFI_FOUND;
 }
 
-/* Opens the entry behind its length: *id is the word that tells CIEs from FDEs, *id_at where it stands. */
+/* Opens the entry behind its length: *id is the word that distinguishes CIEs from FDEs, *id_at its address. */
 static enum ml_cfi_found open_entry(struct ml_cursor *entry, struct ml_remote_memory *memory, ml_u32 pid, ml_u64 address,
 				    ml_u64 *id_at, ml_u32 *id)
 {

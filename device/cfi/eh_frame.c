@@ -9,7 +9,7 @@
 #define DW_EH_PE_INDIRECT 0x80
 #define HEADER_TABLE_ENCODING 0x3b /* DW_EH_PE_datarel | DW_EH_PE_sdata4: the only one that linkers write */
 
-/* What the program headers tell. */
+/* Facts from the program headers. */
 struct segments {
 	ml_u64 bias; /* address - vaddr */
 	ml_u64 eh_frame_header;

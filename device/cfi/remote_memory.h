@@ -29,8 +29,8 @@ int ml_remote_memory_read(struct ml_remote_memory *memory, ml_u32 pid, ml_u64 ad
 void ml_remote_memory_forget(struct ml_remote_memory *memory, ml_u32 pid);
 
 /*
- * A span of memory that is read from its start on. What cannot be read, or lies behind the end, reads as zero, and is
- * told by a flag: to be looked at before what was read is believed.
+ * A span of memory that is read from its start on. Bytes that are unreadable or behind the end read as zero and set
+ * a flag. Check the flags before using the values.
  */
 struct ml_cursor {
 	struct ml_remote_memory *memory;

@@ -108,7 +108,7 @@ def compile_section(
 def _initial_state(
     section: CfiSection, empty: Fde, registers: Sequence[int], classes: dict[RowClass, int]
 ) -> NDArray[np.int32] | None:
-    """The row after a CIE's initial instructions, or None if it does not fit the columns. empty: an FDE without instructions."""
+    """The row after a CIE's instructions; None if it does not fit the columns. empty: an FDE without any."""
     try:
         row = decode(section, empty).row(0, empty.cie, section.method)
     except BadCfiError:

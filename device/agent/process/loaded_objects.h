@@ -4,7 +4,7 @@
 #define MEMLEAK_LOADED_OBJECTS_H
 
 /*
- * One line for each object of the dynamic linker's list, in the order in which a symbol is looked for:
+ * One line for each object of the dynamic linker's list, in symbol lookup order:
  * `DYNAMIC [NAME]...`, the address of its dynamic section in hexadecimal and which of the names it defines as functions.
  * Nothing for a static program, or before the linker has run. Returns the exit code: 0, or 4 where the process cannot
  * be read.

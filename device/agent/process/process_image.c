@@ -61,7 +61,7 @@ static bool is_of(const struct mapped_file *mapped, const struct mapped_file *fi
 	return mapped->inode == file->inode && mapped->major == file->major && mapped->minor == file->minor;
 }
 
-/* Where the file begins that is mapped at `address`: the last mapping of it up to there that starts with an ELF header. */
+/* The start of the file mapped at `address`: its last mapping up to there that starts with an ELF header. */
 static bool find_base(struct image *image, const char *maps, ml_u64 address, ml_u64 inode, ml_u64 *file_offset)
 {
 	struct mapped_file wanted = { 0 }, mapped;

@@ -14,7 +14,7 @@
 
 /* A process with the kernel's default of 65530 mappings has about 8 MiB of text. */
 #define TEXT_BYTES_MAX (ML_BLOCK_PAYLOAD_MAX - 4096)
-/* Of a process that maps code again and again, before the last one has to do. */
+/* For a process that keeps mapping code: after so many the last reading is used. */
 #define MAX_READINGS 8
 
 char *ml_process_maps_read(ml_u32 pid, size_t *bytes)

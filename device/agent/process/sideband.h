@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What happens to processes beside their allocations: executable mappings, forks, execs and exits, from the
- * kernel's perf side-band records (perf_event_open(2)), in the order of time.
+ * Process events besides allocations: executable mappings, forks, execs and exits, from the
+ * kernel's perf side-band records (perf_event_open(2)), ordered by time.
  */
 #ifndef MEMLEAK_SIDEBAND_H
 #define MEMLEAK_SIDEBAND_H

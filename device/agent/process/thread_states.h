@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which threads of a process still run: the first may end before the others, and remains as a zombie. */
+/* Finds the running threads of a process: the first may exit before the others, and remains as a zombie. */
 #ifndef MEMLEAK_THREAD_STATES_H
 #define MEMLEAK_THREAD_STATES_H
 

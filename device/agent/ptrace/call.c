@@ -16,7 +16,7 @@
 #define RED_ZONE_BYTES 128 /* psABI x86-64 §3.2.2; others have none */
 #define SYSTEM_CALL_STOP (SIGTRAP | 0x80) /* PTRACE_O_TRACESYSGOOD */
 #define MASK(signal) (1ull << ((signal) - 1))
-/* What a fault of the function itself raises: were it blocked, the kernel would reset its handler and kill. */
+/* Signals of a fault in the function itself: if they were blocked, the kernel would reset the handler and kill. */
 #define FAULTS (MASK(SIGSEGV) | MASK(SIGBUS) | MASK(SIGILL) | MASK(SIGFPE) | MASK(SIGTRAP) | MASK(SIGSYS))
 
 struct call {
@@ -57,7 +57,7 @@ static int prepare(pid_t pid, struct call *call)
 	frame_bytes = ml_ptrace_call_frame(call->state, &plan, frame, &call->entry);
 	if (ml_target_write((ml_u32)pid, call->entry.address, frame, frame_bytes))
 		return -1;
-	/* From here on the thread comes back by the frame, also where nobody traces it any more: signals are held back after that. */
+	/* From here on the thread returns through the frame even without a tracer: signals are blocked after that. */
 	if (ml_ptrace_write_set(call->tid, NT_PRSTATUS, &call->entry.registers, sizeof(call->entry.registers)))
 		return -1;
 	return ptrace(PTRACE_SETSIGMASK, call->tid, sizeof(held), &held) ? -1 : 0;
@@ -72,9 +72,9 @@ static int read_registers(struct call *call)
 }
 
 /*
- * From the stop before rt_sigreturn to one in which the kernel looks at signals, as at the beginning: only there a system call
- * that was interrupted is begun again. Until the last word of its state is written the thread is before the return, which it does
- * itself where this process is killed.
+ * Moves from the stop before rt_sigreturn to a stop in which the kernel handles signals, as at the beginning: only there it
+ * restarts an interrupted system call. Until the last word of its state is written the thread is before the return, which it
+ * makes by itself if this process is killed.
  */
 static int leave(struct call *call)
 {
@@ -104,7 +104,7 @@ static struct ml_ptrace_called returned(struct call *call)
 	return called;
 }
 
-/* By its own fault, or one of who sent it: a sender's signal would have been no fault, and is given back. */
+/* Ends a call whose function faulted: restores the thread. A signal that a process sent is not a fault. */
 static struct ml_ptrace_called faulted(struct call *call, int signal)
 {
 	struct ml_ptrace_called called = { .end = ML_CALL_FAULTED, .signal = signal };

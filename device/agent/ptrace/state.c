@@ -8,7 +8,7 @@
 #include <sys/ptrace.h>
 #include <sys/uio.h>
 
-#define PENDING_MAX 256u /* that are looked at: standard signals wait once each, real-time ones as often as they were sent */
+#define PENDING_MAX 256u /* that are read: standard signals are pending once each, real-time ones as often as they were sent */
 
 ssize_t ml_ptrace_read_set(pid_t tid, int note, void *into, size_t bytes)
 {

@@ -43,23 +43,23 @@ struct ml_ptrace_call {
 	ml_u64 stack; /* free below here */
 };
 
-/* What the function is entered with. */
+/* Registers and frame at the entry of the function. */
 struct ml_ptrace_entry {
 	ml_ptrace_registers registers;
-	ml_u64 address;       /* where the bytes of the frame belong */
-	ml_u64 frame_address; /* by which the return is known */
+	ml_u64 address;       /* to write the bytes of the frame to */
+	ml_u64 frame_address; /* identifies the return */
 };
 
-/* Of a stopped thread. 0, or -1 with errno. */
+/* Reads the state of a stopped thread. 0, or -1 with errno. */
 int ml_ptrace_state_read(pid_t tid, struct ml_ptrace_state *state);
-/* General registers last: until then a thread that is let go goes on where it was. */
+/* Writes the general registers last: until then a detached thread continues where it was. */
 int ml_ptrace_state_write(pid_t tid, const struct ml_ptrace_state *state);
 
-/* A register set of the kernel's (NT_*): its bytes; -1 where the machine has none. */
+/* Bytes of a kernel register set (NT_*); -1 if the machine does not have it. */
 ssize_t ml_ptrace_read_set(pid_t tid, int note, void *into, size_t bytes);
 int ml_ptrace_write_set(pid_t tid, int note, const void *from, size_t bytes);
 
-/* Does a signal that it does not block wait for it, or for any thread of its process? */
+/* Whether an unblocked signal is pending for the thread or its process. */
 bool ml_ptrace_has_pending_signal(pid_t tid);
 
 /* ---- of the architecture ---- */
@@ -75,34 +75,34 @@ int ml_ptrace_vector_note(pid_t tid);
 struct ml_ptrace_frame ml_ptrace_frame_of(const ml_ptrace_registers *registers);
 
 /*
- * Writes into `frame` what the kernel would have left on the stack before a signal handler: by it the thread, on returning
- * into the trampoline, goes back to `state` by itself, whether its tracer is alive or not. Returns the bytes.
+ * Writes a signal frame into `frame`, as the kernel pushes before a handler: on returning into the trampoline the thread
+ * restores `state` by itself, even if its tracer is gone. Returns the bytes.
  */
 size_t ml_ptrace_call_frame(const struct ml_ptrace_state *state, const struct ml_ptrace_call *call, ml_u8 *frame,
 			    struct ml_ptrace_entry *entry);
 
-/* At the stop before a system call: is it the rt_sigreturn of the call whose frame lies there? */
+/* At the stop before a system call: whether it is the rt_sigreturn of the call with that frame. */
 bool ml_ptrace_is_return(pid_t tid, const ml_ptrace_registers *registers, ml_u64 frame_address);
 
-/* What the function returned, at that stop. */
+/* The return value of the function, at that stop. */
 ml_u64 ml_ptrace_result(const ml_ptrace_registers *registers);
 
-/* Makes that system call none, after which the thread would come by the trampoline, and so by the system call, once more. */
+/* Skips that system call; the thread would then reach the trampoline, and so the system call, again. */
 int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers, ml_u64 trampoline);
 
 /*
- * A wait that the stop has ended with EINTR although no signal came (signal(7), "Interruption of system calls … by stop
- * signals") is begun again: false where there is none, or where that cannot be done. Only where no signal is pending.
+ * Restarts a wait that the stop has ended with EINTR without a signal (signal(7), "Interruption of system calls … by stop
+ * signals"). False if there is none or it cannot be restarted. Call only if no signal is pending.
  */
 bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers);
 
-/* The thread pointer, 0 where it is not known. */
+/* The thread pointer, 0 if unknown. */
 ml_u64 ml_ptrace_thread_pointer(pid_t tid, const ml_ptrace_registers *registers);
 
 /* The hardware checks return addresses against a second stack, which a call made from outside is not on. */
 bool ml_ptrace_has_shadow_stack(pid_t tid);
 
-/* What struct ml_ptrace_code is found by; 0 bytes: nothing is needed. */
+/* Code to search for struct ml_ptrace_code; 0 bytes: none is needed. */
 extern const ml_u8 ml_ptrace_trampoline_bytes[], ml_ptrace_keeper_bytes[];
 extern const size_t ml_ptrace_n_trampoline_bytes, ml_ptrace_n_keeper_bytes;
 

@@ -148,7 +148,7 @@ int ml_ptrace_wait(pid_t tid, ml_u64 deadline_ns, int *status)
 	}
 }
 
-/* Of an earlier time only those are left that have not come to their stop yet. */
+/* Keeps only the threads of earlier rounds that have not reached their stop yet. */
 static void forget_settled(struct ml_ptrace_threads *threads)
 {
 	size_t n = 0;

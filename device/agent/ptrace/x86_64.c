@@ -71,7 +71,7 @@ struct ml_ptrace_frame ml_ptrace_frame_of(const ml_ptrace_registers *registers)
 	return (struct ml_ptrace_frame){ registers->rip, registers->rsp, registers->rbp, 0 };
 }
 
-/* Where no tracer is left to ask the kernel for a restart, the wait is begun again here, or ends as by a signal. */
+/* Without a tracer nothing asks the kernel for a restart: restarts the wait here, or ends it as a signal would. */
 static void settle_system_call(ml_ptrace_registers *registers)
 {
 	long result = (long)registers->rax;
@@ -130,7 +130,7 @@ static ml_ptrace_registers entry_registers(const struct ml_ptrace_state *state, 
 }
 
 /*
- * Where code that keeps the result is known, the function returns to that first: rbx leads to a word below the frame, which
+ * If the code that keeps the result is known, the function returns to it first: rbx points to a word below the frame, which
  * the result is written to and popped from.
  */
 size_t ml_ptrace_call_frame(const struct ml_ptrace_state *state, const struct ml_ptrace_call *call, ml_u8 *frame,

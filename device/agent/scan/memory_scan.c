@@ -100,7 +100,7 @@ static void find_targets(const char *maps)
 			ml_scan_targets_add(&targets, start, end);
 }
 
-/* Where the part of a mapping that is in use begins: of a stack, at its lowest thread's pointer. */
+/* The start of the used part of a mapping: of a stack, its lowest thread's stack pointer. */
 static ml_u64 bottom_of(const struct scan *scan, ml_u64 start, ml_u64 end)
 {
 	ml_u64 lowest = 0;
@@ -164,7 +164,7 @@ static const char *rehearse(struct scan *scan)
 
 	free(scan->maps);
 	scan->maps = NULL;
-	return reason == no_room ? reason : NULL; /* any other one is told with its cause by the stop */
+	return reason == no_room ? reason : NULL; /* the stop reports any other one with its cause */
 }
 
 static const char *read_threads(struct scan *scan, const struct ml_ptrace_threads *threads)
@@ -182,8 +182,8 @@ static const char *read_threads(struct scan *scan, const struct ml_ptrace_thread
 	return scan->threads ? NULL : strerror(ENOMEM);
 }
 
-/* One that job control stopped before us can be looked at as any other, and stays stopped. */
-static const char *stop_and_look(struct scan *scan)
+/* A process that job control has stopped can be scanned like any other, and stays stopped. */
+static const char *stop_and_scan(struct scan *scan)
 {
 	struct ml_ptrace_threads threads = { 0 };
 	const char *reason = rehearse(scan);
@@ -204,7 +204,7 @@ static const char *stop_and_look(struct scan *scan)
 	return reason;
 }
 
-static const char *look_at_held(struct scan *scan, const char *stack_pointer)
+static const char *scan_held(struct scan *scan, const char *stack_pointer)
 {
 	struct ml_exit_stop thread = { .stack_pointer = strtoull(stack_pointer, NULL, 16) };
 	const char *reason;
@@ -245,7 +245,7 @@ int ml_memory_scan(int pid, const char *stack_pointer)
 	else if (ml_scanned_words_start(&scan.words, &targets, word_bytes))
 		reason = strerror(ENOMEM);
 	if (!reason)
-		reason = stack_pointer ? look_at_held(&scan, stack_pointer) : stop_and_look(&scan);
+		reason = stack_pointer ? scan_held(&scan, stack_pointer) : stop_and_scan(&scan);
 	if (!reason)
 		return write_scan(&scan) ? 4 : 0;
 	ml_blocks_error(ML_REASON_TARGET_ERROR, "process %d could not be searched: %s", pid, reason);

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 
 #define BITMAP_BYTES ((1u << (ML_SCAN_GIBIBYTE_BITS - ML_SCAN_PAGE_BITS)) / 8)
-#define BITMAPS_MAX 4096u /* 128 MiB of our own memory; a process that is spread over more is not told apart so well */
+#define BITMAPS_MAX 4096u /* 128 MiB in the agent; a process spread over more is resolved less precisely */
 #define GIBIBYTE (1ull << ML_SCAN_GIBIBYTE_BITS)
 
 const ml_u8 ml_scan_whole_gibibyte[1] = { 0xff };

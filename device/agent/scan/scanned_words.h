@@ -30,8 +30,8 @@ struct ml_scanned_words {
 int ml_scanned_words_start(struct ml_scanned_words *words, const struct ml_scan_targets *targets, ml_u32 word_bytes);
 
 /*
- * Searches memory of the process, on as many processors as we may use (4 at most), and forgets what was found before: memory that was
- * written to then is written to again, without page faults. -1: there are more such words than there is room for. What cannot be read
+ * Scans memory of the process, on as many processors as available (4 at most), and forgets the earlier results: their
+ * memory is reused, without page faults. -1: there are more such words than fit. Unreadable memory
  * is left out.
  */
 int ml_scanned_words_read(struct ml_scanned_words *words, int pid, const struct ml_scan_piece *pieces, size_t n_pieces);
