@@ -140,7 +140,7 @@ class ElfImage:
         return int.from_bytes(word, "little") if len(word) == self.word_bytes else None
 
     def debug_section(self, name: str) -> bytes:
-        """The contents of .debug_NAME or .zdebug_NAME, decompressed; b"" where there is none or it is damaged.
+        """The contents of .debug_NAME or .zdebug_NAME, decompressed; b"" if it is missing or damaged.
 
         Those packed by zstd, which no tool chain of Android's does by itself, need the package zstandard.
         """
@@ -276,7 +276,7 @@ def _headers(elf: ELFFile, kind: Literal["ph", "sh"], count: int) -> list[Any]:
 
 
 def _sections(elf: ELFFile, size: int) -> tuple[Section, ...]:
-    """By name, whatever their type: lld marks .eh_frame as SHT_X86_64_UNWIND. Empty when unusable."""
+    """Sections by name, of any type: lld marks .eh_frame as SHT_X86_64_UNWIND. Empty if unusable."""
     try:
         count = elf.num_sections()
         if not 0 < count <= _SECTIONS_MAX:

@@ -49,7 +49,7 @@ def read_uleb(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_sleb(data: bytes, at: int) -> tuple[int, int]:
-    """As read_uleb, signed."""
+    """Like read_uleb, signed."""
     start = at
     value, at = read_uleb(data, at)
     bits = 7 * (at - start)

@@ -30,7 +30,7 @@ class SignalFrame:
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """How far before its return address a call begins, for one way to call.
+    """The distance from a call to its return address, for one call instruction form.
 
     low_bits: the bits of the return address outside Arch.instruction_mask (1 after a call from Thumb code).
     pattern: regular expression over the code bytes before the return address; empty: matches unread code too.
@@ -49,8 +49,8 @@ class Arch:
     frame_pointer_words: word offsets (saved frame pointer, return address) from the frame pointer.
     call_pattern: regular expression over the bytes before a return address, true where they end with a call.
     link: the register that holds the return address on entry to a function; None: a call pushes it.
-    instruction_mask: bits of a pc that say where the instruction lies (the others say in which instruction set).
-    address_bits: of a data address; what lies above is a tag.
+    instruction_mask: bits of a pc that are the address (the others select the instruction set).
+    address_bits: of a data address; the bits above are a tag.
     signature_mask: bits of a return address that may hold a signature (arm64 PAC). In a process only those above its
         addresses do: AddressSpace.signature_mask().
     has_frame_records: whether code that keeps a frame pointer keeps it in `fp`, whatever its instruction set.

@@ -51,7 +51,7 @@ class CompiledTable:
         if not len(self.ids):
             return np.full(len(vaddrs), NO_ROW, np.int64)
         base = np.uint64(self.base)
-        # what lies too far behind for the column is behind all of it
+        # a distance too large for the column is behind all rows
         distances = np.minimum(vaddrs - base, np.iinfo(self.starts.dtype).max).astype(self.starts.dtype)
         at = np.searchsorted(self.starts, distances, "right") - 1
         return np.where((at < 0) | (vaddrs < base), NO_ROW, self.ids[np.maximum(at, 0)])

@@ -55,7 +55,7 @@ def _wrapped(vaddr: int) -> NDArray[np.int64]:
 
 
 def eh_frame_vaddr(hdr: bytes, hdr_vaddr: int, word_bytes: int) -> int | None:
-    """Where .eh_frame_hdr says that .eh_frame begins."""
+    """The address of .eh_frame according to .eh_frame_hdr."""
     if len(hdr) < 8 or hdr[0] != 1 or hdr[1] == DW_EH_PE_OMIT:
         return None
     try:

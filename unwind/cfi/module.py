@@ -128,7 +128,7 @@ class Module:
         image = np.frombuffer(self._data, np.uint8)
         found = [np.empty(0, np.int64)]
         for segment in self.segments if len(vaddrs) and self._is_readable() else ():
-            delta = vaddrs - np.uint64(segment.vaddr)  # wraps for what lies below
+            delta = vaddrs - np.uint64(segment.vaddr)  # wraps for addresses below
             chosen = np.flatnonzero(delta < np.uint64(max(segment.file_bytes - len(code) + 1, 0)))
             at = delta[chosen].astype(np.int64) + segment.file_offset
             for i, byte in enumerate(code):

@@ -45,7 +45,7 @@ class RowSource(Protocol):
         ...
 
     def function(self, offset: int) -> FunctionRows:
-        """The entry at an offset of an index. Raises BadCfiError where there is none."""
+        """The entry at an offset of an index. Raises BadCfiError if there is none."""
         ...
 
 

@@ -90,7 +90,7 @@ class TableCache:
         return self._sharing.find(path, lambda: _read(path, digest))
 
     def obtain(self, module: Module) -> CompiledTable:
-        """As find, and where there is none it is compiled, kept and so shared."""
+        """Like find, but a missing table is compiled and stored, and so shared."""
         digest = source_digest(module.image)
         path = self._path(module, digest)
 
@@ -173,7 +173,7 @@ def _work_bytes(image: ElfImage) -> int:
 
 
 def source_digest(image: ElfImage) -> bytes:
-    """SHA-256 of all that the rows of a file depend on: its unwind sections and where everything lies."""
+    """SHA-256 of all that the rows of a file depend on: its unwind sections and their addresses."""
     digest = hashlib.sha256(f"{image.machine} {image.segments} {sorted(image.tables.items())}".encode())
     for section in image.sections:
         digest.update(repr(section).encode())
@@ -182,7 +182,7 @@ def source_digest(image: ElfImage) -> bytes:
     for table in image.tables.values():
         digest.update(image.section_bytes(table))
     if not image.sections or (".ARM.exidx" in image.tables and not image.section(".ARM.extab")):
-        # without section headers rows lie anywhere in the file
+        # without section headers rows may be anywhere in the file
         digest.update(image.data if image.is_readable() else b"")
     return digest.digest()
 

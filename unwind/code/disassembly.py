@@ -98,7 +98,7 @@ def _x86_64() -> Any:
 
 
 def decode_arm64(code: bytes, address: int = 0) -> Iterator[Instruction]:
-    """As decode_x86_64, of A64 code: 4 bytes each, whatever is left over at the end is not decoded."""
+    """Like decode_x86_64, for A64 code: 4 bytes each; a partial word at the end is not decoded."""
     for raw in _arm64().disasm(code, address):
         yield _arm64_instruction(raw)
 

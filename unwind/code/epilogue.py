@@ -21,7 +21,7 @@ from memleak_android.unwind.code.epilogue_arm64 import walk_arm64
 from memleak_android.unwind.code.prologue_arm32 import prologue_arm32
 from memleak_android.unwind.trace import Method
 
-_INSTRUCTIONS_MAX = 512  # in all; musl's longest way to a ret is some hundreds
+_INSTRUCTIONS_MAX = 512  # in all; musl's longest path to a ret has some hundreds
 _BYTES_READ = 64  # at once: compilers leave few longer stretches without a branch
 _IMMEDIATE = re.compile(r"rsp, (-?(?:0x)?[0-9a-f]+)$")
 _ADDRESS = re.compile(r"rsp, \[(rsp|rbp)(?: ([+-]) (0x[0-9a-f]+|\d+))?\]$")

@@ -1,7 +1,7 @@
 """Rules for arm32 code read off the instructions between the pc and the function's return, as epilogue_arm64.py does it.
 
 The exception index has one row per function, right where calls are made; most code of a prologue, an epilogue and of
-functions without an entry can only be stepped out of by what the code says. A register that is not loaded on the path
+functions without an entry can only be unwound by their code. A register that is not loaded on the path
 to the return holds its caller's value there already: the procedure call standard demands it (AAPCS32 §6.1.1).
 """
 

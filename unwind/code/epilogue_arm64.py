@@ -175,7 +175,7 @@ def _immediate(state: _State, word: int) -> _State | None:
 
 
 def _load_store(state: _State, word: int) -> _State:
-    """Pairs and single registers; of those based on sp (or x29) where the words lie is kept."""
+    """Loads and stores of pairs and single registers; slots are tracked if based on sp (or x29)."""
     rt, rn = word & 31, word >> 5 & 31
     is_vector = word >> 26 & 1
     if word & 0x3A00_0000 == 0x2800_0000:  # stp, ldp

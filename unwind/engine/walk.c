@@ -197,7 +197,7 @@ static int frame_record_is_readable(const struct walk *walk, const struct walk_l
 	return fp >= lane->sp && is_readable(lane, fp + walk->fp_saved);
 }
 
-/* First half of a step: where the return address lies. */
+/* First half of a step: finds the address of the return address. */
 static enum turn find_return_address(struct walk *walk, struct walk_lane *lane, const struct walk_frame *buffer)
 {
 	uint64_t key = key_of(walk, lane->pc, lane->is_return, lane->space_key);
@@ -273,7 +273,7 @@ static int leads_nowhere(const struct walk *walk, const struct walk_lane *lane, 
 
 /*
  * The frame of the method that an interpreter was running in this frame. Called before registers are restored;
- * 0 where there is none.
+ * 0 if there is none.
  */
 static uint64_t dex_pc(const struct walk *walk, const struct walk_lane *lane, const struct walk_line *line)
 {

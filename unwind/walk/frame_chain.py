@@ -35,7 +35,7 @@ class Chains:
 
 
 def signature_masks(arch: Arch, spaces: Sequence[AddressSpace]) -> Words:
-    """By address space: the bits of a return address that may hold a signature."""
+    """The bits of a return address that may hold a signature, by address space."""
     return np.array([space.signature_mask(arch) for space in spaces], np.uint64)
 
 

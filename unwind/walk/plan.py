@@ -133,12 +133,12 @@ class Planner:
         self._lock = threading.RLock()
 
     def plan(self, space: int, pc: int, is_return: bool) -> StepPlan:
-        """As plans(), for one pc, remembered."""
+        """Like plans(), for one pc, cached."""
         key = (space, pc, is_return)
         plan = self._plans.get(key)
         if plan is None:
-            one = self.plans(space, np.array([pc], np.uint64), np.array([is_return]))
-            plan = self._plans[key] = one[0]
+            plans = self.plans(space, np.array([pc], np.uint64), np.array([is_return]))
+            plan = self._plans[key] = plans[0]
         return plan
 
     def plans(self, space: int, pcs: NDArray[np.uint64], is_return: NDArray[np.bool_]) -> list[StepPlan]:
@@ -146,7 +146,7 @@ class Planner:
         return [self.distinct[number] for number in self.numbers(space, pcs, is_return).tolist()]
 
     def numbers(self, space: int, pcs: NDArray[np.uint64], is_return: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """As plans(), as positions in `distinct`."""
+        """Like plans(), as indices in `distinct`."""
         numbers = np.zeros(len(pcs), np.int64)  # distinct[0] is NO_MAPPING
         if self._mask is not None:
             pcs = pcs & self._mask

@@ -34,7 +34,7 @@ class StepLines:
         self.tracked = [self.rules.fp_position]
 
     def signature_masks(self, spaces: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """By address space of the block: the bits of a return address that may be a signature."""
+        """The bits of a return address that may be a signature, by address space of the block."""
         masks = np.zeros(int(spaces.max(initial=0)) + 1, np.uint64)
         for space in np.unique(spaces).tolist():
             masks[space] = self._planner.signature_mask(self.first_space + space)
