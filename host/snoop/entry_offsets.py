@@ -38,6 +38,6 @@ def entry_offsets(elf: ElfFile, functions: Sequence[FoundFunction]) -> list[tupl
         jumps = jumps_from_outside(arch, elf.view(low, size), ranges)
         for function, (start, end), jumped_to in zip(expensive, ranges, jumps, strict=True):
             code = elf.slice(low + start, min(end - start, FUNCTION_BYTES_MAX + 1))
-            place = place_entry(arch, code, frozenset(arch.arguments), jumped_to=jumped_to)
-            found[function.file_offset] = function.file_offset + place.offset, place.cost
+            placement = place_entry(arch, code, frozenset(arch.arguments), jumped_to=jumped_to)
+            found[function.file_offset] = function.file_offset + placement.offset, placement.cost
     return [found[function.file_offset] for function in functions]

@@ -42,7 +42,7 @@ from memleak_android.host.tracers.android.route import Situation, bpf_route, cho
 from memleak_android.host.tracers.local import kernel
 from memleak_android.host.tracers.local.attach import HookName
 from memleak_android.host.tracers.local.bpf import bpf_session_lines
-from memleak_android.host.tracers.local.start import TracerName, in_place_of_bpf
+from memleak_android.host.tracers.local.start import TracerName, instead_of_bpf
 from memleak_android.host.wire.blocks import Rows
 
 _VDSO_BYTES_MAX = 1 << 20
@@ -151,7 +151,7 @@ class DeviceTracers:
             session = start_with_shim(
                 self._target, options, program, self._pulled, dict(paths), self._clean_up
             )
-            session.fallback = in_place_of_bpf(refusal, options)
+            session.fallback = instead_of_bpf(refusal, options)
         else:
             session = start_by_bpf(
                 self._target, options, program, self._pulled, self._agent(), self._clean_up
@@ -167,7 +167,7 @@ class DeviceTracers:
         if route.name == "bpf":
             return self._attach(options, pid)
         session = self._enter(options, situation, pid)
-        session.fallback = in_place_of_bpf(bpf_route(situation).refusal, options)
+        session.fallback = instead_of_bpf(bpf_route(situation).refusal, options)
         return session
 
     def _start_app(self, name: TracerName, options: SessionOptions, request: AppRequest) -> AgentSession:

@@ -44,11 +44,11 @@ def start_tracer(name: TracerName, options: SessionOptions) -> AgentSession:
         return _start(name, options)
     capabilities = probe_local()
     session = _start(choose_tracer(name, options, capabilities), options)
-    session.fallback = in_place_of_bpf(capabilities.bpf_refusal, options, name)
+    session.fallback = instead_of_bpf(capabilities.bpf_refusal, options, name)
     return session
 
 
-def in_place_of_bpf(refusal: str, options: SessionOptions, name: TracerName = "auto") -> str:
+def instead_of_bpf(refusal: str, options: SessionOptions, name: TracerName = "auto") -> str:
     """Why the shim is used and not BPF, and what that means for --pairs; "" for BPF. name: of the requested tracer."""
     if not refusal or options.pairs is None or name == "inline":
         return refusal

@@ -92,7 +92,7 @@ def test_a_hook_that_begins_with_the_functions_own_byte(process: subprocess.Pope
 
 
 def test_it_goes_on_beside_inline_hooks_of_ours(process: subprocess.Popen[bytes]) -> None:
-    """They leave in place what probes are put on."""
+    """They keep the instructions that probes are set on."""
     runs: list[subprocess.CompletedProcess[str]] = []
     found = attach_inline(process.pid, lambda: runs.append(measured("--pid", process.pid)), object="libc")
     assert found.error == "" and found.sizes.total()

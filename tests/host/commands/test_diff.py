@@ -24,7 +24,7 @@ ADDED = "__attribute__((noinline)) static void leak(void) { kept[50] = malloc(61
 
 
 def measured(folder: Path, added: str, call: str) -> Path:
-    """The report.json of one run of the program, which the loader places anew each time."""
+    """The report.json of one run of the program, which the loader maps anew each time."""
     find_parts()
     folder.mkdir()
     (folder / "program.c").write_text(PROGRAM % (added, call))

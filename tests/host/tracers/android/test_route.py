@@ -15,7 +15,7 @@ from memleak_android.host.pairs.schema import read_pair_sets
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.android.route import Situation, choose_route, routes
 from memleak_android.host.tracers.android.wrap import app_arch, wrap_script
-from memleak_android.host.tracers.local.start import TracerName, in_place_of_bpf
+from memleak_android.host.tracers.local.start import TracerName, instead_of_bpf
 from memleak_android.host.tracers.pairs.planning import SetsPlanner
 
 DEBUGGABLE = App("com.example.app", 0, 10123, True, False, "arm64-v8a", (), "")
@@ -137,9 +137,9 @@ def test_routes_without_pairs_are_reported(tracer: TracerName) -> None:
 def test_the_shim_instead_of_bpf_says_which_pairs_it_reaches() -> None:
     pairs = SetsPlanner(read_pair_sets(("fd",)))
     with_pairs = SessionOptions(command=("x",), pairs=pairs)
-    assert in_place_of_bpf("", with_pairs) == ""
-    assert in_place_of_bpf("no root", SessionOptions(command=("x",))) == "no root"
-    assert in_place_of_bpf("no root", with_pairs).startswith("no root; of --pairs, the shim traces exported")
+    assert instead_of_bpf("", with_pairs) == ""
+    assert instead_of_bpf("no root", SessionOptions(command=("x",))) == "no root"
+    assert instead_of_bpf("no root", with_pairs).startswith("no root; of --pairs, the shim traces exported")
 
 
 def test_routes_are_listed_best_first() -> None:

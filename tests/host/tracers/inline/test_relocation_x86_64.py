@@ -102,7 +102,7 @@ def test_every_form_does_the_same_moved(runner: Path) -> None:
 # Bytes before the jump, kept because other tracers' uprobes are set there.
 KEPT = {
     "push": ("4154" + "5553", "4154"),
-    "up to the probe's place": ("4889f8" + "4154" + "55", "4889f84154"),
+    "up to the probe's offset": ("4889f8" + "4154" + "55", "4889f84154"),
     "sub rsp": ("4881ec00010000" + "48893c24", "4881ec00010000"),
     "comparison": ("4885ff" + "4889f8", "4885ff"),
     "behind the landing pad": ("f30f1efa" + "55" + "4889e5", "f30f1efa55"),

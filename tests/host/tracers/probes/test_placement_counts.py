@@ -1,6 +1,6 @@
 """Probes placed by the kernel in this machine's libc: each function is called a prime number of times.
 
-Counting uprobes (perf_event_open(2), PMU `uprobe`) and no tracer of ours: what is tested is the place alone.
+Counting uprobes (perf_event_open(2), PMU `uprobe`) and no tracer of ours: what is tested is the offset alone.
 """
 
 from __future__ import annotations
@@ -138,10 +138,10 @@ def count(program: Path, probes: list[Probe], *, moved: bool) -> tuple[dict[str,
     with running(program) as process:
         entries, returns = {}, {}
         for probe in probes:
-            place = probe.entry_offset if moved else probe.function_offset
-            entries[probe.function] = open_counter(probe.path, place, process.pid, at_return=False)
+            offset = probe.entry_offset if moved else probe.function_offset
+            entries[probe.function] = open_counter(probe.path, offset, process.pid, at_return=False)
             if probe.return_offset is not None:
-                returns[probe.function] = open_counter(probe.path, place, process.pid, at_return=True)
+                returns[probe.function] = open_counter(probe.path, offset, process.pid, at_return=True)
         process.communicate(b"x", timeout=60)
         assert process.returncode == 0
     return read_counters(entries), read_counters(returns)
@@ -162,7 +162,7 @@ def own_libc(pid: int) -> str:
     pytest.skip("this program has no libc.so.6 mapped")
 
 
-@pytest.mark.parametrize("moved", [False, True], ids=["at the function's start", "where we place them"])
+@pytest.mark.parametrize("moved", [False, True], ids=["at the function's start", "at the chosen instruction"])
 def test_every_call_is_counted_once(program: Path, moved: bool) -> None:
     probes, _ = plan_probes(own_libc(os.getpid()), SessionOptions(pid=1, mmap=True))
     if moved:
@@ -173,7 +173,7 @@ def test_every_call_is_counted_once(program: Path, moved: bool) -> None:
     if not moved or free.entry_offset == free.function_offset:
         expected["free"] += 151
     assert {name: entries[name] for name in expected} == expected
-    # every entry has its return, also with the return probe at the moved place; the region functions too,
+    # every entry has its return, also with the return probe at the moved offset; the region functions too,
     # though how often malloc itself maps memory is its own affair
     assert returns == {name: hits for name, hits in entries.items() if name in returns}
     assert entries["mmap"] >= 17 and entries["munmap"] >= 17
@@ -187,10 +187,10 @@ def test_cost_of_a_pair(program: Path, capsys: pytest.CaptureFixture[str]) -> No
         with running(program, "100000") as process:
             counters = {}
             for probe in pair if moved is not None else ():
-                place = probe.entry_offset if moved else probe.function_offset
-                counters[probe.function] = open_counter(probe.path, place, process.pid, at_return=False)
+                offset = probe.entry_offset if moved else probe.function_offset
+                counters[probe.function] = open_counter(probe.path, offset, process.pid, at_return=False)
                 if probe.return_offset is not None:
-                    counters["return"] = open_counter(probe.path, place, process.pid, at_return=True)
+                    counters["return"] = open_counter(probe.path, offset, process.pid, at_return=True)
             process.stdin.write(b"x")  # type: ignore[union-attr]
             process.stdin.close()  # type: ignore[union-attr]
             _, status, usage = os.wait4(process.pid, 0)
@@ -215,7 +215,7 @@ RUNS = {
 
 @pytest.mark.parametrize("allocator", RUNS)
 def test_agent_and_host_see_the_same(allocator: str) -> None:
-    """One run with counters at the function's start and at our place, in allocators that others built."""
+    """One run with counters at the function's start and at the chosen instruction, in allocators that others built."""
     library, command = Path("/usr/lib/x86_64-linux-gnu") / allocator, RUNS[allocator]
     if not library.exists() or shutil.which(command[0]) is None:
         pytest.skip(f"{library} or {command[0]} is not installed")
@@ -228,13 +228,13 @@ def test_agent_and_host_see_the_same(allocator: str) -> None:
         ["/bin/sh", "-c", 'read x; exec "$@"', "sh", *command],
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment,
     )  # fmt: skip
-    at_start, at_place, at_return = {}, {}, {}
+    at_start, at_entry, at_return = {}, {}, {}
     try:
         for i, probe in enumerate(moved):
             name = f"{probe.function} {i}"
             pid, path = launcher.pid, probe.path
             at_start[name] = open_counter(path, probe.function_offset, pid, at_return=False, from_exec=True)
-            at_place[name] = open_counter(path, probe.entry_offset, pid, at_return=False, from_exec=True)
+            at_entry[name] = open_counter(path, probe.entry_offset, pid, at_return=False, from_exec=True)
             if probe.return_offset is not None:
                 at_return[name] = open_counter(path, probe.return_offset, pid, at_return=True, from_exec=True)
         launcher.communicate(b"x\n", timeout=60)
@@ -242,7 +242,7 @@ def test_agent_and_host_see_the_same(allocator: str) -> None:
         launcher.kill()
         launcher.wait()
     assert launcher.returncode == 0
-    hits, placed, returned = read_counters(at_start), read_counters(at_place), read_counters(at_return)
+    hits, placed, returned = read_counters(at_start), read_counters(at_entry), read_counters(at_return)
     assert returned == {name: hits[name] for name in returned}
     for name, count_at_start in hits.items():
         if name.startswith("free"):

@@ -1,4 +1,4 @@
-"""A library at the address of another, whose stacks look like the other's when they are read by its frames (same_place.c)."""
+"""A library at the address of another, whose stacks look like the other's when they are read by its frames (same_address.c)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def test_no_frame_of_the_library_that_is_gone(tracer: str, tmp_path: Path) -> No
     """A stack that was walked before is known again by its words: not by those of other code."""
     for name, (frame, word_at, size, _) in LIBRARIES.items():
         given = [f"-DFRAME={frame}", f"-DWORD_AT={word_at}", f"-DBYTES={size}"]
-        source = FOLDER / "same_place_library.c"
+        source = FOLDER / "same_address_library.c"
         gcc(*FLAGS, *given, "-shared", "-fPIC", "-o", tmp_path / name, source)
-    program = tmp_path / "same_place"
-    gcc(*FLAGS, "-o", program, FOLDER / "same_place.c")
+    program = tmp_path / "same_address"
+    gcc(*FLAGS, "-o", program, FOLDER / "same_address.c")
     result = run(tracer, tmp_path, "--", program, *(tmp_path / name for name in LIBRARIES), str(BLOCKS))
     assert result.report["target"]["exit_status"] == 0, "they were not at the same address"
     held = Counter[tuple[str, ...]]()
