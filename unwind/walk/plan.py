@@ -259,7 +259,7 @@ class Planner:
         return (row.method is Method.EXIDX or not self.arch.has_epilogue_rules) and not row.is_signal
 
     def _between_calls(self, module: Module, vaddr: int, is_return: bool, plan: StepPlan) -> StepPlan:
-        """An exception index speaks of places where calls are made, and is silent about functions without an entry:
+        """An exception index covers call sites only and omits functions without an entry:
         linkers say `cannot unwind` for them. There the code is believed; its prologue only where it is all there is."""
         row = plan.row
         assert row is not None
