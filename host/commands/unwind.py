@@ -158,7 +158,7 @@ def _soname(module: Module) -> str:
 
 
 def _line(frame: dict[str, Any], digits: int) -> str:
-    """As libunwindstack and Android's tombstones write a frame."""
+    """Formats a frame like libunwindstack and Android's tombstones."""
     line = f"  #{frame['index']:02} pc {int(frame['rel_pc'], 16):0{digits}x}  {frame['map_name']}"
     if frame["soname"]:
         line += f"!{frame['soname']}"

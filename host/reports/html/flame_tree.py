@@ -1,4 +1,4 @@
-"""Stacks as a tree for flame graphs, bounded: the largest stacks exactly, what is too small to be seen folded."""
+"""Stacks as a tree for flame graphs, bounded: the largest nodes are kept, invisibly small ones are folded."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def flat_tree(
     nodes_max: int = NODES_MAX,
     left_out: LeftOut | None = None,
 ) -> FlatTree:
-    """Sums are exact whatever is folded: each node's weights are those of all stacks through it."""
+    """Sums stay exact despite folding: each node's weights are those of all stacks through it."""
     ranked = sorted(stacks, key=lambda stack: -max(stack.weights, default=0))
     root = _Node([0] * n_weights)
     for stack in ranked[:STACKS_MAX]:
@@ -99,7 +99,7 @@ def _fold(root: _Node, nodes_max: int) -> None:
 
 
 def _nodes(root: _Node) -> Iterable[_Node]:
-    """Parents before children; children removed while a parent is looked at do not come."""
+    """Yields parents before children; skips children that the caller removes while it handles the parent."""
     waiting = [root]
     while waiting:
         node = waiting.pop()

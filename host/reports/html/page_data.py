@@ -143,7 +143,7 @@ class _Labels:
 
 
 def _columns(tree: FlatTree, used: Sequence[int]) -> dict[str, Any]:
-    """With labels as numbers of the rows that are used at all."""
+    """Renumbers the labels by the rows in use."""
     row = {label: i for i, label in enumerate(used)} | {FOLDED: FOLDED}
     folded = {str(i): count for i, count in enumerate(tree.folded) if count}
     labels = [row[label] for label in tree.label]
@@ -179,7 +179,7 @@ def _site_row(one: WeightedSite, names: Mapping[int, str]) -> dict[str, Any]:
 
 
 def _process_row(one: ProcessSum, names: Mapping[int, str]) -> list[Any]:
-    """Its name as that of sites' shares, pid, bytes, blocks, bytes with whole stacks, its largest site."""
+    """Name as in the sites' shares, pid, bytes, blocks, bytes with whole stacks, its largest site."""
     return [process_text(one.pid, names), one.pid, one.space, one.objects, one.complete_space, one.top_site]
 
 
@@ -213,7 +213,7 @@ def _where(site: CallSite | PastSite) -> str:
 
 
 def _modules(sites: Iterable[WeightedSite], n_weights: int) -> list[list[Any]]:
-    """Name, weights of sites whose responsible function lies in it, weights of sites that pass through it."""
+    """Name, weights of sites whose responsible function is in it, weights of sites that pass through it."""
     own: defaultdict[str, list[int]] = defaultdict(lambda: [0] * n_weights)
     through: defaultdict[str, list[int]] = defaultdict(lambda: [0] * n_weights)
     for one in sites:
@@ -231,7 +231,7 @@ def _module(frame: Frame | None) -> str:
 
 
 def _timeline(profile: Profile) -> dict[str, Any]:
-    """Seconds, sums, and the columns of the sites that were largest at any moment; the page adds what is left."""
+    """Seconds, sums, and the columns of the sites that were largest at any moment; the page adds the rest."""
     peaks: dict[str, int] = {}
     for one in profile.timeline:
         for site in one.sites:
