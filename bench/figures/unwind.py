@@ -16,7 +16,7 @@ from tests.support.perf_recordings import clang, python, record
 
 UNWINDSTACK = "MEMLEAK_UNWINDSTACK"  # names tests/unwind/oracle/unwindstack_samples.cc, built (docs/contributing/benchmarks.md)
 PASSES = 4  # the first is cold, the best of the others is warm
-OURS = ("numpy", "compiled")
+OURS = ("compiled",)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from memleak_android.unwind import AddressSpace, Arch, BatchUnwinder, Mapping, Module, SampleBatch, TraceEnd
 from memleak_android.unwind.cfi.rules import RuleKind
-from memleak_android.unwind.engine.library import library_path, load
+from memleak_android.unwind.engine.library import library_path
 from memleak_android.unwind.trace import Method
 from memleak_android.unwind.walk.plan import Planner, StepKind
 
@@ -38,11 +38,10 @@ class CallSites:
 
 @dataclass(frozen=True)
 class Cost:
-    """ns per frame of the warm unwinder; compiled None where there is no engine."""
+    """ns per frame of the warm unwinder."""
 
     arch: str
-    numpy: float
-    compiled: float | None
+    ns: float
 
 
 class _One:
@@ -56,16 +55,13 @@ class _One:
 def measure(rounds: int) -> list[Cost]:
     """Of those architectures whose library is on this machine, paired and alternating."""
     cases = [_case(Module.from_path(path)) for path in LIBRARIES.values() if path.exists()]
-    engines = [None, *([library_path()] if load(library_path()) else [])]
-    best: dict[tuple[str, bool], float] = {}
+    best: dict[str, float] = {}
     for _ in range(rounds):
         for samples, space, files in cases:
-            for engine in engines:
-                unwinder = BatchUnwinder([space], files, engine=engine)
-                key = samples.arch.name, engine is not None
-                best[key] = min(best.get(key, 1e9), *_passes(unwinder, samples))
-    names = [samples.arch.name for samples, _, _ in cases]
-    return [Cost(name, best[name, False], best.get((name, True))) for name in names]
+            unwinder = BatchUnwinder([space], files, engine=library_path())
+            name = samples.arch.name
+            best[name] = min(best.get(name, 1e9), *_passes(unwinder, samples))
+    return [Cost(name, ns) for name, ns in best.items()]
 
 
 def _passes(unwinder: BatchUnwinder, samples: SampleBatch) -> Iterator[float]:
@@ -140,13 +136,8 @@ def _samples(arch: Arch, sites: CallSites) -> SampleBatch:
 
 def as_text(costs: list[Cost]) -> str:
     """One line per architecture, with its ratio to the first."""
-    lines = ["  ns per frame, warm          NumPy        compiled"]
-    for cost in costs:
-        first = costs[0]
-        line = f"  {cost.arch:20} {cost.numpy:8.1f} ({cost.numpy / first.numpy:.2f})"
-        if cost.compiled is not None and first.compiled is not None:
-            line += f" {cost.compiled:8.1f} ({cost.compiled / first.compiled:.2f})"
-        lines.append(line)
+    lines = ["  ns per frame, warm"]
+    lines += [f"  {cost.arch:20} {cost.ns:8.1f} ({cost.ns / costs[0].ns:.2f})" for cost in costs]
     missing = [name for name, path in LIBRARIES.items() if not path.exists()]
     return "\n".join(
         [*lines, *(f"  {name} not measured: its C library is not installed" for name in missing)]

@@ -1,7 +1,7 @@
 """One process that unwinds one recording: `python -m bench.figures.unwind_once RECORDING TABLES|- ENGINE PASSES`.
 
 Prints JSON: samples, frames, CPU seconds of each pass over all samples. The first is cold: it opens the files and decodes
-their rules. TABLES: a folder of decoded rules. ENGINE: numpy or compiled. Neither parsing nor naming is timed nor reading the
+their rules. TABLES: a folder of decoded rules. ENGINE: compiled or scalar. Neither parsing nor naming is timed nor reading the
 recording's pages; libdwfl and perf are timed without them, too.
 """
 

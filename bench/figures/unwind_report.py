@@ -11,7 +11,7 @@ from bench.spread import Spread, ratios
 from bench.table import number, render, spread
 
 ROWS = (
-    "libdwfl cold", "libdwfl warm", "libunwindstack cold", "libunwindstack warm", "perf script", "numpy cold", "numpy cold, cached", "numpy warm",
+    "libdwfl cold", "libdwfl warm", "libunwindstack cold", "libunwindstack warm", "perf script",
     "compiled cold", "compiled cold, cached", "compiled warm",
 )  # fmt: skip
 _PEERS = {"cold": "libdwfl cold", "warm": "libdwfl warm"}
