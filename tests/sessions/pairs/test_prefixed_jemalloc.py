@@ -43,7 +43,8 @@ def prefixed_program(folder: Path) -> Path:
 def test_each_is_found_exactly(tmp_path: Path) -> None:
     need("bpf")
     program, report_file = prefixed_program(tmp_path), tmp_path / "report.json"
-    sets = ["jemalloc", "fd", "pthread", str(WORKLOADS / "pool.toml")]
+    # With "pthread" they would be more than the 64 functions that are traced.
+    sets = ["jemalloc", "fd", str(WORKLOADS / "pool.toml")]
     pairs = (word for pair_set in sets for word in ("--pairs", pair_set))
     done = run_program(["-q", *pairs, "--json", report_file, "--", program])
     assert done.returncode == 0, done.stderr
@@ -67,5 +68,4 @@ def test_each_is_found_exactly(tmp_path: Path) -> None:
         ("pair:fd", "pipe"): (1, 1),
         ("pair:fd", "dup2"): (1, 1),
         ("pair:fd", "socketpair"): (2, 2),
-        ("pair:pthread", "pthread_create"): (3, 3),
     }
