@@ -53,7 +53,7 @@ static void on_event(struct ml_bpf_session *session, const struct ml_event *even
 		session->base.is_host_gone |= ml_event_batch_add(&session->events, event) != 0;
 }
 
-/* Records of the ring are told apart by their sizes. */
+/* The size of a ring record gives its type. */
 static int on_record(void *context, void *data, size_t bytes)
 {
 	struct ml_bpf_session *session = context;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Loads the shim into a running process and calls its functions by ptrace: on a thread of that process that holds no lock which the calls
- * need. In come a pid, a library and a call, out come the result and the stop times, or a refusal. Runs in a process of its own (keeper.h),
- * whose end frees all threads.
+ * need. In come a pid, a library and a call, out come the result and the stop times, or a refusal. Runs in a process of its own (keeper.h):
+ * when it ends, the kernel detaches all threads.
  */
 #ifndef MEMLEAK_INJECT_H
 #define MEMLEAK_INJECT_H

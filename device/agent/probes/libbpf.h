@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the three BPF sessions share of libbpf: its last warning, the limits it needs, counters per CPU. */
+/* libbpf for the three BPF sessions: its last warning, the limits it needs, counters per CPU. */
 #ifndef MEMLEAK_LIBBPF_H
 #define MEMLEAK_LIBBPF_H
 

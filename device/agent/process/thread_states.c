@@ -23,7 +23,7 @@ struct thread_state { /* proc_pid_stat(5), fields 3, 9, 20 and 31 */
 	unsigned long pending_signals;
 };
 
-/* 0, or -1 with errno set: ENOENT or ESRCH if there is no such thread. */
+/* 0, or -1 with errno set: ENOENT or ESRCH for an unknown thread. */
 static int read_state(const char *path, struct thread_state *ret)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);

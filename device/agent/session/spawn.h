@@ -15,7 +15,7 @@ struct ml_child {
 	struct ml_exit_hold hold;
 };
 
-/* What a session adds to the child; both may be NULL. */
+/* The session's additions to the child; both may be NULL. */
 struct ml_spawn_extra {
 	char *const *env; /* NAME=VALUE strings set for the command, NULL-terminated */
 	void (*self_test)(const struct ml_config *config); /* runs in the child at ml_spawn_self_test() */

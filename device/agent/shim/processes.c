@@ -153,7 +153,7 @@ bool ml_preload_processes_on_exec(struct ml_preload_processes *processes, ml_u32
 	return false;
 }
 
-/* If there is no room, the process stays a target and is reported at its end. */
+/* When the table is full, the process stays a target and is reported at its end. */
 static void move_to_left(struct ml_preload_processes *processes, size_t i, struct ml_regions *regions)
 {
 	struct ml_preload_target *target = processes->targets[i];
