@@ -15,7 +15,7 @@ SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all dev lint format bench proof fuzz emulator test-emulator device wheel clean installed FORCE
+.PHONY: help demo test test-all dev lint format messages bench proof fuzz emulator test-emulator device wheel clean installed FORCE
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 15
@@ -58,14 +58,18 @@ dev: $(STAMPS)/dev installed ## an editable install; run again after adding a fi
 C_SOURCES = $(wildcard device/*.h device/*/*.[ch] device/*/*/*.[ch] unwind/engine/*.[ch])
 TIDY = xargs -P"$$(nproc)" -n8 sh -c '$(VENV)/bin/clang-tidy --quiet "$$@" -- -std=gnu11 -D_GNU_SOURCE -I device $(1) -Wno-everything' _ 2>&1 | { grep -v 'Processing file' || true; }
 
-lint: $(STAMPS)/dev installed ## ruff, mypy --strict, import floors, shellcheck, clang-tidy
+lint: $(STAMPS)/dev installed ## ruff, mypy --strict, import floors, shellcheck, clang-format, clang-tidy
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy -p memleak_android.host -p memleak_android.unwind
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/shellcheck .ci/run
+	@$(VENV)/bin/clang-format --dry-run -Werror $(C_SOURCES)
 	@printf '%s\n' $(wildcard device/agent/*.c device/agent/*/*.c device/cfi/*.c unwind/engine/*.c) | $(call TIDY,-I device/agent $(HEADERS_OF_OTHERS))
 	@printf '%s\n' $(wildcard device/preload/*.c device/preload/*/*.c) | $(call TIDY,-I device/preload -ffreestanding -fno-builtin)
+
+messages: $(STAMPS)/dev ## every message of an error, room by room, to read them in one go
+	@$(PY) -m tests.messages
 
 format: $(STAMPS)/dev ## ruff and clang-format write their layout
 	$(VENV)/bin/ruff format .
