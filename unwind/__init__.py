@@ -26,8 +26,6 @@ Errors: Module.from_path and from_bytes raise BadElfError or UnsupportedArchErro
 unwinding raises none of them.
 """
 
-from __future__ import annotations
-
 from memleak_android.unwind.arch import Arch, arch_by_elf_machine, arch_by_name
 from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.errors import BadElfError, BadSnapshotError, UnsupportedArchError, UnwindError

@@ -1,7 +1,5 @@
 """Inputs that the unwinder cannot use. A stack that cannot be finished is a result (TraceEnd), not an error."""
 
-from __future__ import annotations
-
 
 class UnwindError(Exception):
     """Base of all errors of this library: one line, what failed, with which datum."""

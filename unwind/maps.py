@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -98,6 +98,44 @@ def _apart(mappings: Iterable[Mapping]) -> list[Mapping]:
             apart.append(_part(mapping, max(mapping.start, end), mapping.end))
             end = mapping.end
     return apart
+
+
+class Layout:
+    """Mappings without overlap, sorted by start, under change."""
+
+    def __init__(self, mappings: Iterable[Mapping] = ()) -> None:
+        self.mappings: list[Mapping] = []
+        self._starts: list[int] = []
+        for mapping in sorted(mappings, key=lambda m: m.start):
+            self.lay(mapping)
+
+    def copy(self) -> Layout:
+        made = Layout()
+        made.mappings, made._starts = self.mappings.copy(), self._starts.copy()
+        return made
+
+    def covered(self, new: Mapping) -> list[Mapping]:
+        """The mappings that `new` overlaps."""
+        first, last = self._range(new)
+        return self.mappings[first:last]
+
+    def lay(self, new: Mapping, known: dict[Mapping, Mapping] | None = None) -> None:
+        """Replaces what `new` covers, as mmap(2) with MAP_FIXED does. known: makes equal mappings one object."""
+        first, last = self._range(new)
+        pieces = [new]
+        for old in self.mappings[first:last]:
+            if old.start < new.start:
+                pieces.insert(0, _part(old, old.start, new.start))
+            if old.end > new.end:
+                pieces.append(_part(old, new.end, old.end))
+        self.mappings[first:last] = [known.setdefault(p, p) for p in pieces] if known is not None else pieces
+        self._starts[first:last] = [piece.start for piece in pieces]
+
+    def _range(self, new: Mapping) -> tuple[int, int]:
+        first = bisect_left(self._starts, new.start)
+        if first and self.mappings[first - 1].end > new.start:
+            first -= 1
+        return first, bisect_left(self._starts, new.end)
 
 
 def _part(mapping: Mapping, start: int, end: int) -> Mapping:

@@ -1,22 +1,11 @@
 """Captured memory, read as numbers: stack slices and other regions of a process."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from memleak_android.unwind.arch.base import Arch
 from memleak_android.unwind.errors import UnreadableMemoryError
-
-
-class Memory(Protocol):
-    """Memory that is read by address."""
-
-    def read(self, address: int, size: int) -> int:
-        """An unsigned little-endian number. Raises UnreadableMemoryError."""
-        ...
 
 
 class MemoryRegions:
@@ -65,7 +54,7 @@ class StackSlice:
     address: int
     data: memoryview
     arch: Arch
-    extra: Memory | None = None
+    extra: MemoryRegions | None = None
 
     def relative(self, address: int) -> int:
         """address minus the slice's start, signed, modulo the size of an address; without tags."""

@@ -1,7 +1,5 @@
 """Little-endian numbers, LEB128 and encoded pointers out of section bytes, with bounds checked."""
 
-from __future__ import annotations
-
 import struct
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The unwinder's input and output: arrays over many samples."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -10,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.unwind.arch.base import Arch
-from memleak_android.unwind.memory import Memory
+from memleak_android.unwind.memory import MemoryRegions
 
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -71,7 +69,7 @@ class SampleBatch:
     stack_bytes: NDArray[np.uint8]
     space: NDArray[np.int32]
     at_return: NDArray[np.bool_]
-    extra_memory: Sequence[Memory | None] | None = None
+    extra_memory: Sequence[MemoryRegions | None] | None = None
 
     def __len__(self) -> int:
         return len(self.stack_address)

@@ -1,21 +1,22 @@
 """ELF files as the dynamic linker and the kernel read them: segments, dynamic section, exported symbols.
 
-A table that leaves the file is a BadElfError, other than in sections.py.
+A table that leaves the file is an error, other than in unwind/elf_headers.py.
 """
-
-from __future__ import annotations
 
 import mmap
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import numpy as np
+from elftools.elf.enums import ENUM_D_TAG
 from numpy.typing import NDArray
 
-from memleak_android.host.elf.sections import (
+from memleak_android.host.errors import TargetError
+from memleak_android.unwind.elf_headers import (
     PF_X,
     PT_DYNAMIC,
     PT_GNU_PROPERTY,
@@ -25,28 +26,28 @@ from memleak_android.host.elf.sections import (
     STT_FUNC,
     STT_GNU_IFUNC,
     STT_OBJECT,
-    BadElf,
     ElfSections,
     Segment,
+    has_name,
 )
-from memleak_android.host.errors import TargetError
+from memleak_android.unwind.errors import BadElfError
+from memleak_android.unwind.file_reading import opened
 
 # System V gABI, "Dynamic Section".
-DT_NEEDED, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ = 1, 4, 5, 6, 10
-DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_JMPREL = 2, 7, 8, 23
-DT_SONAME, DT_RPATH, DT_DEBUG, DT_RUNPATH = 14, 15, 21, 29
-DT_FLAGS_1, DT_GNU_HASH, DT_VERSYM, DT_VERDEF = 0x6FFFFFFB, 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFC
-DF_1_NODEFLIB = 0x800
+_TAGS: dict[str, int] = ENUM_D_TAG
+DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ = (
+    _TAGS[f"DT_{name}"] for name in ("HASH", "STRTAB", "SYMTAB", "STRSZ")
+)
+DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_JMPREL = (
+    _TAGS[f"DT_{name}"] for name in ("PLTRELSZ", "RELA", "RELASZ", "JMPREL")
+)
+DT_SONAME, DT_DEBUG = _TAGS["DT_SONAME"], _TAGS["DT_DEBUG"]
+DT_GNU_HASH, DT_VERSYM, DT_VERDEF = _TAGS["DT_GNU_HASH"], _TAGS["DT_VERSYM"], _TAGS["DT_VERDEF"]
 
+# System V gABI, chapter 5.
+RELA = np.dtype([("offset", "<u8"), ("type", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
 _DYNAMIC_ENTRIES_MAX = 4096
 _VERSIONS_MAX = 4096
-
-
-class BadElfError(TargetError):
-    """A file that is not an ELF file, or whose tables leave it."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path} cannot be read as an ELF file: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +71,42 @@ class FunctionSymbol:
         return self.version == version if version and self.version else self.is_default
 
 
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """One version of a file, by stat(2) of its open descriptor. Two paths to it give the same."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, descriptor: int) -> Self:
+        status = os.fstat(descriptor)
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
 class ElfFile(ElfSections):
-    """A little-endian ELF file, mapped read-only. Raises BadElfError, or OSError when it cannot be opened.
+    """A little-endian ELF file, mapped read-only. Raises TargetError, or OSError when it cannot be opened.
 
     data: the file's bytes, if the caller has them.
+    identity: of the file that was mapped; None: of `data`.
     """
 
+    identity: FileIdentity | None = None
+
     def __init__(self, path: str | os.PathLike[str], data: memoryview | None = None) -> None:
-        self.path = os.fspath(path)
+        name = os.fspath(path)
         try:
-            super().__init__(_map(self.path) if data is None else data)
-        except BadElf as error:
-            raise BadElfError(self.path, str(error)) from None
-        if len(self.segments) < self._phnum:
-            raise BadElfError(
-                self.path, f"{self._phnum} program headers at {self._phoff:#x} are outside of it"
-            )
+            if data is None:
+                data, self.identity = _map(name)
+            super().__init__(data, name)
+            self.check_segments()
+        except BadElfError as error:
+            raise TargetError(f"{name} cannot be read as an ELF file: {error.reason}") from None
+
+    def _bad(self, reason: str) -> TargetError:
+        return TargetError(f"{self.path} cannot be read as an ELF file: {reason}")
 
     def slice(self, offset: int, size: int) -> bytes:
         """`size` bytes of the file."""
@@ -98,7 +119,7 @@ class ElfFile(ElfSections):
     def view(self, offset: int, size: int) -> NDArray[np.uint8]:
         """The same without a copy."""
         if offset < 0 or size < 0 or offset + size > len(self.data):
-            raise BadElfError(self.path, f"{size} bytes at offset {offset:#x} are outside of it")
+            raise self._bad(f"{size} bytes at offset {offset:#x} are outside of it")
         return np.frombuffer(self.data, dtype=np.uint8, count=size, offset=offset)
 
     def file_offset(self, vaddr: int) -> int | None:
@@ -144,24 +165,8 @@ class ElfFile(ElfSections):
         return found
 
     @cached_property
-    def needed(self) -> tuple[str, ...]:
-        return tuple(self._dynamic_string(value) for value in self.dynamic.get(DT_NEEDED, ()))
-
-    @cached_property
     def soname(self) -> str:
-        return self._first_dynamic_string(DT_SONAME)
-
-    @cached_property
-    def rpath(self) -> str:
-        return self._first_dynamic_string(DT_RPATH)
-
-    @cached_property
-    def runpath(self) -> str:
-        return self._first_dynamic_string(DT_RUNPATH)
-
-    @property
-    def ignores_default_directories(self) -> bool:
-        return bool(self.dynamic.get(DT_FLAGS_1, [0])[0] & DF_1_NODEFLIB)
+        return self._dynamic_string(self.dynamic[DT_SONAME][0]) if DT_SONAME in self.dynamic else ""
 
     def dynamic_symbols(self) -> tuple[NDArray[np.void], bytes] | None:
         """The symbols and their string table."""
@@ -201,7 +206,7 @@ class ElfFile(ElfSections):
         if symbols is None:
             return None
         table, strings = symbols
-        is_named = np.isin(table["name"], _occurrences(strings, name.encode() + b"\0"))
+        is_named = has_name(table, strings, name.encode())
         found = table[is_named & (table["info"] & 0xF == STT_OBJECT) & (table["section"] != 0)]
         return (int(found[0]["value"]), int(found[0]["size"])) if len(found) else None
 
@@ -223,6 +228,15 @@ class ElfFile(ElfSections):
             at += 8 + size + -size % 8
         return 0
 
+    def relocations(self) -> Iterator[NDArray[np.void]]:
+        """Of a 64-bit file: the rows (RELA) of each table with addends, first those of the PLT's slots."""
+        for table_tag, size_tag in ((DT_JMPREL, DT_PLTRELSZ), (DT_RELA, DT_RELASZ)):
+            sizes = self.dynamic.get(size_tag, ())
+            for address, n_bytes in zip(self.dynamic.get(table_tag, ()), sizes, strict=False):
+                offset = self.file_offset(address)
+                if offset is not None:
+                    yield np.frombuffer(self.slice(offset, n_bytes - n_bytes % RELA.itemsize), RELA)
+
     def dynamic_symbol_name(self, index: int) -> str:
         at = self._dynamic_offset(DT_SYMTAB) + index * self.symbol_layout.itemsize
         return self._dynamic_string(int(self._symbols(at, 1)[0]["name"]))
@@ -241,20 +255,17 @@ class ElfFile(ElfSections):
         vaddr = self.dynamic[tag][0]
         offset = self.file_offset(vaddr)
         if offset is None:
-            raise BadElfError(self.path, f"dynamic entry {tag:#x} points to {vaddr:#x}, which is not in it")
+            raise self._bad(f"dynamic entry {tag:#x} points to {vaddr:#x}, which is not in it")
         return offset
 
     def _dynamic_string(self, offset: int) -> str:
         if DT_STRTAB not in self.dynamic:
-            raise BadElfError(self.path, "no dynamic string table")
+            raise self._bad("no dynamic string table")
         start = self._dynamic_offset(DT_STRTAB) + offset
         text, end, _ = self.bytes_from(start, 4096).partition(b"\0")
         if not end:
-            raise BadElfError(self.path, f"the dynamic string at {offset:#x} does not end")
+            raise self._bad(f"the dynamic string at {offset:#x} does not end")
         return os.fsdecode(text)
-
-    def _first_dynamic_string(self, tag: int) -> str:
-        return self._dynamic_string(self.dynamic[tag][0]) if tag in self.dynamic else ""
 
     def _dynamic_symbol_count(self) -> int:
         if DT_HASH in self.dynamic:
@@ -275,15 +286,16 @@ class ElfFile(ElfSections):
         rest = self.bytes_from(chain, 4 << 16)
         ends = np.flatnonzero(np.frombuffer(rest[: len(rest) & ~3], dtype="<u4") & 1)
         if not len(ends):
-            raise BadElfError(self.path, "a chain of .gnu.hash does not end")
+            raise self._bad("a chain of .gnu.hash does not end")
         return index + int(ends[0]) + 1
 
 
-def _map(path: str) -> memoryview:
-    with open(path, "rb") as file:
+def _map(path: str) -> tuple[memoryview, FileIdentity]:
+    with opened(path) as file:
         if not os.fstat(file.fileno()).st_size:
-            raise BadElf("too short")
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            raise BadElfError(path, "too short")
+        identity = FileIdentity.of(file.fileno())
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), identity
 
 
 def _select(
@@ -298,21 +310,10 @@ def _select(
     usable = ((kind == STT_FUNC) | (kind == STT_GNU_IFUNC)) & (table["section"] != 0) & (table["value"] != 0)
     found = []
     for name in names:
-        positions = _occurrences(strings, name.encode() + b"\0")
-        for i in np.flatnonzero(usable & np.isin(table["name"], positions)).tolist():
+        for i in np.flatnonzero(usable & has_name(table, strings, name.encode())).tolist():
             row, number = table[i], int(numbers[i])
             version = versions.get(number & 0x7FFF, 0) if number & 0x7FFF > 1 else 0
             is_default, is_indirect = not number & 0x8000, bool(kind[i] == STT_GNU_IFUNC)
             vaddr, size = int(row["value"]), int(row["size"])
             found.append(FunctionSymbol(name, vaddr, size, is_default, is_indirect, version))
     return sorted(found, key=lambda symbol: (symbol.name, not symbol.is_default, symbol.vaddr))
-
-
-def _occurrences(strings: bytes, needle: bytes) -> list[int]:
-    """Every offset of needle: linkers let one name be the tail of another."""
-    found = []
-    at = strings.find(needle)
-    while at >= 0:
-        found.append(at)
-        at = strings.find(needle, at + 1)
-    return found

@@ -1,16 +1,10 @@
 """Names by which a file's functions can be called through slots (PLT, GOT), and names that the file calls through slots."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.elf.dynamic import ElfFile
-from memleak_android.host.elf.sections import STT_FUNC
-
-# System V gABI, chapter 5: relocation tables and their sizes in bytes.
-_DT_TABLES = ((23, 2), (7, 8))  # JMPREL and PLTRELSZ, RELA and RELASZ
-_RELA = np.dtype([("offset", "<u8"), ("type", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
+from memleak_android.host.elf.dynamic import RELA, ElfFile
+from memleak_android.unwind.elf_headers import STT_FUNC
 
 
 def exported_names(elf: ElfFile, file_offset: int) -> list[str]:
@@ -43,15 +37,27 @@ def called_names(elf: ElfFile) -> set[str]:
         return set()
     table, strings = symbols
     is_called = table["section"] == 0
-    for table_tag, size_tag in _DT_TABLES:
-        for address, n_bytes in zip(
-            elf.dynamic.get(table_tag, ()), elf.dynamic.get(size_tag, ()), strict=False
-        ):
-            offset = elf.file_offset(address)
-            raw = elf.slice(offset, n_bytes // _RELA.itemsize * _RELA.itemsize) if offset is not None else b""
-            index = np.frombuffer(raw, _RELA)["symbol"]
-            is_called[index[index < len(table)]] = True
+    is_called[_relocations(elf, len(table))["symbol"]] = True
     return set(_names(table[is_called], strings))
+
+
+def slot_names(elf: ElfFile) -> dict[int, str]:
+    """The symbol by the vaddr of its slot, for a 64-bit file."""
+    symbols = elf.dynamic_symbols()
+    if symbols is None:
+        return {}
+    table, strings = symbols
+    rows = _relocations(elf, len(table))
+    rows = rows[rows["symbol"] != 0]
+    starts = table["name"][rows["symbol"]].tolist()
+    names = [strings[at : strings.find(b"\0", at)].decode("utf-8", "surrogateescape") for at in starts]
+    return dict(zip(rows["offset"].tolist(), names, strict=True))
+
+
+def _relocations(elf: ElfFile, n_symbols: int) -> NDArray[np.void]:
+    """Those with a symbol that the table has."""
+    rows = np.concatenate([np.empty(0, RELA), *elf.relocations()])
+    return rows[rows["symbol"] < n_symbols]
 
 
 def _names(rows: NDArray[np.void], strings: bytes) -> list[str]:

@@ -4,8 +4,6 @@ Facts: PKWARE APPNOTE 6.3.10, §4.3.7 local file header, §4.3.12 central direct
 the 64-bit form are larger than any APK and are not read.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The architectures: one data file each. Looked up by ELF machine number or by name."""
 
-from __future__ import annotations
-
 from memleak_android.unwind.arch import arm32, arm64, i386, x86_64
 from memleak_android.unwind.arch.base import Arch, Register
 

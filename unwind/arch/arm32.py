@@ -1,8 +1,6 @@
 """arm32: AAPCS32 (registers), AADWARF32 §4.1 (DWARF numbers); struct pt_regs and the signal frames of the kernel
 (arch/arm/include/uapi/asm/ptrace.h, arch/arm/kernel/signal.c and sigreturn_codes.S)."""
 
-from __future__ import annotations
-
 from memleak_android.unwind.arch.base import Arch, CallForm, Register, SignalFrame
 
 _FP, _SP, _LR, _PC = 11, 13, 14, 15
@@ -61,7 +59,6 @@ ARCH = Arch(
     fp=_FP,
     return_register=14,
     callee_saved=(_FP, _LR, 4, 5, 6, 7, 8, 9, 10),
-    frame_pointer_words=(0, 1),
     signal_frames=_trampolines(_SIGRETURN, _OLD_BASE) + _trampolines(_RT_SIGRETURN, _RT_BASE),
     call_pattern=b"(?:" + b"|".join((_THUMB_BL, _ARM_CALL, _THUMB_BLX, _MOV_LR_PC)) + b")",
     link=_LR,

@@ -1,8 +1,6 @@
 """arm64: AAPCS64 (registers, frame records), AADWARF64 §4.1 (DWARF numbers); struct user_pt_regs and struct rt_sigframe
 of the kernel (arch/arm64/include/uapi/asm/ptrace.h, arch/arm64/kernel/signal.c)."""
 
-from __future__ import annotations
-
 from memleak_android.unwind.arch.base import Arch, CallForm, Register, SignalFrame
 
 _FP, _LR, _SP, _PC = 29, 30, 31, 32
@@ -39,7 +37,6 @@ ARCH = Arch(
     fp=_FP,
     return_register=30,
     callee_saved=(_FP, _LR, *range(19, 29)),
-    frame_pointer_words=(0, 1),
     signal_frames=(_RT_SIGRETURN,),
     call_pattern=_CALL,
     link=_LR,

@@ -1,7 +1,5 @@
 """The shape that every architecture table fills."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 
@@ -46,7 +44,6 @@ class Arch:
     """Properties of an architecture, as data. Slots are indices into `registers`.
 
     callee_saved: slots that keep their value over a call when CFI has no rule for them.
-    frame_pointer_words: word offsets (saved frame pointer, return address) from the frame pointer.
     call_pattern: regular expression over the bytes before a return address, true where they end with a call.
     link: the register that holds the return address on entry to a function; None: a call pushes it.
     instruction_mask: bits of a pc that are the address (the others select the instruction set).
@@ -69,7 +66,6 @@ class Arch:
     fp: int
     return_register: int  # DWARF number
     callee_saved: tuple[int, ...]
-    frame_pointer_words: tuple[int, int]
     signal_frames: tuple[SignalFrame, ...] = ()
     call_pattern: bytes = b""
     link: int | None = None
@@ -94,9 +90,9 @@ class Arch:
                 return i
         raise KeyError(name)
 
-    @property
-    def dwarf_of_sp(self) -> int:
-        number = self.registers[self.sp].dwarf_number
+    def dwarf_of(self, slot: int) -> int:
+        """The DWARF number of a register that CFI names."""
+        number = self.registers[slot].dwarf_number
         assert number is not None
         return number
 
@@ -107,8 +103,7 @@ class Arch:
     @property
     def frame_record(self) -> tuple[int, int, int]:
         """From the frame pointer: offsets of the saved frame pointer and of the return address, bytes to the CFA."""
-        saved, back = (words * self.word_bytes for words in self.frame_pointer_words)
-        return saved, back, max(saved, back) + self.word_bytes
+        return 0, self.word_bytes, 2 * self.word_bytes
 
     def call_length(self, return_address: int, code_before: bytes) -> int:
         """Bytes from the start of a call to its return address. code_before: what is known of the code there."""

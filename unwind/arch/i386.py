@@ -1,9 +1,8 @@
 """i386, for captured stacks: System V psABI for i386 table 2.14 (DWARF numbers); struct pt_regs and struct sigcontext_32
 of the kernel (arch/x86/include/asm/ptrace.h, uapi/asm/sigcontext.h)."""
 
-from __future__ import annotations
-
 from memleak_android.unwind.arch.base import Arch, Register, SignalFrame
+from memleak_android.unwind.arch.x86_64 import CALL
 
 _REGISTERS = (
     Register("ebx", 3, ("bx",)),
@@ -35,12 +34,6 @@ _RT_SIGRETURN = SignalFrame(  # mov $173,%eax; int $0x80. The third word is a po
     bytes.fromhex("b8ad000000cd80"), _SAVED, bytes.fromhex("7408 06 2314")
 )
 
-# call rel32; call r/m32 (ff /2), as in x86_64
-_CALL = (
-    rb"(?:\xe8.{4}|\xff(?:[\xd0-\xd7\x10-\x13\x16\x17]|\x14.|[\x50-\x53\x55-\x57].|\x54..|\x15.{4}"
-    rb"|[\x90-\x93\x95-\x97].{4}|\x94.{5}|\x14[\x05\x0d\x15\x1d\x2d\x35\x3d\x25].{4}))\Z"
-)
-
 ARCH = Arch(
     name="x86",
     elf_machine=3,
@@ -51,9 +44,8 @@ ARCH = Arch(
     fp=5,
     return_register=8,
     callee_saved=(5, 0, 3, 4),  # ebp ebx esi edi
-    frame_pointer_words=(0, 1),
     signal_frames=(_SIGRETURN, _RT_SIGRETURN),
-    call_pattern=_CALL,
+    call_pattern=CALL,  # call r/m32, with the same bytes
     address_bits=32,
     u64_alignment=4,
 )

@@ -1,8 +1,6 @@
 """x86_64: System V psABI 1.0 §3.2 (registers), figure 3.36 (DWARF numbers); struct pt_regs and
 struct sigcontext of the kernel (arch/x86/include/asm/ptrace.h, uapi/asm/sigcontext.h)."""
 
-from __future__ import annotations
-
 from memleak_android.unwind.arch.base import Arch, Register, SignalFrame
 
 _REGISTERS = (
@@ -40,7 +38,7 @@ _RT_SIGRETURN = SignalFrame(
 )  # fmt: skip
 
 # call rel32; call r/m64 (ff /2): register, [reg], [reg+disp8], [reg+disp32], [rip+disp32], each also with a SIB byte
-_CALL = (
+CALL = (
     rb"(?:\xe8.{4}|\xff(?:[\xd0-\xd7\x10-\x13\x16\x17]|\x14.|[\x50-\x53\x55-\x57].|\x54..|\x15.{4}"
     rb"|[\x90-\x93\x95-\x97].{4}|\x94.{5}|\x14[\x05\x0d\x15\x1d\x2d\x35\x3d\x25].{4}))\Z"
 )
@@ -55,7 +53,6 @@ ARCH = Arch(
     fp=4,
     return_register=16,
     callee_saved=(4, 5, 3, 2, 1, 0),  # rbp rbx r12 r13 r14 r15
-    frame_pointer_words=(0, 1),
     signal_frames=(_RT_SIGRETURN,),
-    call_pattern=_CALL,
+    call_pattern=CALL,
 )

@@ -1,7 +1,5 @@
 """Many functions of one section, decoded together and searched as arrays, if their programs are plain."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

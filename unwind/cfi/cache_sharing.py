@@ -1,4 +1,4 @@
-"""Sharing of a cache's files: not at all (Unshared), or by a protocol of the caller's."""
+"""Files of caches: shared by a protocol of the caller's, or not at all (Unshared)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ class Sharing(Protocol):
 
     def find(self, path: Path, read: Callable[[], T | None]) -> T | None:
         """Existing contents, local or shared."""
-        ...
 
     def obtain(self, path: Path, read: Callable[[], T | None], make: Callable[[], T | None]) -> T | None:
         """Existing contents, else new ones."""
-        ...
 
 
 class Unshared:

@@ -1,7 +1,5 @@
 """All rows of one CFI section at once: what is plain as columns, the rest named, for the scalar decoder."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -24,7 +22,7 @@ from memleak_android.unwind.cfi.section import CfiSection, Entries, Fde, groups
 from memleak_android.unwind.errors import BadCfiError
 from memleak_android.unwind.trace import Method
 
-_REGISTERS_MAX = 128  # the lock-step reads one byte of LEB128
+_REGISTERS_MAX = 128  # ML_CFI_REGISTERS
 _SAMPLES = 48
 _PROGRAM_MAX = 4096  # bytes; of those in the sample
 _PLAIN_MARKS = {RuleKind.UNDEFINED: UNDEFINED, RuleKind.SAME_VALUE: SAME_VALUE}
@@ -89,13 +87,13 @@ def compile_section(
             is_plain[members] = False
         aligns.append((cie.code_align, cie.data_align) if is_small else (1, 1))
         states.append(np.zeros(FIRST_RULE + len(registers), np.int32) if initial is None else initial)
-    column_of = np.full(_REGISTERS_MAX, -1, np.int64)
+    column_of = np.zeros(_REGISTERS_MAX, np.uint8)
     column_of[list(registers)] = np.arange(len(registers)) + FIRST_RULE
     chosen = np.flatnonzero(is_plain)
     code_align, data_align = np.array(aligns, np.int64).reshape(-1, 2).T
     initial_states = np.array(states, np.int32).reshape(-1, FIRST_RULE + len(registers))
     rows = run(
-        Programs(section.padded(), at[chosen], end[chosen], cie_number[chosen], code_align, data_align, initial_states, column_of)
+        Programs(np.frombuffer(section.data, np.uint8), at[chosen], end[chosen], cie_number[chosen], code_align, data_align, initial_states, column_of)
     )  # fmt: skip
     is_plain[chosen] = rows.is_done
     function = chosen[rows.program]
@@ -143,7 +141,7 @@ def state_of(
 
 
 def row_of(state: NDArray[np.int32], classes: Sequence[RowClass], registers: Sequence[int]) -> UnwindRow:
-    """The row that state_of() or the lock-step made columns of. registers: ascending."""
+    """The row that state_of() or the engine made columns of. registers: ascending."""
     register, offset, signed, number, *values = state.tolist()
     kind = classes[number]
     rules = tuple(

@@ -1,7 +1,5 @@
 """CompiledTable: the rows of a whole file, found by one binary search; and how it is made from row sources."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -74,8 +72,7 @@ def compile_table(arch: Arch, sources: Iterable[RowSource]) -> CompiledTable:
     tables = [
         (source, source.section.entries() if isinstance(source, CfiSource) else None) for source in sources
     ]
-    numbers = {arch.registers[slot].dwarf_number for slot in (*arch.callee_saved, arch.pc)}
-    registers = {number for number in numbers if number is not None} | {arch.return_register}
+    registers = {arch.dwarf_of(slot) for slot in (*arch.callee_saved, arch.pc)} | {arch.return_register}
     seen: Counter[int] = Counter()
     for source, entries in tables:
         if isinstance(source, CfiSource) and entries is not None:

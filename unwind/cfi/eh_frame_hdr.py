@@ -1,7 +1,5 @@
 """The search table of .eh_frame_hdr (LSB 5.0 §10.6.2): believed where it can be searched, never the last word."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

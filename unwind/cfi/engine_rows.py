@@ -1,11 +1,8 @@
 """The call frame instructions of many FDEs at once, by the compiled engine: rows.h for Python.
 
-The engine runs only the instructions that compilers write every day, on rows of small numbers. A program with
-anything else (an expression, a register without a column), and every program where the engine is absent, is returned
-as not done, for program.py.
+The engine keeps rows of small numbers only. A program with anything else (an expression, a register without a column), and
+every program where the engine is absent, is returned as not done, for program.py.
 """
-
-from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
@@ -34,10 +31,10 @@ _I64, _POINTER = ctypes.c_int64, ctypes.c_void_p
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """n FDEs. data: the section and 16 bytes behind it. at, end: their instructions in data.
+    """n FDEs. data: the section. at, end: their instructions in data.
 
     cie: number of the CIE of each. code_align, data_align: by CIE. initial: (CIEs, columns), the states that the
-    programs begin with. column_of: by register number (128), -1 for registers without a column.
+    programs begin with. column_of: by register number (128), 0 for registers without a column.
     """
 
     data: NDArray[np.uint8]
@@ -47,7 +44,7 @@ class Programs:
     code_align: Ints
     data_align: Ints
     initial: NDArray[np.int32]
-    column_of: Ints
+    column_of: NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,9 +183,8 @@ class _Machine:
         return RegisterRule(register, RuleKind.EXPRESSION, 0, slot.code())
 
 
-_ENDS_HERE = UnwindRow(
-    SP, 0, b"", (RegisterRule(LR, RuleKind.UNDEFINED),), LR, False, Method.EXIDX
-)  # EXIDX_CANTUNWIND, and "refuse to unwind"
+# EXIDX_CANTUNWIND, and "refuse to unwind"
+_ENDS_HERE = UnwindRow(SP, 0, b"", (RegisterRule(LR, RuleKind.UNDEFINED),), LR, False, Method.EXIDX)
 
 
 def run(code: bytes) -> UnwindRow:

@@ -1,7 +1,5 @@
 """DWARF expressions as CFI may hold them (DWARF 5 §2.5, §6.4.2): evaluated, or folded to register + offset."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from typing import NamedTuple, Protocol

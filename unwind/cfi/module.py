@@ -4,57 +4,51 @@ from __future__ import annotations
 
 import mmap
 import os
-import re
+from collections.abc import Iterable
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.unwind.arch import Arch, arch_by_elf_machine
+from memleak_android.unwind.arch import arch_by_elf_machine
 from memleak_android.unwind.cfi.sources import row_sources
 from memleak_android.unwind.cfi.table import UnwindTable
-from memleak_android.unwind.elf_image import ElfImage, Section, Segment
+from memleak_android.unwind.elf_headers import MACHINE_NAMES, SYMBOL_32, has_name
+from memleak_android.unwind.elf_image import ElfImage
 from memleak_android.unwind.errors import BadElfError, UnsupportedArchError
+from memleak_android.unwind.file_reading import opened
 from memleak_android.unwind.maps import Mapping
 
-__all__ = ["Module", "Section", "Segment"]
-
 _PAGE = 4096  # file offsets of mappings are at least this coarse on every Linux
-_SYMBOLS = {  # Elf32_Sym, Elf64_Sym by bytes of a word
-    4: np.dtype([("name", "<u4"), ("vaddr", "<u4"), ("size", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2")]),
-    8: np.dtype([("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("vaddr", "<u8"), ("size", "<u8")]),
-}  # fmt: skip
+# Not _exit: exit itself goes straight there, and it has a caller.
+_EXITS = (b"exit", b"pthread_exit", b"thrd_exit")
 
 
-class Module:
-    """An ELF file as the unwinder sees it. Make one by from_path or from_bytes; both raise BadElfError.
+class Module(ElfImage):
+    """An ELF file as the unwinder sees it. Make one by from_path or from_bytes.
 
+    Raises BadElfError, UnsupportedArchError.
     path: for messages. arch: its table. build_id: "" when it has none. soname is left to symbols.
     elf_offset: where in the file the ELF begins (libraries inside an APK), bytes.
     """
 
     def __init__(self, data: memoryview, path: str, elf_offset: int = 0) -> None:
-        self.path = path
         self.elf_offset = elf_offset
-        self._data = data[elf_offset:]
         self._file_map: mmap.mmap | None = None
-        self.image = ElfImage(self._data, path, self._is_readable)
-        self.arch = _arch_of(self.image)
-        self.elf_type, self.segments, self.sections = (
-            self.image.elf_type,
-            self.image.segments,
-            self.image.sections,
-        )
-        if not self.segments and not self.sections:
+        super().__init__(data[elf_offset:], path, self._is_readable)
+        found = arch_by_elf_machine(self.machine)
+        if found is None or found.word_bytes != self.word_bytes:
+            name = MACHINE_NAMES.get(self.machine, self.machine)
+            raise UnsupportedArchError(f"{name} with words of {self.word_bytes} bytes")
+        self.arch = found
+        if not self.loads and not any(self.section(section.name) for section in self.sections):
             raise BadElfError(path, "no PT_LOAD segment")
-        self.build_id = self.image.find_build_id()
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str], elf_offset: int = 0) -> Module:
         """Maps the file; nothing is read before it is needed. Raises BadElfError, UnsupportedArchError."""
         try:
-            with Path(path).open("rb") as file:
+            with opened(path) as file:
                 file_map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         except (OSError, ValueError) as error:
             raise BadElfError(os.fspath(path), str(error)) from None
@@ -77,11 +71,11 @@ class Module:
         last = first + (mapping.end - mapping.start)
         shown = [
             s
-            for s in self.segments
+            for s in self.loads
             if s.file_offset - s.file_offset % _PAGE < last and s.file_offset + s.file_bytes > first
         ]
         same_rights = [s for s in shown if s.is_executable == mapping.is_executable]
-        candidates = same_rights or shown or list(self.segments)
+        candidates = same_rights or shown or list(self.loads)
         if not candidates:
             return first - mapping.start  # an ELF without segments (a JIT's symbol file): offsets are vaddrs
         segment = candidates[0]
@@ -91,43 +85,37 @@ class Module:
         """The vaddr in this file of an address inside one of its mappings."""
         return address + self.bias_of(mapping)
 
-    def section(self, name: str) -> Section | None:
-        """The first section of that name with bytes in the file."""
-        return self.image.section(name)
-
-    def section_bytes(self, section: Section) -> memoryview:
-        """The bytes of a section as they are in the file (not decompressed); none once the file was cut."""
-        return self.image.section_bytes(section)
-
     def _is_readable(self) -> bool:
         """False once the file has become shorter (rebuilt in place): touching the lost pages would kill us."""
         return self._file_map is None or self._file_map.size() >= len(self._file_map)
 
-    def bytes_at(self, vaddr: int, size: int) -> bytes:
-        """File contents at a vaddr; fewer than `size` bytes, or none, where the file has no more."""
-        return self.image.bytes_at(vaddr, size)
+    def symbols(self, table: str, strings: str) -> tuple[NDArray[np.void], bytes]:
+        """The symbols of a section and their string table; none where one of them is missing."""
+        rows, text = self.section(table), self.section(strings)
+        if rows is None or text is None:
+            return np.empty(0, SYMBOL_32), b""
+        data, layout = self.section_bytes(rows), self.symbol_layout
+        return np.frombuffer(data, layout, len(data) // layout.itemsize), bytes(self.section_bytes(text))
 
-    def functions(self, names: frozenset[bytes]) -> frozenset[int]:
+    def functions(self, names: Iterable[bytes]) -> frozenset[int]:
         """The vaddrs of exported functions of these names (.dynsym)."""
-        table, strings = self.section(".dynsym"), self.section(".dynstr")
-        if table is None or strings is None:
-            return frozenset()
-        data, text = self.section_bytes(table), self.section_bytes(strings)
-        form = _SYMBOLS[self.arch.word_bytes]
-        symbols = np.frombuffer(data, form, len(data) // form.itemsize)
-        wanted: set[int] = set()
-        for name in names:
-            # linkers let short names share the tail of longer ones, so every occurrence may match
-            wanted.update(found.start() for found in re.finditer(re.escape(name) + b"\0", text))
-        chosen = np.isin(symbols["name"], list(wanted)) & (symbols["vaddr"] != 0)
+        symbols, strings = self.symbols(".dynsym", ".dynstr")
+        chosen = np.logical_or.reduce([has_name(symbols, strings, name) for name in names])
         mask = self.arch.instruction_mask  # Thumb functions have bit 0 set
-        return frozenset(vaddr & mask for vaddr in symbols["vaddr"][chosen].tolist())
+        return frozenset(
+            vaddr & mask for vaddr in symbols["value"][chosen & (symbols["value"] != 0)].tolist()
+        )
+
+    @cached_property
+    def exits(self) -> frozenset[int]:
+        """The vaddrs of functions that never return."""
+        return self.functions(_EXITS)
 
     def code_is(self, vaddrs: NDArray[np.uint64], code: bytes) -> NDArray[np.int64]:
         """Positions in vaddrs where the file's contents begin with `code`."""
-        image = np.frombuffer(self._data, np.uint8)
+        image = np.frombuffer(self.data, np.uint8)
         found = [np.empty(0, np.int64)]
-        for segment in self.segments if len(vaddrs) and self._is_readable() else ():
+        for segment in self.loads if len(vaddrs) and self._is_readable() else ():
             delta = vaddrs - np.uint64(segment.vaddr)  # wraps for addresses below
             chosen = np.flatnonzero(delta < np.uint64(max(segment.file_bytes - len(code) + 1, 0)))
             at = delta[chosen].astype(np.int64) + segment.file_offset
@@ -140,18 +128,4 @@ class Module:
     @cached_property
     def table(self) -> UnwindTable:
         """The module's unwind rows, decoded as they are asked for."""
-        return UnwindTable(self.arch, row_sources(self.image, lambda: self.mini_debuginfo))
-
-    @cached_property
-    def mini_debuginfo(self) -> ElfImage | None:
-        """The ELF inside .gnu_debugdata, unpacked once: the symbols and CFI of a stripped file."""
-        return self.image.mini_debuginfo()
-
-
-def _arch_of(image: ElfImage) -> Arch:
-    arch = arch_by_elf_machine(image.machine)
-    if arch is None:
-        raise UnsupportedArchError(image.machine_name)
-    if image.word_bytes != arch.word_bytes or not image.is_little_endian:
-        raise UnsupportedArchError(f"{image.machine_name} of another word size or byte order")
-    return arch
+        return UnwindTable(self.arch, row_sources(self))

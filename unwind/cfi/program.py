@@ -1,7 +1,5 @@
 """The call frame instructions of one FDE, run once, give its rows (DWARF 5 §6.4.2, §6.4.3)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -196,7 +194,10 @@ def _set_loc(m: _Machine, at: int) -> int:
 
 
 def _rule(kind: RuleKind, *, operand: str = "") -> _Operation:
-    """An instruction that gives one register a rule. operand: '' none, u / s factored offset, r register."""
+    """An instruction that gives one register a rule.
+
+    operand: '' none, u factored offset, n the same negated, s signed, r register.
+    """
 
     def operation(m: _Machine, at: int) -> int:
         register, at = m.register(at)
@@ -204,8 +205,8 @@ def _rule(kind: RuleKind, *, operand: str = "") -> _Operation:
         if operand == "r":
             value, at = m.register(at)
         elif operand:
-            value, at = read_uleb(m.data, at) if operand == "u" else read_sleb(m.data, at)
-            value *= m.cie.data_align
+            value, at = read_sleb(m.data, at) if operand == "s" else read_uleb(m.data, at)
+            value *= -m.cie.data_align if operand == "n" else m.cie.data_align
         m.set_rule(RegisterRule(register, kind, value))
         return at
 
@@ -220,13 +221,6 @@ def _expression_rule(kind: RuleKind) -> _Operation:
         return at
 
     return operation
-
-
-def _negative_offset_extended(m: _Machine, at: int) -> int:
-    register, at = m.register(at)
-    value, at = read_uleb(m.data, at)
-    m.set_rule(RegisterRule(register, RuleKind.OFFSET, -value * m.cie.data_align))
-    return at
 
 
 def _restore_extended(m: _Machine, at: int) -> int:
@@ -254,48 +248,32 @@ def _restore_state(m: _Machine, at: int) -> int:
     return at
 
 
-def _def_cfa(m: _Machine, at: int) -> int:
-    register, at = m.register(at)
-    offset, at = read_uleb(m.data, at)
-    m.cfa = (register, _signed(offset, m.cie), b"")
-    return at
+def _def_cfa(*, register: bool = False, operand: str = "") -> _Operation:
+    """An instruction that gives the CFA another register, another offset (u, or s: signed and factored), or both."""
 
+    def operation(m: _Machine, begin: int) -> int:
+        number, at = m.register(begin) if register else (None, begin)
+        offset = None
+        if operand == "u":
+            offset, at = read_uleb(m.data, at)
+            offset = _signed(offset, m.cie)
+        elif operand == "s":
+            offset, at = read_sleb(m.data, at)
+            offset *= m.cie.data_align
+        if number is None or offset is None:
+            if m.cfa is None or m.cfa[2]:
+                raise BadCfiError("a change of a CFA that is not register and offset", begin)
+            number, offset = m.cfa[0] if number is None else number, m.cfa[1] if offset is None else offset
+        m.cfa = (number, offset, b"")
+        return at
 
-def _def_cfa_sf(m: _Machine, at: int) -> int:
-    register, at = m.register(at)
-    offset, at = read_sleb(m.data, at)
-    m.cfa = (register, offset * m.cie.data_align, b"")
-    return at
-
-
-def _plain_cfa(m: _Machine, at: int) -> _Cfa:
-    if m.cfa is None or m.cfa[2]:
-        raise BadCfiError("a change of a CFA that is not register and offset", at)
-    return m.cfa
-
-
-def _def_cfa_register(m: _Machine, at: int) -> int:
-    register, after = m.register(at)
-    m.cfa = (register, _plain_cfa(m, at)[1], b"")
-    return after
-
-
-def _def_cfa_offset(m: _Machine, at: int) -> int:
-    offset, after = read_uleb(m.data, at)
-    m.cfa = (_plain_cfa(m, at)[0], _signed(offset, m.cie), b"")
-    return after
+    return operation
 
 
 def _signed(offset: int, cie: Cie) -> int:
     """LLVM writes negative offsets (in ART's arm64 assembly: 2**64 - 224) into instructions that have no sign."""
     bits = 8 * cie.word_bytes
     return offset - (1 << bits) if offset >> (bits - 1) == 1 else offset
-
-
-def _def_cfa_offset_sf(m: _Machine, at: int) -> int:
-    offset, after = read_sleb(m.data, at)
-    m.cfa = (_plain_cfa(m, at)[0], offset * m.cie.data_align, b"")
-    return after
 
 
 def _def_cfa_expression(m: _Machine, at: int) -> int:
@@ -323,14 +301,14 @@ _DEFINED: dict[int, _Operation] = {
     0x09: _rule(RuleKind.REGISTER, operand="r"),
     0x0A: _remember_state,
     0x0B: _restore_state,
-    0x0C: _def_cfa,
-    0x0D: _def_cfa_register,
-    0x0E: _def_cfa_offset,
+    0x0C: _def_cfa(register=True, operand="u"),
+    0x0D: _def_cfa(register=True),
+    0x0E: _def_cfa(operand="u"),
     0x0F: _def_cfa_expression,
     0x10: _expression_rule(RuleKind.EXPRESSION),
     0x11: _rule(RuleKind.OFFSET, operand="s"),  # DW_CFA_offset_extended_sf
-    0x12: _def_cfa_sf,
-    0x13: _def_cfa_offset_sf,
+    0x12: _def_cfa(register=True, operand="s"),
+    0x13: _def_cfa(operand="s"),
     0x14: _rule(RuleKind.VAL_OFFSET, operand="u"),
     0x15: _rule(RuleKind.VAL_OFFSET, operand="s"),
     0x16: _expression_rule(RuleKind.VAL_EXPRESSION),
@@ -338,6 +316,6 @@ _DEFINED: dict[int, _Operation] = {
     0x2C: _negate_ra_state,  # DW_CFA_AARCH64_negate_ra_state_with_pc: signed with the pc, too
     0x2D: _negate_ra_state,  # DW_CFA_AARCH64_negate_ra_state; elsewhere DW_CFA_GNU_window_save (SPARC only)
     0x2E: _args_size,  # DW_CFA_GNU_args_size
-    0x2F: _negative_offset_extended,  # DW_CFA_GNU_negative_offset_extended
+    0x2F: _rule(RuleKind.OFFSET, operand="n"),  # DW_CFA_GNU_negative_offset_extended
 }
 _OPERATIONS: list[_Operation | None] = [_DEFINED.get(opcode) for opcode in range(0x40)]

@@ -1,7 +1,5 @@
 """CIEs, FDEs and their indexes in .eh_frame and .debug_frame (DWARF 5 §6.4.1, LSB 5.0 §10.6)."""
 
-from __future__ import annotations
-
 import itertools
 import struct
 from collections.abc import Callable, Iterator
@@ -103,7 +101,6 @@ class CfiSection:
     is_eh: bool = True
     read_word: Callable[[int], int | None] = lambda vaddr: None
     _cies: dict[int, Cie] = field(default_factory=dict)
-    _padded: NDArray[np.uint8] | None = None
 
     def fde(self, offset: int) -> Fde:
         """The FDE at a section offset. Raises BadCfiError."""
@@ -129,12 +126,6 @@ class CfiSection:
         if value is None:
             raise BadCfiError("an indirect pointer to nowhere", vaddr)
         return value
-
-    def padded(self) -> NDArray[np.uint8]:
-        """The section and 16 bytes behind it, so that an operand at its end can be read before it is refused."""
-        if self._padded is None:
-            self._padded = np.frombuffer(self.data + bytes(16), np.uint8)
-        return self._padded
 
     def entries(self) -> Entries:
         """Every FDE, found by walking the section from its start; what is malformed is left out."""

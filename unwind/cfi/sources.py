@@ -4,28 +4,25 @@
 entries have no end of their own and so claim the gaps between functions too.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from memleak_android.unwind.cfi.eh_frame_hdr import eh_frame_vaddr, parse_hdr
 from memleak_android.unwind.cfi.exidx import ExidxSource
 from memleak_android.unwind.cfi.section import CfiSection
 from memleak_android.unwind.cfi.table import CfiSource, RowSource
-from memleak_android.unwind.elf_image import ElfImage, Section
+from memleak_android.unwind.elf_headers import EM_ARM, Section
+from memleak_android.unwind.elf_image import ElfImage
 from memleak_android.unwind.trace import Method
 
-_EM_ARM = 40
 
-
-def row_sources(image: ElfImage, mini_debuginfo: Callable[[], ElfImage | None]) -> Iterator[RowSource]:
+def row_sources(image: ElfImage, *, with_packed: bool = True) -> Iterator[RowSource]:
     """Lazy: a source is created if the previous ones have no rule for some address. Unpacking costs milliseconds."""
     yield from _debug_frame(image, Method.DEBUG_FRAME)
     yield from _eh_frame(image, Method.EH_FRAME)
-    inner = mini_debuginfo()
+    inner = image.mini_debuginfo if with_packed else None
     if inner is not None:
         yield from _debug_frame(inner, Method.DEBUGDATA)
-        yield from _linear_eh_frame(inner, Method.DEBUGDATA)
+        yield from _eh_frame(inner, Method.DEBUGDATA, has_headers=False)
     yield from _exidx(image)
 
 
@@ -35,29 +32,21 @@ def _debug_frame(image: ElfImage, method: Method) -> Iterator[RowSource]:
         yield CfiSource(_cfi_section(image, data, 0, method, is_eh=False), None)
 
 
-def _eh_frame(image: ElfImage, method: Method) -> Iterator[RowSource]:
-    hdr = image.table(".eh_frame_hdr")
+def _eh_frame(image: ElfImage, method: Method, *, has_headers: bool = True) -> Iterator[RowSource]:
+    """has_headers: the program headers are the file's own, not those of another file (objcopy --only-keep-debug)."""
+    hdr = image.section_of_loader(".eh_frame_hdr") if has_headers else None
     hdr_bytes = bytes(image.section_bytes(hdr)) if hdr else b""
     hdr_vaddr = hdr.vaddr if hdr else 0
     frame = image.section(".eh_frame") or _behind_hdr(image, hdr_bytes, hdr_vaddr)
     if frame is not None:
-        data = bytes(image.section_bytes(frame))
-        cfi = _cfi_section(image, data, frame.vaddr, method, is_eh=True)
+        cfi = _cfi_section(image, bytes(image.section_bytes(frame)), frame.vaddr, method, is_eh=True)
         yield CfiSource(cfi, parse_hdr(hdr_bytes, hdr_vaddr, cfi))
 
 
-def _linear_eh_frame(image: ElfImage, method: Method) -> Iterator[RowSource]:
-    """The .eh_frame of a file whose program headers describe another file (objcopy --only-keep-debug)."""
-    frame = image.section(".eh_frame")
-    if frame is not None:
-        data = bytes(image.section_bytes(frame))
-        yield CfiSource(_cfi_section(image, data, frame.vaddr, method, is_eh=True), None)
-
-
 def _exidx(image: ElfImage) -> Iterator[RowSource]:
-    table = image.table(".ARM.exidx") if image.machine == _EM_ARM else None
+    table = image.section_of_loader(".ARM.exidx") if image.machine == EM_ARM else None
     if table is not None:
-        code = [s.vaddr + s.memory_bytes for s in image.segments if s.is_executable]
+        code = [s.vaddr + s.memory_bytes for s in image.loads if s.is_executable]
         data = bytes(image.section_bytes(table))
         yield ExidxSource(data, table.vaddr, max(code, default=0), image.bytes_at)
 
@@ -81,7 +70,7 @@ def _behind_hdr(image: ElfImage, hdr: bytes, hdr_vaddr: int) -> Section | None:
     vaddr = eh_frame_vaddr(hdr, hdr_vaddr, image.word_bytes)
     if vaddr is None:
         return None
-    for segment in image.segments:
+    for segment in image.loads:
         delta = vaddr - segment.vaddr
         if 0 <= delta < segment.file_bytes:
             return Section(".eh_frame", vaddr, segment.file_offset + delta, segment.file_bytes - delta)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from memleak_android.unwind.cfi.program import decode
 from memleak_android.unwind.cfi.rules import UnwindRow
 from memleak_android.unwind.cfi.section import CfiSection, FdeIndex
 from memleak_android.unwind.errors import BadCfiError
+
+if TYPE_CHECKING:
+    from memleak_android.unwind.cfi.compiled import CompiledTable
 
 NO_ROW = -1
 BAD_ROW = -2  # there is CFI, but it is malformed
@@ -42,29 +45,9 @@ class RowSource(Protocol):
 
     def indexes(self) -> Iterator[FdeIndex]:
         """Indexes to find an entry by vaddr: the fast one first, the most reliable one last."""
-        ...
 
     def function(self, offset: int) -> FunctionRows:
         """The entry at an offset of an index. Raises BadCfiError if there is none."""
-        ...
-
-
-class CompiledRows(Protocol):
-    """All rows of a file, ready for look-up (compiled.py)."""
-
-    def find(self, vaddrs: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Line numbers; NO_ROW where no source has a rule, less than that where the sources must be asked."""
-        ...
-
-    def row(self, line: int) -> UnwindRow: ...
-
-
-class RowSupply(Protocol):
-    """A source of compiled rows (table_cache.py), queried on each use of a table."""
-
-    def rows(self, asked: int) -> CompiledRows | None:
-        """Rows of the whole file, once that pays. asked: number of vaddrs looked up so far, including these."""
-        ...
 
 
 def malformed(start: int, end: int) -> FunctionRows:
@@ -123,7 +106,8 @@ class UnwindTable:
 
     sources: the first that has rules for a vaddr wins. They are taken one by one as those before do not
     suffice, so that making one may be expensive.
-    supply: a source of compiled rows of the whole file; None = functions are decoded one by one.
+    supply: returns compiled rows of the whole file once that pays, by the number of vaddrs looked up so far; None =
+    functions are decoded one by one.
     """
 
     def __init__(self, arch: Arch, sources: Iterable[RowSource]) -> None:
@@ -132,10 +116,10 @@ class UnwindTable:
         self._more = iter(sources)
         self._sources: list[_Source] = []
         self._id_of_row: dict[UnwindRow, int] = {}
-        self.compiled: CompiledRows | None = None
-        self.supply: RowSupply | None = None
+        self.compiled: CompiledTable | None = None
+        self.supply: Callable[[int], CompiledTable | None] | None = None
         self._asked = 0
-        self._ids_of_compiled = _LineIds()
+        self._ids_of_compiled = LineIds()
 
     @property
     def sources(self) -> Iterator[RowSource]:
@@ -153,9 +137,14 @@ class UnwindTable:
         """For each vaddr the position in `rows`, NO_ROW or BAD_ROW. Decodes what is not known yet."""
         ids = np.full(len(vaddrs), NO_ROW, np.int64)
         open_ = np.arange(len(vaddrs))
-        self._ask_supply(len(vaddrs))
+        if self.compiled is None and self.supply is not None:
+            self._asked += len(vaddrs)
+            self.compile_with(self.supply(self._asked))
         if self.compiled is not None:
-            open_ = self._find_compiled(self.compiled, vaddrs, ids)
+            lines, row = self.compiled.find(vaddrs), self.compiled.row
+            known = np.flatnonzero(lines >= 0)
+            ids[known] = self._ids_of_compiled.of(lines[known], lambda line: self._intern(row(line)))
+            open_ = np.flatnonzero(lines < NO_ROW)
             if not len(open_):
                 return ids
         for source in self._every_source():
@@ -165,26 +154,10 @@ class UnwindTable:
                     return ids
         return ids
 
-    def _find_compiled(
-        self, compiled: CompiledRows, vaddrs: NDArray[np.uint64], ids: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Fills ids from the compiled rows; returns the positions that need the sources."""
-        lines = compiled.find(vaddrs)
-        known = np.flatnonzero(lines >= 0)
-        ids[known] = self._ids_of_compiled.of(lines[known], compiled.row, self._intern)
-        return np.flatnonzero(lines < NO_ROW)
-
-    def _ask_supply(self, more: int) -> None:
-        if self.compiled is None and self.supply is not None:
-            self._asked += more
-            compiled = self.supply.rows(self._asked)
-            if compiled is not None:
-                self.compile_with(compiled)
-
-    def compile_with(self, compiled: CompiledRows) -> None:
+    def compile_with(self, compiled: CompiledTable | None) -> None:
         """Takes rows of the whole file that were compiled from these very sources."""
         self.compiled = compiled
-        self._ids_of_compiled = _LineIds()
+        self._ids_of_compiled = LineIds()
 
     def _every_source(self) -> Iterator[_Source]:
         position = 0
@@ -234,7 +207,7 @@ class UnwindTable:
         if ahead is not None and len(chosen):
             lines = ahead.find(numbers[candidates[chosen]], vaddrs[chosen])
             chosen, lines = chosen[lines >= 0], lines[lines >= 0]
-            found[chosen] = source.ids_ahead.of(lines, ahead.row, self._intern)
+            found[chosen] = source.ids_ahead.of(lines, lambda line: self._intern(ahead.row(line)))
         return found
 
     def _row_id(self, source: _Source, index: FdeIndex, candidate: int, vaddr: int) -> int:
@@ -264,21 +237,19 @@ class UnwindTable:
         return row_id
 
 
-class _LineIds:
-    """Positions in UnwindTable.rows of another table's numbered lines, added on first use."""
+class LineIds:
+    """Numbers of another table's lines, added on first use."""
 
     def __init__(self) -> None:
         self._ids = np.empty(0, np.int64)
 
-    def of(
-        self, lines: NDArray[np.int64], row: Callable[[int], UnwindRow], intern: Callable[[UnwindRow], int]
-    ) -> NDArray[np.int64]:
-        """row: of a line. intern: a row's position."""
+    def of(self, lines: NDArray[np.int64], number: Callable[[int], int]) -> NDArray[np.int64]:
+        """number: of a line."""
         more = int(lines.max(initial=-1)) + 1 - len(self._ids)
         if more > 0:
             self._ids = np.append(self._ids, np.full(more, NO_ROW, np.int64))
         new = np.unique(lines[self._ids[lines] == NO_ROW]).tolist()
-        self._ids[new] = [intern(row(line)) for line in new]
+        self._ids[new] = [number(line) for line in new]
         found: NDArray[np.int64] = self._ids[lines]
         return found
 
@@ -290,7 +261,7 @@ class _Source:
     table: RowSource
     functions: dict[int, _Function] = field(default_factory=dict)
     ahead: dict[int, NDArray[np.int64]] = field(default_factory=dict)
-    ids_ahead: _LineIds = field(default_factory=_LineIds)
+    ids_ahead: LineIds = field(default_factory=LineIds)
 
 
 @dataclass(slots=True)

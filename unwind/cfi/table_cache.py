@@ -5,15 +5,11 @@ another's build-id nor a stripped twin can supply wrong rows. Entries are writte
 renamed; readers and writers need no lock. Damaged, impossible or other-version files are ignored.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import mmap
 import os
-import stat
 import struct
-import tempfile
 import time
 import zlib
 from pathlib import Path
@@ -26,8 +22,9 @@ from memleak_android.unwind.cfi.compile import RowClass
 from memleak_android.unwind.cfi.compiled import ASK, CompiledTable, compile_table
 from memleak_android.unwind.cfi.engine_rows import CFA_REGISTER, CLASS, FIRST_RULE, SIGNED
 from memleak_android.unwind.cfi.module import Module
-from memleak_android.unwind.cfi.table import CompiledRows
 from memleak_android.unwind.elf_image import ElfImage
+from memleak_android.unwind.file_reading import open_regular
+from memleak_android.unwind.file_writing import UNFINISHED, appearing, forget_oldest, remove
 from memleak_android.unwind.trace import Method
 
 _MAGIC = b"MLROWS\r\n"
@@ -35,7 +32,6 @@ _VERSION = 2  # of the file's form and of what the compiler makes of the same by
 _ENTRY_MAX = 1 << 30  # bytes
 _FOLDER_MAX = 1 << 30  # bytes; the oldest entries go first
 _REGISTERS_MAX = 128
-_UNFINISHED = ".rows-"
 _WRITING_MAX_S = 3600.0  # a file that is unfinished for longer was left by a writer that died
 # Decoding for one vaddr (10 to 20 us) takes as long as reading the entry of so many bytes of CFI, and as compiling so
 # many (libLLVM-14 has 4.9 MB, whose entry is read in 8 ms and made in 120 to 300); what is made is there for the
@@ -74,24 +70,17 @@ class TableCache:
 
     def serve(self, module: Module) -> None:
         """From now on the module's table takes its rows from here, as soon as that costs less than decoding them."""
-        module.table.supply = _Supply(self, module)
-
-    def load(self, module: Module) -> bool:
-        """Gives the module's table its compiled rows, when there is a good entry."""
-        compiled = self.find(module)
-        if compiled is not None:
-            module.table.compile_with(compiled)
-        return compiled is not None
+        module.table.supply = _Supply(self, module).rows
 
     def find(self, module: Module) -> CompiledTable | None:
         """The rows of a module, when there is a good entry; that is then the youngest."""
-        digest = source_digest(module.image)
+        digest = source_digest(module)
         path = self._path(module, digest)
         return self._sharing.find(path, lambda: _read(path, digest))
 
     def obtain(self, module: Module) -> CompiledTable:
         """Like find, but a missing table is compiled and stored, and so shared."""
-        digest = source_digest(module.image)
+        digest = source_digest(module)
         path = self._path(module, digest)
 
         def make() -> CompiledTable:
@@ -103,43 +92,25 @@ class TableCache:
         assert compiled is not None  # it can always be made
         return compiled
 
-    def store(self, module: Module) -> bool:
-        """Compiles the whole module, gives its table the rows and writes the entry; False when it cannot be kept."""
-        compiled = compile_table(module.arch, module.table.sources)
-        module.table.compile_with(compiled)
-        digest = source_digest(module.image)
-        return self._keep(self._path(module, digest), compiled, digest)
-
-    def _keep(self, path: Path, compiled: CompiledTable, digest: bytes) -> bool:
-        """Writes an entry; False when it cannot be kept."""
+    def _keep(self, path: Path, compiled: CompiledTable, digest: bytes) -> None:
+        """Writes an entry, if it can be kept."""
         data = encode_entry(compiled, digest)
-        if data is None:
-            return False
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _write(path, data)
-        except OSError:
-            return False
-        self._prune()
-        return True
+        if data is not None:
+            with contextlib.suppress(OSError):
+                with appearing(path) as file:
+                    file.write(data)
+                self._prune()
 
     def _path(self, module: Module, digest: bytes) -> Path:
         return self.folder / f"{module.build_id[:40] or 'unnamed'}-{digest.hex()[:32]}.rows"
 
     def _prune(self) -> None:
-        """Keeps the folder below its bound; other users of it may delete at the same time."""
-        entries = []
-        for path in (*self.folder.glob("*.rows"), *self.folder.glob(f"{_UNFINISHED}*")):
+        """Keeps the folder below its bound."""
+        for path in self.folder.glob(f"{UNFINISHED}*"):
             with contextlib.suppress(OSError):
-                about = path.lstat()
-                entries.append((about.st_mtime, about.st_size, path))
-        left = _FOLDER_MAX
-        abandoned = time.time() - _WRITING_MAX_S
-        for modified, size, path in sorted(entries, reverse=True):
-            left -= size
-            if left < 0 or (path.name.startswith(_UNFINISHED) and modified < abandoned):
-                with contextlib.suppress(OSError):
-                    path.unlink()
+                if path.lstat().st_mtime < time.time() - _WRITING_MAX_S:
+                    remove(path)
+        forget_oldest(self.folder.glob("*.rows"), _FOLDER_MAX)
 
 
 class _Supply:
@@ -148,10 +119,10 @@ class _Supply:
     def __init__(self, cache: TableCache, module: Module) -> None:
         self._cache = cache
         self._module = module
-        self._bytes = _work_bytes(module.image)
+        self._bytes = _work_bytes(module)
         self._sought = False
 
-    def rows(self, asked: int) -> CompiledRows | None:
+    def rows(self, asked: int) -> CompiledTable | None:
         if not self._sought and asked * _READ_BYTES >= self._bytes:
             self._sought = True
             found = self._cache.find(self._module)
@@ -166,15 +137,15 @@ def _work_bytes(image: ElfImage) -> int:
     """The cost of compiling a file, in bytes of CFI that would cost the same."""
     total = _WORK_MIN
     for name, weight in _WORK.items():
-        section = image.table(name)
+        section = image.section_of_loader(name)
         total += weight * section.size if section else 0
-    hdr = None if image.section(".eh_frame") else image.table(".eh_frame_hdr")
+    hdr = None if image.section(".eh_frame") else image.section_of_loader(".eh_frame_hdr")
     return total + (_FRAME_PER_HDR * hdr.size if hdr else 0)
 
 
 def source_digest(image: ElfImage) -> bytes:
     """SHA-256 of all that the rows of a file depend on: its unwind sections and their addresses."""
-    digest = hashlib.sha256(f"{image.machine} {image.segments} {sorted(image.tables.items())}".encode())
+    digest = hashlib.sha256(f"{image.machine} {image.loads} {sorted(image.tables.items())}".encode())
     for section in image.sections:
         digest.update(repr(section).encode())
         if section.name in _SECTIONS:
@@ -275,10 +246,8 @@ def _is_possible(table: CompiledTable) -> bool:
 def _read(path: Path, digest: bytes) -> CompiledTable | None:
     """The rows of a good entry, which is then the youngest."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            about = os.fstat(file.fileno())
-            if not stat.S_ISREG(about.st_mode) or about.st_size > _ENTRY_MAX:
+        with open(open_regular(path, os.O_NOFOLLOW), "rb") as file:
+            if os.fstat(file.fileno()).st_size > _ENTRY_MAX:
                 return None
             # entries are never modified in place; reading one takes as long as all its processing
             data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
@@ -287,16 +256,3 @@ def _read(path: Path, digest: bytes) -> CompiledTable | None:
     except (OSError, ValueError):  # ValueError: it is empty
         return None
     return decode_entry(data, digest)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """The whole file or none."""
-    descriptor, name = tempfile.mkstemp(prefix=_UNFINISHED, dir=path.parent)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise

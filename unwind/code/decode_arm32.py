@@ -3,8 +3,6 @@
 Only that: pushes, pops, loads and stores of whole words, moves of the stack pointer and of copies of it, branches.
 """
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import NamedTuple
 
@@ -14,6 +12,8 @@ _IP = 12  # what linkers' veneers and PLT entries jump by (AAPCS32 §6.1.1)
 
 
 class Flow(Enum):
+    """Control flow after an instruction, of arm64 too."""
+
     NEXT = 0
     CALL = 1
     RETURN = 2  # or a jump on behalf of the linker: the return address is where it was at entry
@@ -57,7 +57,8 @@ class Operation(NamedTuple):
     entry: int = 0
 
 
-def _signed(value: int, bits: int) -> int:
+def signed(value: int, bits: int) -> int:
+    """A field of so many bits as a signed number."""
     value &= (1 << bits) - 1
     return value - (1 << bits) if value >> (bits - 1) else value
 
@@ -124,7 +125,7 @@ def _decode_arm(code: bytes, at: int) -> Operation:
         if word >> 24 & 1:
             return Operation(4, Flow.CALL)
         flow = Flow.JUMP if condition == 14 else Flow.CONDITIONAL
-        return Operation(4, flow, at + 8 + 4 * _signed(word, 24))
+        return Operation(4, flow, at + 8 + 4 * signed(word, 24))
     if word & 0x0FFF_FFF0 == 0x012F_FF10:  # bx
         return Operation(4, _by_register(word & 15))
     if word & 0x0FFF_FFF0 == 0x012F_FF30:  # blx
@@ -192,9 +193,9 @@ def _branch16(half: int, at: int) -> Operation | None:
     if half >> 12 == 13 and half >> 8 & 15 < 15:
         if half >> 8 & 15 == 14:  # udf
             return Operation(2, Flow.DEAD_END)
-        return Operation(2, Flow.CONDITIONAL, at + 4 + 2 * _signed(half, 8))
+        return Operation(2, Flow.CONDITIONAL, at + 4 + 2 * signed(half, 8))
     if half >> 11 == 0x1C:
-        return Operation(2, Flow.JUMP, at + 4 + 2 * _signed(half, 11))
+        return Operation(2, Flow.JUMP, at + 4 + 2 * signed(half, 11))
     if half & 0xFF00 == 0xBF00 and half & 15:  # it
         mask = half & 15
         return Operation(2, covers=4 - ((mask & -mask).bit_length() - 1))
@@ -240,12 +241,12 @@ def _branch32(first: int, second: int, at: int) -> Operation:
     if kind == 1:  # b.w
         high = sign << 2 | (1 - (j1 ^ sign)) << 1 | (1 - (j2 ^ sign))
         return Operation(
-            4, Flow.JUMP, at + 4 + _signed(high << 22 | (first & 0x3FF) << 12 | (second & 0x7FF) << 1, 25)
+            4, Flow.JUMP, at + 4 + signed(high << 22 | (first & 0x3FF) << 12 | (second & 0x7FF) << 1, 25)
         )
     if first >> 7 & 7 == 7:  # udf.w, barriers, system registers
         return Operation(4, Flow.DEAD_END if first & 0xFFF0 == 0xF7F0 else Flow.NEXT)
     number = sign << 20 | j2 << 19 | j1 << 18 | (first & 0x3F) << 12 | (second & 0x7FF) << 1
-    return Operation(4, Flow.CONDITIONAL, at + 4 + _signed(number, 21))
+    return Operation(4, Flow.CONDITIONAL, at + 4 + signed(number, 21))
 
 
 def _switch32(first: int, second: int, at: int) -> Operation | None:

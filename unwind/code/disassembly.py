@@ -5,8 +5,6 @@ call-site checks ask. Registers are named by their widest form (`rdi`, also for 
 so that a write to a part counts as a write to the whole.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from functools import cache
 from typing import Any
 
 import capstone
-from capstone import arm64_const, x86_const
+from capstone import x86_const
 
 
 class Flow(Enum):
@@ -86,28 +84,37 @@ class Instruction:
 
 def decode_x86_64(code: bytes, address: int = 0) -> Iterator[Instruction]:
     """Linear decode from the first byte on; ends early, without an error, at the first undecodable byte."""
-    for raw in _x86_64().disasm(code, address):
-        yield _instruction(raw)
-
-
-@cache
-def _x86_64() -> Any:
-    engine = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-    engine.detail = True
-    return engine
+    return map(_instruction, _engine(capstone.CS_ARCH_X86, capstone.CS_MODE_64).disasm(code, address))
 
 
 def decode_arm64(code: bytes, address: int = 0) -> Iterator[Instruction]:
     """Like decode_x86_64, for A64 code: 4 bytes each; a partial word at the end is not decoded."""
-    for raw in _arm64().disasm(code, address):
-        yield _arm64_instruction(raw)
+    return map(
+        _arm64_instruction, _engine(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM).disasm(code, address)
+    )
 
 
 @cache
-def _arm64() -> Any:
-    engine = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
+def _engine(arch: int, mode: int) -> Any:
+    engine = capstone.Cs(arch, mode)
     engine.detail = True
     return engine
+
+
+def _made(
+    raw: Any,
+    flow: Flow,
+    goes_to: Any,
+    reads: frozenset[str],
+    writes: frozenset[str],
+    memory: tuple[MemoryOperand, ...],
+) -> Instruction:
+    """goes_to: the operand that is the target of a direct branch."""
+    target = None
+    if flow in (Flow.CONDITIONAL, Flow.JUMP, Flow.CALL) and goes_to and goes_to.type == capstone.CS_OP_IMM:
+        target = int(goes_to.imm) & (2**64 - 1)
+    code = bytes(raw.bytes)
+    return Instruction(raw.address, code, raw.mnemonic, raw.op_str, flow, target, reads, writes, memory)
 
 
 # Capstone does not mark the memory operand of every instruction as written (atomics least of all), so the
@@ -135,27 +142,9 @@ _FLOW_BY_ID = {
 
 
 def _instruction(raw: Any) -> Instruction:
-    flow = _flow(raw)
-    operands = raw.operands
-    target = None
-    if (
-        flow in (Flow.CONDITIONAL, Flow.JUMP, Flow.CALL)
-        and operands
-        and operands[0].type == x86_const.X86_OP_IMM
-    ):
-        target = operands[0].imm & (2**64 - 1)
-    reads, writes = raw.regs_access()
-    return Instruction(
-        address=raw.address,
-        code=bytes(raw.bytes),
-        mnemonic=raw.mnemonic,
-        operands=raw.op_str,
-        flow=flow,
-        target=target,
-        reads=_names(raw, reads),
-        writes=_names(raw, writes),
-        memory=tuple(_memory_operands(raw)),
-    )
+    flow, goes_to = _flow(raw), next(iter(raw.operands), None)
+    reads, writes = (_names(raw, registers) for registers in raw.regs_access())
+    return _made(raw, flow, goes_to, reads, writes, tuple(_memory_operands(raw)))
 
 
 def _flow(raw: Any) -> Flow:
@@ -176,7 +165,7 @@ def _memory_operands(raw: Any) -> Iterator[MemoryOperand]:
     writes_any = _WRITES_ANY_MEMORY_OPERAND.match(raw.mnemonic) is not None
     reads_first = _ONLY_READS_FIRST_OPERAND.match(raw.mnemonic) is not None
     for i, operand in enumerate(raw.operands):
-        if operand.type != x86_const.X86_OP_MEM:
+        if operand.type != capstone.CS_OP_MEM:
             continue
         marked = bool(operand.access & capstone.CS_AC_WRITE) and not reads_first
         yield MemoryOperand(
@@ -237,7 +226,7 @@ def _arm64_instruction(raw: Any) -> Instruction:
     reads, writes = (_arm64_names(raw, registers) for registers in raw.regs_access())
     if _ARM64_SIGNS.match(raw.mnemonic):
         writes |= {"x30"}
-    named = _arm64_names(raw, _operands_of(raw, arm64_const.ARM64_OP_REG))
+    named = _arm64_names(raw, (o.reg for o in raw.operands if o.type == capstone.CS_OP_REG))
     if _ARM64_COMPARES.match(raw.mnemonic):  # its first operand is marked as written, and not as read
         reads, writes = reads | named, frozenset()
     if any(operand.is_written for operand in memory):  # neither results nor operands of atomics are marked
@@ -245,34 +234,13 @@ def _arm64_instruction(raw: Any) -> Instruction:
         reads |= named
     if any(operand.is_written for operand in memory) and raw.writeback:
         writes |= {operand.base for operand in memory}
-    return Instruction(
-        address=raw.address,
-        code=bytes(raw.bytes),
-        mnemonic=raw.mnemonic,
-        operands=raw.op_str,
-        flow=flow,
-        target=_arm64_target(raw) if flow in (Flow.CONDITIONAL, Flow.JUMP, Flow.CALL) else None,
-        reads=reads,
-        writes=writes,
-        memory=memory,
-    )
-
-
-def _operands_of(raw: Any, kind: int) -> list[int]:
-    return [operand.reg for operand in raw.operands if operand.type == kind]
-
-
-def _arm64_target(raw: Any) -> int | None:
-    """The last operand is where a direct branch goes: tbz has a bit number before it."""
-    last = raw.operands[-1] if raw.operands else None
-    if last is None or last.type != arm64_const.ARM64_OP_IMM:
-        return None
-    return int(last.imm) & (2**64 - 1)
+    # the last operand is where a direct branch goes: tbz has a bit number before it
+    return _made(raw, flow, raw.operands[-1] if raw.operands else None, reads, writes, memory)
 
 
 def _arm64_memory_operands(raw: Any) -> Iterator[MemoryOperand]:
     for operand in raw.operands:
-        if operand.type == arm64_const.ARM64_OP_MEM:
+        if operand.type == capstone.CS_OP_MEM:
             yield MemoryOperand(
                 base=_arm64_name(raw, operand.mem.base),
                 index=_arm64_name(raw, operand.mem.index),

@@ -6,10 +6,8 @@ The result is a guess: a call may never return, and then the code behind it belo
 So the unwinder accepts it only if the return address follows a call instruction.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -52,8 +50,10 @@ class _State:
     lost: frozenset[str] = frozenset()
 
 
-def walk_to_return(arch: Arch, read: ReadCode, vaddr: int, exits: Container[int]) -> UnwindRow | Dead:
-    """The rules at vaddr, or why there are none. exits: vaddrs of exit and pthread_exit.
+def walk_to_return(
+    arch: Arch, read: ReadCode, vaddr: int, is_exit: Callable[[int], bool]
+) -> UnwindRow | Dead:
+    """The rules at vaddr, or why there are none. is_exit: of a vaddr, whether it is that of exit or pthread_exit.
 
     A thread's start is `exit(main(…))`: the result of the call goes straight to exit. An exit or a hlt behind a
     branch is an error path.
@@ -77,7 +77,7 @@ def walk_to_return(arch: Arch, read: ReadCode, vaddr: int, exits: Container[int]
             uses_frame_pointer |= _is_intact(state, "rbp") and any(
                 m.base == "rbp" for m in instruction.memory
             )
-            if flow is Flow.CALL and instruction.target is not None and instruction.target in exits:
+            if flow is Flow.CALL and instruction.target is not None and is_exit(instruction.target):
                 if is_straight:
                     return Dead.EXITS
                 break
@@ -161,18 +161,14 @@ def _row(arch: Arch, state: _State) -> UnwindRow:
     cfa = state.delta + _WORD
     rules = [RegisterRule(arch.return_register, RuleKind.OFFSET, -_WORD)]
     for name in _CALLEE_SAVED[arch.name]:
-        number = arch.registers[arch.slot(name)].dwarf_number
-        assert number is not None
+        number = arch.dwarf_of(arch.slot(name))
         base, offset = state.saved.get(name, ("", 0))
         if base == state.base:
             rules.append(RegisterRule(number, RuleKind.OFFSET, offset - cfa))
         elif base or name in state.lost:
             rules.append(RegisterRule(number, RuleKind.UNDEFINED))
-    base_number = arch.registers[arch.slot(state.base)].dwarf_number
-    assert base_number is not None
-    return UnwindRow(
-        base_number, cfa, b"", tuple(sorted(rules)), arch.return_register, False, Method.PROLOGUE
-    )
+    start = arch.dwarf_of(arch.slot(state.base))
+    return UnwindRow(start, cfa, b"", tuple(sorted(rules)), arch.return_register, False, Method.PROLOGUE)
 
 
 _OTHER_WALKS = {"arm64": walk_arm64, "arm32": walk_arm32}

@@ -10,25 +10,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import Enum
 
 from memleak_android.unwind.arch.base import Arch
 from memleak_android.unwind.cfi.rules import RegisterRule, RuleKind, UnwindRow
+from memleak_android.unwind.code.decode_arm32 import Flow, signed
 from memleak_android.unwind.trace import Method
 
 _INSTRUCTIONS_MAX = 512
 _FP, _LR, _SP = 29, 30, 31
 _KEPT = frozenset(range(19, 31))
 ReadCode = Callable[[int, int], bytes]
-
-
-class _Flow(Enum):
-    NEXT = 0
-    CALL = 1
-    RETURN = 2
-    JUMP = 3
-    CONDITIONAL = 4
-    DEAD_END = 5  # brk, udf (erased code reads as that), an indirect jump of a switch
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +60,19 @@ def walk_arm64(arch: Arch, read: ReadCode, vaddr: int) -> UnwindRow | None:
                 break
             (word,) = struct.unpack("<I", code)
             flow, target = _flow(word, state.at)
-            if flow is _Flow.RETURN:
+            if flow is Flow.RETURN:
                 row = _row(arch, replace(state, is_signed=state.is_signed or word & 0x0800 != 0))
                 if row is not None:
                     return row
                 break
-            if flow in (_Flow.JUMP, _Flow.CONDITIONAL):
+            if flow in (Flow.JUMP, Flow.CONDITIONAL):
                 open_.append(replace(state, at=target))
-            if flow in (_Flow.JUMP, _Flow.DEAD_END):
+            if flow in (Flow.JUMP, Flow.DEAD_END):
                 break
             if _LR in state.lost and _begins_function(word):
                 break  # the call before it does not return
-            after = state.loses(_LR) if flow is _Flow.CALL else _effect(state, word)
-            constants = () if flow is _Flow.CALL else _constants(state, word)
+            after = state.loses(_LR) if flow is Flow.CALL else _effect(state, word)
+            constants = () if flow is Flow.CALL else _constants(state, word)
             state = None if after is None else replace(after, at=state.at + 4, constants=constants)
     return None
 
@@ -93,29 +84,24 @@ def _begins_function(word: int) -> bool:
     return word in (0xD503_233F, 0xD503_237F, 0xD503_245F) or is_pair or is_single
 
 
-def _signed(value: int, bits: int) -> int:
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if value >> (bits - 1) else value
-
-
-def _flow(word: int, at: int) -> tuple[_Flow, int]:
+def _flow(word: int, at: int) -> tuple[Flow, int]:
     if word >> 26 == 0b000101:  # b
-        return _Flow.JUMP, at + 4 * _signed(word, 26)
+        return Flow.JUMP, at + 4 * signed(word, 26)
     if word >> 26 == 0b100101 or word & 0xFEFF_F000 == 0xD63F_0000:  # bl, blr, blraa …
-        return _Flow.CALL, 0
+        return Flow.CALL, 0
     if word & 0xFF00_0010 == 0x5400_0000 or word & 0x7E00_0000 == 0x3400_0000:  # b.cond, cbz, cbnz
-        return _Flow.CONDITIONAL, at + 4 * _signed(word >> 5, 19)
+        return Flow.CONDITIONAL, at + 4 * signed(word >> 5, 19)
     if word & 0x7E00_0000 == 0x3600_0000:  # tbz, tbnz
-        return _Flow.CONDITIONAL, at + 4 * _signed(word >> 5, 14)
+        return Flow.CONDITIONAL, at + 4 * signed(word >> 5, 14)
     if word & 0xFFFF_F01F == 0xD65F_0000 or word & 0xFFFF_FBFF == 0xD65F_0BFF:  # ret, retaa, retab
-        return _Flow.RETURN, 0
+        return Flow.RETURN, 0
     if word in (0xD61F_0200, 0xD61F_0220):  # br x16, br x17: a tail call
-        return _Flow.RETURN, 0
+        return Flow.RETURN, 0
     if word & 0xFEFF_F000 == 0xD61F_0000:  # another br
-        return _Flow.DEAD_END, 0
+        return Flow.DEAD_END, 0
     if word & 0xFFE0_001F == 0xD420_0000 or word >> 16 == 0:  # brk, udf
-        return _Flow.DEAD_END, 0
-    return _Flow.NEXT, 0
+        return Flow.DEAD_END, 0
+    return Flow.NEXT, 0
 
 
 def _effect(state: _State, word: int) -> _State | None:
@@ -137,9 +123,8 @@ def _constants(state: _State, word: int) -> tuple[tuple[int, int], ...]:
     """Known values of scratch registers after an instruction, set by movz and movk until any other write."""
     rd, hw, number = word & 31, word >> 21 & 3, word >> 5 & 0xFFFF
     before = dict(state.constants).get(rd)
-    known = tuple(
-        c for c in state.constants if c[0] not in (rd, word >> 10 & 31)
-    )  # a load of a pair writes two
+    written = (rd, word >> 10 & 31)  # a load of a pair writes two
+    known = tuple(c for c in state.constants if c[0] not in written)
     if word & 0xFF80_0000 == 0xD280_0000:
         return (*known, (rd, number << 16 * hw))
     if word & 0xFF80_0000 == 0xF280_0000 and before is not None:
@@ -180,12 +165,12 @@ def _load_store(state: _State, word: int) -> _State:
     is_vector = word >> 26 & 1
     if word & 0x3A00_0000 == 0x2800_0000:  # stp, ldp
         scale = (2 + (word >> 30)) if is_vector else 3 if word >> 31 else 2
-        offset = _signed(word >> 15, 7) << scale
+        offset = signed(word >> 15, 7) << scale
         mode, is_load = word >> 23 & 3, word >> 22 & 1  # mode 1: post-index, 2: offset, 3: pre-index
         registers: tuple[int, ...] = (rt, word >> 10 & 31)
         step = 1 << scale
     elif word & 0x3B20_0000 == 0x3800_0000:  # ldr, str with a 9-bit offset
-        scale, offset, step = word >> 30, _signed(word >> 12, 9), 8
+        scale, offset, step = word >> 30, signed(word >> 12, 9), 8
         mode, is_load, registers = (2, 1, 2, 3)[word >> 10 & 3], word >> 22 & 3, (rt,)
     elif word & 0x3B00_0000 == 0x3900_0000:  # ldr, str with a scaled 12-bit offset
         scale, step = word >> 30, 8

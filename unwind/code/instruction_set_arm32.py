@@ -1,7 +1,5 @@
 """Detects the instruction set of arm32 code (A32 or T32), which files without symbols do not record."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable

@@ -5,8 +5,6 @@ before the pc is taken as the function's first; the code up to the next branch t
 This is a guess, accepted by the unwinder only if the return address follows a call instruction.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """walk.h and the shared object of the compiled engine, for Python."""
 
-from __future__ import annotations
-
 import ctypes
 import platform
 import sys
@@ -11,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-VERSION = 3  # WALK_VERSION
+VERSION = 4  # WALK_VERSION
 SAVED_MAX = 12
 LANES = 24
 BUFFER_FRAMES = 64
@@ -33,13 +31,7 @@ LINE = np.dtype(
     ]
 )
 INTERPRETER = np.dtype([("cfa_added", "<i4"), ("dex_offset", "<i4"), ("dex_register", "<i4")])
-LANE = np.dtype(
-    [
-        ("before", "V64"),
-        ("missing", "<u8"),
-        ("behind", f"V{8 + 16 + 8 + 8 * SAVED_MAX}"),
-    ]
-)
+LANE = np.dtype([("before", "V64"), ("missing", "<u8"), ("behind", f"V{8 + 16 + 8 + 8 * SAVED_MAX}")])
 SEGMENT = np.dtype(
     [("sample", "<u4"), ("level", "<u4"), ("count", "<u4"), ("unused", "<u4"), ("first", "<u8")]
 )

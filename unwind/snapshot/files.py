@@ -1,13 +1,12 @@
 """The files of a snapshot folder: registers, mappings, captured memory. Nothing outside the folder is ever read."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from memleak_android.unwind.errors import BadSnapshotError
+from memleak_android.unwind.file_reading import read_file
 from memleak_android.unwind.maps import Mapping
 
 _FILE_BYTES_MAX = 1 << 30
@@ -91,11 +90,7 @@ def _content(folder: Path, name: str) -> memoryview:
         if file_in(folder, name) is None:
             path.stat()  # says whether it is missing
             raise BadSnapshotError(path, "not a regular file of the folder", "put the file itself there")
-        if path.stat().st_size > _FILE_BYTES_MAX:
-            raise BadSnapshotError(
-                path, f"larger than {_FILE_BYTES_MAX} bytes", "give the captured part only"
-            )
-        return memoryview(path.read_bytes())
+        return memoryview(read_file(path, _FILE_BYTES_MAX))
     except (OSError, ValueError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise BadSnapshotError(path, reason, "a snapshot folder needs it") from None

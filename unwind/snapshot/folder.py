@@ -8,8 +8,6 @@
 The same layout as AOSP's off-line cases for libunwindstack.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

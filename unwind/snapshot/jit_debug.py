@@ -6,16 +6,12 @@ The compiler keeps a list of small ELF files in memory, reached through the vari
     struct entry { entry *next; entry *previous; void *symfile; u64 symfile_bytes; };
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
-
-import numpy as np
-from numpy.typing import NDArray
 
 from memleak_android.unwind.arch.base import Arch
 from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.cfi.sources import row_sources
+from memleak_android.unwind.elf_headers import has_name
 from memleak_android.unwind.errors import (
     BadCfiError,
     BadElfError,
@@ -31,8 +27,6 @@ _ENTRIES_MAX = 1 << 14
 _SYMFILE_BYTES_MAX = 1 << 26
 _SYMFILES_BYTES_MAX = 1 << 28  # of all together
 _FUNCTIONS_MAX = 1 << 18
-_SYM_64 = np.dtype([("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")])  # fmt: skip
-_SYM_32 = np.dtype([("name", "<u4"), ("value", "<u4"), ("size", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2")])  # fmt: skip
 
 
 def jit_modules(
@@ -55,11 +49,11 @@ def jit_modules(
 
 def function_ranges(module: Module) -> list[tuple[int, int]]:
     """[start, end) of the code that a JIT's ELF describes, by its segments, or without any by its CFI."""
-    code = [(s.vaddr, s.vaddr + s.memory_bytes) for s in module.segments if s.is_executable]
+    code = [(s.vaddr, s.vaddr + s.memory_bytes) for s in module.loads if s.is_executable]
     if code:
         return code
     found = []
-    for source in row_sources(module.image, lambda: None):
+    for source in row_sources(module, with_packed=False):
         *_, index = source.indexes()
         for offset in index.offsets[:_FUNCTIONS_MAX].tolist():
             try:
@@ -90,16 +84,10 @@ def _descriptors(space: AddressSpace, module_of: Callable[[Mapping], Module | No
 
 
 def _variable(module: Module) -> list[int]:
-    layout = _SYM_64 if module.arch.word_bytes == 8 else _SYM_32
     found: list[int] = []
-    for table_name, strings_name in ((".dynsym", ".dynstr"), (".symtab", ".strtab")):
-        table, strings = module.section(table_name), module.section(strings_name)
-        if table is None or strings is None:
-            continue
-        text, data = bytes(module.section_bytes(strings)), bytes(module.section_bytes(table))
-        at = text.find(_VARIABLE + b"\0")
-        symbols: NDArray[np.void] = np.frombuffer(data, layout, len(data) // layout.itemsize)
-        chosen = (symbols["name"] == at) & (symbols["section"] != 0) & (at >= 0)
+    for table, names in ((".dynsym", ".dynstr"), (".symtab", ".strtab")):
+        symbols, strings = module.symbols(table, names)
+        chosen = has_name(symbols, strings, _VARIABLE) & (symbols["section"] != 0)
         found += symbols["value"][chosen].tolist()
     return found
 

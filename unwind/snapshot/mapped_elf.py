@@ -1,13 +1,12 @@
 """Which ELF image a mapping shows: of a file, of a part of a file (an APK), or of captured memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.errors import BadElfError, UnsupportedArchError
+from memleak_android.unwind.file_reading import opened
 from memleak_android.unwind.maps import AddressSpace, Mapping
 from memleak_android.unwind.memory import MemoryRegions
 from memleak_android.unwind.snapshot.files import file_in
@@ -152,10 +151,10 @@ def _reaches(module: Module, mapping: Mapping, elf_offset: int) -> bool:
     """Whether the mapping shows bytes of a segment of the ELF that begins at an offset of the same file."""
     first = mapping.file_offset - elf_offset
     last = first + mapping.end - mapping.start
-    return any(s.file_offset < last and first < s.file_offset + s.file_bytes for s in module.segments)
+    return any(s.file_offset < last and first < s.file_offset + s.file_bytes for s in module.loads)
 
 
 def _begins_elf(path: Path, offset: int) -> bool:
-    with path.open("rb") as file:
+    with opened(path) as file:
         file.seek(offset)
         return file.read(4) == _MAGIC

@@ -5,41 +5,31 @@ callee-saved registers where a frame saves them: it tracks their location, and o
 Without the engine step.py does all, with the same results, some hundred times slower.
 """
 
-from __future__ import annotations
-
 import ctypes
 import threading
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memleak_android.unwind.arch.base import Arch
 from memleak_android.unwind.engine.library import NEEDS_SCALAR, library_path, load
 from memleak_android.unwind.maps import AddressSpace
 from memleak_android.unwind.trace import Ints, SampleBatch, TraceBatch
-from memleak_android.unwind.walk.engine_stepper import Stepper, can_step
+from memleak_android.unwind.walk.engine_stepper import EngineChunk, Stepper, can_step
 from memleak_android.unwind.walk.plan import ModuleSource, Planner
-from memleak_android.unwind.walk.scalar import ScalarUnwinder
+from memleak_android.unwind.walk.scalar import ScalarTraces, unwind_one_by_one
 from memleak_android.unwind.walk.step_lines import StepLines
 
 _CHUNK_SAMPLES = 1 << 15  # bounds memory: about 200 bytes per sample and frame
 _SPACES_MAX = 1 << 15  # one PcIndex names that many address spaces in its keys
 
 
-class _Piece(Protocol):
-    """The frames of some samples; depth and end hold one number for each of them."""
-
-    @property
-    def samples(self) -> Ints: ...
-    @property
-    def depth(self) -> Ints: ...
-    @property
-    def end(self) -> NDArray[np.uint8]: ...
-    def write(self, first: Ints, out: TraceBatch) -> None:
-        """Copies the frames of each sample to [first, first + depth) of the columns."""
+_Piece = EngineChunk | ScalarTraces
 
 
 class BatchUnwinder:
@@ -70,58 +60,58 @@ class BatchUnwinder:
         self._max_frames = max_frames
         self._jobs = max(jobs, 1)
         self._library = None if engine is None else load(engine)
-        self._planner: Planner | None = None
-        self._idle: dict[int, list[_Worker]] = {}
+        self._planners: dict[Arch, Planner] = {}
+        self._idle: defaultdict[tuple[Arch, int], list[Stepper]] = defaultdict(list)
         self._lock = threading.Lock()
 
     def unwind(self, samples: SampleBatch) -> TraceBatch:
         """One trace per sample, in order."""
-        if self._planner is None or self._planner.arch != samples.arch:
-            self._planner = Planner(
-                samples.arch,
+        planner = self._planner_of(samples.arch)
+        is_steppable = can_step(samples)
+
+        def unwind_chunk(chunk: tuple[int, Ints]) -> list[_Piece]:
+            """The engine's frames, then those of the samples that it left to the scalar unwinder."""
+            first, chosen = chunk
+            pieces: list[_Piece] = []
+            if self._library is not None and is_steppable:
+                with self._stepper(planner, first, self._library) as stepper:
+                    stepped = stepper.unwind(samples, chosen, self._max_frames)
+                pieces.append(stepped)
+                chosen = chosen[stepped.outcome == NEEDS_SCALAR]
+            if len(chosen):
+                pieces.append(unwind_one_by_one(samples, chosen, planner, self._max_frames))
+            return pieces
+
+        chunks = list(_chunks(samples.space, self._jobs))
+        if self._jobs == 1 or len(chunks) < 2:
+            found = list(map(unwind_chunk, chunks))
+        else:
+            with ThreadPoolExecutor(min(self._jobs, len(chunks))) as pool:
+                found = list(pool.map(unwind_chunk, chunks))
+        return _assemble(len(samples), [piece for pieces in found for piece in pieces])
+
+    def _planner_of(self, arch: Arch) -> Planner:
+        if arch not in self._planners:
+            self._planners[arch] = Planner(
+                arch,
                 self._spaces,
                 self._modules,
                 signature_mask=self._signature_mask,
                 frame_pointers=self._frame_pointers,
             )
-            self._idle = {}
-        planner = self._planner
-        chunks = list(_chunks(samples, self._jobs))
-        if self._jobs == 1 or len(chunks) < 2:
-            found = [self._unwind_chunk(samples, chosen, first, planner) for first, chosen in chunks]
-        else:
-            with ThreadPoolExecutor(min(self._jobs, len(chunks))) as pool:
-                found = list(pool.map(lambda c: self._unwind_chunk(samples, c[1], c[0], planner), chunks))
-        return _assemble(len(samples), [piece for pieces in found for piece in pieces])
+        return self._planners[arch]
 
-    def _unwind_chunk(self, samples: SampleBatch, chosen: Ints, first: int, planner: Planner) -> list[_Piece]:
+    @contextmanager
+    def _stepper(self, planner: Planner, first_space: int, library: ctypes.CDLL) -> Iterator[Stepper]:
+        """A stepper over one block of address spaces, which no other thread uses meanwhile."""
+        idle = self._idle[planner.arch, first_space]
         with self._lock:
-            idle = self._idle.setdefault(first, [])
-            worker = idle.pop() if idle else _Worker(planner, first, self._library)
+            stepper = idle.pop() if idle else Stepper(StepLines(planner, first_space), library)
         try:
-            return worker.unwind(samples, chosen, self._max_frames)
+            yield stepper
         finally:
             with self._lock:
-                idle.append(worker)
-
-
-class _Worker:
-    """The state of one thread for one block of address spaces."""
-
-    def __init__(self, planner: Planner, first_space: int, library: ctypes.CDLL | None) -> None:
-        self._planner = planner
-        self._stepper = None if library is None else Stepper(StepLines(planner, first_space), library)
-
-    def unwind(self, samples: SampleBatch, chosen: Ints, max_frames: int) -> list[_Piece]:
-        """The engine's frames, then those of the samples that it left to the scalar unwinder."""
-        pieces: list[_Piece] = []
-        if self._stepper is not None and can_step(samples):
-            stepped = self._stepper.unwind(samples, chosen, max_frames)
-            pieces.append(stepped)
-            chosen = chosen[stepped.outcome == NEEDS_SCALAR]
-        if len(chosen):
-            pieces.append(ScalarUnwinder(self._planner, max_frames).unwind(samples, chosen))
-        return pieces
+                idle.append(stepper)
 
 
 def unwind_batch(
@@ -136,10 +126,10 @@ def unwind_batch(
     return BatchUnwinder(spaces, modules, max_frames=max_frames, jobs=jobs).unwind(samples)
 
 
-def _chunks(samples: SampleBatch, jobs: int) -> Iterator[tuple[int, Ints]]:
+def _chunks(space: NDArray[np.int32], jobs: int) -> Iterator[tuple[int, Ints]]:
     """(first space of its block, sample numbers): bounded counts, one block of address spaces each."""
-    size = min(_CHUNK_SAMPLES, max(-(-len(samples) // jobs), 1))
-    blocks = samples.space // _SPACES_MAX
+    size = min(_CHUNK_SAMPLES, max(-(-len(space) // jobs), 1))
+    blocks = space // _SPACES_MAX
     several = len(blocks) and blocks.min() != blocks.max()
     for block in np.unique(blocks).tolist() if several else blocks[:1].tolist():
         members = np.flatnonzero(blocks == block)

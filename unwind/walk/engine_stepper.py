@@ -1,7 +1,5 @@
 """Runs the compiled engine over chunks of samples, with the same results as step.py."""
 
-from __future__ import annotations
-
 import ctypes
 from dataclasses import dataclass
 from typing import Any
@@ -9,18 +7,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from memleak_android.unwind.arch.base import Arch
 from memleak_android.unwind.engine import library as c
 from memleak_android.unwind.trace import Ints, SampleBatch, TraceBatch
-from memleak_android.unwind.walk.rule_lines import END_OF_KIND, LineKind
+from memleak_android.unwind.walk.plan import END_OF_KIND, UNCERTAIN_BY_LINK, UNCERTAIN_BY_STACK
 from memleak_android.unwind.walk.step_lines import PC_BITS, StepLines, TrackMore
 
 _FRAMES_PER_SAMPLE = 32  # of a block, which is followed by another when it is full
 _BLOCK_FRAMES_MIN = 2 * c.LANES * c.BUFFER_FRAMES
 _BLOCK_FRAMES_MAX = 1 << 20
 _MAX_FRAMES = (1 << 31) - 1
-# Kinds of an interrupted frame that may not have begun yet, for which step.py tries the link register or the stack.
-_UNCERTAIN_BY_LINK = (LineKind.NO_MAPPING, LineKind.NO_UNWIND_ROW, LineKind.FRAME_POINTER)
-_UNCERTAIN_BY_STACK = (LineKind.NO_MAPPING,)
+# struct walk's columns of the samples: their field, and its type there
+_COLUMNS = {
+    "register_values": ("registers", np.uint64),
+    "registers_known": ("known", np.bool_),
+    "stack_address": ("stack_address", np.uint64),
+    "stack_offset": ("stack_offset", np.int64),
+    "stack_length": ("stack_length", np.int64),
+    "stack_bytes": ("stack_bytes", np.uint8),
+    "space": ("space", np.int32),
+    "at_return": ("at_return", np.bool_),
+}
 
 
 def can_step(samples: SampleBatch) -> bool:
@@ -93,8 +100,16 @@ class _Run:
         self._walk.max_frames = min(max_frames, _MAX_FRAMES)
         self._walk.end = n
         self._walk.first_space = lines.first_space
-        self._set_arch(samples)
-        self._point_to_samples(samples)
+        self._set_arch(samples.arch)
+        for name, (field, dtype) in _COLUMNS.items():
+            self._point(name, np.ascontiguousarray(getattr(samples, field), dtype))
+        self._point("chosen", np.ascontiguousarray(chosen, np.int64))
+        self._point("depth", self._depth)
+        self._point("ends", self._ends)
+        self._point("outcome", self._outcome)
+        if samples.arch.signature_mask:
+            spaces = (samples.space[chosen] - lines.first_space).astype(np.uint64)
+            self._point("signature_masks", lines.signature_masks(spaces))
 
     def unwind(self) -> EngineChunk:
         walk = self._walk
@@ -129,10 +144,10 @@ class _Run:
         self._held[name] = array
         setattr(self._walk, name, array.ctypes.data)
 
-    def _set_arch(self, samples: SampleBatch) -> None:
-        arch, walk = samples.arch, self._walk
+    def _set_arch(self, arch: Arch) -> None:
+        walk = self._walk
         walk.word_mask, walk.word_bytes = arch.word_mask, arch.word_bytes
-        uncertain = _UNCERTAIN_BY_STACK if arch.link is None else _UNCERTAIN_BY_LINK
+        uncertain = UNCERTAIN_BY_STACK if arch.link is None else UNCERTAIN_BY_LINK
         walk.uncertain_kinds = sum(1 << kind for kind in uncertain)
         walk.end_of_kind = sum(end << 4 * kind for kind, end in END_OF_KIND.items())
         walk.tag_bits = 64 - arch.address_bits if arch.word_bytes == 8 else 0
@@ -143,23 +158,6 @@ class _Run:
         walk.fp_position, walk.pc_bits = self._step_lines.rules.fp_position, PC_BITS
         walk.saved_registers = len(arch.callee_saved)
         walk.saved_slot[: len(arch.callee_saved)] = arch.callee_saved
-
-    def _point_to_samples(self, samples: SampleBatch) -> None:
-        self._point("register_values", np.ascontiguousarray(samples.registers, np.uint64))
-        self._point("registers_known", np.ascontiguousarray(samples.known, np.bool_))
-        self._point("stack_address", np.ascontiguousarray(samples.stack_address, np.uint64))
-        self._point("stack_offset", np.ascontiguousarray(samples.stack_offset, np.int64))
-        self._point("stack_length", np.ascontiguousarray(samples.stack_length, np.int64))
-        self._point("stack_bytes", np.ascontiguousarray(samples.stack_bytes, np.uint8))
-        self._point("space", np.ascontiguousarray(samples.space, np.int32))
-        self._point("at_return", np.ascontiguousarray(samples.at_return, np.bool_))
-        self._point("chosen", np.ascontiguousarray(self._chosen, np.int64))
-        self._point("depth", self._depth)
-        self._point("ends", self._ends)
-        self._point("outcome", self._outcome)
-        if samples.arch.signature_mask:
-            spaces = (samples.space[self._chosen] - self._step_lines.first_space).astype(np.uint64)
-            self._point("signature_masks", self._step_lines.signature_masks(spaces))
 
     def _point_to_lines(self) -> None:
         walk, index = self._walk, self._step_lines.index

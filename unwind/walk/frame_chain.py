@@ -6,8 +6,6 @@ long as it is a word's address above the frame that led to it and inside the sli
 the register leads astray within those bounds. device/preload/stacks/frame_chain.c walks the same way inside the target.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,18 +32,11 @@ class Chains:
     end: NDArray[np.uint8]
 
 
-def signature_masks(arch: Arch, spaces: Sequence[AddressSpace]) -> Words:
-    """The bits of a return address that may hold a signature, by address space."""
-    return np.array([space.signature_mask(arch) for space in spaces], np.uint64)
+class ChainWalk:
+    """The chains of the samples' slices. All samples step together, one record per round.
 
-
-def walk(samples: SampleBatch, masks: Words) -> Chains:
-    """The chains of the samples' slices. masks: by sample, its signature mask."""
-    return _Walk(samples, masks).run()
-
-
-class _Walk:
-    """All samples step together, one record per round."""
+    masks: by sample, its signature mask.
+    """
 
     def __init__(self, samples: SampleBatch, masks: Words) -> None:
         arch = samples.arch
@@ -54,7 +45,7 @@ class _Walk:
         n = len(samples)
         self._end = np.full(n, TraceEnd.ROOT, np.uint8)
         self._high = samples.stack_address + samples.stack_length.astype(np.uint64)
-        slots = _chain_slots(samples)
+        slots = _chain_slots(arch, samples.registers[:, arch.pc])
         self._frame = samples.registers[np.arange(n), slots]
         self._low = samples.registers[:, arch.sp].copy()
         self._from = samples.registers[:, arch.pc].copy()
@@ -120,13 +111,11 @@ class _Walk:
         return np.ascontiguousarray(words).view(f"<u{width}").reshape(-1).astype(np.uint64)
 
 
-def _chain_slots(samples: SampleBatch) -> Ints:
+def _chain_slots(arch: Arch, pcs: Words) -> Ints:
     """The register that points to the first frame record, by sample."""
-    arch = samples.arch
     if not arch.chain_slots:
-        return np.full(len(samples), arch.fp, np.int64)
-    low_bit = (samples.registers[:, arch.pc] & np.uint64(1)).astype(np.int64)
-    return np.array(arch.chain_slots, np.int64)[low_bit]
+        return np.full(len(pcs), arch.fp, np.int64)
+    return np.array(arch.chain_slots, np.int64)[(pcs & np.uint64(1)).astype(np.int64)]
 
 
 def traces_of(samples: SampleBatch, chains: Chains, masks: Words, by: Method = Method.FP) -> TraceBatch:

@@ -6,8 +6,6 @@ inference: between two samples the thread may have returned and been called from
 traces are joined only on request and only if all samples agree. Joined frames are marked Method.JOINED.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

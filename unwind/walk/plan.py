@@ -1,7 +1,5 @@
 """How to step out of one pc of one address space: from mappings, modules and their rows to a StepPlan."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Sequence
@@ -18,7 +16,7 @@ from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.cfi.rules import UnwindRow
 from memleak_android.unwind.cfi.table import BAD_ROW
 from memleak_android.unwind.maps import AddressSpace, Mapping
-from memleak_android.unwind.trace import Method
+from memleak_android.unwind.trace import Method, TraceEnd
 from memleak_android.unwind.walk.sigreturn import signal_rows
 
 
@@ -27,25 +25,32 @@ class ModuleSource(Protocol):
 
     def module(self, space: int, mapping: Mapping) -> Module | None:
         """The file behind a mapping of address space number `space`; None = not available."""
-        ...
 
 
 class StepKind(IntEnum):
-    """ROW: by `row` (of method PROLOGUE: guarded). FRAME_POINTER: without one, guarded. The others end the trace.
+    """How a step is made (enum walk_kind of the engine). From ROOT on the plan ends the trace.
 
     START: code that never returns. With a frame pointer of 0 (psABI §3.4.1: in the deepest frame it is to be 0)
     that is a thread's start; a 0 alone may be any value of a function that has no frame pointer.
     """
 
-    ROW = 0
-    FRAME_POINTER = 1
-    NO_MAPPING = 2
-    UNSUPPORTED_RULE = 3
-    ROOT = 4
-    START = 5
+    ROW = 0  # by `row` (of method PROLOGUE: guarded)
+    FRAME_POINTER = 1  # without a row, guarded
+    ROOT = 2  # return address undefined: the CFA is not needed
+    NO_MAPPING = 3
+    UNSUPPORTED_RULE = 4
+    SCALAR = 5  # of the engine's lines only: by a row that needs step.py
     NO_UNWIND_ROW = 6
+    START = 7
 
 
+END_OF_KIND = {
+    StepKind.ROOT: TraceEnd.ROOT,
+    StepKind.NO_MAPPING: TraceEnd.NO_MAPPING,
+    StepKind.UNSUPPORTED_RULE: TraceEnd.UNSUPPORTED_RULE,
+    StepKind.NO_UNWIND_ROW: TraceEnd.NO_UNWIND_ROW,
+    StepKind.START: TraceEnd.NO_UNWIND_ROW,
+}
 # Plans for a frame that may not be set up yet: its caller is in the link register, or was just pushed by a call
 # to an unmapped address.
 UNCERTAIN_BY_LINK = frozenset({StepKind.NO_MAPPING, StepKind.NO_UNWIND_ROW, StepKind.FRAME_POINTER})
@@ -67,27 +72,12 @@ UNSUPPORTED_RULE = StepPlan(StepKind.UNSUPPORTED_RULE)
 _CALL_BYTES_MAX = 7
 _ALL = (1 << 64) - 1
 _BY_ADDRESS = -1  # not a plan number: the plan depends on the address
-# Not _exit: exit itself goes straight there, and it has a caller.
-_EXITS = frozenset({b"exit", b"pthread_exit", b"thrd_exit"})
 
 
 class _Lookup(NamedTuple):
     vaddr: int
     is_return: bool
     pc: int
-
-
-class _Exits:
-    """Functions of a module that never return, by vaddr. Symbols are searched on first use: most walks meet no call."""
-
-    def __init__(self, module: Module) -> None:
-        self._module = module
-        self._found: frozenset[int] | None = None
-
-    def __contains__(self, vaddr: object) -> bool:
-        if self._found is None:
-            self._found = self._module.functions(_EXITS)
-        return vaddr in self._found
 
 
 @dataclass(slots=True)
@@ -121,7 +111,6 @@ class Planner:
         self._bounds: dict[int, tuple[NDArray[np.uint64], NDArray[np.uint64]]] = {}
         self._opened: dict[tuple[int, int], tuple[Module, int] | None] = {}
         self._announced: set[Module] = set()  # by a JIT compiler
-        self._exits: dict[Module, _Exits] = {}
         self.distinct: list[StepPlan] = []  # only grows
         self._number_of: dict[StepPlan, int] = {}
         self._number(NO_MAPPING)
@@ -172,12 +161,7 @@ class Planner:
         return number
 
     def _in_mapping(
-        self,
-        space: int,
-        number: int,
-        mapping: Mapping,
-        pcs: NDArray[np.uint64],
-        is_return: NDArray[np.bool_],
+        self, space: int, number: int, mapping: Mapping, pcs: NDArray[np.uint64], is_return: NDArray[np.bool_]
     ) -> NDArray[np.int64]:
         opened = self._open(space, number, mapping)
         if opened is None:
@@ -223,7 +207,7 @@ class Planner:
         if row.is_signal or row.cfa_expression or self._is_coarse(row):
             return False
         at_entry = self.arch.word_bytes if self.arch.link is None else 0
-        return row.cfa_register != self.arch.dwarf_of_sp or row.cfa_offset > at_entry
+        return row.cfa_register != self.arch.dwarf_of(self.arch.sp) or row.cfa_offset > at_entry
 
     def _of_row(self, module: Module, row: UnwindRow) -> int:
         if row.cfa_expression or self._is_coarse(row):
@@ -273,8 +257,7 @@ class Planner:
         # capstone costs 30 ms to import, and most programs have CFI for all their code
         from memleak_android.unwind.code.epilogue import Dead, read_prologue, walk_to_return
 
-        exits = self._exits.setdefault(module, _Exits(module))
-        found = walk_to_return(self.arch, module.bytes_at, vaddr, exits)
+        found = walk_to_return(self.arch, module.bytes_at, vaddr, lambda target: target in module.exits)
         if isinstance(found, UnwindRow):
             return StepPlan(StepKind.ROW, found)
         before = read_prologue(self.arch, module.bytes_at, vaddr) if by_prologue else None
@@ -324,7 +307,7 @@ class Planner:
 
     def _folded(self, row: UnwindRow, pc: int) -> UnwindRow:
         """The row with a CFA expression that depends on one register and the pc only made plain."""
-        known = {self.arch.registers[self.arch.pc].dwarf_number or -1: pc}
+        known = {self.arch.dwarf_of(self.arch.pc): pc}
         linear = fold(row.cfa_expression, known, self.arch.word_bytes)
         if linear is None:
             return row

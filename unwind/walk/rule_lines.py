@@ -1,60 +1,18 @@
 """Step plans as the lines that the compiled engine steps by (struct walk_line), one per distinct plan."""
 
-from __future__ import annotations
-
-from enum import IntEnum
-
 import numpy as np
 
 from memleak_android.unwind.arch.base import Arch
 from memleak_android.unwind.cfi.expression import fold
 from memleak_android.unwind.cfi.rules import DEX_MARK, RegisterRule, RuleKind, UnwindRow
-from memleak_android.unwind.engine.library import (
-    BY_LINK,
-    HAS_DEX_PC,
-    INTERPRETER,
-    KEPT,
-    LINE,
-    LOST,
-    READS_CFA,
-    SIGNED,
-)
+from memleak_android.unwind.engine import library as c
 from memleak_android.unwind.errors import BadCfiError
 from memleak_android.unwind.reader import read_uleb
-from memleak_android.unwind.trace import Method, TraceEnd
+from memleak_android.unwind.trace import Method
 from memleak_android.unwind.walk.plan import NO_MAPPING, StepKind, StepPlan
 
 _OFFSET_MAX = 1 << 31
 _DW_OP_DEREF, _DW_OP_PLUS_UCONST = 0x06, 0x23
-
-
-class LineKind(IntEnum):
-    """How the engine handles a plan (enum walk_kind). From ROOT on: it cannot step."""
-
-    STEP = 0  # CFA = register + offset, return address and registers at CFA + offset
-    FRAME_POINTER = 1  # as STEP with the frame pointer, guarded
-    ROOT = 2  # return address undefined: the CFA is not needed
-    NO_MAPPING = 3
-    UNSUPPORTED_RULE = 4
-    SCALAR = 5  # needs step.py
-    NO_UNWIND_ROW = 6
-    START = 7  # the thread's start where the frame pointer is 0
-
-
-_KIND_OF_END = {
-    StepKind.NO_MAPPING: LineKind.NO_MAPPING,
-    StepKind.UNSUPPORTED_RULE: LineKind.UNSUPPORTED_RULE,
-    StepKind.ROOT: LineKind.ROOT,
-    StepKind.NO_UNWIND_ROW: LineKind.NO_UNWIND_ROW,
-    StepKind.START: LineKind.START,
-}
-END_OF_KIND = {
-    LineKind.ROOT: TraceEnd.ROOT,
-    LineKind.NO_MAPPING: TraceEnd.NO_MAPPING,
-    LineKind.UNSUPPORTED_RULE: TraceEnd.UNSUPPORTED_RULE,
-    LineKind.NO_UNWIND_ROW: TraceEnd.NO_UNWIND_ROW,
-    LineKind.START: TraceEnd.NO_UNWIND_ROW,
-}
 
 
 class RuleLines:
@@ -65,8 +23,8 @@ class RuleLines:
 
     def __init__(self, arch: Arch) -> None:
         self.arch = arch
-        self.lines = np.zeros(0, LINE)
-        self.interpreters = np.zeros(0, INTERPRETER)
+        self.lines = np.zeros(0, c.LINE)
+        self.interpreters = np.zeros(0, c.INTERPRETER)
         self._line_of: dict[StepPlan, int] = {}
         self._position = {slot: k for k, slot in enumerate(arch.callee_saved)}
         self.fp_position = self._position[arch.fp]
@@ -88,16 +46,16 @@ class RuleLines:
     def bases(self, first: int) -> set[int]:
         """The registers that lines from `first` on read: bases of CFAs and of bytecode pointers."""
         new = slice(first, len(self))
-        with_bytecode = self.interpreters[new][self.lines["flags"][new] & HAS_DEX_PC != 0]
+        with_bytecode = self.interpreters[new][self.lines["flags"][new] & c.HAS_DEX_PC != 0]
         return {*self.lines["cfa_register"][new].tolist(), *with_bytecode["dex_register"].tolist()} - {-1}
 
     def _grow(self) -> None:
         more = max(len(self.lines), 256)
-        lines = np.zeros(more, LINE)
+        lines = np.zeros(more, c.LINE)
         lines["cfa_register"] = -1
-        lines["saved"] = KEPT
+        lines["saved"] = c.KEPT
         self.lines = np.concatenate([self.lines, lines])
-        self.interpreters = np.concatenate([self.interpreters, np.zeros(more, INTERPRETER)])
+        self.interpreters = np.concatenate([self.interpreters, np.zeros(more, c.INTERPRETER)])
 
     def _write(self, number: int, plan: StepPlan) -> None:
         line = self.lines[number]
@@ -107,33 +65,33 @@ class RuleLines:
             line["method"] = plan.row.method
             line["kind"] = self._write_row(line, self.interpreters[number], plan.row)
         else:
-            line["kind"] = _KIND_OF_END[plan.kind]
+            line["kind"] = plan.kind
 
     def _write_frame_pointer(self, line: np.void) -> None:
         saved, back, span = self.arch.frame_record
-        line["kind"], line["method"] = LineKind.FRAME_POINTER, Method.FP
+        line["kind"], line["method"] = StepKind.FRAME_POINTER, Method.FP
         line["cfa_register"], line["cfa_offset"], line["return_offset"] = self.fp_position, span, back - span
         line["saved"][self.fp_position] = saved - span
 
-    def _write_row(self, line: np.void, interpreter: np.void, row: UnwindRow) -> LineKind:
+    def _write_row(self, line: np.void, interpreter: np.void, row: UnwindRow) -> StepKind:
         if row.method is Method.PROLOGUE or row.is_signal or abs(row.cfa_offset) >= _OFFSET_MAX:
-            return LineKind.SCALAR
+            return StepKind.SCALAR
         base, offset = row.cfa_register, row.cfa_offset
         if row.cfa_expression:
             read = _read_and_add(row.cfa_expression, self.arch.word_bytes)
             if read is None:
-                return LineKind.SCALAR
+                return StepKind.SCALAR
             base, offset, interpreter["cfa_added"] = read
-            line["flags"] |= READS_CFA
+            line["flags"] |= c.READS_CFA
         slot = self.arch.slot_of_dwarf.get(base, -1)
         if slot != self.arch.sp:
             if slot not in self._position:
-                return LineKind.SCALAR
+                return StepKind.SCALAR
             line["cfa_register"] = self._position[slot]
         line["cfa_offset"] = offset
         for rule in row.rules:
             if rule.register != row.return_register and not self._write_saved(line, interpreter, rule):
-                return LineKind.SCALAR
+                return StepKind.SCALAR
         return self._write_return(line, row)
 
     def _write_saved(self, line: np.void, interpreter: np.void, rule: RegisterRule) -> bool:
@@ -146,7 +104,7 @@ class RuleLines:
         if rule.kind is RuleKind.OFFSET and self._is_word(rule.offset):
             line["saved"][position] = rule.offset
         elif rule.kind is RuleKind.UNDEFINED:
-            line["saved"][position] = LOST
+            line["saved"][position] = c.LOST
         elif rule.kind is not RuleKind.SAME_VALUE:
             return False
         return True
@@ -154,26 +112,26 @@ class RuleLines:
     def _write_bytecode(self, line: np.void, interpreter: np.void, rule: RegisterRule) -> bool:
         pointer = fold(rule.expression[len(DEX_MARK) :], {}, self.arch.word_bytes)
         position = self._position.get(self.arch.slot_of_dwarf.get(pointer.register, -1)) if pointer else None
-        if pointer is None or position is None or line["flags"] & HAS_DEX_PC:
+        if pointer is None or position is None or line["flags"] & c.HAS_DEX_PC:
             return False
         if abs(pointer.offset) >= _OFFSET_MAX:
             return False
         interpreter["dex_register"], interpreter["dex_offset"] = position, pointer.offset
-        line["flags"] |= HAS_DEX_PC
+        line["flags"] |= c.HAS_DEX_PC
         return rule.kind is RuleKind.VAL_EXPRESSION
 
-    def _write_return(self, line: np.void, row: UnwindRow) -> LineKind:
+    def _write_return(self, line: np.void, row: UnwindRow) -> StepKind:
         rule, link = row.return_rule, self.arch.link
-        line["flags"] |= SIGNED * row.is_return_signed
+        line["flags"] |= c.SIGNED * row.is_return_signed
         if link is not None and self.arch.slot_of_dwarf.get(row.return_register) != link:
-            return LineKind.SCALAR
+            return StepKind.SCALAR
         if rule is None or rule.kind is RuleKind.SAME_VALUE:
-            line["flags"] |= BY_LINK * (link is not None)
-            return LineKind.SCALAR if link is None else LineKind.STEP
+            line["flags"] |= c.BY_LINK * (link is not None)
+            return StepKind.SCALAR if link is None else StepKind.ROW
         if rule.kind not in (RuleKind.OFFSET, RuleKind.UNDEFINED) or not self._is_word(rule.offset):
-            return LineKind.SCALAR
+            return StepKind.SCALAR
         line["return_offset"] = rule.offset
-        return LineKind.ROOT if rule.kind is RuleKind.UNDEFINED else LineKind.STEP
+        return StepKind.ROOT if rule.kind is RuleKind.UNDEFINED else StepKind.ROW
 
     def _is_word(self, offset: int) -> bool:
         return abs(offset) < _OFFSET_MAX and offset % self.arch.word_bytes == 0

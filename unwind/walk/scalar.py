@@ -1,9 +1,6 @@
 """Unwinds the samples that the engine cannot step, one at a time; equal stacks only once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,45 +32,27 @@ class ScalarTraces:
         out.method[rows] = np.array(method, np.uint8)
 
 
-class _Trace(NamedTuple):
-    frames: list[StepFrame]
-    end: TraceEnd
-
-
-class ScalarUnwinder:
-    """A step costs 20 us, so comparing whole slices pays."""
-
-    def __init__(self, planner: Planner, max_frames: int) -> None:
-        self._planner = planner
-        self._max_frames = max_frames
-        self._known: dict[tuple[object, ...], _Trace] = {}
-
-    def unwind(self, samples: SampleBatch, chosen: Ints) -> ScalarTraces:
-        """The traces of samples[chosen]."""
-        traces = [self._trace(samples, i) for i in chosen.tolist()]
-        self._known.clear()
-        return ScalarTraces(
-            chosen,
-            np.array([len(trace.frames) for trace in traces], np.int64),
-            np.array([trace.end for trace in traces], np.uint8),
-            [frame for trace in traces for frame in trace.frames],
-        )
-
-    def _trace(self, samples: SampleBatch, i: int) -> _Trace:
-        if samples.extra_memory is not None and samples.extra_memory[i] is not None:
-            return _Trace(*unwind_sample(samples, i, self._planner, self._max_frames))
+def unwind_one_by_one(samples: SampleBatch, chosen: Ints, planner: Planner, max_frames: int) -> ScalarTraces:
+    """The traces of samples[chosen]. A step costs 20 us, so comparing whole slices pays."""
+    known: dict[tuple[object, ...], tuple[list[StepFrame], TraceEnd]] = {}
+    traces = []
+    for i in chosen.tolist():
         start, length = int(samples.stack_offset[i]), int(samples.stack_length[i])
-        stack = samples.stack_bytes[start : start + length].tobytes()
         identity = (
             int(samples.space[i]),
             bool(samples.at_return[i]),
             int(samples.stack_address[i]),
             samples.registers[i].tobytes(),
             samples.known[i].tobytes(),
-            stack,
+            samples.stack_bytes[start : start + length].tobytes(),
+            samples.extra_memory[i] if samples.extra_memory is not None else None,
         )
-        trace = self._known.get(identity)
-        if trace is None:
-            trace = _Trace(*unwind_sample(samples, i, self._planner, self._max_frames))
-            self._known[identity] = trace
-        return trace
+        if identity not in known:
+            known[identity] = unwind_sample(samples, i, planner, max_frames)
+        traces.append(known[identity])
+    return ScalarTraces(
+        chosen,
+        np.array([len(frames) for frames, _ in traces], np.int64),
+        np.array([end for _, end in traces], np.uint8),
+        [frame for frames, _ in traces for frame in frames],
+    )

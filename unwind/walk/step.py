@@ -1,7 +1,5 @@
 """The scalar unwinder: one stack, one frame at a time. The reference for the engine, and its slow path."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,6 +10,7 @@ from memleak_android.unwind.errors import ExpressionError, UnreadableMemoryError
 from memleak_android.unwind.memory import StackSlice
 from memleak_android.unwind.trace import Method, SampleBatch, TraceEnd
 from memleak_android.unwind.walk.plan import (
+    END_OF_KIND,
     UNCERTAIN_BY_LINK,
     UNCERTAIN_BY_STACK,
     Planner,
@@ -67,9 +66,14 @@ def unwind_sample(
     samples: SampleBatch, i: int, planner: Planner, max_frames: int
 ) -> tuple[list[StepFrame], TraceEnd]:
     """The frames of one sample, innermost first, and why they end."""
-    return _Walk(planner, int(samples.space[i]), max_frames).run(
-        _captured(samples, i), bool(samples.at_return[i])
-    )
+    arch = samples.arch
+    start, length = int(samples.stack_offset[i]), int(samples.stack_length[i])
+    data = memoryview(samples.stack_bytes)[start : start + length]  # type: ignore[arg-type]
+    extra = None if samples.extra_memory is None else samples.extra_memory[i]
+    known = samples.known[i].tolist()
+    values = [v if k else None for v, k in zip(samples.registers[i].tolist(), known, strict=True)]
+    registers = Registers(arch, values, StackSlice(int(samples.stack_address[i]), data, arch, extra))
+    return _Walk(planner, int(samples.space[i]), max_frames).run(registers, bool(samples.at_return[i]))
 
 
 class _Walk:
@@ -184,16 +188,6 @@ def _popped(registers: Registers) -> tuple[int | None, int]:
         return None, sp
 
 
-def _captured(samples: SampleBatch, i: int) -> Registers:
-    arch = samples.arch
-    start, length = int(samples.stack_offset[i]), int(samples.stack_length[i])
-    data = memoryview(samples.stack_bytes)[start : start + length]  # type: ignore[arg-type]
-    known = samples.known[i].tolist()
-    extra = None if samples.extra_memory is None else samples.extra_memory[i]
-    values = [v if k else None for v, k in zip(samples.registers[i].tolist(), known, strict=True)]
-    return Registers(arch, values, StackSlice(int(samples.stack_address[i]), data, arch, extra))
-
-
 def _step(registers: Registers, plan: StepPlan, planner: Planner, space: int, pc: int, sp: int) -> Registers:
     if plan.kind is StepKind.ROW:
         assert plan.row is not None
@@ -203,17 +197,8 @@ def _step(registers: Registers, plan: StepPlan, planner: Planner, space: int, pc
         return caller
     if plan.kind is StepKind.FRAME_POINTER:
         return _step_by_frame_pointer(registers, planner, space, sp)
-    if plan.kind is StepKind.START:
-        raise _End(TraceEnd.ROOT if registers.values[registers.arch.fp] == 0 else TraceEnd.NO_UNWIND_ROW)
-    raise _End(_ENDS[plan.kind])
-
-
-_ENDS = {
-    StepKind.NO_MAPPING: TraceEnd.NO_MAPPING,
-    StepKind.UNSUPPORTED_RULE: TraceEnd.UNSUPPORTED_RULE,
-    StepKind.ROOT: TraceEnd.ROOT,
-    StepKind.NO_UNWIND_ROW: TraceEnd.NO_UNWIND_ROW,
-}
+    is_start = plan.kind is StepKind.START and registers.values[registers.arch.fp] == 0
+    raise _End(TraceEnd.ROOT if is_start else END_OF_KIND[plan.kind])
 
 
 def _check_call_site(caller: Registers, planner: Planner, space: int) -> None:

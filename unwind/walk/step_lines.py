@@ -1,10 +1,9 @@
 """An index from pc to the line of RuleLines, for a block of address spaces."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
+from memleak_android.unwind.cfi.table import LineIds
 from memleak_android.unwind.walk.plan import Planner
 from memleak_android.unwind.walk.rule_lines import RuleLines
 
@@ -30,7 +29,7 @@ class StepLines:
         self.first_space = first_space
         self.index = PcIndex()
         self.rules = RuleLines(planner.arch)
-        self._line_of_plan = np.empty(0, np.int32)
+        self._line_of_plan = LineIds()
         self.tracked = [self.rules.fp_position]
 
     def signature_masks(self, spaces: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -49,22 +48,14 @@ class StepLines:
         spaces = (keys >> np.uint64(PC_BITS + 1)).astype(np.int64)
         pcs = (keys >> np.uint64(1)) & np.uint64((1 << PC_BITS) - 1)
         is_return = (keys & np.uint64(1)).astype(np.bool_)
-        lines = np.empty(len(keys), np.int32)
+        lines, distinct = np.empty(len(keys), np.int32), self._planner.distinct
         before = len(self.rules)
         for space in np.unique(spaces).tolist():
             chosen = np.flatnonzero(spaces == space)
             numbers = self._planner.numbers(self.first_space + space, pcs[chosen], is_return[chosen])
-            lines[chosen] = self._lines_of_plans(numbers)
+            lines[chosen] = self._line_of_plan.of(numbers, lambda n: self.rules.line_of(distinct[n]))
         self.index.insert(keys, lines)
         self._track(before)
-
-    def _lines_of_plans(self, numbers: NDArray[np.int64]) -> NDArray[np.int32]:
-        more = int(numbers.max(initial=-1)) + 1 - len(self._line_of_plan)
-        if more > 0:
-            self._line_of_plan = np.append(self._line_of_plan, np.full(more, _ABSENT, np.int32))
-        new = np.unique(numbers[self._line_of_plan[numbers] == _ABSENT])
-        self._line_of_plan[new] = [self.rules.line_of(self._planner.distinct[n]) for n in new.tolist()]
-        return self._line_of_plan[numbers]
 
     def _track(self, first: int) -> None:
         bases = self.rules.bases(first)
