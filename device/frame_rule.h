@@ -2,12 +2,11 @@
 /*
  * Frame rules step from a return address to the caller's, for stack keys on the target. A rule is the DWARF CFI row at
  * the return address, if it has a usual shape. For the BPF programs the agent learns the rules from its evidence
- * (agent/frames.c) and writes them into a table; the shim reads them from its own process when it first needs one
- * (preload/frame_resolve.c).
+ * (agent/probes/frames.c) and writes them into a table; the shim reads them from its own process when it first needs one
+ * (preload/stacks/frame_resolve.c).
  * An address without a rule makes the key less precise (more of the stack is hashed), never wrong.
  */
-#ifndef MEMLEAK_FRAME_RULE_H
-#define MEMLEAK_FRAME_RULE_H
+#pragma once
 
 #include "wire.h"
 
@@ -69,5 +68,3 @@ static inline __attribute__((always_inline)) ml_u32 ml_frame_set(ml_u64 hash)
 }
 
 ML_ASSERT_SIZE(struct ml_frame_rule, 16);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Call frame information (DWARF 5 §6.4, LSB 5.0 §10.6): what it says at one pc, as a rule for the tracers' walk. */
-#ifndef MEMLEAK_CFI_H
-#define MEMLEAK_CFI_H
+#pragma once
 
 #include "frame_rule.h"
 #include "remote_memory.h"
@@ -14,9 +13,8 @@ struct ml_cfi_arch {
 	ml_u16 elf_machine;
 	ml_u8 sp, fp, return_address;
 	ml_u8 sp_slot, fp_slot, pc_slot;
-	ml_u8 link_slot;            /* of the register that a call leaves its return address in; 0: it pushes it */
-	ml_u8 has_return_signature; /* DW_CFA_AARCH64_negate_ra_state is an instruction */
-	ml_u64 signature_mask;      /* signature.h */
+	ml_u8 link_slot;       /* of the register that a call leaves its return address in; 0: it pushes it */
+	ml_u64 signature_mask; /* signature.h */
 };
 
 extern const struct ml_cfi_arch ml_cfi_x86_64;
@@ -35,7 +33,7 @@ enum ml_cfi_found {
 struct ml_cie {
 	ml_u64 program, end; /* addresses of the initial instructions */
 	ml_u64 code_align;
-	__INT64_TYPE__ data_align;
+	ml_s64 data_align;
 	ml_u64 return_register; /* DWARF number */
 	ml_u8 pointer_encoding; /* DW_EH_PE_* */
 	ml_u8 has_augmentation_data;
@@ -60,9 +58,22 @@ enum ml_cfi_found ml_cfi_rule(struct ml_remote_memory *memory, ml_u32 pid, const
 			      const struct ml_fde *fde, ml_u64 pc, struct ml_frame_rule *rule);
 
 /*
- * A pointer in one of the encodings that linkers and compilers write in CFI: absolute or relative to itself, of 2, 4 or
- * 8 bytes. Another one is an overrun.
+ * The sorted table of .eh_frame_hdr of a loaded ELF file (LSB 5.0 §10.6.2): pairs of a function's start and its FDE, each
+ * a signed 32-bit distance from `header`.
  */
-ml_u64 ml_cfi_pointer(struct ml_cursor *cursor, ml_u8 encoding);
+struct ml_eh_frame {
+	ml_u64 header;
+	ml_u64 table;
+	ml_u64 count;
+};
 
-#endif
+/*
+ * The table of the ELF file whose header lies at this address, if it has code at this pc.
+ * ABSENT: no such file there, or none with a table that can be searched.
+ */
+enum ml_cfi_found ml_eh_frame_open(struct ml_remote_memory *memory, ml_u32 pid, const struct ml_cfi_arch *arch,
+				   ml_u64 elf_address, ml_u64 pc, struct ml_eh_frame *eh_frame);
+
+/* The FDE of a pc. */
+enum ml_cfi_found ml_eh_frame_find(struct ml_remote_memory *memory, ml_u32 pid, const struct ml_eh_frame *eh_frame, ml_u64 pc,
+				   struct ml_fde *fde);

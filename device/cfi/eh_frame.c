@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "eh_frame.h"
+#include "cfi.h"
 
 #include <elf.h>
 #include <string.h>
 
 #define SEGMENTS_MAX 64
-#define DW_EH_PE_OMIT 0xff
-#define DW_EH_PE_INDIRECT 0x80
+#define HEAD_MAX 20u /* 4 bytes and two pointers */
 #define HEADER_TABLE_ENCODING 0x3b /* DW_EH_PE_datarel | DW_EH_PE_sdata4: the only one that linkers write */
 
 /* Facts from the program headers. */
@@ -45,8 +44,7 @@ static enum ml_cfi_found read_segments(struct ml_remote_memory *memory, ml_u32 p
 	if (ml_remote_memory_read(memory, pid, elf_address, &header, sizeof(header)))
 		return ML_CFI_UNREADABLE;
 	if (memcmp(header.e_ident, ELFMAG, SELFMAG) || header.e_ident[EI_CLASS] != ELFCLASS64 ||
-	    header.e_machine != arch->elf_machine || header.e_phentsize != sizeof(segment) ||
-	    header.e_phnum > SEGMENTS_MAX)
+	    header.e_machine != arch->elf_machine || header.e_phentsize != sizeof(segment) || header.e_phnum > SEGMENTS_MAX)
 		return ML_CFI_ABSENT;
 	for (int i = 0; i < header.e_phnum; i++) {
 		if (ml_remote_memory_read(memory, pid, elf_address + header.e_phoff + i * sizeof(segment), &segment,
@@ -61,37 +59,32 @@ enum ml_cfi_found ml_eh_frame_open(struct ml_remote_memory *memory, ml_u32 pid, 
 				   ml_u64 elf_address, ml_u64 pc, struct ml_eh_frame *eh_frame)
 {
 	struct segments segments = { 0 };
-	struct ml_cursor header;
-	ml_u64 room;
-	ml_u8 version, frame_encoding, count_encoding, table_encoding;
+	struct ml_cfi_bytes header;
+	ml_u64 bytes, room;
+	ml_u32 head; /* version, encodings of the pointer to .eh_frame, of the count and of the table */
 	enum ml_cfi_found found = read_segments(memory, pid, arch, elf_address, pc, &segments);
 
 	if (found != ML_CFI_FOUND)
 		return found;
 	eh_frame->header = segments.eh_frame_header + segments.bias;
-	ml_cursor_open(&header, memory, pid, eh_frame->header, eh_frame->header + segments.eh_frame_header_bytes);
-	version = (ml_u8)ml_cursor_number(&header, 1);
-	frame_encoding = (ml_u8)ml_cursor_number(&header, 1);
-	count_encoding = (ml_u8)ml_cursor_number(&header, 1);
-	table_encoding = (ml_u8)ml_cursor_number(&header, 1);
-	if (header.is_unreadable)
+	bytes = segments.eh_frame_header_bytes;
+	if (ml_remote_memory_open(memory, pid, eh_frame->header, eh_frame->header + (bytes < HEAD_MAX ? bytes : HEAD_MAX),
+				  &header))
 		return ML_CFI_UNREADABLE;
-	if (version != 1 || table_encoding != HEADER_TABLE_ENCODING || count_encoding == DW_EH_PE_OMIT)
+	head = (ml_u32)ml_cfi_number(&header, 4);
+	if ((head & 0xff) != 1 || head >> 24 != HEADER_TABLE_ENCODING || (head >> 16 & 0xff) == ML_DW_EH_PE_OMIT)
 		return ML_CFI_ABSENT;
-	if (frame_encoding != DW_EH_PE_OMIT)
-		ml_cfi_pointer(&header, frame_encoding & (ml_u8)~DW_EH_PE_INDIRECT);
-	eh_frame->count = ml_cfi_pointer(&header, count_encoding & (ml_u8)~DW_EH_PE_INDIRECT);
-	eh_frame->table = header.at;
-	if (header.is_unreadable)
-		return ML_CFI_UNREADABLE;
-	room = (header.end - header.at) / 8;
+	if ((head >> 8 & 0xff) != ML_DW_EH_PE_OMIT)
+		ml_cfi_pointer(&header, head >> 8 & 0xff & ~ML_DW_EH_PE_INDIRECT);
+	eh_frame->count = ml_cfi_pointer(&header, head >> 16 & 0xff & ~ML_DW_EH_PE_INDIRECT);
+	eh_frame->table = ml_cfi_address(&header);
+	room = (eh_frame->header + bytes - eh_frame->table) / 8;
 	if (eh_frame->count > room)
 		eh_frame->count = room;
 	return header.is_overrun || !eh_frame->count ? ML_CFI_ABSENT : ML_CFI_FOUND;
 }
 
-static int read_pair(struct ml_remote_memory *memory, ml_u32 pid, const struct ml_eh_frame *eh_frame, ml_u64 i,
-		     ml_s32 pair[2])
+static int read_pair(struct ml_remote_memory *memory, ml_u32 pid, const struct ml_eh_frame *eh_frame, ml_u64 i, ml_s32 pair[2])
 {
 	return ml_remote_memory_read(memory, pid, eh_frame->table + 8 * i, pair, 8);
 }
@@ -101,8 +94,8 @@ static ml_u64 address_of(const struct ml_eh_frame *eh_frame, ml_s32 distance)
 	return eh_frame->header + (ml_u64)(__INT64_TYPE__)distance;
 }
 
-enum ml_cfi_found ml_eh_frame_find(struct ml_remote_memory *memory, ml_u32 pid, const struct ml_eh_frame *eh_frame,
-				   ml_u64 pc, struct ml_fde *fde)
+enum ml_cfi_found ml_eh_frame_find(struct ml_remote_memory *memory, ml_u32 pid, const struct ml_eh_frame *eh_frame, ml_u64 pc,
+				   struct ml_fde *fde)
 {
 	ml_u64 low = 0, high = eh_frame->count; /* first entry that begins behind the pc */
 	ml_s32 pair[2];

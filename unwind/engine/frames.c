@@ -12,8 +12,8 @@ int64_t walk_version(void)
 }
 
 void walk_copy_frames(const struct walk_frame *frames, const struct walk_segment *segments, int64_t count,
-		      const uint8_t *outcome, const int64_t *first, uint64_t *address, uint64_t *sp,
-		      uint8_t *is_return, uint8_t *method)
+		      const uint8_t *outcome, const int64_t *first, uint64_t *address, uint64_t *sp, uint8_t *is_return,
+		      uint8_t *method)
 {
 	for (int64_t i = 0; i < count; i++) {
 		const struct walk_segment *segment = segments + i;

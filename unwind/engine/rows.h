@@ -1,26 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The call frame instructions of many FDEs in, their rows out. unwind/cfi/engine_rows.py mirrors this. */
-#ifndef ROWS_H
-#define ROWS_H
+#pragma once
 
 #include <stdint.h>
 
-/* Columns of a state, and values of a register's column that are not offsets from the CFA. */
-enum { CFA_REGISTER, CFA_OFFSET, IS_SIGNED, CLASS, FIRST_RULE };
-#define ROWS_UNDEFINED (INT32_MIN + 1)
-#define ROWS_SAME_VALUE (INT32_MIN + 2)
 #define ROWS_COLUMNS_MAX 160
 #define ROWS_DEPTH_MAX 4 /* of DW_CFA_remember_state */
 
 struct rows {
-	/* n programs: [at, end) in data, behind whose last byte 16 more can be read */
+	/* n programs: [at, end) in data */
 	const uint8_t *data;
 	const int64_t *at, *end, *cie;
 	int64_t programs;
 	/* by CIE */
 	const int64_t *code_align, *data_align;
 	const int32_t *initial;
-	const int64_t *column_of; /* by register below 128, -1 = none */
+	const uint8_t *column_of; /* by register below ML_CFI_REGISTERS, 0 = none */
 	int64_t columns;
 	/* rows in the order of programs; starts: from the function's start; line: index into the distinct states */
 	int64_t *program, *starts, *line;
@@ -32,7 +27,7 @@ struct rows {
 	uint8_t *is_done;
 };
 
-/* columns <= ROWS_COLUMNS_MAX. Programs that are not plain or do not fit stay not done. */
+/* columns <= ROWS_COLUMNS_MAX, as in cfi/program.h. Programs that are not plain or do not fit stay not done. */
 void rows_run(struct rows *rows);
 
 /* A walk from FDE to FDE (LSB 5.0 §10.6), up to the first entry that is not a plain one of 32-bit DWARF. */
@@ -45,5 +40,3 @@ struct entries {
 };
 
 void entries_walk(struct entries *entries);
-
-#endif

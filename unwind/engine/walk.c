@@ -65,8 +65,8 @@ static void flush(struct walk *walk, struct walk_lane *lane, const struct walk_f
 
 	if (!lane->buffered)
 		return;
-	*segment = (struct walk_segment){lane->sample, lane->level - lane->buffered, lane->buffered, 0,
-					 (uint64_t)walk->frame_count};
+	*segment = (struct walk_segment){ lane->sample, lane->level - lane->buffered, lane->buffered, 0,
+					  (uint64_t)walk->frame_count };
 	__builtin_memcpy(walk->frames + walk->frame_count, buffer, lane->buffered * sizeof(*buffer));
 	walk->frame_count += lane->buffered;
 	walk->segment_count++;
@@ -106,12 +106,12 @@ static void prefetch_line(const struct walk *walk, struct walk_lane *lane)
 	lane->is_reading = 0;
 }
 
-static void add_frame(struct walk *walk, struct walk_lane *lane, struct walk_frame *buffer, uint64_t pc,
-		      uint8_t is_return, uint8_t method)
+static void add_frame(struct walk *walk, struct walk_lane *lane, struct walk_frame *buffer, uint64_t pc, uint8_t is_return,
+		      uint8_t method)
 {
 	if (lane->buffered == WALK_BUFFER_FRAMES)
 		flush(walk, lane, buffer);
-	buffer[lane->buffered++] = (struct walk_frame){pc, lane->base + (uint64_t)lane->sp, is_return, method, {0}};
+	buffer[lane->buffered++] = (struct walk_frame){ pc, lane->base + (uint64_t)lane->sp, is_return, method, { 0 } };
 	lane->level++;
 }
 

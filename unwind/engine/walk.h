@@ -3,14 +3,13 @@
  * The interface between Python and the compiled engine: step plans and samples in, frames out.
  * unwind/engine/library.py mirrors every structure here; WALK_VERSION changes with each of them and with rows.h.
  */
-#ifndef WALK_H
-#define WALK_H
+#pragma once
 
 #include <stdint.h>
 
-#define WALK_VERSION 3
+#define WALK_VERSION 4
 #define WALK_SAVED_MAX 12
-#define WALK_LANES 24	       /* samples in flight, so as many outstanding loads from memory */
+#define WALK_LANES 24        /* samples in flight, so as many outstanding loads from memory */
 #define WALK_BUFFER_FRAMES 64  /* of a lane, before they are copied to the block */
 
 /* How to step out of a frame, one cache line each. RuleLines (unwind/walk/rule_lines.py) writes them. */
@@ -38,16 +37,24 @@ struct walk_interpreter {
 	int32_t cfa_added, dex_offset, dex_register;
 };
 
-/* LineKind of unwind/walk/rule_lines.py */
-enum walk_kind { WALK_STEP, WALK_FRAME_POINTER, WALK_ROOT, WALK_NO_MAPPING, WALK_UNSUPPORTED_RULE, WALK_SCALAR,
-		 WALK_NO_UNWIND_ROW, WALK_START };
+/* StepKind of unwind/walk/plan.py */
+enum walk_kind {
+	WALK_STEP,
+	WALK_FRAME_POINTER,
+	WALK_ROOT,
+	WALK_NO_MAPPING,
+	WALK_UNSUPPORTED_RULE,
+	WALK_SCALAR,
+	WALK_NO_UNWIND_ROW,
+	WALK_START
+};
 
 /* A sample that is being stepped. Python keeps it between two calls when a line was missing. */
 struct walk_lane {
 	uint64_t pc, space_key, base; /* base: address of the slice's first byte */
 	const uint8_t *stack;
 	int64_t sp, limit, cfa, back; /* bytes from base; limit: of the last readable word */
-	uint64_t missing;	      /* key without a line */
+	uint64_t missing;       /* key without a line */
 	uint64_t slot;
 	uint32_t sample, level, buffered, line;
 	uint8_t is_return, method, is_reading, unused[5];
@@ -115,7 +122,5 @@ int64_t walk_version(void); /* differs from that of library.py where the mirrore
 void walk_run(struct walk *walk);
 /* Copies one block's frames of samples that are WALK_DONE to the result's columns. first: by sample. */
 void walk_copy_frames(const struct walk_frame *frames, const struct walk_segment *segments, int64_t count,
-		      const uint8_t *outcome, const int64_t *first, uint64_t *address, uint64_t *sp,
-		      uint8_t *is_return, uint8_t *method);
-
-#endif
+		      const uint8_t *outcome, const int64_t *first, uint64_t *address, uint64_t *sp, uint8_t *is_return,
+		      uint8_t *method);
