@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
 /* The effect of a function of the heap or of --pairs, sent by the host and applied by the BPF programs and the shim. */
-#ifndef MEMLEAK_PAIR_RULE_H
-#define MEMLEAK_PAIR_RULE_H
+#pragma once
 
 #include "wire.h"
 
@@ -50,10 +49,11 @@ struct ml_pair {
 	ml_u32 replaces;     /* a handle that is live already has been released by the call: dup2 */
 	ml_u32 old;          /* argument that is released where the call succeeds: realloc; 0 = none */
 	ml_u32 is_release;
-	ml_u32 through;      /* argument: the last of a range of handles that are released, or ML_PAIR_THROUGH_END; 0 = it is one */
-	ml_u32 is_early;     /* a release may come before the call that acquires has returned: a thread that detaches itself */
-	ml_u32 is_sized;     /* the size is what a function of the process says of the handle: only the shim can call it */
+	ml_u32 through; /* argument: the last of a range of handles that are released, or ML_PAIR_THROUGH_END; 0 = it is one */
+	ml_u32 is_early; /* a release may come before the call that acquires has returned: a thread that detaches itself */
+	ml_u32 is_sized; /* the size is what a function of the process says of the handle: only the shim can call it */
 	ml_u32 handle_offset; /* from where the argument points to where the handle is stored */
+	ml_u32 has_exits; /* BPF: its returns are seen at the instructions that leave it, so an exception may leave it unseen */
 	ml_u32 is_of_process; /* handles are one process's: a child of vfork() that shares the memory has its own */
 	struct {
 		ml_u32 argument; /* 0: all calls count */
@@ -70,14 +70,12 @@ struct ml_pair {
 #define ML_PAIR_HANDLE_MASK ((1ull << ML_PAIR_FAMILY_SHIFT) - 1)
 
 /* struct msghdr and struct cmsghdr of 64-bit code (linux/socket.h); C libraries that have shorter lengths fill up with zeros. */
-#define ML_MESSAGE_CONTROL 32u       /* msg_control, then msg_controllen */
-#define ML_MESSAGE_DESCRIPTORS 253u  /* SCM_MAX_FD */
-#define ML_MESSAGE_PARTS 4u          /* credentials, a time, … may precede SCM_RIGHTS */
+#define ML_MESSAGE_CONTROL 32u /* msg_control, then msg_controllen */
+#define ML_MESSAGE_DESCRIPTORS 253u /* SCM_MAX_FD */
+#define ML_MESSAGE_PARTS 4u /* credentials, a time, … may precede SCM_RIGHTS */
 #define ML_MESSAGE_RIGHTS 0x100000001ull /* cmsg_level SOL_SOCKET, cmsg_type SCM_RIGHTS */
 
 struct ml_message_part {
 	ml_u64 bytes; /* this header's and what follows it; the next part begins at a multiple of 8 */
-	ml_u64 kind;  /* level | type << 32 */
+	ml_u64 kind; /* level | type << 32 */
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
 /* Signed return addresses (Armv8.3 PAuth). signature_mask: the bits above a user's address, which may hold a PAC. */
-#ifndef MEMLEAK_SIGNATURE_H
-#define MEMLEAK_SIGNATURE_H
+#pragma once
 
 #include "wire.h"
 
@@ -9,5 +8,3 @@ static inline __attribute__((always_inline)) ml_u64 ml_strip_signature(ml_u64 ad
 {
 	return address & ~signature_mask;
 }
-
-#endif

@@ -8,8 +8,7 @@
  *
  * Included by BPF programs (no libc), by the agent and by the shim: integer types are the compiler's own.
  */
-#ifndef MEMLEAK_WIRE_H
-#define MEMLEAK_WIRE_H
+#pragma once
 
 typedef __UINT8_TYPE__ ml_u8;
 typedef __UINT16_TYPE__ ml_u16;
@@ -36,12 +35,17 @@ enum ml_block_kind {
 	ML_BLOCK_LOG = 10,     /* UTF-8 text, zero padded: one remark of the agent */
 	ML_BLOCK_ERROR = 11,   /* struct ml_error + UTF-8 text: why the session cannot go on */
 	ML_BLOCK_END = 12,     /* struct ml_end: last on every stream that was not cut */
-	ML_BLOCK_CALLS = 13, ML_BLOCK_CALL_STATISTICS = 14, ML_BLOCK_PROBE_RESULTS = 15, /* wire_calls.h: of any functions (snoop) */
+	ML_BLOCK_CALLS = 13,
+	ML_BLOCK_CALL_STATISTICS = 14,
+	ML_BLOCK_PROBE_RESULTS = 15, /* wire_calls.h: of any functions (snoop) */
 	ML_BLOCK_HOOKED = 16,  /* struct ml_hooked records: what became of modules whose slots are patched */
 	ML_BLOCK_STOPS = 17,   /* struct ml_stop records: how long the target's threads stood still */
 	ML_BLOCK_KERNEL_SYMBOLS = 18, /* UTF-8 text, zero padded: what kernel addresses of stacks are called */
 	ML_BLOCK_HIGH_WATER = 19, /* struct ml_high_water + columns: the allocations at the peak */
-	ML_BLOCK_EXIT_STOP = 20, ML_BLOCK_SCAN = 21, ML_BLOCK_STOPPED_THREADS = 22, ML_BLOCK_SCANNED = 23, /* wire_hooks.h: processes that are held, or searched */
+	ML_BLOCK_EXIT_STOP = 20,
+	ML_BLOCK_SCAN = 21,
+	ML_BLOCK_STOPPED_THREADS = 22,
+	ML_BLOCK_SCANNED = 23, /* wire_hooks.h: processes that are held, or searched */
 	ML_BLOCK_SESSION = 32, /* from here on by the host only, into recordings. JSON text: command line, options, target */
 	ML_BLOCK_MODULES = 33, /* JSON text: path, build-id, arch, bias of each module */
 	ML_BLOCK_TRACES = 34,  /* struct ml_traces + columns: unwound frames by trace number */
@@ -59,12 +63,7 @@ struct ml_block {
 	ml_u32 crc32;         /* of the payload, zlib's crc32() */
 };
 
-enum ml_arch {
-	ML_ARCH_X86_64 = 1,
-	ML_ARCH_ARM64 = 2,
-	ML_ARCH_ARM32 = 3,
-	ML_ARCH_I386 = 4,
-};
+enum ml_arch { ML_ARCH_X86_64 = 1, ML_ARCH_ARM64 = 2, ML_ARCH_ARM32 = 3, ML_ARCH_I386 = 4 };
 
 enum ml_collector {
 	ML_COLLECTOR_BPF = 1,
@@ -392,8 +391,5 @@ ML_ASSERT_SIZE(struct ml_end, 16);
 ML_ASSERT_SIZE(struct ml_traces, 16);
 ML_ASSERT_SIZE(struct ml_sites, 24);
 
-#include "wire_high_water.h"
 #include "wire_hooks.h"
 #include "wire_lengths.h"
-
-#endif /* MEMLEAK_WIRE_H */

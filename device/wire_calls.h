@@ -3,8 +3,7 @@
  * The part of the wire format that tells of the calls of any functions (`memleakd snoop`). Like wire.h, which has
  * the kinds of blocks; host/wire/calls.py mirrors this file. A function is known by its number, which the host gave it.
  */
-#ifndef MEMLEAK_WIRE_CALLS_H
-#define MEMLEAK_WIRE_CALLS_H
+#pragma once
 
 #include "wire.h"
 
@@ -29,7 +28,8 @@ struct ml_call {
 	ml_u32 tgid;
 	ml_u32 tid;
 	ml_u64 duration_ns; /* of EXIT, between the two programs */
-	ml_u64 values[ML_CALL_ARGUMENTS]; /* ENTRY: the arguments. EXIT: [0] the return value, [1] not 0: left by a jump, no value yet */
+	ml_u64 values
+		[ML_CALL_ARGUMENTS]; /* ENTRY: the arguments. EXIT: [0] the return value, [1] not 0: left by a jump, no value yet */
 };
 
 /* Memory that an argument pointed to; followed by the bytes, zero padded to a multiple of 8. */
@@ -66,7 +66,7 @@ struct ml_call_statistics { /* followed by n_buckets ml_call_bucket: those that 
 	ml_u64 returns;
 	ml_u64 unpaired;
 	ml_u64 filtered; /* dropped by a filter */
-	ml_u64 hidden;   /* counted here, but without events: beyond the rate limit */
+	ml_u64 hidden; /* counted here, but without events: beyond the rate limit */
 	ml_u64 total_ns; /* of the calls that returned */
 	ml_u64 min_ns;
 	ml_u64 max_ns;
@@ -80,14 +80,14 @@ struct ml_call_bucket {
 
 enum ml_probe_way {
 	ML_PROBE_MULTI = 1, /* one link for many: BPF_TRACE_UPROBE_MULTI (Linux 6.6; its filter by process: 6.10) */
-	ML_PROBE_PERF = 2,  /* a perf event for each */
+	ML_PROBE_PERF = 2, /* a perf event for each */
 };
 
 enum ml_probe_kind {
 	ML_PROBE_ENTRY = 0,
-	ML_PROBE_RETURN = 1,      /* the kernel exchanges the return address of each call */
+	ML_PROBE_RETURN = 1, /* the kernel exchanges the return address of each call */
 	ML_PROBE_INSTRUCTION = 2, /* at an instruction that returns */
-	ML_PROBE_TAIL = 3,        /* at one that jumps to another function */
+	ML_PROBE_TAIL = 3, /* at one that jumps to another function */
 };
 
 #define ML_PROBE_ERROR_PATCHED (-1) /* the process's code is not its file's there: a uprobe would end it */
@@ -97,8 +97,8 @@ struct ml_probe_result {
 	ml_u32 function;
 	ml_u32 pid; /* 0 = all processes */
 	ml_s32 error; /* errno, or the one above; 0 = attached */
-	ml_u16 way;   /* enum ml_probe_way */
-	ml_u16 kind;  /* enum ml_probe_kind */
+	ml_u16 way; /* enum ml_probe_way */
+	ml_u16 kind; /* enum ml_probe_kind */
 };
 
 ML_ASSERT_SIZE(struct ml_call, 96);
@@ -108,5 +108,3 @@ ML_ASSERT_SIZE(struct ml_call_totals, 16);
 ML_ASSERT_SIZE(struct ml_call_statistics, 72);
 ML_ASSERT_SIZE(struct ml_call_bucket, 16);
 ML_ASSERT_SIZE(struct ml_probe_result, 16);
-
-#endif

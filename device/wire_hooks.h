@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
-/* The part of the wire format that tells of processes that are entered while they run. Like wire.h, which includes it. */
-#ifndef MEMLEAK_WIRE_HOOKS_H
-#define MEMLEAK_WIRE_HOOKS_H
+/* The part of the wire format for processes that are entered while they run. Like wire.h, which includes it. */
+#pragma once
 
 /* ---- modules whose slots are patched (PLT hook) ------------------------------------------------- */
 
@@ -39,7 +38,7 @@ enum ml_stop_moment {
 };
 
 enum ml_stopped {
-	ML_STOPPED_ALL = 1,    /* all threads, for inspection or a code change: the longest of the threads that resume together */
+	ML_STOPPED_ALL = 1, /* all threads, for inspection or a code change: the longest of the threads that resume together */
 	ML_STOPPED_CALLER = 2, /* the thread that made the calls, from when it was asked to stop */
 };
 
@@ -48,7 +47,7 @@ struct ml_stop {
 	ml_u64 duration_ns;
 	ml_u32 pid;
 	ml_u32 n_threads;
-	ml_u16 moment;  /* enum ml_stop_moment */
+	ml_u16 moment; /* enum ml_stop_moment */
 	ml_u16 stopped; /* enum ml_stopped */
 	ml_u32 reserved;
 };
@@ -73,7 +72,7 @@ struct ml_exit_stop {
 /* First. STOPPED_THREADS are struct ml_exit_stop rows, one for each thread, of one that was stopped for it. */
 struct ml_scan {
 	ml_u64 timestamp_ns; /* when all threads were stopped */
-	ml_u64 stopped_ns;   /* from the first stop to the last leave; 0 = it was already held at its exit */
+	ml_u64 stopped_ns; /* from the first stop to the last leave; 0 = it was already held at its exit */
 	ml_u64 scanned_bytes;
 	ml_u32 n_threads;
 	ml_u32 word_bytes; /* 4 or 8 */
@@ -89,10 +88,25 @@ struct ml_scanned {
 	ml_u32 n_values;
 };
 
+/* ---- the high-water mark ------------------------------------------------------------------------- */
+
+/*
+ * Chunk of what the keys of a process held at its high-water mark; the latest holds. Then ml_u64 columns: key, bytes.
+ * Not where a process counts samples, nor of several together.
+ */
+struct ml_high_water {
+	ml_u64 timestamp_ns;
+	ml_u64 mark; /* bytes held in all */
+	ml_u64 bound_bytes; /* never was more held than so much above it */
+	ml_u32 pid;
+	ml_u32 count;
+	ml_u32 last; /* 1 on the last chunk */
+	ml_u32 reserved;
+};
+
+ML_ASSERT_SIZE(struct ml_high_water, 40);
 ML_ASSERT_SIZE(struct ml_exit_stop, 304);
 ML_ASSERT_SIZE(struct ml_scan, 32);
 ML_ASSERT_SIZE(struct ml_scanned, 16);
 ML_ASSERT_SIZE(struct ml_hooked, 128);
 ML_ASSERT_SIZE(struct ml_stop, 32);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
 /* Offsets and lengths of the data that follow a structure of wire.h. */
-#ifndef MEMLEAK_WIRE_LENGTHS_H
-#define MEMLEAK_WIRE_LENGTHS_H
+#pragma once
 
 static inline ml_u16 *ml_sparse_stack_offsets(const struct ml_sparse_stack *sparse)
 {
@@ -27,5 +26,3 @@ static inline ml_u32 ml_stack_above_bytes(ml_u32 n_words)
 {
 	return (ml_u32)(sizeof(struct ml_stack_above) + n_words * sizeof(ml_u64) + ((n_words * sizeof(ml_u32) + 7) & ~7ull));
 }
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A small program that leaks on purpose: demo.json lists every planted leak; all else is freed before exit.
-#ifndef MEMLEAK_DEMO_H
-#define MEMLEAK_DEMO_H
+#pragma once
 
 #include <cstddef>
 
@@ -16,7 +15,8 @@
 // A function whose frame exists in the debug information only.
 #define DEMO_INLINED __attribute__((always_inline)) inline
 
-namespace demo {
+namespace demo
+{
 
 // The compiler may drop an allocation whose result is unused.
 inline void keep(void *block)
@@ -48,5 +48,3 @@ void failed_calls();
 } // namespace demo
 
 extern "C" void memleak_demo_plugin_run(int streams);
-
-#endif
