@@ -31,17 +31,6 @@ enum mode { NOT_ATTACHED, PLT, INLINE };
 static struct ml_lock lock; /* held while attaching or detaching */
 static enum mode mode;
 
-static int lock_try(void)
-{
-	return ml_lock_try(&lock);
-}
-
-static int unlock(int result)
-{
-	ml_lock_release(&lock);
-	return result;
-}
-
 /* Parses "NAME:NONCE mode=MODE". NOT_ATTACHED if it has another form. */
 static enum mode read_line(const char *line)
 {
@@ -61,12 +50,10 @@ static int adopt_moved(void)
 {
 	unsigned int n_needed = 0;
 
-	for (size_t i = 0; i < N_HOOKS; i++) {
-		unsigned int number = memleak_hooks[i].original ? ml_hook_number(memleak_hooks[i].name) : ML_HOOKS;
-
-		if (number == ML_HOOKS)
+	for (size_t i = 0; i < N_HOOKS; i++) { /* the first of ml_hooks, too */
+		if (!memleak_hooks[i].original)
 			continue;
-		*ml_hooks[number].original = memleak_hooks[i].original;
+		*ml_hooks[i].original = memleak_hooks[i].original;
 		n_needed += ml_is_same_text(memleak_hooks[i].name, "malloc") || ml_is_same_text(memleak_hooks[i].name, "free");
 	}
 	if (n_needed == 2) {
@@ -74,21 +61,6 @@ static int adopt_moved(void)
 		ml_maps_allocator.address = memleak_moved_code; /* the originals lead there by way of our trampolines */
 	}
 	return n_needed == 2;
-}
-
-static int find_originals(enum mode wanted)
-{
-	int result = ml_hook_knows_allocator() ? ML_ATTACH_OK : ml_plt_hook_find_originals();
-
-	if (result == -ENOSYS)
-		result = ML_ATTACH_NO_MODULES;
-	if (wanted == PLT && !result && memleak_moved_code) {
-		memleak_moved_code = 0;
-		result = ml_hook_adopt();
-	}
-	if (wanted == INLINE && result >= 0) /* an allocator without exported functions will do */
-		result = adopt_moved() || memleak_pair_originals[0] ? ML_ATTACH_OK : ML_ATTACH_NO_ORIGINAL;
-	return result;
 }
 
 static int leave(void)
@@ -111,11 +83,11 @@ static int leave(void)
 /* Restores everything once the agent is gone. Called where the loader's lock may be waited for. */
 static void tidy(void)
 {
-	if (__builtin_expect(!__atomic_load_n(&ml_recorder_leaked_session, __ATOMIC_RELAXED), 1) || !lock_try())
+	if (__builtin_expect(!__atomic_load_n(&ml_recorder_leaked_session, __ATOMIC_RELAXED), 1) || !ml_lock_try(&lock))
 		return;
-	if (__atomic_exchange_n(&ml_recorder_leaked_session, 0, __ATOMIC_RELAXED) == ml_recorder_view()->session)
+	if (__atomic_exchange_n(&ml_recorder_leaked_session, 0, __ATOMIC_RELAXED) == ml_view_in_force()->session)
 		leave();
-	unlock(0);
+	ml_lock_release(&lock, 0);
 }
 
 static int join(enum mode wanted)
@@ -130,45 +102,59 @@ static int join(enum mode wanted)
 	mode = wanted;
 	ml_hook_before_loader = tidy;
 	if (wanted == INLINE)
-		ml_pairs_begin_moved(ml_recorder_view());
-	if (wanted == PLT && ml_recorder_view()->pairs->n_rules)
-		result = ml_plt_hook_find_pairs(ml_recorder_view());
+		ml_pairs_begin_moved(ml_view_in_force());
+	if (wanted == PLT && ml_view_in_force()->pairs->n_rules)
+		result = ml_plt_hook_find_pairs(ml_view_in_force());
 	if (wanted == PLT && !result)
-		result = ml_plt_hook_patch(ml_recorder_view()->settings.flags & ML_SETTING_MMAP);
+		result = ml_plt_hook_patch(ml_view_in_force()->settings.flags & ML_SETTING_MMAP);
 	if (result) {
 		leave();
 		return result;
 	}
-	ml_plt_hook_report_to(wanted == PLT ? ml_recorder_view() : NULL);
+	ml_plt_hook_report_to(wanted == PLT ? ml_view_in_force() : NULL);
 	ml_recorder_turn_on();
 	return ML_ATTACH_OK;
+}
+
+/* Finds the originals and joins the session: enum ml_attach_result or -errno. */
+static int enter(enum mode wanted)
+{
+	int result = ml_hook_knows_allocator ? ML_ATTACH_OK : ml_plt_hook_find_originals();
+
+	if (result == -ENOSYS)
+		result = ML_ATTACH_NO_MODULES;
+	if (wanted == PLT && !result && memleak_moved_code) {
+		memleak_moved_code = 0;
+		result = ml_hook_adopt();
+	}
+	if (wanted == INLINE && result >= 0) /* an allocator without exported functions will do */
+		result = adopt_moved() || memleak_pair_originals[0] ? ML_ATTACH_OK : ML_ATTACH_NO_ORIGINAL;
+	return result ? result : join(wanted);
 }
 
 int memleak_attach(const char *line)
 {
 	enum mode wanted;
-	int result;
 
-	if (!lock_try())
+	if (!ml_lock_try(&lock))
 		return ML_ATTACH_BUSY;
-	if (ml_originals_are_interposed())
-		return unlock(ML_ATTACH_PRELOADED);
+	if (ml_originals_are_interposed)
+		return ml_lock_release(&lock, ML_ATTACH_PRELOADED);
+	if (mode != NOT_ATTACHED && ml_recorder_is_read())
+		return ml_lock_release(&lock, ML_ATTACH_MEASURED);
 	wanted = line ? read_line(line) : NOT_ATTACHED;
 	if (wanted == NOT_ATTACHED)
-		return unlock(ML_ATTACH_BAD_LINE);
+		return ml_lock_release(&lock, ML_ATTACH_BAD_LINE);
 	if (mode != NOT_ATTACHED)
 		leave();
-	result = find_originals(wanted);
-	if (!result)
-		result = join(wanted);
-	return unlock(result);
+	return ml_lock_release(&lock, enter(wanted));
 }
 
 int memleak_detach(void)
 {
-	if (!lock_try())
+	if (!ml_lock_try(&lock))
 		return -EBUSY;
-	return unlock(leave());
+	return ml_lock_release(&lock, leave());
 }
 
 /*
@@ -176,37 +162,32 @@ int memleak_detach(void)
  */
 static void attach_pairs(void)
 {
-	const struct ml_view *view = ml_recorder_view();
+	const struct ml_view *view = ml_view_in_force();
 
-	if (!ml_recorder_is_on() || !view->pairs->n_rules || !lock_try())
+	if (!ml_recorder_is_on() || !view->pairs->n_rules || !ml_lock_try(&lock))
 		return;
 	ml_hook_before_loader = tidy;
 	if (!ml_plt_hook_find_pairs(view))
 		ml_plt_hook_patch(0);
-	unlock(0);
+	ml_lock_release(&lock, 0);
 }
 
 int ml_attach_own(void)
 {
-	int result;
-
-	if (!lock_try())
+	if (!ml_lock_try(&lock))
 		return -EBUSY;
-	result = mode == NOT_ATTACHED ? find_originals(PLT) : -EBUSY;
-	if (!result)
-		result = join(PLT);
-	return unlock(result);
+	return ml_lock_release(&lock, mode == NOT_ATTACHED ? enter(PLT) : -EBUSY);
 }
 
 void ml_attach_leave_own(void)
 {
 	ml_recorder_turn_off();
-	if (!lock_try())
+	if (!ml_lock_try(&lock))
 		return;
 	if (mode == PLT)
 		ml_plt_hook_restore();
 	mode = NOT_ATTACHED;
-	unlock(0);
+	ml_lock_release(&lock, 0);
 }
 
 /* ---- early start -------------------------------------------------------------------------------------- */
@@ -225,6 +206,6 @@ __attribute__((constructor)) static void start(void)
 		return;
 	ml_originals_ready();
 	attach_pairs();
-	if (ml_connect_session.nonce && !ml_recorder_is_following())
+	if (ml_nonce_is_set(&ml_connect_session.nonce) && !ml_recorder_is_following())
 		ml_connect_clean_environment(environment ? environment : ml_connect_first_environment());
 }

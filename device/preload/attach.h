@@ -11,7 +11,7 @@
  *   …
  *   int left = memleak_detach();                             // slots that could not be restored, or -errno
  *
- * NAME:NONCE are the agent's socket and 16 hexadecimal digits, as in MEMLEAK_SESSION. Modes:
+ * NAME:NONCE are the agent's socket and ML_NONCE_DIGITS, as in MEMLEAK_SESSION. Modes:
  *   plt     points the slots through which loaded modules call the allocator to our entries. Calls of the dynamic
  *           linker are hooked to notice modules that come and go.
  *   inline  patches nothing here. Before the call the agent writes into memleak_hooks (memleak_pair_originals for

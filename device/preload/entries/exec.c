@@ -31,50 +31,34 @@ static size_t count_strings(char *const *strings)
 static void count_leaving(int is_own_process, ml_u32 change)
 {
 	if (is_own_process)
-		__atomic_fetch_add(&ml_recorder_view()->segment->n_leaving, change, __ATOMIC_SEQ_CST);
+		__atomic_fetch_add(&ml_view_in_force()->segment->n_leaving, change, __ATOMIC_SEQ_CST);
 }
 
 /*
- * Calls CALL with `environment` extended by the session's variables. Everything is on the stack: the caller may be a
- * signal handler or a child of vfork().
+ * The environment is extended by the session's variables. Everything is on the stack: the caller may be a signal handler
+ * or a child of vfork().
  */
-#define WITH_SESSION(users, call)                                                                         \
-	do {                                                                                              \
-		char *const *environment = (users);                                                       \
-		size_t n_variables = count_strings(environment);                                          \
-		char *extended[n_variables + 3];                                                          \
-		char preload[ML_CONNECT_PRELOAD_MAX];                                                     \
-		int is_own_process = ml_recorder_is_own_process(), result;                                \
-                                                                                                          \
-		if (is_own_process &&                                                                     \
-		    ml_connect_extend_environment(environment, extended, preload, sizeof(preload)))       \
-			environment = extended;                                                           \
-		count_leaving(is_own_process, 1);                                                         \
-		result = (call);                                                                          \
-		count_leaving(is_own_process, -1u);                                                       \
-		return result;                                                                            \
-	} while (0)
+#define EXEC(name, type)                                                                                              \
+	EXPORT int name(type program, char *const *arguments, char *const *environment)                               \
+	{                                                                                                             \
+		char *extended[count_strings(environment) + 3];                                                       \
+		char preload[ML_CONNECT_PRELOAD_MAX];                                                                 \
+		int is_own_process, result;                                                                           \
+                                                                                                                      \
+		if (!ml_originals_ready() || !ml_original.name)                                                       \
+			return ml_fail(ENOSYS);                                                                       \
+		is_own_process = ml_recorder_is_own_process();                                                        \
+		if (is_own_process && ml_connect_extend_environment(environment, extended, preload, sizeof(preload))) \
+			environment = extended;                                                                       \
+		count_leaving(is_own_process, 1);                                                                     \
+		result = ml_original.name(program, arguments, environment);                                           \
+		count_leaving(is_own_process, -1u);                                                                   \
+		return result;                                                                                        \
+	}
 
-EXPORT int execve(const char *path, char *const *arguments, char *const *users)
-{
-	if (!ml_originals_ready() || !ml_original.execve)
-		return ml_fail(ENOSYS);
-	WITH_SESSION(users, ml_original.execve(path, arguments, environment));
-}
-
-EXPORT int execvpe(const char *file, char *const *arguments, char *const *users)
-{
-	if (!ml_originals_ready() || !ml_original.execvpe)
-		return ml_fail(ENOSYS);
-	WITH_SESSION(users, ml_original.execvpe(file, arguments, environment));
-}
-
-EXPORT int fexecve(int fd, char *const *arguments, char *const *users)
-{
-	if (!ml_originals_ready() || !ml_original.fexecve)
-		return ml_fail(ENOSYS);
-	WITH_SESSION(users, ml_original.fexecve(fd, arguments, environment));
-}
+EXEC(execve, const char *)
+EXEC(execvpe, const char *)
+EXEC(fexecve, int)
 
 EXPORT int execv(const char *path, char *const *arguments)
 {
@@ -104,24 +88,24 @@ static void collect_arguments(char **arguments, size_t n, char *first, va_list r
 }
 
 /* RUN may use `arguments`, and `rest` for what follows their NULL. */
-#define WITH_LIST(first, run)                                                                             \
-	do {                                                                                              \
-		va_list rest, counting;                                                                   \
-		size_t n;                                                                                 \
-                                                                                                          \
-		va_start(rest, first);                                                                    \
-		va_copy(counting, rest);                                                                  \
-		n = count_arguments(counting);                                                            \
-		va_end(counting);                                                                         \
-		{                                                                                         \
-			char *arguments[n + 1];                                                           \
-			int result;                                                                       \
-                                                                                                          \
-			collect_arguments(arguments, n, (char *)(first), rest);                           \
-			result = (run);                                                                   \
-			va_end(rest);                                                                     \
-			return result;                                                                    \
-		}                                                                                         \
+#define WITH_LIST(first, run)                                                   \
+	do {                                                                    \
+		va_list rest, counting;                                         \
+		size_t n;                                                       \
+                                                                                \
+		va_start(rest, first);                                          \
+		va_copy(counting, rest);                                        \
+		n = count_arguments(counting);                                  \
+		va_end(counting);                                               \
+		{                                                               \
+			char *arguments[n + 1];                                 \
+			int result;                                             \
+                                                                                \
+			collect_arguments(arguments, n, (char *)(first), rest); \
+			result = (run);                                         \
+			va_end(rest);                                           \
+			return result;                                          \
+		}                                                               \
 	} while (0)
 
 EXPORT int execl(const char *path, const char *first, ...)

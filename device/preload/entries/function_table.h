@@ -7,34 +7,33 @@
 
 #include <stddef.h>
 
-#define ML_ACQUIRING_FUNCTIONS(X)                                                                                 \
-	X(malloc, void *, (size_t))                                                                               \
-	X(calloc, void *, (size_t, size_t))                                                                       \
-	X(realloc, void *, (void *, size_t))                                                                      \
-	X(reallocarray, void *, (void *, size_t, size_t))                                                         \
-	X(posix_memalign, int, (void **, size_t, size_t))                                                         \
-	X(memalign, void *, (size_t, size_t))                                                                     \
-	X(aligned_alloc, void *, (size_t, size_t))                                                                \
-	X(valloc, void *, (size_t))                                                                               \
+#define ML_ACQUIRING_FUNCTIONS(X)                         \
+	X(malloc, void *, (size_t))                       \
+	X(calloc, void *, (size_t, size_t))               \
+	X(realloc, void *, (void *, size_t))              \
+	X(reallocarray, void *, (void *, size_t, size_t)) \
+	X(posix_memalign, int, (void **, size_t, size_t)) \
+	X(memalign, void *, (size_t, size_t))             \
+	X(aligned_alloc, void *, (size_t, size_t))        \
+	X(valloc, void *, (size_t))                       \
 	X(pvalloc, void *, (size_t))
 
-#define ML_RELEASING_FUNCTIONS(X)                                                                                 \
-	X(free, void, (void *))                                                                                   \
-	X(cfree, void, (void *))                                                                                  \
-	X(free_sized, void, (void *, size_t))                                                                     \
+#define ML_RELEASING_FUNCTIONS(X)             \
+	X(free, void, (void *))               \
+	X(cfree, void, (void *))              \
+	X(free_sized, void, (void *, size_t)) \
 	X(free_aligned_sized, void, (void *, size_t, size_t))
 
-#define ML_ALLOCATOR_FUNCTIONS(X)                                                                                 \
-	ML_ACQUIRING_FUNCTIONS(X) ML_RELEASING_FUNCTIONS(X) X(malloc_usable_size, size_t, (void *))
+#define ML_ALLOCATOR_FUNCTIONS(X) ML_ACQUIRING_FUNCTIONS(X) ML_RELEASING_FUNCTIONS(X) X(malloc_usable_size, size_t, (void *))
 
 /* A libc builds its other forms of exec on these. */
-#define ML_EXEC_FUNCTIONS(X)                                                                                      \
-	X(execve, int, (const char *, char *const *, char *const *))                                              \
-	X(execvpe, int, (const char *, char *const *, char *const *))                                             \
+#define ML_EXEC_FUNCTIONS(X)                                          \
+	X(execve, int, (const char *, char *const *, char *const *))  \
+	X(execvpe, int, (const char *, char *const *, char *const *)) \
 	X(fexecve, int, (int, char *const *, char *const *))
 
-#define ML_REGION_FUNCTIONS(X)                                                                                    \
-	X(mmap, void *, (void *, size_t, int, int, int, long))                                                    \
-	X(mmap64, void *, (void *, size_t, int, int, int, long))                                                  \
-	X(munmap, int, (void *, size_t))                                                                          \
+#define ML_REGION_FUNCTIONS(X)                                   \
+	X(mmap, void *, (void *, size_t, int, int, int, long))   \
+	X(mmap64, void *, (void *, size_t, int, int, int, long)) \
+	X(munmap, int, (void *, size_t))                         \
 	X(mremap, void *, (void *, size_t, size_t, int, ...))

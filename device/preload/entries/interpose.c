@@ -13,6 +13,7 @@
 
 #define HANDLER __attribute__((visibility("hidden"), used))
 #define EXPORT __attribute__((visibility("default")))
+#define UNUSED __attribute__((unused))
 #define TOO_MUCH (~(size_t)0 >> 1)
 
 ML_ENTRY(ml_entry_malloc, ml_handle_malloc);
@@ -32,47 +33,45 @@ static inline void *record(enum ml_function function, void *pointer, size_t size
 	return pointer;
 }
 
-/* NULL if nothing is recorded. */
-static inline struct ml_thread *enter(void)
+HANDLER void *ml_handle_malloc(size_t size, UNUSED size_t b, UNUSED size_t c, const struct ml_registers *registers)
 {
-	return ml_recorder_is_on() ? ml_recorder_enter_original() : NULL;
-}
-
-static inline void leave(struct ml_thread *thread)
-{
-	if (thread)
-		ml_recorder_leave_original(thread);
-}
-
-/* Many libcs build these on other public functions, which call us again. */
-#define OUTERMOST(function, call, size, registers)                                                        \
-	({                                                                                                \
-		struct ml_thread *inside_ = enter();                                                      \
-		void *result_ = ml_original.call;                                                         \
-                                                                                                          \
-		leave(inside_);                                                                                \
-		record(function, result_, size, registers);                                               \
-	})
-
-HANDLER void *ml_handle_malloc(size_t size, size_t unused1, size_t unused2, const struct ml_registers *registers)
-{
-	(void)unused1;
-	(void)unused2;
 	if (!ml_originals_ready())
 		return ml_arena_alloc(0, size);
 	return record(ML_FN_MALLOC, ml_original.malloc(size), size, registers);
 }
 
-HANDLER void *ml_handle_calloc(size_t n, size_t size, size_t unused, const struct ml_registers *registers)
+/*
+ * Many libcs build these on other public functions, which call us again. early: the result before the originals are
+ * known.
+ */
+#define OUTERMOST(name, function, early, size, ...)                                                                      \
+	HANDLER void *ml_handle_##name(size_t a, UNUSED size_t b, UNUSED size_t c, const struct ml_registers *registers) \
+	{                                                                                                                \
+		size_t bytes = (size);                                                                                   \
+		struct ml_thread *inside;                                                                                \
+		void *result;                                                                                            \
+                                                                                                                         \
+		if (!ml_originals_ready())                                                                               \
+			return early;                                                                                    \
+		inside = ml_recorder_enter_original();                                                                   \
+		result = ml_original.name(__VA_ARGS__);                                                                  \
+		ml_recorder_leave_original(inside);                                                                      \
+		return record(function, result, bytes, registers);                                                       \
+	}
+
+/* If it overflows, more than any heap has. */
+static inline size_t product(size_t n, size_t size)
 {
 	size_t bytes;
-	int overflows = __builtin_mul_overflow(n, size, &bytes);
 
-	(void)unused;
-	if (!ml_originals_ready())
-		return overflows ? NULL : ml_arena_alloc(0, bytes);
-	return OUTERMOST(ML_FN_CALLOC, calloc(n, size), bytes, registers);
+	return __builtin_mul_overflow(n, size, &bytes) ? ~(size_t)0 : bytes;
 }
+
+OUTERMOST(calloc, ML_FN_CALLOC, ml_arena_alloc(0, product(a, b)), (a) * (b), a, b)
+OUTERMOST(memalign, ML_FN_MEMALIGN, ml_arena_alloc(a, b), b, a, b)
+OUTERMOST(aligned_alloc, ML_FN_ALIGNED_ALLOC, ml_arena_alloc(a, b), b, a, b)
+OUTERMOST(valloc, ML_FN_VALLOC, ml_arena_alloc(4096, a), a, a)
+OUTERMOST(pvalloc, ML_FN_PVALLOC, ml_arena_alloc(4096, a), a, a)
 
 /* Moves a block from the arena, which never reclaims memory, to the real heap. */
 static void *move_from_arena(void *old, size_t size)
@@ -99,16 +98,17 @@ static void *resize(enum ml_function function, void *old, size_t n, size_t unit,
 	void *new;
 
 	if (ml_arena_owns(old) || !ml_originals_ready())
-		return overflows ? NULL : old ? record(function, move_from_arena(old, bytes), bytes, registers)
-					      : ml_arena_alloc(0, bytes);
+		return overflows ? NULL :
+		       old       ? record(function, move_from_arena(old, bytes), bytes, registers) :
+				   ml_arena_alloc(0, bytes);
 	if (old && ml_recorder_is_on())
 		was_known = ml_recorder_claim(old, registers->return_address, &block);
-	inside = enter();
+	inside = ml_recorder_enter_original();
 	if (overflows) /* called for its errno; bionic has it since API 29 */
 		new = ml_original.reallocarray ? ml_original.reallocarray(old, n, unit) : ml_original.realloc(old, TOO_MUCH);
 	else
 		new = ml_original.realloc(old, bytes);
-	leave(inside);
+	ml_recorder_leave_original(inside);
 	if (was_known && !new && (overflows || bytes))
 		ml_recorder_restore(ML_UNTAG(old), &block);
 	else if (was_known)
@@ -118,9 +118,8 @@ static void *resize(enum ml_function function, void *old, size_t n, size_t unit,
 	return new;
 }
 
-HANDLER void *ml_handle_realloc(void *old, size_t size, size_t unused, const struct ml_registers *registers)
+HANDLER void *ml_handle_realloc(void *old, size_t size, UNUSED size_t c, const struct ml_registers *registers)
 {
-	(void)unused;
 	return resize(ML_FN_REALLOC, old, size, 1, registers);
 }
 
@@ -129,8 +128,7 @@ HANDLER void *ml_handle_reallocarray(void *old, size_t n, size_t size, const str
 	return resize(ML_FN_REALLOCARRAY, old, n, size, registers);
 }
 
-HANDLER int ml_handle_posix_memalign(void **pointer, size_t alignment, size_t size,
-				     const struct ml_registers *registers)
+HANDLER int ml_handle_posix_memalign(void **pointer, size_t alignment, size_t size, const struct ml_registers *registers)
 {
 	struct ml_thread *inside;
 	int error;
@@ -139,47 +137,12 @@ HANDLER int ml_handle_posix_memalign(void **pointer, size_t alignment, size_t si
 		*pointer = ml_arena_alloc(alignment, size);
 		return *pointer ? 0 : ENOMEM;
 	}
-	inside = enter();
+	inside = ml_recorder_enter_original();
 	error = ml_original.posix_memalign(pointer, alignment, size);
-	leave(inside);
+	ml_recorder_leave_original(inside);
 	if (!error)
 		record(ML_FN_POSIX_MEMALIGN, *pointer, size, registers);
 	return error;
-}
-
-HANDLER void *ml_handle_memalign(size_t alignment, size_t size, size_t unused, const struct ml_registers *registers)
-{
-	(void)unused;
-	if (!ml_originals_ready())
-		return ml_arena_alloc(alignment, size);
-	return OUTERMOST(ML_FN_MEMALIGN, memalign(alignment, size), size, registers);
-}
-
-HANDLER void *ml_handle_aligned_alloc(size_t alignment, size_t size, size_t unused,
-				      const struct ml_registers *registers)
-{
-	(void)unused;
-	if (!ml_originals_ready())
-		return ml_arena_alloc(alignment, size);
-	return OUTERMOST(ML_FN_ALIGNED_ALLOC, aligned_alloc(alignment, size), size, registers);
-}
-
-HANDLER void *ml_handle_valloc(size_t size, size_t unused1, size_t unused2, const struct ml_registers *registers)
-{
-	(void)unused1;
-	(void)unused2;
-	if (!ml_originals_ready())
-		return ml_arena_alloc(4096, size);
-	return OUTERMOST(ML_FN_VALLOC, valloc(size), size, registers);
-}
-
-HANDLER void *ml_handle_pvalloc(size_t size, size_t unused1, size_t unused2, const struct ml_registers *registers)
-{
-	(void)unused1;
-	(void)unused2;
-	if (!ml_originals_ready())
-		return ml_arena_alloc(4096, size);
-	return OUTERMOST(ML_FN_PVALLOC, pvalloc(size), size, registers);
 }
 
 /* ---- past the recorder while it samples ---------------------------------------------------------------- */
@@ -195,8 +158,7 @@ static inline int is_sampling(void)
 
 static inline int skips_alloc(size_t size, void *return_address)
 {
-	return __builtin_expect(is_sampling(), 0) &&
-	       ml_recorder_skips_alloc(size, (ml_u64)(unsigned long)return_address);
+	return __builtin_expect(is_sampling(), 0) && ml_recorder_skips_alloc(size, (ml_u64)(unsigned long)return_address);
 }
 
 static inline int skips_free(const void *pointer, void *return_address)
@@ -217,12 +179,11 @@ EXPORT void *calloc(size_t n, size_t size)
 {
 	size_t bytes;
 
-	if (is_sampling() && !__builtin_mul_overflow(n, size, &bytes) &&
-	    skips_alloc(bytes, __builtin_return_address(0))) {
-		struct ml_thread *inside = enter();
+	if (is_sampling() && !__builtin_mul_overflow(n, size, &bytes) && skips_alloc(bytes, __builtin_return_address(0))) {
+		struct ml_thread *inside = ml_recorder_enter_original();
 		void *pointer = ml_original.calloc(n, size);
 
-		leave(inside);
+		ml_recorder_leave_original(inside);
 		return pointer;
 	}
 	TAIL return ml_entry_calloc(n, size);
@@ -230,12 +191,11 @@ EXPORT void *calloc(size_t n, size_t size)
 
 EXPORT void *realloc(void *old, size_t size)
 {
-	if (is_sampling() && skips_free(old, __builtin_return_address(0)) &&
-	    skips_alloc(size, __builtin_return_address(0))) {
-		struct ml_thread *inside = enter();
+	if (is_sampling() && skips_free(old, __builtin_return_address(0)) && skips_alloc(size, __builtin_return_address(0))) {
+		struct ml_thread *inside = ml_recorder_enter_original();
 
 		old = ml_original.realloc(old, size);
-		leave(inside);
+		ml_recorder_leave_original(inside);
 		return old;
 	}
 	TAIL return ml_entry_realloc(old, size);
@@ -275,12 +235,8 @@ EXPORT void cfree(void *pointer)
 /* C23. Allocators without these functions get a plain free(), as the standard allows. */
 EXPORT void free_sized(void *pointer, size_t size)
 {
-	if (!forget(ML_FN_FREE_SIZED, pointer, __builtin_return_address(0)))
-		return;
-	if (ml_original.free_sized)
-		ml_original.free_sized(pointer, size);
-	else
-		ml_original.free(pointer);
+	if (forget(ML_FN_FREE_SIZED, pointer, __builtin_return_address(0)))
+		ml_original.free_sized ? ml_original.free_sized(pointer, size) : ml_original.free(pointer);
 }
 
 EXPORT void free_aligned_sized(void *pointer, size_t alignment, size_t size)
@@ -297,7 +253,5 @@ EXPORT size_t malloc_usable_size(void *pointer)
 {
 	if (ml_arena_owns(pointer))
 		return ml_arena_size(pointer);
-	return pointer && ml_originals_ready() && ml_original.malloc_usable_size ?
-		       ml_original.malloc_usable_size(pointer) :
-		       0;
+	return pointer && ml_originals_ready() && ml_original.malloc_usable_size ? ml_original.malloc_usable_size(pointer) : 0;
 }

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 
 #include "preload/entries/originals.h"
+#include "preload/freestanding/clock.h"
 #include "preload/recorder/regions.h"
 #include "preload/freestanding/syscalls.h"
 
@@ -33,8 +34,8 @@ static long from_kernel(long result)
 	return ml_is_error(result) ? ml_fail((int)-result) : result;
 }
 
-static unsigned long map(enum ml_function function, void *address, size_t size, int protection, int flags, int fd,
-			 long offset, const struct ml_registers *registers)
+static unsigned long map(enum ml_function function, void *address, size_t size, int protection, int flags, int fd, long offset,
+			 const struct ml_registers *registers)
 {
 	void *(*original)(void *, size_t, int, int, int, long);
 	struct ml_region_call call = { .function = function, .size = size, .registers = registers };
@@ -44,24 +45,21 @@ static unsigned long map(enum ml_function function, void *address, size_t size, 
 	if (original)
 		call.address = (unsigned long)original(address, size, protection, flags, fd, offset);
 	else
-		call.address = (unsigned long)from_kernel(
-			ML_SYSCALL6(mmap, address, size, protection, flags, fd, offset));
+		call.address = (unsigned long)from_kernel(ML_SYSCALL6(mmap, address, size, protection, flags, fd, offset));
 	if (is_taken && call.address != MAP_FAILED)
 		ml_regions_mapped(&call);
 	return call.address;
 }
 
-HANDLER unsigned long ml_handle_mmap(void *address, size_t size, int protection, int flags, int fd, long offset,
-				     const struct ml_registers *registers)
-{
-	return map(ML_FN_MMAP, address, size, protection, flags, fd, offset, registers);
-}
+#define MAP(name, function)                                                                                                \
+	HANDLER unsigned long ml_handle_##name(void *address, size_t size, int protection, int flags, int fd, long offset, \
+					       const struct ml_registers *registers)                                       \
+	{                                                                                                                  \
+		return map(function, address, size, protection, flags, fd, offset, registers);                             \
+	}
 
-HANDLER unsigned long ml_handle_mmap64(void *address, size_t size, int protection, int flags, int fd, long offset,
-				       const struct ml_registers *registers)
-{
-	return map(ML_FN_MMAP64, address, size, protection, flags, fd, offset, registers);
-}
+MAP(mmap, ML_FN_MMAP)
+MAP(mmap64, ML_FN_MMAP64)
 
 /* `new` is undefined if the caller passed no fifth argument; the original decides by the flags. */
 HANDLER unsigned long ml_handle_mremap(void *old, size_t old_size, size_t size, int flags, void *new, long unused,
@@ -74,7 +72,7 @@ HANDLER unsigned long ml_handle_mremap(void *old, size_t old_size, size_t size, 
 		.registers = registers,
 	};
 	int is_taken = ml_originals_ready() && ml_regions_take(registers->return_address);
-	ml_u64 before_ns = is_taken ? ml_regions_now() : 0;
+	ml_u64 before_ns = is_taken ? ml_clock_exact_ns() : 0;
 
 	(void)unused;
 	if (ml_original.mremap)
@@ -93,9 +91,9 @@ HANDLER unsigned long ml_handle_mremap(void *old, size_t old_size, size_t size, 
 EXPORT int munmap(void *address, size_t size)
 {
 	int is_taken = ml_originals_ready() && ml_regions_take((ml_u64)(unsigned long)__builtin_return_address(0));
-	ml_u64 before_ns = is_taken ? ml_regions_now() : 0;
-	int result = ml_original.munmap ? ml_original.munmap(address, size) :
-					  (int)from_kernel(ML_SYSCALL2(munmap, address, size));
+	ml_u64 before_ns = is_taken ? ml_clock_exact_ns() : 0;
+	int result =
+		ml_original.munmap ? ml_original.munmap(address, size) : (int)from_kernel(ML_SYSCALL2(munmap, address, size));
 
 	if (is_taken && !result)
 		ml_regions_unmapped((unsigned long)address, size, before_ns);

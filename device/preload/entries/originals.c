@@ -26,11 +26,11 @@ extern int *__errno(void) __attribute__((weak));          /* bionic */
 extern int __system_property_get(const char *name, char *value) __attribute__((weak));
 
 struct ml_originals ml_original;
+int ml_originals_are_interposed;
 
 enum { UNKNOWN, LOOKING_UP, KNOWN };
 
 static int state;
-static int is_interposing; /* the target's calls came here before an attach */
 static unsigned long look_up_thread;
 
 /* Not in .bss: its blocks belong to the program, and a scan for references skips our own memory. */
@@ -105,10 +105,11 @@ static void look_up(void)
 	};
 	void *next = (void *)(__system_property_get && sizeof(long) == 4 ? -2L : -1L);
 
-	ml_original = (struct ml_originals){
-		.malloc = __libc_malloc, .calloc = __libc_calloc, .realloc = __libc_realloc,
-		.memalign = __libc_memalign, .free = __libc_free,
-	};
+	ml_original = (struct ml_originals){ .malloc = __libc_malloc,
+					     .calloc = __libc_calloc,
+					     .realloc = __libc_realloc,
+					     .memalign = __libc_memalign,
+					     .free = __libc_free };
 	for (size_t i = 0; dlsym && i < sizeof(names) / sizeof(names[0]); i++) {
 		/* RTLD_NEXT depends on the calling address, so this must not become a tail call. */
 		void *found = dlsym(next, names[i].name);
@@ -134,11 +135,9 @@ static void *page_alloc(size_t size)
 static void fill_gaps(void)
 {
 	if (!ml_original.memalign)
-		ml_original.memalign = ml_original.aligned_alloc;
+		ml_original.memalign = ml_original.aligned_alloc ? ml_original.aligned_alloc : no_memory;
 	if (!ml_original.aligned_alloc)
-		ml_original.aligned_alloc = ml_original.memalign ? ml_original.memalign : no_memory;
-	if (!ml_original.memalign)
-		ml_original.memalign = ml_original.aligned_alloc;
+		ml_original.aligned_alloc = ml_original.memalign;
 	if (!ml_original.valloc)
 		ml_original.valloc = page_alloc;
 	if (!ml_original.pvalloc)
@@ -149,11 +148,6 @@ static void note_code(void)
 {
 	ml_maps_allocator.address = (ml_u64)(unsigned long)ml_original.malloc;
 	ml_maps_own.address = (ml_u64)(unsigned long)look_up;
-}
-
-int ml_originals_are_interposed(void)
-{
-	return is_interposing;
 }
 
 void ml_originals_adopt(void)
@@ -172,7 +166,7 @@ static __attribute__((noinline)) int make_ready(void)
 		look_up();
 		fill_gaps();
 		note_code();
-		is_interposing = 1;
+		ml_originals_are_interposed = 1;
 		ml_recorder_start(&environ ? environ : NULL);
 		__atomic_store_n(&state, KNOWN, __ATOMIC_RELEASE);
 		return 1;

@@ -23,8 +23,8 @@ extern struct ml_originals ml_original;
  */
 int ml_originals_ready(void);
 
-/* 1 if the target's calls reach the shim by name, because it was preloaded. */
-int ml_originals_are_interposed(void);
+/* 1 if the target's calls reached the shim before an attach, by name, because it was preloaded. */
+extern int ml_originals_are_interposed __attribute__((visibility("hidden")));
 
 /* ml_original has been filled in by attaching; calls may be forwarded now. */
 void ml_originals_adopt(void);

@@ -7,8 +7,8 @@
  */
 #include "preload/entries/pair_entries.h"
 
-#define NUMBERS                                                                                                   \
-	"0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,"               \
+#define NUMBERS                                                                                     \
+	"0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32," \
 	"33,34,35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63"
 
 _Static_assert(ML_PAIRS == 64, "an entry each");
@@ -23,18 +23,14 @@ unsigned long memleak_pair_originals[ML_PAIRS], memleak_pair_size_functions[ML_P
 
 #define SAVE(n) "movaps %xmm" #n ", 176+16*" #n "(%rsp)\n"
 #define RESTORE(n) "movaps 176+16*" #n "(%r12), %xmm" #n "\n"
-#define SAVE_ALL                                                                                                  \
-	"mov %rdi, 32(%rsp)\nmov %rsi, 40(%rsp)\nmov %rdx, 48(%rsp)\nmov %rcx, 56(%rsp)\n"                        \
-	"mov %r8, 64(%rsp)\nmov %r9, 72(%rsp)\nmov %rax, 80(%rsp)\nmov %r10, 88(%rsp)\nmov %r11, 96(%rsp)\n"      \
-	ML_VECTORS(SAVE)
-#define RESTORE_ALL                                                                                               \
-	ML_VECTORS(RESTORE)                                                                                          \
-	"mov 32(%r12), %rdi\nmov 40(%r12), %rsi\nmov 48(%r12), %rdx\nmov 56(%r12), %rcx\n"                        \
+#define SAVE_ALL                                                                           \
+	"mov %rdi, 32(%rsp)\nmov %rsi, 40(%rsp)\nmov %rdx, 48(%rsp)\nmov %rcx, 56(%rsp)\n" \
+	"mov %r8, 64(%rsp)\nmov %r9, 72(%rsp)\nmov %rax, 80(%rsp)\nmov %r10, 88(%rsp)\nmov %r11, 96(%rsp)\n" ML_VECTORS(SAVE)
+#define RESTORE_ALL                                                                        \
+	ML_VECTORS(RESTORE)                                                                \
+	"mov 32(%r12), %rdi\nmov 40(%r12), %rsi\nmov 48(%r12), %rdx\nmov 56(%r12), %rcx\n" \
 	"mov 64(%r12), %r8\nmov 72(%r12), %r9\nmov 80(%r12), %rax\nmov 88(%r12), %r10\nmov 96(%r12), %r11\n"
-#define LEAVE                                                                                                     \
-	"mov %rbx, %rsp\n.cfi_def_cfa %rsp, 56\n"                                                                 \
-	"pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\n"                                            \
-	".cfi_def_cfa %rsp, 8\n"
+#define LEAVE ML_LEAVE
 
 /*
  * The 128 bytes below the stack pointer are the function's own; signal handlers skip them (System V ABI, "The Stack
@@ -54,29 +50,21 @@ __asm__(".pushsection .text\n"
 	"mov %r11, -64(%rsp)\n"
 	".globl memleak_pair_moved\n.type memleak_pair_moved, %function\n"
 	"memleak_pair_moved:\n"
-	"endbr64\n"
-	"push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
-	"mov %rsp, %rbx\n"
+	"endbr64\n" ML_PUSH "mov %rsp, %rbx\n"
 	".cfi_def_cfa %rbx, 56\n.cfi_offset %rbp, -16\n.cfi_offset %rbx, -24\n.cfi_offset %r12, -32\n"
-	"sub $" FRAME ", %rsp\nand $-16, %rsp\n" SAVE_ALL
-	"mov %rsp, %r12\n"
+	"sub $" FRAME ", %rsp\nand $-16, %rsp\n" SAVE_ALL "mov %rsp, %r12\n"
 	"mov -16(%rbx), %rdi\nmov %rsp, %rsi\nmov %rbx, %rdx\n"
 	"call ml_pair_enter\n"
 	"cmpq $0, 8(%r12)\n"
 	"je 1f\n"
 	"mov 16(%r12), %rcx\n"
 	"lea (,%rcx,8), %rax\nsub %rax, %rsp\n"
-	"lea 56(%rbx), %rsi\nmov %rsp, %rdi\nrep movsq\n" RESTORE_ALL
-	"call *(%r12)\n"
-	"mov %r12, %rsp\n" SAVE_ALL
-	"mov %rsp, %rdi\nmov %rbx, %rsi\n"
-	"call ml_pair_leave\n" RESTORE_ALL
-	".cfi_remember_state\n" LEAVE
-	"ret\n"
+	"lea 56(%rbx), %rsi\nmov %rsp, %rdi\nrep movsq\n" RESTORE_ALL "call *(%r12)\n"
+	"mov %r12, %rsp\n" SAVE_ALL "mov %rsp, %rdi\nmov %rbx, %rsi\n"
+	"call ml_pair_leave\n" RESTORE_ALL ".cfi_remember_state\n" LEAVE "ret\n"
 	".cfi_restore_state\n"
 	"1:\n"
-	"mov (%r12), %rax\nmov %rax, -16(%rbx)\n" RESTORE_ALL LEAVE
-	"jmp *-64(%rsp)\n"
+	"mov (%r12), %rax\nmov %rax, -16(%rbx)\n" RESTORE_ALL LEAVE "jmp *-64(%rsp)\n"
 	".cfi_endproc\n"
 	".size memleak_pair_moved, .-memleak_pair_moved\n"
 	".size ml_pair_entry, .-ml_pair_entry\n"
@@ -86,16 +74,16 @@ __asm__(".pushsection .text\n"
 
 #define SAVE(one, other) "stp q" #one ", q" #other ", [sp, #176+16*" #one "]\n"
 #define RESTORE(one, other) "ldp q" #one ", q" #other ", [x19, #176+16*" #one "]\n"
-#define GENERAL(move, base)                                                                                       \
-	move "p x0, x1, [" base ", #32]\n" move "p x2, x3, [" base ", #48]\n" move "p x4, x5, [" base ", #64]\n"  \
-	move "p x6, x7, [" base ", #80]\n" move "p x8, x9, [" base ", #96]\n" move "p x10, x11, [" base ", #112]\n" \
-	move "p x12, x13, [" base ", #128]\n" move "p x14, x15, [" base ", #144]\n" move "r x18, [" base ", #160]\n"
+#define GENERAL(move, base)                                                                                              \
+	move "p x0, x1, [" base ", #32]\n" move "p x2, x3, [" base ", #48]\n" move "p x4, x5, [" base ", #64]\n" move    \
+	     "p x6, x7, [" base ", #80]\n" move "p x8, x9, [" base ", #96]\n" move "p x10, x11, [" base ", #112]\n" move \
+	     "p x12, x13, [" base ", #128]\n" move "p x14, x15, [" base ", #144]\n" move "r x18, [" base ", #160]\n"
 #define SAVE_ALL GENERAL("st", "sp") ML_VECTORS(SAVE)
 #define RESTORE_ALL ML_VECTORS(RESTORE) GENERAL("ld", "x19")
-#define LEAVE                                                                                                     \
-	"mov sp, x29\n.cfi_def_cfa sp, 96\n"                                                                      \
-	"ldr x19, [sp, #16]\n"                                                                                    \
-	"ldp x29, x30, [sp], #96\n"                                                                               \
+#define LEAVE                                \
+	"mov sp, x29\n.cfi_def_cfa sp, 96\n" \
+	"ldr x19, [sp, #16]\n"               \
+	"ldp x29, x30, [sp], #96\n"          \
 	".cfi_def_cfa sp, 0\n.cfi_restore x19\n.cfi_restore x29\n.cfi_restore x30\n"
 
 __asm__(".pushsection .text\n"
@@ -111,16 +99,8 @@ __asm__(".pushsection .text\n"
 	"lsl x17, x17, #56\n"
 	".globl memleak_pair_moved\n.type memleak_pair_moved, %function\n"
 	"memleak_pair_moved:\n"
-	"hint #34\n"
-	"stp x29, x30, [sp, #-96]!\n"
-	".cfi_def_cfa_offset 96\n.cfi_offset x29, -96\n.cfi_offset x30, -88\n"
-	"stp x19, x20, [sp, #16]\nstp x21, x22, [sp, #32]\nstp x23, x24, [sp, #48]\n"
-	"stp x25, x26, [sp, #64]\nstp x27, x28, [sp, #80]\n"
-	".cfi_offset x19, -80\n"
-	"mov x29, sp\n"
-	".cfi_def_cfa x29, 96\n"
-	"sub sp, sp, #" FRAME "\n" SAVE_ALL
-	"mov x19, sp\n"
+	"hint #34\n" ML_PUSH ".cfi_offset x19, -80\n.cfi_def_cfa x29, 96\n"
+	"sub sp, sp, #" FRAME "\n" SAVE_ALL "mov x19, sp\n"
 	"mov x0, x17\nmov x1, sp\nmov x2, x29\n"
 	"bl ml_pair_enter\n"
 	"ldp x9, x10, [x19, #8]\n"
@@ -129,17 +109,11 @@ __asm__(".pushsection .text\n"
 	"add x11, x29, #96\nmov x12, sp\n"
 	"1:\ncbz x10, 2f\n"
 	"ldp x13, x14, [x11], #16\nstp x13, x14, [x12], #16\nsub x10, x10, #2\nb 1b\n"
-	"2:\n" RESTORE_ALL
-	"ldr x16, [x19]\nblr x16\n"
-	"mov sp, x19\n" SAVE_ALL
-	"mov x0, sp\nmov x1, x29\n"
-	"bl ml_pair_leave\n" RESTORE_ALL
-	".cfi_remember_state\n" LEAVE
-	"ret\n"
+	"2:\n" RESTORE_ALL "ldr x16, [x19]\nblr x16\n"
+	"mov sp, x19\n" SAVE_ALL "mov x0, sp\nmov x1, x29\n"
+	"bl ml_pair_leave\n" RESTORE_ALL ".cfi_remember_state\n" LEAVE "ret\n"
 	".cfi_restore_state\n"
-	"3:\n" RESTORE_ALL
-	"ldr x16, [x19]\n" LEAVE
-	"br x16\n"
+	"3:\n" RESTORE_ALL "ldr x16, [x19]\n" LEAVE "br x16\n"
 	".cfi_endproc\n"
 	".size memleak_pair_moved, .-memleak_pair_moved\n"
 	".size ml_pair_entry, .-ml_pair_entry\n"

@@ -193,8 +193,7 @@ static void drop_left(struct ml_thread *thread, ml_u64 stack_pointer)
 }
 
 /* Returns 1 unless the call is part of another one. Threads share the first slot, so all calls count there. */
-static int begin_call(const struct ml_view *view, struct ml_thread *thread, const struct ml_pair *rule,
-		      ml_u64 stack_pointer)
+static int begin_call(const struct ml_view *view, struct ml_thread *thread, const struct ml_pair *rule, ml_u64 stack_pointer)
 {
 	if (thread == view->threads)
 		return 1;
@@ -284,7 +283,8 @@ static void release(const struct ml_pair *rule, ml_u32 function, const struct ml
 	if (!handle && (rule->is_indirect || rule->handle_bytes != 4))
 		return;
 	if (rule->through) {
-		release_range(rule, (ml_u32)handle, rule->through == ML_PAIR_THROUGH_END ? ~0u : (ml_u32)argument(frame, rule->through));
+		release_range(rule, (ml_u32)handle,
+			      rule->through == ML_PAIR_THROUGH_END ? ~0u : (ml_u32)argument(frame, rule->through));
 		return;
 	}
 	address = address_of(rule, rule->is_indirect ? stored(rule, handle, 0) : handle);
@@ -328,7 +328,7 @@ HANDLER void ml_pair_enter(ml_u64 call, struct ml_pair_frame *frame, const struc
 	frame->wants_return = 0;
 	if (!rule || !ml_recorder_is_on())
 		return;
-	view = ml_recorder_view();
+	view = ml_view_in_force();
 	frame->rule = &rules[rule - 1];
 	frame->function = ML_FN_PAIR + rule - 1;
 	if (!applies(view, frame->rule, frame))
@@ -374,7 +374,7 @@ HANDLER void ml_pair_leave(struct ml_pair_frame *frame, const struct ml_register
 
 	if (!ml_recorder_is_on())
 		return;
-	view = ml_recorder_view();
+	view = ml_view_in_force();
 	if (frame->session != view->session)
 		return;
 	thread = ml_thread_current(view);

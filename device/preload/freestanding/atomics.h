@@ -33,38 +33,10 @@ static inline int ml_is_single_threaded(void)
 	return &__libc_single_threaded && *(volatile char *)&__libc_single_threaded;
 }
 
+/* ml_…_own(): exact only against handlers of this thread. */
 #if defined(__x86_64__)
+#define ML_HAS_UNLOCKED 1
 
-static inline void ml_add(ml_u64 *word, ml_u64 value)
-{
-	if (ml_is_single_threaded())
-		__asm__ volatile("addq %1, %0" : "+m"(*word) : "er"(value) : "cc");
-	else
-		__atomic_fetch_add(word, value, __ATOMIC_RELAXED);
-}
-
-static inline int ml_exchange_if(ml_u64 *word, ml_u64 from, ml_u64 to)
-{
-	ml_u64 found = from;
-
-	if (!ml_is_single_threaded())
-		return __atomic_compare_exchange_n(word, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
-	__asm__ volatile("cmpxchgq %2, %1" : "+a"(found), "+m"(*word) : "r"(to) : "memory", "cc");
-	return found == from;
-}
-
-/* Returns what is left. */
-static inline ml_u64 ml_subtract(ml_u64 *word, ml_u64 value)
-{
-	ml_u64 change = -value;
-
-	if (!ml_is_single_threaded())
-		return __atomic_sub_fetch(word, value, __ATOMIC_ACQ_REL);
-	__asm__ volatile("xaddq %0, %1" : "+r"(change), "+m"(*word) : : "memory", "cc");
-	return change - value;
-}
-
-/* Exact only against handlers of this thread. */
 static inline void ml_add_own(ml_u64 *word, ml_u64 value)
 {
 	__asm__ volatile("addq %1, %0" : "+m"(*word) : "er"(value) : "cc");
@@ -78,31 +50,40 @@ static inline int ml_exchange_own(ml_u64 *word, ml_u64 from, ml_u64 to)
 	return found == from;
 }
 
+static inline ml_u64 ml_subtract_own(ml_u64 *word, ml_u64 value)
+{
+	ml_u64 change = -value;
+
+	__asm__ volatile("xaddq %0, %1" : "+r"(change), "+m"(*word) : : "memory", "cc");
+	return change - value;
+}
+
 #else
+#define ML_HAS_UNLOCKED 0
+#define ml_add_own ml_add
+#define ml_exchange_own ml_exchange_if
+#define ml_subtract_own ml_subtract
+#endif
 
 static inline void ml_add(ml_u64 *word, ml_u64 value)
 {
-	__atomic_fetch_add(word, value, __ATOMIC_RELAXED);
+	if (ML_HAS_UNLOCKED && ml_is_single_threaded())
+		ml_add_own(word, value);
+	else
+		__atomic_fetch_add(word, value, __ATOMIC_RELAXED);
 }
 
 static inline int ml_exchange_if(ml_u64 *word, ml_u64 from, ml_u64 to)
 {
+	if (ML_HAS_UNLOCKED && ml_is_single_threaded())
+		return ml_exchange_own(word, from, to);
 	return __atomic_compare_exchange_n(word, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
+/* Returns what is left. */
 static inline ml_u64 ml_subtract(ml_u64 *word, ml_u64 value)
 {
+	if (ML_HAS_UNLOCKED && ml_is_single_threaded())
+		return ml_subtract_own(word, value);
 	return __atomic_sub_fetch(word, value, __ATOMIC_ACQ_REL);
 }
-
-static inline void ml_add_own(ml_u64 *word, ml_u64 value)
-{
-	ml_add(word, value);
-}
-
-static inline int ml_exchange_own(ml_u64 *word, ml_u64 from, ml_u64 to)
-{
-	return ml_exchange_if(word, from, to);
-}
-
-#endif

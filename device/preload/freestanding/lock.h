@@ -15,11 +15,12 @@ static inline int ml_lock_try(struct ml_lock *lock)
 {
 	int self = (int)ML_SYSCALL0(getpid), owner = __atomic_load_n(&lock->owner, __ATOMIC_RELAXED);
 
-	return owner != self &&
-	       __atomic_compare_exchange_n(&lock->owner, &owner, self, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+	return owner != self && __atomic_compare_exchange_n(&lock->owner, &owner, self, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-static inline void ml_lock_release(struct ml_lock *lock)
+/* Returns the result, so that a function can end with it. */
+static inline int ml_lock_release(struct ml_lock *lock, int result)
 {
 	__atomic_store_n(&lock->owner, 0, __ATOMIC_RELEASE);
+	return result;
 }

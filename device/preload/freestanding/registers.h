@@ -35,28 +35,21 @@ static inline void ml_registers_store(const struct ml_registers *from, ml_u64 st
 }
 
 /* All vector registers of the baseline. */
-#define ML_VECTORS(move)                                                                                          \
-	move(0) move(1) move(2) move(3) move(4) move(5) move(6) move(7)                                           \
-	move(8) move(9) move(10) move(11) move(12) move(13) move(14) move(15)
+#define ML_VECTORS(move)                                                                                                    \
+	move(0) move(1) move(2) move(3) move(4) move(5) move(6) move(7) move(8) move(9) move(10) move(11) move(12) move(13) \
+		move(14) move(15)
+
+#define ML_BEGIN ".p2align 4\n", ".cfi_startproc\nendbr64\n"
+#define ML_END ".cfi_endproc\n"
+#define ML_PUSH "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
+#define ML_LEAVE /* once rbx has the stack pointer of ML_PUSH */ \
+	"mov %rbx, %rsp\n.cfi_def_cfa %rsp, 56\n"                \
+	"pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\n.cfi_def_cfa %rsp, 8\n"
 
 /* pass: passes the saved registers in 8 bytes of stack. */
-#define ML_ENTRY_(name, handler, pass)                                                                            \
-	__asm__(".pushsection .text\n"                                                                            \
-		".globl " #name "\n"                                                                              \
-		".type " #name ", %function\n"                                                                    \
-		".p2align 4\n" #name ":\n"                                                                        \
-		".cfi_startproc\n"                                                                                \
-		"endbr64\n"                                                                                       \
-		"push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"                              \
-		".cfi_adjust_cfa_offset 48\n" pass                                                                \
-		".cfi_adjust_cfa_offset 8\n"                                                                      \
-		"call " #handler "\n"                                                                             \
-		"add $56, %rsp\n"                                                                                 \
-		".cfi_adjust_cfa_offset -56\n"                                                                    \
-		"ret\n"                                                                                           \
-		".cfi_endproc\n"                                                                                  \
-		".size " #name ", .-" #name "\n"                                                                  \
-		".popsection\n")
+#define ML_ENTRY_(name, handler, pass)                                                            \
+	ML_FUNCTION(name, ML_PUSH ".cfi_adjust_cfa_offset 48\n" pass ".cfi_adjust_cfa_offset 8\n" \
+				  "call " #handler "\nadd $56, %rsp\n.cfi_adjust_cfa_offset -56\nret\n")
 
 /* NAME(a, b, c) calls HANDLER(a, b, c, registers). */
 #define ML_ENTRY(name, handler) ML_ENTRY_(name, handler, "mov %rsp, %rcx\nsub $8, %rsp\n")
@@ -90,28 +83,19 @@ static inline void ml_registers_store(const struct ml_registers *from, ml_u64 st
 }
 
 /* All vector registers, in pairs. */
-#define ML_VECTORS(move)                                                                                          \
-	move(0, 1) move(2, 3) move(4, 5) move(6, 7) move(8, 9) move(10, 11) move(12, 13) move(14, 15)             \
-	move(16, 17) move(18, 19) move(20, 21) move(22, 23) move(24, 25) move(26, 27) move(28, 29) move(30, 31)
+#define ML_VECTORS(move)                                                                                           \
+	move(0, 1) move(2, 3) move(4, 5) move(6, 7) move(8, 9) move(10, 11) move(12, 13) move(14, 15) move(16, 17) \
+		move(18, 19) move(20, 21) move(22, 23) move(24, 25) move(26, 27) move(28, 29) move(30, 31)
 
-#define ML_ENTRY_(name, handler, pass)                                                                            \
-	__asm__(".pushsection .text\n"                                                                            \
-		".globl " #name "\n"                                                                              \
-		".type " #name ", %function\n"                                                                    \
-		".p2align 4\n" #name ":\n"                                                                        \
-		".cfi_startproc\n"                                                                                \
-		"hint #34\n" /* bti c */                                                                          \
-		"stp x29, x30, [sp, #-96]!\n"                                                                     \
-		".cfi_def_cfa_offset 96\n.cfi_offset x29, -96\n.cfi_offset x30, -88\n"                            \
-		"stp x19, x20, [sp, #16]\nstp x21, x22, [sp, #32]\nstp x23, x24, [sp, #48]\n"                     \
-		"stp x25, x26, [sp, #64]\nstp x27, x28, [sp, #80]\n"                                              \
-		"mov x29, sp\n" pass                                                                              \
-		"bl " #handler "\n"                                                                               \
-		"ldp x29, x30, [sp], #96\n"                                                                       \
-		"ret\n"                                                                                           \
-		".cfi_endproc\n"                                                                                  \
-		".size " #name ", .-" #name "\n"                                                                  \
-		".popsection\n")
+#define ML_BEGIN ".p2align 4\n", ".cfi_startproc\nhint #34\n" /* bti c */
+#define ML_END ".cfi_endproc\n"
+#define ML_PUSH                                                                       \
+	"stp x29, x30, [sp, #-96]!\n"                                                 \
+	".cfi_def_cfa_offset 96\n.cfi_offset x29, -96\n.cfi_offset x30, -88\n"        \
+	"stp x19, x20, [sp, #16]\nstp x21, x22, [sp, #32]\nstp x23, x24, [sp, #48]\n" \
+	"stp x25, x26, [sp, #64]\nstp x27, x28, [sp, #80]\nmov x29, sp\n"
+
+#define ML_ENTRY_(name, handler, pass) ML_FUNCTION(name, ML_PUSH pass "bl " #handler "\nldp x29, x30, [sp], #96\nret\n")
 
 #define ML_ENTRY(name, handler) ML_ENTRY_(name, handler, "mov x3, sp\n")
 #define ML_ENTRY6(name, handler) ML_ENTRY_(name, handler, "mov x6, sp\n")
@@ -139,25 +123,20 @@ static inline void ml_registers_store(const struct ml_registers *from, ml_u64 st
 	to[15] = from->return_address;
 }
 
-#define ML_ENTRY(name, handler)                                                                                   \
-	__asm__(".pushsection .text\n"                                                                            \
-		".globl " #name "\n"                                                                              \
-		".type " #name ", %function\n"                                                                    \
-		".p2align 2\n.arm\n" #name ":\n"                                                                  \
-		".fnstart\n"                                                                                      \
-		"push {r4-r11, lr}\n"                                                                             \
-		".save {r4-r11, lr}\n"                                                                            \
-		".pad #4\n"                                                                                       \
-		"sub sp, sp, #4\n"                                                                                \
-		"add r3, sp, #4\n"                                                                                \
-		"bl " #handler "\n"                                                                               \
-		"add sp, sp, #4\n"                                                                                \
-		"pop {r4-r11, pc}\n"                                                                              \
-		".fnend\n"                                                                                        \
-		".size " #name ", .-" #name "\n"                                                                  \
-		".popsection\n")
+#define ML_BEGIN ".p2align 2\n.arm\n", ".fnstart\n"
+#define ML_END ".fnend\n"
+#define ML_ENTRY(name, handler)                                                                              \
+	ML_FUNCTION(name, "push {r4-r11, lr}\n.save {r4-r11, lr}\n.pad #4\nsub sp, sp, #4\nadd r3, sp, #4\n" \
+			  "bl " #handler "\nadd sp, sp, #4\npop {r4-r11, pc}\n")
 
 #endif
+
+/* A function in assembly. */
+#define ML_FUNCTION(name, body) ML_FUNCTION_(name, body, ML_BEGIN)
+#define ML_FUNCTION_(name, body, begin) ML_FUNCTION__(name, body, begin)
+#define ML_FUNCTION__(name, body, align, begin)                                                                          \
+	__asm__(".pushsection .text\n.globl " #name "\n.type " #name ", %function\n" align #name ":\n" begin body ML_END \
+		".size " #name ", .-" #name "\n.popsection\n")
 
 /* The stack pointer after the call has returned. */
 static inline ml_u64 ml_registers_stack_pointer(const struct ml_registers *registers)

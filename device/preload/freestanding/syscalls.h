@@ -96,7 +96,7 @@ static inline unsigned long ml_thread_pointer(void)
 #define ML_SYSCALL2(name, a, b) ml_syscall(__NR_##name, (long)(a), (long)(b), 0, 0, 0, 0)
 #define ML_SYSCALL3(name, a, b, c) ml_syscall(__NR_##name, (long)(a), (long)(b), (long)(c), 0, 0, 0)
 #define ML_SYSCALL4(name, a, b, c, d) ml_syscall(__NR_##name, (long)(a), (long)(b), (long)(c), (long)(d), 0, 0)
-#define ML_SYSCALL6(name, a, b, c, d, e, f)                                                                       \
+#define ML_SYSCALL6(name, a, b, c, d, e, f) \
 	ml_syscall(__NR_##name, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
 
 /* Not `result < 0`: addresses in the upper half of a 32-bit address space are negative, too. */
@@ -151,8 +151,7 @@ static inline long ml_read_file(const char *path, char *to, unsigned long room)
 #endif
 
 #ifdef __NR_ftruncate64 /* 64-bit values take pairs of registers that begin with an even one (Arm EABI) */
-#define ML_FTRUNCATE(fd, bytes) \
-	ml_syscall(__NR_ftruncate64, (long)(fd), 0, (long)(bytes), (long)((ml_u64)(bytes) >> 32), 0, 0)
+#define ML_FTRUNCATE(fd, bytes) ml_syscall(__NR_ftruncate64, (long)(fd), 0, (long)(bytes), (long)((ml_u64)(bytes) >> 32), 0, 0)
 #else
 #define ML_FTRUNCATE(fd, bytes) ML_SYSCALL2(ftruncate, fd, bytes)
 #endif

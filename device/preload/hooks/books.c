@@ -3,14 +3,6 @@
 
 #include "preload/freestanding/bytes.h"
 
-static void note_name(struct ml_hooked *report, const char *path)
-{
-	const char *name = ml_file_name(path);
-	size_t length = ml_length(name);
-
-	ml_copy(report->name, name, length < sizeof(report->name) ? length : sizeof(report->name) - 1);
-}
-
 static int is_free(const struct ml_hook_module *module)
 {
 	return !module->dynamic;
@@ -37,7 +29,9 @@ static struct ml_hook_module *take_entry(struct ml_hook_books *books)
 struct ml_hook_module *ml_hook_books_module(struct ml_hook_books *books, const struct ml_module *module, int *is_new)
 {
 	ml_u64 name_hash = ml_hash_text(module->name, ml_length(module->name));
+	const char *name = ml_file_name(module->name);
 	struct ml_hook_module *entry = NULL;
+	size_t length;
 
 	for (ml_u32 i = 0; i < books->n_modules && !entry; i++)
 		if (books->modules[i].dynamic == module->dynamic)
@@ -65,7 +59,8 @@ struct ml_hook_module *ml_hook_books_module(struct ml_hook_books *books, const s
 		.pass = books->pass,
 		.report = { .module = module->low },
 	};
-	note_name(&entry->report, module->name);
+	length = ml_length(name);
+	ml_copy(entry->report.name, name, length < sizeof(entry->report.name) ? length : sizeof(entry->report.name) - 1);
 	return entry;
 }
 
@@ -93,11 +88,6 @@ int ml_hook_books_add(struct ml_hook_books *books, const struct ml_hook_module *
 	return 1;
 }
 
-void ml_hook_books_take_back(struct ml_hook_books *books)
-{
-	books->n_slots--;
-}
-
 static int is_same(const struct ml_hooked *old, const struct ml_hooked *new)
 {
 	return old->module == new->module && old->n_slots == new->n_slots && old->n_refused == new->n_refused &&
@@ -119,12 +109,4 @@ void ml_hook_rows_add(const struct ml_view *view, const struct ml_hooked *row)
 		view->hooked[n] = *row;
 		__atomic_store_n(&segment->n_hooked, n + 1, __ATOMIC_RELEASE);
 	}
-}
-
-const struct ml_hook_module *ml_hook_books_at(const struct ml_hook_books *books, unsigned long address)
-{
-	for (ml_u32 i = 0; i < books->n_modules; i++)
-		if (!is_free(&books->modules[i]) && address >= books->modules[i].low && address < books->modules[i].high)
-			return &books->modules[i];
-	return NULL;
 }

@@ -47,10 +47,6 @@ void ml_hook_books_drop_unseen(struct ml_hook_books *books);
 /* Returns 0 if there is no room. */
 int ml_hook_books_add(struct ml_hook_books *books, const struct ml_hook_module *module, unsigned long slot,
 		      unsigned long original, unsigned int hook);
-void ml_hook_books_take_back(struct ml_hook_books *books);
 
 /* Reports a module to the agent, by one thread at a time. NULL: there is no session. */
 void ml_hook_rows_add(const struct ml_view *view, const struct ml_hooked *row);
-
-/* The module at this address, or NULL. */
-const struct ml_hook_module *ml_hook_books_at(const struct ml_hook_books *books, unsigned long address);

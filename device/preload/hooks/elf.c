@@ -42,15 +42,16 @@ static const struct {
 } fields[] = {
 #define FIELD(tag, field, is_address) { tag, offsetof(struct ml_elf, field), is_address },
 	FIELD(DT_JMPREL, plt.address, 1) FIELD(DT_PLTRELSZ, plt.bytes, 0) FIELD(DT_REL, rel.address, 1)
-	FIELD(DT_RELSZ, rel.bytes, 0) FIELD(DT_RELA, rela.address, 1) FIELD(DT_RELASZ, rela.bytes, 0)
-	FIELD(DT_ANDROID_REL, packed.address, 1) FIELD(DT_ANDROID_RELSZ, packed.bytes, 0)
-	FIELD(DT_ANDROID_RELA, packed.address, 1) FIELD(DT_ANDROID_RELASZ, packed.bytes, 0)
-	FIELD(DT_SYMTAB, symbols, 1) FIELD(DT_STRSZ, string_bytes, 0)
-	FIELD(DT_VERSYM, versions, 1) FIELD(DT_VERDEF, definitions, 1) FIELD(DT_GNU_HASH, gnu_hash, 1) FIELD(DT_HASH, hash, 1)
+		FIELD(DT_RELSZ, rel.bytes, 0) FIELD(DT_RELA, rela.address, 1) FIELD(DT_RELASZ, rela.bytes, 0)
+			FIELD(DT_ANDROID_REL, packed.address, 1) FIELD(DT_ANDROID_RELSZ, packed.bytes, 0)
+				FIELD(DT_ANDROID_RELA, packed.address, 1) FIELD(DT_ANDROID_RELASZ, packed.bytes, 0)
+					FIELD(DT_SYMTAB, symbols, 1) FIELD(DT_STRSZ, string_bytes, 0)
+						FIELD(DT_VERSYM, versions, 1) FIELD(DT_VERDEF, definitions, 1)
+							FIELD(DT_GNU_HASH, gnu_hash, 1) FIELD(DT_HASH, hash, 1)
 #undef FIELD
 };
 
-static void note_entry(struct ml_elf *elf, const ElfW(Dyn) *entry)
+static void note_entry(struct ml_elf *elf, const ElfW(Dyn) * entry)
 {
 	long tag = (long)entry->d_tag;
 	unsigned long value = entry->d_un.d_val;
@@ -82,20 +83,19 @@ int ml_elf_open(struct ml_elf *elf, const struct ml_hook_maps *maps, unsigned lo
 	if (dynamic % sizeof(long))
 		return -1;
 	for (i = 0; i < DYNAMIC_ENTRIES_MAX && can_read(elf, dynamic + i * sizeof(*entry), sizeof(*entry)) &&
-		    entry[i].d_tag != DT_NULL; i++)
+		    entry[i].d_tag != DT_NULL;
+	     i++)
 		note_entry(elf, &entry[i]);
 	if (i == DYNAMIC_ENTRIES_MAX || !can_read(elf, dynamic + i * sizeof(*entry), sizeof(*entry)))
 		return -1;
 	if (!elf->symbols || elf->symbols % sizeof(long) || !elf->strings || !elf->string_bytes ||
 	    !can_read(elf, (unsigned long)elf->strings, elf->string_bytes) || elf->strings[elf->string_bytes - 1] != '\0')
 		return -1;
-	return is_sound(elf, &elf->plt) && is_sound(elf, &elf->rel) && is_sound(elf, &elf->rela) &&
-			       is_sound(elf, &elf->packed) ?
-		       0 :
-		       -1;
+	return -!(is_sound(elf, &elf->plt) && is_sound(elf, &elf->rel) && is_sound(elf, &elf->rela) &&
+		  is_sound(elf, &elf->packed));
 }
 
-static const ElfW(Sym) *symbol_at(const struct ml_elf *elf, unsigned long index)
+static const ElfW(Sym) * symbol_at(const struct ml_elf *elf, unsigned long index)
 {
 	unsigned long address;
 
@@ -117,7 +117,8 @@ static unsigned int version_at(const struct ml_elf *elf, unsigned long index)
 {
 	unsigned long address = elf->versions + index * sizeof(ElfW(Half));
 
-	return !elf->versions || address % sizeof(ElfW(Half)) || !can_read(elf, address, sizeof(ElfW(Half))) ? 0 :
+	return !elf->versions || address % sizeof(ElfW(Half)) || !can_read(elf, address, sizeof(ElfW(Half))) ?
+		       0 :
 		       *(const ElfW(Half) *)address;
 }
 
@@ -145,7 +146,7 @@ static int is_wanted(const struct ml_elf *elf, unsigned long index, struct wante
 	       wanted->skip-- == 0;
 }
 
-static const ElfW(Word) *words(const struct ml_elf *elf, unsigned long address, size_t n)
+static const ElfW(Word) * words(const struct ml_elf *elf, unsigned long address, size_t n)
 {
 	return address % sizeof(ElfW(Word)) == 0 && can_read(elf, address, n * sizeof(ElfW(Word))) ?
 		       (const ElfW(Word) *)address :
@@ -261,12 +262,10 @@ unsigned int ml_elf_definitions(const struct ml_elf *elf, const char *name, stru
 	for (; n < max && (index = find(elf, name, n)) != 0; n++) {
 		unsigned int number = version_at(elf, index);
 
-		found[n] = (struct ml_elf_definition){
-			.address = elf->base + symbol_at(elf, index)->st_value,
-			.version = (number & ~HIDDEN) > GLOBAL ? version_hash(elf, number) : 0,
-			.is_default = !(number & HIDDEN),
-			.is_chosen = type_at(elf, index) == STT_GNU_IFUNC,
-		};
+		found[n] = (struct ml_elf_definition){ .address = elf->base + symbol_at(elf, index)->st_value,
+						       .version = (number & ~HIDDEN) > GLOBAL ? version_hash(elf, number) : 0,
+						       .is_default = !(number & HIDDEN),
+						       .is_chosen = type_at(elf, index) == STT_GNU_IFUNC };
 	}
 	return n;
 }

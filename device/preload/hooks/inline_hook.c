@@ -35,8 +35,8 @@ static struct {
 /* An address or -errno. Never replaces a mapping, even where an old kernel takes the flag as a hint. */
 static long map_at(unsigned long address)
 {
-	long got = ML_MMAP(address, ML_ROOM_BYTES, PROT_READ | PROT_EXEC,
-			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1);
+	long got =
+		ML_MMAP(address, ML_ROOM_BYTES, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1);
 
 	if (ml_is_error(got) || (unsigned long)got == address)
 		return got;

@@ -19,9 +19,8 @@ static void note_jump(void)
 /* Before a call of the loader, where its lock may be waited for. */
 static void catch_up(void)
 {
-	ml_u64 since_ns = __atomic_load_n(&jumped_ns, __ATOMIC_RELAXED) ?
-				  __atomic_exchange_n(&jumped_ns, 0, __ATOMIC_RELAXED) :
-				  0;
+	ml_u64 since_ns =
+		__atomic_load_n(&jumped_ns, __ATOMIC_RELAXED) ? __atomic_exchange_n(&jumped_ns, 0, __ATOMIC_RELAXED) : 0;
 
 	if (since_ns)
 		ml_plt_hook_follow(since_ns);
@@ -68,50 +67,27 @@ void *ml_hook_android_dlopen_ext(const char *path, int flags, const void *extra)
 	TAIL return ml_loader_original.android_dlopen_ext(path, flags, extra);
 }
 
-void *ml_hook_loader_dlopen(const char *path, int flags, const void *caller)
-{
-	ml_u64 since_ns = ml_clock_exact_ns();
-	void *handle;
-
-	catch_up();
-	handle = ml_loader_original.loader_dlopen(path, flags, caller);
-	ml_plt_hook_follow(since_ns);
-	return handle;
-}
-
-void *ml_hook_loader_android_dlopen_ext(const char *path, int flags, const void *extra, const void *caller)
-{
-	ml_u64 since_ns = ml_clock_exact_ns();
-	void *handle;
-
-	catch_up();
-	handle = ml_loader_original.loader_android_dlopen_ext(path, flags, extra, caller);
-	ml_plt_hook_follow(since_ns);
-	return handle;
-}
-
 void *ml_hook_dlsym(void *handle, const char *name)
 {
 	catch_up();
 	TAIL return ml_loader_original.dlsym(handle, name);
 }
 
-int ml_hook_dlclose(void *handle)
-{
-	int result;
+/* Functions that do not depend on their caller: modules that come or go are found when they return. */
+#define FOLLOWED(function, result_type, parameters, ...)           \
+	result_type ml_hook_##function parameters                  \
+	{                                                          \
+		ml_u64 since_ns = ml_clock_exact_ns();             \
+		result_type result;                                \
+                                                                   \
+		catch_up();                                        \
+		result = ml_loader_original.function(__VA_ARGS__); \
+		ml_plt_hook_follow(since_ns);                      \
+		return result;                                     \
+	}
 
-	catch_up();
-	result = ml_loader_original.dlclose(handle);
-	ml_plt_hook_follow(ml_clock_exact_ns());
-	return result;
-}
-
-int ml_hook_loader_dlclose(void *handle)
-{
-	int result;
-
-	catch_up();
-	result = ml_loader_original.loader_dlclose(handle);
-	ml_plt_hook_follow(ml_clock_exact_ns());
-	return result;
-}
+FOLLOWED(loader_dlopen, void *, (const char *path, int flags, const void *caller), path, flags, caller)
+FOLLOWED(loader_android_dlopen_ext, void *, (const char *path, int flags, const void *extra, const void *caller), path, flags,
+	 extra, caller)
+FOLLOWED(dlclose, int, (void *handle), handle)
+FOLLOWED(loader_dlclose, int, (void *handle), handle)

@@ -32,8 +32,8 @@ static struct ml_hook_line parse(char *line, const char *end)
 	text = skip_field(text, end);
 	if (end - text < 5)
 		return parsed;
-	parsed.range.protection = (text[0] == 'r' ? PROT_READ : 0u) | (text[1] == 'w' ? PROT_WRITE : 0u) |
-				  (text[2] == 'x' ? PROT_EXEC : 0u);
+	parsed.range.protection =
+		(text[0] == 'r' ? PROT_READ : 0u) | (text[1] == 'w' ? PROT_WRITE : 0u) | (text[2] == 'x' ? PROT_EXEC : 0u);
 	parsed.range.is_shared = text[3] == 's';
 	text = skip_field(text, end);
 	parsed.file_offset = (unsigned long)ml_parse_hex(&text, end);

@@ -22,7 +22,7 @@ extern int dl_iterate_phdr(visit_info visit, void *context) __attribute__((weak)
 
 /* ---- one module ---------------------------------------------------------------------------------------- */
 
-static void add_segment(struct ml_module *module, const ElfW(Phdr) *segment)
+static void add_segment(struct ml_module *module, const ElfW(Phdr) * segment)
 {
 	unsigned long low = module->base + segment->p_vaddr, high = low + segment->p_memsz;
 
@@ -33,9 +33,7 @@ static void add_segment(struct ml_module *module, const ElfW(Phdr) *segment)
 		if (high > module->high)
 			module->high = high;
 		break;
-	case PT_DYNAMIC:
-		module->dynamic = low;
-		break;
+	case PT_DYNAMIC: module->dynamic = low; break;
 	case PT_GNU_RELRO:
 		module->relro_low = low;
 		module->relro_high = high;
@@ -44,7 +42,7 @@ static void add_segment(struct ml_module *module, const ElfW(Phdr) *segment)
 }
 
 int ml_module_describe(struct ml_module *module, const struct ml_hook_maps *maps, unsigned long base,
-		       const ElfW(Phdr) *segments, size_t n)
+		       const ElfW(Phdr) * segments, size_t n)
 {
 	*module = (struct ml_module){ .name = "", .base = base };
 	if (!segments || n > SEGMENTS_MAX || !ml_hook_maps_can_read(maps, (unsigned long)segments, n * sizeof(*segments)))
@@ -55,8 +53,8 @@ int ml_module_describe(struct ml_module *module, const struct ml_hook_maps *maps
 }
 
 struct tour {
-	struct ml_hook_maps *maps;
-	int (*visit)(void *context, const struct ml_module *module);
+	struct ml_hook_maps maps;
+	ml_visit_module *visit;
 	void *context;
 	int error;
 };
@@ -67,15 +65,16 @@ static int visit_loaded(struct dl_phdr_info *info, size_t bytes, void *context)
 	struct ml_module module;
 
 	(void)bytes;
-	if (!tour->maps->ranges)
-		tour->error = ml_hook_maps_read(tour->maps);
+	if (!tour->maps.ranges)
+		tour->error = ml_hook_maps_read(&tour->maps);
 	if (tour->error)
 		return 1;
-	if (ml_module_describe(&module, tour->maps, info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum))
+	if (ml_module_describe(&module, &tour->maps, info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum))
 		return 0;
 	if (info->dlpi_name)
 		module.name = info->dlpi_name;
-	return tour->visit(tour->context, &module);
+	tour->visit(tour->context, &tour->maps, &module);
+	return 0;
 }
 
 /* ---- the dynamic linker's own functions ---------------------------------------------------------------- */
@@ -187,14 +186,14 @@ static iterate find_iterate(void)
 	return (iterate)__atomic_load_n(&found, __ATOMIC_RELAXED);
 }
 
-int ml_modules_each(struct ml_hook_maps *maps, int (*visit)(void *context, const struct ml_module *module), void *context)
+int ml_modules_each(ml_visit_module *visit, void *context)
 {
-	struct tour tour = { maps, visit, context, 0 };
+	struct tour tour = { .visit = visit, .context = context };
 	iterate function = find_iterate();
 
-	*maps = (struct ml_hook_maps){ NULL, 0 };
 	if (!function)
 		return -ENOSYS;
 	function(visit_loaded, &tour);
+	ml_hook_maps_drop(&tour.maps);
 	return tour.error;
 }

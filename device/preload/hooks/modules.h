@@ -15,15 +15,16 @@ struct ml_module {
 };
 
 /*
- * Reads the maps, which the caller drops, and calls `visit` for each module until it returns a value other than 0. The
- * loader's lock is held throughout, so that the maps match the modules (musl releases it in between, but never unmaps).
- * Returns 0 or -errno; -ENOSYS if dl_iterate_phdr() is not bound for us and ml_linker_find() does not find it.
+ * Reads the maps and calls `visit` with them for each module. The loader's lock is held throughout, so that the maps
+ * match the modules (musl releases it in between, but never unmaps). Returns 0 or -errno; -ENOSYS if dl_iterate_phdr()
+ * is not bound for us and ml_linker_find() does not find it.
  */
-int ml_modules_each(struct ml_hook_maps *maps, int (*visit)(void *context, const struct ml_module *module), void *context);
+typedef void ml_visit_module(void *context, const struct ml_hook_maps *maps, const struct ml_module *module);
+int ml_modules_each(ml_visit_module *visit, void *context);
 
 /* Describes a module by its mapped program headers. -1: it has no segments or no dynamic section. */
 int ml_module_describe(struct ml_module *module, const struct ml_hook_maps *maps, unsigned long base,
-		       const ElfW(Phdr) *segments, size_t n);
+		       const ElfW(Phdr) * segments, size_t n);
 
 /*
  * The address of a function of libc, libdl or the linker by name, or 0. bionic binds libc's names only for libraries

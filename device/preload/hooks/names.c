@@ -10,7 +10,6 @@
 #include "preload/entries/pairs.h"
 
 #define EXEC_FORMS(X) X(execv) X(execvp) X(execl) X(execlp) X(execle)
-#define LOADER_FUNCTIONS(X) X(dlopen) X(android_dlopen_ext) X(dlsym) X(dlclose)
 #if __SIZEOF_LONG__ != 8 /* see interpose_regions.c */
 #undef ML_REGION_FUNCTIONS
 #define ML_REGION_FUNCTIONS(X)
@@ -30,14 +29,10 @@ ML_REGION_FUNCTIONS(DECLARE)
 #define EXEC(function, ...) ORIGINAL(function, ML_HOOK_EXEC)
 #define REGIONS(function, ...) ORIGINAL(function, ML_HOOK_REGIONS)
 #define FORM(function) { #function, ADDRESS(function), NULL, ML_HOOK_EXEC, 0 },
-#define LOADER(function) { #function, ADDRESS(ml_hook_##function), AT(ml_loader_original.function), ML_HOOK_LOADER, 0 },
-#define LINKER(function) \
-	{ "__loader_" #function, ADDRESS(ml_hook_loader_##function), AT(ml_loader_original.loader_##function), ML_HOOK_LOADER, 0 },
+#define LOADER(name, function, ...) { name, ADDRESS(ml_hook_##function), AT(ml_loader_original.function), ML_HOOK_LOADER, 0 },
 
-struct ml_hook ml_hooks[ML_HOOKS] = {
-	ML_ALLOCATOR_FUNCTIONS(ALLOCATOR) ML_EXEC_FUNCTIONS(EXEC) EXEC_FORMS(FORM) LOADER_FUNCTIONS(LOADER)
-	LINKER(dlopen) LINKER(android_dlopen_ext) LINKER(dlclose) ML_REGION_FUNCTIONS(REGIONS)
-};
+struct ml_hook ml_hooks[ML_HOOKS] = { ML_ALLOCATOR_FUNCTIONS(ALLOCATOR) ML_EXEC_FUNCTIONS(EXEC) EXEC_FORMS(FORM)
+					      ML_LOADER_FUNCTIONS(LOADER) ML_REGION_FUNCTIONS(REGIONS) };
 
 enum ml_libc ml_hook_libc;
 
@@ -94,7 +89,7 @@ static int bind(unsigned int number)
 
 void ml_hook_scan_module(const struct ml_elf *elf)
 {
-	enum ml_libc libc = ml_elf_find(elf, "gnu_get_libc_version")	? ML_LIBC_GLIBC :
+	enum ml_libc libc = ml_elf_find(elf, "gnu_get_libc_version")  ? ML_LIBC_GLIBC :
 			    ml_elf_find(elf, "__system_property_get") ? ML_LIBC_BIONIC :
 									ML_LIBC_UNKNOWN;
 
@@ -114,8 +109,7 @@ void ml_hook_scan_module(const struct ml_elf *elf)
 static void search_linker(void)
 {
 	for (unsigned int i = 0; i < ML_HOOKS; i++)
-		if (ml_hooks[i].name && ml_hooks[i].family == ML_HOOK_LOADER && !ml_hooks[i].real &&
-		    ml_hooks[i].name[0] != '_')
+		if (ml_hooks[i].name && ml_hooks[i].family == ML_HOOK_LOADER && !ml_hooks[i].real && ml_hooks[i].name[0] != '_')
 			ml_hooks[i].real = ml_linker_find(ml_hooks[i].name);
 }
 
@@ -139,15 +133,21 @@ void ml_hook_name_pairs(const struct ml_view *view)
 	}
 }
 
-void ml_hook_adopt_pairs(void)
+/* After the last module. In a process that was started with the shim, only the loader's originals are still unknown. */
+static void set_originals(int only_loader)
 {
 	if (ml_hook_libc == ML_LIBC_UNKNOWN)
 		ml_hook_libc = ML_LIBC_OTHER;
 	if (ml_hook_libc == ML_LIBC_BIONIC)
 		search_linker();
-	for (unsigned int i = 0; i < ML_HOOKS_OWN; i++)
-		if (ml_hooks[i].real && ml_hooks[i].original && ml_hooks[i].family == ML_HOOK_LOADER)
+	for (unsigned int i = 0; i < ML_HOOKS; i++)
+		if (ml_hooks[i].real && ml_hooks[i].original && (!only_loader || ml_hooks[i].family == ML_HOOK_LOADER))
 			*ml_hooks[i].original = ml_hooks[i].real;
+}
+
+void ml_hook_adopt_pairs(void)
+{
+	set_originals(1);
 	for (unsigned int i = ML_HOOKS_OWN; i < ML_HOOKS; i++)
 		if (ml_hooks[i].name && ml_hooks[i].real && pair_names[i - ML_HOOKS_OWN].is_size_function)
 			ml_pairs_size_by(pair_names[i - ML_HOOKS_OWN].function, ml_hooks[i].real);
@@ -175,12 +175,7 @@ static int bind_allocator(void)
 	return n_needed == 2 ? ML_ATTACH_OK : n_chosen ? ML_ATTACH_CHOSEN : ML_ATTACH_NO_ALLOCATOR;
 }
 
-static int knows_allocator;
-
-int ml_hook_knows_allocator(void)
-{
-	return knows_allocator;
-}
+int ml_hook_knows_allocator;
 
 int ml_hook_adopt(void)
 {
@@ -188,14 +183,8 @@ int ml_hook_adopt(void)
 
 	if (result != ML_ATTACH_OK)
 		return result;
-	knows_allocator = 1;
-	if (ml_hook_libc == ML_LIBC_UNKNOWN)
-		ml_hook_libc = ML_LIBC_OTHER;
-	if (ml_hook_libc == ML_LIBC_BIONIC)
-		search_linker();
-	for (unsigned int i = 0; i < ML_HOOKS; i++)
-		if (ml_hooks[i].real && ml_hooks[i].original)
-			*ml_hooks[i].original = ml_hooks[i].real;
+	ml_hook_knows_allocator = 1;
+	set_originals(0);
 	ml_originals_adopt();
 	return ML_ATTACH_OK;
 }

@@ -61,7 +61,7 @@ void ml_hook_scan_module(const struct ml_elf *elf);
 int ml_hook_adopt(void);
 
 /* 1 once that has succeeded; modules need not be scanned again. */
-int ml_hook_knows_allocator(void);
+extern int ml_hook_knows_allocator __attribute__((visibility("hidden")));
 
 /* ---- the dynamic linker's functions as hooked modules find them (loader.c) --------------------------- */
 
@@ -71,22 +71,22 @@ int ml_hook_knows_allocator(void);
  * which mostly asks for a function's address. Since API 26 bionic's wrapper passes the caller explicitly to a function
  * that is hooked instead.
  */
-void *ml_hook_dlopen(const char *path, int flags);
-void *ml_hook_android_dlopen_ext(const char *path, int flags, const void *extra);
-void *ml_hook_loader_dlopen(const char *path, int flags, const void *caller);
-void *ml_hook_loader_android_dlopen_ext(const char *path, int flags, const void *extra, const void *caller);
-void *ml_hook_dlsym(void *handle, const char *name);
-int ml_hook_dlclose(void *handle);
-int ml_hook_loader_dlclose(void *handle);
+#define ML_LOADER_FUNCTIONS(X)                                                                                \
+	X("dlopen", dlopen, void *, (const char *path, int flags))                                            \
+	X("android_dlopen_ext", android_dlopen_ext, void *, (const char *path, int flags, const void *extra)) \
+	X("dlsym", dlsym, void *, (void *handle, const char *name))                                           \
+	X("dlclose", dlclose, int, (void *handle))                                                            \
+	X("__loader_dlopen", loader_dlopen, void *, (const char *path, int flags, const void *caller))        \
+	X("__loader_android_dlopen_ext", loader_android_dlopen_ext, void *,                                   \
+	  (const char *path, int flags, const void *extra, const void *caller))                               \
+	X("__loader_dlclose", loader_dlclose, int, (void *handle))
+
+#define ML_LOADER_HOOK(name, function, result, parameters) result ml_hook_##function parameters;
+ML_LOADER_FUNCTIONS(ML_LOADER_HOOK)
 
 struct ml_loader_originals {
-	void *(*dlopen)(const char *, int);
-	void *(*android_dlopen_ext)(const char *, int, const void *);
-	void *(*loader_dlopen)(const char *, int, const void *);
-	void *(*loader_android_dlopen_ext)(const char *, int, const void *, const void *);
-	void *(*dlsym)(void *, const char *);
-	int (*dlclose)(void *);
-	int (*loader_dlclose)(void *);
+#define ML_LOADER_ORIGINAL(name, function, result, parameters) result(*function) parameters;
+	ML_LOADER_FUNCTIONS(ML_LOADER_ORIGINAL)
 };
 
 extern struct ml_loader_originals ml_loader_original __attribute__((visibility("hidden")));

@@ -16,8 +16,6 @@
 #define SETTLE_NS 10000000
 #define TRIES 200
 
-enum work { PATCH, RESTORE };
-
 static struct ml_hook_books books;
 static struct ml_lock lock; /* guards `books`; never waited for where the loader's lock may be held */
 static int is_pass_due; /* another pass is due: a thread found the lock taken */
@@ -25,20 +23,10 @@ static int is_patching;  /* new modules are to be patched */
 static int has_regions;
 static const struct ml_view *listener;
 
-static int lock_try(void)
-{
-	return ml_lock_try(&lock);
-}
-
-static void unlock(void)
-{
-	ml_lock_release(&lock);
-}
-
 static int lock_or_time_out(void)
 {
 	for (int i = 0; i < TRIES; i++) {
-		if (lock_try())
+		if (ml_lock_try(&lock))
 			return 1;
 		ml_pause_ns(SETTLE_NS);
 	}
@@ -63,14 +51,15 @@ void ml_plt_hook_report_to(const struct ml_view *view)
 	}
 	if (view)
 		view->segment->n_hooked_lost += books.n_modules_without_room;
-	unlock();
+	ml_lock_release(&lock, 0);
 }
 
 /* ---- one module --------------------------------------------------------------------------------------- */
 
 struct pass {
-	const struct ml_hook_maps *maps;
+	void (*visit)(struct pass *pass);
 	ml_u64 since_ns;
+	const struct ml_hook_maps *maps;
 	struct ml_hook_pages pages;
 	int n_left; /* slots that could not be restored */
 	int n_unsettled;
@@ -97,7 +86,7 @@ static int is_own_stub(const struct pass *pass, const struct ml_relocation *relo
 	const struct ml_hook_range *range;
 	unsigned long own;
 
-	if (relocation->kind != ML_RELOCATION_CALL || value < pass->module->low || value >= pass->module->high)
+	if (!relocation->is_call || value < pass->module->low || value >= pass->module->high)
 		return 0;
 	range = ml_hook_maps_find(pass->maps, value);
 	own = ml_elf_find(&pass->elf, hook->name);
@@ -109,8 +98,8 @@ static int is_unsettled(const struct pass *pass, unsigned long slot)
 {
 	const struct ml_hook_range *range = ml_hook_maps_find(pass->maps, slot);
 
-	return !pass->entry->is_settled && slot >= pass->module->relro_low &&
-	       (slot | 0xfff) < pass->module->relro_high && range && range->protection & PROT_WRITE;
+	return !pass->entry->is_settled && slot >= pass->module->relro_low && (slot | 0xfff) < pass->module->relro_high &&
+	       range && range->protection & PROT_WRITE;
 }
 
 static void patch_slot(struct pass *pass, const struct ml_relocation *relocation, unsigned int number, unsigned long value)
@@ -135,7 +124,7 @@ static void patch_slot(struct pass *pass, const struct ml_relocation *relocation
 		report->n_slots += hook->family == ML_HOOK_ALLOCATOR;
 		return;
 	}
-	ml_hook_books_take_back(&books);
+	books.n_slots--;
 	if (error < 0)
 		report->flags |= ML_HOOKED_READ_ONLY;
 	report->n_refused++;
@@ -150,8 +139,7 @@ static void visit_slot(void *context, const struct ml_relocation *relocation)
 	unsigned long value;
 
 	if (number == ML_HOOKS || !hook->real || relocation->addend || (hook->family == ML_HOOK_REGIONS && !has_regions) ||
-	    relocation->address % sizeof(value) ||
-	    !ml_hook_maps_can_read(pass->maps, relocation->address, sizeof(value)))
+	    relocation->address % sizeof(value) || !ml_hook_maps_can_read(pass->maps, relocation->address, sizeof(value)))
 		return;
 	value = __atomic_load_n((unsigned long *)relocation->address, __ATOMIC_RELAXED);
 	if (value == hook->entry)
@@ -206,9 +194,7 @@ static void patch_module(struct pass *pass, int is_new)
 	report->flags = pass->elf.symbols && pass->elf.is_program ? ML_HOOKED_PROGRAM : 0;
 	report->n_slots = count_slots(entry);
 	entry->has_runpath = pass->elf.has_runpath;
-	if (pass->elf.symbols && ml_relocations_each(&pass->elf, visit_slot, pass))
-		report->flags |= ML_HOOKED_MALFORMED;
-	if (!pass->elf.symbols)
+	if (!pass->elf.symbols || ml_relocations_each(&pass->elf, visit_slot, pass))
 		report->flags |= ML_HOOKED_MALFORMED;
 	if (pass->n_unsettled > n_unsettled)
 		report->flags |= ML_HOOKED_UNSETTLED;
@@ -219,22 +205,21 @@ static void patch_module(struct pass *pass, int is_new)
 	}
 }
 
-static int visit_to_patch(void *context, const struct ml_module *module)
+static int open_module(struct pass *pass)
 {
-	struct pass *pass = context;
+	return ml_elf_open(&pass->elf, pass->maps, pass->module->base, pass->module->dynamic);
+}
+
+static void patch(struct pass *pass)
+{
 	int is_new;
 
-	if (is_own(module) || is_vdso(module))
-		return 0;
-	pass->module = module;
-	pass->entry = ml_hook_books_module(&books, module, &is_new);
+	pass->entry = ml_hook_books_module(&books, pass->module, &is_new);
 	if (!pass->entry)
-		return 0;
-	if (ml_elf_open(&pass->elf, pass->maps, module->base, module->dynamic))
+		return;
+	if (open_module(pass))
 		pass->elf.symbols = 0;
 	patch_module(pass, is_new);
-	ml_hook_pages_close(&pass->pages);
-	return 0;
 }
 
 static void restore_slot(struct pass *pass, const struct ml_hook_slot *slot)
@@ -247,73 +232,67 @@ static void restore_slot(struct pass *pass, const struct ml_hook_slot *slot)
 		pass->n_left++;
 }
 
-static int visit_to_restore(void *context, const struct ml_module *module)
+static void restore(struct pass *pass)
 {
-	struct pass *pass = context;
-	struct ml_hook_module *entry;
 	int is_new;
+	const struct ml_hook_module *entry = ml_hook_books_module(&books, pass->module, &is_new);
 
-	if (is_own(module) || is_vdso(module))
-		return 0;
-	entry = ml_hook_books_module(&books, module, &is_new);
 	for (ml_u32 i = 0; entry && !is_new && i < books.n_slots; i++)
 		if (books.slots[i].module == (ml_u32)(entry - books.modules))
 			restore_slot(pass, &books.slots[i]);
+}
+
+static void scan(struct pass *pass)
+{
+	if (!open_module(pass))
+		ml_hook_scan_module(&pass->elf);
+}
+
+static void visit_module(void *context, const struct ml_hook_maps *maps, const struct ml_module *module)
+{
+	struct pass *pass = context;
+
+	if (is_own(module) || is_vdso(module))
+		return;
+	pass->maps = pass->pages.maps = maps;
+	pass->module = module;
+	pass->visit(pass);
 	ml_hook_pages_close(&pass->pages);
-	return 0;
 }
 
 /* ---- all modules -------------------------------------------------------------------------------------- */
 
 /* 0 or -errno. The caller holds the lock. */
-static int run_pass(struct pass *pass, enum work work, ml_u64 since_ns)
+static int run_pass(struct pass *pass, void (*visit)(struct pass *pass), ml_u64 since_ns)
 {
-	struct ml_hook_maps maps;
 	int error;
 
-	*pass = (struct pass){ .maps = &maps, .since_ns = since_ns, .pages = { .maps = &maps } };
+	*pass = (struct pass){ .visit = visit, .since_ns = since_ns };
 	books.pass++;
 	books.n_modules_without_room = 0;
-	error = ml_modules_each(&maps, work == PATCH ? visit_to_patch : visit_to_restore, pass);
+	error = ml_modules_each(visit_module, pass);
 	if (!error)
 		ml_hook_books_drop_unseen(&books);
-	ml_hook_maps_drop(&maps);
 	return error;
-}
-
-static int scan_module(void *context, const struct ml_module *module)
-{
-	struct pass *pass = context;
-
-	if (!is_own(module) && !is_vdso(module) && !ml_elf_open(&pass->elf, pass->maps, module->base, module->dynamic))
-		ml_hook_scan_module(&pass->elf);
-	return 0;
 }
 
 int ml_plt_hook_find_originals(void)
 {
-	struct ml_hook_maps maps;
-	struct pass pass = { .maps = &maps };
-	int error = ml_modules_each(&maps, scan_module, &pass);
+	int error = ml_modules_each(visit_module, &(struct pass){ .visit = scan });
 
-	ml_hook_maps_drop(&maps);
 	return error ? error : ml_hook_adopt();
 }
 
 int ml_plt_hook_find_pairs(const struct ml_view *view)
 {
-	struct ml_hook_maps maps;
-	struct pass pass = { .maps = &maps };
 	int error;
 
 	if (!lock_or_time_out())
 		return -EBUSY;
 	ml_hook_name_pairs(view);
-	error = ml_modules_each(&maps, scan_module, &pass);
-	ml_hook_maps_drop(&maps);
+	error = ml_modules_each(visit_module, &(struct pass){ .visit = scan });
 	ml_hook_adopt_pairs();
-	unlock();
-	return error;
+	return ml_lock_release(&lock, error);
 }
 
 /* Two passes: the first may meet a module in the middle of its relocation or of a lazy binding. */
@@ -326,16 +305,15 @@ int ml_plt_hook_patch(int with_regions)
 		return -EBUSY;
 	has_regions |= with_regions;
 	is_patching = 1;
-	error = run_pass(&pass, PATCH, 0);
+	error = run_pass(&pass, patch, 0);
 	if (!error) {
 		if (pass.n_unsettled)
 			ml_pause_ns(SETTLE_NS);
-		error = run_pass(&pass, PATCH, 0);
+		error = run_pass(&pass, patch, 0);
 	}
 	if (!error && !books.n_slots)
 		error = ML_ATTACH_NO_SLOT;
-	unlock();
-	return error;
+	return ml_lock_release(&lock, error);
 }
 
 void ml_plt_hook_follow(ml_u64 since_ns)
@@ -343,11 +321,11 @@ void ml_plt_hook_follow(ml_u64 since_ns)
 	struct pass pass;
 
 	__atomic_store_n(&is_pass_due, 1, __ATOMIC_SEQ_CST);
-	while (__atomic_load_n(&is_pass_due, __ATOMIC_SEQ_CST) && lock_try()) {
+	while (__atomic_load_n(&is_pass_due, __ATOMIC_SEQ_CST) && ml_lock_try(&lock)) {
 		__atomic_store_n(&is_pass_due, 0, __ATOMIC_SEQ_CST);
 		if (is_patching)
-			run_pass(&pass, PATCH, since_ns);
-		unlock();
+			run_pass(&pass, patch, since_ns);
+		ml_lock_release(&lock, 0);
 	}
 }
 
@@ -360,22 +338,23 @@ int ml_plt_hook_restore(void)
 		return -EBUSY;
 	is_patching = 0;
 	listener = NULL;
-	error = run_pass(&pass, RESTORE, 0);
+	error = run_pass(&pass, restore, 0);
 	books.n_slots = 0;
 	ml_hook_name_pairs(NULL);
-	unlock();
-	return error ? error : pass.n_left + pass.pages.n_unrestored;
+	return ml_lock_release(&lock, error ? error : pass.n_left + pass.pages.n_unrestored);
 }
 
 int ml_plt_hook_is_plain_caller(unsigned long address)
 {
-	int is_plain = 0;
+	int is_known = 0, has_runpath = 0;
 
-	if (!lock_try())
+	if (!ml_lock_try(&lock))
 		return 0;
-	is_plain = ml_hook_books_at(&books, address) != NULL;
-	for (ml_u32 i = 0; i < books.n_modules && is_plain; i++)
-		is_plain = !books.modules[i].dynamic || !books.modules[i].has_runpath;
-	unlock();
-	return is_plain;
+	for (const struct ml_hook_module *module = books.modules; module < books.modules + books.n_modules; module++) {
+		if (!module->dynamic)
+			continue;
+		is_known |= address >= module->low && address < module->high;
+		has_runpath |= module->has_runpath;
+	}
+	return ml_lock_release(&lock, is_known && !has_runpath);
 }

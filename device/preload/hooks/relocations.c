@@ -13,10 +13,10 @@ enum { JUMP_SLOT = 22, GLOB_DAT = 21, ABSOLUTE = 2 }; /* R_ARM_ABS32 */
 
 #if __SIZEOF_LONG__ == 8
 #define SYMBOL_OF(info) ((unsigned long)((info) >> 32))
-#define TYPE_OF(info) ((unsigned long)((info)&0xffffffffu))
+#define TYPE_OF(info) ((unsigned long)((info) & 0xffffffffu))
 #else
 #define SYMBOL_OF(info) ((unsigned long)((info) >> 8))
-#define TYPE_OF(info) ((unsigned long)((info)&0xffu))
+#define TYPE_OF(info) ((unsigned long)((info) & 0xffu))
 #endif
 
 struct visitor {
@@ -28,16 +28,9 @@ struct visitor {
 static void report(const struct visitor *visitor, unsigned long offset, unsigned long info, long addend)
 {
 	unsigned long type = TYPE_OF(info);
-	struct ml_relocation relocation = {
-		.address = visitor->base + offset,
-		.symbol = SYMBOL_OF(info),
-		.kind = type == JUMP_SLOT			    ? ML_RELOCATION_CALL :
-			type == GLOB_DAT || type == ABSOLUTE ? ML_RELOCATION_ADDRESS :
-								     ML_RELOCATION_OTHER,
-		.addend = addend,
-	};
+	struct ml_relocation relocation = { visitor->base + offset, SYMBOL_OF(info), type == JUMP_SLOT, addend };
 
-	if (relocation.kind != ML_RELOCATION_OTHER && relocation.symbol)
+	if (relocation.symbol && (type == JUMP_SLOT || type == GLOB_DAT || type == ABSOLUTE))
 		visitor->visit(visitor->context, &relocation);
 }
 
@@ -102,8 +95,7 @@ struct state {
  * Reads a group of at most `most` relocations; 0: malformed. Checked first, since some groups have no bytes for each
  * relocation.
  */
-static unsigned long take_group(struct packed *packed, const struct visitor *visitor, struct state *state,
-				unsigned long most)
+static unsigned long take_group(struct packed *packed, const struct visitor *visitor, struct state *state, unsigned long most)
 {
 	unsigned long size = (unsigned long)take_number(packed), flags = (unsigned long)take_number(packed), delta = 0;
 

@@ -4,6 +4,7 @@
 #include "preload/attach.h"
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/clock.h"
+#include "preload/freestanding/lock.h"
 #include "preload/stacks/frame_resolve.h"
 #include "preload/include/memleak.h"
 #include "preload/stacks/maps.h"
@@ -15,7 +16,6 @@
 #include "preload/freestanding/syscalls.h"
 
 #define API __attribute__((visibility("default")))
-
 
 #define SAMPLE_BYTES 65536u
 #define MAX_LIVE 65536u
@@ -41,7 +41,7 @@ static struct {
 	struct ml_settings settings;
 	ml_u32 pid; /* of the process that began to record; 0 = none */
 	int is_recording;
-	int is_locked; /* begins, ends or writes */
+	struct ml_lock lock; /* held while one thread begins, ends or writes */
 	ml_u32 n_marks;
 	struct mark marks[MARKS];
 	struct ml_recording recording;
@@ -52,15 +52,14 @@ static struct {
 /* A segment as connect.c makes it, in private memory. */
 static int make_segment(struct ml_view *view)
 {
-	struct ml_layout layout;
 	long base;
 
-	if (ml_layout_compute(&linked.settings, &layout))
+	if (ml_view_set(view, NULL, &linked.settings))
 		return -EINVAL;
-	base = ML_MMAP(0, layout.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+	base = ML_MMAP(0, view->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
 	if (ml_is_error(base))
 		return (int)base;
-	ml_connect_begin(view, (void *)base, &linked.settings, &layout);
+	ml_connect_begin(view, (void *)base, &linked.settings);
 	return 0;
 }
 
@@ -81,21 +80,18 @@ static struct ml_settings settings_from(const struct memleak_options *options)
 	};
 }
 
-static int lock_try(void)
-{
-	return !__atomic_exchange_n(&linked.is_locked, 1, __ATOMIC_ACQUIRE);
-}
-
-static int unlock(int result)
-{
-	__atomic_store_n(&linked.is_locked, 0, __ATOMIC_RELEASE);
-	return result;
-}
-
 /* -ECHILD in a forked child, whose data are a copy of its parent's. */
 static int check_process(void)
 {
 	return linked.pid && linked.pid != (ml_u32)ML_SYSCALL0(getpid) ? -ECHILD : 0;
+}
+
+/* Takes the lock. 0 or -errno, with which the caller's call ends. */
+static int begin_call(void)
+{
+	int result = check_process();
+
+	return result ? result : ml_lock_try(&linked.lock) ? 0 : -EBUSY;
 }
 
 static int join(void)
@@ -103,7 +99,7 @@ static int join(void)
 	int result;
 
 	ml_connect_without_agent = make_segment;
-	if (ml_originals_are_interposed()) {
+	if (ml_originals_are_interposed) {
 		ml_maps_forget(ML_STRAGGLERS_MS);
 		ml_frame_resolve_forget(ML_STRAGGLERS_MS);
 		result = ml_recorder_join();
@@ -118,10 +114,8 @@ static int join(void)
 
 static int start(const struct memleak_options *options)
 {
-	int result = check_process();
+	int result;
 
-	if (result)
-		return result;
 	if (linked.is_recording || ml_recorder_is_on())
 		return -EBUSY;
 	if (linked.pid)
@@ -139,30 +133,30 @@ static int start(const struct memleak_options *options)
 API int memleak_start(const struct memleak_options *options)
 {
 	struct memleak_options given = { .struct_bytes = sizeof(given) };
+	int result;
 
 	if (options && (options->struct_bytes < sizeof(ml_u64) || options->struct_bytes > 4096))
 		return -EINVAL;
 	if (options)
 		ml_copy(&given, options, options->struct_bytes < sizeof(given) ? options->struct_bytes : sizeof(given));
-	return lock_try() ? unlock(start(&given)) : -EBUSY;
+	result = begin_call();
+	return result ? result : ml_lock_release(&linked.lock, start(&given));
 }
 
 API int memleak_stop(void)
 {
-	int result = check_process();
+	int result = begin_call();
 
 	if (result)
 		return result;
-	if (!lock_try())
-		return -EBUSY;
 	if (!linked.is_recording)
-		return unlock(-ESRCH);
+		return ml_lock_release(&linked.lock, -ESRCH);
 	linked.is_recording = 0;
-	if (ml_originals_are_interposed())
+	if (ml_originals_are_interposed)
 		ml_recorder_turn_off();
 	else
 		ml_attach_leave_own();
-	return unlock(0);
+	return ml_lock_release(&linked.lock, 0);
 }
 
 /* ---- marks -------------------------------------------------------------------------------------------- */
@@ -182,7 +176,7 @@ API int memleak_mark(const char *name)
 		return -ENOSPC;
 	}
 	mark = &linked.marks[number];
-	status = ml_recording_count(ml_recorder_view());
+	status = ml_recording_count(ml_view_in_force());
 	for (ml_u32 i = 0; i < MARK_NAME_BYTES; i++)
 		mark->name[i] = (i && !mark->name[i - 1]) || i == MARK_NAME_BYTES - 1 ? '\0' : name[i];
 	mark->timestamp_ns = status.timestamp_ns;
@@ -274,7 +268,7 @@ static void write_end(struct ml_recording *recording, const struct ml_view *view
 static int write_all(const char *path)
 {
 	struct ml_recording *recording = &linked.recording;
-	const struct ml_view *view = ml_recorder_view();
+	const struct ml_view *view = ml_view_in_force();
 	int result = ml_recording_create(recording, path);
 
 	if (result)
@@ -295,13 +289,9 @@ static int write_all(const char *path)
 
 API int memleak_snapshot(const char *path)
 {
-	int result = check_process();
+	int result = begin_call();
 
 	if (result)
 		return result;
-	if (!path)
-		return -EINVAL;
-	if (!lock_try())
-		return -EBUSY;
-	return unlock(linked.pid ? write_all(path) : -ESRCH);
+	return ml_lock_release(&linked.lock, !path ? -EINVAL : linked.pid ? write_all(path) : -ESRCH);
 }

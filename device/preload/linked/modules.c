@@ -3,7 +3,6 @@
 #include <elf.h>
 
 #include "preload/freestanding/bytes.h"
-#include "preload/freestanding/clock.h"
 #include "preload/linked/recording.h"
 #include "preload/linked/text.h"
 #include "preload/freestanding/syscalls.h"
@@ -63,7 +62,8 @@ static int read_module(ml_u64 base, struct module *module)
 
 	if (ml_read_memory(&file, base, sizeof(file)) != sizeof(file) || !ml_starts_with((const char *)file.e_ident, ELFMAG) ||
 	    file.e_phentsize != sizeof(*headers) || file.e_phnum > HEADERS_MAX ||
-	    ml_read_memory(headers, base + file.e_phoff, file.e_phnum * sizeof(*headers)) != (long)(file.e_phnum * sizeof(*headers)))
+	    ml_read_memory(headers, base + file.e_phoff, file.e_phnum * sizeof(*headers)) !=
+		    (long)(file.e_phnum * sizeof(*headers)))
 		return 0;
 	module->bias = base;
 	module->end = 0;
@@ -77,7 +77,8 @@ static int read_module(ml_u64 base, struct module *module)
 	for (ml_u32 i = 0; i < file.e_phnum && !module->id_bytes; i++) {
 		ml_u32 n = headers[i].p_filesz < NOTES_MAX ? (ml_u32)headers[i].p_filesz : NOTES_MAX;
 
-		if (headers[i].p_type == PT_NOTE && ml_read_memory(module->notes, module->bias + headers[i].p_vaddr, n) == (long)n)
+		if (headers[i].p_type == PT_NOTE &&
+		    ml_read_memory(module->notes, module->bias + headers[i].p_vaddr, n) == (long)n)
 			module->id_bytes = find_in_notes(module->notes, n, &module->id);
 	}
 	return 1;
@@ -97,8 +98,7 @@ static void add_module(struct ml_text *text, const char *line, const char *end, 
 		path++;
 	while (at < end && *at != ' ')
 		at++;
-	if (path == end || end - path > PATH_BYTES_MAX || at[1] != 'r' || base < *module_end ||
-	    !read_module(base, &module))
+	if (path == end || end - path > PATH_BYTES_MAX || at[1] != 'r' || base < *module_end || !read_module(base, &module))
 		return;
 	*module_end = module.end;
 	ml_text_add(text, text->fill > 1 ? ",{\"path\":" : "{\"path\":");

@@ -13,10 +13,9 @@
 /* CRC-32 of ISO 3309, bit-reflected, as zlib's crc32(): four bits at a time. */
 static ml_u32 add_to_checksum(ml_u32 crc, const unsigned char *bytes, size_t n)
 {
-	static const ml_u32 table[16] = {
-		0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
-		0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c,
-	};
+	static const ml_u32 table[16] = { 0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4,
+					  0x4db26158, 0x5005713c, 0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c,
+					  0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c };
 
 	for (size_t i = 0; i < n; i++) {
 		crc = table[(crc ^ bytes[i]) & 15] ^ crc >> 4;
@@ -67,12 +66,14 @@ int ml_recording_create(struct ml_recording *recording, const char *path)
 
 	if (error)
 		return error;
-	scratch = ML_MMAP(0, ML_RECORDING_SCRATCH_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+	scratch =
+		ML_MMAP(0, ML_RECORDING_SCRATCH_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
 	if (ml_is_error(scratch))
 		return (int)scratch;
 	recording->scratch = (unsigned char *)scratch;
 	recording->error = 0;
-	recording->fd = ML_SYSCALL4(openat, AT_FDCWD, recording->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	recording->fd =
+		ML_SYSCALL4(openat, AT_FDCWD, recording->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (recording->fd >= 0) {
 		append(recording, &header, sizeof(header));
 		return 0;

@@ -9,46 +9,54 @@
 #define CHUNK 8192u
 #define CALL_PAUSE_NS 200000
 #define CALL_PAUSES 500
-#define WIDE_COLUMNS 5
-#define NARROW_COLUMNS 4
-#define KEY_COLUMNS 7
 
-struct live_chunk {
-	struct ml_live head;
-	ml_u64 wide[WIDE_COLUMNS][CHUNK]; /* address, size, timestamp_ns, sequence, key */
-	ml_u32 narrow[NARROW_COLUMNS][CHUNK]; /* pid, tid, function, sample_bytes */
+/* Of KEYS or LIVE, with the columns of their rows. */
+struct chunk {
+	enum ml_block_kind kind;
+	int n_wide, n_narrow;
+	struct ml_live head; /* struct ml_keys has the same fields */
+	ml_u64 wide[7][CHUNK];
+	ml_u32 narrow[4][CHUNK];
 };
 
-struct keys_chunk {
-	struct ml_keys head;
-	ml_u64 columns[KEY_COLUMNS][CHUNK];
-};
+_Static_assert(sizeof(struct chunk) <= ML_RECORDING_SCRATCH_BYTES, "a chunk fits");
+_Static_assert(sizeof(struct ml_keys) == sizeof(struct ml_live), "one head for both");
 
-_Static_assert(sizeof(struct live_chunk) <= ML_RECORDING_SCRATCH_BYTES, "a chunk fits");
-_Static_assert(sizeof(struct keys_chunk) <= ML_RECORDING_SCRATCH_BYTES, "a chunk fits");
-
-static void write_keys(struct ml_recording *recording, struct keys_chunk *chunk, ml_u32 is_last)
+static struct chunk *begin(struct ml_recording *recording, enum ml_block_kind kind, int n_wide, int n_narrow, ml_u64 now_ns)
 {
-	struct iovec parts[1 + KEY_COLUMNS] = { { &chunk->head, sizeof(chunk->head) } };
+	struct chunk *chunk = (struct chunk *)(void *)recording->scratch;
 
-	for (int i = 0; i < KEY_COLUMNS; i++)
-		parts[1 + i] = (struct iovec){ chunk->columns[i], chunk->head.count * sizeof(ml_u64) };
+	chunk->kind = kind;
+	chunk->n_wide = n_wide;
+	chunk->n_narrow = n_narrow;
+	chunk->head = (struct ml_live){ .snapshot = 1, .timestamp_ns = now_ns };
+	return chunk;
+}
+
+static void write_chunk(struct ml_recording *recording, struct chunk *chunk, ml_u32 is_last)
+{
+	struct iovec parts[1 + 7 + 4] = { { &chunk->head, sizeof(chunk->head) } };
+	int n = 1;
+
+	for (int i = 0; i < chunk->n_wide; i++)
+		parts[n++] = (struct iovec){ chunk->wide[i], chunk->head.count * sizeof(ml_u64) };
+	for (int i = 0; i < chunk->n_narrow; i++)
+		parts[n++] = (struct iovec){ chunk->narrow[i], chunk->head.count * sizeof(ml_u32) };
 	chunk->head.last = is_last;
-	ml_recording_write(recording, ML_BLOCK_KEYS, parts, 1 + KEY_COLUMNS);
+	ml_recording_write(recording, chunk->kind, parts, n);
 	chunk->head.count = 0;
 }
 
-static void write_live(struct ml_recording *recording, struct live_chunk *chunk, ml_u32 is_last)
+static void add_row(struct ml_recording *recording, struct chunk *chunk, const ml_u64 *wide, const ml_u32 *narrow)
 {
-	struct iovec parts[1 + WIDE_COLUMNS + NARROW_COLUMNS] = { { &chunk->head, sizeof(chunk->head) } };
+	ml_u32 row = chunk->head.count++;
 
-	for (int i = 0; i < WIDE_COLUMNS; i++)
-		parts[1 + i] = (struct iovec){ chunk->wide[i], chunk->head.count * sizeof(ml_u64) };
-	for (int i = 0; i < NARROW_COLUMNS; i++)
-		parts[1 + WIDE_COLUMNS + i] = (struct iovec){ chunk->narrow[i], chunk->head.count * sizeof(ml_u32) };
-	chunk->head.last = is_last;
-	ml_recording_write(recording, ML_BLOCK_LIVE, parts, 1 + WIDE_COLUMNS + NARROW_COLUMNS);
-	chunk->head.count = 0;
+	for (int i = 0; i < chunk->n_wide; i++)
+		chunk->wide[i][row] = wide[i];
+	for (int i = 0; i < chunk->n_narrow; i++)
+		chunk->narrow[i][row] = narrow[i];
+	if (chunk->head.count == CHUNK)
+		write_chunk(recording, chunk, 0);
 }
 
 static ml_u32 n_keys(const struct ml_view *view)
@@ -60,25 +68,19 @@ static ml_u32 n_keys(const struct ml_view *view)
 
 static void add_keys(struct ml_recording *recording, const struct ml_view *view, ml_u64 now_ns)
 {
-	struct keys_chunk *chunk = (struct keys_chunk *)(void *)recording->scratch;
+	struct chunk *chunk = begin(recording, ML_BLOCK_KEYS, 7, 0, now_ns);
 
-	chunk->head = (struct ml_keys){ .snapshot = 1, .timestamp_ns = now_ns };
 	for (ml_u32 i = 0; i < n_keys(view); i++) {
 		const volatile struct ml_key *key = &view->keys[i];
-		const ml_u64 row[KEY_COLUMNS] = {
-			ml_read(&key->key), ml_read(&key->alloc_objects), ml_read(&key->alloc_bytes),
-			ml_read(&key->free_objects), ml_read(&key->free_bytes),
-			ml_read(&key->key) & ML_KEY_SAW_PART ? ML_KEY_PARTIAL : 0, view->segment->pid,
-		};
+		const ml_u64 row[] = { ml_read(&key->key),         ml_read(&key->alloc_objects),
+				       ml_read(&key->alloc_bytes), ml_read(&key->free_objects),
+				       ml_read(&key->free_bytes),  ml_read(&key->key) & ML_KEY_SAW_PART ? ML_KEY_PARTIAL : 0,
+				       view->segment->pid };
 
-		if (!row[1])
-			continue;
-		for (int column = 0; column < KEY_COLUMNS; column++)
-			chunk->columns[column][chunk->head.count] = row[column];
-		if (++chunk->head.count == CHUNK)
-			write_keys(recording, chunk, 0);
+		if (row[1])
+			add_row(recording, chunk, row, NULL);
 	}
-	write_keys(recording, chunk, 1);
+	write_chunk(recording, chunk, 1);
 }
 
 /* The entry belongs to the address if that is the same before and after the entry is read. */
@@ -93,44 +95,34 @@ static ml_u64 read_slot(const struct ml_view *view, const struct ml_slot *slot, 
 	return __atomic_load_n(&slot->address, __ATOMIC_RELAXED) == address ? address : 0;
 }
 
-static void add_live(struct live_chunk *chunk, const struct ml_view *view, ml_u64 address, const struct ml_entry *entry)
+static void add_block(struct ml_recording *recording, struct chunk *chunk, const struct ml_view *view, ml_u64 address,
+		      const struct ml_entry *entry)
 {
-	ml_u32 i = chunk->head.count++;
-	const ml_u64 wide[WIDE_COLUMNS] = {
-		address, entry->size, entry->timestamp_ns, entry->sequence,
-		ml_read(&view->keys[entry->key_index & (view->settings.n_keys - 1)].key),
-	};
-	const ml_u32 narrow[NARROW_COLUMNS] = {
-		view->segment->pid, entry->tid, entry->function, (ml_u32)view->settings.sample_bytes,
-	};
+	const ml_u64 wide[] = { address, entry->size, entry->timestamp_ns, entry->sequence,
+				ml_read(&view->keys[entry->key_index & (view->settings.n_keys - 1)].key) };
+	const ml_u32 narrow[] = { view->segment->pid, entry->tid, entry->function, (ml_u32)view->settings.sample_bytes };
 
-	for (int column = 0; column < WIDE_COLUMNS; column++)
-		chunk->wide[column][i] = wide[column];
-	for (int column = 0; column < NARROW_COLUMNS; column++)
-		chunk->narrow[column][i] = narrow[column];
+	add_row(recording, chunk, wide, narrow);
 }
 
 /* Only the open levels: reading the others would allocate their pages. */
 static void add_blocks(struct ml_recording *recording, const struct ml_view *view, ml_u64 now_ns)
 {
-	struct live_chunk *chunk = (struct live_chunk *)(void *)recording->scratch;
+	struct chunk *chunk = begin(recording, ML_BLOCK_LIVE, 5, 4, now_ns);
 	ml_u32 n_open = __atomic_load_n(&view->segment->n_levels_open, __ATOMIC_ACQUIRE);
 
-	chunk->head = (struct ml_live){ .snapshot = 1, .timestamp_ns = now_ns };
-	for (ml_u32 level = 0; level < n_open && level < view->layout.n_levels; level++) {
-		ml_u64 n_slots = (ml_u64)ML_BUCKET_SLOTS << ml_layout_level_bits(&view->layout, level);
+	for (ml_u32 level = 0; level < n_open && level < view->n_levels; level++) {
+		ml_u64 n_slots = (ml_u64)ML_BUCKET_SLOTS << ml_view_level_bits(view, level);
 
 		for (ml_u64 i = 0; i < n_slots; i++) {
 			struct ml_entry entry;
 			ml_u64 address = read_slot(view, &view->level_slots[level][i], &entry);
 
 			if (address)
-				add_live(chunk, view, address, &entry);
-			if (chunk->head.count == CHUNK)
-				write_live(recording, chunk, 0);
+				add_block(recording, chunk, view, address, &entry);
 		}
 	}
-	write_live(recording, chunk, 1);
+	write_chunk(recording, chunk, 1);
 }
 
 void ml_recording_rows(struct ml_recording *recording, const struct ml_view *view)

@@ -4,11 +4,11 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
+#include "abstract_address.h"
 #include "preload/freestanding/bytes.h"
 #include "preload/freestanding/clock.h"
-#include "preload/segment/peak.h"
+#include "preload/segment/keys.h"
 #include "preload/freestanding/syscalls.h"
 
 extern int __system_property_get(const char *name, char *value) __attribute__((weak)); /* on bionic only */
@@ -30,11 +30,10 @@ static int may_serve(uid_t uid)
 
 static long connect_socket(long fd)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	size_t length = ml_length(ml_connect_session.socket_name);
+	struct sockaddr_un address;
+	socklen_t bytes = ml_abstract_address(&address, ml_connect_session.socket_name);
 
-	ml_copy(address.sun_path + 1, ml_connect_session.socket_name, length); /* sun_path[0] == 0: the abstract name space */
-	return ML_SYSCALL3(connect, fd, &address, offsetof(struct sockaddr_un, sun_path) + 1 + length);
+	return bytes ? ML_SYSCALL3(connect, fd, &address, bytes) : -EINVAL;
 }
 
 /* EAGAIN means that the queue is full, so the agent exists. */
@@ -101,6 +100,25 @@ static int send_with_fd(long socket, const void *bytes, size_t n_bytes, long fd)
 	return ML_SYSCALL3(sendmsg, socket, &message, MSG_NOSIGNAL) == (long)n_bytes ? 0 : -EPROTO;
 }
 
+/*
+ * Maps the file for a guest's use: not part of core dumps, nor filled with pages at once in a process that has called
+ * mlockall(MCL_FUTURE), which locks what can be accessed when it is mapped (mm/gup.c, populate_vma_page_range()).
+ */
+static long map_memory(long fd, ml_u64 bytes, void **base)
+{
+	long address = ML_MMAP(0, bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd), error;
+
+	if (ml_is_error(address))
+		return address;
+	ML_SYSCALL2(munlock, address, bytes);
+	ML_SYSCALL3(madvise, address, bytes, MADV_DONTDUMP);
+	error = ML_SYSCALL3(mprotect, address, bytes, PROT_READ | PROT_WRITE);
+	if (error)
+		ML_SYSCALL2(munmap, address, bytes);
+	*base = (void *)address;
+	return error;
+}
+
 static long make_memory(ml_u64 bytes, void **base)
 {
 	long fd, error;
@@ -113,14 +131,8 @@ static long make_memory(ml_u64 bytes, void **base)
 	error = ml_may_write_file(bytes) ? ML_FTRUNCATE(fd, bytes) : -EFBIG;
 	if (!error)
 		error = ML_SYSCALL3(fcntl, fd, F_ADD_SEALS, SEALS);
-	if (!error) {
-		long address = ML_MMAP(0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd);
-
-		if (ml_is_error(address))
-			error = address;
-		else
-			*base = (void *)address;
-	}
+	if (!error)
+		error = map_memory(fd, bytes, base);
 	if (!error)
 		return fd;
 	ML_SYSCALL1(close, fd);
@@ -144,9 +156,9 @@ static int ask_for_less(struct ml_settings *settings)
 	return 1;
 }
 
-void ml_connect_begin(struct ml_view *view, void *base, const struct ml_settings *settings, const struct ml_layout *layout)
+void ml_connect_begin(struct ml_view *view, void *base, const struct ml_settings *settings)
 {
-	ml_view_set(view, base, settings, layout);
+	ml_view_set(view, base, settings);
 	view->segment->magic = ML_SEGMENT_MAGIC;
 	view->segment->wire_version = ML_WIRE_VERSION;
 	view->segment->pid = (ml_u32)ML_SYSCALL0(getpid);
@@ -166,7 +178,6 @@ static int exchange(long socket, struct ml_view *view)
 		.pid = (ml_u32)ML_SYSCALL0(getpid),
 		.parent = (ml_u32)ML_SYSCALL0(getppid),
 	};
-	struct ml_layout layout;
 	void *base = NULL;
 	long fd;
 	char go;
@@ -174,23 +185,21 @@ static int exchange(long socket, struct ml_view *view)
 
 	if (!error)
 		error = receive_all(socket, &greeting, sizeof(greeting));
-	if (error || greeting.magic != ML_SEGMENT_MAGIC || greeting.nonce != ml_connect_session.nonce ||
-	    greeting.wire_version != ML_WIRE_VERSION || ml_layout_compute(&greeting.settings, &layout))
+	if (error || greeting.magic != ML_SEGMENT_MAGIC || !ml_nonce_is_same(&greeting.nonce, &ml_connect_session.nonce) ||
+	    greeting.wire_version != ML_WIRE_VERSION)
 		return -EPROTO;
-	fd = make_memory(layout.bytes, &base);
-	while (fd < 0 && ask_for_less(&greeting.settings)) {
-		if (ml_layout_compute(&greeting.settings, &layout))
+	do {
+		if (ml_view_set(view, NULL, &greeting.settings))
 			return -EPROTO;
-		fd = make_memory(layout.bytes, &base);
-	}
+		fd = make_memory(view->bytes, &base);
+	} while (fd < 0 && ask_for_less(&greeting.settings));
 	greeting.pid = (ml_u32)ML_SYSCALL0(getpid);
 	if (fd < 0) {
 		greeting.magic = (ml_u64)-fd; /* the agent reports why */
 		send_with_fd(socket, &greeting, sizeof(greeting), -1);
 		return (int)fd;
 	}
-	ml_connect_begin(view, base, &greeting.settings, &layout);
-	view->segment->nonce = ml_connect_session.nonce;
+	ml_connect_begin(view, base, &greeting.settings);
 	view->segment->session_index = greeting.session_index;
 	ml_peak_begin(view);
 	error = send_with_fd(socket, &greeting, sizeof(greeting), fd);
@@ -207,7 +216,7 @@ int ml_connect_segment(struct ml_view *view)
 
 	if (ml_connect_without_agent)
 		return ml_connect_without_agent(view);
-	socket = ml_connect_session.nonce ? connect_agent() : -EPROTO;
+	socket = ml_nonce_is_set(&ml_connect_session.nonce) ? connect_agent() : -EPROTO;
 	if (socket < 0)
 		return (int)socket;
 	error = exchange(socket, view);

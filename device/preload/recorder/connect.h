@@ -6,17 +6,17 @@
 
 #include "preload/segment/segment.h"
 
-#define ML_CONNECT_VARIABLE "MEMLEAK_SESSION=" /* socket name ':' nonce as 16 hexadecimal digits */
+#define ML_CONNECT_VARIABLE "MEMLEAK_SESSION=" /* socket name ':' nonce as ML_NONCE_DIGITS */
 #define ML_CONNECT_TEXT_MAX 96
 #define ML_CONNECT_PRELOAD_MAX 4096
 
 /* "MEMLEAK_SESSION=…" as found, or as it would have been. */
 extern char ml_connect_variable[] __attribute__((visibility("hidden")));
 
-/* The agent's socket, and the nonce that both ends must know; nonce 0: no session. */
+/* The agent's socket, and the nonce that both ends must know; not set: no session. */
 struct ml_connect_session {
 	char socket_name[ML_CONNECT_TEXT_MAX]; /* abstract */
-	ml_u64 nonce;
+	struct ml_nonce nonce;
 	int is_bionic;  /* the loaded libc is Android's */
 	int is_of_file; /* LD_PRELOAD is ours, but MEMLEAK_SESSION is not set */
 };
@@ -33,24 +33,12 @@ int ml_connect_read_text(const char *text, size_t length);
 
 /* 0 if the agent has exited: its socket refuses connections. */
 int ml_connect_is_agent_there(void);
-#define ML_CONNECT_PRELOAD "LD_PRELOAD="
-#define ML_CONNECT_FILE_SUFFIX ".session"
-
-/* Length of the first entry of LD_PRELOAD. The linkers of glibc and bionic split at both characters. */
-static inline size_t ml_connect_first_entry(const char *value)
-{
-	size_t length = 0;
-
-	while (value[length] && value[length] != ':' && value[length] != ' ')
-		length++;
-	return length;
-}
 
 /* 0 or -errno; then the process is not recorded. */
 int ml_connect_segment(struct ml_view *view);
 
 /* Points the view to a segment of zeros and fills in what every session begins with. */
-void ml_connect_begin(struct ml_view *view, void *base, const struct ml_settings *settings, const struct ml_layout *layout);
+void ml_connect_begin(struct ml_view *view, void *base, const struct ml_settings *settings);
 
 /* ml_connect_segment() of a session without an agent; NULL: there is an agent. */
 extern int (*ml_connect_without_agent)(struct ml_view *view) __attribute__((visibility("hidden")));

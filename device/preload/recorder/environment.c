@@ -6,9 +6,9 @@
 #include "preload/freestanding/syscalls.h"
 #include "preload/recorder/connect.h"
 
-#define NONCE_DIGITS 16
 #define ENVIRONMENT_BYTES 4096 /* of /proc/self/environ, read at a time */
-#define PRELOAD ML_CONNECT_PRELOAD
+#define PRELOAD "LD_PRELOAD="
+#define FILE_SUFFIX ".session"
 #define ARGUMENTS_MAX 100000 /* a higher count means that the word is not argc */
 #define STAT_BYTES 1024
 #define FIELDS_TO_START_STACK 26 /* of /proc/PID/stat, counted behind the name: field 28 in proc(5) */
@@ -20,32 +20,53 @@ struct ml_connect_session ml_connect_session;
 /* The session file beside the first entry of LD_PRELOAD; "" = none. */
 static char file_path[ML_CONNECT_PRELOAD_MAX / 2];
 
+/* Returns 0 if the text is not made of ML_NONCE_DIGITS, or all are 0. */
+static int read_nonce(const char *digits, struct ml_nonce *nonce)
+{
+	for (int i = 0; i < 2; i++) {
+		const char *end = digits + ML_NONCE_DIGITS / 2;
+
+		nonce->words[i] = ml_parse_hex(&digits, end);
+		if (digits != end)
+			return 0;
+	}
+	return ml_nonce_is_set(nonce);
+}
+
 int ml_connect_read_text(const char *text, size_t length)
 {
-	const char *digits = text + length - NONCE_DIGITS;
-	ml_u64 nonce;
+	size_t name_bytes = length - ML_NONCE_DIGITS - 1;
+	struct ml_nonce nonce;
 
-	if (length < NONCE_DIGITS + 2 || length >= ML_CONNECT_TEXT_MAX || digits[-1] != ':')
+	if (length < ML_NONCE_DIGITS + 2 || length >= ML_CONNECT_TEXT_MAX || text[name_bytes] != ':' ||
+	    !read_nonce(text + name_bytes + 1, &nonce))
 		return 0;
-	nonce = ml_parse_hex(&digits, text + length);
-	if (digits != text + length || !nonce)
-		return 0;
-	ml_copy(ml_connect_session.socket_name, text, length - NONCE_DIGITS - 1);
-	ml_connect_session.socket_name[length - NONCE_DIGITS - 1] = '\0';
+	ml_copy(ml_connect_session.socket_name, text, name_bytes);
+	ml_connect_session.socket_name[name_bytes] = '\0';
 	ml_copy(ml_connect_variable, ML_CONNECT_VARIABLE, sizeof(ML_CONNECT_VARIABLE) - 1);
 	ml_copy(ml_connect_variable + sizeof(ML_CONNECT_VARIABLE) - 1, text, length);
 	ml_connect_session.nonce = nonce;
 	return 1;
 }
 
+/* Length of the first entry of LD_PRELOAD. The linkers of glibc and bionic split at both characters. */
+static size_t first_entry(const char *value)
+{
+	size_t length = 0;
+
+	while (value[length] && value[length] != ':' && value[length] != ' ')
+		length++;
+	return length;
+}
+
 static void note_preload(const char *value)
 {
-	size_t length = ml_connect_first_entry(value);
+	size_t length = first_entry(value);
 
-	if (!length || length + sizeof(ML_CONNECT_FILE_SUFFIX) > sizeof(file_path))
+	if (!length || length + sizeof(FILE_SUFFIX) > sizeof(file_path))
 		return;
 	ml_copy(file_path, value, length);
-	ml_copy(file_path + length, ML_CONNECT_FILE_SUFFIX, sizeof(ML_CONNECT_FILE_SUFFIX));
+	ml_copy(file_path + length, FILE_SUFFIX, sizeof(FILE_SUFFIX));
 }
 
 /* Returns 1 if the variable names the session. */
@@ -69,8 +90,7 @@ static int read_proc_environment(void)
 	long n;
 	int is_found = 0;
 
-	while (fd >= 0 && !is_found &&
-	       (n = ML_SYSCALL3(read, fd, buffer + fill, sizeof(buffer) - 1 - fill)) > 0) {
+	while (fd >= 0 && !is_found && (n = ML_SYSCALL3(read, fd, buffer + fill, sizeof(buffer) - 1 - fill)) > 0) {
 		size_t start = 0;
 
 		fill += (size_t)n;
@@ -116,7 +136,7 @@ static int read_file(void)
 
 int ml_connect_read_environment(char *const *environment)
 {
-	return ml_connect_session.nonce || read_environment(environment) || read_file();
+	return ml_nonce_is_set(&ml_connect_session.nonce) || read_environment(environment) || read_file();
 }
 
 /* ---- the environment of the target ----------------------------------------------------------------------- */
@@ -167,7 +187,7 @@ static void remove_at(char **environment)
 static void clean_preload(char **variable)
 {
 	char *value = *variable + sizeof(PRELOAD) - 1;
-	size_t length = ml_connect_first_entry(value);
+	size_t length = first_entry(value);
 	char *rest = value + length;
 
 	if (length < sizeof(shim_path))

@@ -149,26 +149,21 @@ static struct slice slice_of(const struct ml_view *view, const struct ml_caller 
 	return slice;
 }
 
-static const struct ml_code_map *current_map(const struct ml_view *view)
-{
-	return &view->code_maps[__atomic_load_n(&view->segment->current_map, __ATOMIC_ACQUIRE) & 1];
-}
-
 static int was_sent_last(const struct ml_view *view, const struct ml_evidence_call *call)
 {
 	struct slice slice = slice_of(view, call->caller);
 
 	return slice.from + slice.wanted <= call->caller->readable_end &&
-	       ml_stack_hash(current_map(view), (const void *)(unsigned long)slice.from, slice.wanted) ==
+	       ml_stack_hash(ml_view_code_map(view), (const void *)(unsigned long)slice.from, slice.wanted) ==
 		       __atomic_load_n(&view->keys[call->block->key_index].sent_stack, __ATOMIC_RELAXED);
 }
 
 /* The walk of an exact key has read every word that unwinding needs. To verify a key the whole stack is sent. */
 static int is_sparse(const struct ml_view *view, const struct ml_evidence_call *call, ml_u32 flags)
 {
-	return !(view->settings.flags & ML_SETTING_NO_STACK) && call->memo && call->memo->is_exact && call->memo->n_offsets <= ML_MEMO_OFFSETS &&
-	       !(flags & ML_EVIDENCE_VERIFY) && !(view->settings.flags & ML_SETTING_EVERY_STACK) &&
-	       call->memo->reach_bytes <= view->settings.stack_bytes;
+	return !(view->settings.flags & ML_SETTING_NO_STACK) && call->memo && call->memo->is_exact &&
+	       call->memo->n_offsets <= ML_MEMO_OFFSETS && !(flags & ML_EVIDENCE_VERIFY) &&
+	       !(view->settings.flags & ML_SETTING_EVERY_STACK) && call->memo->reach_bytes <= view->settings.stack_bytes;
 }
 
 /* Stored behind the registers; returns the number of bytes. */
@@ -188,8 +183,7 @@ static ml_u32 store_sparse(const struct ml_evidence_call *call, struct ml_eviden
 	return ml_sparse_stack_bytes(memo->n_offsets);
 }
 
-static ml_u32 store_slice(const struct ml_evidence_call *call, const struct slice *slice, struct ml_evidence *record,
-			  void *to)
+static ml_u32 store_slice(const struct ml_evidence_call *call, const struct slice *slice, struct ml_evidence *record, void *to)
 {
 	record->stack_bytes = copy_stack(to, slice->from, slice->wanted, call->caller);
 	if (call->caller->stack_end && record->stack_bytes == slice->end - slice->from)
@@ -206,18 +200,18 @@ static ml_u32 store_walk(const struct ml_view *view, struct ml_thread *thread, c
 	struct ml_walk walk = { .hash = 0 };
 
 	chain->n_frames = 0;
-	ml_frame_walk(view, current_map(view), call->caller, &walk,
+	ml_frame_walk(view, ml_view_code_map(view), call->caller, &walk,
 		      &(struct ml_notes){ .thread = call->memo ? thread : NULL, .chain = chain });
 	record->flags |= ML_EVIDENCE_CHAIN_IS_CFI;
 	return ml_frame_chain_bytes(chain->n_frames);
 }
 
 /* Stored behind the stack; returns the number of bytes. */
-static ml_u32 store_chain(const struct ml_view *view, struct ml_thread *thread, const struct ml_evidence_call *call, struct ml_evidence *record,
-			  void *to)
+static ml_u32 store_chain(const struct ml_view *view, struct ml_thread *thread, const struct ml_evidence_call *call,
+			  struct ml_evidence *record, void *to)
 {
 	ml_u64 frame_pointer = ML_CHAIN_POINTER(call->registers), address;
-	struct ml_chain chain = ml_chain_begin(call->caller, frame_pointer, current_map(view)->signature_mask, NULL);
+	struct ml_chain chain = ml_chain_begin(call->caller, frame_pointer, ml_view_code_map(view)->signature_mask, NULL);
 	struct ml_frame_chain *stored = to;
 
 	if (!(view->settings.flags & ML_SETTING_FRAME_CHAIN))
@@ -280,15 +274,15 @@ static ml_u32 store_words_above(const struct ml_code_map *map, ml_u64 begin, ml_
 /* Stored behind everything else; returns the number of bytes. */
 static ml_u32 store_above(const struct ml_view *view, const struct slice *slice, struct ml_ring_evidence *room, void *to)
 {
-	ml_u32 bytes = store_words_above(current_map(view), slice->from + slice->wanted, slice->end, to, &room->stack_hash);
+	ml_u32 bytes =
+		store_words_above(ml_view_code_map(view), slice->from + slice->wanted, slice->end, to, &room->stack_hash);
 
 	if (bytes)
 		room->record.flags |= ML_EVIDENCE_STACK_ABOVE;
 	return bytes;
 }
 
-static void send(const struct ml_view *view, struct ml_thread *thread, const struct ml_evidence_call *call,
-		 ml_u32 flags)
+static void send(const struct ml_view *view, struct ml_thread *thread, const struct ml_evidence_call *call, ml_u32 flags)
 {
 	int sparse = is_sparse(view, call, flags);
 	struct slice slice = slice_of(view, call->caller);
@@ -296,8 +290,10 @@ static void send(const struct ml_view *view, struct ml_thread *thread, const str
 	ml_u32 stack_bytes = sparse ? ml_sparse_stack_bytes(call->memo->n_offsets) : slice.wanted;
 	int extended = !sparse && is_extended(view, call->caller, &slice);
 	struct ml_key *key = &view->keys[call->block->key_index];
-	struct ml_ring_evidence *room = ml_ring_reserve_patiently(
-		view, thread, sizeof(room->stack_hash) + head_bytes + stack_bytes + chain_room(view) + (extended ? ML_STACK_ABOVE_ROOM : 0));
+	struct ml_ring_evidence *room =
+		ml_ring_reserve_patiently(view, thread,
+					  sizeof(room->stack_hash) + head_bytes + stack_bytes + chain_room(view) +
+						  (extended ? ML_STACK_ABOVE_ROOM : 0));
 	struct ml_evidence *record;
 	void *stack;
 
@@ -324,7 +320,7 @@ static void send(const struct ml_view *view, struct ml_thread *thread, const str
 	stack = (char *)record + head_bytes;
 	stack_bytes = sparse ? store_sparse(call, record, stack) : store_slice(call, &slice, record, stack);
 	record->record_bytes = head_bytes + stack_bytes + store_chain(view, thread, call, record, (char *)stack + stack_bytes);
-	room->stack_hash = sparse || !slice.wanted ? call->key : ml_stack_hash(current_map(view), stack, stack_bytes);
+	room->stack_hash = sparse || !slice.wanted ? call->key : ml_stack_hash(ml_view_code_map(view), stack, stack_bytes);
 	if (record->flags & ML_EVIDENCE_STACK_FAULT)
 		__atomic_fetch_add(&view->segment->lost[ML_LOST_STACK_FAULT], 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&key->sent_stack, room->stack_hash, __ATOMIC_RELAXED);
@@ -335,10 +331,10 @@ static void send(const struct ml_view *view, struct ml_thread *thread, const str
 	ml_ring_commit(view, thread, ML_RING_EVIDENCE, (ml_u32)sizeof(room->stack_hash) + record->record_bytes);
 }
 
-void ml_evidence_send(const struct ml_view *view, struct ml_thread *thread, const struct ml_evidence_call *call,
-		      ml_u32 flags)
+void ml_evidence_send(const struct ml_view *view, struct ml_thread *thread, const struct ml_evidence_call *call, ml_u32 flags)
 {
-	if (!ml_thread_enter(view, thread)) { /* in a signal handler that interrupted this function; the key's next call tries again */
+	if (!ml_thread_enter(
+		    view, thread)) { /* in a signal handler that interrupted this function; the key's next call tries again */
 		__atomic_fetch_add(&view->segment->lost[ML_LOST_RING_FULL], 1, __ATOMIC_RELAXED);
 		return;
 	}
@@ -347,8 +343,7 @@ void ml_evidence_send(const struct ml_view *view, struct ml_thread *thread, cons
 	ml_thread_leave(view, thread);
 }
 
-void ml_evidence_send_if_due(const struct ml_view *view, struct ml_thread *thread,
-			     const struct ml_evidence_call *call)
+void ml_evidence_send_if_due(const struct ml_view *view, struct ml_thread *thread, const struct ml_evidence_call *call)
 {
 	struct ml_key *key = &view->keys[call->block->key_index];
 	ml_u32 flags;

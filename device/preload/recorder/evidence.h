@@ -10,8 +10,7 @@
 void ml_evidence_find_bounds(const struct ml_view *view, struct ml_thread *thread, struct ml_caller *caller);
 
 /* Sets readable_end and stack_end. */
-static inline void ml_evidence_find_stack(const struct ml_view *view, struct ml_thread *thread,
-					  struct ml_caller *caller)
+static inline void ml_evidence_find_stack(const struct ml_view *view, struct ml_thread *thread, struct ml_caller *caller)
 {
 	if (__builtin_expect(caller->stack_pointer - thread->stack_low < thread->stack_high - thread->stack_low, 1))
 		caller->readable_end = caller->stack_end = thread->stack_high;
@@ -30,8 +29,6 @@ struct ml_evidence_call {
 };
 
 /* Sends evidence whether it is due or not. flags: enum ml_evidence_flag. Failures are counted. */
-void ml_evidence_send(const struct ml_view *view, struct ml_thread *thread, const struct ml_evidence_call *call,
-		      ml_u32 flags);
+void ml_evidence_send(const struct ml_view *view, struct ml_thread *thread, const struct ml_evidence_call *call, ml_u32 flags);
 
-void ml_evidence_send_if_due(const struct ml_view *view, struct ml_thread *thread,
-			     const struct ml_evidence_call *call);
+void ml_evidence_send_if_due(const struct ml_view *view, struct ml_thread *thread, const struct ml_evidence_call *call);

@@ -6,14 +6,12 @@
 #include "preload/freestanding/atomics.h"
 #include "preload/freestanding/clock.h"
 #include "preload/recorder/evidence.h"
-#include "preload/segment/peak.h"
 #include "preload/segment/keys.h"
 #include "preload/stacks/maps.h"
 #include "preload/recorder/recorder_session.h"
 #include "preload/segment/ring.h"
 #include "preload/recorder/sampler.h"
 #include "preload/recorder/stack_id.h"
-#include "preload/freestanding/syscalls.h"
 #include "preload/segment/table.h"
 #include "preload/segment/thread.h"
 
@@ -67,19 +65,7 @@ static void send_event(const struct ml_view *view, enum ml_function function, ml
 		       const struct ml_entry *block)
 {
 	struct ml_thread *thread = ml_thread_current(view);
-	struct ml_event *event;
-
-	if (!ml_thread_enter(view, thread)) {
-		count_lost(view, ML_LOST_EVENTS);
-		return;
-	}
-	event = ml_ring_reserve_patiently(view, thread, sizeof(*event));
-	if (!event) {
-		count_lost(view, ML_LOST_EVENTS);
-		ml_thread_leave(view, thread);
-		return;
-	}
-	*event = (struct ml_event){
+	const struct ml_event event = {
 		.timestamp_ns = ml_clock_exact_ns(),
 		.address = address,
 		.size = block->size,
@@ -89,7 +75,13 @@ static void send_event(const struct ml_view *view, enum ml_function function, ml
 		.tid = thread->tid,
 		.function = function,
 	};
-	ml_ring_commit(view, thread, ML_RING_EVENT, sizeof(*event));
+
+	if (!ml_thread_enter(view, thread)) {
+		count_lost(view, ML_LOST_EVENTS);
+		return;
+	}
+	if (!ml_ring_send_event(view, thread, &event))
+		count_lost(view, ML_LOST_EVENTS);
 	ml_thread_leave(view, thread);
 }
 
@@ -104,35 +96,18 @@ void ml_recorder_freed(enum ml_function function, void *pointer, const struct ml
 		send_event(view, function, ML_UNTAG(pointer), 0, block);
 }
 
-static void insert(const struct ml_view *view, struct ml_thread *thread, ml_u64 *shadow, ml_u64 address,
-		   struct ml_entry *block)
+static void insert(const struct ml_view *view, struct ml_thread *thread, ml_u64 *shadow, ml_u64 address, struct ml_entry *block)
 {
 	struct ml_entry old;
 
 	switch (ml_table_insert(view, thread, shadow, address, block, &old)) {
-	case ML_TABLE_INSERTED:
-		break;
+	case ML_TABLE_INSERTED: break;
 	case ML_TABLE_REPLACED:
 		count_lost(view, ML_LOST_MISSED_FREE);
 		count_free(view, &old);
 		break;
-	case ML_TABLE_FULL:
-		count_lost(view, ML_LOST_TABLE_FULL);
-		break;
+	case ML_TABLE_FULL: count_lost(view, ML_LOST_TABLE_FULL); break;
 	}
-}
-
-struct ml_thread *ml_recorder_enter_original(void)
-{
-	struct ml_thread *thread = ml_thread_current(ml_view_in_force());
-
-	thread->is_inside++;
-	return thread;
-}
-
-void ml_recorder_leave_original(struct ml_thread *thread)
-{
-	thread->is_inside--;
 }
 
 /* The allocator's code is unknown until the session has read the maps. */
@@ -152,8 +127,8 @@ static inline int is_internal(const struct ml_view *view, struct ml_thread *thre
 
 /* shadow: the result of ml_table_expect(). */
 static inline __attribute__((always_inline)) void record(const struct ml_view *view, struct ml_thread *thread,
-							 enum ml_function function, ml_u64 address, ml_u64 *shadow,
-							 ml_u64 size, ml_u64 old, const struct ml_registers *registers)
+							 enum ml_function function, ml_u64 address, ml_u64 *shadow, ml_u64 size,
+							 ml_u64 old, const struct ml_registers *registers)
 {
 	struct ml_caller caller = {
 		.return_address = registers->return_address,
@@ -197,21 +172,21 @@ static inline __attribute__((always_inline)) void record(const struct ml_view *v
 	insert(view, thread, shadow, address, &block);
 	if (unlikely(view->settings.flags & ML_SETTING_EVENTS))
 		send_event(view, function, address & ML_PAIR_HANDLE_MASK, old, &block);
-	ml_evidence_send_if_due(view, thread, &(struct ml_evidence_call){
-		.function = function,
-		.address = address & ML_PAIR_HANDLE_MASK,
-		.key = id.key,
-		.block = &block,
-		.registers = registers,
-		.caller = &caller,
-		.memo = id.memo,
-	});
+	ml_evidence_send_if_due(view, thread,
+				&(struct ml_evidence_call){
+					.function = function,
+					.address = address & ML_PAIR_HANDLE_MASK,
+					.key = id.key,
+					.block = &block,
+					.registers = registers,
+					.caller = &caller,
+					.memo = id.memo,
+				});
 	end_lookup(thread, &id);
 	__atomic_store_n(&thread->is_recording, was_recording, __ATOMIC_RELEASE);
 }
 
-void ml_recorder_alloc(enum ml_function function, void *pointer, ml_u64 size, void *old,
-		       const struct ml_registers *registers)
+void ml_recorder_alloc(enum ml_function function, void *pointer, ml_u64 size, void *old, const struct ml_registers *registers)
 {
 	const struct ml_view *view = ml_view_in_force();
 	struct ml_thread *thread = ml_thread_current(view);
@@ -252,12 +227,15 @@ static void count_untracked(const struct ml_view *view, ml_u64 return_address)
 		ml_add(&thread->untracked_frees, 1);
 }
 
-int ml_recorder_claim(void *pointer, ml_u64 return_address, struct ml_entry *block)
+typedef int take(const struct ml_view *view, struct ml_thread *thread, ml_u64 address, struct ml_entry *entry);
+
+static inline __attribute__((always_inline)) int take_out(take *take, void *pointer, ml_u64 return_address,
+							  struct ml_entry *block)
 {
 	const struct ml_view *view = ml_view_in_force();
 
 	watch_linker(view, return_address);
-	if (likely(ml_table_claim(view, ml_thread_current(view), ML_UNTAG(pointer), block))) {
+	if (likely(take(view, ml_thread_current(view), ML_UNTAG(pointer), block))) {
 		block->session = view->session;
 		return 1;
 	}
@@ -265,17 +243,14 @@ int ml_recorder_claim(void *pointer, ml_u64 return_address, struct ml_entry *blo
 	return 0;
 }
 
+int ml_recorder_claim(void *pointer, ml_u64 return_address, struct ml_entry *block)
+{
+	return take_out(ml_table_claim, pointer, return_address, block);
+}
+
 int ml_recorder_remove(void *pointer, ml_u64 return_address, struct ml_entry *block)
 {
-	const struct ml_view *view = ml_view_in_force();
-
-	watch_linker(view, return_address);
-	if (likely(ml_table_remove(view, ml_thread_current(view), ML_UNTAG(pointer), block))) {
-		block->session = view->session;
-		return 1;
-	}
-	count_untracked(view, return_address);
-	return 0;
+	return take_out(ml_table_remove, pointer, return_address, block);
 }
 
 int ml_recorder_release_if_held(ml_u64 address, struct ml_entry *block)

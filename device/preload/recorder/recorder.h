@@ -5,25 +5,40 @@
  */
 #pragma once
 
+#include <stddef.h>
+
 #include "preload/recorder/recorder_session.h"
 #include "preload/freestanding/registers.h"
-#include "preload/segment/segment.h"
+#include "preload/segment/thread.h"
 
 /* The fast path while sampling: 1 if only the original needs to be called. 0 means nothing. */
 int ml_recorder_skips_alloc(ml_u64 size, ml_u64 return_address);
 int ml_recorder_skips_free(const void *pointer, ml_u64 return_address);
 
 /* old: realloc()'s argument, else NULL. */
-void ml_recorder_alloc(enum ml_function function, void *address, ml_u64 size, void *old,
-		       const struct ml_registers *registers);
+void ml_recorder_alloc(enum ml_function function, void *address, ml_u64 size, void *old, const struct ml_registers *registers);
 
 /*
  * Around an original that may call other allocator functions: those calls are internal, the outermost one makes the
  * block. A signal handler's call is recognized by its return address. The result of the first function is the argument
- * of the second.
+ * of the second; NULL: nothing is recorded.
  */
-struct ml_thread *ml_recorder_enter_original(void);
-void ml_recorder_leave_original(struct ml_thread *thread);
+static inline struct ml_thread *ml_recorder_enter_original(void)
+{
+	struct ml_thread *thread;
+
+	if (!ml_recorder_is_on())
+		return NULL;
+	thread = ml_thread_current(ml_view_in_force());
+	thread->is_inside++;
+	return thread;
+}
+
+static inline void ml_recorder_leave_original(struct ml_thread *thread)
+{
+	if (thread)
+		thread->is_inside--;
+}
 
 /*
  * Before the real free: takes the block out of the table and copies it to *block, or returns 0. If the real call fails

@@ -12,7 +12,6 @@
 #include "preload/stacks/maps.h"
 #include "preload/freestanding/syscalls.h"
 
-
 /*
  * Each session has its own view, which is never reused: a call that began under an old session ends there, in memory
  * that nothing reads, however long its thread was not scheduled. About 500 bytes a session.
@@ -70,12 +69,12 @@ void ml_recorder_retire(void)
 	if (!view->segment || view == last_retired)
 		return;
 	/* If that fails (strict overcommit), the segment stays until it is unmapped. */
-	ML_MMAP(view->segment, view->layout.bytes, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1);
+	ML_MMAP(view->segment, view->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+		-1);
 	last_retired = view;
 	slot = find_retired_slot(now_ns);
 	retired[slot].base = view->segment;
-	retired[slot].bytes = view->layout.bytes;
+	retired[slot].bytes = view->bytes;
 	retired[slot].ended_ns = now_ns;
 }
 
@@ -118,7 +117,7 @@ static int connect_next(void)
 	error = ml_connect_segment(next);
 	if (error) {
 		if (next->segment)
-			ML_SYSCALL2(munmap, next->segment, next->layout.bytes);
+			ML_SYSCALL2(munmap, next->segment, next->bytes);
 		return error;
 	}
 	next_views++;
@@ -179,11 +178,6 @@ int ml_recorder_after_fork(void)
 	return 1;
 }
 
-const struct ml_view *ml_recorder_view(void)
-{
-	return ml_view_in_force();
-}
-
 int ml_recorder_is_following(void)
 {
 	return ml_recorder_is_on() && (ml_view_in_force()->settings.flags & ML_SETTING_FOLLOW);
@@ -194,14 +188,25 @@ int ml_recorder_is_own_process(void)
 	return ml_recorder_is_on() && (ml_u32)ML_SYSCALL0(getpid) == ml_view_in_force()->segment->pid;
 }
 
-void ml_recorder_check_agent(const struct ml_view *view, ml_u64 now_ns)
+static int has_agent(const struct ml_view *view, ml_u64 now_ns)
 {
 	ml_u64 alive_ns = __atomic_load_n(&view->segment->agent_alive_ns, __ATOMIC_RELAXED);
 
+	return !alive_ns || now_ns < alive_ns + SILENCE_NS || ml_connect_is_agent_there();
+}
+
+void ml_recorder_check_agent(const struct ml_view *view, ml_u64 now_ns)
+{
 	__atomic_store_n(&view->segment->next_check_ns, now_ns + LOOK_EVERY_NS, __ATOMIC_RELAXED);
-	if (!alive_ns || now_ns < alive_ns + SILENCE_NS || ml_connect_is_agent_there())
-		return;
-	__atomic_store_n(&view->segment->is_over, ML_SESSION_ABANDONED, __ATOMIC_RELAXED);
+	if (!has_agent(view, now_ns))
+		__atomic_store_n(&view->segment->is_over, ML_SESSION_ABANDONED, __ATOMIC_RELAXED);
+}
+
+int ml_recorder_is_read(void)
+{
+	const struct ml_view *view = ml_view_in_force();
+
+	return !__atomic_load_n(&view->segment->is_over, __ATOMIC_RELAXED) && has_agent(view, ml_clock_coarse_ns());
 }
 
 /* Stores the session's number, not a state: a thread that was not scheduled meanwhile must not end a later session. */

@@ -6,7 +6,7 @@
 
 extern struct ml_view *ml_recorder_view_in_force __attribute__((visibility("hidden")));
 
-/* To be read once a call, after the state: the next session has another view. */
+/* To be read once a call, after the state: the next session has another view. The settings are 0 before the first. */
 static inline const struct ml_view *ml_view_in_force(void)
 {
 	return __atomic_load_n(&ml_recorder_view_in_force, __ATOMIC_ACQUIRE);
@@ -59,13 +59,12 @@ static inline int ml_recorder_is_on(void)
 	int state = ml_recorder_state_now();
 
 	if (__builtin_expect(state == ML_RECORDER_ON, 1))
-		return __builtin_expect(__atomic_load_n(&ml_view_in_force()->segment->is_over, __ATOMIC_RELAXED) == ML_SESSION_RUNS, 1) ||
+		return __builtin_expect(__atomic_load_n(&ml_view_in_force()->segment->is_over, __ATOMIC_RELAXED) ==
+						ML_SESSION_RUNS,
+					1) ||
 		       ml_recorder_check_over();
 	return state == ML_RECORDER_FORKED && ml_recorder_after_fork();
 }
-
-/* Shared with the agent; the settings are 0 before the first session. */
-const struct ml_view *ml_recorder_view(void);
 
 /* 1 if children are recorded, too; they inherit the environment. */
 int ml_recorder_is_following(void);
@@ -75,6 +74,9 @@ int ml_recorder_is_own_process(void);
 
 /* 1 while the current session samples. */
 extern int ml_recorder_is_sampling __attribute__((visibility("hidden")));
+
+/* Whether the session goes on, and an agent reads what is recorded. */
+int ml_recorder_is_read(void);
 
 /* Ends the session if the agent is gone, which may have been killed. To be called now and then. */
 void ml_recorder_check_agent(const struct ml_view *view, ml_u64 now_ns);

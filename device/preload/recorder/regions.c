@@ -36,51 +36,38 @@ static struct ml_thread *enter(const struct ml_view *view, struct ml_thread *own
 
 int ml_regions_take(ml_u64 return_address)
 {
-	const struct ml_view *view = ml_recorder_view();
+	const struct ml_view *view = ml_view_in_force();
 
 	/* The settings first: without --mmap a forked child need not join the session here. */
 	if (!(view->settings.flags & ML_SETTING_MMAP) || !ml_recorder_is_on())
 		return 0;
 	if (__atomic_load_n(&view->segment->maps_dirty, __ATOMIC_RELAXED))
 		ml_maps_refresh(view, ml_thread_current(view));
-	return !ml_maps_code_has(&ml_maps_allocator, return_address) &&
-	       !ml_maps_code_has(&ml_maps_own, return_address);
-}
-
-ml_u64 ml_regions_now(void)
-{
-	return ml_clock_exact_ns();
+	return !ml_maps_code_has(&ml_maps_allocator, return_address) && !ml_maps_code_has(&ml_maps_own, return_address);
 }
 
 /* Returns the slot whose ring was used. */
 static struct ml_thread *send_event(const struct ml_view *view, struct ml_event event)
 {
 	struct ml_thread *thread = enter(view, ml_thread_current(view));
-	struct ml_event *room = NULL;
+	int is_sent = 0;
 
 	event.pid = view->segment->pid;
 	event.tid = (ml_u32)ML_SYSCALL0(gettid);
 	if (thread) {
-		room = ml_ring_reserve_patiently(view, thread, sizeof(*room));
-		if (room) {
-			*room = event;
-			ml_ring_commit(view, thread, ML_RING_EVENT, sizeof(*room));
-		}
+		is_sent = ml_ring_send_event(view, thread, &event);
 		ml_thread_leave(view, thread);
 	}
-	if (!room)
+	if (!is_sent)
 		__atomic_fetch_add(&view->segment->lost[ML_LOST_REGIONS], 1, __ATOMIC_RELAXED);
-	return room ? thread : NULL;
+	return is_sent ? thread : NULL;
 }
 
 void ml_regions_unmapped(ml_u64 address, ml_u64 size, ml_u64 before_ns)
 {
-	send_event(ml_recorder_view(), (struct ml_event){
-		.timestamp_ns = before_ns,
-		.address = ML_UNTAG(address),
-		.size = size,
-		.function = ML_FN_MUNMAP,
-	});
+	send_event(ml_view_in_force(),
+		   (struct ml_event){
+			   .timestamp_ns = before_ns, .address = ML_UNTAG(address), .size = size, .function = ML_FN_MUNMAP });
 }
 
 /*
@@ -88,8 +75,7 @@ void ml_regions_unmapped(ml_u64 address, ml_u64 size, ml_u64 before_ns)
  */
 static ml_u64 region_key(const struct ml_view *view, const struct ml_caller *caller, enum ml_function function)
 {
-	ml_u32 current = __atomic_load_n(&view->segment->current_map, __ATOMIC_ACQUIRE) & 1;
-	ml_u64 key = ml_stack_key(view, &view->code_maps[current], caller, &(struct ml_notes){ .thread = NULL });
+	ml_u64 key = ml_stack_key(view, ml_view_code_map(view), caller, &(struct ml_notes){ .thread = NULL });
 
 	key ^= function * ML_THREAD_PHI << 2; /* keeps the bits that say what the key covers */
 	return key ? key : 1;
@@ -97,13 +83,11 @@ static ml_u64 region_key(const struct ml_view *view, const struct ml_caller *cal
 
 void ml_regions_mapped(const struct ml_region_call *call)
 {
-	const struct ml_view *view = ml_recorder_view();
+	const struct ml_view *view = ml_view_in_force();
 	struct ml_thread *thread = ml_thread_current(view);
-	struct ml_caller caller = {
-		.return_address = call->registers->return_address,
-		.stack_pointer = ml_registers_stack_pointer(call->registers),
-		.frame_pointer = ML_FRAME_POINTER(call->registers),
-	};
+	struct ml_caller caller = { .return_address = call->registers->return_address,
+				    .stack_pointer = ml_registers_stack_pointer(call->registers),
+				    .frame_pointer = ML_FRAME_POINTER(call->registers) };
 	struct ml_entry block = { .size = call->size, .timestamp_ns = ml_clock_exact_ns() };
 	ml_u64 key;
 
@@ -111,23 +95,21 @@ void ml_regions_mapped(const struct ml_region_call *call)
 	if (caller.frame_pointer - caller.stack_pointer >= caller.readable_end - caller.stack_pointer)
 		caller.frame_pointer = 0;
 	key = region_key(view, &caller, call->function);
-	thread = send_event(view, (struct ml_event){
-		.timestamp_ns = block.timestamp_ns,
-		.address = ML_UNTAG(call->address),
-		.size = call->size,
-		.key = key,
-		.old_address = call->old_address,
-		.function = call->function,
-	});
+	thread = send_event(view, (struct ml_event){ .timestamp_ns = block.timestamp_ns,
+						     .address = ML_UNTAG(call->address),
+						     .size = call->size,
+						     .key = key,
+						     .old_address = call->old_address,
+						     .function = call->function });
 	if (!thread || view->settings.flags & ML_SETTING_NO_EVIDENCE)
 		return;
 	block.sequence = ml_thread_next_sequence(view, thread);
-	ml_evidence_send(view, thread, &(struct ml_evidence_call){
-		.function = call->function,
-		.address = ML_UNTAG(call->address),
-		.key = key,
-		.block = &block, /* entry 0: the key has no counters */
-		.registers = call->registers,
-		.caller = &caller,
-	}, 0);
+	ml_evidence_send(view, thread,
+			 &(struct ml_evidence_call){ .function = call->function,
+						     .address = ML_UNTAG(call->address),
+						     .key = key,
+						     .block = &block, /* entry 0: the key has no counters */
+						     .registers = call->registers,
+						     .caller = &caller },
+			 0);
 }

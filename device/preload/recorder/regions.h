@@ -26,6 +26,5 @@ int ml_regions_take(ml_u64 return_address);
  * An unmapping bears the time before the real call, a mapping the time after it. Another thread can get the range only
  * in between, so the events of two threads are ordered as the address space changed.
  */
-ml_u64 ml_regions_now(void);
 void ml_regions_unmapped(ml_u64 address, ml_u64 size, ml_u64 before_ns);
 void ml_regions_mapped(const struct ml_region_call *call);

@@ -44,6 +44,7 @@ int ml_sampler_takes(struct ml_thread *thread, ml_u64 mean_bytes, ml_u64 size)
 		thread->countdown = distance(thread, mean_bytes);
 	if (ml_sampler_skips(thread, size))
 		return 0;
-	thread->countdown = distance(thread, mean_bytes); /* the process has no memory, so further marks in this block do not matter */
+	thread->countdown =
+		distance(thread, mean_bytes); /* the process has no memory, so further marks in this block do not matter */
 	return 1;
 }

@@ -23,8 +23,8 @@ static inline int is_linker(ml_u64 return_address)
  * The time of the call and the code map for it. The clock is read before maps_dirty, so that the time precedes any
  * later map's. A coarse time may also precede the map's own; then the map's is used.
  */
-static inline const struct ml_code_map *current_map(const struct ml_view *view, struct ml_thread *thread,
-						  ml_u64 return_address, ml_u64 *timestamp_ns)
+static inline const struct ml_code_map *current_map(const struct ml_view *view, struct ml_thread *thread, ml_u64 return_address,
+						    ml_u64 *timestamp_ns)
 {
 	const struct ml_code_map *map;
 
@@ -33,7 +33,7 @@ static inline const struct ml_code_map *current_map(const struct ml_view *view, 
 		ml_recorder_check_agent(view, *timestamp_ns);
 	if (unlikely(__atomic_load_n(&view->segment->maps_dirty, __ATOMIC_ACQUIRE)) && !is_linker(return_address))
 		ml_maps_refresh(view, thread);
-	map = &view->code_maps[__atomic_load_n(&view->segment->current_map, __ATOMIC_ACQUIRE) & 1];
+	map = ml_view_code_map(view);
 	if (unlikely(*timestamp_ns < map->timestamp_ns))
 		*timestamp_ns = map->timestamp_ns;
 	return map;
@@ -49,7 +49,7 @@ struct stack_id {
 };
 
 static inline struct stack_id begin_lookup(const struct ml_view *view, struct ml_thread *thread, const struct ml_code_map *map,
-			      const struct ml_caller *caller)
+					   const struct ml_caller *caller)
 {
 	struct stack_id id = { 0, 0, NULL, 0, 0 };
 	int is_same;
@@ -83,10 +83,8 @@ static inline void end_lookup(struct ml_thread *thread, const struct stack_id *i
 
 static inline int is_of_current_map(const struct ml_view *view, const struct stack_id *id)
 {
-	const struct ml_segment *segment = view->segment;
-
-	return !__atomic_load_n(&segment->maps_dirty, __ATOMIC_ACQUIRE) &&
-	       view->code_maps[__atomic_load_n(&segment->current_map, __ATOMIC_ACQUIRE) & 1].revision == id->revision;
+	return !__atomic_load_n(&view->segment->maps_dirty, __ATOMIC_ACQUIRE) &&
+	       ml_view_code_map(view)->revision == id->revision;
 }
 
 /*
@@ -94,7 +92,7 @@ static inline int is_of_current_map(const struct ml_view *view, const struct sta
  * has read meanwhile, or reads them unless that failed a moment ago.
  */
 static inline struct stack_id lookup_again(const struct ml_view *view, struct ml_thread *thread, const struct stack_id *old,
-			     const struct ml_caller *caller, const struct ml_code_map **map, ml_u64 *timestamp_ns)
+					   const struct ml_caller *caller, const struct ml_code_map **map, ml_u64 *timestamp_ns)
 {
 	int is_put_off = ml_unexplained_is_put_off(old->unknown, *timestamp_ns);
 	struct stack_id id;

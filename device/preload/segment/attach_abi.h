@@ -14,6 +14,7 @@ enum ml_attach_result {
 	ML_ATTACH_NO_ORIGINAL = 6,  /* inline: memleak_hooks has no original of malloc or free, and there are no pairs */
 	ML_ATTACH_NO_MODULES = 7,   /* the list of loaded modules cannot be read */
 	ML_ATTACH_CHOSEN = 9,       /* malloc or free is an ifunc (STT_GNU_IFUNC), whose choice is unknown */
+	ML_ATTACH_MEASURED = 10,    /* another session records the process by this copy of the shim */
 	ML_ATTACH_NOT_FORKED_SAFE = 8, /* neither kernel nor libc would notify a forked child (recorder/forks.h) */
 };
 

@@ -4,7 +4,25 @@
 
 #include "wire.h"
 
-#define ML_SEGMENT_MAGIC 0x31676573306b6c6dull /* "mlk0seg1" */
+#define ML_SEGMENT_MAGIC 0x32676573306b6c6dull /* "mlk0seg2" */
+
+/* Known to both ends of a session only: random, and in no name that other users can read. */
+struct ml_nonce {
+	ml_u64 words[2];
+};
+
+#define ML_NONCE_DIGITS 32 /* hexadecimal, as in NAME:NONCE */
+
+static inline int ml_nonce_is_set(const struct ml_nonce *nonce)
+{
+	return (nonce->words[0] | nonce->words[1]) != 0;
+}
+
+/* In a time that does not depend on the values. */
+static inline int ml_nonce_is_same(const struct ml_nonce *one, const struct ml_nonce *other)
+{
+	return ((one->words[0] ^ other->words[0]) | (one->words[1] ^ other->words[1])) == 0;
+}
 
 enum ml_setting_flag {
 	ML_SETTING_EVERY_STACK = 1,
@@ -17,7 +35,8 @@ enum ml_setting_flag {
 	ML_SETTING_CHAIN_BY_CFI = 128, /* the chain is walked by CFI where there is any */
 	ML_SETTING_NO_AGENT = 256,   /* the rings are never emptied; what does not fit is lost at once */
 	ML_SETTING_NO_HEAP = 512,    /* only functions of --pairs */
-	ML_SETTING_EXTEND_STACKS = 1024, /* evidence of stacks longer than stack_bytes includes the words that lead through the rest */
+	ML_SETTING_EXTEND_STACKS =
+		1024, /* evidence of stacks longer than stack_bytes includes the words that lead through the rest */
 };
 
 struct ml_settings {
@@ -38,7 +57,7 @@ struct ml_settings {
 /* shim → agent, agent → shim with the settings, shim → agent with the memfd, then the shim waits for one byte. */
 struct ml_greeting {
 	ml_u64 magic; /* ML_SEGMENT_MAGIC */
-	ml_u64 nonce; /* known to both ends of a session only */
+	struct ml_nonce nonce;
 	ml_u32 wire_version;
 	ml_u32 pid;
 	ml_u32 parent;
@@ -47,7 +66,7 @@ struct ml_greeting {
 };
 
 ML_ASSERT_SIZE(struct ml_settings, 64);
-ML_ASSERT_SIZE(struct ml_greeting, 96);
+ML_ASSERT_SIZE(struct ml_greeting, 104);
 
 /* Set by the agent in the segment at the end. No call that begins later is recorded. */
 enum ml_over {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The high-water mark of a process in the segment; see peak.h. */
+/* The high-water mark of a process in the segment; see keys.h. */
 #pragma once
 
 #include "wire.h"

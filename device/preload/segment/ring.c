@@ -80,3 +80,14 @@ void ml_ring_commit(const struct ml_view *view, struct ml_thread *thread, ml_u32
 	*record_at(view, thread, thread->head) = (struct ml_ring_record){ bytes, kind };
 	__atomic_store_n(&thread->head, thread->head + bytes, __ATOMIC_RELEASE);
 }
+
+int ml_ring_send_event(const struct ml_view *view, struct ml_thread *thread, const struct ml_event *event)
+{
+	struct ml_event *room = ml_ring_reserve_patiently(view, thread, sizeof(*room));
+
+	if (!room)
+		return 0;
+	*room = *event;
+	ml_ring_commit(view, thread, ML_RING_EVENT, sizeof(*room));
+	return 1;
+}

@@ -23,3 +23,6 @@ static inline int ml_ring_is_stuck(const struct ml_thread *thread)
 }
 
 void ml_ring_commit(const struct ml_view *view, struct ml_thread *thread, ml_u32 kind, ml_u32 used_bytes);
+
+/* Waits like ml_ring_reserve_patiently(). Returns 0 if the ring is full. */
+int ml_ring_send_event(const struct ml_view *view, struct ml_thread *thread, const struct ml_event *event);

@@ -6,7 +6,7 @@
  * struct ml_segment | code maps | frame rules | owners | threads | memos | key index | keys | peaks | filter | shadow
  * chunks and rests | live table levels | rings | hooked modules
  *
- * Sparse: only touched pages take memory. Sizes follow from struct ml_settings alone (ml_layout_compute), so the agent
+ * Sparse: only touched pages take memory. Sizes follow from struct ml_settings alone (ml_view_set), so the agent
  * never uses an offset that the target could have written.
  */
 #pragma once
@@ -15,7 +15,6 @@
 #include "wire.h"
 #include "preload/segment/code_pages.h"
 #include "preload/segment/handshake.h"
-#include "preload/segment/layout.h"
 #include "preload/segment/pair_table.h"
 #include "preload/segment/peak_state.h"
 #include "preload/freestanding/atomics.h"
@@ -225,7 +224,7 @@ struct ml_shadow_chunk {
 struct ml_shadow_rest {
 	ml_u64 time_function; /* ns since the segment's start_ns | function << ML_SHADOW_FUNCTION_SHIFT */
 	ml_u64 sequence_tid;  /* as in struct ml_slot; that of block n is this + n */
-	ml_u64 n_live;        /* includes blocks still to come, and 1 while open; in a free rest: index of the next free one, plus 1 */
+	ml_u64 n_live; /* includes blocks still to come, and 1 while open; in a free rest: index of the next free one, plus 1 */
 };
 
 #define ML_SHADOW_TURN_BITS 6
@@ -244,10 +243,10 @@ static inline ml_u32 ml_shadow_n_rests(const struct ml_settings *settings)
  * the key is an index below n_keys, PID_MAX_LIMIT is 2^22.
  */
 struct ml_slot {
-	ml_u64 address;       /* 0 = free, ML_SLOT_CLAIMED = being written; written after the other fields */
+	ml_u64 address; /* 0 = free, ML_SLOT_CLAIMED = being written; written after the other fields */
 	ml_u64 size_function; /* size | function << ML_SLOT_SIZE_BITS */
-	ml_u64 time_key;      /* ticks since the segment's start_ns | key_index << ML_SLOT_TIME_BITS */
-	ml_u64 sequence_tid;  /* number in the process | tid << ML_SEQUENCE_NUMBER_BITS */
+	ml_u64 time_key; /* ticks since the segment's start_ns | key_index << ML_SLOT_TIME_BITS */
+	ml_u64 sequence_tid; /* number in the process | tid << ML_SEQUENCE_NUMBER_BITS */
 };
 
 /*
@@ -288,7 +287,6 @@ static inline ml_u64 ml_ticks(ml_u64 start_ns, ml_u64 timestamp_ns)
 
 struct ml_segment {
 	ml_u64 magic;
-	ml_u64 nonce;
 	ml_u32 wire_version;
 	ml_u32 pid;
 	ml_u32 session_index;
@@ -298,19 +296,19 @@ struct ml_segment {
 	ml_u32 maps_dirty; /* enum ml_maps_state */
 	ml_u32 rules_revision; /* changes when frame rules are added */
 	ml_u32 n_leaving; /* threads inside exec; if not 0, an ended process has become another program */
-	ml_u32 is_over;      /* enum ml_over; next to other fields that every call reads */
+	ml_u32 is_over; /* enum ml_over; next to other fields that every call reads */
 	ml_u64 next_check_ns; /* when to check whether the agent is there */
 	ml_u64 next_sequence_range; /* see thread.h */
 	ml_u64 start_ns; /* a multiple of a tick */
-	ml_u64 n_hashed;     /* blocks in the hashed half of the table */
-	ml_u64 n_shadowed;   /* blocks in shadow memory, with those that open rests may take and those whose free is pending */
+	ml_u64 n_hashed; /* blocks in the hashed half of the table */
+	ml_u64 n_shadowed; /* blocks in shadow memory, with those that open rests may take and those whose free is pending */
 	ml_u64 n_rests_used; /* the first unused index */
-	ml_u64 free_rests;   /* the first free one's index plus 1 | count of changes << 32 */
+	ml_u64 free_rests; /* the first free one's index plus 1 | count of changes << 32 */
 	struct ml_settings settings;
 	ml_u64 lost[ML_LOST_MAX];
 	ml_u64 agent_alive_ns; /* updated by the agent; 0 = never */
-	ml_u32 n_hooked;       /* complete rows of struct ml_hooked */
-	ml_u32 n_hooked_lost;  /* rows without room */
+	ml_u32 n_hooked; /* complete rows of struct ml_hooked */
+	ml_u32 n_hooked_lost; /* rows without room */
 	ml_u32 n_children; /* forked children that called the allocator and are not followed */
 	struct ml_peak_state peak;
 };
@@ -345,29 +343,45 @@ ML_ASSERT_SIZE(struct ml_shadow_chunk, 65536);
 ML_ASSERT_SIZE(struct ml_shadow_rest, 24);
 ML_ASSERT_SIZE(struct ml_ring_record, 8);
 
+#define ML_TABLE_LEVELS 16
+
 /* A process's view of a mapped segment. */
 struct ml_view {
 	struct ml_segment *segment;
-	struct ml_layout layout;
-	struct ml_code_map *code_maps;
-	struct ml_frame_rule *rules;
-	ml_u64 *owners;
+	struct ml_code_map *code_maps; /* two */
+	struct ml_frame_rule *rules; /* ML_FRAME_RULES */
+	ml_u64 *owners; /* n_threads */
 	struct ml_thread *threads;
-	struct ml_memo *memos;
-	ml_u32 *key_index;
+	struct ml_memo *memos; /* ML_MEMOS of each thread */
+	ml_u32 *key_index; /* near ones, then 2 * n_keys: index of an entry, 0 = empty */
 	struct ml_key *keys;
-	ml_u64 *peaks;
-	ml_u8 *filter;
-	ml_u64 *chunk_numbers;
+	ml_u64 *peaks; /* n_keys, see peak_state.h */
+	ml_u8 *filter; /* ML_FILTER_COUNTS */
+	ml_u64 *chunk_numbers; /* n_chunks: address >> ML_SHADOW_CHUNK_SHIFT, plus 1 */
 	struct ml_shadow_chunk *chunks;
-	struct ml_shadow_rest *rests;
+	struct ml_shadow_rest *rests; /* ml_shadow_n_rests() */
 	struct ml_slot *level_slots[ML_TABLE_LEVELS];
-	ml_u64 *level_displaced[ML_TABLE_LEVELS];
+	ml_u64 *level_displaced[ML_TABLE_LEVELS]; /* a bit for each pair of buckets, see table.c */
+	ml_u32 n_levels;
+	ml_u32 first_level_bits; /* log2 of the buckets of level 0; each further level has four times as many */
 	unsigned char *rings;
-	struct ml_hooked *hooked;
+	struct ml_hooked *hooked; /* ML_HOOKED_MAX */
 	struct ml_pair_table *pairs;
+	ml_u64 bytes; /* of the segment */
 	struct ml_settings settings; /* a private copy */
 	ml_u32 session; /* number of the session in this process, from 1 */
 };
 
-void ml_view_set(struct ml_view *view, void *base, const struct ml_settings *settings, const struct ml_layout *layout);
+/* The current one. */
+static inline const struct ml_code_map *ml_view_code_map(const struct ml_view *view)
+{
+	return &view->code_maps[__atomic_load_n(&view->segment->current_map, __ATOMIC_ACQUIRE) & 1];
+}
+
+static inline ml_u32 ml_view_level_bits(const struct ml_view *view, ml_u32 level)
+{
+	return view->first_level_bits + 2 * level;
+}
+
+/* Points the view to a segment at `base`; NULL: to learn its size. Returns -1 if the settings are out of bounds. */
+int ml_view_set(struct ml_view *view, void *base, const struct ml_settings *settings);

@@ -168,8 +168,8 @@ static void close_rest(const struct ml_view *view, struct ml_thread *thread, str
 		keep(view, thread, number);
 }
 
-static __attribute__((noinline)) int open_rest(const struct ml_view *view, struct ml_thread *thread,
-					       struct ml_open_rest *open, const struct ml_entry *entry)
+static __attribute__((noinline)) int open_rest(const struct ml_view *view, struct ml_thread *thread, struct ml_open_rest *open,
+					       const struct ml_entry *entry)
 {
 	ml_u64 start_ns = view->segment->start_ns;
 	struct ml_shadow_rest *rest;

@@ -74,8 +74,8 @@ ml_u64 *ml_shadow_find_or_make(const struct ml_view *view, ml_u64 address);
 static inline int ml_shadow_has_room(const struct ml_view *view, ml_u64 n_more)
 {
 	const struct ml_segment *segment = view->segment;
-	ml_u64 used = __atomic_load_n(&segment->n_hashed, __ATOMIC_RELAXED) +
-		      __atomic_load_n(&segment->n_shadowed, __ATOMIC_RELAXED);
+	ml_u64 used =
+		__atomic_load_n(&segment->n_hashed, __ATOMIC_RELAXED) + __atomic_load_n(&segment->n_shadowed, __ATOMIC_RELAXED);
 
 	return used + n_more <= view->settings.max_live;
 }

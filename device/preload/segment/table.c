@@ -26,7 +26,7 @@ struct pair {
 
 static inline struct pair find_pair(const struct ml_view *view, ml_u32 level, ml_u32 choice, ml_u64 address)
 {
-	ml_u32 bits = ml_layout_level_bits(&view->layout, level) - 1;
+	ml_u32 bits = ml_view_level_bits(view, level) - 1;
 	ml_u64 hash = (address >> PAGE_SHIFT) * PHI;
 	ml_u64 number;
 
@@ -54,10 +54,10 @@ static inline int put(const struct ml_view *view, struct ml_slot *slot, ml_u64 a
 	if (__atomic_load_n(&slot->address, __ATOMIC_RELAXED) || !ml_exchange_if(&slot->address, 0, ML_SLOT_CLAIMED))
 		return 0;
 	ml_write(&slot->size_function, entry->size | (ml_u64)entry->function << ML_SLOT_SIZE_BITS);
-	ml_write(&slot->time_key, ml_ticks(view->segment->start_ns, entry->timestamp_ns) |
-					  (ml_u64)entry->key_index << ML_SLOT_TIME_BITS);
-	ml_write(&slot->sequence_tid, (entry->sequence & ML_SEQUENCE_NUMBER_MASK) |
-					      (ml_u64)entry->tid << ML_SEQUENCE_NUMBER_BITS);
+	ml_write(&slot->time_key,
+		 ml_ticks(view->segment->start_ns, entry->timestamp_ns) | (ml_u64)entry->key_index << ML_SLOT_TIME_BITS);
+	ml_write(&slot->sequence_tid,
+		 (entry->sequence & ML_SEQUENCE_NUMBER_MASK) | (ml_u64)entry->tid << ML_SEQUENCE_NUMBER_BITS);
 	__atomic_store_n(&slot->address, address, __ATOMIC_RELEASE);
 	return 1;
 }
@@ -99,8 +99,8 @@ static int count_hashed(const struct ml_view *view)
 }
 
 /* Not inlined: most blocks are in shadow memory. */
-static __attribute__((noinline)) enum ml_table_result insert_hashed(const struct ml_view *view, ml_u64 address, const struct ml_entry *entry,
-					   struct ml_entry *old)
+static __attribute__((noinline)) enum ml_table_result insert_hashed(const struct ml_view *view, ml_u64 address,
+								    const struct ml_entry *entry, struct ml_entry *old)
 {
 	ml_u32 *open = &view->segment->n_levels_open;
 	ml_u32 n_open = __atomic_load_n(open, __ATOMIC_ACQUIRE);
@@ -121,7 +121,7 @@ static __attribute__((noinline)) enum ml_table_result insert_hashed(const struct
 			__atomic_fetch_or(pair.displaced, pair.displaced_bit, __ATOMIC_RELAXED);
 		if (put_anywhere(view, n_open, address, entry))
 			return result;
-		if (n_open >= view->layout.n_levels) {
+		if (n_open >= view->n_levels) {
 			ml_add(&view->segment->n_hashed, ~0ull);
 			return ML_TABLE_FULL;
 		}
@@ -197,8 +197,8 @@ static inline int has_shadow(ml_u64 address, ml_u64 size)
 }
 
 /* Replaces a block whose free was missed. */
-static __attribute__((noinline)) enum ml_table_result replace(const struct ml_view *view, struct ml_thread *thread,
-							      ml_u64 word, struct ml_entry *old)
+static __attribute__((noinline)) enum ml_table_result replace(const struct ml_view *view, struct ml_thread *thread, ml_u64 word,
+							      struct ml_entry *old)
 {
 	*old = (struct ml_entry){ .size = ml_shadow_size(word), .key_index = ml_shadow_key_index(word) };
 	ml_shadow_return_turn(view, thread, ml_shadow_rest_turn(word));
@@ -231,8 +231,8 @@ static inline int insert_shadowed(const struct ml_view *view, struct ml_thread *
 	return 1;
 }
 
-enum ml_table_result ml_table_insert(const struct ml_view *view, struct ml_thread *thread, ml_u64 *shadow,
-				     ml_u64 address, struct ml_entry *entry, struct ml_entry *old)
+enum ml_table_result ml_table_insert(const struct ml_view *view, struct ml_thread *thread, ml_u64 *shadow, ml_u64 address,
+				     struct ml_entry *entry, struct ml_entry *old)
 {
 	enum ml_table_result result;
 

@@ -14,8 +14,8 @@ enum ml_table_result {
  * shadow: the result of ml_table_expect(), or NULL. The block gets a sequence number if it has none, even if the table
  * is full. In *old only size and key_index are always set.
  */
-enum ml_table_result ml_table_insert(const struct ml_view *view, struct ml_thread *thread, ml_u64 *shadow,
-				     ml_u64 address, struct ml_entry *entry, struct ml_entry *old);
+enum ml_table_result ml_table_insert(const struct ml_view *view, struct ml_thread *thread, ml_u64 *shadow, ml_u64 address,
+				     struct ml_entry *entry, struct ml_entry *old);
 
 /* Takes the block out of the table. Returns 0 if the address is not in it. */
 int ml_table_claim(const struct ml_view *view, struct ml_thread *thread, ml_u64 address, struct ml_entry *entry);

@@ -48,8 +48,7 @@ static int take(const struct ml_view *view, ml_u32 slot, ml_u64 from, ml_u64 own
 /* Whether the slot's thread has ended. A busy slot is never reused: its ring has an unfinished record. */
 static int is_dead(const struct ml_view *view, ml_u32 slot, ml_u64 owner)
 {
-	return !(owner & ML_OWNER_BUSY) &&
-	       ML_SYSCALL3(tgkill, view->segment->pid, view->threads[slot].tid, 0) == -ESRCH;
+	return !(owner & ML_OWNER_BUSY) && ML_SYSCALL3(tgkill, view->segment->pid, view->threads[slot].tid, 0) == -ESRCH;
 }
 
 struct ml_thread *ml_thread_shared(const struct ml_view *view)
@@ -101,8 +100,8 @@ int ml_thread_enter(const struct ml_view *view, struct ml_thread *thread)
 	ml_u64 *word = &view->owners[thread - view->threads];
 	ml_u64 owner = __atomic_load_n(word, __ATOMIC_RELAXED);
 
-	return !(owner & ML_OWNER_BUSY) && __atomic_compare_exchange_n(word, &owner, owner | ML_OWNER_BUSY, 0,
-								       __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+	return !(owner & ML_OWNER_BUSY) &&
+	       __atomic_compare_exchange_n(word, &owner, owner | ML_OWNER_BUSY, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
 void ml_thread_leave(const struct ml_view *view, struct ml_thread *thread)

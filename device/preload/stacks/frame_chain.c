@@ -9,15 +9,13 @@ enum { END_ROOT = 0, END_NO_UNWIND_ROW = 2, END_STACK_TRUNCATED = 3, END_NO_PROG
 struct ml_chain ml_chain_begin(const struct ml_caller *caller, ml_u64 frame_pointer, ml_u64 signature_mask,
 			       struct ml_memo *memo)
 {
-	return (struct ml_chain){
-		.frame = frame_pointer,
-		.low = caller->stack_pointer,
-		.high = caller->readable_end,
-		.from = caller->return_address,
-		.signature_mask = signature_mask,
-		.caller = caller,
-		.memo = memo,
-	};
+	return (struct ml_chain){ .frame = frame_pointer,
+				  .low = caller->stack_pointer,
+				  .high = caller->readable_end,
+				  .from = caller->return_address,
+				  .signature_mask = signature_mask,
+				  .caller = caller,
+				  .memo = memo };
 }
 
 /* Thumb code keeps its frame record in another register than ARM code. */
@@ -69,7 +67,9 @@ ml_u64 ml_chain_next(struct ml_chain *chain)
 ml_u64 ml_chain_key(const struct ml_code_map *map, const struct ml_caller *caller, struct ml_memo *memo)
 {
 	struct ml_chain chain = ml_chain_begin(caller, caller->frame_pointer, map->signature_mask, memo);
-	ml_u64 hash = ml_stack_mix(ml_strip_signature(caller->return_address, map->signature_mask), (ml_u64)map->generation << 48), address;
+	ml_u64 hash = ml_stack_mix(ml_strip_signature(caller->return_address, map->signature_mask),
+				   (ml_u64)map->generation << 48),
+	       address;
 
 	while ((address = ml_chain_next(&chain)))
 		hash = ml_stack_mix(hash, address);

@@ -9,7 +9,8 @@
 #include <stddef.h>
 #include <sys/uio.h>
 
-#include "cfi/eh_frame.h"
+#include "cfi/cfi.h"
+#include "frame_step.h"
 #include "preload/freestanding/clock.h"
 #include "preload/stacks/code_lines.h"
 #include "preload/freestanding/syscalls.h"
@@ -74,25 +75,6 @@ static struct module *module_at(ml_u32 which, const struct ml_cfi_arch *arch, ml
 	return module;
 }
 
-/* Readers run concurrently, so `hash` is written last. If the set is full, the rule is only looked up again. */
-static void publish(const struct ml_view *view, const struct ml_frame_rule *rule)
-{
-	struct ml_frame_rule *set = &view->rules[ml_frame_set(rule->hash)];
-
-	for (int i = 0; i < ML_FRAME_SET_RULES; i++) {
-		if (set[i].hash == rule->hash)
-			return;
-		if (set[i].hash)
-			continue;
-		set[i].cfa = rule->cfa;
-		set[i].fp_words = rule->fp_words;
-		set[i].ra_words = rule->ra_words;
-		__atomic_store_n(&set[i].hash, rule->hash, __ATOMIC_RELEASE);
-		__atomic_fetch_add(&view->segment->rules_revision, 1, __ATOMIC_RELEASE);
-		return;
-	}
-}
-
 static int is_in_force(const struct ml_view *view, const struct ml_code_map *map, ml_u32 revision)
 {
 	ml_u32 current = __atomic_load_n(&view->segment->current_map, __ATOMIC_ACQUIRE) & 1;
@@ -100,8 +82,7 @@ static int is_in_force(const struct ml_view *view, const struct ml_code_map *map
 	return &view->code_maps[current] == map && __atomic_load_n(&map->revision, __ATOMIC_RELAXED) == revision;
 }
 
-static int resolve(const struct ml_view *view, const struct ml_code_map *map, ml_u64 return_address,
-		   struct ml_frame_rule *rule)
+static int resolve(const struct ml_view *view, const struct ml_code_map *map, ml_u64 return_address, struct ml_frame_rule *rule)
 {
 	const struct ml_cfi_arch *arch = ml_cfi_native();
 	ml_u64 pc = return_address - 1; /* within the call instruction: the next may belong to another function */
@@ -122,7 +103,9 @@ static int resolve(const struct ml_view *view, const struct ml_code_map *map, ml
 		module->low = 0; /* the file may be another map's */
 		return 0;
 	}
-	publish(view, rule);
+	/* If the set is full, the rule is only looked up again. */
+	if (!ml_frame_find(view->rules, rule->hash) && ml_frame_add(view->rules, rule) >= 0)
+		__atomic_fetch_add(&view->segment->rules_revision, 1, __ATOMIC_RELEASE);
 	return 1;
 }
 

@@ -3,17 +3,10 @@
 
 #include <stddef.h>
 
+#include "frame_step.h"
 #include "preload/stacks/frame_resolve.h"
 
 #define MAX_FRAMES 512
-
-/* The frame pointer is copied from frame to frame. The copies matter only to rules that use it. */
-struct frame {
-	ml_u64 return_address;
-	ml_u64 stack_pointer;
-	ml_u64 frame_pointer;
-	ml_u64 fp_address; /* where it was read, 0 = it is the caller's register */
-};
 
 struct bounds {
 	ml_u64 low;
@@ -26,19 +19,7 @@ static inline ml_u32 own_slot(ml_u64 return_address)
 	return (ml_u32)(return_address ^ return_address >> 9) % ML_THREAD_RULES;
 }
 
-static const struct ml_frame_rule *find_shared_rule(const struct ml_view *view, ml_u64 return_address, ml_u64 image)
-{
-	ml_u64 hash = ml_frame_hash(return_address, image);
-	const struct ml_frame_rule *set = &view->rules[ml_frame_set(hash)];
-
-	for (int i = 0; i < ML_FRAME_SET_RULES; i++)
-		if (__atomic_load_n(&set[i].hash, __ATOMIC_ACQUIRE) == hash)
-			return &set[i];
-	return NULL;
-}
-
-static const struct ml_frame_rule *keep_rule(struct ml_thread *thread, const struct ml_frame_rule *rule,
-					     ml_u64 return_address)
+static const struct ml_frame_rule *keep_rule(struct ml_thread *thread, const struct ml_frame_rule *rule, ml_u64 return_address)
 {
 	struct ml_frame_rule *own = &thread->rules[own_slot(return_address)];
 
@@ -49,17 +30,17 @@ static const struct ml_frame_rule *keep_rule(struct ml_thread *thread, const str
 	return own;
 }
 
-static inline const struct ml_frame_rule *find_rule(const struct ml_view *view, struct ml_thread *thread,
-						    ml_u64 return_address, ml_u64 image)
+static inline const struct ml_frame_rule *find_rule(const struct ml_view *view, struct ml_thread *thread, ml_u64 return_address,
+						    ml_u64 image)
 {
 	const struct ml_frame_rule *own;
 
 	if (!thread)
-		return find_shared_rule(view, return_address, image);
+		return ml_frame_find(view->rules, ml_frame_hash(return_address, image));
 	own = &thread->rules[own_slot(return_address)];
 	if (__builtin_expect(own->hash == return_address, 1))
 		return own;
-	return keep_rule(thread, find_shared_rule(view, return_address, image), return_address);
+	return keep_rule(thread, ml_frame_find(view->rules, ml_frame_hash(return_address, image)), return_address);
 }
 
 /* A look-up needs stack: not a handler's or coroutine's, which may be small. */
@@ -96,61 +77,28 @@ static inline int is_readable(const struct bounds *bounds, ml_u64 address)
 	       address % sizeof(ml_u64) == 0;
 }
 
-static inline ml_u64 read_word(const struct bounds *bounds, ml_u64 address)
+/* Notes the words that decide the key; the frame pointer's copies decide it only where a rule uses them. */
+static inline int read_word(void *context, ml_u64 address, int is_fp, ml_u64 *word)
 {
-	ml_memo_add_offset(bounds->memo, (address - bounds->low) / sizeof(ml_u64));
-	return *(const ml_u64 *)(unsigned long)address;
-}
+	const struct bounds *bounds = context;
 
-static inline void note_frame_pointer(const struct bounds *bounds, struct frame *frame)
-{
-	if (!bounds->memo)
-		return;
-	if (frame->fp_address)
-		ml_memo_add_offset(bounds->memo, (frame->fp_address - bounds->low) / sizeof(ml_u64));
-	else
-		bounds->memo->uses_fp = 1;
-}
-
-/* The canonical frame address, or 0. */
-static inline ml_u64 find_cfa(const struct bounds *bounds, const struct ml_frame_rule *rule, struct frame *frame)
-{
-	ml_u64 offset = (ml_u64)(long long)ml_frame_cfa_offset(rule);
-
-	switch (ml_frame_kind(rule)) {
-	case ML_FRAME_SP:
-		return frame->stack_pointer + offset;
-	case ML_FRAME_FP:
-		note_frame_pointer(bounds, frame);
-		return frame->frame_pointer + offset;
-	case ML_FRAME_FP_DEREF:
-		note_frame_pointer(bounds, frame);
-		return is_readable(bounds, frame->frame_pointer + offset) ?
-			       read_word(bounds, frame->frame_pointer + offset) :
-			       0;
-	default:
+	if (!is_readable(bounds, address))
 		return 0;
-	}
-}
-
-/* Returns 0 if the rule does not lead to an outer frame, as every correct rule does. */
-static inline int step(const struct bounds *bounds, const struct ml_frame_rule *rule, ml_u64 signature_mask,
-		       struct frame *frame)
-{
-	ml_u64 cfa = find_cfa(bounds, rule, frame);
-	ml_u64 ra_address = cfa - rule->ra_words * sizeof(ml_u64);
-	ml_u64 fp_address = rule->fp_words == ML_FRAME_FP_AT_FP ? frame->frame_pointer : cfa - rule->fp_words * sizeof(ml_u64);
-
-	if (cfa <= frame->stack_pointer || ra_address < frame->stack_pointer || !is_readable(bounds, ra_address) ||
-	    fp_address < frame->stack_pointer || (rule->fp_words && !is_readable(bounds, fp_address)))
-		return 0;
-	frame->return_address = ml_strip_signature(read_word(bounds, ra_address), signature_mask);
-	if (rule->fp_words) {
-		frame->frame_pointer = *(const ml_u64 *)(unsigned long)fp_address;
-		frame->fp_address = fp_address;
-	}
-	frame->stack_pointer = cfa;
+	if (!is_fp)
+		ml_memo_add_offset(bounds->memo, (address - bounds->low) / sizeof(ml_u64));
+	*word = *(const ml_u64 *)(unsigned long)address;
 	return 1;
+}
+
+static inline int step(struct bounds *bounds, const struct ml_frame_rule *rule, ml_u64 signature_mask, struct ml_frame *frame)
+{
+	if (bounds->memo && ml_frame_kind(rule) >= ML_FRAME_FP) {
+		if (frame->fp_slot)
+			ml_memo_add_offset(bounds->memo, (frame->fp_slot - bounds->low) / sizeof(ml_u64));
+		else
+			bounds->memo->uses_fp = 1;
+	}
+	return ml_frame_step(frame, rule, frame->sp, signature_mask, read_word, bounds);
 }
 
 /* TraceEnd of unwind/trace.py. */
@@ -180,9 +128,8 @@ int ml_frame_walk(const struct ml_view *view, const struct ml_code_map *map, con
 		  struct ml_walk *walk, const struct ml_notes *notes)
 {
 	struct bounds bounds = { caller->stack_pointer, caller->readable_end, notes->memo };
-	struct frame frame = {
-		ml_strip_signature(caller->return_address, map->signature_mask), caller->stack_pointer, caller->frame_pointer, 0,
-	};
+	struct ml_frame frame = { ml_strip_signature(caller->return_address, map->signature_mask), caller->stack_pointer,
+				  caller->frame_pointer, 0 };
 	int is_complete = 0, can_resolve = may_resolve(notes->thread, caller);
 
 	begin(notes->thread, map);
@@ -200,8 +147,8 @@ int ml_frame_walk(const struct ml_view *view, const struct ml_code_map *map, con
 			break;
 		walk->hash = ml_stack_mix(walk->hash, frame.return_address);
 	}
-	walk->stack_pointer = frame.stack_pointer;
-	walk->frame_pointer = frame.frame_pointer;
+	walk->stack_pointer = frame.sp;
+	walk->frame_pointer = frame.fp;
 	end_chain(notes->chain, is_complete, walk);
 	return is_complete;
 }

@@ -40,7 +40,8 @@ static void send_text(struct reader *reader, const char *text, size_t bytes, ml_
 	}
 	ml_copy(room, &head, sizeof(head));
 	ml_copy(room + sizeof(head), text, bytes);
-	ml_ring_commit(reader->view, reader->thread, ML_RING_MAPS | last << ML_RING_ARGUMENT_SHIFT, (ml_u32)(sizeof(head) + bytes));
+	ml_ring_commit(reader->view, reader->thread, ML_RING_MAPS | last << ML_RING_ARGUMENT_SHIFT,
+		       (ml_u32)(sizeof(head) + bytes));
 }
 
 static ml_u32 n_pages_read; /* shows waiting threads that the reader makes progress */
@@ -111,7 +112,8 @@ int ml_maps_find(struct ml_thread *thread, ml_u64 address, struct ml_maps_range 
 	while (!is_found && next_line(&reader, &line)) {
 		is_found = line.low <= address && address < line.high;
 		*found = (struct ml_maps_range){
-			line.low, line.high,
+			line.low,
+			line.high,
 			line.length > 7 && ml_starts_with(line.text + line.length - 7, "[stack]"),
 		};
 	}
@@ -131,13 +133,12 @@ static enum reading {
 	READING_UNAWAITED, /* a thread has waited in vain */
 } reading;
 
-
 static struct ml_code_cluster *cluster_for(struct ml_code_map *map, ml_u64 first_page, ml_u32 *used_bits)
 {
 	struct ml_code_cluster *last = map->n_clusters ? &map->clusters[map->n_clusters - 1] : NULL;
 
-	if (last && (map->n_clusters == ML_CODE_CLUSTERS ||
-		     first_page - (last->first_page + last->n_pages) < CLUSTER_GAP_PAGES))
+	if (last &&
+	    (map->n_clusters == ML_CODE_CLUSTERS || first_page - (last->first_page + last->n_pages) < CLUSTER_GAP_PAGES))
 		return last;
 	map->clusters[map->n_clusters] = (struct ml_code_cluster){ first_page, 0, *used_bits };
 	return &map->clusters[map->n_clusters++];
@@ -260,8 +261,7 @@ static void read_anew(const struct ml_view *view, struct ml_thread *thread)
 			send_text(&reader, "", 0, 1);
 		ML_SYSCALL1(close, reader.fd);
 		view->code_maps[new].timestamp_ns = reader.timestamp_ns;
-		view->code_maps[new].generation =
-			view->code_maps[old].generation + (ml_u32)!ml_code_lines_are_kept(old, new);
+		view->code_maps[new].generation = view->code_maps[old].generation + (ml_u32)!ml_code_lines_are_kept(old, new);
 		view->code_maps[new].revision = view->code_maps[old].revision + 1;
 		__atomic_store_n(&view->segment->current_map, new, __ATOMIC_RELEASE);
 	}

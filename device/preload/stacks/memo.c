@@ -11,8 +11,7 @@ static struct ml_outline *outline_of(struct ml_thread *thread, ml_u64 return_add
 }
 
 /* Only possible return addresses count; other words at these offsets vary with other frames. */
-static ml_u32 fine_signature(const struct ml_code_map *map, const struct ml_caller *caller,
-			     const struct ml_outline *outline)
+static ml_u32 fine_signature(const struct ml_code_map *map, const struct ml_caller *caller, const struct ml_outline *outline)
 {
 	ml_u64 hash = 0;
 
@@ -24,8 +23,7 @@ static ml_u32 fine_signature(const struct ml_code_map *map, const struct ml_call
 	return (ml_u32)(hash ^ hash >> 32);
 }
 
-static ml_u32 signature_of(const struct ml_code_map *map, const struct ml_caller *caller,
-			   const struct ml_outline *outline)
+static ml_u32 signature_of(const struct ml_code_map *map, const struct ml_caller *caller, const struct ml_outline *outline)
 {
 	if (outline->n_offsets > 1)
 		return fine_signature(map, caller, outline);
@@ -72,7 +70,8 @@ void ml_memo_draw_outline(struct ml_thread *thread, const struct ml_memo *memo, 
 
 	if (!memo->return_address || !memo->n_offsets)
 		return;
-	if (outline->n_offsets <= 1) /* the return address of the caller's caller, which nearly all of these stacks have at one offset */
+	if (outline->n_offsets <=
+	    1) /* the return address of the caller's caller, which nearly all of these stacks have at one offset */
 		draw(outline, memo, 1);
 	if (!was_forgotten)
 		return;
@@ -81,6 +80,7 @@ void ml_memo_draw_outline(struct ml_thread *thread, const struct ml_memo *memo, 
 	if (outline->n_forgotten < FORGOTTEN_MAX)
 		return;
 	if (now - outline->since < FORGOTTEN_MAX * OFTEN)
-		draw(outline, memo, 2u * outline->n_offsets < ML_OUTLINE_OFFSETS ? 2u * outline->n_offsets : ML_OUTLINE_OFFSETS);
+		draw(outline, memo,
+		     2u * outline->n_offsets < ML_OUTLINE_OFFSETS ? 2u * outline->n_offsets : ML_OUTLINE_OFFSETS);
 	outline->n_forgotten = 0;
 }

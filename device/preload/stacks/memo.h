@@ -21,8 +21,8 @@ struct ml_memo *ml_memo_search(struct ml_memo *memos, struct ml_thread *thread, 
 			       const struct ml_caller *caller, ml_u32 rules_revision, int *is_same);
 
 /* The stack's memo; or *is_same = 0 and the memo to overwrite. */
-static inline struct ml_memo *ml_memo_find(const struct ml_view *view, struct ml_thread *thread,
-					   const struct ml_code_map *map, const struct ml_caller *caller, int *is_same)
+static inline struct ml_memo *ml_memo_find(const struct ml_view *view, struct ml_thread *thread, const struct ml_code_map *map,
+					   const struct ml_caller *caller, int *is_same)
 {
 	ml_u32 rules_revision = __atomic_load_n(&view->segment->rules_revision, __ATOMIC_ACQUIRE);
 	struct ml_memo *memos = &view->memos[(ml_u64)(thread - view->threads) * ML_MEMOS], *memo;

@@ -53,8 +53,7 @@ typedef float floats8 __attribute__((vector_size(32)));
  * Eight words at a time: page numbers of 32 bits (44 address bits; an exact test follows) are compared with up to two
  * clusters at once. Nearly always one holds the program and the other the libraries.
  */
-__attribute__((target("avx2"))) static ml_u64
-hash_window_avx2(const struct window *window, ml_u64 hash)
+__attribute__((target("avx2"))) static ml_u64 hash_window_avx2(const struct window *window, ml_u64 hash)
 {
 	const struct ml_code_map *map = window->map;
 	const word *words = window->words;
@@ -212,8 +211,7 @@ static inline ml_u64 hash_words(const struct ml_memo *memo, ml_u64 stack_pointer
 	return ml_stack_mix(ml_stack_mix(a, b), ml_stack_mix(c, d));
 }
 
-int ml_stack_is_same(const struct ml_memo *memo, const struct ml_caller *caller, ml_u32 revision,
-		     ml_u32 rules_revision)
+int ml_stack_is_same(const struct ml_memo *memo, const struct ml_caller *caller, ml_u32 revision, ml_u32 rules_revision)
 {
 	return memo->return_address == caller->return_address && memo->stack_pointer == caller->stack_pointer &&
 	       memo->revision == revision && (memo->is_exact || memo->rules_revision == rules_revision) &&

@@ -29,8 +29,7 @@ static inline ml_u64 ml_stack_word(const struct ml_caller *caller, ml_u32 offset
 }
 
 /* Whether the memo is of this very stack. */
-int ml_stack_is_same(const struct ml_memo *memo, const struct ml_caller *caller, ml_u32 revision,
-		     ml_u32 rules_revision);
+int ml_stack_is_same(const struct ml_memo *memo, const struct ml_caller *caller, ml_u32 revision, ml_u32 rules_revision);
 
 /* Completes a memo that ml_stack_key() has filled. It stays empty if it had too many words. */
 void ml_stack_remember(struct ml_memo *memo, const struct ml_caller *caller, ml_u64 key, ml_u32 key_number);
