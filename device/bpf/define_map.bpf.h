@@ -6,17 +6,17 @@
 
 #include <bpf/bpf_helpers.h>
 
-#define ML_MAP(kind, name, key_type, value_type, entries, flags)                                                       \
-	struct {                                                                                                       \
-		__uint(type, BPF_MAP_TYPE_##kind);                                                                     \
-		__uint(map_flags, flags);                                                                              \
-		__uint(max_entries, entries);                                                                          \
-		__type(key, key_type);                                                                                 \
-		__type(value, value_type);                                                                             \
+#define ML_MAP(kind, name, key_type, value_type, entries, flags) \
+	struct {                                                 \
+		__uint(type, BPF_MAP_TYPE_##kind);               \
+		__uint(map_flags, flags);                        \
+		__uint(max_entries, entries);                    \
+		__type(key, key_type);                           \
+		__type(value, value_type);                       \
 	} name SEC(".maps")
 
-#define ML_RING(name, bytes)                                                                                           \
-	struct {                                                                                                       \
-		__uint(type, BPF_MAP_TYPE_RINGBUF);                                                                    \
-		__uint(max_entries, bytes);                                                                            \
+#define ML_RING(name, bytes)                        \
+	struct {                                    \
+		__uint(type, BPF_MAP_TYPE_RINGBUF); \
+		__uint(max_entries, bytes);         \
 	} name SEC(".maps")

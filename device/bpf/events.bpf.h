@@ -14,8 +14,8 @@ static __always_inline void ml_send_event(struct ml_regs *regs, struct ml_event 
 		ml_count(lost, 1);
 }
 
-static __always_inline void ml_trace_alloc(struct ml_regs *regs, const struct ml_thread *thread, const struct ml_pending *pending,
-					   ml_u64 address, ml_u64 key)
+static __always_inline void ml_trace_alloc(struct ml_regs *regs, const struct ml_thread *thread,
+					   const struct ml_pending *pending, ml_u64 address, ml_u64 key)
 {
 	bool is_pair = pending->function >= ML_FN_PAIR; /* only successful calls are reported */
 	bool has_old = !is_pair && !options.rules[pending->function & (ML_FN_MAX - 1)].is_indirect;
@@ -38,11 +38,11 @@ static __always_inline void ml_trace_free(struct ml_regs *regs, ml_u64 process, 
 	ml_send_event(regs, &event, process, ML_LOST_EVENTS);
 }
 
-static __always_inline void ml_send_region(struct ml_regs *regs, const struct ml_thread *thread, ml_u32 function, ml_u64 address, ml_u64 size,
-					   ml_u64 old_address, ml_u64 key)
+static __always_inline void ml_send_region(struct ml_regs *regs, const struct ml_thread *thread, ml_u32 function,
+					   ml_u64 address, ml_u64 size, ml_u64 old_address, ml_u64 key)
 {
 	struct ml_event event = {
-		.address = address, .size = size, .key = key, .old_address = old_address, .function = function,
+		.address = address, .size = size, .key = key, .old_address = old_address, .function = function
 	};
 
 	ml_send_event(regs, &event, thread->process, ML_LOST_REGIONS);

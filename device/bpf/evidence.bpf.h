@@ -62,22 +62,13 @@ static __always_inline ml_u64 ml_evidence_flags(bool is_exact, ml_u64 due)
 }
 
 /* Without evidence: sends once for each key what rules can be learned from. */
-static __always_inline void ml_bring_unknown(struct ml_regs *regs, struct ml_thread *thread,
-					     const struct ml_bpf_block *block, ml_u64 address, struct ml_bpf_key *entry)
+static __always_inline void ml_bring_unknown(struct ml_regs *regs, struct ml_thread *thread, const struct ml_bpf_block *block,
+					     ml_u64 address, struct ml_bpf_key *entry)
 {
 	if (!thread->walk.is_unknown || entry->next_due)
 		return;
 	entry->next_due = ~0ull;
 	ml_send_evidence(regs, thread, block, address, entry->key, 0, options.stack_bytes);
-}
-
-/* With --adaptive: does the stack hold too little for evidence? Only an exact key's sums are the stack's own. */
-static __noinline bool ml_is_cold(const struct ml_bpf_key *entry)
-{
-	const struct ml_bpf_code *shared = ml_code();
-
-	return shared && (entry->flags & (ML_BPF_KEY_EXACT | ML_BPF_KEY_HOT)) == ML_BPF_KEY_EXACT &&
-	       entry->alloc_bytes - entry->free_bytes < *(const volatile ml_u64 *)&shared->hot_bytes;
 }
 
 /* above: bytes up to the stack's end, if known. */
@@ -114,15 +105,15 @@ static __noinline bool ml_exceeds_share(ml_u64 process_number, ml_u64 stack_byte
 }
 
 /*
- * With --all, most keys have one small block from a program's start. They send none. host/heap/omitted_stacks.py has
+ * With --all, most keys have one small block from a program's start. They send none. host/heap/attribution.py has
  * the same numbers.
  */
 #define ML_FIRST_SYSTEM_WIDE 2
 #define ML_LARGE_SYSTEM_WIDE 4096
 
 static __always_inline bool ml_is_left_out_system_wide(struct ml_regs *regs, struct ml_thread *thread,
-							const struct ml_bpf_block *block, struct ml_bpf_key *entry,
-							ml_u64 live_objects)
+						       const struct ml_bpf_block *block, struct ml_bpf_key *entry,
+						       ml_u64 live_objects)
 {
 	if (!options.every_stack && live_objects < ML_FIRST_SYSTEM_WIDE && block->size < ML_LARGE_SYSTEM_WIDE)
 		return true;
@@ -137,8 +128,6 @@ static __always_inline bool ml_is_left_out_system_wide(struct ml_regs *regs, str
 static __always_inline bool ml_is_left_out(struct ml_regs *regs, struct ml_thread *thread, const struct ml_bpf_block *block,
 					   ml_u64 address, struct ml_bpf_key *entry, ml_u64 live_objects)
 {
-	if (options.left_out == ML_BPF_COLD_LEFT_OUT)
-		return ml_is_cold(entry);
 	if (options.left_out == ML_BPF_SHARED_LEFT_OUT)
 		return ml_is_left_out_system_wide(regs, thread, block, entry, live_objects);
 	ml_bring_unknown(regs, thread, block, address, entry);
@@ -146,9 +135,8 @@ static __always_inline bool ml_is_left_out(struct ml_regs *regs, struct ml_threa
 }
 
 /* Sends evidence if it is due. `live_objects` includes this block. */
-static __always_inline void ml_bring_evidence(struct ml_regs *regs, struct ml_thread *thread,
-					      const struct ml_bpf_block *block, ml_u64 address, struct ml_bpf_key *entry,
-					      ml_u64 live_objects, ml_u32 cap)
+static __always_inline void ml_bring_evidence(struct ml_regs *regs, struct ml_thread *thread, const struct ml_bpf_block *block,
+					      ml_u64 address, struct ml_bpf_key *entry, ml_u64 live_objects, ml_u32 cap)
 {
 	ml_u64 due = entry->next_due;
 	bool is_exact = entry->flags & ML_BPF_KEY_EXACT; /* read once: values in maps are read anew after each store */

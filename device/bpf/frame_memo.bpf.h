@@ -24,7 +24,7 @@ struct ml_memo {
 	ml_u16 offsets[ML_WALK_WORDS];
 };
 
-ML_MAP(ARRAY, memos, ml_u32, struct ml_memo, ML_MEMO_SETS * ML_MEMO_WAYS, 0);
+ML_MAP(ARRAY, memos, ml_u32, struct ml_memo, ML_MEMO_SETS *ML_MEMO_WAYS, 0);
 
 /*
  * This CPU's copy of the current stack from sp on. One read of the target's memory costs as much as copying some
@@ -92,8 +92,8 @@ static __always_inline bool ml_memo_fits(struct ml_pending *pending, const struc
 	ml_u64 key = *(volatile const ml_u64 *)&memo->key;
 	ml_u32 state = *(volatile const ml_u32 *)&memo->state;
 
-	if (version & 1 || state == ML_WALK_ON || (memo->uses_fp && fp - begin != memo->fp) || ml_memo_differs(copy, memo, begin) ||
-	    *(volatile const ml_u64 *)&memo->version != version)
+	if (version & 1 || state == ML_WALK_ON || (memo->uses_fp && fp - begin != memo->fp) ||
+	    ml_memo_differs(copy, memo, begin) || *(volatile const ml_u64 *)&memo->version != version)
 		return false;
 	pending->key = ml_key_of_walk(key, state, above ? above : begin);
 	pending->key_flags = ml_flags_of_walk(state);

@@ -56,8 +56,7 @@ static __always_inline bool ml_claim_in(struct ml_bpf_bucket *bucket, ml_u64 add
 		return false;
 	slot &= ML_BPF_BUCKET_SLOTS - 1;
 	*block = bucket->block[slot];
-	return block->process == process &&
-	       __sync_val_compare_and_swap(&bucket->address[slot], address, 0) == address;
+	return block->process == process && __sync_val_compare_and_swap(&bucket->address[slot], address, 0) == address;
 }
 
 /* The home bucket in the newest level, where nearly all blocks are. */
@@ -175,8 +174,7 @@ __noinline int ml_put_elsewhere(ml_u64 address, const struct ml_bpf_block *block
 }
 
 /* Inserts a block; false if there is no room. had_old: a block *old at the address was replaced. */
-static __always_inline bool ml_put(ml_u64 address, const struct ml_bpf_block *block, struct ml_bpf_block *old,
-				   bool *had_old)
+static __always_inline bool ml_put(ml_u64 address, const struct ml_bpf_block *block, struct ml_bpf_block *old, bool *had_old)
 {
 	ml_u32 n_levels;
 	struct ml_bpf_bucket *home = ml_home_bucket(address, &n_levels);

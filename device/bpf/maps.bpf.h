@@ -93,8 +93,8 @@ struct ml_thread {
 	struct ml_pending pending[ML_PENDING];
 	struct ml_bpf_returns returns;
 	struct ml_walk walk;
+	struct ml_regs returned; /* of the last call whose return was seen at its `ret` */
 };
-
 
 /* By tgid. */
 ML_MAP(HASH, processes, ml_u32, struct ml_bpf_process, 65536, BPF_F_NO_PREALLOC);

@@ -13,12 +13,12 @@ static __always_inline ml_u32 ml_function(struct ml_regs *regs)
 }
 
 /* For rules of these shapes: bytes, pointer (old block, or where the result is stored), is there an old block? */
-#define ML_ACQUIRE(shape, size, pointer, has_old)                                                                      \
-	SEC("uprobe") int acquire_##shape(struct ml_regs *regs)                                                        \
-	{                                                                                                              \
-		ml_u32 function = ml_function(regs);                                                                   \
-                                                                                                                       \
-		return ml_enter(regs, function, ml_rule_of(function)->nesting, size, pointer, 0, has_old);             \
+#define ML_ACQUIRE(shape, size, pointer, has_old)                                                          \
+	SEC("uprobe") int acquire_##shape(struct ml_regs *regs)                                            \
+	{                                                                                                  \
+		ml_u32 function = ml_function(regs);                                                       \
+                                                                                                           \
+		return ml_enter(regs, function, ml_rule_of(function)->nesting, size, pointer, 0, has_old); \
 	}
 
 ML_ACQUIRE(1, ML_ARG1(regs), 0, false)
@@ -41,13 +41,28 @@ SEC("uprobe") int rule_acquire(struct ml_regs *regs)
 
 SEC("uretprobe") int rule_return(struct ml_regs *regs)
 {
-	return ml_acquired(regs, ML_PAIR_HANDLES);
+	return ml_acquired(regs, ML_PAIR_HANDLES, false);
+}
+
+SEC("uprobe") int rule_exit(struct ml_regs *regs)
+{
+	return ml_acquired(regs, ML_PAIR_HANDLES, true);
 }
 
 /* For calls that return more handles. */
 SEC("uretprobe") int message_return(struct ml_regs *regs)
 {
-	return ml_acquired(regs, ML_PAIR_RECEIVED);
+	return ml_acquired(regs, ML_PAIR_RECEIVED, false);
+}
+
+SEC("uprobe") int message_exit(struct ml_regs *regs)
+{
+	return ml_acquired(regs, ML_PAIR_RECEIVED, true);
+}
+
+SEC("uprobe") int block_exit(struct ml_regs *regs)
+{
+	return ml_return(regs, true);
 }
 
 SEC("uprobe") int rule_release(struct ml_regs *regs)
@@ -59,15 +74,15 @@ SEC("uprobe") int rule_release(struct ml_regs *regs)
  * Kernels without cookies: one program for each function of the heap. The rule is read-only data at a constant offset,
  * whose content the verifier knows (kernel commit a23740ec43ba, in v5.5), so it removes the other branches.
  */
-#define ML_FUNCTION(number)                                                                                            \
-	SEC("uprobe") int function_##number(struct ml_regs *regs)                                                      \
-	{                                                                                                              \
-		const volatile struct ml_pair *rule = ml_rule_of(number);                                              \
-                                                                                                                       \
-		if (rule->is_release)                                                                                  \
-			return ml_release(regs, number, ML_ARG1(regs));                                                \
-		return ml_enter(regs, number, rule->nesting, ml_pair_size(regs, rule),                                 \
-				ml_argument(regs, rule->old ? rule->old : rule->handle), 0, rule->old);                \
+#define ML_FUNCTION(number)                                                                             \
+	SEC("uprobe") int function_##number(struct ml_regs *regs)                                       \
+	{                                                                                               \
+		const volatile struct ml_pair *rule = ml_rule_of(number);                               \
+                                                                                                        \
+		if (rule->is_release)                                                                   \
+			return ml_release(regs, number, ML_ARG1(regs));                                 \
+		return ml_enter(regs, number, rule->nesting, ml_pair_size(regs, rule),                  \
+				ml_argument(regs, rule->old ? rule->old : rule->handle), 0, rule->old); \
 	}
 
 ML_FUNCTION(1)
@@ -86,10 +101,10 @@ ML_FUNCTION(13)
 #endif
 
 /* name, enum ml_function, bytes, pointer, bytes of the old mapping */
-#define ML_REGION(name, function, size, pointer, old_size)                                                             \
-	SEC("uprobe") int name##_entry(struct ml_regs *regs)                                                           \
-	{                                                                                                              \
-		return ml_enter(regs, function, ML_PAIR_OWN_CODE, size, pointer, old_size, false);                     \
+#define ML_REGION(name, function, size, pointer, old_size)                                         \
+	SEC("uprobe") int name##_entry(struct ml_regs *regs)                                       \
+	{                                                                                          \
+		return ml_enter(regs, function, ML_PAIR_OWN_CODE, size, pointer, old_size, false); \
 	}
 
 ML_REGION(mmap, ML_FN_MMAP, ML_ARG2(regs), 0, 0)
@@ -100,7 +115,7 @@ ML_REGION(mremap, ML_FN_MREMAP, ML_ARG3(regs), ML_ARG1(regs), ML_ARG2(regs))
 /* The return of calls that make one block; the pending call has the function. */
 SEC("uretprobe") int block_return(struct ml_regs *regs)
 {
-	return ml_return(regs);
+	return ml_return(regs, false);
 }
 
 /* The return of the mmap family. One program for all would exceed the stack that kernels allow. */

@@ -20,7 +20,8 @@ static __always_inline ml_u32 ml_file(struct ml_regs *regs)
 /* Whether a return address is the allocator's own code. ip: of the entry probe of `function` in the file. */
 static __always_inline bool ml_is_own_code(ml_u32 file, ml_u64 ip, ml_u64 return_address, ml_u32 function)
 {
-	const volatile struct ml_bpf_function *probed = &options.functions[file & (ML_BPF_FILES - 1)][function & (ML_FN_MAX - 1)];
+	const volatile struct ml_bpf_function *probed =
+		&options.functions[file & (ML_BPF_FILES - 1)][function & (ML_FN_MAX - 1)];
 	ml_u64 offset = return_address - (ip - probed->entry_offset);
 
 	return offset >= probed->text_low && offset < probed->text_high;

@@ -17,8 +17,8 @@
  */
 static __noinline ml_u64 ml_argument(struct ml_regs *regs, ml_u32 n)
 {
-	const ml_u64 values[8] = { 0, ML_ARG1(regs), ML_ARG2(regs), ML_ARG3(regs),
-				   ML_ARG4(regs), ML_ARG5(regs), ML_ARG6(regs), 0 };
+	const ml_u64 values[8] = { 0, ML_ARG1(regs), ML_ARG2(regs), ML_ARG3(regs), ML_ARG4(regs), ML_ARG5(regs), ML_ARG6(regs),
+				   0 };
 
 	return values[n & 7];
 }
@@ -79,7 +79,8 @@ static __noinline bool ml_pair_received(ml_u64 message, ml_u32 i, ml_u64 *value)
 			if (part.bytes > control[1] || part.bytes - sizeof(part) < (i + 1ull) * sizeof(ml_u32))
 				return false;
 			*value = 0;
-			return !bpf_probe_read_user(value, sizeof(ml_u32), (const void *)(at + sizeof(part) + i * sizeof(ml_u32)));
+			return !bpf_probe_read_user(value, sizeof(ml_u32),
+						    (const void *)(at + sizeof(part) + i * sizeof(ml_u32)));
 		}
 		bytes = (part.bytes + 7) & ~7ull;
 		if (bytes > control[1])
@@ -183,6 +184,8 @@ static __always_inline int ml_acquire(struct ml_regs *regs, ml_u32 function)
 
 	if (!thread)
 		return 0;
+	if (ml_has_exits(function))
+		ml_drop_left(thread, ML_SP(regs), ml_return_address(regs), function);
 	pending = ml_next_pending(thread, function, ML_SP(regs));
 	if (!pending)
 		return 0;
@@ -194,8 +197,7 @@ static __always_inline int ml_acquire(struct ml_regs *regs, ml_u32 function)
 	pending->return_address = ml_return_address(regs);
 	/* A call that does not count is pending like an internal one, because its return is seen, too. */
 	pending->is_internal = !ml_pair_applies(regs, pair, thread->process) ||
-			       ml_is_internal(thread, regs, pending->return_address, function,
-					      pair->nesting);
+			       ml_is_internal(thread, regs, pending->return_address, function, pair->nesting);
 	thread->depth++;
 	if (pair->is_early)
 		pending->old.timestamp_ns = bpf_ktime_get_ns();
@@ -258,10 +260,10 @@ static __noinline bool ml_pair_find_handle(struct ml_pending *pending, ml_u32 i)
 }
 
 /* At most n handles; more are counted as lost. */
-static __always_inline int ml_acquired(struct ml_regs *regs, ml_u32 n)
+static __always_inline int ml_acquired(struct ml_regs *regs, ml_u32 n, bool at_exit)
 {
-	struct ml_thread *thread = ml_returning_thread();
-	struct ml_pending *pending = thread ? ml_pop(thread, ML_SP(regs) - ML_RETURN_POPS) : NULL;
+	struct ml_thread *thread = ml_returning_thread(at_exit);
+	struct ml_pending *pending = thread ? ml_pop_returning(thread, &regs, at_exit) : NULL;
 
 	if (!pending)
 		return 0;

@@ -21,6 +21,12 @@ static __always_inline const volatile struct ml_pair *ml_rule(const struct ml_pe
 	return ml_rule_of(pending->function);
 }
 
+/* Whether the function's returns are seen at the instructions that leave it. */
+static __always_inline bool ml_has_exits(ml_u32 function)
+{
+	return options.n_exited && ml_rule_of(function)->has_exits;
+}
+
 /* An address of the live table: without tags, with the function's family. */
 static __always_inline ml_u64 ml_address(ml_u32 function, ml_u64 value)
 {
@@ -76,6 +82,27 @@ static __always_inline bool ml_is_too_deep(struct ml_thread *thread, ml_u64 sp)
 	return innermost > sp && ++thread->too_deep <= ML_TOO_DEEP;
 }
 
+/*
+ * Drops calls that an exception or a cancellation left: functions with exits have no return probe that would tell. A call at the same sp
+ * goes on by a tail call of another function only, with its return address. Below sp nothing is pending, if sp is on the thread's own
+ * stack. Above it, the return address is still in its slot (x86; on arm64 it may be anywhere in the frame, and the call is kept).
+ */
+static __noinline void ml_drop_left(struct ml_thread *thread, ml_u64 sp, ml_u64 return_address, ml_u32 function)
+{
+	ml_u64 is_own_stack = ml_stack_above(thread, sp), dropped = 0;
+
+	for (ml_u32 i = 1; i <= ML_PENDING && i <= thread->depth; i++) {
+		const struct ml_pending *pending = &thread->pending[(thread->depth - i) & (ML_PENDING - 1)];
+
+		if (!ml_rule(pending)->has_exits || (pending->sp > sp && ml_is_in_slot(pending->sp, pending->return_address)))
+			break;
+		if (pending->sp == sp ? pending->return_address != return_address || pending->function == function :
+					pending->sp > sp || is_own_stack)
+			dropped = i;
+	}
+	thread->depth -= dropped;
+}
+
 /* The next level of the thread's pending calls, not yet counted in its depth; NULL: the call is not kept. */
 static __always_inline struct ml_pending *ml_next_pending(struct ml_thread *thread, ml_u32 function, ml_u64 sp)
 {
@@ -96,7 +123,7 @@ static __always_inline struct ml_pending *ml_next_pending(struct ml_thread *thre
 	return &thread->pending[thread->depth & (ML_PENDING - 1)];
 }
 
-/* Pops the pending call that returns with this sp. Those above it never returned. */
+/* Pops the pending call that returns with this sp, seen by its return probe. Those above it never returned. */
 static __always_inline struct ml_pending *ml_pop(struct ml_thread *thread, ml_u64 entry_sp)
 {
 	for (int i = 0; i < ML_PENDING && thread->depth; i++) {
@@ -114,8 +141,36 @@ static __always_inline struct ml_pending *ml_pop(struct ml_thread *thread, ml_u6
 				return NULL; /* or it was not kept: ml_next_pending() */
 			break;
 		}
-		ml_count(ML_LOST_MISSED_RETURN, 1);
+		if (!ml_rule(pending)->has_exits)
+			ml_count(ML_LOST_MISSED_RETURN, 1);
 	}
 	ml_count(ML_LOST_MISSED_ENTRY, 1);
 	return NULL;
+}
+
+/*
+ * The same at an instruction that leaves a function. Calls that were not entered by a probe pass there, too; theirs is no pending one. One
+ * exit ends all calls with its sp, since each jumped to the next (a tail call): the outermost is popped. One of them that has a return
+ * probe is left to that. Calls below sp were left by an exception, if they are on the same stack.
+ */
+static __always_inline struct ml_pending *ml_pop_exit(struct ml_thread *thread, ml_u64 sp)
+{
+	bool is_other_stack = thread->stack_end && !ml_stack_above(thread, sp);
+	struct ml_pending *popped = NULL;
+
+	for (int i = 0; i < ML_PENDING && thread->depth; i++) {
+		struct ml_pending *pending = &thread->pending[(thread->depth - 1) & (ML_PENDING - 1)];
+		bool has_exits = ml_rule(pending)->has_exits;
+
+		if (pending->sp == sp ? !has_exits : popped || pending->sp > sp || is_other_stack)
+			break;
+		thread->depth--;
+		if (pending->sp == sp)
+			popped = pending;
+		else if (!has_exits)
+			ml_count(ML_LOST_MISSED_RETURN, 1);
+	}
+	if (popped)
+		thread->too_deep = 0;
+	return popped;
 }

@@ -21,9 +21,8 @@ struct {
 } events SEC(".maps");
 
 /* Returns 0, or not if there is no room. The agent fills in what the kernel adds. */
-static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thread *thread,
-					    const struct ml_bpf_block *block, ml_u64 address, ml_u64 key, ml_u64 flags,
-					    ml_u32 cap)
+static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thread *thread, const struct ml_bpf_block *block,
+					    ml_u64 address, ml_u64 key, ml_u64 flags, ml_u32 cap)
 {
 	struct ml_evidence record = {
 		.record_bytes = sizeof(record),

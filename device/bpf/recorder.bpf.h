@@ -24,7 +24,8 @@ static __always_inline void ml_release_key(const struct ml_bpf_block *block)
 /* Whether to look for the stack's key at the entry, where the stack above is the same as at the return. */
 static __always_inline bool ml_will_record(const struct ml_thread *thread, ml_u32 function, ml_u64 size)
 {
-	return !thread->depth && (function < ML_FN_MMAP || function >= ML_FN_PAIR) && size >= options.min_size && size <= options.max_size;
+	return !thread->depth && (function < ML_FN_MMAP || function >= ML_FN_PAIR) && size >= options.min_size &&
+	       size <= options.max_size;
 }
 
 /* The return address of the call, and its stack's key if it is remembered. */
@@ -54,6 +55,8 @@ static __always_inline int ml_enter(struct ml_regs *regs, ml_u32 function, ml_u3
 
 	if (!thread)
 		return 0;
+	if (ml_has_exits(function))
+		ml_drop_left(thread, ML_SP(regs), ml_return_address(regs), function);
 	pending = ml_next_pending(thread, function, ML_SP(regs));
 	if (!pending)
 		return 0;
@@ -176,7 +179,7 @@ static __always_inline void ml_settle_old(struct ml_pending *pending, ml_u64 add
 
 /* A successful mmap, munmap or mremap, for the agent's ledger, in the order of calls. */
 static __always_inline void ml_record_region(struct ml_regs *regs, struct ml_thread *thread, struct ml_pending *pending,
-					ml_u64 value)
+					     ml_u64 value)
 {
 	struct ml_bpf_block *block = &pending->old; /* otherwise used by realloc only */
 	ml_u64 key, flags;
@@ -189,10 +192,11 @@ static __always_inline void ml_record_region(struct ml_regs *regs, struct ml_thr
 	}
 	if (pending->function == ML_FN_MREMAP)
 		ml_send_region(regs, thread, ML_FN_MUNMAP, pending->pointer, pending->old_size, 0, 0);
-	*block = (struct ml_bpf_block){
-		.process = thread->process, .size = pending->size, .timestamp_ns = bpf_ktime_get_ns(),
-		.sequence = ++thread->sequence, .function = pending->function,
-	};
+	*block = (struct ml_bpf_block){ .process = thread->process,
+					.size = pending->size,
+					.timestamp_ns = bpf_ktime_get_ns(),
+					.sequence = ++thread->sequence,
+					.function = pending->function };
 	key = ml_stack_key(thread, regs, &flags);
 	ml_send_region(regs, thread, pending->function, value, pending->size,
 		       pending->function == ML_FN_MREMAP ? pending->pointer : 0, key);
@@ -206,21 +210,40 @@ static __always_inline void ml_record_region(struct ml_regs *regs, struct ml_thr
  * Linux 6.12 a return also runs programs whose probes are for other processes (kernel/events/uprobes.c,
  * handle_uretprobe_chain).
  */
-static __always_inline struct ml_thread *ml_returning_thread(void)
+static __always_inline struct ml_thread *ml_returning_thread(bool at_exit)
 {
 	struct ml_thread *thread;
 
 	if (ml_is_over())
 		return NULL;
 	thread = ml_known_thread();
-	if (!thread && (ml_u32)ml_current_process() == (ml_u32)(bpf_get_current_pid_tgid() >> 32))
+	if (!thread && !at_exit && (ml_u32)ml_current_process() == (ml_u32)(bpf_get_current_pid_tgid() >> 32))
 		ml_count(ML_LOST_MISSED_ENTRY, 1);
 	return thread;
 }
 
+/*
+ * Pops the call that returns here. at_exit: before the instruction that leaves it; then *regs become those behind it, as a return probe
+ * has them.
+ */
+static __always_inline struct ml_pending *ml_pop_returning(struct ml_thread *thread, struct ml_regs **regs, bool at_exit)
+{
+	struct ml_pending *pending;
+
+	if (!at_exit)
+		return ml_pop(thread, ML_SP(*regs) - ML_RETURN_POPS);
+	pending = ml_pop_exit(thread, ML_SP(*regs));
+	if (!pending)
+		return NULL;
+	bpf_probe_read_kernel(&thread->returned, sizeof(thread->returned), *regs);
+	ml_execute_return(&thread->returned, pending->return_address);
+	*regs = &thread->returned;
+	return pending;
+}
+
 static __always_inline int ml_region_return(struct ml_regs *regs)
 {
-	struct ml_thread *thread = ml_returning_thread();
+	struct ml_thread *thread = ml_returning_thread(false);
 	struct ml_pending *pending = thread ? ml_pop(thread, ML_SP(regs) - ML_RETURN_POPS) : NULL;
 
 	if (pending && !pending->is_internal)
@@ -228,15 +251,15 @@ static __always_inline int ml_region_return(struct ml_regs *regs)
 	return 0;
 }
 
-static __always_inline int ml_return(struct ml_regs *regs)
+static __always_inline int ml_return(struct ml_regs *regs, bool at_exit)
 {
-	struct ml_thread *thread = ml_returning_thread();
+	struct ml_thread *thread = ml_returning_thread(at_exit);
 	struct ml_pending *pending;
 	ml_u64 address;
 
 	if (!thread)
 		return 0;
-	pending = ml_pop(thread, ML_SP(regs) - ML_RETURN_POPS);
+	pending = ml_pop_returning(thread, &regs, at_exit);
 	if (!pending || pending->is_internal)
 		return 0;
 	address = ml_result(regs, pending);

@@ -5,6 +5,8 @@
  */
 #pragma once
 
+#include <stdbool.h>
+
 #include "signature.h"
 #include "wire.h"
 
@@ -46,6 +48,21 @@ static __always_inline ml_u64 ml_return_address(struct ml_regs *regs)
 	return address;
 }
 
+/* Whether a call that was entered with this sp has not returned, as far as its stack tells. */
+static __always_inline bool ml_is_in_slot(ml_u64 sp, ml_u64 return_address)
+{
+	ml_u64 there = 0;
+
+	return !bpf_probe_read_user(&there, sizeof(there), (const void *)sp) && there == return_address;
+}
+
+/* Makes the registers at a `ret` those behind it. */
+static __always_inline void ml_execute_return(struct ml_regs *regs, ml_u64 return_address)
+{
+	regs->ip = return_address;
+	regs->sp += ML_RETURN_POPS;
+}
+
 #elif defined(__TARGET_ARCH_arm64)
 
 /* struct user_pt_regs, arch/arm64/include/uapi/asm/ptrace.h */
@@ -82,6 +99,19 @@ struct ml_regs {
 static __always_inline ml_u64 ml_return_address(struct ml_regs *regs)
 {
 	return ml_strip_signature(regs->x[30], ML_SIGNATURE_MASK);
+}
+
+/* The link register may have been saved anywhere. */
+static __always_inline bool ml_is_in_slot(ml_u64 sp, ml_u64 return_address)
+{
+	(void)sp, (void)return_address;
+	return true;
+}
+
+/* Makes the registers at a `ret` or `retaa` those behind it. */
+static __always_inline void ml_execute_return(struct ml_regs *regs, ml_u64 return_address)
+{
+	regs->pc = return_address;
 }
 
 #else

@@ -61,26 +61,26 @@ static __always_inline void ml_fill(struct ml_record *record, struct ml_regs *re
  * A record with room for `room` stack bytes: the ring buffer takes only sizes that the verifier knows. Returns -1 if
  * the ring is full.
  */
-#define ML_DEFINE_SEND(room)                                                                                           \
-	static __always_inline int ml_send_##room(struct ml_regs *regs, struct ml_thread *thread,                      \
-						  const struct ml_bpf_block *block, ml_u64 address, ml_u64 key,        \
-						  ml_u64 bytes, ml_u64 flags)                                          \
-	{                                                                                                              \
-		struct {                                                                                               \
-			struct ml_record record;                                                                       \
-			ml_u8 stack[room];                                                                             \
-		} *out = bpf_ringbuf_reserve(&evidence, sizeof(*out), 0);                                              \
-                                                                                                                       \
-		if (!out)                                                                                              \
-			return -1;                                                                                     \
-		out->record.evidence.record_bytes = sizeof(*out);                                                      \
-		out->record.evidence.flags = (ml_u16)flags;                                                            \
-		ml_fill(&out->record, regs, thread, block, address, key, bytes);                                       \
-		__asm__ volatile("" : "+r"(bytes)); /* the checked value itself is used, not a copy */                    \
-		if (bytes > (room) || bpf_probe_read_user(out->stack, (ml_u32)bytes, (const void *)ML_SP(regs)))               \
-			ml_mark_fault(&out->record.evidence);                                                          \
-		bpf_ringbuf_submit(out, thread->walk.wakeup);                                                         \
-		return 0;                                                                                              \
+#define ML_DEFINE_SEND(room)                                                                                                  \
+	static __always_inline int ml_send_##room(struct ml_regs *regs, struct ml_thread *thread,                             \
+						  const struct ml_bpf_block *block, ml_u64 address, ml_u64 key, ml_u64 bytes, \
+						  ml_u64 flags)                                                               \
+	{                                                                                                                     \
+		struct {                                                                                                      \
+			struct ml_record record;                                                                              \
+			ml_u8 stack[room];                                                                                    \
+		} *out = bpf_ringbuf_reserve(&evidence, sizeof(*out), 0);                                                     \
+                                                                                                                              \
+		if (!out)                                                                                                     \
+			return -1;                                                                                            \
+		out->record.evidence.record_bytes = sizeof(*out);                                                             \
+		out->record.evidence.flags = (ml_u16)flags;                                                                   \
+		ml_fill(&out->record, regs, thread, block, address, key, bytes);                                              \
+		__asm__ volatile("" : "+r"(bytes)); /* the checked value itself is used, not a copy */                        \
+		if (bytes > (room) || bpf_probe_read_user(out->stack, (ml_u32)bytes, (const void *)ML_SP(regs)))              \
+			ml_mark_fault(&out->record.evidence);                                                                 \
+		bpf_ringbuf_submit(out, thread->walk.wakeup);                                                                 \
+		return 0;                                                                                                     \
 	}
 
 ML_DEFINE_SEND(512)
@@ -95,28 +95,28 @@ ML_DEFINE_SEND(32768)
 ML_DEFINE_SEND(65528)
 
 /* Sends the words that the walk has read and their offsets: all that unwinding the stack of an exact key needs. */
-#define ML_DEFINE_SEND_WORDS(room)                                                                                     \
-	static __always_inline int ml_send_words_##room(struct ml_regs *regs, struct ml_thread *thread,                \
-							const struct ml_bpf_block *block, ml_u64 address, ml_u64 key,  \
-							ml_u64 flags)                                                  \
-	{                                                                                                              \
-		struct {                                                                                               \
-			struct ml_record record;                                                                       \
-			ml_u64 n_words;                                                                                \
-			ml_u64 words[room];                                                                            \
-			ml_u16 offsets[room];                                                                           \
-		} *out = bpf_ringbuf_reserve(&evidence, sizeof(*out), 0);                                              \
-                                                                                                                       \
-		if (!out)                                                                                              \
-			return -1;                                                                                     \
-		out->record.evidence.record_bytes = sizeof(*out);                                                      \
-		out->record.evidence.flags = (ml_u16)flags;                                                            \
-		ml_fill(&out->record, regs, thread, block, address, key, thread->walk.sp - thread->walk.begin);        \
-		out->n_words = thread->walk.n_offsets;                                                                  \
-		bpf_probe_read_kernel(out->words, sizeof(out->words), thread->walk.read);                              \
-		bpf_probe_read_kernel(out->offsets, sizeof(out->offsets), thread->walk.offsets);                          \
-		bpf_ringbuf_submit(out, thread->walk.wakeup);                                                          \
-		return 0;                                                                                              \
+#define ML_DEFINE_SEND_WORDS(room)                                                                                    \
+	static __always_inline int ml_send_words_##room(struct ml_regs *regs, struct ml_thread *thread,               \
+							const struct ml_bpf_block *block, ml_u64 address, ml_u64 key, \
+							ml_u64 flags)                                                 \
+	{                                                                                                             \
+		struct {                                                                                              \
+			struct ml_record record;                                                                      \
+			ml_u64 n_words;                                                                               \
+			ml_u64 words[room];                                                                           \
+			ml_u16 offsets[room];                                                                         \
+		} *out = bpf_ringbuf_reserve(&evidence, sizeof(*out), 0);                                             \
+                                                                                                                      \
+		if (!out)                                                                                             \
+			return -1;                                                                                    \
+		out->record.evidence.record_bytes = sizeof(*out);                                                     \
+		out->record.evidence.flags = (ml_u16)flags;                                                           \
+		ml_fill(&out->record, regs, thread, block, address, key, thread->walk.sp - thread->walk.begin);       \
+		out->n_words = thread->walk.n_offsets;                                                                \
+		bpf_probe_read_kernel(out->words, sizeof(out->words), thread->walk.read);                             \
+		bpf_probe_read_kernel(out->offsets, sizeof(out->offsets), thread->walk.offsets);                      \
+		bpf_ringbuf_submit(out, thread->walk.wakeup);                                                         \
+		return 0;                                                                                             \
 	}
 
 ML_DEFINE_SEND_WORDS(32)
@@ -130,8 +130,7 @@ static __always_inline ml_u64 ml_readable_slice(ml_u64 sp)
 	ml_u64 word;
 
 	for (ml_u32 bytes = 16384; bytes > 256; bytes /= 4)
-		if (bytes <= options.stack_bytes &&
-		    !bpf_probe_read_user(&word, sizeof(word), (const void *)(sp + bytes - 8)))
+		if (bytes <= options.stack_bytes && !bpf_probe_read_user(&word, sizeof(word), (const void *)(sp + bytes - 8)))
 			return bytes;
 	return 256;
 }
@@ -162,17 +161,16 @@ static __noinline ml_u64 ml_find_slice(struct ml_thread *thread, ml_u64 sp)
 }
 
 /* The verifier removes what options.stack_bytes rules out. */
-#define ML_TRY(room)                                                                                                   \
-	if (cap <= (room) || bytes <= (room))                                                                          \
-		return ml_send_##room(regs, thread, block, address, key, bytes, flags)
+#define ML_TRY(room)                          \
+	if (cap <= (room) || bytes <= (room)) \
+	return ml_send_##room(regs, thread, block, address, key, bytes, flags)
 
 /*
  * Sends the stack up to its end, at most cap bytes (options.stack_bytes); with ML_EVIDENCE_STACK_SPARSE only its words,
  * if they are known. Returns -1 if the ring is full.
  */
-static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thread *thread,
-					    const struct ml_bpf_block *block, ml_u64 address, ml_u64 key, ml_u64 flags,
-					    ml_u32 cap)
+static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thread *thread, const struct ml_bpf_block *block,
+					    ml_u64 address, ml_u64 key, ml_u64 flags, ml_u32 cap)
 {
 	ml_u64 above = thread->stack_end - ML_SP(regs);
 	ml_u64 bytes = above;
@@ -180,9 +178,8 @@ static __always_inline int ml_send_evidence(struct ml_regs *regs, struct ml_thre
 	flags |= ML_EVIDENCE_AT_RETURN;
 	if (flags & ML_EVIDENCE_STACK_SPARSE) {
 		if (ml_has_words(thread, regs, key))
-			return thread->walk.n_offsets <= 32 ?
-				       ml_send_words_32(regs, thread, block, address, key, flags) :
-				       ml_send_words_128(regs, thread, block, address, key, flags);
+			return thread->walk.n_offsets <= 32 ? ml_send_words_32(regs, thread, block, address, key, flags) :
+							      ml_send_words_128(regs, thread, block, address, key, flags);
 		flags &= ~(ml_u64)ML_EVIDENCE_STACK_SPARSE;
 	}
 	if (above - 1 < cap) {
@@ -213,8 +210,7 @@ static __always_inline bool ml_reserve_verifying(ml_u64 bytes)
 {
 	struct ml_bpf_code *shared = ml_code();
 
-	if (!shared || *(const volatile ml_u64 *)&shared->verifying_sent -
-				       *(const volatile ml_u64 *)&shared->verifying_taken >
+	if (!shared || *(const volatile ml_u64 *)&shared->verifying_sent - *(const volatile ml_u64 *)&shared->verifying_taken >
 			       options.ring_bytes / 2)
 		return false;
 	__sync_fetch_and_add(&shared->verifying_sent, bytes + sizeof(struct ml_record));

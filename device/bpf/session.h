@@ -24,7 +24,6 @@ struct ml_bpf_function {
 enum ml_bpf_left_out {
 	ML_BPF_NONE_LEFT_OUT,
 	ML_BPF_KNOWN_LEFT_OUT, /* all but those with unknown rules, from which the agent learns */
-	ML_BPF_COLD_LEFT_OUT,  /* exact keys that hold little: see ml_is_cold() */
 	ML_BPF_SHARED_LEFT_OUT, /* with --all: see ml_is_left_out_system_wide() */
 };
 
@@ -59,6 +58,7 @@ struct ml_bpf_options {
 	ml_u32 mmap_flags;
 	ml_u32 left_out;   /* enum ml_bpf_left_out */
 	ml_u32 n_pairs;
+	ml_u32 n_exited; /* rules with exits; 0: the verifier leaves out what serves them */
 	ml_u32 extend_stacks; /* stacks longer than their slices are digested, so that the agent can read the rest */
 	struct ml_bpf_function functions[ML_BPF_FILES][ML_FN_MAX];
 	struct ml_pair rules[ML_FN_MAX];
@@ -118,7 +118,6 @@ static inline __attribute__((always_inline)) ml_u32 ml_bpf_home(ml_u64 address)
 
 /* Flags used only here and by the agent, beside enum ml_key_flag. */
 #define ML_BPF_KEY_EXACT (1ull << 32) /* all return addresses, by rules, and nothing else */
-#define ML_BPF_KEY_HOT (1ull << 33)   /* set and cleared by the agent (hot_keys.h) */
 
 struct ml_bpf_key {
 	ml_u64 key; /* 0 = free */
@@ -157,18 +156,17 @@ struct ml_bpf_peak {
 
 struct ml_bpf_code {
 	ml_u64 n_levels;    /* of the live table */
-	ml_u64 process;     /* the traced process, if there is one: exec epoch << 32 | tgid; processes that share its memory count as it */
+	ml_u64 process; /* the traced process, if there is one: exec epoch << 32 | tgid; processes that share its memory count as it */
 	ml_u64 images_changed; /* counter; a thread's image number may be old */
 	ml_u64 wants_wakeup; /* set by the agent while it learns rules: it wants unknown addresses at once */
-	ml_u64 generation;  /* part of every image number: counts code changes that the programs could not see */
+	ml_u64 generation; /* part of every image number: counts code changes that the programs could not see */
 	ml_u64 has_overflow; /* set by the programs: the overflow map has blocks */
-	ml_u64 is_over;     /* set by the agent before it removes the probes one by one: calls no longer count */
-	ml_u64 hot_bytes;   /* set by the agent: a key that holds as much is hot */
+	ml_u64 is_over; /* set by the agent before it removes the probes one by one: calls no longer count */
 	ml_u8 high_bytes[256];
 	ml_u8 granules[(1u << ML_BPF_GRANULE_BITS) / 8];
-	ml_u64 verifying_sent;  /* about: bytes of evidence that only verifies keys */
+	ml_u64 verifying_sent; /* about: bytes of evidence that only verifies keys */
 	ml_u64 verifying_taken; /* those that the agent has drained */
-	ml_u64 drains;      /* set by the agent: how often it has drained the ring */
+	ml_u64 drains; /* set by the agent: how often it has drained the ring */
 	ml_u64 highest_handle; /* of 4-byte handles: the end of any released range */
 };
 
@@ -215,7 +213,7 @@ struct ml_bpf_returns {
 	struct ml_fixup fixups[ML_PENDING];
 };
 
-#define ML_BPF_ABOVE_SEAM 64u     /* of the slice, at least */
+#define ML_BPF_ABOVE_SEAM 64u /* of the slice, at least */
 #define ML_BPF_ABOVE_WINDOW 1024u /* read at a time; a power of two, never across a page */
 
 /* Whether the word may lead to another frame. address: the word without tags and signatures. */
@@ -224,8 +222,8 @@ static inline __attribute__((always_inline)) int ml_bpf_is_pointer(ml_u64 addres
 	return address - (1ull << 16) < 1ull << 56; /* vm.mmap_min_addr; TASK_SIZE with five levels of page tables */
 }
 
-static inline __attribute__((always_inline)) int ml_bpf_is_leading(const struct ml_bpf_above *above, const struct ml_bpf_code *code,
-								   ml_u64 word, ml_u64 address)
+static inline __attribute__((always_inline)) int ml_bpf_is_leading(const struct ml_bpf_above *above,
+								   const struct ml_bpf_code *code, ml_u64 word, ml_u64 address)
 {
 	return word - above->begin < above->end - above->begin || ml_bpf_may_be_code(code, address);
 }
@@ -253,7 +251,7 @@ struct ml_bpf_process {
 	ml_u32 is_borrowed; /* the image number is the parent's */
 	ml_u64 image;
 	ml_u64 drains; /* with --all: the drain count when `sent` began, */
-	ml_u64 sent;   /* and the bytes sent since */
+	ml_u64 sent; /* and the bytes sent since */
 };
 
 #define ML_BPF_FIRST_IMAGE 1ull

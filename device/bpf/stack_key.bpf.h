@@ -81,8 +81,8 @@ __noinline ml_u64 ml_key_of_words(ml_u64 key, ml_u64 address)
 }
 
 /* The innermost words, fewer than ML_KEY_WORDS near the end of the stack. */
-static __always_inline ml_u64 ml_key_of_top(ml_u64 key, struct ml_thread *thread, const struct ml_bpf_code *ranges,
-					    ml_u64 sp, ml_u64 above)
+static __always_inline ml_u64 ml_key_of_top(ml_u64 key, struct ml_thread *thread, const struct ml_bpf_code *ranges, ml_u64 sp,
+					    ml_u64 above)
 {
 	ml_u32 bytes = ML_KEY_BYTES;
 

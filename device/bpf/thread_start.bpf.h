@@ -55,6 +55,6 @@ static __always_inline void ml_init_thread(struct ml_thread *thread, ml_u32 tid,
 	 * A thread's sequence begins at its first call's microsecond. No thread makes a million recorded calls in a
 	 * second, so a later thread of the same tid begins above it.
 	 */
-	thread->sequence = (ml_u64)tid << ML_BPF_SEQUENCE_SHIFT |
-			   ((bpf_ktime_get_ns() >> 10) & ((1ull << ML_BPF_SEQUENCE_SHIFT) - 1));
+	thread->sequence =
+		(ml_u64)tid << ML_BPF_SEQUENCE_SHIFT | ((bpf_ktime_get_ns() >> 10) & ((1ull << ML_BPF_SEQUENCE_SHIFT) - 1));
 }

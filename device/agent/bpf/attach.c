@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "agent/bpf/attach.h"
+#include "agent/bpf/object.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "agent/protocol/blocks.h"
 #include "agent/probes/libbpf.h"
 #include "agent/bpf/programs.h"
-#include "agent/probes/uprobe_multi.h"
+#include "agent/process/thread_states.h"
 
 /*
  * A probe acts from the moment it is placed. The order is: functions that release blocks, that move them, that make them. In any other
@@ -20,17 +18,19 @@
  */
 enum { TURN_RELEASE, TURN_MOVE, TURN_MAKE, TURNS };
 
-/* One side of a probe: at the function's entry, or at its return. */
+#define SITES_MAX (2 * ML_MAX_PROBES + ML_MAX_EXITS)
+
+/* One side of a probe: at the function's entry, at its return, or at an instruction that leaves it. */
 struct site {
 	const struct ml_probe *probe;
-	bool at_return;
+	bool at_return; /* by the kernel's trampoline */
 	struct bpf_program *program;
 	ml_u64 offset, cookie;
 };
 
 struct sites {
 	size_t n;
-	struct site all[2 * ML_MAX_PROBES];
+	struct site all[SITES_MAX];
 };
 
 static int turn_of(const struct ml_config *config, const struct ml_probe *probe)
@@ -40,141 +40,103 @@ static int turn_of(const struct ml_config *config, const struct ml_probe *probe)
 	return probe->has_return && probe->function != ML_FN_MUNMAP ? TURN_MAKE : TURN_RELEASE;
 }
 
-static int add(struct sites *sites, const struct ml_bpf *bpf, const struct ml_config *config, const struct ml_probe *probe,
-	       bool at_return)
+static int add(struct sites *sites, const struct ml_bpf *bpf, const struct ml_config *config, struct site wanted, bool at_end)
 {
 	struct site *site = &sites->all[sites->n++];
+	const struct ml_probe *probe = wanted.probe;
 	char name[64];
 
-	*site = (struct site){
-		.probe = probe, .at_return = at_return, .offset = at_return ? probe->return_offset : probe->entry_offset,
-	};
+	*site = wanted;
 	ml_bpf_entry_program(config, probe, bpf->is_old, name, sizeof(name));
 	if (!bpf->is_old) /* without a cookie, kernels that have none can place the probe */
 		site->cookie = probe->function | (ml_u64)ml_bpf_file(config, probe) << ML_BPF_FILE_SHIFT;
-	if (at_return)
+	if (at_end)
 		snprintf(name, sizeof(name), "%s", ml_bpf_return_program(config, probe));
 	if (config->empty_probes)
-		strcpy(name, at_return ? "empty_return" : "empty_entry");
+		strcpy(name, site->at_return ? "empty_return" : "empty_entry");
 	site->program = bpf_object__find_program_by_name(bpf->object, name);
 	if (site->program)
 		return 0;
-	ml_blocks_error(ML_REASON_USAGE_ERROR, "no BPF program for %s", name);
-	return -1;
+	return ml_blocks_error(ML_REASON_USAGE_ERROR, "no BPF program for %s", name);
+}
+
+/* The return probe of a function, or a probe at each of its exits. */
+static int add_ends(struct sites *sites, const struct ml_bpf *bpf, const struct ml_config *config, int i)
+{
+	const struct ml_probe *probe = &config->probes[i];
+
+	for (int j = 0; j < config->n_exits; j++)
+		if (config->exits[j].probe == i &&
+		    add(sites, bpf, config, (struct site){ .probe = probe, .offset = config->exits[j].offset }, true))
+			return -1;
+	if (config->rules[probe->function].has_exits || !probe->has_return)
+		return 0;
+	return add(sites, bpf, config, (struct site){ .probe = probe, .at_return = true, .offset = probe->return_offset },
+		   true);
 }
 
 /* Lists sites in the order of placing. Returns come before entries: an entry without its return would be counted as missed. */
 static int list(struct sites *sites, const struct ml_bpf *bpf, const struct ml_config *config)
 {
 	sites->n = 0;
-	for (int turn = 0; turn < TURNS; turn++)
-		for (int side = 0; side < 2; side++)
-			for (int i = 0; i < config->n_probes; i++) {
-				const struct ml_probe *probe = &config->probes[i];
-				bool at_return = side == 0;
+	for (int turn = 0; turn < TURNS; turn++) {
+		for (int i = 0; i < config->n_probes; i++)
+			if (turn_of(config, &config->probes[i]) == turn && add_ends(sites, bpf, config, i))
+				return -1;
+		for (int i = 0; i < config->n_probes; i++) {
+			const struct ml_probe *probe = &config->probes[i];
 
-				if (turn_of(config, probe) == turn && (probe->has_return || !at_return) &&
-				    add(sites, bpf, config, probe, at_return))
-					return -1;
-			}
+			if (turn_of(config, probe) == turn &&
+			    add(sites, bpf, config, (struct site){ .probe = probe, .offset = probe->entry_offset }, false))
+				return -1;
+		}
+	}
 	return 0;
 }
 
 /* ---- placing ------------------------------------------------------------------------------------- */
 
-static int keep_link(struct ml_bpf *bpf, struct bpf_link *link)
+static int refuse(const struct ml_config *config, const struct site *site, int pid, int error)
 {
-	if (!link)
-		return -1;
-	bpf->links[bpf->n_links++] = link;
-	return 0;
-}
-
-/* A process that ended is a zombie or gone. An unreadable state does not count as ended. */
-static bool has_ended(int pid)
-{
-	char path[64], state = 0;
-	FILE *file;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	file = fopen(path, "re");
-	if (!file)
-		return errno == ENOENT;
-	if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
-		state = 0;
-	fclose(file);
-	return state == 'Z' || state == 'X';
-}
-
-static int refuse(const struct site *site, int pid, int error)
-{
-	if (pid > 0 && has_ended(pid)) {
-		ml_blocks_error(ML_REASON_TARGET_ERROR, "pid %d ended while it was being attached to", pid);
-		return -1;
-	}
+	if (pid > 0 && ml_process_has_ended((ml_u32)pid, -1))
+		return ml_blocks_error(ML_REASON_TARGET_ERROR, "pid %d ended while it was being attached to", pid);
 	snprintf(ml_libbpf_warning, sizeof(ml_libbpf_warning), "%s+0x%llx in %s", bpf_program__name(site->program),
-		 (unsigned long long)site->offset, site->probe->path);
+		 (unsigned long long)site->offset, config->files[site->probe->file].path);
 	return ml_bpf_fail("could not place a probe", error);
-}
-
-static int place_one(struct ml_bpf *bpf, const struct site *site, int pid)
-{
-	LIBBPF_OPTS(bpf_uprobe_opts, how, .retprobe = site->at_return, .bpf_cookie = site->cookie);
-
-	if (!keep_link(bpf, bpf_program__attach_uprobe_opts(site->program, pid, site->probe->path, site->offset, &how)))
-		return 0;
-	return refuse(site, pid, errno);
 }
 
 static bool go_together(const struct site *one, const struct site *other)
 {
-	return one->program == other->program && one->at_return == other->at_return && !strcmp(one->probe->path, other->probe->path);
+	return one->program == other->program && one->at_return == other->at_return && one->probe->file == other->probe->file;
 }
 
-/* Places n sites by one link. If the kernel refuses, halves them, down to the site that causes the error. */
-static int place_many(struct ml_bpf *bpf, const struct site *const *sites, ml_u32 n, int pid)
-{
-	ml_u64 offsets[2 * ML_MAX_PROBES], cookies[2 * ML_MAX_PROBES];
-	const struct ml_uprobe_multi probes = {
-		.path = sites[0]->probe->path, .offsets = offsets, .cookies = cookies, .n = n, .pid = pid, .at_return = sites[0]->at_return,
-	};
-	int link, error;
-
-	for (ml_u32 i = 0; i < n; i++) {
-		offsets[i] = sites[i]->offset;
-		cookies[i] = sites[i]->cookie;
-	}
-	link = ml_uprobe_multi_link(bpf_program__fd(sites[0]->program), &probes);
-	if (link >= 0) {
-		bpf->multi_links[bpf->n_multi_links++] = link;
-		return 0;
-	}
-	error = errno;
-	if (n == 1)
-		return refuse(sites[0], pid, error);
-	return place_many(bpf, sites, n / 2, pid) || place_many(bpf, sites + n / 2, n - n / 2, pid) ? -1 : 0;
-}
-
-/* Places by one link all sites of one turn, side, program and file, wherever they are in the list. */
+/* Places together all sites of one turn, side, program and file, wherever they are in the list. */
 static int place_all(struct ml_bpf *bpf, const struct ml_config *config, const struct sites *sites, int pid)
 {
-	bool is_placed[2 * ML_MAX_PROBES] = { false };
+	bool is_placed[SITES_MAX] = { false };
 
 	for (size_t i = 0; i < sites->n; i++) {
-		const struct site *first = &sites->all[i], *together[2 * ML_MAX_PROBES];
-		ml_u32 n = 0;
+		const struct site *first = &sites->all[i], *together[SITES_MAX];
+		ml_u64 offsets[SITES_MAX], cookies[SITES_MAX];
+		ml_s32 errors[SITES_MAX] = { 0 };
+		struct ml_uprobe_multi probes = { .path = config->files[first->probe->file].by_descriptor,
+						  .offsets = offsets,
+						  .cookies = cookies,
+						  .pid = pid,
+						  .at_return = first->at_return };
 
-		if (!bpf->has_multi && place_one(bpf, first, pid))
-			return -1;
-		if (!bpf->has_multi || is_placed[i])
-			continue;
-		for (size_t j = i; j < sites->n && turn_of(config, sites->all[j].probe) == turn_of(config, first->probe); j++)
-			if (go_together(first, &sites->all[j])) {
-				together[n++] = &sites->all[j];
-				is_placed[j] = true;
-			}
-		if (place_many(bpf, together, n, pid))
-			return -1;
+		for (size_t j = i; j < sites->n && turn_of(config, sites->all[j].probe) == turn_of(config, first->probe); j++) {
+			if (is_placed[j] || !go_together(first, &sites->all[j]))
+				continue;
+			is_placed[j] = true;
+			together[probes.n] = &sites->all[j];
+			offsets[probes.n] = sites->all[j].offset;
+			cookies[probes.n++] = sites->all[j].cookie;
+		}
+		ml_links_place(&bpf->links, first->program, &probes, bpf->has_multi, errors);
+		for (ml_u32 j = 0; j < probes.n; j++)
+			if (errors[j])
+				return refuse(config, together[j], pid, errors[j]);
 	}
 	return 0;
 }
@@ -188,7 +150,7 @@ static int attach_one(struct ml_bpf *bpf, const char *name, const char *category
 		return 0;
 	link = category ? bpf_program__attach_tracepoint(program, category, event) :
 			  bpf_program__attach_raw_tracepoint(program, event);
-	if (!keep_link(bpf, link))
+	if (!ml_links_keep(&bpf->links, link))
 		return 0;
 	ml_blocks_log("could not attach to %s: %s", event, strerror(errno));
 	return -1;
@@ -213,40 +175,11 @@ int ml_bpf_attach(struct ml_bpf *bpf, const struct ml_config *config, int pid)
 
 /* ---- detaching ----------------------------------------------------------------------------------- */
 
-static void *destroy_link(void *link)
-{
-	bpf_link__destroy(link);
-	return NULL;
-}
-
-static void *close_link(void *link)
-{
-	close(*(int *)link);
-	return NULL;
-}
-
-/* The kernel waits for a grace period at each link, some 100 ms: all links are closed at once. */
 void ml_bpf_detach(struct ml_bpf *bpf)
 {
-	pthread_t threads[2 * ML_MAX_LINKS];
-	bool is_started[2 * ML_MAX_LINKS];
-	int n = bpf->n_links + bpf->n_multi_links;
-
 	if (bpf->code)
 		__atomic_store_n(&bpf->code->is_over, 1, __ATOMIC_SEQ_CST);
-	for (int i = 0; i < n; i++) {
-		bool is_multi = i >= bpf->n_links;
-		void *(*end)(void *) = is_multi ? close_link : destroy_link;
-		void *link = is_multi ? (void *)&bpf->multi_links[i - bpf->n_links] : bpf->links[i];
-
-		is_started[i] = !pthread_create(&threads[i], NULL, end, link);
-		if (!is_started[i])
-			end(link);
-	}
-	for (int i = 0; i < n; i++)
-		if (is_started[i])
-			pthread_join(threads[i], NULL);
-	bpf->n_links = bpf->n_multi_links = 0;
+	ml_links_close(&bpf->links);
 }
 
 void ml_bpf_destroy(struct ml_bpf *bpf)
@@ -255,5 +188,4 @@ void ml_bpf_destroy(struct ml_bpf *bpf)
 	ring_buffer__free(bpf->ring);
 	ml_perf_path_close(bpf->perf_path);
 	bpf_object__close(bpf->object);
-	free(bpf->oldest_ns);
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/bpf/ended_processes.h"
 
 #include <bpf/bpf.h>
 #include <stdlib.h>
 
 #include "agent/bpf/images.h"
-#include "agent/bpf/live_levels.h"
+#include "agent/bpf/tables.h"
 #include "agent/process/thread_states.h"
+#include "agent/protocol/extend.h"
 
 struct known_process {
 	ml_u32 pid, epoch;
@@ -29,15 +29,8 @@ static int compare(const void *left, const void *right)
 
 static int append(struct known_processes *known, struct known_process row)
 {
-	if (known->n == known->room) {
-		size_t room = known->room ? 2 * known->room : 256;
-		struct known_process *rows = realloc(known->rows, room * sizeof(*rows));
-
-		if (!rows)
-			return -1;
-		known->rows = rows;
-		known->room = room;
-	}
+	if (!ML_EXTEND(known->rows, known->n, known->room))
+		return -1;
 	known->rows[known->n++] = row;
 	known->has_ended |= row.has_ended;
 	if (row.epoch > known->newest_epoch)

@@ -7,14 +7,7 @@
 #include "agent/protocol/blocks.h"
 #include "agent/bpf/images.h"
 #include "agent/process/process_maps.h"
-#include "agent/process/process_name.h"
-
-static void add_code(void *context, ml_u64 start, ml_u64 end)
-{
-	struct ml_bpf_session *session = context;
-
-	ml_bpf_add_code(&session->bpf, start, end);
-}
+#include "agent/process/proc_file.h"
 
 static bool is_traced(void *context, ml_u32 pid)
 {
@@ -36,13 +29,15 @@ static void on_mapping(void *context, const struct ml_mapping *record, const cha
 
 void ml_bpf_follow_write_maps(struct ml_bpf_session *session, ml_u32 pid)
 {
+	struct ml_maps_line line;
 	ml_u64 timestamp_ns;
 	size_t bytes;
 	char *text = ml_process_maps_now(pid, &timestamp_ns, &bytes);
 
 	if (!text)
 		return;
-	ml_process_maps_code(text, add_code, session);
+	for (const char *at = text; (at = ml_process_maps_code(at, &line));)
+		ml_bpf_add_code(&session->bpf, line.start, line.end);
 	ml_process_maps_write(pid, timestamp_ns, text, bytes);
 	free(text);
 }
@@ -122,14 +117,13 @@ struct ml_sideband *ml_bpf_follow_begin(struct ml_bpf_session *session)
 void ml_stack_ends_add(struct ml_stack_ends *ends, const struct ml_evidence *record)
 {
 	ml_u32 *slot = &ends->known[record->tid % ML_STACK_ENDS_SLOTS];
-	size_t bytes;
 	char *text;
 	ml_u64 end;
 
 	if (record->flags & ML_EVIDENCE_STACK_WHOLE || *slot == record->tid)
 		return;
 	*slot = record->tid;
-	text = ml_process_maps_read(record->pid, &bytes);
+	text = ml_process_maps_read(record->pid, NULL);
 	end = text ? ml_process_maps_end(text, record->stack_address) : 0;
 	free(text);
 	if (end)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Mappings, forks and execs of the processes of a BPF session. */
-#ifndef MEMLEAK_BPF_FOLLOW_H
-#define MEMLEAK_BPF_FOLLOW_H
+#pragma once
 
 #include "agent/bpf/session_state.h"
 
@@ -25,5 +24,3 @@ void ml_bpf_follow_first_thread(struct ml_bpf_session *session);
 
 /* Sets the end of the stack of this record's thread, once per thread, unless the record reaches it. */
 void ml_stack_ends_add(struct ml_stack_ends *ends, const struct ml_evidence *record);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Processes, their images and their code in the maps of the BPF programs (bpf/session.h), and frame rules by image. */
-#ifndef MEMLEAK_BPF_IMAGES_H
-#define MEMLEAK_BPF_IMAGES_H
+#pragma once
 
 #include "agent/bpf/object.h"
 #include "agent/probes/frames.h"
@@ -27,5 +26,3 @@ void ml_bpf_learn(struct ml_bpf *bpf, struct ml_frames *frames, const struct ml_
 
 /* If the table of rules is full: drops the rules of images that none of these processes runs, at bounded intervals. */
 void ml_bpf_recycle_rules(struct ml_bpf *bpf, struct ml_frames *frames, const struct ml_process_set *processes);
-
-#endif

@@ -4,8 +4,7 @@
  * sent a digest of the rest while the thread was in the call (struct ml_bpf_above). Only words that match the digest are used,
  * whatever the thread, or another one on the same stack, has done since.
  */
-#ifndef MEMLEAK_LATE_STACK_H
-#define MEMLEAK_LATE_STACK_H
+#pragma once
 
 #include "bpf/session.h"
 
@@ -39,5 +38,3 @@ const struct ml_evidence *ml_late_stacks_complete(struct ml_late_stacks *late, c
 
 /* Logs how many were completed, and why others were not. */
 void ml_late_stacks_log(const struct ml_late_stacks *late);
-
-#endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "agent/bpf/live_levels.h"
+#include "agent/bpf/tables.h"
 
 #include <bpf/bpf.h>
 #include <errno.h>

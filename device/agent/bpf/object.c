@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "agent/protocol/blocks.h"
 #include "agent/probes/libbpf.h"
@@ -23,8 +22,9 @@ extern const unsigned char ml_bpf_memleak_old_start[], ml_bpf_memleak_old_end[];
 int ml_bpf_fail(const char *what, int error)
 {
 	return ml_libbpf_fail(what, error,
-			     error == EPERM || error == EACCES ? "run as root, or use --tracer preload with a command" :
-								 "see memleak-android doctor, or use --tracer preload with a command");
+			      error == EPERM || error == EACCES ?
+				      "run as root, or use --tracer preload with a command" :
+				      "see memleak-android doctor, or use --tracer preload with a command");
 }
 
 static void size_maps(struct bpf_object *object, const struct ml_config *config, bool is_old)
@@ -41,14 +41,6 @@ static void size_maps(struct bpf_object *object, const struct ml_config *config,
 	bpf_map__set_max_entries(evidence, (ml_u32)config->ring_bytes);
 }
 
-static void *map_array(const struct bpf_object *object, const char *name, size_t bytes)
-{
-	int fd = bpf_object__find_map_fd_by_name(object, name);
-	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-	return memory == MAP_FAILED ? NULL : memory;
-}
-
 static int find_maps(struct ml_bpf *bpf)
 {
 	bpf->overflow_fd = bpf_object__find_map_fd_by_name(bpf->object, "overflow");
@@ -57,18 +49,18 @@ static int find_maps(struct ml_bpf *bpf)
 	bpf->stack_ends_fd = bpf_object__find_map_fd_by_name(bpf->object, "stack_ends");
 	bpf->counters_fd = bpf_object__find_map_fd_by_name(bpf->object, "counters");
 	bpf->n_cpus = libbpf_num_possible_cpus();
-	bpf->keys = map_array(bpf->object, "keys", sizeof(struct ml_bpf_key) * ML_BPF_KEY_SLOTS);
-	bpf->code = map_array(bpf->object, "code", (sizeof(struct ml_bpf_code) + 4095) & ~4095ul);
+	bpf->keys = ml_libbpf_map(bpf->object, "keys", sizeof(struct ml_bpf_key) * ML_BPF_KEY_SLOTS);
+	bpf->code = ml_libbpf_map(bpf->object, "code", (sizeof(struct ml_bpf_code) + 4095) & ~4095ul);
 	if (!bpf->keys || !bpf->code)
 		return ml_bpf_fail("could not map the BPF tables", errno);
 	bpf->spans_fd = bpf_object__find_map_fd_by_name(bpf->object, "spans");
 	if (bpf->is_old)
 		return 0;
-	bpf->rules = map_array(bpf->object, "frame_rules", sizeof(struct ml_frame_rule) * ML_FRAME_RULES);
+	bpf->rules = ml_libbpf_map(bpf->object, "frame_rules", sizeof(struct ml_frame_rule) * ML_FRAME_RULES);
 	if (!bpf->rules)
 		return ml_bpf_fail("could not map the frame rules", errno);
-	bpf->peak = map_array(bpf->object, "peak", 4096);
-	bpf->peak_words = map_array(bpf->object, "peak_words", sizeof(ml_u64) * ML_BPF_KEY_SLOTS);
+	bpf->peak = ml_libbpf_map(bpf->object, "peak", 4096);
+	bpf->peak_words = ml_libbpf_map(bpf->object, "peak_words", sizeof(ml_u64) * ML_BPF_KEY_SLOTS);
 	if (!bpf->peak || !bpf->peak_words)
 		return ml_bpf_fail("could not map the high-water mark", errno);
 	bpf->peak->generation = 1;
@@ -86,7 +78,8 @@ static int load_object(struct ml_bpf *bpf, const struct ml_config *config)
 	bpf->object = bpf_object__open_mem(start, (size_t)(end - start), NULL);
 	if (!bpf->object)
 		return errno;
-	bpf_object__for_each_program(program, bpf->object) {
+	bpf_object__for_each_program(program, bpf->object)
+	{
 		bpf_program__set_autoload(program, ml_bpf_is_wanted(config, bpf_program__name(program), bpf->is_old));
 		if (bpf->has_multi && !bpf->is_old && bpf_program__type(program) == BPF_PROG_TYPE_KPROBE)
 			bpf_program__set_expected_attach_type(program, (enum bpf_attach_type)BPF_TRACE_UPROBE_MULTI);
@@ -102,8 +95,7 @@ static int load_object(struct ml_bpf *bpf, const struct ml_config *config)
 	return -error;
 }
 
-static int open_output(struct ml_bpf *bpf, const struct ml_config *config, ring_buffer_sample_fn on_record,
-		       void *context)
+static int open_output(struct ml_bpf *bpf, const struct ml_config *config, ring_buffer_sample_fn on_record, void *context)
 {
 	int evidence = bpf_object__find_map_fd_by_name(bpf->object, "evidence");
 
@@ -119,21 +111,20 @@ int ml_bpf_load(struct ml_bpf *bpf, const struct ml_config *config, ring_buffer_
 {
 	int error;
 
-	*bpf = (struct ml_bpf){
-		.buckets_shift = ml_bpf_buckets_shift(config->max_live),
-		.is_old = config->perf_event_path,
-		.evidence_after_ns = config->evidence_after_ns,
-		.is_system_wide = config->whole_machine,
-		.sees_mappings = ml_tracefs_sees_mappings(),
-	};
+	*bpf = (struct ml_bpf){ .buckets_shift = ml_bpf_buckets_shift(config->max_live),
+				.is_old = config->perf_event_path,
+				.is_system_wide = config->whole_machine,
+				.sees_mappings = ml_tracefs_sees_mappings() };
 	ml_libbpf_begin(ML_DESCRIPTORS_OF_TRACER);
 	bpf->has_multi = !bpf->is_old && !config->without_multi && ml_uprobe_multi_works();
 	error = load_object(bpf, config);
 	if (config->n_pairs && (bpf->is_old || (error && error != EPERM))) {
-		return ml_bpf_fail("could not load the BPF programs for --pairs, which need Linux 5.15", error ? error : ENOTSUP);
+		return ml_bpf_fail("could not load the BPF programs for --pairs, which need Linux 5.15",
+				   error ? error : ENOTSUP);
 	}
 	if (config->whole_machine && (bpf->is_old || (error && error != EPERM)))
-		return ml_bpf_fail("could not load the BPF programs for every process, which need Linux 5.15", error ? error : ENOTSUP);
+		return ml_bpf_fail("could not load the BPF programs for every process, which need Linux 5.15",
+				   error ? error : ENOTSUP);
 	if (error && !bpf->is_old && error != EPERM) {
 		ml_blocks_log("could not load the BPF object for newer kernels (%s); trying the one for older kernels",
 			      strerror(error));
@@ -144,9 +135,9 @@ int ml_bpf_load(struct ml_bpf *bpf, const struct ml_config *config, ring_buffer_
 	if (error)
 		return ml_bpf_fail("could not load the BPF programs", error);
 	if (bpf->is_old && config->extend_stacks)
-		ml_blocks_log("--extend-stacks has no effect on this kernel: it needs the BPF ring buffer (Linux 5.8), so stacks end at %u bytes", config->stack_bytes);
-	if (bpf->is_old && config->evidence_after_ns)
-		ml_blocks_log("--evidence-after has no effect on this kernel: the ages of blocks are unknown without the newer BPF object");
+		ml_blocks_log(
+			"--extend-stacks has no effect on this kernel: it needs the BPF ring buffer (Linux 5.8), so stacks end at %u bytes",
+			config->stack_bytes);
 	if (find_maps(bpf))
 		return -1;
 	return open_output(bpf, config, on_record, context);
@@ -168,10 +159,8 @@ int ml_bpf_drain(struct ml_bpf *bpf)
 
 void ml_bpf_wait(struct ml_bpf *bpf, int input, int timeout_ms)
 {
-	struct pollfd files[] = {
-		{ .fd = input, .events = POLLIN },
-		{ .fd = bpf->ring ? ring_buffer__epoll_fd(bpf->ring) : -1, .events = POLLIN },
-	};
+	struct pollfd files[] = { { .fd = input, .events = POLLIN },
+				  { .fd = bpf->ring ? ring_buffer__epoll_fd(bpf->ring) : -1, .events = POLLIN } };
 
 	poll(files, 2, timeout_ms);
 }

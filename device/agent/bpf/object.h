@@ -3,14 +3,14 @@
  * The BPF tracer of the heap: places probes, reads the tables that the programs share, and drains their evidence. Here: the
  * loaded object, its maps and its links. In comes the configuration, out come blocks (session.c).
  */
-#ifndef MEMLEAK_BPF_OBJECT_H
-#define MEMLEAK_BPF_OBJECT_H
+#pragma once
 
 #include <bpf/libbpf.h>
 
 #include "bpf/session.h"
 #include "agent/protocol/config.h"
 #include "agent/bpf/perf_path.h"
+#include "agent/probes/uprobe_multi.h"
 
 /* With --all: blocks that were live when their process ended. */
 struct ml_bpf_ended {
@@ -18,14 +18,9 @@ struct ml_bpf_ended {
 	ml_u32 newest_epoch, n_keys; /* of running processes, at the last check */
 };
 
-#define ML_MAX_LINKS (2 * ML_MAX_PROBES + 8)
-
 struct ml_bpf {
 	struct bpf_object *object;
-	struct bpf_link *links[ML_MAX_LINKS];
-	int n_links;
-	int multi_links[ML_MAX_LINKS]; /* files of links for many probes each */
-	int n_multi_links;
+	struct ml_links links;
 	bool has_multi;           /* the programs are loaded for multi links only */
 	int levels_fd, overflow_fd, processes_fd, stack_ends_fd, counters_fd, spans_fd;
 	int n_cpus;               /* possible CPUs: rows of counters */
@@ -40,9 +35,6 @@ struct ml_bpf {
 	bool sees_mappings;       /* the programs are called at mmap, munmap and exec */
 	ml_u32 n_untaught;        /* records since the last that yielded a rule */
 	ml_u64 recycle_ns;        /* when unused rules may be dropped again */
-	ml_u64 *oldest_ns;        /* by slot of the key table: see block_ages.h; NULL: not read yet */
-	ml_u64 ages_read_ns;
-	ml_u64 evidence_after_ns;
 	bool is_system_wide;        /* --all: tables of ended processes are swept (ended_processes.h) */
 	struct ml_bpf_key forgotten; /* sums of the removed keys */
 	struct ml_bpf_ended ended;
@@ -53,6 +45,15 @@ struct ml_bpf {
 
 /* Loads the programs that the configuration needs. 0, or -1 after an ERROR block. */
 int ml_bpf_load(struct ml_bpf *bpf, const struct ml_config *config, ring_buffer_sample_fn on_record, void *context);
+
+/* Places all probes in the process (pid > 0) or in every process (pid = -1). 0, or -1 after an ERROR block. */
+int ml_bpf_attach(struct ml_bpf *bpf, const struct ml_config *config, int pid);
+
+/* Removes all probes. The programs do nothing from the beginning of the call on. */
+void ml_bpf_detach(struct ml_bpf *bpf);
+
+/* Detaches, and closes the object. */
+void ml_bpf_destroy(struct ml_bpf *bpf);
 
 /* Passes all records of the programs to on_record; returns the number of evidence records. */
 int ml_bpf_drain(struct ml_bpf *bpf);
@@ -77,5 +78,3 @@ ml_u64 ml_bpf_live_objects(void *context, ml_u64 key, ml_u64 *allocated);
 
 /* The next allocation of the key brings evidence. */
 void ml_bpf_ask_again(void *context, ml_u64 key);
-
-#endif

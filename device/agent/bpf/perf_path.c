@@ -133,8 +133,8 @@ static void on_lost_event(void *context, int cpu, unsigned long long n)
 	((struct ml_perf_path *)context)->lost += n;
 }
 
-struct ml_perf_path *ml_perf_path_open(int evidence_fd, int events_fd, ml_u32 stack_bytes,
-				       ring_buffer_sample_fn on_record, void *context)
+struct ml_perf_path *ml_perf_path_open(int evidence_fd, int events_fd, ml_u32 stack_bytes, ring_buffer_sample_fn on_record,
+				       void *context)
 {
 	ml_u32 dump = stack_bytes < STACK_DUMP_MAX ? stack_bytes : STACK_DUMP_MAX;
 	struct perf_event_attr attributes = {

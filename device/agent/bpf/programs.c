@@ -9,27 +9,18 @@
 #include "agent/probes/function_names.h"
 #include "agent/probes/tracefs.h"
 
-/* Programs at a return: keep one block, apply a rule, update the region ledger. */
-#define RETURN_PROGRAM "block_return"
-#define REGION_RETURN_PROGRAM "region_return"
-#define RULE_RETURN_PROGRAM "rule_return"
-#define MESSAGE_RETURN_PROGRAM "message_return"
-
-/* Rules with a specialised entry program, compiled for them. All others use the generic program, which interprets the rule. */
 static const struct {
 	const char *program;
 	struct ml_pair rule; /* is_release, the arguments of the size, handle, is_indirect, success and old have to be these */
-} shapes[] = {
-	{ "acquire_1", { .size_a = 1 } },
-	{ "acquire_2", { .size_a = 2 } },
-	{ "acquire_1x2", { .size_a = 1, .size_b = 2 } },
-	{ "acquire_2_for_1", { .size_a = 2, .old = 1 } },
-	{ "acquire_2x3_for_1", { .size_a = 2, .size_b = 3, .old = 1 } },
-	{ "acquire_3_at_1", { .size_a = 3, .handle = 1, .is_indirect = 1, .success = ML_PAIR_ZERO } },
-	{ "release_1", { .handle = 1, .is_release = 1 } },
-};
+} shapes[] = { { "acquire_1", { .size_a = 1 } },
+	       { "acquire_2", { .size_a = 2 } },
+	       { "acquire_1x2", { .size_a = 1, .size_b = 2 } },
+	       { "acquire_2_for_1", { .size_a = 2, .old = 1 } },
+	       { "acquire_2x3_for_1", { .size_a = 2, .size_b = 3, .old = 1 } },
+	       { "acquire_3_at_1", { .size_a = 3, .handle = 1, .is_indirect = 1, .success = ML_PAIR_ZERO } },
+	       { "release_1", { .handle = 1, .is_release = 1 } } };
 
-/* One handle that is a pointer, not 0 after success: a block_return rule. */
+/* One handle that is a pointer, not 0 after success. */
 static bool is_block(const struct ml_pair *rule)
 {
 	return rule->handle_bytes == 8 && rule->n_handles == 1 && !rule->replaces && !rule->handle_offset && !rule->is_early &&
@@ -41,9 +32,9 @@ static const char *program_of_shape(const struct ml_pair *rule)
 	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
 		const struct ml_pair *shape = &shapes[i].rule;
 
-		if (shape->is_release == rule->is_release && shape->handle == rule->handle && shape->is_indirect == rule->is_indirect &&
-		    rule->handle_bytes == 8 && !rule->when.argument && !rule->is_of_process && !rule->handle_offset && !rule->through &&
-		    !rule->is_early &&
+		if (shape->is_release == rule->is_release && shape->handle == rule->handle &&
+		    shape->is_indirect == rule->is_indirect && rule->handle_bytes == 8 && !rule->when.argument &&
+		    !rule->is_of_process && !rule->handle_offset && !rule->through && !rule->is_early &&
 		    (rule->is_release || (is_block(rule) && rule->factor == 1 && shape->size_a == rule->size_a &&
 					  shape->size_b == rule->size_b && shape->old == rule->old)))
 			return shapes[i].program;
@@ -68,11 +59,15 @@ void ml_bpf_entry_program(const struct ml_config *config, const struct ml_probe 
 
 const char *ml_bpf_return_program(const struct ml_config *config, const struct ml_probe *probe)
 {
+	const struct ml_pair *rule = &config->rules[probe->function];
+
 	if (is_region(probe))
-		return REGION_RETURN_PROGRAM;
-	if (config->rules[probe->function].is_indirect == ML_PAIR_IN_MESSAGE)
-		return MESSAGE_RETURN_PROGRAM;
-	return is_block(&config->rules[probe->function]) ? RETURN_PROGRAM : RULE_RETURN_PROGRAM;
+		return "region_return"; /* updates the region ledger */
+	if (rule->is_indirect == ML_PAIR_IN_MESSAGE)
+		return rule->has_exits ? "message_exit" : "message_return";
+	if (is_block(rule))
+		return rule->has_exits ? "block_exit" : "block_return"; /* keeps one block */
+	return rule->has_exits ? "rule_exit" : "rule_return";
 }
 
 bool ml_bpf_is_wanted(const struct ml_config *config, const char *program, bool is_old)
@@ -96,24 +91,9 @@ bool ml_bpf_is_wanted(const struct ml_config *config, const char *program, bool 
 	return false;
 }
 
-/* Offset of a field in an event; 0: unknown. */
-static ml_u32 event_field(const char *event, const char *field)
-{
-	int offset = ml_tracefs_field(event, field);
-
-	return offset > 0 ? (ml_u32)offset : 0;
-}
-
 ml_u32 ml_bpf_file(const struct ml_config *config, const struct ml_probe *probe)
 {
-	ml_u32 file = 0;
-
-	if (!config->whole_machine)
-		return 0;
-	/* Probes of one file follow each other. */
-	for (const struct ml_probe *other = config->probes; other < probe; other++)
-		file += strcmp(other[0].path, other[1].path) != 0;
-	return file;
+	return config->whole_machine ? probe->file : 0;
 }
 
 ml_u32 ml_bpf_buckets_shift(ml_u64 max_live)
@@ -128,35 +108,33 @@ ml_u32 ml_bpf_buckets_shift(ml_u64 max_live)
 int ml_bpf_set_options(struct bpf_object *object, const struct ml_config *config)
 {
 	struct bpf_map *map = bpf_object__find_map_by_name(object, ML_BPF_OPTIONS_SECTION);
-	struct ml_bpf_options options = {
-		.follow = config->follow || config->whole_machine,
-		.is_system_wide = config->whole_machine,
-		.tracer_tgid = (ml_u32)config->bystander,
-		.stack_bytes = config->no_evidence > 1 ? 0 : config->stack_bytes,
-		.left_out = config->no_evidence == 1 ? ML_BPF_KNOWN_LEFT_OUT :
-			    config->adaptive ? ML_BPF_COLD_LEFT_OUT :
-			    config->whole_machine ? ML_BPF_SHARED_LEFT_OUT : ML_BPF_NONE_LEFT_OUT,
-		.every_stack = config->every_stack,
-		.extend_stacks = config->extend_stacks,
-		.whole_stacks = config->unwind != ML_UNWIND_CFI,
-		.events = config->events,
-		.buckets_shift = ml_bpf_buckets_shift(config->max_live),
-		.min_size = config->min_size,
-		.max_size = config->max_size,
-		.signature_mask = ml_signature_mask(),
-		.ring_bytes = config->ring_bytes,
-		.quiet_flags = BPF_RB_NO_WAKEUP,
-		.wakeup_flags = BPF_RB_FORCE_WAKEUP,
-		.sees_mappings = ml_tracefs_sees_mappings(),
-		.fork_pid = event_field("task/task_newtask", "pid"),
-		.fork_flags = event_field("task/task_newtask", "clone_flags"),
-		.munmap_addr = event_field("syscalls/sys_enter_munmap", "addr"),
-		.munmap_len = event_field("syscalls/sys_enter_munmap", "len"),
-		.mmap_addr = event_field("syscalls/sys_enter_mmap", "addr"),
-		.mmap_len = event_field("syscalls/sys_enter_mmap", "len"),
-		.mmap_prot = event_field("syscalls/sys_enter_mmap", "prot"),
-		.mmap_flags = event_field("syscalls/sys_enter_mmap", "flags"),
-	};
+	struct ml_bpf_options options = { .follow = config->follow || config->whole_machine,
+					  .is_system_wide = config->whole_machine,
+					  .tracer_tgid = (ml_u32)config->bystander,
+					  .stack_bytes = config->no_evidence > 1 ? 0 : config->stack_bytes,
+					  .left_out = config->no_evidence == 1 ? ML_BPF_KNOWN_LEFT_OUT :
+						      config->whole_machine    ? ML_BPF_SHARED_LEFT_OUT :
+										 ML_BPF_NONE_LEFT_OUT,
+					  .every_stack = config->every_stack,
+					  .extend_stacks = config->extend_stacks,
+					  .whole_stacks = config->unwind != ML_UNWIND_CFI,
+					  .events = config->events,
+					  .buckets_shift = ml_bpf_buckets_shift(config->max_live),
+					  .min_size = config->min_size,
+					  .max_size = config->max_size,
+					  .signature_mask = ml_signature_mask(),
+					  .ring_bytes = config->ring_bytes,
+					  .quiet_flags = BPF_RB_NO_WAKEUP,
+					  .wakeup_flags = BPF_RB_FORCE_WAKEUP,
+					  .sees_mappings = ml_tracefs_sees_mappings(),
+					  .fork_pid = ml_tracefs_offset("task/task_newtask", "pid"),
+					  .fork_flags = ml_tracefs_offset("task/task_newtask", "clone_flags"),
+					  .munmap_addr = ml_tracefs_offset("syscalls/sys_enter_munmap", "addr"),
+					  .munmap_len = ml_tracefs_offset("syscalls/sys_enter_munmap", "len"),
+					  .mmap_addr = ml_tracefs_offset("syscalls/sys_enter_mmap", "addr"),
+					  .mmap_len = ml_tracefs_offset("syscalls/sys_enter_mmap", "len"),
+					  .mmap_prot = ml_tracefs_offset("syscalls/sys_enter_mmap", "prot"),
+					  .mmap_flags = ml_tracefs_offset("syscalls/sys_enter_mmap", "flags") };
 
 	for (int i = 0; i < config->n_probes; i++) {
 		const struct ml_probe *probe = &config->probes[i];
@@ -166,13 +144,13 @@ int ml_bpf_set_options(struct bpf_object *object, const struct ml_config *config
 			return -E2BIG;
 		if (file >= options.n_files)
 			options.n_files = file + 1;
-		options.functions[file][probe->function] = (struct ml_bpf_function){
-			.entry_offset = probe->entry_offset,
-			.text_low = probe->text_low,
-			.text_high = probe->text_high,
-		};
+		options.functions[file][probe->function] = (struct ml_bpf_function){ .entry_offset = probe->entry_offset,
+										     .text_low = probe->text_low,
+										     .text_high = probe->text_high };
 	}
 	options.n_pairs = (ml_u32)config->n_pairs;
 	memcpy(options.rules, config->rules, sizeof(options.rules));
+	for (size_t i = 0; i < ML_FN_MAX; i++)
+		options.n_exited += options.rules[i].has_exits;
 	return map ? bpf_map__set_initial_value(map, &options, sizeof(options)) : -ENOENT;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The BPF program of each probe, the programs that a session needs, and their options before loading. */
-#ifndef MEMLEAK_BPF_PROGRAMS_H
-#define MEMLEAK_BPF_PROGRAMS_H
+#pragma once
 
 #include <bpf/libbpf.h>
 #include <stdbool.h>
@@ -27,5 +26,3 @@ ml_u32 ml_bpf_buckets_shift(ml_u64 max_live);
 
 /* Of a session of every process: the number of the probe's file among the probed ones; else 0. */
 ml_u32 ml_bpf_file(const struct ml_config *config, const struct ml_probe *probe);
-
-#endif

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/probes/probed_file.h"
 #include "agent/protocol/blocks.h"
 
 /* Timeout for the counted call, on a busy machine. */
@@ -123,36 +124,29 @@ bool ml_self_test_possible(const struct ml_config *config)
 #endif
 
 /* Maps the file from the page of the probed instruction on, as a program does: with the breakpoint of the probe. */
-static char *map_pages(const struct ml_probe *probe, size_t page, size_t bytes)
+static char *map_pages(const struct ml_probed_file *file, const struct ml_probe *probe, size_t page, size_t bytes)
 {
-	int fd = open(probe->path, O_RDONLY | O_CLOEXEC);
-	char *memory;
+	char *memory =
+		mmap(NULL, bytes, PROT_READ | PROT_EXEC, MAP_PRIVATE, file->fd, (off_t)(probe->entry_offset & ~(page - 1)));
 
-	if (fd < 0)
-		return NULL;
-	memory = mmap(NULL, bytes, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, (off_t)(probe->entry_offset & ~(page - 1)));
-	close(fd);
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
 /* Two pages, or one if the file ends there. */
-static size_t pages_bytes(const struct ml_probe *probe, size_t page)
+static size_t pages_bytes(const struct ml_probed_file *file, const struct ml_probe *probe, size_t page)
 {
-	struct stat file;
-
-	if (stat(probe->path, &file) || (ml_u64)file.st_size <= (probe->entry_offset | (page - 1)) + 1)
-		return page;
-	return 2 * page;
+	return file->version.bytes <= (probe->entry_offset | (page - 1)) + 1 ? page : 2 * page;
 }
 
-static char *map_code(const struct ml_probe *probe, size_t page)
+static char *map_code(const struct ml_probed_file *file, const struct ml_probe *probe, size_t page)
 {
-	size_t bytes = pages_bytes(probe, page), at = probe->entry_offset & (page - 1);
-	char *memory = map_pages(probe, page, bytes);
+	size_t bytes = pages_bytes(file, probe, page), at = probe->entry_offset & (page - 1);
+	char *memory = map_pages(file, probe, page, bytes);
 
-	if (memory && !fence(memory, bytes, memory + at)) { /* SELinux forbids it (execmod): the code after the probe will fault soon */
+	if (memory &&
+	    !fence(memory, bytes, memory + at)) { /* SELinux forbids it (execmod): the code after the probe will fault soon */
 		munmap(memory, bytes);
-		memory = map_pages(probe, page, bytes);
+		memory = map_pages(file, probe, page, bytes);
 	}
 	return memory ? memory + at : NULL;
 }
@@ -162,7 +156,9 @@ void ml_self_test_call(const struct ml_config *config)
 	struct sigaction before[N_SIGNALS], catch = { .sa_sigaction = return_to_test, .sa_flags = SA_SIGINFO };
 	const struct ml_probe *probe = free_probe(config);
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	void *code = probe ? map_code(probe, page) : NULL;
+	struct ml_probed_file *file = probe ? &config->files[probe->file] : NULL;
+	/* this child was forked before the agent opened the file */
+	void *code = probe && !ml_probed_file_open(file) ? map_code(file, probe, page) : NULL;
 
 	if (!code)
 		return;
@@ -173,7 +169,7 @@ void ml_self_test_call(const struct ml_config *config)
 		execute(code);
 	for (size_t i = 0; i < N_SIGNALS; i++)
 		sigaction(signals[i], &before[i], NULL);
-	munmap((void *)((size_t)code & ~(page - 1)), pages_bytes(probe, page));
+	munmap((void *)((size_t)code & ~(page - 1)), pages_bytes(file, probe, page));
 }
 
 ml_u64 ml_self_test_run(struct ml_child *child, const struct ml_bpf *bpf)

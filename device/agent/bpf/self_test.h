@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Verifies the probes before the command begins: the waiting child runs into the probe on free(), and the programs must count it. */
-#ifndef MEMLEAK_SELF_TEST_H
-#define MEMLEAK_SELF_TEST_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -20,5 +19,3 @@ void ml_self_test_call(const struct ml_config *config);
 
 /* In the agent: makes the waiting child run the test. Returns the number of counted calls; 0 after an ERROR block. */
 ml_u64 ml_self_test_run(struct ml_child *child, const struct ml_bpf *bpf);
-
-#endif

@@ -8,18 +8,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/probes/breakpoint_check.h"
 #include "agent/protocol/blocks.h"
-#include "agent/bpf/attach.h"
-#include "agent/bpf/block_ages.h"
 #include "agent/probes/libbpf.h"
-#include "agent/bpf/evidence.h"
+#include "agent/evidence/bounds.h"
 #include "agent/bpf/follow.h"
 #include "agent/bpf/images.h"
-#include "agent/bpf/peak.h"
-#include "agent/bpf/snapshot.h"
-#include "agent/bpf/ended_processes.h"
-#include "agent/bpf/live_levels.h"
+#include "agent/bpf/tables.h"
 #include "agent/probes/probed_code.h"
 #include "agent/process/process_maps.h"
 #include "agent/process/sideband.h"
@@ -53,6 +47,42 @@ static void on_event(struct ml_bpf_session *session, const struct ml_event *even
 		session->base.is_host_gone |= ml_event_batch_add(&session->events, event) != 0;
 }
 
+/* Of a packed record: head, at most 64 registers, ML_BPF_WORDS_MAX words with their offsets. */
+#define PACKED_BYTES (sizeof(struct ml_evidence) + 64 * 8 + 8 + ML_BPF_WORDS_MAX * (8 + 2))
+
+/* Stack words of the programs have a form of their own (bpf/session.h). Writes the form of struct ml_sparse_stack to `to`; NULL if the record is inconsistent. */
+static const struct ml_evidence *pack(const struct ml_evidence *record, ml_u64 bytes, ml_u8 to[PACKED_BYTES])
+{
+	ml_u64 head = sizeof(*record) + record->n_registers * sizeof(ml_u64);
+	const ml_u64 *from = (const void *)((const ml_u8 *)record + head);
+	ml_u64 room = bytes > head + sizeof(*from) ? (bytes - head - sizeof(*from)) / (sizeof(ml_u64) + sizeof(ml_u16)) : 0;
+	struct ml_sparse_stack *sparse = (void *)(to + head);
+	ml_u16 *offsets;
+
+	if (record->n_registers > 64 || !room || room > ML_BPF_WORDS_MAX || *from > room)
+		return NULL;
+	memcpy(to, record, head);
+	sparse->n_words = *from;
+	memcpy(sparse->words, from + 1, sparse->n_words * sizeof(ml_u64));
+	offsets = ml_sparse_stack_offsets(sparse);
+	memset(offsets, 0, (sparse->n_words * sizeof(*offsets) + 7) & ~7ull);
+	for (ml_u64 i = 0; i < sparse->n_words; i++)
+		offsets[i] = ((const ml_u16 *)(from + 1 + room))[i] & (ml_u16)~ML_BPF_OFFSET_OF_ADDRESS;
+	record = (const void *)to;
+	((struct ml_evidence *)(void *)to)->record_bytes = (ml_u32)head + ml_sparse_stack_bytes((ml_u32)sparse->n_words);
+	return ml_sparse_stack_is_sound(record, record->record_bytes) ? record : NULL;
+}
+
+/* Adds a record of `bytes` bytes, at least its head. -1: out of memory, or the record is inconsistent. */
+static int keep_evidence(struct ml_nursery *nursery, const struct ml_evidence *record, ml_u64 bytes)
+{
+	_Alignas(8) ml_u8 packed[PACKED_BYTES];
+
+	if (record->flags & ML_EVIDENCE_STACK_SPARSE)
+		record = pack(record, bytes, packed);
+	return record ? ml_nursery_add(nursery, record) : -1;
+}
+
 /* The size of a ring record gives its type. */
 static int on_record(void *context, void *data, size_t bytes)
 {
@@ -75,7 +105,7 @@ static int on_record(void *context, void *data, size_t bytes)
 	if (bytes >= sizeof(*record) && session->base.config->extend_stacks)
 		record = ml_late_stacks_complete(&session->late_stacks, session->bpf.code, data, record, bytes);
 	if (bytes < sizeof(*record) ||
-	    (!session->base.config->no_evidence && ml_bpf_evidence_keep(session->base.nursery, record, bytes))) {
+	    (!session->base.config->no_evidence && keep_evidence(session->base.nursery, record, bytes))) {
 		session->base.lost[ML_LOST_NURSERY_FULL]++;
 	} else if (session->base.config->whole_machine && !ml_bpf_follow_report(session, record->pid)) {
 		session->base.lost[ML_LOST_MAPPINGS]++;
@@ -90,10 +120,7 @@ static int on_record(void *context, void *data, size_t bytes)
 static int open_session(struct ml_bpf_session *session)
 {
 	const struct ml_config *config = session->base.config;
-	struct ml_nursery_source source = {
-		ml_bpf_live_objects, ml_bpf_ask_again, config->evidence_after_ns ? ml_bpf_wanted_from : NULL,
-		ml_bpf_was_in_peak, &session->bpf,
-	};
+	struct ml_nursery_source source = { ml_bpf_live_objects, ml_bpf_ask_again, ml_bpf_was_in_peak, &session->bpf };
 
 	session->base.nursery = ml_nursery_create(config->nursery_bytes, config->older_ns, source);
 	session->frames = ml_frames_create();
@@ -141,9 +168,12 @@ static int arm(struct ml_bpf_session *session)
 {
 	const struct ml_config *config = session->base.config;
 
+	if ((config->follow || config->whole_machine) && ml_probed_code_spare(config, &session->bpf.links.spared))
+		return -1;
 	if (ml_bpf_attach(&session->bpf, config, config->follow || config->whole_machine ? -1 : session->base.pid))
 		return -1;
 	if (config->whole_machine) {
+		session->base.lost[ML_LOST_PROGRAMS] += session->bpf.links.spared.n;
 		begin_counting(session);
 		return 0;
 	}
@@ -186,7 +216,8 @@ static bool has_target_ended(struct ml_bpf_session *session)
 {
 	ml_bpf_follow_first_thread(session);
 	forget_ended(session);
-	return !session->base.config->whole_machine && !session->base.pid && (!session->base.config->follow || !session->processes.count);
+	return !session->base.config->whole_machine && !session->base.pid &&
+	       (!session->base.config->follow || !session->processes.count);
 }
 
 static int write_status(void *context)
@@ -204,17 +235,13 @@ static int write_status(void *context)
 static int write_snapshot(void *context)
 {
 	struct ml_bpf_session *session = context;
-	ml_u64 now;
 
 	if (session->base.config->whole_machine) {
 		ml_bpf_remove_ended(&session->bpf);
 		ml_bpf_follow_report_all(session);
 	}
 	drain(session);
-	now = ml_clock_ns();
-	if (session->base.config->evidence_after_ns)
-		ml_bpf_read_ages(&session->bpf, now);
-	return ml_nursery_flush(session->base.nursery, now) || ml_bpf_peak_write(&session->bpf) ||
+	return ml_nursery_flush(session->base.nursery) || ml_bpf_peak_write(&session->bpf) ||
 	       ml_bpf_snapshot(&session->bpf, &session->regions, ++session->base.n_snapshots) || write_status(session);
 }
 
@@ -248,8 +275,6 @@ static int poll_target(void *context)
 
 	session->base.timeout_ms = pause_after(session, drain(session));
 	ml_bpf_grow(&session->bpf, session->base.config->max_live);
-	if (session->base.config->adaptive)
-		ml_hot_keys_update(&session->hot_keys, &session->bpf, ml_clock_ns());
 	if (has_target_ended(session))
 		return ML_REASON_TARGET_EXIT;
 	forget_ended_processes(session);
@@ -267,8 +292,9 @@ static int end(void *context, enum ml_reason reason)
 	ml_late_stacks_log(&session->late_stacks);
 	ml_blocks_log_children(session->n_children);
 	if (session->bpf.ended.objects)
-		ml_blocks_log("%llu bytes in %llu blocks were still held by programs when these ended, and are not in the report",
-			      (unsigned long long)session->bpf.ended.bytes, (unsigned long long)session->bpf.ended.objects);
+		ml_blocks_log(
+			"%llu bytes in %llu blocks were still held by programs when these ended, and are not in the report",
+			(unsigned long long)session->bpf.ended.bytes, (unsigned long long)session->bpf.ended.objects);
 	ml_blocks_end(reason, session->base.wait_status);
 	return 0;
 }
@@ -289,7 +315,8 @@ int ml_bpf_run(const struct ml_config *config)
 	if (!session)
 		return 1;
 	session->settled = *config;
-	exit_code = ml_session_begin(&session->base, &session->settled, (struct ml_spawn_extra){ .self_test = ml_self_test_call });
+	exit_code =
+		ml_session_begin(&session->base, &session->settled, (struct ml_spawn_extra){ .self_test = ml_self_test_call });
 	if (!exit_code) {
 		session->base.status_interval_ns = STATUS_NS;
 		ml_tracefs_mount();
@@ -303,7 +330,6 @@ int ml_bpf_run(const struct ml_config *config)
 	ml_frames_destroy(session->frames);
 	ml_process_set_destroy(&session->processes);
 	ml_regions_destroy(&session->regions);
-	ml_hot_keys_destroy(&session->hot_keys);
 	ml_late_stacks_destroy(&session->late_stacks);
 	free(session);
 	return exit_code;

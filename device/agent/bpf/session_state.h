@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state of one BPF session. */
-#ifndef MEMLEAK_BPF_SESSION_STATE_H
-#define MEMLEAK_BPF_SESSION_STATE_H
+#pragma once
 
 #include "agent/bpf/object.h"
 #include "agent/protocol/blocks.h"
 #include "agent/probes/frames.h"
-#include "agent/bpf/hot_keys.h"
 #include "agent/bpf/late_stack.h"
 #include "agent/process/process_set.h"
 #include "agent/evidence/regions.h"
@@ -37,7 +35,4 @@ struct ml_bpf_session {
 	struct ml_trampolines trampolines;
 	struct ml_late_stacks late_stacks;
 	struct ml_event_batch events;
-	struct ml_hot_keys hot_keys;
 };
-
-#endif

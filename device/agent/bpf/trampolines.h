@@ -4,8 +4,7 @@
  * architectures with a link register, where the probed function may have saved the trampoline anywhere. The programs know the frame
  * (a fixup's slot_address is its end, the sp of the entry) and the trampoline, which the register holds when a function returns.
  */
-#ifndef MEMLEAK_TRAMPOLINES_H
-#define MEMLEAK_TRAMPOLINES_H
+#pragma once
 
 #include "bpf/session.h"
 #include "cfi/cfi.h"
@@ -28,5 +27,3 @@ void ml_trampolines_announce(struct ml_trampolines *trampolines, const struct ml
  */
 const struct ml_evidence *ml_trampolines_undo(struct ml_trampolines *trampolines, const struct ml_cfi_arch *arch,
 					      const struct ml_evidence *record, ml_u64 bytes);
-
-#endif

@@ -22,16 +22,16 @@ static __always_inline ml_u64 ml_size(const void *context, ml_u32 event)
 	return size;
 }
 
-#define ML_KERNEL_ALLOCATION(name, event, function, family, size)                                                      \
-	SEC("raw_tracepoint") int name(void *context)                                                                  \
-	{                                                                                                              \
-		return ml_allocated(context, function, family, ml_pointer(context, event), size);                      \
+#define ML_KERNEL_ALLOCATION(name, event, function, family, size)                                 \
+	SEC("raw_tracepoint") int name(void *context)                                             \
+	{                                                                                         \
+		return ml_allocated(context, function, family, ml_pointer(context, event), size); \
 	}
 
-#define ML_KERNEL_RELEASE(name, event, family)                                                                         \
-	SEC("raw_tracepoint") int name(void *context)                                                                  \
-	{                                                                                                              \
-		return ml_freed(family, ml_pointer(context, event));                                                   \
+#define ML_KERNEL_RELEASE(name, event, family)                       \
+	SEC("raw_tracepoint") int name(void *context)                \
+	{                                                            \
+		return ml_freed(family, ml_pointer(context, event)); \
 	}
 
 ML_KERNEL_ALLOCATION(kmalloc, ML_KERNEL_KMALLOC, ML_FN_KMALLOC, ML_KERNEL_SLAB, ml_size(context, ML_KERNEL_KMALLOC))

@@ -144,7 +144,8 @@ static __always_inline void ml_record(void *context, struct ml_kernel_cpu *cpu, 
 	ml_find_user(scratch);
 	block->key = ml_mix(ml_mix(stack, owner), scratch->is_call ? ML_IP(&scratch->regs) ^ ML_SP(&scratch->regs) << 1 : 0);
 	block->timestamp_ns = bpf_ktime_get_ns();
-	block->sequence = ((ml_u64)bpf_get_smp_processor_id() + 1) << ML_SEQUENCE_SHIFT | __sync_fetch_and_add(&cpu->allocations, 1);
+	block->sequence =
+		((ml_u64)bpf_get_smp_processor_id() + 1) << ML_SEQUENCE_SHIFT | __sync_fetch_and_add(&cpu->allocations, 1);
 	slot = ml_key_slot(block->key, stack, owner);
 	entry = bpf_map_lookup_elem(&keys, &slot);
 	if (!entry && stack)
@@ -163,8 +164,7 @@ static __always_inline int ml_allocated(void *context, ml_u32 function, ml_u64 f
 	struct ml_kernel_scratch *scratch;
 	struct ml_kernel_cpu *cpu;
 
-	if (!address || size < options.min_size || size > options.max_size || pid == options.agent ||
-	    !ml_is_of_target(pid))
+	if (!address || size < options.min_size || size > options.max_size || pid == options.agent || !ml_is_of_target(pid))
 		return 0;
 	cpu = bpf_map_lookup_elem(&cpus, &zero);
 	scratch = cpu ? ml_begin(cpu) : 0;

@@ -86,28 +86,28 @@ static __always_inline void ml_fill_record(struct ml_kernel_record *record, stru
 }
 
 /* The ring takes sizes that the verifier knows. Returns -1 if it is full. */
-#define ML_DEFINE_SEND(room)                                                                                           \
-	static __noinline int ml_send_##room(struct ml_kernel_scratch *scratch, ml_u64 bytes)                          \
-	{                                                                                                              \
-		struct {                                                                                               \
-			struct ml_kernel_record record;                                                                \
-			ml_u8 stack[room];                                                                             \
-		} *out;                                                                                                \
-                                                                                                                       \
-		if (!scratch)                                                                                          \
-			return -1;                                                                                     \
-		out = bpf_ringbuf_reserve(&evidence, sizeof(*out), 0);                                                 \
-		if (!out)                                                                                              \
-			return -1;                                                                                     \
-		ml_fill_record(&out->record, scratch, bytes);                                                          \
-		out->record.evidence.record_bytes = sizeof(*out);                                                      \
-		if (bytes > (room) || bpf_probe_read_user(out->stack, (ml_u32)bytes, (const void *)ML_SP(&scratch->regs))) {  \
-			out->record.evidence.stack_bytes = 0;                                                          \
-			out->record.evidence.flags |= ML_EVIDENCE_STACK_FAULT;                                         \
-			ml_count(ML_LOST_STACK_FAULT);                                                                 \
-		}                                                                                                      \
-		bpf_ringbuf_submit(out, BPF_RB_NO_WAKEUP);                                                             \
-		return 0;                                                                                              \
+#define ML_DEFINE_SEND(room)                                                                                                 \
+	static __noinline int ml_send_##room(struct ml_kernel_scratch *scratch, ml_u64 bytes)                                \
+	{                                                                                                                    \
+		struct {                                                                                                     \
+			struct ml_kernel_record record;                                                                      \
+			ml_u8 stack[room];                                                                                   \
+		} *out;                                                                                                      \
+                                                                                                                             \
+		if (!scratch)                                                                                                \
+			return -1;                                                                                           \
+		out = bpf_ringbuf_reserve(&evidence, sizeof(*out), 0);                                                       \
+		if (!out)                                                                                                    \
+			return -1;                                                                                           \
+		ml_fill_record(&out->record, scratch, bytes);                                                                \
+		out->record.evidence.record_bytes = sizeof(*out);                                                            \
+		if (bytes > (room) || bpf_probe_read_user(out->stack, (ml_u32)bytes, (const void *)ML_SP(&scratch->regs))) { \
+			out->record.evidence.stack_bytes = 0;                                                                \
+			out->record.evidence.flags |= ML_EVIDENCE_STACK_FAULT;                                               \
+			ml_count(ML_LOST_STACK_FAULT);                                                                       \
+		}                                                                                                            \
+		bpf_ringbuf_submit(out, BPF_RB_NO_WAKEUP);                                                                   \
+		return 0;                                                                                                    \
 	}
 
 ML_DEFINE_SEND(2048)

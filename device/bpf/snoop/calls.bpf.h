@@ -96,18 +96,12 @@ static __always_inline bool ml_compare(const struct ml_snoop_filter *filter, ml_
 		bound ^= sign;
 	}
 	switch (how) {
-	case ML_SNOOP_EQ:
-		return value == bound;
-	case ML_SNOOP_NE:
-		return value != bound;
-	case ML_SNOOP_LT:
-		return value < bound;
-	case ML_SNOOP_LE:
-		return value <= bound;
-	case ML_SNOOP_GT:
-		return value > bound;
-	default:
-		return value >= bound;
+	case ML_SNOOP_EQ: return value == bound;
+	case ML_SNOOP_NE: return value != bound;
+	case ML_SNOOP_LT: return value < bound;
+	case ML_SNOOP_LE: return value <= bound;
+	case ML_SNOOP_GT: return value > bound;
+	default: return value >= bound;
 	}
 }
 
@@ -146,7 +140,8 @@ static __noinline ml_u32 ml_send_entry(struct ml_regs *regs, struct ml_snoop_thr
 		return 0;
 	}
 	if (options.stack_bytes)
-		ml_send_stack(regs, thread, number, pending.call); /* before the call itself, so that a reader of that finds it */
+		ml_send_stack(regs, thread, number,
+			      pending.call); /* before the call itself, so that a reader of that finds it */
 	ml_fill_event(thread, &pending, ML_CALL_ENTRY, now_ns);
 	for (int i = 0; i < ML_CALL_ARGUMENTS; i++)
 		thread->event.values[i] = thread->arguments[i];
@@ -154,8 +149,8 @@ static __noinline ml_u32 ml_send_entry(struct ml_regs *regs, struct ml_snoop_thr
 	return ML_SNOOP_SHOWN; /* its end is sent even if the ring had no room for its entry */
 }
 
-static __always_inline void ml_begin(struct ml_snoop_thread *thread, struct ml_regs *regs, ml_u32 number, ml_u64 call, ml_u32 flags,
-				     ml_u64 return_address)
+static __always_inline void ml_begin(struct ml_snoop_thread *thread, struct ml_regs *regs, ml_u32 number, ml_u64 call,
+				     ml_u32 flags, ml_u64 return_address)
 {
 	struct ml_snoop_pending *pending;
 

@@ -31,7 +31,8 @@ static __noinline ml_u32 ml_capture(struct ml_snoop_thread *thread, ml_u64 point
 }
 
 /* Returns the bytes of all captures; thread->arguments has the values. */
-static __noinline ml_u32 ml_capture_all(struct ml_snoop_thread *thread, const struct ml_snoop_function *function, ml_u32 at_return)
+static __noinline ml_u32 ml_capture_all(struct ml_snoop_thread *thread, const struct ml_snoop_function *function,
+					ml_u32 at_return)
 {
 	ml_u32 at = 0;
 

@@ -33,7 +33,8 @@ static __noinline ml_u32 ml_slice_bytes(ml_u64 sp)
 	return whole;
 }
 
-static __noinline int ml_fill_stack(struct ml_snoop_stack *out, struct ml_snoop_thread *thread, ml_u32 number, ml_u64 call, ml_u32 bytes)
+static __noinline int ml_fill_stack(struct ml_snoop_stack *out, struct ml_snoop_thread *thread, ml_u32 number, ml_u64 call,
+				    ml_u32 bytes)
 {
 	struct ml_evidence *evidence = &out->evidence;
 	ml_u64 identity = bpf_get_current_pid_tgid();
@@ -63,27 +64,27 @@ static __noinline int ml_fill_stack(struct ml_snoop_stack *out, struct ml_snoop_
 	return 0;
 }
 
-#define ML_DEFINE_SEND_STACK(room)                                                                                     \
-	static __always_inline int ml_send_stack_##room(struct ml_regs *regs, struct ml_snoop_thread *thread,          \
-							ml_u32 number, ml_u64 call, ml_u32 bytes)                      \
-	{                                                                                                              \
-		struct {                                                                                               \
-			struct ml_snoop_stack head;                                                                    \
-			ml_u8 stack[room];                                                                             \
-		} *out = bpf_ringbuf_reserve(&stacks, sizeof(*out), 0);                                                \
-                                                                                                                       \
-		if (!out)                                                                                              \
-			return -1;                                                                                     \
-		out->head.evidence.record_bytes = sizeof(*out);                                                        \
-		out->head.evidence.stack_address = ML_SP(regs);                                                        \
-		bpf_probe_read_kernel(&out->head.registers, sizeof(out->head.registers), regs);                        \
-		ml_fill_stack(&out->head, thread, number, call, bytes);                                                \
-		if (bytes > (room) || bpf_probe_read_user(out->stack, bytes, (const void *)ML_SP(regs))) {             \
-			out->head.evidence.stack_bytes = 0;                                                            \
-			out->head.evidence.flags = ML_EVIDENCE_STACK_FAULT;                                            \
-		}                                                                                                      \
-		bpf_ringbuf_submit(out, options.quiet_flags);                                                           \
-		return 0;                                                                                              \
+#define ML_DEFINE_SEND_STACK(room)                                                                                           \
+	static __always_inline int ml_send_stack_##room(struct ml_regs *regs, struct ml_snoop_thread *thread, ml_u32 number, \
+							ml_u64 call, ml_u32 bytes)                                           \
+	{                                                                                                                    \
+		struct {                                                                                                     \
+			struct ml_snoop_stack head;                                                                          \
+			ml_u8 stack[room];                                                                                   \
+		} *out = bpf_ringbuf_reserve(&stacks, sizeof(*out), 0);                                                      \
+                                                                                                                             \
+		if (!out)                                                                                                    \
+			return -1;                                                                                           \
+		out->head.evidence.record_bytes = sizeof(*out);                                                              \
+		out->head.evidence.stack_address = ML_SP(regs);                                                              \
+		bpf_probe_read_kernel(&out->head.registers, sizeof(out->head.registers), regs);                              \
+		ml_fill_stack(&out->head, thread, number, call, bytes);                                                      \
+		if (bytes > (room) || bpf_probe_read_user(out->stack, bytes, (const void *)ML_SP(regs))) {                   \
+			out->head.evidence.stack_bytes = 0;                                                                  \
+			out->head.evidence.flags = ML_EVIDENCE_STACK_FAULT;                                                  \
+		}                                                                                                            \
+		bpf_ringbuf_submit(out, options.quiet_flags);                                                                \
+		return 0;                                                                                                    \
 	}
 
 ML_DEFINE_SEND_STACK(2048)
