@@ -6,6 +6,7 @@
 
 #include "agent/process/code_map.h"
 #include "agent/process/signature_mask.h"
+#include "frame_step.h"
 
 #define FRAMES_MAX 256
 #define OWN_RULES 4096
@@ -28,7 +29,7 @@ struct ml_frames {
 struct walk {
 	const struct ml_evidence *record;
 	const ml_u8 *stack;
-	ml_u64 sp, fp, return_address;
+	struct ml_frame frame;
 };
 
 struct ml_frames *ml_frames_create(void)
@@ -52,7 +53,7 @@ void ml_frames_destroy(struct ml_frames *frames)
 {
 	if (!frames)
 		return;
-	ml_code_map_clear(&frames->map);
+	ml_code_map_forget(&frames->map, 0);
 	free(frames);
 }
 
@@ -63,16 +64,6 @@ void ml_frames_forget(struct ml_frames *frames, ml_u32 pid)
 }
 
 /* ---- the table ----------------------------------------------------------------------------------- */
-
-static const struct ml_frame_rule *find_shared(const struct ml_frame_rule *rules, ml_u64 hash)
-{
-	const struct ml_frame_rule *set = &rules[ml_frame_set(hash)];
-
-	for (int i = 0; i < ML_FRAME_SET_RULES; i++)
-		if (set[i].hash == hash)
-			return &set[i];
-	return NULL;
-}
 
 /* Image numbers may be per process, so the pid is part of the name of an own rule. */
 static ml_u64 own_name(ml_u64 hash, ml_u32 pid)
@@ -96,28 +87,6 @@ static const struct ml_frame_rule *keep_own(struct ml_frames *frames, const stru
 	*slot = *rule;
 	slot->hash = name;
 	return slot;
-}
-
-/* The tracer reads concurrently: a rule is complete before its hash is stored. Only the agent writes. */
-static int publish(struct ml_frames *frames, const struct ml_frames_space *space, const struct ml_frame_rule *rule)
-{
-	ml_u32 first = ml_frame_set(rule->hash);
-	struct ml_frame_rule *set = &space->rules[first];
-
-	for (int i = 0; i < ML_FRAME_SET_RULES; i++) {
-		if (set[i].hash == rule->hash)
-			return 0;
-		if (set[i].hash)
-			continue;
-		set[i].cfa = rule->cfa;
-		set[i].fp_words = rule->fp_words;
-		set[i].ra_words = rule->ra_words;
-		__atomic_store_n(&set[i].hash, rule->hash, __ATOMIC_RELEASE);
-		frames->images[first + (ml_u32)i] = space->image;
-		return 1;
-	}
-	frames->is_full = true;
-	return -1;
 }
 
 bool ml_frames_is_full(const struct ml_frames *frames)
@@ -151,8 +120,8 @@ ml_u32 ml_frames_recycle(struct ml_frames *frames, struct ml_frame_rule *rules, 
 /* ---- resolving ----------------------------------------------------------------------------------- */
 
 /* Reads the CFI of one return address. The rule goes among the lessons, or among the own rules if it would not last. */
-static const struct ml_frame_rule *resolve(struct ml_frames *frames, const struct ml_frames_space *space,
-					   ml_u64 return_address, ml_u64 hash, int *n_lessons)
+static const struct ml_frame_rule *resolve(struct ml_frames *frames, const struct ml_frames_space *space, ml_u64 return_address,
+					   ml_u64 hash, int *n_lessons)
 {
 	struct ml_frame_rule rule = { .hash = hash, .cfa = ML_FRAME_NONE };
 	struct ml_code_process *process = ml_code_map_process(&frames->map, space->pid, space->image);
@@ -171,11 +140,11 @@ static const struct ml_frame_rule *resolve(struct ml_frames *frames, const struc
 	return &frames->lessons[(*n_lessons)++];
 }
 
-static const struct ml_frame_rule *find(struct ml_frames *frames, const struct ml_frames_space *space,
-					ml_u64 return_address, int *n_lessons)
+static const struct ml_frame_rule *find(struct ml_frames *frames, const struct ml_frames_space *space, ml_u64 return_address,
+					int *n_lessons)
 {
 	ml_u64 hash = ml_frame_hash(return_address, space->image);
-	const struct ml_frame_rule *rule = find_shared(space->rules, hash);
+	const struct ml_frame_rule *rule = ml_frame_find(space->rules, hash);
 
 	if (!rule)
 		rule = find_own(frames, hash, space->pid);
@@ -188,18 +157,20 @@ static const struct ml_frame_rule *find(struct ml_frames *frames, const struct m
 /* ---- the walk ------------------------------------------------------------------------------------ */
 
 /* A word of the slice, with the original value where a uretprobe placed its trampoline. */
-static int read_word(const struct walk *walk, ml_u64 address, ml_u64 *word)
+static int read_word(void *context, ml_u64 address, int is_fp, ml_u64 *word)
 {
+	const struct walk *walk = context;
 	const struct ml_evidence *record = walk->record;
 	ml_u64 offset = address - record->stack_address;
 
 	if (record->stack_bytes < sizeof(*word) || offset > record->stack_bytes - sizeof(*word))
-		return -1;
+		return 0;
+	(void)is_fp;
 	memcpy(word, walk->stack + offset, sizeof(*word));
 	for (int i = 0; i < record->n_fixups; i++)
 		if (record->fixups[i].slot_address == address)
 			*word = record->fixups[i].value;
-	return 0;
+	return 1;
 }
 
 static int begin(struct walk *walk, const struct ml_evidence *record, const struct ml_cfi_arch *arch)
@@ -215,41 +186,12 @@ static int begin(struct walk *walk, const struct ml_evidence *record, const stru
 	*walk = (struct walk){
 		.record = record,
 		.stack = (const ml_u8 *)(registers + record->n_registers),
-		.sp = registers[arch->sp_slot],
-		.fp = registers[arch->fp_slot],
-		.return_address = ml_strip_signature(registers[arch->pc_slot], arch->signature_mask),
+		.frame = {
+			.return_address = ml_strip_signature(registers[arch->pc_slot], arch->signature_mask),
+			.sp = registers[arch->sp_slot],
+			.fp = registers[arch->fp_slot],
+		},
 	};
-	return 0;
-}
-
-/* Steps to the caller. -1: there is none, or the slice ends before it. */
-static int step(struct walk *walk, const struct ml_frame_rule *rule, const struct ml_cfi_arch *arch)
-{
-	ml_u64 offset = (ml_u64)(__INT64_TYPE__)ml_frame_cfa_offset(rule);
-	ml_u64 cfa, fp_slot, return_address;
-
-	switch (ml_frame_kind(rule)) {
-	case ML_FRAME_SP:
-		cfa = walk->sp + offset;
-		break;
-	case ML_FRAME_FP:
-		cfa = walk->fp + offset;
-		break;
-	case ML_FRAME_FP_DEREF:
-		if (read_word(walk, walk->fp + offset, &cfa))
-			return -1;
-		break;
-	default:
-		return -1;
-	}
-	/* memory below sp is dead: frames only go up */
-	fp_slot = rule->fp_words == ML_FRAME_FP_AT_FP ? walk->fp : cfa - 8ull * rule->fp_words;
-	if (cfa - 8ull * rule->ra_words < walk->sp || cfa <= walk->sp ||
-	    read_word(walk, cfa - 8ull * rule->ra_words, &return_address) ||
-	    (rule->fp_words && read_word(walk, fp_slot, &walk->fp)))
-		return -1;
-	walk->sp = cfa;
-	walk->return_address = ml_strip_signature(return_address, arch->signature_mask);
 	return 0;
 }
 
@@ -261,12 +203,15 @@ static int publish_lessons(struct ml_frames *frames, const struct ml_frames_spac
 	if (!n_lessons || space->image_now(space->context, space->pid) != space->image)
 		return 0;
 	for (int i = 0; i < n_lessons; i++) {
-		int added = publish(frames, space, &frames->lessons[i]);
+		ml_s32 added = ml_frame_add(space->rules, &frames->lessons[i]);
 
-		if (added > 0)
+		if (added >= 0) {
+			frames->images[added] = space->image;
 			n_added++;
-		else if (added < 0)
+		} else {
+			frames->is_full = true;
 			keep_own(frames, &frames->lessons[i], space->pid);
+		}
 	}
 	return n_added;
 }
@@ -279,9 +224,9 @@ int ml_frames_learn(struct ml_frames *frames, const struct ml_frames_space *spac
 
 	if (!frames->arch || begin(&walk, record, frames->arch))
 		return 0;
-	for (int i = 0; i < FRAMES_MAX && walk.return_address; i++) {
-		rule = find(frames, space, walk.return_address, &n_lessons);
-		if (!rule || step(&walk, rule, frames->arch))
+	for (int i = 0; i < FRAMES_MAX && walk.frame.return_address; i++) {
+		rule = find(frames, space, walk.frame.return_address, &n_lessons);
+		if (!rule || !ml_frame_step(&walk.frame, rule, walk.frame.sp, frames->arch->signature_mask, read_word, &walk))
 			break;
 	}
 	return publish_lessons(frames, space, n_lessons);

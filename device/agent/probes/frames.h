@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Learns frame rules for the tracers (frame_rule.h) from the evidence that they send. */
-#ifndef MEMLEAK_FRAMES_H
-#define MEMLEAK_FRAMES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,5 +39,3 @@ ml_u32 ml_frames_recycle(struct ml_frames *frames, struct ml_frame_rule *rules, 
 
 /* The process changed its mappings, or ended: drops what was read from it. */
 void ml_frames_forget(struct ml_frames *frames, ml_u32 pid);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names of enum ml_function: that of the BPF program at the entry is `NAME_entry`. */
-#ifndef MEMLEAK_FUNCTION_NAMES_H
-#define MEMLEAK_FUNCTION_NAMES_H
+#pragma once
 
 #include "wire.h"
 
@@ -24,5 +23,3 @@ static const char *const ml_function_names[ML_FN_MAX] = {
 	[ML_FN_MUNMAP] = "munmap",
 	[ML_FN_MREMAP] = "mremap",
 };
-
-#endif

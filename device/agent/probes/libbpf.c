@@ -2,12 +2,12 @@
 #include "agent/probes/libbpf.h"
 
 #include <bpf/bpf.h>
-#include <bpf/libbpf.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "agent/process/resource_limits.h"
 #include "agent/protocol/blocks.h"
@@ -38,6 +38,14 @@ void ml_libbpf_begin(ml_u32 max_files)
 	ml_limits_raise_descriptors(max_files);
 }
 
+void *ml_libbpf_map(const struct bpf_object *object, const char *name, size_t bytes)
+{
+	int fd = bpf_object__find_map_fd_by_name(object, name);
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
 ml_u64 ml_libbpf_counter(int map_fd, int n_cpus, ml_u32 which)
 {
 	ml_u64 *rows = calloc((size_t)n_cpus, sizeof(*rows));
@@ -56,7 +64,6 @@ int ml_libbpf_fail(const char *what, int error, const char *way_out)
 
 	if (error == EMFILE)
 		way_out = "allow more open files: ulimit -n";
-	ml_blocks_error(ML_REASON_TRACER_ERROR, "%s: %s%s%s%s (%s)", what, strerror(error), *detail ? " [" : "", detail,
-			*detail ? "]" : "", way_out);
-	return -1;
+	return ml_blocks_error(ML_REASON_TRACER_ERROR, "%s: %s%s%s%s (%s)", what, strerror(error), *detail ? " [" : "", detail,
+			       *detail ? "]" : "", way_out);
 }

@@ -4,14 +4,12 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "agent/probes/code_compare.h"
+#include "agent/process/proc_file.h"
 #include "agent/process/process_maps.h"
 
 #define PIECE_BYTES 256
@@ -24,26 +22,33 @@
 
 struct code {
 	int pid;
-	int memory_fd, file_fd;
-	struct stat file;
+	int memory_fd;
+	const struct ml_probed_file *file;
 };
 
-struct mapping {
-	ml_u64 start, end, offset;
-};
-
-/* Parses a line of /proc/PID/maps; false unless it is executable memory of the file. */
-static bool is_of_file(const char *line, const struct code *code, struct mapping *mapping)
+static bool is_breakpoint(const ml_u8 *there)
 {
-	unsigned long long start, end, offset, inode;
-	unsigned major_number, minor_number;
-	char permissions[5];
+#if defined(__aarch64__)
+	ml_u32 word;
 
-	if (sscanf(line, "%llx-%llx %4s %llx %x:%x %llu", &start, &end, permissions, &offset, &major_number, &minor_number,
-		   &inode) != 7 || permissions[2] != 'x')
-		return false;
-	*mapping = (struct mapping){ start, end, offset };
-	return inode == code->file.st_ino && makedev(major_number, minor_number) == code->file.st_dev;
+	memcpy(&word, there, sizeof(word));
+	return (word & 0xffe0001f) == 0xd4200000;
+#else
+	return *there == 0xcc;
+#endif
+}
+
+bool ml_code_agrees(const ml_u8 *there, const ml_u8 *in_file, size_t n)
+{
+	for (size_t i = 0; i + ML_CODE_STEP <= n; i += ML_CODE_STEP)
+		if (memcmp(there + i, in_file + i, ML_CODE_STEP) && !is_breakpoint(there + i))
+			return false;
+	return true;
+}
+
+static bool is_of_file(const struct ml_maps_line *line, const struct code *code)
+{
+	return line->inode == code->file->version.inode && makedev(line->major, line->minor) == code->file->version.device;
 }
 
 /* Length of a hook, by its first bytes. x86-64: jmp rel32, jmp rel8, else an absolute jump; arm64: b, else a literal and br. */
@@ -67,7 +72,8 @@ static bool is_hooked_from(const ml_u8 *there, const ml_u8 *in_file, size_t n)
 {
 	for (size_t at = 0; at + ML_CODE_STEP <= n; at += ML_CODE_STEP)
 		if (!ml_code_agrees(there + at, in_file + at, ML_CODE_STEP))
-			return there[at] != 0xe9 && there[at] != 0xeb && !(there[at] == 0xff && at + 1 < n && there[at + 1] == 0x25);
+			return there[at] != 0xe9 && there[at] != 0xeb &&
+			       !(there[at] == 0xff && at + 1 < n && there[at + 1] == 0x25);
 	return false;
 }
 
@@ -89,20 +95,20 @@ static size_t find_hook(const ml_u8 *there, const ml_u8 *in_file, size_t n)
 	return n;
 }
 
-static void check_address(const struct code *code, const struct mapping *mapping, struct ml_probed_address *probe)
+static void check_address(const struct code *code, const struct ml_maps_line *line, struct ml_probed_address *probe)
 {
-	ml_u64 end = probe->offset + ML_CODE_STEP, last = mapping->offset + (mapping->end - mapping->start);
+	ml_u64 end = probe->offset + ML_CODE_STEP, last = line->offset + (line->end - line->start);
 	ml_u64 begin = probe->offset - probe->function > BEFORE_BYTES_MAX ? probe->offset - BEFORE_BYTES_MAX : probe->function;
-	ml_u64 address = mapping->start + (begin - mapping->offset);
+	ml_u64 address = line->start + (begin - line->offset);
 	ml_u8 there[PIECE_BYTES], in_file[PIECE_BYTES];
 	size_t n = (size_t)(end - begin), hook, behind = INSTRUCTION_BYTES_MAX - ML_CODE_STEP;
 
-	if (probe->address || begin > probe->offset || begin < mapping->offset || end > last)
+	if (probe->address || begin > probe->offset || begin < line->offset || end > last)
 		return;
 	if (behind > last - end)
 		behind = (size_t)(last - end);
 	if (pread(code->memory_fd, there, n + behind, (off_t)address) != (ssize_t)(n + behind) ||
-	    pread(code->file_fd, in_file, n + behind, (off_t)begin) != (ssize_t)(n + behind))
+	    pread(code->file->fd, in_file, n + behind, (off_t)begin) != (ssize_t)(n + behind))
 		return;
 	hook = find_hook(there, in_file, n);
 	if (hook == n && is_hooked_from(there + n, in_file + n, behind))
@@ -115,40 +121,24 @@ static void check_address(const struct code *code, const struct mapping *mapping
 
 static void check_maps(const struct code *code, const char *text, struct ml_probed_address *probes, size_t n)
 {
-	struct mapping mapping;
+	struct ml_maps_line line;
 
-	for (const char *line = text, *next; *line; line = next) {
-		next = strchr(line, '\n');
-		next = next ? next + 1 : line + strlen(line);
-		if (is_of_file(line, code, &mapping))
-			for (size_t i = 0; i < n; i++)
-				check_address(code, &mapping, &probes[i]);
-	}
+	for (const char *at = text; (at = ml_process_maps_code(at, &line));)
+		for (size_t i = 0; is_of_file(&line, code) && i < n; i++)
+			check_address(code, &line, &probes[i]);
 }
 
 static void check_process(struct code *code, struct ml_probed_address *probes, size_t n)
 {
-	size_t bytes;
-	char path[32], *text;
+	char *text;
 
-	snprintf(path, sizeof(path), "/proc/%d/mem", code->pid);
-	code->memory_fd = open(path, O_RDONLY | O_CLOEXEC);
-	text = code->memory_fd >= 0 ? ml_process_maps_read((ml_u32)code->pid, &bytes) : NULL;
+	code->memory_fd = ml_proc_open(code->pid, "mem", O_RDONLY);
+	text = code->memory_fd >= 0 ? ml_process_maps_read((ml_u32)code->pid, NULL) : NULL;
 	if (text)
 		check_maps(code, text, probes, n);
 	free(text);
 	if (code->memory_fd >= 0)
 		close(code->memory_fd);
-}
-
-static bool open_file(struct code *code, const char *path)
-{
-	code->file_fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (code->file_fd >= 0 && !fstat(code->file_fd, &code->file))
-		return true;
-	if (code->file_fd >= 0)
-		close(code->file_fd);
-	return false; /* placing the probes will report the reason */
 }
 
 static bool is_any_patched(const struct ml_probed_address *probes, size_t n)
@@ -159,32 +149,31 @@ static bool is_any_patched(const struct ml_probed_address *probes, size_t n)
 	return false;
 }
 
-bool ml_patched_code_find(int pid, const char *path, struct ml_probed_address *probes, size_t n)
+bool ml_patched_code_find(int pid, const struct ml_probed_file *file, struct ml_probed_address *probes, size_t n)
 {
-	struct code code = { .pid = pid };
+	struct code code = { .pid = pid, .file = file };
 
-	if (!open_file(&code, path))
-		return false;
 	check_process(&code, probes, n);
-	close(code.file_fd);
 	return is_any_patched(probes, n);
 }
 
-bool ml_patched_code_find_all(const char *path, struct ml_probed_address *probes, size_t n)
+void ml_patched_code_find_all(const struct ml_probed_file *file, struct ml_probed_address *probes, size_t n,
+			      void (*found)(void *context, int pid), void *context)
 {
 	DIR *processes = opendir("/proc");
-	struct code code = { 0 };
+	struct code code = { .file = file };
 	struct dirent *entry;
 
-	if (processes && open_file(&code, path)) {
-		while ((entry = readdir(processes))) {
-			code.pid = atoi(entry->d_name);
-			if (code.pid > 0 && code.pid != getpid())
-				check_process(&code, probes, n);
-		}
-		close(code.file_fd);
+	while (processes && (entry = readdir(processes))) {
+		code.pid = atoi(entry->d_name);
+		if (code.pid <= 0 || code.pid == getpid())
+			continue;
+		check_process(&code, probes, n);
+		if (is_any_patched(probes, n))
+			found(context, code.pid);
+		for (size_t i = 0; i < n; i++)
+			probes[i].address = 0;
 	}
 	if (processes)
 		closedir(processes);
-	return is_any_patched(probes, n);
 }

@@ -4,20 +4,30 @@
  * (arch/arm64/kernel/probes/uprobes.c). A 32-bit kernel takes Thumb code for A32 code (arch/arm/probes/uprobes/core.c): the breakpoint
  * would lie across two instructions and kill the target.
  */
-#ifndef MEMLEAK_PROBED_CODE_H
-#define MEMLEAK_PROBED_CODE_H
+#pragma once
 
 #include <stdbool.h>
 
+#include "agent/probes/spared.h"
 #include "agent/protocol/config.h"
 
 /* Whether this agent carries BPF programs. */
 bool ml_probed_code_has_programs(void);
 
 /*
- * Checks the process and the files of all probes before the first is placed. If a hook is in a function, the probe moves to the
- * function's start unless the hook covers it. 0, or -1 after an ERROR block.
+ * Checks the process and the files of all probes before the first is placed. If a hook is in a function of the process, the probe moves
+ * to the function's start unless the hook covers it. 0, or -1 after an ERROR block.
  */
 int ml_probed_code_settle(struct ml_config *config);
 
-#endif
+/*
+ * Finds the other processes that a session of all processes, or of children, leaves out (spared.h). The last step before the probes are
+ * placed: a process found later is not spared. 0, or -1 after an ERROR block.
+ */
+int ml_probed_code_spare(const struct ml_config *config, struct ml_spared *spared);
+
+/*
+ * Checks that the breakpoints of all probes are in the memory of this process, so that no session starts that can only end in an
+ * empty report. 0, or -1 after an ERROR block that names the missing one.
+ */
+int ml_breakpoint_check(const struct ml_config *config, int pid);

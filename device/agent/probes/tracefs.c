@@ -60,6 +60,13 @@ int ml_tracefs_field(const char *event, const char *field)
 	return found;
 }
 
+ml_u32 ml_tracefs_offset(const char *event, const char *field)
+{
+	int offset = ml_tracefs_field(event, field);
+
+	return offset > 0 ? (ml_u32)offset : 0;
+}
+
 bool ml_tracefs_sees_mappings(void)
 {
 	return ml_tracefs_field("syscalls/sys_enter_mmap", "prot") > 0 &&

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef MEMLEAK_TRACEFS_H
-#define MEMLEAK_TRACEFS_H
+#pragma once
 
 #include <stdbool.h>
+
+#include "wire.h"
 
 /* Mounts tracefs for this process if the machine has not: in a mount namespace of its own, so that nothing is left behind. */
 void ml_tracefs_mount(void);
@@ -13,7 +14,8 @@ void ml_tracefs_mount(void);
  */
 int ml_tracefs_field(const char *event, const char *field);
 
+/* The same; 0: unknown. */
+ml_u32 ml_tracefs_offset(const char *event, const char *field);
+
 /* Whether this kernel has tracepoints at the entry of mmap, munmap and exec. */
 bool ml_tracefs_sees_mappings(void);
-
-#endif

@@ -3,6 +3,7 @@
 #include "agent/probes/uprobe_multi.h"
 
 #include <bpf/bpf.h>
+#include <errno.h>
 #include <linux/bpf.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,6 +12,9 @@
 #include <unistd.h>
 
 #include "agent/process/process_maps.h"
+#include "agent/protocol/extend.h"
+
+#define CLOSING_THREADS 128
 
 int ml_uprobe_multi_link(int program, const struct ml_uprobe_multi *probes)
 {
@@ -27,6 +31,127 @@ int ml_uprobe_multi_link(int program, const struct ml_uprobe_multi *probes)
 	return (int)syscall(SYS_bpf, BPF_LINK_CREATE, &attributes, sizeof(attributes));
 }
 
+/* ---- links ----------------------------------------------------------------------------------------- */
+
+static int keep(struct ml_links *links, struct ml_link link)
+{
+	if (ML_EXTEND(links->all, links->n, links->room)) {
+		links->all[links->n++] = link;
+		return 0;
+	}
+	if (link.link)
+		bpf_link__destroy(link.link);
+	else
+		close(link.file);
+	return ENOMEM;
+}
+
+int ml_links_keep(struct ml_links *links, struct bpf_link *link)
+{
+	return link ? keep(links, (struct ml_link){ .link = link }) : errno;
+}
+
+/* Places `probes` by one link. If the kernel refuses, halves them, down to the probe that causes the error. */
+static void place_many(struct ml_links *links, int program, struct ml_uprobe_multi probes, ml_s32 *errors)
+{
+	int link = ml_uprobe_multi_link(program, &probes),
+	    error = link < 0 ? errno : keep(links, (struct ml_link){ .file = link });
+	ml_u32 n = probes.n, half = n / 2;
+
+	if (n == 1)
+		errors[0] = error;
+	if (!error || n == 1)
+		return;
+	probes.n = half;
+	place_many(links, program, probes, errors);
+	probes.offsets += half;
+	probes.cookies += half;
+	probes.n = n - half;
+	place_many(links, program, probes, errors + half);
+}
+
+static int place_one(struct ml_links *links, struct bpf_program *program, const struct ml_uprobe_multi *probes, ml_u32 i)
+{
+	LIBBPF_OPTS(bpf_uprobe_opts, how, .retprobe = probes->at_return, .bpf_cookie = probes->cookies[i]);
+
+	return ml_links_keep(links,
+			     bpf_program__attach_uprobe_opts(program, probes->pid, probes->path, probes->offsets[i], &how));
+}
+
+static void place_runs(struct ml_links *links, struct bpf_program *program, const struct ml_uprobe_multi *probes,
+		       bool has_multi, ml_s32 *errors)
+{
+	for (ml_u32 first = 0, end; first < probes->n; first = end) {
+		struct ml_uprobe_multi run = *probes;
+
+		for (end = first; end < probes->n && !errors[end] && (has_multi || end == first);)
+			end++;
+		run.offsets += first;
+		run.cookies += first;
+		run.n = end - first;
+		if (!run.n)
+			end++;
+		else if (has_multi)
+			place_many(links, bpf_program__fd(program), run, errors + first);
+		else
+			errors[first] = place_one(links, program, probes, first);
+	}
+}
+
+void ml_links_place(struct ml_links *links, struct bpf_program *program, const struct ml_uprobe_multi *probes, bool has_multi,
+		    ml_s32 *errors)
+{
+	const struct ml_spared none = { 0 };
+	struct ml_spared_hold hold;
+	bool is_held =
+		!ml_spared_begin(&hold, probes->pid > 0 ? &none : &links->spared, probes->path, probes->offsets, probes->n);
+	int error = errno;
+
+	for (ml_u32 i = 0; i < probes->n && !is_held; i++)
+		errors[i] = errors[i] ? errors[i] : error;
+	if (!is_held)
+		return;
+	place_runs(links, program, probes, has_multi, errors);
+	ml_spared_end(&hold);
+}
+
+struct share {
+	struct ml_links *links;
+	size_t first;
+};
+
+static void *close_share(void *argument)
+{
+	const struct share *share = argument;
+
+	for (size_t i = share->first; i < share->links->n; i += CLOSING_THREADS)
+		if (share->links->all[i].link)
+			bpf_link__destroy(share->links->all[i].link);
+		else
+			close(share->links->all[i].file);
+	return NULL;
+}
+
+void ml_links_close(struct ml_links *links)
+{
+	struct share shares[CLOSING_THREADS];
+	pthread_t threads[CLOSING_THREADS];
+	bool is_started[CLOSING_THREADS];
+
+	for (size_t i = 0; i < CLOSING_THREADS; i++) {
+		shares[i] = (struct share){ links, i };
+		is_started[i] = i < links->n && !pthread_create(&threads[i], NULL, close_share, &shares[i]);
+		if (!is_started[i])
+			close_share(&shares[i]);
+	}
+	for (size_t i = 0; i < CLOSING_THREADS; i++)
+		if (is_started[i])
+			pthread_join(threads[i], NULL);
+	free(links->all);
+	free(links->spared.pids);
+	*links = (struct ml_links){ 0 };
+}
+
 /* ---- does it work? ------------------------------------------------------------------------------- */
 
 __attribute__((noinline, used)) static void *probed_by_trial(void *argument)
@@ -38,13 +163,10 @@ __attribute__((noinline, used)) static void *probed_by_trial(void *argument)
 /* Offset of an address of the agent in its own file; 0: unknown. */
 static ml_u64 own_offset(ml_u64 address)
 {
-	size_t bytes;
-	char *maps = ml_process_maps_read((ml_u32)getpid(), &bytes), permissions[4];
-	ml_u64 offset = 0, start, end;
+	char *maps = ml_process_maps_read((ml_u32)getpid(), NULL);
+	struct ml_maps_line line;
+	ml_u64 offset = ml_process_maps_find(maps, address, &line) ? address - line.start + line.offset : 0;
 
-	for (const char *line = maps, *next; line && (next = ml_process_maps_line(line, &start, &end, permissions)); line = next)
-		if (address >= start && address < end)
-			offset = address - start + strtoull(strchr(strchr(line, ' ') + 1, ' '), NULL, 16);
 	free(maps);
 	return offset;
 }
@@ -54,7 +176,8 @@ static int load_marking(int map)
 {
 	LIBBPF_OPTS(bpf_prog_load_opts, how, .expected_attach_type = (enum bpf_attach_type)BPF_TRACE_UPROBE_MULTI);
 	const struct bpf_insn code[] = {
-		{ .code = BPF_LD | BPF_DW | BPF_IMM, .dst_reg = BPF_REG_1, .src_reg = BPF_PSEUDO_MAP_VALUE, .imm = map }, {},
+		{ .code = BPF_LD | BPF_DW | BPF_IMM, .dst_reg = BPF_REG_1, .src_reg = BPF_PSEUDO_MAP_VALUE, .imm = map },
+		{},
 		{ .code = BPF_ST | BPF_MEM | BPF_DW, .dst_reg = BPF_REG_1, .imm = 1 },
 		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0 },
 		{ .code = BPF_JMP | BPF_EXIT },
@@ -68,7 +191,7 @@ static bool is_seen(int program, int map)
 {
 	ml_u64 offset = own_offset((ml_u64)(unsigned long)probed_by_trial), cookie = 0, mark = 0;
 	const struct ml_uprobe_multi probe = {
-		.path = "/proc/self/exe", .offsets = &offset, .cookies = &cookie, .n = 1, .pid = getpid(),
+		.path = "/proc/self/exe", .offsets = &offset, .cookies = &cookie, .n = 1, .pid = getpid()
 	};
 	int link = offset ? ml_uprobe_multi_link(program, &probe) : -1;
 	ml_u32 zero = 0;

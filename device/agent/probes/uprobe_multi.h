@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One link for many uprobes of a file (BPF_TRACE_UPROBE_MULTI): the kernel waits for one grace period where perf events need one each. */
-#ifndef MEMLEAK_UPROBE_MULTI_H
-#define MEMLEAK_UPROBE_MULTI_H
+#pragma once
 
+#include <bpf/libbpf.h>
 #include <stdbool.h>
 
+#include "agent/probes/spared.h"
 #include "wire.h"
 
 /* n: number of offsets and of cookies. pid -1: every process. */
@@ -25,4 +26,25 @@ int ml_uprobe_multi_link(int program, const struct ml_uprobe_multi *probes);
  */
 bool ml_uprobe_multi_works(void);
 
-#endif
+/* Placed probes and attached tracepoints. All zero: none. */
+struct ml_links {
+	struct ml_link {
+		struct bpf_link *link; /* NULL: `file` is a link for many probes */
+		int file;
+	} *all;
+	size_t n, room;
+	struct ml_spared spared; /* by probes on all processes */
+};
+
+/* Takes a link of libbpf, which may be NULL. 0, or an errno: its own for NULL. */
+int ml_links_keep(struct ml_links *links, struct bpf_link *link);
+
+/*
+ * Places all probes whose errors[] is 0, by one link for many if has_multi, else by a perf event each. Sets the errno of each that the
+ * kernel refuses.
+ */
+void ml_links_place(struct ml_links *links, struct bpf_program *program, const struct ml_uprobe_multi *probes, bool has_multi,
+		    ml_s32 *errors);
+
+/* Closes all links at once: the kernel waits for a grace period at each, some 100 ms. */
+void ml_links_close(struct ml_links *links);

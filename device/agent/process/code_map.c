@@ -7,10 +7,7 @@
 #include "agent/protocol/blocks.h"
 #include "agent/process/process_maps.h"
 
-/*
- * A pc outside the known mappings may be in one that was made since, or be no pc at all: the maps are read again, but
- * not for each.
- */
+/* A pc outside the known mappings may be in a new one, or not be a pc. The maps are read again, but not for each such pc. */
 #define REREAD_NS (50ull * 1000 * 1000)
 /* The header is in the mapping itself or some below it (the file's read-only part; text split by mprotect()). */
 #define HEADER_MAPPINGS_MAX 16
@@ -58,30 +55,22 @@ static ml_u32 count_lines(const char *text)
 
 static void read_mappings(struct ml_code_process *process)
 {
-	struct ml_code_mapping *mapping;
-	size_t bytes;
-	char permissions[4];
-	char *text = ml_process_maps_read(process->pid, &bytes);
+	struct ml_maps_line line;
+	char *text = ml_process_maps_read(process->pid, NULL);
 	ml_u32 lines = text ? count_lines(text) : 0;
-	const char *at = text;
 
 	free(process->mappings);
 	process->mappings = calloc(lines ? lines : 1, sizeof(*process->mappings));
 	process->n_mappings = 0;
 	memset(process->modules, 0, sizeof(process->modules));
-	while (process->mappings && process->n_mappings < lines) {
-		mapping = &process->mappings[process->n_mappings];
-		at = ml_process_maps_line(at, &mapping->start, &mapping->end, permissions);
-		if (!at)
-			break;
-		mapping->is_readable = permissions[0] == 'r';
-		mapping->is_code = permissions[2] == 'x';
-		process->n_mappings++;
-	}
+	for (const char *at = text; process->mappings && process->n_mappings < lines && (at = ml_process_maps_line(at, &line));)
+		process->mappings[process->n_mappings++] =
+			(struct ml_code_mapping){ line.start, line.end, line.permissions[0] == 'r',
+						  line.permissions[2] == 'x' };
 	free(text);
 }
 
-/* Position of the code mapping that holds the pc, -1 when none does. */
+/* Index of the code mapping that holds the pc; -1: none. */
 static long search(const struct ml_code_process *process, ml_u64 pc)
 {
 	ml_u32 low = 0, high = process->n_mappings; /* the first one that ends behind the pc */
@@ -116,7 +105,7 @@ static long find_mapping(struct ml_code_map *map, struct ml_code_process *proces
 	return search(process, pc);
 }
 
-/* The ELF file that has code at the pc: its header is where a mapping begins. */
+/* Opens the ELF file with code at the pc. Its header is at the start of a mapping. */
 static void open_module(struct ml_code_map *map, const struct ml_code_process *process, const struct ml_cfi_arch *arch,
 			long position, ml_u64 pc, struct ml_code_module *module)
 {
@@ -125,15 +114,15 @@ static void open_module(struct ml_code_map *map, const struct ml_code_process *p
 	for (long i = position; i >= 0 && i > position - HEADER_MAPPINGS_MAX; i--) {
 		if (!process->mappings[i].is_readable)
 			continue;
-		module->found = ml_eh_frame_open(&map->memory, process->pid, arch, process->mappings[i].start, pc,
-						 &module->eh_frame);
+		module->found =
+			ml_eh_frame_open(&map->memory, process->pid, arch, process->mappings[i].start, pc, &module->eh_frame);
 		if (module->found == ML_CFI_FOUND)
 			return;
 	}
 }
 
-enum ml_cfi_found ml_code_map_find(struct ml_code_map *map, struct ml_code_process *process,
-				   const struct ml_cfi_arch *arch, ml_u64 pc, struct ml_fde *fde, int *is_file)
+enum ml_cfi_found ml_code_map_find(struct ml_code_map *map, struct ml_code_process *process, const struct ml_cfi_arch *arch,
+				   ml_u64 pc, struct ml_fde *fde, int *is_file)
 {
 	long position = find_mapping(map, process, pc);
 	struct ml_code_module *module;
@@ -155,12 +144,6 @@ enum ml_cfi_found ml_code_map_find(struct ml_code_map *map, struct ml_code_proce
 void ml_code_map_forget(struct ml_code_map *map, ml_u32 pid)
 {
 	for (int i = 0; i < ML_CODE_MAP_PROCESSES; i++)
-		if (map->processes[i].pid == pid)
+		if (!pid || map->processes[i].pid == pid)
 			drop(map, &map->processes[i]);
-}
-
-void ml_code_map_clear(struct ml_code_map *map)
-{
-	for (int i = 0; i < ML_CODE_MAP_PROCESSES; i++)
-		drop(map, &map->processes[i]);
 }

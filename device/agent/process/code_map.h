@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The mappings of some processes, and the unwind tables of the ELF files in them, read when asked for and kept. */
-#ifndef MEMLEAK_CODE_MAP_H
-#define MEMLEAK_CODE_MAP_H
+/* Mappings of some processes and unwind tables of their ELF files, read on demand and cached. */
+#pragma once
 
-#include "cfi/eh_frame.h"
+#include "cfi/cfi.h"
 
 #define ML_CODE_MAP_PROCESSES 8
 #define ML_CODE_MAP_MODULES 64
@@ -23,8 +22,8 @@ struct ml_code_module { /* of the code mapping that begins at `start` */
 struct ml_code_process {
 	ml_u32 pid; /* 0 = empty */
 	ml_u32 n_mappings;
-	ml_u64 image; /* that the rest is true for (frame_rule.h) */
-	ml_u64 used;  /* when, by ml_code_map.now */
+	ml_u64 image; /* for which the rest is valid (frame_rule.h) */
+	ml_u64 used;  /* the time of the last use, by ml_code_map.now */
 	ml_u64 read_ns;
 	struct ml_code_mapping *mappings;
 	struct ml_code_module modules[ML_CODE_MAP_MODULES]; /* by a hash of start */
@@ -40,15 +39,11 @@ struct ml_code_map {
 struct ml_code_process *ml_code_map_process(struct ml_code_map *map, ml_u32 pid, ml_u64 image);
 
 /*
- * The FDE of a pc. FOUND; ABSENT: the ELF file there has none; UNREADABLE: nothing can be said now.
- * *is_file: an ELF file was found there, and what was found or not found is as lasting as its mapping.
+ * The FDE of a pc. FOUND; ABSENT: the ELF file there has none; UNREADABLE: unknown now. *is_file: an ELF file is there, so
+ * that the result is valid as long as its mapping.
  */
-enum ml_cfi_found ml_code_map_find(struct ml_code_map *map, struct ml_code_process *process,
-				   const struct ml_cfi_arch *arch, ml_u64 pc, struct ml_fde *fde, int *is_file);
+enum ml_cfi_found ml_code_map_find(struct ml_code_map *map, struct ml_code_process *process, const struct ml_cfi_arch *arch,
+				   ml_u64 pc, struct ml_fde *fde, int *is_file);
 
+/* Frees what is cached of a process; 0: of all. */
 void ml_code_map_forget(struct ml_code_map *map, ml_u32 pid);
-
-/* Frees all processes. */
-void ml_code_map_clear(struct ml_code_map *map);
-
-#endif

@@ -5,27 +5,24 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/process/proc_file.h"
 #include "agent/protocol/blocks.h"
 
 /* A process with the kernel's default of 65530 mappings has about 8 MiB of text. */
 #define TEXT_BYTES_MAX (ML_BLOCK_PAYLOAD_MAX - 4096)
-/* For a process that keeps mapping code: after so many the last reading is used. */
+/* After so many readings of a process that keeps mapping code, the last one is used. */
 #define MAX_READINGS 8
 
 char *ml_process_maps_read(ml_u32 pid, size_t *bytes)
 {
-	char path[64];
 	size_t size = 64u << 10, fill = 0;
 	char *text = malloc(size);
-	int fd;
+	int fd = ml_proc_open((pid_t)pid, "maps", O_RDONLY);
 
-	snprintf(path, sizeof(path), "/proc/%u/maps", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
 	while (text && fd >= 0 && fill < TEXT_BYTES_MAX) {
 		ssize_t n = read(fd, text + fill, size - fill - 1);
 
@@ -49,38 +46,75 @@ char *ml_process_maps_read(ml_u32 pid, size_t *bytes)
 		return NULL;
 	}
 	text[fill] = '\0';
-	*bytes = fill;
+	if (bytes)
+		*bytes = fill;
 	return text;
 }
 
-/* Behind the next line of executable memory: *line is where that begins, NULL when there is none. */
-static const char *next_code(const char *text, const char **line)
+const char *ml_process_maps_line(const char *text, struct ml_maps_line *line)
 {
-	char permissions[4];
-	ml_u64 start, end;
+	const char *newline = text ? strchr(text, '\n') : NULL;
+	char *at;
 
-	for (const char *next; *text; text = next) {
-		next = ml_process_maps_line(text, &start, &end, permissions);
-		if (!next)
+	if (!newline)
+		return NULL;
+	line->text = text;
+	line->start = strtoull(text, &at, 16);
+	if (*at != '-')
+		return NULL;
+	line->end = strtoull(at + 1, &at, 16);
+	if (*at != ' ' || newline - at < 6)
+		return NULL;
+	memcpy(line->permissions, at + 1, 4);
+	line->offset = strtoull(at + 5, &at, 16);
+	line->major = (ml_u32)strtoul(at, &at, 16);
+	line->minor = (ml_u32)strtoul(at + (*at == ':'), &at, 16);
+	line->inode = strtoull(at, &at, 10);
+	while (*at == ' ')
+		at++;
+	line->path = at < newline ? at : newline;
+	line->path_bytes = (size_t)(newline - line->path);
+	return newline + 1;
+}
+
+bool ml_process_maps_has(const struct ml_maps_line *line, const char *name)
+{
+	return memmem(line->path, line->path_bytes, name, strlen(name));
+}
+
+const char *ml_process_maps_code(const char *text, struct ml_maps_line *line)
+{
+	while ((text = ml_process_maps_line(text, line)))
+		if (line->permissions[2] == 'x' && line->start < 1ull << 56)
 			break;
-		*line = text;
-		if (permissions[2] == 'x')
-			return next;
-	}
-	*line = NULL;
 	return text;
+}
+
+const char *ml_process_maps_find(const char *text, ml_u64 address, struct ml_maps_line *line)
+{
+	while ((text = ml_process_maps_line(text, line)))
+		if (line->start <= address && address < line->end)
+			break;
+	return text;
+}
+
+ml_u64 ml_process_maps_end(const char *text, ml_u64 address)
+{
+	struct ml_maps_line line;
+
+	return ml_process_maps_find(text, address, &line) ? line.end : 0;
 }
 
 static bool have_same_code(const char *one, const char *other)
 {
-	const char *line, *other_line;
+	struct ml_maps_line line, other_line;
 
 	do {
-		one = next_code(one, &line);
-		other = next_code(other, &other_line);
-		if (!line || !other_line)
-			return line == other_line;
-	} while (one - line == other - other_line && !memcmp(line, other_line, (size_t)(one - line)));
+		one = ml_process_maps_code(one, &line);
+		other = ml_process_maps_code(other, &other_line);
+		if (!one || !other)
+			return one == other;
+	} while (one - line.text == other - other_line.text && !memcmp(line.text, other_line.text, (size_t)(one - line.text)));
 	return false;
 }
 
@@ -97,7 +131,7 @@ char *ml_process_maps_now(ml_u32 pid, ml_u64 *timestamp_ns, size_t *bytes)
 		char *again = ml_process_maps_read(pid, &again_bytes);
 
 		if (!again)
-			return text; /* it ends: that was the last there was */
+			return text; /* the process has ended: this is the last reading */
 		is_true = have_same_code(text, again);
 		free(text);
 		text = again;
@@ -113,44 +147,4 @@ int ml_process_maps_write(ml_u32 pid, ml_u64 timestamp_ns, const char *text, siz
 	struct iovec parts[] = { { &header, sizeof(header) }, { (void *)text, bytes } };
 
 	return ml_blocks_writev(ML_BLOCK_MAPS, parts, 2);
-}
-
-const char *ml_process_maps_line(const char *line, ml_u64 *start, ml_u64 *end, char permissions[4])
-{
-	char *at;
-
-	*start = strtoull(line, &at, 16);
-	if (*at != '-')
-		return NULL;
-	*end = strtoull(at + 1, &at, 16);
-	if (*at != ' ' || strnlen(at, 5) < 5)
-		return NULL;
-	memcpy(permissions, at + 1, 4);
-	at = strchr(at, '\n');
-	return at ? at + 1 : NULL;
-}
-
-void ml_process_maps_code(const char *text, void (*on_code)(void *context, ml_u64 start, ml_u64 end), void *context)
-{
-	char permissions[4];
-	ml_u64 start, end;
-
-	while (text && *text) {
-		text = ml_process_maps_line(text, &start, &end, permissions);
-		if (text && permissions[2] == 'x' && (ml_u64)start < 1ull << 56)
-			on_code(context, start, end);
-	}
-}
-
-ml_u64 ml_process_maps_end(const char *text, ml_u64 address)
-{
-	char permissions[4];
-	ml_u64 start, end;
-
-	while (text && *text) {
-		text = ml_process_maps_line(text, &start, &end, permissions);
-		if (text && start <= address && address < end)
-			return end;
-	}
-	return 0;
 }

@@ -1,31 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef MEMLEAK_PROCESS_MAPS_H
-#define MEMLEAK_PROCESS_MAPS_H
+#pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "wire.h"
 
-/* The text of /proc/PID/maps (malloc'ed), or NULL with errno set; *bytes is its length. */
+/* The text of /proc/PID/maps (malloc'ed), or NULL with errno set. *bytes: its length; NULL: not needed. */
 char *ml_process_maps_read(ml_u32 pid, size_t *bytes);
 
 /*
- * The same as it was at a time: read until the code in two readings is the same, of which the time lies between. Reading
- * takes long where the machine is busy, and the kernel locks the mappings for a page of text only (fs/seq_file.c). For a
- * process that changes all the while it is the time before the last reading.
+ * The maps as they were at a time, which lies between two readings with the same code. A reading takes long on a busy machine, and the
+ * kernel locks the mappings for a page of text only (fs/seq_file.c). For a process that changes all the time, the time is that before
+ * the last reading.
  */
 char *ml_process_maps_now(ml_u32 pid, ml_u64 *timestamp_ns, size_t *bytes);
 
 /* Sends the text as a MAPS block stamped with its time. */
 int ml_process_maps_write(ml_u32 pid, ml_u64 timestamp_ns, const char *text, size_t bytes);
 
-/* One line, "START-END PERMISSIONS …": returns where the next one begins, or NULL where it is none or is cut. */
-const char *ml_process_maps_line(const char *line, ml_u64 *start, ml_u64 *end, char permissions[4]);
+/* "START-END PERMISSIONS OFFSET MAJOR:MINOR INODE PATH" */
+struct ml_maps_line {
+	const char *text; /* of the line; its end is the next line's start */
+	ml_u64 start, end, offset, inode;
+	ml_u32 major, minor;
+	char permissions[4]; /* "r-xp" */
+	const char *path;    /* not terminated */
+	size_t path_bytes;
+};
 
-/* Calls back for every executable mapping in the text. */
-void ml_process_maps_code(const char *text, void (*on_code)(void *context, ml_u64 start, ml_u64 end), void *context);
+/*
+ * Parses the line at `text`, and returns the start of the next one. NULL: there is none, it is cut, or `text` is NULL.
+ * A loop over all lines: for (const char *at = text; (at = ml_process_maps_line(at, &line));)
+ */
+const char *ml_process_maps_line(const char *text, struct ml_maps_line *line);
 
-/* End of the mapping that holds the address, 0 when none does. */
+/* The same for the next line of executable memory, without the kernel's own ([vsyscall]). */
+const char *ml_process_maps_code(const char *text, struct ml_maps_line *line);
+
+/* The same for the line of the mapping that holds the address. */
+const char *ml_process_maps_find(const char *text, ml_u64 address, struct ml_maps_line *line);
+
+/* Whether the line's path contains the name. */
+bool ml_process_maps_has(const struct ml_maps_line *line, const char *name);
+
+/* End of the mapping that holds the address; 0: none. */
 ml_u64 ml_process_maps_end(const char *text, ml_u64 address);
-
-#endif

@@ -4,8 +4,9 @@
 #include <stdlib.h>
 
 #include "agent/process/thread_states.h"
+#include "agent/protocol/extend.h"
 
-/* A thread that ends its process may wait that long for a CPU before it is seen to be ending itself. */
+/* A thread that ends its process may wait so long for a CPU before its own end is visible. */
 #define ENDING_NS 250000000ull
 
 struct ml_traced_process {
@@ -33,18 +34,11 @@ int ml_process_set_add(struct ml_process_set *set, ml_u32 pid)
 	size_t i = find(set, pid);
 
 	if (i < set->count) {
-		set->processes[i].state = RUNNING; /* its number was another's */
+		set->processes[i].state = RUNNING; /* the pid was reused */
 		return 0;
 	}
-	if (set->count == set->room) {
-		size_t room = set->room ? 2 * set->room : 16;
-		struct ml_traced_process *larger = realloc(set->processes, room * sizeof(*larger));
-
-		if (!larger)
-			return -1;
-		set->processes = larger;
-		set->room = room;
-	}
+	if (!ML_EXTEND(set->processes, set->count, set->room))
+		return -1;
 	set->processes[set->count++] = (struct ml_traced_process){ .pid = pid, .state = RUNNING };
 	return 0;
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The processes that are traced. One stays in the set until nothing of it can come any more: its first thread may end
- * before the others, or before one of them takes its number over by exec (de_thread in fs/exec.c).
+ * Traced processes. A process stays in the set until no more records of it can arrive. Its first thread may end before the
+ * others, or before one of them takes over its pid by exec (de_thread in fs/exec.c).
  */
-#ifndef MEMLEAK_PROCESS_SET_H
-#define MEMLEAK_PROCESS_SET_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,19 +20,18 @@ bool ml_process_set_has(const struct ml_process_set *set, ml_u32 pid);
 /* -1: out of memory. */
 int ml_process_set_add(struct ml_process_set *set, ml_u32 pid);
 
-/* Its first thread has ended, as is seen now. */
+/* Its first thread has ended. */
 void ml_process_set_leave(struct ml_process_set *set, ml_u32 pid, ml_u64 now_ns);
 
-/* Another program has begun in it: true when one of its other threads called exec. */
+/* The process runs another program. Returns whether one of its other threads called exec. */
 bool ml_process_set_stay(struct ml_process_set *set, ml_u32 pid);
 
-/* Once for each process that was seen to leave and goes on with other threads: true. */
+/* Returns true once for a process whose first thread has ended while others run on. */
 bool ml_process_set_goes_on(struct ml_process_set *set, ml_u32 pid, ml_u64 now_ns);
 
 /*
- * Looks which of those that are leaving have no thread any more: whether there is any. All that they did is in the
- * rings by then; ml_process_set_drop_ended() forgets them once those have been drained. is_doubtful: records were lost,
- * so that any may have ended.
+ * Finds leaving processes whose last thread has ended, and returns whether there is any. All their records are in the rings by
+ * then: drain these, then call ml_process_set_drop_ended(). is_doubtful: records were lost, so any process may have ended.
  */
 bool ml_process_set_find_ended(struct ml_process_set *set, bool is_doubtful);
 void ml_process_set_drop_ended(struct ml_process_set *set);
@@ -41,7 +39,5 @@ void ml_process_set_drop_ended(struct ml_process_set *set);
 void ml_process_set_remove(struct ml_process_set *set, ml_u32 pid);
 void ml_process_set_destroy(struct ml_process_set *set);
 
-/* One of the first `count` of them. */
+/* The pid at an index below `count`. */
 ml_u32 ml_process_set_pid(const struct ml_process_set *set, size_t i);
-
-#endif

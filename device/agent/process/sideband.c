@@ -35,7 +35,7 @@ struct ml_sideband {
 	char record[65536]; /* one record, unwrapped */
 };
 
-/* The layout of the records that we ask for: PERF_SAMPLE_TID | PERF_SAMPLE_TIME at the end of each. */
+/* The end of each requested record: PERF_SAMPLE_TID | PERF_SAMPLE_TIME. */
 struct trailer {
 	ml_u32 pid, tid;
 	ml_u64 time;
@@ -94,7 +94,8 @@ static bool open_ring(struct ml_sideband *sideband, int pid, int cpu)
 	ring->fd = open_cpu(sideband, pid, cpu);
 	if (ring->fd < 0)
 		return errno == ENODEV; /* a CPU that is off line */
-	ring->header = mmap(NULL, (sideband->ring_pages + 1) * sideband->page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring->fd, 0);
+	ring->header =
+		mmap(NULL, (sideband->ring_pages + 1) * sideband->page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring->fd, 0);
 	if (ring->header == MAP_FAILED) {
 		close(ring->fd);
 		return false;
@@ -139,8 +140,7 @@ void ml_sideband_close(struct ml_sideband *sideband)
 }
 
 /* Copies bytes out of the ring, which may wrap. */
-static void copy_out(const struct ml_sideband *sideband, const struct cpu_ring *ring, ml_u64 position, void *to,
-		     size_t bytes)
+static void copy_out(const struct ml_sideband *sideband, const struct cpu_ring *ring, ml_u64 position, void *to, size_t bytes)
 {
 	const char *data = (const char *)ring->header + sideband->page_bytes;
 	size_t size = sideband->ring_pages * sideband->page_bytes;
@@ -151,7 +151,7 @@ static void copy_out(const struct ml_sideband *sideband, const struct cpu_ring *
 	memcpy((char *)to + first, data, bytes - first);
 }
 
-/* The oldest record of a ring into sideband->record; false when there is none. */
+/* Copies the oldest record of a ring into sideband->record. False: there is none. */
 static bool peek(struct ml_sideband *sideband, struct cpu_ring *ring)
 {
 	ml_u64 head = __atomic_load_n(&ring->header->data_head, __ATOMIC_ACQUIRE);
@@ -196,8 +196,8 @@ static void report_mapping(struct ml_sideband *sideband, ml_u64 time)
 		sideband->ops.on_mapping(sideband->ops.context, &mapping, record->path);
 }
 
-static void report_process(struct ml_sideband *sideband, ml_u32 pid, ml_u32 parent, enum ml_process_event event,
-			   ml_u64 time, const char *comm)
+static void report_process(struct ml_sideband *sideband, ml_u32 pid, ml_u32 parent, enum ml_process_event event, ml_u64 time,
+			   const char *comm)
 {
 	struct ml_process process = { .timestamp_ns = time, .pid = pid, .parent = parent, .event = event, .status = -1 };
 
@@ -227,27 +227,21 @@ static void report_exec(struct ml_sideband *sideband, ml_u64 time)
 		report_process(sideband, record->pid, 0, ML_PROCESS_EXEC, time, record->comm);
 }
 
-/* Reports the record in sideband->record; returns how many the kernel says it lost. */
+/* Reports the record in sideband->record. Returns the number of records that the kernel lost. */
 static ml_u64 report(struct ml_sideband *sideband, ml_u64 time)
 {
 	const struct perf_event_header *header = (const struct perf_event_header *)sideband->record;
 	ml_u64 lost[2]; /* id, count */
 
 	switch (header->type) {
-	case PERF_RECORD_MMAP2:
-		report_mapping(sideband, time);
-		break;
+	case PERF_RECORD_MMAP2: report_mapping(sideband, time); break;
 	case PERF_RECORD_FORK:
-	case PERF_RECORD_EXIT:
-		report_task(sideband, header->type == PERF_RECORD_FORK);
-		break;
+	case PERF_RECORD_EXIT: report_task(sideband, header->type == PERF_RECORD_FORK); break;
 	case PERF_RECORD_COMM:
 		if (header->misc & PERF_RECORD_MISC_COMM_EXEC)
 			report_exec(sideband, time);
 		break;
-	case PERF_RECORD_LOST:
-		memcpy(lost, sideband->record + sizeof(*header), sizeof(lost));
-		return lost[1];
+	case PERF_RECORD_LOST: memcpy(lost, sideband->record + sizeof(*header), sizeof(lost)); return lost[1];
 	}
 	return 0;
 }

@@ -3,8 +3,7 @@
  * Process events besides allocations: executable mappings, forks, execs and exits, from the
  * kernel's perf side-band records (perf_event_open(2)), ordered by time.
  */
-#ifndef MEMLEAK_SIDEBAND_H
-#define MEMLEAK_SIDEBAND_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -12,7 +11,7 @@
 
 struct ml_sideband_ops {
 	bool (*is_traced)(void *context, ml_u32 pid);
-	/* path is not terminated beyond record->path_bytes. NULL: mappings are not asked for. */
+	/* path is not terminated beyond record->path_bytes. NULL: mappings are not requested. */
 	void (*on_mapping)(void *context, const struct ml_mapping *record, const char *path);
 	void (*on_process)(void *context, const struct ml_process *record);
 	void *context;
@@ -21,8 +20,8 @@ struct ml_sideband_ops {
 struct ml_sideband;
 
 /*
- * pid: of a process that has one thread yet; it and its children to come, which needs no privilege up to
- * perf_event_paranoid 2. -1: the whole machine. NULL with errno set when the kernel refuses; nothing is written.
+ * pid: of a process with one thread. Its records and those of later children need no privilege up to perf_event_paranoid 2.
+ * -1: the whole machine. NULL with errno set when the kernel refuses; nothing is written.
  */
 struct ml_sideband *ml_sideband_open(int pid, struct ml_sideband_ops ops);
 
@@ -30,5 +29,3 @@ struct ml_sideband *ml_sideband_open(int pid, struct ml_sideband_ops ops);
 ml_u64 ml_sideband_drain(struct ml_sideband *sideband);
 
 void ml_sideband_close(struct ml_sideband *sideband);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef MEMLEAK_SIGNATURE_MASK_H
-#define MEMLEAK_SIGNATURE_MASK_H
+#pragma once
 
 #include <sys/auxv.h>
 
@@ -21,5 +20,3 @@ static inline ml_u64 ml_signature_mask(void)
 	return 0;
 #endif
 }
-
-#endif

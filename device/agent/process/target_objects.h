@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loaded objects of another process and their symbols, read from its memory, because its files may have changed. */
-#ifndef MEMLEAK_TARGET_OBJECTS_H
-#define MEMLEAK_TARGET_OBJECTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,10 +22,15 @@ struct ml_target_objects {
 	ml_u32 pid;
 	ml_u64 entry, interpreter; /* AT_ENTRY, AT_BASE: 0 for a program linked statically */
 	struct ml_target_object *objects;
-	size_t n;
+	size_t n, room;
+	ml_u64 unread; /* bytes that may still be read of it */
 };
 
-/* 0, or -1: it cannot be read. A program without a dynamic linker, or before that has run, has no objects. */
+/*
+ * 0, or -1 with errno: unreadable, or ENOMEM, or E2BIG: the process has written lists and tables that would take too long to read, which
+ * those of real programs do not (a program with 600 libraries has 60 MB). A program has no objects without a dynamic linker, or before that has
+ * run.
+ */
 int ml_target_objects_read(struct ml_target_objects *objects, ml_u32 pid);
 void ml_target_objects_free(struct ml_target_objects *objects);
 
@@ -44,8 +48,13 @@ struct ml_target_symbol *ml_target_functions(ml_u32 pid, const struct ml_target_
 /* Address of a function that the object defines, 0: none. */
 ml_u64 ml_target_function(ml_u32 pid, const struct ml_target_object *object, const char *name);
 
+/*
+ * `memleakd objects PID [NAME...]`: one line for each object of the dynamic linker's list, in symbol lookup order: the address of its
+ * dynamic section in hexadecimal, and those of the names that it defines as functions. Returns the exit code: 0, or 4 if the process
+ * is unreadable.
+ */
+int ml_target_objects_print(int pid, char *const *names, int n_names);
+
 /* Copies out of the process; 0, or -1. */
 int ml_target_read(ml_u32 pid, ml_u64 address, void *into, size_t bytes);
 int ml_target_write(ml_u32 pid, ml_u64 address, const void *from, size_t bytes);
-
-#endif

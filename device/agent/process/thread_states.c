@@ -2,14 +2,12 @@
 #define _GNU_SOURCE
 #include "agent/process/thread_states.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "agent/process/proc_file.h"
 
 /* include/linux/sched.h */
 #define PF_EXITING 0x4u
@@ -23,29 +21,28 @@ struct thread_state { /* proc_pid_stat(5), fields 3, 9, 20 and 31 */
 	unsigned long pending_signals;
 };
 
-/* 0, or -1 with errno set: ENOENT or ESRCH for an unknown thread. */
-static int read_state(const char *path, struct thread_state *ret)
+/* name: "stat", or "task/7/stat". 0, or -1 with errno: ENOENT or ESRCH for an unknown thread. */
+static int read_state(ml_u32 pid, const char *name, struct thread_state *ret)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	const char *format = ") %c %*s %*s %*s %*s %*s %u %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d %*s %*s %*s %*s "
+			     "%*s %*s %*s %*s %*s %*s %lu";
 	char text[1024];
 	const char *behind;
-	ssize_t n;
 
-	if (fd < 0)
+	if (ml_proc_read((pid_t)pid, name, text, sizeof(text)) < 0)
 		return -1;
-	n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	if (n < 0)
-		return -1;
-	text[n] = '\0';
 	behind = strrchr(text, ')'); /* the name may hold anything */
 	errno = EPROTO;
-	return behind && sscanf(behind,
-				") %c %*s %*s %*s %*s %*s %u %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d %*s %*s %*s %*s "
-				"%*s %*s %*s %*s %*s %*s %lu",
-				&ret->letter, &ret->flags, &ret->n_threads, &ret->pending_signals) == 4 ?
-		       0 :
-		       -1;
+	return behind && sscanf(behind, format, &ret->letter, &ret->flags, &ret->n_threads, &ret->pending_signals) == 4 ? 0 :
+															  -1;
+}
+
+static int read_thread(ml_u32 pid, ml_u32 tid, struct thread_state *ret)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "task/%u/stat", tid);
+	return read_state(pid, name, ret);
 }
 
 static bool is_zombie(const struct thread_state *thread)
@@ -56,10 +53,8 @@ static bool is_zombie(const struct thread_state *thread)
 static bool has_no_thread(ml_u32 pid)
 {
 	struct thread_state first;
-	char path[64];
 
-	snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-	if (read_state(path, &first))
+	if (read_state(pid, "stat", &first))
 		return errno == ENOENT || errno == ESRCH;
 	return is_zombie(&first) && first.n_threads <= 1;
 }
@@ -78,32 +73,29 @@ static bool goes_on(const struct thread_state *thread)
 	       !(thread->pending_signals & SIGKILL_IS_PENDING);
 }
 
+static bool is_other(void *context, int tid)
+{
+	ml_u32 pid = *(ml_u32 *)context;
+	struct thread_state thread;
+
+	return (ml_u32)tid != pid && !read_thread(pid, (ml_u32)tid, &thread) && goes_on(&thread);
+}
+
 bool ml_process_has_other_threads(ml_u32 pid)
 {
-	struct thread_state thread;
-	bool is_found = false;
-	struct dirent *entry;
-	char path[320];
-	DIR *threads;
+	return ml_proc_find((pid_t)pid, "task", is_other, &pid) >= 0;
+}
 
-	snprintf(path, sizeof(path), "/proc/%u/task", pid);
-	threads = opendir(path);
-	while (threads && !is_found && (entry = readdir(threads))) {
-		if (strtoul(entry->d_name, NULL, 10) == pid)
-			continue;
-		snprintf(path, sizeof(path), "/proc/%u/task/%s/stat", pid, entry->d_name);
-		is_found = entry->d_name[0] != '.' && !read_state(path, &thread) && goes_on(&thread);
-	}
-	if (threads)
-		closedir(threads);
-	return is_found;
+char ml_thread_letter(ml_u32 pid, ml_u32 tid)
+{
+	struct thread_state state;
+
+	return read_thread(pid, tid, &state) ? 'X' : state.letter;
 }
 
 bool ml_thread_has_ended(ml_u32 pid, ml_u32 tid)
 {
-	struct thread_state state;
-	char path[64];
+	char letter = ml_thread_letter(pid, tid);
 
-	snprintf(path, sizeof(path), "/proc/%u/task/%u/stat", pid, tid);
-	return read_state(path, &state) || is_zombie(&state);
+	return letter == 'Z' || letter == 'X';
 }

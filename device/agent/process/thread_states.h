@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds the running threads of a process: the first may exit before the others, and remains as a zombie. */
-#ifndef MEMLEAK_THREAD_STATES_H
-#define MEMLEAK_THREAD_STATES_H
+/* States of the threads of a process. The first one may exit before the others, and remains as a zombie. */
+#pragma once
 
 #include <stdbool.h>
 
 #include "wire.h"
 
-/* All threads of it. pidfd: -1 where there is none (before Linux 5.3). */
+/* Whether all threads have ended. pidfd: -1 if there is none (before Linux 5.3). */
 bool ml_process_has_ended(ml_u32 pid, int pidfd);
 
-/* Is there a thread beside the first that is not being ended itself? */
+/* Whether a thread beside the first one exists that is not ending. */
 bool ml_process_has_other_threads(ml_u32 pid);
 
-/* Gone, or as good as. */
-bool ml_thread_has_ended(ml_u32 pid, ml_u32 tid);
+/* The letter of the state as in /proc (R, S, D, Z …); X if the thread is gone. */
+char ml_thread_letter(ml_u32 pid, ml_u32 tid);
 
-#endif
+/* Whether the thread is gone, or a zombie. */
+bool ml_thread_has_ended(ml_u32 pid, ml_u32 tid);
