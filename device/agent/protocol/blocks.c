@@ -148,12 +148,11 @@ int ml_blocks_error(enum ml_reason reason, const char *format, ...)
 	struct ml_error error = { .reason = reason };
 	struct iovec head = { &error, sizeof(error) };
 	va_list arguments;
-	int result;
 
 	va_start(arguments, format);
-	result = write_text(ML_BLOCK_ERROR, &head, format, arguments);
+	write_text(ML_BLOCK_ERROR, &head, format, arguments);
 	va_end(arguments);
-	return result;
+	return -1;
 }
 
 int ml_blocks_end(enum ml_reason reason, int wait_status)

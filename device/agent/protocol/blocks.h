@@ -3,8 +3,7 @@
  * The agent's protocol: blocks of wire.h go to standard output, each with its checksum; configuration and control lines of the host
  * come in by standard input (config.h).
  */
-#ifndef MEMLEAK_BLOCKS_H
-#define MEMLEAK_BLOCKS_H
+#pragma once
 
 #include <stddef.h>
 #include <sys/uio.h>
@@ -22,9 +21,8 @@ int ml_blocks_log(const char *format, ...) __attribute__((format(printf, 1, 2)))
 /* Logs children that were not measured, without --follow. */
 void ml_blocks_log_children(ml_u64 n_children);
 
-/* The text is one line: what failed, with which datum (way out). */
-int ml_blocks_error(enum ml_reason reason, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
+/* The text is one line: what failed, with which datum (way out). Returns -1, for the caller to return. */
+int ml_blocks_error(enum ml_reason reason, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 int ml_blocks_end(enum ml_reason reason, int wait_status);
 
@@ -42,5 +40,3 @@ int ml_event_batch_add(struct ml_event_batch *batch, const struct ml_event *even
 
 /* Writes the rest. */
 int ml_event_batch_write(struct ml_event_batch *batch);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CRC-32 of the wire format (zlib's), by carry-less products if the processor has them. */
-#ifndef MEMLEAK_CHECKSUM_H
-#define MEMLEAK_CHECKSUM_H
+#pragma once
 
 #include <stddef.h>
 
@@ -9,5 +8,3 @@
 
 /* Continues from `crc`; 0 at first. */
 ml_u32 ml_checksum(ml_u32 crc, const void *bytes, size_t n);
-
-#endif

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Configuration lines of the host on standard input, then its control lines. */
-#ifndef MEMLEAK_CONFIG_H
-#define MEMLEAK_CONFIG_H
+/* Configuration lines of the host on standard input; its control lines follow (host_lines.h). */
+#pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 
+#include "agent/protocol/host_lines.h"
 #include "pair_rule.h"
 #include "wire.h"
 
 struct ml_patches;
 
 #define ML_MAX_PROBES 256
+#define ML_MAX_EXITS 1024
 #define ML_MAX_ARGUMENTS 4096
 
 /* The part of a stack in evidence. */
@@ -20,7 +22,20 @@ enum ml_unwind {
 	ML_UNWIND_BOTH,
 };
 
-/* One probed function; all offsets are file offsets in `path`. */
+/*
+ * A file that functions are probed in. Opening it checks that it is the one that the host read (probes/probed_file.h), and then every
+ * probe is placed by the descriptor: at the path another file may be by now.
+ */
+struct ml_probed_file {
+	char *path; /* for messages */
+	struct ml_file_version {
+		ml_u64 device, inode, bytes, modified_ns; /* stat(2) */
+	} version; /* inode 0: the host read a copy; then opening sets it */
+	int fd; /* -1: not open */
+	char by_descriptor[32]; /* "/proc/self/fd/N" */
+};
+
+/* One probed function; all offsets are file offsets. */
 struct ml_probe {
 	ml_u32 function; /* enum ml_function */
 	ml_u64 function_offset;
@@ -29,7 +44,7 @@ struct ml_probe {
 	ml_u64 return_offset;
 	ml_u64 text_low; /* the allocator's own code; calls from there are internal */
 	ml_u64 text_high;
-	char *path;
+	ml_u32 file; /* index in ml_config.files */
 };
 
 /* An exported name of a function of --pairs (`pair_name`), or of the function that returns the sizes of its handles (`pair_size`). */
@@ -55,8 +70,6 @@ struct ml_config {
 	ml_u64 sample_bytes;
 	bool every_stack;
 	bool extend_stacks; /* --extend-stacks: also words of the stack above the slice */
-	ml_u64 evidence_after_ns; /* --evidence-after: only of stacks that hold a block of this age (BPF); 0: of all */
-	bool adaptive; /* --adaptive: only of stacks that hold much or grow (BPF) */
 	enum ml_unwind unwind;
 	ml_u64 older_ns;
 	ml_u64 min_size;
@@ -76,6 +89,13 @@ struct ml_config {
 	struct ml_patches *patches; /* of "inline"; NULL: none */
 	struct ml_probe probes[ML_MAX_PROBES];
 	int n_probes;
+	struct ml_exit {
+		int probe; /* of its function: index in `probes` */
+		ml_u64 offset;
+	} exits[ML_MAX_EXITS]; /* instructions that leave a function, instead of a return probe */
+	int n_exits;
+	struct ml_probed_file *files;
+	size_t n_files, files_room;
 	bool whole_machine;    /* `memleakd kernel` without a process; `memleakd bpf`: every process */
 	int bystander;         /* then not measured: the host; 0: none */
 	ml_u32 kernel_groups;  /* bits by enum ml_kernel_group */
@@ -97,22 +117,11 @@ struct ml_config_lines {
 /* Reads lines up to `start`; `lines` are tried first. 0, or -1 after an ERROR block (or if standard input closed). */
 int ml_config_read(struct ml_config *config, struct ml_config_lines lines);
 
+/* Whether the whole text is a number of that base. */
+bool ml_config_number(const char *text, int base, ml_u64 *value);
+
+/* Index of the file in config->files, which gets it if it is new. -1: out of memory. */
+int ml_config_file(struct ml_config *config, const char *quoted_path);
+
 /* Undoes percent quoting. The caller frees the result; NULL: out of memory. */
 char *ml_config_unquote(const char *text);
-
-enum ml_control {
-	ML_CONTROL_NONE,
-	ML_CONTROL_SNAPSHOT,
-	ML_CONTROL_STOP,
-	ML_CONTROL_DETACH, /* do not hold the command at its end */
-	ML_CONTROL_RESUME, /* let the held command end */
-	ML_CONTROL_CLOSED, /* the host is gone */
-};
-
-/* SIGTERM and SIGHUP become ML_CONTROL_STOP; SIGINT and SIGPIPE are ignored. */
-void ml_control_catch_signals(void);
-
-/* The next control line, waiting at most timeout_ms for one. */
-enum ml_control ml_control_poll(int timeout_ms);
-
-#endif

@@ -3,8 +3,7 @@
  * Detects a lost host by its silence. A device whose network is gone keeps our input open and accepts no output until TCP gives up,
  * so a host may promise a line at regular intervals.
  */
-#ifndef MEMLEAK_HOST_WATCH_H
-#define MEMLEAK_HOST_WATCH_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -21,5 +20,3 @@ void ml_host_heard(void);
 
 /* Whether the host is gone. Becoming true interrupts a blocked write or poll, and so does each second after. */
 bool ml_host_is_silent(void);
-
-#endif

@@ -3,8 +3,7 @@
  * Passes standard streams to a command on a device. The agent's own carry blocks, so a second adb connection runs a program there
  * that lends its three streams through an abstract socket.
  */
-#ifndef MEMLEAK_LENT_STDIO_H
-#define MEMLEAK_LENT_STDIO_H
+#pragma once
 
 /*
  * `memleakd lend NAME`: waits for one borrower of the same user, sends it descriptors 0, 1 and 2, and ends. The connection lasts
@@ -17,5 +16,3 @@ int ml_stdio_lend(const char *name);
  * standard error.
  */
 int ml_stdio_borrow(const char *name);
-
-#endif

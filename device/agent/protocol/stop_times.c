@@ -28,8 +28,9 @@ static void add(struct ml_stop_times *times, const struct ml_stop *stop)
 
 void ml_stop_times_add(struct ml_stop_times *times, enum ml_stopped stopped, ml_u64 duration_ns, ml_u32 n_threads)
 {
-	struct ml_stop stop = { .timestamp_ns = ml_clock_ns(), .duration_ns = duration_ns, .n_threads = n_threads,
-				.stopped = (ml_u16)stopped };
+	struct ml_stop stop = {
+		.timestamp_ns = ml_clock_ns(), .duration_ns = duration_ns, .n_threads = n_threads, .stopped = (ml_u16)stopped
+	};
 
 	if (duration_ns)
 		add(times, &stop);
@@ -49,7 +50,7 @@ int ml_stop_times_write(struct ml_stop_times *times, ml_u32 pid, enum ml_stop_mo
 		times->stops[i].moment = (ml_u16)moment;
 	}
 	if (times->n_dropped)
-		ml_blocks_log("process %u was stopped %u times more, each for less time than the %u stops in the recording", pid,
-			      times->n_dropped, times->n);
+		ml_blocks_log("process %u was stopped %u times more, each for less time than the %u stops in the recording",
+			      pid, times->n_dropped, times->n);
 	return times->n ? ml_blocks_write(ML_BLOCK_STOPS, times->stops, times->n * sizeof(times->stops[0])) : 0;
 }

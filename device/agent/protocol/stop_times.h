@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Times for which the agent stopped threads of the target. */
-#ifndef MEMLEAK_STOP_TIMES_H
-#define MEMLEAK_STOP_TIMES_H
+#pragma once
 
 #include "wire.h"
 
@@ -19,5 +18,3 @@ void ml_stop_times_append(struct ml_stop_times *times, const struct ml_stop_time
 
 /* Writes a STOPS block. -1: the host is gone. */
 int ml_stop_times_write(struct ml_stop_times *times, ml_u32 pid, enum ml_stop_moment moment);
-
-#endif

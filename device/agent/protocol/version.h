@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef MEMLEAK_VERSION_H
-#define MEMLEAK_VERSION_H
+#pragma once
 
 #define ML_AGENT_VERSION "0.1.0"
 
@@ -14,6 +13,4 @@
 #define ML_AGENT_ARCH ML_ARCH_I386
 #else
 #error "an architecture that wire.h does not know"
-#endif
-
 #endif

@@ -1,49 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
 #include "agent/shim/attached_target.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "agent/process/network_space.h"
+#include "agent/process/proc_file.h"
 #include "preload/segment/attach_abi.h"
-#include "agent/shim/target.h"
 
-int ml_attached_listen(const struct ml_config *config, ml_u64 *nonce, char *name, size_t room)
+/*
+ * Enters the network namespace of the process, because abstract socket names belong to one. Returns the way back, -1 if the namespace is
+ * the same (or unknown: a process that is gone is refused later), or -2 with errno.
+ */
+static int enter_network(pid_t pid)
 {
-	int own_space = config->pid ? ml_network_enter(config->pid) : -1, listener;
+	struct stat ours, its;
+	int way_back = ml_proc_open(getpid(), "ns/net", O_RDONLY), space = ml_proc_open(pid, "ns/net", O_RDONLY), error = 0;
+	bool is_other =
+		way_back >= 0 && space >= 0 && !fstat(way_back, &ours) && !fstat(space, &its) && ours.st_ino != its.st_ino;
 
-	if (own_space == -2) {
-		ml_blocks_error(ML_REASON_TARGET_ERROR, "process %d is in another network namespace, which the agent could not "
-							"enter: %s (run as root)", config->pid, strerror(errno));
-		return -1;
-	}
-	listener = ml_preload_listen(config->await, nonce, name, room);
+	if (is_other && setns(space, CLONE_NEWNET))
+		error = errno;
+	if (space >= 0)
+		close(space);
+	if (is_other && !error)
+		return way_back;
+	if (way_back >= 0)
+		close(way_back);
+	errno = error;
+	return error ? -2 : -1;
+}
+
+static void leave_network(int way_back)
+{
+	if (way_back < 0)
+		return;
+	setns(way_back, CLONE_NEWNET);
+	close(way_back);
+}
+
+int ml_attached_listen(const struct ml_config *config, struct ml_session_word *word)
+{
+	int way_back = config->pid ? enter_network(config->pid) : -1, listener;
+
+	if (way_back == -2)
+		return ml_blocks_error(
+			ML_REASON_TARGET_ERROR,
+			"process %d is in another network namespace, which the agent could not enter: %s (run as root)",
+			config->pid, strerror(errno));
+	listener = ml_session_word_listen(word, config->await);
 	if (listener < 0)
 		ml_blocks_error(ML_REASON_TRACER_ERROR, "could not listen for the target: %s", strerror(errno));
-	ml_network_leave(own_space);
+	leave_network(way_back);
 	return listener;
 }
 
-int ml_attached_start(struct ml_attached_target *target, const struct ml_config *config, const char *name, ml_u64 nonce)
+int ml_attached_start(struct ml_attached_target *target, const struct ml_config *config, const struct ml_session_word *word)
 {
 	char line[ML_ATTACH_LINE_MAX];
 
-	if (!config->shim_path || access(config->shim_path, R_OK)) {
-		ml_blocks_error(ML_REASON_TRACER_ERROR, "could not read the shim %s: %s (build it with `make device`)",
-				config->shim_path ? config->shim_path : "(none named)", strerror(errno));
-		return -1;
-	}
+	if (!config->shim_path || access(config->shim_path, R_OK))
+		return ml_blocks_error(ML_REASON_TRACER_ERROR, "could not read the shim %s: %s (build it with `make device`)",
+				       config->shim_path ? config->shim_path : "(none named)", strerror(errno));
 	target->shim = config->shim_path;
 	target->patches = config->patches;
-	snprintf(line, sizeof(line), "%s:%016llx mode=%s", name, (unsigned long long)nonce, config->hook);
+	snprintf(line, sizeof(line), "%s mode=%s", word->text, config->hook);
 	if (!ml_keeper_start(&target->keeper, config->pid, config->shim_path, line, config->patches))
 		return 0;
-	ml_blocks_error(ML_REASON_TRACER_ERROR, "could not start the keeper of process %d: %s (free memory, or processes)",
-			config->pid, strerror(errno));
-	return -1;
+	return ml_blocks_error(ML_REASON_TRACER_ERROR,
+			       "could not start the keeper of process %d: %s (free memory, or processes)", config->pid,
+			       strerror(errno));
 }
 
 int ml_attached_poll(struct ml_attached_target *target)
@@ -61,9 +93,8 @@ int ml_attached_poll(struct ml_attached_target *target)
 		ml_stop_times_write(&injected.stops, (ml_u32)target->keeper.target, ML_STOP_ATTACH);
 		return 0;
 	}
-	ml_blocks_error(ML_REASON_TARGET_ERROR, "%s",
-			found > 0 ? injected.refusal.text : "the keeper of the process died (try again)");
-	return -1;
+	return ml_blocks_error(ML_REASON_TARGET_ERROR, "%s",
+			       found > 0 ? injected.refusal.text : "the keeper of the process died (try again)");
 }
 
 void ml_attached_end(struct ml_attached_target *target, bool is_target_gone)
@@ -74,15 +105,17 @@ void ml_attached_end(struct ml_attached_target *target, bool is_target_gone)
 	if (!target->keeper.pid)
 		return;
 	found = ml_keeper_detach(&target->keeper, &injected);
-	if (found < 0 && target->is_attached && !ml_keeper_start(&target->keeper, target->keeper.target, target->shim, NULL,
-							     target->patches))
+	if (found < 0 && target->is_attached &&
+	    !ml_keeper_start(&target->keeper, target->keeper.target, target->shim, NULL, target->patches))
 		found = ml_keeper_detach(&target->keeper, &injected);
 	if (is_target_gone || !target->is_attached)
 		return;
 	if (found > 0)
 		ml_stop_times_write(&injected.stops, (ml_u32)target->keeper.target, ML_STOP_DETACH);
 	if (found < 0)
-		ml_blocks_log("process %d may still be hooked, because the keeper did not answer; restart the process to remove the hooks", target->keeper.target);
+		ml_blocks_log(
+			"process %d may still be hooked, because the keeper did not answer; restart the process to remove the hooks",
+			target->keeper.target);
 	else if (*injected.refusal.text)
 		ml_blocks_log("process %d is still hooked, but records nothing: %s", target->keeper.target,
 			      injected.refusal.text);

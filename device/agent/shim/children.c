@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/protocol/blocks.h"
+#include "agent/protocol/extend.h"
 #include "agent/process/thread_states.h"
 
 struct ml_preload_child {
@@ -32,16 +33,9 @@ static struct ml_preload_child *add(struct ml_preload_children *children, ml_u32
 {
 	struct ml_preload_child *child = find(children, pid);
 
-	if (!child && children->count == children->room) {
-		size_t room = children->room ? 2 * children->room : 16;
-		struct ml_preload_child *larger = realloc(children->children, room * sizeof(*larger));
-
-		if (!larger) {
-			children->lost++;
-			return NULL;
-		}
-		children->children = larger;
-		children->room = room;
+	if (!child && !ML_EXTEND(children->children, children->count, children->room)) {
+		children->lost++;
+		return NULL;
 	}
 	if (!child)
 		child = &children->children[children->count++];
@@ -83,8 +77,7 @@ static void on_process(void *context, const struct ml_process *record)
 		forget(children, child);
 }
 
-void ml_preload_children_open(struct ml_preload_children *children, int command,
-			      struct ml_preload_processes *processes)
+void ml_preload_children_open(struct ml_preload_children *children, int command, struct ml_preload_processes *processes)
 {
 	struct ml_sideband_ops ops = { is_traced, NULL, on_process, children };
 

@@ -3,8 +3,7 @@
  * With --follow: notices programs of the command's children that never load the shim (static ones), by perf side-band records of the
  * kernel.
  */
-#ifndef MEMLEAK_PRELOAD_CHILDREN_H
-#define MEMLEAK_PRELOAD_CHILDREN_H
+#pragma once
 
 #include "agent/shim/processes.h"
 #include "agent/process/sideband.h"
@@ -18,8 +17,7 @@ struct ml_preload_children {
 };
 
 /* Called before the command is released. Logs if no children can be noticed. */
-void ml_preload_children_open(struct ml_preload_children *children, int command,
-			      struct ml_preload_processes *processes);
+void ml_preload_children_open(struct ml_preload_children *children, int command, struct ml_preload_processes *processes);
 
 /* Reads new records, and reports programs that have ended. */
 void ml_preload_children_drain(struct ml_preload_children *children);
@@ -34,5 +32,3 @@ bool ml_preload_children_awaited(struct ml_preload_children *children);
 void ml_preload_children_report_rest(struct ml_preload_children *children);
 
 void ml_preload_children_close(struct ml_preload_children *children);
-
-#endif

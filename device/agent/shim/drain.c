@@ -9,9 +9,13 @@
 #include "agent/shim/target.h"
 #include "agent/process/process_maps.h"
 
+#define TEXT_ROOM_MAX (16u << 20) /* twice a text of 65,530 lines (vm.max_map_count) */
+#define ALL_BYTES_MAX (64u << 20) /* limit, whatever a target sends */
+#define HOOKED_ROWS 64u /* of a block */
+
 struct ring {
 	const unsigned char *data;
-	struct ml_thread *thread;
+	ml_u64 head;  /* read once: a target that goes on writing is left at the end of what was there */
 	ml_u32 bytes; /* size of the ring */
 };
 
@@ -26,15 +30,13 @@ enum next { NEXT_RECORD, NEXT_NONE, NEXT_BROKEN };
 
 static enum next next_piece(const struct ring *ring, ml_u64 *position, struct piece *piece)
 {
-	ml_u64 head = __atomic_load_n(&ring->thread->head, __ATOMIC_ACQUIRE);
-
-	while (*position != head) {
+	while (*position != ring->head) {
 		ml_u32 offset = (ml_u32)(*position & (ring->bytes - 1));
 		struct ml_ring_record record;
 
 		memcpy(&record, ring->data + offset, sizeof(record)); /* copied once: the target may change it */
-		if (head - *position > ring->bytes || record.bytes < sizeof(record) || record.bytes % 8 ||
-		    record.bytes > head - *position || record.bytes > ring->bytes - offset)
+		if (ring->head - *position > ring->bytes || record.bytes < sizeof(record) || record.bytes % 8 ||
+		    record.bytes > ring->head - *position || record.bytes > ring->bytes - offset)
 			return NEXT_BROKEN;
 		*position += record.bytes;
 		*piece = (struct piece){
@@ -49,6 +51,76 @@ static enum next next_piece(const struct ring *ring, ml_u64 *position, struct pi
 	return NEXT_NONE;
 }
 
+static void drop(struct ml_maps_texts *texts, struct ml_maps_text *text)
+{
+	texts->room -= text->room;
+	free(text->text);
+	*text = (struct ml_maps_text){ 0 };
+}
+
+/* 0, or -1: no room. */
+static int extend(struct ml_maps_texts *texts, struct ml_maps_text *text, const void *piece, size_t bytes)
+{
+	size_t room = 2 * (text->bytes + bytes);
+	char *longer;
+
+	if (text->bytes + bytes > text->room) {
+		if (room > TEXT_ROOM_MAX || texts->room + room - text->room > ALL_BYTES_MAX)
+			return -1;
+		longer = realloc(text->text, room);
+		if (!longer)
+			return -1;
+		texts->room += room - text->room;
+		text->text = longer;
+		text->room = room;
+	}
+	if (bytes)
+		memcpy(text->text + text->bytes, piece, bytes);
+	text->bytes += bytes;
+	return 0;
+}
+
+/*
+ * Adds the next piece of a ring. A complete text is written as a block; one with a hole counts as ML_LOST_MAPPINGS; the next text
+ * replaces an unfinished one.
+ */
+static void add_text(struct ml_preload_target *target, ml_u32 ring, const struct ml_maps *head, const void *piece, bool is_last)
+{
+	struct ml_maps_texts *texts = &target->maps;
+	const struct ml_view *view = &target->view;
+	struct ml_maps_text *text;
+
+	if (!texts->by_ring)
+		texts->by_ring = calloc(view->settings.n_threads, sizeof(*texts->by_ring));
+	if (!texts->by_ring) {
+		__atomic_fetch_add(&view->segment->lost[ML_LOST_MAPPINGS], (ml_u64)is_last, __ATOMIC_RELAXED);
+		return;
+	}
+	text = &texts->by_ring[ring];
+	if (text->timestamp_ns != head->timestamp_ns)
+		drop(texts, text);
+	text->timestamp_ns = head->timestamp_ns;
+	text->is_holed |= extend(texts, text, piece, head->text_bytes) != 0;
+	if (!is_last)
+		return;
+	if (text->is_holed)
+		__atomic_fetch_add(&view->segment->lost[ML_LOST_MAPPINGS], 1, __ATOMIC_RELAXED);
+	else
+		ml_process_maps_write(target->pid, text->timestamp_ns, text->text, text->bytes);
+	drop(texts, text);
+}
+
+void ml_preload_target_drop_maps(struct ml_preload_target *target)
+{
+	struct ml_maps_texts *texts = &target->maps;
+
+	for (ml_u32 ring = 0; texts->by_ring && ring < target->view.settings.n_threads; ring++)
+		drop(texts, &texts->by_ring[ring]);
+	free(texts->by_ring);
+}
+
+/* ---- records ------------------------------------------------------------------------------------------ */
+
 static void take_maps(struct ml_preload_target *target, ml_u32 slot, const struct piece *piece)
 {
 	struct ml_maps head;
@@ -58,12 +130,10 @@ static void take_maps(struct ml_preload_target *target, ml_u32 slot, const struc
 	memcpy(&head, piece->payload, sizeof(head));
 	if (head.text_bytes > piece->bytes - sizeof(head))
 		return;
-	ml_maps_texts_add(&target->maps, &target->view, target->pid, slot, &head,
-			  (const char *)piece->payload + sizeof(head), piece->argument != 0);
+	add_text(target, slot, &head, (const char *)piece->payload + sizeof(head), piece->argument != 0);
 }
 
-static void take_evidence(struct ml_preload_target *target, const struct piece *piece,
-			  const struct ml_preload_sink *sink)
+static void take_evidence(struct ml_preload_target *target, const struct piece *piece, const struct ml_preload_sink *sink)
 {
 	static struct {
 		struct ml_ring_evidence head;
@@ -90,8 +160,7 @@ static void take_evidence(struct ml_preload_target *target, const struct piece *
 	sink->on_evidence(sink->context, record);
 }
 
-static void take_event(const struct ml_preload_target *target, const struct piece *piece,
-		       const struct ml_preload_sink *sink)
+static void take_event(const struct ml_preload_target *target, const struct piece *piece, const struct ml_preload_sink *sink)
 {
 	struct ml_event event;
 
@@ -106,8 +175,9 @@ static size_t drain_ring(struct ml_preload_target *target, ml_u32 slot, const st
 {
 	struct ml_thread *thread = &target->view.threads[slot];
 	ml_u32 ring_bytes = target->view.settings.ring_bytes;
-	struct ring ring = { target->view.rings + (ml_u64)slot * ring_bytes, thread, ring_bytes };
-	ml_u64 position = thread->tail;
+	struct ring ring = { target->view.rings + (ml_u64)slot * ring_bytes, __atomic_load_n(&thread->head, __ATOMIC_ACQUIRE),
+			     ring_bytes };
+	ml_u64 position = target->tails[slot];
 	enum next next;
 	size_t bytes = 0;
 	struct piece piece;
@@ -123,6 +193,7 @@ static size_t drain_ring(struct ml_preload_target *target, ml_u32 slot, const st
 		__atomic_store_n(&thread->tail, position, __ATOMIC_RELEASE);
 	}
 	__atomic_store_n(&thread->tail, position, __ATOMIC_RELEASE);
+	target->tails[slot] = position;
 	if (next == NEXT_BROKEN) {
 		target->broken_rings |= 1ull << slot % 64;
 		ml_blocks_log("pid %u corrupted its recording ring %u; further evidence from it is lost", target->pid, slot);
@@ -135,33 +206,55 @@ size_t ml_preload_target_drain(struct ml_preload_target *target, const struct ml
 	size_t bytes = 0;
 
 	for (ml_u32 slot = 0; slot < target->view.settings.n_threads; slot++)
-		if (__atomic_load_n(&target->view.owners[slot], __ATOMIC_ACQUIRE) &&
-		    !(target->broken_rings >> slot % 64 & 1))
+		if (__atomic_load_n(&target->view.owners[slot], __ATOMIC_ACQUIRE) && !(target->broken_rings >> slot % 64 & 1))
 			bytes += drain_ring(target, slot, sink);
 	return bytes;
-}
-
-static void add_code(void *context, ml_u64 start, ml_u64 end)
-{
-	ml_u64 *hash = context;
-
-	*hash = (*hash ^ start) * 0x9e3779b97f4a7c15ull;
-	*hash = (*hash ^ *hash >> 29 ^ end) * 0x9e3779b97f4a7c15ull;
 }
 
 void ml_preload_target_watch_maps(struct ml_preload_target *target)
 {
 	ml_u64 hash = 1;
-	size_t bytes;
-	char *text = target->is_gone ? NULL : ml_process_maps_read(target->pid, &bytes);
+	struct ml_maps_line line;
+	char *text = target->is_gone ? NULL : ml_process_maps_read(target->pid, NULL);
 
 	if (!text)
 		return;
-	ml_process_maps_code(text, add_code, &hash);
+	for (const char *at = text; (at = ml_process_maps_code(at, &line));) {
+		hash = (hash ^ line.start) * 0x9e3779b97f4a7c15ull;
+		hash = (hash ^ hash >> 29 ^ line.end) * 0x9e3779b97f4a7c15ull;
+	}
 	free(text);
 	if (target->code_hash && target->code_hash != hash)
 		__atomic_store_n(&target->view.segment->maps_dirty, ML_MAPS_DIRTY, __ATOMIC_RELAXED);
 	target->code_hash = hash;
+}
+
+/* ---- modules ------------------------------------------------------------------------------------------ */
+
+int ml_preload_hooked_write(struct ml_preload_target *target)
+{
+	struct ml_segment *segment = target->view.segment;
+	ml_u32 n = __atomic_load_n(&segment->n_hooked, __ATOMIC_ACQUIRE);
+	struct ml_hooked rows[HOOKED_ROWS];
+
+	__atomic_store_n(&segment->agent_alive_ns, ml_clock_ns(), __ATOMIC_RELAXED);
+	if (n > ML_HOOKED_MAX)
+		n = ML_HOOKED_MAX;
+	while (target->n_hooked < n) {
+		ml_u32 count = 0;
+
+		for (; count < HOOKED_ROWS && target->n_hooked < n; count++) {
+			rows[count] = target->view.hooked[target->n_hooked++];
+			rows[count].pid = target->pid;
+		}
+		if (ml_blocks_write(ML_BLOCK_HOOKED, rows, count * sizeof(rows[0])))
+			return -1;
+	}
+	if (segment->n_hooked_lost && !target->is_hooked_lost_reported) {
+		target->is_hooked_lost_reported = true;
+		ml_blocks_log("pid %u loads too many modules: the state of some is not reported", target->pid);
+	}
+	return 0;
 }
 
 /* ---- keys --------------------------------------------------------------------------------------------- */

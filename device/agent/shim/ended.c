@@ -4,39 +4,19 @@
 #include <stdlib.h>
 
 #include "agent/protocol/blocks.h"
+#include "agent/protocol/extend.h"
 
-#define FIRST_ROOM 1024
+#define FIRST_SLOTS 1024
 #define PHI 0x9e3779b97f4a7c15ull
-
-/* Makes room for one more row; false: none. */
-static bool extend(void **rows, size_t n, size_t *room, size_t max, size_t row_bytes)
-{
-	size_t wanted = *room ? 2 * *room : FIRST_ROOM;
-	void *longer;
-
-	if (n < *room)
-		return n < max;
-	if (n >= max)
-		return false;
-	longer = realloc(*rows, wanted * row_bytes);
-	if (!longer)
-		return false;
-	*rows = longer;
-	*room = wanted;
-	return true;
-}
 
 static int take_live(void *context, const struct ml_live_row *row)
 {
 	struct ml_preload_ended *ended = context;
-	void *rows = ended->live;
 
-	if (extend(&rows, ended->n_live, &ended->live_room, ended->live_max, sizeof(*row))) {
-		ended->live = rows;
+	if (ended->n_live < ended->live_max && ML_EXTEND(ended->live, ended->n_live, ended->live_room))
 		ended->live[ended->n_live++] = *row;
-	} else {
+	else
 		ended->totals.lost[ML_LOST_TABLE_FULL]++;
-	}
 	return 0;
 }
 
@@ -56,7 +36,7 @@ static bool enlarge_held(struct ml_preload_ended *ended)
 {
 	struct ml_preload_ended larger = *ended;
 
-	larger.held_slots = ended->held_slots ? 2 * ended->held_slots : FIRST_ROOM;
+	larger.held_slots = ended->held_slots ? 2 * ended->held_slots : FIRST_SLOTS;
 	larger.held = calloc(larger.held_slots, sizeof(*larger.held));
 	if (!larger.held)
 		return false;
@@ -118,7 +98,6 @@ static void drop_keys_without_blocks(struct ml_preload_ended *ended)
 static int take_key(void *context, const struct ml_key_row *row)
 {
 	struct ml_preload_ended *ended = context;
-	void *rows = ended->keys;
 
 	if (ended->n_keys == ML_ENDED_KEYS_MAX) {
 		if (!ended->has_dropped_keys)
@@ -129,19 +108,16 @@ static int take_key(void *context, const struct ml_key_row *row)
 			return 0;
 		drop_keys_without_blocks(ended);
 	}
-	if (extend(&rows, ended->n_keys, &ended->keys_room, ML_ENDED_KEYS_MAX, sizeof(*row))) {
-		ended->keys = rows;
-		if (add_held(ended, row)) {
-			ended->keys[ended->n_keys++] = *row;
-			return 0;
-		}
+	if (ended->n_keys < ML_ENDED_KEYS_MAX && ML_EXTEND(ended->keys, ended->n_keys, ended->keys_room) &&
+	    add_held(ended, row)) {
+		ended->keys[ended->n_keys++] = *row;
+		return 0;
 	}
 	ended->totals.lost[ML_LOST_KEYS_FULL] += row->alloc_objects - row->free_objects;
 	return 0;
 }
 
-void ml_preload_ended_add(struct ml_preload_ended *ended, const struct ml_preload_target *target,
-			  struct ml_regions *regions)
+void ml_preload_ended_add(struct ml_preload_ended *ended, const struct ml_preload_target *target, struct ml_regions *regions)
 {
 	ml_preload_rows_count(target, &ended->totals);
 	ml_preload_rows_keys(target, take_key, ended);

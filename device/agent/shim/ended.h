@@ -3,8 +3,7 @@
  * Tables of ended processes: rows replace the shared memory, which is megabytes of mostly empty tables. Bounded: what does not fit is
  * logged, or counted as lost.
  */
-#ifndef MEMLEAK_PRELOAD_ENDED_H
-#define MEMLEAK_PRELOAD_ENDED_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -33,12 +32,9 @@ struct ml_preload_ended {
 };
 
 /* Copies the tables of the target, and moves its regions out of the ledger. Its memory is not needed any more. */
-void ml_preload_ended_add(struct ml_preload_ended *ended, const struct ml_preload_target *target,
-			  struct ml_regions *regions);
+void ml_preload_ended_add(struct ml_preload_ended *ended, const struct ml_preload_target *target, struct ml_regions *regions);
 
 /* Live blocks of the key in ended processes. *is_counted: one of them had the key. */
 ml_u64 ml_preload_ended_objects(const struct ml_preload_ended *ended, ml_u64 key, bool *is_counted);
 
 void ml_preload_ended_destroy(struct ml_preload_ended *ended);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The high-water mark of a process (preload/segment/peak.h), read by the agent. */
-#ifndef MEMLEAK_PRELOAD_PEAK_H
-#define MEMLEAK_PRELOAD_PEAK_H
+/* The high-water mark of a process (preload/segment/keys.h), read by the agent. */
+#pragma once
 
 #include "agent/shim/target.h"
 
@@ -22,5 +21,3 @@ void ml_preload_peak_close(struct ml_preload_last_peak *last, struct ml_preload_
 /* For the nursery: whether the key held much at the mark of a target or of the process that ended last. */
 bool ml_preload_was_in_peak(const struct ml_preload_last_peak *last, struct ml_preload_target *const *targets, size_t n_targets,
 			    ml_u64 key);
-
-#endif

@@ -3,16 +3,21 @@
 #include "agent/shim/processes.h"
 
 #include <errno.h>
+#include <linux/membarrier.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
 #include "agent/process/process_maps.h"
-#include "agent/process/process_name.h"
+#include "agent/process/proc_file.h"
 #include "agent/process/thread_states.h"
 
+#define LAST_CALLS_NS 1000000000ull
+#define STEP_US 500
+#define WITHOUT_BARRIER_US 10000 /* far longer than a store takes to become visible */
 #define NAMED_MAX 8 /* unmeasured programs reported by name; the others are counted */
 
 /* ---- reports ------------------------------------------------------------------------------------------ */
@@ -29,7 +34,8 @@ void ml_preload_processes_report_unmeasured(struct ml_preload_processes *process
 {
 	if (++processes->n_unmeasured <= NAMED_MAX)
 		ml_blocks_log("pid %u became %s by exec, which was not measured: it never loaded the shim (use --tracer "
-			      "bpf)", pid, *name ? name : "another program");
+			      "bpf)",
+			      pid, *name ? name : "another program");
 }
 
 /* ---- ends --------------------------------------------------------------------------------------------- */
@@ -124,13 +130,12 @@ void ml_preload_processes_close(struct ml_preload_processes *processes, struct m
 /* Whether the segment is not mapped any more. If the maps are unreadable, exec gave the process other privileges. */
 static bool has_left(const struct ml_preload_target *target)
 {
-	size_t bytes;
 	char *text;
 	bool is_mapped;
 
 	if (!is_inside_exec(target))
 		return false;
-	text = ml_process_maps_read(target->pid, &bytes);
+	text = ml_process_maps_read(target->pid, NULL);
 	is_mapped = text && strstr(text, "/memfd:" ML_SEGMENT_NAME);
 	free(text);
 	return !is_mapped;
@@ -183,33 +188,18 @@ void ml_preload_processes_report_left(struct ml_preload_processes *processes)
 
 /* ---- joins -------------------------------------------------------------------------------------------- */
 
-/* Why no more processes can be measured; NULL: they can. */
-static const char *refusal(const struct ml_preload_processes *processes)
+const char *ml_preload_processes_refusal(const struct ml_preload_processes *processes)
 {
 	if (processes->n_targets == ML_PRELOAD_TARGETS)
 		return "too many processes at one time";
 	return processes->next_index >= ML_SEQUENCE_PROCESSES ? "too many processes in one session" : NULL;
 }
 
-struct ml_preload_target *ml_preload_processes_accept(struct ml_preload_processes *processes, int connection,
-						      ml_u64 nonce, const struct ml_settings *settings,
-						      ml_u32 *unmeasured)
+void ml_preload_processes_refuse(struct ml_preload_processes *processes, ml_u32 pid, const char *reason,
+				 struct ml_regions *regions)
 {
-	struct ml_preload_invitation invitation = { nonce, processes->next_index, settings, processes->config,
-						     refusal(processes) };
-	ml_u64 n_before = processes->n_unmeasured;
-	ml_u32 pid = 0;
-	struct ml_preload_target *target =
-		ml_preload_target_accept(connection, &invitation, &processes->n_unmeasured, &pid);
-
-	if (target)
-		processes->next_index++;
-	*unmeasured = processes->n_unmeasured > n_before ? pid : 0;
-	return target;
-}
-
-void ml_preload_processes_refuse(struct ml_preload_processes *processes, ml_u32 pid, struct ml_regions *regions)
-{
+	if (++processes->n_unmeasured <= NAMED_MAX)
+		ml_blocks_log("pid %u was not measured: %s", pid, reason);
 	for (size_t i = 0; i < processes->n_targets; i++)
 		if (processes->targets[i]->pid == pid && !ml_process_has_ended(pid, processes->targets[i]->pidfd)) {
 			move_to_left(processes, i, regions);
@@ -245,6 +235,7 @@ void ml_preload_processes_add(struct ml_preload_processes *processes, struct ml_
 {
 	bool is_exec = has_called_exec(processes, target->pid, regions);
 
+	processes->n_joined++;
 	processes->targets[processes->n_targets++] = target;
 	ml_preload_process_write(target->pid, is_exec ? ML_PROCESS_EXEC : ML_PROCESS_START, -1, timestamp_ns);
 }
@@ -273,10 +264,43 @@ void ml_preload_processes_end(const struct ml_preload_processes *processes, enum
 		__atomic_store_n(&processes->targets[i]->view.segment->is_over, over, __ATOMIC_RELEASE);
 }
 
+/* ---- the last calls ------------------------------------------------------------------------------------ */
+
+/* Pairs with the barrier-free start of record() in ml_recorder. The kernel has it since 4.3, except with nohz_full. */
+static void pass_barrier(void)
+{
+	if (syscall(__NR_membarrier, MEMBARRIER_CMD_SHARED, 0))
+		usleep(WITHOUT_BARRIER_US);
+}
+
+/* Slot 0 is shared by threads without one of their own; its state is that of the last of them. */
+static bool is_any_recording(const struct ml_preload_target *target)
+{
+	const struct ml_view *view = &target->view;
+
+	for (ml_u32 i = 1; i < view->settings.n_threads; i++)
+		if (__atomic_load_n(&view->owners[i], __ATOMIC_RELAXED) &&
+		    __atomic_load_n(&view->threads[i].is_recording, __ATOMIC_ACQUIRE))
+			return !ml_process_has_ended(target->pid, target->pidfd);
+	return false;
+}
+
+void ml_preload_last_calls(struct ml_preload_processes *processes, void (*drain)(void *context), void *context)
+{
+	ml_u64 until_ns = ml_clock_ns() + LAST_CALLS_NS;
+
+	ml_preload_processes_end(processes, ML_SESSION_OVER);
+	pass_barrier();
+	for (size_t i = 0; i < processes->n_targets; i++)
+		while (is_any_recording(processes->targets[i]) && ml_clock_ns() < until_ns) {
+			drain(context);
+			usleep(STEP_US);
+		}
+}
+
 /* ---- keys --------------------------------------------------------------------------------------------- */
 
-ml_u64 ml_preload_processes_live_objects(const struct ml_preload_processes *processes, ml_u64 key,
-					 ml_u64 *allocated)
+ml_u64 ml_preload_processes_live_objects(const struct ml_preload_processes *processes, ml_u64 key, ml_u64 *allocated)
 {
 	bool is_counted = false;
 	ml_u64 live = ml_preload_ended_objects(&processes->ended, key, &is_counted);

@@ -3,8 +3,7 @@
  * The processes of a shim session. They join by the listener's socket, become other programs by exec, and end; their tables and rings
  * become KEYS, LIVE, EVIDENCE and PROCESS blocks.
  */
-#ifndef MEMLEAK_PRELOAD_PROCESSES_H
-#define MEMLEAK_PRELOAD_PROCESSES_H
+#pragma once
 
 #include "agent/shim/ended.h"
 #include "agent/shim/peak.h"
@@ -30,25 +29,22 @@ struct ml_preload_processes {
 	struct ml_preload_last_peak last_peak;
 	const struct ml_config *config;
 	ml_u32 command;      /* its end is reported by the session */
-	ml_u32 next_index;   /* of the next process */
+	ml_u32 next_index;   /* of the next process that is invited */
+	ml_u64 n_joined;
 	ml_u64 n_children;   /* of ended programs */
 	ml_u64 n_unmeasured; /* ended programs that were not recorded */
 };
 
-/*
- * Answers on the connection; the process waits until it is released. NULL: it does not join. unmeasured: the pid of a process of the
- * session that cannot be measured; else 0.
- */
-struct ml_preload_target *ml_preload_processes_accept(struct ml_preload_processes *processes, int connection,
-						      ml_u64 nonce, const struct ml_settings *settings,
-						      ml_u32 *unmeasured);
+/* Why no more processes can be measured; NULL: they can. */
+const char *ml_preload_processes_refusal(const struct ml_preload_processes *processes);
 
-/* The process cannot be measured. If it was measured before, it has called exec, and its old heap is dropped. */
-void ml_preload_processes_refuse(struct ml_preload_processes *processes, ml_u32 pid, struct ml_regions *regions);
+/* The process cannot be measured, for a reason. If it was measured before, it has called exec, and its old heap is dropped. */
+void ml_preload_processes_refuse(struct ml_preload_processes *processes, ml_u32 pid, const char *reason,
+				 struct ml_regions *regions);
 
 /*
  * Adds a process and reports it to the host. A pid that joins again has called exec, so its old heap and regions are dropped; unless the
- * old process has ended and the pid was reused. All rings were drained after accept(); the process still waits, so it cannot have ended
+ * old process has ended and the pid was reused. All rings were drained after it joined; the process still waits, so it cannot have ended
  * by itself.
  */
 void ml_preload_processes_add(struct ml_preload_processes *processes, struct ml_preload_target *target,
@@ -84,14 +80,18 @@ ml_u64 ml_preload_processes_children(const struct ml_preload_processes *processe
 /* Marks the session as over in all processes: they record nothing more, whatever becomes of their hooks. */
 void ml_preload_processes_end(const struct ml_preload_processes *processes, enum ml_over over);
 
+/*
+ * Marks the session as over in all processes, and waits for calls that are being recorded, so that the last snapshot has their evidence
+ * and no half-written block. `drain` empties the rings, which such a call may wait for. The wait is bounded to a second, for stopped or
+ * slow processes.
+ */
+void ml_preload_last_calls(struct ml_preload_processes *processes, void (*drain)(void *context), void *context);
+
 /* Callbacks for the nursery. */
-ml_u64 ml_preload_processes_live_objects(const struct ml_preload_processes *processes, ml_u64 key,
-					 ml_u64 *allocated);
+ml_u64 ml_preload_processes_live_objects(const struct ml_preload_processes *processes, ml_u64 key, ml_u64 *allocated);
 void ml_preload_processes_ask_again(struct ml_preload_processes *processes, ml_u64 key);
 
 /* Writes a PROCESS block. status: wait status of EXIT, -1: unknown. */
 void ml_preload_process_write(ml_u32 pid, enum ml_process_event event, int status, ml_u64 timestamp_ns);
 
 void ml_preload_processes_destroy(struct ml_preload_processes *processes);
-
-#endif

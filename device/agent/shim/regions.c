@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/protocol/blocks.h"
+#include "agent/protocol/extend.h"
 
 /* Calls of one reading: 64 MiB of them. */
 #define WAITING_MAX (1u << 20)
@@ -24,17 +25,8 @@ int ml_preload_regions_add(struct ml_preload_regions *regions, const struct ml_e
 {
 	struct ml_waiting_call *call;
 
-	if (regions->n_waiting == WAITING_MAX)
+	if (regions->n_waiting == WAITING_MAX || !ML_EXTEND(regions->waiting, regions->n_waiting, regions->room))
 		return -1;
-	if (regions->n_waiting == regions->room) {
-		size_t room = regions->room ? 2 * regions->room : 1024;
-		struct ml_waiting_call *larger = realloc(regions->waiting, room * sizeof(*larger));
-
-		if (!larger)
-			return -1;
-		regions->waiting = larger;
-		regions->room = room;
-	}
 	call = &regions->waiting[regions->n_waiting];
 	*call = (struct ml_waiting_call){ *event, regions->n_waiting };
 	regions->n_waiting++;

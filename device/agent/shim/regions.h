@@ -3,8 +3,7 @@
  * The region ledger of a shim session. Each thread reports its calls through its own ring, but the ledger must apply them in the order
  * of their times, in which the address space changed (preload/recorder/regions.h).
  */
-#ifndef MEMLEAK_PRELOAD_REGIONS_H
-#define MEMLEAK_PRELOAD_REGIONS_H
+#pragma once
 
 #include "agent/evidence/regions.h"
 
@@ -34,5 +33,3 @@ int ml_preload_regions_add(struct ml_preload_regions *regions, const struct ml_e
  * be in a ring that was read already. Returns the number that could not be applied.
  */
 ml_u64 ml_preload_regions_settle(struct ml_preload_regions *regions);
-
-#endif

@@ -12,8 +12,7 @@
 /* ---- blocks ------------------------------------------------------------------------------------------- */
 
 /* The entry is valid if the address is the same before and after reading it. */
-static int copy_entry(const struct ml_preload_target *target, const struct ml_slot *slot, ml_u64 *address,
-		      struct ml_entry *to)
+static int copy_entry(const struct ml_preload_target *target, const struct ml_slot *slot, ml_u64 *address, struct ml_entry *to)
 {
 	*address = __atomic_load_n(&slot->address, __ATOMIC_ACQUIRE);
 	if (*address <= ML_SLOT_CLAIMED)
@@ -41,7 +40,7 @@ static struct ml_live_row row_of(const struct ml_preload_target *target, ml_u64 
 /* The first slot from i on in an existing page: reading a hole would allocate it. */
 static ml_u64 skip_hole(const struct ml_preload_target *target, ml_u32 level, ml_u64 i)
 {
-	off_t start = (off_t)(target->view.layout.level_slots[level] + i * sizeof(struct ml_slot));
+	off_t start = (const char *)&target->view.level_slots[level][i] - (const char *)target->view.segment;
 	off_t data = lseek(target->memory_fd, start, SEEK_DATA);
 
 	if (data < 0)
@@ -51,7 +50,7 @@ static ml_u64 skip_hole(const struct ml_preload_target *target, ml_u32 level, ml
 
 static int take_level(const struct ml_preload_target *target, ml_u32 level, ml_take_live *take, void *context)
 {
-	ml_u64 slots = (ml_u64)ML_BUCKET_SLOTS << ml_layout_level_bits(&target->view.layout, level);
+	ml_u64 slots = (ml_u64)ML_BUCKET_SLOTS << ml_view_level_bits(&target->view, level);
 	int result = 0;
 
 	for (ml_u64 i = 0; i < slots && !result; i++) {
@@ -112,13 +111,14 @@ static int copy_chunk(const struct ml_preload_target *target, ml_u32 index)
 
 		if (word & ML_SHADOW_USED && ml_shadow_rest_of(word) < n_rests)
 			shadow.rest[i] = *(const volatile struct ml_shadow_rest *)&target->view.rests[ml_shadow_rest_of(word)];
+		else
+			shadow.before[i] = 0; /* not one of another process's rests, read before */
 	}
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	return target->is_gone ? 0 : copy_segment(target, chunk->words, shadow.after, sizeof(shadow.after));
 }
 
-static int take_chunk(const struct ml_preload_target *target, ml_u32 index, ml_u64 start, ml_take_live *take,
-		      void *context)
+static int take_chunk(const struct ml_preload_target *target, ml_u32 index, ml_u64 start, ml_take_live *take, void *context)
 {
 	int result = 0;
 
@@ -161,7 +161,7 @@ int ml_preload_rows_live(const struct ml_preload_target *target, ml_take_live *t
 	ml_u32 open = __atomic_load_n(&target->view.segment->n_levels_open, __ATOMIC_ACQUIRE);
 	int result = take_chunks(target, take, context);
 
-	for (ml_u32 level = 0; level < open && level < target->view.layout.n_levels && !result; level++)
+	for (ml_u32 level = 0; level < open && level < target->view.n_levels && !result; level++)
 		result = take_level(target, level, take, context);
 	return result;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of a target's shared tables, read while the target may change them. */
-#ifndef MEMLEAK_PRELOAD_ROWS_H
-#define MEMLEAK_PRELOAD_ROWS_H
+#pragma once
 
 #include "agent/shim/target.h"
 #include "agent/evidence/table_blocks.h"
@@ -15,5 +14,3 @@ int ml_preload_rows_keys(const struct ml_preload_target *target, ml_take_key *ta
 
 /* Adds the target's counters and losses. */
 void ml_preload_rows_count(const struct ml_preload_target *target, struct ml_status *status);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stacks of each key whose evidence was kept: a key with one stack needs one record only. */
-#ifndef MEMLEAK_PRELOAD_SEEN_H
-#define MEMLEAK_PRELOAD_SEEN_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -21,5 +20,3 @@ bool ml_preload_seen_test(struct ml_preload_seen *seen, ml_u64 key, ml_u64 stack
 
 /* The evidence of the key was dropped: its next record counts as new. */
 void ml_preload_seen_forget(struct ml_preload_seen *seen, ml_u64 key);
-
-#endif

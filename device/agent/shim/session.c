@@ -8,15 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "agent/shim/attached_target.h"
 #include "agent/protocol/blocks.h"
 #include "agent/evidence/nursery.h"
 #include "agent/shim/children.h"
-#include "agent/shim/hooked.h"
-#include "agent/shim/last_calls.h"
+#include "agent/shim/handshakes.h"
 #include "agent/shim/peak.h"
 #include "agent/shim/regions.h"
 #include "agent/shim/seen.h"
@@ -39,7 +37,8 @@ struct session {
 	struct ml_preload_processes processes;
 	struct ml_preload_children children;
 	int listener;
-	ml_u64 nonce;
+	struct ml_session_word word;
+	struct ml_handshakes handshakes;
 	struct ml_attached_target attached; /* a running process, instead of the child */
 	bool has_exited;
 	struct ml_event_batch events;
@@ -115,29 +114,35 @@ static size_t drain(struct session *session)
 
 /* ---- processes ---------------------------------------------------------------------------------------- */
 
-static void accept_one(struct session *session)
+/* A process of the session that waits for the agent, or cannot be recorded. */
+static void join(struct session *session, const struct ml_joined *joined)
 {
-	ml_u64 before_ns = ml_clock_ns(); /* its first maps are newer */
-	int connection = accept4(session->listener, NULL, NULL, SOCK_CLOEXEC);
-	struct ml_preload_target *target;
-	ml_u32 unmeasured;
-
-	if (connection < 0)
+	ml_preload_children_drain(&session->children);
+	ml_preload_children_joined(&session->children, joined->pid);
+	drain(session); /* records of the program before exec */
+	if (!joined->target) {
+		ml_preload_processes_refuse(&session->processes, joined->pid, joined->reason, &session->regions.ledger);
 		return;
-	target = ml_preload_processes_accept(&session->processes, connection, session->nonce, &session->settings,
-					     &unmeasured);
-	if (target || unmeasured) {
-		ml_preload_children_drain(&session->children);
-		ml_preload_children_joined(&session->children, target ? target->pid : unmeasured);
-		drain(session); /* records of the program before exec */
 	}
-	if (unmeasured)
-		ml_preload_processes_refuse(&session->processes, unmeasured, &session->regions.ledger);
-	if (target) {
-		ml_preload_processes_add(&session->processes, target, &session->regions.ledger, before_ns);
-		ml_preload_target_release(connection);
+	ml_preload_settings_pairs(joined->target->view.pairs, session->base.config);
+	/* Its first maps are newer than its connection. */
+	ml_preload_processes_add(&session->processes, joined->target, &session->regions.ledger, joined->begun_ns);
+	ml_handshake_release(joined->connection);
+	close(joined->connection);
+}
+
+static void go_on_with_handshakes(struct session *session, bool is_any_new)
+{
+	struct ml_invitation invitation = { &session->word.nonce, &session->settings,
+					    ml_preload_processes_refusal(&session->processes), &session->processes.next_index };
+	struct ml_joined joined;
+
+	if (is_any_new)
+		ml_handshakes_accept(&session->handshakes, session->listener, &invitation);
+	while (ml_handshakes_next(&session->handshakes, &invitation, &joined)) {
+		join(session, &joined);
+		invitation.refusal = ml_preload_processes_refusal(&session->processes);
 	}
-	close(connection);
 }
 
 static void close_ended(struct session *session)
@@ -153,7 +158,7 @@ static void close_ended(struct session *session)
 /* Awaited and attached processes are not our children, so the session ends when the last joined process exits. */
 static bool have_all_ended(const struct ml_preload_processes *processes)
 {
-	return processes->next_index && !processes->n_targets && !processes->n_left;
+	return processes->n_joined && !processes->n_targets && !processes->n_left;
 }
 
 static bool has_ended(struct session *session)
@@ -163,46 +168,44 @@ static bool has_ended(struct session *session)
 	close_ended(session);
 	if (!starts_command(session->base.config))
 		return have_all_ended(processes);
-	if (!session->has_exited && ml_exit_hold_has_ended(&session->base.child.hold, session->base.child.pid, &session->base.wait_status)) {
+	if (!session->has_exited &&
+	    ml_exit_hold_has_ended(&session->base.child.hold, session->base.child.pid, &session->base.wait_status)) {
 		session->has_exited = true;
 		close_ended(session);
-		ml_preload_process_write((ml_u32)session->base.child.pid, ML_PROCESS_EXIT, session->base.wait_status, ml_clock_ns());
+		ml_preload_process_write((ml_u32)session->base.child.pid, ML_PROCESS_EXIT, session->base.wait_status,
+					 ml_clock_ns());
 		session->processes.command = 0; /* its pid may be reused from now on */
 	}
 	return session->has_exited && !(session->base.config->follow && (processes->n_targets + processes->n_left ||
-								    ml_preload_children_awaited(&session->children)));
+									 ml_preload_children_awaited(&session->children)));
 }
 
 /* ---- starting ----------------------------------------------------------------------------------------- */
 
-static int start_listening(struct session *session, char *name, size_t room)
+static int start_listening(struct session *session)
 {
-	session->listener = ml_attached_listen(session->base.config, &session->nonce, name, room);
+	session->listener = ml_attached_listen(session->base.config, &session->word);
 	return session->listener < 0;
 }
 
 /* Puts the shim first in LD_PRELOAD, so that it can remove exactly its own entry. */
-static int start_command(struct session *session, const char *name)
+static int start_command(struct session *session)
 {
 	const struct ml_config *config = session->base.config;
 	const char *users = getenv("LD_PRELOAD");
 	char *preload, *variable;
 	char *extra[3] = { NULL };
 
-	if (!config->shim_path || access(config->shim_path, R_OK)) {
-		ml_blocks_error(ML_REASON_TRACER_ERROR, "could not read the shim %s: %s (build it with `make device`)",
-				config->shim_path ? config->shim_path : "(none named)", strerror(errno));
-		return -1;
-	}
+	if (!config->shim_path || access(config->shim_path, R_OK))
+		return ml_blocks_error(ML_REASON_TRACER_ERROR, "could not read the shim %s: %s (build it with `make device`)",
+				       config->shim_path ? config->shim_path : "(none named)", strerror(errno));
 	for (int i = 0; i < config->n_env_changes; i++)
 		if (!strncmp(config->env_changes[i], "LD_PRELOAD=", 11))
 			users = config->env_changes[i] + 11;
 	if (asprintf(&preload, "LD_PRELOAD=%s%s%s", config->shim_path, users && *users ? ":" : "",
 		     users && *users ? users : "") < 0 ||
-	    asprintf(&variable, "MEMLEAK_SESSION=%s:%016llx", name, (unsigned long long)session->nonce) < 0) {
-		ml_blocks_error(ML_REASON_TRACER_ERROR, "out of memory");
-		return -1;
-	}
+	    asprintf(&variable, "MEMLEAK_SESSION=%s", session->word.text) < 0)
+		return ml_blocks_error(ML_REASON_TRACER_ERROR, "out of memory");
 	extra[0] = preload;
 	extra[1] = variable;
 	if (ml_spawn_stopped(config, (struct ml_spawn_extra){ .env = extra }, &session->base.child))
@@ -215,28 +218,24 @@ static int start_command(struct session *session, const char *name)
 
 static int open_session(struct session *session)
 {
-	struct ml_nursery_source source = { live_objects, ask_again, NULL, was_in_peak, session };
-	char name[64];
+	struct ml_nursery_source source = { live_objects, ask_again, was_in_peak, session };
 
 	session->base.nursery = ml_nursery_create(session->base.config->nursery_bytes, session->base.config->older_ns, source);
 	session->settings = ml_preload_settings(session->base.config);
 	session->processes.config = session->base.config;
 	session->processes.ended.live_max = session->base.config->max_live;
-	if (session->base.config->pid && !session->base.config->hook) {
-		ml_blocks_error(ML_REASON_TRACER_ERROR,
-				"could not attach to pid %d: the preload tracer starts commands (use --tracer plt or bpf)",
-				session->base.config->pid);
-		return -1;
-	}
-	if (!session->base.nursery || ml_preload_seen_create(&session->seen)) {
-		ml_blocks_error(ML_REASON_TRACER_ERROR, "out of memory");
-		return -1;
-	}
+	if (session->base.config->pid && !session->base.config->hook)
+		return ml_blocks_error(
+			ML_REASON_TRACER_ERROR,
+			"could not attach to pid %d: the preload tracer starts commands (use --tracer plt or bpf)",
+			session->base.config->pid);
+	if (!session->base.nursery || ml_preload_seen_create(&session->seen))
+		return ml_blocks_error(ML_REASON_TRACER_ERROR, "out of memory");
 	ml_preload_settings_log(session->base.config);
-	if (start_listening(session, name, sizeof(name)) || (starts_command(session->base.config) && start_command(session, name)))
+	if (start_listening(session) || (starts_command(session->base.config) && start_command(session)))
 		return -1;
 	ml_limits_raise_descriptors(ML_DESCRIPTORS_OF_TRACER); /* two a process */
-	return session->base.config->pid ? ml_attached_start(&session->attached, session->base.config, name, session->nonce) : 0;
+	return session->base.config->pid ? ml_attached_start(&session->attached, session->base.config, &session->word) : 0;
 }
 
 /* ---- running ------------------------------------------------------------------------------------------ */
@@ -247,7 +246,7 @@ static int write_snapshot(void *context)
 
 	drain(session);
 	ml_preload_processes_drop_left(&session->processes, &session->regions.ledger);
-	return ml_nursery_flush(session->base.nursery, ml_clock_ns()) ||
+	return ml_nursery_flush(session->base.nursery) ||
 	       ml_preload_snapshot(&session->processes, &session->regions.ledger, ++session->base.n_snapshots) ||
 	       ml_preload_status(&session->processes, session->base.lost);
 }
@@ -265,14 +264,12 @@ static int write_status(void *context)
 static void wait_for_input(void *context, int timeout_ms)
 {
 	struct session *session = context;
-	struct pollfd sources[] = {
-		{ .fd = STDIN_FILENO, .events = POLLIN },
-		{ .fd = session->listener, .events = POLLIN },
-	};
+	struct pollfd sources[2 + ML_HANDSHAKES_MAX] = { { .fd = STDIN_FILENO, .events = POLLIN },
+							 { .fd = session->listener, .events = POLLIN } };
+	size_t n = 2 + ml_handshakes_poll(&session->handshakes, sources + 2);
 
-	poll(sources, 2, timeout_ms);
-	if (sources[1].revents & POLLIN)
-		accept_one(session);
+	poll(sources, n, timeout_ms);
+	go_on_with_handshakes(session, sources[1].revents & POLLIN);
 }
 
 static int next_wait_ms(int last_ms, size_t bytes)
@@ -300,6 +297,7 @@ static void stop_listening(struct session *session)
 {
 	close(session->listener);
 	session->listener = -1;
+	ml_handshakes_close(&session->handshakes);
 }
 
 static void drain_again(void *session)
@@ -315,12 +313,13 @@ static int end(void *context, enum ml_reason reason)
 		ml_blocks_end(reason, -1);
 		return 4;
 	}
-	if (!session->processes.next_index) {
+	if (!session->processes.n_joined) {
 		if (session->base.config->pid)
 			ml_blocks_error(ML_REASON_TRACER_ERROR, "process %d was not attached to yet (wait longer)",
 					session->base.config->pid);
 		else if (session->base.config->await)
-			ml_blocks_error(ML_REASON_TRACER_ERROR, "no process loaded the recorder (was the target started anew?)");
+			ml_blocks_error(ML_REASON_TRACER_ERROR,
+					"no process loaded the recorder (was the target started anew?)");
 		else
 			ml_blocks_error(ML_REASON_TRACER_ERROR,
 					"%s never loaded the recorder: linked statically, or set-user-ID (use --tracer bpf)",
@@ -359,7 +358,7 @@ int ml_preload_run(const struct ml_config *config)
 	if (!session)
 		return 1;
 	session->base = (struct ml_session){
-		.config = config, .pidfd = -1, .wait_status = -1, .child.release_fd = -1, .status_interval_ns = STATUS_NS,
+		.config = config, .pidfd = -1, .wait_status = -1, .child.release_fd = -1, .status_interval_ns = STATUS_NS
 	};
 	session->listener = -1;
 	ml_blocks_hello(ml_preload_collector(config), config->pid);

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef MEMLEAK_PRELOAD_SESSION_H
-#define MEMLEAK_PRELOAD_SESSION_H
+#pragma once
 
 #include "agent/protocol/config.h"
 
 /* Runs a session with the preload shim up to its END block; returns the agent's exit code. */
 int ml_preload_run(const struct ml_config *config);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The settings of a session for the shim, from its configuration. */
-#ifndef MEMLEAK_PRELOAD_SETTINGS_H
-#define MEMLEAK_PRELOAD_SETTINGS_H
+#pragma once
 
 #include "preload/segment/handshake.h"
 #include "preload/segment/pair_table.h"
@@ -17,5 +16,3 @@ void ml_preload_settings_log(const struct ml_config *config);
 
 /* How the shim is called: preload, plt or inline. */
 enum ml_collector ml_preload_collector(const struct ml_config *config);
-
-#endif

@@ -1,13 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A process recorded by the shim, seen through the segment shared with it. */
-#ifndef MEMLEAK_PRELOAD_TARGET_H
-#define MEMLEAK_PRELOAD_TARGET_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "preload/segment/segment.h"
-#include "agent/shim/maps.h"
+
+/* A text of which pieces have arrived. Pieces of one text follow those of the one before in a ring. */
+struct ml_maps_text {
+	ml_u64 timestamp_ns;
+	char *text;
+	size_t bytes, room;
+	int is_holed; /* a piece found no room */
+};
+
+/* Threads send texts independently, so each ring has its own. */
+struct ml_maps_texts {
+	struct ml_maps_text *by_ring; /* NULL before the first piece */
+	size_t room; /* of all texts */
+};
 
 struct ml_preload_target {
 	ml_u32 pid;
@@ -16,6 +28,7 @@ struct ml_preload_target {
 	int pidfd;
 	int memory_fd; /* to find holes in the segment */
 	struct ml_view view;
+	ml_u64 *tails; /* of the rings: the target may write to its own */
 	ml_u64 evidence_records;
 	ml_u64 code_hash; /* of the executable mappings at the last check */
 	struct ml_maps_texts maps;
@@ -27,26 +40,11 @@ struct ml_preload_target {
 };
 
 /*
- * Creates an abstract socket, its name, and a nonce that proves membership of the session: from `awaited` (NAME:NONCE, 16 hexadecimal
- * digits), or random if that is NULL. -1: errno.
+ * Maps the memory that a process of the session has passed, if it is what was agreed: a sealed memfd of the size of these settings.
+ * offered: by the agent; asked: by the process, which may have less room. NULL: it is not. Takes memory_fd, and sets it to -1.
  */
-int ml_preload_listen(const char *awaited, ml_u64 *nonce, char *name, size_t room);
-
-struct ml_preload_invitation {
-	ml_u64 nonce;
-	ml_u32 index; /* for the next one */
-	const struct ml_settings *settings;
-	const struct ml_config *config;
-	const char *refusal; /* why it cannot join, or NULL */
-};
-
-/*
- * Answers a process on the socket; it waits until it is released. NULL: failure, or it does not belong to the session. A process that
- * belongs but cannot be recorded is reported and counted. pid: the peer, 0: unknown.
- */
-struct ml_preload_target *ml_preload_target_accept(int connection, const struct ml_preload_invitation *invitation,
-						   ml_u64 *n_unmeasured, ml_u32 *pid);
-void ml_preload_target_release(int connection);
+struct ml_preload_target *ml_preload_target_create(int *memory_fd, ml_u32 pid, ml_u32 index, const struct ml_settings *offered,
+						   const struct ml_settings *asked);
 void ml_preload_target_destroy(struct ml_preload_target *target);
 
 /* Converts a sequence number of the target to one of the session; 0 stays 0. */
@@ -71,10 +69,14 @@ struct ml_preload_sink {
 /* Reads all rings, and writes maps as blocks. Returns the bytes read. */
 size_t ml_preload_target_drain(struct ml_preload_target *target, const struct ml_preload_sink *sink);
 
+/* Frees the texts of /proc/PID/maps that are not complete. */
+void ml_preload_target_drop_maps(struct ml_preload_target *target);
+
+/* Writes new rows of the modules whose slots the shim patches, and renews the agent's sign of life. -1: the host is gone. */
+int ml_preload_hooked_write(struct ml_preload_target *target);
+
 /*
  * Makes the target send its maps again if its executable mappings changed: by a JIT compiler, or by a linker that the shim cannot
  * watch.
  */
 void ml_preload_target_watch_maps(struct ml_preload_target *target);
-
-#endif
