@@ -2,8 +2,6 @@
 #define _GNU_SOURCE
 #include "agent/inject/checks.h"
 
-#include <dirent.h>
-#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -14,9 +12,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent/process/freezer.h"
+#include "agent/process/proc_file.h"
+#include "agent/process/process_image.h"
+
 #define KCMP_VM 1 /* <linux/kcmp.h> */
 #define STATUS_BYTES 8192
-#define SEGMENTS_MAX 64
 
 int ml_refuse(struct ml_refusal *refusal, const char *format, ...)
 {
@@ -28,37 +29,9 @@ int ml_refuse(struct ml_refusal *refusal, const char *format, ...)
 	return -1;
 }
 
-struct status {
-	char text[STATUS_BYTES];
-};
-
-static int read_status(pid_t pid, struct status *status)
+static int number(const char *status, const char *name)
 {
-	char path[32];
-	ssize_t n;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/%d/status", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -1;
-	n = read(fd, status->text, sizeof(status->text) - 1);
-	close(fd);
-	status->text[n > 0 ? n : 0] = '\0';
-	return n > 0 ? 0 : -1;
-}
-
-/* A field of /proc/PID/status; "": no such line. */
-static const char *field(const struct status *status, const char *name)
-{
-	const char *line = strstr(status->text, name);
-
-	return line ? line + strlen(name) : "";
-}
-
-static int number(const struct status *status, const char *name)
-{
-	return atoi(field(status, name));
+	return (int)ml_proc_field(status, name, 10);
 }
 
 static bool is_android(void)
@@ -69,34 +42,24 @@ static bool is_android(void)
 /* Checks the ELF class of the program, and that it has a dynamic linker. */
 static int check_program(pid_t pid, struct ml_refusal *refusal)
 {
-	char path[32];
-	Elf64_Ehdr header;
-	Elf64_Phdr segment;
-	bool has_linker = false;
-	int fd;
+	struct ml_elf_segments elf;
+	int fd, unreadable;
 
-	snprintf(path, sizeof(path), "/proc/%d/exe", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
+	fd = ml_proc_open(pid, "exe", O_RDONLY);
 	if (fd < 0 && errno == ENOENT)
 		return ml_refuse(refusal, "process %d is a kernel thread or is ending (name another one)", pid);
 	if (fd < 0 && (errno == EACCES || errno == EPERM))
 		return ml_inject_refuse_ptrace(pid, refusal);
 	if (fd < 0)
-		return ml_refuse(refusal, "could not read process %d: %s (run as its user, or as root)", pid,
-				 strerror(errno));
-	if (pread(fd, &header, sizeof(header), 0) != sizeof(header) || memcmp(header.e_ident, ELFMAG, SELFMAG)) {
-		close(fd);
-		return ml_refuse(refusal, "the program of process %d cannot be read (use --tracer bpf)", pid);
-	}
-	for (int i = 0; i < header.e_phnum && i < SEGMENTS_MAX && header.e_ident[EI_CLASS] == ELFCLASS64; i++)
-		if (pread(fd, &segment, sizeof(segment), (off_t)(header.e_phoff + (unsigned)i * sizeof(segment))) ==
-		    sizeof(segment))
-			has_linker |= segment.p_type == PT_INTERP;
+		return ml_refuse(refusal, "could not read process %d: %s (run as its user, or as root)", pid, strerror(errno));
+	unreadable = ml_elf_segments_read(&elf, fd, 0);
 	close(fd);
-	if (header.e_ident[EI_CLASS] != ELFCLASS64)
+	if (unreadable)
+		return ml_refuse(refusal, "the program of process %d cannot be read (use --tracer bpf)", pid);
+	if (!elf.is_64_bit)
 		return ml_refuse(refusal, "process %d is 32-bit, which a 64-bit agent cannot enter (use a 64-bit build of it)",
 				 pid);
-	if (!has_linker)
+	if (!elf.has_interpreter)
 		return ml_refuse(refusal, "process %d is linked statically: nothing can be loaded into it (use --tracer bpf)",
 				 pid);
 	return 0;
@@ -108,40 +71,34 @@ static bool shares_memory(pid_t pid, pid_t other)
 	return other > 0 && !syscall(SYS_kcmp, pid, other, KCMP_VM, 0, 0);
 }
 
-static pid_t child_of_thread(pid_t pid, const char *tid)
-{
-	char path[64];
-	pid_t child = 0;
-	FILE *children;
+struct parent {
+	pid_t pid, child;
+};
 
-	snprintf(path, sizeof(path), "/proc/%d/task/%.16s/children", pid, tid);
-	children = fopen(path, "re");
-	while (children && fscanf(children, "%d", &child) == 1 && !shares_memory(pid, child))
-		child = 0;
-	if (children)
-		fclose(children);
-	return child;
+static bool has_child_in_memory(void *context, int tid)
+{
+	struct parent *parent = context;
+	char name[40], text[1u << 16];
+
+	snprintf(name, sizeof(name), "task/%d/children", tid);
+	ml_proc_read(parent->pid, name, text, sizeof(text));
+	for (char *at = text, *end; (parent->child = (pid_t)strtol(at, &end, 10)); at = end)
+		if (shares_memory(parent->pid, parent->child))
+			return true;
+	return false;
 }
 
 pid_t ml_inject_child_in_memory(pid_t pid)
 {
-	struct dirent *entry;
-	char path[32];
-	pid_t child = 0;
-	DIR *tasks;
+	struct parent parent = { .pid = pid };
 
-	snprintf(path, sizeof(path), "/proc/%d/task", pid);
-	tasks = opendir(path);
-	while (tasks && !child && (entry = readdir(tasks)))
-		child = child_of_thread(pid, entry->d_name);
-	if (tasks)
-		closedir(tasks);
-	return child;
+	return ml_proc_find(pid, "task", has_child_in_memory, &parent) < 0 ? 0 : parent.child;
 }
 
-static int check_status(pid_t pid, const struct status *status, struct ml_refusal *refusal)
+static int check_status(pid_t pid, const char *status, struct ml_refusal *refusal)
 {
-	char state = field(status, "State:\t")[0];
+	const char *line = strstr(status, "State:\t");
+	char state = line ? line[strlen("State:\t")] : '\0';
 	int tracer = number(status, "TracerPid:\t"), seccomp = number(status, "Seccomp:\t");
 	int parent = number(status, "PPid:\t");
 
@@ -153,26 +110,32 @@ static int check_status(pid_t pid, const struct status *status, struct ml_refusa
 		return ml_refuse(refusal, "process %d is traced by process %d, a debugger maybe (end that first)", pid, tracer);
 	if (state == 'T')
 		return ml_refuse(refusal, "process %d is stopped (let it go on: kill -CONT %d)", pid, pid);
+	if (ml_process_is_frozen(pid))
+		return ml_refuse(refusal,
+				 "process %d is frozen with its control group, as cached apps and paused containers are (bring "
+				 "the app to the front, or docker unpause)",
+				 pid);
 	if (seccomp == 1)
 		return ml_refuse(refusal, "process %d is in seccomp's strict mode: the kernel would kill it (use --tracer bpf)",
 				 pid);
 	if (seccomp && !is_android())
-		return ml_refuse(refusal, "process %d has a seccomp filter, which may kill it for the system calls that load a "
-					  "library (use --tracer bpf)", pid);
+		return ml_refuse(refusal,
+				 "process %d has a seccomp filter, which may kill it for the system calls that load a "
+				 "library (use --tracer bpf)",
+				 pid);
 	if (shares_memory(pid, parent))
-		return ml_refuse(refusal, "process %d shares the memory of its parent %d: a child of vfork() (name the parent, "
-					  "or wait for its exec)", pid, parent);
+		return ml_refuse(refusal,
+				 "process %d shares the memory of its parent %d: a child of vfork() (name the parent, "
+				 "or wait for its exec)",
+				 pid, parent);
 	return 0;
 }
 
 /* Checks as ptrace() does (PTRACE_MODE_ATTACH): a readable /proc does not imply it. */
 static int check_memory(pid_t pid, struct ml_refusal *refusal)
 {
-	char path[32];
-	int fd;
+	int fd = ml_proc_open(pid, "mem", O_RDONLY);
 
-	snprintf(path, sizeof(path), "/proc/%d/mem", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0 && (errno == EACCES || errno == EPERM))
 		return ml_inject_refuse_ptrace(pid, refusal);
 	if (fd >= 0)
@@ -182,19 +145,20 @@ static int check_memory(pid_t pid, struct ml_refusal *refusal)
 
 int ml_inject_check(pid_t pid, struct ml_refusal *refusal)
 {
-	struct status status;
+	char status[STATUS_BYTES];
 
-	if (read_status(pid, &status))
+	if (ml_proc_read(pid, "status", status, sizeof(status)) <= 0)
 		return ml_refuse(refusal, "there is no process %d (list processes with ps)", pid);
-	if (check_status(pid, &status, refusal))
+	if (check_status(pid, status, refusal))
 		return -1;
 	return check_program(pid, refusal) ? -1 : check_memory(pid, refusal);
 }
 
-static int yama_scope(void)
+/* The number in a file of the kernel's; 0: unreadable. */
+static int setting(const char *path)
 {
 	char text[8] = "";
-	int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
 
 	if (fd >= 0) {
 		if (read(fd, text, sizeof(text) - 1) < 0)
@@ -206,36 +170,32 @@ static int yama_scope(void)
 
 int ml_inject_refuse_ptrace(pid_t pid, struct ml_refusal *refusal)
 {
-	struct status status;
-	int scope = yama_scope(), tracer;
-	char path[32], enforcing = '0';
+	char status[STATUS_BYTES], path[32];
+	int scope = setting("/proc/sys/kernel/yama/ptrace_scope"), tracer;
 	struct stat owner;
-	int fd;
 
-	if (read_status(pid, &status))
+	if (ml_proc_read(pid, "status", status, sizeof(status)) <= 0)
 		return ml_refuse(refusal, "process %d has ended (name another one)", pid);
-	tracer = number(&status, "TracerPid:\t");
+	tracer = number(status, "TracerPid:\t");
 	if (tracer)
 		return ml_refuse(refusal, "process %d is traced by process %d, a debugger maybe (end that first)", pid, tracer);
-	if (number(&status, "Uid:\t") != (int)geteuid() && geteuid())
+	if (number(status, "Uid:\t") != (int)geteuid() && geteuid())
 		return ml_refuse(refusal, "process %d belongs to user %d (run as that user, or as root)", pid,
-				 number(&status, "Uid:\t"));
+				 number(status, "Uid:\t"));
 	snprintf(path, sizeof(path), "/proc/%d/mem", pid);
 	if (!stat(path, &owner) && owner.st_uid != geteuid() && geteuid())
-		return ml_refuse(refusal, "process %d is not dumpable: set-user-ID, or prctl(PR_SET_DUMPABLE) "
-					  "(run as root)", pid);
+		return ml_refuse(refusal,
+				 "process %d is not dumpable: set-user-ID, or prctl(PR_SET_DUMPABLE) "
+				 "(run as root)",
+				 pid);
 	if (scope && (geteuid() || scope == 3))
-		return ml_refuse(refusal, "kernel.yama.ptrace_scope is %d, which forbids attaching to process %d (%s)", scope, pid,
+		return ml_refuse(refusal, "kernel.yama.ptrace_scope is %d, which forbids attaching to process %d (%s)", scope,
+				 pid,
 				 scope == 3 ? "it can only be lowered by a reboot; use --tracer bpf" :
 					      "sysctl kernel.yama.ptrace_scope=0, or run as root");
-	fd = open("/sys/fs/selinux/enforce", O_RDONLY | O_CLOEXEC);
-	if (fd >= 0) {
-		if (read(fd, &enforcing, 1) != 1)
-			enforcing = '0';
-		close(fd);
-	}
 	return ml_refuse(refusal, "the kernel does not allow tracing process %d%s (run as root)", pid,
-			 enforcing == '1' ? ": SELinux, by its domain" : ": ptrace is not permitted here, in a container maybe");
+			 setting("/sys/fs/selinux/enforce") == 1 ? ": SELinux, by its domain" :
+								   ": ptrace is not permitted here, in a container maybe");
 }
 
 bool ml_inject_shares_files(pid_t pid)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks a process before any thread is stopped: whether a library can be loaded into it, and if not why. */
-#ifndef MEMLEAK_INJECT_CHECKS_H
-#define MEMLEAK_INJECT_CHECKS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,7 +16,7 @@ struct ml_refusal {
 /* Returns -1. */
 int ml_refuse(struct ml_refusal *refusal, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* 0, or -1 and the refusal: ended, a kernel thread, 32-bit, static, traced, stopped, seccomp, memory shared with its parent. */
+/* 0, or -1 and the refusal: ended, a kernel thread, 32-bit, static, traced, stopped, frozen, seccomp, memory shared with its parent. */
 int ml_inject_check(pid_t pid, struct ml_refusal *refusal);
 
 /* The reason of an EPERM of ptrace(2), as far as the machine and the process reveal it. */
@@ -28,5 +27,3 @@ pid_t ml_inject_child_in_memory(pid_t pid);
 
 /* Whether the process sees the same files as the agent. */
 bool ml_inject_shares_files(pid_t pid);
-
-#endif

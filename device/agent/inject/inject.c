@@ -12,14 +12,16 @@
 #include "agent/protocol/blocks.h"
 #include "agent/inject/library.h"
 #include "agent/inject/thread_choice.h"
-#include "agent/inject/trampoline.h"
 #include "agent/ptrace/call.h"
+#include "agent/process/process_maps.h"
 #include "agent/ptrace/threads.h"
 
 #define SEARCH_NS (2000ull * 1000 * 1000)
 #define STOP_TIMEOUT_MS 1000 /* for machines with few processors */
 #define CALL_TIMEOUT_MS 10000
 #define PAUSE_NS 3000000
+#define PIECE_BYTES (256u << 10)
+#define CODE_BYTES_MAX (16u << 20) /* of one mapping: libc has 2 MiB, programs up to hundreds */
 
 struct work {
 	const struct ml_injection *injection;
@@ -33,6 +35,76 @@ struct work {
 	bool needs_loader; /* the library is not loaded yet: dlopen() takes the linker's lock */
 };
 
+/* ---- code that calls need ------------------------------------------------------------------------------- */
+
+struct search {
+	ml_u32 pid;
+	ml_u64 within; /* only the mapping of this address; 0 = all */
+	struct ml_ptrace_code found;
+	ml_u8 *piece;
+};
+
+static void match(ml_u64 *found, ml_u64 start, const ml_u8 *piece, size_t bytes, const ml_u8 *wanted, size_t n_wanted)
+{
+	const ml_u8 *hit = *found || !n_wanted ? NULL : memmem(piece, bytes, wanted, n_wanted);
+
+	if (hit)
+		*found = start + (ml_u64)(hit - piece);
+}
+
+static bool is_done(const struct ml_ptrace_code *found)
+{
+	return found->trampoline && (found->keeps_result || !ml_ptrace_n_keeper_bytes);
+}
+
+static void search_mapping(struct search *search, ml_u64 start, ml_u64 end)
+{
+	size_t step = PIECE_BYTES - ml_ptrace_n_trampoline_bytes;
+
+	if (search->within && search->within - start >= end - start)
+		return;
+	if (end - start > CODE_BYTES_MAX)
+		end = start + CODE_BYTES_MAX;
+	for (; start < end && !is_done(&search->found); start += step) {
+		size_t bytes = end - start < PIECE_BYTES ? (size_t)(end - start) : PIECE_BYTES;
+
+		if (ml_target_read(search->pid, start, search->piece, bytes))
+			return;
+		match(&search->found.trampoline, start, search->piece, bytes, ml_ptrace_trampoline_bytes,
+		      ml_ptrace_n_trampoline_bytes);
+		match(&search->found.keeps_result, start, search->piece, bytes, ml_ptrace_keeper_bytes,
+		      ml_ptrace_n_keeper_bytes);
+	}
+}
+
+static void search_all(struct search *search, const char *maps)
+{
+	struct ml_maps_line line;
+
+	for (const char *at = maps; search->piece && (at = ml_process_maps_code(at, &line));)
+		search_mapping(search, line.start, line.end);
+}
+
+/*
+ * Finds code in the process that calls need; 0: none. libc is searched first: dlopen() loads into the namespace of the code that it
+ * returns to (dlmopen(3)), and another namespace may have another libc.
+ */
+static struct ml_ptrace_code find_code(const struct ml_target_objects *objects)
+{
+	struct search search = { .pid = objects->pid,
+				 .within = ml_inject_function(objects, "sigaction"),
+				 .piece = malloc(PIECE_BYTES) };
+	char *maps = ml_process_maps_read(objects->pid, NULL);
+
+	if (search.within)
+		search_all(&search, maps);
+	search.within = 0;
+	search_all(&search, maps); /* ends at once if all is found */
+	free(search.piece);
+	free(maps);
+	return search.found;
+}
+
 /* Called functions are those of the target's own libraries, which may differ from ours. */
 static int prepare(struct work *work)
 {
@@ -42,11 +114,15 @@ static int prepare(struct work *work)
 	if (ml_inject_check(pid, refusal))
 		return -1;
 	if (ml_target_objects_read(&work->objects, (ml_u32)pid))
-		return ml_refuse(refusal, "the memory of process %d cannot be read (run as its user, or as root)", pid);
+		return ml_refuse(refusal,
+				 errno == E2BIG ?
+					 "the lists of libraries of process %d are too large to be read (use --tracer bpf)" :
+					 "the memory of process %d cannot be read (run as its user, or as root)",
+				 pid);
 	if (ml_inject_can_load(&work->objects, work->injection->library, refusal))
 		return -1;
 	work->needs_loader = !ml_inject_loaded(&work->objects, work->injection->library, work->injection->function);
-	work->code = ml_inject_find_code(&work->objects);
+	work->code = find_code(&work->objects);
 	if (!work->code.trampoline)
 		return ml_refuse(refusal, "process %d has no return from signal handlers that could be used (use --tracer bpf)",
 				 pid);
@@ -123,10 +199,11 @@ static int choose(struct work *work, struct ml_inject_choice *choice)
 		ml_stop_times_add(&work->injected->stops, ML_STOPPED_ALL, work->threads.longest_stop_ns,
 				  (ml_u32)work->threads.n);
 		if (!work->chosen && ml_clock_ns() > deadline_ns)
-			return ml_refuse(&work->injected->refusal,
-					 "no thread of process %d could be borrowed within 2 s: the last one was %s (try again, or "
-					 "use --tracer bpf)",
-					 work->injection->pid, ml_inject_verdict_text(work->last_verdict));
+			return ml_refuse(
+				&work->injected->refusal,
+				"no thread of process %d could be borrowed within 2 s: the last one was %s (try again, or "
+				"use --tracer bpf)",
+				work->injection->pid, ml_inject_verdict_text(work->last_verdict));
 		if (!work->chosen)
 			nanosleep(&pause, NULL);
 	}
@@ -156,8 +233,11 @@ static int call_function(struct work *work, struct ml_inject_caller *caller)
 static int make_calls(struct work *work)
 {
 	const struct ml_injection *injection = work->injection;
-	struct ml_inject_caller caller = { .pid = injection->pid, .tid = work->chosen->tid, .state = &work->state,
-					   .code = work->code, .objects = &work->objects };
+	struct ml_inject_caller caller = { .pid = injection->pid,
+					   .tid = work->chosen->tid,
+					   .state = &work->state,
+					   .code = work->code,
+					   .objects = &work->objects };
 	int failed = ml_inject_load(&caller, injection->library, injection->function, &work->injected->refusal);
 
 	if (!failed)
@@ -205,8 +285,9 @@ int ml_inject(const struct ml_injection *injection, struct ml_injected *injected
 
 	memset(injected, 0, sizeof(*injected));
 	work = (struct work){ .injection = injection, .injected = injected };
-	failed = ML_HAS_PTRACE_CALLS ? run(&work) :
-				       ml_refuse(&injected->refusal, "32-bit processes cannot be attached to (use a 64-bit build)");
+	failed = ML_HAS_PTRACE_CALLS ?
+			 run(&work) :
+			 ml_refuse(&injected->refusal, "32-bit processes cannot be attached to (use a 64-bit build)");
 	injected->n_threads = (ml_u32)work.threads.n;
 	ml_ptrace_free(&work.threads);
 	ml_target_objects_free(&work.objects);
@@ -215,8 +296,9 @@ int ml_inject(const struct ml_injection *injection, struct ml_injected *injected
 
 int ml_inject_command(char *const *words, int n_words)
 {
-	struct ml_injection injection = { .pid = atoi(words[0]), .library = words[1], .function = words[2],
-					  .argument = n_words > 3 ? words[3] : NULL };
+	struct ml_injection injection = {
+		.pid = atoi(words[0]), .library = words[1], .function = words[2], .argument = n_words > 3 ? words[3] : NULL
+	};
 	struct ml_injected injected;
 
 	if (ml_inject(&injection, &injected)) {

@@ -4,8 +4,7 @@
  * need. In come a pid, a library and a call, out come the result and the stop times, or a refusal. Runs in a process of its own (keeper.h):
  * when it ends, the kernel detaches all threads.
  */
-#ifndef MEMLEAK_INJECT_H
-#define MEMLEAK_INJECT_H
+#pragma once
 
 #include "agent/inject/checks.h"
 #include "agent/protocol/stop_times.h"
@@ -18,7 +17,7 @@ struct ml_injection {
 	const char *library;  /* path as the agent sees it */
 	const char *function; /* int (*)(const char *) that the library exports */
 	const char *argument; /* NULL: none */
-	const struct ml_patches *patches; /* inline hooks to place with it (inline_hooks.h); NULL: none */
+	const struct ml_patches *patches; /* inline hooks to place with it (patch.h); NULL: none */
 };
 
 struct ml_injected {
@@ -37,5 +36,3 @@ int ml_inject(const struct ml_injection *injection, struct ml_injected *injected
  * `RESULT THREADS ATTEMPTS` and the stops. Returns the exit code: 0, or 4 with the reason on standard error.
  */
 int ml_inject_command(char *const *words, int n_words);
-
-#endif

@@ -11,12 +11,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/inject/inline_hooks.h"
+#include "agent/inject/claim.h"
+#include "agent/inject/patch.h"
+#include "agent/process/proc_file.h"
 #include "preload/segment/attach_abi.h"
 
 _Static_assert(sizeof(struct ml_injected) <= 4096, "written to a pipe at once"); /* PIPE_BUF */
 
 #define DETACH_MS 15000 /* for the search and the call, at most */
+#define TRACER_PATIENCE_MS 5000
+#define TRACER_STEP_MS 10
+#define STATUS_BYTES 4096
 
 /* Explains the result of a function of the shim. */
 static void explain(const char *function, int target, struct ml_injected *injected)
@@ -25,6 +30,7 @@ static void explain(const char *function, int target, struct ml_injected *inject
 		[ML_ATTACH_BAD_LINE] = "agent and shim are from different releases (install both from one)",
 		[ML_ATTACH_BUSY] = "another session attaches at the same moment (try again)",
 		[ML_ATTACH_PRELOADED] = "it was started with the shim and is measured already (end that session)",
+		[ML_ATTACH_MEASURED] = "another session measures it already (end that one first)",
 		[ML_ATTACH_NO_ALLOCATOR] = "none of its modules defines malloc and free for others: its allocator is linked "
 					   "statically (use --tracer inline or bpf)",
 		[ML_ATTACH_CHOSEN] = "a resolver (ifunc) chose its malloc, and no file shows which one it is (measure it "
@@ -32,7 +38,8 @@ static void explain(const char *function, int target, struct ml_injected *inject
 		[ML_ATTACH_NO_SLOT] = "none of its modules calls the allocator through a slot (use --tracer inline or bpf)",
 		[ML_ATTACH_NO_ORIGINAL] = "no function of its allocator can be patched (use --tracer bpf)",
 		[ML_ATTACH_NO_MODULES] = "its list of modules cannot be read (use --tracer bpf)",
-		[ML_ATTACH_NOT_FORKED_SAFE] = "a forked child could not be recognised, by neither its kernel nor its libc (use --tracer bpf)",
+		[ML_ATTACH_NOT_FORKED_SAFE] =
+			"a forked child could not be recognised, by neither its kernel nor its libc (use --tracer bpf)",
 	};
 	int result = (int)injected->result;
 
@@ -43,11 +50,57 @@ static void explain(const char *function, int target, struct ml_injected *inject
 			  strerror(-result));
 }
 
+/* Stops attaching if the patches fail. */
+static void apply_patches(const struct ml_injection *attach, struct ml_patch_result *changed)
+{
+	struct ml_injection detach = *attach;
+	struct ml_injected detached;
+
+	if (!ml_patch_change(attach->pid, attach->patches, true, changed))
+		return;
+	detach.function = "memleak_detach";
+	detach.argument = NULL;
+	ml_inject(&detach, &detached);
+}
+
+/*
+ * After attaching: patches the code. After detaching: restores it, also if the call of the shim failed. In the other order a block freed
+ * past the hooks would still count as held, and its address be returned by a call that is still recorded.
+ */
+static void change_code(const struct ml_injection *injection, struct ml_patch_result *changed, struct ml_injected *injected)
+{
+	if (!injection->argument)
+		ml_patch_change(injection->pid, injection->patches, false, changed);
+	else if (!*changed->refusal.text && !*injected->refusal.text)
+		apply_patches(injection, changed);
+	ml_stop_times_append(&injected->stops, &changed->stops);
+	injected->n_attempts += changed->n_attempts;
+	if (*changed->refusal.text)
+		injected->refusal = changed->refusal;
+}
+
+/* Another session may hold the process for a moment (probes/spared.h): a process that stays hooked for that could not be measured again. */
+static void await_end_of_tracer(pid_t pid)
+{
+	char status[STATUS_BYTES];
+
+	for (int ms = 0; ms < TRACER_PATIENCE_MS && ml_proc_read(pid, "status", status, sizeof(status)) > 0 &&
+			 ml_proc_field(status, "TracerPid:\t", 10);
+	     ms += TRACER_STEP_MS)
+		usleep(TRACER_STEP_MS * 1000);
+}
+
+static bool report(int results, const struct ml_injected *injected)
+{
+	return write(results, injected, sizeof(*injected)) == (ssize_t)sizeof(*injected); /* the agent may be gone */
+}
+
 /* Runs in a process of its own: when that ends every thread goes on, even one that stops only then. */
 static void act(int results, const struct ml_injection *injection)
 {
 	struct ml_injected injected = { 0 };
-	struct ml_patch_result changed;
+	struct ml_patch_result changed = { 0 };
+	bool is_attach = injection->argument != NULL;
 	pid_t worker = fork();
 
 	if (worker > 0)
@@ -55,10 +108,15 @@ static void act(int results, const struct ml_injection *injection)
 	if (worker)
 		return;
 
-	if (!ml_inline_before(injection, &changed) && !ml_inject(injection, &injected) && injection->argument)
+	if (!is_attach)
+		await_end_of_tracer(injection->pid);
+	if (is_attach && injection->patches)
+		ml_patch_fill_slots(injection->pid, injection->patches, &changed.refusal);
+	if (!*changed.refusal.text && !ml_inject(injection, &injected) && is_attach)
 		explain(injection->function, injection->pid, &injected);
-	ml_inline_after(injection, &changed, &injected);
-	_exit(write(results, &injected, sizeof(injected)) != (ssize_t)sizeof(injected)); /* the agent may be gone */
+	if (injection->patches)
+		change_code(injection, &changed, &injected);
+	_exit(!report(results, &injected));
 }
 
 /* Closes all other descriptors: the host waits for the end of the agent's output. */
@@ -73,12 +131,17 @@ static void close_others(int orders, int results)
 static void keep(const struct ml_injection *attach)
 {
 	struct ml_injection detach = *attach;
+	struct ml_injected refused = { 0 };
 	char byte;
 
 	signal(SIGINT, SIG_IGN);
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
+	if (attach->argument && ml_inject_claim(attach->pid, &refused.refusal)) {
+		report(1, &refused); /* and detaches nothing: what is attached is the other session's */
+		return;
+	}
 	if (attach->argument)
 		act(1, attach);
 	while (read(0, &byte, 1) < 0 && errno == EINTR)
@@ -91,8 +154,9 @@ static void keep(const struct ml_injection *attach)
 int ml_keeper_start(struct ml_keeper *keeper, pid_t target, const char *shim, const char *line,
 		    const struct ml_patches *patches)
 {
-	struct ml_injection attach = { .pid = target, .library = shim, .function = "memleak_attach", .argument = line,
-				       .patches = patches };
+	struct ml_injection attach = {
+		.pid = target, .library = shim, .function = "memleak_attach", .argument = line, .patches = patches
+	};
 	int orders[2], results[2];
 
 	*keeper = (struct ml_keeper){ .target = target };

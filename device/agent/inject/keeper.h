@@ -3,8 +3,7 @@
  * A process of the agent that attaches the shim to a running process, and detaches it on order or when the agent ends in whatever way.
  * Only the keeper uses ptrace, so the kernel frees all threads when it ends.
  */
-#ifndef MEMLEAK_INJECT_KEEPER_H
-#define MEMLEAK_INJECT_KEEPER_H
+#pragma once
 
 #include "agent/inject/inject.h"
 
@@ -27,5 +26,3 @@ int ml_keeper_result(struct ml_keeper *keeper, struct ml_injected *injected, int
 
 /* Orders it to detach, waits for that and for its end. 1 and the result, or -1 as above. */
 int ml_keeper_detach(struct ml_keeper *keeper, struct ml_injected *injected);
-
-#endif

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "agent/inject/library.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,14 +10,17 @@
 #include <string.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#include "agent/process/proc_file.h"
 
 #define CALL_TIMEOUT_MS 10000
 #define GLIBC_DLOPEN_MODE 0x80000000u /* expected by __libc_dlopen_mode() */
 #define MEMORY_FILE "/proc/self/fd/"
 #define MEMORY_FILE_FLAGS 1 /* MFD_CLOEXEC */
 
-static ml_u64 find_function(const struct ml_target_objects *objects, const char *name)
+ml_u64 ml_inject_function(const struct ml_target_objects *objects, const char *name)
 {
 	ml_u64 address = 0;
 
@@ -30,13 +32,13 @@ static ml_u64 find_function(const struct ml_target_objects *objects, const char 
 /* glibc before 2.34 has dlopen() in a library that not every program loads. */
 static ml_u64 find_dlopen(const struct ml_target_objects *objects, ml_u64 *mode)
 {
-	ml_u64 address = find_function(objects, "dlopen");
+	ml_u64 address = ml_inject_function(objects, "dlopen");
 
 	*mode = RTLD_NOW;
 	if (address)
 		return address;
 	*mode = RTLD_NOW | GLIBC_DLOPEN_MODE;
-	return find_function(objects, "__libc_dlopen_mode");
+	return ml_inject_function(objects, "__libc_dlopen_mode");
 }
 
 const struct ml_target_object *ml_inject_loaded(const struct ml_target_objects *objects, const char *library,
@@ -67,11 +69,13 @@ int ml_inject_can_load(const struct ml_target_objects *objects, const char *libr
 	ml_u64 mode;
 
 	if (!objects->n)
-		return ml_refuse(refusal, "the dynamic linker of process %d is not ready (try again when the program runs)", pid);
+		return ml_refuse(refusal, "the dynamic linker of process %d is not ready (try again when the program runs)",
+				 pid);
 	if (!find_dlopen(objects, &mode))
 		return ml_refuse(refusal, "no library of process %d defines dlopen() (use --tracer bpf)", pid);
-	if (!ml_inject_shares_files(pid) && (!has_proc(pid) || !find_function(objects, "memfd_create")))
-		return ml_refuse(refusal, "process %d sees other files than the agent, and %s: %s cannot be loaded (use --tracer bpf)",
+	if (!ml_inject_shares_files(pid) && (!has_proc(pid) || !ml_inject_function(objects, "memfd_create")))
+		return ml_refuse(refusal,
+				 "process %d sees other files than the agent, and %s: %s cannot be loaded (use --tracer bpf)",
 				 pid, has_proc(pid) ? "its libc has no memfd_create()" : "no /proc", library);
 	return 0;
 }
@@ -83,15 +87,14 @@ int ml_inject_call(struct ml_inject_caller *caller, const char *name, const stru
 {
 	*called = ml_ptrace_make_call(caller->pid, caller->tid, caller->state, request);
 	switch (called->end) {
-	case ML_CALL_RETURNED:
-		return 0;
+	case ML_CALL_RETURNED: return 0;
 	case ML_CALL_FAULTED:
 		return ml_refuse(refusal, "%s() in process %d raised signal %d (%s), and was undone (use --tracer bpf)", name,
 				 caller->pid, called->signal, strsignal(called->signal));
 	case ML_CALL_TIMEOUT:
 		caller->is_lost = true;
-		return ml_refuse(refusal, "%s() in process %d did not return in time (a lock may be held; use --tracer bpf)", name,
-				 caller->pid);
+		return ml_refuse(refusal, "%s() in process %d did not return in time (a lock may be held; use --tracer bpf)",
+				 name, caller->pid);
 	case ML_CALL_GONE:
 		caller->is_lost = true;
 		return ml_refuse(refusal, "process %d has ended or become another program meanwhile (try again)", caller->pid);
@@ -104,8 +107,9 @@ int ml_inject_call(struct ml_inject_caller *caller, const char *name, const stru
 /* Refuses with the text of dlerror(). */
 static int refuse_library(struct ml_inject_caller *caller, const char *library, struct ml_refusal *refusal)
 {
-	struct ml_ptrace_request request = { .function = find_function(caller->objects, "dlerror"),
-					     .code = caller->code, .patience_ms = CALL_TIMEOUT_MS };
+	struct ml_ptrace_request request = { .function = ml_inject_function(caller->objects, "dlerror"),
+					     .code = caller->code,
+					     .patience_ms = CALL_TIMEOUT_MS };
 	struct ml_ptrace_called called = { 0 };
 	char text[256] = "";
 
@@ -136,40 +140,87 @@ static int load_path(struct ml_inject_caller *caller, const char *library, const
 
 /* ---- a memory file -------------------------------------------------------------------------------------- */
 
-/* Descriptor of the process for the memory file; -1: none. */
+struct descriptor {
+	pid_t pid;
+	const char *target; /* of its link */
+};
+
+static bool leads_to(void *context, int number)
+{
+	const struct descriptor *wanted = context;
+	char path[64], target[64];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", wanted->pid, number);
+	n = readlink(path, target, sizeof(target) - 1);
+	target[n > 0 ? n : 0] = '\0';
+	return !strcmp(target, wanted->target);
+}
+
+/* Descriptor of the process for the memory file; negative: none. */
 static int find_descriptor(pid_t pid, const char *name)
 {
-	char path[64], wanted[64], target[64];
-	struct dirent *entry;
-	int found = -1;
-	DIR *descriptors;
+	char target[64];
 
-	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
-	snprintf(wanted, sizeof(wanted), "/memfd:%s (deleted)", name);
-	descriptors = opendir(path);
-	while (descriptors && found < 0 && (entry = readdir(descriptors))) {
-		ssize_t n;
+	snprintf(target, sizeof(target), "/memfd:%s (deleted)", name);
+	return ml_proc_find(pid, "fd", leads_to, &(struct descriptor){ pid, target });
+}
 
-		snprintf(path, sizeof(path), "/proc/%d/fd/%.16s", pid, entry->d_name);
-		n = readlink(path, target, sizeof(target) - 1);
-		target[n > 0 ? n : 0] = '\0';
-		if (!strcmp(target, wanted))
-			found = atoi(entry->d_name);
+/* Of the kernel's own mount, which has memory files and no file with a name (mm/shmem.c: shm_mnt). 0: unknown. */
+static dev_t memory_device(void)
+{
+	int fd = (int)syscall(SYS_memfd_create, "", MEMORY_FILE_FLAGS);
+	struct stat status = { 0 };
+
+	if (fd >= 0) {
+		fstat(fd, &status);
+		close(fd);
 	}
-	if (descriptors)
-		closedir(descriptors);
-	return found;
+	return status.st_dev;
+}
+
+static uid_t owner_of_new_files(pid_t pid)
+{
+	char status[2048];
+	uid_t ids[4] = { (uid_t)-1, (uid_t)-1, (uid_t)-1, (uid_t)-1 }; /* real, effective, saved, of the file system */
+	const char *line = ml_proc_read(pid, "status", status, sizeof(status)) > 0 ? strstr(status, "\nUid:\t") : NULL;
+
+	if (line)
+		sscanf(line + strlen("\nUid:\t"), "%u %u %u %u", &ids[0], &ids[1], &ids[2], &ids[3]);
+	return ids[3];
+}
+
+/*
+ * Opens the process's memory file for writing; -1: it is none. The process may have given the name of one to any file, by a mount, which
+ * must not be written with the rights of root. O_PATH opens nothing.
+ */
+static int open_memory_file(pid_t pid, int descriptor)
+{
+	char name[32];
+	struct stat status;
+	int found, into = -1;
+
+	snprintf(name, sizeof(name), "fd/%d", descriptor);
+	found = ml_proc_open(pid, name, O_PATH);
+	if (found < 0)
+		return -1;
+	if (!fstat(found, &status) && S_ISREG(status.st_mode) && !status.st_size && status.st_uid == owner_of_new_files(pid) &&
+	    status.st_dev == memory_device()) {
+		snprintf(name, sizeof(name), MEMORY_FILE "%d", found);
+		into = open(name, O_WRONLY | O_CLOEXEC);
+	} else {
+		errno = EPERM;
+	}
+	close(found);
+	return into;
 }
 
 static int fill(pid_t pid, int descriptor, const char *library)
 {
-	char path[64];
 	struct stat status;
 	off_t at = 0;
-	int from = open(library, O_RDONLY | O_CLOEXEC), into;
+	int from = open(library, O_RDONLY | O_CLOEXEC), into = open_memory_file(pid, descriptor);
 
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, descriptor);
-	into = open(path, O_WRONLY | O_CLOEXEC);
 	if (from >= 0 && into >= 0 && !fstat(from, &status))
 		while (at < status.st_size && sendfile(into, from, &at, (size_t)(status.st_size - at)) > 0)
 			;
@@ -183,11 +234,14 @@ static int fill(pid_t pid, int descriptor, const char *library)
 static int load_memory_file(struct ml_inject_caller *caller, const char *library, struct ml_refusal *refusal)
 {
 	char name[32], path[32];
-	struct ml_ptrace_request make = { .function = find_function(caller->objects, "memfd_create"),
-					  .code = caller->code, .arguments = { 0, MEMORY_FILE_FLAGS }, .text = name,
+	struct ml_ptrace_request make = { .function = ml_inject_function(caller->objects, "memfd_create"),
+					  .code = caller->code,
+					  .arguments = { 0, MEMORY_FILE_FLAGS },
+					  .text = name,
 					  .patience_ms = CALL_TIMEOUT_MS };
-	struct ml_ptrace_request unmake = { .function = find_function(caller->objects, "close"),
-					    .code = caller->code, .patience_ms = CALL_TIMEOUT_MS };
+	struct ml_ptrace_request unmake = { .function = ml_inject_function(caller->objects, "close"),
+					    .code = caller->code,
+					    .patience_ms = CALL_TIMEOUT_MS };
 	struct ml_ptrace_called called;
 	struct ml_refusal ignored;
 	int descriptor, failed;
@@ -197,7 +251,8 @@ static int load_memory_file(struct ml_inject_caller *caller, const char *library
 		return -1;
 	descriptor = find_descriptor(caller->pid, name);
 	if (descriptor < 0)
-		return ml_refuse(refusal, "process %d could not make a file for the shim (is its limit of descriptors reached?)",
+		return ml_refuse(refusal,
+				 "process %d could not make a file for the shim (is its limit of descriptors reached?)",
 				 caller->pid);
 	snprintf(path, sizeof(path), MEMORY_FILE "%d", descriptor);
 	failed = fill(caller->pid, descriptor, library) ?

@@ -4,15 +4,18 @@
 
 #include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "agent/probes/code_compare.h"
-#include "agent/inject/patch_memory.h"
+#include "agent/probes/patched_code.h"
 #include "agent/inject/patch_threads.h"
 #include "agent/ptrace/threads.h"
+#include "agent/process/proc_file.h"
 #include "agent/process/target_objects.h"
 
 #define SEARCH_NS (2000ull * 1000 * 1000)
@@ -25,16 +28,63 @@ struct work {
 	const struct ml_patches *patches;
 	struct ml_patch_result *result;
 	struct ml_ptrace_threads threads;
-	struct ml_patch_memory memory;
+	int memory; /* /proc/PID/mem: writes whatever the protection is */
+	pid_t stopped_tid; /* one of the stopped threads */
 };
 
 int ml_patch_fill_slots(pid_t pid, const struct ml_patches *patches, struct ml_refusal *refusal)
 {
 	for (size_t i = 0; i < patches->n_slots; i++)
 		if (ml_target_write((ml_u32)pid, patches->slots[i].address, &patches->slots[i].value, sizeof(long)))
-			return ml_refuse(refusal, "the memory of process %d cannot be written: %s (run as its user, or as root)",
-					 pid, strerror(errno));
+			return ml_refuse(refusal,
+					 "the memory of process %d cannot be written: %s (run as its user, or as root)", pid,
+					 strerror(errno));
 	return 0;
+}
+
+/* ---- memory --------------------------------------------------------------------------------------------- */
+
+static bool read_code(const struct work *work, ml_u64 address, ml_u8 *bytes, size_t n)
+{
+	return pread(work->memory, bytes, n, (off_t)address) == (ssize_t)n;
+}
+
+static bool holds(const struct work *work, ml_u64 address, const ml_u8 *bytes, size_t n)
+{
+	ml_u8 there[256];
+
+	return n <= sizeof(there) && read_code(work, address, there, n) && !memcmp(there, bytes, n);
+}
+
+/* Writes whole words, with the bytes around, if the kernel refuses writes through the file (proc_mem.force_override). */
+static int poke(const struct work *work, ml_u64 address, const ml_u8 *bytes, size_t n)
+{
+	for (size_t done = 0; done < n;) {
+		ml_u64 at = (address + done) & ~(ml_u64)(sizeof(long) - 1);
+		size_t skipped = (size_t)(address + done - at);
+		size_t taken = sizeof(long) - skipped < n - done ? sizeof(long) - skipped : n - done;
+		long word;
+
+		errno = 0;
+		word = ptrace(PTRACE_PEEKTEXT, work->stopped_tid, (void *)(size_t)at, NULL);
+		if (errno)
+			return -1;
+		memcpy((char *)&word + skipped, bytes + done, taken);
+		if (ptrace(PTRACE_POKETEXT, work->stopped_tid, (void *)(size_t)at, (void *)word))
+			return -1;
+		done += taken;
+	}
+	return 0;
+}
+
+/* Writes bytes that differ, and reads them back. 0, or -1: they are not all written. */
+static int write_code(const struct work *work, ml_u64 address, const ml_u8 *bytes, size_t n)
+{
+	if (holds(work, address, bytes, n))
+		return 0;
+	if (pwrite(work->memory, bytes, n, (off_t)address) != (ssize_t)n && poke(work, address, bytes, n))
+		return -1;
+	return holds(work, address, bytes, n) ? 0 : -1;
 }
 
 /* ---- comparing ------------------------------------------------------------------------------------------- */
@@ -54,13 +104,13 @@ static bool is_free(const struct work *work, const struct ml_patch *patch)
 {
 	static const ml_u8 nothing[ML_PATCH_CODE_MAX];
 
-	return ml_patch_memory_holds(&work->memory, patch->trampoline, nothing, patch->n_code) ||
-	       ml_patch_memory_holds(&work->memory, patch->trampoline, patch->code, patch->n_code);
+	return holds(work, patch->trampoline, nothing, patch->n_code) ||
+	       holds(work, patch->trampoline, patch->code, patch->n_code);
 }
 
 static bool is_as_expected(const struct work *work, const struct ml_patch *patch)
 {
-	return ml_patch_memory_holds(&work->memory, patch->address, bytes_before(work, patch), patch->n_bytes);
+	return holds(work, patch->address, bytes_before(work, patch), patch->n_bytes);
 }
 
 /* Compares the code before the patch with its file, except for breakpoints: a jump there would bypass the patch. */
@@ -68,7 +118,7 @@ static bool is_kept(const struct work *work, const struct ml_patch *patch)
 {
 	ml_u8 there[ML_PATCH_KEPT_MAX];
 
-	return ml_patch_memory_read(&work->memory, patch->address - patch->n_kept, there, patch->n_kept) &&
+	return read_code(work, patch->address - patch->n_kept, there, patch->n_kept) &&
 	       ml_code_agrees(there, patch->kept, patch->n_kept);
 }
 
@@ -79,10 +129,11 @@ static int check(const struct work *work)
 		bool kept = is_kept(work, patch);
 
 		if (!kept || !is_as_expected(work, patch))
-			return ml_refuse(&work->result->refusal,
-					 "the code at %#llx of process %d differs from its file: a debugger, a uprobe or another "
-					 "hook has changed it (remove that)",
-					 (unsigned long long)(patch->address - (kept ? 0 : patch->n_kept)), work->pid);
+			return ml_refuse(
+				&work->result->refusal,
+				"the code at %#llx of process %d differs from its file: a debugger, a uprobe or another "
+				"hook has changed it (remove that)",
+				(unsigned long long)(patch->address - (kept ? 0 : patch->n_kept)), work->pid);
 		if (!is_free(work, patch))
 			return ml_refuse(&work->result->refusal,
 					 "the room for moved code at %#llx of process %d is in use (restart the process)",
@@ -99,13 +150,13 @@ static void undo(const struct work *work, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		const struct ml_patch *patch = &work->patches->patches[i];
 
-		ml_patch_memory_write(&work->memory, patch->address, bytes_before(work, patch), patch->n_bytes);
+		write_code(work, patch->address, bytes_before(work, patch), patch->n_bytes);
 	}
 }
 
 static void report_changed(const struct work *work, const struct ml_patch *patch)
 {
-	bool is_out = ml_patch_memory_holds(&work->memory, patch->address, patch->expected, patch->n_bytes);
+	bool is_out = holds(work, patch->address, patch->expected, patch->n_bytes);
 
 	ml_refuse(&work->result->refusal, "the code at %#llx of process %d is not our jump any more%s",
 		  (unsigned long long)patch->address, work->pid,
@@ -122,12 +173,12 @@ static int write_all(const struct work *work)
 			report_changed(work, patch);
 			continue;
 		}
-		if ((work->is_apply &&
-		     ml_patch_memory_write(&work->memory, patch->trampoline, patch->code, patch->n_code)) ||
-		    ml_patch_memory_write(&work->memory, patch->address, bytes_after(work, patch), patch->n_bytes)) {
+		if ((work->is_apply && write_code(work, patch->trampoline, patch->code, patch->n_code)) ||
+		    write_code(work, patch->address, bytes_after(work, patch), patch->n_bytes)) {
 			undo(work, i + 1);
-			return ml_refuse(&work->result->refusal, "code of process %d cannot be written at %#llx: %s (use --tracer bpf)",
-					 work->pid, (unsigned long long)patch->address, strerror(errno));
+			return ml_refuse(&work->result->refusal,
+					 "code of process %d cannot be written at %#llx: %s (use --tracer bpf)", work->pid,
+					 (unsigned long long)patch->address, strerror(errno));
 		}
 	}
 	return 0;
@@ -151,23 +202,24 @@ static int refuse_stop(struct work *work, int error)
 static int change(struct work *work)
 {
 	struct ml_patch_threads threads = { work->patches, work->is_apply, work->threads.threads, work->threads.n };
-	const struct ml_ptrace_thread *stopped = NULL;
 	int result;
 
+	work->stopped_tid = 0;
 	for (size_t i = 0; i < work->threads.n; i++)
 		if (work->threads.threads[i].is_stopped)
-			stopped = &work->threads.threads[i];
+			work->stopped_tid = work->threads.threads[i].tid;
 		else if (!work->threads.threads[i].is_gone)
 			return 0;
-	if (!stopped || ml_patch_memory_open(&work->memory, work->pid, stopped->tid))
-		return ml_refuse(&work->result->refusal, "the memory of process %d cannot be opened (run as its user, or as root)",
-				 work->pid);
+	work->memory = work->stopped_tid ? ml_proc_open(work->pid, "mem", O_RDWR) : -1;
+	if (work->memory < 0)
+		return ml_refuse(&work->result->refusal,
+				 "the memory of process %d cannot be opened (run as its user, or as root)", work->pid);
 	result = work->is_apply ? check(work) : 0;
 	if (!result)
 		result = !ml_patch_threads_are_clear(&threads, (ml_u32)work->pid) ? 0 : write_all(work) ? -1 : 1;
 	if (result == 1)
 		ml_patch_threads_move(&threads);
-	ml_patch_memory_close(&work->memory);
+	close(work->memory);
 	return result;
 }
 
@@ -177,10 +229,15 @@ static int refuse_threads(struct work *work)
 	pid_t child = ml_inject_child_in_memory(work->pid);
 
 	if (child)
-		return ml_refuse(refusal, "process %d, a child of vfork(), runs in the memory of process %d, whose code is to be changed "
-					  "(wait for its exec, or use --tracer plt or bpf)", child, work->pid);
-	return ml_refuse(refusal, "for 2 s some thread of process %d was inside code that must be patched (try again, or use "
-				  "--tracer bpf)", work->pid);
+		return ml_refuse(
+			refusal,
+			"process %d, a child of vfork(), runs in the memory of process %d, whose code is to be changed "
+			"(wait for its exec, or use --tracer plt or bpf)",
+			child, work->pid);
+	return ml_refuse(refusal,
+			 "for 2 s some thread of process %d was inside code that must be patched (try again, or use "
+			 "--tracer bpf)",
+			 work->pid);
 }
 
 /* Stops all threads until none is inside a patch, for 2 s at most. */
@@ -200,8 +257,7 @@ static int run(struct work *work)
 			done = change(work);
 		work->result->n_threads = (ml_u32)work->threads.n;
 		ml_ptrace_let_others_go(&work->threads, NULL);
-		ml_stop_times_add(&work->result->stops, ML_STOPPED_ALL, work->threads.longest_stop_ns,
-				  work->result->n_threads);
+		ml_stop_times_add(&work->result->stops, ML_STOPPED_ALL, work->threads.longest_stop_ns, work->result->n_threads);
 		if (error)
 			return refuse_stop(work, error);
 		if (!done && ml_clock_ns() > deadline_ns)
@@ -212,7 +268,7 @@ static int run(struct work *work)
 	return done == 1 ? 0 : -1;
 }
 
-static int act(pid_t pid, const struct ml_patches *patches, bool is_apply, struct ml_patch_result *result)
+int ml_patch_change(pid_t pid, const struct ml_patches *patches, bool is_apply, struct ml_patch_result *result)
 {
 	struct work work = { .pid = pid, .is_apply = is_apply, .patches = patches, .result = result };
 	int failed;
@@ -221,14 +277,4 @@ static int act(pid_t pid, const struct ml_patches *patches, bool is_apply, struc
 	failed = run(&work);
 	ml_ptrace_free(&work.threads);
 	return failed;
-}
-
-int ml_patch_apply(pid_t pid, const struct ml_patches *patches, struct ml_patch_result *result)
-{
-	return act(pid, patches, true, result);
-}
-
-int ml_patch_revert(pid_t pid, const struct ml_patches *patches, struct ml_patch_result *result)
-{
-	return act(pid, patches, false, result);
 }

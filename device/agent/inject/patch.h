@@ -6,8 +6,7 @@
  * Code is written through ptrace, which ignores page protection: it stays executable all the time, and no mapping is ever writable and
  * executable (SELinux execmod checks mprotect(2) only). On arm64 the kernel synchronises the instruction caches (flush_ptrace_access()).
  */
-#ifndef MEMLEAK_PATCH_H
-#define MEMLEAK_PATCH_H
+#pragma once
 
 #include "agent/inject/checks.h"
 #include "agent/inject/patch_plan.h"
@@ -22,10 +21,8 @@ struct ml_patch_result {
 /* Before memleak_attach(): writes the slots. 0, or -1 and the refusal. */
 int ml_patch_fill_slots(pid_t pid, const struct ml_patches *patches, struct ml_refusal *refusal);
 
-/* Applies all patches, or none. 0, or -1 and the refusal. */
-int ml_patch_apply(pid_t pid, const struct ml_patches *patches, struct ml_patch_result *result);
-
-/* Restores every byte. A function that another tool has changed since stays as it is, and is refused. */
-int ml_patch_revert(pid_t pid, const struct ml_patches *patches, struct ml_patch_result *result);
-
-#endif
+/*
+ * is_apply: applies all patches, or none. Else restores every byte; a function that another tool has changed since stays as it is, and is
+ * refused. 0, or -1 and the refusal.
+ */
+int ml_patch_change(pid_t pid, const struct ml_patches *patches, bool is_apply, struct ml_patch_result *result);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/protocol/config.h"
+
 #define FIELDS 8
 
 static bool read_number(const char *text, const char *ends, ml_u64 *value, const char **end)
@@ -16,13 +18,6 @@ static bool read_number(const char *text, const char *ends, ml_u64 *value, const
 	*value = strtoull(text, &behind, 16);
 	*end = behind;
 	return behind != text && !errno && (!*behind || strchr(ends, *behind));
-}
-
-static bool is_number(const char *text, ml_u64 *value)
-{
-	const char *end;
-
-	return read_number(text, "", value, &end);
 }
 
 static int digit(char c)
@@ -75,13 +70,12 @@ static bool read_patch(struct ml_patch *patch, char *text)
 
 	while (n < FIELDS && (fields[n] = strsep(&rest, " ")))
 		n++;
-	return n == FIELDS && !rest && is_number(fields[0], &patch->address) && read_kept(fields[1], patch) &&
+	return n == FIELDS && !rest && ml_config_number(fields[0], 16, &patch->address) && read_kept(fields[1], patch) &&
 	       read_bytes(fields[2], patch->expected, sizeof(patch->expected), &n_expected) &&
-	       read_bytes(fields[3], patch->patch, sizeof(patch->patch), &patch->n_bytes) &&
-	       n_expected == patch->n_bytes && is_number(fields[4], &patch->trampoline) &&
+	       read_bytes(fields[3], patch->patch, sizeof(patch->patch), &patch->n_bytes) && n_expected == patch->n_bytes &&
+	       ml_config_number(fields[4], 16, &patch->trampoline) &&
 	       read_bytes(fields[5], patch->code, sizeof(patch->code), &patch->n_code) &&
-	       read_moves(fields[6], patch->moves, &patch->n_moves) &&
-	       read_moves(fields[7], patch->returns, &patch->n_returns);
+	       read_moves(fields[6], patch->moves, &patch->n_moves) && read_moves(fields[7], patch->returns, &patch->n_returns);
 }
 
 static bool read_slot(struct ml_patch_slot *slot, char *text)
@@ -91,7 +85,7 @@ static bool read_slot(struct ml_patch_slot *slot, char *text)
 	if (!value)
 		return false;
 	*value++ = '\0';
-	return is_number(text, &slot->address) && is_number(value, &slot->value);
+	return ml_config_number(text, 16, &slot->address) && ml_config_number(value, 16, &slot->value);
 }
 
 int ml_patch_take_line(void *context, const char *key, char *text)
@@ -106,8 +100,8 @@ int ml_patch_take_line(void *context, const char *key, char *text)
 	if (!*patches)
 		return -1;
 	if (is_slot)
-		is_read = (*patches)->n_slots < ML_PATCH_SLOTS_MAX &&
-			  read_slot(&(*patches)->slots[(*patches)->n_slots++], text);
+		is_read =
+			(*patches)->n_slots < ML_PATCH_SLOTS_MAX && read_slot(&(*patches)->slots[(*patches)->n_slots++], text);
 	else
 		is_read = (*patches)->n < ML_PATCHES_MAX && read_patch(&(*patches)->patches[(*patches)->n++], text);
 	return is_read ? 1 : -1;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The host's plan of inline hooks, and its lines in the configuration (docs/wire-protocol.md, "The agent's input"). */
-#ifndef MEMLEAK_PATCH_PLAN_H
-#define MEMLEAK_PATCH_PLAN_H
+#pragma once
 
 #include <stddef.h>
 
@@ -44,5 +43,3 @@ struct ml_patches {
  * context: struct ml_patches **, allocated by the first line.
  */
 int ml_patch_take_line(void *context, const char *key, char *text);
-
-#endif

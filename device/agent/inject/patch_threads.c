@@ -25,8 +25,7 @@ static ml_u64 *pc_of(ml_ptrace_registers *registers)
 #endif
 }
 
-static const struct ml_patch_move *moves_of(const struct ml_patch_threads *stopped, const struct ml_patch *patch,
-					    ml_u32 *n)
+static const struct ml_patch_move *moves_of(const struct ml_patch_threads *stopped, const struct ml_patch *patch, ml_u32 *n)
 {
 	*n = stopped->is_apply ? patch->n_moves : patch->n_returns;
 	return stopped->is_apply ? patch->moves : patch->returns;
@@ -116,9 +115,8 @@ void ml_patch_threads_move(const struct ml_patch_threads *stopped)
 		ml_ptrace_registers registers;
 		bool is_inside;
 
-		if (!stopped->threads[i].is_stopped ||
-		    ml_ptrace_read_set(stopped->threads[i].tid, NT_PRSTATUS, &registers, sizeof(registers)) !=
-			    (ssize_t)sizeof(registers))
+		if (!stopped->threads[i].is_stopped || ml_ptrace_read_set(stopped->threads[i].tid, NT_PRSTATUS, &registers,
+									  sizeof(registers)) != (ssize_t)sizeof(registers))
 			continue;
 		move = find_move(stopped, *pc_of(&registers), &is_inside);
 		if (!move)

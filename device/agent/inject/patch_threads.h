@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Program counters of the stopped threads of a process, and whether its code may be patched. */
-#ifndef MEMLEAK_PATCH_THREADS_H
-#define MEMLEAK_PATCH_THREADS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -23,5 +22,3 @@ bool ml_patch_threads_are_clear(const struct ml_patch_threads *threads, ml_u32 p
 
 /* Moves threads inside a patch to the same point of the other code. */
 void ml_patch_threads_move(const struct ml_patch_threads *threads);
-
-#endif

@@ -5,24 +5,77 @@
 #include <string.h>
 
 #include "agent/process/process_maps.h"
+#include "agent/protocol/extend.h"
 
 #define OWN_NAME "libmemleak.so"
 
-static const char *const allocator_names[] = {
-	"malloc", "calloc", "realloc", "free", "cfree", "memalign", "aligned_alloc", "posix_memalign", "valloc", "pvalloc",
-	"reallocarray", "malloc_usable_size", "malloc_trim", "mallinfo", "mallinfo2", "mallopt", "malloc_stats", "malloc_info",
-	"malloc_set_state", "malloc_get_state", "malloc_iterate", "malloc_disable", "malloc_enable", "__libc_malloc",
-	"__libc_calloc", "__libc_realloc", "__libc_free", "__libc_memalign", "__libc_valloc", "__libc_pvalloc",
-	"__libc_mallopt", "__libc_mallinfo", "__libc_reallocarray", "__libc_freeres", "free_sized", "free_aligned_sized",
-};
+static const char *const allocator_names[] = { "malloc",
+					       "calloc",
+					       "realloc",
+					       "free",
+					       "cfree",
+					       "memalign",
+					       "aligned_alloc",
+					       "posix_memalign",
+					       "valloc",
+					       "pvalloc",
+					       "reallocarray",
+					       "malloc_usable_size",
+					       "malloc_trim",
+					       "mallinfo",
+					       "mallinfo2",
+					       "mallopt",
+					       "malloc_stats",
+					       "malloc_info",
+					       "malloc_set_state",
+					       "malloc_get_state",
+					       "malloc_iterate",
+					       "malloc_disable",
+					       "malloc_enable",
+					       "__libc_malloc",
+					       "__libc_calloc",
+					       "__libc_realloc",
+					       "__libc_free",
+					       "__libc_memalign",
+					       "__libc_valloc",
+					       "__libc_pvalloc",
+					       "__libc_mallopt",
+					       "__libc_mallinfo",
+					       "__libc_reallocarray",
+					       "__libc_freeres",
+					       "free_sized",
+					       "free_aligned_sized" };
 
 /* Functions of libc that hold locks of the dynamic linker or (fork) of the allocator, or run handlers under their own locks. */
-static const char *const loader_names[] = {
-	"dlopen", "dlmopen", "dlclose", "dlsym", "dlvsym", "dladdr", "dladdr1", "dlinfo", "dlerror", "dl_iterate_phdr",
-	"__libc_dlopen_mode", "__libc_dlsym", "__libc_dlclose", "android_dlopen_ext", "fork", "__fork", "__libc_fork", "_Fork", "vfork",
-	"__register_atfork", "pthread_atfork", "posix_spawn", "posix_spawnp", "__cxa_thread_atexit_impl", "exit",
-	"quick_exit", "abort", "__cxa_finalize", "__tls_get_addr",
-};
+static const char *const loader_names[] = { "dlopen",
+					    "dlmopen",
+					    "dlclose",
+					    "dlsym",
+					    "dlvsym",
+					    "dladdr",
+					    "dladdr1",
+					    "dlinfo",
+					    "dlerror",
+					    "dl_iterate_phdr",
+					    "__libc_dlopen_mode",
+					    "__libc_dlsym",
+					    "__libc_dlclose",
+					    "android_dlopen_ext",
+					    "fork",
+					    "__fork",
+					    "__libc_fork",
+					    "_Fork",
+					    "vfork",
+					    "__register_atfork",
+					    "pthread_atfork",
+					    "posix_spawn",
+					    "posix_spawnp",
+					    "__cxa_thread_atexit_impl",
+					    "exit",
+					    "quick_exit",
+					    "abort",
+					    "__cxa_finalize",
+					    "__tls_get_addr" };
 
 static bool is_listed(const char *name, const char *const *names, size_t n)
 {
@@ -43,14 +96,9 @@ static enum ml_inject_lock lock_of(const char *name)
 
 static int add(struct ml_inject_ranges *ranges, ml_u64 start, ml_u64 end, enum ml_inject_lock lock)
 {
-	struct ml_inject_range *more = ranges->ranges;
-
-	if (ranges->n % 64 == 0)
-		more = realloc(more, (ranges->n + 64) * sizeof(*more));
-	if (!more)
+	if (!ML_EXTEND(ranges->ranges, ranges->n, ranges->room))
 		return -1;
-	ranges->ranges = more;
-	more[ranges->n++] = (struct ml_inject_range){ start, end, lock };
+	ranges->ranges[ranges->n++] = (struct ml_inject_range){ start, end, lock };
 	return 0;
 }
 
@@ -94,34 +142,23 @@ static int add_functions(struct ml_inject_ranges *ranges, const struct ml_target
 	return 0;
 }
 
-struct whole_module {
-	struct ml_inject_ranges *ranges;
-	const struct ml_target_object *object;
-	enum ml_inject_lock lock;
-	ml_u64 next; /* start of the next object's addresses */
-	int failed;
-};
-
-static void add_code(void *context, ml_u64 start, ml_u64 end)
-{
-	struct whole_module *whole = context;
-
-	if (start >= whole->object->bias && start < whole->next)
-		whole->failed |= add(whole->ranges, start, end, whole->lock);
-}
-
+/* The code of a whole object: up to the start of the next object's addresses. */
 static int add_module(struct ml_inject_ranges *ranges, const struct ml_target_objects *objects,
 		      const struct ml_target_object *object, enum ml_inject_lock lock, const char *maps)
 {
-	struct whole_module whole = { ranges, object, lock, ~0ull, 0 };
+	ml_u64 next = ~0ull;
+	struct ml_maps_line line;
+	int failed = 0;
 
 	for (size_t i = 0; i < objects->n; i++)
-		if (objects->objects[i].bias > object->bias && objects->objects[i].bias < whole.next)
-			whole.next = objects->objects[i].bias;
-	if (whole.next == ~0ull)
-		whole.next = object->dynamic + (1ull << 24); /* the last object: its data are near its code */
-	ml_process_maps_code(maps, add_code, &whole);
-	return whole.failed;
+		if (objects->objects[i].bias > object->bias && objects->objects[i].bias < next)
+			next = objects->objects[i].bias;
+	if (next == ~0ull)
+		next = object->dynamic + (1ull << 24); /* the last object: its data are near its code */
+	for (const char *at = maps; (at = ml_process_maps_code(at, &line));)
+		if (line.start >= object->bias && line.start < next)
+			failed |= add(ranges, line.start, line.end, lock);
+	return failed;
 }
 
 static bool defines(const struct ml_target_symbol *functions, size_t n, const char *name)
@@ -137,12 +174,10 @@ static int read_object(struct ml_inject_ranges *ranges, const struct ml_target_o
 {
 	size_t n;
 	struct ml_target_symbol *functions = ml_target_functions(objects->pid, object, &n);
-	struct module module = {
-		.has_malloc = defines(functions, n, "malloc"),
-		.is_libc = defines(functions, n, "printf"),
-		.is_linker = object->bias == objects->interpreter && objects->interpreter,
-		.is_program = object == objects->objects,
-	};
+	struct module module = { .has_malloc = defines(functions, n, "malloc"),
+				 .is_libc = defines(functions, n, "printf"),
+				 .is_linker = object->bias == objects->interpreter && objects->interpreter,
+				 .is_program = object == objects->objects };
 	size_t length = strlen(object->path), own = sizeof(OWN_NAME) - 1;
 	bool is_ours = (length >= own && !strcmp(object->path + length - own, OWN_NAME)) ||
 		       defines(functions, n, "memleak_attach"); /* a memory file */
@@ -162,8 +197,7 @@ static int read_object(struct ml_inject_ranges *ranges, const struct ml_target_o
 
 int ml_inject_ranges_read(struct ml_inject_ranges *ranges, const struct ml_target_objects *objects)
 {
-	size_t bytes;
-	char *maps = ml_process_maps_read(objects->pid, &bytes);
+	char *maps = ml_process_maps_read(objects->pid, NULL);
 	int failed = maps ? 0 : -1;
 
 	*ranges = (struct ml_inject_ranges){ 0 };

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Address ranges of code in which a thread may hold a lock that dlopen() takes. */
-#ifndef MEMLEAK_INJECT_RANGES_H
-#define MEMLEAK_INJECT_RANGES_H
+#pragma once
 
 #include "agent/process/target_objects.h"
 
@@ -14,7 +13,7 @@ struct ml_inject_range {
 
 struct ml_inject_ranges {
 	struct ml_inject_range *ranges;
-	size_t n;
+	size_t n, room;
 };
 
 /*
@@ -25,5 +24,3 @@ int ml_inject_ranges_read(struct ml_inject_ranges *ranges, const struct ml_targe
 void ml_inject_ranges_free(struct ml_inject_ranges *ranges);
 
 enum ml_inject_lock ml_inject_ranges_find(const struct ml_inject_ranges *ranges, ml_u64 address);
-
-#endif

@@ -10,8 +10,10 @@
 #include "agent/process/signature_mask.h"
 #include "agent/inject/ranges.h"
 #include "agent/process/process_maps.h"
+#include "frame_step.h"
 
 #define FRAMES_MAX 1024
+#define RED_ZONE_BYTES 128 /* below sp: an epilogue may have popped the frame pointer already (psABI x86-64 §3.2.2) */
 #define SCAN_BYTES_MAX (1u << 20) /* of a stack without CFI */
 #define STACK_ROOM_BYTES (64u << 10) /* below the thread's frames: dlopen() and what it calls need less */
 
@@ -45,7 +47,7 @@ void ml_inject_choice_destroy(struct ml_inject_choice *choice)
 {
 	if (!choice)
 		return;
-	ml_code_map_clear(&choice->map);
+	ml_code_map_forget(&choice->map, 0);
 	ml_inject_ranges_free(&choice->ranges);
 	free(choice->maps);
 	free(choice);
@@ -53,62 +55,41 @@ void ml_inject_choice_destroy(struct ml_inject_choice *choice)
 
 void ml_inject_choice_renew(struct ml_inject_choice *choice)
 {
-	size_t bytes;
-
 	choice->process = ml_code_map_process(&choice->map, choice->pid, ++choice->renewals);
 	free(choice->maps);
-	choice->maps = ml_process_maps_read(choice->pid, &bytes);
+	choice->maps = ml_process_maps_read(choice->pid, NULL);
 }
 
 /* ---- the stack ----------------------------------------------------------------------------------------- */
-
-struct span {
-	ml_u64 start, end;
-};
-
-/* The mapping that holds an address; [0, 0) when none does. */
-static struct span mapping_of(const struct ml_inject_choice *choice, ml_u64 address, bool *is_first_stack)
-{
-	const char *line = choice->maps, *next;
-	struct span span;
-	char permissions[4];
-
-	while (line && (next = ml_process_maps_line(line, &span.start, &span.end, permissions))) {
-		if (address >= span.start && address < span.end) {
-			*is_first_stack = memmem(line, (size_t)(next - line), "[stack]", 7) != NULL;
-			return span;
-		}
-		line = next;
-	}
-	return (struct span){ 0, 0 };
-}
 
 /*
  * A thread's own stack has its thread descriptor at the upper end (glibc, musl) or near it (bionic). Stacks that a program switches
  * itself are elsewhere, and their free room is unknown.
  */
-static bool is_on_own_stack(const struct ml_inject_choice *choice, pid_t tid, const ml_ptrace_registers *registers,
-			    ml_u64 sp, ml_u64 *end)
+static bool is_on_own_stack(const struct ml_inject_choice *choice, pid_t tid, const ml_ptrace_registers *registers, ml_u64 sp,
+			    ml_u64 *end)
 {
 	ml_u64 pointer = ml_ptrace_thread_pointer(tid, registers);
-	bool is_first_stack = false;
-	struct span span = mapping_of(choice, sp, &is_first_stack);
+	struct ml_maps_line line;
+	bool is_first_stack;
 
-	*end = span.end;
-	if (!span.end || sp - span.start < (is_first_stack ? ML_FRAME_BYTES_MAX : STACK_ROOM_BYTES))
+	if (!ml_process_maps_find(choice->maps, sp, &line))
+		return false;
+	*end = line.end;
+	is_first_stack = ml_process_maps_has(&line, "[stack]");
+	if (sp - line.start < (is_first_stack ? ML_FRAME_BYTES_MAX : STACK_ROOM_BYTES))
 		return false;
 	if ((ml_u32)tid == choice->pid)
 		return is_first_stack;
-	return pointer > sp && pointer < span.end + STACK_ROOM_BYTES;
+	return pointer > sp && pointer < line.end + STACK_ROOM_BYTES;
 }
 
-/* 0 and !*is_read if the word is unreadable. */
-static ml_u64 read_word(struct ml_inject_choice *choice, ml_u64 address, bool *is_read)
+static int read_word(void *context, ml_u64 address, int is_fp, ml_u64 *word)
 {
-	ml_u64 word = 0;
+	struct ml_inject_choice *choice = context;
 
-	*is_read = !ml_remote_memory_read(&choice->map.memory, choice->pid, address, &word, sizeof(word));
-	return word;
+	(void)is_fp;
+	return !ml_remote_memory_read(&choice->map.memory, choice->pid, address, word, sizeof(*word));
 }
 
 static enum ml_inject_verdict verdict_of(enum ml_inject_lock lock)
@@ -129,7 +110,9 @@ static enum ml_inject_verdict scan(struct ml_inject_choice *choice, ml_u64 sp, m
 		if (ml_target_read(choice->pid, sp, words, n * 8))
 			return ML_THREAD_STACK;
 		for (size_t i = 0; i < n; i++) {
-			enum ml_inject_lock lock = ml_inject_ranges_find(&choice->ranges, ml_strip_signature(words[i], choice->arch->signature_mask));
+			enum ml_inject_lock lock =
+				ml_inject_ranges_find(&choice->ranges,
+						      ml_strip_signature(words[i], choice->arch->signature_mask));
 
 			if (lock != ML_LOCK_NONE)
 				return verdict_of(lock);
@@ -143,11 +126,11 @@ enum step { STEPPED, OUTERMOST, LOST, SIGNAL_FRAME };
 /* Steps to the caller by the rule at the pc. */
 static enum step step(struct ml_inject_choice *choice, struct ml_ptrace_frame *frame, ml_u64 lookup_pc, bool is_first)
 {
+	ml_u64 mask = choice->arch->signature_mask, low = is_first ? frame->sp - RED_ZONE_BYTES : frame->sp;
+	struct ml_frame now = { frame->pc, frame->sp, frame->fp, 0 };
 	struct ml_frame_rule rule = { 0 };
 	struct ml_fde fde;
 	int is_file;
-	ml_u64 cfa, offset, fp;
-	bool is_read = true, is_fp_read = true;
 
 	if (ml_code_map_find(&choice->map, choice->process, choice->arch, lookup_pc, &fde, &is_file) != ML_CFI_FOUND)
 		return LOST;
@@ -155,33 +138,19 @@ static enum step step(struct ml_inject_choice *choice, struct ml_ptrace_frame *f
 		return SIGNAL_FRAME;
 	if (ml_cfi_rule(&choice->map.memory, choice->pid, choice->arch, &fde, lookup_pc, &rule) != ML_CFI_FOUND)
 		return LOST;
-	offset = (ml_u64)(__INT64_TYPE__)ml_frame_cfa_offset(&rule);
-	switch (ml_frame_kind(&rule)) {
-	case ML_FRAME_END:
+	if (ml_frame_kind(&rule) == ML_FRAME_END)
 		return OUTERMOST;
-	case ML_FRAME_SP:
-		cfa = frame->sp + offset;
-		break;
-	case ML_FRAME_FP:
-		cfa = frame->fp + offset;
-		break;
-	case ML_FRAME_FP_DEREF:
-		cfa = read_word(choice, frame->fp + offset, &is_read);
-		break;
-	default:
-		if (!is_first || !frame->link) /* a leaf function keeps its return address in the register */
-			return LOST;
-		frame->pc = ml_strip_signature(frame->link, choice->arch->signature_mask);
+	if (is_first && ml_frame_kind(&rule) == ML_FRAME_NONE && frame->link) {
+		/* a leaf function keeps its return address in the register */
+		frame->pc = ml_strip_signature(frame->link, mask);
 		return STEPPED;
 	}
-	fp = rule.fp_words == ML_FRAME_FP_AT_FP ? frame->fp : cfa - 8ull * rule.fp_words;
-	if (!is_read || cfa < frame->sp || (cfa == frame->sp && !is_first))
+	if (!ml_frame_step(&now, &rule, low, mask, read_word, choice))
 		return LOST;
-	frame->pc = ml_strip_signature(read_word(choice, cfa - 8ull * rule.ra_words, &is_read), choice->arch->signature_mask);
-	if (rule.fp_words)
-		frame->fp = read_word(choice, fp, &is_fp_read);
-	frame->sp = cfa;
-	return is_read && is_fp_read ? STEPPED : LOST;
+	frame->pc = now.return_address;
+	frame->sp = now.sp;
+	frame->fp = now.fp;
+	return STEPPED;
 }
 
 /* 0: the thread is not to be borrowed, and only code that is certainly the linker's counts. */
@@ -193,14 +162,10 @@ static enum ml_inject_verdict walk(struct ml_inject_choice *choice, struct ml_pt
 		if (lock == ML_LOCK_LOADER || (lock != ML_LOCK_NONE && stack_end))
 			return verdict_of(lock);
 		switch (step(choice, &frame, i ? frame.pc - 1 : frame.pc, i == 0)) {
-		case OUTERMOST:
-			return ML_THREAD_GOOD;
-		case SIGNAL_FRAME:
-			return ML_THREAD_SIGNAL;
-		case LOST:
-			return stack_end ? scan(choice, frame.sp, stack_end) : ML_THREAD_STACK;
-		case STEPPED:
-			break;
+		case OUTERMOST: return ML_THREAD_GOOD;
+		case SIGNAL_FRAME: return ML_THREAD_SIGNAL;
+		case LOST: return stack_end ? scan(choice, frame.sp, stack_end) : ML_THREAD_STACK;
+		case STEPPED: break;
 		}
 		if (stack_end && frame.sp >= stack_end)
 			return ML_THREAD_STACK;
@@ -233,8 +198,7 @@ static bool is_in_section(const struct ml_inject_choice *choice, pid_t tid, ml_u
 	return pc - section.start < section.bytes;
 }
 
-enum ml_inject_verdict ml_inject_choice_judge(struct ml_inject_choice *choice, pid_t tid,
-					     const ml_ptrace_registers *registers)
+enum ml_inject_verdict ml_inject_choice_judge(struct ml_inject_choice *choice, pid_t tid, const ml_ptrace_registers *registers)
 {
 	struct ml_ptrace_frame frame = ml_ptrace_frame_of(registers);
 	ml_u64 stack_end;
