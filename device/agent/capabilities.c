@@ -31,7 +31,7 @@ static bool can_make_map(enum bpf_map_type type, ml_u32 key_bytes, ml_u32 value_
 static bool can_open_sideband(void)
 {
 	struct perf_event_attr attributes = {
-		.type = PERF_TYPE_SOFTWARE, .size = sizeof(attributes), .config = PERF_COUNT_SW_DUMMY, .mmap2 = 1, .mmap = 1,
+		.type = PERF_TYPE_SOFTWARE, .size = sizeof(attributes), .config = PERF_COUNT_SW_DUMMY, .mmap2 = 1, .mmap = 1
 	};
 	long fd = syscall(SYS_perf_event_open, &attributes, -1, 0, -1, PERF_FLAG_FD_CLOEXEC);
 

@@ -12,10 +12,10 @@
 #include "agent/inject/patch_plan.h"
 #include "agent/kernel/session.h"
 #include "agent/protocol/lent_stdio.h"
-#include "agent/process/loaded_objects.h"
 #include "agent/scan/memory_scan.h"
 #include "agent/shim/session.h"
 #include "agent/process/process_image.h"
+#include "agent/process/target_objects.h"
 #include "agent/snoop/session.h"
 #include "agent/protocol/version.h"
 
@@ -58,7 +58,7 @@ int main(int argc, char **argv)
 	if (argc == 5 && !strcmp(argv[1], "image"))
 		return ml_process_image_print(atoi(argv[2]), argv[3], argv[4]);
 	if (argc > 2 && !strcmp(argv[1], "objects"))
-		return ml_loaded_objects_print(atoi(argv[2]), argv + 3, argc - 3);
+		return ml_target_objects_print(atoi(argv[2]), argv + 3, argc - 3);
 	if ((argc == 3 || argc == 4) && !strcmp(argv[1], "scan"))
 		return ml_memory_scan(atoi(argv[2]), argc == 4 ? argv[3] : NULL);
 	if ((argc == 5 || argc == 6) && !strcmp(argv[1], "inject"))
@@ -73,8 +73,9 @@ int main(int argc, char **argv)
 		return run(ml_kernel_run);
 	if (!strcmp(command, "snoop"))
 		return ml_snoop_run();
-	fprintf(stderr, "usage: memleakd --version | probe | vdso | objects PID [NAME...] | image PID ADDRESS INODE | lend NAME |\n"
-			"       inject PID LIBRARY FUNCTION [ARGUMENT] | scan PID [STACK_POINTER] |\n"
-			"       [borrow NAME] bpf | kernel | preload | snoop\n");
+	fprintf(stderr,
+		"usage: memleakd --version | probe | vdso | objects PID [NAME...] | image PID ADDRESS INODE | lend NAME |\n"
+		"       inject PID LIBRARY FUNCTION [ARGUMENT] | scan PID [STACK_POINTER] |\n"
+		"       [borrow NAME] bpf | kernel | preload | snoop\n");
 	return 2;
 }

@@ -30,14 +30,12 @@ bool ml_sparse_stack_is_sound(const struct ml_evidence *record, ml_u64 bytes)
 /* End of the stack, or of its words, from the record's start; 0: not within `bytes`. */
 static ml_u64 stack_end(const struct ml_evidence *record, ml_u64 bytes)
 {
-	ml_u64 head = sizeof(*record) + record->n_registers * sizeof(ml_u64);
-	ml_u64 end = head + ((record->stack_bytes + 7ull) & ~7ull);
+	ml_u64 head = head_bytes(record), end = head + ((record->stack_bytes + 7ull) & ~7ull);
 
-	if (record->flags & ML_EVIDENCE_STACK_SPARSE) {
-		const struct ml_sparse_stack *sparse = (const void *)((const char *)record + head);
-
-		return ml_sparse_stack_is_sound(record, bytes) ? head + ml_sparse_stack_bytes((ml_u32)sparse->n_words) : 0;
-	}
+	if (record->flags & ML_EVIDENCE_STACK_SPARSE)
+		return ml_sparse_stack_is_sound(record, bytes) ?
+			       head + ml_sparse_stack_bytes((ml_u32)sparse_of(record)->n_words) :
+			       0;
 	return record->n_registers <= 64 && end <= bytes ? end : 0;
 }
 
@@ -72,7 +70,8 @@ bool ml_evidence_is_sound(const struct ml_evidence *record, ml_u64 bytes)
 	if (record->flags & ML_EVIDENCE_FRAME_CHAIN) {
 		if (!is_chain_sound(record, end, bytes))
 			return false;
-		end += ml_frame_chain_bytes(((const struct ml_frame_chain *)(const void *)((const char *)record + end))->n_frames);
+		end += ml_frame_chain_bytes(
+			((const struct ml_frame_chain *)(const void *)((const char *)record + end))->n_frames);
 	}
 	return !(record->flags & ML_EVIDENCE_STACK_ABOVE) || is_above_sound(record, end, bytes);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks that evidence written by a target lies within its bounds. */
-#ifndef MEMLEAK_EVIDENCE_BOUNDS_H
-#define MEMLEAK_EVIDENCE_BOUNDS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -12,5 +11,3 @@ bool ml_evidence_is_sound(const struct ml_evidence *record, ml_u64 bytes);
 
 /* Whether the words of a stack with ML_EVIDENCE_STACK_SPARSE lie within `bytes`. */
 bool ml_sparse_stack_is_sound(const struct ml_evidence *record, ml_u64 bytes);
-
-#endif

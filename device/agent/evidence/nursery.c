@@ -94,7 +94,9 @@ static ml_u32 used_bytes(const struct ml_evidence *record)
 {
 	ml_u64 bytes = sizeof(*record) + record->n_registers * sizeof(ml_u64) + record->stack_bytes;
 
-	return record->flags & (ML_EVIDENCE_STACK_SPARSE | ML_EVIDENCE_FRAME_CHAIN | ML_EVIDENCE_STACK_ABOVE) ? record->record_bytes : (ml_u32)((bytes + 7) & ~7ull);
+	return record->flags & (ML_EVIDENCE_STACK_SPARSE | ML_EVIDENCE_FRAME_CHAIN | ML_EVIDENCE_STACK_ABOVE) ?
+		       record->record_bytes :
+		       (ml_u32)((bytes + 7) & ~7ull);
 }
 
 /* A chunk with room for `bytes`, or NULL. */
@@ -157,32 +159,23 @@ static void drop_oldest(struct ml_nursery *nursery)
 	nursery->n_spare++;
 }
 
-/* bytes: the used part of the record. */
-static int append(struct ml_nursery *nursery, const struct ml_evidence *record, ml_u32 bytes, ml_u64 due_ns)
+int ml_nursery_add(struct ml_nursery *nursery, const struct ml_evidence *record)
 {
+	ml_u32 bytes = used_bytes(record);
 	size_t needed = entry_bytes(bytes);
-	struct chunk *chunk = needed <= CHUNK_BYTES ? chunk_for(nursery, needed) : NULL;
+	struct chunk *chunk = bytes <= record->record_bytes && needed <= CHUNK_BYTES ? chunk_for(nursery, needed) : NULL;
 	struct entry *entry;
 
 	if (!chunk)
 		return -1;
 	entry = (struct entry *)(void *)(chunk->bytes + chunk->end);
-	entry->due_ns = due_ns;
+	entry->due_ns = record->timestamp_ns + nursery->older_ns;
 	memcpy(&entry->record, record, bytes);
 	entry->record.record_bytes = bytes;
 	chunk->end += needed;
 	nursery->bytes += needed;
 	nursery->n_entries++;
 	return 0;
-}
-
-int ml_nursery_add(struct ml_nursery *nursery, const struct ml_evidence *record)
-{
-	ml_u32 bytes = used_bytes(record);
-
-	if (bytes > record->record_bytes)
-		return -1;
-	return append(nursery, record, bytes, record->timestamp_ns + nursery->older_ns);
 }
 
 static int write_stage(struct ml_nursery *nursery)
@@ -238,8 +231,6 @@ static bool is_wanted(struct ml_nursery *nursery, ml_u64 key)
 
 	if (nursery->source.live_objects(nursery->source.context, key, &allocated))
 		return true;
-	if (nursery->source.wanted_from) /* busy keys are not wanted then: their blocks die too young */
-		return !is_dead(nursery, key);
 	slot = busy_slot(nursery, key);
 	if (*slot == key)
 		return false;
@@ -250,44 +241,25 @@ static bool is_wanted(struct ml_nursery *nursery, ml_u64 key)
 	return true;
 }
 
-/* Time until which the oldest record stays, because no block of its key is old enough; 0: it leaves now. */
-static ml_u64 stays_until(struct ml_nursery *nursery, const struct ml_evidence *record, ml_u64 now_ns)
-{
-	const struct ml_nursery_source *source = &nursery->source;
-
-	return source->wanted_from ? source->wanted_from(source->context, record->key, now_ns) : 0;
-}
-
-/* Moves the oldest record to the host, drops it, or appends it again. is_forced: no room to append. */
-static int release_oldest(struct ml_nursery *nursery, ml_u64 now_ns, bool is_forced)
+/* Moves the oldest record to the host, or drops it. */
+static int release_oldest(struct ml_nursery *nursery)
 {
 	const struct ml_evidence *record = &oldest_entry(nursery)->record;
-	int result = 0;
-	ml_u64 due_ns;
+	int result = is_wanted(nursery, record->key) ? write_record(nursery, record) : 0;
 
-	if (is_wanted(nursery, record->key)) {
-		due_ns = is_forced ? 0 : stays_until(nursery, record, now_ns);
-		if (!due_ns || append(nursery, record, record->record_bytes, due_ns))
-			result = write_record(nursery, record);
-	}
 	drop_oldest(nursery);
 	return result;
 }
 
 int ml_nursery_age(struct ml_nursery *nursery, ml_u64 now_ns)
 {
-	size_t n = nursery->n_entries; /* records that stay are appended */
-
-	for (; n && (nursery->bytes > nursery->limit_bytes || oldest_entry(nursery)->due_ns <= now_ns); n--)
-		if (release_oldest(nursery, now_ns, nursery->bytes > nursery->limit_bytes))
+	while (nursery->n_entries && (nursery->bytes > nursery->limit_bytes || oldest_entry(nursery)->due_ns <= now_ns))
+		if (release_oldest(nursery))
 			return -1;
 	return write_stage(nursery);
 }
 
-int ml_nursery_flush(struct ml_nursery *nursery, ml_u64 now_ns)
+int ml_nursery_flush(struct ml_nursery *nursery)
 {
-	for (size_t n = nursery->n_entries; n; n--)
-		if (release_oldest(nursery, now_ns, false))
-			return -1;
-	return write_stage(nursery);
+	return ml_nursery_age(nursery, ~0ull);
 }

@@ -4,8 +4,7 @@
  * Evidence of keys that hold nothing is dropped and requested again. That of busy keys (many short-lived blocks) is written once,
  * because --sort churn needs their stacks. Liveness is counted per key, because evidence represents every block of its key.
  */
-#ifndef MEMLEAK_NURSERY_H
-#define MEMLEAK_NURSERY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,11 +16,6 @@ struct ml_nursery_source {
 	ml_u64 (*live_objects)(void *context, ml_u64 key, ml_u64 *allocated);
 	/* The next allocation of the key brings evidence again. */
 	void (*ask_again)(void *context, ml_u64 key);
-	/*
-	 * When the evidence of the key will be wanted, because a block has lived long enough; 0: now, or unknown. NULL: evidence of live
-	 * blocks is always wanted.
-	 */
-	ml_u64 (*wanted_from)(void *context, ml_u64 key, ml_u64 now_ns);
 	/* Whether the key held much at the high-water mark: then its evidence is written once. NULL: never. */
 	bool (*was_in_peak)(void *context, ml_u64 key);
 	void *context;
@@ -41,9 +35,7 @@ int ml_nursery_add(struct ml_nursery *nursery, const struct ml_evidence *record)
  */
 int ml_nursery_age(struct ml_nursery *nursery, ml_u64 now_ns);
 
-/* Before a snapshot: writes all wanted evidence of keys that hold blocks, of any age. -1: the host is gone. */
-int ml_nursery_flush(struct ml_nursery *nursery, ml_u64 now_ns);
+/* Before a snapshot: writes the evidence of keys that hold blocks, of any age. -1: the host is gone. */
+int ml_nursery_flush(struct ml_nursery *nursery);
 
 size_t ml_nursery_bytes(const struct ml_nursery *nursery);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ledger of mapped regions: whole pages, split by munmap at any page. */
-#ifndef MEMLEAK_REGIONS_H
-#define MEMLEAK_REGIONS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -32,5 +31,3 @@ void ml_regions_destroy(struct ml_regions *regions);
 
 /* Removes the regions of a process from before as_of_ns: an exec may be reported after calls of the new program. */
 void ml_regions_forget(struct ml_regions *regions, ml_u32 pid, ml_u64 as_of_ns);
-
-#endif

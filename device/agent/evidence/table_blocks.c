@@ -9,12 +9,14 @@
 
 #define CHUNK_ROWS 65536u
 #define KEY_COLUMNS 7
+#define LIVE_WIDE 5 /* columns of 64 bits, then those of 32 */
+#define LIVE_NARROW 4
 
 struct ml_snapshot {
 	struct ml_live live;
 	struct ml_keys keys;
-	ml_u64 address[CHUNK_ROWS], size[CHUNK_ROWS], timestamp_ns[CHUNK_ROWS], sequence[CHUNK_ROWS], key[CHUNK_ROWS];
-	ml_u32 pid[CHUNK_ROWS], tid[CHUNK_ROWS], function[CHUNK_ROWS], sample_bytes[CHUNK_ROWS];
+	ml_u64 wide[LIVE_WIDE][CHUNK_ROWS];
+	ml_u32 narrow[LIVE_NARROW][CHUNK_ROWS];
 	ml_u64 key_columns[KEY_COLUMNS][CHUNK_ROWS];
 };
 
@@ -44,8 +46,8 @@ static int write_keys(struct ml_snapshot *snapshot, bool is_last)
 
 int ml_snapshot_add_key(struct ml_snapshot *snapshot, const struct ml_key_row *row)
 {
-	const ml_u64 values[KEY_COLUMNS] = { row->key,		row->alloc_objects, row->alloc_bytes, row->free_objects,
-					     row->free_bytes, row->flags,	    row->pid };
+	const ml_u64 values[KEY_COLUMNS] = { row->key,        row->alloc_objects, row->alloc_bytes, row->free_objects,
+					     row->free_bytes, row->flags,         row->pid };
 
 	for (int i = 0; i < KEY_COLUMNS; i++)
 		snapshot->key_columns[i][snapshot->keys.count] = values[i];
@@ -62,20 +64,12 @@ int ml_snapshot_end_keys(struct ml_snapshot *snapshot)
 
 static int write_live(struct ml_snapshot *snapshot, bool is_last)
 {
-	size_t wide = snapshot->live.count * sizeof(ml_u64), narrow = snapshot->live.count * sizeof(ml_u32);
-	struct iovec parts[] = {
-		{ &snapshot->live, sizeof(snapshot->live) },
-		{ snapshot->address, wide },
-		{ snapshot->size, wide },
-		{ snapshot->timestamp_ns, wide },
-		{ snapshot->sequence, wide },
-		{ snapshot->key, wide },
-		{ snapshot->pid, narrow },
-		{ snapshot->tid, narrow },
-		{ snapshot->function, narrow },
-		{ snapshot->sample_bytes, narrow },
-	};
+	struct iovec parts[1 + LIVE_WIDE + LIVE_NARROW] = { { &snapshot->live, sizeof(snapshot->live) } };
 
+	for (int i = 0; i < LIVE_WIDE; i++)
+		parts[1 + i] = (struct iovec){ snapshot->wide[i], snapshot->live.count * sizeof(ml_u64) };
+	for (int i = 0; i < LIVE_NARROW; i++)
+		parts[1 + LIVE_WIDE + i] = (struct iovec){ snapshot->narrow[i], snapshot->live.count * sizeof(ml_u32) };
 	snapshot->live.last = is_last;
 	if (ml_blocks_writev(ML_BLOCK_LIVE, parts, sizeof(parts) / sizeof(parts[0])))
 		return -1;
@@ -85,27 +79,26 @@ static int write_live(struct ml_snapshot *snapshot, bool is_last)
 
 int ml_snapshot_add_live(struct ml_snapshot *snapshot, const struct ml_live_row *row)
 {
-	ml_u32 i = snapshot->live.count;
+	const ml_u64 wide[LIVE_WIDE] = { row->address, row->size, row->timestamp_ns, row->sequence, row->key };
+	const ml_u32 narrow[LIVE_NARROW] = { row->pid, row->tid, row->function, row->sample_bytes };
 
-	snapshot->address[i] = row->address;
-	snapshot->size[i] = row->size;
-	snapshot->timestamp_ns[i] = row->timestamp_ns;
-	snapshot->sequence[i] = row->sequence;
-	snapshot->key[i] = row->key;
-	snapshot->pid[i] = row->pid;
-	snapshot->tid[i] = row->tid;
-	snapshot->function[i] = row->function;
-	snapshot->sample_bytes[i] = row->sample_bytes;
+	for (int i = 0; i < LIVE_WIDE; i++)
+		snapshot->wide[i][snapshot->live.count] = wide[i];
+	for (int i = 0; i < LIVE_NARROW; i++)
+		snapshot->narrow[i][snapshot->live.count] = narrow[i];
 	return ++snapshot->live.count == CHUNK_ROWS ? write_live(snapshot, false) : 0;
 }
 
 /* No sequence number: a region may be the rest of a larger one, so only its key leads to a stack. */
 struct ml_live_row ml_region_row(const struct ml_region *region)
 {
-	return (struct ml_live_row){
-		.address = region->start, .size = region->end - region->start, .timestamp_ns = region->timestamp_ns,
-		.key = region->key, .pid = region->pid, .tid = region->tid, .function = region->function,
-	};
+	return (struct ml_live_row){ .address = region->start,
+				     .size = region->end - region->start,
+				     .timestamp_ns = region->timestamp_ns,
+				     .key = region->key,
+				     .pid = region->pid,
+				     .tid = region->tid,
+				     .function = region->function };
 }
 
 int ml_snapshot_add_regions(struct ml_snapshot *snapshot, const struct ml_regions *regions)

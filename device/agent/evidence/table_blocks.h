@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writers of LIVE, KEYS, HIGH_WATER and STATUS blocks: rows come in, chunks of columns go to the host. */
-#ifndef MEMLEAK_TABLE_BLOCKS_H
-#define MEMLEAK_TABLE_BLOCKS_H
+#pragma once
 
 #include "agent/evidence/regions.h"
 #include "wire.h"
@@ -60,5 +59,3 @@ static inline void ml_status_add(struct ml_status *status, ml_u64 alloc_objects,
 
 /* Fills in the time and the agent's CPU time, and writes the block. -1: the host is gone. */
 int ml_status_write(struct ml_status *status);
-
-#endif

@@ -58,7 +58,8 @@ int ml_kernel_evidence_add(struct ml_kernel_evidence *evidence, const struct ml_
 	memset(whole + used - 8, 0, 8);
 	memcpy(whole, record, sizeof(*record) + record->n_registers * 8ull + record->stack_bytes);
 	head->flags |= ML_EVIDENCE_FRAME_CHAIN | ML_EVIDENCE_CHAIN_IS_KERNEL;
-	head->record_bytes = (ml_u32)used + put_chain(evidence, evidence->kernel->keys[slot].stack, whole + used, &is_interrupt);
+	head->record_bytes =
+		(ml_u32)used + put_chain(evidence, evidence->kernel->keys[slot].stack, whole + used, &is_interrupt);
 	if (is_interrupt)
 		return 0;
 	if (ml_nursery_add(evidence->nursery, head))
@@ -73,14 +74,12 @@ static int write_alone(struct ml_kernel_evidence *evidence, const struct ml_kern
 	struct ml_evidence *head = (void *)whole;
 	bool is_interrupt;
 
-	*head = (struct ml_evidence){
-		.flags = ML_EVIDENCE_AT_RETURN | ML_EVIDENCE_FRAME_CHAIN | ML_EVIDENCE_CHAIN_IS_KERNEL,
-		.sequence = ALONE_SEQUENCE + ++evidence->n_alone,
-		.timestamp_ns = ml_clock_ns(),
-		.key = key->key,
-		.pid = (ml_u32)key->owner,
-		.function = (ml_u16)(key->owner >> 32),
-	};
+	*head = (struct ml_evidence){ .flags = ML_EVIDENCE_AT_RETURN | ML_EVIDENCE_FRAME_CHAIN | ML_EVIDENCE_CHAIN_IS_KERNEL,
+				      .sequence = ALONE_SEQUENCE + ++evidence->n_alone,
+				      .timestamp_ns = ml_clock_ns(),
+				      .key = key->key,
+				      .pid = (ml_u32)key->owner,
+				      .function = (ml_u16)(key->owner >> 32) };
 	head->record_bytes = (ml_u32)sizeof(*head) + put_chain(evidence, key->stack, whole + sizeof(*head), &is_interrupt);
 	return ml_blocks_write(ML_BLOCK_EVIDENCE, whole, head->record_bytes);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Evidence of the kernel's blocks: the kernel's stack of a key, and the user's code that made the call. */
-#ifndef MEMLEAK_KERNEL_EVIDENCE_H
-#define MEMLEAK_KERNEL_EVIDENCE_H
+#pragma once
 
 #include "agent/kernel/object.h"
 #include "agent/kernel/symbols.h"
@@ -38,5 +37,3 @@ void ml_kernel_evidence_sweep(struct ml_kernel_evidence *evidence);
 /* For the nursery: struct ml_nursery_source. */
 ml_u64 ml_kernel_live_objects(void *context, ml_u64 key, ml_u64 *allocated);
 void ml_kernel_ask_again(void *context, ml_u64 key);
-
-#endif

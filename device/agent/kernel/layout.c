@@ -9,7 +9,8 @@
 
 /* include/trace/events/kmem.h and percpu.h, from 5.10 to 6.18. */
 const struct ml_kernel_source ml_kernel_sources[ML_KERNEL_EVENTS] = {
-	[ML_KERNEL_KMALLOC] = { "kmalloc", "kmem", "kmalloc", .pointer = { "ptr" }, .size = { "bytes_alloc" }, .size_bytes = 8 },
+	[ML_KERNEL_KMALLOC] = { "kmalloc", "kmem", "kmalloc", .pointer = { "ptr" }, .size = { "bytes_alloc" },
+				.size_bytes = 8 },
 	[ML_KERNEL_KMALLOC_NODE] = { "kmalloc_node", "kmem", "kmalloc_node", .is_optional = true, .pointer = { "ptr" },
 				     .size = { "bytes_alloc" }, .size_bytes = 8 },
 	[ML_KERNEL_KFREE] = { "kfree", "kmem", "kfree", .is_release = true, .pointer = { "ptr" } },

@@ -4,8 +4,7 @@
  * programs are raw tracepoints), else by tracefs (then tracepoints): what a field is called and where it stands has changed
  * from version to version, and a version says little of a vendor's kernel.
  */
-#ifndef MEMLEAK_KERNEL_LAYOUT_H
-#define MEMLEAK_KERNEL_LAYOUT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -34,5 +33,3 @@ struct ml_kernel_layout {
 
 /* 0, or -1: neither BTF nor tracefs describes the events of the slab allocator. */
 int ml_kernel_layout_find(struct ml_kernel_layout *layout, bool without_btf);
-
-#endif

@@ -22,10 +22,7 @@ extern const unsigned char ml_bpf_kernel_start[], ml_bpf_kernel_end[];
 /* mm/slub.c: since v4.6, and since v6.18. Where one is missing, or cannot be probed, frees are missed and counted. */
 static const struct {
 	const char *program, *function;
-} bulk[ML_KERNEL_BULK] = {
-	{ "slab_free_bulk", "kmem_cache_free_bulk" },
-	{ "slab_free_later", "__kfree_rcu_sheaf" },
-};
+} bulk[ML_KERNEL_BULK] = { { "slab_free_bulk", "kmem_cache_free_bulk" }, { "slab_free_later", "__kfree_rcu_sheaf" } };
 
 static int fail(const char *what, int error)
 {
@@ -46,8 +43,7 @@ static int choose_programs(struct ml_kernel *kernel, const struct ml_config *con
 {
 	struct bpf_program *program;
 
-	bpf_object__for_each_program(program, kernel->object)
-		bpf_program__set_autoload(program, false);
+	bpf_object__for_each_program(program, kernel->object) bpf_program__set_autoload(program, false);
 	for (int i = 0; i < ML_KERNEL_BULK; i++)
 		bpf_program__set_autoload(bpf_object__find_program_by_name(kernel->object, bulk[i].program),
 					  config->kernel_groups >> ML_KERNEL_OF_SLAB & 1);
@@ -65,15 +61,15 @@ static int choose_programs(struct ml_kernel *kernel, const struct ml_config *con
 		}
 		program = bpf_object__find_program_by_name(kernel->object, source->program);
 		bpf_program__set_autoload(program, true);
-		bpf_program__set_type(program,
-				      kernel->layout.is_raw ? BPF_PROG_TYPE_RAW_TRACEPOINT : BPF_PROG_TYPE_TRACEPOINT);
+		bpf_program__set_type(program, kernel->layout.is_raw ? BPF_PROG_TYPE_RAW_TRACEPOINT : BPF_PROG_TYPE_TRACEPOINT);
 		kernel->programs[i] = program;
 	}
 	return 0;
 }
 
 /* mm/slub.c: functions that allocate the pages of blocks, before v6.9 and since. Static ones may have been inlined. */
-static const char *const inner[ML_KERNEL_INNER] = { "allocate_slab", "new_slab", "__kmalloc_large_node", "___kmalloc_large_node" };
+static const char *const inner[ML_KERNEL_INNER] = { "allocate_slab", "new_slab", "__kmalloc_large_node",
+						    "___kmalloc_large_node" };
 
 /* Counts the command and the processes that it starts: kernel/tree.h. 0, or -1 after an ERROR block. */
 static int prepare_tree(struct bpf_object *object, struct ml_kernel_options *options)
@@ -81,8 +77,9 @@ static int prepare_tree(struct bpf_object *object, struct ml_kernel_options *opt
 	int pid = ml_tracefs_field("task/task_newtask", "pid"), flags = ml_tracefs_field("task/task_newtask", "clone_flags");
 
 	if (pid < 0 || flags < 0) {
-		ml_blocks_error(ML_REASON_TRACER_ERROR, "could not follow forks, which --kernel with a command needs: no fields of task_newtask "
-							"(mount tracefs, or name a process by --pid)");
+		ml_blocks_error(ML_REASON_TRACER_ERROR,
+				"could not follow forks, which --kernel with a command needs: no fields of task_newtask "
+				"(mount tracefs, or name a process by --pid)");
 		return -1;
 	}
 	options->is_tree = 1;
@@ -162,9 +159,10 @@ int ml_kernel_load(struct ml_kernel *kernel, const struct ml_config *config, con
 	*kernel = (struct ml_kernel){ .n_cpus = libbpf_num_possible_cpus() };
 	ml_libbpf_begin(ML_DESCRIPTORS_OF_TRACER);
 	if (ml_kernel_layout_find(&kernel->layout, config->without_btf)) {
-		ml_blocks_error(ML_REASON_TRACER_ERROR,
-				"neither BTF nor tracefs describes the events of the kernel's allocators (mount tracefs, or use a kernel "
-				"with CONFIG_DEBUG_INFO_BTF)");
+		ml_blocks_error(
+			ML_REASON_TRACER_ERROR,
+			"neither BTF nor tracefs describes the events of the kernel's allocators (mount tracefs, or use a kernel "
+			"with CONFIG_DEBUG_INFO_BTF)");
 		return -1;
 	}
 	type = kernel->layout.is_raw ? BPF_PROG_TYPE_RAW_TRACEPOINT : BPF_PROG_TYPE_TRACEPOINT;
@@ -183,12 +181,13 @@ static int attach_one(struct ml_kernel *kernel, int i)
 				       bpf_program__attach_tracepoint(kernel->programs[i], source->category, source->event);
 	if (!link)
 		return fail("could not attach to an event of the kernel's allocators", errno);
-	kernel->links[i] = link;
+	kernel->links[kernel->n_links++] = link;
 	return 0;
 }
 
 int ml_kernel_attach(struct ml_kernel *kernel, const struct ml_kernel_symbols *symbols)
 {
+	struct bpf_link *link;
 	ml_u64 start, end;
 
 	for (int i = 0; i < ML_KERNEL_BULK; i++) {
@@ -196,10 +195,14 @@ int ml_kernel_attach(struct ml_kernel *kernel, const struct ml_kernel_symbols *s
 
 		if (!bpf_program__autoload(program) || !ml_kernel_symbols_range(symbols, bulk[i].function, &start, &end))
 			continue;
-		kernel->bulk_links[i] = bpf_program__attach_kprobe(program, false, bulk[i].function);
-		if (!kernel->bulk_links[i])
-			ml_blocks_log("%s() cannot be probed on this kernel (%s): what it gives back counts as held until its address is "
-				      "handed out again", bulk[i].function, strerror(errno));
+		link = bpf_program__attach_kprobe(program, false, bulk[i].function);
+		if (link)
+			kernel->links[kernel->n_links++] = link;
+		else
+			ml_blocks_log(
+				"%s() cannot be probed on this kernel (%s): what it gives back counts as held until its address is "
+				"handed out again",
+				bulk[i].function, strerror(errno));
 	}
 	for (int releases = 1; releases >= 0; releases--)
 		for (int i = 0; i < ML_KERNEL_EVENTS; i++)
@@ -210,16 +213,8 @@ int ml_kernel_attach(struct ml_kernel *kernel, const struct ml_kernel_symbols *s
 
 void ml_kernel_detach(struct ml_kernel *kernel)
 {
-	bpf_link__destroy(kernel->fork_link);
-	kernel->fork_link = NULL;
-	for (int i = 0; i < ML_KERNEL_BULK; i++) {
-		bpf_link__destroy(kernel->bulk_links[i]);
-		kernel->bulk_links[i] = NULL;
-	}
-	for (int i = 0; i < ML_KERNEL_EVENTS; i++) {
-		bpf_link__destroy(kernel->links[i]);
-		kernel->links[i] = NULL;
-	}
+	while (kernel->n_links)
+		bpf_link__destroy(kernel->links[--kernel->n_links]);
 }
 
 void ml_kernel_close(struct ml_kernel *kernel)

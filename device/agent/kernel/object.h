@@ -3,8 +3,7 @@
  * The BPF tracer of the kernel's allocators. The configuration comes in; LIVE, KEYS, EVIDENCE and KERNEL_SYMBOLS blocks go out
  * (session.c). Here: the loaded object.
  */
-#ifndef MEMLEAK_KERNEL_OBJECT_H
-#define MEMLEAK_KERNEL_OBJECT_H
+#pragma once
 
 #include <bpf/libbpf.h>
 
@@ -18,9 +17,8 @@
 struct ml_kernel {
 	struct bpf_object *object;
 	struct ml_kernel_layout layout;
-	struct bpf_link *links[ML_KERNEL_EVENTS];
-	struct bpf_link *bulk_links[ML_KERNEL_BULK];
-	struct bpf_link *fork_link; /* of a command's processes, else NULL */
+	struct bpf_link *links[ML_KERNEL_EVENTS + ML_KERNEL_BULK + 1]; /* one for the forks of a command's processes */
+	int n_links;
 	struct bpf_program *programs[ML_KERNEL_EVENTS]; /* NULL = not wanted, or not to be had */
 	struct ml_kernel_key *keys; /* ML_KERNEL_KEY_SLOTS, shared with the programs */
 	int live_fd, stacks_fd, counters_fd, tree_fd;
@@ -48,5 +46,3 @@ ml_u64 ml_kernel_missed(const struct ml_kernel *kernel);
 
 /* Slot of a key in `keys`; ML_KERNEL_KEY_SLOTS: none. */
 ml_u32 ml_kernel_find_key(const struct ml_kernel *kernel, ml_u64 key);
-
-#endif

@@ -14,7 +14,7 @@
 #include "agent/kernel/symbols.h"
 #include "agent/kernel/tree.h"
 #include "agent/process/process_maps.h"
-#include "agent/process/process_name.h"
+#include "agent/process/proc_file.h"
 #include "agent/process/process_set.h"
 #include "agent/process/sideband.h"
 #include "agent/session/loop.h"
@@ -110,12 +110,14 @@ static int start_command(struct session *session)
 	ml_u32 pid = (ml_u32)session->base.child.pid;
 
 	session->base.lost[ML_LOST_MAPPINGS] += ml_process_set_add(&session->processes, pid) < 0;
-	return ml_kernel_tree_begin(&session->kernel, pid) || ml_spawn_release(session->base.config, &session->base.child) ? -1 : 0;
+	return ml_kernel_tree_begin(&session->kernel, pid) || ml_spawn_release(session->base.config, &session->base.child) ?
+		       -1 :
+		       0;
 }
 
 static int open_session(struct session *session)
 {
-	struct ml_nursery_source source = { ml_kernel_live_objects, ml_kernel_ask_again, NULL, NULL, &session->evidence };
+	struct ml_nursery_source source = { ml_kernel_live_objects, ml_kernel_ask_again, NULL, &session->evidence };
 	struct ml_sideband_ops ops = { is_met, on_mapping, on_process, session };
 
 	session->evidence.kernel = &session->kernel;
@@ -131,7 +133,10 @@ static int open_session(struct session *session)
 	session->sideband = ml_sideband_open(-1, ops);
 	if (!session->sideband)
 		return ml_libbpf_fail("could not follow mappings", errno, "run as root");
-	return ml_kernel_attach(&session->kernel, session->evidence.symbols) || (session->base.is_child && start_command(session)) ? -1 : 0;
+	return ml_kernel_attach(&session->kernel, session->evidence.symbols) ||
+			       (session->base.is_child && start_command(session)) ?
+		       -1 :
+		       0;
 }
 
 static void drain(void *context)
@@ -163,7 +168,7 @@ static int write_snapshot(void *context)
 	struct session *session = context;
 
 	drain(session);
-	return ml_nursery_flush(session->base.nursery, ml_clock_ns()) || ml_kernel_evidence_complete(&session->evidence) ||
+	return ml_nursery_flush(session->base.nursery) || ml_kernel_evidence_complete(&session->evidence) ||
 	       ml_kernel_snapshot(&session->kernel, &session->evidence, ++session->base.n_snapshots) || write_totals(session);
 }
 
@@ -177,7 +182,8 @@ static void settle(struct session *session)
 	n_running = ml_kernel_tree_sweep(&session->kernel);
 	if (n_running)
 		ml_blocks_log("%u process%s of the command still ran at its end; what the kernel holds on %s behalf is "
-			      "in the report", n_running, n_running == 1 ? "" : "es", n_running == 1 ? "its" : "their");
+			      "in the report",
+			      n_running, n_running == 1 ? "" : "es", n_running == 1 ? "its" : "their");
 }
 
 static int poll_kernel(void *session)

@@ -21,10 +21,15 @@ static int add_rows(struct ml_snapshot *snapshot, const struct batch *batch, ml_
 
 	for (ml_u32 i = 0; i < count && !result; i++) {
 		const struct ml_kernel_block *block = &batch->blocks[i];
-		struct ml_live_row row = {
-			batch->where[i].address, block->size, block->timestamp_ns, block->sequence, block->key,
-			block->pid, block->tid, (ml_u32)block->function, 0,
-		};
+		struct ml_live_row row = { batch->where[i].address,
+					   block->size,
+					   block->timestamp_ns,
+					   block->sequence,
+					   block->key,
+					   block->pid,
+					   block->tid,
+					   (ml_u32)block->function,
+					   0 };
 
 		result = ml_snapshot_add_live(snapshot, &row);
 	}
@@ -41,8 +46,8 @@ static int read_live(struct ml_snapshot *snapshot, struct batch *batch, int live
 	while (!error) {
 		ml_u32 count = BATCH;
 
-		error = bpf_map_lookup_batch(live_fd, is_first ? NULL : &position, &position, batch->where, batch->blocks, &count,
-					     NULL);
+		error = bpf_map_lookup_batch(live_fd, is_first ? NULL : &position, &position, batch->where, batch->blocks,
+					     &count, NULL);
 		if (error && error != -ENOENT)
 			return -1;
 		if (add_rows(snapshot, batch, count))
@@ -69,8 +74,9 @@ static int add_keys(struct ml_snapshot *snapshot, const struct ml_kernel *kernel
 	for (ml_u32 slot = 0; slot < ML_KERNEL_KEY_SLOTS && !result; slot++) {
 		const struct ml_kernel_key *key = &kernel->keys[slot];
 		const struct ml_key_row row = {
-			key->key, key->alloc_objects, key->alloc_bytes, key->free_objects, key->free_bytes,
-			evidence->sent[slot] & ML_KERNEL_SENT_USER ? ML_KEY_PARTIAL : 0, (ml_u32)key->owner,
+			key->key,           key->alloc_objects, key->alloc_bytes,
+			key->free_objects,  key->free_bytes,    evidence->sent[slot] & ML_KERNEL_SENT_USER ? ML_KEY_PARTIAL : 0,
+			(ml_u32)key->owner,
 		};
 
 		if (key->key)
@@ -89,14 +95,12 @@ int ml_kernel_snapshot(const struct ml_kernel *kernel, const struct ml_kernel_ev
 int ml_kernel_status(const struct ml_kernel *kernel, const struct ml_kernel_evidence *evidence, ml_u64 evidence_records,
 		     const ml_u64 *lost)
 {
-	struct ml_status status = {
-		.untracked_frees = ml_kernel_counter(kernel, ML_KERNEL_UNTRACKED_FREES),
-		.evidence_records = evidence_records,
-		.alloc_objects = evidence->swept.alloc_objects,
-		.alloc_bytes = evidence->swept.alloc_bytes,
-		.free_objects = evidence->swept.free_objects,
-		.free_bytes = evidence->swept.free_bytes,
-	};
+	struct ml_status status = { .untracked_frees = ml_kernel_counter(kernel, ML_KERNEL_UNTRACKED_FREES),
+				    .evidence_records = evidence_records,
+				    .alloc_objects = evidence->swept.alloc_objects,
+				    .alloc_bytes = evidence->swept.alloc_bytes,
+				    .free_objects = evidence->swept.free_objects,
+				    .free_bytes = evidence->swept.free_bytes };
 
 	for (ml_u32 slot = 0; slot < ML_KERNEL_KEY_SLOTS; slot++) {
 		const struct ml_kernel_key *key = &kernel->keys[slot];

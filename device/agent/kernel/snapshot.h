@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernel's live blocks and the counters of its keys as blocks of the wire format. */
-#ifndef MEMLEAK_KERNEL_SNAPSHOT_H
-#define MEMLEAK_KERNEL_SNAPSHOT_H
+#pragma once
 
 #include "agent/kernel/evidence.h"
 
@@ -10,6 +9,4 @@ int ml_kernel_snapshot(const struct ml_kernel *kernel, const struct ml_kernel_ev
 
 /* lost: counted by the agent, ML_LOST_MAX of them, added to those of the programs. -1: the host is gone. */
 int ml_kernel_status(const struct ml_kernel *kernel, const struct ml_kernel_evidence *evidence, ml_u64 evidence_records,
-		      const ml_u64 *lost);
-
-#endif
+		     const ml_u64 *lost);

@@ -130,6 +130,7 @@ ml_u64 ml_kernel_stacks_recycle(struct ml_kernel_stacks *stacks, const struct ml
 	}
 	free(work);
 	if (stacks->is_refused)
-		ml_blocks_log("kernel stacks are kept to the end: this kernel refuses membarrier(2), which shows when a stack is unused");
+		ml_blocks_log(
+			"kernel stacks are kept to the end: this kernel refuses membarrier(2), which shows when a stack is unused");
 	return lost;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Recycles kernel stacks that no live block refers to. */
-#ifndef MEMLEAK_KERNEL_STACKS_H
-#define MEMLEAK_KERNEL_STACKS_H
+#pragma once
 
 #include "agent/kernel/object.h"
 
@@ -16,5 +15,3 @@ struct ml_kernel_stacks {
  * given up, so that what is named after all of those are done is put back. Returns how many live blocks lost theirs to that.
  */
 ml_u64 ml_kernel_stacks_recycle(struct ml_kernel_stacks *stacks, const struct ml_kernel *kernel);
-
-#endif

@@ -122,8 +122,9 @@ struct ml_kernel_symbols *ml_kernel_symbols_read(void)
 		return NULL;
 	qsort(symbols->rows, symbols->count, sizeof(*symbols->rows), by_start);
 	if (!symbols->count)
-		ml_blocks_log("the kernel's functions have no names: /proc/kallsyms hides addresses (sysctl kernel.kptr_restrict=1 "
-			      "shows them to root)");
+		ml_blocks_log(
+			"the kernel's functions have no names: /proc/kallsyms hides addresses (sysctl kernel.kptr_restrict=1 "
+			"shows them to root)");
 	return symbols;
 }
 
@@ -177,8 +178,7 @@ static void mark_used(struct ml_kernel_symbols *symbols, const struct symbol *ro
 		symbols->text_room = room;
 	}
 	symbols->text_bytes += (size_t)snprintf(symbols->text + symbols->text_bytes, LINE_BYTES, "%llx %llx %llx %s %s\n",
-						(unsigned long long)row->start,
-						(unsigned long long)end_of(symbols, row),
+						(unsigned long long)row->start, (unsigned long long)end_of(symbols, row),
 						(unsigned long long)module->base, module->name, row->name);
 }
 
@@ -215,8 +215,8 @@ static bool begins_with_one(const char *function, const char *const *beginnings,
 bool ml_kernel_is_tracer(const char *function)
 {
 	/* kernel/trace/bpf_trace.c, include/linux/tracepoint.h, include/trace/perf.h */
-	static const char *const beginnings[] = { "bpf_", "__bpf_", "__traceiter_", "perf_trace_", "trace_call_bpf",
-						  "__probestub_" };
+	static const char *const beginnings[] = { "bpf_",        "__bpf_",         "__traceiter_",
+						  "perf_trace_", "trace_call_bpf", "__probestub_" };
 
 	return !function || begins_with_one(function, beginnings, (int)(sizeof(beginnings) / sizeof(beginnings[0])));
 }
@@ -225,7 +225,7 @@ bool ml_kernel_is_interrupt(const char *function)
 {
 	/* arch/x86/include/asm/idtentry.h, arch/arm64/kernel/entry-common.c */
 	static const char *const beginnings[] = { "asm_common_interrupt", "asm_sysvec_", "el0t_64_irq", "el1h_64_irq",
-						  "el0t_64_fiq", "el1h_64_fiq", "asm_exc_nmi" };
+						  "el0t_64_fiq",          "el1h_64_fiq", "asm_exc_nmi" };
 
 	return begins_with_one(function, beginnings, (int)(sizeof(beginnings) / sizeof(beginnings[0])));
 }

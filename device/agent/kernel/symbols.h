@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names of kernel addresses (/proc/kallsyms), sent for those in stacks. */
-#ifndef MEMLEAK_KERNEL_SYMBOLS_H
-#define MEMLEAK_KERNEL_SYMBOLS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -34,5 +33,3 @@ bool ml_kernel_is_interrupt(const char *function);
 int ml_kernel_symbols_write(struct ml_kernel_symbols *symbols);
 
 void ml_kernel_symbols_free(struct ml_kernel_symbols *symbols);
-
-#endif

@@ -19,11 +19,13 @@
 
 int ml_kernel_tree_begin(struct ml_kernel *kernel, ml_u32 pid)
 {
+	struct bpf_program *program = bpf_object__find_program_by_name(kernel->object, "process_fork");
+	struct bpf_link *link = bpf_program__attach_tracepoint(program, "task", "task_newtask");
 	ml_u32 one = 1;
 
-	kernel->fork_link = bpf_program__attach_tracepoint(bpf_object__find_program_by_name(kernel->object, "process_fork"), "task",
-							   "task_newtask");
-	if (kernel->fork_link && !bpf_map_update_elem(kernel->tree_fd, &pid, &one, BPF_ANY))
+	if (link)
+		kernel->links[kernel->n_links++] = link;
+	if (link && !bpf_map_update_elem(kernel->tree_fd, &pid, &one, BPF_ANY))
 		return 0;
 	ml_blocks_error(ML_REASON_TRACER_ERROR, "could not follow the command's processes: %s (run as root)", strerror(errno));
 	return -1;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command and its descendants, whose kernel memory is counted. */
-#ifndef MEMLEAK_KERNEL_TREE_H
-#define MEMLEAK_KERNEL_TREE_H
+#pragma once
 
 #include "agent/kernel/object.h"
 
@@ -16,5 +15,3 @@ ml_u32 ml_kernel_tree_sweep(const struct ml_kernel *kernel);
  * a work queue. on_pause is called meanwhile.
  */
 void ml_kernel_tree_settle(const struct ml_kernel *kernel, void (*on_pause)(void *context), void *context);
-
-#endif

@@ -3,12 +3,13 @@
 #ifdef __arm__
 #include "agent/ptrace/state.h"
 
+#pragma clang diagnostic ignored "-Wunused-parameter"
+
 const ml_u8 ml_ptrace_trampoline_bytes[] = { 0 }, ml_ptrace_keeper_bytes[] = { 0 };
 const size_t ml_ptrace_n_trampoline_bytes = 0, ml_ptrace_n_keeper_bytes = 0;
 
 int ml_ptrace_vector_note(pid_t tid)
 {
-	(void)tid;
 	return 0;
 }
 
@@ -22,17 +23,12 @@ struct ml_ptrace_frame ml_ptrace_frame_of(const ml_ptrace_registers *registers)
 size_t ml_ptrace_call_frame(const struct ml_ptrace_state *state, const struct ml_ptrace_call *call, ml_u8 *frame,
 			    struct ml_ptrace_entry *entry)
 {
-	(void)call;
-	(void)frame;
 	*entry = (struct ml_ptrace_entry){ .registers = state->registers };
 	return 0;
 }
 
 bool ml_ptrace_is_return(pid_t tid, const ml_ptrace_registers *registers, ml_u64 frame_address)
 {
-	(void)tid;
-	(void)registers;
-	(void)frame_address;
 	return false;
 }
 
@@ -43,28 +39,21 @@ ml_u64 ml_ptrace_result(const ml_ptrace_registers *registers)
 
 int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers, ml_u64 trampoline)
 {
-	(void)trampoline;
-	(void)tid;
-	(void)registers;
 	return -1;
 }
 
 bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers)
 {
-	(void)registers;
 	return false;
 }
 
 ml_u64 ml_ptrace_thread_pointer(pid_t tid, const ml_ptrace_registers *registers)
 {
-	(void)tid;
-	(void)registers;
 	return 0;
 }
 
 bool ml_ptrace_has_shadow_stack(pid_t tid)
 {
-	(void)tid;
 	return false;
 }
 #endif

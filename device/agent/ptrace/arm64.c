@@ -8,7 +8,7 @@
 
 #include "agent/ptrace/state.h"
 
-#define PSTATE_BTYPE (3ull << 10) /* of a branch that has landed; a call from outside is none */
+#define PSTATE_BTYPE (3ull << 10) /* set after an indirect branch, which an injected call is not */
 #define NT_ARM_GCS 0x410
 #define FPSIMD_MAGIC 0x46508001u
 #define FPSIMD_BYTES 528
@@ -16,7 +16,7 @@
 const ml_u8 ml_ptrace_trampoline_bytes[] = { 0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4 }; /* mov x8, #139; svc #0 */
 const size_t ml_ptrace_n_trampoline_bytes = sizeof(ml_ptrace_trampoline_bytes);
 const ml_u8 ml_ptrace_keeper_bytes[] = { 0 };
-const size_t ml_ptrace_n_keeper_bytes = 0; /* the call is made by another register than the result's */
+const size_t ml_ptrace_n_keeper_bytes = 0; /* x8 has the number of the call, so that x0 keeps the result */
 
 /* struct rt_sigframe: siginfo, which rt_sigreturn does not read, then struct ucontext. */
 struct frame {
@@ -41,7 +41,10 @@ struct frame {
 
 #define NO_SUCH_STACK 0x7f /* invalid: the thread's own alternate stack stays */
 
-/* Only where a thread uses SVE now: writing that set would make the kernel keep it for the thread from then on. */
+/*
+ * Uses the SVE set only for a thread that uses SVE now: writing that set would make the kernel keep it for the thread from
+ * then on.
+ */
 int ml_ptrace_vector_note(pid_t tid)
 {
 	struct {
@@ -60,8 +63,8 @@ struct ml_ptrace_frame ml_ptrace_frame_of(const ml_ptrace_registers *registers)
 }
 
 /*
- * The part of the vectors that calls preserve and most code uses. The rest of SVE registers is restored by the tracer: it
- * would be lost only for a thread whose tracer was killed within the call.
+ * Fills in the part of the vectors that most code uses. The tracer restores the rest of SVE registers, which are lost only if
+ * it is killed within the call.
  */
 static void fill_vectors(const struct ml_ptrace_state *state, struct frame *frame)
 {
@@ -118,13 +121,13 @@ int ml_ptrace_skip_system_call(pid_t tid, ml_ptrace_registers *registers, ml_u64
 {
 	int none = -1;
 
-	registers->pc = trampoline; /* before: the system call that is not skipped yet reads all from its frame */
+	registers->pc = trampoline; /* first: until the system call is skipped, it reads all from its frame */
 	if (ml_ptrace_write_set(tid, NT_PRSTATUS, registers, sizeof(*registers)))
 		return -1;
 	return ml_ptrace_write_set(tid, NT_ARM_SYSTEM_CALL, &none, sizeof(none));
 }
 
-/* Its first argument is gone: the kernel has written the result over it. */
+/* The kernel has written the result over the first argument, so the call cannot be repeated. */
 bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers)
 {
 	(void)registers;

@@ -33,7 +33,7 @@ static struct ml_ptrace_called ended(enum ml_call_end end)
 	return (struct ml_ptrace_called){ .end = end };
 }
 
-/* The text and the frame of the call, below what the thread's own frames use. */
+/* Writes the text and the frame of the call below the thread's own frames. */
 static int prepare(pid_t pid, struct call *call)
 {
 	static ml_u8 frame[ML_FRAME_BYTES_MAX];
@@ -42,7 +42,7 @@ static int prepare(pid_t pid, struct call *call)
 	ml_u64 held = ~FAULTS;
 	size_t text_bytes = request->text ? strlen(request->text) + 1 : 0, frame_bytes;
 
-	/* a thread that becomes another program is to be let go at once, not when the time is over */
+	/* exec ends the call at once, not by the timeout */
 	if (ptrace(PTRACE_SETOPTIONS, call->tid, NULL, PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEEXEC))
 		return -1;
 	memcpy(plan.arguments, request->arguments, sizeof(plan.arguments));
@@ -57,7 +57,7 @@ static int prepare(pid_t pid, struct call *call)
 	frame_bytes = ml_ptrace_call_frame(call->state, &plan, frame, &call->entry);
 	if (ml_target_write((ml_u32)pid, call->entry.address, frame, frame_bytes))
 		return -1;
-	/* From here on the thread returns through the frame even without a tracer: signals are blocked after that. */
+	/* From here on the thread returns through the frame even without a tracer. Signals are blocked after this. */
 	if (ml_ptrace_write_set(call->tid, NT_PRSTATUS, &call->entry.registers, sizeof(call->entry.registers)))
 		return -1;
 	return ptrace(PTRACE_SETSIGMASK, call->tid, sizeof(held), &held) ? -1 : 0;
@@ -73,8 +73,8 @@ static int read_registers(struct call *call)
 
 /*
  * Moves from the stop before rt_sigreturn to a stop in which the kernel handles signals, as at the beginning: only there it
- * restarts an interrupted system call. Until the last word of its state is written the thread is before the return, which it
- * makes by itself if this process is killed.
+ * restarts an interrupted system call. Until all of its state is written, the thread is before the return, and makes it by
+ * itself if this process is killed.
  */
 static int leave(struct call *call)
 {
@@ -114,7 +114,7 @@ static struct ml_ptrace_called faulted(struct call *call, int signal)
 	return called;
 }
 
-/* By the kernel, not by another process: si_code > 0 (sigaction(2)). */
+/* Whether the kernel raised the signal, and not another process: si_code > 0 (sigaction(2)). */
 static bool is_own_fault(pid_t tid, int signal)
 {
 	siginfo_t information;
@@ -126,7 +126,7 @@ static struct ml_ptrace_called abandon(struct call *call)
 {
 	int status;
 
-	/* must be stopped to be let go; if it does not stop, the end of this process does it */
+	/* only a stopped thread can be detached; the end of this process detaches one that does not stop */
 	ptrace(PTRACE_INTERRUPT, call->tid, NULL, NULL);
 	if (ml_ptrace_wait(call->tid, ml_clock_ns() + 100000000ull, &status) > 0)
 		ptrace(PTRACE_DETACH, call->tid, NULL, NULL);
@@ -142,10 +142,8 @@ static struct ml_ptrace_called run_to_end(struct call *call)
 			return ended(ML_CALL_GONE);
 		deliver = 0;
 		switch (ml_ptrace_wait(call->tid, call->deadline_ns, &status)) {
-		case -1:
-			return ended(ML_CALL_GONE);
-		case 0:
-			return abandon(call);
+		case -1: return ended(ML_CALL_GONE);
+		case 0: return abandon(call);
 		}
 		if (WSTOPSIG(status) == SYSTEM_CALL_STOP) {
 			if (read_registers(call))
@@ -166,8 +164,9 @@ static struct ml_ptrace_called run_to_end(struct call *call)
 struct ml_ptrace_called ml_ptrace_make_call(pid_t pid, pid_t tid, const struct ml_ptrace_state *state,
 					    const struct ml_ptrace_request *request)
 {
-	struct call call = { .tid = tid, .state = state, .request = request,
-			     .deadline_ns = ml_clock_ns() + request->patience_ms * 1000000ull };
+	struct call call = {
+		.tid = tid, .state = state, .request = request, .deadline_ns = ml_clock_ns() + request->patience_ms * 1000000ull
+	};
 
 	if (prepare(pid, &call)) {
 		ml_ptrace_state_write(tid, state);

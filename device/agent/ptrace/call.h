@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Has a stopped thread call a function, and puts it back as it was. While it calls, signals wait (but for those that a fault
- * of the function itself raises). Whatever becomes of the caller meanwhile, the thread returns into its own state.
+ * Makes a stopped thread call a function, and restores its state. During the call signals are blocked, except for those of a
+ * fault in the function itself. The thread returns into its own state even if the tracer ends meanwhile.
  */
-#ifndef MEMLEAK_PTRACE_CALL_H
-#define MEMLEAK_PTRACE_CALL_H
+#pragma once
 
 #include "agent/ptrace/state.h"
 
 enum ml_call_end {
 	ML_CALL_RETURNED,
-	ML_CALL_FAULTED,  /* a signal that it raised itself; the thread is back in its state */
-	ML_CALL_TIMEOUT,  /* it goes on by itself, untraced, and returns into its state when the function does */
-	ML_CALL_GONE,     /* the thread, or the process */
-	ML_CALL_REFUSED,  /* it was never begun: errno */
+	ML_CALL_FAULTED,  /* by a signal of its own; the thread's state is restored */
+	ML_CALL_TIMEOUT,  /* the thread runs on untraced, and returns into its state when the function returns */
+	ML_CALL_GONE,     /* the thread or the process has ended */
+	ML_CALL_REFUSED,  /* the call was not begun: errno */
 };
 
 struct ml_ptrace_called {
@@ -32,10 +31,8 @@ struct ml_ptrace_request {
 };
 
 /*
- * The thread is stopped, and is so afterwards, as `state` says, but after TIMEOUT and GONE. Several calls in a row may
- * be made from one state.
+ * The thread is stopped in `state`, and afterwards again, except after TIMEOUT and GONE. Several calls may be made from one
+ * state.
  */
 struct ml_ptrace_called ml_ptrace_make_call(pid_t pid, pid_t tid, const struct ml_ptrace_state *state,
 					    const struct ml_ptrace_request *request);
-
-#endif

@@ -5,10 +5,13 @@
 #include <elf.h>
 #include <errno.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/ptrace.h>
 #include <sys/uio.h>
 
-#define PENDING_MAX 256u /* that are read: standard signals are pending once each, real-time ones as often as they were sent */
+#include "agent/protocol/blocks.h"
+
+#define PENDING_MAX 256u /* read at most: standard signals are pending once each, real-time ones as often as they were sent */
 
 ssize_t ml_ptrace_read_set(pid_t tid, int note, void *into, size_t bytes)
 {
@@ -24,7 +27,7 @@ int ml_ptrace_write_set(pid_t tid, int note, const void *from, size_t bytes)
 	return ptrace(PTRACE_SETREGSET, tid, note, &span) ? -1 : 0;
 }
 
-/* A set that fills the room may have been cut, and would not be restored whole. */
+/* Refuses a set that fills the buffer: it may have been cut, and would not be restored whole. */
 static int read_vectors(pid_t tid, struct ml_ptrace_state *state)
 {
 	int note = ml_ptrace_vector_note(tid);
@@ -64,7 +67,7 @@ bool ml_ptrace_has_pending_signal(pid_t tid)
 	ml_u64 blocked = 0;
 
 	if (ptrace(PTRACE_GETSIGMASK, tid, sizeof(blocked), &blocked))
-		return true; /* nothing can be said */
+		return true; /* unknown */
 	for (ml_u32 shared = 0; shared < 2; shared++)
 		for (ml_u64 n = 0; n < PENDING_MAX; n++) {
 			struct __ptrace_peeksiginfo_args next = { .off = n, .flags = shared, .nr = 1 };
@@ -76,4 +79,33 @@ bool ml_ptrace_has_pending_signal(pid_t tid)
 				return true;
 		}
 	return false;
+}
+
+/* NT_PRSTATUS by architecture, also of a 32-bit process under a 64-bit kernel (<asm/ptrace.h>). */
+static const struct layout {
+	ml_u32 bytes, word_bytes, stack_pointer;
+} layouts[] = {
+	{ 27 * 8, 8, 19 }, /* x86_64 */
+	{ 34 * 8, 8, 31 }, /* arm64 */
+	{ 18 * 4, 4, 13 }, /* arm32 */
+	{ 17 * 4, 4, 15 }, /* i386 */
+};
+
+struct ml_exit_stop ml_stopped_thread_read(pid_t pid, pid_t tid)
+{
+	struct ml_exit_stop stop = { .timestamp_ns = ml_clock_ns(), .pid = (ml_u32)pid, .tid = (ml_u32)tid };
+	ml_u8 set[sizeof(stop.registers)];
+	ssize_t bytes = ml_ptrace_read_set(tid, NT_PRSTATUS, set, sizeof(set));
+
+	for (size_t i = 0; i < sizeof(layouts) / sizeof(*layouts); i++) {
+		const struct layout *layout = &layouts[i];
+
+		if (bytes != (ssize_t)layout->bytes)
+			continue;
+		stop.n_registers = layout->bytes / layout->word_bytes;
+		for (ml_u32 r = 0; r < stop.n_registers; r++)
+			memcpy(&stop.registers[r], set + r * layout->word_bytes, layout->word_bytes);
+		stop.stack_pointer = stop.registers[layout->stack_pointer];
+	}
+	return stop;
 }

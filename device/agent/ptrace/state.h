@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The registers of a stopped thread (ptrace(2)), and the frame that makes it call a function. One file per architecture. */
-#ifndef MEMLEAK_PTRACE_STATE_H
-#define MEMLEAK_PTRACE_STATE_H
+#pragma once
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -9,7 +8,7 @@
 
 #include "wire.h"
 
-/* What NT_PRSTATUS is. */
+/* The layout of NT_PRSTATUS. */
 #ifdef __arm__
 typedef struct user_regs ml_ptrace_registers;
 #define ML_HAS_PTRACE_CALLS 0
@@ -22,7 +21,7 @@ typedef struct user_regs_struct ml_ptrace_registers;
 #define ML_FRAME_BYTES_MAX (ML_VECTOR_BYTES_MAX + 8192)
 #define ML_CALL_ARGUMENTS 3
 
-/* All that a call changes of a thread. */
+/* The state of a thread that a call changes. */
 struct ml_ptrace_state {
 	ml_ptrace_registers registers;
 	ml_u64 signal_mask;
@@ -30,10 +29,10 @@ struct ml_ptrace_state {
 	ml_u8 vectors[ML_VECTOR_BYTES_MAX];
 };
 
-/* Code that some library of the process has, whatever it is there for. */
+/* Code in some library of the process, whatever its purpose there. */
 struct ml_ptrace_code {
 	ml_u64 trampoline;   /* calls rt_sigreturn: libc's, on arm64 the vdso's */
-	ml_u64 keeps_result; /* saves a function's result from that call, 0 = nothing does, or nothing need */
+	ml_u64 keeps_result; /* saves a function's result before that call; 0: none, or not needed */
 };
 
 struct ml_ptrace_call {
@@ -46,7 +45,7 @@ struct ml_ptrace_call {
 /* Registers and frame at the entry of the function. */
 struct ml_ptrace_entry {
 	ml_ptrace_registers registers;
-	ml_u64 address;       /* to write the bytes of the frame to */
+	ml_u64 address;       /* of the frame */
 	ml_u64 frame_address; /* identifies the return */
 };
 
@@ -59,6 +58,9 @@ int ml_ptrace_state_write(pid_t tid, const struct ml_ptrace_state *state);
 ssize_t ml_ptrace_read_set(pid_t tid, int note, void *into, size_t bytes);
 int ml_ptrace_write_set(pid_t tid, int note, const void *from, size_t bytes);
 
+/* Reads the general registers of a stopped thread of any architecture, one per word; none if they are unreadable. */
+struct ml_exit_stop ml_stopped_thread_read(pid_t pid, pid_t tid);
+
 /* Whether an unblocked signal is pending for the thread or its process. */
 bool ml_ptrace_has_pending_signal(pid_t tid);
 
@@ -66,7 +68,7 @@ bool ml_ptrace_has_pending_signal(pid_t tid);
 
 struct ml_ptrace_frame {
 	ml_u64 pc, sp, fp;
-	ml_u64 link; /* where a call leaves its return address in a register; 0: on the stack */
+	ml_u64 link; /* the return address of a call, if it is in a register; 0: it is on the stack */
 };
 
 /* The register set (NT_*) that holds all of a thread's vector registers. */
@@ -99,11 +101,9 @@ bool ml_ptrace_repeat_wait(ml_ptrace_registers *registers);
 /* The thread pointer, 0 if unknown. */
 ml_u64 ml_ptrace_thread_pointer(pid_t tid, const ml_ptrace_registers *registers);
 
-/* The hardware checks return addresses against a second stack, which a call made from outside is not on. */
+/* Whether the hardware checks return addresses against a second stack, which has none for an injected call. */
 bool ml_ptrace_has_shadow_stack(pid_t tid);
 
 /* Code to search for struct ml_ptrace_code; 0 bytes: none is needed. */
 extern const ml_u8 ml_ptrace_trampoline_bytes[], ml_ptrace_keeper_bytes[];
 extern const size_t ml_ptrace_n_trampoline_bytes, ml_ptrace_n_keeper_bytes;
-
-#endif

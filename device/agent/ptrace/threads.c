@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "agent/ptrace/threads.h"
 
-#include <dirent.h>
 #include <elf.h>
 #include <errno.h>
 #include <signal.h>
@@ -12,7 +11,10 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "agent/process/proc_file.h"
+#include "agent/process/thread_states.h"
 #include "agent/protocol/blocks.h"
+#include "agent/protocol/extend.h"
 #include "agent/ptrace/state.h"
 
 #define ROUNDS_MAX 64
@@ -31,62 +33,24 @@ static struct ml_ptrace_thread *find(const struct ml_ptrace_threads *threads, pi
 
 static int add(struct ml_ptrace_threads *threads, pid_t tid)
 {
-	if (threads->n == threads->room) {
-		size_t room = threads->room ? 2 * threads->room : 64;
-		void *more = room <= THREADS_MAX ? realloc(threads->threads, room * sizeof(*threads->threads)) : NULL;
-
-		if (!more) {
-			errno = ENOMEM;
-			return -1;
-		}
-		threads->threads = more;
-		threads->room = room;
-	}
+	errno = ENOMEM;
+	if (threads->n == THREADS_MAX || !ML_EXTEND(threads->threads, threads->n, threads->room))
+		return -1;
 	threads->threads[threads->n++] = (struct ml_ptrace_thread){ .tid = tid, .asked_ns = ml_clock_ns() };
 	return 0;
 }
 
-/* As /proc has it: R, S, D, Z, …; X: it is not there. */
-static char state_of(const struct ml_ptrace_threads *threads, pid_t tid)
-{
-	char path[64], state = 'X';
-	FILE *stat;
-
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", threads->pid, tid);
-	stat = fopen(path, "re");
-	if (!stat)
-		return 'X';
-	if (fscanf(stat, "%*d (%*[^)]) %c", &state) != 1) /* a name with ) in it: taken for alive */
-		state = 'R';
-	fclose(stat);
-	return state;
-}
-
-/* The first thread stays in /proc when it has ended before the others. */
-static bool has_ended(const struct ml_ptrace_threads *threads, pid_t tid)
-{
-	char state = state_of(threads, tid);
-
-	return state == 'Z' || state == 'X';
-}
-
-/* Since an earlier stop of this process, for which it was late (in vfork()): only the stop would let it be detached. */
+/* Since an earlier stop of this process that was late (in vfork()). Only a stop makes it possible to detach the thread. */
 static bool is_seized_by_us(const struct ml_ptrace_threads *threads, pid_t tid)
 {
-	char path[64], line[128];
-	int tracer = 0;
-	FILE *status;
+	char name[32], status[4096];
 
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/status", threads->pid, tid);
-	status = fopen(path, "re");
-	while (status && !tracer && fgets(line, sizeof(line), status))
-		sscanf(line, "TracerPid: %d", &tracer);
-	if (status)
-		fclose(status);
-	return tracer == gettid();
+	snprintf(name, sizeof(name), "task/%d/status", tid);
+	ml_proc_read(threads->pid, name, status, sizeof(status));
+	return (pid_t)ml_proc_field(status, "TracerPid:\t", 10) == gettid();
 }
 
-/* 1: taken, 0: it has ended meanwhile. */
+/* 1: seized, 0: it has ended meanwhile, -1: errno. */
 static int seize(struct ml_ptrace_threads *threads, pid_t tid)
 {
 	if (ptrace(PTRACE_SEIZE, tid, NULL, PTRACE_O_TRACESYSGOOD)) {
@@ -94,7 +58,7 @@ static int seize(struct ml_ptrace_threads *threads, pid_t tid)
 
 		if (error == EPERM && is_seized_by_us(threads, tid))
 			return add(threads, tid) ? -1 : 1;
-		if (error == ESRCH || has_ended(threads, tid))
+		if (error == ESRCH || ml_thread_has_ended((ml_u32)threads->pid, (ml_u32)tid))
 			return 0;
 		errno = error;
 		return -1;
@@ -104,30 +68,29 @@ static int seize(struct ml_ptrace_threads *threads, pid_t tid)
 	return ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) && errno != ESRCH ? -1 : 1;
 }
 
-/* All that are not ours yet. Returns how many there were, -1: errno. */
+struct seizing {
+	struct ml_ptrace_threads *threads;
+	int n_new; /* -1: errno */
+};
+
+static bool seize_if_new(void *context, int tid)
+{
+	struct seizing *seizing = context;
+	int seized = find(seizing->threads, tid) ? 0 : seize(seizing->threads, tid);
+
+	seizing->n_new = seized < 0 ? -1 : seizing->n_new + seized;
+	return seized < 0;
+}
+
+/* Seizes all threads that are not seized yet. Returns their number, or -1 with errno. */
 static int seize_new(struct ml_ptrace_threads *threads)
 {
-	char path[32];
-	struct dirent *entry;
-	int n_new = 0, taken;
-	DIR *tasks;
+	struct seizing seizing = { threads, 0 };
 
-	snprintf(path, sizeof(path), "/proc/%d/task", threads->pid);
-	tasks = opendir(path);
-	if (!tasks) {
-		errno = ESRCH;
-		return -1;
-	}
-	while (n_new >= 0 && (entry = readdir(tasks))) {
-		pid_t tid = (pid_t)atoi(entry->d_name);
-
-		if (tid <= 0 || find(threads, tid))
-			continue;
-		taken = seize(threads, tid);
-		n_new = taken < 0 ? -1 : n_new + taken;
-	}
-	closedir(tasks);
-	return n_new;
+	if (ml_proc_find(threads->pid, "task", seize_if_new, &seizing) != ML_PROC_GONE)
+		return seizing.n_new;
+	errno = ESRCH;
+	return -1;
 }
 
 int ml_ptrace_wait(pid_t tid, ml_u64 deadline_ns, int *status)
@@ -148,7 +111,7 @@ int ml_ptrace_wait(pid_t tid, ml_u64 deadline_ns, int *status)
 	}
 }
 
-/* Keeps only the threads of earlier rounds that have not reached their stop yet. */
+/* Keeps only threads of earlier stops that have not reached their stop yet. */
 static void forget_settled(struct ml_ptrace_threads *threads)
 {
 	size_t n = 0;
@@ -159,7 +122,7 @@ static void forget_settled(struct ml_ptrace_threads *threads)
 	threads->n = n;
 }
 
-/* A stop for a signal that came first: the thread goes on with it, and into the stop that was asked for behind it. */
+/* At a stop for an earlier signal the thread continues with that signal, into the requested stop behind it. */
 static void take_stop(struct ml_ptrace_thread *thread, int status)
 {
 	if (status >> 16 == PTRACE_EVENT_STOP) {
@@ -170,14 +133,15 @@ static void take_stop(struct ml_ptrace_thread *thread, int status)
 	}
 }
 
-/* One that waits for a processor stops; one that sleeps where nothing wakes it (vfork(), a disk) is not waited for. */
+/* Waits for a thread that needs a processor, but not for one in an uninterruptible sleep (vfork(), a disk). */
 static void await_stop(const struct ml_ptrace_threads *threads, struct ml_ptrace_thread *thread, ml_u64 deadline_ns)
 {
 	int status, found;
 
 	while (!thread->is_stopped && !thread->is_gone) {
 		found = ml_ptrace_wait(thread->tid, ml_clock_ns() + (thread->is_late ? 0 : LEAST_PATIENCE_NS), &status);
-		thread->is_late = found == 0 && (state_of(threads, thread->tid) == 'D' || ml_clock_ns() > deadline_ns);
+		thread->is_late = found == 0 && (ml_thread_letter((ml_u32)threads->pid, (ml_u32)thread->tid) == 'D' ||
+						 ml_clock_ns() > deadline_ns);
 		thread->is_gone = found < 0;
 		if (found > 0)
 			take_stop(thread, status);
@@ -195,7 +159,7 @@ int ml_ptrace_stop_all(struct ml_ptrace_threads *threads, pid_t pid, ml_u32 pati
 	threads->pid = pid;
 	threads->longest_stop_ns = 0;
 	forget_settled(threads);
-	/* once all are stopped, none of them makes another */
+	/* stopped threads create no others */
 	for (int round = 0;; round++) {
 		int n_new = seize_new(threads);
 
@@ -217,7 +181,7 @@ int ml_ptrace_stop_all(struct ml_ptrace_threads *threads, pid_t pid, ml_u32 pati
 	return is_any_left && !is_group_stopped ? 0 : -1;
 }
 
-/* That a program sees nothing of the stop, as far as that can be had. */
+/* Hides the stop from the program as far as possible. */
 static void repeat_wait(pid_t tid)
 {
 	ml_ptrace_registers registers;

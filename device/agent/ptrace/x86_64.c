@@ -10,7 +10,7 @@
 #include "agent/ptrace/state.h"
 
 #define RED_ZONE_BYTES 128
-#define FLAGS_CLEAR 0x40500ull /* alignment check, direction, trap: as a function expects them at its entry */
+#define FLAGS_CLEAR 0x40500ull /* alignment check, direction, trap: clear at a function's entry */
 #define ERESTARTSYS 512
 #define ERESTARTNOINTR 513
 #define ERESTARTNOHAND 514
@@ -19,7 +19,7 @@
 
 const ml_u8 ml_ptrace_trampoline_bytes[] = { 0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05 }; /* mov $15, %rax; syscall */
 const size_t ml_ptrace_n_trampoline_bytes = sizeof(ml_ptrace_trampoline_bytes);
-/* mov %rax, (%rbx); pop %rbx; ret: the end of many a function */
+/* mov %rax, (%rbx); pop %rbx; ret: the end of many functions */
 const ml_u8 ml_ptrace_keeper_bytes[] = { 0x48, 0x89, 0x03, 0x5b, 0xc3 };
 const size_t ml_ptrace_n_keeper_bytes = sizeof(ml_ptrace_keeper_bytes);
 
@@ -47,7 +47,7 @@ struct frame {
 #define UC_FLAGS 7 /* UC_FP_XSTATE, UC_SIGCONTEXT_SS, UC_STRICT_RESTORE_SS */
 #define NO_SUCH_STACK 0x7f /* invalid: the thread's own alternate stack stays */
 
-/* struct _fpx_sw_bytes, at 464 of the area: what makes the kernel read more than the first 512 bytes. */
+/* struct _fpx_sw_bytes, at 464 of the area: makes the kernel read more than the first 512 bytes. */
 struct vector_words {
 	ml_u32 magic, extended_bytes;
 	ml_u64 features;
@@ -71,7 +71,7 @@ struct ml_ptrace_frame ml_ptrace_frame_of(const ml_ptrace_registers *registers)
 	return (struct ml_ptrace_frame){ registers->rip, registers->rsp, registers->rbp, 0 };
 }
 
-/* Without a tracer nothing asks the kernel for a restart: restarts the wait here, or ends it as a signal would. */
+/* Without a tracer the kernel does not restart a wait. Restarts it here, or ends it as a signal would. */
 static void settle_system_call(ml_ptrace_registers *registers)
 {
 	long result = (long)registers->rax;
@@ -89,6 +89,7 @@ static void settle_system_call(ml_ptrace_registers *registers)
 static void fill_context(struct context *context, ml_ptrace_registers registers, ml_u64 vectors)
 {
 	settle_system_call(&registers);
+	/* clang-format off */
 	*context = (struct context){
 		.r8 = registers.r8, .r9 = registers.r9, .r10 = registers.r10, .r11 = registers.r11,
 		.r12 = registers.r12, .r13 = registers.r13, .r14 = registers.r14, .r15 = registers.r15,
@@ -97,19 +98,21 @@ static void fill_context(struct context *context, ml_ptrace_registers registers,
 		.ip = registers.rip, .flags = registers.eflags, .cs = (ml_u16)registers.cs, .ss = (ml_u16)registers.ss,
 		.vectors = vectors,
 	};
+	/* clang-format on */
 }
 
-/* The kernel's register set is the area of a signal frame, but for the words in it that belong to the tracer. */
+/* The kernel's register set has the layout of a signal frame's area, except for the words that belong to the tracer. */
 static size_t fill_vectors(const struct ml_ptrace_state *state, ml_u8 *area)
 {
-	struct vector_words words = { .magic = MAGIC_1, .extended_bytes = state->vector_bytes + 4,
+	struct vector_words words = { .magic = MAGIC_1,
+				      .extended_bytes = state->vector_bytes + 4,
 				      .bytes = state->vector_bytes };
 	ml_u32 magic = MAGIC_2;
 
 	memcpy(area, state->vectors, state->vector_bytes);
 	if (state->vector_note != NT_X86_XSTATE || state->vector_bytes < FEATURES_AT + sizeof(words.features))
 		return state->vector_bytes;
-	memcpy(&words.features, state->vectors + VECTOR_WORDS_AT, sizeof(words.features)); /* XCR0: all that there are */
+	memcpy(&words.features, state->vectors + VECTOR_WORDS_AT, sizeof(words.features)); /* XCR0: all features */
 	memcpy(area + VECTOR_WORDS_AT, &words, sizeof(words));
 	memcpy(area + state->vector_bytes, &magic, sizeof(magic));
 	return state->vector_bytes + sizeof(magic);
@@ -130,8 +133,8 @@ static ml_ptrace_registers entry_registers(const struct ml_ptrace_state *state, 
 }
 
 /*
- * If the code that keeps the result is known, the function returns to it first: rbx points to a word below the frame, which
- * the result is written to and popped from.
+ * If code that keeps the result is known, the function returns to it first. That code writes the result to a word below the
+ * frame, to which rbx points, and pops it.
  */
 size_t ml_ptrace_call_frame(const struct ml_ptrace_state *state, const struct ml_ptrace_call *call, ml_u8 *frame,
 			    struct ml_ptrace_entry *entry)
@@ -141,8 +144,10 @@ size_t ml_ptrace_call_frame(const struct ml_ptrace_state *state, const struct ml
 	ml_u64 at = ((vectors - sizeof(struct frame)) & ~15ull) - 8; /* psABI: (%rsp + 8) is a multiple of 16 at entry */
 	ml_u64 below[2] = { call->code.keeps_result, 0 };
 	size_t n_below = call->code.keeps_result ? sizeof(below) : 0;
-	struct frame head = { .return_address = call->code.trampoline, .uc_flags = UC_FLAGS,
-			      .alternate_stack.flags = NO_SUCH_STACK, .signal_mask = state->signal_mask };
+	struct frame head = { .return_address = call->code.trampoline,
+			      .uc_flags = UC_FLAGS,
+			      .alternate_stack.flags = NO_SUCH_STACK,
+			      .signal_mask = state->signal_mask };
 
 	fill_context(&head.context, state->registers, vectors);
 	memcpy(frame, below, n_below);

@@ -7,19 +7,16 @@
 
 #include <elf.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "agent/protocol/blocks.h"
+#include "agent/process/proc_file.h"
 #include "agent/process/process_maps.h"
 #include "agent/ptrace/threads.h"
 #include "agent/scan/scan_pieces.h"
 #include "agent/scan/scanned_words.h"
-#include "agent/process/shim_memory.h"
-#include "agent/ptrace/stopped_thread.h"
+#include "agent/ptrace/state.h"
 
 #define PATIENCE_MS 2000u
 #define RED_ZONE_BYTES 128u /* psABI x86-64 §3.2.2: below the stack pointer, and still in use */
@@ -43,31 +40,20 @@ struct scan {
 static struct ml_scan_targets targets;
 static const char no_room[] = "it holds more pointers than there is room for";
 
-/* As the program says; our own where that cannot be read. */
+/* Bytes of a pointer, by the program's ELF class; the agent's own if that is unreadable. */
 static ml_u32 word_bytes_of(int pid)
 {
-	unsigned char ident[EI_NIDENT] = { 0 };
-	char path[32];
-	int file;
+	char ident[EI_NIDENT + 1] = { 0 };
 
-	snprintf(path, sizeof(path), "/proc/%d/exe", pid);
-	file = open(path, O_RDONLY | O_CLOEXEC);
-	if (file >= 0 && read(file, ident, sizeof(ident)) != (ssize_t)sizeof(ident))
+	if (ml_proc_read(pid, "exe", ident, sizeof(ident)) != EI_NIDENT)
 		ident[EI_CLASS] = ELFCLASSNONE;
-	if (file >= 0)
-		close(file);
 	return ident[EI_CLASS] == ELFCLASS32 ? 4 : ident[EI_CLASS] == ELFCLASS64 ? 8 : sizeof(void *);
 }
 
-static bool has_name(const char *line, const char *next, const char *name)
-{
-	return memmem(line, (size_t)(next - line), name, strlen(name));
-}
-
-static bool is_own(const char *line, const char *next)
+static bool is_own(const struct ml_maps_line *line)
 {
 	for (size_t i = 0; i < sizeof(own_names) / sizeof(*own_names); i++)
-		if (has_name(line, next, own_names[i]))
+		if (ml_process_maps_has(line, own_names[i]))
 			return true;
 	return false;
 }
@@ -77,27 +63,23 @@ static bool is_writable(const char permissions[4])
 	return permissions[0] == 'r' && permissions[1] == 'w';
 }
 
-/* Private memory of a file is a library's data, where no allocator has blocks; others share theirs, or are devices (ashmem). */
-static bool may_hold_blocks(const char *line, const char *next, const char permissions[4])
+/* Private memory of a file is a library's data and holds no blocks, unless the file is a device (ashmem) or in memory. */
+static bool may_hold_blocks(const struct ml_maps_line *line)
 {
-	unsigned long long inode = 0;
-	int path = 0;
-
-	if (is_own(line, next) || has_name(line, next, RUNTIME))
+	if (is_own(line) || ml_process_maps_has(line, RUNTIME))
 		return false;
-	if (permissions[3] == 's' || sscanf(line, "%*s %*s %*s %*s %llu %n", &inode, &path) < 1 || !inode)
+	if (line->permissions[3] == 's' || !line->inode)
 		return true;
-	return !strncmp(line + path, "/dev/", 5) || !strncmp(line + path, "/memfd:", 7);
+	return !strncmp(line->path, "/dev/", 5) || !strncmp(line->path, "/memfd:", 7);
 }
 
 static void find_targets(const char *maps)
 {
-	char permissions[4];
-	ml_u64 start, end;
+	struct ml_maps_line line;
 
-	for (const char *line = maps, *next; (next = ml_process_maps_line(line, &start, &end, permissions)); line = next)
-		if (is_writable(permissions) && may_hold_blocks(line, next, permissions))
-			ml_scan_targets_add(&targets, start, end);
+	for (const char *at = maps; (at = ml_process_maps_line(at, &line));)
+		if (is_writable(line.permissions) && may_hold_blocks(&line))
+			ml_scan_targets_add(&targets, line.start, line.end);
 }
 
 /* The start of the used part of a mapping: of a stack, its lowest thread's stack pointer. */
@@ -125,14 +107,13 @@ static void add_mapping(struct scan *scan, ml_u64 start, ml_u64 end)
 
 static const char *read_memory(struct scan *scan)
 {
-	char permissions[4];
-	ml_u64 start, end;
+	struct ml_maps_line line;
 
 	ml_shim_memory_find(&scan->shim, (ml_u32)scan->pid, scan->maps);
 	ml_scan_pieces_begin(&scan->pieces, scan->pid);
-	for (const char *line = scan->maps, *next; (next = ml_process_maps_line(line, &start, &end, permissions)); line = next)
-		if (is_writable(permissions) && !is_own(line, next))
-			add_mapping(scan, bottom_of(scan, start, end), end);
+	for (const char *at = scan->maps; (at = ml_process_maps_line(at, &line));)
+		if (is_writable(line.permissions) && !is_own(&line))
+			add_mapping(scan, bottom_of(scan, line.start, line.end), line.end);
 	if (ml_scan_pieces_end(&scan->pieces))
 		return strerror(ENOMEM);
 	if (ml_scanned_words_read(&scan->words, scan->pid, scan->pieces.all, scan->pieces.n))
@@ -140,7 +121,7 @@ static const char *read_memory(struct scan *scan)
 	return NULL;
 }
 
-/* NULL, or why not. */
+/* Returns NULL, or the reason of a failure. */
 static const char *scan_pieces(struct scan *scan)
 {
 	const char *reason;
@@ -155,8 +136,8 @@ static const char *scan_pieces(struct scan *scan)
 }
 
 /*
- * Reads all while the process runs, and forgets it: our memory for what is found, and theirs that was swapped out, is there before it
- * is stopped. Most of the stop were page faults of ours. NULL, or why it need not be stopped at all.
+ * Scans once while the process runs, and drops the result. This allocates the agent's memory and brings swapped pages back, so
+ * that the stop is short: page faults of the agent were most of it. Returns NULL, or a reason not to stop the process at all.
  */
 static const char *rehearse(struct scan *scan)
 {

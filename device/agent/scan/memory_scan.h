@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef MEMLEAK_MEMORY_SCAN_H
-#define MEMLEAK_MEMORY_SCAN_H
+#pragma once
 
 /*
  * `memleakd scan PID [STACK_POINTER]`: stops the process, searches its writable memory for words that may refer to some of it, lets it
@@ -8,5 +7,3 @@
  * is held already, by another agent, and that is its last thread's. Exit code: 0, or 4 after an ERROR.
  */
 int ml_memory_scan(int pid, const char *stack_pointer);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pages of memory that a word may refer to, tested for each word that resembles an address. */
-#ifndef MEMLEAK_SCAN_TARGETS_H
-#define MEMLEAK_SCAN_TARGETS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,7 +11,7 @@
 #define ML_SCAN_GIBIBYTE_BITS 30
 #define ML_SCAN_PAGE_BITS 12 /* the smallest pages there are */
 
-/* All zero: no memory. Addresses of more than 48 bits (which a program must ask mmap() for) are in none. */
+/* All zero: no memory. Addresses of more than 48 bits (which a program must request from mmap()) are in none. */
 struct ml_scan_targets {
 	ml_u64 low, high; /* bounds of all */
 	size_t n_bitmaps;
@@ -33,5 +32,3 @@ static inline bool ml_scan_targets_hold(const struct ml_scan_targets *targets, m
 
 	return pages && (pages == ml_scan_whole_gibibyte || pages[page / 8] >> page % 8 & 1);
 }
-
-#endif

@@ -41,7 +41,8 @@ static ml_u64 buffers[THREADS_MAX][ML_SCAN_PIECE_BYTES / 8 + GROUP];
 int ml_scanned_words_start(struct ml_scanned_words *words, const struct ml_scan_targets *targets, ml_u32 word_bytes)
 {
 	size_t room = CHUNKS_MAX * CHUNK_BYTES;
-	ml_u8 *records = mmap(NULL, room + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	ml_u8 *records =
+		mmap(NULL, room + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (records == MAP_FAILED)
 		return -1;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Words of another process that may refer to memory of its own, as SCANNED records (wire_hooks.h). */
-#ifndef MEMLEAK_SCANNED_WORDS_H
-#define MEMLEAK_SCANNED_WORDS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -38,5 +37,3 @@ int ml_scanned_words_read(struct ml_scanned_words *words, int pid, const struct 
 
 /* All records, as SCANNED blocks. -1 when the host is gone. */
 int ml_scanned_words_write(const struct ml_scanned_words *words);
-
-#endif

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "agent/session/exit_hold.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -16,7 +15,8 @@
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
-#include "agent/ptrace/stopped_thread.h"
+#include "agent/process/proc_file.h"
+#include "agent/ptrace/state.h"
 #include "agent/process/thread_states.h"
 
 #define WAKE SIGUSR1 /* ends the tracing thread's wait */
@@ -38,55 +38,41 @@ enum phase { FOLLOWS, HOLDS, IS_OVER };
 static long system_call_of(pid_t pid, pid_t tid)
 {
 	const struct timespec pause = { .tv_nsec = RUNNING_NS };
-	char path[64];
-	long number = -1;
-	bool is_running = true;
+	char name[32], text[256], *end;
 
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/syscall", pid, tid);
-	for (int i = 0; i < RUNNING_TRIES && is_running; i++) {
-		FILE *file = fopen(path, "re");
+	snprintf(name, sizeof(name), "task/%d/syscall", tid);
+	for (int i = 0; i < RUNNING_TRIES; i++) {
+		long number;
 
-		if (!file)
+		if (ml_proc_read(pid, name, text, sizeof(text)) < 0)
 			return -1;
-		is_running = fscanf(file, "%ld", &number) != 1; /* the file says "running" */
-		fclose(file);
-		if (is_running)
-			nanosleep(&pause, NULL);
+		number = strtol(text, &end, 10);
+		if (end != text) /* else the file says "running" */
+			return number;
+		nanosleep(&pause, NULL);
 	}
-	return number;
+	return -1;
 }
 
-/* Calls `use` for each thread except `but` until it returns true. Returns that thread, or 0. */
-static pid_t find_thread(pid_t pid, pid_t but, bool (*use)(pid_t pid, pid_t tid))
+/* The threads of a process except one. */
+struct others {
+	pid_t pid, but;
+};
+
+static bool begins_program(void *context, int tid)
 {
-	char path[32];
-	pid_t found = 0;
-	struct dirent *entry;
-	DIR *folder;
-
-	snprintf(path, sizeof(path), "/proc/%d/task", pid);
-	folder = opendir(path);
-	while (folder && !found && (entry = readdir(folder))) {
-		pid_t tid = atoi(entry->d_name);
-
-		if (tid > 0 && tid != but && use(pid, tid))
-			found = tid;
-	}
-	if (folder)
-		closedir(folder);
-	return found;
-}
-
-static bool begins_program(pid_t pid, pid_t tid)
-{
-	long number = system_call_of(pid, tid);
+	const struct others *others = context;
+	long number = tid == others->but ? -1 : system_call_of(others->pid, tid);
 
 	return number == SYS_execve || number == SYS_execveat;
 }
 
-static bool goes_on(pid_t pid, pid_t tid)
+static bool goes_on(void *context, int tid)
 {
-	return !ml_thread_has_ended((ml_u32)pid, (ml_u32)tid) && system_call_of(pid, tid) != SYS_exit;
+	const struct others *others = context;
+
+	return tid != others->but && !ml_thread_has_ended((ml_u32)others->pid, (ml_u32)tid) &&
+	       system_call_of(others->pid, tid) != SYS_exit;
 }
 
 static bool is_seized(pid_t tid)
@@ -95,27 +81,28 @@ static bool is_seized(pid_t tid)
 }
 
 /* A thread that ends meanwhile cannot be seized, and need not be. */
-static bool seize(pid_t pid, pid_t tid)
+static bool seize(void *context, int tid)
 {
-	(void)pid;
-	is_seized(tid);
+	if (tid != ((struct others *)context)->but)
+		is_seized(tid);
 	return false;
 }
 
 /* The first thread alone is traced while it lives; the others are if they outlive it. */
 static bool is_held_at_exit(struct ml_exit_hold *hold, pid_t tid)
 {
-	pid_t successor = find_thread(hold->pid, tid, begins_program); /* execve(2) ends all other threads first */
+	struct others others = { hold->pid, tid };
+	int successor = ml_proc_find(hold->pid, "task", begins_program, &others); /* execve(2) ends all other threads first */
 
-	if (successor) { /* cannot be seized before execve() is over, which waits for this thread */
+	if (successor > 0) { /* cannot be seized before execve() is over, which waits for this thread */
 		ptrace(PTRACE_CONT, tid, NULL, NULL);
 		if (!is_seized(successor))
 			is_seized(hold->pid); /* its tid after execve() */
 		return false;
 	}
-	if (system_call_of(hold->pid, tid) == SYS_exit && find_thread(hold->pid, tid, goes_on)) {
+	if (system_call_of(hold->pid, tid) == SYS_exit && ml_proc_find(hold->pid, "task", goes_on, &others) > 0) {
 		if (tid == hold->pid)
-			find_thread(hold->pid, tid, seize);
+			ml_proc_find(hold->pid, "task", seize, &others);
 		ptrace(PTRACE_CONT, tid, NULL, NULL);
 		return false;
 	}
@@ -240,8 +227,9 @@ void ml_exit_hold_start(struct ml_exit_hold *hold, pid_t pid)
 			join(hold);
 	}
 	if (error)
-		ml_blocks_log("could not hold the command at its end: %s (run as root, outside of a sandbox that forbids ptrace)",
-			      strerror(error));
+		ml_blocks_log(
+			"could not hold the command at its end: %s (run as root, outside of a sandbox that forbids ptrace)",
+			strerror(error));
 }
 
 int ml_exit_hold_report(struct ml_exit_hold *hold)
@@ -267,30 +255,6 @@ static void detach(struct ml_exit_hold *hold)
 		join(hold);
 }
 
-/* A mask of /proc/PID/status; 0: no such line. */
-static ml_u64 signals_of(const char *status, const char *name)
-{
-	const char *line = strstr(status, name);
-
-	return line ? strtoull(line + strlen(name), NULL, 16) : 0;
-}
-
-/* "": no such process. */
-static void read_status(pid_t pid, char *status, size_t room)
-{
-	char path[32];
-	size_t bytes = 0;
-	FILE *file;
-
-	snprintf(path, sizeof(path), "/proc/%d/status", pid);
-	file = fopen(path, "re");
-	if (file) {
-		bytes = fread(status, 1, room - 1, file);
-		fclose(file);
-	}
-	status[bytes] = 0;
-}
-
 /* Whether the default action ends the process: signal(7). */
 static bool ends_processes(int signal)
 {
@@ -305,7 +269,7 @@ static bool ends_processes(int signal)
 static bool has_taken_signal(struct ml_exit_hold *hold, const char *status)
 {
 	int signal = atomic_load(&hold->signal);
-	ml_u64 others = signals_of(status, "\nSigCgt:\t") | signals_of(status, "\nSigIgn:\t");
+	ml_u64 others = ml_proc_field(status, "SigCgt:\t", 16) | ml_proc_field(status, "SigIgn:\t", 16);
 	bool is_end = ends_processes(signal) && !(others >> (signal - 1) & 1);
 
 	return ml_clock_ns() - atomic_load(&hold->signal_ns) < (is_end ? SIGNALS_NS : SIGNAL_NS);
@@ -319,10 +283,11 @@ static bool is_taking_signal(struct ml_exit_hold *hold)
 {
 	char status[4096];
 
-	read_status(hold->pid, status, sizeof(status));
-	if ((signals_of(status, "\nSigPnd:\t") | signals_of(status, "\nShdPnd:\t")) & ~signals_of(status, "\nSigBlk:\t"))
+	ml_proc_read(hold->pid, "status", status, sizeof(status));
+	if ((ml_proc_field(status, "SigPnd:\t", 16) | ml_proc_field(status, "ShdPnd:\t", 16)) &
+	    ~ml_proc_field(status, "SigBlk:\t", 16))
 		return true;
-	read_status(hold->pid, status, sizeof(status));
+	ml_proc_read(hold->pid, "status", status, sizeof(status));
 	return strstr(status, "\nState:\tt") || has_taken_signal(hold, status);
 }
 

@@ -3,8 +3,7 @@
  * Stops a command at its end, before its memory is freed, so that the host can scan it: PTRACE_EVENT_EXIT (ptrace(2)). A thread of
  * the agent traces; if that thread or the agent ends, the command goes on.
  */
-#ifndef MEMLEAK_EXIT_HOLD_H
-#define MEMLEAK_EXIT_HOLD_H
+#pragma once
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -48,5 +47,3 @@ void ml_exit_hold_control(struct ml_exit_hold *hold, enum ml_control control);
 
 /* waitpid(pid, status, WNOHANG) of a command that may be held: whether it has ended. */
 bool ml_exit_hold_has_ended(struct ml_exit_hold *hold, pid_t pid, int *wait_status);
-
-#endif

@@ -56,15 +56,10 @@ static enum ml_reason run_loop(struct ml_session *session, const struct ml_sessi
 		else
 			wait_for_host(session->timeout_ms);
 		switch (control = ml_control_poll(0)) {
-		case ML_CONTROL_STOP:
-			return ML_REASON_STOPPED;
-		case ML_CONTROL_CLOSED:
-			return ML_REASON_INPUT_CLOSED;
-		case ML_CONTROL_SNAPSHOT:
-			session->is_host_gone |= ops->snapshot(session) != 0;
-			break;
-		default:
-			ml_exit_hold_control(&session->child.hold, control);
+		case ML_CONTROL_STOP: return ML_REASON_STOPPED;
+		case ML_CONTROL_CLOSED: return ML_REASON_INPUT_CLOSED;
+		case ML_CONTROL_SNAPSHOT: session->is_host_gone |= ops->snapshot(session) != 0; break;
+		default: ml_exit_hold_control(&session->child.hold, control);
 		}
 		session->is_host_gone |= ml_exit_hold_report(&session->child.hold) != 0;
 		reason = ops->poll(session);

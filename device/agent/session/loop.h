@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loop of every session: control lines of the host and the tracer's records come in, blocks go out. */
-#ifndef MEMLEAK_SESSION_LOOP_H
-#define MEMLEAK_SESSION_LOOP_H
+#pragma once
 
 #include "agent/evidence/nursery.h"
 #include "agent/protocol/config.h"
@@ -45,5 +44,3 @@ bool ml_session_target_has_ended(struct ml_session *session);
 
 /* Ends a command that was not released, and frees what ml_session_begin() and the nursery took. */
 void ml_session_close(struct ml_session *session);
-
-#endif

@@ -66,11 +66,8 @@ int ml_spawn_stopped(const struct ml_config *config, struct ml_spawn_extra extra
 {
 	int release[2], error[2];
 
-	if (pipe2(release, O_CLOEXEC) || pipe2(error, O_CLOEXEC) || (child->pid = fork()) < 0) {
-		ml_blocks_error(ML_REASON_TARGET_ERROR, "could not fork for %s: %s", config->argv[0],
-				strerror(errno));
-		return -1;
-	}
+	if (pipe2(release, O_CLOEXEC) || pipe2(error, O_CLOEXEC) || (child->pid = fork()) < 0)
+		return ml_blocks_error(ML_REASON_TARGET_ERROR, "could not fork for %s: %s", config->argv[0], strerror(errno));
 	if (child->pid == 0) {
 		close(release[1]);
 		close(error[0]);
@@ -114,9 +111,8 @@ int ml_spawn_release(const struct ml_config *config, struct ml_child *child)
 		return 0;
 	ml_exit_hold_resume(&child->hold);
 	waitpid(child->pid, NULL, 0);
-	ml_blocks_error(ML_REASON_TARGET_ERROR, "could not start %s: %s (check the name and its permissions)",
-			config->argv[0], strerror(error ? error : EPIPE));
-	return -1;
+	return ml_blocks_error(ML_REASON_TARGET_ERROR, "could not start %s: %s (check the name and its permissions)",
+			       config->argv[0], strerror(error ? error : EPIPE));
 }
 
 void ml_spawn_abandon(struct ml_child *child)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starts the user's command, held before exec until everything is armed. */
-#ifndef MEMLEAK_SPAWN_H
-#define MEMLEAK_SPAWN_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -32,5 +31,3 @@ int ml_spawn_release(const struct ml_config *config, struct ml_child *child);
 
 /* Ends a child that was not released. */
 void ml_spawn_abandon(struct ml_child *child);
-
-#endif

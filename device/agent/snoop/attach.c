@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "agent/snoop/attach.h"
+#include "agent/snoop/object.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,16 +9,15 @@
 
 #include "agent/protocol/blocks.h"
 #include "agent/probes/patched_code.h"
+#include "agent/probes/probed_file.h"
 #include "agent/probes/tracefs.h"
-#include "agent/probes/uprobe_multi.h"
-
-#define DETACHING_THREADS 64
 
 /* Probes of one file in one process, in the arrays that the kernel needs. */
 struct batch {
 	struct ml_snoop *snoop;
-	const char *path;
-	int pid; /* -1 = every process */
+	struct ml_probed_file *file;
+	int target;
+	int pid; /* of probes; -1 = every process */
 	ml_u32 kind; /* enum ml_probe_kind */
 	ml_u32 n;
 	const struct ml_snoop_site *sites;
@@ -29,71 +26,15 @@ struct batch {
 };
 
 static const char *const programs[] = { /* by enum ml_probe_kind */
-	"call_entry", "call_exit", "call_exit_at", "call_exit_at",
+					"call_entry", "call_exit", "call_exit_at", "call_exit_at"
 };
 
-static int program_fd(const struct ml_snoop *snoop, const char *name)
+static struct bpf_program *program(const struct ml_snoop *snoop, const char *name)
 {
-	return bpf_program__fd(bpf_object__find_program_by_name(snoop->object, name));
+	return bpf_object__find_program_by_name(snoop->object, name);
 }
 
 /* ---- placing ------------------------------------------------------------------------------------- */
-
-static int keep_multi(struct ml_snoop *snoop, int link)
-{
-	int *longer = realloc(snoop->multi_links, sizeof(int) * (snoop->n_multi_links + 1));
-
-	if (!longer) {
-		close(link);
-		return ENOMEM;
-	}
-	snoop->multi_links = longer;
-	longer[snoop->n_multi_links++] = link;
-	return 0;
-}
-
-static int keep_perf(struct ml_snoop *snoop, struct bpf_link *link)
-{
-	struct bpf_link **longer = realloc(snoop->perf_links, sizeof(*longer) * (snoop->n_perf_links + 1));
-
-	if (!longer) {
-		bpf_link__destroy(link);
-		return ENOMEM;
-	}
-	snoop->perf_links = longer;
-	longer[snoop->n_perf_links++] = link;
-	return 0;
-}
-
-/* Attaches probes first … first + n - 1 by one link. If the kernel refuses, halves them, down to the probe that causes the error. */
-static void place_multi(struct batch *batch, ml_u32 first, ml_u32 n)
-{
-	const struct ml_uprobe_multi probes = {
-		.path = batch->path, .offsets = batch->offsets + first, .cookies = batch->cookies + first, .n = n,
-		.pid = batch->pid, .at_return = batch->kind == ML_PROBE_RETURN,
-	};
-	int link = ml_uprobe_multi_link(program_fd(batch->snoop, programs[batch->kind]), &probes);
-	int error = link < 0 ? errno : keep_multi(batch->snoop, link);
-
-	if (!error)
-		return;
-	if (n == 1) {
-		batch->errors[first] = error;
-		return;
-	}
-	place_multi(batch, first, n / 2);
-	place_multi(batch, first + n / 2, n - n / 2);
-}
-
-static int place_perf(struct batch *batch, ml_u32 i)
-{
-	LIBBPF_OPTS(bpf_uprobe_opts, how, .retprobe = batch->kind == ML_PROBE_RETURN,
-		    .bpf_cookie = batch->snoop->has_cookies ? batch->cookies[i] : 0);
-	struct bpf_program *program = bpf_object__find_program_by_name(batch->snoop->object, programs[batch->kind]);
-	struct bpf_link *link = bpf_program__attach_uprobe_opts(program, batch->pid, batch->path, batch->offsets[i], &how);
-
-	return link ? keep_perf(batch->snoop, link) : errno;
-}
 
 static int write_results(const struct batch *batch, int *n_placed)
 {
@@ -101,13 +42,11 @@ static int write_results(const struct batch *batch, int *n_placed)
 	int result = results ? 0 : -1;
 
 	for (ml_u32 i = 0; i < batch->n && results; i++) {
-		results[i] = (struct ml_probe_result){
-			.function = batch->sites[i].function,
-			.pid = batch->pid > 0 ? (ml_u32)batch->pid : 0,
-			.error = batch->errors[i],
-			.way = batch->snoop->has_multi ? ML_PROBE_MULTI : ML_PROBE_PERF,
-			.kind = (ml_u16)batch->kind,
-		};
+		results[i] = (struct ml_probe_result){ .function = batch->sites[i].function,
+						       .pid = batch->pid > 0 ? (ml_u32)batch->pid : 0,
+						       .error = batch->errors[i],
+						       .way = batch->snoop->has_multi ? ML_PROBE_MULTI : ML_PROBE_PERF,
+						       .kind = (ml_u16)batch->kind };
 		*n_placed += !batch->errors[i] && batch->kind == ML_PROBE_ENTRY;
 	}
 	if (results)
@@ -116,31 +55,52 @@ static int write_results(const struct batch *batch, int *n_placed)
 	return result;
 }
 
-/* A uprobe in them would end the process (patched_code.h). */
+/* A uprobe in patched code would end the process (patched_code.h): functions of a target are left out, other processes spared. */
 static int leave_out_patched(struct batch *batch)
 {
 	struct ml_probed_address *sites = calloc(batch->n, sizeof(*sites));
+	int result = sites ? 0 : -1;
 
 	for (ml_u32 i = 0; i < batch->n && sites; i++)
 		sites[i] = (struct ml_probed_address){ .function = batch->offsets[i], .offset = batch->offsets[i] };
-	if (sites && (batch->pid > 0 ? ml_patched_code_find(batch->pid, batch->path, sites, batch->n) :
-					ml_patched_code_find_all(batch->path, sites, batch->n)))
-		for (ml_u32 i = 0; i < batch->n; i++)
+	if (sites && ml_patched_code_find(batch->target, batch->file, sites, batch->n))
+		for (ml_u32 i = 0; i < batch->n; i++) {
 			batch->errors[i] = sites[i].address ? ML_PROBE_ERROR_PATCHED : 0;
+			sites[i].address = 0;
+		}
+	if (sites && batch->pid < 0)
+		result = ml_spared_find(&batch->snoop->links.spared, batch->file, sites, batch->n, batch->target);
 	free(sites);
-	return sites ? 0 : -1;
+	return result;
 }
 
-static void place_runs(struct batch *batch)
+static void place(struct batch *batch)
 {
-	for (ml_u32 first = 0, end; first < batch->n; first = end) {
-		for (end = first; end < batch->n && !batch->errors[end];)
-			end++;
-		if (end > first)
-			place_multi(batch, first, end - first);
-		else
-			end++;
-	}
+	const struct ml_uprobe_multi probes = { .path = batch->file->by_descriptor,
+						.offsets = batch->offsets,
+						.cookies = batch->cookies,
+						.n = batch->n,
+						.pid = batch->pid,
+						.at_return = batch->kind == ML_PROBE_RETURN };
+
+	ml_links_place(&batch->snoop->links, program(batch->snoop, programs[batch->kind]), &probes, batch->snoop->has_multi,
+		       batch->errors);
+}
+
+/* -1: out of memory. What cannot be placed has its error. */
+static int place_unpatched(struct batch *batch)
+{
+	int error = ml_probed_file_open(batch->file), result;
+
+	for (ml_u32 i = 0; error && i < batch->n; i++)
+		batch->errors[i] = error;
+	if (error)
+		return 0;
+	result = leave_out_patched(batch);
+	if (!result)
+		place(batch);
+	ml_probed_file_close(batch->file);
+	return result;
 }
 
 static int attach_batch(struct batch *batch, int *n_placed)
@@ -153,15 +113,11 @@ static int attach_batch(struct batch *batch, int *n_placed)
 	if (batch->offsets && batch->cookies && batch->errors) {
 		for (ml_u32 i = 0; i < batch->n; i++) {
 			batch->offsets[i] = batch->sites[i].offset;
-			batch->cookies[i] = batch->sites[i].function | (batch->kind == ML_PROBE_TAIL ? ML_SNOOP_TAIL : 0);
+			if (batch->snoop->has_cookies)
+				batch->cookies[i] =
+					batch->sites[i].function | (batch->kind == ML_PROBE_TAIL ? ML_SNOOP_TAIL : 0);
 		}
-		result = leave_out_patched(batch);
-		if (!result && batch->snoop->has_multi)
-			place_runs(batch);
-		for (ml_u32 i = 0; i < batch->n && !result && !batch->snoop->has_multi; i++)
-			if (!batch->errors[i])
-				batch->errors[i] = place_perf(batch, i);
-		result = result ? result : write_results(batch, n_placed);
+		result = place_unpatched(batch) ? -1 : write_results(batch, n_placed);
 	}
 	free(batch->offsets);
 	free(batch->cookies);
@@ -172,30 +128,29 @@ static int attach_batch(struct batch *batch, int *n_placed)
 /* 0, or -1 after an ERROR block: with --follow, tracing only some of the children would be misleading. */
 static int follow_children(struct ml_snoop *snoop)
 {
-	struct bpf_program *program = bpf_object__find_program_by_name(snoop->object, "process_fork");
-
-	if (!snoop->has_cookies) {
-		ml_blocks_error(ML_REASON_TRACER_ERROR, "--follow needs cookies of probes, Linux 5.15 (leave --follow out)");
-		return -1;
-	}
-	if (ml_tracefs_field("task/task_newtask", "pid") > 0)
-		snoop->tracepoints[2] = bpf_program__attach_tracepoint(program, "task", "task_newtask");
-	if (snoop->tracepoints[2])
+	if (!snoop->has_cookies)
+		return ml_blocks_error(ML_REASON_TRACER_ERROR,
+				       "--follow needs cookies of probes, Linux 5.15 (leave --follow out)");
+	if (ml_tracefs_field("task/task_newtask", "pid") > 0 &&
+	    !ml_links_keep(&snoop->links,
+			   bpf_program__attach_tracepoint(program(snoop, "process_fork"), "task", "task_newtask")))
 		return 0;
-	ml_blocks_error(ML_REASON_TRACER_ERROR, "could not follow forks, which --follow needs: no fields of task_newtask (mount tracefs, or drop --follow)");
-	return -1;
+	return ml_blocks_error(
+		ML_REASON_TRACER_ERROR,
+		"could not follow forks, which --follow needs: no fields of task_newtask (mount tracefs, or drop --follow)");
 }
 
 static void follow_threads(struct ml_snoop *snoop)
 {
-	static const char *const names[][2] = { { "thread_exit", "sched_process_exit" }, { "process_exec", "sched_process_exec" } };
+	static const char *const names[][2] = { { "thread_exit", "sched_process_exit" },
+						{ "process_exec", "sched_process_exec" } };
 
 	for (int i = 0; i < 2; i++) {
-		struct bpf_program *program = bpf_object__find_program_by_name(snoop->object, names[i][0]);
+		int error = ml_links_keep(&snoop->links,
+					  bpf_program__attach_raw_tracepoint(program(snoop, names[i][0]), names[i][1]));
 
-		snoop->tracepoints[i] = bpf_program__attach_raw_tracepoint(program, names[i][1]);
-		if (!snoop->tracepoints[i])
-			ml_blocks_log("could not attach to %s: %s", names[i][1], strerror(errno));
+		if (error)
+			ml_blocks_log("could not attach to %s: %s", names[i][1], strerror(error));
 	}
 }
 
@@ -208,11 +163,13 @@ int ml_snoop_attach(struct ml_snoop *snoop, const struct ml_snoop_config *config
 		return -1;
 	for (ml_u32 first = 0, end; first < config->n_sites; first = end) {
 		const struct ml_snoop_file *file = &config->files[config->sites[first].file];
-		struct batch batch = {
-			.snoop = snoop, .path = file->path, .kind = config->sites[first].kind, .sites = &config->sites[first],
-			.pid = config->session.follow ? -1 : file->pid ? file->pid : command_pid,
-		};
+		struct batch batch = { .snoop = snoop,
+				       .file = &config->session.files[file->file],
+				       .kind = config->sites[first].kind,
+				       .sites = &config->sites[first],
+				       .target = file->pid ? file->pid : command_pid };
 
+		batch.pid = config->session.follow ? -1 : batch.target;
 		for (end = first; end < config->n_sites && config->sites[end].file == config->sites[first].file &&
 				  config->sites[end].kind == batch.kind;)
 			end++;
@@ -225,58 +182,9 @@ int ml_snoop_attach(struct ml_snoop *snoop, const struct ml_snoop_config *config
 
 /* ---- detaching ----------------------------------------------------------------------------------- */
 
-struct share {
-	struct ml_snoop *snoop;
-	ml_u32 first;
-};
-
-static void *detach_share(void *argument)
-{
-	const struct share *share = argument;
-
-	for (ml_u32 i = share->first; i < share->snoop->n_perf_links; i += DETACHING_THREADS)
-		bpf_link__destroy(share->snoop->perf_links[i]);
-	return NULL;
-}
-
-/* The kernel waits for a grace period at each perf event: many at once, and not one after another. */
-static void detach_perf(struct ml_snoop *snoop)
-{
-	struct share shares[DETACHING_THREADS];
-	pthread_t threads[DETACHING_THREADS];
-	bool is_started[DETACHING_THREADS];
-
-	for (ml_u32 i = 0; i < DETACHING_THREADS; i++) {
-		shares[i] = (struct share){ snoop, i };
-		is_started[i] = i < snoop->n_perf_links && !pthread_create(&threads[i], NULL, detach_share, &shares[i]);
-		if (!is_started[i])
-			detach_share(&shares[i]);
-	}
-	for (int i = 0; i < DETACHING_THREADS; i++)
-		if (is_started[i])
-			pthread_join(threads[i], NULL);
-}
-
-/* Entries were placed first, and go last. */
-static void detach(struct ml_snoop *snoop)
-{
-	for (ml_u32 i = snoop->n_multi_links; i; i--)
-		close(snoop->multi_links[i - 1]);
-	detach_perf(snoop);
-	free(snoop->multi_links);
-	free(snoop->perf_links);
-	snoop->multi_links = NULL;
-	snoop->perf_links = NULL;
-	snoop->n_multi_links = snoop->n_perf_links = 0;
-	for (int i = 0; i < 3; i++) {
-		bpf_link__destroy(snoop->tracepoints[i]);
-		snoop->tracepoints[i] = NULL;
-	}
-}
-
 void ml_snoop_close(struct ml_snoop *snoop)
 {
-	detach(snoop);
+	ml_links_close(&snoop->links);
 	ring_buffer__free(snoop->calls);
 	ring_buffer__free(snoop->stacks);
 	if (snoop->statistics)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/snoop/config.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,27 +11,15 @@ static bool parse_fields(char *text, int n_wanted, ml_u64 *numbers)
 {
 	int n = 0;
 
-	for (char *field = strtok(text, " "); field; field = strtok(NULL, " ")) {
-		char *end;
-
-		if (n == n_wanted)
+	for (char *field = strtok(text, " "); field; field = strtok(NULL, " "), n++)
+		if (n == n_wanted || !ml_config_number(field, n == n_wanted - 1 ? 16 : 10, &numbers[n]))
 			return false;
-		errno = 0;
-		numbers[n] = strtoull(field, &end, n == n_wanted - 1 ? 16 : 10);
-		if (*end || errno)
-			return false;
-		n++;
-	}
 	return n == n_wanted;
 }
 
 static bool parse_number(const char *text, ml_u64 most, ml_u64 *number)
 {
-	char *end;
-
-	errno = 0;
-	*number = strtoull(text, &end, 10);
-	return *text && !*end && !errno && *number <= most;
+	return ml_config_number(text, 10, number) && *number <= most;
 }
 
 /* object PID PATH */
@@ -41,6 +28,7 @@ static bool parse_object(struct ml_snoop_config *config, char *value)
 	struct ml_snoop_file *file = &config->files[config->n_files];
 	char *path = strchr(value, ' ');
 	ml_u64 pid;
+	int number;
 
 	if (!path || config->n_files == ML_SNOOP_OBJECTS)
 		return false;
@@ -48,9 +36,10 @@ static bool parse_object(struct ml_snoop_config *config, char *value)
 	if (!parse_number(value, 0x7fffffff, &pid))
 		return false;
 	file->pid = (int)pid;
-	file->path = ml_config_unquote(path);
+	number = ml_config_file(&config->session, path);
+	file->file = (ml_u32)number;
 	config->n_files++;
-	return file->path != NULL;
+	return number >= 0;
 }
 
 /* at FUNCTION KIND OFFSET: in the object named last */
@@ -62,8 +51,7 @@ static bool parse_site(struct ml_snoop_config *config, char *value)
 	    numbers[0] >= config->n_functions || numbers[1] > ML_PROBE_TAIL)
 		return false;
 	config->sites[config->n_sites++] = (struct ml_snoop_site){
-		.file = config->n_files - 1, .function = (ml_u32)numbers[0], .kind = (ml_u32)numbers[1],
-		.offset = numbers[2],
+		.file = config->n_files - 1, .function = (ml_u32)numbers[0], .kind = (ml_u32)numbers[1], .offset = numbers[2]
 	};
 	return true;
 }
@@ -89,9 +77,9 @@ static bool parse_capture(struct ml_snoop_config *config, char *value)
 	    numbers[0] > ML_CALL_RETURN || numbers[1] < ML_SNOOP_STRING || numbers[1] > ML_SNOOP_PATH ||
 	    numbers[2] >= ML_SNOOP_DATA)
 		return false;
-	function->captures[function->n_captures++] = (struct ml_snoop_capture){
-		.argument = (ml_u8)numbers[0], .kind = (ml_u8)numbers[1], .bytes = (ml_u16)numbers[2],
-	};
+	function->captures[function->n_captures++] = (struct ml_snoop_capture){ .argument = (ml_u8)numbers[0],
+										.kind = (ml_u8)numbers[1],
+										.bytes = (ml_u16)numbers[2] };
 	return true;
 }
 
@@ -104,9 +92,9 @@ static bool parse_filter(struct ml_snoop_config *config, char *value)
 	if (!config->n_functions || function->n_filters == ML_SNOOP_FILTERS || !parse_fields(value, 3, numbers) ||
 	    numbers[0] >= ML_CALL_ARGUMENTS || numbers[1] < ML_SNOOP_EQ || numbers[1] > ML_SNOOP_SIGNED + ML_SNOOP_GE)
 		return false;
-	function->filters[function->n_filters++] = (struct ml_snoop_filter){
-		.argument = (ml_u32)numbers[0], .comparison = (ml_u32)numbers[1], .value = numbers[2],
-	};
+	function->filters[function->n_filters++] = (struct ml_snoop_filter){ .argument = (ml_u32)numbers[0],
+									     .comparison = (ml_u32)numbers[1],
+									     .value = numbers[2] };
 	return true;
 }
 

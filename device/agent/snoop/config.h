@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Configuration lines of snoop, beside those of every session (agent/protocol/config.h). */
-#ifndef MEMLEAK_SNOOP_CONFIG_H
-#define MEMLEAK_SNOOP_CONFIG_H
+#pragma once
 
 #include "bpf/snoop/tables.h"
 #include "agent/protocol/config.h"
@@ -14,7 +13,7 @@
 /* A file that functions are probed in, and in which process: 0 = the command. */
 struct ml_snoop_file {
 	int pid;
-	char *path;
+	ml_u32 file; /* index in ml_config.files */
 };
 
 struct ml_snoop_site {
@@ -42,5 +41,3 @@ struct ml_snoop_config {
 
 /* Reads lines up to `start`. NULL after an ERROR block, or when standard input closed. */
 struct ml_snoop_config *ml_snoop_config_read(void);
-
-#endif

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mappings and execs of the traced processes, for the stacks of their calls. */
-#ifndef MEMLEAK_SNOOP_MAPPINGS_H
-#define MEMLEAK_SNOOP_MAPPINGS_H
+/* Mappings and execs of the traced processes, for the stacks of their calls, and the addresses of probes in them. */
+#pragma once
 
-#include "wire.h"
+#include "agent/snoop/object.h"
 
 struct ml_snoop_mappings;
 
@@ -18,4 +17,9 @@ void ml_snoop_mappings_drain(struct ml_snoop_mappings *mappings);
 
 void ml_snoop_mappings_close(struct ml_snoop_mappings *mappings);
 
-#endif
+/* Mappings of a process at the last check; free() them. Without cookies (before Linux 5.15) the programs know probes by their addresses. */
+struct ml_snoop_addresses;
+
+/* Adds the probes of a process if its mappings have changed. *known: NULL at first. */
+void ml_snoop_addresses_update(struct ml_snoop *snoop, const struct ml_snoop_config *config, ml_u32 pid,
+			       struct ml_snoop_addresses **known);

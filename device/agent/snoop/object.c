@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "agent/protocol/blocks.h"
@@ -29,14 +28,6 @@ static int fail(const char *what, int error)
 	return ml_libbpf_fail(what, error, error == EPERM || error == EACCES ? "run as root" : "see memleak-android doctor");
 }
 
-/* 0: unknown to tracefs; then the event cannot be attached to either. */
-static ml_u32 fork_field(const char *name)
-{
-	int offset = ml_tracefs_field("task/task_newtask", name);
-
-	return offset > 0 ? (ml_u32)offset : 0;
-}
-
 static int set_options(const struct ml_snoop *snoop, const struct ml_snoop_config *config)
 {
 	struct bpf_map *map = bpf_object__find_map_by_name(snoop->object, ML_SNOOP_OPTIONS_SECTION);
@@ -49,8 +40,8 @@ static int set_options(const struct ml_snoop *snoop, const struct ml_snoop_confi
 		.rate = config->rate,
 		.signature_mask = ml_signature_mask(),
 		.quiet_flags = BPF_RB_NO_WAKEUP,
-		.fork_pid = config->session.follow ? fork_field("pid") : 0,
-		.fork_flags = config->session.follow ? fork_field("clone_flags") : 0,
+		.fork_pid = config->session.follow ? ml_tracefs_offset("task/task_newtask", "pid") : 0,
+		.fork_flags = config->session.follow ? ml_tracefs_offset("task/task_newtask", "clone_flags") : 0,
 	};
 
 	return map ? bpf_map__set_initial_value(map, &options, sizeof(options)) : -ENOENT;
@@ -103,20 +94,13 @@ static int map_fd(const struct ml_snoop *snoop, const char *name)
 	return bpf_object__find_map_fd_by_name(snoop->object, name);
 }
 
-static void *map_memory(const struct ml_snoop *snoop, const char *name, size_t bytes)
-{
-	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, map_fd(snoop, name), 0);
-
-	return memory == MAP_FAILED ? NULL : memory;
-}
-
 static int open_maps(struct ml_snoop *snoop)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
 	snoop->statistics_bytes = (snoop->n_functions * sizeof(*snoop->statistics) + page - 1) & ~(page - 1);
-	snoop->statistics = map_memory(snoop, "statistics", snoop->statistics_bytes);
-	snoop->control = map_memory(snoop, "control", page);
+	snoop->statistics = ml_libbpf_map(snoop->object, "statistics", snoop->statistics_bytes);
+	snoop->control = ml_libbpf_map(snoop->object, "control", page);
 	return snoop->statistics && snoop->control ? 0 : -1;
 }
 
@@ -188,8 +172,8 @@ int ml_snoop_load(struct ml_snoop *snoop, const struct ml_snoop_config *config, 
 	if (config->session.follow)
 		ml_tracefs_mount();
 	ml_libbpf_begin(FILES_MAX);
-	snoop->has_cookies = !config->without_cookies &&
-			     libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_get_attach_cookie, NULL) > 0;
+	snoop->has_cookies =
+		!config->without_cookies && libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_get_attach_cookie, NULL) > 0;
 	if (load(snoop, config))
 		return -1;
 	if (fill_maps(snoop, config))
@@ -197,7 +181,8 @@ int ml_snoop_load(struct ml_snoop *snoop, const struct ml_snoop_config *config, 
 	snoop->calls = ring_buffer__new(map_fd(snoop, "calls"), on_call, context, NULL);
 	if (config->session.stack_bytes)
 		snoop->stacks = ring_buffer__new(map_fd(snoop, "stacks"), on_stack, context, NULL);
-	return snoop->calls && (snoop->stacks || !config->session.stack_bytes) ? 0 : fail("could not map the ring of calls", errno);
+	return snoop->calls && (snoop->stacks || !config->session.stack_bytes) ? 0 :
+										 fail("could not map the ring of calls", errno);
 }
 
 ml_u64 ml_snoop_counter(const struct ml_snoop *snoop, ml_u32 which)

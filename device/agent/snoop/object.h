@@ -3,11 +3,11 @@
  * The BPF tracer of any functions (`snoop`). The configuration comes in; CALLS, CALL_STATISTICS and PROBE_RESULTS blocks go out
  * (session.c). Here: the loaded programs, maps and links.
  */
-#ifndef MEMLEAK_SNOOP_OBJECT_H
-#define MEMLEAK_SNOOP_OBJECT_H
+#pragma once
 
 #include <bpf/libbpf.h>
 
+#include "agent/probes/uprobe_multi.h"
 #include "agent/snoop/config.h"
 
 struct ml_snoop {
@@ -19,11 +19,7 @@ struct ml_snoop {
 	ml_u32 n_functions, only;
 	bool has_multi, has_cookies, is_old; /* is_old: for kernels before 5.12 */
 	int n_cpus;
-	struct bpf_link *tracepoints[3];
-	int *multi_links; /* file descriptors */
-	ml_u32 n_multi_links;
-	struct bpf_link **perf_links;
-	ml_u32 n_perf_links;
+	struct ml_links links;
 };
 
 /*
@@ -32,6 +28,15 @@ struct ml_snoop {
  */
 int ml_snoop_load(struct ml_snoop *snoop, const struct ml_snoop_config *config, ml_u32 only, ring_buffer_sample_fn on_call,
 		  ring_buffer_sample_fn on_stack, void *context);
+
+/*
+ * Places all probes; command_pid is the process of the command's own. Each result goes into a PROBE_RESULTS block. Returns the number of
+ * placed probes, or -1 after an ERROR block.
+ */
+int ml_snoop_attach(struct ml_snoop *snoop, const struct ml_snoop_config *config, int command_pid);
+
+/* Detaches the probes and closes the object. */
+void ml_snoop_close(struct ml_snoop *snoop);
 
 /* Traces a process. */
 int ml_snoop_add_process(struct ml_snoop *snoop, ml_u32 tgid);
@@ -44,5 +49,3 @@ int ml_snoop_add_address(struct ml_snoop *snoop, ml_u32 tgid, ml_u64 address, ml
 
 /* Sum of one counter over all CPUs. */
 ml_u64 ml_snoop_counter(const struct ml_snoop *snoop, ml_u32 which);
-
-#endif

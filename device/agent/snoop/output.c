@@ -19,11 +19,9 @@
 int ml_call_batch_write(struct ml_call_batch *batch)
 {
 	struct ml_calls head = { batch->count, batch->data_bytes };
-	const struct iovec parts[] = {
-		{ &head, sizeof(head) },
-		{ batch->calls, batch->count * sizeof(batch->calls[0]) },
-		{ batch->data, batch->data_bytes },
-	};
+	const struct iovec parts[] = { { &head, sizeof(head) },
+				       { batch->calls, batch->count * sizeof(batch->calls[0]) },
+				       { batch->data, batch->data_bytes } };
 
 	batch->count = 0;
 	batch->data_bytes = 0;
@@ -90,6 +88,60 @@ bool ml_call_batch_is_full(const struct ml_call_batch *batch)
 	return batch->count == ML_CALL_BATCH || batch->data_bytes > sizeof(batch->data) - CALL_DATA_MAX;
 }
 
+/* ---- stacks -------------------------------------------------------------------------------------- */
+
+/*
+ * Restores the words that return probes replaced, the innermost first: of a tail call, the caller's fixup has the address, and comes
+ * last.
+ */
+static void undo_trampolines(const struct ml_evidence *record, const struct ml_fixup *fixups, ml_u32 n, ml_u8 *stack)
+{
+	for (ml_u32 i = 0; i < n; i++) {
+		ml_u64 offset = fixups[i].slot_address - record->stack_address;
+
+		if (offset <= record->stack_bytes && record->stack_bytes - offset >= sizeof(ml_u64))
+			memcpy(stack + offset, &fixups[i].value, sizeof(ml_u64));
+	}
+}
+
+/* As struct ml_snoop_stack of the programs: evidence, registers, ML_SNOOP_FIXUPS fixups, the stack. */
+int ml_call_stacks_add(struct ml_call_stacks *stacks, const void *record, size_t bytes)
+{
+	const struct ml_evidence *evidence = record;
+	size_t registers_bytes, head_bytes, kept_bytes;
+	struct ml_evidence *kept;
+	ml_u8 *stack;
+
+	if (bytes < sizeof(*evidence))
+		return 0;
+	registers_bytes = evidence->n_registers * sizeof(ml_u64);
+	head_bytes = sizeof(*evidence) + registers_bytes + ML_SNOOP_FIXUPS * sizeof(struct ml_fixup);
+	if (head_bytes + evidence->stack_bytes > bytes || evidence->n_fixups > ML_SNOOP_FIXUPS)
+		return 0;
+	kept_bytes = sizeof(*evidence) + registers_bytes + ((evidence->stack_bytes + 7) & ~7u);
+	if (stacks->bytes + kept_bytes > ML_CALL_STACKS_BYTES && ml_call_stacks_write(stacks))
+		return -1;
+	kept = (struct ml_evidence *)(stacks->records + stacks->bytes);
+	stack = (ml_u8 *)(kept + 1) + registers_bytes;
+	memcpy(kept, evidence, sizeof(*evidence) + registers_bytes);
+	memcpy(stack, (const ml_u8 *)record + head_bytes, evidence->stack_bytes);
+	if (evidence->n_fixups)
+		undo_trampolines(evidence, (const void *)((const ml_u8 *)(evidence + 1) + registers_bytes), evidence->n_fixups,
+				 stack);
+	kept->record_bytes = (ml_u32)kept_bytes;
+	kept->n_fixups = 0;
+	stacks->bytes += kept_bytes;
+	return 0;
+}
+
+int ml_call_stacks_write(struct ml_call_stacks *stacks)
+{
+	size_t bytes = stacks->bytes;
+
+	stacks->bytes = 0;
+	return bytes ? ml_blocks_write(ML_BLOCK_EVIDENCE, stacks->records, bytes) : 0;
+}
+
 /* ---- statistics ---------------------------------------------------------------------------------- */
 
 /* Appends a function's numbers to a block; returns their bytes. */
@@ -98,11 +150,15 @@ static size_t add_function(ml_u8 *at, ml_u32 number, const struct ml_snoop_stati
 	struct ml_call_statistics *row = (struct ml_call_statistics *)at;
 	struct ml_call_bucket *buckets = (struct ml_call_bucket *)(row + 1);
 
-	*row = (struct ml_call_statistics){
-		.function = number, .calls = counted->calls, .returns = counted->returns, .unpaired = counted->unpaired,
-		.filtered = counted->filtered, .hidden = counted->hidden, .total_ns = counted->total_ns,
-		.min_ns = counted->returns ? ~counted->max_inverted_ns : 0, .max_ns = counted->max_ns,
-	};
+	*row = (struct ml_call_statistics){ .function = number,
+					    .calls = counted->calls,
+					    .returns = counted->returns,
+					    .unpaired = counted->unpaired,
+					    .filtered = counted->filtered,
+					    .hidden = counted->hidden,
+					    .total_ns = counted->total_ns,
+					    .min_ns = counted->returns ? ~counted->max_inverted_ns : 0,
+					    .max_ns = counted->max_ns };
 	for (ml_u32 i = 0; i < ML_CALL_BUCKETS; i++)
 		if (counted->buckets[i])
 			buckets[row->n_buckets++] = (struct ml_call_bucket){ .bucket = i, .count = counted->buckets[i] };

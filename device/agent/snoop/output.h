@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes calls as CALLS blocks, and counters per function as CALL_STATISTICS blocks. */
-#ifndef MEMLEAK_SNOOP_OUTPUT_H
-#define MEMLEAK_SNOOP_OUTPUT_H
+/* Writes calls as CALLS blocks, their stacks as EVIDENCE blocks, and counters per function as CALL_STATISTICS blocks. */
+#pragma once
 
 #include "agent/snoop/object.h"
 
@@ -24,7 +23,18 @@ bool ml_call_batch_is_full(const struct ml_call_batch *batch);
 /* Writes the batch. 0, or -1: the host is gone. */
 int ml_call_batch_write(struct ml_call_batch *batch);
 
+#define ML_CALL_STACKS_BYTES (4u << 20)
+
+struct ml_call_stacks {
+	size_t bytes;
+	_Alignas(8) ml_u8 records[ML_CALL_STACKS_BYTES];
+};
+
+/* Adds a record of the program. 0, or -1: the host is gone. */
+int ml_call_stacks_add(struct ml_call_stacks *stacks, const void *record, size_t bytes);
+
+/* Writes all added records. 0 or -1 as above. */
+int ml_call_stacks_write(struct ml_call_stacks *stacks);
+
 /* Writes all counters. is_final: the last ones. 0 or -1 as above. */
 int ml_call_statistics_write(const struct ml_snoop *snoop, bool is_final);
-
-#endif

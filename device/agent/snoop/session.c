@@ -12,11 +12,8 @@
 #include "agent/evidence/table_blocks.h"
 #include "agent/protocol/blocks.h"
 #include "agent/probes/probed_code.h"
-#include "agent/snoop/addresses.h"
-#include "agent/snoop/attach.h"
 #include "agent/snoop/mappings.h"
 #include "agent/snoop/output.h"
-#include "agent/snoop/stacks.h"
 #include "agent/session/loop.h"
 #include "agent/process/thread_states.h"
 
@@ -128,7 +125,7 @@ static bool have_all_ended(struct session *session)
 		if (!target->pid)
 			continue;
 		if (session->base.is_child ? waitpid(target->pid, &session->base.wait_status, WNOHANG) == target->pid :
-					ml_process_has_ended((ml_u32)target->pid, target->pidfd))
+					     ml_process_has_ended((ml_u32)target->pid, target->pidfd))
 			target->pid = 0;
 		else
 			n_left++;
@@ -180,10 +177,8 @@ static int arm(struct session *session)
 	n_placed = ml_snoop_attach(&session->snoop, config, session->base.child.pid);
 	if (n_placed < 0)
 		return -1;
-	if (!n_placed) {
-		ml_blocks_error(ML_REASON_TARGET_ERROR, "none of the functions could be probed (see the reasons above)");
-		return -1;
-	}
+	if (!n_placed)
+		return ml_blocks_error(ML_REASON_TARGET_ERROR, "none of the functions could be probed (see the reasons above)");
 	update_addresses(session);
 	session->snoop.control->is_armed = 1;
 	session->base.next_status_ns = ml_clock_ns() + STATUS_NS;
@@ -198,7 +193,11 @@ static int start(void *context)
 	ml_u32 only = session->base.is_child ? (ml_u32)session->base.pid : config->n_pids == 1 ? (ml_u32)config->pids[0] : 0;
 
 	return ml_probed_code_settle(&config->session) ||
-	       ml_snoop_load(&session->snoop, config, config->session.follow ? 0 : only, on_call, on_stack, session) || arm(session) ? 5 : 0;
+			       ml_snoop_load(&session->snoop, config, config->session.follow ? 0 : only, on_call, on_stack,
+					     session) ||
+			       arm(session) ?
+		       5 :
+		       0;
 }
 
 /* Probes are removed after the END block: with a perf event for each of thousands that takes minutes. */
@@ -229,7 +228,7 @@ int ml_snoop_run(void)
 {
 	struct session *session = calloc(1, sizeof(*session));
 	struct ml_call_batch *batch = calloc(1, sizeof(*batch));
-	struct ml_call_stacks *stacks = ml_call_stacks_create();
+	struct ml_call_stacks *stacks = calloc(1, sizeof(*stacks));
 	int exit_code = 2;
 
 	ml_control_catch_signals();
@@ -249,9 +248,9 @@ int ml_snoop_run(void)
 		ml_snoop_close(&session->snoop);
 	ml_session_close(&session->base);
 	for (int i = 0; i < session->n_targets; i++)
-		ml_snoop_addresses_forget(session->targets[i].addresses);
+		free(session->targets[i].addresses);
 	ml_snoop_mappings_close(session->mappings);
-	ml_call_stacks_destroy(stacks);
+	free(stacks);
 	free(batch);
 	free(session);
 	return exit_code;
