@@ -1,7 +1,5 @@
 """The configuration lines of `memleakd snoop` (docs/wire-protocol.md, section 11)."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +7,7 @@ from itertools import groupby
 from urllib.parse import quote
 
 from memleak_android.host.snoop.placing import Probe, SnoopedFunction, SnoopPlan
-from memleak_android.host.tracers.agent.session_options import ProbedFile
+from memleak_android.host.tracers.agent.session_options import file_lines
 from memleak_android.host.wire.blocks import WIRE_VERSION
 
 
@@ -67,11 +65,8 @@ def _function_lines(function: SnoopedFunction) -> Iterator[str]:
 
 
 def _probe_lines(probes: Sequence[Probe]) -> Iterator[str]:
-    for file, group in groupby(probes, key=lambda probe: probe.file):
-        yield _object_line(file)
+    for (file, identity), group in groupby(probes, key=lambda probe: (probe.file, probe.identity)):
+        yield from file_lines(file.agent_path, identity)
+        yield f"object {file.pid} {quote(os.fsencode(file.agent_path), safe='/')}"
         for probe in group:
             yield f"at {probe.function} {int(probe.kind)} {probe.offset:x}"
-
-
-def _object_line(file: ProbedFile) -> str:
-    return f"object {file.pid} {quote(os.fsencode(file.agent_path), safe='/')}"

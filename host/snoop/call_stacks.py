@@ -1,7 +1,5 @@
 """Stacks of calls: each evidence block is unwound and named as it arrives."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Joins the entries and ends of calls as they arrive from the agent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -9,10 +7,7 @@ from memleak_android.host.snoop.formats import Captured
 from memleak_android.host.snoop.placing import SnoopedFunction
 from memleak_android.host.wire.calls import RETURN, Calls, CallType
 
-_ENTRY, _EXIT = (
-    int(CallType.ENTRY),
-    int(CallType.EXIT),
-)  # an enum look-up costs as much as the rest of a test
+_ENTRY, _EXIT = map(int, (CallType.ENTRY, CallType.EXIT))  # an enum look-up costs as much as a test
 _NOTHING: dict[int, Captured] = {}
 TAIL = "tail call"  # left by a jump to another function, which returns instead
 _OPEN_MAX = 1 << 20  # open entries; beyond that the oldest are dropped

@@ -1,7 +1,5 @@
 """Conditions on arguments, which the kernel evaluates before a call counts."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Formats of arguments and return values, and the memory that the kernel reads for them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

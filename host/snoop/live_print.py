@@ -1,21 +1,16 @@
 """One line per call, at its end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
-from memleak_android.host.snoop.durations import show_duration
 from memleak_android.host.snoop.events import CallEvent
 from memleak_android.host.snoop.placing import SnoopedFunction
+from memleak_android.host.snoop.statistics import show_duration
 from memleak_android.host.wire.calls import CallType
 
 _INDENT_MAX = 40
 _INDENTS = tuple("  " * depth for depth in range(_INDENT_MAX + 1))
-_ENTRY, _EXIT = (
-    int(CallType.ENTRY),
-    int(CallType.EXIT),
-)  # an enum look-up costs as much as the rest of a test
+_ENTRY, _EXIT = map(int, (CallType.ENTRY, CallType.EXIT))  # an enum look-up costs as much as a test
 
 
 class LivePrint:

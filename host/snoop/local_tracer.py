@@ -1,7 +1,5 @@
 """Starts the agent of a snoop session on this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path

@@ -1,25 +1,24 @@
 """Placement of the probes: a number for each function, and its probes by process and file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from memleak_android.host.elf.dynamic import ElfFile
+from memleak_android.host.elf.dynamic import ElfFile, FileIdentity
 from memleak_android.host.errors import TargetError
-from memleak_android.host.snoop.entry_offsets import entry_offsets
 from memleak_android.host.snoop.filters import FILTERS_MAX, ArgumentFilter
 from memleak_android.host.snoop.formats import CallFormat, parse_call_format
-from memleak_android.host.snoop.return_sites import calls_nothing, find_return_sites
 from memleak_android.host.tracers.agent.session_options import ProbedFile
 from memleak_android.host.tracers.functions.selection import FoundFunction
 from memleak_android.host.tracers.functions.written_names import is_called
 from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
 from memleak_android.host.tracers.probes.placement import SINGLE_STEPPED
+from memleak_android.host.tracers.probes.probe_sites import ProbeSite, probes_at
+from memleak_android.host.tracers.probes.return_sites import calls_nothing, find_return_sites
 from memleak_android.host.wire.calls import FUNCTIONS_MAX, ProbeKind
 
 Returns = Literal["auto", "trampoline", "instructions", "none"]
+_FIRST_BYTES = 16  # the longest instruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +37,7 @@ class Probe:
     """A probe of a function in one process.
 
     offset: in the file.
+    identity: of the file whose offset this is; None: of a copy, as for a device.
     cost: of entries, see placement.py.
     """
 
@@ -46,6 +46,7 @@ class Probe:
     file: ProbedFile
     offset: int
     cost: str = ""
+    identity: FileIdentity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +91,15 @@ class Placing:
         self._filters = filters
         self._returns = ("instructions" if throws else "trampoline") if returns == "auto" else returns
         self._may_be_trampoline = returns != "instructions"
-        self._numbers: dict[tuple[str, int], int] = {}
+        self._numbers: dict[tuple[FileIdentity | None, int], int] = {}
         self._functions: list[SnoopedFunction] = []
-        self._offsets: dict[tuple[str, int], _Offsets] = {}
+        self._offsets: dict[tuple[FileIdentity | None, int], _Offsets] = {}
         self._probes: list[Probe] = []
         self.problems: list[str] = []
 
-    def add(self, elf: ElfFile, identity: str, functions: Sequence[FoundFunction]) -> None:
-        """Adds functions of one file in one process. Raises TargetError for unprobeable code or too many functions.
-
-        identity: of the file, equal in all processes.
-        """
+    def add(self, elf: ElfFile, functions: Sequence[FoundFunction]) -> None:
+        """Adds functions of one file in one process. Raises TargetError for unprobeable code or too many functions."""
+        identity = elf.identity
         if elf.machine not in PROBED_ARCHES or not elf.is_64_bit:
             raise TargetError(
                 f"{elf.path} is code in which the kernel places no uprobes", "use a 64-bit build of it"
@@ -114,8 +113,12 @@ class Placing:
         for function in functions:
             offsets = self._offsets[identity, function.file_offset]
             number = self._number(identity, function, bool(offsets.exits))
-            probes.append(Probe(number, ProbeKind.ENTRY, function.file, *offsets.entry))
-            probes += [Probe(number, kind, function.file, offset) for kind, offset in offsets.exits]
+            known = identity if function.file.agent_path == elf.path else None
+            at, cost = offsets.entry
+            probes.append(Probe(number, ProbeKind.ENTRY, function.file, at, cost, known))
+            probes += [
+                Probe(number, kind, function.file, offset, identity=known) for kind, offset in offsets.exits
+            ]
         self._probes += sorted(probes, key=lambda probe: probe.kind)
 
     def _exits(self, elf: ElfFile, one: FoundFunction, entry: int) -> list[tuple[ProbeKind, int]]:
@@ -140,7 +143,7 @@ class Placing:
     def plan(self) -> SnoopPlan:
         return SnoopPlan(tuple(self._functions), tuple(self._probes))
 
-    def _number(self, identity: str, one: FoundFunction, has_return: bool) -> int:
+    def _number(self, identity: FileIdentity | None, one: FoundFunction, has_return: bool) -> int:
         key = identity, one.file_offset
         if key not in self._numbers:
             if len(self._functions) == FUNCTIONS_MAX:
@@ -160,3 +163,19 @@ def _format(one: FoundFunction, formats: Sequence[tuple[str, CallFormat]]) -> Ca
     if one.request.arguments:
         return parse_call_format(one.request.arguments)
     return next((made for glob, made in formats if is_called(one.name, glob)), formats[-1][1])
+
+
+def entry_offsets(elf: ElfFile, functions: Sequence[FoundFunction]) -> list[tuple[int, str]]:
+    """(file offset, cost) of each function. Only functions with an expensive first instruction are decoded further."""
+    arch, sites = PROBED_ARCHES[elf.machine], []
+    found: dict[int, tuple[int, str]] = {}
+    for function in functions:
+        name, offset = function.name, function.file_offset
+        first = next(iter(arch.decode(elf.bytes_from(offset, _FIRST_BYTES), 0)), None)
+        is_cheap = first is not None and arch.is_cheap(first)
+        found[offset] = offset, arch.cheap if is_cheap else SINGLE_STEPPED
+        if not is_cheap and function.size and elf.text_segment(offset) is not None:
+            sites.append(ProbeSite(name, name, offset, function.size, len(arch.arguments), has_return=True))
+    for probe in probes_at(elf, elf.path, sites)[0]:
+        found[probe.function_offset] = probe.entry_offset, probe.entry_cost
+    return [found[function.file_offset] for function in functions]

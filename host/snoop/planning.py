@@ -1,12 +1,7 @@
 """From requests to a plan, for processes and commands of this machine."""
 
-from __future__ import annotations
-
-import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -21,9 +16,6 @@ from memleak_android.host.tracers.agent.session_options import ProbedFile
 from memleak_android.host.tracers.functions.requests import FunctionRequest
 from memleak_android.host.tracers.functions.selection import FoundFunction, Selection
 from memleak_android.host.tracers.functions.written_names import is_called
-
-# Itanium C++ ABI, "Exception Handling", §2.4.3; Rust's library/std/src/panicking.rs.
-THROWERS = {"__cxa_throw", "rust_panic"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +32,6 @@ class Requests:
     returns: Returns = "auto"
     max_matches: int = 256
     symbol_dirs: tuple[Path, ...] = ()
-
-
-@dataclass(slots=True)
-class Planned:
-    """problems: what could not be found, one sentence each; the rest is in the plan."""
-
-    plan: SnoopPlan
-    problems: list[str] = field(default_factory=list)
 
 
 def local_files(
@@ -90,13 +74,15 @@ def plan_snoop(
     processes: Sequence[Sequence[ProbedFile]],
     opened: Callable[[ProbedFile], str] = lambda file: file.agent_path,
     throws: Callable[[Sequence[ProbedFile]], bool] | None = None,
-) -> Planned:
-    """opened: where a file can be read on this machine. throws: whether exceptions may pass frames of a process's files,
+) -> tuple[SnoopPlan, list[str]]:
+    """The plan, and one sentence for each problem.
+
+    opened: where a file can be read on this machine. throws: whether exceptions may pass frames of a process's files,
     None = their symbols tell.
 
     Raises TargetError where nothing is left to probe."""
     selection = Selection(DebugFileSearch(requests.symbol_dirs), requests.max_matches, opened)
-    may_throw = throws or partial(_throws, selection)
+    may_throw = throws or selection.can_throw
     is_auto = requests.returns == "auto"
     placing = Placing(
         (*requests.formats, ("*", UNKNOWN)),
@@ -109,38 +95,23 @@ def plan_snoop(
         for file, group in groupby(
             sorted(found, key=lambda one: files.index(one.file)), lambda one: one.file
         ):
-            _place(placing, selection, file, list(group), opened)
+            _place(placing, selection, file, list(group))
     plan = placing.plan()
     _check_globs(requests, plan)
     if not plan.probes:
         raise TargetError(
             "; ".join(selection.problems[:3]) or "no function is named", "name one by --function LIB:FUNCTION"
         )
-    return Planned(plan, [*selection.problems, *placing.problems])
+    return plan, [*selection.problems, *placing.problems]
 
 
 def _place(
-    placing: Placing,
-    selection: Selection,
-    file: ProbedFile,
-    functions: Sequence[FoundFunction],
-    opened: Callable[[ProbedFile], str],
+    placing: Placing, selection: Selection, file: ProbedFile, functions: Sequence[FoundFunction]
 ) -> None:
     try:
-        status = os.stat(opened(file))
-        placing.add(selection.elf(file), f"{status.st_dev}:{status.st_ino}", functions)
+        placing.add(selection.elf(file), functions)
     except MemleakError as error:
         selection.problems.append(str(error))
-
-
-def _throws(selection: Selection, files: Sequence[ProbedFile]) -> bool:
-    """Whether one of the files can throw. A library that is stripped and has its runtime inside is not recognised."""
-    for file in files:
-        with suppress(MemleakError):  # what is mapped and no ELF file throws nothing
-            elf = selection.elf(file)
-            if elf.dynamic_functions(THROWERS) or elf.static_functions(THROWERS):
-                return True
-    return False
 
 
 def _check_globs(requests: Requests, plan: SnoopPlan) -> None:

@@ -1,7 +1,5 @@
 """snoop on a device: pulls the files of its processes and starts the agent there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,15 +7,17 @@ from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.adb.modules import RemoteFiles
 from memleak_android.host.machine.adb.process import RemoteObject, RemoteProcess
 from memleak_android.host.machine.adb.pulled_files import PulledFiles
+from memleak_android.host.machine.adb.reading_agent import ReadingAgent
 from memleak_android.host.machine.binaries import find_binary
-from memleak_android.host.machine.target import Deployment, Target
+from memleak_android.host.machine.target import Target
 from memleak_android.host.snoop.agent_lines import SnoopOptions, snoop_lines
 from memleak_android.host.snoop.placing import SnoopPlan
-from memleak_android.host.snoop.planning import THROWERS, of_each
+from memleak_android.host.snoop.planning import of_each
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import ProbedFile
 from memleak_android.host.tracers.android.bpf import check_word_size, path_of
 from memleak_android.host.tracers.android.capabilities import bpf_refusal, probe_agent
+from memleak_android.host.tracers.functions.selection import THROWERS
 
 
 class RemoteSnoop:
@@ -27,7 +27,9 @@ class RemoteSnoop:
         self._target = target
         self._pulled = PulledFiles(target, cache_dir)
         self.finder = RemoteFiles(target, self._pulled)
-        self._deployed: Deployment | None = None
+        self._agent = ReadingAgent(
+            target, lambda _: target.deploy({"memleakd": find_binary("memleakd", target.arch)})
+        )
         self._objects: dict[ProbedFile, RemoteObject] = {}
         self._throwing: set[int] = set()
         self.names: dict[int, str] = {}
@@ -36,7 +38,7 @@ class RemoteSnoop:
         """The files of each process. Raises TargetError, TracerError, DeviceError."""
         if not self._target.has_root:
             raise TracerError(f"{self._target.name} is not rooted", "snoop needs root there")
-        if refusal := bpf_refusal(probe_agent(self._target, self._agent())):
+        if refusal := bpf_refusal(probe_agent(self._target, self._agent.bring())):
             raise TracerError(f"{self._target.name}: {refusal}", "run `memleak-android doctor`")
         return of_each(pids, self._files_of, on_problem)
 
@@ -47,12 +49,12 @@ class RemoteSnoop:
         return any(file.pid in self._throwing for file in files)
 
     def start(self, options: SnoopOptions, plan: SnoopPlan) -> AgentSession:
-        channel = self._target.open_agent([self._agent(), "snoop"], as_root=True)
+        channel = self._agent.open("snoop")
         lines = snoop_lines(options, plan)
-        return AgentSession("snoop", channel, lines, silence_s=300, clean_up=self._remove_agent)
+        return AgentSession("snoop", channel, lines, silence_s=300, clean_up=self._agent.close)
 
     def close(self) -> None:
-        self._remove_agent()
+        self._agent.close()
         self._pulled.close()
 
     def _files_of(self, pid: int) -> list[ProbedFile]:
@@ -60,20 +62,10 @@ class RemoteSnoop:
         check_word_size(process)
         self.names[pid] = process.name
         found = []
-        for loaded in process.objects(self._agent(), sorted(THROWERS)):
+        for loaded in process.objects(self._agent.bring(), sorted(THROWERS)):
             file = ProbedFile(pid, loaded.path, path_of(pid, loaded))
             self._objects[file] = loaded
             found.append(file)
             if loaded.defines:
                 self._throwing.add(pid)
         return found
-
-    def _agent(self) -> str:
-        if self._deployed is None:
-            self._deployed = self._target.deploy({"memleakd": find_binary("memleakd", self._target.arch)})
-        return self._deployed.paths["memleakd"]
-
-    def _remove_agent(self) -> None:
-        deployed, self._deployed = self._deployed, None
-        if deployed is not None:
-            deployed.close()

@@ -1,7 +1,5 @@
 """A snoop session, from its first block to its last."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence

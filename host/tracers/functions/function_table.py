@@ -1,7 +1,5 @@
 """All functions in the symbol tables of one ELF file, found by name, demangled name or glob."""
 
-from __future__ import annotations
-
 import fnmatch
 import re
 from collections import defaultdict
@@ -12,19 +10,19 @@ from pathlib import Path
 
 import numpy as np
 
-from memleak_android.host.elf.sections import (
-    SHF_COMPRESSED,
-    STT_FUNC,
-    STT_GNU_IFUNC,
-    STT_OBJECT,
-    BadElf,
-    ElfSections,
-    text_at,
-)
 from memleak_android.host.errors import TargetError
 from memleak_android.host.symbols.debug_files import DebugFileSearch, open_elf
 from memleak_android.host.symbols.demangle import demangle
 from memleak_android.host.tracers.functions.written_names import SPECIAL_NAMES, normal_name, written_names
+from memleak_android.unwind.elf_headers import (
+    SHF_COMPRESSED,
+    STT_FUNC,
+    STT_GNU_IFUNC,
+    STT_OBJECT,
+    ElfSections,
+    text_at,
+)
+from memleak_android.unwind.errors import BadElfError
 
 _SYMBOLS_MAX = 4_000_000
 _DEBUG_TEXT_MAX = 256 << 20
@@ -55,8 +53,8 @@ class FunctionTable:
             elf = open_elf(Path(path))
         except OSError as error:
             raise TargetError(f"cannot open {path}: {error.strerror}") from None
-        except BadElf as error:
-            raise TargetError(f"{path} cannot be read as an ELF file: {error}") from None
+        except BadElfError as error:
+            raise TargetError(f"{path} cannot be read as an ELF file: {error.reason}") from None
         self.build_id = elf.build_id
         described = [described_file.elf for described_file in search.find(path, elf.build_id, elf)]
         self._files = [

@@ -1,19 +1,19 @@
 """Requested functions: LIB:FUNC on the command line, or groups in a TOML file."""
 
-from __future__ import annotations
-
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from memleak_android.host.errors import UsageError
+from memleak_android.host.pairs.schema import read_document
 
 _PART = re.compile(r"(?<!:):(?!:)")  # LIB:FUNC, but not the :: of C++
 _OFFSET = re.compile(r"\+0x([0-9a-fA-F]+)")
 _GLOB = re.compile(r"[*?\[]")
 _KEYS = {"path", "functions", "symbols", "arguments"}
+
+_HELP = "see docs/use/snoop.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +64,11 @@ def parse_request(text: str) -> FunctionRequest:
 
 def read_group_file(path: Path) -> list[FunctionRequest]:
     """A table for each group of functions of one library: docs/use/snoop.md, "Group files". Raises UsageError."""
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not TOML: {error}", "see docs/use/snoop.md") from None
     found: list[FunctionRequest] = []
-    for name, table in document.items():
+    for name, table in read_document(path, _HELP).items():
         found += _group(f"{path}: [{name}]", table)
     if not found:
-        raise UsageError(f"{path} names no functions", "see docs/use/snoop.md")
+        raise UsageError(f"{path} names no functions", _HELP)
     return found
 
 

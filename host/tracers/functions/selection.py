@@ -1,23 +1,25 @@
 """Finds the symbol of a loaded file for each request, and reports requests without one."""
 
-from __future__ import annotations
-
 import fnmatch
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from memleak_android.host.console import one_line
 from memleak_android.host.elf.dynamic import ElfFile
-from memleak_android.host.elf.sections import STT_GNU_IFUNC, STT_OBJECT
 from memleak_android.host.errors import MemleakError, TargetError
 from memleak_android.host.symbols.debug_files import DebugFileSearch
 from memleak_android.host.symbols.demangle import demangle
 from memleak_android.host.tracers.agent.session_options import ProbedFile
 from memleak_android.host.tracers.functions.function_table import FunctionTable, TableSymbol
 from memleak_android.host.tracers.functions.requests import FunctionRequest
+from memleak_android.unwind.elf_headers import STT_GNU_IFUNC, STT_OBJECT
 
 _NAMES_SHOWN = 6
+
+# Itanium C++ ABI, "Exception Handling", §2.4.3; Rust's library/std/src/panicking.rs.
+THROWERS = {"__cxa_throw", "rust_panic"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,15 @@ class Selection:
             except OSError as error:
                 raise TargetError(f"cannot open {path}: {error.strerror}") from None
         return self._elf_files[path]
+
+    def can_throw(self, files: Sequence[ProbedFile]) -> bool:
+        """Whether one of the files can throw. A library that is stripped and has its runtime inside is not recognised."""
+        for file in files:
+            with suppress(MemleakError):  # what is mapped and no ELF file throws nothing
+                elf = self.elf(file)
+                if elf.dynamic_functions(THROWERS) or elf.static_functions(THROWERS):
+                    return True
+        return False
 
     def find(self, request: FunctionRequest, files: Sequence[ProbedFile]) -> list[FoundFunction]:
         """Finds functions in the files of one process."""

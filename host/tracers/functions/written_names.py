@@ -1,7 +1,5 @@
 """Written names of C++ functions: without parameters, return type or a template's arguments."""
 
-from __future__ import annotations
-
 import re
 from fnmatch import fnmatchcase
 

@@ -1,7 +1,5 @@
 """Finds the functions of pair families in a target, and writes the agent's lines for them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -9,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
-from memleak_android.host.elf.sections import BadElf
 from memleak_android.host.errors import MemleakError, TargetError
 from memleak_android.host.pairs.agent_lines import rule_line
 from memleak_android.host.pairs.schema import PairFamily, PairRoute, PairRule, PairSets
@@ -19,7 +16,9 @@ from memleak_android.host.tracers.functions.requests import FunctionRequest
 from memleak_android.host.tracers.functions.selection import FoundFunction, Selection
 from memleak_android.host.tracers.pairs.routes import Patches, Probes, Route, Slots
 from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FUNCTIONS_MAX
+from memleak_android.unwind.errors import BadElfError
 
+_FUNCTIONS_MAX = FUNCTIONS_MAX - FIRST_PAIR_FUNCTION
 _MATCHES_MAX = 32  # functions that one name or glob may match
 _WAY_OUT = "name fewer by a narrower glob"
 _PART = {False: "acquires", True: "releases"}
@@ -113,6 +112,12 @@ class _Drafts:
                 self._complain(family, f"no function to {word} is left, so the pair is skipped")
                 self._give_back(family)
                 return
+        n_traced = len(self.names)
+        if n_traced + len(found) > _FUNCTIONS_MAX:  # some of them could be acquires without their releases
+            counts = f"its {len(found)} functions are too many, {n_traced} of {_FUNCTIONS_MAX} are traced"
+            self._complain(family, f"{counts}, so the pair is skipped")
+            self._give_back(family)
+            return
         for rule, function in found:
             self._add(number, family, rule, function)
 
@@ -147,7 +152,7 @@ class _Drafts:
         return named or [request]
 
     def _build_id(self, file: ProbedFile) -> str:
-        with suppress(OSError, BadElf, MemleakError):  # a mapped file that is not an ELF file has none
+        with suppress(OSError, BadElfError, MemleakError):  # a mapped file that is not an ELF file has none
             return open_elf(Path(self.opened(file))).build_id
         return ""
 
@@ -177,9 +182,6 @@ class _Drafts:
             self.placed.discard(key)
 
     def _add(self, number: int, family: PairFamily, rule: PairRule, function: FoundFunction) -> None:
-        if len(self.names) == FUNCTIONS_MAX - FIRST_PAIR_FUNCTION:
-            self._complain(family, f"{function.name} is one function too many, {len(self.names)} are traced")
-            return
         function_number = FIRST_PAIR_FUNCTION + len(self.names)
         try:
             self.probes += self.route.lines(function_number, rule, function)

@@ -1,7 +1,5 @@
 """Routes to a function of a pair: a probe in its file, the slots through which modules call it, or a patch of its code."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,11 +10,19 @@ from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.elf.slots import called_names, exported_names, names_of_several
 from memleak_android.host.errors import MemleakError, TargetError
 from memleak_android.host.pairs.schema import Nesting, PairFamily, PairRule
-from memleak_android.host.tracers.agent.session_options import CodePatcher, PatchSite, ProbedFile, probe_line
+from memleak_android.host.tracers.agent.session_options import (
+    CodePatcher,
+    PatchSite,
+    ProbedFile,
+    file_lines,
+    probe_line,
+)
 from memleak_android.host.tracers.functions.selection import FoundFunction, Selection
 from memleak_android.host.tracers.probes.allocator import HEAP_FUNCTIONS, REGION_FUNCTIONS
 from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
+from memleak_android.host.tracers.probes.function_extents import FunctionExtents
 from memleak_android.host.tracers.probes.probe_sites import ProbeSite, probes_at
+from memleak_android.host.tracers.probes.return_sites import ReturnSites, calls_nothing, find_exits
 
 _NAME_BYTES_MAX = 119  # ML_PAIR_NAME_BYTES
 _NAMES_MAX = 192  # ML_PAIR_NAMES
@@ -33,6 +39,10 @@ _LOADER = (
     "execvp",
 )
 _OF_THE_SHIM = frozenset((*(function.name for function in HEAP_FUNCTIONS + REGION_FUNCTIONS), *_LOADER))
+# No exception or cancelled thread leaves the heap's functions, or those that copy memory.
+_NEVER_LEFT = frozenset(
+    (*(function.name for function in HEAP_FUNCTIONS), "memcpy", "memmove", "memset", "strlen")
+)
 _BY_BPF = "use --tracer bpf for it"
 
 
@@ -88,8 +98,19 @@ class Route:
         return None
 
 
+@dataclass(slots=True)
 class Probes(Route):
-    """Uprobes: any function of a file."""
+    """Uprobes: any function of a file.
+
+    A return probe replaces the return address by the kernel's trampoline, which no unwinder passes: an exception that leaves
+    the function would end the program, and a cancelled thread would run no destructors. So returns are probed at the
+    instructions that leave a function.
+    """
+
+    _of_pair: Sequence[FoundFunction] = ()
+    _exits_found: dict[tuple[str, int], ReturnSites] = field(default_factory=dict)
+    _extents: dict[str, FunctionExtents] = field(default_factory=dict)
+    _throws: bool | None = None  # whether the files can; None = not looked at yet
 
     def check(self, rule: PairRule, function: FoundFunction) -> None:
         self._checked_elf(function, "where the kernel places no uprobes")
@@ -98,9 +119,63 @@ class Probes(Route):
                 f"{function.name}: {rule.size_teller}() would have to be called in the process, which BPF cannot",
                 "use --tracer preload or plt, or a size by arguments",
             )
+        self._exits(rule, function)
 
     def refusal(self, family: PairFamily) -> str:
         return ""
+
+    def look_at(self, found: Sequence[FoundFunction]) -> None:
+        self._of_pair = found
+
+    def _exits(self, rule: PairRule, function: FoundFunction) -> tuple[int, ...] | None:
+        """Offsets of the instructions that leave the function; None: a return probe is harmless, or not needed."""
+        if not rule.has_return:
+            return None
+        found = self._found_exits(rule, function)
+        if self._is_seen_to_leave(rule, function, ()):
+            return found.returns
+        elf = self.selection.elf(function.file)
+        is_never_left = not found.refusal and _NEVER_LEFT.issuperset(found.continued_in)
+        if (
+            is_never_left
+            or calls_nothing(elf, function.file_offset, function.size)
+            or not self._can_throw(function, elf)
+        ):
+            return None
+        why = found.refusal or f"it ends in {', '.join(found.continued_in)}"
+        raise TargetError(
+            f"{function.name}: its return cannot be probed: {why}, and an exception that passes a return probe ends the program",
+            "use --tracer preload",
+        )
+
+    def _found_exits(self, rule: PairRule, function: FoundFunction) -> ReturnSites:
+        elf = self.selection.elf(function.file)
+        key = (elf.path, function.file_offset)
+        if key not in self._exits_found:
+            extents = self._extents.setdefault(elf.path, FunctionExtents(elf))
+            self._exits_found[key] = find_exits(
+                elf, function.file_offset, function.size, extents, rule.functions
+            )
+        return self._exits_found[key]
+
+    def _is_seen_to_leave(self, rule: PairRule, function: FoundFunction, passed: tuple[str, ...]) -> bool:
+        """Whether all its calls end at known instructions, its own or those of the rule's functions to which it jumps."""
+        found = self._found_exits(rule, function)
+        return not found.refusal and all(
+            name in rule.functions
+            and name not in passed
+            and (others := [one for one in self._of_pair if one.request.symbol == name])
+            and all(self._is_seen_to_leave(rule, one, (*passed, name)) for one in others)
+            for name in found.continued_in
+        )
+
+    def _can_throw(self, function: FoundFunction, elf: ElfFile) -> bool:
+        """A device's files are not all brought here for this: its programs can, by their runtime."""
+        if function.file.agent_path != elf.path:
+            return True
+        if self._throws is None:
+            self._throws = self.selection.can_throw(self.files)
+        return self._throws
 
     def lines(self, number: int, rule: PairRule, function: FoundFunction) -> list[str]:
         site = ProbeSite(
@@ -112,7 +187,11 @@ class Probes(Route):
             rule.has_return,
         )
         probes, _ = probes_at(self.selection.elf(function.file), function.file.agent_path, [site])
-        return [probe_line(probe, number) for probe in probes]
+        files = [line for probe in probes for line in file_lines(probe.path, probe.identity)]
+        lines = [*files, *(probe_line(probe, number) for probe in probes)]
+        if (exits := self._exits(rule, function)) is not None:
+            lines.append(" ".join(["exits", str(len(exits)), *(f"{offset:x}" for offset in exits)]))
+        return lines
 
 
 @dataclass(slots=True)

@@ -4,24 +4,25 @@ The names of the heap's functions come from host/pairs/malloc.toml. A test compa
 device/wire.h (numbers), device/agent/probes/function_names.h (BPF programs), device/preload/entries/function_table.h (shim).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from memleak_android.host.elf.dynamic import ElfFile, FunctionSymbol
-from memleak_android.host.elf.sections import EM_ARM, MACHINE_NAMES
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.binaries import local_arch
 from memleak_android.host.machine.local.process import LoadedObject
 from memleak_android.host.pairs.agent_lines import rule_line
 from memleak_android.host.pairs.schema import heap_family
-from memleak_android.host.tracers.agent.session_options import Probe, SessionOptions, probe_line
+from memleak_android.host.tracers.agent.session_options import AllocatorChoice, Probe, file_lines, probe_line
 from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
-from memleak_android.host.tracers.probes.jumps import follow_jumps
 from memleak_android.host.tracers.probes.probe_sites import ProbeSite, probes_at
 from memleak_android.host.wire.blocks import Function
+from memleak_android.unwind.code.disassembly import Flow, Instruction
+from memleak_android.unwind.elf_headers import EM_ARM, MACHINE_NAMES
+
+_HOPS_MAX = 4
+_STUB_BYTES = 32  # a PLT entry has at most 16, a forwarding function fewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +60,16 @@ REGION_FUNCTIONS = (
 FUNCTION_NUMBERS = {function.name: function.number for function in HEAP_FUNCTIONS + REGION_FUNCTIONS}
 
 
-def find_allocator(objects: Sequence[LoadedObject], options: SessionOptions) -> LoadedObject:
+def find_allocator(objects: Sequence[LoadedObject], choice: AllocatorChoice) -> LoadedObject:
     """The object whose malloc the dynamic linker binds: the first in search order that defines it.
 
     objects: in search order (LocalProcess.loaded_objects, loader.load_order).
-    options.object: names another object by path, file name, soname or name without version (`libc`), or a file that is
+    choice.object: names another object by path, file name, soname or name without version (`libc`), or a file that is
     not loaded yet.
     """
-    if options.object is not None:
-        return _named_object(objects, options.object)
-    malloc = options.symbols_prefix + "malloc"
+    if choice.object is not None:
+        return _named_object(objects, choice.object)
+    malloc = choice.symbols_prefix + "malloc"
     defining = [(item, found) for item in objects if (found := _exports(item, malloc))]
     version = next((_default_version(found) for item, found in defining if _is_libc(item)), 0)
     for item, found in defining:
@@ -78,7 +79,7 @@ def find_allocator(objects: Sequence[LoadedObject], options: SessionOptions) -> 
         if _open(item.open_path).static_functions({malloc}):
             return item
     searched = objects[0].path if len(objects) == 1 else f"any of the program's {len(objects)} objects"
-    raise _no_allocator(malloc, searched)
+    raise no_allocator(malloc, searched)
 
 
 def _exports(item: LoadedObject, name: str) -> list[FunctionSymbol]:
@@ -115,23 +116,23 @@ def _named_object(objects: Sequence[LoadedObject], name: str) -> LoadedObject:
     raise TargetError(f"no object named {name} in the program", f"it has {names}")
 
 
-def plan_probes(object_path: str, options: SessionOptions) -> tuple[list[Probe], list[str]]:
+def plan_probes(object_path: str, choice: AllocatorChoice) -> tuple[list[Probe], list[str]]:
     """Probes for the allocator in the ELF file at object_path, and remarks for `doctor` and -v.
 
-    With options.mmap also for the region functions if the file exports them, as libc does.
+    With choice.mmap also for the region functions if the file exports them, as libc does.
     Raises TargetError: not an ELF file, 32-bit, or without malloc or free.
     """
     elf = _open(object_path)
     notes: list[str] = []
-    found = _find(elf, HEAP_FUNCTIONS, options.symbols_prefix)
+    found = _find(elf, HEAP_FUNCTIONS, choice.symbols_prefix)
     missing = [name for name in _INDISPENSABLE if name not in found]
     if missing:
-        raise _no_allocator(f"{options.symbols_prefix}{missing[0]}", object_path)
+        raise no_allocator(f"{choice.symbols_prefix}{missing[0]}", object_path)
     for name in _INDISPENSABLE:
         if all(symbol.is_indirect for symbol in found[name]):
-            raise chosen_at_run_time(options.symbols_prefix + name, object_path)
+            raise chosen_at_run_time(choice.symbols_prefix + name, object_path)
     probes = _probes(elf, object_path, HEAP_FUNCTIONS, found, notes)
-    if options.mmap:
+    if choice.mmap:
         probes += _probes(elf, object_path, REGION_FUNCTIONS, _find(elf, REGION_FUNCTIONS, ""), notes)
     return probes, notes
 
@@ -150,7 +151,8 @@ def probe_lines(probes: Sequence[Probe]) -> list[str]:
         for function, rule in zip(HEAP_FUNCTIONS, HEAP.rules, strict=True)
         if any(probe.function == function.name for probe in probes)
     ]
-    return heap + [probe_line(probe, FUNCTION_NUMBERS[probe.function]) for probe in probes]
+    files = {line: None for probe in probes for line in file_lines(probe.path, probe.identity)}
+    return [*heap, *files, *(probe_line(probe, FUNCTION_NUMBERS[probe.function]) for probe in probes)]
 
 
 def chosen_at_run_time(name: str, path: str) -> TargetError:
@@ -166,7 +168,7 @@ def unprobed_functions(notes: Iterable[str]) -> list[str]:
     return [f"{note}: what it allocates is missing" for note in notes if note.endswith(_NOT_PROBED)]
 
 
-def _no_allocator(name: str, searched: str) -> TargetError:
+def no_allocator(name: str, searched: str) -> TargetError:
     return TargetError(
         f"no function {name} found in {searched}",
         "name the object that holds the allocator with --object, its prefix with --symbols-prefix,"
@@ -271,3 +273,47 @@ def _is_forwarded(
     return any(
         target is function or not (target.has_return_probe or function.has_return_probe) for target in targets
     )
+
+
+def follow_jumps(elf: ElfFile, vaddr: int) -> tuple[set[int], str]:
+    """The addresses that a function's first instructions jump to, and the name behind a PLT entry.
+
+    Empty and "" for a function with other instructions first.
+    """
+    arch = PROBED_ARCHES[elf.machine]
+    passed: set[int] = set()
+    for _ in range(_HOPS_MAX):
+        offset = elf.file_offset(vaddr)
+        code = elf.bytes_from(offset, _STUB_BYTES) if offset is not None else b""
+        decoded = [item for item in arch.decode(code, vaddr) if item.mnemonic != arch.landing]
+        if decoded and decoded[0].flow is Flow.JUMP and decoded[0].target is not None:
+            vaddr = decoded[0].target
+            passed.add(vaddr)
+            continue
+        slot = _slot(decoded)
+        return passed, "" if slot is None else _name_in_slot(elf, slot)
+    return passed, ""
+
+
+def _slot(stub: list[Instruction]) -> int | None:
+    """The slot of the global offset table through which a PLT entry jumps."""
+    if not stub:
+        return None
+    through = stub[0].memory[0] if stub[0].memory else None
+    if stub[0].flow is Flow.JUMP and through is not None and through.base == "rip":
+        return stub[0].end + through.displacement
+    if [item.mnemonic for item in stub[:2]] != ["adrp", "ldr"] or not any(
+        item.flow is Flow.JUMP and item.is_indirect for item in stub[2:4]
+    ):
+        return None
+    page, loaded = stub[0].operands.partition("#")[2], stub[1].memory[0]
+    return int(page, 0) + loaded.displacement if loaded.base in stub[0].writes else None
+
+
+def _name_in_slot(elf: ElfFile, slot_vaddr: int) -> str:
+    """The symbol whose address the dynamic linker writes into a slot of the global offset table."""
+    for table in elf.relocations():
+        for symbol in table["symbol"][table["offset"] == slot_vaddr].tolist():
+            if symbol:
+                return elf.dynamic_symbol_name(symbol)
+    return ""

@@ -10,8 +10,6 @@
 Which instructions the kernel emulates depends on the architecture: arch.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

@@ -1,13 +1,10 @@
 """Functions of one file → probes, for the heap's functions and those of --pairs."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memleak_android.host.elf.dynamic import ElfFile
-from memleak_android.host.elf.sections import Segment
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers.agent.session_options import Probe
 from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
@@ -18,6 +15,7 @@ from memleak_android.host.tracers.probes.placement import (
     jumps_from_outside,
     place_entry,
 )
+from memleak_android.unwind.elf_headers import Segment
 
 _FIRST_BYTES = 16  # the longest instruction
 
@@ -60,6 +58,7 @@ def probes_at(elf: ElfFile, path: str, sites: Sequence[ProbeSite]) -> tuple[list
                 text_high=text.file_offset + text.file_bytes,
                 entry_cost=placement.cost,
                 return_cost=placement.cost if site.has_return else "",
+                identity=elf.identity if path == elf.path else None,
             )
         )
         notes.append(f"{site.symbol}+{placement.offset:#x}: {placement.cost}, {placement.reason}")
