@@ -1,7 +1,5 @@
 """Reads an agent's output in a thread of its own, so that a busy session does not stall the agent."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -13,14 +11,11 @@ from queue import SimpleQueue
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.machine.target import Channel
 
-READ_AHEAD_BYTES = (
-    256 << 20
-)  # unwinding for some seconds beside the evidence of a few hundred thousand stacks
+READ_AHEAD_BYTES = 256 << 20  # evidence of a few hundred thousand stacks: unwinding for some seconds
 _POLL_S = 0.1
 _FULL_S = 0.01  # between two looks whether there is room again
-_ALIVE_INTERVAL_S = (
-    15.0  # well below the silence after which an agent ends (docs/wire-protocol.md, host_silence_s)
-)
+# well below the silence after which an agent ends (docs/wire-protocol.md, host_silence_s)
+_ALIVE_INTERVAL_S = 15.0
 
 
 class AgentSilent(Exception):

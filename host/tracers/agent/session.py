@@ -1,7 +1,5 @@
 """A session of memleakd: configures the agent, reads its blocks, ends it in any state."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -107,7 +105,7 @@ class AgentSession:
         except BrokenStream as error:
             if is_first and error.version is not None:
                 raise _wrong_version(error.version) from None
-            raise AgentDied(f"the agent sent an invalid block ({error.reason})", self._hint()) from None
+            raise AgentDied(f"the agent sent a malformed block ({error.reason})", self._hint()) from None
         except AgentSilent:
             patience_s = self._reader.patience_s
             raise AgentDied(f"the agent did not answer for {patience_s:g} s", self._hint()) from None

@@ -1,14 +1,12 @@
 """Options of a tracer session, and the agent's configuration lines for them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Protocol
 from urllib.parse import quote
 
-from memleak_android.host.elf.dynamic import ElfFile
+from memleak_android.host.elf.dynamic import ElfFile, FileIdentity
 from memleak_android.host.errors import TracerError
 from memleak_android.host.pairs.schema import PairRoute
 from memleak_android.host.wire.blocks import WIRE_VERSION, Block
@@ -69,17 +67,14 @@ class CodePatcher(Protocol):
 
     def look_at(self, sites: Sequence[PatchSite]) -> None:
         """Scans the files of several sites for jumps into them, before each is checked."""
-        ...
 
     def check(self, site: PatchSite) -> None:
         """Raises TargetError, with the function's name, if it cannot be patched."""
-        ...
 
     def lines(
         self, number: int, site: PatchSite, teller: tuple[ProbedFile, ElfFile, int] | None
     ) -> list[str]:
         """Of the agent's configuration. number: of the function. teller: file and vaddr of the function that returns sizes."""
-        ...
 
 
 class PairPlanner(Protocol):
@@ -103,7 +98,21 @@ class PairPlanner(Protocol):
         patcher: for "patches".
         Raises TargetError if nothing is left to probe.
         """
-        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatorChoice:
+    """The functions of a heap that are traced. object, symbols_prefix: see SessionOptions. is_traced: False = --pairs only."""
+
+    object: str | None = None
+    symbols_prefix: str = ""
+    mmap: bool = False
+    is_traced: bool = True
+
+    @property
+    def malloc(self) -> str:
+        """The name of the allocator's malloc."""
+        return self.symbols_prefix + "malloc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +126,6 @@ class SessionOptions:
     sample_bytes: int = 0  # 0 = every allocation
     every_stack: bool = False  # no deduplication of stacks
     extend_stacks: bool = False  # record the code addresses in stacks beyond their slice
-    evidence_after_ns: int = 0  # BPF: evidence only of stacks with a block of this age
-    adaptive: bool = False  # BPF: evidence only of stacks that hold much or grow
     unwind: str = "cfi"  # cfi | fp | both: the content of evidence
     older_ns: int = 500_000_000  # age from which evidence leaves the agent's nursery
     min_size: int = 0
@@ -138,6 +145,47 @@ class SessionOptions:
     without_btf: bool = False  # of the kernel: as on one without BTF
     max_stacks: int = 0  # of the kernel: distinguished at a time; 0 = the agent's maximum
 
+    @property
+    def allocator(self) -> AllocatorChoice:
+        is_traced = self.pairs is None or self.pairs.with_heap
+        return AllocatorChoice(self.object, self.symbols_prefix, self.mmap, is_traced)
+
+    def lines(self) -> list[str]:
+        """The configuration lines common to all collectors (docs/wire-protocol.md, "The agent's input")."""
+        return [
+            f"wire {WIRE_VERSION}",
+            *(["hold_end 1"] if self.hold_end else []),
+            *([f"pid {self.pid}"] if self.pid is not None else []),
+            *(f"arg {quote(os.fsencode(argument), safe='/')}" for argument in self.command),
+            *(f"{name} {int(getattr(self, name))}" for name in _NUMBERS),
+            f"unwind {self.unwind}",
+        ]
+
+    def bpf_lines(self) -> list[str]:
+        """Those of the BPF collector; a plan's lines follow."""
+        numbers = (("perf_event_path", self.perf_events), ("without_multi", self.without_multi))
+        return [*self.lines(), *(f"{name} {int(value)}" for name, value in numbers)]
+
+    def kernel_lines(self) -> list[str]:
+        """Those of a session about the kernel."""
+        return [
+            *self.lines(),
+            *([] if self.pid is not None or self.command else ["whole_machine 1"]),
+            f"kernel_groups {self.kernel}",
+            f"without_btf {int(self.without_btf)}",
+            f"max_stacks {self.max_stacks}",
+        ]
+
+    def pair_lines(self, plan: PairPlan | None) -> list[str]:
+        """Those of a shim session's pairs. Raises TracerError with sampling, which would skip handles."""
+        if self.pairs is None or plan is None:
+            return []
+        if self.sample_bytes:
+            raise TracerError(
+                "--sample-bytes and --pairs exclude each other: every handle counts", "drop --sample-bytes"
+            )
+        return [*plan.lines, f"no_heap {int(not self.pairs.with_heap)}"]
+
 
 @dataclass(frozen=True, slots=True)
 class Probe:
@@ -146,6 +194,7 @@ class Probe:
     entry_offset: of the entry probe, perhaps after the function's first instruction (host/tracers/probes/placement.py).
     return_offset: of the return probe, None = not needed.
     text_low, text_high: of the executable segment; a call that returns into it comes from the allocator itself.
+    identity: of the file whose offsets these are; None: of a copy, as for a device.
     entry_cost: "emulated" | "simulated" | "single-stepped"; return_cost likewise, "" without a return probe.
     """
 
@@ -158,6 +207,7 @@ class Probe:
     text_high: int
     entry_cost: str
     return_cost: str = ""
+    identity: FileIdentity | None = None
 
 
 class Tracer(Protocol):
@@ -172,38 +222,26 @@ class Tracer(Protocol):
 
     def detach(self) -> None:
         """With hold_end: releases the command, which another tracer will stop now."""
-        ...
 
     def resume(self) -> None:
         """With hold_end: lets the command end."""
-        ...
 
     def stop(self) -> None:
         """Asks for the final snapshot and the END block; returns at once."""
-        ...
 
     def close(self) -> None:
         """Ends the agent in any state and waits for its end."""
-        ...
 
     def abandon(self) -> None:
         """Ends the agent soon. If it must be killed, the kernel takes some time to remove its probes."""
-        ...
 
 
-def session_lines(options: SessionOptions) -> list[str]:
-    """The configuration lines common to all collectors (docs/wire-protocol.md, "The agent's input")."""
-    lines = [f"wire {WIRE_VERSION}"]
-    if options.hold_end:
-        lines.append("hold_end 1")
-    if options.pid is not None:
-        lines.append(f"pid {options.pid}")
-    lines += [f"arg {quote(os.fsencode(argument), safe='/')}" for argument in options.command]
-    return [
-        *lines,
-        *(f"{name} {int(getattr(options, name))}" for name in _NUMBERS),
-        f"unwind {options.unwind}",
-    ]
+def file_lines(path: str, identity: FileIdentity | None) -> list[str]:
+    """`file DEVICE INODE BYTES MODIFIED_NS PATH`: the agent places probes into no other file. [] without an identity."""
+    if identity is None:
+        return []
+    numbers = " ".join(f"{number:x}" for number in astuple(identity))
+    return [f"file {numbers} {quote(os.fsencode(path), safe='/')}"]
 
 
 def probe_line(probe: Probe, function_number: int) -> str:
@@ -213,14 +251,3 @@ def probe_line(probe: Probe, function_number: int) -> str:
         f"probe {function_number:x} {probe.function_offset:x} {probe.entry_offset:x} {back}"
         f" {probe.text_low:x} {probe.text_high:x} {quote(os.fsencode(probe.path), safe='/')}"
     )
-
-
-def pair_lines(options: SessionOptions, plan: PairPlan | None) -> list[str]:
-    """Configuration lines of a shim session's pairs. Raises TracerError with sampling, which would skip handles."""
-    if options.pairs is None or plan is None:
-        return []
-    if options.sample_bytes:
-        raise TracerError(
-            "--sample-bytes and --pairs exclude each other: every handle counts", "drop --sample-bytes"
-        )
-    return [*plan.lines, f"no_heap {int(not options.pairs.with_heap)}"]

@@ -1,7 +1,5 @@
 """A session that traces a process from its fork on, by probes in its parent (an app's zygote)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 

@@ -4,21 +4,18 @@ The entry is Agent_OnAttach() (device/preload/agent_entry.c). The shim must be i
 load code from /data/local/tmp. Rules: frameworks/base ActivityManagerService.attachAgent, art/runtime/ti/agent.cc.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from itertools import chain
 
 from memleak_android.host.console import one_line
 from memleak_android.host.errors import ConnectionCut, DeviceError, TracerError
-from memleak_android.host.machine.adb.app import App
+from memleak_android.host.machine.adb.app import App, launch
+from memleak_android.host.machine.adb.keeper import StartupAgent
+from memleak_android.host.machine.binaries import AGENT, SHIM
 from memleak_android.host.machine.target import Target
 from memleak_android.host.tracers.agent.session import AgentSession, reported_error
-from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.android.wrap import (
-    AGENT,
-    SHIM,
     LaunchingSession,
     await_lines,
     session_word,
@@ -58,8 +55,8 @@ class JoinedSession(LaunchingSession):
         yield from self._blocks
 
 
-def start(target: Target, options: SessionOptions, app: App, process: str, *, arch: str) -> AgentSession:
-    """process: the name of a running process of the app. Returns after it has loaded the shim.
+def start(target: Target, lines: list[str], app: App, process: str, *, arch: str) -> AgentSession:
+    """lines: of the options. process: the name of a running process of the app. Returns after it has loaded the shim.
 
     Raises DeviceError, TracerError, TargetError with the system's reason.
     """
@@ -68,22 +65,14 @@ def start(target: Target, options: SessionOptions, app: App, process: str, *, ar
         deployed = undo.enter_context(target.deploy(shim_files(arch), run_as=app.as_user))
         channel = target.open_agent([deployed.paths[AGENT], "preload"], run_as=app.as_user)
         shim = deployed.paths[SHIM]
-
-        def clean_up() -> None:
-            """Restores the app's slots, then removes the file, which stays mapped."""
-            try:
-                let_go(target, app, process, shim)
-            finally:
-                deployed.close()
-
-        lines = [*await_lines(options, word), "hook plt"]
+        lines = [*await_lines(lines, word), "hook plt"]
         absent = TracerError(
             f"{app.label} did not load the shim within {JOINED_S:g} s", "see its messages in `adb logcat`"
         )
         begin = lambda: _attach_agent(target, app, process, f"{shim}={word} mode=plt")
-        session = JoinedSession(channel, lines, begin, absent, clean_up, JOINED_S)
+        undo.callback(let_go, target, app, process, shim)  # restores the slots; the removed file stays mapped
+        session = JoinedSession(channel, lines, begin, absent, undo.pop_all().close, JOINED_S)
         session.name = "plt"
-        undo.pop_all()
     session.join()
     return session
 
@@ -115,3 +104,26 @@ def _refusal(target: Target, argv: list[str]) -> str:
     if done.code or "Exception" in said or "Unknown command" in said:
         return said.rpartition("Exception: ")[2] or f"exit code {done.code}"
     return ""
+
+
+def start_at_launch(target: Target, lines: list[str], app: App, process: str, *, arch: str) -> AgentSession:
+    """Restarts an app of an unrooted phone, with the shim from its start on by code_cache/startup_agents (adb/keeper.py).
+
+    process: the name of the process that is detached at the end. Raises DeviceError, TracerError.
+    """
+    word = session_word()
+    with ExitStack() as undo:
+        deployed = undo.enter_context(target.deploy(shim_files(arch), run_as=app.as_user))
+        startup = undo.enter_context(StartupAgent(target, app, deployed.paths[SHIM], f"{word} mode=plt"))
+        channel = target.open_agent([deployed.paths[AGENT], "preload"], run_as=app.as_user)
+        absent = TracerError(
+            f"{app.label} was started, but no process of it loaded the shim from code_cache/startup_agents",
+            "see its messages in `adb logcat`, or attach while it runs, without --launch",
+        )
+        lines = [*await_lines(lines, word), "hook plt"]
+        undo.callback(let_go, target, app, process, startup.path)
+        begin = lambda: launch(target, app)
+        session = LaunchingSession(channel, lines, begin, absent, undo.pop_all().close)
+        session.name = "plt"
+        session.target = {"attached": False}
+    return session

@@ -1,26 +1,24 @@
 """Plans BPF probes for a process on a device, from a pulled copy of its allocator."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from memleak_android.host.elf.sections import MACHINE_NAMES
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.adb.modules import RemoteFiles
 from memleak_android.host.machine.adb.process import RemoteObject, RemoteProcess
 from memleak_android.host.machine.local.process import LoadedObject
 from memleak_android.host.pairs.schema import PairRoute
 from memleak_android.host.tracers.agent.session_options import (
+    AllocatorChoice,
     PairPlan,
     PairPlanner,
     Probe,
     ProbedFile,
-    SessionOptions,
 )
 from memleak_android.host.tracers.local.bpf import ONLY_PAIRS, BpfPlan
 from memleak_android.host.tracers.probes.allocator import plan_probes, plan_region_probes
+from memleak_android.unwind.elf_headers import MACHINE_NAMES
 
 _REGION_FUNCTION = "mmap"
 
@@ -36,19 +34,24 @@ def check_word_size(process: RemoteProcess) -> None:
     )
 
 
-def plan_remote(process: RemoteProcess, agent: str, files: RemoteFiles, options: SessionOptions) -> BpfPlan:
+def plan_remote(
+    process: RemoteProcess,
+    agent: str,
+    files: RemoteFiles,
+    choice: AllocatorChoice,
+    planner: PairPlanner | None,
+) -> BpfPlan:
     """Pulls only the file with the allocator. agent: memleakd on the device. Raises TargetError, DeviceError."""
-    malloc = options.symbols_prefix + "malloc"
-    objects = process.objects(agent, (malloc, _REGION_FUNCTION))
-    pairs = plan_pairs(process, objects, files, options.pairs) if options.pairs else None
-    if options.pairs and not options.pairs.with_heap:
+    objects = process.objects(agent, (choice.malloc, _REGION_FUNCTION))
+    pairs = plan_pairs(process, objects, files, planner) if planner else None
+    if not choice.is_traced:
         main = objects[0] if objects else None
         return BpfPlan(LoadedObject(main.path if main else "", ""), (), (ONLY_PAIRS,), pairs)
-    chosen = _allocator(objects, malloc, options)
+    chosen = _allocator(objects, choice)
     allocator = _pulled(process, chosen, files)
-    probes, notes = plan_probes(allocator.open_path, options)
+    probes, notes = plan_probes(allocator.open_path, choice)
     placed = _on_device(probes, process, chosen)
-    if options.mmap and not any(probe.function == _REGION_FUNCTION for probe in probes):
+    if choice.mmap and not any(probe.function == _REGION_FUNCTION for probe in probes):
         libc = next((item for item in objects if _REGION_FUNCTION in item.defines), None)
         more, remarks = plan_region_probes(_pulled(process, libc, files).open_path) if libc else ([], [])
         placed += _on_device(more, process, libc) if libc else []
@@ -75,14 +78,14 @@ def path_of(pid: int, item: RemoteObject) -> str:
     return f"/proc/{pid}/root{item.path}"
 
 
-def _allocator(objects: Sequence[RemoteObject], malloc: str, options: SessionOptions) -> RemoteObject:
+def _allocator(objects: Sequence[RemoteObject], choice: AllocatorChoice) -> RemoteObject:
     """The object whose malloc the linker binds; for a static program the executable itself."""
-    if options.object is not None:
-        return _named(objects, options.object)
-    found = next((item for item in objects if malloc in item.defines), None)
+    if choice.object is not None:
+        return _named(objects, choice.object)
+    found = next((item for item in objects if choice.malloc in item.defines), None)
     if found is None and not objects:
         raise TargetError(
-            f"no function {malloc} found: the process maps no files", "name the library with --object"
+            f"no function {choice.malloc} found: the process maps no files", "name the library with --object"
         )
     return found or objects[0]
 
@@ -102,4 +105,4 @@ def _pulled(process: RemoteProcess, item: RemoteObject, files: RemoteFiles) -> L
 
 def _on_device(probes: Sequence[Probe], process: RemoteProcess, item: RemoteObject) -> list[Probe]:
     path = path_of(process.pid, item)
-    return [replace(probe, path=path) for probe in probes]
+    return [replace(probe, path=path, identity=None) for probe in probes]

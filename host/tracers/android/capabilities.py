@@ -1,7 +1,5 @@
 """Capabilities of a device for tracers: its agent tries them, with the rights of a session."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

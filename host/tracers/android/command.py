@@ -1,32 +1,28 @@
 """A program started from a device's shell, by BPF with root, else with the shim. It uses our standard streams."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import quote
 
 from memleak_android.host.errors import TargetError, TracerError
-from memleak_android.host.machine.adb.program import RemoteProgram, fetch_until, find_program, loaded_objects
-from memleak_android.host.machine.adb.pulled_files import PulledFiles
+from memleak_android.host.machine.adb.program import fetch_until, find_program, loaded_objects
+from memleak_android.host.machine.adb.pulled_files import PulledFiles, RemoteFile
+from memleak_android.host.machine.binaries import SHIM
 from memleak_android.host.machine.local.channel import USER_STDIO_LINE
 from memleak_android.host.machine.local.process import LoadedObject
 from memleak_android.host.machine.target import Channel, Relay, Target
 from memleak_android.host.pairs.schema import PairRoute
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import (
+    AllocatorChoice,
     PairPlan,
     PairPlanner,
     ProbedFile,
     SessionOptions,
-    pair_lines,
-    session_lines,
 )
-from memleak_android.host.tracers.local.bpf import BpfPlan, bpf_session_lines, plan_objects
+from memleak_android.host.tracers.local.bpf import BpfPlan, plan_objects
 from memleak_android.host.wire.blocks import Block, BlockKind, Reason
 from memleak_android.host.wire.payloads import decode_end
-
-_SHIM = "libmemleak.so"
 
 
 class CommandSession(AgentSession):
@@ -45,12 +41,12 @@ class CommandSession(AgentSession):
             yield block
 
 
-def find_command(target: Target, options: SessionOptions, pulled: PulledFiles) -> RemoteProgram | None:
+def find_command(target: Target, command: str, pulled: PulledFiles) -> RemoteFile | None:
     """Raises TargetError for code that neither tracer supports."""
-    program = find_program(target, options.command[0], pulled)
+    program = find_program(target, command, pulled)
     if program is not None and not program.is_64_bit and program.machine != "arm32":
         raise TargetError(
-            f"{program.file.path} is {program.machine or '32-bit'} code, for which there is no shim",
+            f"{program.path} is {program.machine or '32-bit'} code, for which there is no shim",
             "use another build",
         )
     return program
@@ -59,16 +55,16 @@ def find_command(target: Target, options: SessionOptions, pulled: PulledFiles) -
 def start_by_bpf(
     target: Target,
     options: SessionOptions,
-    program: RemoteProgram | None,
+    program: RemoteFile | None,
     pulled: PulledFiles,
     agent: str,
     clean_up: Callable[[], None],
 ) -> AgentSession:
     """Agent and command run as root. agent: memleakd on the device. Raises TargetError, DeviceError."""
     if program is None:
-        raise _unreadable(target, options)
-    plan, remark = plan_command(target, options, program, pulled)
-    lines = bpf_session_lines(options, plan)
+        raise _unreadable(target, options.command[0])
+    plan, remark = plan_command(target, options.allocator, options.pairs, program, pulled)
+    lines = [*options.bpf_lines(), *plan.lines()]
     session = _start("bpf", target, agent, lines, clean_up, as_root=True)
     session.notes = plan.notes
     session.pairs = plan.pairs
@@ -78,14 +74,14 @@ def start_by_bpf(
     return session
 
 
-def _unreadable(target: Target, options: SessionOptions) -> TargetError:
-    return TargetError(f"{options.command[0]} is not a readable program on {target.name}", "give its path")
+def _unreadable(target: Target, command: str) -> TargetError:
+    return TargetError(f"{command} is not a readable program on {target.name}", "give its path")
 
 
 def start_with_shim(
     target: Target,
     options: SessionOptions,
-    program: RemoteProgram | None,
+    program: RemoteFile | None,
     pulled: PulledFiles,
     paths: dict[str, str],
     clean_up: Callable[[], None],
@@ -99,28 +95,32 @@ def start_with_shim(
     pairs = None
     if options.pairs is not None:
         if program is None:
-            raise _unreadable(target, options)
+            raise _unreadable(target, options.command[0])
         loaded, _ = loaded_objects(target, program, pulled)
         pairs = _plan_pairs(fetch_until(pulled, loaded, set(), whole=True), options.pairs, "slots")
-    lines = [*session_lines(options), f"shim {quote(paths[_SHIM], safe='/')}", *pair_lines(options, pairs)]
+    lines = [*options.lines(), f"shim {quote(paths[SHIM], safe='/')}", *options.pair_lines(pairs)]
     session = _start("preload", target, paths["memleakd"], lines, clean_up, as_root=False)
     session.pairs = pairs
     return session
 
 
 def plan_command(
-    target: Target, options: SessionOptions, program: RemoteProgram, pulled: PulledFiles
+    target: Target,
+    choice: AllocatorChoice,
+    planner: PairPlanner | None,
+    program: RemoteFile,
+    pulled: PulledFiles,
 ) -> tuple[BpfPlan, str]:
     """Plans the probes before the command runs. Returns a remark if they are a guess ("" = none).
 
     Raises TargetError, DeviceError.
     """
     paths, remark = loaded_objects(target, program, pulled)
-    wanted = {options.symbols_prefix + "malloc"} | ({"mmap"} if options.mmap else set())
-    every = options.object is not None or options.pairs is not None
+    wanted = {choice.malloc} | ({"mmap"} if choice.mmap else set())
+    every = choice.object is not None or planner is not None
     objects = fetch_until(pulled, paths, wanted, whole=every)
-    pairs = _plan_pairs(objects, options.pairs) if options.pairs else None
-    return plan_objects(objects, options, pairs, is_local=False), remark
+    pairs = _plan_pairs(objects, planner) if planner else None
+    return plan_objects(objects, choice, pairs, is_local=False), remark
 
 
 def _plan_pairs(objects: Sequence[LoadedObject], planner: PairPlanner, by: PairRoute = "probes") -> PairPlan:

@@ -1,7 +1,5 @@
 """Sessions on a device: selects the route, deploys the agent and the shim, pulls files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +24,7 @@ from memleak_android.host.machine.adb.facts import api_level
 from memleak_android.host.machine.adb.modules import RemoteFiles
 from memleak_android.host.machine.adb.process import RemoteProcess, running_command
 from memleak_android.host.machine.adb.pulled_files import PulledFiles
-from memleak_android.host.machine.adb.reading_agent import ProcessImages
+from memleak_android.host.machine.adb.reading_agent import ReadingAgent
 from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.scan.by_agent import scan_by_agent
 from memleak_android.host.machine.scan.words import Addresses, MemoryScan
@@ -34,14 +32,13 @@ from memleak_android.host.machine.target import AppUser, Deployment, Target
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import PairPlan, PairPlanner, SessionOptions
 from memleak_android.host.tracers.agent.zygote import ZygoteSession
-from memleak_android.host.tracers.android import attach_agent, ptrace, startup_agents, wrap
+from memleak_android.host.tracers.android import attach_agent, ptrace, wrap
 from memleak_android.host.tracers.android.bpf import check_word_size, plan_pairs, plan_remote
 from memleak_android.host.tracers.android.capabilities import bpf_refusal, probe_agent
 from memleak_android.host.tracers.android.command import find_command, start_by_bpf, start_with_shim
 from memleak_android.host.tracers.android.route import Situation, bpf_route, choose_route, routes
 from memleak_android.host.tracers.local import kernel
 from memleak_android.host.tracers.local.attach import HookName
-from memleak_android.host.tracers.local.bpf import bpf_session_lines
 from memleak_android.host.tracers.local.start import TracerName, instead_of_bpf
 from memleak_android.host.wire.blocks import Rows
 
@@ -70,7 +67,7 @@ class DeviceTracers:
         self._hook: HookName = "plt"
         self._pulled = PulledFiles(target, cache_dir)
         self.files = RemoteFiles(target, self._pulled)
-        self.files.images = ProcessImages(target, self._deploy_reader)
+        self.files.images = ReadingAgent(target, self._deploy_reader)
 
     def start(self, name: TracerName, options: SessionOptions) -> AgentSession:
         """Raises DeviceError, TargetError or TracerError."""
@@ -108,7 +105,7 @@ class DeviceTracers:
     ) -> MemoryScan:
         """Scans by a second agent with sufficient rights. Raises TargetError, DeviceError."""
         assert self.files.images is not None
-        return scan_by_agent(self.files.images.agent, pid, block_addresses, held)
+        return scan_by_agent(self.files.images, pid, block_addresses, held)
 
     def close(self) -> None:
         if self.files.images is not None:
@@ -137,7 +134,7 @@ class DeviceTracers:
         return session
 
     def _start_command(self, name: TracerName, options: SessionOptions) -> AgentSession:
-        program = find_command(self._target, options, self._pulled)
+        program = find_command(self._target, options.command[0], self._pulled)
         is_64_bit = program is None or program.is_64_bit
         refusal = "" if name == "preload" else bpf_route(self._situation(is_64_bit, None)).refusal
         command = options.command[0]
@@ -151,7 +148,7 @@ class DeviceTracers:
             session = start_with_shim(
                 self._target, options, program, self._pulled, dict(paths), self._clean_up
             )
-            session.fallback = instead_of_bpf(refusal, options)
+            session.fallback = instead_of_bpf(refusal, options.pairs is not None)
         else:
             session = start_by_bpf(
                 self._target, options, program, self._pulled, self._agent(), self._clean_up
@@ -167,7 +164,7 @@ class DeviceTracers:
         if route.name == "bpf":
             return self._attach(options, pid)
         session = self._enter(options, situation, pid)
-        session.fallback = instead_of_bpf(bpf_route(situation).refusal, options)
+        session.fallback = instead_of_bpf(bpf_route(situation).refusal, options.pairs is not None)
         return session
 
     def _start_app(self, name: TracerName, options: SessionOptions, request: AppRequest) -> AgentSession:
@@ -189,12 +186,12 @@ class DeviceTracers:
             session = self._enter(options, situation, found.pid, found.name if route.name == "agent" else "")
         elif route.name == "startup":
             arch, process = wrap.app_arch(self._target, app), full_name(app, request.process)
-            session = startup_agents.start(self._target, options, app, process, arch=arch)
+            session = attach_agent.start_at_launch(self._target, options.lines(), app, process, arch=arch)
         elif route.name == "wrap":
             process = full_name(app, request.process)
-            session = wrap.start_wrapped(self._target, app, process, options)
+            session = wrap.start_wrapped(self._target, app, process, options.lines())
         else:
-            session = wrap.start_run_as(self._target, app, options)
+            session = wrap.start_run_as(self._target, app, options.lines())
         if route.name != "bpf":
             self.files.vdso = self._vdso()
             refusals = [route.refusal for route in routes(situation) if route.refusal]
@@ -209,7 +206,7 @@ class DeviceTracers:
         self._clean_up()
         session, refusal = None, ""
         if app and name:
-            session, refusal = self._enter_as_agent(options, app, pid, name, arch)
+            session, refusal = self._enter_as_agent(replace(options, pid=None).lines(), app, pid, name, arch)
         if session is None:
             own = replace(options, pid=pid)
             pairs = self._pairs_by_slots(own.pairs, pid) if own.pairs is not None else None
@@ -219,7 +216,7 @@ class DeviceTracers:
         return session
 
     def _enter_as_agent(
-        self, options: SessionOptions, app: App, pid: int, name: str, arch: str
+        self, lines: list[str], app: App, pid: int, name: str, arch: str
     ) -> tuple[AgentSession | None, str]:
         """The session, or why there is none.
 
@@ -227,7 +224,7 @@ class DeviceTracers:
         or its main thread hangs.
         """
         try:
-            session = attach_agent.start(self._target, replace(options, pid=None), app, name, arch=arch)
+            session = attach_agent.start(self._target, lines, app, name, arch=arch)
         except (TracerError, TargetError) as error:
             return None, f"{error.message}; attached by ptrace instead"
         session.target = {"pid": pid, "attached": True}
@@ -276,9 +273,9 @@ class DeviceTracers:
         check_word_size(process)
         agent = self._agent()
         self.files.vdso = self._vdso()
-        plan = plan_remote(process, agent, self.files, options)
+        plan = plan_remote(process, agent, self.files, options.allocator, options.pairs)
         channel = self._target.open_agent([agent, "bpf"], as_root=True)
-        lines = bpf_session_lines(replace(options, pid=process.pid), plan)
+        lines = [*replace(options, pid=process.pid).bpf_lines(), *plan.lines()]
         if start is None:
             session = AgentSession("bpf", channel, lines, clean_up=self._clean_up)
         else:
@@ -306,7 +303,7 @@ class DeviceTracers:
             self.files.run_as = app.as_user
             arch = wrap.app_arch(self._target, app)
             bring = partial(self._deploy_reader, arch=arch)
-            self.files.images = ProcessImages(self._target, bring, app.as_user)
+            self.files.images = ReadingAgent(self._target, bring, app.as_user)
 
     def _deploy_reader(self, run_as: AppUser | None, arch: str = "") -> Deployment:
         """A second agent, independent of the session's, which may have ended."""

@@ -1,7 +1,5 @@
 """Routes into an app or a process on a device, and why the better ones are closed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal
 

@@ -1,9 +1,6 @@
 """The shim in an app that is restarted on a device."""
 
-from __future__ import annotations
-
 import secrets
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -13,14 +10,13 @@ from urllib.parse import quote
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.machine.adb.app import App, launch
 from memleak_android.host.machine.adb.facts import api_level
-from memleak_android.host.machine.adb.wrap_property import WrappedApp, wrap_property
-from memleak_android.host.machine.binaries import find_binary
+from memleak_android.host.machine.adb.keeper import WrappedApp, wrap_property
+from memleak_android.host.machine.binaries import AGENT, SHIM, find_binary
 from memleak_android.host.machine.target import Channel, Target
 from memleak_android.host.tracers.agent.session import AgentSession
-from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
 from memleak_android.host.wire.blocks import Block, BlockKind
+from memleak_android.unwind.file_writing import replacing, temporary_folder
 
-AGENT, SHIM = "memleakd", "libmemleak.so"
 _SESSION_SUFFIX = ".session"  # of the session file beside the shim
 JOINED_S = 30.0
 _ARCH_OF_ABI = {"arm64-v8a": "arm64", "armeabi-v7a": "arm32", "armeabi": "arm32", "x86_64": "x86_64"}
@@ -58,37 +54,29 @@ class LaunchingSession(AgentSession):
                 raise self._absent
 
 
-def start_wrapped(target: Target, app: App, process: str, options: SessionOptions) -> AgentSession:
+def start_wrapped(target: Target, app: App, process: str, lines: list[str]) -> AgentSession:
     """On a rooted device: restarts the app with the shim. Raises DeviceError, TracerError."""
     arch, word = app_arch(target, app), session_word()
     with ExitStack() as undo:
         deployed = undo.enter_context(target.deploy(shim_files(arch)))
         name = wrap_property(process, api_level(target))
-        wrapped = undo.enter_context(WrappedApp(target, app, name, deployed.paths[SHIM], word))
+        undo.enter_context(WrappedApp(target, app, name, deployed.paths[SHIM], word))
         channel = target.open_agent([deployed.paths[AGENT], "preload"], as_root=True)
-
-        def clean_up() -> None:
-            try:
-                wrapped.close()
-            finally:
-                deployed.close()
-
         absent = TracerError(
             f"{app.label} was started, but no process of it loaded the shim", f"see whether it honours {name}"
         )
-        session = LaunchingSession(
-            channel, await_lines(options, word), lambda: launch(target, app), absent, clean_up
-        )
-        undo.pop_all()
+        lines, begin = await_lines(lines, word), lambda: launch(target, app)
+        session = LaunchingSession(channel, lines, begin, absent, undo.pop_all().close)
     return session
 
 
-def start_run_as(target: Target, app: App, options: SessionOptions) -> AgentSession:
+def start_run_as(target: Target, app: App, lines: list[str]) -> AgentSession:
     """Without root: the agent runs as the app, whose own wrap.sh loads the shim from the app's folder."""
     arch, word = app_arch(target, app), session_word()
     with ExitStack() as undo:
-        made = Path(undo.enter_context(tempfile.TemporaryDirectory())) / "session"
-        made.write_text(f"{word}\n")
+        made = Path(undo.enter_context(temporary_folder("memleak-session-"))) / "session"
+        with replacing(made) as file:
+            file.write(f"{word}\n".encode())
         files = shim_files(arch) | {SHIM + _SESSION_SUFFIX: made}
         deployed = undo.enter_context(target.deploy(files, run_as=app.as_user))
         channel = target.open_agent([deployed.paths[AGENT], "preload"], run_as=app.as_user)
@@ -97,7 +85,7 @@ def start_run_as(target: Target, app: App, options: SessionOptions) -> AgentSess
             "put a wrap.sh into it: `memleak-android doctor --package` prints one",
         )
         start = lambda: launch(target, app)
-        session = LaunchingSession(channel, await_lines(options, word), start, absent, deployed.close)
+        session = LaunchingSession(channel, await_lines(lines, word), start, absent, deployed.close)
         undo.pop_all()
     return session
 
@@ -123,9 +111,9 @@ def app_arch(target: Target, app: App) -> str:
     return _ARCH_OF_ABI[app.abi] if app.abi else target.arch
 
 
-def await_lines(options: SessionOptions, word: str) -> list[str]:
-    """Lines of a session that awaits its processes."""
-    return [*session_lines(options), f"await {quote(word, safe='/:')}"]
+def await_lines(lines: list[str], word: str) -> list[str]:
+    """Lines of a session that awaits its processes. lines: of its options."""
+    return [*lines, f"await {quote(word, safe='/:')}"]
 
 
 def shim_files(arch: str) -> dict[str, Path]:
@@ -134,4 +122,4 @@ def shim_files(arch: str) -> dict[str, Path]:
 
 def session_word() -> str:
     """NAME:NONCE: an abstract socket's name, and the proof that a client belongs to this session."""
-    return f"memleak-{secrets.token_hex(8)}:{secrets.randbits(63) + 1:016x}"
+    return f"memleak-{secrets.token_hex(8)}:{secrets.token_hex(16)}"

@@ -1,65 +1,61 @@
-"""Reads the configuration, then runs the session; an error becomes an ERROR block."""
+"""Reads the request and runs the session; an error becomes an ERROR block."""
 
-from __future__ import annotations
-
+import json
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Iterator
-from typing import BinaryIO
 
 import numpy as np
 
-from memleak_android.host.errors import MemleakError, TargetError, TracerError
+from memleak_android.host.errors import MemleakError, TargetError
 from memleak_android.host.tracers.bcc import debian_module
-from memleak_android.host.tracers.bcc.config import Configuration, parse
-from memleak_android.host.tracers.bcc.held_command import HeldCommand
 from memleak_android.host.tracers.bcc.session import Session
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import END, Block, BlockKind, Reason, encode_block
 
 
 def main() -> int:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the host decides
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libbcc prints must not come between blocks
+    request = json.loads(_first_line(0))
+    # The command is forked before this process loads more libraries.
+    pid, gate = _hold(request["command"]) if request["command"] else (request["pid"], -1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the host decides
     try:
-        _run(output)
+        Session(debian_module.load(), request, pid, gate, output).run(0)
     except MemleakError as error:
         text = f"{error.message} ({error.hint})" if error.hint else error.message
-        output.write(encode_block(payloads.encode_error(_reason(error), text)))
         end = np.zeros(1, END)
-        end["reason"] = _reason(error)
+        end["reason"] = reason = (
+            Reason.TARGET_ERROR if isinstance(error, TargetError) else Reason.TRACER_ERROR
+        )
+        output.write(encode_block(payloads.encode_error(reason, text)))
         output.write(encode_block(Block(BlockKind.END, end.tobytes())))
         output.flush()
         return 2
     return 0
 
 
-def _run(output: BinaryIO) -> None:
-    configuration: Configuration = parse(_lines(0))
-    command = HeldCommand(configuration) if configuration.command else None
-    try:
-        Session(debian_module.load(), configuration, command, output).run(0)
-    finally:
-        if command:
-            command.end()
-
-
-def _lines(descriptor: int) -> Iterator[str]:
-    """Reads byte by byte: the session reads the input after `start`."""
+def _first_line(descriptor: int) -> bytes:
+    """Reads byte by byte: the session reads what follows."""
     line = bytearray()
-    while byte := os.read(descriptor, 1):
-        line += byte
-        if byte == b"\n":
-            yield line.decode("ascii", "replace")
-            line.clear()
+    while not line.endswith(b"\n"):
+        line += os.read(descriptor, 1) or b"\n"
+    return bytes(line)
 
 
-def _reason(error: MemleakError) -> Reason:
-    if isinstance(error, TargetError):
-        return Reason.TARGET_ERROR
-    return Reason.TRACER_ERROR if isinstance(error, TracerError) else Reason.USAGE_ERROR
+def _hold(command: list[str]) -> tuple[int, int]:
+    """Starts a shell that calls exec on a line from the second descriptor, and exits when that is closed. Returns its pid.
+
+    The user's standard streams are descriptors 3 to 5 (LocalChannel).
+    """
+    opened, gate = os.pipe()
+    script = f'read -r _ <&{opened} && exec "$@" {opened}<&-'
+    argv = ["sh", "-c", script, "sh", *command]
+    child = subprocess.Popen(argv, stdin=3, stdout=4, stderr=5, pass_fds=[opened])
+    os.close(opened)
+    return child.pid, gate
 
 
 if __name__ == "__main__":

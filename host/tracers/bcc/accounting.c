@@ -6,46 +6,36 @@
  */
 #include <linux/ptrace.h>
 
-#define PENDING 8 /* calls of one thread in progress: nested signal handlers */
 #define STACK_WORDS (STACK_BYTES / 8)
 #define PAGE 4096u
-/* Maps of code and of other mappings: a bit for each 64 KiB at a hash of the address, set by code_map.py. */
 #define GRANULE_SHIFT 16
 #define GRANULES (1 << 18)
 /* Linux on x86_64 maps from 0x7fff... downwards, and programs from 0x5555... upwards: ELF_ET_DYN_BASE, mmap_base(). */
 #define MAPPED(word) ((word) >> 44 == 7 || (word) >> 44 == 5)
 
+/* The head of struct ml_evidence (device/wire.h). */
 struct block {
-	u64 size, timestamp_ns, sequence, key;
-	u32 tid, function;
-};
-
-struct pending {
-	u64 sp, size, pointer;
-	u32 function;
-	u16 is_internal, has_old;
-	struct block old; /* of realloc, until its return */
-};
-
-/* struct ml_evidence of device/wire.h with the registers of one x86_64 thread and its stack behind it. */
-struct evidence {
 	u32 record_bytes;
 	u16 flags, function;
 	u64 sequence, timestamp_ns, key, address, size;
 	u32 pid, tid;
+};
+
+/* struct ml_evidence with the registers of one x86_64 thread and its stack behind it. */
+struct evidence {
+	struct block block;
 	u16 n_registers, n_fixups;
 	u32 stack_bytes;
-	u64 stack_address, registers_known;
-	u64 fixups[8];
-	u64 registers[21];
-	u64 stack[STACK_WORDS];
+	u64 stack_address, registers_known, fixups[8], registers[21], stack[STACK_WORDS];
 	u64 beyond[PAGE / 8]; /* never filled, but the verifier cannot prove that */
 };
 
+/* A thread and its call in progress. Calls within it are the allocator's own, or of a signal handler and lost. */
 struct thread {
-	u32 depth, reserved;
-	u64 sequence;
-	struct pending pending[PENDING];
+	u64 sp, size, pointer; /* sp: 0 = none */
+	u32 function, n_tail_calls;
+	u64 has_old;
+	struct block old; /* of realloc, until its return */
 	struct evidence evidence;
 };
 
@@ -53,10 +43,10 @@ struct key_counts {
 	u64 alloc_objects, alloc_bytes, free_objects, free_bytes, flags, is_sent;
 };
 
-struct granules {
-	u8 is_code[GRANULES / 8];    /* of programs that are linked to a fixed address */
-	u8 is_no_code[GRANULES / 8]; /* elsewhere: a new mapping counts as code */
-	u64 is_known;
+/* The mapped code, set by code_map() of session.py: a bit for each 64 KiB at a hash of the address. */
+struct code_map {
+	u8 is_no_code[GRANULES / 8]; /* where MAPPED(): a new mapping counts as code */
+	u64 low, high;               /* bounds of code elsewhere, of programs linked to a fixed address; 0: unknown */
 };
 
 enum {
@@ -71,7 +61,7 @@ BPF_F_TABLE("hash", u64, struct block, live, MAX_LIVE, BPF_F_NO_PREALLOC);
 BPF_F_TABLE("hash", u64, struct key_counts, keys, MAX_KEYS, BPF_F_NO_PREALLOC);
 BPF_TABLE("hash", u32, struct thread, threads, MAX_THREADS);
 BPF_ARRAY(no_thread, struct thread, 1);
-BPF_ARRAY(code, struct granules, 1);
+BPF_ARRAY(code, struct code_map, 1);
 BPF_ARRAY(counters, u64, N_COUNTERS);
 BPF_RINGBUF_OUTPUT(ring, RING_PAGES);
 
@@ -93,29 +83,24 @@ static inline struct thread *this_thread(void)
 {
 	u32 tid = (u32)bpf_get_current_pid_tgid();
 	int zero = 0;
-	struct thread *thread = threads.lookup(&tid), *empty;
+	struct thread *empty = no_thread.lookup(&zero);
+	struct thread *thread = empty ? threads.lookup_or_try_init(&tid, empty) : 0;
 
-	if (thread)
-		return thread;
-	empty = no_thread.lookup(&zero);
-	thread = empty ? threads.lookup_or_try_init(&tid, empty) : 0;
 	if (!thread)
 		count(LOST_THREADS_FULL, 1);
-	else if (!thread->sequence) /* differs from the numbers of an earlier thread with this id */
-		thread->sequence = (u64)tid << 40 | (bpf_ktime_get_ns() & 0x7fffffffffull);
 	return thread;
 }
 
-static inline void release_key(u64 number, u64 size)
+static inline void release_key(struct block *block)
 {
-	struct key_counts *key = keys.lookup(&number);
+	struct key_counts *key = keys.lookup(&block->key);
 
 	count(FREE_OBJECTS, 1);
-	count(FREE_BYTES, size);
+	count(FREE_BYTES, block->size);
 	if (!key)
 		return;
 	__sync_fetch_and_add(&key->free_objects, 1);
-	__sync_fetch_and_add(&key->free_bytes, size);
+	__sync_fetch_and_add(&key->free_bytes, block->size);
 }
 
 /* Removes a block from the table. */
@@ -135,7 +120,7 @@ static inline bool put(u64 address, struct block *block)
 
 	if (old) {
 		count(LOST_MISSED_FREE, 1);
-		release_key(old->key, old->size);
+		release_key(old);
 	}
 	if (!live.update(&address, block))
 		return true;
@@ -150,7 +135,7 @@ static inline u32 copy_stack(struct evidence *evidence, u64 sp)
 
 	if (!bpf_probe_read_user(evidence->stack, STACK_BYTES, (void *)sp))
 		return STACK_BYTES;
-	evidence->flags |= 2; /* ML_EVIDENCE_STACK_WHOLE */
+	evidence->block.flags |= 2; /* ML_EVIDENCE_STACK_WHOLE */
 	if (bpf_probe_read_user(evidence->stack, first, (void *)sp))
 		return 0;
 #pragma unroll
@@ -163,42 +148,36 @@ static inline u32 copy_stack(struct evidence *evidence, u64 sp)
 }
 
 /* Whether a word may be a return address. A new library must count, or two stacks get one key. */
-static inline bool may_be_code(struct granules *granules, u64 word)
+static inline bool may_be_code(struct code_map *map, u64 word)
 {
 	u64 granule = word >> GRANULE_SHIFT;
 	u32 hash = (u32)(granule ^ granule >> 18) & (GRANULES - 1);
-	u8 bit = 1 << (hash & 7);
 
-	if (MAPPED(word) || !granules->is_known)
-		return !(granules->is_no_code[hash >> 3] & bit);
-	return granules->is_code[hash >> 3] & bit;
+	if (MAPPED(word))
+		return !(map->is_no_code[hash >> 3] & 1 << (hash & 7));
+	return !map->high || word - map->low < map->high - map->low;
 }
 
 /* Hash of the words that may be return addresses. */
 static inline u64 stack_key(struct evidence *evidence, u64 return_address, u32 bytes)
 {
 	int zero = 0;
-	struct granules *granules = code.lookup(&zero);
+	struct code_map *map = code.lookup(&zero);
 	u64 key = mix(bytes == STACK_BYTES ? 0 : bytes, return_address);
 
-	if (!granules)
-		return key | 1;
-	for (u32 i = 0; i < STACK_WORDS && i < bytes / 8; i++) {
+	for (u32 i = 0; map && i < STACK_WORDS && i < bytes / 8; i++) {
 		u64 word = evidence->stack[i];
 
-		if (may_be_code(granules, word))
+		if (may_be_code(map, word))
 			key = mix(key, word);
 	}
 	return key | 1;
 }
 
-static inline void send(struct evidence *evidence, struct key_counts *key)
+/* Sends the stack once for each key. */
+static inline void send(struct evidence *evidence, struct key_counts *key, u32 bytes)
 {
-	u32 bytes = evidence->record_bytes;
-
-	if (key->is_sent && !EVERY_STACK)
-		return;
-	if (bytes > sizeof(*evidence))
+	if ((key->is_sent && !EVERY_STACK) || bytes > sizeof(*evidence))
 		return;
 	if (ring.ringbuf_output(evidence, bytes, 0)) {
 		count(LOST_RING_FULL, 1);
@@ -208,66 +187,50 @@ static inline void send(struct evidence *evidence, struct key_counts *key)
 	count(EVIDENCE_RECORDS, 1);
 }
 
-static inline void record(struct pt_regs *ctx, struct thread *thread, struct pending *call, u64 address)
+static inline void record(struct pt_regs *ctx, struct thread *thread, u64 address)
 {
 	struct evidence *evidence = &thread->evidence;
+	struct block *block = &evidence->block;
+	u64 id = bpf_get_current_pid_tgid(), now = bpf_ktime_get_ns();
 	struct key_counts none = {}, *key;
-	struct block block = {};
 	u32 bytes;
 
-	if (call->size < MIN_SIZE || call->size > MAX_SIZE)
+	if (thread->size < MIN_SIZE || thread->size > MAX_SIZE)
 		return;
-	evidence->flags = 1; /* ML_EVIDENCE_AT_RETURN */
+	block->flags = 1; /* ML_EVIDENCE_AT_RETURN */
 	bytes = copy_stack(evidence, PT_REGS_SP(ctx));
 	if (!bytes)
 		count(LOST_STACK_FAULT, 1);
-	bpf_probe_read_kernel(evidence->registers, sizeof(evidence->registers), ctx);
-	block.size = call->size;
-	block.timestamp_ns = bpf_ktime_get_ns();
-	block.sequence = ++thread->sequence;
-	block.key = stack_key(evidence, PT_REGS_IP(ctx), bytes);
-	block.tid = (u32)bpf_get_current_pid_tgid();
-	block.function = call->function;
-	if (!put(address, &block))
+	block->record_bytes = offsetof(struct evidence, stack) + bytes;
+	block->function = thread->function;
+	block->sequence = now << 8 | (bpf_get_smp_processor_id() & 255); /* of two calls in one nanosecond */
+	block->timestamp_ns = now;
+	block->key = stack_key(evidence, PT_REGS_IP(ctx), bytes);
+	block->address = address;
+	block->size = thread->size;
+	block->pid = id >> 32;
+	block->tid = (u32)id;
+	if (!put(address, block))
 		return;
 	count(ALLOC_OBJECTS, 1);
-	count(ALLOC_BYTES, block.size);
+	count(ALLOC_BYTES, block->size);
 	none.flags = bytes == STACK_BYTES ? 2 : 0; /* ML_KEY_PARTIAL */
-	key = keys.lookup_or_try_init(&block.key, &none);
+	key = keys.lookup_or_try_init(&block->key, &none);
 	if (!key) {
 		count(LOST_KEYS_FULL, 1);
 		return;
 	}
 	__sync_fetch_and_add(&key->alloc_objects, 1);
-	__sync_fetch_and_add(&key->alloc_bytes, block.size);
-	evidence->record_bytes = offsetof(struct evidence, stack) + bytes;
-	evidence->function = block.function;
-	evidence->sequence = block.sequence;
-	evidence->timestamp_ns = block.timestamp_ns;
-	evidence->key = block.key;
-	evidence->address = address;
-	evidence->size = block.size;
-	evidence->pid = bpf_get_current_pid_tgid() >> 32;
-	evidence->tid = block.tid;
+	__sync_fetch_and_add(&key->alloc_bytes, block->size);
+	bpf_probe_read_kernel(evidence->registers, sizeof(evidence->registers), ctx);
 	evidence->n_registers = 21;
 	evidence->stack_bytes = bytes;
 	evidence->stack_address = PT_REGS_SP(ctx);
 	evidence->registers_known = 0x9003f; /* r12 - r15, bx, bp, ip, sp: psABI x86-64, 3.2.3 */
-	send(evidence, key);
+	send(evidence, key, offsetof(struct evidence, stack) + bytes);
 }
 
-/* Whether the allocator calls itself: on the stack of another call, by a tail call or from its own code. */
-static inline bool is_internal(struct thread *thread, u64 sp, bool is_own_code)
-{
-	struct pending *outer;
-
-	if (!thread->depth)
-		return false;
-	outer = &thread->pending[(thread->depth - 1) & (PENDING - 1)];
-	return outer->sp == sp || (outer->sp > sp && is_own_code);
-}
-
-/* low, high: bounds of the allocator's code, relative to the probe. */
+/* Whether a call returns to the allocator's own code. low, high: its bounds, relative to the probe. */
 static inline bool returns_between(struct pt_regs *ctx, u64 low, u64 high)
 {
 	u64 address = 0;
@@ -279,44 +242,28 @@ static inline bool returns_between(struct pt_regs *ctx, u64 low, u64 high)
 static inline int enter(struct pt_regs *ctx, u32 function, u64 size, u64 pointer, bool frees, bool is_own_code)
 {
 	struct thread *thread = this_thread();
-	struct pending *call;
+	u64 sp = PT_REGS_SP(ctx);
 
 	if (!thread)
 		return 0;
-	if (thread->depth >= PENDING) { /* missed returns have filled it */
-		count(LOST_MISSED_RETURN, thread->depth);
-		thread->depth = 0;
-	}
-	call = &thread->pending[thread->depth & (PENDING - 1)];
-	call->sp = PT_REGS_SP(ctx);
-	call->size = size;
-	call->pointer = pointer;
-	call->function = function;
-	call->is_internal = is_internal(thread, call->sp, is_own_code);
-	call->has_old = 0;
-	thread->depth++;
-	if (frees && pointer && !call->is_internal) {
-		call->has_old = claim(pointer, &call->old);
-		if (!call->has_old)
-			count(UNTRACKED_FREES, 1);
-	}
-	return 0;
-}
-
-/* The call that returns with this sp; the returns of calls above it were missed. */
-static inline struct pending *pop(struct thread *thread, u64 sp)
-{
-	for (int i = 0; i < PENDING && thread->depth; i++) {
-		struct pending *call = &thread->pending[(thread->depth - 1) & (PENDING - 1)];
-
-		if (call->sp > sp)
-			break;
-		thread->depth--;
-		if (call->sp == sp)
-			return call;
+	if (thread->sp && thread->sp < sp) { /* left by longjmp() */
 		count(LOST_MISSED_RETURN, 1);
+		thread->sp = 0;
 	}
-	count(LOST_MISSED_ENTRY, 1);
+	if (thread->sp) {
+		thread->n_tail_calls += thread->sp == sp;
+		if (thread->sp != sp && !is_own_code)
+			count(LOST_PENDING_FULL, 1);
+		return 0;
+	}
+	thread->sp = sp;
+	thread->size = size;
+	thread->pointer = pointer;
+	thread->function = function;
+	thread->n_tail_calls = 0;
+	thread->has_old = frees && pointer && claim(pointer, &thread->old);
+	if (frees && pointer && !thread->has_old)
+		count(UNTRACKED_FREES, 1);
 	return 0;
 }
 
@@ -325,24 +272,28 @@ static inline int leave(struct pt_regs *ctx, bool is_out)
 {
 	u32 tid = (u32)bpf_get_current_pid_tgid();
 	struct thread *thread = threads.lookup(&tid);
-	struct pending *call;
 	u64 address = PT_REGS_RC(ctx);
 
 	if (!thread) /* up to Linux 6.12 other tracers' return probes run this too */
 		return 0;
-	call = pop(thread, PT_REGS_SP(ctx) - 8);
-	if (!call || call->is_internal)
+	if (thread->sp != PT_REGS_SP(ctx) - 8) {
+		if (!thread->sp)
+			count(LOST_MISSED_ENTRY, 1);
 		return 0;
-	if (is_out && (s32)address != 0)
+	}
+	if (thread->n_tail_calls) { /* the returns of one return address come last call first */
+		thread->n_tail_calls--;
 		return 0;
-	if (is_out && bpf_probe_read_user(&address, sizeof(address), (void *)call->pointer))
+	}
+	thread->sp = 0;
+	if (is_out && ((s32)address != 0 || bpf_probe_read_user(&address, sizeof(address), (void *)thread->pointer)))
 		return 0;
-	if (call->has_old && (address || !call->size))
-		release_key(call->old.key, call->old.size);
-	else if (call->has_old)
-		put(call->pointer, &call->old);
+	if (thread->has_old && (address || !thread->size))
+		release_key(&thread->old);
+	else if (thread->has_old)
+		put(thread->pointer, &thread->old);
 	if (address)
-		record(ctx, thread, call, address);
+		record(ctx, thread, address);
 	return 0;
 }
 
@@ -350,11 +301,9 @@ static inline int release(u64 pointer, bool is_own_code)
 {
 	struct block block = {};
 
-	if (!pointer)
-		return 0;
-	if (claim(pointer, &block))
-		release_key(block.key, block.size);
-	else if (!is_own_code) /* glibc empties a thread's cache through free() */
+	if (pointer && claim(pointer, &block))
+		release_key(&block);
+	else if (pointer && !is_own_code) /* glibc empties a thread's cache through free() */
 		count(UNTRACKED_FREES, 1);
 	return 0;
 }

@@ -1,16 +1,12 @@
 """Debian's Python package of bcc, and the kernel headers that it compiles with.
 
-PyPI has another program of the same name (an N-dimensional lattice). The module is therefore loaded by its path in the folder
-of Debian's packages. The environment's own `bcc` is never imported.
+PyPI has another program of the same name (an N-dimensional lattice). The folder of Debian's packages therefore comes first.
 """
 
-from __future__ import annotations
-
-import importlib.util
+import importlib
 import os
 import platform
 import sys
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
@@ -23,42 +19,21 @@ KHEADERS = Path("/sys/kernel/kheaders.tar.xz")  # CONFIG_IKHEADERS: bcc unpacks 
 
 
 def load(folder: Path = FOLDER) -> Any:
-    """Imports the module as `bcc`. Raises TracerError with the command that installs it."""
+    """Imports the module. Raises TracerError with the command that installs it."""
     if reason := refusal(folder):
         raise TracerError(reason, INSTALL)
-    package = folder / "bcc"
-    spec = importlib.util.spec_from_file_location(
-        "bcc", package / "__init__.py", submodule_search_locations=[str(package)]
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["bcc"] = module  # its own parts import each other by this name
+    sys.path.insert(0, str(folder))
     try:
-        spec.loader.exec_module(module)
+        return importlib.import_module("bcc")
     except (ImportError, OSError, SyntaxError) as error:  # no libbcc, or this Python is too new for it
-        raise TracerError(f"{package} cannot be imported: {error}", INSTALL) from None
-    if not hasattr(module, "BPF"):
-        raise TracerError(f"{package} is another program of that name: it has no class BPF", INSTALL)
-    return module
+        raise TracerError(f"{folder / 'bcc'} cannot be imported: {error}", INSTALL) from None
+    finally:
+        sys.path.remove(str(folder))
 
 
 def refusal(folder: Path = FOLDER) -> str:
     """Why the module is not usable, "" if it is. Imports nothing."""
-    if (folder / "bcc" / "libbcc.py").is_file():
-        return ""
-    other = wrong_package()
-    note = f" ({other} in this environment is another program and not used)" if other else ""
-    return f"Debian's bcc is not in {folder}{note}"
-
-
-def wrong_package() -> str:
-    """`bcc VERSION` if this environment has PyPI's package of that name, else ""."""
-    try:
-        found = distribution("bcc")
-    except PackageNotFoundError:
-        return ""
-    is_debians = Path(str(found.locate_file(""))) == FOLDER
-    return "" if is_debians else f"bcc {found.version}"
+    return "" if (folder / "bcc" / "libbcc.py").is_file() else f"Debian's bcc is not in {folder}"
 
 
 def kernel_headers() -> str:

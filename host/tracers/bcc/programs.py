@@ -1,121 +1,102 @@
 """The text of the programs, one pair for each probed function; loading and attaching them."""
 
-from __future__ import annotations
-
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
+from memleak_android.host.elf.dynamic import FileIdentity
 from memleak_android.host.errors import TracerError
 from memleak_android.host.pairs.schema import heap_family
-from memleak_android.host.tracers.bcc.config import Configuration, ProbedFunction
-from memleak_android.host.wire.blocks import LOST_MAX
-
-STACK_BYTES = 1 << 14  # largest stack slice; a power of two
-_KEYS_MAX, _THREADS_MAX, _RING_PAGES = 1 << 20, 1024, 4096
+from memleak_android.unwind.file_reading import open_regular
 
 # bpf_attach_uprobe() of src/cc/libbpf.h: program, enum bpf_probe_attach_type, name, file, offset in it, pid, offset of a semaphore.
+# Python's side of bcc 0.26 omits the last one, whose register then holds garbage. The kernel refuses most values; others
+# would make it increment a semaphore in the target's memory.
 _ATTACH_UPROBE = [ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_int, ctypes.c_uint32]  # fmt: skip
-_ENTRY, _RETURN, _NO_SEMAPHORE = 0, 1, 0
+_NO_SEMAPHORE = 0
 
 
-def source(configuration: Configuration) -> str:
-    """accounting.c and the programs behind it."""
-    text = (files("memleak_android.host.tracers.bcc") / "accounting.c").read_text()
-    return "\n".join([text, *(_program(number, probe) for number, probe in enumerate(configuration.probes))])
-
-
-def flags(configuration: Configuration) -> list[str]:
-    """The constants that accounting.c needs."""
-    wanted = {
-        "STACK_BYTES": STACK_BYTES,
-        "LOST_MAX": LOST_MAX,
-        "MAX_LIVE": configuration.max_live,
-        "MAX_KEYS": _KEYS_MAX,
-        "MAX_THREADS": _THREADS_MAX,
-        "RING_PAGES": _RING_PAGES,
-        "MIN_SIZE": f"{configuration.min_size}ull",
-        "MAX_SIZE": f"{configuration.max_size}ull",
-        "EVERY_STACK": int(configuration.every_stack),
-    }
-    return [f"-D{name}={value}" for name, value in wanted.items()]
-
-
-def load(bcc: Any, configuration: Configuration) -> Any:
-    """Compiles and loads. Raises TracerError; messages of compiler and verifier go to standard error."""
+@contextmanager
+def _reported() -> Iterator[None]:
+    """bcc raises a bare Exception where the compiler or the verifier refuses; what derives from it is a bug."""
     try:
-        bpf = bcc.BPF(text=source(configuration), cflags=flags(configuration))
-        for name in _names(configuration.probes):
-            bpf.load_func(name, bpf.KPROBE)
-    except Exception as error:  # noqa: BLE001 - bcc raises no other
+        yield
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
         raise TracerError(
             f"bcc cannot compile or load the programs: {error}", "kernel headers of another architecture?"
         ) from None
-    return bpf
 
 
-class Probes:
-    """The attached probes of one process.
+class Programs:
+    """Compiled and loaded programs for the probes of one process. bpf: bcc's object with their maps.
 
-    bcc: the module.
-    bpf: its loaded programs.
+    bcc: the module. constants: those that accounting.c needs. probes: fields of Probe, and `number`: enum ml_function.
+    Raises TracerError; messages of compiler and verifier go to standard error.
     """
 
-    def __init__(self, bcc: Any, bpf: Any) -> None:
-        self._lib, self._bpf = bcc.lib, bpf
-        self._descriptors: list[int] = []
-        # Python's side of bcc 0.26 omits the last argument, whose register then holds garbage. The kernel refuses most
-        # values; others would make it increment a semaphore in the target's memory.
+    def __init__(self, bcc: Any, constants: Mapping[str, int], probes: Sequence[dict[str, Any]]) -> None:
+        text = (files("memleak_android.host.tracers.bcc") / "accounting.c").read_text()
+        text = "\n".join([text, *(_program(number, probe) for number, probe in enumerate(probes))])
+        self._lib = bcc.lib
         self._lib.bpf_attach_uprobe.argtypes = _ATTACH_UPROBE
+        self._loaded: list[tuple[int, int, str, int]] = []  # program, kind of probe, path, offset
+        self._attached: list[int] = []
+        self._files: dict[str, int] = {}  # descriptors
+        with _reported():
+            flags = [f"-D{name}={value}ull" for name, value in constants.items()]
+            self.bpf = bcc.BPF(text=text, cflags=flags)
+        # Releases first: a block whose free would be missed must not be counted.
+        for number in sorted(range(len(probes)), key=lambda one: probes[one]["return_offset"] is not None):
+            for kind, name in enumerate(("entry", "return")):
+                if (offset := probes[number][f"{name}_offset"]) is not None:
+                    with _reported():
+                        program = self.bpf.load_func(f"{name}_{number}", self.bpf.KPROBE).fd
+                    self._loaded.append((program, kind, probes[number]["path"], offset))
+        for probe in probes:
+            self._open(probe["path"], probe["identity"])
 
-    def attach(self, probes: Sequence[ProbedFunction], pid: int) -> None:
-        """Attaches releases first: a block whose free would be missed must not be counted. Raises TracerError."""
-        for number, probe in sorted(enumerate(probes), key=lambda one: one[1].return_offset is not None):
-            self._attach(f"entry_{number}", _ENTRY, probe.path, probe.entry_offset, pid)
-            if probe.return_offset is not None:
-                self._attach(f"return_{number}", _RETURN, probe.path, probe.return_offset, pid)
+    def _open(self, path: str, identity: dict[str, int]) -> None:
+        """Raises TracerError where another file than the one that was read is there by now."""
+        if path not in self._files:
+            self._files[path] = open_regular(path)
+        if asdict(FileIdentity.of(self._files[path])) != identity:
+            raise TracerError(f"{path} was replaced after it was read", "try again")
+
+    def attach(self, pid: int) -> None:
+        """Raises TracerError."""
+        for number, (program, kind, path, offset) in enumerate(self._loaded):
+            name, file = f"memleak_{os.getpid()}_{number}".encode(), b"/proc/self/fd/%d" % self._files[path]
+            descriptor = self._lib.bpf_attach_uprobe(program, kind, name, file, offset, pid, _NO_SEMAPHORE)
+            if descriptor < 0:
+                raise TracerError(
+                    f"bcc could not attach a probe at {path}+{offset:#x}", "see `memleak-android doctor`"
+                )
+            self._attached.append(descriptor)
 
     def detach(self) -> None:
         """Detaches releases last."""
-        while self._descriptors:
-            self._lib.bpf_close_perf_event_fd(self._descriptors.pop())
-
-    def _attach(self, program: str, kind: int, path: str, offset: int, pid: int) -> None:
-        loaded = self._bpf.load_func(program, self._bpf.KPROBE)
-        name = f"memleak_{os.getpid()}_{program}".encode()
-        descriptor = int(
-            self._lib.bpf_attach_uprobe(loaded.fd, kind, name, os.fsencode(path), offset, pid, _NO_SEMAPHORE)
-        )
-        if descriptor < 0:
-            raise TracerError(
-                f"bcc could not attach a probe at {path}+{offset:#x}", "see `memleak-android doctor`"
-            )
-        self._descriptors.append(descriptor)
+        while self._attached:
+            self._lib.bpf_close_perf_event_fd(self._attached.pop())
 
 
-def _names(probes: Sequence[ProbedFunction]) -> list[str]:
-    """Of the programs, as _program() calls them."""
-    returns = [f"return_{number}" for number, probe in enumerate(probes) if probe.return_offset is not None]
-    return [*(f"entry_{number}" for number in range(len(probes))), *returns]
-
-
-def _program(number: int, probe: ProbedFunction) -> str:
+def _program(number: int, probe: dict[str, Any]) -> str:
     """Entry and return program. The rule of host/pairs/malloc.toml says which arguments are the size and the old block."""
-    rule = heap_family().rules[probe.number - 1]
-    own = f"returns_between(ctx, {_distance(probe.text_low, probe)}, {_distance(probe.text_high, probe)})"
+    function = probe["number"]
+    rule = heap_family().rules[function - 1]
+    low, high = ((bound - probe["entry_offset"]) % 2**64 for bound in (probe["text_low"], probe["text_high"]))
+    own = f"returns_between(ctx, {low:#x}ull, {high:#x}ull)"
     if rule.is_release:
-        body = f"release(PT_REGS_PARM1(ctx), {own})"
-        return f"int entry_{number}(struct pt_regs *ctx) {{ return {body}; }}"
+        return f"int entry_{number}(struct pt_regs *ctx) {{ return release(PT_REGS_PARM1(ctx), {own}); }}"
     size = " * ".join(f"PT_REGS_PARM{argument}(ctx)" for argument in rule.size_arguments)
     pointer = f"PT_REGS_PARM{argument}(ctx)" if (argument := rule.old or rule.handle.argument) else "0"
-    body = f"enter(ctx, {probe.number}, {size}, {pointer}, {int(rule.old > 0)}, {own})"
+    body = f"enter(ctx, {function}, {size}, {pointer}, {int(rule.old > 0)}, {own})"
     return (
         f"int entry_{number}(struct pt_regs *ctx) {{ return {body}; }}\n"
         f"int return_{number}(struct pt_regs *ctx) {{ return leave(ctx, {int(rule.handle.is_indirect)}); }}"
     )
-
-
-def _distance(offset: int, probe: ProbedFunction) -> str:
-    return f"{(offset - probe.entry_offset) % 2**64:#x}ull"

@@ -1,9 +1,8 @@
 """A session of the tracer `bcc`: the agent's side of docs/wire-protocol.md."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
+import errno
 import os
 import select
 import time
@@ -13,28 +12,26 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from memleak_android.host.errors import TargetError, TracerError
-from memleak_android.host.tracers.bcc import programs
-from memleak_android.host.tracers.bcc.code_map import code_bits
-from memleak_android.host.tracers.bcc.config import Configuration
-from memleak_android.host.tracers.bcc.held_command import HeldCommand
-from memleak_android.host.tracers.bcc.side_band import (
-    MMAP2,
-    SideBand,
-    mappings_block,
-    maps_block,
-    maps_text,
-    process_block,
-)
-from memleak_android.host.tracers.bcc.tables import Tables
+from memleak_android.host.machine.local.process import read_text
+from memleak_android.host.machine.parse import parse_maps
+from memleak_android.host.tracers.bcc.programs import Programs
+from memleak_android.host.tracers.bcc.side_band import SideBand
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import (
     END,
+    EVIDENCE,
     HELLO,
+    KEY_ROW,
+    LIVE_ROW,
+    LOST_MAX,
+    PROCESS,
+    STATUS,
     WIRE_VERSION,
     ArchNumber,
     Block,
     BlockKind,
     Collector,
+    Lost,
     ProcessEvent,
     Reason,
     Rows,
@@ -43,89 +40,87 @@ from memleak_android.host.wire.blocks import (
 
 _POLL_S, _STATUS_S = 0.02, 0.25
 _CHUNK_ROWS = 1 << 17
-_EVIDENCE_BYTES = 8 << 20  # of a block
+_EVIDENCE_BYTES = 1 << 20  # of a block
+
+# struct block (the head of evidence), struct key_counts and the counters of accounting.c.
+_BLOCK = np.dtype([(name, EVIDENCE[name]) for name in (EVIDENCE.names or ())[:10]])
+_COUNTED = ("alloc_objects", "alloc_bytes", "free_objects", "free_bytes")
+_KEY = np.dtype([(name, "<u8") for name in (*_COUNTED, "flags", "is_sent")])
+_COUNTERS = (*_COUNTED, "untracked_frees", "evidence_records")
+_CONSTANTS = {
+    "STACK_BYTES": 1 << 14,  # largest stack slice; a power of two
+    "MAX_KEYS": 1 << 20,
+    "MAX_THREADS": 1024,
+    "RING_PAGES": 4096,
+    "LOST_MAX": LOST_MAX,
+}
+_SHIFT, _BITS = 16, 1 << 18
+_SPAN_MAX = _BITS  # granules of one mapping; a larger one sets all bits anyway
 
 
 class Session:
     """Accounting of one process.
 
-    bcc: the module.
-    command: the forked command, None for a running process.
-    output: takes blocks.
+    bcc: the module. request: of local/start.py. pid: of the process. gate: a line into it releases the held command, -1 = the
+    process runs already. output: takes blocks.
     """
 
-    def __init__(
-        self, bcc: Any, configuration: Configuration, command: HeldCommand | None, output: BinaryIO
-    ) -> None:
-        self._bcc, self._configuration, self._command, self._output = bcc, configuration, command, output
-        self.pid = configuration.pid or (command.pid if command else 0)
+    def __init__(self, bcc: Any, request: dict[str, Any], pid: int, gate: int, output: BinaryIO) -> None:
+        self._bcc, self._request, self._output = bcc, request, output
+        self._pid, self._gate = pid, gate
         self._evidence = bytearray()
         self._snapshots = 0
-        self._exec_ns = 0
-        self._code_bits = b""
+        self._maps = ""
         self._ended: tuple[Reason, int] | None = None
-        self._due = 0.0
 
     def run(self, descriptor: int) -> None:
         """descriptor: of the host's lines. Raises TargetError or TracerError before the session has begun."""
-        self._pidfd = _open_process(self.pid)
-        with contextlib.closing(SideBand(self.pid)) as self._side_band:
-            self._bpf = programs.load(self._bcc, self._configuration)
-            self._tables = Tables(self._bcc, self._bpf, self.pid)
-            self._bpf["ring"].open_ring_buffer(self._take_evidence)
-            self._write_start()
-            self._probes = programs.Probes(self._bcc, self._bpf)
-            self._attach()
-            if self._command:
-                self._command.release()
-            self._serve(descriptor)
-            self._finish()
-
-    def _attach(self) -> None:
         try:
-            self._probes.attach(self._configuration.probes, self.pid)
+            self._pidfd = os.pidfd_open(self._pid)
+        except ProcessLookupError:
+            raise TargetError(f"process {self._pid} is gone", "name one that runs") from None
+        constants = _CONSTANTS | self._request["constants"]
+        self._programs = Programs(self._bcc, constants, self._request["probes"])
+        self._bpf = self._programs.bpf
+        self._side_band = SideBand(self._pid)  # now: compiling takes so long that its buffers would fill
+        self._bpf["ring"].open_ring_buffer(self._take_evidence)
+        self._write_row(
+            BlockKind.HELLO, HELLO, wire_version=WIRE_VERSION, arch=ArchNumber.X86_64, collector=Collector.BPF,
+            page_bytes=os.sysconf("SC_PAGESIZE"), pid=self._pid, monotonic_ns=time.monotonic_ns(),
+            realtime_ns=time.time_ns(), agent_version=version("memleak-android").encode()[:23],
+        )  # fmt: skip
+        self._write_process(ProcessEvent.START, time.monotonic_ns())
+        if self._gate < 0:  # the side band reports all mappings of a command
+            self._update_code_map()
+            self._write(payloads.encode_maps(payloads.Maps(time.monotonic_ns(), self._pid, self._maps)))
+        try:
+            self._programs.attach(self._pid)
         except TracerError:
             if select.select([self._pidfd], [], [], 0)[0]:
-                raise TargetError(f"process {self.pid} ended before all probes were placed") from None
+                raise TargetError(f"process {self._pid} ended before all probes were placed") from None
             raise
-
-    def _write_start(self) -> None:
-        hello = np.zeros(1, HELLO)
-        hello["wire_version"], hello["arch"], hello["collector"] = (
-            WIRE_VERSION,
-            ArchNumber.X86_64,
-            Collector.BPF,
-        )
-        hello["page_bytes"], hello["pid"] = os.sysconf("SC_PAGESIZE"), self.pid
-        hello["monotonic_ns"], hello["realtime_ns"] = time.monotonic_ns(), time.time_ns()
-        hello["agent_version"] = version("memleak-android").encode()[:23]
-        self._write(Block(BlockKind.HELLO, hello.tobytes()))
-        self._write(process_block(self.pid, ProcessEvent.START))
-        if self._command is None:  # the side band reports all mappings of a command
-            now, text = time.monotonic_ns(), maps_text(self.pid)
-            self._write(maps_block(self.pid, now, text))
-            self._update_code_map(text)
+        if self._gate >= 0:
+            os.write(self._gate, b"\n")
+        self._serve(descriptor)
+        self._finish()
 
     def _serve(self, descriptor: int) -> None:
         """Runs until the target ends or the host stops the session."""
-        pending = b""
+        due = 0.0
         while self._ended is None:
             ready = select.select([descriptor, self._pidfd], [], [], _POLL_S)[0]
             if descriptor in ready:
-                read = os.read(descriptor, 4096)
-                *lines, pending = (pending + read).split(b"\n")
-                for line in lines:
+                read = os.read(descriptor, 4096)  # whole lines: the host writes each at once
+                for line in read.splitlines():
                     self._obey(line)
                 if not read:
                     self._ended = (Reason.INPUT_CLOSED, 0)
             self._drain()
             if self._pidfd in ready and self._ended is None:
-                self._ended = (Reason.TARGET_EXIT, self._exit_status())
-            if time.monotonic() >= self._due:
-                self._due = time.monotonic() + _STATUS_S
+                self._ended = (Reason.TARGET_EXIT, os.waitpid(self._pid, 0)[1] if self._gate >= 0 else -1)
+            if time.monotonic() >= due:
+                due = time.monotonic() + _STATUS_S
                 self._write_status()
-                if self._command is None or self._exec_ns:
-                    self._update_code_map(maps_text(self.pid))
 
     def _obey(self, line: bytes) -> None:
         if line == b"stop":
@@ -133,49 +128,46 @@ class Session:
         elif line == b"snapshot":
             self._drain()
             self._write_snapshot()
-            self._write_status()
 
     def _finish(self) -> None:
-        self._probes.detach()
+        self._programs.detach()
         self._drain()
         assert self._ended is not None
         reason, status = self._ended
         if reason == Reason.TARGET_EXIT:
-            self._write(process_block(self.pid, ProcessEvent.EXIT, status=status))
+            self._write_process(ProcessEvent.EXIT, time.monotonic_ns(), status)
         self._write_snapshot()
-        self._write_status()
-        end = np.zeros(1, END)
-        end["reason"], end["status"], end["timestamp_ns"] = reason, status, time.monotonic_ns()
-        self._write(Block(BlockKind.END, end.tobytes()))
+        self._write_row(BlockKind.END, END, reason=reason, status=status, timestamp_ns=time.monotonic_ns())
 
     def _drain(self) -> None:
         """Writes mappings before stacks, which need them."""
-        records = self._side_band.records()
-        for record in records:
-            if record.is_exec:
-                self._exec_ns = record.time_ns
-                self._write(process_block(self.pid, ProcessEvent.EXEC, record.time_ns))
-        block = mappings_block(
-            self.pid, [one for one in records if one.kind == MMAP2 and one.time_ns >= self._exec_ns]
-        )
-        if block is not None:
-            self._write(block)
-            self._update_code_map(maps_text(self.pid))
+        self._take_mappings()
         self._bpf.ring_buffer_consume()
         self._write_evidence()
 
-    def _update_code_map(self, text: str) -> None:
-        """Updates the map of code that stack keys are made with."""
-        bits = code_bits(text).tobytes()
-        if bits != self._code_bits:
-            self._code_bits = bits
-            table = self._bpf["code"]
-            table[0] = table.Leaf.from_buffer_copy(bits)
+    def _take_mappings(self) -> None:
+        """Reports an exec and mappings, and updates the map of code that stack keys are made with."""
+        last_exec_ns, rows = self._side_band.exec_ns, self._side_band.mappings()
+        if self._side_band.exec_ns != last_exec_ns:
+            self._write_process(ProcessEvent.EXEC, self._side_band.exec_ns)
+        if rows:
+            self._write(Block(BlockKind.MAPPINGS, rows))
+        if self._gate < 0 or self._side_band.exec_ns:  # a held command is still another program
+            self._update_code_map()
+
+    def _update_code_map(self) -> None:
+        with contextlib.suppress(OSError):  # it has ended
+            maps = read_text(f"/proc/{self._pid}/maps")
+            if maps and maps != self._maps:
+                self._maps = maps
+                table = self._bpf["code"]
+                table[0] = table.Leaf.from_buffer_copy(code_map(maps))
 
     def _take_evidence(self, context: object, data: int, size: int) -> int:
         """Called once for each stack, not for each call."""
         self._evidence += ctypes.string_at(data, size)
         if len(self._evidence) > _EVIDENCE_BYTES:
+            self._take_mappings()  # without a map of code, stacks come faster than they are read here
             self._write_evidence()
         return 0
 
@@ -186,33 +178,78 @@ class Session:
 
     def _write_snapshot(self) -> None:
         self._snapshots += 1
-        now = time.monotonic_ns()
-        self._write_chunks(BlockKind.KEYS, self._tables.keys(), now)
-        self._write_chunks(BlockKind.LIVE, self._tables.live(self._exec_ns), now)
+        keys, blocks = self._rows("keys", _KEY, KEY_ROW), self._rows("live", _BLOCK, LIVE_ROW)
+        self._write_chunks(BlockKind.KEYS, keys)
+        # Blocks older than the exec are of the program that it replaced.
+        self._write_chunks(BlockKind.LIVE, blocks[blocks["timestamp_ns"] >= self._side_band.exec_ns])
+        self._write_status()
 
-    def _write_chunks(self, kind: BlockKind, rows: Rows, now: int) -> None:
-        starts = range(0, len(rows), _CHUNK_ROWS) or range(1)
-        for start in starts:
-            part = rows[start : start + _CHUNK_ROWS]
-            is_last = start + _CHUNK_ROWS >= len(rows)
-            self._write(payloads.encode_chunk(kind, payloads.Chunk(self._snapshots, now, is_last, part)))
+    def _write_chunks(self, kind: BlockKind, rows: Rows) -> None:
+        now = time.monotonic_ns()
+        for start in range(0, max(len(rows), 1), _CHUNK_ROWS):
+            end = start + _CHUNK_ROWS
+            chunk = payloads.Chunk(self._snapshots, now, end >= len(rows), rows[start:end])
+            self._write(payloads.encode_chunk(kind, chunk))
+
+    def _rows(self, name: str, value: np.dtype[np.void], row: np.dtype[np.void]) -> Rows:
+        """The entries of a hash map, by one system call. Raises OSError before Linux 5.6."""
+        table, cursor = self._bpf[name], ctypes.c_uint32(0)
+        keys, values = np.empty(table.max_entries, "<u8"), np.empty(table.max_entries, value)
+        count = ctypes.c_uint32(table.max_entries)
+        arrays = keys.ctypes.data, values.ctypes.data
+        result = self._bcc.lib.bpf_lookup_batch(
+            table.map_fd, None, ctypes.byref(cursor), *arrays, ctypes.byref(count)
+        )
+        if result and (error := ctypes.get_errno()) != errno.ENOENT:  # ENOENT: these are all
+            raise OSError(error, f"could not read the map: {os.strerror(error)}")
+        rows = np.zeros(count.value, row)
+        rows["key"] = keys[: count.value]
+        for field in set(row.names or ()) & set(value.names or ()):
+            rows[field] = values[field][: count.value]
+        rows["pid"] = self._pid
+        return rows
 
     def _write_status(self) -> None:
-        status = self._tables.status(time.monotonic_ns(), time.process_time_ns(), self._side_band.lost)
-        self._write(Block(BlockKind.STATUS, status))
+        values = [int(one.value) for one in self._bpf["counters"].values()]
+        counted, lost = dict(zip(_COUNTERS, values, strict=False)), values[len(_COUNTERS) :]
+        lost[Lost.MAPPINGS] += self._side_band.lost
+        now, cpu_ns = time.monotonic_ns(), time.process_time_ns()
+        self._write_row(
+            BlockKind.STATUS, STATUS, timestamp_ns=now, tracer_cpu_ns=cpu_ns, lost=lost, **counted
+        )
 
-    def _exit_status(self) -> int:
-        if self._command is None:
-            return -1
-        return os.waitpid(self.pid, 0)[1]
+    def _write_process(self, event: ProcessEvent, timestamp_ns: int, status: int = 0) -> None:
+        fields = {"timestamp_ns": timestamp_ns, "pid": self._pid, "event": event, "status": status}
+        self._write_row(BlockKind.PROCESS, PROCESS, **fields)
+
+    def _write_row(self, kind: BlockKind, dtype: np.dtype[np.void], **fields: Any) -> None:
+        row = np.zeros(1, dtype)
+        for name, value in fields.items():
+            row[name] = value
+        self._write(Block(kind, row.tobytes()))
 
     def _write(self, block: Block) -> None:
         self._output.write(encode_block(block))
         self._output.flush()
 
 
-def _open_process(pid: int) -> int:
-    try:
-        return os.pidfd_open(pid)
-    except ProcessLookupError:
-        raise TargetError(f"process {pid} is gone", "name one that runs") from None
+def code_map(maps_text: str) -> bytes:
+    """struct code_map of accounting.c, by which words of a stack enter its key. maps_text: /proc/PID/maps.
+
+    One bit for each 64 KiB, at a hash of the address. A word counts if it points into code. It also counts if it points to
+    where the kernel maps files and not to a known mapping: a library may just have been mapped there.
+    """
+    no_code, code = np.zeros(_BITS, bool), np.zeros(_BITS, bool)
+    low, high = 1, 1
+    for mapping in parse_maps(maps_text):
+        first, last = mapping.start >> _SHIFT, (mapping.end - 1) >> _SHIFT
+        if first >> 31:  # vsyscall belongs to the kernel
+            continue
+        granules = np.arange(first, min(last, first + _SPAN_MAX) + 1, dtype=np.uint64)
+        hashes = (granules ^ granules >> np.uint64(18)) & np.uint64(_BITS - 1)
+        is_code = "x" in mapping.permissions
+        (code if is_code else no_code)[hashes] = True
+        if is_code and mapping.start >> 44 not in (5, 7):
+            low, high = min(low, mapping.start) if high > 1 else mapping.start, max(high, mapping.end)
+    bits = np.packbits(no_code & ~code, bitorder="little")
+    return bits.tobytes() + np.array([low, high], "<u8").tobytes()

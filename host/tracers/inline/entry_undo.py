@@ -5,8 +5,6 @@ restores its first byte at removal (kernel/events/uprobes.c, install_breakpoint(
 bytes it would continue in the middle of the jump. Instructions that stay in place are safe under such a uprobe.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 

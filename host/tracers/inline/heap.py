@@ -4,18 +4,15 @@ They serve allocators that no slot leads to: linked into the program, static or 
 linker, which loads the shim.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from memleak_android.host.elf.dynamic import ElfFile, FunctionSymbol
-from memleak_android.host.elf.sections import EM_ARM
 from memleak_android.host.errors import TargetError, TracerError
-from memleak_android.host.machine.local.process import LoadedObject, LocalProcess
-from memleak_android.host.tracers.agent.session_options import SessionOptions
+from memleak_android.host.machine.binaries import SHIM
+from memleak_android.host.machine.local.process import LoadedObject
+from memleak_android.host.tracers.agent.session_options import AllocatorChoice
 from memleak_android.host.tracers.inline.landings import Landing
 from memleak_android.host.tracers.inline.patch_plan import (
     TRAMPOLINE_BYTES,
@@ -25,17 +22,22 @@ from memleak_android.host.tracers.inline.patch_plan import (
 )
 from memleak_android.host.tracers.inline.target import (
     HookedProcess,
-    LocalHooked,
     MappedFile,
     Shim,
     mapped_file,
     patch_line,
     slot_line,
 )
-from memleak_android.host.tracers.probes.allocator import HEAP_FUNCTIONS, chosen_at_run_time, find_allocator
+from memleak_android.host.tracers.probes.allocator import (
+    HEAP_FUNCTIONS,
+    chosen_at_run_time,
+    find_allocator,
+    no_allocator,
+)
 from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
 from memleak_android.host.tracers.probes.placement import FUNCTION_BYTES_MAX, jumps_from_outside
 from memleak_android.host.wire.blocks import Rows
+from memleak_android.unwind.elf_headers import EM_ARM
 
 HEAP_SLOTS = 32  # of a room; later slots belong to --pairs
 
@@ -58,13 +60,15 @@ class InlineHooks:
     functions: frozenset[int]
 
 
-def plan_inline(process: HookedProcess, allocator: LoadedObject, options: SessionOptions) -> InlineHooks:
+def plan_inline(process: HookedProcess, allocator: LoadedObject, choice: AllocatorChoice) -> InlineHooks:
     """Loads the shim, which changes nothing yet, and plans the patches.
 
     Raises TargetError if there is no allocator, it cannot be patched, or the process cannot be entered.
     """
+    if os.path.basename(allocator.path) == SHIM:
+        raise TargetError("the process was started with the shim and is measured already", "end that session")
     elf = _open(allocator.open_path)
-    functions, notes = _functions(elf, options.symbols_prefix)
+    functions, notes = _functions(elf, choice.symbols_prefix)
     file = mapped_file(process, allocator.path, elf, allocator.dynamic)
     first = file.address(functions["malloc"].vaddr)
     reservation = process.reserve(first)
@@ -83,18 +87,12 @@ def no_heap_lines(shim: Shim) -> list[str]:
     return [slot_line(address, 0) for address in shim.hooks().values()]
 
 
-def plan_local(process: LocalProcess, options: SessionOptions, agent: Path, shim: Path) -> InlineHooks:
-    """Plans the hooks of a local process."""
-    allocator = local_allocator(process.loaded_objects(), options)
-    return plan_inline(LocalHooked(process, agent, shim), allocator, options)
-
-
-def local_allocator(objects: Sequence[LoadedObject], options: SessionOptions) -> LoadedObject:
+def local_allocator(objects: Sequence[LoadedObject], choice: AllocatorChoice) -> LoadedObject:
     """The program's own allocator, exported or not; else the one that the other tracers find."""
-    malloc = options.symbols_prefix + "malloc"
-    if options.object is None and objects and _open(objects[0].open_path).static_functions({malloc}):
+    malloc = choice.malloc
+    if choice.object is None and objects and _open(objects[0].open_path).static_functions({malloc}):
         return objects[0]
-    return find_allocator(objects, options)
+    return find_allocator(objects, choice)
 
 
 def _open(path: str) -> ElfFile:
@@ -130,11 +128,7 @@ def _functions(elf: ElfFile, prefix: str) -> tuple[dict[str, FunctionSymbol], li
         ):
             raise chosen_at_run_time(prefix + name, elf.path)
         if name not in found:
-            raise TargetError(
-                f"no function {prefix}{name} found in {elf.path}",
-                "name the object that holds the allocator with --object, its prefix with --symbols-prefix,"
-                " or use a build that is not stripped",
-            )
+            raise no_allocator(prefix + name, elf.path)
     return found, notes
 
 

@@ -4,8 +4,6 @@ A function of the heap has its own entry in the shim. Functions of --pairs share
 and the address of its moved instructions, and changes no register that the function or its callers may read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

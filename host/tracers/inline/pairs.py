@@ -14,19 +14,16 @@ from hashlib import sha256
 import numpy as np
 
 from memleak_android.host.elf.dynamic import ElfFile
-from memleak_android.host.elf.sections import Segment
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.local.process import LoadedObject
 from memleak_android.host.tracers.agent.session_options import (
+    AllocatorChoice,
     CodePatcher,
     PairPlan,
     PairPlanner,
     PatchSite,
     ProbedFile,
-    SessionOptions,
-    pair_lines,
 )
-from memleak_android.host.tracers.inline.function_extents import bytes_by_unwind_tables
 from memleak_android.host.tracers.inline.heap import HEAP_SLOTS, no_heap_lines, plan_inline
 from memleak_android.host.tracers.inline.landings import Landing
 from memleak_android.host.tracers.inline.patch_plan import (
@@ -45,8 +42,10 @@ from memleak_android.host.tracers.inline.target import (
     slot_line,
 )
 from memleak_android.host.tracers.probes.arch import PROBED_ARCHES
+from memleak_android.host.tracers.probes.function_extents import FunctionExtents
 from memleak_android.host.tracers.probes.placement import FUNCTION_BYTES_MAX, jumps_from_outside
 from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, STOP, Rows
+from memleak_android.unwind.elf_headers import Segment
 
 _ENTRY, _ORIGINALS, _TELLERS = "memleak_pair_moved", "memleak_pair_originals", "memleak_pair_size_functions"
 _WORD = 8
@@ -156,7 +155,7 @@ class PairPatches:
 
 @dataclass(frozen=True, slots=True)
 class InlineSession:
-    """lines: the agent's configuration for the heap and --pairs.
+    """lines: the agent's configuration for the heap; those of --pairs follow.
     allocator: its file, "" without the heap.
     notes: for -v.
     stops: of the process's threads so far, rows of STOP.
@@ -171,7 +170,8 @@ class InlineSession:
 
 def plan_session(
     process: HookedProcess,
-    options: SessionOptions,
+    planner: PairPlanner | None,
+    choice: AllocatorChoice,
     allocator: Callable[[], LoadedObject],
     plan_pairs: Callable[[PairPlanner, CodePatcher], PairPlan],
 ) -> InlineSession:
@@ -180,8 +180,7 @@ def plan_session(
     allocator: finds the allocator if the heap is traced.
     plan_pairs: plans --pairs on the files that the process has loaded.
     """
-    planner = options.pairs
-    heap = plan_inline(process, allocator(), options) if planner is None or planner.with_heap else None
+    heap = plan_inline(process, allocator(), choice) if choice.is_traced else None
     patched = heap.functions if heap else frozenset()
     lines, notes, stops = (heap.lines, heap.notes, heap.stops) if heap else ([], (), np.empty(0, STOP))
     path = heap.allocator.path if heap else ""
@@ -192,7 +191,7 @@ def plan_session(
     if heap is None:
         lines = patcher.without_heap()
     stops = np.concatenate([stops, patcher.stops])
-    return InlineSession([*lines, *pair_lines(options, pairs)], path, notes, stops, pairs)
+    return InlineSession(lines, path, notes, stops, pairs)
 
 
 def _digest(process: HookedProcess, planner: PairPlanner) -> int:
@@ -216,7 +215,7 @@ def _sized(site: PatchSite) -> PatchSite:
     if text is None:
         return site
     vaddr = text.vaddr + site.file_offset - text.file_offset
-    return replace(site, size=bytes_by_unwind_tables(site.elf, vaddr))
+    return replace(site, size=FunctionExtents(site.elf).bytes_from(vaddr))
 
 
 def _padding(elf: ElfFile, text: Segment, site: PatchSite) -> bytes:

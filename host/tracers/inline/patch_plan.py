@@ -10,12 +10,9 @@ The host decides everything for the addresses of the running process. The agent 
 (device/agent/inject/patch.h). Code that cannot be proved safe to move is refused with the reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from memleak_android.host.elf.sections import EM_AARCH64, EM_X86_64
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers.inline import relocation_arm64, relocation_x86_64
 from memleak_android.host.tracers.inline.entry_undo import undo_arm64, undo_x86_64, undone_at_entry
@@ -31,6 +28,7 @@ from memleak_android.host.tracers.inline.relocation import (
 from memleak_android.host.tracers.probes.arch import PROBED_ARCHES, ProbedArch
 from memleak_android.host.tracers.probes.placement import FUNCTION_BYTES_MAX, unprovable
 from memleak_android.unwind.code.disassembly import Flow, Instruction
+from memleak_android.unwind.elf_headers import EM_AARCH64, EM_X86_64
 
 TRAMPOLINE_BYTES = 256  # of one function: preamble and moved instructions
 _PREAMBLE_ALIGNMENT = 16

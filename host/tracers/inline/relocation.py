@@ -4,8 +4,6 @@ relocation_arm64.py and relocation_x86_64.py implement it. Both move the first i
 that are not proved to behave the same at the new address.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

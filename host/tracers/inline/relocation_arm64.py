@@ -5,8 +5,6 @@ exception generating and system instructions", "PC-rel. addressing" and "Load re
 refused, as are later ones elsewhere (FEAT_PAuth_LR). All others are copied.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from memleak_android.host.tracers.inline.relocation import (

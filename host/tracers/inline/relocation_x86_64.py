@@ -4,8 +4,6 @@ An instruction is moved if x86_encoding.py and the disassembler agree on its len
 rip. Displacements are rewritten if the new address is in reach (±2 GiB); 8-bit branches grow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

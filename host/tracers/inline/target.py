@@ -10,13 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
+from memleak_android.host.console import one_line
 from memleak_android.host.elf.dynamic import ElfFile
-from memleak_android.host.elf.sections import EM_AARCH64, PF_X, PT_LOAD
 from memleak_android.host.errors import TargetError, TracerError
-from memleak_android.host.machine.local.process import LoadedObject, LocalProcess
+from memleak_android.host.machine.local.process import LoadedObject, LocalProcess, read_text
+from memleak_android.host.machine.parse import decimal
+from memleak_android.host.tracers.agent.session import reported_error
 from memleak_android.host.tracers.inline.patch_plan import TRAMPOLINE_BYTES, PatchPlan
 from memleak_android.host.tracers.inline.relocation import Surroundings
-from memleak_android.host.tracers.inline.reservation import Reservation, reserve_command, reserved
+from memleak_android.host.wire.blocks import STOP, Reason, Rows, StopMoment
+from memleak_android.unwind.elf_headers import EM_AARCH64, PF_X, PT_LOAD
 from memleak_android.unwind.maps import Mapping
 
 _HOOK = struct.Struct("<24sQQ")  # struct memleak_hook, device/preload/segment/attach_abi.h
@@ -24,6 +29,44 @@ _ROOM_PAGE, _ROOM_BIAS = 4096, 1 << 20  # device/preload/hooks/inline_hook.h
 ROOM_SLOTS = 24576 // TRAMPOLINE_BYTES
 _BTI, _GCS = 1, 4  # GNU_PROPERTY_AARCH64_FEATURE_1_*
 _INJECT_S = 30
+_U16_MAX, _U32_MAX, _NS_MAX = 2**16 - 1, 2**32 - 1, 2**62 - 1
+_STOPS_MAX = 64  # device/agent/protocol/stop_times.h
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """distance: of the room (device/preload/hooks/inline_hook.h), or -errno. stops: rows of STOP."""
+
+    distance: int
+    stops: Rows
+
+
+def reserve_command(agent: str, pid: int, shim: str, near: int) -> list[str]:
+    return [agent, "inject", str(pid), shim, "memleak_reserve", f"{near:016x}"]
+
+
+def reserved(pid: int, code: int, out: str, err: str) -> Reservation:
+    """Parses the command's answer. Raises TargetError with its reason."""
+    if code or not out:
+        raise reported_error(
+            Reason.TARGET_ERROR, one_line(err.strip()) or f"process {pid} could not be entered"
+        )
+    word = (out.split() or [""])[0]
+    distance = decimal(word.removeprefix("-"))
+    if distance is None:
+        raise TargetError(f"process {pid} was entered, but its answer is not a number: {one_line(out)}")
+    stops = [row for line in out.splitlines()[1 : 1 + _STOPS_MAX] if (row := _stop(line, pid))]
+    return Reservation(-distance if word.startswith("-") else distance, np.array(stops, STOP))
+
+
+def _stop(line: str, pid: int) -> tuple[int, ...] | None:
+    """A row of STOP from `stop STOPPED TIMESTAMP_NS DURATION_NS THREADS`; None for other lines."""
+    word, *texts = line.split() or [""]
+    numbers = [number for text in texts if (number := decimal(text)) is not None]
+    if word != "stop" or len(numbers) != 4 or len(texts) != 4:
+        return None
+    stopped, timestamp_ns, duration_ns, threads = map(min, numbers, (_U16_MAX, _NS_MAX, _NS_MAX, _U32_MAX))
+    return timestamp_ns, duration_ns, pid, threads, StopMoment.PREPARE, stopped, 0
 
 
 class HookedProcess(Protocol):
@@ -39,11 +82,9 @@ class HookedProcess(Protocol):
 
     def status(self) -> str:
         """The text of /proc/PID/status."""
-        ...
 
     def reserve(self, near: int) -> Reservation:
         """Loads the shim and calls its memleak_reserve()."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +109,7 @@ class LocalHooked:
 
     def status(self) -> str:
         try:
-            return Path(f"/proc/{self.pid}/status").read_text()
+            return read_text(f"/proc/{self.pid}/status")
         except OSError:
             return ""
 

@@ -5,8 +5,6 @@ the same effect at any address after adjusting a rip-relative displacement (Inte
 EVEX, x87 and instructions that produce an address, trap or access hardware are unknown.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 _PREFIXES = frozenset(b"\x26\x2e\x36\x3e\x64\x65\x66\xf0\xf2\xf3")  # not 67: addresses of 32 bits

@@ -1,7 +1,5 @@
 """Brings the shim into a running process by ptrace, without root for a process of the same user."""
 
-from __future__ import annotations
-
 import os
 from typing import Literal
 from urllib.parse import quote
@@ -11,15 +9,11 @@ from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.machine.local.process import LocalProcess
 from memleak_android.host.tracers.agent.session import AgentSession
-from memleak_android.host.tracers.agent.session_options import (
-    ProbedFile,
-    SessionOptions,
-    pair_lines,
-    session_lines,
-)
+from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.inline.heap import local_allocator
 from memleak_android.host.tracers.inline.pairs import plan_session
 from memleak_android.host.tracers.inline.target import LocalHooked
+from memleak_android.host.tracers.local.bpf import probed_files
 
 HookName = Literal["plt", "inline"]
 
@@ -41,27 +35,31 @@ def start(options: SessionOptions, hook: HookName) -> AgentSession:
         )
     process = LocalProcess.open(options.pid)
     agent = find_binary("memleakd", local_arch())
-    lines = attach_lines(options, hook)
     if hook == "inline":
         hooked = LocalHooked(process, agent, find_binary("libmemleak.so", local_arch()))
-        return _start_inline(options, process, hooked, lines)
-    pairs = options.pairs.plan(_files(process), by="slots") if options.pairs else None
-    session = AgentSession(hook, LocalChannel([str(agent), "preload"]), [*lines, *pair_lines(options, pairs)])
+        return _start_inline(options, process, hooked)
+    files = probed_files(process.pid, process.loaded_objects())
+    pairs = options.pairs.plan(files, by="slots") if options.pairs else None
+    lines = [*attach_lines(options.lines(), hook), *options.pair_lines(pairs)]
+    session = AgentSession(hook, LocalChannel([str(agent), "preload"]), lines)
     session.pairs = pairs
     return session
 
 
-def _start_inline(
-    options: SessionOptions, process: LocalProcess, hooked: LocalHooked, lines: list[str]
-) -> AgentSession:
+def _start_inline(options: SessionOptions, process: LocalProcess, hooked: LocalHooked) -> AgentSession:
+    choice = options.allocator
     plan = plan_session(
         hooked,
-        options,
-        lambda: local_allocator(process.loaded_objects(), options),
-        lambda planner, patcher: planner.plan(_files(process), by="patches", patcher=patcher),
+        options.pairs,
+        choice,
+        lambda: local_allocator(process.loaded_objects(), choice),
+        lambda planner, patcher: planner.plan(
+            probed_files(process.pid, process.loaded_objects()), by="patches", patcher=patcher
+        ),
     )
+    lines = [*attach_lines(options.lines(), "inline"), *plan.lines, *options.pair_lines(plan.pairs)]
     channel = LocalChannel([str(hooked.agent), "preload"])
-    session = AgentSession("inline", channel, [*lines, *plan.lines])
+    session = AgentSession("inline", channel, lines)
     session.notes = plan.notes
     session.about = {"allocator": plan.allocator} if plan.allocator else {}
     session.stops = plan.stops
@@ -69,11 +67,7 @@ def _start_inline(
     return session
 
 
-def _files(process: LocalProcess) -> list[ProbedFile]:
-    return [ProbedFile(process.pid, one.path, one.open_path) for one in process.loaded_objects()]
-
-
-def attach_lines(options: SessionOptions, hook: HookName) -> list[str]:
+def attach_lines(lines: list[str], hook: HookName) -> list[str]:
     """The agent's configuration, without the final `start`."""
     shim = find_binary("libmemleak.so", local_arch())
-    return [*session_lines(options), f"shim {quote(os.fsencode(shim), safe='/')}", f"hook {hook}"]
+    return [*lines, f"shim {quote(os.fsencode(shim), safe='/')}", f"hook {hook}"]

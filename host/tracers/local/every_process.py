@@ -1,19 +1,17 @@
 """Plans a session of every process of this machine: the files of their allocators."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
 from memleak_android.host.errors import TargetError, TracerError
-from memleak_android.host.machine.binaries import find_binary, local_arch
+from memleak_android.host.machine.binaries import SHIM, find_binary, local_arch
 from memleak_android.host.machine.local.capabilities import probe_local
 from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.machine.local.process import LoadedObject, LocalProcess
 from memleak_android.host.tracers.agent.session import AgentSession
-from memleak_android.host.tracers.agent.session_options import Probe, SessionOptions, session_lines
+from memleak_android.host.tracers.agent.session_options import AllocatorChoice, Probe, SessionOptions
 from memleak_android.host.tracers.probes.allocator import (
     check_runs_here,
     defines_malloc,
@@ -21,7 +19,6 @@ from memleak_android.host.tracers.probes.allocator import (
     probe_lines,
 )
 
-SHIM = "libmemleak.so"
 FILES_MAX = 16  # ML_BPF_FILES of device/bpf/session.h
 _NAMED_MAX = 5
 _Identity = tuple[int, int]
@@ -89,7 +86,7 @@ class _Search:
         self.without.setdefault(reason, []).append(name)
 
 
-def plan_every_process(options: SessionOptions) -> EveryProcessPlan:
+def plan_every_process(choice: AllocatorChoice) -> EveryProcessPlan:
     """Searches all processes but this one. Raises TargetError if no allocator is found."""
     search = _Search()
     for name in os.listdir("/proc"):
@@ -105,7 +102,7 @@ def plan_every_process(options: SessionOptions) -> EveryProcessPlan:
             continue
         try:
             check_runs_here(allocator.path)
-            more, remarks = plan_probes(allocator.path, options)
+            more, remarks = plan_probes(allocator.path, choice)
         except TargetError as error:
             search.without.setdefault(error.message, []).extend(allocator.processes)
             continue
@@ -125,13 +122,8 @@ def start(options: SessionOptions) -> AgentSession:
     """Raises TracerError, TargetError."""
     if refusal := probe_local().bpf_refusal:
         raise TracerError(f"only BPF can trace every process: {refusal}", "run as root")
-    plan = plan_every_process(options)
-    lines = [
-        *session_lines(options),
-        "whole_machine 1",
-        f"bystander {os.getpid()}",
-        *probe_lines(plan.probes),
-    ]
+    plan = plan_every_process(options.allocator)
+    lines = [*options.lines(), "whole_machine 1", f"bystander {os.getpid()}", *probe_lines(plan.probes)]
     agent = find_binary("memleakd", local_arch())
     session = AgentSession("bpf", LocalChannel([str(agent), "bpf"]), lines)
     session.notes = plan.notes

@@ -1,7 +1,5 @@
 """Sessions that trace the kernel's own allocators."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from enum import IntFlag
@@ -12,7 +10,7 @@ from memleak_android.host.machine.local.channel import USER_STDIO_LINE, LocalCha
 from memleak_android.host.machine.local.process import check_running
 from memleak_android.host.machine.target import Target
 from memleak_android.host.tracers.agent.session import AgentSession
-from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
+from memleak_android.host.tracers.agent.session_options import SessionOptions
 
 
 class KernelGroup(IntFlag):
@@ -21,19 +19,6 @@ class KernelGroup(IntFlag):
     SLAB = 1
     PAGES = 2
     PERCPU = 4
-
-
-def kernel_session_lines(options: SessionOptions) -> list[str]:
-    """The agent's configuration, without the final `start`."""
-    lines = session_lines(options)
-    target = [] if options.pid is not None or options.command else ["whole_machine 1"]
-    return [
-        *lines,
-        *target,
-        f"kernel_groups {options.kernel}",
-        f"without_btf {int(options.without_btf)}",
-        f"max_stacks {options.max_stacks}",
-    ]
 
 
 def start(options: SessionOptions) -> AgentSession:
@@ -46,7 +31,7 @@ def start(options: SessionOptions) -> AgentSession:
     starts_command = bool(options.command)
     channel = LocalChannel([str(agent), "kernel"], give_stdio=starts_command)
     stdio = [USER_STDIO_LINE] if starts_command else []
-    return AgentSession("kernel", channel, [*kernel_session_lines(options), *stdio])
+    return AgentSession("kernel", channel, [*options.kernel_lines(), *stdio])
 
 
 def start_on(
@@ -54,7 +39,7 @@ def start_on(
 ) -> AgentSession:
     """On a device, with root. agent: memleakd there."""
     channel = target.open_agent([agent, "kernel"], as_root=True)
-    session = AgentSession("kernel", channel, kernel_session_lines(options), clean_up=clean_up)
+    session = AgentSession("kernel", channel, options.kernel_lines(), clean_up=clean_up)
     if options.pid is not None:
         session.target = {"pid": options.pid, "whole_machine": False}
     return session

@@ -1,35 +1,56 @@
 """Selects the tracer for a target on this machine, and starts it."""
 
-from __future__ import annotations
-
+import json
+import os
+import sys
+from dataclasses import asdict
 from typing import Literal
+from urllib.parse import quote
 
-from memleak_android.host.errors import TracerError
+from memleak_android.host.elf.dynamic import ElfFile
+from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.capabilities import Capabilities, probe_local
 from memleak_android.host.machine.local.channel import USER_STDIO_LINE, LocalChannel
+from memleak_android.host.machine.local.loader import load_order, resolve_command
 from memleak_android.host.tracers.agent.session import AgentSession
-from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.local import attach, bcc, every_process, kernel, preload
-from memleak_android.host.tracers.local.bpf import bpf_session_lines, plan_session
+from memleak_android.host.tracers.agent.session_options import (
+    PairPlan,
+    PairPlanner,
+    ProbedFile,
+    SessionOptions,
+)
+from memleak_android.host.tracers.bcc import debian_module
+from memleak_android.host.tracers.local import attach, every_process, kernel
+from memleak_android.host.tracers.local.bpf import plan_session
+from memleak_android.host.tracers.probes.allocator import FUNCTION_NUMBERS
 
 TracerName = Literal["auto", "bpf", "preload", "plt", "inline", "bcc"]
 Chosen = Literal["bpf", "preload", "plt", "inline", "bcc"]
+_BCC_ARCH = "x86_64"  # accounting.c records its registers
+_BCC_COMPILING_S = 240.0
+# Names in the program's dynamic symbols, whether its runtime is linked in or a library (compiler-rt, libsanitizer).
+_SANITIZERS = {
+    b"__asan_init": "AddressSanitizer",
+    b"__hwasan_init": "HWAddressSanitizer",
+    b"__msan_init": "MemorySanitizer",
+    b"__tsan_init": "ThreadSanitizer",
+}
 
 
-def choose_tracer(name: TracerName, options: SessionOptions, capabilities: Capabilities) -> Chosen:
+def choose_tracer(name: TracerName, pid: int | None, capabilities: Capabilities) -> Chosen:
     """`auto` is bpf if allowed, else preload for commands and plt for processes. Raises TracerError."""
     if name != "auto" and name != "bpf":
         return name
     if not capabilities.bpf_refusal:
         return "bpf"
     if name == "auto":
-        return "preload" if options.pid is None else "plt"
-    subject = f"process {options.pid} cannot be traced" if options.pid else "the bpf tracer cannot run"
+        return "preload" if pid is None else "plt"
+    subject = f"process {pid} cannot be traced" if pid else "the bpf tracer cannot run"
     raise TracerError(
         f"{subject}: {capabilities.bpf_refusal}",
         "run as root, or drop --tracer bpf to use the shim"
-        if options.pid
+        if pid
         else "run as root, or start the program with --tracer preload -- CMD",
     )
 
@@ -43,14 +64,14 @@ def start_tracer(name: TracerName, options: SessionOptions) -> AgentSession:
     if name != "auto" and name != "bpf":
         return _start(name, options)
     capabilities = probe_local()
-    session = _start(choose_tracer(name, options, capabilities), options)
-    session.fallback = instead_of_bpf(capabilities.bpf_refusal, options, name)
+    session = _start(choose_tracer(name, options.pid, capabilities), options)
+    session.fallback = instead_of_bpf(capabilities.bpf_refusal, options.pairs is not None, name)
     return session
 
 
-def instead_of_bpf(refusal: str, options: SessionOptions, name: TracerName = "auto") -> str:
+def instead_of_bpf(refusal: str, has_pairs: bool, name: TracerName = "auto") -> str:
     """Why the shim is used and not BPF, and what that means for --pairs; "" for BPF. name: of the requested tracer."""
-    if not refusal or options.pairs is None or name == "inline":
+    if not refusal or not has_pairs or name == "inline":
         return refusal
     return f"{refusal}; of --pairs, the shim traces exported functions that are called through the linker"
 
@@ -59,16 +80,16 @@ def _start(chosen: Chosen, options: SessionOptions) -> AgentSession:
     if chosen == "bpf":
         return _start_bpf(options)
     if chosen == "bcc":
-        return bcc.start(options)
+        return _start_bcc(options)
     if chosen == "preload":
-        return preload.start(options)
+        return _start_preload(options)
     return attach.start(options, chosen)
 
 
 def _start_bpf(options: SessionOptions) -> AgentSession:
     agent = find_binary("memleakd", local_arch())
     plan = plan_session(options)
-    lines = bpf_session_lines(options, plan)
+    lines = [*options.bpf_lines(), *plan.lines()]
     starts_command = options.pid is None
     channel = LocalChannel([str(agent), "bpf"], give_stdio=starts_command)
     session = AgentSession("bpf", channel, [*lines, *([USER_STDIO_LINE] if starts_command else [])])
@@ -76,3 +97,94 @@ def _start_bpf(options: SessionOptions) -> AgentSession:
     session.pairs = plan.pairs
     session.about = plan.about()
     return session
+
+
+def _start_preload(options: SessionOptions) -> AgentSession:
+    """Starts a command with the shim before its own libraries. Needs no rights."""
+    if options.pid is not None:
+        raise TracerError(
+            f"--tracer preload cannot attach to process {options.pid}", "start the program with -- CMD"
+        )
+    if options.object or options.symbols_prefix:
+        raise TracerError(
+            "-O and --symbols-prefix need the bpf tracer: the shim is found by the functions' own names",
+            "run as root",
+        )
+    _check_program(options.command[0])
+    arch = local_arch()
+    agent, shim = find_binary("memleakd", arch), find_binary("libmemleak.so", arch)
+    pairs = _plan_pairs(options.command[0], options.pairs) if options.pairs else None
+    lines = [*options.lines(), f"shim {quote(os.fsencode(shim), safe='/')}", *options.pair_lines(pairs)]
+    channel = LocalChannel([str(agent), "preload"], give_stdio=True)
+    session = AgentSession("preload", channel, [*lines, USER_STDIO_LINE])
+    session.pairs = pairs
+    return session
+
+
+def _plan_pairs(command: str, planner: PairPlanner) -> PairPlan:
+    loaded = load_order(resolve_command(command, os.environ), os.environ)
+    return planner.plan([ProbedFile(0, one.path, one.open_path) for one in loaded], by="slots")
+
+
+def _check_program(command: str) -> None:
+    """Raises TargetError for a 32-bit program, whose linker would run it without the shim, and for one with a sanitizer."""
+    try:
+        elf = ElfFile(resolve_command(command, os.environ))
+        symbols = elf.dynamic_symbols()
+    except (OSError, TargetError):
+        return  # the agent will report why it cannot be started
+    if not elf.is_64_bit:
+        raise TargetError(f"{elf.path} is 32-bit, which cannot be traced", "use a 64-bit build of it")
+    for function, name in _SANITIZERS.items():
+        if symbols and b"\0%s\0" % function in symbols[1]:
+            raise TargetError(
+                f"{elf.path} is built with {name}, whose allocator has to come before any other library",
+                "use --tracer bpf, or a build without it",
+            )
+
+
+def _start_bcc(options: SessionOptions) -> AgentSession:
+    """Our accounting, compiled on this machine by Debian's python3-bpfcc. Raises TracerError, TargetError."""
+    check_bcc(options)
+    plan = plan_session(options)
+    request = {
+        "pid": options.pid,
+        "command": options.command,
+        "constants": {
+            "MIN_SIZE": options.min_size,
+            "MAX_SIZE": options.max_size,
+            "MAX_LIVE": options.max_live,
+            "EVERY_STACK": int(options.every_stack),
+        },
+        "probes": [asdict(probe) | {"number": FUNCTION_NUMBERS[probe.function]} for probe in plan.probes],
+    }
+    argv = [sys.executable, "-P", "-m", "memleak_android.host.tracers.bcc"]
+    channel = LocalChannel(argv, give_stdio=options.pid is None)
+    session = AgentSession("bcc", channel, [json.dumps(request)], loading_s=_BCC_COMPILING_S)
+    session.notes, session.about = plan.notes, plan.about()
+    return session
+
+
+def check_bcc(options: SessionOptions) -> None:
+    """Raises TracerError for options that this tracer lacks, and if bcc or kernel headers are missing."""
+    unable = {
+        "--follow": options.follow,
+        "--mmap": options.mmap,
+        "--trace": options.events,
+        "--extend-stacks": options.extend_stacks,
+        "--perf-events": options.perf_events,
+        "--pairs": options.pairs is not None,
+        "--unwind fp": options.unwind != "cfi",
+    }
+    for name, is_wanted in unable.items():
+        if is_wanted:
+            raise TracerError(f"--tracer bcc has no {name}", "use --tracer bpf with it")
+    if local_arch() != _BCC_ARCH:
+        raise TracerError(
+            f"--tracer bcc runs on {_BCC_ARCH}, this machine is {local_arch()}", "use --tracer bpf"
+        )
+    if reason := probe_local().bpf_refusal:
+        raise TracerError(f"the bcc tracer cannot run: {reason}", "run as root")
+    if reason := debian_module.refusal():
+        raise TracerError(reason, debian_module.INSTALL)
+    debian_module.kernel_headers()
