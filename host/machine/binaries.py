@@ -1,7 +1,5 @@
 """Paths of the device binaries of this installation."""
 
-from __future__ import annotations
-
 import os
 import platform
 from pathlib import Path
@@ -14,8 +12,9 @@ ARCH_OF_MACHINE = {"x86_64": "x86_64", "aarch64": "arm64", "armv7l": "arm32", "a
 # The folder of each architecture's binaries: Android's name of the ABI, as ndk-build/ knows it.
 ABI_OF_ARCH = {"x86_64": "x86_64", "arm64": "arm64-v8a", "arm32": "armeabi-v7a"}
 
+AGENT, SHIM = "memleakd", "libmemleak.so"
 # For work on the device parts: a binary from elsewhere.
-OVERRIDES = {"memleakd": "MEMLEAKD", "libmemleak.so": "MEMLEAK_SHIM"}
+OVERRIDES = {AGENT: "MEMLEAKD", SHIM: "MEMLEAK_SHIM"}
 
 
 def local_arch() -> str:

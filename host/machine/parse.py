@@ -1,8 +1,11 @@
-"""Parsers of texts from a Linux machine. Nothing here reads a file or runs a command."""
+"""Parsers of texts from a Linux machine. Nothing here reads a file or runs a command.
 
-from __future__ import annotations
+A line ends at a line feed only: names that a target chooses may hold the other characters at which splitlines() splits.
+"""
 
 import re
+import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from memleak_android.host.console import LINE_CHARACTERS_MAX, one_line
@@ -11,12 +14,14 @@ from memleak_android.unwind.maps import Mapping
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 _DECIMAL = re.compile(r"[0-9]{1,19}")  # of more digits int() may refuse to read
 _ADDRESS_END = 1 << 64
+_OBJECTS_MAX = 4096
+_LOAD_ADDRESS = re.compile(r" \(0x[0-9a-fA-F]{1,16}\)$")
 
 
 def parse_maps(text: str) -> list[Mapping]:
     """Mappings of /proc/PID/maps (proc(5)). Malformed lines are skipped."""
     found = []
-    for line in text.splitlines():
+    for line in text.split("\n"):
         fields = line.split(None, 5)
         if len(fields) < 5:
             continue
@@ -56,7 +61,7 @@ class ProcessStatus:
 
 def parse_status(text: str) -> ProcessStatus:
     """Raises ValueError if the text is not /proc/PID/status."""
-    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    fields = dict(line.split(":", 1) for line in text.split("\n") if ":" in line)
     try:
         return ProcessStatus(
             name=fields["Name"].strip(),
@@ -68,6 +73,23 @@ def parse_status(text: str) -> ProcessStatus:
         )
     except (KeyError, IndexError, ValueError) as error:
         raise ValueError(f"no /proc/PID/status: {error}") from error
+
+
+def parse_auxv(data: bytes) -> dict[int, int]:
+    """/proc/PID/auxv of a 64-bit process: values by type (<elf.h>, AT_*)."""
+    return dict(struct.iter_unpack("<QQ", data[: len(data) & ~15]))
+
+
+def parse_listed(text: str) -> Iterator[str]:
+    """Paths of a linker's lines, such as `libc.so => /system/lib64/libc.so (0x7f…)`. Names that are not files (the vdso) are skipped."""
+    for line in text.split("\n")[:_OBJECTS_MAX]:
+        shown = line.strip()
+        found = _LOAD_ADDRESS.search(shown)
+        path = shown[: found.start()] if found else ""
+        name, arrow, target = path.partition(" => ")
+        path = target if arrow and not name.startswith("/") else path
+        if "/" in path:
+            yield path
 
 
 def last_line(text: bytes | bytearray) -> str:

@@ -1,11 +1,8 @@
 """The interface of a measured machine, this one or one behind adb."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self
 
 from memleak_android.host.machine.parse import last_line
@@ -57,15 +54,12 @@ class Channel(Protocol):
         It returns after the timeout at the latest, or when `wake` (always the same descriptor) becomes readable.
         Returns a piece of stdout, b"" if there is none yet, None after the last. Raises ConnectionCut if the connection is lost.
         """
-        ...
 
     def last_words(self) -> str:
         """The last line of its stderr so far, "" if there is none."""
-        ...
 
     def end_text(self) -> str:
         """How it ended, valid after its output has ended: `exit code 3`, `killed by SIGKILL`."""
-        ...
 
     def close(self, patience_s: float, killed_s: float) -> None:
         """Ends the agent by closing its input, then by signals.
@@ -73,7 +67,6 @@ class Channel(Protocol):
         patience_s: wait after each step.
         killed_s: wait after the last step.
         """
-        ...
 
 
 class Relay(Protocol):
@@ -81,11 +74,9 @@ class Relay(Protocol):
 
     def drain(self) -> None:
         """Returns when the output of the program and its children is written, or after a second of silence."""
-        ...
 
     def close(self) -> None:
         """Stops relaying."""
-        ...
 
 
 class Deployment(Protocol):
@@ -100,9 +91,7 @@ class Deployment(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 class Target(Protocol):
@@ -127,12 +116,10 @@ class Target(Protocol):
     @property
     def arch(self) -> str:
         """Of its kernel: x86_64, arm64, arm32."""
-        ...
 
     @property
     def has_root(self) -> bool:
         """Whether as_root works."""
-        ...
 
     def run(
         self,
@@ -145,30 +132,12 @@ class Target(Protocol):
         limit_bytes: int = OUTPUT_BYTES_MAX,
     ) -> Answer:
         """Runs a program to its end. Raises DeviceError beyond the time or the amount of output."""
-        ...
 
-    def read_file(
-        self,
-        path: str,
-        limit_bytes: int = OUTPUT_BYTES_MAX,
-        *,
-        as_root: bool = False,
-        run_as: AppUser | None = None,
-    ) -> bytes:
-        """The first limit_bytes of a file, of /proc too. Raises OSError as open() and read() do."""
-        ...
+    def read_file(self, path: str, *, as_root: bool = False, run_as: AppUser | None = None) -> bytes:
+        """The first OUTPUT_BYTES_MAX of a file, of /proc too. Raises OSError as open() and read() do."""
 
-    def pull(
-        self,
-        path: str,
-        into: Path,
-        *,
-        as_root: bool = False,
-        run_as: AppUser | None = None,
-        limit_bytes: int = PULL_BYTES_MAX,
-    ) -> None:
-        """Copies a whole file to `into`, which appears only when complete. Raises OSError: EFBIG beyond the limit."""
-        ...
+    def pull(self, path: str, into: Path, *, as_root: bool = False, run_as: AppUser | None = None) -> None:
+        """Copies a whole file to `into`, which appears only when complete. Raises OSError: EFBIG beyond PULL_BYTES_MAX."""
 
     def open_agent(
         self, argv: Sequence[str], *, as_root: bool = False, run_as: AppUser | None = None
@@ -177,12 +146,9 @@ class Target(Protocol):
 
         Raises TracerError if it cannot be started here. A device's shell reports that by exit code 126 or 127 instead.
         """
-        ...
 
     def relay(self, argv: Sequence[str], *, as_root: bool = False) -> Relay:
         """Starts a program with our own standard streams."""
-        ...
 
     def deploy(self, files: Mapping[str, Path], *, run_as: AppUser | None = None) -> Deployment:
         """Copies files to the target and makes them executable. run_as: into the app's own folder."""
-        ...

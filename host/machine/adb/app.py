@@ -5,8 +5,6 @@ Process.FIRST_APP_ZYGOTE_ISOLATED_UID, FIRST_ISOLATED_UID); a process is named P
 android:process=":NAME" (ActivityThread sets argv[0]).
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 import time
@@ -20,9 +18,7 @@ from memleak_android.host.machine.target import AppUser, Target
 
 PER_USER = 100_000
 _FIRST_ISOLATED = 90_000
-_PACKAGE = re.compile(
-    r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*"
-)  # android:package; "android" itself has no dot
+_PACKAGE = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")  # "android" itself has no dot
 _PACKAGE_CHARACTERS_MAX = 223  # PackageParser.MAX_FILE_NAME_SIZE
 # Bounded to one line each: a dump of newlines only, or of unclosed brackets, is scanned once.
 _FLAGS = re.compile(r"(?m)^[ \t]*(?:pkgFlags|flags|privateFlags|pkgPrivateFlags)=\[([^\]\n]*)\]")

@@ -1,37 +1,76 @@
 """A device behind adb as a target. Every command is quoted, goes through shell protocol v2, and has a timeout and a size limit."""
 
-from __future__ import annotations
-
 import errno
 import os
-import secrets
 import shlex
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from pathlib import Path
 
 from memleak_android.host.console import one_line
 from memleak_android.host.errors import DeviceError
-from memleak_android.host.machine.adb import root, server
+from memleak_android.host.machine import target
+from memleak_android.host.machine.adb import server
 from memleak_android.host.machine.adb.channel import AdbChannel
-from memleak_android.host.machine.adb.deployment import AdbDeployment
+from memleak_android.host.machine.adb.keeper import AdbDeployment
 from memleak_android.host.machine.adb.relayed_streams import RelayedStreams
-from memleak_android.host.machine.local.machine import ARCH_OF_MACHINE
+from memleak_android.host.machine.binaries import ARCH_OF_MACHINE
 from memleak_android.host.machine.target import (
     OUTPUT_BYTES_MAX,
-    PULL_BYTES_MAX,
     RUN_TIMEOUT_S,
     Answer,
     AppUser,
 )
+from memleak_android.unwind.file_writing import appearing
 
 _POLL_S = 0.1
 _CLOSE_S = 0.2
 _PULL_SILENCE_S = 20.0
 OPEN_TIMEOUT_S = 15.0  # a device that wakes up takes seconds
+
+
+class RootRoute(Enum):
+    """ADBD: adbd itself runs as root. SU_USER: AOSP's `su 0 COMMAND ARG…`. SU_COMMAND: `su -c LINE` of Magisk,
+    KernelSU and SuperSU. NONE: no way found.
+    """
+
+    ADBD = "adbd"
+    SU_USER = "su 0"
+    SU_COMMAND = "su -c"
+    NONE = "none"
+
+
+# Each su misreads the other's arguments, so only a uid of 0 on stdout is proof. A superuser app
+# may ask on the screen first: then this takes as long as the user's answer.
+PROBE = "id -u; echo .; su 0 id -u </dev/null; echo .; su -c 'id -u' </dev/null; echo ."
+PROBE_TIMEOUT_S = 45.0
+_ORDER = (RootRoute.ADBD, RootRoute.SU_USER, RootRoute.SU_COMMAND)
+
+
+def parse_probe(out: bytes) -> RootRoute:
+    """The route that the output of PROBE proves."""
+    answers = out.decode("utf-8", "replace").replace("\r", "").split(".\n")
+    for route, answer in zip(_ORDER, answers, strict=False):
+        if answer.strip() == "0":
+            return route
+    return RootRoute.NONE
+
+
+def elevated(argv: Sequence[str], route: RootRoute) -> list[str]:
+    """`argv` in the form that runs as root. Raises ValueError if there is no route."""
+    match route:
+        case RootRoute.ADBD:
+            return list(argv)
+        case RootRoute.SU_USER:
+            return ["su", "0", *argv]
+        case RootRoute.SU_COMMAND:
+            return ["su", "-c", shlex.join(argv)]
+        case RootRoute.NONE:
+            raise ValueError("no route to root")
 
 
 @dataclass(frozen=True)
@@ -61,15 +100,15 @@ class AdbDevice:
         return ARCH_OF_MACHINE[machine]
 
     @cached_property
-    def root_route(self) -> root.RootRoute:
+    def root_route(self) -> RootRoute:
         hint = "accept the request for root on its screen, and try again"
-        channel = self._open(root.PROBE)
-        answer = self._finish(channel, "su", b"", root.PROBE_TIMEOUT_S, OUTPUT_BYTES_MAX, hint)
-        return root.parse_probe(answer.out)
+        channel = self._open(PROBE)
+        answer = self._finish(channel, "su", b"", PROBE_TIMEOUT_S, OUTPUT_BYTES_MAX, hint)
+        return parse_probe(answer.out)
 
     @property
     def has_root(self) -> bool:
-        return self.root_route is not root.RootRoute.NONE
+        return self.root_route is not RootRoute.NONE
 
     def run(
         self,
@@ -85,42 +124,20 @@ class AdbDevice:
         hint = "try again, or `adb reconnect`"
         return self._finish(channel, argv[0], stdin, timeout_s, limit_bytes, hint)
 
-    def read_file(
-        self,
-        path: str,
-        limit_bytes: int = OUTPUT_BYTES_MAX,
-        *,
-        as_root: bool = False,
-        run_as: AppUser | None = None,
-    ) -> bytes:
+    def read_file(self, path: str, *, as_root: bool = False, run_as: AppUser | None = None) -> bytes:
         found = bytearray()
         for piece in self._contents(path, as_root, run_as, RUN_TIMEOUT_S):
             found += piece
-            if len(found) >= limit_bytes:
+            if len(found) >= OUTPUT_BYTES_MAX:
                 break
-        return bytes(found[:limit_bytes])
+        return bytes(found[:OUTPUT_BYTES_MAX])
 
-    def pull(
-        self,
-        path: str,
-        into: Path,
-        *,
-        as_root: bool = False,
-        run_as: AppUser | None = None,
-        limit_bytes: int = PULL_BYTES_MAX,
-    ) -> None:
-        part = into.with_name(
-            f".{into.name}.{secrets.token_hex(8)}.part"
-        )  # other sessions may pull the same file
-        try:
-            with part.open("wb") as file:
-                for piece in self._contents(path, as_root, run_as, None):
-                    file.write(piece)
-                    if file.tell() > limit_bytes:
-                        raise OSError(errno.EFBIG, f"it has more than {limit_bytes} bytes", path)
-            part.replace(into)
-        finally:
-            part.unlink(missing_ok=True)
+    def pull(self, path: str, into: Path, *, as_root: bool = False, run_as: AppUser | None = None) -> None:
+        with appearing(into) as file:  # other sessions may pull the same file
+            for piece in self._contents(path, as_root, run_as, None):
+                file.write(piece)
+                if file.tell() > target.PULL_BYTES_MAX:
+                    raise OSError(errno.EFBIG, f"it has more than {target.PULL_BYTES_MAX} bytes", path)
 
     def open_agent(
         self, argv: Sequence[str], *, as_root: bool = False, run_as: AppUser | None = None
@@ -146,7 +163,7 @@ class AdbDevice:
                     f"{self.name} has no root (adbd runs as shell, and no su answers)",
                     "root it, use an emulator image without Google Play, or a debuggable app",
                 )
-            words = root.elevated(words, self.root_route)
+            words = elevated(words, self.root_route)
         return f"exec {shlex.join(words)}"
 
     def _open(self, line: str) -> AdbChannel:

@@ -1,7 +1,5 @@
 """Facts about a device by feature, for `doctor`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from memleak_android.host.console import one_line

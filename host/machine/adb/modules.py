@@ -1,8 +1,5 @@
 """The files behind the mappings of a device's processes, pulled when a stack needs them."""
 
-from __future__ import annotations
-
-import os
 from functools import partial
 from pathlib import Path
 
@@ -10,8 +7,9 @@ from memleak_android.host.console import one_line
 from memleak_android.host.elf.zip_directory import StoredFile, find_stored
 from memleak_android.host.errors import DeviceError, MemleakError, TargetError
 from memleak_android.host.machine.adb.pulled_files import PulledFiles, RemoteFile
-from memleak_android.host.machine.adb.reading_agent import ProcessImages
+from memleak_android.host.machine.adb.reading_agent import ReadingAgent
 from memleak_android.host.machine.target import AppUser, Target
+from memleak_android.unwind.file_reading import open_regular
 from memleak_android.unwind.maps import Mapping
 
 _DELETED = " (deleted)"
@@ -37,13 +35,13 @@ class RemoteFiles:
         self._stored: dict[tuple[str, int, int], StoredFile | None] = {}
         self.vdso = b""
         self.run_as: AppUser | None = None
-        self.images: ProcessImages | None = None
+        self.images: ReadingAgent | None = None
         self.refused: list[str] = []
         self._failure: DeviceError | None = None  # of the last copy
 
     def open(self, pid: int, mapping: Mapping) -> int | None:
         path = self.copy(pid, mapping)
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path else None
+        return open_regular(path) if path else None
 
     def copy(self, pid: int, mapping: Mapping) -> Path | None:
         """A copy of the file on this machine; None if it is unavailable, with the reason in `refused`."""
@@ -101,7 +99,7 @@ class RemoteFiles:
             self._refuse(mapping, reason)
             return None
         path = self._pulled.temporary_path()
-        complaint = self.images.read(pid, mapping, path)
+        complaint = self.images.read_image(pid, mapping, path)
         if not complaint:
             return path
         self._refuse(mapping, f"{reason}, nor the memory of process {pid} ({complaint})")

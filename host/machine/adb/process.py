@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import secrets
 import shlex
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memleak_android.host.console import one_line
-from memleak_android.host.elf.sections import ELFCLASS32
 from memleak_android.host.errors import DeviceError, TargetError
 from memleak_android.host.machine.local.process import check_not_ended, check_status
-from memleak_android.host.machine.parse import ProcessStatus, last_line, parse_maps, parse_status
+from memleak_android.host.machine.parse import ProcessStatus, last_line, parse_auxv, parse_maps, parse_status
 from memleak_android.host.machine.target import Target
+from memleak_android.unwind.elf_headers import ELFCLASS32
 from memleak_android.unwind.maps import AddressSpace, Mapping
 
 _DELETED = " (deleted)"
@@ -63,7 +62,9 @@ class RemoteProcess:
             _command(parts[1]) or one_line(status.name),
             status.uid,
             mappings,
-            _entry(parts[2]),
+            parse_auxv(parts[2]).get(
+                _AT_ENTRY, 0
+            ),  # 0 for a 32-bit process, whose vector has words of 4 bytes
             header[4:5] != bytes([ELFCLASS32]) if header else mappings[-1].end > 1 << 32,
             int.from_bytes(header[18:20], "little"),
         )
@@ -159,11 +160,6 @@ def _command(words: bytes) -> str:
     """The command line. An app's is its name, padded with NULs (setArgV0 of Android's runtime)."""
     text = [one_line(word.decode("utf-8", "replace")) for word in words.rstrip(b"\0").split(b"\0")]
     return shlex.join(word for word in text if word)
-
-
-def _entry(auxv: bytes) -> int:
-    """AT_ENTRY. 0 for a 32-bit process, whose vector has words of 4 bytes."""
-    return int(dict(struct.iter_unpack("<QQ", auxv[: len(auxv) & ~15])).get(_AT_ENTRY, 0))
 
 
 def _file(mapping: Mapping) -> tuple[str, int, str]:

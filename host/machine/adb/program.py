@@ -1,23 +1,17 @@
 """A command on a device before it runs: its ELF file, and the libraries that its dynamic linker would load."""
 
-from __future__ import annotations
-
 import os
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from memleak_android.host.console import one_line
 from memleak_android.host.elf.dynamic import ElfFile
-from memleak_android.host.elf.sections import ELFCLASS32, MACHINE_NAMES
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.adb.pulled_files import PulledFiles, RemoteFile
 from memleak_android.host.machine.local.process import LoadedObject
+from memleak_android.host.machine.parse import parse_listed
 from memleak_android.host.machine.target import Target
 
 _INTERPRETERS_MAX = 4  # as execve() follows them: linux/binfmts.h, BINPRM_MAX_RECURSION
-_OBJECTS_MAX = 256
-_LOAD_ADDRESS = re.compile(r" \(0x[0-9a-fA-F]{1,16}\)$")
 _BIONIC_LINKERS = ("linker64", "linker_asan64", "linker_hwasan64")
 _BIONIC = "/system/lib64/libc.so"  # since Android 10 a link into the runtime's APEX (bionic/apex/Android.bp)
 
@@ -26,23 +20,8 @@ _FIND = """f=$(command -v -- "$1"); case $f in /*) ;; *) f=$1 ;; esac; readlink 
 _REAL = 'for f in "$@"; do readlink -f -- "$f" || echo "$f"; done'
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteProgram:
-    """The ELF file that execve() runs; of a script its interpreter's. machine: "" = unknown."""
-
-    file: RemoteFile
-
-    @property
-    def machine(self) -> str:
-        return MACHINE_NAMES.get(int.from_bytes(self.file.head[18:20], "little"), "")
-
-    @property
-    def is_64_bit(self) -> bool:
-        return self.file.head[4:5] != bytes([ELFCLASS32])
-
-
-def find_program(target: Target, command: str, pulled: PulledFiles) -> RemoteProgram | None:
-    """None for an unreadable file or one that is not a program: the agent will report why it cannot be started."""
+def find_program(target: Target, command: str, pulled: PulledFiles) -> RemoteFile | None:
+    """The ELF file that execve() runs; of a script its interpreter's. None for an unreadable file or one that is not a program: the agent will report why it cannot be started."""
     answer = target.run(["sh", "-c", _FIND, "sh", command])
     path = answer.out.decode("utf-8", "surrogateescape").rstrip("\r\n")
     for _ in range(_INTERPRETERS_MAX):
@@ -50,7 +29,7 @@ def find_program(target: Target, command: str, pulled: PulledFiles) -> RemotePro
         if file is None:
             return None
         if file.head.startswith(b"\x7fELF"):
-            return RemoteProgram(file)
+            return file
         words = file.head[2:256].split(b"\n")[0].split() if file.head.startswith(b"#!") else []
         if not words:
             return None
@@ -58,41 +37,29 @@ def find_program(target: Target, command: str, pulled: PulledFiles) -> RemotePro
     return None
 
 
-def loaded_objects(target: Target, program: RemoteProgram, pulled: PulledFiles) -> tuple[list[str], str]:
+def loaded_objects(target: Target, program: RemoteFile, pulled: PulledFiles) -> tuple[list[str], str]:
     """Paths in the linker's search order for symbols, and a remark if they are a guess ("" = none).
 
     The program's own linker lists them, by the option that ldd uses. glibc's, musl's and, since Android 11, bionic's have it.
     Nothing of the program runs. Raises TargetError if the file is not an ELF file, or if a linker other than bionic's prints
     nothing, DeviceError.
     """
-    interpreter = ElfFile(pulled.copy(program.file)).interpreter
+    interpreter = ElfFile(pulled.copy(program)).interpreter
     if not interpreter:
-        return [program.file.path], ""
-    answer = target.run([interpreter, "--list", program.file.path], as_root=target.has_root)
+        return [program.path], ""
+    answer = target.run([interpreter, "--list", program.path], as_root=target.has_root)
     listed = list(parse_listed(answer.out.decode("utf-8", "surrogateescape"))) if not answer.code else []
     if listed:
-        return _real_paths(target, [program.file.path, *listed]), ""
+        return _real_paths(target, [program.path, *listed]), ""
     reason = answer.complaint or f"exit code {answer.code}"
     if os.path.basename(interpreter) not in _BIONIC_LINKERS:
         raise TargetError(
-            f"what {one_line(program.file.path)} would load cannot be found out ({reason})",
-            "use --tracer preload",
+            f"could not list the libraries of {one_line(program.path)} ({reason})", "use --tracer preload"
         )
     remark = (
         f"{interpreter} does not list what it loads ({reason}): its malloc is taken to be that of {_BIONIC}"
     )
-    return _real_paths(target, [program.file.path, _BIONIC]), remark
-
-
-def parse_listed(text: str) -> Iterator[str]:
-    """Paths of lines such as `libc.so => /system/lib64/libc.so (0x7f…)`. Names that are not files (the vdso) are skipped."""
-    for line in text.splitlines()[:_OBJECTS_MAX]:
-        shown = line.strip()
-        found = _LOAD_ADDRESS.search(shown)
-        path = shown[: found.start()] if found else ""
-        path = path if path.startswith("/") else path.partition(" => ")[2]
-        if path.startswith("/"):
-            yield path
+    return _real_paths(target, [program.path, _BIONIC]), remark
 
 
 def fetch_until(

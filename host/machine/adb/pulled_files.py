@@ -1,10 +1,6 @@
 """Copies of a device's files on this machine, kept by build-id for later sessions."""
 
-from __future__ import annotations
-
-import contextlib
 import os
-import re
 import secrets
 import tempfile
 from collections.abc import Sequence
@@ -12,17 +8,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memleak_android.host.console import one_line
-from memleak_android.host.elf.sections import BadElf, ElfSections
 from memleak_android.host.errors import DeviceError, TargetError
 from memleak_android.host.machine.parse import decimal
 from memleak_android.host.machine.target import AppUser, Target
+from memleak_android.unwind.elf_headers import BUILD_ID, ELFCLASS32, MACHINE_NAMES, ElfSections
+from memleak_android.unwind.errors import BadElfError
+from memleak_android.unwind.file_reading import opened
+from memleak_android.unwind.file_writing import (
+    appearing,
+    forget_oldest,
+    make_folder,
+    remove,
+    temporary_folder,
+)
 
 LIMIT_BYTES = 2 << 30  # of all copies together; the longest unused are deleted first
 _FILE_BYTES_MAX = 1 << 30
 _HEAD_BYTES = 8192  # linkers path program headers and the build-id note here
 _PIECE_BYTES = 4 << 20
 _BLOCK_BYTES = 4096
-BUILD_ID = re.compile(r"[0-9a-f]{8,128}")
 
 # $1: separator of the parts, $2: bytes of the head in blocks; then paths of one file, of which the first good one is
 # opened and held open: /proc/PID paths go with their process, which may end between two commands.
@@ -50,6 +54,15 @@ class RemoteFile:
     head: bytes
     build_id: str
     run_as: AppUser | None = None
+
+    @property
+    def machine(self) -> str:
+        """Of an ELF file; "" = unknown."""
+        return MACHINE_NAMES.get(int.from_bytes(self.head[18:20], "little"), "")
+
+    @property
+    def is_64_bit(self) -> bool:
+        return self.head[4:5] != bytes([ELFCLASS32])
 
 
 class PulledFiles:
@@ -89,11 +102,11 @@ class PulledFiles:
             raise TargetError(f"{one_line(file.path)} is larger than {_FILE_BYTES_MAX >> 20} MiB")
         if not file.build_id:
             path = self.temporary_path()
-        elif (path := self._kept(file.build_id, file.size)).is_file():
+        elif (path := copy_path(self._folder, file.build_id, file.size)).is_file():
             os.utime(path)
             self.kept[file.build_id] = path
             return path
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(path.parent, 0o700)
         as_root = self._target.has_root and file.run_as is None
         self._target.pull(file.path, path, as_root=as_root, run_as=file.run_as)
         self._check(file, path)
@@ -105,31 +118,22 @@ class PulledFiles:
         """A library stored in an archive: bytes [offset, offset + size), offset a multiple of a page."""
         head = self._read(file, offset, min(size, _HEAD_BYTES))
         build_id = _build_id(head)
-        path = self._kept(build_id, size) if build_id else self.temporary_path()
+        path = copy_path(self._folder, build_id, size) if build_id else self.temporary_path()
         if path.is_file():
             os.utime(path)
         else:
-            self._write_part(file, offset, size, path)
+            with appearing(path) as into:
+                for done in range(0, size, _PIECE_BYTES):
+                    into.write(self._read(file, offset + done, min(_PIECE_BYTES, size - done)))
         if build_id:
             self.kept[build_id] = path
         return path
 
-    def _write_part(self, file: RemoteFile, offset: int, size: int, path: Path) -> None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = path.with_name(
-            f".{path.name}.{secrets.token_hex(8)}.part"
-        )  # other sessions may copy the same file
-        try:
-            with part.open("wb") as into:
-                for done in range(0, size, _PIECE_BYTES):
-                    into.write(self._read(file, offset + done, min(_PIECE_BYTES, size - done)))
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
-
     def temporary_path(self) -> Path:
         """A path for a copy that close() deletes."""
-        return self._temporary_folder() / secrets.token_hex(8)
+        if self._temporary is None:
+            self._temporary = temporary_folder("memleak-pulled-")
+        return Path(self._temporary.name) / secrets.token_hex(8)
 
     def read(self, file: RemoteFile, offset: int, size: int) -> bytes:
         """Bytes of a file on the device from any offset; fewer at its end. Raises DeviceError."""
@@ -141,7 +145,7 @@ class PulledFiles:
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None
-        forget_oldest(self._folder, LIMIT_BYTES)
+        forget_oldest(self._folder.glob("??/*"), LIMIT_BYTES)
 
     def _read(self, file: RemoteFile, offset: int, size: int) -> bytes:
         data = self.read(file, offset, size)
@@ -158,24 +162,16 @@ class PulledFiles:
         answer = self._target.run(argv, as_root=as_root, run_as=file.run_as, limit_bytes=limit, timeout_s=60)
         return answer.out
 
-    def _kept(self, build_id: str, size: int) -> Path:
-        return copy_path(self._folder, build_id, size)
-
     def _check(self, file: RemoteFile, path: Path) -> None:
         """Checks that the copy is the file that find() saw, since it is kept under that name."""
         if path.stat().st_size == file.size:
-            with path.open("rb") as copy:
+            with opened(path) as copy:
                 if copy.read(len(file.head)) == file.head:
                     return
-        path.unlink()
+        remove(path)
         raise DeviceError(
             f"{one_line(file.path)} changed while it was pulled from {self._target.name}", "try again"
         )
-
-    def _temporary_folder(self) -> Path:
-        if self._temporary is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="memleak-pulled-")
-        return Path(self._temporary.name)
 
 
 def copy_path(folder: Path, build_id: str, size: int) -> Path:
@@ -190,25 +186,9 @@ def kept_copies(folder: Path, build_id: str) -> list[Path]:
     return sorted((folder / build_id[:2]).glob(f"{build_id[2:]}.*"))
 
 
-def forget_oldest(folder: Path, limit_bytes: int) -> None:
-    """Deletes the longest unused copies until the rest has at most so many bytes."""
-    found = []
-    for path in folder.glob("??/*"):
-        with contextlib.suppress(OSError):
-            status = path.stat()
-            found.append((status.st_mtime_ns, status.st_size, path))
-    total = sum(size for _, size, _ in found)
-    for _, size, path in sorted(found):
-        if total <= limit_bytes:
-            return
-        with contextlib.suppress(OSError):
-            path.unlink()
-            total -= size
-
-
 def _build_id(head: bytes) -> str:
     try:
         build_id = ElfSections(memoryview(head)).build_id
-    except BadElf:
+    except BadElfError:
         return ""
     return build_id if BUILD_ID.fullmatch(build_id) else ""

@@ -1,12 +1,11 @@
 """A second memleakd on a device, which reads the memory of a process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.machine.target import Answer, AppUser, Channel, Deployment, Target
+from memleak_android.unwind.file_writing import replacing
 from memleak_android.unwind.maps import Mapping
 
 _IMAGE_BYTES_MAX = 256 << 20  # as in device/agent/process/process_image.c
@@ -46,6 +45,19 @@ class ReadingAgent:
     def open(self, *words: str) -> Channel:
         return self.target.open_agent([self.bring(), *words], as_root=self._as_root, run_as=self._run_as)
 
+    def read_image(self, pid: int, mapping: Mapping, into: Path) -> str:
+        """Writes the mapped module as an ELF file without sections. Returns "", or why it is unavailable."""
+        words = ("image", str(pid), f"{mapping.start:x}", str(mapping.inode))
+        try:
+            answer = self.run(*words, timeout_s=_TIMEOUT_S, limit_bytes=_IMAGE_BYTES_MAX)
+        except MemleakError as error:
+            return error.message
+        if answer.code or not answer.out:
+            return answer.complaint or f"exit code {answer.code}"
+        with replacing(into) as file:
+            file.write(answer.out)
+        return ""
+
     def close(self) -> None:
         deployed, self._deployed = self._deployed, None
         if deployed is not None:
@@ -54,27 +66,3 @@ class ReadingAgent:
     @property
     def _as_root(self) -> bool:
         return self._run_as is None and self.target.has_root
-
-
-class ProcessImages:
-    """Reads images through the agent as root or as the app. The agent is deployed at the first read()."""
-
-    def __init__(
-        self, target: Target, bring: Callable[[AppUser | None], Deployment], run_as: AppUser | None = None
-    ) -> None:
-        self.agent = ReadingAgent(target, bring, run_as)
-
-    def read(self, pid: int, mapping: Mapping, into: Path) -> str:
-        """Writes the mapped module as an ELF file without sections. Returns "", or why it is unavailable."""
-        words = ("image", str(pid), f"{mapping.start:x}", str(mapping.inode))
-        try:
-            answer = self.agent.run(*words, timeout_s=_TIMEOUT_S, limit_bytes=_IMAGE_BYTES_MAX)
-        except MemleakError as error:
-            return error.message
-        if answer.code or not answer.out:
-            return answer.complaint or f"exit code {answer.code}"
-        into.write_bytes(answer.out)
-        return ""
-
-    def close(self) -> None:
-        self.agent.close()

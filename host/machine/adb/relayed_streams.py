@@ -1,7 +1,5 @@
 """A program on a device that uses our standard streams: its output is printed here, our input goes to it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select
@@ -9,7 +7,7 @@ import socket
 import threading
 import time
 
-from memleak_android.host.machine.adb.shell_protocol import (
+from memleak_android.host.machine.adb.channel import (
     CLOSE_STDIN,
     EXIT,
     STDERR,
@@ -63,10 +61,8 @@ class RelayedStreams:
 
     def _run(self) -> None:
         try:
-            with (
-                self._stream,
-                contextlib.suppress(OSError),
-            ):  # connection lost: the session's own connection reports it
+            # a lost connection is reported by the session's own
+            with self._stream, contextlib.suppress(OSError):
                 while not self._is_closing and self._move():
                     pass
         finally:

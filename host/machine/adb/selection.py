@@ -1,7 +1,5 @@
 """Selects a device as adb and scrcpy do: by serial, by kind, or because it is the only one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -81,7 +81,9 @@ def _details(lines: list[str], serial: str, state: str) -> str:
 def features(row: DeviceRow) -> frozenset[str]:
     """Features that device and server share: shell_v2, cmd, stat_v2 …"""
     with _said_of(row):
-        return frozenset(_ask(f"{_prefix(row)}:features").strip().split(","))
+        by_serial, number = f"host-serial:{row.serial}", row.transport_id
+        prefix = f"host-transport-id:{number}" if number else by_serial
+        return frozenset(_ask(f"{prefix}:features").strip().split(","))
 
 
 def open_service(row: DeviceRow, service: str, timeout_s: float = SERVER_TIMEOUT_S) -> socket.socket:
@@ -92,9 +94,8 @@ def open_service(row: DeviceRow, service: str, timeout_s: float = SERVER_TIMEOUT
     connection = _connect(timeout_s)
     try:
         with _said_of(row):
-            _request(
-                connection, f"host:transport-id:{row.transport_id}" if row.transport_id else _by_serial(row)
-            )
+            by_serial = f"host:transport:{row.serial}"
+            _request(connection, f"host:transport-id:{row.transport_id}" if row.transport_id else by_serial)
             _request(connection, service)
     except BaseException:
         connection.conn.close()
@@ -112,14 +113,6 @@ def _said_of(row: DeviceRow) -> Iterator[None]:
         serial = one_line(row.serial)
         named = error.message if serial in error.message else f"device {serial}: {error.message}"
         raise DeviceError(named, error.hint) from None
-
-
-def _by_serial(row: DeviceRow) -> str:
-    return f"host:transport:{row.serial}"
-
-
-def _prefix(row: DeviceRow) -> str:
-    return f"host-transport-id:{row.transport_id}" if row.transport_id else f"host-serial:{row.serial}"
 
 
 def _ask(request: str) -> str:
@@ -153,7 +146,7 @@ def _answer(step: Any, request: str) -> Any:
         raise _refusal(str(error)) from None
     except (OSError, ValueError) as error:
         raise DeviceError(
-            f"the adb server sent an invalid answer or closed the connection ({error})", "try again"
+            f"the adb server sent no answer of its protocol, or closed the connection ({error})", "try again"
         ) from None
 
 

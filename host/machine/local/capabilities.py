@@ -1,7 +1,5 @@
 """Capabilities of this machine for tracers, found by trying them, never by version numbers."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os
@@ -27,7 +25,7 @@ _ATTR_DISABLED = 1  # bit 0 of perf_event_attr's flags: no breakpoint is inserte
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Errors are texts of errno, "" = it works. None = the file with the answer is missing."""
+    """Errors are texts of errno, "" = it works."""
 
     machine: str
     kernel: str  # release, to be shown only
@@ -39,11 +37,6 @@ class Capabilities:
     attach_cookie_error: str
     uprobe_error: str  # perf_event_open of a uprobe
     has_btf: bool
-    has_tracefs: bool
-    perf_event_paranoid: int | None
-    kptr_restrict: int | None
-    unprivileged_bpf_disabled: int | None
-    ptrace_scope: int | None
     lockdown: str  # none | integrity | confidentiality; "" = not built in
 
     @property
@@ -71,14 +64,6 @@ def probe_local() -> Capabilities:
         attach_cookie_error=_try(lambda: _load_program(_ATTACH_COOKIE)),
         uprobe_error=_try(_open_uprobe),
         has_btf=os.path.exists("/sys/kernel/btf/vmlinux"),
-        has_tracefs=any(
-            os.path.exists(f"{folder}/uprobe_events")
-            for folder in ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
-        ),
-        perf_event_paranoid=_setting("/proc/sys/kernel/perf_event_paranoid"),
-        kptr_restrict=_setting("/proc/sys/kernel/kptr_restrict"),
-        unprivileged_bpf_disabled=_setting("/proc/sys/kernel/unprivileged_bpf_disabled"),
-        ptrace_scope=_setting("/proc/sys/kernel/yama/ptrace_scope"),
         lockdown=_lockdown(_read("/sys/kernel/security/lockdown")),
     )
 
@@ -121,12 +106,12 @@ def _bpf(command: int, head: bytes) -> int:
 
 def _open_uprobe() -> int:
     """A disabled uprobe on this interpreter's ELF header: the kernel checks it but inserts nothing."""
-    kind = _setting("/sys/bus/event_source/devices/uprobe/type")
-    if kind is None:
+    kind = _read("/sys/bus/event_source/devices/uprobe/type")
+    if not kind.isdecimal():
         raise OSError(errno.ENODEV, "no uprobe PMU")
     name = ctypes.create_string_buffer(b"/proc/self/exe")
     attributes = ctypes.create_string_buffer(112)  # PERF_ATTR_SIZE_VER5
-    struct.pack_into("<II", attributes, 0, kind, len(attributes))
+    struct.pack_into("<II", attributes, 0, int(kind), len(attributes))
     struct.pack_into("<Q", attributes, 40, _ATTR_DISABLED)
     struct.pack_into("<QQ", attributes, 56, ctypes.addressof(name), 0)
     return _system_call(
@@ -160,13 +145,6 @@ def _read(path: str) -> str:
             return file.read(4096).strip()
     except OSError:
         return ""
-
-
-def _setting(path: str) -> int | None:
-    try:
-        return int(_read(path))
-    except ValueError:
-        return None
 
 
 def _lockdown(text: str) -> str:

@@ -1,7 +1,5 @@
 """An agent on this machine: three pipes and a child process."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,29 +1,25 @@
 """This machine as a target: programs are our children, files are read directly."""
 
-from __future__ import annotations
-
 import errno
 import os
-import platform
-import secrets
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from memleak_android.host.errors import DeviceError
+from memleak_android.host.machine import target
+from memleak_android.host.machine.binaries import local_arch
 from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.machine.target import (
     OUTPUT_BYTES_MAX,
-    PULL_BYTES_MAX,
     RUN_TIMEOUT_S,
     Answer,
     AppUser,
 )
-
-ARCH_OF_MACHINE = {"x86_64": "x86_64", "aarch64": "arm64", "armv7l": "arm32", "armv8l": "arm32"}
+from memleak_android.unwind.file_reading import opened
+from memleak_android.unwind.file_writing import appearing
 
 
 class FilesInPlace:
@@ -38,9 +34,7 @@ class FilesInPlace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
 
 
@@ -66,11 +60,7 @@ class LocalMachine:
 
     @property
     def arch(self) -> str:
-        machine = platform.machine()
-        if machine not in ARCH_OF_MACHINE:
-            expected = ", ".join(sorted(ARCH_OF_MACHINE))
-            raise DeviceError(f"unsupported machine: {machine} (expected {expected})", "measure another one")
-        return ARCH_OF_MACHINE[machine]
+        return local_arch()
 
     @property
     def has_root(self) -> bool:
@@ -98,34 +88,15 @@ class LocalMachine:
         code = done.returncode if done.returncode >= 0 else 128 - done.returncode
         return Answer(code, done.stdout[:limit_bytes], done.stderr[:limit_bytes])
 
-    def read_file(
-        self,
-        path: str,
-        limit_bytes: int = OUTPUT_BYTES_MAX,
-        *,
-        as_root: bool = False,
-        run_as: AppUser | None = None,
-    ) -> bytes:
-        with open(path, "rb") as file:
-            return file.read(limit_bytes)
+    def read_file(self, path: str, *, as_root: bool = False, run_as: AppUser | None = None) -> bytes:
+        with opened(path) as file:
+            return file.read(OUTPUT_BYTES_MAX)
 
-    def pull(
-        self,
-        path: str,
-        into: Path,
-        *,
-        as_root: bool = False,
-        run_as: AppUser | None = None,
-        limit_bytes: int = PULL_BYTES_MAX,
-    ) -> None:
-        if os.path.getsize(path) > limit_bytes:
-            raise OSError(errno.EFBIG, f"it has more than {limit_bytes} bytes", path)
-        part = into.with_name(f".{into.name}.{secrets.token_hex(8)}.part")
-        try:
-            shutil.copyfile(path, part)
-            part.replace(into)
-        finally:
-            part.unlink(missing_ok=True)
+    def pull(self, path: str, into: Path, *, as_root: bool = False, run_as: AppUser | None = None) -> None:
+        with opened(path) as file, appearing(into) as copy:
+            if os.fstat(file.fileno()).st_size > target.PULL_BYTES_MAX:
+                raise OSError(errno.EFBIG, f"it has more than {target.PULL_BYTES_MAX} bytes", path)
+            shutil.copyfileobj(file, copy)
 
     def open_agent(
         self, argv: Sequence[str], *, as_root: bool = False, run_as: AppUser | None = None

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from memleak_android.host.elf.dynamic import DT_DEBUG, ElfFile
-from memleak_android.host.elf.sections import ELFCLASS32, PT_DYNAMIC
 from memleak_android.host.errors import TargetError
-from memleak_android.host.machine.parse import ProcessStatus, parse_maps, parse_status
+from memleak_android.host.machine.parse import ProcessStatus, parse_auxv, parse_maps, parse_status
+from memleak_android.unwind.elf_headers import ELFCLASS32, PT_DYNAMIC
 from memleak_android.unwind.maps import AddressSpace, Mapping
 
 _DELETED = " (deleted)"
@@ -53,12 +53,12 @@ class LocalProcess:
             status = _status(pid)
             check_status(pid, status)
             _check_access(pid, status)
-            command = _command_line(pid) or status.name
+            command = command_line(pid) or status.name
             return cls(pid, command, _root(pid), status.name)
 
     def mappings(self) -> list[Mapping]:
         with _reading(self.pid):
-            return parse_maps(_read_text(f"/proc/{self.pid}/maps"))
+            return parse_maps(read_text(f"/proc/{self.pid}/maps"))
 
     def open_path(self, mapping: Mapping) -> str:
         """A path that opens the mapped file itself, even if it was replaced or deleted."""
@@ -194,7 +194,7 @@ def _check_access(pid: int, status: ProcessStatus) -> None:
     try:
         with open(f"/proc/{pid}/exe", "rb") as file:
             header = file.read(5)
-        _read_text(f"/proc/{pid}/maps")
+        read_text(f"/proc/{pid}/maps")
     except PermissionError as error:
         owner = f"it belongs to uid {status.uid}" if status.uid != os.geteuid() else _own_refusal(pid)
         raise TargetError(
@@ -214,10 +214,11 @@ def _root(pid: int) -> str:
 
 
 def _status(pid: int) -> ProcessStatus:
-    return parse_status(_read_text(f"/proc/{pid}/status"))
+    return parse_status(read_text(f"/proc/{pid}/status"))
 
 
-def _command_line(pid: int) -> str:
+def command_line(pid: int) -> str:
+    """The shell-quoted command line, "" of a kernel thread. Raises OSError."""
     with open(f"/proc/{pid}/cmdline", "rb") as file:
         words = file.read(1 << 20).rstrip(b"\0").split(b"\0")
     return shlex.join(os.fsdecode(word) for word in words) if words != [b""] else ""
@@ -226,10 +227,11 @@ def _command_line(pid: int) -> str:
 def _auxiliary_vector(pid: int) -> dict[int, int]:
     with open(f"/proc/{pid}/auxv", "rb") as file:
         data = file.read(4096)
-    return dict(struct.iter_unpack("<QQ", data[: len(data) & ~15]))
+    return parse_auxv(data)
 
 
-def _read_text(path: str) -> str:
+def read_text(path: str) -> str:
+    """A file of /proc: a name in it may hold carriage returns, and bytes that are not UTF-8. Raises OSError."""
     with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
         return file.read()
 

@@ -1,8 +1,5 @@
 """Decodes the output of `memleakd scan` (docs/wire-protocol.md). The writer may be broken, so every length is checked."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,8 +7,7 @@ from numpy.typing import NDArray
 
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.parse import parse_maps
-from memleak_android.host.machine.scan.stopped_memory import StoppedMemory
-from memleak_android.host.machine.scan.words import Addresses
+from memleak_android.host.machine.scan.words import Addresses, MemoryScan, memory_scan
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import EXIT_STOP, SCAN, SCANNED, Block, BlockKind, Rows
 from memleak_android.host.wire.payloads import MalformedBlock
@@ -97,7 +93,7 @@ class ScanReader:
             case BlockKind.END:
                 self._is_over = True
 
-    def memory(self, held: Rows | np.void | None) -> StoppedMemory:
+    def scan(self, held: Rows | np.void | None, block_addresses: Addresses) -> MemoryScan:
         """held: EXIT_STOP of the thread that another agent holds. Raises TargetError if the end is missing."""
         head = self._head
         if head is None or not self._is_over:
@@ -107,20 +103,18 @@ class ScanReader:
             words, n_threads = held["registers"][: held["n_registers"]].tolist(), 1
             stopped_ns = max(0, int(head["timestamp_ns"]) - int(held["timestamp_ns"]))
         registers = np.array(words, np.uint64)
-        return StoppedMemory(
+        return memory_scan(
             self._mappings,
             registers & _UNTAGGED if self.is_arm64 else registers,
-            self._sources,
+            (piece.sources() for piece in self._pieces),
             self._values,
             int(head["timestamp_ns"]),
             stopped_ns,
             int(head["scanned_bytes"]),
             n_threads,
             int(head["word_bytes"]),
+            block_addresses=block_addresses,
         )
-
-    def _sources(self) -> Iterator[Addresses]:
-        return (piece.sources() for piece in self._pieces)
 
 
 def _head_of(payload: bytes) -> np.void:

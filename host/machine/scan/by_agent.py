@@ -1,7 +1,5 @@
 """Memory scans by the agent, on a device or here: it searches the memory and sends words that may refer to a block."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np
@@ -39,9 +37,11 @@ def scan_by_agent(
                 raise DeviceError(
                     f"{agent.target.name} was silent for {_SILENCE_S:g} s during the memory scan", "try again"
                 )
-        return reader.memory(held).scan(block_addresses)
+        return reader.scan(held, block_addresses)
     except BrokenStream as error:
-        raise TargetError(f"the agent sent an invalid block ({error.reason})", channel.last_words()) from None
+        raise TargetError(
+            f"the agent sent a malformed block ({error.reason})", channel.last_words()
+        ) from None
     finally:
         channel.close(_CLOSE_S, _CLOSE_S)
 
