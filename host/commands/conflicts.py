@@ -1,16 +1,12 @@
 """Options that exclude each other, checked before anything is measured."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import click
 
 from memleak_android.host.commands.options import TargetOptions, TracingOptions
-from memleak_android.host.errors import UsageError
-from memleak_android.host.profile.growth_gate import GrowthLimit
+from memleak_android.host.profile.gate import GrowthLimit
 from memleak_android.host.tracers.local.kernel import KernelGroup
-from memleak_android.host.tracers.local.start import TracerName
 
 
 def refuse_conflicts(
@@ -35,17 +31,6 @@ def kernel_groups(target: TargetOptions) -> KernelGroup:
     """No bit: the session is not about the kernel."""
     groups = KernelGroup.SLAB | KernelGroup.PAGES if target.kernel else KernelGroup(0)
     return groups | KernelGroup.PERCPU if target.percpu else groups
-
-
-def tracer_for(tracing: TracingOptions) -> TracerName:
-    """The tracer of the command line; `auto` is bpf where an option filters evidence. Raises UsageError."""
-    filters = {"--adaptive": tracing.adaptive, "--evidence-after": tracing.evidence_after}
-    option = next((name for name, is_set in filters.items() if is_set), "")
-    if option and tracing.tracer not in ("auto", "bpf"):
-        raise UsageError(
-            f"{option} with --tracer {tracing.tracer}: only BPF leaves stacks out", "use one of them"
-        )
-    return "bpf" if option else tracing.tracer
 
 
 def refuse_limit_by_run(limit: GrowthLimit | None, scenario: str | None) -> None:
@@ -79,7 +64,7 @@ def _check_kernel(
         raise click.UsageError(f"{option} with --follow; drop it, a command's children are counted with it")
     if command is not None and (device.serial or device.usb or device.tcp):
         raise click.UsageError(f"{option} and a command on a device; start it there and name it by --pid")
-    _refuse_first(
+    refuse_first(
         option,
         {
             "--launch": target.launch,
@@ -100,7 +85,7 @@ def _check_all(
 ) -> None:
     if command is not None:
         raise click.UsageError("--all and a command; --all is every process of this machine")
-    _refuse_first(
+    refuse_first(
         "--all",
         {
             "--pid": target.pid,
@@ -114,8 +99,6 @@ def _check_all(
             "--pairs": tracing.pairs,
             "--mmap": tracing.mmap,
             "--reachability": reachability,
-            "--adaptive": tracing.adaptive,
-            "--evidence-after": tracing.evidence_after,
             "--extend-stacks": tracing.extend_stacks,
             "--perf-events": tracing.perf_events,
             "--object": tracing.library,
@@ -125,8 +108,8 @@ def _check_all(
     )
 
 
-def _refuse_first(option: str, excluded: dict[str, object]) -> None:
-    """excluded: what `option` does not allow, and whether it is set."""
+def refuse_first(option: str, excluded: dict[str, object]) -> None:
+    """Raises UsageError. excluded: what `option` does not allow, and whether it is set."""
     other = next((name for name, is_set in excluded.items() if is_set), "")
     if other:
         raise click.UsageError(f"{option} and {other} exclude each other; use one of them")

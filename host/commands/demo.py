@@ -1,7 +1,5 @@
 """`demo`: measures a program with planted leaks and compares the result with the planted ones."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -11,12 +9,7 @@ from pathlib import Path
 import click
 
 from memleak_android.host.analysis.pipeline import View
-from memleak_android.host.commands.options import (
-    CommonOptions,
-    TracingOptions,
-    common_options,
-    tracer_options,
-)
+from memleak_android.host.commands.options import CommonOptions, TracingOptions, takes_options
 from memleak_android.host.commands.results import show
 from memleak_android.host.console import refuse_command
 from memleak_android.host.errors import IncompleteError
@@ -41,8 +34,7 @@ class Planted:
 
 
 @click.command(short_help="Measure a program with planted leaks.")
-@tracer_options
-@common_options
+@takes_options
 @click.pass_context
 def demo(context: click.Context, /, tracing: TracingOptions, common: CommonOptions) -> int:
     """Runs a program with planted leaks and shows which of them are found. Needs no root."""

@@ -1,7 +1,5 @@
 """`devices`: what can be named by --serial."""
 
-from __future__ import annotations
-
 import json
 
 import click

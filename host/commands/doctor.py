@@ -1,19 +1,12 @@
 """`doctor`: what this machine allows, and which tracer would be used."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import click
 
 from memleak_android.host.commands.conflicts import refuse_conflicts
 from memleak_android.host.commands.doctor_device import device_lines
-from memleak_android.host.commands.options import (
-    TargetOptions,
-    TracingOptions,
-    target_options,
-    tracer_options,
-)
+from memleak_android.host.commands.options import TargetOptions, TracingOptions, takes_options
 from memleak_android.host.commands.session_plan import app_request, session_options
 from memleak_android.host.commands.target import chosen_machine
 from memleak_android.host.console import Invocation
@@ -27,8 +20,7 @@ from memleak_android.host.tracers.local.start import choose_tracer
 
 
 @click.command(short_help="Say what can be measured here, and how.")
-@target_options
-@tracer_options
+@takes_options
 @click.pass_obj
 def doctor(invocation: Invocation, /, target: TargetOptions, tracing: TracingOptions) -> int:
     """Prints what this machine or a device allows and which tracer would be used; with a target, how it is reached."""
@@ -44,7 +36,7 @@ def doctor(invocation: Invocation, /, target: TargetOptions, tracing: TracingOpt
     if target.pid is not None or command is not None:
         refuse_conflicts(command, target, tracing)
         options = session_options(command, target, tracing)
-        for name, value in _target_lines(options, choose_tracer(tracing.tracer, options, capabilities)):
+        for name, value in _target_lines(options, choose_tracer(tracing.tracer, options.pid, capabilities)):
             click.echo(f"{name:<22} {value}")
     return 0
 

@@ -1,7 +1,5 @@
 """`doctor` for a device: capabilities of device and app, the chosen route, and why better ones are closed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any

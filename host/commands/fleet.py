@@ -18,15 +18,16 @@ from memleak_android.host.commands.gating import conclude, gate_rules, source_ro
 from memleak_android.host.commands.options import (
     CommonOptions,
     ResultOptions,
-    common_options,
     cooldown_option,
-    option_group,
-    result_options,
+    format_option,
+    option,
+    out_option,
+    takes_options,
     top_option,
     warmup_option,
 )
-from memleak_android.host.commands.results import check_new, check_stdout, show, write_file
-from memleak_android.host.commands.values import FILE
+from memleak_android.host.commands.results import Destination
+from memleak_android.host.commands.values import JOBS
 from memleak_android.host.console import refuse_command, say
 from memleak_android.host.errors import UsageError
 from memleak_android.host.profile.gate import judge
@@ -42,52 +43,44 @@ _OWN = FLEET_FORMATS
 _OF_MEAN = {"mean-html": FORMATS["html"]} | {name: form for name, form in FORMATS.items() if name not in _OWN}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkOptions:
     """Options for the analysis of the recordings. warmup, cooldown: nanoseconds."""
 
-    engine: str
-    jobs: int
-    dataset: str
-    cache: str
-    warmup: int
-    cooldown: int
-
-
-work_options = option_group(
-    "work",
-    WorkOptions,
-    click.option(
-        "--engine",
-        default="local",
-        show_default=True,
-        metavar="local|dask://HOST:PORT",
-        help="Where the work runs.",
-    ),
-    click.option(
-        "--jobs",
-        type=click.IntRange(1, 256),
+    engine: str = option(
+        "--engine local|dask://HOST:PORT", None, "Where the work runs.", default="local", show_default=True
+    )
+    jobs: int = option(
+        "--jobs N",
+        JOBS,
+        "Processes of the local engine.",
         default=lambda: len(os.sched_getaffinity(0)),
         show_default="processors",
-        metavar="N",
-        help="Processes of the local engine.",
-    ),
-    click.option(
-        "--dataset",
+    )
+    dataset: str = option(
+        "--dataset URL",
+        None,
+        "Storage of each recording's rows (Parquet); a recording found there is not analysed again.",
         default="memleak-fleet",
         show_default=True,
-        metavar="URL",
-        help="Storage of each recording's rows (Parquet); a recording found there is not analysed again.",
-    ),
-    click.option(
-        "--cache",
+    )
+    cache: str = option(
+        "--cache URL",
+        None,
+        "Storage of symbols and compiled unwind tables for all workers: a folder, s3://…",
         default="",
-        metavar="URL",
-        help="Storage of symbols and compiled unwind tables for all workers: a folder, s3://…",
-    ),
-    warmup_option,
-    cooldown_option,
-)
+    )
+    warmup: int = warmup_option()
+    cooldown: int = cooldown_option()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputOptions:
+    """The report's format, destination and length."""
+
+    format: str = format_option(click.Choice(sorted({*_OWN, *_OF_MEAN})))
+    path: Path | None = out_option()
+    top: int = top_option()
 
 
 @click.group(short_help="One answer over many recordings.")
@@ -99,23 +92,11 @@ def fleet(context: click.Context, /) -> None:
 
 @fleet.command(short_help="Merge recordings into one report.")
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
-@work_options
-@click.option(
-    "--format", "format_", type=click.Choice(sorted({*_OWN, *_OF_MEAN})), default="text", show_default=True
-)
-@click.option("-o", "path", type=FILE, metavar="OUT", help="Write there, not to stdout.")
-@top_option
-@result_options
-@common_options
-@click.pass_context
+@takes_options
 def report(
-    context: click.Context,
-    /,
     sources: tuple[str, ...],
     work: WorkOptions,
-    format_: str,
-    path: Path | None,
-    top: int,
+    output: OutputOptions,
     result: ResultOptions,
     common: CommonOptions,
 ) -> int:
@@ -123,20 +104,13 @@ def report(
 
     SOURCE: a recording, a folder, a glob, an archive, or any URL that fsspec knows (s3://bucket/runs, https://…).
     """
-    if path:
-        check_new(path, common.force)
-    elif format_ in FORMATS:
-        check_stdout(format_)
+    form = _OWN.get(output.format) or _OF_MEAN[output.format]
+    destination = Destination(output.path, output.format, form, common.force)
     rules = gate_rules(result, common.force)
     merged = _merge(sources, work, result.symbols, result.max_lost, quiet=common.quiet)
-    options = ReportOptions(top, source_root=source_root())
     mean = judge(merged.mean, rules)
-    form = _OWN.get(format_) or _OF_MEAN[format_]
-    shown = replace(merged, mean=mean) if format_ in _OWN else mean
-    if path:
-        write_file(path, form, shown, options)
-    else:
-        show(form, shown, options)
+    shown = replace(merged, mean=mean) if output.format in _OWN else mean
+    destination.write(shown, ReportOptions(output.top, source_root=source_root()))
     return conclude(mean, result.gen_suppressions)
 
 

@@ -1,7 +1,5 @@
 """--fail-on-leak, --baseline, --suppressions: the rules of the gate, and the exit code of its verdict."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
@@ -18,6 +16,7 @@ from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.export import github
 from memleak_android.host.reports.formats import SUPPRESSIONS
 from memleak_android.host.reports.text.gate import failure_lines
+from memleak_android.unwind.file_writing import append
 
 
 def gate_rules(result: ResultOptions, force: bool) -> GateRules:
@@ -57,7 +56,7 @@ def _annotate(profile: Profile) -> None:
     if not summary:
         return
     try:
-        with open(summary, "a", encoding="utf-8") as stream:
+        with open(append(Path(summary)), "a", encoding="utf-8") as stream:
             github.write_summary(profile, stream, options)
     except OSError as error:
         say(f"could not write the step summary {summary}: {error.strerror}")

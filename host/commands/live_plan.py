@@ -1,16 +1,12 @@
 """`--live` on the command line: its requirements, the file for the command's output, the folder that `s` writes."""
 
-from __future__ import annotations
-
 import os
 import shlex
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import click
-
+from memleak_android.host.commands.conflicts import refuse_first
 from memleak_android.host.commands.options import TargetOptions
 from memleak_android.host.commands.results import write_file
 from memleak_android.host.console import printable, say
@@ -20,6 +16,7 @@ from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS
 from memleak_android.host.session.live_view import LivePlan
 from memleak_android.host.session.live_window import check_terminal
+from memleak_android.unwind.file_writing import create, make_new_folder, remove, temporary_file
 
 SAVED_FORMATS = ("text", "json", "html")
 OUTPUT_NAME = "output.txt"
@@ -27,9 +24,7 @@ OUTPUT_NAME = "output.txt"
 
 def check_live(*, quiet: bool, count: int | None, events: bool) -> None:
     """Raises UsageError for options that --live excludes, and without a terminal to draw on."""
-    excluded = {"--quiet": quiet, "--count": count, "--trace": events}
-    for option in (name for name, is_set in excluded.items() if is_set):
-        raise click.UsageError(f"--live and {option} exclude each other; use one of them")
+    refuse_first("--live", {"--quiet": quiet, "--count": count, "--trace": events})
     check_terminal()
 
 
@@ -70,11 +65,12 @@ def _target_text(command: Sequence[str] | None, target: TargetOptions) -> str:
 
 def _output_file(folder: Path | None) -> Path:
     if folder is not None:
-        (folder / OUTPUT_NAME).write_bytes(b"")
-        return folder / OUTPUT_NAME
-    descriptor, name = tempfile.mkstemp(prefix="memleak-android-", suffix=f".{OUTPUT_NAME}")
+        path = folder / OUTPUT_NAME
+        descriptor = create(path, force=True)
+    else:
+        descriptor, path = temporary_file("memleak-android-", f".{OUTPUT_NAME}")
     os.close(descriptor)
-    return Path(name)
+    return path
 
 
 def _new_folder(parent: Path) -> Path:
@@ -83,7 +79,7 @@ def _new_folder(parent: Path) -> Path:
     for number in range(1, 1000):
         folder = parent / (stem if number == 1 else f"{stem}-{number}")
         try:
-            folder.mkdir(parents=True)
+            make_new_folder(folder)
         except FileExistsError:
             continue
         return folder
@@ -99,4 +95,4 @@ def say_output(output: Path) -> None:
     if size:
         say(f"the output of the command is in {output} ({size:,} bytes)")
     else:
-        output.unlink(missing_ok=True)
+        remove(output)

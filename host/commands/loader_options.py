@@ -1,7 +1,5 @@
 """Options for facts that a snapshot folder does not hold: how its files lay in the process."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass
@@ -10,9 +8,10 @@ from typing import Any
 
 import click
 
-from memleak_android.host.commands.options import option_group
+from memleak_android.host.commands.options import flag, option
 from memleak_android.host.errors import UsageError
 from memleak_android.unwind.arch import ARCHES, arch_by_name
+from memleak_android.unwind.file_reading import read_file
 from memleak_android.unwind.maps import Mapping
 from memleak_android.unwind.snapshot.folder import MemoryFile, SnapshotOptions
 
@@ -31,38 +30,49 @@ def _number(value: object, what: str) -> int:
     return number
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderOptions:
     """How the files of a snapshot folder lay in the process. loader: a file with the same options."""
 
-    arch: str | None
-    pac_mask: str | None
-    no_memory: bool
-    memory_files: tuple[str, ...]
-    extra_memory: tuple[str, ...]
-    extra_map: tuple[str, ...]
-    jit_debug: bool
-    loader: Path | None
-    max_frames: int
-    frame_pointers: bool
-    like_libunwindstack: bool
-
-
-loader_options = option_group(
-    "loading",
-    LoaderOptions,
-    click.option("--arch", type=click.Choice([arch.name for arch in ARCHES]), help="Default: by the registers' names."),
-    click.option("--pac-mask", metavar="MASK", help="Bits of signed return addresses (NT_ARM_PAC_MASK)."),
-    click.option("--no-memory", is_flag=True, help="No memory was captured; read no *.data."),
-    click.option("--memory-file", "memory_files", multiple=True, metavar="NAME", help="Read this *.data, not all of them (repeatable)."),
-    click.option("--extra-memory", multiple=True, metavar="NAME@START[:OFFSET[:SIZE]]", help="A file's bytes lay at START (repeatable)."),
-    click.option("--extra-map", multiple=True, metavar="START-END:FLAGS:OFFSET:NAME", help=f"One more mapping; FLAGS r-x,{_SYMFILE} for a JIT's code (repeatable)."),
-    click.option("--jit-debug/--no-jit-debug", default=True, help="Use code that JIT compilers registered with debuggers, where captured [default: yes]."),
-    click.option("--loader", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE", help="A JSON object with these options (or expected.json, its `loader`)."),
-    click.option("--max-frames", type=click.IntRange(1, 65536), default=1024, show_default=True),
-    click.option("--frame-pointers", is_flag=True, help="Step by frame pointer even if no file confirms it."),
-    click.option("--like-libunwindstack", "--reduce-interrupted", "like_libunwindstack", is_flag=True, help="Report the frames around signals and calls to nowhere as that unwinder does."),
-)  # fmt: skip
+    arch: str | None = option(
+        "--arch", click.Choice([arch.name for arch in ARCHES]), "Default: by the registers' names."
+    )
+    pac_mask: str | None = option(
+        "--pac-mask MASK", None, "Bits of signed return addresses (NT_ARM_PAC_MASK)."
+    )
+    no_memory: bool = flag("--no-memory", "No memory was captured; read no *.data.")
+    memory_files: tuple[str, ...] = option(
+        "--memory-file NAME", None, "Read this *.data, not all of them (repeatable).", multiple=True
+    )
+    extra_memory: tuple[str, ...] = option(
+        "--extra-memory NAME@START[:OFFSET[:SIZE]]",
+        None,
+        "A file's bytes lay at START (repeatable).",
+        multiple=True,
+    )
+    extra_map: tuple[str, ...] = option(
+        "--extra-map START-END:FLAGS:OFFSET:NAME",
+        None,
+        f"One more mapping; FLAGS r-x,{_SYMFILE} for a JIT's code (repeatable).",
+        multiple=True,
+    )
+    jit_debug: bool = option(
+        "--jit-debug/--no-jit-debug",
+        None,
+        "Use code that JIT compilers registered with debuggers, where captured [default: yes].",
+        default=True,
+    )
+    loader: Path | None = option(
+        "--loader FILE",
+        click.Path(path_type=Path, exists=True, dir_okay=False),
+        "A JSON object with these options (or expected.json, its `loader`).",
+    )
+    max_frames: int = option("--max-frames", click.IntRange(1, 65536), default=1024, show_default=True)
+    frame_pointers: bool = flag("--frame-pointers", "Step by frame pointer even if no file confirms it.")
+    like_libunwindstack: bool = flag(
+        "--like-libunwindstack, --reduce-interrupted",
+        "Report the frames around signals and calls to nowhere as that unwinder does.",
+    )
 
 
 def snapshot_options(options: LoaderOptions) -> SnapshotOptions:
@@ -94,16 +104,15 @@ def _loader(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        if path.stat().st_size > _JSON_BYTES_MAX:
-            raise ValueError("too large")
-        loaded = json.loads(path.read_bytes())
+        loaded = json.loads(read_file(path, _JSON_BYTES_MAX))
         loaded = loaded.get("loader", loaded)
         for key in ("extra_memory", "extra_maps", "memory_files"):
             if not isinstance(loaded.get(key, []), list):
                 raise TypeError(f"{key} is not a list")
         return dict(loaded)
     except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
-        raise UsageError(f"could not read {path}: {error}", "expected a JSON object") from None
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"could not read {path}: {reason}", "expected a JSON object") from None
 
 
 def _plain_name(name: object) -> str:

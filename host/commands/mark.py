@@ -1,7 +1,5 @@
 """`mark NAME`: puts down a moment in a session that runs."""
 
-from __future__ import annotations
-
 import click
 
 from memleak_android.host.console import refuse_command

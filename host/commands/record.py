@@ -1,14 +1,12 @@
 """`record`: measures and keeps the recording, for reports made later or on another machine."""
 
-from __future__ import annotations
-
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
 from memleak_android.host.analysis.pipeline import View
-from memleak_android.host.commands.conflicts import refuse_conflicts, refuse_limit_by_run, tracer_for
+from memleak_android.host.commands.conflicts import refuse_conflicts, refuse_limit_by_run
 from memleak_android.host.commands.gating import conclude, gate_rules
 from memleak_android.host.commands.options import (
     SERIALS,
@@ -16,11 +14,10 @@ from memleak_android.host.commands.options import (
     ResultOptions,
     TargetOptions,
     TracingOptions,
-    common_options,
+    flag,
     label_option,
-    result_options,
-    target_options,
-    tracer_options,
+    option,
+    takes_options,
 )
 from memleak_android.host.commands.record_many import every_serial, record_on_each
 from memleak_android.host.commands.results import check_new
@@ -34,68 +31,73 @@ from memleak_android.host.session.measure import Measurement, RecordingPlan, mea
 from memleak_android.host.session.session import Schedule
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileOptions:
+    """The recording, or the folder of several."""
+
+    path: Path = option(
+        "-o FILE",
+        FILE,
+        "The recording (*.memleak); for several devices the folder for SERIAL.memleak.",
+        required=True,
+    )
+    all_devices: bool = flag("--all-devices", "On every device that adb can use (or repeat --serial).")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentOptions:
+    """Contents of the recording beyond the live table."""
+
+    keep_stacks: bool = flag("--keep-stacks", "Keep stack bytes, for replay. They can hold private data.")
+    events: bool = flag("--record-all", "Keep every call in the recording.")
+    labels: tuple[tuple[str, str], ...] = label_option()
+    cache: str = option(
+        "--cache URL",
+        None,
+        "Store libraries pulled from the device there too, for `fleet report --cache`: a folder, s3://…",
+        default="",
+    )
+
+
 @click.command(short_help="Measure and write a recording.")
-@click.option(
-    "-o",
-    "path",
-    type=FILE,
-    required=True,
-    metavar="FILE",
-    help="The recording (*.memleak); for several devices the folder for SERIAL.memleak.",
-)
-@click.option("--all-devices", is_flag=True, help="On every device that adb can use (or repeat --serial).")
-@target_options
-@tracer_options
-@click.option("--keep-stacks", is_flag=True, help="Keep stack bytes, for replay. They can hold private data.")
-@click.option("--record-all", "events", is_flag=True, help="Keep every call in the recording.")
-@label_option
-@click.option(
-    "--cache",
-    default="",
-    metavar="URL",
-    help="Store libraries pulled from the device there too, for `fleet report --cache`: a folder, s3://…",
-)
-@result_options
-@common_options
+@takes_options
 @click.pass_context
 def record(
     context: click.Context,
     /,
-    path: Path,
-    all_devices: bool,
+    file: FileOptions,
     target: TargetOptions,
     tracing: TracingOptions,
-    keep_stacks: bool,
-    events: bool,
-    labels: tuple[tuple[str, str], ...],
-    cache: str,
+    content: ContentOptions,
     result: ResultOptions,
     common: CommonOptions,
 ) -> int:
     """Measures a process (--pid) or a command (-- CMD) and writes a recording for `report`."""
     invocation: Invocation = context.obj
-    serials = every_serial() if all_devices else context.meta[SERIALS]
-    if all_devices or len(serials) > 1:
-        return record_on_each(invocation, serials, path, force=common.force, quiet=common.quiet)
-    check_new(path, common.force)
+    serials = every_serial() if file.all_devices else context.meta[SERIALS]
+    if file.all_devices or len(serials) > 1:
+        return record_on_each(invocation, serials, file.path, force=common.force, quiet=common.quiet)
+    check_new(file.path, common.force)
     command = invocation.command
     refuse_limit_by_run(result.fail_on_growth, None)
-    refuse_conflicts(command, target, tracing, events_option="--record-all" if events else "")
+    refuse_conflicts(command, target, tracing, events_option="--record-all" if content.events else "")
     rules = gate_rules(result, common.force)
     measured = measure(
         Measurement(
-            options=replace(session_options(command, target, tracing, result.symbols), events=events),
+            options=replace(session_options(command, target, tracing, result.symbols), events=content.events),
             app=app_request(target),
             target=chosen_machine(command, target),
-            tracer=tracer_for(tracing),
+            tracer=tracing.tracer,
             view=View(max_lost=result.max_lost),
             schedule=Schedule(tracing.duration),
             symbol_dirs=result.symbols,
-            recording=RecordingPlan(path, keep_stacks, keep_events=events, force=common.force),
+            recording=RecordingPlan(
+                file.path, content.keep_stacks, keep_events=content.events, force=common.force
+            ),
             quiet=common.quiet,
             verbose=common.verbose,
-            labels=labels,
-            share=open_share(cache),
+            labels=content.labels,
+            share=open_share(content.cache),
         )
     )
     return conclude(judge(measured.profile, rules), result.gen_suppressions)

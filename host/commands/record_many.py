@@ -1,7 +1,5 @@
 """`record` on several devices at once: a process of this program for each, so that one that fails stops no other."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import signal
@@ -21,6 +19,7 @@ from memleak_android.host.commands.results import check_new
 from memleak_android.host.console import PROGRAM, Invocation, one_line, say
 from memleak_android.host.errors import DeviceError, ExitCode, OutputExistsError, UsageError
 from memleak_android.host.machine.adb.server import READY, list_devices
+from memleak_android.unwind.file_writing import make_folder
 
 _STATES: dict[int, str] = {ExitCode.OK: "done", ExitCode.INCOMPLETE: "incomplete", ExitCode.LEAKS: "leaks"}
 _RECORDED = frozenset(_STATES)
@@ -90,7 +89,7 @@ def _paths(folder: Path, serials: Sequence[str], force: bool) -> list[Path]:
     for path in paths:
         check_new(path, force)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     except OSError as error:
         raise UsageError(f"could not make {folder}: {error.strerror}", "use another folder") from None
     return paths

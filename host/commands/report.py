@@ -1,7 +1,6 @@
 """`report`: a recording or a report.json as a report of any format."""
 
-from __future__ import annotations
-
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -11,12 +10,13 @@ from memleak_android.host.commands.options import (
     CommonOptions,
     ResultOptions,
     ViewOptions,
-    common_options,
-    result_options,
-    view_options,
+    format_option,
+    option,
+    out_option,
+    takes_options,
 )
-from memleak_android.host.commands.results import check_new, check_stdout, show, write_file
-from memleak_android.host.commands.values import FILE
+from memleak_android.host.commands.results import Destination
+from memleak_android.host.commands.values import FILE, JOBS, PID
 from memleak_android.host.console import refuse_command
 from memleak_android.host.profile.gate import judge
 from memleak_android.host.recording.read import is_report, read_profile
@@ -24,58 +24,46 @@ from memleak_android.host.reports.formats import FORMATS
 from memleak_android.host.session.progress import StepProgress
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingOptions:
+    """How a recording is read, and the report's format and destination."""
+
+    format: str = format_option(click.Choice(sorted(FORMATS)))
+    path: Path | None = out_option()
+    jobs: int = option(
+        "--jobs N", JOBS, "Threads that unwind the stacks of an unfinished recording.", default=1
+    )
+    pid: int | None = option("--pid N", PID, "Only this process of a recording of several (--all, --follow).")
+
+
 @click.command(short_help="Make a report from a recording.")
 @click.argument("recording", type=FILE, metavar="FILE")
-@click.option("--format", "format_", type=click.Choice(sorted(FORMATS)), default="text", show_default=True)
-@click.option("-o", "path", type=FILE, metavar="OUT", help="Write there, not to stdout.")
-@click.option(
-    "--jobs",
-    type=click.IntRange(1, 256),
-    default=1,
-    metavar="N",
-    help="Threads that unwind the stacks of an unfinished recording.",
-)
-@click.option(
-    "--pid",
-    type=click.IntRange(1, 2**31 - 1),
-    metavar="N",
-    help="Only this process of a recording of several (--all, --follow).",
-)
-@view_options
-@result_options
-@common_options
+@takes_options
 @click.pass_context
 def report(
     context: click.Context,
     /,
     recording: Path,
-    format_: str,
-    path: Path | None,
-    jobs: int,
-    pid: int | None,
+    reading: ReadingOptions,
     view: ViewOptions,
     result: ResultOptions,
     common: CommonOptions,
 ) -> int:
     """Makes a report from a recording or a report.json. A truncated recording gives an incomplete report."""
     refuse_command(context)
-    if path:
-        check_new(path, common.force)
-    else:
-        check_stdout(format_)
+    form = FORMATS[reading.format]
+    destination = Destination(reading.path, reading.format, form, common.force)
     if is_report(recording):
-        _refuse_late_options(recording, view, result, pid)
+        _refuse_late_options(recording, view, result, reading.pid)
     rules = gate_rules(result, common.force)
-    shown = view.view(result.max_lost, needs_blocks=FORMATS[format_].needs_blocks)
-    options = view.report_options(source_root())
+    shown = view.view(result.max_lost, needs_blocks=form.needs_blocks)
     with StepProgress() as progress:
-        profile = read_profile(recording, shown, result.symbols, jobs, progress.update, only_pid=pid)
+        profile = read_profile(
+            recording, shown, result.symbols, reading.jobs, progress.update, only_pid=reading.pid
+        )
         profile = judge(profile, rules)
-        progress.update(f"writing {format_}", 0.0)
-    if path:
-        write_file(path, FORMATS[format_], profile, options)
-    else:
-        show(FORMATS[format_], profile, options)
+        progress.update(f"writing {reading.format}", 0.0)
+    destination.write(profile, view.report_options(source_root()))
     return conclude(profile, result.gen_suppressions)
 
 

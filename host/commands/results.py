@@ -1,12 +1,8 @@
 """The destinations of results: stdout, --json, -o DIR; and the exit code of a verdict."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import click
 
 from memleak_android.host.console import say
 from memleak_android.host.errors import ExitCode, IncompleteError, OutputExistsError, UsageError
@@ -15,18 +11,11 @@ from memleak_android.host.profile.fleet_profile import FleetProfile
 from memleak_android.host.profile.profile import Profile, Verdict
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.formats import FORMATS, Format
+from memleak_android.unwind.file_writing import check, make_folder, replacing
 
 EXIT_CODES = {Verdict.OK: ExitCode.OK, Verdict.INCOMPLETE: ExitCode.INCOMPLETE, Verdict.LEAKS: ExitCode.LEAKS}
 STDOUT = Path("-")
 IN_FOLDER = ("text", "json")  # always
-
-format_option = click.option(
-    "--format",
-    "formats",
-    type=click.Choice(sorted(FORMATS)),
-    multiple=True,
-    help="Also this report in the folder of -o (repeatable); without one, on stdout instead of the text.",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,30 +61,51 @@ class Destinations:
             raise UsageError("several --format, and one standard output", "name a folder for them by -o DIR")
         if self.formats and self.json == STDOUT and not self.folder:
             raise UsageError("--format and --json -, and one standard output", "name a file for one of them")
-        check_stdout(self.on_stdout)
+        check_stdout(self.on_stdout, FORMATS[self.on_stdout])
         for path in [path for path, _ in self.files()] + ([self.recording] if self.recording else []):
             check_new(path, self.force)
         if self.folder:
             try:
-                self.folder.mkdir(parents=True, exist_ok=True)
+                make_folder(self.folder)
             except OSError as error:
                 raise UsageError(
                     f"could not make {self.folder}: {error.strerror}", "use another folder"
                 ) from None
 
 
-def check_stdout(name: str) -> None:
+def check_stdout(name: str, form: Format) -> None:
     """Raises UsageError for a binary format on a terminal."""
-    if FORMATS[name].is_binary and sys.stdout.isatty():
+    if form.is_binary and sys.stdout.isatty():
         raise UsageError(f"{name} is not text for a terminal", "write it to a file by -o")
 
 
 def check_new(path: Path, force: bool) -> None:
     """Raises OutputExistsError or UsageError where `path` cannot be written."""
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder", "name a file")
-    if path.exists() and not force:
-        raise OutputExistsError(path)
+    try:
+        check(path, force)
+    except IsADirectoryError:
+        raise UsageError(f"{path} is a folder", "name a file") from None
+    except FileExistsError:
+        raise OutputExistsError(path) from None
+    except OSError as error:
+        raise UsageError(f"could not write {path}: {error.strerror}", "use another folder") from None
+
+
+class Destination:
+    """A file, or stdout without one. Raises UsageError where it cannot be written."""
+
+    def __init__(self, path: Path | None, name: str, form: Format, force: bool) -> None:
+        self._path, self._form = path, form
+        if path:
+            check_new(path, force)
+        else:
+            check_stdout(name, form)
+
+    def write(self, result: Profile | Comparison | FleetProfile, options: ReportOptions) -> None:
+        if self._path:
+            write_file(self._path, self._form, result, options)
+        else:
+            show(self._form, result, options)
 
 
 def write_results(profile: Profile, destinations: Destinations, options: ReportOptions, shown: bool) -> None:
@@ -118,14 +128,10 @@ def show(form: Format, result: Profile | Comparison | FleetProfile, options: Rep
 def write_file(
     path: Path, form: Format, result: Profile | Comparison | FleetProfile, options: ReportOptions
 ) -> None:
-    """Writes to a temporary file and renames it, so that a full disk leaves no half report; prints the path."""
-    temporary = path.with_name(f".{path.name}.part")
+    """Leaves no half report on a full disk; prints the path."""
     try:
-        with temporary.open("wb") as stream:
+        with replacing(path) as stream:
             form.write(result, stream, replace(options, is_gzipped=path.suffix == ".gz"))
-        temporary.replace(path)
     except OSError as error:
         raise IncompleteError(f"could not write {path}: {error.strerror}", "use another folder") from None
-    finally:
-        temporary.unlink(missing_ok=True)
     say(f"wrote {path}")

@@ -1,7 +1,5 @@
 """`sdk`: where the header and the libraries are by which a program records itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

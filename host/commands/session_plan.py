@@ -1,7 +1,5 @@
 """From option groups to what a session takes: SessionOptions, and the app of --package."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,8 +36,6 @@ def session_options(
         sample_bytes=tracing.sample_bytes,
         every_stack=tracing.every_stack,
         extend_stacks=tracing.extend_stacks,
-        adaptive=tracing.adaptive,
-        evidence_after_ns=tracing.evidence_after,
         unwind="cfi" if tracing.unwind == "auto" else tracing.unwind,
         max_live=tracing.max_live or (KERNEL_MAX_LIVE if kernel else MAX_LIVE),
         every_process=target.every_process,

@@ -1,7 +1,5 @@
 """`snoop`: every call of chosen functions, and how long each took."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -15,72 +13,106 @@ import click
 from memleak_android.host.commands.conflicts import refuse_two_targets
 from memleak_android.host.commands.options import (
     CommonOptions,
-    app_options,
-    common_options,
-    device_options,
+    count_option,
+    duration_option,
     flag,
-    option_group,
+    option,
     symbols_option,
+    takes_options,
 )
 from memleak_android.host.commands.target import SnoopMachine, SnoopTarget, snoop_machine
-from memleak_android.host.commands.values import DURATION, FILE
+from memleak_android.host.commands.values import DURATION, FILE, ONE_OR_MORE
 from memleak_android.host.console import Invocation, say
 from memleak_android.host.errors import ExitCode, OutputExistsError, UsageError
 from memleak_android.host.session.interrupts import stop_on_interrupt
 from memleak_android.host.snoop.agent_lines import SnoopOptions
 from memleak_android.host.snoop.call_stacks import CallStacks
-from memleak_android.host.snoop.chrome_trace import ChromeTrace
 from memleak_android.host.snoop.filters import parse_filter
 from memleak_android.host.snoop.formats import CallFormat, parse_call_format
-from memleak_android.host.snoop.json_lines import JsonLines
+from memleak_android.host.snoop.json_lines import ChromeTrace, JsonLines
 from memleak_android.host.snoop.live_print import LivePrint
 from memleak_android.host.snoop.placing import Returns, SnoopedFunction, SnoopPlan
 from memleak_android.host.snoop.planning import Requests, plan_snoop
 from memleak_android.host.snoop.session import CallSink, SnoopSession, SnoopTimes
-from memleak_android.host.snoop.statistics import FunctionStatistics
-from memleak_android.host.snoop.statistics_table import histogram_lines, table_lines
+from memleak_android.host.snoop.statistics import FunctionStatistics, histogram_lines, table_lines
 from memleak_android.host.stacks.modules import ModuleFiles
 from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_dir
 from memleak_android.host.tracers.functions.requests import parse_request, read_group_file
 from memleak_android.unwind.cfi.table_cache import TableCache
+from memleak_android.unwind.file_writing import create
 
 _STACK_BYTES = 16384  # of one call, at most
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionOptions:
     """Options for the probed functions, and how their values are decoded."""
 
-    functions: tuple[str, ...]
-    groups: tuple[Path, ...]
-    formats: tuple[str, ...]
-    filters: tuple[str, ...]
-    max_matches: int
-    returns: Returns
-    symbols: tuple[Path, ...]
+    functions: tuple[str, ...] = option(
+        "-f, --function LIB:FUNC",
+        None,
+        "A function: a name, demangled or not, a glob, or +0xOFFSET. Without LIB: of the program itself.",
+        multiple=True,
+    )
+    groups: tuple[Path, ...] = option("--group FILE", FILE, "Functions from a TOML file.", multiple=True)
+    formats: tuple[str, ...] = option(
+        "--arguments [GLOB=]FORMAT", None, "How values are shown: int,str,buf64,fd->int.", multiple=True
+    )
+    filters: tuple[str, ...] = option(
+        "--filter [GLOB:]ARG<OP>N", None, "Only calls like arg0>4096.", multiple=True
+    )
+    max_matches: int = option(
+        "--max-matches N",
+        click.IntRange(1, 4096),
+        "Functions that one --function may match.",
+        default=256,
+        show_default=True,
+    )
+    returns: Returns = option(
+        "--returns",
+        click.Choice(["auto", "trampoline", "instructions", "none"]),
+        "How returns are probed: by the kernel's trampoline, which exceptions cannot pass, or at the return"
+        " instructions.",
+        default="auto",
+        show_default=True,
+    )
+    symbols: tuple[Path, ...] = symbols_option()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeOptions:
     """Limits of the probes, and kernel features that they do without."""
 
-    rate: int | None
-    without_multi: bool
-    without_atomics: bool
-    without_cookies: bool
+    rate: int | None = option("--rate N", ONE_OR_MORE, "Show at most N calls of a function a second.")
+    without_multi: bool = flag(
+        "--without-multi", "One perf event a probe, as before Linux 6.10.", hidden=True
+    )
+    without_atomics: bool = flag("--without-atomics", "As before Linux 5.12.", hidden=True)
+    without_cookies: bool = flag("--without-cookies", "By address, as before Linux 5.15.", hidden=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutputOptions:
     """Options for the calls shown, and their output file."""
 
-    entries: bool
-    stacks: bool
-    statistics: bool
-    histogram: bool
-    json: Path | None
-    trace_format: str | None
-    output: Path | None
+    entries: bool = flag("--entries", "A line at the entry too.")
+    stacks: bool = flag("--stacks", "The stack of each call that is shown.")
+    statistics: bool = flag("--statistics", "Only count in the kernel and show no call.")
+    histogram: bool = flag("--histogram", "The latency of each function by powers of two.")
+    json: Path | None = option("--json FILE|-", FILE, "Every event as a line of JSON; - is stdout.")
+    trace_format: str | None = option(
+        "--format", click.Choice(["chrome"]), "A trace for chrome://tracing or Perfetto; needs -o."
+    )
+    output: Path | None = option("-o FILE", FILE, "The file of --format.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeOptions:
+    """When statistics are printed, and when the session ends. Nanoseconds."""
+
+    interval: int | None = option("--interval T", DURATION, "Print the statistics every T.")
+    count: int | None = count_option()
+    duration: int | None = duration_option()
 
 
 @dataclass(slots=True)
@@ -93,108 +125,7 @@ class _Outputs:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@option_group(
-    "target",
-    SnoopTarget,
-    device_options,
-    app_options,
-    click.option(
-        "--pid",
-        "pids",
-        type=click.IntRange(1, 2**31 - 1),
-        multiple=True,
-        metavar="N",
-        help="A process (repeatable).",
-    ),
-    click.option(
-        "--tid",
-        "threads",
-        type=click.IntRange(1, 2**31 - 1),
-        multiple=True,
-        metavar="N",
-        help="Only this thread (repeatable).",
-    ),
-    flag("--follow", help="Its child processes too."),
-)
-@option_group(
-    "choice",
-    FunctionOptions,
-    click.option(
-        "-f",
-        "--function",
-        "functions",
-        multiple=True,
-        metavar="LIB:FUNC",
-        help="A function: a name, demangled or not, a glob, or +0xOFFSET. Without LIB: of the program itself.",
-    ),
-    click.option(
-        "--group", "groups", type=FILE, multiple=True, metavar="FILE", help="Functions from a TOML file."
-    ),
-    click.option(
-        "--arguments",
-        "formats",
-        multiple=True,
-        metavar="[GLOB=]FORMAT",
-        help="How values are shown: int,str,buf64,fd->int.",
-    ),
-    click.option(
-        "--filter", "filters", multiple=True, metavar="[GLOB:]ARG<OP>N", help="Only calls like arg0>4096."
-    ),
-    click.option(
-        "--max-matches",
-        type=click.IntRange(1, 4096),
-        default=256,
-        show_default=True,
-        metavar="N",
-        help="Functions that one --function may match.",
-    ),
-    click.option(
-        "--returns",
-        type=click.Choice(["auto", "trampoline", "instructions", "none"]),
-        default="auto",
-        show_default=True,
-        help="How returns are probed: by the kernel's trampoline, which exceptions cannot pass, or at the return instructions.",
-    ),
-    symbols_option,
-)
-@option_group(
-    "probing",
-    ProbeOptions,
-    click.option(
-        "--rate", type=click.IntRange(1), metavar="N", help="Show at most N calls of a function a second."
-    ),
-    flag("--without-multi", hidden=True, help="One perf event a probe, as before Linux 6.10."),
-    flag("--without-atomics", hidden=True, help="As before Linux 5.12."),
-    flag("--without-cookies", hidden=True, help="By address, as before Linux 5.15."),
-)
-@option_group(
-    "output",
-    OutputOptions,
-    flag("--entries", help="A line at the entry too."),
-    flag("--stacks", help="The stack of each call that is shown."),
-    flag("--statistics", help="Only count in the kernel and show no call."),
-    flag("--histogram", help="The latency of each function by powers of two."),
-    click.option(
-        "--json", "json", type=FILE, metavar="FILE|-", help="Every event as a line of JSON; - is stdout."
-    ),
-    click.option(
-        "--format",
-        "trace_format",
-        type=click.Choice(["chrome"]),
-        help="A trace for chrome://tracing or Perfetto; needs -o.",
-    ),
-    click.option("-o", "output", type=FILE, metavar="FILE", help="The file of --format."),
-)
-@option_group(
-    "times",
-    SnoopTimes,
-    click.option(
-        "--interval", "interval_ns", type=DURATION, metavar="T", help="Print the statistics every T."
-    ),
-    click.option("--count", type=click.IntRange(1), metavar="N", help="End after N interval prints."),
-    click.option("--duration", "duration_ns", type=DURATION, metavar="T", help="End after this time."),
-)
-@common_options
+@takes_options
 @click.pass_obj
 def snoop(
     invocation: Invocation,
@@ -203,7 +134,7 @@ def snoop(
     choice: FunctionOptions,
     probing: ProbeOptions,
     output: OutputOptions,
-    times: SnoopTimes,
+    times: TimeOptions,
     common: CommonOptions,
 ) -> int:
     """Shows every call of chosen functions: arguments, return value, latency; and statistics at the end."""
@@ -215,9 +146,8 @@ def snoop(
         machine = snoop_machine(command, target, files)
         processes = machine.files(machine.pids, command)
         pids = tuple(process[0].pid for process in processes if process and process[0].pid)
-        planned = plan_snoop(_requests(choice), processes, machine.opened, machine.throws)
-        plan = planned.plan
-        for sentence in planned.problems:
+        plan, problems = plan_snoop(_requests(choice), processes, machine.opened, machine.throws)
+        for sentence in problems:
             say(sentence)
         outputs = _outputs(output, plan.functions, machine.names(pids), common.force, files)
         options = SnoopOptions(
@@ -236,7 +166,7 @@ def snoop(
             machine.start(options, plan),
             plan,
             outputs.sinks,
-            times,
+            SnoopTimes(times.duration, times.interval, times.count),
             on_armed=lambda n: None if common.quiet else _say_armed(plan, n, time.monotonic() - begin),
             on_interval=lambda found: _print_statistics(found, outputs, output.histogram),
             on_problem=say,
@@ -259,7 +189,7 @@ def _check_target(command: Sequence[str] | None, target: SnoopTarget) -> None:
 
 
 def _check_output(
-    target: SnoopTarget, choice: FunctionOptions, output: OutputOptions, times: SnoopTimes
+    target: SnoopTarget, choice: FunctionOptions, output: OutputOptions, times: TimeOptions
 ) -> None:
     if not choice.functions and not choice.groups:
         raise click.UsageError("no function; name one by --function LIB:FUNC or --group FILE")
@@ -271,7 +201,7 @@ def _check_output(
         raise click.UsageError("--follow with several processes; follow one")
     if target.follow and output.stacks:
         raise click.UsageError("--follow and --stacks; the mappings of children are unknown, use one of them")
-    if times.count is not None and times.interval_ns is None:
+    if times.count is not None and times.interval is None:
         raise click.UsageError("--count without --interval; say how often by --interval T")
 
 
@@ -324,7 +254,7 @@ def _call_stacks(machine: SnoopMachine, symbol_dirs: Sequence[Path], files: Exit
 
 def _create(path: Path, force: bool) -> BinaryIO:
     try:
-        return open(path, "wb" if force else "xb")
+        return open(create(path, force), "wb")
     except FileExistsError:
         raise OutputExistsError(path) from None
     except OSError as error:

@@ -1,7 +1,5 @@
 """The machine of the command line's target: this one or a device."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -9,7 +7,16 @@ from dataclasses import dataclass
 
 import click
 
-from memleak_android.host.commands.options import DeviceOptions, TargetOptions
+from memleak_android.host.commands.options import (
+    DeviceOptions,
+    TargetOptions,
+    flag,
+    option,
+    package_option,
+    process_option,
+    user_option,
+)
+from memleak_android.host.commands.values import PID
 from memleak_android.host.console import one_line, say
 from memleak_android.host.machine.adb.app import find_app, wait_for_process
 from memleak_android.host.machine.adb.device import AdbDevice
@@ -75,17 +82,17 @@ def _cells(row: DeviceRow) -> tuple[str, ...]:
     return tuple(one_line(cell) for cell in (row.serial, row.state, kind, row.model, row.product))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SnoopTarget:
     """The processes that snoop traces, beside a command behind `--`."""
 
     device: DeviceOptions
-    package: str | None
-    process: str | None
-    user: int
-    pids: tuple[int, ...]
-    threads: tuple[int, ...]
-    follow: bool
+    package: str | None = package_option()
+    process: str | None = process_option()
+    user: int = user_option()
+    pids: tuple[int, ...] = option("--pid N", PID, "A process (repeatable).", multiple=True)
+    threads: tuple[int, ...] = option("--tid N", PID, "Only this thread (repeatable).", multiple=True)
+    follow: bool = flag("--follow", "Its child processes too.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,5 @@
 """`trace`, the default verb: measure a process or a command and report what it still holds."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from memleak_android.host.commands.conflicts import refuse_conflicts, refuse_limit_by_run, tracer_for
+from memleak_android.host.commands.conflicts import refuse_conflicts, refuse_limit_by_run
 from memleak_android.host.commands.gating import conclude, gate_rules, source_root
 from memleak_android.host.commands.live_plan import check_live, live_plan, say_output
 from memleak_android.host.commands.options import (
@@ -18,37 +16,49 @@ from memleak_android.host.commands.options import (
     TargetOptions,
     TracingOptions,
     ViewOptions,
-    common_options,
+    count_option,
+    flag,
     label_option,
-    option_group,
-    result_options,
-    target_options,
-    tracer_options,
-    view_options,
+    option,
+    takes_options,
 )
-from memleak_android.host.commands.results import Destinations, format_option, write_results
+from memleak_android.host.commands.results import Destinations, write_results
 from memleak_android.host.commands.session_plan import app_request, session_options
 from memleak_android.host.commands.target import chosen_machine
-from memleak_android.host.commands.values import DURATION, FILE
+from memleak_android.host.commands.values import DURATION, FILE, ONE_OR_MORE
 from memleak_android.host.console import Invocation
 from memleak_android.host.profile.gate import judge
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.profile.timeline import Timeline
 from memleak_android.host.reports.base import ReportOptions
+from memleak_android.host.reports.formats import FORMATS
 from memleak_android.host.reports.text import interval
 from memleak_android.host.session.measure import Measured, Measurement, RecordingPlan, measure
 from memleak_android.host.session.scenario import Scenario
 from memleak_android.host.session.session import Schedule
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleOptions:
-    """When snapshots are taken. interval in nanoseconds."""
+    """When snapshots are taken, and what else happens then. older, interval in nanoseconds."""
 
-    interval: int | None
-    count: int | None
-    scenario: str | None
-    repeat: int
+    older: int = option(
+        "--older AGE", DURATION, "Interval prints show blocks from this age.", default="500ms"
+    )
+    interval: int | None = option("--interval T", DURATION, "Print the top stacks every T.")
+    count: int | None = count_option()
+    scenario: str | None = option(
+        "--scenario CMD", None, "Run CMD (by sh, on this machine) --repeat times; what grows by each run?"
+    )
+    repeat: int = option("--repeat N", ONE_OR_MORE, "See --scenario.", default=10, show_default=True)
+    events: bool = flag("--trace", "Print every call.")
+    live: bool = flag(
+        "--live", "Show the stacks on the terminal while it runs: sort, filter, open them (docs/use/live.md)."
+    )
+    reachability: bool = flag(
+        "--reachability",
+        "At the end of the measurement, or of CMD, stop the target once and report blocks that nothing refers to.",
+    )
 
     def __post_init__(self) -> None:
         if self.count is not None and self.interval is None:
@@ -60,96 +70,41 @@ class ScheduleOptions:
         return Scenario(self.scenario, self.repeat) if self.scenario is not None else None
 
 
-schedule_options = option_group(
-    "schedule",
-    ScheduleOptions,
-    click.option("--interval", type=DURATION, metavar="T", help="Print the top stacks every T."),
-    click.option("--count", type=click.IntRange(1), metavar="N", help="End after N interval prints."),
-    click.option(
-        "--scenario",
-        metavar="CMD",
-        help="Run CMD (by sh, on this machine) --repeat times; what grows by each run?",
-    ),
-    click.option(
-        "--repeat", type=click.IntRange(1), default=10, show_default=True, metavar="N", help="See --scenario."
-    ),
-)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutputOptions:
     """Options for the output at the end. json: a file or `-`."""
 
-    folder: Path | None
-    formats: tuple[str, ...]
-    json: Path | None
-    keep_stacks: bool
-    labels: tuple[tuple[str, str], ...]
+    folder: Path | None = option("-o DIR", FILE, "Write report.txt, report.json and recording.memleak there.")
+    formats: tuple[str, ...] = option(
+        "--format",
+        click.Choice(sorted(FORMATS)),
+        "Also this report in the folder of -o (repeatable); without one, on stdout instead of the text.",
+        multiple=True,
+    )
+    json: Path | None = option(
+        "--json FILE|-", FILE, "Write report.json there (gzipped where the name ends in .gz); - is stdout."
+    )
+    keep_stacks: bool = flag("--keep-stacks", "Keep stack bytes in the recording of -o.")
+    labels: tuple[tuple[str, str], ...] = label_option()
 
 
 @click.command(short_help="Measure a process or a command (what runs without a verb).")
-@target_options
-@tracer_options
-@click.option(
-    "--older",
-    type=DURATION,
-    default="500ms",
-    metavar="AGE",
-    help="Interval prints show blocks from this age.",
-)
-@schedule_options
-@click.option("--trace", "events", is_flag=True, help="Print every call.")
-@click.option(
-    "--live",
-    is_flag=True,
-    help="Show the stacks on the terminal while it runs: sort, filter, open them (docs/use/live.md).",
-)
-@click.option(
-    "--reachability",
-    is_flag=True,
-    help="At the end of the measurement, or of CMD, stop the target once and report blocks that nothing refers to.",
-)
-@view_options
-@option_group(
-    "output",
-    OutputOptions,
-    click.option(
-        "-o",
-        "folder",
-        type=FILE,
-        metavar="DIR",
-        help="Write report.txt, report.json and recording.memleak there.",
-    ),
-    format_option,
-    click.option(
-        "--json",
-        type=FILE,
-        metavar="FILE|-",
-        help="Write report.json there (gzipped where the name ends in .gz); - is stdout.",
-    ),
-    click.option("--keep-stacks", is_flag=True, help="Keep stack bytes in the recording of -o."),
-    label_option,
-)
-@result_options
-@common_options
+@takes_options
 @click.pass_obj
 def trace(
     invocation: Invocation,
     /,
     target: TargetOptions,
     tracing: TracingOptions,
+    schedule: ScheduleOptions,
     view: ViewOptions,
+    output: OutputOptions,
     result: ResultOptions,
     common: CommonOptions,
-    schedule: ScheduleOptions,
-    older: int,
-    events: bool,
-    live: bool,
-    reachability: bool,
-    output: OutputOptions,
 ) -> int:
     """Measures a process (--pid) or a command (-- CMD) and reports what it still holds."""
     command = invocation.command
+    live, reachability, events = schedule.live, schedule.reachability, schedule.events
     if live:
         check_live(quiet=common.quiet, count=schedule.count, events=events)
     refuse_limit_by_run(result.fail_on_growth, schedule.scenario)
@@ -162,7 +117,7 @@ def trace(
     shown = view.report_options(source_root())
     session = replace(
         session_options(command, target, tracing, result.symbols),
-        older_ns=older,
+        older_ns=schedule.older,
         min_size=view.min_size,
         max_size=view.max_size,
         events=events,
@@ -172,7 +127,7 @@ def trace(
         options=session,
         app=app_request(target),
         target=machine,
-        tracer=tracer_for(tracing),
+        tracer=tracing.tracer,
         view=view.view(result.max_lost, needs_blocks=destinations.needs_blocks),
         schedule=Schedule(tracing.duration, schedule.interval, schedule.count, scenario=schedule.runs()),
         symbol_dirs=result.symbols,

@@ -1,8 +1,7 @@
 """`unwind`: the frames of captured stacks: of a snapshot folder, or of all samples of a perf.data."""
 
-from __future__ import annotations
-
 import json
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from memleak_android.host.commands.loader_options import LoaderOptions, loader_options, snapshot_options
-from memleak_android.host.commands.options import CommonOptions, common_options
+from memleak_android.host.commands.loader_options import LoaderOptions, snapshot_options
+from memleak_android.host.commands.options import CommonOptions, flag, option, takes_options
 from memleak_android.host.commands.unwind_samples import print_samples
 from memleak_android.host.commands.values import FILE
 from memleak_android.host.console import printable, refuse_command, say
@@ -23,40 +22,26 @@ from memleak_android.unwind.trace import TraceEnd
 _SCHEMA = "memleak-android/unwind/1"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormOptions:
+    """The form of the output, and options of a perf.data."""
+
+    as_json: bool = flag(
+        "--json", "Print JSON (schema memleak-android/unwind/1; for a perf.data unwind-samples/1)."
+    )
+    folded: bool = flag("--folded", "perf.data: stacks with their numbers of samples, for flame graphs.")
+    symbols: tuple[Path, ...] = option(
+        "--symbols DIR", FILE, "perf.data: more ELF files, by path below DIR or by name.", multiple=True
+    )
+    join: bool = flag("--join", "perf.data: continue truncated stacks by other samples of their thread.")
+
+
 @click.command(short_help="Unwind captured stacks (a snapshot folder, a perf.data).")
 @click.argument("path", metavar="SNAPSHOT_DIR|PERF_DATA", type=click.Path(path_type=Path, exists=True))
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print JSON (schema memleak-android/unwind/1; for a perf.data unwind-samples/1).",
-)
-@click.option(
-    "--folded", is_flag=True, help="perf.data: stacks with their numbers of samples, for flame graphs."
-)
-@click.option(
-    "--symbols",
-    type=FILE,
-    multiple=True,
-    metavar="DIR",
-    help="perf.data: more ELF files, by path below DIR or by name.",
-)
-@click.option(
-    "--join", is_flag=True, help="perf.data: continue truncated stacks by other samples of their thread."
-)
-@loader_options
-@common_options
+@takes_options
 @click.pass_context
 def unwind(
-    context: click.Context,
-    /,
-    path: Path,
-    as_json: bool,
-    folded: bool,
-    symbols: tuple[Path, ...],
-    join: bool,
-    loading: LoaderOptions,
-    common: CommonOptions,
+    context: click.Context, /, path: Path, form: FormOptions, loading: LoaderOptions, common: CommonOptions
 ) -> int:
     """Prints the frames of stacks that were captured with their registers.
 
@@ -68,16 +53,16 @@ def unwind(
     refuse_command(context)
     if not path.is_dir():
         _refuse_snapshot_options(context, path)
-        form = "json" if as_json else "folded" if folded else "text"
+        name = "json" if form.as_json else "folded" if form.folded else "text"
         return print_samples(
             path,
-            form,
-            symbols,
-            join=join,
+            name,
+            form.symbols,
+            join=form.join,
             max_frames=loading.max_frames,
             frame_pointers=loading.frame_pointers,
         )
-    if folded or symbols or join:
+    if form.folded or form.symbols or form.join:
         raise click.UsageError("--folded, --symbols and --join are for a perf.data")
     snapshot = Snapshot(path, snapshot_options(loading))
     frames, end = snapshot.unwind()
@@ -87,7 +72,7 @@ def unwind(
     if snapshot.unknown_registers:
         say(f"unknown registers of {snapshot.arch.name}: {', '.join(snapshot.unknown_registers)[:200]}")
     described = [_described(index, frame) for index, frame in enumerate(frames)]
-    if as_json:
+    if form.as_json:
         result = {"schema": _SCHEMA, "arch": snapshot.arch.name, "end": end.name, "frames": described}
         click.echo(json.dumps(result, indent=1))
         return 0
@@ -149,7 +134,7 @@ def _name(frame: SnapshotFrame) -> FunctionOffset | None:
 
 @cache
 def _functions(module: Module) -> FunctionNames:
-    return FunctionNames.of(module)
+    return FunctionNames(module)
 
 
 @cache

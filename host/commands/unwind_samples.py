@@ -1,7 +1,5 @@
 """The half of `unwind` that reads a perf.data."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,12 +11,13 @@ from memleak_android.host.perf_data.assembly import stacks_of
 from memleak_android.host.perf_data.code_locations import CodeLocations
 from memleak_android.host.perf_data.files import RecordedFiles
 from memleak_android.host.perf_data.sampled_stacks import first_joined
-from memleak_android.host.perf_data.stacks import SampleReader, SampleUnwinder
+from memleak_android.host.perf_data.stacks import SampleReader
 from memleak_android.host.reports.export.folded import SamplesFolded
 from memleak_android.host.reports.json.samples import SamplesJson
 from memleak_android.host.reports.text.samples import SamplesText
 from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_dir
 from memleak_android.unwind.cfi.table_cache import TableCache
+from memleak_android.unwind.walk.batch import BatchUnwinder
 
 _NOTES_MAX = 10
 
@@ -43,7 +42,7 @@ def print_samples(
     files = RecordedFiles(reader.recording, reader.processes, symbol_dirs, tables)
     locations = CodeLocations(reader.processes.spaces, files, Symbolizer(symbol_dirs, default_cache_dir()))
     writer = _writer(form, sys.stdout, with_event=len(set(reader.order.event.tolist())) > 1)
-    unwinder = SampleUnwinder(
+    unwinder = BatchUnwinder(
         reader.processes.spaces, files, max_frames=max_frames, frame_pointers=frame_pointers
     )
     joined = 0

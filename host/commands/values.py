@@ -1,7 +1,5 @@
 """Types of option values: durations, sizes, limits, rates, shares and labels."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from memleak_android.host.profile.gate import LeakLimit
-from memleak_android.host.profile.growth_gate import GrowthLimit
+from memleak_android.host.profile.gate import GrowthLimit, LeakLimit
 
 if TYPE_CHECKING:  # a generic class only in newer releases of click
     AnyType = click.ParamType[Any, Any]
@@ -99,3 +96,4 @@ def _label(text: str) -> tuple[str, str]:
 DURATION, SIZE, LIMIT = Value("time", _duration), Value("size", _size), Value("limit", _limit)
 RATE, SHARE, LABEL = Value("rate", _rate), Value("share", _share), Value("label", _label)
 FILE = click.Path(path_type=Path)
+PID, ONE_OR_MORE, JOBS = click.IntRange(1, 2**31 - 1), click.IntRange(1), click.IntRange(1, 256)

@@ -1,15 +1,13 @@
 """Changes between versions and sites of one kind of device, with their significance."""
 
-from __future__ import annotations
-
+import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
-from scipy import stats
 
 from memleak_android.host.fleet.merging import F64, I64, Grouped, Held, versions
-from memleak_android.host.profile.comparison import Change
+from memleak_android.host.profile.comparison import change_of
 from memleak_android.host.profile.fleet_profile import OnlyOn, RecordingRow, VersionChange, VersionSum
 from memleak_android.host.profile.profile import Frame
 
@@ -59,8 +57,10 @@ def _between(
     tested = np.isfinite(p)  # NaN where all recordings hold the same
     if not tested.any():
         return
+    from scipy.stats import false_discovery_control  # a second: where there is something to test
+
     q = np.ones(len(shown))
-    q[tested] = stats.false_discovery_control(p[tested])
+    q[tested] = false_discovery_control(p[tested])
     means = grouped.space[:, [old, new]] / sizes[[old, new]]
     for i in np.flatnonzero(tested & (q <= Q_MAX)).tolist():
         site = int(shown[i])
@@ -71,7 +71,7 @@ def _between(
             id=held.sites[site],
             kind=held.kinds[site],
             frames=frames[site],
-            change=_change(int(counts[site, old]), int(counts[site, new]), now - was),
+            change=change_of(int(counts[site, old]), int(counts[site, new]), now - was),
             old_version=names[old],
             new_version=names[new],
             old=was,
@@ -82,14 +82,6 @@ def _between(
             new_of=int(sizes[new]),
             q=float(q[i]),
         )
-
-
-def _change(before: int, after: int, difference: float) -> Change:
-    if not before:
-        return Change.NEW
-    if not after:
-        return Change.GONE
-    return Change.GROWN if difference > 0 else Change.SHRUNK
 
 
 def _mann_whitney(held: Held, shown: I64, of_recording: I64, old: int, new: int) -> F64:
@@ -108,7 +100,9 @@ def _mann_whitney(held: Held, shown: I64, of_recording: I64, old: int, new: int)
         row_of[some] = -1
         varies = space.min(axis=1) != space.max(axis=1)
         if varies.any():
-            tested = stats.mannwhitneyu(space[varies, : len(olds)], space[varies, len(olds) :], axis=1)
+            from scipy.stats import mannwhitneyu
+
+            tested = mannwhitneyu(space[varies, : len(olds)], space[varies, len(olds) :], axis=1)
             p[begin : begin + len(some)][varies] = tested.pvalue
     return p
 
@@ -129,13 +123,11 @@ def _alone(grouped: Grouped, dimension: str, names: Sequence[str], frames: Frame
     held, counts, sizes = grouped.held, grouped.counts, grouped.sizes
     all_of_site = counts.sum(axis=1)
     group = counts.argmax(axis=1)
-    candidates = np.flatnonzero((counts.max(axis=1) == all_of_site) & (all_of_site > 0))
-    p = stats.hypergeom.sf(
-        all_of_site[candidates] - 1, int(sizes.sum()), sizes[group[candidates]], all_of_site[candidates]
-    )
-    for site, chance in zip(candidates.tolist(), p.tolist(), strict=True):
+    total = int(sizes.sum())
+    for site in np.flatnonzero((counts.max(axis=1) == all_of_site) & (all_of_site > 0)).tolist():
+        of = int(sizes[group[site]])
+        chance = _chance_of_one_group(int(all_of_site[site]), of, total)
         if chance <= P_MAX:
-            of = int(sizes[group[site]])
             yield OnlyOn(
                 id=held.sites[site],
                 kind=held.kinds[site],
@@ -145,5 +137,12 @@ def _alone(grouped: Grouped, dimension: str, names: Sequence[str], frames: Frame
                 recordings=int(all_of_site[site]),
                 of=of,
                 mean_space=float(grouped.space[site].sum()) / of,
-                p=float(chance),
+                p=chance,
             )
+
+
+def _chance_of_one_group(n: int, of: int, total: int) -> float:
+    """Chance that n recordings drawn from all are among the `of` ones of a group: C(of, n) / C(total, n), hypergeometric."""
+    of_group = math.lgamma(of + 1) - math.lgamma(of - n + 1)
+    of_all = math.lgamma(total + 1) - math.lgamma(total - n + 1)
+    return math.exp(of_group - of_all)

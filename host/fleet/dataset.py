@@ -3,10 +3,9 @@
 A part exists once its row in recordings/ does: it is written last, and each file in one step.
 """
 
-from __future__ import annotations
-
 import posixpath
 from collections.abc import Sequence
+from pathlib import Path
 
 import fsspec
 import pyarrow as pa
@@ -16,6 +15,7 @@ from memleak_android.host.fleet.parquet import from_parquet
 from memleak_android.host.fleet.processing import Part
 from memleak_android.host.fleet.schema import RECORDINGS, SITES
 from memleak_android.host.fleet.sources import is_object_store, protocols, reason_of
+from memleak_android.unwind.file_writing import make_folder, replacing
 
 _FOLDERS = {"recordings": RECORDINGS, "sites": SITES}
 
@@ -31,7 +31,7 @@ class Dataset:
         try:
             self._files, self._root = fsspec.core.url_to_fs(url)
             for name in () if is_object_store(self._files) else _FOLDERS:
-                self._files.makedirs(self._path(name), exist_ok=True)
+                self._make_folder(self._path(name))
             self._files.invalidate_cache()
             found = self._listed()
         except Exception as error:  # noqa: BLE001 - each store raises what its library does
@@ -83,11 +83,15 @@ class Dataset:
             ) from None
 
     def _write(self, path: str, data: bytes) -> None:
-        temporary = f"{path}.part" if self._is_local else path  # an object store's objects appear whole
-        with self._files.open(temporary, "wb") as stream:
+        """In one step: an object store's objects appear whole."""
+        with replacing(Path(path)) if self._is_local else self._files.open(path, "wb") as stream:
             stream.write(data)
-        if temporary != path:
-            self._files.mv(temporary, path)
+
+    def _make_folder(self, path: str) -> None:
+        if self._is_local:
+            make_folder(Path(path))
+        else:
+            self._files.makedirs(path, exist_ok=True)
 
     @property
     def _is_local(self) -> bool:

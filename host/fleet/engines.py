@@ -1,7 +1,5 @@
 """Workers: processes of this machine, or a running Dask cluster. They bring queues and retries."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 from collections import deque
@@ -44,10 +42,7 @@ class LocalEngine:
                 yield _alone(suspects.popleft(), settings)
 
     def _round(
-        self,
-        waiting: deque[StoredRecording],
-        settings: Settings,
-        suspects: deque[StoredRecording],
+        self, waiting: deque[StoredRecording], settings: Settings, suspects: deque[StoredRecording]
     ) -> Iterator[Part]:
         """Runs until a worker dies; `suspects` receives the recordings that were submitted then."""
         running: dict[Future[Part], StoredRecording] = {}

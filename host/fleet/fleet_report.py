@@ -1,22 +1,21 @@
 """Dataset + recordings → FleetProfile."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
 
 from memleak_android.host.fleet import answers
-from memleak_android.host.fleet.clocks import judge_clock, notes_of_clocks
 from memleak_android.host.fleet.dataset import Dataset
 from memleak_android.host.fleet.merging import Held, merge, percentile, read_recordings, versions
 from memleak_android.host.fleet.parquet import from_parquet
-from memleak_android.host.fleet.rows import read_frames
+from memleak_android.host.fleet.rows import broken_row, read_frames
 from memleak_android.host.fleet.run import Worked
 from memleak_android.host.fleet.schema import RECORDINGS, SITES
-from memleak_android.host.fleet.sources import RefusedSource, shown_source
+from memleak_android.host.fleet.sources import RefusedSource
 from memleak_android.host.profile.fleet_profile import (
     FleetProfile,
     RecordingRow,
@@ -27,28 +26,22 @@ from memleak_android.host.profile.profile import CallSite, Frame, Profile, Targe
 
 _SITE_COLUMNS = ["recording", "site", "kind", "inuse_space", "inuse_objects", "end"]
 _DURATIONS_DIFFER = 1.5  # ratio of the longest to the shortest median among versions
+_AHEAD_S = 86_400.0  # more than a time zone taken for UTC
+_FIRST_S = datetime(2024, 1, 1, tzinfo=UTC).timestamp()  # the format is younger
 
 
 def make_fleet_profile(
-    dataset: Dataset,
-    worked: Worked,
-    refused: Sequence[RefusedSource],
-    now_s: float,
-    max_lost: float,
+    dataset: Dataset, worked: Worked, refused: Sequence[RefusedSource], now_s: float, max_lost: float
 ) -> FleetProfile:
     """max_lost: accepted share of broken and incomplete recordings. Raises UsageError."""
     keys = worked.keys
     read = [
+        RECORDINGS.empty_table(),
         *dataset.read("recordings", keys),
         *(from_parquet(part.recordings) for part in worked.passing),
+        *(broken_row(each.source, 0, "", each.reason) for each in refused),
     ]
-    rows = [
-        *(
-            judge_clock(row, now_s)
-            for row in read_recordings(pa.concat_tables([RECORDINGS.empty_table(), *read]))
-        ),
-        *map(_refused_row, refused),
-    ]
+    rows = [judge_clock(row, now_s) for row in read_recordings(pa.concat_tables(read))]
     parts = dataset.read("sites", keys, _SITE_COLUMNS)
     held = merge(rows, pa.concat_tables([SITES.empty_table().select(_SITE_COLUMNS), *parts]).combine_chunks())
     frames = _frames(dataset, keys, [len(part) for part in parts], held)
@@ -77,16 +70,6 @@ def _lost(rows: Sequence[RecordingRow]) -> float:
     """Share of broken and incomplete recordings."""
     lost = sum(row.state in (RecordingState.BROKEN, RecordingState.INCOMPLETE) for row in rows)
     return lost / max(len(rows), 1)
-
-
-def _refused_row(refused: RefusedSource) -> RecordingRow:
-    return RecordingRow(
-        source=shown_source(refused.source), digest="", state=RecordingState.BROKEN, reason=refused.reason, bytes=0,
-        taken_at_s=0.0, duration_s=0.0, package="", version="", version_code=0, model="", api_level=0, abi="", serial="",
-        inuse_space=0,
-        unattributed_space=0,
-        unattributed_objects=0, stacks=0, complete=0, lost=(),
-    )  # fmt: skip
 
 
 def _frames(
@@ -194,4 +177,25 @@ def _notes_of_durations(medians: Sequence[float]) -> list[str]:
         return []
     return [
         f"versions were measured for different times (medians of {min(medians):.1f} to {max(medians):.1f} s): a steady leak differs with the time"
+    ]
+
+
+def judge_clock(row: RecordingRow, now_s: float) -> RecordingRow:
+    """Adds a note to a row with an impossible time, which still counts: clocks may be wrong, so nothing is ordered by them.
+
+    now_s: by this machine's clock.
+    """
+    if not row.is_counted or _FIRST_S <= row.taken_at_s <= now_s + _AHEAD_S:
+        return row
+    shown = datetime.fromtimestamp(row.taken_at_s, UTC)
+    side = "is ahead of this machine's" if row.taken_at_s > now_s else "was never set"
+    return replace(row, clock=f"its clock said {shown:%Y-%m-%d}, and {side}")
+
+
+def notes_of_clocks(rows: Sequence[RecordingRow]) -> list[str]:
+    wrong = sum(bool(row.clock) for row in rows)
+    if not wrong:
+        return []
+    return [
+        f"clocks that disagree: those of {wrong:,} recording{'s' * (wrong > 1)}; nothing is ordered by time"
     ]

@@ -112,20 +112,8 @@ def _row(row: dict[str, Any], state: RecordingState, reason: str) -> RecordingRo
 
 
 _PLAIN = (
-    "bytes",
-    "duration_s",
-    "package",
-    "version",
-    "version_code",
-    "model",
-    "api_level",
-    "abi",
-    "serial",
-    "inuse_space",
-    "unattributed_space",
-    "unattributed_objects",
-    "stacks",
-    "complete",
+    *("bytes", "duration_s", "package", "version", "version_code", "model", "api_level", "abi", "serial"),
+    *("inuse_space", "unattributed_space", "unattributed_objects", "stacks", "complete"),
 )
 
 

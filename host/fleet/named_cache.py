@@ -1,7 +1,5 @@
 """The BuildCache of `--cache URL`: a shared folder, or a local folder in front of a shared store."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 
@@ -11,6 +9,7 @@ from memleak_android.host.errors import UsageError
 from memleak_android.host.fleet.sources import is_object_store, protocols, reason_of
 from memleak_android.host.symbols.build_cache import BuildCache, StoredOrigin
 from memleak_android.host.symbols.symbolizer import default_cache_dir
+from memleak_android.unwind.file_writing import appearing
 
 # bford.info/cachedir: backups skip such folders. Writing it proves that the folder is writable.
 _TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Made by memleak-android: compiled unwind tables and symbols.\n"
@@ -36,6 +35,10 @@ def check_cache(url: str) -> None:
     """Raises UsageError if the cache is not writable."""
     try:
         files, root = fsspec.core.url_to_fs(url)
+        if "file" in protocols(files):
+            with appearing(Path(root) / "CACHEDIR.TAG") as tag:
+                tag.write(_TAG)
+            return
         if not is_object_store(files):
             files.makedirs(root, exist_ok=True)
         files.pipe_file(f"{root}/CACHEDIR.TAG", _TAG)

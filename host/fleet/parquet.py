@@ -4,8 +4,6 @@ An Arrow thread may release a Python object while the interpreter exits. The thr
 forbids it, and the process aborts after its work is done.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 

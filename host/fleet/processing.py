@@ -1,11 +1,9 @@
 """One recording → one Part of the dataset, in a worker that may run elsewhere and may be killed."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import io
-import tempfile
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +20,8 @@ from memleak_android.host.fleet.sources import StoredRecording, local_path, reas
 from memleak_android.host.profile.fleet_profile import CachedFiles
 from memleak_android.host.recording.read import read_profile
 from memleak_android.host.symbols.debug_files import SymbolIndex
+from memleak_android.unwind.file_reading import opened
+from memleak_android.unwind.file_writing import create, temporary_folder
 
 RECORDING_BYTES_MAX = 64 << 30
 _PIECE = 1 << 20
@@ -70,7 +70,7 @@ def process(recording: StoredRecording, settings: Settings) -> Part:
     """Processes one recording. Never raises: a failure is the reason in its row."""
     key = settings.key(recording)
     try:
-        with tempfile.TemporaryDirectory(prefix="memleak-fleet-") as folder:
+        with temporary_folder("memleak-fleet-") as folder:
             path, digest, size = _fetch(recording, Path(folder))
             return _process(recording, settings, key, path, digest, size)
     except Exception as error:  # noqa: BLE001 - each store raises what its library does
@@ -122,9 +122,11 @@ def _fetch(recording: StoredRecording, folder: Path) -> tuple[Path, str, int]:
     copy = folder / "recording.memleak"
     digest, size = hashlib.blake2b(digest_size=16), 0
     with (
-        fsspec.open(recording.url, "rb") as source,
-        copy.open("wb") if local is None else io.BytesIO() as into,
+        fsspec.open(recording.url, "rb") if local is None else opened(local) as source,
+        open(create(copy), "wb") if local is None else io.BytesIO() as into,
     ):
+        if local is not None and not os.fstat(source.fileno()).st_size:
+            raise OSError("the recording is empty")  # or one of /proc and /sys, which may have no end
         while piece := source.read(_PIECE):
             size += len(piece)
             if size > RECORDING_BYTES_MAX:

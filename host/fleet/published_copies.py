@@ -1,7 +1,5 @@
 """`record --cache URL`: puts files pulled from a device into the cache that `fleet report` reads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 

@@ -1,13 +1,11 @@
 """One Profile → its rows of the dataset."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 
-from memleak_android.host.fleet.schema import RECORDINGS, SITES
+from memleak_android.host.fleet.schema import FRAME, RECORDINGS, SITES
 from memleak_android.host.profile.comparison import merged_sites
 from memleak_android.host.profile.fleet_profile import RecordingState
 from memleak_android.host.profile.profile import CallSite, Frame, Profile, Verdict
@@ -17,6 +15,8 @@ from memleak_android.host.reports.base import bounded
 _BUILD_IDS_MAX = 4096
 _NOTES_MAX = 50
 _I64_MAX = 2**63 - 1
+_SUMS = ("inuse_space", "inuse_objects", "unattributed_space", "unattributed_objects")
+_FRAME_COLUMNS = [column.name for column in FRAME]
 _YEAR_9999_S = 253_402_300_799
 
 
@@ -46,10 +46,7 @@ def recording_row(profile: Profile, digest: str, source: str, size: int) -> pa.T
         tracer=bounded(target.tracer),
         sample_bytes=min(target.sample_bytes, _I64_MAX),
         verdict=str(profile.verdict),
-        inuse_space=totals.inuse_space,
-        inuse_objects=totals.inuse_objects,
-        unattributed_space=totals.unattributed_space,
-        unattributed_objects=totals.unattributed_objects,
+        **{name: getattr(totals, name) for name in _SUMS},
         stacks=profile.unwinding.stacks,
         complete=profile.unwinding.complete,
         lost=sorted((cause, min(count, _I64_MAX)) for cause, count in totals.lost.items()),
@@ -61,15 +58,10 @@ def recording_row(profile: Profile, digest: str, source: str, size: int) -> pa.T
 
 def broken_row(source: str, size: int, digest: str, reason: str) -> pa.Table:
     """The row of an unusable recording."""
-    empty = {field.name: _EMPTY.get(str(field.type)) for field in RECORDINGS}
-    known = {
-        "recording": digest,
-        "source": source,
-        "state": RecordingState.BROKEN,
-        "reason": bounded(reason),
-        "bytes": size,
-    }
-    return _table(RECORDINGS, **(empty | known))
+    row = {field.name: _EMPTY.get(str(field.type)) for field in RECORDINGS}
+    row |= {"recording": digest, "source": source, "bytes": size}
+    row |= {"state": RecordingState.BROKEN, "reason": bounded(reason)}
+    return _table(RECORDINGS, **row)
 
 
 _EMPTY: dict[str, object] = {"string": "", "int64": 0, "int32": 0, "double": 0.0}
@@ -107,35 +99,14 @@ def _site(site: CallSite, digest: str) -> dict[str, Any]:
 
 
 def _frame(frame: Frame) -> dict[str, Any]:
-    return {
-        "module": bounded(frame.module),
-        "build_id": frame.build_id,
-        "vaddr": frame.vaddr,
-        "function": bounded(frame.function),
-        "offset": frame.offset,
-        "file": None if frame.file is None else bounded(frame.file),
-        "line": frame.line,
-        "inlined": frame.inlined,
-    }
+    file = None if frame.file is None else bounded(frame.file)
+    names = {"module": bounded(frame.module), "function": bounded(frame.function), "file": file}
+    return {column: getattr(frame, column) for column in _FRAME_COLUMNS} | names
 
 
 def read_frames(rows: list[dict[str, Any]]) -> tuple[Frame, ...]:
     """Frames of a row's column `frames`."""
-    return tuple(
-        Frame(
-            address=0,
-            module=row["module"],
-            build_id=row["build_id"],
-            vaddr=row["vaddr"],
-            function=row["function"],
-            offset=row["offset"],
-            file=row["file"],
-            line=row["line"],
-            inlined=row["inlined"],
-            method="",
-        )
-        for row in rows
-    )
+    return tuple(Frame(address=0, method="", **row) for row in rows)
 
 
 def _table(schema: pa.Schema, **row: object) -> pa.Table:

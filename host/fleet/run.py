@@ -1,7 +1,5 @@
 """Processes the recordings that have no part yet."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 

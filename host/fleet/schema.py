@@ -1,78 +1,61 @@
 """The Parquet dataset's columns. docs/use/fleet.md describes them. A change needs a new FORMAT."""
 
-from __future__ import annotations
+from typing import Any
 
 import pyarrow as pa
 
 FORMAT = 2
 
+_TEXT, _I64, _F64, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+
+
+def _columns(*groups: tuple[Any, str]) -> list[tuple[str, Any]]:
+    """groups: a type, and the names of the columns that have it."""
+    return [(name, kind) for kind, names in groups for name in names.split()]
+
+
 FRAME = pa.struct(
-    [
-        ("module", pa.string()),
-        ("build_id", pa.string()),
-        ("vaddr", pa.uint64()),
-        ("function", pa.string()),
-        ("offset", pa.int64()),
-        ("file", pa.string()),
-        ("line", pa.int64()),
-        ("inlined", pa.bool_()),
-    ]
+    _columns(
+        (_TEXT, "module build_id"),
+        (pa.uint64(), "vaddr"),
+        (_TEXT, "function"),
+        (_I64, "offset"),
+        (_TEXT, "file"),
+        (_I64, "line"),
+        (_BOOL, "inlined"),
+    )
 )
 
 RECORDINGS = pa.schema(
-    [
-        ("recording", pa.string()),  # digest of its bytes
-        ("source", pa.string()),
-        ("state", pa.string()),
-        ("reason", pa.string()),
-        ("bytes", pa.int64()),
-        ("taken_at", pa.timestamp("us", "UTC")),
-        ("duration_s", pa.float64()),
-        ("package", pa.string()),
-        ("command", pa.string()),
-        ("version", pa.string()),
-        ("version_code", pa.int64()),
-        ("model", pa.string()),
-        ("release", pa.string()),
-        ("api_level", pa.int32()),
-        ("abi", pa.string()),
-        ("serial", pa.string()),
-        ("tracer", pa.string()),
-        ("sample_bytes", pa.int64()),
-        ("verdict", pa.string()),
-        ("inuse_space", pa.int64()),
-        ("inuse_objects", pa.int64()),
-        ("unattributed_space", pa.int64()),
-        ("unattributed_objects", pa.int64()),
-        ("stacks", pa.int64()),
-        ("complete", pa.int64()),
-        ("lost", pa.map_(pa.string(), pa.int64())),  # by cause
-        ("build_ids", pa.list_(pa.string())),
-        ("labels", pa.map_(pa.string(), pa.string())),
-        ("notes", pa.list_(pa.string())),
-    ]
+    _columns(
+        (_TEXT, "recording source state reason"),  # recording: digest of its bytes
+        (_I64, "bytes"),
+        (pa.timestamp("us", "UTC"), "taken_at"),
+        (_F64, "duration_s"),
+        (_TEXT, "package command version"),
+        (_I64, "version_code"),
+        (_TEXT, "model release"),
+        (pa.int32(), "api_level"),
+        (_TEXT, "abi serial tracer"),
+        (_I64, "sample_bytes"),
+        (_TEXT, "verdict"),
+        (_I64, "inuse_space inuse_objects unattributed_space unattributed_objects stacks complete"),
+        (pa.map_(_TEXT, _I64), "lost"),  # by cause
+        (pa.list_(_TEXT), "build_ids"),
+        (pa.map_(_TEXT, _TEXT), "labels"),
+        (pa.list_(_TEXT), "notes"),
+    )
 )
 
 SITES = pa.schema(
-    [
-        ("recording", pa.string()),
-        ("site", pa.string()),  # profile/site_id.py
-        ("kind", pa.string()),
-        ("end", pa.string()),
-        ("inuse_space", pa.int64()),
-        ("inuse_objects", pa.int64()),
-        ("alloc_space", pa.int64()),
-        ("alloc_objects", pa.int64()),
-        ("stderr_space", pa.int64()),
-        ("oldest_s", pa.float64()),
-        ("approximate", pa.bool_()),
-        ("trend", pa.string()),
-        ("growth_bytes_per_s", pa.float64()),
-        ("growth_low", pa.float64()),
-        ("growth_high", pa.float64()),
-        ("function", pa.string()),  # of the responsible frame
-        ("module", pa.string()),
-        ("build_id", pa.string()),
-        ("frames", pa.list_(FRAME)),
-    ]
+    _columns(
+        (_TEXT, "recording site kind end"),  # site: profile/site_id.py
+        (_I64, "inuse_space inuse_objects alloc_space alloc_objects stderr_space"),
+        (_F64, "oldest_s"),
+        (_BOOL, "approximate"),
+        (_TEXT, "trend"),
+        (_F64, "growth_bytes_per_s growth_low growth_high"),
+        (_TEXT, "function module build_id"),  # of the responsible frame
+        (pa.list_(FRAME), "frames"),
+    )
 )

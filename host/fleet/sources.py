@@ -1,7 +1,5 @@
 """Lists the recordings of a SOURCE: a file, folder, glob, archive, or URL of fsspec (s3://, https://)."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator, Sequence

@@ -5,11 +5,10 @@ crash everything up to the last whole block can be read. A finished recording is
 one step. It holds frames, counters and modules, and stack bytes only on request.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from memleak_android.host.errors import OutputExistsError, RecordingError
@@ -22,6 +21,8 @@ from memleak_android.host.wire.blocks import (
     encode_block,
     read_blocks,
 )
+from memleak_android.unwind.file_reading import open_regular
+from memleak_android.unwind.file_writing import create, replacing
 
 FILE_MAGIC = b"MEMLEAK\0"
 _FILE_HEADER = struct.Struct("<8sII")  # magic, version, reserved
@@ -35,16 +36,14 @@ class RecordingWriter:
         self.path = path
         self.failure: OSError | None = None
         self.size = 0  # bytes of whole blocks and the header
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if force else os.O_EXCL)
         try:
-            self._fd = os.open(path, flags, 0o600)
+            self._fd = create(path, force, 0o600)
         except FileExistsError:
             raise OutputExistsError(path) from None
         except OSError as error:
             raise RecordingError(
                 f"cannot write {path}: {error.strerror}", "choose another path with -o"
             ) from None
-        os.fchmod(self._fd, 0o600)
         self._append(FILE_HEADER)
 
     def write(self, block: Block) -> int:
@@ -81,9 +80,6 @@ class RecordingWriter:
     def read_block(self, offset: int) -> Block:
         return read_block_at(self._fd, offset)
 
-    def sync(self) -> None:
-        os.fsync(self._fd)
-
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
@@ -113,7 +109,7 @@ class Recording:
         self.path = path
         self.broken: BrokenStream | None = None
         try:
-            self._stream = path.open("rb", buffering=0)
+            self._stream = os.fdopen(open_regular(path), "rb", buffering=0)
             header = self._stream.read(_FILE_HEADER.size) or b""
         except OSError as error:
             raise RecordingError(f"cannot read {path}: {error.strerror}", "name a .memleak file") from None
@@ -152,18 +148,14 @@ def _check_file_header(path: Path, header: bytes) -> None:
 
 
 def write_finished(path: Path, blocks: Iterable[Block]) -> None:
-    """Writes the finished recording and renames it to `path` in one step; on failure `path` stays as it was."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    writer = RecordingWriter(temporary, force=True)
-    try:
+    """Writes the finished recording and renames it to `path` in one step; on failure `path` stays as it was.
+
+    Raises OSError.
+    """
+    with replacing(path, 0o600) as file:
+        file.write(FILE_HEADER)
         for block in blocks:
-            writer.write(block)
-        if writer.failure is not None:
-            raise writer.failure
-        writer.sync()
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    finally:
-        writer.close()
+            file.write(encode_block(block))
+        file.flush()
+        with suppress(OSError):  # a pipe or device has nothing to write back
+            os.fsync(file.fileno())

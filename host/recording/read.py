@@ -1,12 +1,10 @@
 """Files → profiles: recordings, finished or cut, and report.json."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import zlib
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from io import BufferedIOBase
 from pathlib import Path
 
@@ -21,14 +19,22 @@ from memleak_android.host.profile.profile import Profile
 from memleak_android.host.recording.file import Recording
 from memleak_android.host.reports.json.report import read_report
 from memleak_android.host.stacks.file_identities import RecordedFiles
-from memleak_android.host.stacks.linked_modules import LinkedModules
-from memleak_android.host.stacks.modules import FileFinder, LocalFiles, ModuleFiles, own_vdso, reopen
+from memleak_android.host.stacks.modules import (
+    FileFinder,
+    LinkedModules,
+    LocalFiles,
+    ModuleFiles,
+    own_vdso,
+    reopen,
+)
 from memleak_android.host.stacks.stack_unwinder import StackUnwinder
 from memleak_android.host.symbols.build_cache import BuildCache
 from memleak_android.host.symbols.symbolizer import default_cache_dir
 from memleak_android.host.wire.blocks import Collector
+from memleak_android.unwind.file_reading import opened
 
 REPORT_BYTES_MAX = 1 << 30
+_GROWTH_MAX, _GROWTH_FREE = 100, 64 << 20  # times the file, and bytes beside; deflate reaches 1032 times
 
 
 def read_profile(
@@ -67,7 +73,7 @@ def read_profile(
 def is_report(path: Path) -> bool:
     """Whether the file is a report.json, gzipped or not. An unreadable file is not: the reader of recordings reports it."""
     try:
-        with _opened(path) as file:
+        with _decompressed(path) as (file, _):
             return file.read(64).lstrip()[:1] == b"{"
     except _UNREADABLE:
         return False
@@ -76,21 +82,24 @@ def is_report(path: Path) -> bool:
 _UNREADABLE = (OSError, EOFError, zlib.error)  # gzip.BadGzipFile is an OSError
 
 
-def _opened(path: Path) -> BufferedIOBase:
-    """The file, decompressed if it begins with gzip's magic number (RFC 1952)."""
-    with path.open("rb") as file:
+@contextmanager
+def _decompressed(path: Path) -> Iterator[tuple[BufferedIOBase, int]]:
+    """The file, decompressed if it begins with gzip's magic number (RFC 1952), and its size on disk in bytes."""
+    with opened(path) as file:
         is_gzipped = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path) if is_gzipped else path.open("rb")
+        file.seek(0)
+        yield gzip.GzipFile(fileobj=file) if is_gzipped else file, os.fstat(file.fileno()).st_size
 
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        with _opened(path) as file:
-            data = file.read(REPORT_BYTES_MAX + 1)
+        with _decompressed(path) as (file, size):
+            limit = min(REPORT_BYTES_MAX, size * _GROWTH_MAX + _GROWTH_FREE)
+            data = file.read(limit + 1)
     except _UNREADABLE as error:
         raise UsageError(f"{path} cannot be read: {error}", "write it again with --json FILE") from None
-    if len(data) > REPORT_BYTES_MAX:
-        raise UsageError(f"{path} is larger than {REPORT_BYTES_MAX:,} bytes", "use the recording")
+    if len(data) > limit:
+        raise UsageError(f"{path} is larger than {limit:,} bytes", "use the recording")
     return data
 
 

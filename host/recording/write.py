@@ -1,7 +1,5 @@
 """The blocks of a finished recording: frames, counters and modules; stack bytes only on request."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict

@@ -1,14 +1,16 @@
 """Options of all reports, and the phrases that several of them share."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TextIO
 
+from rich.color import ColorSystem
+from rich.style import Style
+
 from memleak_android.host.console import printable
 from memleak_android.host.profile.generated_code import code_label, is_generated
-from memleak_android.host.profile.profile import LATE, Frame, LeakKind, LeakSum, Profile
+from memleak_android.host.profile.profile import LATE, CallSite, Frame, LeakKind, LeakSum, Profile
+from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.sort_orders import Sort
 
 ROOT = "ROOT"  # the TraceEnd of a complete stack
@@ -45,11 +47,6 @@ def bounded(name: str, most: int = NAME_MAX) -> str:
     return f"{printable(name[:most])}… ({len(name):,} characters)"
 
 
-def module_name(path: str) -> str:
-    """The last part of a module's path."""
-    return path.removesuffix(" (deleted)").rstrip("/").rpartition("/")[2]
-
-
 def relative_source(file: str, root: str) -> str:
     """A source file's path relative to the repository at `root`, if it is in there."""
     inside = f"{root.rstrip('/')}/"
@@ -75,14 +72,41 @@ def frame_text(frame: Frame) -> str:
         return bounded(frame.function)  # the allocation function itself: called, not unwound
     parts = [frame_name(frame)]
     if frame.file:
-        parts.append(f"{bounded(frame.file)}:{frame.line}" if frame.line else bounded(frame.file))
+        parts.append(source_line(frame))
     module = bounded(module_name(frame.module)) if frame.module else "no mapping"
     return "  ".join(parts) + f" [{module}]" + (" (late)" if frame.method == LATE else "")
+
+
+def frame_lines(frames: Sequence[Frame]) -> Iterator[str]:
+    """The frames with their numbers, innermost first."""
+    width = len(str(max(len(frames) - 1, 0)))
+    for index, frame in enumerate(frames):
+        yield f"       #{index:<{width}}  {frame_text(frame)}"
+
+
+def source_line(frame: Frame | None) -> str:
+    """`file:line`, `file`, or "" where it is unknown."""
+    if frame is None or not frame.file:
+        return ""
+    return f"{bounded(frame.file)}:{frame.line}" if frame.line else bounded(frame.file)
+
+
+def amount_of(sites: Sequence[CallSite]) -> str:
+    """Bytes and blocks of all sites, as text."""
+    return amount(sum(site.inuse_space for site in sites), sum(site.inuse_objects for site in sites))
 
 
 def amount(space: int, objects: int) -> str:
     """`4 bytes in 1 allocation`."""
     return f"{space:,} byte{'s' * (space != 1)} in {objects:,} allocation{'s' * (objects != 1)}"
+
+
+def write_styled(lines: Iterable[tuple[str, str]], stream: TextIO, colour: bool) -> None:
+    """Writes lines with rich's styles, which only terminals get."""
+    for style, line in lines:
+        if colour and style:
+            line = Style.parse(style).render(line, color_system=ColorSystem.STANDARD)
+        stream.write(line + "\n")
 
 
 def leak_name(kind: LeakKind) -> str:

@@ -1,7 +1,5 @@
 """The formats that results can be written in, by name. Reports are imported when they are first asked for."""
 
-from __future__ import annotations
-
 import gzip
 import io
 from contextlib import ExitStack

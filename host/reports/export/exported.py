@@ -1,11 +1,10 @@
 """The heap's stacks for foreign formats. Blocks without a stack are included, so that totals agree."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from memleak_android.host.profile.profile import CallSite, Frame, Profile
-from memleak_android.host.reports.base import ROOT, bounded, module_name
+from memleak_android.host.profile.runtime_sites import module_name
+from memleak_android.host.reports.base import ROOT, bounded
 
 UNATTRIBUTED = "[unattributed: no stack was captured]"
 GIVEN_BACK = "[given back since, or by stacks that hold nothing now]"

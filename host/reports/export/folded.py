@@ -3,8 +3,6 @@
 Of a Profile, and of the samples of perf.data.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import TextIO
 

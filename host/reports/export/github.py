@@ -1,7 +1,5 @@
 """GitHub Actions: annotations at the lines that leak, and a table for the step's summary."""
 
-from __future__ import annotations
-
 from typing import TextIO
 
 from memleak_android.host.profile.profile import CallSite, Profile, Verdict

@@ -4,8 +4,6 @@ All numbers are hexadecimal, references count from 1. s: a string, X: the comman
 (innermost first), t: a stack as instruction and parent stack, a: a size and its stack, +: one such block.
 """
 
-from __future__ import annotations
-
 import gzip
 from collections import Counter
 from collections.abc import Iterator

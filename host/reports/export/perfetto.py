@@ -1,8 +1,7 @@
 """Perfetto's trace with a heap profile, as heapprofd writes it. Experimental: checked by the public schema only."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, BinaryIO
 
 from memleak_android.host.profile.losses import LOSS_CAUSES
@@ -15,13 +14,41 @@ from memleak_android.host.reports.export.exported import (
     heap_sites,
     named,
 )
-from memleak_android.host.reports.export.perfetto_schema import trace_class
+from memleak_android.host.reports.export.protobuf_schema import message_class, messages
 
 HEAP, OUTSTANDING = "libc.malloc", "outstanding only: what was freed is not known"
 SEQUENCE_ID = 1
 STATE_CLEARED, NEEDS_STATE = 1, 2  # enum SequenceFlags of trace_packet.proto
 SITES_PER_PACKET = 4096
 ID_DIGITS = frozenset("0123456789abcdef")
+
+
+PACKAGE = "memleak_android.perfetto"
+
+MESSAGES = messages(
+    Trace="1 [TracePacket] packet",
+    TracePacket="8 uint64 timestamp, 10 uint32 trusted_packet_sequence_id,"
+    " 12 InternedData interned_data, 13 uint32 sequence_flags, 37 ProfilePacket profile_packet",
+    InternedData="5 [InternedString] function_names, 6 [Frame] frames, 7 [Callstack] callstacks,"
+    " 16 [InternedString] build_ids, 17 [InternedString] mapping_paths,"
+    " 18 [InternedString] source_paths, 19 [Mapping] mappings",
+    InternedString="1 uint64 iid, 2 bytes str",
+    Frame="1 uint64 iid, 2 uint64 function_name_id, 3 uint64 mapping_id, 4 uint64 rel_pc,"
+    " 5 uint64 source_path_iid, 6 uint32 line_number",
+    Mapping="1 uint64 iid, 2 uint64 build_id, 4 uint64 start, 7 [uint64] path_string_ids",
+    Callstack="1 uint64 iid, 2 [uint64] frame_ids",
+    ProfilePacket="5 [ProcessHeapSamples] process_dumps, 6 bool continued, 7 uint64 index",
+    ProcessHeapSamples="1 uint64 pid, 2 [HeapSample] samples, 7 bool buffer_overran,"
+    " 9 uint64 timestamp, 11 string heap_name, 12 uint64 sampling_interval_bytes",
+    HeapSample="1 uint64 callstack_id, 2 uint64 self_allocated, 3 uint64 self_freed,"
+    " 5 uint64 alloc_count, 6 uint64 free_count",
+)
+
+
+@lru_cache(maxsize=1)
+def trace_class() -> Any:
+    """The class of the message Trace."""
+    return message_class(PACKAGE, MESSAGES, "Trace")
 
 
 def write(profile: Profile, stream: BinaryIO, options: ReportOptions) -> None:

@@ -1,9 +1,8 @@
 """pprof's profile.proto, gzipped: alloc_objects, alloc_space, inuse_objects, inuse_space, as heap profiles have them."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Sequence
+from functools import lru_cache
 from importlib.metadata import version
 from typing import Any, BinaryIO
 
@@ -17,12 +16,37 @@ from memleak_android.host.reports.export.exported import (
     locations,
     named,
 )
-from memleak_android.host.reports.export.pprof_schema import profile_class
+from memleak_android.host.reports.export.protobuf_schema import message_class, messages
 
 # pprof hides what matches at the leaf, so that the allocation's caller is on top.
 ALLOCATORS = r"malloc|calloc|realloc|reallocarray|memalign|aligned_alloc|posix_memalign|p?valloc|operator new(\[\])?\(.*"
 ALLOC_TYPES = (("alloc_objects", "count"), ("alloc_space", "bytes"))
 INUSE_TYPES = (("inuse_objects", "count"), ("inuse_space", "bytes"))
+
+
+PACKAGE = "perftools.profiles"
+
+MESSAGES = messages(
+    Profile="1 [ValueType] sample_type, 2 [Sample] sample, 3 [Mapping] mapping,"
+    " 4 [Location] location, 5 [Function] function, 6 [string] string_table, 7 int64 drop_frames,"
+    " 8 int64 keep_frames, 9 int64 time_nanos, 10 int64 duration_nanos, 11 ValueType period_type,"
+    " 12 int64 period, 13 [int64] comment, 14 int64 default_sample_type",
+    ValueType="1 int64 type, 2 int64 unit",
+    Sample="1 [uint64] location_id, 2 [int64] value, 3 [Label] label",
+    Label="1 int64 key, 2 int64 str, 3 int64 num, 4 int64 num_unit",
+    Mapping="1 uint64 id, 2 uint64 memory_start, 3 uint64 memory_limit, 4 uint64 file_offset,"
+    " 5 int64 filename, 6 int64 build_id, 7 bool has_functions, 8 bool has_filenames,"
+    " 9 bool has_line_numbers, 10 bool has_inline_frames",
+    Location="1 uint64 id, 2 uint64 mapping_id, 3 uint64 address, 4 [Line] line, 5 bool is_folded",
+    Line="1 uint64 function_id, 2 int64 line",
+    Function="1 uint64 id, 2 int64 name, 3 int64 system_name, 4 int64 filename, 5 int64 start_line",
+)
+
+
+@lru_cache(maxsize=1)
+def profile_class() -> Any:
+    """The class of the message Profile."""
+    return message_class(PACKAGE, MESSAGES, "Profile")
 
 
 def write(profile: Profile, stream: BinaryIO, options: ReportOptions) -> None:

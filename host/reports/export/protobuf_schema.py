@@ -1,7 +1,5 @@
 """Protocol buffers as tables of messages, made into classes by the protobuf library: no generated code to keep in step."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -10,6 +8,12 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 Messages = dict[str, dict[str, tuple[int, str]]]
 
 _Field = descriptor_pb2.FieldDescriptorProto
+
+
+def messages(**fields: str) -> Messages:
+    """Of each message its fields: `NUMBER TYPE NAME, …`."""
+    rows = {name: [row.split() for row in text.split(",")] for name, text in fields.items()}
+    return {name: {field: (int(n), type_) for n, type_, field in found} for name, found in rows.items()}
 
 
 def message_class(package: str, messages: Messages, root: str) -> Any:

@@ -1,7 +1,5 @@
 """SARIF 2.1.0 (OASIS): one result per leaking site, for code scanning. Fingerprints are site ids."""
 
-from __future__ import annotations
-
 from importlib.metadata import version
 from typing import Any, TextIO
 from urllib.parse import quote
@@ -10,15 +8,9 @@ import msgspec
 
 from memleak_android.host.profile.gate import NO_LEAKS
 from memleak_android.host.profile.profile import CallSite, Frame, Profile, Verdict
+from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.site_id import responsible_frame
-from memleak_android.host.reports.base import (
-    ReportOptions,
-    amount,
-    bounded,
-    leaks_text,
-    module_name,
-    relative_source,
-)
+from memleak_android.host.reports.base import ReportOptions, amount, bounded, leaks_text, relative_source
 from memleak_android.host.reports.export.exported import display_name
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

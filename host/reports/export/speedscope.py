@@ -1,7 +1,5 @@
 """speedscope's JSON (https://www.speedscope.app/file-format-schema.json): outstanding bytes, and blocks."""
 
-from __future__ import annotations
-
 from importlib.metadata import version
 from typing import Any, TextIO
 

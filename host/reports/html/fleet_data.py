@@ -1,7 +1,5 @@
 """Data of the HTML page of many recordings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,13 +12,13 @@ from memleak_android.host.profile.fleet_profile import (
     VersionChange,
 )
 from memleak_android.host.profile.site_id import responsible_frame
-from memleak_android.host.reports.base import ROOT, bounded, frame_text, module_name
+from memleak_android.host.reports.base import ROOT, bounded
 from memleak_android.host.reports.export.exported import display_name
+from memleak_android.host.reports.html.page_data import stack_row
 from memleak_android.host.reports.text.gate import verdict_line
 
 SITES_MAX = 1_000
 RECORDINGS_MAX = 5_000
-FRAMES_MAX = 100
 CALLERS = 2  # named beside the function: many stacks end in the same one
 # Recordings with a problem come first, so that they are listed even beyond RECORDINGS_MAX.
 _ORDER = {
@@ -90,16 +88,8 @@ def _listed(names: Iterable[str], most: int = 8) -> str:
 
 def _stack(one: SitePrevalence | VersionChange | OnlyOn) -> dict[str, Any]:
     frame = responsible_frame(one.frames)
-    begin = one.frames.index(frame) if frame else 0
-    names = [display_name(frame) for frame in one.frames[begin : begin + 1 + CALLERS]]
-    return {
-        "id": one.id,
-        "kind": bounded(one.kind),
-        "where": names[0] if names else one.id,
-        "callers": names[1:],
-        "module": bounded(module_name(frame.module)) if frame and frame.module else "",
-        "stack": [frame_text(frame) for frame in one.frames[:FRAMES_MAX]],
-    }
+    begin = one.frames.index(frame) + 1 if frame else 1
+    return stack_row(one) | {"callers": [display_name(f) for f in one.frames[begin : begin + CALLERS]]}
 
 
 def _site(one: SitePrevalence) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Data of the HTML page: trees, sites, modules, threads. One result, or two compared."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,16 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from memleak_android.host.profile.comparison import Comparison, merged_sites
+from memleak_android.host.profile.fleet_profile import OnlyOn, SitePrevalence, VersionChange
 from memleak_android.host.profile.profile import CallSite, Frame, PastSite, ProcessSum, Profile
+from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.profile.sort_orders import growth_rate
-from memleak_android.host.reports.base import (
-    amount,
-    bounded,
-    frame_text,
-    leaks_text,
-    module_name,
-)
+from memleak_android.host.reports.base import amount, bounded, frame_text, leaks_text, source_line
 from memleak_android.host.reports.export.exported import display_name, heap_sites
 from memleak_android.host.reports.html.flame_tree import (
     FOLDED,
@@ -41,6 +35,9 @@ MODULES_MAX = 200
 PROCESSES_MAX = 1_000
 SHARES_MAX = 100  # processes by which a site is found
 TIMELINE_SITES_MAX = 9
+
+
+Stacked = CallSite | PastSite | SitePrevalence | VersionChange | OnlyOn
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +150,10 @@ def _columns(tree: FlatTree, used: Sequence[int]) -> dict[str, Any]:
 def _site_row(one: WeightedSite, names: Mapping[int, str]) -> dict[str, Any]:
     site = one.site
     frame = responsible_frame(site.frames)
-    source = f"{bounded(frame.file)}:{frame.line}" if frame and frame.file and frame.line else ""
-    row: dict[str, Any] = {
-        "id": site.id,
-        "kind": bounded(site.kind),
+    row = stack_row(site) | {
         "weights": one.weights,
-        "where": _where(site),
-        "source": source,
-        "module": bounded(module_name(frame.module)) if frame and frame.module else "",
+        "source": source_line(frame) if frame and frame.line else "",
         "oldest": round(site.oldest_ns / 1e9, 1),
-        "stack": [frame_text(frame) for frame in site.frames[:FRAMES_MAX]],
         "end": site.end,
     }
     optional = {
@@ -176,6 +167,18 @@ def _site_row(one: WeightedSite, names: Mapping[int, str]) -> dict[str, Any]:
         "ages": ages_text(site.ages).strip(" ()"),
     }
     return row | {name: value for name, value in optional.items() if value}
+
+
+def stack_row(site: Stacked) -> dict[str, Any]:
+    """Identity, kind, responsible function and its module, and the frames."""
+    frame = responsible_frame(site.frames)
+    return {
+        "id": site.id,
+        "kind": bounded(site.kind),
+        "where": _where(site),
+        "module": bounded(module_name(frame.module)) if frame and frame.module else "",
+        "stack": [frame_text(one) for one in site.frames[:FRAMES_MAX]],
+    }
 
 
 def _process_row(one: ProcessSum, names: Mapping[int, str]) -> list[Any]:
@@ -194,20 +197,10 @@ def _peak(profile: Profile) -> dict[str, Any]:
 
 
 def _past_row(site: PastSite) -> dict[str, Any]:
-    frame = responsible_frame(site.frames)
-    return {
-        "id": site.id,
-        "kind": bounded(site.kind),
-        "space": site.space,
-        "objects": site.objects,
-        "where": _where(site),
-        "module": bounded(module_name(frame.module)) if frame and frame.module else "",
-        "stack": [frame_text(one) for one in site.frames[:FRAMES_MAX]],
-        "end": site.end,
-    }
+    return stack_row(site) | {"space": site.space, "objects": site.objects, "end": site.end}
 
 
-def _where(site: CallSite | PastSite) -> str:
+def _where(site: Stacked) -> str:
     frame = responsible_frame(site.frames) or next(iter(site.frames), None)
     return display_name(frame) if frame else site.id
 

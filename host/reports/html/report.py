@@ -4,8 +4,6 @@ The data is JSON in a script element with `<` escaped, so that no name can end t
 only. The libraries in web/ are those of NOTICE, byte for byte.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib import resources
 from typing import Any, TextIO

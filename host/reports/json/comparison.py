@@ -1,7 +1,5 @@
 """diff.json: `memleak-android/diff/1`. Fields are only added within a major."""
 
-from __future__ import annotations
-
 from typing import Any, TextIO
 
 import msgspec

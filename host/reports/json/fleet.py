@@ -1,7 +1,5 @@
 """fleet.json: a FleetProfile as `memleak-android/fleet/1`; its JSON Schema is fleet.schema.json."""
 
-from __future__ import annotations
-
 from typing import Any, Literal, TextIO
 
 import msgspec

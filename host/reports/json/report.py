@@ -4,8 +4,6 @@ Its fields are those of the dataclasses in host/profile, but for the special one
 major.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Samples as JSON, schema memleak-android/unwind-samples/1: one object, a sample a line."""
 
-from __future__ import annotations
-
 from typing import Any, TextIO
 
 import msgspec

@@ -1,27 +1,19 @@
 """`diff` as text: first what grew, then what shrank."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import TextIO
 
-from rich.color import ColorSystem
-from rich.style import Style
-
 from memleak_android.host.console import printable
 from memleak_android.host.profile.comparison import Change, Comparison, Held, SiteChange
-from memleak_android.host.reports.base import ReportOptions, amount, frame_text
+from memleak_android.host.reports.base import ReportOptions, amount, frame_lines, write_styled
 
 STYLES = {Change.NEW: "bold red", Change.GROWN: "red", Change.SHRUNK: "green", Change.GONE: "bold green"}
 
 
 def write(comparison: Comparison, stream: TextIO, options: ReportOptions) -> None:
     """Write options.top changes of each direction (0 = all), then the sums."""
-    for style, line in _lines(comparison, options):
-        if options.colour and style:
-            line = Style.parse(style).render(line, color_system=ColorSystem.STANDARD)
-        stream.write(line + "\n")
+    write_styled(_lines(comparison, options), stream, options.colour)
 
 
 def signed(space: int, objects: int) -> str:
@@ -52,9 +44,7 @@ def _change_lines(change: SiteChange) -> Iterator[tuple[str, str]]:
     yield STYLES[change.change], f"{change.change:<6} {signed(change.space, change.objects)}{error}{kind}"
     was, now = (amount(held.space, held.objects) for held in (change.old, change.new))
     yield "dim", f"       {was} → {now}, id {change.id}"
-    width = len(str(max(len(change.frames) - 1, 0)))
-    for index, frame in enumerate(change.frames):
-        yield "", f"       #{index:<{width}}  {frame_text(frame)}"
+    yield from (("", line) for line in frame_lines(change.frames))
 
 
 def _sums(comparison: Comparison) -> Iterator[str]:

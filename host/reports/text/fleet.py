@@ -1,7 +1,5 @@
 """FleetProfile as text, on one screen."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
@@ -14,8 +12,9 @@ from memleak_android.host.profile.fleet_profile import (
     VersionChange,
 )
 from memleak_android.host.profile.profile import Frame
+from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.site_id import responsible_frame
-from memleak_android.host.reports.base import ReportOptions, bounded, module_name
+from memleak_android.host.reports.base import ReportOptions, bounded
 
 _BROKEN_MAX = 20
 _FRAMES_MAX = 4

@@ -1,7 +1,5 @@
 """The verdict in words: what counted, the limits, suppressions; a failure has at most 20 lines."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from memleak_android.host.profile.gate_result import Gate, GrowthGate

@@ -1,7 +1,5 @@
 """Growth in words: stacks, rates, since when, and their share of all growth."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from math import hypot

@@ -1,7 +1,5 @@
 """The interval print: the top stacks at one instant."""
 
-from __future__ import annotations
-
 import time
 from typing import TextIO
 

@@ -1,7 +1,5 @@
 """A process's memory by its mappings, and how much of it is tracked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from memleak_android.host.profile.profile import MemoryUse

@@ -1,7 +1,5 @@
 """Labels and causes that a person reads in reports. Causes of loss: host/profile/losses.py."""
 
-from __future__ import annotations
-
 from memleak_android.host.profile.profile import Trend, Verdict
 
 # Sections after the user's sites, in this order; every other kind (pair:NAME) comes between them.
@@ -29,11 +27,7 @@ ENDS = {
 END_BY_FRAME_POINTER = "the frame pointer leads no further (--unwind cfi may)"
 END_UNKNOWN = "the stack is not complete"
 
-TRENDS = {
-    Trend.BURST: "rose in one step",
-    Trend.PLATEAU: "rose and levelled off",
-    Trend.STEADY: "steady",
-}
+TRENDS = {Trend.BURST: "rose in one step", Trend.PLATEAU: "rose and levelled off", Trend.STEADY: "steady"}
 
 # Parts of a process's memory, by their names in report.json.
 MEMORY_PARTS = {

@@ -1,11 +1,9 @@
 """The peak and temporary allocations: a line each, and with --sort peak or churn the stacks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from memleak_android.host.profile.profile import AGE_BOUNDS_S, PastSite, Peak, Profile
-from memleak_android.host.reports.base import ReportOptions, amount, frame_text
+from memleak_android.host.reports.base import ReportOptions, amount, frame_lines
 from memleak_android.host.reports.text.growth import clock
 
 
@@ -71,8 +69,6 @@ def _site_lines(sites: tuple[PastSite, ...], options: ReportOptions) -> Iterator
         what = f"{site.space:,} bytes" if site.objects is None else amount(site.space, site.objects)
         yield f"{number:>3}. {what} from stack"
         yield f"     id {site.id}"
-        width = len(str(max(len(site.frames) - 1, 0)))
-        for index, frame in enumerate(site.frames):
-            yield f"       #{index:<{width}}  {frame_text(frame)}"
+        yield from frame_lines(site.frames)
     if len(shown) < len(sites):
         yield f"... {len(sites) - len(shown)} more (-T {len(sites)} shows them)"

@@ -1,7 +1,5 @@
 """Several processes in one report: their table, and their shares of a site."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from memleak_android.host.profile.profile import CallSite, ProcessSum, Profile

@@ -1,29 +1,26 @@
 """The text report: stacks and what they hold, how certain that is, and what to do next."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TextIO
 
-from rich.color import ColorSystem
-from rich.style import Style
-
 from memleak_android.host.console import printable
 from memleak_android.host.profile.generated_code import is_generated
 from memleak_android.host.profile.losses import loss_text
 from memleak_android.host.profile.profile import CallSite, FpAgreement, Profile, SymbolClass, Verdict
+from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.sort_orders import sorted_sites
 from memleak_android.host.reports.base import (
     ROOT,
     ReportOptions,
     amount,
+    amount_of,
     bounded,
-    frame_text,
+    frame_lines,
     leak_name,
     leaks_text,
-    module_name,
+    write_styled,
 )
 from memleak_android.host.reports.text import messages
 from memleak_android.host.reports.text.gate import suppression_lines, verdict_line
@@ -46,10 +43,7 @@ SITE_STYLE, FRAME_STYLE, WARNING_STYLE, QUIET_STYLE = "bold", "", "yellow", "dim
 
 def write(profile: Profile, stream: TextIO, options: ReportOptions) -> None:
     """Write the report as text. Control characters in names are escaped."""
-    for style, line in _lines(profile, options):
-        if options.colour and style:
-            line = Style.parse(style).render(line, color_system=ColorSystem.STANDARD)
-        stream.write(line + "\n")
+    write_styled(_lines(profile, options), stream, options.colour)
 
 
 def _lines(profile: Profile, options: ReportOptions) -> Iterator[tuple[str, str]]:
@@ -109,16 +103,14 @@ def _exit_text(wait_status: int) -> str:
 def _section(
     kind: str, sites: list[CallSite], options: ReportOptions, names: Mapping[int, str]
 ) -> Iterator[tuple[str, str]]:
-    total = amount(sum(s.inuse_space for s in sites), sum(s.inuse_objects for s in sites))
     title = messages.SECTIONS.get(kind, "outstanding allocations" if kind == "user" else kind)
-    yield SITE_STYLE, f"{title}: {total}"
+    yield SITE_STYLE, f"{title}: {amount_of(sites)}"
     shown = sites[: options.top] if options.top else sites
     for number, site in enumerate(shown, 1):
         yield from _site(number, site, options, names)
     hidden = sites[len(shown) :]
     if hidden:
-        rest = amount(sum(s.inuse_space for s in hidden), sum(s.inuse_objects for s in hidden))
-        yield QUIET_STYLE, f"... {len(hidden):,} more: {rest} (-T {len(sites)} shows all)"
+        yield QUIET_STYLE, f"... {len(hidden):,} more: {amount_of(hidden)} (-T {len(sites)} shows all)"
 
 
 def _site(
@@ -144,9 +136,7 @@ def _site(
     if options.show_allocs and not options.combined_only:
         for block in site.blocks:
             yield QUIET_STYLE, f"       addr = {block.address:#x} size = {block.size}"
-    width = len(str(max(len(site.frames) - 1, 0)))
-    for index, frame in enumerate(site.frames):
-        yield FRAME_STYLE, f"       #{index:<{width}}  {frame_text(frame)}"
+    yield from ((FRAME_STYLE, line) for line in frame_lines(site.frames))
     if site.end != ROOT:
         reason = messages.ENDS.get(site.end, messages.END_UNKNOWN)
         if site.frames[-1].method == BY_FRAME_POINTER and site.end == "NO_PROGRESS":
@@ -194,8 +184,7 @@ def _summary(profile: Profile) -> Iterator[tuple[str, str]]:
 
 def _sum_of_kind(profile: Profile, kind: str) -> str:
     sites = [s for s in profile.sites if s.kind == kind]
-    total = amount(sum(s.inuse_space for s in sites), sum(s.inuse_objects for s in sites))
-    return f"{total}, {len(sites):,} stack{'s' * (len(sites) != 1)}"
+    return f"{amount_of(sites)}, {len(sites):,} stack{'s' * (len(sites) != 1)}"
 
 
 def _unwinding_line(profile: Profile) -> str:

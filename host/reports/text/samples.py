@@ -1,7 +1,5 @@
 """Samples in the format of `perf script -F comm,tid,time,event,ip,sym,dso`, for programs that read it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TextIO
 

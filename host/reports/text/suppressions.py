@@ -1,7 +1,5 @@
 """--gen-suppressions: a file that suppresses everything that counted, to be thinned out by hand."""
 
-from __future__ import annotations
-
 from typing import TextIO
 
 from memleak_android.host.profile.gate import NO_LEAKS
