@@ -1,16 +1,34 @@
 """The entry point. Ctrl-C during the imports ends the program silently."""
 
+import os
 import signal
+import sys
 
-_python_handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from memleak_android.host import standard_streams
+def _open_missing_streams() -> None:
+    """Opens /dev/null for what is closed of 0, 1 and 2 (`>&-`, a daemon), for us and our children.
 
-standard_streams.open_missing()  # before anything opens a file
+    Otherwise the next opened file becomes standard output, and a command would write into the recording. Python has
+    None for such a stream.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - for good
 
-from memleak_android.host.cli import main  # takes half a second
 
-signal.signal(signal.SIGINT, _python_handler)
+def main() -> None:
+    """Imports the command line here: a worker process imports this file, too, and needs none of it."""
+    python_handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _open_missing_streams()
+    from memleak_android.host import cli  # takes half a second
+
+    signal.signal(signal.SIGINT, python_handler)
+    cli.main()
+
 
 if __name__ == "__main__":
     main()

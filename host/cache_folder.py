@@ -1,13 +1,10 @@
 """The cache directory."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
-_NO_HOME = Path(
-    "/nonexistent"
-)  # Debian's home of user nobody; callers cope with a folder that cannot be made
+# Debian's home of user nobody; callers cope with a folder that cannot be made
+_NO_HOME = Path("/nonexistent")
 
 
 def cache_base() -> Path:

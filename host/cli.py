@@ -1,11 +1,8 @@
 """The command line: finds the verb and turns errors into lines and exit codes, which nothing else does."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys
-import tempfile
 import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -29,6 +26,7 @@ from memleak_android.host.commands.unwind import unwind
 from memleak_android.host.console import PROGRAM, Invocation, say
 from memleak_android.host.errors import ExitCode, MemleakError
 from memleak_android.unwind.errors import UnwindError
+from memleak_android.unwind.file_writing import UnsafePathError, temporary_file
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # write(2): not a bug
 
@@ -117,6 +115,9 @@ def run(arguments: Sequence[str]) -> int:
         return _fail("aborted", ExitCode.ABORTED, is_verbose)
     except MemleakError as error:
         return _fail(str(error), error.exit_code, is_verbose)
+    except UnsafePathError as error:
+        line = f"could not write a file: {error.strerror}; name another folder (-o, TMPDIR, XDG_CACHE_HOME)"
+        return _fail(line, ExitCode.USAGE, is_verbose)
     except UnwindError as error:
         return _fail(str(error), ExitCode.USAGE, is_verbose)
     except (_ReaderGone, BrokenPipeError):
@@ -216,11 +217,10 @@ def _our_bug(error: Exception) -> int:
     first = next(iter(str(error).splitlines()), "")
     line = f"error: a bug of {PROGRAM}: {type(error).__name__}: {first}; please report it with"
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", prefix=f"{PROGRAM}-", suffix=".traceback.txt", delete=False
-        ) as file:
+        descriptor, path = temporary_file(f"{PROGRAM}-", ".traceback.txt")
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
             traceback.print_exception(error, file=file)
-        say(f"{line} {file.name}")
+        say(f"{line} {path}")
     except OSError:  # no folder takes it
         traceback.print_exception(error)
         say(f"{line} the lines above")

@@ -1,7 +1,5 @@
 """Lines of progress and errors on standard error, and names that cannot steer the terminal they are shown on."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 

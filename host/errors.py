@@ -1,7 +1,5 @@
 """The exit codes, and the failures that a user sees: what failed, with which datum, and the way out."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 

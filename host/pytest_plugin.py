@@ -13,7 +13,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,8 +47,9 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     if not config.getoption("--memleak") or os.environ.get(INNER):
         return None
     from memleak_android.host.errors import ExitCode
+    from memleak_android.unwind.file_writing import temporary_folder
 
-    with tempfile.TemporaryDirectory(prefix="memleak-pytest-") as temporary:
+    with temporary_folder("memleak-pytest-") as temporary:
         recording = Path(config.getoption("--memleak-output") or Path(temporary) / "run.memleak")
         code = _measure(list(config.invocation_params.args), recording, follow=bool(_workers(config)))
         return _judge(recording, config) if code in (ExitCode.OK, ExitCode.INCOMPLETE) else code

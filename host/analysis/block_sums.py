@@ -56,10 +56,7 @@ class HeldBlocks:
 
 def held_blocks(survivors: Survivors) -> HeldBlocks:
     live, n = survivors.snapshot.live, len(survivors.trace)
-    weight, variance = (
-        np.broadcast_to(1.0, n),
-        np.broadcast_to(0.0, n),
-    )  # no memory, unless blocks were sampled
+    weight, variance = np.broadcast_to(1.0, n), np.broadcast_to(0.0, n)  # no memory, unless sampled
     if live["sample_bytes"].any():
         weight = sampling_weights(live)
         variance = variances(live, weight)
@@ -97,7 +94,7 @@ class BlockSums:
     """Bytes and blocks are estimates where the tracer sampled.
 
     shown: sums by stack of the blocks that the view shows. stacks: of all blocks. inuse, unattributed, omitted: bytes and
-    blocks, regions left out. by_process: None = one process only. leaks, blocks: of the shown blocks, by stack.
+    blocks, regions left out. by_process: None = a session of one process. leaks, blocks: of the shown blocks, by stack.
     """
 
     shown: StackSums
@@ -122,8 +119,9 @@ def sum_blocks(
     shown: NDArray[np.bool_],
     is_omitted: NDArray[np.bool_],
     show_allocs: bool = False,
+    is_whole_machine: bool = False,
 ) -> BlockSums:
-    """counters: KEY_ROW. shown, is_omitted: by block."""
+    """counters: KEY_ROW. shown, is_omitted: by block. is_whole_machine: sums by process even where one holds all."""
     function = held.rows["function"]
     is_block = (function < FIRST_REGION_FUNCTION) | (function >= FIRST_PAIR_FUNCTION)  # regions are no blocks
     is_unattributed = is_block & (held.stack == UNATTRIBUTED)
@@ -131,6 +129,7 @@ def sum_blocks(
     counted = _sum_counters(keys, counters, is_sampled)
     of_shown = _sum_by_stack(held, shown, now_ns, keys.n_stacks, counted)
     everything = np.ones(len(held), bool)
+    by_process = is_whole_machine or len(np.unique(held.rows["pid"])) > 1
     return BlockSums(
         shown=of_shown,
         stacks=of_shown if shown.all() else _sum_by_stack(held, everything, now_ns, keys.n_stacks, counted),
@@ -140,8 +139,8 @@ def sum_blocks(
         threads=_thread_sums(held, is_block),
         all_leaks=_leaks(held, held.leak_kind >= 0, np.zeros(len(held), np.int64)).get(0, ()),
         leaks=_leaks(held, shown & (held.leak_kind >= 0) & (held.stack >= 0), held.stack),
-        shown_by_process=_by_process(held, shown, keys.n_stacks),
-        by_process=_by_process(held, is_block, keys.n_stacks),
+        shown_by_process=_by_process(held, shown, keys.n_stacks) if by_process else None,
+        by_process=_by_process(held, is_block, keys.n_stacks) if by_process else None,
         blocks=_blocks_by_stack(held, shown, now_ns) if show_allocs else {},
         is_sampled=is_sampled,
     )
@@ -222,11 +221,8 @@ def _thread_sums(held: HeldBlocks, chosen: NDArray[np.bool_]) -> tuple[ThreadSum
     return tuple(ThreadSum(*row) for row in rows)
 
 
-def _by_process(held: HeldBlocks, chosen: NDArray[np.bool_], n_stacks: int) -> Holdings | None:
-    """None where all blocks are of one process."""
+def _by_process(held: HeldBlocks, chosen: NDArray[np.bool_], n_stacks: int) -> Holdings:
     pids = np.unique(held.rows["pid"])
-    if len(pids) < 2:
-        return None
     width = n_stacks + 1  # the first of each process: blocks without a stack
     pairs = (
         (np.searchsorted(pids, part.rows["pid"]).astype(np.int64) * width + part.stack + 1, part)

@@ -1,7 +1,5 @@
 """Growth of each stack, and the time span that was judged, from the bytes held per key over time."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 

@@ -4,14 +4,11 @@ Rates are Theil–Sen estimates (the median of the slopes between all pairs of i
 95 % interval by the ranks of these slopes. docs/use/growth.md has the rules that make a trend of them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.analysis.growth_drift import drift
 from memleak_android.host.profile.profile import Growth, Trend
 
 INSTANTS_MIN = 5  # with fewer no order of the slopes is unlikely enough: 2/4! is 8 %, 2/5! is 2 %
@@ -34,6 +31,9 @@ STAIR_PATIENCE = 2.5  # times the longest wait between its rises: then it has en
 _SITES_AT_ONCE = 512
 
 Floats = NDArray[np.float64]
+LAG_SHARE = 4  # the long lag is a quarter of the instants
+SLOPE_VARIANCE = 1.2  # of a line through a random walk, over σ²/T (least squares: 6/5)
+STUDENT_95 = 2.78  # four quarters are four degrees of freedom
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,3 +236,45 @@ def _is_staircase(seconds: Floats, space: Floats) -> NDArray[np.bool_]:
     usual = sorted_steps[(rises.sum(axis=0) - 1) // 2 % len(steps), np.arange(steps.shape[1])]
     enough &= last >= LATE_SHARE_MIN * usual
     return np.asarray(enough & (steps >= 0).all(axis=0) & (pause <= STAIR_PATIENCE * waits.max(axis=0)))
+
+
+def drift(seconds: Floats, space: Floats, onset: NDArray[np.int64], rate: Floats) -> Floats:
+    """(n,) bytes per second: half of the 95 % interval of each column's rate due to drift alone.
+
+    Drift is deviation from the linear rate beyond random scatter. Sen's interval takes residuals as independent from instant
+    to instant, like the churn of a busy stack. Requests at random times add up instead (a random walk: its increments are
+    independent, not its levels), and so does a rate that changes. Drift shows in the variance of differences over long lags
+    compared with short lags.
+
+    seconds: (t,); space: (t, n) bytes; each column counts from its instant `onset` on, where at least two remain;
+    rate: (n,) bytes per second, of the fitted line.
+    """
+    residual = space - rate * seconds[:, None]
+    span = seconds[-1] - seconds[onset]
+    lag = np.maximum((len(seconds) - onset) // LAG_SHARE, 2)
+    short, short_s = _variation(seconds, residual, onset, np.ones_like(lag), span)
+    long, long_s = _variation(seconds, residual, onset, lag, span)
+    scatter_alone = np.maximum(long_s - short_s, 1e-9)
+    variance_per_s = np.maximum(long - short, 0) / scatter_alone
+    return np.asarray(STUDENT_95 * np.sqrt(SLOPE_VARIANCE * variance_per_s / span))
+
+
+def _variation(
+    seconds: Floats, residual: Floats, onset: NDArray[np.int64], lag: NDArray[np.int64], span: Floats
+) -> tuple[Floats, Floats]:
+    """(n,) each: the mean square of the differences over `lag` instants, and its expectation for a random walk, over σ².
+
+    The line fitted through the walk removes a part of a long difference: of h seconds h(1 - h/T) remain.
+    """
+    squares, expected, counts = (np.zeros(residual.shape[1]) for _ in range(3))
+    for each in np.unique(lag).tolist():
+        columns = lag == each
+        after = np.arange(each, len(seconds))
+        counted = after[:, None] - each >= onset[columns]
+        time_s = (seconds[after] - seconds[after - each])[:, None]
+        differences = residual[after][:, columns] - residual[after - each][:, columns]
+        squares[columns] = (differences**2 * counted).sum(axis=0)
+        expected[columns] = (time_s * np.maximum(1 - time_s / span[columns], 0) * counted).sum(axis=0)
+        counts[columns] = counted.sum(axis=0)
+    counts = np.maximum(counts, 1)
+    return squares / counts, expected / counts

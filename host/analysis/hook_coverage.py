@@ -1,13 +1,11 @@
-"""Coverage of each module in a PLT hook session: observed since when, and what was missed."""
-
-from __future__ import annotations
+"""Code that was not measured: modules of a PLT hook session, and programs that a process became by exec."""
 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.wire.blocks import HOOKED, HookedFlag, Rows
+from memleak_android.host.wire.blocks import HOOKED, HookedFlag, Lost, ProcessEvent, Rows
 
 _NAMED_MAX = 5
 _PAGE_MASK = 0xFFF
@@ -111,7 +109,7 @@ def _files_without(text: str, starts: set[int]) -> list[str]:
     """Base names of libraries (`.so` in their names) with code, without a mapping that begins at one of `starts`."""
     is_known: dict[str, bool] = {}
     has_code: dict[str, bool] = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         fields = line.split(maxsplit=5)
         if len(fields) < 6 or not fields[5].startswith("/") or ".so" not in fields[5]:
             continue
@@ -120,3 +118,35 @@ def _files_without(text: str, starts: set[int]) -> list[str]:
         has_code[path] = has_code.get(path, False) or "x" in fields[1]
     names = [path.rsplit("/", 1)[1] for path, known in is_known.items() if has_code[path] and not known]
     return [name for name in names if "libmemleak" not in name]
+
+
+def unprobed_program(capture: Capture, pid: int) -> list[str]:
+    """A sentence if the last program of `pid` never mapped the file with the probes; for BPF sessions.
+
+    The file is identified by device and inode: under another root the same path is another file.
+    """
+    allocator = capture.session.tracing.allocator
+    names = [
+        (int(row["timestamp_ns"]), bytes(row["comm"]).rstrip(b"\0").decode("utf-8", "replace"))
+        for rows in capture.processes
+        for row in rows[(rows["pid"] == pid) & (rows["event"] == ProcessEvent.EXEC)]
+    ]
+    if not allocator or len(names) < 2 or _has_lost_mappings(capture):
+        return []
+    probed: tuple[int, int, int] | None = None
+    since: set[tuple[int, int, int]] = set()
+    begin, name = max(names)
+    for rows, paths in capture.mappings:
+        for row, path in zip(rows, paths, strict=True):
+            identity = int(row["device_major"]), int(row["device_minor"]), int(row["inode"])
+            if path == allocator and probed is None:
+                probed = identity
+            if int(row["pid"]) == pid and int(row["timestamp_ns"]) >= begin and identity[2]:
+                since.add(identity)
+    if probed is None or not since or probed in since:
+        return []
+    return [f"{name}, which the target became by exec, was not measured: it does not use {allocator}"]
+
+
+def _has_lost_mappings(capture: Capture) -> bool:
+    return capture.status is not None and int(capture.status["lost"][Lost.MAPPINGS]) > 0

@@ -4,8 +4,6 @@ Memory that graphics drivers count outside of the mappings comes from Android's 
 HAL (frameworks/base ActivityThread.dumpMemInfoTable(), Debug.MemoryInfo.getOtherLabel()). The first number is Pss in kB.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -75,7 +73,7 @@ def driver_bytes(text: str) -> int:
 
 def _mappings(text: str) -> Iterator[_Used]:
     used: _Used | None = None
-    for line in text.splitlines():
+    for line in text.split("\n"):
         if head := _HEAD.fullmatch(line):
             if used:
                 yield used

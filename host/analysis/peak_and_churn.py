@@ -1,7 +1,5 @@
 """Stacks by what they held at the peak, and by what they allocated and gave back."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -49,10 +47,7 @@ def churn_sites(sums: StackSums, namer: SiteNamer) -> tuple[PastSite, ...]:
 
 
 def _sites(
-    stacks: NDArray[np.int64],
-    space: NDArray[np.int64],
-    objects: NDArray[np.int64] | None,
-    namer: SiteNamer,
+    stacks: NDArray[np.int64], space: NDArray[np.int64], objects: NDArray[np.int64] | None, namer: SiteNamer
 ) -> tuple[PastSite, ...]:
     namer.resolve(stacks)
     traces = namer.table.traces[namer.table.first_trace[stacks]]

@@ -1,9 +1,9 @@
 """Survivors → Profile: sums, growth, names, and what is missing."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from memleak_android.host.analysis.block_sums import BlockSums, held_blocks, largest_sums, sum_blocks
 from memleak_android.host.analysis.growth_by_stack import SessionGrowth, session_growth, times_of_marks
@@ -13,9 +13,8 @@ from memleak_android.host.analysis.process_sums import process_names, process_su
 from memleak_android.host.analysis.progress import ProgressCallback, no_progress
 from memleak_android.host.analysis.provenance import read_provenance
 from memleak_android.host.analysis.sites import SiteNamer, make_sites
-from memleak_android.host.analysis.thread_stops import thread_stops
 from memleak_android.host.analysis.totals import make_totals, malformed_missing, missing_sentences
-from memleak_android.host.heap import attribution, omitted_stacks
+from memleak_android.host.heap import attribution
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.keys import KeyStacks, key_stacks
 from memleak_android.host.heap.survivors import Survivors
@@ -24,16 +23,20 @@ from memleak_android.host.profile.profile import (
     CallSite,
     FpAgreement,
     Profile,
+    StopMoment,
     Target,
+    ThreadStop,
     Totals,
     Unwinding,
     Verdict,
 )
 from memleak_android.host.symbols.symbolizer import Symbolizer
-from memleak_android.host.wire.blocks import ArchNumber, Reason
+from memleak_android.host.wire.blocks import STOP, ArchNumber, Reason, Stopped
+from memleak_android.host.wire.blocks import StopMoment as MomentNumber
 from memleak_android.unwind.trace import TraceEnd
 
 _REMARKS_SHOWN_MAX = 20
+_STOPS_MAX = 1024  # many times what the agent reports in one session
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +63,7 @@ def make_profile(
 ) -> Profile:
     """missing: sentences about what the reader of the capture knows to be missing; each makes the result incomplete."""
     progress("summing up", 0.0)
-    keys, sums, growth = _sums_and_growth(
-        capture, survivors, view
-    )  # the columns over the blocks are freed by now
+    keys, sums, growth = _sums_and_growth(capture, survivors, view)  # its columns over the blocks are freed
     namer = SiteNamer(survivors.stacks, survivors.files, symbolizer, capture.session.tracing.pair_functions)
     shown = largest_sums(sums.shown, growth.by_stack, view.most_sites) if view.most_sites else sums.shown
     shares = shares_by_stack(sums.shown_by_process)
@@ -99,10 +100,11 @@ def _sums_and_growth(
 ) -> tuple[KeyStacks, BlockSums, SessionGrowth]:
     snapshot = survivors.snapshot
     now_ns = snapshot.timestamp_ns
-    is_omitted = omitted_stacks.is_omitted(capture.session.tracing, snapshot.live, now_ns)
+    is_omitted = attribution.is_omitted(capture.session.tracing, snapshot.live)
     shown = attribution.select(snapshot.live, now_ns, view.older_ns, view.min_size, view.max_size)
     keys, held = key_stacks(survivors.stacks), held_blocks(survivors)
-    sums = sum_blocks(held, keys, snapshot.keys, now_ns, shown, is_omitted, view.show_allocs)
+    is_whole = capture.session.target.is_whole_machine
+    sums = sum_blocks(held, keys, snapshot.keys, now_ns, shown, is_omitted, view.show_allocs, is_whole)
     if view.warmup_ns is None:
         return keys, sums, SessionGrowth(None, {})
     return keys, sums, session_growth(capture, held, keys, now_ns, view.warmup_ns, view.cooldown_ns)
@@ -143,7 +145,7 @@ def target_pid(capture: Capture) -> int:
 def _notes(capture: Capture, view: View, totals: Totals) -> list[str]:
     session = capture.session
     notes = list(session.findings.left_out)
-    notes += omitted_stacks.notes(session.tracing, totals.unasked_space, totals.unasked_objects)
+    notes += attribution.omission_notes(totals.unasked_space, totals.unasked_objects)
     marked, times = times_of_marks(capture)
     if marked and not session.findings.has_scenario and view.warmup_ns is not None:
         notes.append(
@@ -183,3 +185,20 @@ def _wall_clock_s(capture: Capture, timestamp_ns: int) -> float:
         return 0.0
     now_ns = int(capture.hello["realtime_ns"]) + timestamp_ns - int(capture.hello["monotonic_ns"])
     return min(max(now_ns / 1e9, 0.0), 4102444800.0)  # the year 2100
+
+
+def thread_stops(capture: Capture) -> tuple[ThreadStop, ...]:
+    """In order of time, at most the first 1024. Rows of unknown kinds are skipped."""
+    rows = np.concatenate([np.empty(0, STOP), *capture.stops])
+    rows = rows[np.isin(rows["moment"], list(MomentNumber)) & np.isin(rows["stopped"], list(Stopped))]
+    return tuple(_stop(row) for row in rows[np.argsort(rows["timestamp_ns"], kind="stable")[:_STOPS_MAX]])
+
+
+def _stop(row: np.void) -> ThreadStop:
+    return ThreadStop(
+        moment=StopMoment[MomentNumber(row["moment"]).name],
+        is_caller=int(row["stopped"]) == Stopped.CALLER,
+        duration_ns=int(row["duration_ns"]),
+        threads=int(row["n_threads"]),
+        pid=int(row["pid"]),
+    )

@@ -1,7 +1,5 @@
 """Bytes and blocks held per process, for sessions that measured more than one."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Progress callbacks for long analyses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 # The step that runs, and the share of it (0 to 1) that is done.

@@ -1,7 +1,5 @@
 """Provenance of a recording (device, app version, labels): stored in SESSION, used by `fleet`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from memleak_android.host.console import one_line

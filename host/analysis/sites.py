@@ -1,7 +1,5 @@
 """Stacks → call sites: frames with names, and the sums of each stack."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any

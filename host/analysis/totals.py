@@ -1,7 +1,5 @@
 """Counters and sums → the totals of a profile, and the sentences about what is missing from it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from memleak_android.host.analysis.block_sums import BlockSums

@@ -7,8 +7,6 @@ The live table decides what is held. Evidence only shows where a block was alloc
 - a block whose key has no evidence is unattributed: counted, never dropped, never guessed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,9 +15,12 @@ from numpy.typing import NDArray
 
 from memleak_android.host.heap.keys import find_sorted
 from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, FIRST_REGION_FUNCTION, Rows
+from memleak_android.host.wire.session import SessionTracing
 
 UNATTRIBUTED = -1
 _BLOCKS_AT_ONCE = 1 << 20
+# --all omits the stack of a key that holds a single block below this size (device/bpf/evidence.bpf.h).
+SINGLE_BLOCK_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,3 +174,25 @@ def select(
     latest = max(0, now_ns - older_ns) if older_ns else 2**64 - 1
     old = live["timestamp_ns"].astype(np.uint64) <= np.uint64(latest)
     return np.asarray(old & (live["size"] >= np.uint64(min_size)) & (live["size"] <= np.uint64(max_size)))
+
+
+def is_omitted(tracing: SessionTracing, live: Rows) -> NDArray[np.bool_]:
+    """For each live block: if it has no stack, that is because none was requested.
+
+    A block that lacks its stack for another reason (it is large, its key holds more blocks, it has no key) is a loss.
+    """
+    if not tracing.is_every_process:
+        return np.zeros(len(live), bool)
+    groups = key_groups(live)
+    is_single = np.bincount(groups)[groups] == 1
+    return np.asarray(is_single & (live["size"] < SINGLE_BLOCK_BYTES) & (live["key"] != 0))
+
+
+def omission_notes(space: int, objects: int) -> list[str]:
+    """The report's note about bytes and blocks whose stacks were omitted."""
+    if not objects:
+        return []
+    why = f"each is the only block of its stack and smaller than {SINGLE_BLOCK_BYTES:,} bytes"
+    return [
+        f"{objects:,} blocks of {space:,} bytes have no stack because {why} (name its process by --pid for them)"
+    ]

@@ -115,7 +115,7 @@ class Capture:
     stops: list[Rows] = field(default_factory=list)  # of threads of an attached process
     exit_stop: np.void | None = None  # EXIT_STOP of the command that is, or was, held at its end
     modules: list[dict[str, Any]] = field(default_factory=list)
-    kernel_symbols: list[str] = field(default_factory=list)  # texts, for host/stacks/kernel_image.py
+    kernel_symbols: list[str] = field(default_factory=list)  # texts, for host/stacks/kernel_stacks.py
     files: list[FileIdentity] = field(default_factory=list)  # of a device, of a session that was cut
     stacks: StackTable = field(default_factory=lambda: StackTable(keeps_sp=False))  # of a finished recording
     malformed: list[payloads.MalformedBlock] = field(default_factory=list)
@@ -222,19 +222,15 @@ class Capture:
     def _add_sites(self, block: Block, offset: int) -> None:
         self._sites.add(payloads.decode_chunk(block).rows)
 
-    def _add_held(self, block: Block, offset: int) -> None:
-        chunk = payloads.decode_chunk(block)
-        self._held_chunks.append(chunk.rows)
+    def _add_sums(self, block: Block, offset: int) -> None:
+        """HELD or PEAK: sums of an earlier snapshot, or of the peak."""
+        is_peak, chunk = block.kind == BlockKind.PEAK, payloads.decode_chunk(block)
+        chunks = self._peak_chunks if is_peak else self._held_chunks
+        chunks.append(chunk.rows)
         if chunk.last:
-            self.key_history.add(KeySnapshot(chunk.timestamp_ns, np.concatenate(self._held_chunks)))
-            self._held_chunks.clear()
-
-    def _add_peak(self, block: Block, offset: int) -> None:
-        chunk = payloads.decode_chunk(block)
-        self._peak_chunks.append(chunk.rows)
-        if chunk.last:
-            self.high_water.set_recorded(KeySnapshot(chunk.timestamp_ns, np.concatenate(self._peak_chunks)))
-            self._peak_chunks.clear()
+            keep = self.high_water.set_recorded if is_peak else self.key_history.add
+            keep(KeySnapshot(chunk.timestamp_ns, np.concatenate(chunks)))
+            chunks.clear()
 
     def _add_high_water(self, block: Block, offset: int) -> None:
         self.high_water.add(*payloads.decode_high_water(block.payload))
@@ -307,7 +303,7 @@ _READERS: dict[BlockKind, Callable[[Capture, Block, int], None]] = {
     BlockKind.FILES: Capture._add_files,
     BlockKind.TRACES: Capture._add_traces,
     BlockKind.SITES: Capture._add_sites,
-    BlockKind.HELD: Capture._add_held,
-    BlockKind.PEAK: Capture._add_peak,
+    BlockKind.HELD: Capture._add_sums,
+    BlockKind.PEAK: Capture._add_sums,
     BlockKind.HIGH_WATER: Capture._add_high_water,
 }

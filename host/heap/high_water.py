@@ -1,7 +1,5 @@
 """The high-water mark and what each key held then: by the target's counters, else the snapshot that held most."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Stack keys: one number for process and key, and the stacks that a key has."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

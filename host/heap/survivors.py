@@ -1,7 +1,5 @@
 """The blocks held and their stacks: live table × unwound evidence, or read from a finished recording."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

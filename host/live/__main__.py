@@ -3,8 +3,6 @@
 It restores the terminal and exits when the session's end of the socket closes, for whatever reason.
 """
 
-from __future__ import annotations
-
 import signal
 import socket
 import sys

@@ -1,7 +1,5 @@
 """The live view: counters, and the table of stacks, sorted, filtered, opened."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import ClassVar

@@ -3,8 +3,6 @@
 Both ends are of one version. Names are the target's, printable and of bounded length.
 """
 
-from __future__ import annotations
-
 import socket
 import struct
 from collections.abc import Iterator

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from rich.text import Text
@@ -13,9 +14,10 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer, Input, RichLog, Static, Tree
 from textual.widgets.tree import TreeNode
 
-from memleak_android.host.live.callers import Caller, callers
 from memleak_android.host.live.messages import SiteLine, Sites
+from memleak_android.host.live.rows import matches
 from memleak_android.host.reports.base import bounded
+from memleak_android.unwind.file_reading import opened
 
 OUTPUT_BYTES = 64 << 10  # of a command's output that are shown: its end
 OUTPUT_REFRESH_S = 0.5
@@ -130,7 +132,7 @@ class OutputScreen(Screen[None]):
 def end_of_file(path: str) -> tuple[int, list[str]]:
     """The file's size and last lines, printable; empty if unreadable."""
     try:
-        with open(path, "rb") as file:
+        with opened(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - OUTPUT_BYTES))
             data = file.read(OUTPUT_BYTES)
@@ -158,3 +160,33 @@ class QuestionScreen(ModalScreen[str]):
 
     def action_leave(self) -> None:
         self.dismiss("")
+
+
+@dataclass(slots=True)
+class Caller:
+    """frame: a number in Sites.frames, -1 = the root. Sums are those of all stacks that pass through here."""
+
+    frame: int
+    space: int = 0
+    objects: int = 0
+    callees: dict[int, Caller] = field(default_factory=dict)
+
+    @property
+    def largest_first(self) -> list[Caller]:
+        return sorted(self.callees.values(), key=lambda one: (-one.space, one.frame))
+
+
+def callers(sites: Sites, wanted: str = "") -> Caller:
+    """Builds the tree of the stacks that the filter shows; regions, which hold the heap, are left out."""
+    root = Caller(-1)
+    for site in sites.sites:
+        if site.kind == "mmap" or not matches(site, sites.frames, wanted):
+            continue
+        node = root
+        node.space += site.space
+        node.objects += site.objects
+        for number in reversed(site.frames):
+            node = node.callees.setdefault(number, Caller(number))
+            node.space += site.space
+            node.objects += site.objects
+    return root

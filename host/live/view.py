@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from memleak_android.host.live.messages import FrameLine, SiteLine, Sites
 from memleak_android.host.profile.profile import CallSite, Frame, Growth, LeakSum, Profile, Trend
+from memleak_android.host.profile.runtime_sites import module_name
 from memleak_android.host.profile.site_id import responsible_frame
 from memleak_android.host.profile.sort_orders import growth_rate
 from memleak_android.host.reports.base import ROOT, amount, bounded, frame_name, leak_name, leaks_text
-from memleak_android.host.reports.base import module_name as base_name
 from memleak_android.host.reports.text import messages
 from memleak_android.host.reports.text.growth import answer_lines, clock, site_growth
 from memleak_android.host.reports.text.past import ages_text
@@ -111,7 +111,7 @@ def _frame_line(frame: Frame) -> FrameLine:
     return FrameLine(
         function=bounded(frame.function, NAME_MAX) if is_call else frame_name(frame, NAME_MAX),
         source=f"{source}:{frame.line}" if source and frame.line else source,
-        module=bounded(base_name(frame.module), NAME_MAX) if frame.module else "",
+        module=bounded(module_name(frame.module), NAME_MAX) if frame.module else "",
         way="" if is_call else bounded(frame.method),
     )
 

@@ -1,7 +1,5 @@
 """A rule as a line of the agent's configuration (docs/wire-protocol.md §8)."""
 
-from __future__ import annotations
-
 from memleak_android.host.pairs.operands import VALUES_MAX, Condition, Handle
 from memleak_android.host.pairs.schema import PairFamily, PairRule
 

@@ -1,7 +1,5 @@
 """Operands of a rule in a pair file: which argument or memory holds a value, and which calls count (docs/use/pairs.md)."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any

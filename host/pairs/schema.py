@@ -1,7 +1,5 @@
 """Pair files: TOML → families of functions that acquire and release. docs/use/pairs.md documents them."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable, Sequence
@@ -12,10 +10,10 @@ from typing import Any, Literal
 
 from memleak_android.host.errors import UsageError
 from memleak_android.host.pairs.operands import Condition, Handle, condition_of, handle_of
+from memleak_android.unwind.file_reading import read_file
 
-HEAP_SET = (
-    "malloc"  # traced without --pairs; host/tracers/probes/allocator.py finds the object that provides it
-)
+# traced without --pairs; host/tracers/probes/allocator.py finds the object that provides it
+HEAP_SET = "malloc"
 _SETS = Path(__file__).parent
 _HELP = "see docs/use/pairs.md"
 _NAME = re.compile(r"[A-Za-z0-9_.+-]{1,40}")
@@ -177,7 +175,7 @@ def _path_of(word: str) -> Path:
 
 
 def _read(path: Path, sets: PairSets) -> None:
-    document = _document_of(path)
+    document = read_document(path, _HELP)
     if len(document) > _NAMED_MAX:
         raise UsageError(f"{path} has {len(document)} pairs, at most {_NAMED_MAX} are read", "make two files")
     for name, table in document.items():
@@ -190,21 +188,16 @@ def _read(path: Path, sets: PairSets) -> None:
             sets.problems.append(str(error))
 
 
-def _document_of(path: Path) -> dict[str, Any]:
+def read_document(path: Path, hint: str) -> dict[str, Any]:
+    """A TOML file. Raises UsageError with the hint."""
     try:
-        with path.open("rb") as stream:
-            text = stream.read(_FILE_BYTES_MAX + 1)
-        if len(text) > _FILE_BYTES_MAX:
-            raise UsageError(
-                f"{path} is larger than {_FILE_BYTES_MAX:,} bytes, too large for a pair file", _HELP
-            )
-        return tomllib.loads(text.decode("utf-8"))
+        return tomllib.loads(read_file(path, _FILE_BYTES_MAX).decode("utf-8"))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except RecursionError:
-        raise UsageError(f"{path} cannot be read: it is nested too deep", _HELP) from None
+        raise UsageError(f"{path} cannot be read: it is nested too deep", hint) from None
     except ValueError as error:  # TOMLDecodeError, UnicodeDecodeError, and of numbers with very many digits
-        raise UsageError(f"{path} is not TOML: {error}", _HELP) from None
+        raise UsageError(f"{path} is not TOML: {error}", hint) from None
 
 
 def _family(label: str, name: str, table: Any, problems: list[str]) -> PairFamily:

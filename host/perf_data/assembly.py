@@ -1,74 +1,55 @@
 """Joins kernel frames, unwound frames and names of a chunk into SampledStacks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.perf_data.code_locations import KERNEL_SPACE, CodeLocations
-from memleak_android.host.perf_data.layout import Ints, SampleColumns
+from memleak_android.host.perf_data.layout import Ints
 from memleak_android.host.perf_data.sampled_stacks import NOT_CAPTURED, SampledStacks
-from memleak_android.host.perf_data.stacks import Chunk, SampleReader, SampleUnwinder
+from memleak_android.host.perf_data.stacks import Chunk, Group, SampleReader
 from memleak_android.unwind.trace import Method, TraceBatch
+from memleak_android.unwind.walk.batch import BatchUnwinder
 from memleak_android.unwind.walk.joining import join_truncated
 
 _MARKS = np.uint64((1 << 64) - 4095)  # PERF_CONTEXT_MAX: entries from here on mark whose frames follow
 _KERNEL, _USER = np.uint64((1 << 64) - 128), np.uint64((1 << 64) - 512)
-_NO_SP = 0
 
 
-class _Frames:
-    """Frames of a chunk, in pieces. `owner` is the sample's index in the chunk."""
+# owner: the sample's index in the chunk
+_FRAME = np.dtype([("owner", "<i8"), ("space", "<i4"), ("lookup", "<u8"), ("sp", "<u8"), ("method", "u1")])
 
-    def __init__(self) -> None:
-        self.owner: list[Ints] = []
-        self.space: list[NDArray[np.int32]] = []
-        self.lookup: list[NDArray[np.uint64]] = []
-        self.sp: list[NDArray[np.uint64]] = []
-        self.method: list[NDArray[np.uint8]] = []
 
-    def add_chain(self, chosen: Ints, space: NDArray[np.int32], area: NDArray[np.uint64], columns: SampleColumns, *, with_user: bool) -> None:  # fmt: skip
-        """Adds the callchain: the kernel's frames, and the user's if the sample has no stack."""
-        owner = np.repeat(np.arange(len(chosen)), columns.chain_words)
-        first = np.cumsum(columns.chain_words) - columns.chain_words
-        entry = area[np.repeat(columns.chain - first, columns.chain_words) + np.arange(len(owner))]
-        is_mark = entry >= _MARKS
-        last_mark = np.maximum.accumulate(np.where(is_mark, np.arange(len(entry)), -1))
-        has_mark = last_mark >= first[owner]
-        mark = np.where(has_mark, entry[last_mark], _USER) if len(entry) else entry
-        is_kernel = mark == _KERNEL
-        kept = ~is_mark & (is_kernel | (with_user & (mark == _USER)))
-        owner, entry, is_kernel = owner[kept], entry[kept], is_kernel[kept]
-        self._add(
-            chosen[owner],
-            np.where(is_kernel, KERNEL_SPACE, space[chosen[owner]]).astype(np.int32),
-            entry,
-            np.full(len(entry), _NO_SP, np.uint64),
-            np.full(len(entry), Method.FP, np.uint8),
-        )
+def _chain(chunk: Chunk, group: Group, area: NDArray[np.uint64]) -> NDArray[np.void]:
+    """Frames of the callchain: the kernel's, and the user's if the sample has no stack."""
+    chosen, columns = group.chosen, group.columns
+    owner = np.repeat(np.arange(len(chosen)), columns.chain_words)
+    first = np.cumsum(columns.chain_words) - columns.chain_words
+    entry = area[np.repeat(columns.chain - first, columns.chain_words) + np.arange(len(owner))]
+    is_mark = entry >= _MARKS
+    last_mark = np.maximum.accumulate(np.where(is_mark, np.arange(len(entry)), -1))
+    has_mark = last_mark >= first[owner]
+    mark = np.where(has_mark, entry[last_mark], _USER) if len(entry) else entry
+    is_kernel = mark == _KERNEL
+    kept = ~is_mark & (is_kernel | ((group.batch is None) & (mark == _USER)))
+    frames = np.zeros(int(kept.sum()), _FRAME)
+    frames["owner"], frames["lookup"] = chosen[owner[kept]], entry[kept]
+    frames["space"] = np.where(is_kernel[kept], KERNEL_SPACE, chunk.space[frames["owner"]])
+    frames["method"] = Method.FP
+    return frames
 
-    def add_traces(self, chosen: Ints, space: NDArray[np.int32], traces: TraceBatch) -> None:
-        owner = chosen[np.repeat(np.arange(len(chosen)), np.diff(traces.offsets))]
-        lookup = traces.address - traces.is_return.astype(np.uint64)
-        self._add(owner, space[owner], lookup, traces.sp, traces.method)
 
-    def _add(
-        self,
-        owner: Ints,
-        space: NDArray[np.int32],
-        lookup: NDArray[np.uint64],
-        sp: NDArray[np.uint64],
-        method: NDArray[np.uint8],
-    ) -> None:
-        columns = (self.owner, self.space, self.lookup, self.sp, self.method)
-        for column, piece in zip(columns, (owner, space, lookup, sp, method), strict=True):
-            column.append(piece)  # type: ignore[attr-defined]
+def _unwound(chunk: Chunk, chosen: Ints, traces: TraceBatch) -> NDArray[np.void]:
+    frames = np.empty(len(traces.address), _FRAME)
+    frames["owner"] = chosen[np.repeat(np.arange(len(chosen)), np.diff(traces.offsets))]
+    frames["space"], frames["sp"], frames["method"] = chunk.space[frames["owner"]], traces.sp, traces.method
+    frames["lookup"] = traces.address - traces.is_return.astype(np.uint64)
+    return frames
 
 
 def stacks_of(
-    reader: SampleReader, unwinder: SampleUnwinder, locations: CodeLocations, *, join: bool = False
+    reader: SampleReader, unwinder: BatchUnwinder, locations: CodeLocations, *, join: bool = False
 ) -> Iterator[SampledStacks]:
     """Yields all samples in order of time, a bounded number at a time.
 
@@ -79,26 +60,26 @@ def stacks_of(
 
 
 def _assemble(
-    reader: SampleReader, unwinder: SampleUnwinder, locations: CodeLocations, chunk: Chunk, *, join: bool
+    reader: SampleReader, unwinder: BatchUnwinder, locations: CodeLocations, chunk: Chunk, *, join: bool
 ) -> SampledStacks:
     n = len(chunk.order)
-    frames = _Frames()
+    frames = [np.empty(0, _FRAME)]
     end = np.full(n, NOT_CAPTURED, np.uint8)
     period = np.ones(n, np.uint64)
     arch = [""] * n
     for group in chunk.groups:
         period[group.chosen] = group.columns.period
         words = reader.recording.areas[int(chunk.order.area[group.chosen[0]])].words
-        frames.add_chain(group.chosen, chunk.space, words, group.columns, with_user=group.batch is None)
+        frames.append(_chain(chunk, group, words))
         if group.batch is not None:
             traces = unwinder.unwind(group.batch)
             if join:
                 traces = join_truncated(traces, _threads(chunk)[group.chosen])
-            frames.add_traces(group.chosen, chunk.space, traces)
+            frames.append(_unwound(chunk, group.chosen, traces))
             end[group.chosen] = traces.end
             for i in group.chosen.tolist():
                 arch[i] = group.batch.arch.name
-    return _sorted(reader, locations, chunk, frames, period, arch, end)
+    return _sorted(reader, locations, chunk, np.concatenate(frames), period, arch, end)
 
 
 def _threads(chunk: Chunk) -> Ints:
@@ -111,15 +92,14 @@ def _sorted(
     reader: SampleReader,
     locations: CodeLocations,
     chunk: Chunk,
-    frames: _Frames,
+    frames: NDArray[np.void],
     period: NDArray[np.uint64],
     arch: list[str],
     end: NDArray[np.uint8],
 ) -> SampledStacks:
     order = chunk.order
-    owner = np.concatenate(frames.owner)
-    by_owner = np.argsort(owner, kind="stable")  # frames were added innermost first
-    lookup = np.concatenate(frames.lookup)[by_owner]
+    frames = frames[np.argsort(frames["owner"], kind="stable")]  # they were added innermost first
+    lookup = frames["lookup"].copy()
     names = [event.name for event in reader.recording.events]
     return SampledStacks(
         [
@@ -132,11 +112,11 @@ def _sorted(
         period,
         [names[i] for i in order.event.tolist()],
         arch,
-        np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(order)))]),
-        locations.numbers(np.concatenate(frames.space)[by_owner], lookup),
+        np.concatenate([[0], np.cumsum(np.bincount(frames["owner"], minlength=len(order)))]),
+        locations.numbers(frames["space"], lookup),
         lookup,
-        np.concatenate(frames.sp)[by_owner],
-        np.concatenate(frames.method)[by_owner],
+        frames["sp"].copy(),
+        frames["method"].copy(),
         end,
         locations.known,
     )

@@ -1,12 +1,8 @@
 """The file around the records: header, events, and facts about the machine (perf.data-file-format.txt)."""
 
-from __future__ import annotations
-
 import mmap
-import os
-import stat
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +12,14 @@ from memleak_android.host.perf_data import records
 from memleak_android.host.perf_data.event import Event, read_event
 from memleak_android.host.perf_data.records import Area, find_records
 from memleak_android.host.perf_data.unaligned_records import align_records, walk_unaligned
+from memleak_android.unwind.file_reading import opened
 
 _MAGIC, _MAGIC_SWAPPED = b"PERFILE2", b"2ELIFREP"
 _HEADER = struct.Struct("<8sQQQQQQ16x4Q")  # magic, size, attribute size, attributes, data, features
 _PIPE_HEADER_BYTES = 16
 _SECTION = struct.Struct("<QQ")
-_BUILD_ID, _HOST, _RELEASE, _ARCH, _EVENT_DESC = 2, 3, 4, 6, 12  # features
+_BUILD_ID, _EVENT_DESC = 2, 12  # features
+_TEXTS = {3: "host", 4: "release", 6: "machine"}  # by feature
 _BUILD_ID_SIZE_KNOWN = 1 << 15  # of misc
 _EVENTS_MAX = 4096
 _TEXT_MAX = 4096
@@ -75,13 +73,8 @@ def open_perf_data(path: Path) -> PerfData:
 
 def _map(path: Path) -> memoryview:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with open(descriptor, "rb"):
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise RecordingError(
-                    f"could not read {path}: it is not a regular file", "write it to a file first"
-                )
-            return memoryview(mmap.mmap(descriptor, 0, prot=mmap.PROT_READ))
+        with opened(path) as file:
+            return memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
     except OSError as error:
         raise RecordingError(f"could not read {path}: {error.strerror}", "name a perf.data") from None
     except ValueError:
@@ -131,12 +124,8 @@ def _read_features(recording: PerfData, data: memoryview, at: int, words: list[i
 
 
 def _read_feature(recording: PerfData, number: int, content: memoryview) -> None:
-    if number == _ARCH:
-        recording.machine = _text(content)
-    elif number == _HOST:
-        recording.host = _text(content)
-    elif number == _RELEASE:
-        recording.release = _text(content)
+    if number in _TEXTS:
+        setattr(recording, _TEXTS[number], _text(content))
     elif number == _BUILD_ID:
         for at, _, misc, size in walk_unaligned(content, 0, len(content)):
             _read_build_id(recording, content[at + 8 : at + size], misc)
@@ -216,4 +205,4 @@ def _rename(recording: PerfData, update: bytes) -> None:
     name = update[16:].split(b"\0")[0].decode("utf-8", "replace")
     for i, event in enumerate(recording.events):
         if identity in event.ids:
-            recording.events[i] = event.renamed(name)
+            recording.events[i] = replace(event, name=name)

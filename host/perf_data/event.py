@@ -1,9 +1,7 @@
 """A recorded event: one perf_event_attr (include/uapi/linux/perf_event.h) with its ids and name."""
 
-from __future__ import annotations
-
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntFlag
 
 
@@ -82,9 +80,6 @@ class Event:
     def has_stacks(self) -> bool:
         wanted = SampleType.REGS_USER | SampleType.STACK_USER
         return self.sample_type & wanted == wanted
-
-    def renamed(self, name: str) -> Event:
-        return replace(self, name=name)
 
     def head_word(self, field: SampleType) -> int | None:
         """The index of the word that holds a field of HEAD; the header is word 0."""

@@ -1,30 +1,21 @@
 """The ELF files of a recording, from this machine or --symbols folders, if they are the recorded ones."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from memleak_android.host.elf.sections import BadElf
 from memleak_android.host.perf_data.container import PerfData
 from memleak_android.host.perf_data.processes import BUILD_ID, Processes
 from memleak_android.host.stacks.modules import VDSO, ModuleFile, own_vdso
 from memleak_android.host.symbols.symbol_locations import read_build_id
 from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.cfi.table_cache import TableCache
-from memleak_android.unwind.errors import UnwindError
+from memleak_android.unwind.errors import BadElfError, UnwindError
 from memleak_android.unwind.maps import Mapping
 
 _INDEXED_MAX = 200_000  # files of --symbols folders
-_MEMORY = (
-    "//anon",
-    "/anon_hugepage",
-    "/dev/zero",
-    "/SYSV",
-    "/memfd:",
-)  # the kernel's pseudo-paths: not files
+_MEMORY = ("//anon", "/anon_hugepage", "/dev/zero", "/SYSV", "/memfd:")  # pseudo-paths: not files
 
 
 class RecordedFiles:
@@ -75,7 +66,7 @@ class RecordedFiles:
             return ModuleFile(mapping.path, self._build_id(mapping), memoryview(b""), None)
         if self._tables is not None:
             self._tables.serve(module)
-        return ModuleFile(mapping.path, module.build_id, module.image.data, module)
+        return ModuleFile(mapping.path, module.build_id, module.data, module)
 
     def _open_vdso(self) -> Module | None:
         """Opens this machine's vdso: all processes of one kernel share it."""
@@ -135,6 +126,8 @@ class RecordedFiles:
             is_given = any(path.is_relative_to(folder) for folder in self._folders)
             if path.stat().st_mtime > self._recorded_at and not is_given:
                 return "it changed after the recording"
-        except (OSError, BadElf, ValueError) as error:
+        except BadElfError as error:
+            return error.reason
+        except (OSError, ValueError) as error:
             return str(error)
         return None

@@ -4,11 +4,9 @@ A mapping of free addresses is added to the current image, because no code ran t
 another one, exec and fork start a new image.
 """
 
-from __future__ import annotations
-
 import struct
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +14,7 @@ from numpy.typing import NDArray
 from memleak_android.host.errors import RecordingError
 from memleak_android.host.perf_data import records
 from memleak_android.host.perf_data.records import Area
-from memleak_android.unwind.maps import AddressSpace, Mapping
+from memleak_android.unwind.maps import AddressSpace, Layout, Mapping
 
 _EXEC = 1 << 13  # misc of COMM: the name changed by exec (kernel commit 82b897782d10, v3.16)
 _DATA = 1 << 13  # misc of MMAP: not executable
@@ -31,51 +29,12 @@ _COPIED_MAX = 1 << 24  # mappings in all images: bounds the cost of forks and re
 
 
 @dataclass(slots=True)
-class _Layout:
-    """Mappings without overlap, and their starts."""
-
-    starts: list[int] = field(default_factory=list)
-    mappings: list[Mapping] = field(default_factory=list)
-
-    def copy(self) -> _Layout:
-        return _Layout(self.starts.copy(), self.mappings.copy())
-
-    def covered(self, new: Mapping) -> tuple[int, int]:
-        """The range of mappings that `new` overlaps."""
-        first = bisect_left(self.starts, new.start)
-        if first and self.mappings[first - 1].end > new.start:
-            first -= 1
-        return first, bisect_left(self.starts, new.end)
-
-    def lay(self, new: Mapping, first: int, last: int, known: dict[Mapping, Mapping]) -> None:
-        """Maps as mmap(2) with MAP_FIXED does.
-
-        first, last: from covered().
-        known: makes equal mappings one object.
-        """
-        pieces = [new]
-        for old in self.mappings[first:last]:
-            if old.start < new.start:
-                pieces.insert(0, _part(old, old.start, new.start))
-            if old.end > new.end:
-                pieces.append(_part(old, new.end, old.end))
-        self.mappings[first:last] = [known.setdefault(piece, piece) for piece in pieces]
-        self.starts[first:last] = [piece.start for piece in pieces]
-
-
-@dataclass(slots=True)
 class _Image:
     """The layout of a process since a rank. is_shared: a forked process has the same layout."""
 
     since: int
-    layout: _Layout
+    layout: Layout
     is_shared: bool = False
-
-
-def _part(old: Mapping, start: int, end: int) -> Mapping:
-    return Mapping(
-        start, end, old.permissions, old.file_offset + start - old.start, old.path, old.device, old.inode
-    )
 
 
 def _matters(new: Mapping, covered: list[Mapping]) -> bool:
@@ -94,9 +53,8 @@ class Processes:
     def __init__(self, sample_pids: NDArray[np.uint32], sample_ranks: NDArray[np.int64]) -> None:
         order = np.lexsort((sample_ranks, sample_pids))
         pids, first = np.unique(sample_pids[order], return_index=True)
-        self._ranks = dict(
-            zip(pids.tolist(), np.split(sample_ranks[order], first[1:]), strict=False)
-        )  # split() of no samples yields one part
+        ranks = np.split(sample_ranks[order], first[1:])  # of no samples one part
+        self._ranks = dict(zip(pids.tolist(), ranks, strict=False))
         self._copied = 0
         self._known: dict[Mapping, Mapping] = {}
         self.spaces: list[AddressSpace] = [AddressSpace([])]
@@ -154,13 +112,13 @@ class Processes:
             self._space_of[id(image)] = number
         return number
 
-    def _own_layout(self, pid: int, rank: int, *, is_new: bool) -> _Layout:
+    def _own_layout(self, pid: int, rank: int, *, is_new: bool) -> Layout:
         """The layout of a process, to be changed. is_new: samples before `rank` shall not see that."""
-        images = self._images.setdefault(pid, [_Image(0, _Layout())])
+        images = self._images.setdefault(pid, [_Image(0, Layout())])
         image = images[-1]
         is_new = is_new and self._has_samples(pid, image.since, rank)
         if is_new or image.is_shared:
-            self._copied += len(image.layout.starts)
+            self._copied += len(image.layout.mappings)
             if self._copied > _COPIED_MAX:
                 raise RecordingError("the recording maps code over code too often", "record fewer processes")
             copy = image.layout.copy()
@@ -190,11 +148,10 @@ class Processes:
         path = name.split(b"\0")[0].decode("utf-8", "replace")
         new = Mapping(start, start + length, permissions, offset, path, device, inode)
         layout = self._own_layout(pid, rank, is_new=False)
-        first, last = layout.covered(new)
-        if _matters(new, layout.mappings[first:last]):
+        if _matters(new, layout.covered(new)):
             layout = self._own_layout(pid, rank, is_new=True)
-        layout.lay(new, first, last, self._known)
-        if len(layout.starts) > _MAPPINGS_MAX:
+        layout.lay(new, self._known)
+        if len(layout.mappings) > _MAPPINGS_MAX:
             raise RecordingError(f"process {pid} has more than {_MAPPINGS_MAX} mappings", "record again")
 
     def _file(self, content: bytes, misc: int) -> tuple[str, int]:
@@ -211,7 +168,7 @@ class Processes:
         pid, tid = struct.unpack_from("<II", content)
         self._rename(tid, rank, content[8:].split(b"\0")[0].decode("utf-8", "replace"))
         if misc & _EXEC:
-            self._images.setdefault(pid, []).append(_Image(rank, _Layout()))
+            self._images.setdefault(pid, []).append(_Image(rank, Layout()))
 
     def _add_fork(self, content: bytes, rank: int) -> None:
         pid, parent, tid, parent_tid = struct.unpack_from("<IIII", content)

@@ -1,7 +1,5 @@
 """Stacks of a sampling profiler, the input of reports of `unwind perf.data`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -66,11 +64,8 @@ def first_joined(stacks: SampledStacks) -> dict[int, int]:
     return dict(zip(samples.tolist(), frames[first].tolist(), strict=True))
 
 
-_ENDS = {TraceEnd.STACK_TRUNCATED: "truncated"}
-
-
 def unfinished(end: int) -> str:
     """Why a stack is not whole; "" if it is whole or was not captured."""
     if end in (TraceEnd.ROOT, NOT_CAPTURED):
         return ""
-    return _ENDS.get(TraceEnd(end), TraceEnd(end).name.lower().replace("_", " "))
+    return TraceEnd(end).name.lower().replace("stack_", "").replace("_", " ")

@@ -1,8 +1,6 @@
 """From samples to stacks, a bounded number at a time."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,19 +8,61 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from memleak_android.host.errors import RecordingError
 from memleak_android.host.perf_data.container import PerfData, open_perf_data
 from memleak_android.host.perf_data.layout import Ints, SampleColumns, read_samples
-from memleak_android.host.perf_data.machine import Machine, machine_of
 from memleak_android.host.perf_data.order import SampleOrder, put_in_order
 from memleak_android.host.perf_data.records import forget_pages
-from memleak_android.unwind.arch import Arch
-from memleak_android.unwind.maps import AddressSpace
-from memleak_android.unwind.trace import SampleBatch, TraceBatch
-from memleak_android.unwind.walk.batch import BatchUnwinder
-from memleak_android.unwind.walk.plan import ModuleSource
+from memleak_android.unwind.arch import Arch, arm32, arm64, i386, x86_64
+from memleak_android.unwind.trace import SampleBatch
 
 _SAMPLES_MAX = 1 << 15  # at a time
 _STACK_BYTES_MAX = 512 << 20  # at a time; of the file's pages, which are dropped afterwards
+_X86 = ("ax", "bx", "cx", "dx", "si", "di", "bp", "sp", "ip", "flags", "cs", "ss", "ds", "es", "fs", "gs")
+_X86_64 = (*_X86, *(f"r{n}" for n in range(8, 16)))
+_ARM64 = (*(f"x{n}" for n in range(30)), "lr", "sp", "pc")
+# For a 32-bit process the kernel uses the same numbers (arch/arm64/kernel/perf_regs.c).
+_ARM32 = (*(f"r{n}" for n in range(16)),)
+ABI_32, ABI_64 = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """By ABI, the architecture of a machine's processes and perf's names of its registers, in perf's order
+    (arch/*/include/uapi/asm/perf_regs.h).
+    """
+
+    arches: dict[int, tuple[Arch, tuple[str, ...]]]
+
+    def slots(self, abi: int, mask: int) -> Ints:
+        """The slot of each register in a sample; -1 if our architecture lacks it. mask: the recorded registers."""
+        arch, names = self.arches[abi]
+        numbers = [n for n in range(64) if mask >> n & 1]
+        return np.array([_slot(arch, names[n]) if n < len(names) else -1 for n in numbers], np.int64)
+
+
+def _slot(arch: Arch, name: str) -> int:
+    try:
+        return arch.slot(name)
+    except KeyError:
+        return -1
+
+
+def machine_of(uname: str, registers: int) -> Machine:
+    """The machine by `uname -m`; if that is "", by the mask of registers. Raises RecordingError."""
+    intel = (i386.ARCH, _X86)
+    arm = (arm32.ARCH, _ARM32)
+    if uname in ("x86_64", "amd64") or (not uname and registers >> 16 and not registers >> 24):
+        return Machine({ABI_32: intel, ABI_64: (x86_64.ARCH, _X86_64)})
+    if uname in ("aarch64", "arm64") or (not uname and registers >> 32):
+        return Machine({ABI_32: arm, ABI_64: (arm64.ARCH, _ARM64)})
+    if uname.startswith("arm") or (not uname and registers == 0xFFFF):
+        return Machine({ABI_32: arm})
+    if uname in ("i386", "i486", "i586", "i686", "x86") or not uname:
+        return Machine({ABI_32: intel})
+    raise RecordingError(
+        f"the recording is of an unsupported machine: {uname}", "x86_64, arm64, arm32 and i386 are supported"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,28 +166,3 @@ def _batch(
         space,
         np.zeros(shape[0], np.bool_),
     )
-
-
-class SampleUnwinder:
-    """Unwinds groups with one BatchUnwinder for each architecture, whose options it takes."""
-
-    def __init__(
-        self,
-        spaces: Sequence[AddressSpace],
-        files: ModuleSource,
-        *,
-        max_frames: int = 1024,
-        frame_pointers: bool = False,
-    ) -> None:
-        self._spaces = spaces
-        self._files = files
-        self._max_frames = max_frames
-        self._frame_pointers = frame_pointers
-        self._unwinders: dict[Arch, BatchUnwinder] = {}
-
-    def unwind(self, batch: SampleBatch) -> TraceBatch:
-        if batch.arch not in self._unwinders:
-            self._unwinders[batch.arch] = BatchUnwinder(
-                self._spaces, self._files, max_frames=self._max_frames, frame_pointers=self._frame_pointers
-            )
-        return self._unwinders[batch.arch].unwind(batch)

@@ -4,17 +4,15 @@ PERF_RECORD_COMPRESSED is as long as zstd's output (COMPRESSED2 of kernel commit
 PERF_RECORD_HEADER_FEATURE in a pipe is as long as its text.
 """
 
-from __future__ import annotations
-
 import mmap
 import struct
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from memleak_android.host.errors import RecordingError
 from memleak_android.host.perf_data.records import COMPRESSED, COMPRESSED2, bytes_behind
+from memleak_android.unwind.file_writing import unnamed_file
 
 _HEAD = struct.Struct("<IHH")  # type, misc, size
 _GROWTH_MAX = 1000  # times the file; stacks of zeros shrink to a hundredth
@@ -28,9 +26,9 @@ def align_records(path: Path, data: memoryview, begin: int, end: int) -> tuple[m
     Raises RecordingError for compressed records without zstandard, or that decompress to absurd sizes.
     """
     with (
-        tempfile.TemporaryFile() as aligned,
-        tempfile.TemporaryFile() as packed,
-        tempfile.TemporaryFile() as out,
+        unnamed_file() as aligned,
+        unnamed_file() as packed,
+        unnamed_file() as out,
     ):
         done = begin
         for at, kind, misc, size in walk_unaligned(data, begin, end):

@@ -1,7 +1,5 @@
 """Compares two profiles site by site: new, grown, shrunk, gone. Sampled figures within their error count as equal."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -175,14 +173,15 @@ def _change(old: CallSite | None, new: CallSite | None) -> SiteChange | None:
     ):
         return None
     rounded = None if error is None else round(error)
-    change = _change_of(old, new, space or objects)
+    change = change_of(old, new, space or objects)
     return SiteChange(shown.id, change, shown.kind, before, after, shown.frames, rounded)
 
 
-def _change_of(old: CallSite | None, new: CallSite | None, difference: int) -> Change:
-    if old is None:
+def change_of(old: object, new: object, difference: float) -> Change:
+    """old, new: false where the site is absent."""
+    if not old:
         return Change.NEW
-    if new is None:
+    if not new:
         return Change.GONE
     return Change.GROWN if difference > 0 else Change.SHRUNK
 

@@ -1,7 +1,5 @@
 """The types of a Profile's fields that JSON writes in a form of its own (host/reports/json/schema.py)."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta

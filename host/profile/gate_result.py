@@ -1,7 +1,5 @@
 """The grounds of a verdict: limits, and what counted against them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Code that a compiler generated while the program ran. It is in no file: it gets a label instead of a name."""
 
-from __future__ import annotations
-
 import re
 
 ANONYMOUS = "[anon]"  # executable memory that has no name

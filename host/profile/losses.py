@@ -1,7 +1,5 @@
 """The causes of loss: what the report says about each, and whether it makes sums wrong or costs stacks only."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -26,7 +26,7 @@ from memleak_android.host.profile.gate_result import Gate
 
 
 class Verdict(StrEnum):
-    """`leaks` if a limit or the verdict rules say so; `incomplete` if something is missing."""
+    """`leaks`: a limit was exceeded (gate.py). `incomplete`: something is missing (analysis/totals.py)."""
 
     OK = "ok"
     LEAKS = "leaks"
@@ -206,7 +206,7 @@ class Target:
     origin: Origin = Origin()
 
 
-UNASKED = "of the unattributed: left out on purpose (--adaptive, --evidence-after)"
+UNASKED = "of the unattributed: omitted on purpose by --all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +391,7 @@ class Profile:
     timeline: Annotated[tuple[Instant, ...], Meta(description="by --interval, the end last")] = ()
     growth: GrowthSpan | None = None  # None = one snapshot only
     threads: Annotated[tuple[ThreadSum, ...], Meta(description=THREADS)] = ()  # () = unknown
-    processes: Annotated[tuple[ProcessSum, ...], Meta(description="if there were several")] = ()
+    processes: Annotated[tuple[ProcessSum, ...], Meta(description="if several were measured")] = ()
     memory: tuple[MemoryUse, ...] = ()  # of processes, the target's first; () = none could be read
     peak: Peak | None = None  # None = no earlier snapshot held more than the end
     churn: Annotated[tuple[PastSite, ...], Meta(description=CHURN)] = ()  # () = unknown

@@ -1,7 +1,5 @@
 """Recognizes stacks that hold memory of the C/C++ runtime itself."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

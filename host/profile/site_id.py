@@ -1,7 +1,5 @@
 """A stack's identity across runs, rebuilds and machines, and its responsible function."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Sequence

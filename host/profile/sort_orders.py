@@ -1,7 +1,5 @@
 """The orders of `--sort`: one table for the option, the reports and the cut to the largest stacks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 

@@ -5,14 +5,13 @@ file. `*` matches any characters, `^` at the begin and `$` at the end match the 
 (https://clang.llvm.org/docs/AddressSanitizer.html#suppressing-memory-leaks, compiler-rt TemplateMatch).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
 from memleak_android.host.errors import UsageError
 from memleak_android.host.profile.profile import Frame
 from memleak_android.host.profile.site_id import NAME_MAX
+from memleak_android.unwind.file_reading import read_file
 
 FILE_BYTES_MAX = 1 << 20
 
@@ -31,12 +30,9 @@ OTHER_TYPES = frozenset(
 def read_suppressions(path: Path) -> tuple[str, ...]:
     """Reads the templates of a file. Raises UsageError if it cannot be read or a line is not a suppression."""
     try:
-        with path.open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
+        data = read_file(path, FILE_BYTES_MAX)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "name a file of suppressions") from None
-    if len(data) > FILE_BYTES_MAX:
-        raise UsageError(f"{path} is larger than {FILE_BYTES_MAX:,} bytes", "name a file of suppressions")
     return parse_suppressions(data.decode("utf-8", "replace"), str(path))
 
 

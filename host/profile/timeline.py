@@ -1,7 +1,5 @@
 """Outstanding memory over time: the heap and its largest sites at each interval print, in bounded memory."""
 
-from __future__ import annotations
-
 from memleak_android.host.profile.comparison import merged_sites
 from memleak_android.host.profile.profile import Instant, Profile, SiteSum
 

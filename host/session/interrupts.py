@@ -1,7 +1,5 @@
 """Ctrl-C: the first stops the session, which still reports; the second aborts."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,8 +1,7 @@
 """`--live`: sends a running session to the view, and handles the view's requests."""
 
-from __future__ import annotations
-
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from memleak_android.host.heap.survivors import Survivors, find_survivors
 from memleak_android.host.live.messages import Begin, Head, Mark, Notice, Save, Scan, Stop, ViewRequest
 from memleak_android.host.live.view import SITES_MAX, LeakScan, sites_message
 from memleak_android.host.profile.profile import Profile
-from memleak_android.host.session.live_window import LiveWindow, interrupt, live_window
+from memleak_android.host.session.live_window import LiveWindow, live_window
 from memleak_android.host.session.marks import Marks
 from memleak_android.host.session.observers import SessionObserver
 from memleak_android.host.session.reachability import MemoryLook, ScanMemory
@@ -137,7 +136,7 @@ class LiveView(SessionObserver):
         """In the window's thread."""
         match wanted:
             case Stop():
-                interrupt()
+                os.kill(os.getpid(), signal.SIGINT)  # as Ctrl-C does outside of the view
             case Mark():
                 self.marks.ask(wanted.name)
             case Scan():

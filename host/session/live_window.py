@@ -1,10 +1,7 @@
 """The terminal of `--live`: a child process draws on it, our output and the command's are redirected."""
 
-from __future__ import annotations
-
 import io
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -31,6 +28,7 @@ from memleak_android.host.live.messages import (
     encode,
     view_requests,
 )
+from memleak_android.unwind.file_writing import append
 
 CLOSE_S = 5.0  # for the child to restore the screen
 STDIN, STDOUT, STDERR = 0, 1, 2
@@ -53,20 +51,17 @@ def check_terminal() -> None:
             "--live draws on a terminal, and standard error is not one",
             "use --interval 5s, which prints lines",
         )
-    _keys_from_terminal(close=True)
+    os.close(_keys_from_terminal())
 
 
-def _keys_from_terminal(close: bool = False) -> int:
+def _keys_from_terminal() -> int:
     """A descriptor to read keys from: standard input, or the terminal itself where that is a file."""
     try:
-        found = os.dup(STDIN) if os.isatty(STDIN) else os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+        return os.dup(STDIN) if os.isatty(STDIN) else os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
         raise UsageError(
             f"--live reads keys from a terminal, and there is none: {error.strerror}", "use --interval 5s"
         ) from None
-    if close:
-        os.close(found)
-    return found
 
 
 class LiveWindow:
@@ -187,8 +182,7 @@ def live_window(begin: Begin, ask: Callable[[ViewRequest], None]) -> Iterator[Li
 @contextmanager
 def _without_terminal(output: Path | None) -> Iterator[None]:
     """Redirects standard streams from the terminal to `output` (None: /dev/null), and input from /dev/null."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    target = os.open(output, flags, 0o600) if output else os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    target = append(output) if output else os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -204,8 +198,3 @@ def _without_terminal(output: Path | None) -> Iterator[None]:
             os.close(fd)
         os.close(target)
         os.close(nothing)
-
-
-def interrupt() -> None:
-    """As Ctrl-C does outside of the view."""
-    os.kill(os.getpid(), signal.SIGINT)

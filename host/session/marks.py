@@ -1,7 +1,5 @@
 """The socket of a session, through which `memleak-android mark NAME` sets marks."""
 
-from __future__ import annotations
-
 import os
 import socket
 import stat
@@ -13,6 +11,7 @@ from pathlib import Path
 
 from memleak_android.host.errors import UsageError
 from memleak_android.host.session.spool import spool_root
+from memleak_android.unwind.file_writing import folder_at, make_folder, remove
 
 NAME_BYTES_MAX = 200
 MARKS_MAX = 10_000
@@ -95,24 +94,21 @@ def open_marks() -> Iterator[Marks]:
     marks = Marks()
     try:
         with suppress(OSError):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)
+            make_folder(path.parent, 0o700)
+            remove(path)
             marks = Marks(_listen(path))
         yield marks
     finally:
         marks.close()
         with suppress(OSError):
-            path.unlink(missing_ok=True)
+            remove(path)
 
 
 @contextmanager
 def _address(path: Path) -> Iterator[str]:
     """Of a socket, by its folder's descriptor: paths may be longer than the 107 bytes of sun_path (unix(7)). Raises OSError."""
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with folder_at(path.parent) as folder:
         yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)
 
 
 def _listen(path: Path) -> socket.socket:
@@ -139,7 +135,7 @@ def running_sessions() -> dict[int, Path]:
                 if _is_running(int(number)):
                     found[int(number)] = path
                 else:
-                    path.unlink(missing_ok=True)
+                    remove(path)
     return found
 
 

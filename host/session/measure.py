@@ -6,14 +6,13 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from memleak_android.host.analysis.exec_coverage import unprobed_program
-from memleak_android.host.analysis.hook_coverage import hooked_missing, hooked_remarks
+from memleak_android.host.analysis.hook_coverage import hooked_missing, hooked_remarks, unprobed_program
 from memleak_android.host.analysis.pipeline import View, make_profile, target_pid
 from memleak_android.host.analysis.provenance import describe_device
 from memleak_android.host.console import PROGRAM, say
@@ -22,16 +21,17 @@ from memleak_android.host.fleet.published_copies import Share, share_nothing
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.survivors import Survivors, find_survivors
 from memleak_android.host.machine.local.machine import LocalMachine
+from memleak_android.host.machine.local.process import command_line
 from memleak_android.host.machine.scan.by_agent import scan_local_memory
 from memleak_android.host.machine.target import Target
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.recording.file import Recording, RecordingWriter, write_finished
 from memleak_android.host.recording.write import STACK_KINDS, recording_blocks
-from memleak_android.host.session.events import EventPrinter
 from memleak_android.host.session.live_view import REFRESH_NS, LivePlan, LiveView
 from memleak_android.host.session.marks import open_marks
 from memleak_android.host.session.observers import (
     DeviceUnwinder,
+    EventPrinter,
     IntervalPrinter,
     SessionObserver,
     TargetFacts,
@@ -39,7 +39,7 @@ from memleak_android.host.session.observers import (
 from memleak_android.host.session.progress import Progress
 from memleak_android.host.session.reachability import MemoryLook, ScanMemory
 from memleak_android.host.session.session import Schedule, Session
-from memleak_android.host.session.smaps import ReadMemory, SmapsReader, device_memory, local_memory
+from memleak_android.host.session.smaps import LOCAL_MEMORY, ReadMemory, SmapsReader, device_memory
 from memleak_android.host.session.spool import open_spool
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles, own_vdso
 from memleak_android.host.stacks.stack_unwinder import StackUnwinder
@@ -52,6 +52,7 @@ from memleak_android.host.tracers.probes.allocator import unprobed_functions
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import Block, BlockKind, Reason
 from memleak_android.unwind.cfi.table_cache import TableCache
+from memleak_android.unwind.file_writing import is_stream, remove
 
 HELD_UP_S = 0.1  # the agent's buffers bridge shorter stalls by the host
 
@@ -197,8 +198,9 @@ def _finish_recording(
     try:
         write_finished(path, recording_blocks(capture, survivors, raw))
     except OSError as error:
+        left = f"It still holds raw stack bytes; free space, then run `report {path}`"
         say(
-            f"could not finish {path}: {error.strerror}. It still holds raw stack bytes; free space, then run `report {path}`"
+            f"could not finish {path}: {error.strerror}. {left if path == writer.path else 'Use another path'}"
         )
         return
     say(f"wrote {path}")
@@ -215,7 +217,7 @@ def _files(plan: Measurement) -> Iterator[tuple[ModuleFiles, _Start, ReadMemory,
         if app is not None:
             raise UsageError(f"{app.package} is not an app of this machine", "name the device by --serial")
         with closing(ModuleFiles(LocalFiles(True, own_vdso()), tables)) as files:
-            yield files, start_tracer, local_memory(), scan_local_memory
+            yield files, start_tracer, LOCAL_MEMORY, scan_local_memory
         return
     with (
         closing(DeviceTracers(target, default_cache_dir() / "modules", app)) as device,
@@ -227,8 +229,8 @@ def _files(plan: Measurement) -> Iterator[tuple[ModuleFiles, _Start, ReadMemory,
 
 @contextmanager
 def _writer(plan: Measurement) -> Iterator[RecordingWriter]:
-    """The file that blocks go to: the recording itself, or one in the private spool."""
-    if plan.recording.path:
+    """The file that blocks go to: the recording itself, or one in the private spool. A stream cannot be read back."""
+    if plan.recording.path and not is_stream(plan.recording.path):
         with closing(RecordingWriter(plan.recording.path, plan.recording.force)) as writer:
             try:
                 yield writer
@@ -239,7 +241,7 @@ def _writer(plan: Measurement) -> Iterator[RecordingWriter]:
                 raise
             finally:
                 if writer.is_empty:  # it would be in the way of the next try
-                    plan.recording.path.unlink(missing_ok=True)
+                    remove(plan.recording.path)
             return
     with open_spool() as folder, closing(RecordingWriter(folder / "blocks")) as writer:
         yield writer
@@ -278,11 +280,9 @@ def _describe(plan: Measurement, tracer: AgentSession, capture: Capture, writer:
 
 def command_of(pid: int | None) -> str:
     """The shell-quoted command line of a process, "" where it cannot be read."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
-    except OSError:
-        return ""
-    return shlex.join(os.fsdecode(word) for word in words) if words != [b""] else ""
+    with suppress(OSError):
+        return command_line(pid) if pid is not None else ""
+    return ""
 
 
 def _interval_view(plan: Measurement) -> View:

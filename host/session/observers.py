@@ -1,12 +1,17 @@
-"""observers of a session: the base class, and those that print intervals, record the target and unwind early."""
+"""Observers of a session: the base class, and those that print intervals and calls, record the target and unwind early."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from memleak_android.host.analysis.pipeline import View, make_profile
-from memleak_android.host.heap.capture import Capture
+import numpy as np
+
+from memleak_android.host.analysis.pipeline import View, make_profile, target_pid
+from memleak_android.host.heap import attribution
+from memleak_android.host.heap.capture import Capture, Snapshot
 from memleak_android.host.heap.survivors import find_survivors
 from memleak_android.host.profile.profile import Profile
 from memleak_android.host.profile.timeline import SITES_MAX
@@ -16,6 +21,18 @@ from memleak_android.host.stacks.modules import ModuleFiles
 from memleak_android.host.stacks.stack_unwinder import StackUnwinder
 from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.tracers.agent.session import AgentSession
+from memleak_android.host.tracers.agent.session_options import PairPlan
+from memleak_android.host.wire.blocks import FIRST_PAIR_FUNCTION, Function
+from memleak_android.host.wire.payloads import decode_events
+
+_NAMES = {function.value: function.name.lower() for function in Function}
+_RELEASING = {
+    Function.FREE,
+    Function.CFREE,
+    Function.FREE_SIZED,
+    Function.FREE_ALIGNED_SIZED,
+    Function.MUNMAP,
+}
 
 
 class SessionObserver:
@@ -90,3 +107,43 @@ class DeviceUnwinder(SessionObserver):
         if self.writer is not None and (found := set(self.files.identities()) - self._identified):
             self._identified |= found
             self.writer.write(encode_identities(found))
+
+
+def pids_by_size(capture: Capture, snapshot: Snapshot) -> tuple[list[int], list[int]]:
+    """The processes that the session is about, and the others that hold something, the largest first."""
+    target, only = target_pid(capture), capture.only_pids
+    live = snapshot.live[attribution.is_heap(snapshot.live)]
+    pids, number = np.unique(live["pid"], return_inverse=True)
+    held = np.bincount(number, live["size"].astype(np.float64), len(pids))
+    others = [pid for pid in pids[np.argsort(-held)].tolist() if pid != target and only is None]
+    return list(only or [target]), others
+
+
+@dataclass(frozen=True, slots=True)
+class EventPrinter(SessionObserver):
+    """Prints `SECONDS PID/TID malloc(24) = 0x55d0…`, in the order in which the calls were recorded.
+
+    pairs: names the functions numbered from FIRST_PAIR_FUNCTION on.
+    """
+
+    pairs: PairPlan | None = None
+
+    def events_arrived(self, payload: bytes) -> None:
+        names, releasing, lines = dict(_NAMES), set[int](_RELEASING), list[str]()
+        if self.pairs is not None:
+            names |= {FIRST_PAIR_FUNCTION + i: name for i, (_, name) in enumerate(self.pairs.names)}
+            releasing |= set(self.pairs.releases)
+        for row in decode_events(payload).tolist():
+            timestamp_ns, address, size, _, old, pid, tid, function, error = row
+            name = names.get(function, f"function {function}")
+            if function in releasing:
+                call = f"{name}({address:#x}{f', {size}' if size else ''})"
+            else:
+                arguments = f"{old:#x}, {size}" if old else f"{size}"
+                call = f"{name}({arguments}) = {_result(address, error)}"
+            lines.append(f"{timestamp_ns / 1e9:.6f} {pid}/{tid} {call}")
+        print("\n".join(lines), file=sys.stdout)
+
+
+def _result(address: int, error: int) -> str:
+    return f"{address:#x}" if not error else f"0 ({os.strerror(error)})"

@@ -1,9 +1,7 @@
 """`--reachability`: one scan of the target's memory at the end of the measurement, and the kind of each block."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,17 +22,14 @@ from memleak_android.host.heap.survivors import Survivors
 from memleak_android.host.machine.scan.words import Addresses, MemoryScan
 from memleak_android.host.profile.losses import ACCOUNTING_LOSSES
 from memleak_android.host.profile.profile import LeakKind
+from memleak_android.host.session.observers import pids_by_size
 from memleak_android.host.wire.blocks import ProcessEvent, Rows
 
 _PROCESSES_MAX = 64  # beside the target
 
 
-class ScanMemory(Protocol):
-    """Scans a process for references to its blocks. held: EXIT_STOP, if it is stopped already."""
-
-    def __call__(
-        self, pid: int, block_addresses: Addresses, held: Rows | np.void | None = None, /
-    ) -> MemoryScan: ...
+# Scans a process for references to its blocks. The last argument is EXIT_STOP, if it is stopped already.
+ScanMemory = Callable[[int, Addresses, Rows | np.void | None], MemoryScan]
 
 
 @dataclass(slots=True)
@@ -66,14 +61,9 @@ class MemoryLook:
             self.capture.remarks.append(self.refusal)
 
     def _pids(self, snapshot: Snapshot) -> list[int]:
-        """The target, and the other processes that hold most."""
-        target, only = target_pid(self.capture), self.capture.only_pids
-        live = snapshot.live[attribution.is_heap(snapshot.live)]
-        pids, number = np.unique(live["pid"], return_inverse=True)
-        held = np.bincount(number, live["size"].astype(np.float64), len(pids))
-        others = [pid for pid in pids[np.argsort(-held)].tolist() if pid != target and only is None]
+        first, others = pids_by_size(self.capture, snapshot)
         self._refused.update((pid, f"only {_PROCESSES_MAX} are looked at") for pid in others[_PROCESSES_MAX:])
-        return [*(only or [target]), *others[:_PROCESSES_MAX]]
+        return [*first, *others[:_PROCESSES_MAX]]
 
     def _look(self, snapshot: Snapshot, pid: int) -> MemoryScan:
         live, held = snapshot.live, self.capture.exit_stop

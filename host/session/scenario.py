@@ -1,7 +1,5 @@
 """--scenario CMD --repeat N: what the target is made to do again and again, with a snapshot after each time."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

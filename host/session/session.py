@@ -1,7 +1,5 @@
 """One session of a tracer, from its first block to its last: timers, snapshots, what is kept."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -76,9 +74,8 @@ class Session:
     _due_ns: int = 0
     _peak_ns: int = 0  # when the last snapshot for the peak was asked for
     _requested: bool = False
-    _purpose: Literal["", "peak", "mark", "scan", "scanned"] = (
-        ""  # of the snapshot that was requested last, beside the schedule
-    )
+    # of the snapshot that was requested last, beside the schedule
+    _purpose: Literal["", "peak", "mark", "scan", "scanned"] = ""
     _stopped: bool = False
     _is_held: bool = False  # the command, at its end
     _opened: set[tuple[int, str]] = field(default_factory=set)  # maps whose files were opened
@@ -109,10 +106,8 @@ class Session:
         begin: float | None = None
         for block in self.tracer.blocks():
             self._take(block)
-            if (
-                begin is None and self.capture.status is not None and self.tracer.has_begun
-            ):  # the probes are placed
-                begin = time.monotonic()
+            if begin is None and self.capture.status is not None and self.tracer.has_begun:
+                begin = time.monotonic()  # the probes are placed
             elapsed_ns = 0 if begin is None else int((time.monotonic() - begin) * 1e9)
             self._keep_time(elapsed_ns)
             self._follow_requests()

@@ -1,14 +1,10 @@
 """Reads smaps of the target's processes after snapshots, and the memory that their drivers count at the end."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from memleak_android.host.analysis.memory_use import DRIVERS, PROCESSES_MAX, driver_bytes, parts_of_smaps
 from memleak_android.host.analysis.pipeline import target_pid
@@ -18,7 +14,7 @@ from memleak_android.host.heap.capture import Capture, Snapshot
 from memleak_android.host.heap.high_water import heap_space
 from memleak_android.host.machine.adb.modules import RemoteFiles
 from memleak_android.host.machine.target import Target
-from memleak_android.host.session.observers import SessionObserver
+from memleak_android.host.session.observers import SessionObserver, pids_by_size
 from memleak_android.host.wire.blocks import Reason
 
 SMAPS_BYTES_MAX = 64 << 20
@@ -32,17 +28,12 @@ MEMINFO_S_MAX = 20.0  # of all processes together
 ReadText = Callable[[int], bytes]
 
 
-def no_text(pid: int) -> bytes:
-    """Linux has no `dumpsys`."""
-    return b""
-
-
 @dataclass(frozen=True, slots=True)
 class ReadMemory:
     """Of a process: its smaps, and what `dumpsys meminfo` prints of it. Either raises OSError or DeviceError; b"" = not readable."""
 
     smaps: ReadText
-    meminfo: ReadText = no_text
+    meminfo: ReadText = lambda pid: b""  # Linux has no `dumpsys`
 
 
 def local_smaps(pid: int) -> bytes:
@@ -51,8 +42,7 @@ def local_smaps(pid: int) -> bytes:
         return file.read(SMAPS_BYTES_MAX)
 
 
-def local_memory() -> ReadMemory:
-    return ReadMemory(local_smaps)
+LOCAL_MEMORY = ReadMemory(local_smaps)
 
 
 def device_memory(target: Target, modules: RemoteFiles) -> ReadMemory:
@@ -75,7 +65,7 @@ class SmapsReader(SessionObserver):
     """Reads after snapshots; the last reading goes into the session, as its "memory" and "memory_of_others"."""
 
     capture: Capture
-    read: ReadMemory = field(default_factory=local_memory)
+    read: ReadMemory = LOCAL_MEMORY
     _next_s: float = 0.0
 
     def snapshot_arrived(self) -> None:
@@ -83,7 +73,9 @@ class SmapsReader(SessionObserver):
         snapshot, begin = self.capture.whole, time.monotonic()
         if snapshot is None or not target_pid(self.capture) or begin < self._next_s:
             return
-        found = [reading for pid in self._pids(snapshot) if (reading := self._read(snapshot, pid))]
+        first, others = pids_by_size(self.capture, snapshot)
+        pids = [*first, *others][:PROCESSES_MAX]
+        found = [reading for pid in pids if (reading := self._read(snapshot, pid))]
         target = target_pid(self.capture)
         readings = {pid: reading for pid, reading in self._stored().items() if pid == target}
         readings |= {reading["pid"]: reading for reading in found}
@@ -105,15 +97,6 @@ class SmapsReader(SessionObserver):
                 break
             readings[pid]["parts"] |= {DRIVERS: (size, size)} if size else {}
         self._store(readings)
-
-    def _pids(self, snapshot: Snapshot) -> list[int]:
-        """The target, and the other processes that hold most."""
-        target, only = target_pid(self.capture), self.capture.only_pids
-        live = snapshot.live[attribution.is_heap(snapshot.live)]
-        pids, number = np.unique(live["pid"], return_inverse=True)
-        held = np.bincount(number, live["size"].astype(np.float64), len(pids))
-        others = [pid for pid in pids[np.argsort(-held)].tolist() if pid != target]
-        return [*(only or [target]), *(others if only is None else [])][:PROCESSES_MAX]
 
     def _read(self, snapshot: Snapshot, pid: int) -> dict[str, Any] | None:
         try:

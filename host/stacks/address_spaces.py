@@ -5,9 +5,7 @@ time before it was read. Mappings recorded later are applied to it in order of t
 mappings of that moment.
 """
 
-from __future__ import annotations
-
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -18,7 +16,7 @@ from numpy.typing import NDArray
 from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.wire.blocks import ProcessEvent, Rows
 from memleak_android.host.wire.payloads import Maps
-from memleak_android.unwind.maps import AddressSpace, Mapping
+from memleak_android.unwind.maps import AddressSpace, Layout, Mapping
 
 
 class ProcessSpace(AddressSpace):
@@ -43,50 +41,15 @@ class _Change:
     parent: int = 0
 
 
-class _Layout:
-    """Mappings sorted by start, without overlap, under change."""
-
-    def __init__(self, mappings: Iterable[Mapping] = ()) -> None:
-        self.mappings: list[Mapping] = []
-        for mapping in sorted(mappings, key=lambda m: m.start):
-            self.lay(mapping)
-
-    def contradicts(self, new: Mapping) -> bool:
-        """`new` replaces code of another file."""
-        first = max(bisect_left(self.mappings, new.start, key=lambda mapping: mapping.start) - 1, 0)
-        for old in self.mappings[first:]:
-            if old.start >= new.end:
-                return False
-            if old.end > new.start and old.is_executable and old.path and _identity(old) != _identity(new):
-                return True
-        return False
-
-    def lay(self, new: Mapping) -> None:
-        """Replaces what `new` covers, as mmap(2) with MAP_FIXED does."""
-        first = bisect_left(self.mappings, new.start, key=lambda mapping: mapping.start)
-        if first and self.mappings[first - 1].end > new.start:
-            first -= 1
-        last = first
-        while last < len(self.mappings) and self.mappings[last].start < new.end:
-            last += 1
-        pieces: list[Mapping] = [new]
-        for old in self.mappings[first:last]:
-            if old.start < new.start:
-                pieces.insert(0, _part(old, old.start, new.start))
-            if old.end > new.end:
-                pieces.append(_part(old, new.end, old.end))
-        self.mappings[first:last] = pieces
-
-
 def _identity(mapping: Mapping) -> tuple[str, int]:
     """Equal for mappings of one file at one load address."""
     return mapping.path.removesuffix(" (deleted)"), mapping.start - mapping.file_offset
 
 
-def _part(old: Mapping, start: int, end: int) -> Mapping:
-    return Mapping(
-        start, end, old.permissions, old.file_offset + start - old.start, old.path, old.device, old.inode
-    )
+def _contradicts(layout: Layout, new: Mapping) -> bool:
+    """`new` replaces code of another file."""
+    covered = layout.covered(new)
+    return any(old.is_executable and old.path and _identity(old) != _identity(new) for old in covered)
 
 
 def _repeats(change: _Change, last: _Change | None) -> bool:
@@ -182,7 +145,7 @@ class AddressSpaces:
                 self._by_epoch[pid, epoch] = len(self.spaces)
                 self.spaces.append(ProcessSpace(pid, layout.mappings))
 
-    def _walk(self, pid: int, depth: int) -> Iterator[tuple[_Layout, int]]:
+    def _walk(self, pid: int, depth: int) -> Iterator[tuple[Layout, int]]:
         """The layout before the first change of a process and after each, with the number of its image."""
         history, image = self._histories.get(pid, _History()), 0
         layout = self._ground(history, 0, depth)
@@ -190,16 +153,16 @@ class AddressSpaces:
         for number, change in enumerate(history.changes, 1):
             if change.maps is not None:
                 mappings = self._parse(change.maps)
-                image += any(layout.contradicts(mapping) for mapping in mappings)
-                layout = _Layout(mappings)
+                image += any(_contradicts(layout, mapping) for mapping in mappings)
+                layout = Layout(mappings)
             elif change.mapping is not None:
-                image += layout.contradicts(change.mapping)
+                image += _contradicts(layout, change.mapping)
                 layout.lay(change.mapping)
             else:
                 layout, image = self._ground(history, number, depth), image + 1
             yield layout, image
 
-    def _ground(self, history: _History, begin: int, depth: int) -> _Layout:
+    def _ground(self, history: _History, begin: int, depth: int) -> Layout:
         change = history.changes[begin - 1] if begin else None
         if change is not None and change.kind == "fork" and depth < len(self._histories):
             parent = self._histories.get(change.parent, _History())
@@ -208,7 +171,7 @@ class AddressSpaces:
             if layout.mappings:
                 return layout
         maps = history.first_maps(begin)
-        return _Layout(self._parse(maps) if maps else ())
+        return Layout(self._parse(maps) if maps else ())
 
     def _parse(self, maps: Maps) -> tuple[Mapping, ...]:
         if maps.text not in self._parsed:

@@ -1,7 +1,5 @@
 """Unwound traces → the rows of a recording: TRACE_ROWs, and FRAME_ROWs with module and vaddr."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,9 +1,6 @@
 """Files of a device's mappings by build-id, written during a session so that a cut recording finds its modules."""
 
-from __future__ import annotations
-
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -12,6 +9,7 @@ from typing import Any
 from memleak_android.host.elf.zip_directory import StoredFile
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import Block, BlockKind
+from memleak_android.unwind.file_reading import open_regular
 from memleak_android.unwind.maps import Mapping
 
 
@@ -69,7 +67,7 @@ class RecordedFiles:
     def open(self, pid: int, mapping: Mapping) -> int | None:
         found = self._find(mapping)
         copy = next(iter(self._copies(found.build_id)), None) if found else None
-        return os.open(copy, os.O_RDONLY | os.O_CLOEXEC) if copy else None
+        return open_regular(copy) if copy else None
 
     def stored(self, pid: int, mapping: Mapping) -> StoredFile | None:
         found = self._find(mapping)

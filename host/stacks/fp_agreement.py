@@ -1,11 +1,9 @@
 """How far walks by frame records alone agree with unwind information, over the same stacks."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import msgspec
 import numpy as np
@@ -73,18 +71,9 @@ class Comparison:
         self.frames += int(n_cfi.sum())
 
     def result(self) -> FpAgreement:
-        n = max(self.stacks, 1)
-        return FpAgreement(
-            self.stacks,
-            self.identical,
-            self.start_missing,
-            self.cut,
-            self.caller_missing,
-            self.skipped,
-            self.wrong,
-            mean_common_prefix=self.common_frames / n,
-            mean_depth=self.frames / n,
-        )
+        sums, n = asdict(self), max(self.stacks, 1)
+        common, frames = sums.pop("common_frames"), sums.pop("frames")
+        return FpAgreement(**sums, mean_common_prefix=common / n, mean_depth=frames / n)
 
 
 def read(stored: object) -> FpAgreement | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import mmap
 import os
-import stat
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from memleak_android.host.stacks.file_identities import FileIdentity
 from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.cfi.table_cache import TableCache
 from memleak_android.unwind.errors import UnwindError
+from memleak_android.unwind.file_reading import open_regular
 from memleak_android.unwind.maps import Mapping
 
 # Larger files are mapped. Reading is safe if the file is truncated meanwhile, mapping is not.
@@ -27,6 +28,7 @@ _PIECE = 1 << 24  # bytes read at once
 _OPEN_FILES_MAX = 700  # stays below the usual limit of 1024 descriptors
 _DELETED = " (deleted)"
 VDSO = "[vdso]"
+_ADDRESS_END = 2**64
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +68,9 @@ class FileFinder(Protocol):
 
     def open(self, pid: int, mapping: Mapping) -> int | None:
         """A descriptor of the file; of the stored file alone where the mapping is a part of an archive."""
-        ...
 
     def stored(self, pid: int, mapping: Mapping) -> StoredFile | None:
         """The file inside an archive (an APK) that is mapped; None where a whole file is mapped."""
-        ...
 
 
 class LocalFiles:
@@ -122,13 +122,9 @@ def _base_name(path: str) -> str:
 
 def _open_regular(path: str | Path) -> int | None:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        return open_regular(path)
     except (OSError, ValueError):
         return None
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    return None
 
 
 def _read(descriptor: int) -> memoryview:
@@ -297,3 +293,43 @@ def reopen(path: str, build_id: str, copies: Iterable[Path] = ()) -> ModuleFile:
         if found.module is not None and found.build_id == build_id:
             return found
     return ModuleFile(path, build_id, memoryview(b""), None)
+
+
+class LinkedModules(ModuleFiles):
+    """Files from the MODULES block: objects with path, start, bias and build_id.
+
+    A file that is missing or has changed has no names of its own, but vaddrs and a build-id, by which --symbols finds it.
+    copies: other paths of files with a build-id.
+    """
+
+    def __init__(self, recorded: Sequence[dict[str, Any]], copies: Callable[[str], Iterable[Path]]) -> None:
+        super().__init__(LocalFiles(is_running=False))
+        self._copies = copies
+        self._recorded = sorted(
+            (row for row in recorded if _is_sound(row)), key=lambda row: int(row["start"])
+        )
+        self._starts = [int(row["start"]) for row in self._recorded]
+        self._opened: dict[int, int] = {}
+
+    def number(self, pid: int, mapping: Mapping) -> int | None:
+        """The index in `files` of the module that a mapping is part of; None for memory without a file."""
+        index = bisect_right(self._starts, mapping.start) - 1
+        while index >= 0 and self._recorded[index]["path"] != mapping.path:
+            index -= 1
+        if index < 0:
+            return None
+        if index not in self._opened:
+            self._opened[index] = len(self.files)
+            self.files.append(self._open(self._recorded[index]))
+        return self._opened[index]
+
+    def _open(self, recorded: dict[str, Any]) -> ModuleFile:
+        file = reopen(recorded["path"], recorded["build_id"], self._copies(recorded["build_id"]))
+        return replace(file, bias=recorded["bias"])
+
+
+def _is_sound(recorded: dict[str, Any]) -> bool:
+    numbers = [recorded.get("start"), recorded.get("bias")]
+    return all(type(number) is int and 0 <= number < _ADDRESS_END for number in numbers) and all(
+        isinstance(recorded.get(name), str) for name in ("path", "build_id")
+    )

@@ -1,7 +1,5 @@
 """Evidence records → samples for the unwinder: slices read back from the file, return probe trampolines undone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Evidence references → traces in a table: reads the evidence back from the file and unwinds it in batches."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

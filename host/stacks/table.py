@@ -1,7 +1,5 @@
 """Unwound stacks by number. Each distinct frame is held once: a million stacks have few distinct frames."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -15,13 +13,7 @@ from memleak_android.host.wire.payloads import TraceChunk
 _TRACES_PER_CHUNK = 4096
 _FRAMES_PER_CHUNK = 200_000
 _TRACES_AT_ONCE = 1 << 16
-_IDENTITY = (
-    "address",
-    "vaddr",
-    "module",
-    "method",
-    "is_return",
-)  # of a frame: two with equal ones are the same
+_IDENTITY = ("address", "vaddr", "module", "method", "is_return")  # frames with equal ones are the same
 _ODD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F)
 
 Numbers = NDArray[np.int64]

@@ -12,19 +12,21 @@ import hashlib
 import mmap
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from memleak_android.host.elf.sections import ElfSections
-from memleak_android.host.machine.adb.pulled_files import BUILD_ID, LIMIT_BYTES, forget_oldest, kept_copies
+from memleak_android.host.machine.adb.pulled_files import LIMIT_BYTES, kept_copies
 from memleak_android.host.symbols.debug_files import DebugFileSearch, SymbolIndex
 from memleak_android.host.symbols.debuginfod import debuginfod_of, default_cache
 from memleak_android.host.symbols.symbolizer import Symbolizer, default_cache_dir
 from memleak_android.unwind.cfi.table_cache import TableCache
+from memleak_android.unwind.elf_headers import BUILD_ID, ElfSections
+from memleak_android.unwind.errors import BadElfError
+from memleak_android.unwind.file_reading import opened
+from memleak_android.unwind.file_writing import appearing, append, forget_oldest, make_folder, remove
 
 T = TypeVar("T")
 
@@ -39,16 +41,6 @@ _PIECE = 1 << 20
 _LOCKS = 256
 _PATIENCE_S = 120.0  # for the maker of a file; longer than debuginfod's client waits
 _POLL_S = 0.02
-
-
-class Origin(Protocol):
-    """The same files in a store that all machines share. Methods raise the errors of the store's library."""
-
-    def download(self, name: str, into: Path) -> bool:
-        """Copies the complete file. False: the store lacks it."""
-        ...
-
-    def upload(self, name: str, path: Path) -> None: ...
 
 
 @dataclass(slots=True)
@@ -78,7 +70,7 @@ class BuildCache:
     """
 
     folder: Path
-    origin: Origin | None = None
+    origin: StoredOrigin | None = None
     debug_files: Path | None = None
     device_files: Path | None = None
     symbols: SymbolIndex | None = None
@@ -118,12 +110,12 @@ class BuildCache:
         failures, was_here = len(self.failures), path.is_file()
         found = self.obtain(path, lambda: _whole(path, build_id), make)
         if len(self.failures) > failures:  # the upload failed: the next worker must upload it again
-            path.unlink(missing_ok=True)
+            remove(path)
             return None
         if found and self.origin is not None:  # the store has it, so the local copy may be deleted
             os.utime(found)
             if not was_here:
-                forget_oldest(self.device_files, LIMIT_BYTES)
+                forget_oldest(self.device_files.glob("??/*"), LIMIT_BYTES)
         return found
 
     def find(self, path: Path, read: Callable[[], T | None]) -> T | None:
@@ -165,7 +157,7 @@ class BuildCache:
         if path.is_file():  # an unwritable folder has no file
             self._at_origin(lambda origin, name: origin.upload(name, path), path)
 
-    def _at_origin(self, work: Callable[[Origin, str], T], path: Path) -> T | None:
+    def _at_origin(self, work: Callable[[StoredOrigin, str], T], path: Path) -> T | None:
         """Calls `work` unless the store failed before: every file can be made without it."""
         if self.origin is None or self.failures or not path.is_relative_to(self.folder):
             return None
@@ -180,7 +172,7 @@ class BuildCache:
         """Holds the file's lock, or gives up after _PATIENCE_S: making a file twice is better than not at all."""
         with contextlib.ExitStack() as closed_later:
             with contextlib.suppress(OSError):
-                lock = os.open(self._lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                lock = append(self._lock_path(path))
                 closed_later.callback(os.close, lock)
                 deadline = time.monotonic() + _PATIENCE_S
                 while not _is_locked(lock) and time.monotonic() < deadline:
@@ -190,16 +182,16 @@ class BuildCache:
     def _lock_path(self, path: Path) -> Path:
         """One of a few lock files, which are never removed."""
         folder = self.folder / "locks"
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder, 0o700)
         return folder / f"{hashlib.sha256(os.fsencode(path.name)).digest()[0] % _LOCKS:02x}"
 
 
 def _whole(path: Path, build_id: str) -> Path | None:
     """`path`, if the file has this build-id and all bytes that its headers name."""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             elf = ElfSections(memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)))
-    except (OSError, ValueError):  # an empty file, or BadElf
+    except (OSError, ValueError, BadElfError):  # ValueError: an empty file
         return None
     return None if elf.is_cut or elf.build_id != build_id else path
 
@@ -207,25 +199,11 @@ def _whole(path: Path, build_id: str) -> Path | None:
 def _copy_into(source: Path, path: Path) -> Path | None:
     """None if the folder cannot be written."""
     try:
-        with _appearing(path) as file, source.open("rb") as of:
+        with appearing(path) as file, opened(source) as of:
             shutil.copyfileobj(of, file, _PIECE)
     except OSError:
         return None
     return path
-
-
-@contextlib.contextmanager
-def _appearing(path: Path) -> Iterator[BinaryIO]:
-    """A file that appears at `path` after all of it was written."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor, temporary = tempfile.mkstemp(prefix=".fetched-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-        os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
 
 
 def _is_locked(descriptor: int) -> bool:
@@ -239,18 +217,22 @@ def _is_locked(descriptor: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StoredOrigin:
-    """A folder in a store. files: fsspec's filesystem. is_object_store: uploads appear complete, and folders need not be made."""
+    """A folder in a store that all machines share. Its methods raise the errors of the store's library.
+
+    files: fsspec's filesystem. is_object_store: uploads appear complete, and folders need not be made.
+    """
 
     files: Any
     root: str
     is_object_store: bool
 
     def download(self, name: str, into: Path) -> bool:
+        """Copies the complete file. False: the store lacks it."""
         try:
             source = self.files.open(f"{self.root}/{name}", "rb")
         except FileNotFoundError:
             return False
-        with source, _appearing(into) as file:
+        with source, appearing(into) as file:
             _copy(source, file)
         return True
 

@@ -4,18 +4,19 @@ Facts: GDB manual "Debugging Information in Separate Files" (build-id paths, .gn
 MiniDebugInfo (.gnu_debugdata): GDB manual "Debugging information in a special section".
 """
 
-from __future__ import annotations
-
 import os
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from memleak_android.host.elf.sections import SHT_DYNSYM, SHT_NOBITS, SHT_SYMTAB, BadElf, ElfSections
 from memleak_android.host.symbols.debuginfod import Debuginfod, debuginfod_of, default_cache
 from memleak_android.host.symbols.symbol_locations import SymbolLocation, build_ids
+from memleak_android.unwind.elf_headers import SHT_DYNSYM, SHT_NOBITS, SHT_SYMTAB, ElfSections
+from memleak_android.unwind.errors import BadElfError
 
 SYSTEM_DEBUG_DIR = Path("/usr/lib/debug")
 MAX_INDEXED_FILES = 200_000  # a --symbols folder of a whole platform build has some 50,000 files
@@ -41,7 +42,7 @@ class SymbolFile:
 
 
 def open_elf(path: Path) -> ElfSections:
-    """Raises OSError, or BadElf if it is not a regular ELF file."""
+    """Raises OSError, or BadElfError if it is not a regular ELF file."""
     return SymbolLocation(path).open()
 
 
@@ -56,32 +57,32 @@ def classify(elf: ElfSections) -> Content:
     return Content.DYNSYM if SHT_DYNSYM in kinds else Content.NOTHING
 
 
+_ByBuildId = defaultdict[str, list[SymbolLocation]]
+_ByName = defaultdict[str, list[tuple[SymbolLocation, str]]]
+
+
 class SymbolIndex:
     """Index of --symbols folders, built once at the first use."""
 
     def __init__(self, symbol_dirs: Sequence[Path]) -> None:
         self._symbol_dirs = tuple(symbol_dirs)
-        self._by_build_id: dict[str, list[SymbolLocation]] | None = None
-        self._by_name: dict[str, list[tuple[SymbolLocation, str]]] = {}
 
     def of_build_id(self, build_id: str) -> list[SymbolLocation]:
-        return self._searched().get(build_id, []) if build_id else []
+        return self._searched[0].get(build_id, []) if build_id else []
 
     def of_name(self, library: str) -> list[tuple[SymbolLocation, str]]:
         """Locations and their build-ids."""
-        self._searched()
-        return self._by_name.get(library, [])
+        return self._searched[1].get(library, [])
 
-    def _searched(self) -> dict[str, list[SymbolLocation]]:
-        if self._by_build_id is None:
-            found: dict[str, list[SymbolLocation]] = {}
-            for path in _files_below(self._symbol_dirs):
-                for location, build_id in build_ids(path):
-                    self._by_name.setdefault(location.library, []).append((location, build_id))
-                    if build_id:
-                        found.setdefault(build_id, []).append(location)
-            self._by_build_id = found
-        return self._by_build_id
+    @cached_property
+    def _searched(self) -> tuple[_ByBuildId, _ByName]:
+        by_build_id, by_name = _ByBuildId(list), _ByName(list)
+        for path in _files_below(self._symbol_dirs):
+            for location, build_id in build_ids(path):
+                by_name[location.library].append((location, build_id))
+                if build_id:
+                    by_build_id[build_id].append(location)
+        return by_build_id, by_name
 
 
 class DebugFileSearch:
@@ -122,7 +123,7 @@ class DebugFileSearch:
     def _add(self, location: SymbolLocation, found: list[SymbolFile], path: str, build_id: str) -> None:
         try:
             elf = location.open()
-        except (OSError, BadElf):
+        except (OSError, BadElfError):
             return
         if build_id and elf.build_id and elf.build_id != build_id:
             self._refuse(location, elf.build_id, path, build_id)
@@ -159,7 +160,7 @@ class DebugFileSearch:
     def _crc_matches(path: Path, crc: int) -> bool:
         try:
             return path.is_file() and zlib.crc32(open_elf(path).data) == crc
-        except (OSError, BadElf):
+        except (OSError, BadElfError):
             return False
 
     def _note_same_name(self, path: str, build_id: str) -> None:

@@ -4,13 +4,8 @@ The variables and the folder are those of debuginfod's client, so that files are
 debuginfod-find(1), debuginfod_find_debuginfo(3), debuginfod(8) "WEBAPI".
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
-import os
-import re
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -21,8 +16,9 @@ from typing import BinaryIO
 
 from memleak_android.host.cache_folder import cache_base
 from memleak_android.unwind.cfi.cache_sharing import Sharing, Unshared
+from memleak_android.unwind.elf_headers import BUILD_ID
+from memleak_android.unwind.file_writing import appearing
 
-BUILD_ID = re.compile(r"[0-9a-f]{8,128}")
 MAX_BYTES = 512 << 20
 MISS_S = 600.0  # debuginfod's default
 SILENCE_S = 10.0  # of a connection
@@ -80,10 +76,8 @@ def _is_known_miss(path: Path) -> bool:
 
 
 def _note_miss(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        os.utime(path)
+    with contextlib.suppress(OSError), appearing(path):
+        pass
 
 
 def debuginfod_of(environment: Mapping[str, str], default_cache: Path) -> Debuginfod:
@@ -107,16 +101,9 @@ def _download(url: str, path: Path, patience_s: float) -> bool:
     """False: the server does not have it. The file appears complete or not at all. Raises OSError or HTTPException."""
     deadline = time.monotonic() + patience_s
     try:
-        with urllib.request.urlopen(url, timeout=min(SILENCE_S, patience_s)) as answer:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(dir=path.parent)
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    _copy(answer, file, deadline)
-                os.replace(temporary, path)
-            finally:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary)
+        timeout = min(SILENCE_S, patience_s)
+        with urllib.request.urlopen(url, timeout=timeout) as answer, appearing(path) as file:
+            _copy(answer, file, deadline)
         return True
     except urllib.error.HTTPError as error:
         error.close()

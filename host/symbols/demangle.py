@@ -1,7 +1,5 @@
 """Demangles names of C++ (Itanium) and Rust; other names come back unchanged."""
 
-from __future__ import annotations
-
 import re
 
 import pycxxfilt

@@ -3,20 +3,20 @@
 Some systems have no wheels of `symbolic`. There load_line_table() returns None and names come from symbol tables.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
-import re
 import struct
-import tempfile
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from memleak_android.host.symbols.debug_files import SymbolFile
 from memleak_android.unwind.cfi.cache_sharing import Sharing, Unshared
+from memleak_android.unwind.elf_headers import BUILD_ID
+from memleak_android.unwind.file_reading import read_file
+from memleak_android.unwind.file_writing import appearing, forget_oldest
 
 
 def _import_symbolic() -> Any:
@@ -38,7 +38,6 @@ symbolic: Any = _import_symbolic()
 TRAILER = struct.Struct("<8sIQ")
 TRAILER_MAGIC = b"mlsymc\x00\x01"
 MAX_CACHE_BYTES = 1 << 30
-BUILD_ID = re.compile(r"[0-9a-f]{8,128}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ def _as_bytes(data: memoryview) -> bytes:
 def _read_cache(path: Path) -> LineTable | None:
     """None for an absent, damaged or outdated cache file."""
     try:
-        data = path.read_bytes()
+        data = read_file(path, MAX_CACHE_BYTES)
     except OSError:
         return None
     if len(data) < TRAILER.size:
@@ -129,29 +128,8 @@ def _read_cache(path: Path) -> LineTable | None:
 
 def _write_cache(path: Path, packed: bytes, first_load_vaddr: int) -> None:
     """Writes the file completely or not at all. Errors are ignored."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".new")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(packed)
-                file.write(TRAILER.pack(TRAILER_MAGIC, zlib.crc32(packed), first_load_vaddr))
-            os.replace(temporary, path)
-        except OSError:
-            os.unlink(temporary)
-            return
-        _prune(path)
-    except OSError:
-        return
-
-
-def _prune(newest: Path) -> None:
-    """Removes the oldest caches beyond MAX_CACHE_BYTES in all."""
-    found = [(p.stat().st_mtime, p.stat().st_size, p) for p in newest.parent.glob("*.symcache")]
-    total = sum(size for _, size, _ in found)
-    for _, size, path in sorted(found):
-        if total <= MAX_CACHE_BYTES:
-            return
-        if path != newest:
-            path.unlink(missing_ok=True)
-            total -= size
+    with suppress(OSError):
+        with appearing(path) as file:
+            file.write(packed)
+            file.write(TRAILER.pack(TRAILER_MAGIC, zlib.crc32(packed), first_load_vaddr))
+        forget_oldest(path.parent.glob("*.symcache"), MAX_CACHE_BYTES)

@@ -7,17 +7,18 @@ address names it, as in Android's unwinder (libunwindstack, Symbols.cpp).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.elf.dynamic import DT_SONAME, DT_STRSZ, DT_STRTAB, BadElfError, ElfFile
-from memleak_android.host.elf.sections import EM_ARM, STT_FUNC, BadElf, ElfSections, text_at
+from memleak_android.host.elf.dynamic import DT_SONAME, DT_STRSZ, DT_STRTAB, ElfFile
+from memleak_android.host.errors import TargetError
 from memleak_android.host.symbols.demangle import demangle
 from memleak_android.unwind.cfi.module import Module
+from memleak_android.unwind.elf_headers import EM_ARM, STT_FUNC, ElfSections, text_at
+from memleak_android.unwind.elf_image import ElfImage
 
 _CLOSING = re.compile(r"(?<!operator>)(?<=>)(?=>)")  # Android's demangler writes > > where ours writes >>
 _NESTING_MAX = 64
@@ -36,17 +37,11 @@ class FunctionOffset:
 class FunctionNames:
     """The functions of one ELF file: those of its symbol tables in their order, then those in .gnu_debugdata.
 
-    debugdata: returns the unpacked .gnu_debugdata if the caller has it. Unpacking is most of the work for an odex file.
+    The latter is unpacked only if the file's own tables do not hold an address.
     """
 
-    def __init__(self, data: memoryview, debugdata: Callable[[], memoryview | None] | None = None) -> None:
-        self._own = _sections_of(data)
-        self._debugdata = debugdata
-
-    @classmethod
-    def of(cls, module: Module) -> FunctionNames:
-        """Names of a file that the unwinder has open."""
-        return cls(module.image.data, lambda: module.mini_debuginfo.data if module.mini_debuginfo else None)
+    def __init__(self, elf: ElfImage) -> None:
+        self._elf = elf
 
     def find(self, vaddr: int) -> FunctionOffset | None:
         """The function at a vaddr (of Thumb code with or without its bit 0)."""
@@ -54,16 +49,11 @@ class FunctionNames:
 
     @cached_property
     def _tables(self) -> list[_Table]:
-        return _tables_of(self._own)
+        return _tables_of(self._elf)
 
     @cached_property
     def _packed_tables(self) -> list[_Table]:
-        """Unpacked only if the file's own tables do not hold an address."""
-        if self._own is None:
-            return []
-        if self._debugdata is None:
-            return _tables_of(self._own.unpack_debugdata())
-        return _tables_of(_sections_of(self._debugdata()))
+        return _tables_of(self._elf.mini_debuginfo)
 
 
 def _find(tables: list[_Table], vaddr: int) -> FunctionOffset | None:
@@ -113,18 +103,11 @@ def _tables_of(elf: ElfSections | None) -> list[_Table]:
     return found
 
 
-def _sections_of(data: memoryview | None) -> ElfSections | None:
-    try:
-        return ElfSections(data) if data is not None else None
-    except BadElf:
-        return None
-
-
 def soname(module: Module) -> str:
     """DT_SONAME, found by program headers only; "" where there is none."""
     try:
-        tags = ElfFile("", module.image.data).dynamic
-    except BadElfError:
+        tags = ElfFile("", module.data).dynamic
+    except TargetError:
         return ""
     if DT_SONAME not in tags or DT_STRTAB not in tags:
         return ""

@@ -1,14 +1,12 @@
 """Function symbols of ELF files as sorted columns: vaddr → symbol by binary search, many at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memleak_android.host.elf.sections import (
+from memleak_android.unwind.elf_headers import (
     EM_ARM,
     SHF_EXECINSTR,
     STT_FUNC,
@@ -111,7 +109,7 @@ def _read_tables(elf: ElfSections) -> Iterator[tuple[memoryview, NDArray[np.uint
 
 def _function_rows(elf: ElfSections, symbols: NDArray[np.void], strings: memoryview) -> NDArray[np.uint64]:
     executable = np.array([bool(s.flags & SHF_EXECINSTR) for s in elf.sections])
-    section_end = np.array([(s.address + s.size) & (2**64 - 1) for s in elf.sections], np.uint64)
+    section_end = np.array([(s.vaddr + s.size) & (2**64 - 1) for s in elf.sections], np.uint64)
     kind, section = symbols["info"] & 15, symbols["section"]
     defined = (section > 0) & (section < min(SHN_LORESERVE, len(elf.sections))) & (symbols["name"] > 0)
     wanted = defined & ((kind == STT_FUNC) | (kind == STT_GNU_IFUNC) | (kind == STT_NOTYPE))

@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.cache_folder import cache_base
-from memleak_android.host.elf.sections import BadElf, ElfSections
 from memleak_android.host.profile.profile import SymbolClass
 from memleak_android.host.symbols.debug_files import Content, DebugFileSearch, SymbolFile
 from memleak_android.host.symbols.demangle import demangle
 from memleak_android.host.symbols.line_table import LineTable, load_line_table
 from memleak_android.host.symbols.symbol_table import Symbol, SymbolTable
 from memleak_android.unwind.cfi.cache_sharing import Sharing
+from memleak_android.unwind.elf_headers import ElfSections
+from memleak_android.unwind.errors import BadElfError
 
 
 class SymbolModule(Protocol):
@@ -107,7 +108,7 @@ class Symbolizer:
     def _load(self, module: SymbolModule) -> _ModuleSymbols:
         try:
             own: ElfSections | None = ElfSections(memoryview(module.data))
-        except (BadElf, OSError):
+        except (BadElfError, OSError):
             own = None
         path = module.path.removesuffix(" (deleted)")
         files = self._search.find(path, module.build_id, own)

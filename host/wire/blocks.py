@@ -3,8 +3,6 @@
 Mirrors device/wire.h, which explains each field. host/wire/payloads.py decodes the payloads.
 """
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Mirrors device/wire_calls.h: calls of any functions as structured arrays."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum
 

@@ -3,10 +3,8 @@
 A chain follows the stack bytes or the sparse words: number of frames, end, return addresses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +19,7 @@ from memleak_android.unwind.walk.frame_chain import Chains
 _HEAD = FRAME_CHAIN.itemsize
 
 
-@dataclass(frozen=True, slots=True)
-class SentChains:
+class SentChains(NamedTuple):
     """The chains of n records as the target walked them. A record without a chain has no frames.
 
     is_sent, counts, end: (n,). addresses: of all chains, concatenated.
@@ -82,12 +79,7 @@ def read(data: NDArray[np.uint8], starts: Ints) -> SentChains:
 
 
 def join(pieces: Sequence[SentChains]) -> SentChains:
-    return SentChains(
-        np.concatenate([piece.is_sent for piece in pieces]),
-        np.concatenate([piece.counts for piece in pieces]),
-        np.concatenate([piece.end for piece in pieces]),
-        np.concatenate([piece.addresses for piece in pieces]),
-    )
+    return SentChains(*map(np.concatenate, zip(*pieces, strict=True)))
 
 
 def traces(
@@ -96,9 +88,9 @@ def traces(
     """The stacks by frame records alone: the chain that was sent, else walked in the slice. method: of the callers."""
     used = np.unique(samples.space)
     masks = np.zeros(int(samples.space.max(initial=0)) + 1, np.uint64)
-    masks[used] = frame_chain.signature_masks(samples.arch, [spaces[number] for number in used.tolist()])
+    masks[used] = [spaces[number].signature_mask(samples.arch) for number in used.tolist()]
     own = masks[samples.space]
-    chains = _merged(sent, frame_chain.walk(samples, own))
+    chains = _merged(sent, frame_chain.ChainWalk(samples, own).run())
     whole = frame_chain.traces_of(samples, chains, own, method)
     return frame_chain.within_code(whole, samples.space, spaces)
 

@@ -1,6 +1,6 @@
 """Structures and words packed at any offset of a payload, and ranges of rows, without a loop."""
 
-from __future__ import annotations
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,3 +26,21 @@ def ranges(starts: Ints, counts: Ints) -> Ints:
     """start, start + 1, …: counts[i] numbers for each start, concatenated."""
     within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.asarray(np.repeat(starts, counts) + within, np.int64)
+
+
+class StackWords(NamedTuple):
+    """Words of several records. owner: index of the record. slot: of the word, from where the record says."""
+
+    owner: Ints
+    slot: Ints
+    value: NDArray[np.uint64]
+
+
+def stack_words(
+    data: NDArray[np.uint8], first: Ints, counts: Ints, slot: type[np.unsignedinteger]
+) -> StackWords:
+    """counts[i] words from word first[i] of the payload on, and behind them the slot of each."""
+    values, per_word = words(data), WORD // np.dtype(slot).itemsize
+    slots = data[: len(values) * WORD].view(slot)[ranges((first + counts) * per_word, counts)]
+    owner = np.repeat(np.arange(len(counts)), counts)
+    return StackWords(owner, slots.astype(np.int64), values[ranges(first, counts)])

@@ -5,48 +5,16 @@ before they use it: a block with a valid checksum may still come from a broken o
 MalformedBlock.
 """
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.errors import MemleakError
-from memleak_android.host.wire import frame_chains, sparse_stack, stack_tail
-from memleak_android.host.wire.blocks import (
-    END,
-    ERROR,
-    EVENT,
-    EVIDENCE,
-    EXIT_REGISTERS,
-    EXIT_STOP,
-    FIXUPS,
-    FRAME_ROW,
-    HELD_ROW,
-    HELLO,
-    HIGH_WATER,
-    HIGH_WATER_ROW,
-    HOOKED,
-    KEY_ROW,
-    LIVE,
-    LIVE_ROW,
-    MAPPING,
-    MAPS,
-    PROCESS,
-    REGISTERS_MAX,
-    SITE_ROW,
-    STATUS,
-    STOP,
-    TRACE_ROW,
-    TRACES,
-    Block,
-    BlockKind,
-    EvidenceFlag,
-    Reason,
-    Rows,
-)
+from memleak_android.host.wire import blocks, frame_chains, sparse_stack, stack_tail
+from memleak_android.host.wire.blocks import Block, BlockKind, EvidenceFlag, Reason, Rows
 from memleak_android.host.wire.packed import structures
 
 
@@ -94,23 +62,16 @@ def _struct(kind: BlockKind, dtype: np.dtype[np.void], payload: bytes) -> np.voi
     return rows[0]  # type: ignore[no-any-return]
 
 
-def decode_hello(payload: bytes) -> np.void:
-    return _struct(BlockKind.HELLO, HELLO, payload)
-
-
-def decode_status(payload: bytes) -> np.void:
-    return _struct(BlockKind.STATUS, STATUS, payload)
+decode_hello = partial(_struct, BlockKind.HELLO, blocks.HELLO)
+decode_status = partial(_struct, BlockKind.STATUS, blocks.STATUS)
+decode_end = partial(_struct, BlockKind.END, blocks.END)
 
 
 def decode_exit_stop(payload: bytes) -> np.void:
-    row = _struct(BlockKind.EXIT_STOP, EXIT_STOP, payload)
-    if row["n_registers"] > EXIT_REGISTERS:
+    row = _struct(BlockKind.EXIT_STOP, blocks.EXIT_STOP, payload)
+    if row["n_registers"] > blocks.EXIT_REGISTERS:
         raise MalformedBlock(BlockKind.EXIT_STOP, f"{int(row['n_registers'])} registers")
     return row
-
-
-def decode_end(payload: bytes) -> np.void:
-    return _struct(BlockKind.END, END, payload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +119,25 @@ def _gather(
     return rows
 
 
+def _refuse(fault: int | None, offsets: NDArray[np.int64], what: str) -> None:
+    if fault is not None:
+        raise MalformedBlock(BlockKind.EVIDENCE, f"record at byte {offsets[fault]}: its {what}")
+
+
 def decode_evidence(payload: bytes) -> EvidenceBatch:
-    offsets = _record_offsets(BlockKind.EVIDENCE, payload, EVIDENCE.itemsize)
+    offsets = _record_offsets(BlockKind.EVIDENCE, payload, blocks.EVIDENCE.itemsize)
     data = np.frombuffer(payload, np.uint8)
-    rows = _gather(BlockKind.EVIDENCE, data, offsets, EVIDENCE)
+    rows = _gather(BlockKind.EVIDENCE, data, offsets, blocks.EVIDENCE)
     n_registers = rows["n_registers"].astype(np.int64)
-    stack_offset = offsets + EVIDENCE.itemsize + 8 * n_registers
+    stack_offset = offsets + blocks.EVIDENCE.itemsize + 8 * n_registers
     sparse = (rows["flags"] & np.uint16(EvidenceFlag.STACK_SPARSE)) != 0
     stack_bytes = np.where(sparse, 0, rows["stack_bytes"].astype(np.int64))
     used = stack_offset - offsets + stack_bytes
-    bad = (used > rows["record_bytes"]) | (n_registers > REGISTERS_MAX) | (rows["n_fixups"] > FIXUPS)
+    bad = (
+        (used > rows["record_bytes"])
+        | (n_registers > blocks.REGISTERS_MAX)
+        | (rows["n_fixups"] > blocks.FIXUPS)
+    )
     if bad.any():
         raise MalformedBlock(
             BlockKind.EVIDENCE, f"record at byte {offsets[bad][0]} is longer than its record_bytes"
@@ -178,23 +148,14 @@ def decode_evidence(payload: bytes) -> EvidenceBatch:
         bool
     )
     words = np.frombuffer(payload, "<u8")
-    fault = sparse_stack.fault(
-        data, rows, stack_offset, offsets + rows["record_bytes"], np.flatnonzero(sparse)
-    )
-    if fault is not None:
-        raise MalformedBlock(BlockKind.EVIDENCE, f"record at byte {offsets[fault]}: its words of the stack")
     end = offsets + rows["record_bytes"].astype(np.int64)
+    fault = sparse_stack.fault(data, rows, stack_offset, end, np.flatnonzero(sparse))
+    _refuse(fault, offsets, "words of the stack")
     chain_offset = frame_chains.offsets(data, rows, stack_offset)
-    fault = frame_chains.fault(data, chain_offset, end)
-    if fault is not None:
-        raise MalformedBlock(BlockKind.EVIDENCE, f"record at byte {offsets[fault]}: its frame records")
+    _refuse(frame_chains.fault(data, chain_offset, end), offsets, "frame records")
     above_offset = np.where(stack_tail.has(rows), frame_chains.ends(data, rows, stack_offset), -1)
-    fault = stack_tail.fault(data, rows, above_offset, end)
-    if fault is not None:
-        raise MalformedBlock(
-            BlockKind.EVIDENCE, f"record at byte {offsets[fault]}: its words above the slice"
-        )
-    index = np.where(present, (offsets[:, None] + EVIDENCE.itemsize) // 8 + slots, 0)
+    _refuse(stack_tail.fault(data, rows, above_offset, end), offsets, "words above the slice")
+    index = np.where(present, (offsets[:, None] + blocks.EVIDENCE.itemsize) // 8 + slots, 0)
     registers = np.where(known, words[index] if len(words) else 0, np.uint64(0))
     return EvidenceBatch(rows, registers, known, stack_offset, data, chain_offset, above_offset)
 
@@ -210,28 +171,28 @@ class Chunk:
 
 
 _CHUNK_ROWS = {
-    BlockKind.LIVE: LIVE_ROW,
-    BlockKind.KEYS: KEY_ROW,
-    BlockKind.SITES: SITE_ROW,
-    BlockKind.HELD: HELD_ROW,
-    BlockKind.PEAK: HELD_ROW,
+    BlockKind.LIVE: blocks.LIVE_ROW,
+    BlockKind.KEYS: blocks.KEY_ROW,
+    BlockKind.SITES: blocks.SITE_ROW,
+    BlockKind.HELD: blocks.HELD_ROW,
+    BlockKind.PEAK: blocks.HELD_ROW,
 }
 
 
 def decode_chunk(block: Block) -> Chunk:
     """A LIVE, KEYS, SITES, HELD or PEAK block: the header, then one column per field of the row."""
     kind = BlockKind(block.kind)
-    header, row = _struct(kind, LIVE, block.payload), _CHUNK_ROWS[kind]
+    header, row = _struct(kind, blocks.LIVE, block.payload), _CHUNK_ROWS[kind]
     count = int(header["count"])
-    rows = _from_columns(kind, block.payload, LIVE.itemsize, row, count)[0]
+    rows = _from_columns(kind, block.payload, blocks.LIVE.itemsize, row, count)[0]
     return Chunk(int(header["snapshot"]), int(header["timestamp_ns"]), bool(header["last"]), rows)
 
 
 def decode_high_water(payload: bytes) -> tuple[np.void, Rows]:
     """The header (HIGH_WATER) and its rows (HIGH_WATER_ROW)."""
-    header = _struct(BlockKind.HIGH_WATER, HIGH_WATER, payload)
-    at, count = HIGH_WATER.itemsize, int(header["count"])
-    return header, _from_columns(BlockKind.HIGH_WATER, payload, at, HIGH_WATER_ROW, count)[0]
+    header = _struct(BlockKind.HIGH_WATER, blocks.HIGH_WATER, payload)
+    at, count = blocks.HIGH_WATER.itemsize, int(header["count"])
+    return header, _from_columns(BlockKind.HIGH_WATER, payload, at, blocks.HIGH_WATER_ROW, count)[0]
 
 
 def _from_columns(
@@ -269,8 +230,8 @@ class Maps:
 
 
 def decode_maps(payload: bytes) -> Maps:
-    header = _struct(BlockKind.MAPS, MAPS, payload)
-    text = payload[MAPS.itemsize : MAPS.itemsize + int(header["text_bytes"])]
+    header = _struct(BlockKind.MAPS, blocks.MAPS, payload)
+    text = payload[blocks.MAPS.itemsize : blocks.MAPS.itemsize + int(header["text_bytes"])]
     return Maps(int(header["timestamp_ns"]), int(header["pid"]), text.decode("utf-8", "surrogateescape"))
 
 
@@ -281,11 +242,11 @@ def encode_maps(maps: Maps) -> Block:
 
 def decode_mappings(payload: bytes) -> tuple[Rows, list[str]]:
     """Rows of MAPPING, and their paths."""
-    offsets = _record_offsets(BlockKind.MAPPINGS, payload, MAPPING.itemsize)
-    rows = _gather(BlockKind.MAPPINGS, np.frombuffer(payload, np.uint8), offsets, MAPPING)
-    if (rows["path_bytes"] > rows["record_bytes"] - MAPPING.itemsize).any():
+    offsets = _record_offsets(BlockKind.MAPPINGS, payload, blocks.MAPPING.itemsize)
+    rows = _gather(BlockKind.MAPPINGS, np.frombuffer(payload, np.uint8), offsets, blocks.MAPPING)
+    if (rows["path_bytes"] > rows["record_bytes"] - blocks.MAPPING.itemsize).any():
         raise MalformedBlock(BlockKind.MAPPINGS, "a path is longer than its record")
-    starts = (offsets + MAPPING.itemsize).tolist()
+    starts = (offsets + blocks.MAPPING.itemsize).tolist()
     sizes = rows["path_bytes"].tolist()
     cuts = zip(starts, sizes, strict=True)
     return rows, [
@@ -302,27 +263,17 @@ def _array(kind: BlockKind, dtype: np.dtype[np.void], payload: bytes) -> Rows:
     return rows
 
 
-def decode_processes(payload: bytes) -> Rows:
-    return _array(BlockKind.PROCESS, PROCESS, payload)
-
-
-def decode_hooked(payload: bytes) -> Rows:
-    return _array(BlockKind.HOOKED, HOOKED, payload)
-
-
-def decode_stops(payload: bytes) -> Rows:
-    return _array(BlockKind.STOPS, STOP, payload)
-
-
-def decode_events(payload: bytes) -> Rows:
-    return _array(BlockKind.EVENTS, EVENT, payload)
+decode_processes = partial(_array, BlockKind.PROCESS, blocks.PROCESS)
+decode_hooked = partial(_array, BlockKind.HOOKED, blocks.HOOKED)
+decode_stops = partial(_array, BlockKind.STOPS, blocks.STOP)
+decode_events = partial(_array, BlockKind.EVENTS, blocks.EVENT)
 
 
 def decode_error(payload: bytes) -> tuple[int, str]:
     """Reason (enum Reason, maybe unknown) and text."""
-    header = _struct(BlockKind.ERROR, ERROR, payload)
+    header = _struct(BlockKind.ERROR, blocks.ERROR, payload)
     return int(header["reason"]), decode_text(
-        payload[ERROR.itemsize : ERROR.itemsize + int(header["text_bytes"])]
+        payload[blocks.ERROR.itemsize : blocks.ERROR.itemsize + int(header["text_bytes"])]
     )
 
 
@@ -351,9 +302,11 @@ class TraceChunk:
 
 def decode_traces(payload: bytes) -> TraceChunk:
     kind = BlockKind.TRACES
-    header = _struct(kind, TRACES, payload)
-    traces, at = _from_columns(kind, payload, TRACES.itemsize, TRACE_ROW, int(header["n_traces"]))
-    frames, _ = _from_columns(kind, payload, at, FRAME_ROW, int(header["n_frames"]))
+    header = _struct(kind, blocks.TRACES, payload)
+    traces, at = _from_columns(
+        kind, payload, blocks.TRACES.itemsize, blocks.TRACE_ROW, int(header["n_traces"])
+    )
+    frames, _ = _from_columns(kind, payload, at, blocks.FRAME_ROW, int(header["n_frames"]))
     if int(traces["n_frames"].sum(dtype=np.uint64)) != len(frames):
         raise MalformedBlock(kind, f"traces of {int(traces['n_frames'].sum())} frames, {len(frames)} frames")
     return TraceChunk(int(header["first_trace"]), bool(header["last"]), traces, frames)

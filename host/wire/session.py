@@ -4,8 +4,6 @@ A recording may come from a hostile writer. A field of the wrong type counts as 
 the recording that is written from this one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -70,7 +68,7 @@ class SessionOrigin:
 class SessionTracing:
     """How it was measured.
 
-    sample_bytes: mean distance of the samples, 0 = every allocation. evidence_after_ns: of --evidence-after, 0 = unused.
+    sample_bytes: mean distance of the samples, 0 = every allocation.
     pair_functions: (pair, function) of --pairs, by function number. allocator: path of the file with the probes.
     """
 
@@ -78,8 +76,6 @@ class SessionTracing:
     unwind_mode: str
     sample_bytes: int
     is_every_process: bool
-    is_adaptive: bool
-    evidence_after_ns: int
     is_kernel_of_command: bool
     expects_missing_frees: bool
     pair_functions: tuple[tuple[str, str], ...]
@@ -88,15 +84,12 @@ class SessionTracing:
     @classmethod
     def decode(cls, fields: Mapping[str, Any]) -> Self:
         options = _dict(fields.get("options"))
-        after_ns = options.get("evidence_after_ns")
         names = _list(_dict(options.get("pairs")).get("names"))[: FUNCTIONS_MAX - FIRST_PAIR_FUNCTION]
         return cls(
             tracer=str(fields.get("tracer", "unknown")),
             unwind_mode=str(fields.get("unwind", "cfi")),
             sample_bytes=_number(fields.get("sample_bytes")),
             is_every_process=fields.get("every_process") is True,
-            is_adaptive=bool(options.get("adaptive")),
-            evidence_after_ns=after_ns if isinstance(after_ns, int) and 0 < after_ns < 2**62 else 0,
             is_kernel_of_command=bool(options.get("kernel") and options.get("command")),
             expects_missing_frees=fields.get("missing_free_expected") is True,
             pair_functions=tuple(

@@ -3,23 +3,11 @@
 Instead of the slice: number of words, the words, and for each its index in the slice, in words, as u16.
 """
 
-from __future__ import annotations
-
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.wire.blocks import STACK_BYTES_MAX, Rows
-from memleak_android.host.wire.packed import WORD, Ints, ranges, words
-
-
-class SparseWords(NamedTuple):
-    """Words of several records. owner: index of the record; slot: of the word in its slice."""
-
-    owner: Ints
-    slot: Ints
-    value: NDArray[np.uint64]
+from memleak_android.host.wire.packed import WORD, Ints, StackWords, stack_words, words
 
 
 def fault(data: NDArray[np.uint8], rows: Rows, starts: Ints, ends: Ints, records: Ints) -> int | None:
@@ -36,11 +24,7 @@ def fault(data: NDArray[np.uint8], rows: Rows, starts: Ints, ends: Ints, records
     return int(records[np.argmax(bad)]) if bad.any() else None
 
 
-def read(data: NDArray[np.uint8], starts: Ints, records: Ints) -> SparseWords:
+def read(data: NDArray[np.uint8], starts: Ints, records: Ints) -> StackWords:
     """The words of `records`, which fault() has checked. starts: byte offset of the words of each record."""
-    values = words(data)
     first = starts[records] // WORD + 1
-    count = values[first - 1].astype(np.int64)
-    slots = data[: len(values) * WORD].view("<u2")[ranges((first + count) * 4, count)]
-    owner = np.repeat(np.arange(len(records)), count)
-    return SparseWords(owner, slots.astype(np.int64), values[ranges(first, count)])
+    return stack_words(data, first, words(data)[first - 1].astype(np.int64), np.uint16)

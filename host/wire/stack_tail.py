@@ -4,27 +4,15 @@ The last part of a record: its reach, number of words, the words, and for each i
 Words that were not sent are unknown: a stack ends at the frame that needs one, as if the slice ended there.
 """
 
-from __future__ import annotations
-
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from memleak_android.host.wire.blocks import ABOVE_BYTES_MAX, ABOVE_WORDS_MAX, STACK_ABOVE, EvidenceFlag, Rows
-from memleak_android.host.wire.packed import WORD, Ints, ranges, structures, words
+from memleak_android.host.wire.packed import WORD, Ints, StackWords, stack_words, structures
 from memleak_android.unwind.trace import Method, TraceBatch, TraceEnd
 
 _HEAD = STACK_ABOVE.itemsize
 UNKNOWN = 1  # instead of each word that was not sent: the lowest page has no code (vm.mmap_min_addr)
-
-
-class WordsAbove(NamedTuple):
-    """Words of several records. owner: index of the record; slot: of the word above its slice."""
-
-    owner: Ints
-    slot: Ints
-    value: NDArray[np.uint64]
 
 
 def has(rows: Rows) -> NDArray[np.bool_]:
@@ -55,14 +43,10 @@ def reach(data: NDArray[np.uint8], starts: Ints) -> Ints:
     return found
 
 
-def read(data: NDArray[np.uint8], starts: Ints) -> WordsAbove:
+def read(data: NDArray[np.uint8], starts: Ints) -> StackWords:
     """The words that begin at `starts`; none is -1, and fault() has checked them."""
-    values = words(data)
-    first = starts // WORD + 1
-    count = structures(data, starts, STACK_ABOVE)["n_words"].astype(np.int64)
-    slots = data[: len(values) * WORD].view("<u4")[ranges((first + count) * 2, count)]
-    owner = np.repeat(np.arange(len(starts)), count)
-    return WordsAbove(owner, slots.astype(np.int64), values[ranges(first, count)])
+    counts = structures(data, starts, STACK_ABOVE)["n_words"].astype(np.int64)
+    return stack_words(data, starts // WORD + 1, counts, np.uint32)
 
 
 def settled(traces: TraceBatch, rows: Rows, boundary: NDArray[np.uint64]) -> TraceBatch:
