@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.emulator.boot import start
-from tests.emulator.debian import Unavailable
-from tests.emulator.kernels import DEFAULT, LINES
-from tests.emulator.machine import Machine, Options, running
-from tests.emulator.qemu import MachineFailed
+from tests.emulator.phone.boot import start
+from tests.emulator.phone.kernels import DEFAULT, LINES
+from tests.emulator.phone.machine import Machine, Options, running
+from tests.emulator.phone.qemu import MachineFailed
+from tests.support.debian_packages import Unavailable
 
 
 def main(argv: list[str]) -> int:
@@ -26,10 +26,8 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(required=True)
     begin = verbs.add_parser("start", help="start a machine and say how to reach it")
     begin.add_argument("--kernel", choices=LINES, default=DEFAULT)
-    begin.add_argument("--build", choices=("userdebug", "rooted", "user"), default="userdebug")
-    begin.add_argument("--selinux", choices=("enforcing", "permissive"), default="enforcing")
+    begin.add_argument("--build", choices=("userdebug", "user"), default="userdebug")
     begin.add_argument("--api-level", type=int, default=29)
-    begin.add_argument("--adb-user", choices=("shell", "root"), default="shell")
     begin.add_argument(
         "--number", type=int, default=0, help="N of its serial emulator-N (the first free one)"
     )
@@ -42,9 +40,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _start(arguments: argparse.Namespace) -> int:
-    options = Options(
-        arguments.kernel, arguments.build, arguments.adb_user, arguments.selinux, arguments.api_level
-    )
+    options = Options(arguments.kernel, arguments.build, arguments.api_level)
     _show(start(options, number=arguments.number, outlives_us=True))
     return 0
 

@@ -1,4 +1,4 @@
-"""The machine that the tests of a session share."""
+"""The machine that the tests of a session share, and a phone without root for those of a module."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.emulator.boot import booted
-from tests.emulator.machine import Machine
+from tests.emulator.phone.boot import booted
+from tests.emulator.phone.machine import Machine, Options
 
 
 @pytest.fixture(scope="session")
@@ -19,4 +19,10 @@ def machine(pytestconfig: pytest.Config) -> Iterator[Machine]:
             terminal.write_line(
                 f"\n{started.serial}: adb shell answered {started.boot_s:.1f} s after QEMU's start"
             )
+        yield started
+
+
+@pytest.fixture(scope="module")
+def stock() -> Iterator[Machine]:
+    with booted(Options(build="user")) as started:
         yield started

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memleak_android.host.machine.adb.device import AdbDevice
-from memleak_android.host.machine.adb.server import list_devices
-from memleak_android.host.machine.binaries import find_binary
-from memleak_android.host.machine.target import AppUser
-from tests.emulator.apps import ARM64, libraries
-from tests.emulator.boot import booted
-from tests.emulator.machine import Machine, Options
+from tests.emulator.phone.machine import Machine
 from tests.emulator.test_sessions import APP, PLANTED, SECONDS, check_clean, run, started
 
 pytestmark = pytest.mark.emulator
@@ -24,16 +17,10 @@ FRAME = "demo::new_frame()"
 
 
 @pytest.fixture(scope="module")
-def stock() -> Iterator[Machine]:
-    with booted(Options(build="user")) as machine:
-        machine.shell(f"am start -n {APP}/.MainActivity --ei every 2")
-        machine.wait_for_process(APP)
-        yield machine
-
-
-def unstripped() -> list[str | Path]:
-    """Source of symbol names: the libraries on the machine have none."""
-    return [word for path in libraries(ARM64, stripped=False).values() for word in ("--symbols", path.parent)]
+def stock(stock: Machine) -> Machine:
+    stock.shell(f"am start -n {APP}/.MainActivity --ei every 2")
+    stock.wait_for_process(APP)
+    return stock
 
 
 def check_frames(found: dict[str, Any]) -> None:
@@ -53,7 +40,7 @@ def test_a_running_app_without_root_and_without_a_new_start(stock: Machine, tmp_
     pid = stock.wait_for_process(APP)
     for number in range(2):
         path = tmp_path / f"{number}.json"
-        done = run(stock, "--package", APP, "--duration", "7s", "--json", path, *unstripped())
+        done = run(stock, "--package", APP, "--duration", "7s", "--json", path, "--symbols", stock.symbols)
         assert done.returncode == 0, (path.exists() and json.loads(path.read_text())["notes"], done.stderr)
         assert "measuring by plt: no root" in done.stderr and "ptrace" not in done.stderr
         check_frames(json.loads(path.read_text()))
@@ -73,29 +60,11 @@ def test_a_running_app_that_is_killed_meanwhile_leaves_its_report(stock: Machine
     check_clean(stock, APP)
 
 
-def test_the_third_route_is_ptrace_as_the_app(stock: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in stock.environment.items():
-        monkeypatch.setenv(name, value)
-    pid = stock.wait_for_process(APP)
-    device = AdbDevice(next(row for row in list_devices() if row.serial == stock.serial))
-    files = {name: find_binary(name, "arm64") for name in ("memleakd", "libmemleak.so")}
-    with device.deploy(files, run_as=AppUser(APP)) as deployed:
-        agent, shim = (deployed.paths[name] for name in files)
-        done = device.run(
-            [agent, "inject", str(pid), shim, "memleak_detach"], run_as=AppUser(APP), timeout_s=30
-        )
-    assert done.code == 0, done.err
-    assert done.out.split()[0] == b"0"
-    _, status = stock.root_shell(f"cat /proc/{pid}/status")
-    assert "TracerPid:\t0" in status
-    assert stock.wait_for_process(APP) == pid
-
-
 def test_what_the_system_refuses_at_last_is_done_by_ptrace(stock: Machine, tmp_path: Path) -> None:
     pid, path = stock.wait_for_process(APP), tmp_path / "report.json"
     stock.root_shell("mkdir -p /data/system; touch /data/system/refuses_agents; chmod 711 /data/system")
     try:
-        done = run(stock, "--package", APP, "--duration", "7s", "--json", path, *unstripped())
+        done = run(stock, "--package", APP, "--duration", "7s", "--json", path, "--symbols", stock.symbols)
     finally:
         stock.root_shell("rm /data/system/refuses_agents")
     assert done.returncode == 0, done.stderr
@@ -103,6 +72,7 @@ def test_what_the_system_refuses_at_last_is_done_by_ptrace(stock: Machine, tmp_p
     assert f"{said}; attached by ptrace instead" in done.stderr
     check_frames(json.loads(path.read_text()))
     assert stock.wait_for_process(APP) == pid
+    assert "TracerPid:\t0" in stock.root_shell(f"cat /proc/{pid}/status")[1]
     check_clean(stock, APP)
 
 
@@ -111,19 +81,10 @@ def test_ptrace_of_an_app_with_a_hanging_main_thread(stock: Machine, tmp_path: P
     """A call that waits for its main thread finds no shim when the thread wakes."""
     pid, path = stock.wait_for_process(APP), tmp_path / "report.json"
     stock.shell(f"am start -n {APP}/.MainActivity --ei hang 35")
-    done = run(stock, "--package", APP, "--duration", "30s", "--json", path, *unstripped())
+    done = run(stock, "--package", APP, "--duration", "30s", "--json", path, "--symbols", stock.symbols)
     stock.shell(f"am start -n {APP}/.MainActivity --ei every 2")
     assert done.returncode == 0, done.stderr
     assert f"{APP} did not load the shim within 10 s; attached by ptrace instead" in done.stderr
     check_frames(json.loads(path.read_text()))
     assert stock.wait_for_process(APP) == pid
     check_clean(stock, APP)
-
-
-def test_an_app_that_is_not_debuggable_is_refused_with_the_reason(stock: Machine) -> None:
-    stock.shell("am start -n com.example.release/.MainActivity")
-    stock.wait_for_process("com.example.release")
-    done = run(stock, "--package", "com.example.release", "--tracer", "plt", "--duration", "1s")
-    assert done.returncode == 5
-    for way in ("agent", "ptrace"):
-        assert f"{way}: run-as: package not debuggable: com.example.release" in done.stderr

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.machine.binaries import find_binary
-from tests.emulator.compiler import compiled, zig
-from tests.emulator.debian import Unavailable
-from tests.emulator.machine import Machine
+from tests.emulator.phone.compiler import compiled, zig
+from tests.emulator.phone.machine import Machine
+from tests.support.debian_packages import Unavailable
 from tests.support.workloads import ROOT
 
 pytestmark = [pytest.mark.emulator, pytest.mark.proof]
@@ -19,7 +19,7 @@ KILLS = 120
 PATIENCE_S = 240.0
 # The reader of the process's words stays: its standard input is a fifo.
 SCRIPT = f"""cd {FOLDER} || exit 1
-chmod 755 target memleakd; mkfifo in
+mkfifo in
 (setsid ./target threads 2 interrupted <in >out 2>&1 &)
 exec 3>in
 while [ ! -s out ]; do sleep 0.1; done
@@ -41,24 +41,17 @@ def test_a_process_is_left_as_it_was(machine: Machine, tmp_path: Path) -> None:
     sources = ROOT / "tests" / "device" / "programs"
     try:
         gcc = zig("aarch64-linux-gnu.2.36")
-        target = compiled(
-            "target", gcc, ("-O2", "-pthread", "-fno-sanitize=all"), [sources / "injection_target.c"]
-        )
-        library = compiled(
-            "library.so",
-            gcc,
-            ("-O2", "-shared", "-fPIC", "-fno-sanitize=all"),
-            [sources / "injected_library.c"],
-        )
+        flags = ("-O2", "-pthread", "-fno-sanitize=all")
+        target = compiled("target", gcc, flags, [sources / "attach_workload.c"])
+        flags = ("-O2", "-shared", "-fPIC", "-fno-sanitize=all")
+        library = compiled("library.so", gcc, flags, [sources / "injected_library.c"])
     except Unavailable as error:
         pytest.skip(str(error))
-    machine.shell(f"rm -rf {FOLDER}; mkdir {FOLDER}")
     script = tmp_path / "script"
     script.write_text(SCRIPT)
-    for file in (target, library, find_binary("memleakd", "arm64"), script):
-        assert machine.adb("push", file, f"{FOLDER}/{file.name}").returncode == 0
-    code, out = machine.root_shell(f"sh {FOLDER}/script", timeout_s=PATIENCE_S)
-    machine.root_shell(f"pkill -9 target; rm -rf {FOLDER}")
+    with machine.holding(FOLDER, target, library, find_binary("memleakd", "arm64"), script):
+        code, out = machine.root_shell(f"sh {FOLDER}/script", timeout_s=PATIENCE_S)
+        machine.root_shell("pkill -9 target")
     assert code == 0, out
     words = out.split("\n")
     assert words[0].split()[0] == "4", out

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.emulator.apps import OWN_APP, OWN_LEAKS
-from tests.emulator.boot import booted
-from tests.emulator.leftovers import check_nothing_left, traces
-from tests.emulator.machine import Machine, Options
+from tests.emulator.phone.apps import OWN_APP, OWN_LEAKS
+from tests.emulator.phone.leftovers import check_nothing_left, traces
+from tests.emulator.phone.machine import Machine
 from tests.emulator.test_inline_apps import one_more_round
 from tests.emulator.test_sessions import run
 
@@ -23,11 +21,10 @@ WORDS = ("--package", APP, "--tracer", "inline", "--object", "libleaky.so", "--d
 
 
 @pytest.fixture(scope="module")
-def stock() -> Iterator[Machine]:
-    with booted(Options(build="user")) as machine:
-        machine.shell(f"am start -n {APP}/.MainActivity")
-        machine.wait_for_process(APP)
-        yield machine
+def stock(stock: Machine) -> Machine:
+    stock.shell(f"am start -n {APP}/.MainActivity")
+    stock.wait_for_process(APP)
+    return stock
 
 
 def refused(machine: Machine) -> str:
@@ -48,29 +45,21 @@ def error_of(done: subprocess.CompletedProcess[str]) -> str:
     return line.removeprefix("memleak-android: error: ")
 
 
-def maps_and_code(machine: Machine, pid: str) -> str:
+def maps_and_code(machine: Machine, pid: str) -> tuple[str, str]:
     maps = machine.root_shell(f"grep -v ' rw' /proc/{pid}/maps")[1]
-    line = next(one for one in maps.splitlines() if " r-xp " in one and one.endswith("libleaky.so"))
-    low, high = (int(word, 16) for word in line.split()[0].split("-"))
-    words = f"dd if=/proc/{pid}/mem bs=4096 skip={low // 4096} count={(high - low) // 4096} 2>/dev/null | sha256sum"
-    return maps + machine.root_shell(words)[1]
+    return maps, machine.code_of(pid, "libleaky.so")
 
 
-@pytest.mark.parametrize(
-    ("scope", "way_out"),
-    [
-        (1, "sysctl kernel.yama.ptrace_scope=0, or run as root"),
-        (2, "sysctl kernel.yama.ptrace_scope=0, or run as root"),
-    ],
-)
-def test_yama(stock: Machine, scope: int, way_out: str) -> None:
+@pytest.mark.parametrize("scope", [1, 2])
+def test_yama(stock: Machine, scope: int) -> None:
     if stock.root_shell(f"echo {scope} > {YAMA}")[0]:
         pytest.skip("the machine's kernel has no yama")
     try:
         said = refused(stock)
     finally:
         stock.root_shell(f"echo 0 > {YAMA}")
-    assert said == (f"kernel.yama.ptrace_scope is {scope}, which forbids attaching to process PID; {way_out}")
+    way_out = "sysctl kernel.yama.ptrace_scope=0, or run as root"
+    assert said == f"kernel.yama.ptrace_scope is {scope}, which forbids attaching to process PID; {way_out}"
 
 
 def test_selinux(stock: Machine) -> None:

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulator.apps import ARM64, libraries
-from tests.emulator.boot import start
-from tests.emulator.leftovers import check_nothing_left, traces
-from tests.emulator.machine import Machine, Options, adb_program
+from tests.emulator.phone.boot import start
+from tests.emulator.phone.leftovers import check_nothing_left, traces
+from tests.emulator.phone.machine import Machine, Options, adb_program
 from tests.emulator.test_sessions import APP, SECONDS, check_planted, wait_until_done
 from tests.support.fakes.adbd import FakeDevice, Faults
 from tests.support.fleet_runs import fleet
@@ -50,9 +49,7 @@ def test_two_reports_and_one_error(
     machines, before = (machine, second), [traces(one) for one in (machine, second)]
     farm = tmp_path / "farm"
     devices = [word for serial in serials for word in ("--serial", serial)]
-    symbols = [
-        word for path in libraries(ARM64, stripped=False).values() for word in ("--symbols", path.parent)
-    ]
+    symbols = ("--symbols", machine.symbols)
     words = ["record", *devices, "--package", APP, "--launch", *symbols, "-o", farm]
     environment = {name: value for name, value in os.environ.items() if name != "ANDROID_SERIAL"}
     with subprocess.Popen(

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.elf.dynamic import ElfFile
-from tests.emulator.compiler import compiled, zig
-from tests.emulator.debian import Unavailable
-from tests.emulator.machine import Machine
+from tests.emulator.phone.compiler import compiled, zig
+from tests.emulator.phone.machine import Machine
 from tests.emulator.test_sessions import interrupt, started
+from tests.support.attaching import until
+from tests.support.debian_packages import Unavailable
 from tests.support.workloads import PROGRAM, ROOT
 
 pytestmark = pytest.mark.emulator
@@ -28,9 +29,8 @@ _SECONDS = 60.0
 
 @pytest.fixture
 def program() -> Path:
-    sources = [
-        ROOT / "tests" / "device" / "programs" / name for name in ("attach_workload.c", "own_allocator.c")
-    ]
+    folder = ROOT / "tests" / "device" / "programs"
+    sources = [folder / name for name in ("attach_workload.c", "own_allocator.c")]
     flags = ("-O2", "-g", "-fvisibility=hidden", "-fno-sanitize=all", "-pthread")
     try:
         return compiled("own_allocator", zig("aarch64-linux-gnu.2.36"), flags, sources)
@@ -41,33 +41,18 @@ def program() -> Path:
 @pytest.fixture
 def pid(machine: Machine, program: Path) -> Iterator[int]:
     """It leaks 23 blocks of 5003 bytes as soon as there is a file `go`."""
-    machine.shell(f"rm -rf {FOLDER}; mkdir {FOLDER}")
-    machine.adb("push", program, f"{FOLDER}/own_allocator")
     script = (
         f"(while [ ! -e {FOLDER}/go ]; do sleep 0.2; done; printf l; sleep 600)"
-        f" | {FOLDER}/own_allocator 1 > {FOLDER}/out 2>&1"
+        f" | {FOLDER}/own_allocator load 1 > {FOLDER}/out 2>&1"
     )
-    machine.shell(
-        f"chmod 755 {FOLDER}/own_allocator; (setsid sh -c '{script}' < /dev/null > /dev/null 2>&1 &)"
-    )
-    yield int(machine.wait_for_process(f"{FOLDER}/own_allocator"))
-    machine.shell(f"pkill own_allocator; rm -rf {FOLDER}")
-
-
-def text_of(machine: Machine, pid: int) -> str:
-    """A digest of the program's own code in memory."""
-    _, maps, _ = machine.shell(f"cat /proc/{pid}/maps")
-    line = next(one for one in maps.splitlines() if " r-xp " in one and one.endswith("/own_allocator"))
-    low, high = (int(word, 16) for word in line.split()[0].split("-"))
-    words = f"dd if=/proc/{pid}/mem bs=4096 skip={low // 4096} count={(high - low) // 4096} 2>/dev/null | sha256sum"
-    return machine.root_shell(words)[1].split()[0]
+    with machine.holding(FOLDER, program):
+        machine.shell(f"(setsid sh -c '{script}' < /dev/null > /dev/null 2>&1 &)")
+        yield int(machine.wait_for_process(f"{FOLDER}/own_allocator"))
+        machine.shell("pkill own_allocator")
 
 
 def until_said(machine: Machine, word: str) -> None:
-    deadline = time.monotonic() + _SECONDS
-    while word not in machine.shell(f"cat {FOLDER}/out")[1]:
-        assert time.monotonic() < deadline, f"not {word}"
-        time.sleep(0.2)
+    assert until(lambda: word in machine.shell(f"cat {FOLDER}/out")[1]), f"not {word}"
 
 
 @contextmanager
@@ -104,24 +89,13 @@ def test_no_uprobe_comes_into_a_function_that_is_hooked(machine: Machine, pid: i
 
 def test_a_hidden_allocator_of_a_native_program(machine: Machine, pid: int, tmp_path: Path) -> None:
     until_said(machine, "ready")
-    before = text_of(machine, pid)
+    before = machine.code_of(pid, "/own_allocator")
     report = tmp_path / "report.json"
-    words = (
-        "--pid",
-        pid,
-        "--tracer",
-        "inline",
-        "--object",
-        "own_allocator",
-        "--json",
-        report,
-        "--interval",
-        "1s",
-    )
-    with started(machine, *map(str, words)) as process:
+    words = ("--pid", str(pid), "--tracer", "inline", "--object", "own_allocator", "--interval", "1s")
+    with started(machine, *words, "--json", report) as process:
         assert process.stdout is not None
         assert process.stdout.readline()  # the first print: the hooks are in
-        assert text_of(machine, pid) != before
+        assert machine.code_of(pid, "/own_allocator") != before
         with snooping(machine, pid, "malloc") as said:  # a uprobe comes to a hooked function, and goes
             time.sleep(1)
         assert "1 of 1 functions probed" in "".join(said), said
@@ -135,4 +109,4 @@ def test_a_hidden_allocator_of_a_native_program(machine: Machine, pid: int, tmp_
     # the compiler makes several calls of one
     assert sum(site["inuse_objects"] for site in leaked) == 23
     assert sum(site["inuse_space"] for site in leaked) == 23 * 5003
-    assert text_of(machine, pid) == before
+    assert machine.code_of(pid, "/own_allocator") == before

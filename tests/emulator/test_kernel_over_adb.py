@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from tests.emulator.apps import FLAGS
-from tests.emulator.compiler import compiled, cross
-from tests.emulator.machine import Machine, adb_program
+from tests.emulator.phone.apps import FLAGS
+from tests.emulator.phone.compiler import compiled, cross
+from tests.emulator.phone.machine import Machine, adb_program
 from tests.emulator.test_sessions import APP, SECONDS, check_clean, interrupt, run, started, wait_until_done
 from tests.sessions.kernel.test_memory import PIPE_BYTES, kernel_part, names, of_caller, of_pipes
 
 pytestmark = pytest.mark.emulator
 
-REMOTE = "/data/local/tmp/held"
+REMOTE = "/data/local/tmp/of-kernel"
 RESTRICT = "/proc/sys/kernel/kptr_restrict"
 SOURCE = Path(__file__).parents[1] / "sessions" / "kernel" / "programs" / "held.c"
 PIPES = 200
@@ -28,9 +28,8 @@ PIPES = 200
 def held(machine: Machine) -> Iterator[str]:
     flags = [*FLAGS, "-std=gnu11", "-pie"]
     made = compiled("held", cross("aarch64-linux-gnu-gcc"), flags, [SOURCE])
-    assert machine.adb("push", made, REMOTE).returncode == 0
-    yield REMOTE
-    machine.shell(f"rm {REMOTE}")
+    with machine.holding(REMOTE, made):
+        yield f"{REMOTE}/held"
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def shown_names(machine: Machine) -> Iterator[None]:
     machine.root_shell(f"echo {before.strip()} >{RESTRICT}")
 
 
-def pipes_held(machine: Machine, held: str, report: Path, whole: bool) -> dict[str, Any]:
+def pipes_held(machine: Machine, held: str, report: Path, whole: bool, *how: str) -> dict[str, Any]:
     """The report.json of a session in which the program filled pipes."""
     words = [adb_program(), "-P", str(machine.server_port), "-s", machine.serial, "shell"]
     line = f"echo $$; exec {held} pipes {PIPES}"
@@ -52,7 +51,7 @@ def pipes_held(machine: Machine, held: str, report: Path, whole: bool) -> dict[s
         assert program.stdin is not None and program.stdout is not None
         pid = program.stdout.readline().strip()
         target = [] if whole else ["--pid", pid]
-        with started(machine, "--kernel", *target, "--interval", "1s", "--json", report) as session:
+        with started(machine, "--kernel", *how, *target, "--interval", "1s", "--json", report) as session:
             assert session.stdout is not None and session.stderr is not None
             assert session.stdout.readline(), session.stderr.read()  # the session runs
             print(file=program.stdin, flush=True)
@@ -68,9 +67,17 @@ def pipes_held(machine: Machine, held: str, report: Path, whole: bool) -> dict[s
 
 
 @pytest.mark.usefixtures("shown_names")
-@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.proof)])
-def test_pages_of_pipes_have_both_stacks(machine: Machine, held: str, whole: bool, tmp_path: Path) -> None:
-    report = pipes_held(machine, held, tmp_path / "report.json", whole)
+@pytest.mark.parametrize(
+    ("whole", "how"),
+    [
+        (False, ()),
+        *(pytest.param(*one, marks=pytest.mark.proof) for one in ((True, ()), (False, ("--without-btf",)))),
+    ],
+)
+def test_pages_of_pipes_have_both_stacks(
+    machine: Machine, held: str, whole: bool, how: tuple[str, ...], tmp_path: Path
+) -> None:
+    report = pipes_held(machine, held, tmp_path / "report.json", whole, *how)
     filled = of_pipes(report)
     assert sum(site["inuse_space"] for site in filled) == PIPES * PIPE_BYTES
     top = report["sites"][0]

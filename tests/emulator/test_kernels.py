@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulator.apps import ARM64, libraries
-from tests.emulator.boot import booted
-from tests.emulator.machine import Machine, Options
+from tests.emulator.phone.boot import booted
+from tests.emulator.phone.machine import Machine, Options
 from tests.emulator.test_sessions import APP, check_planted, interrupt, report
 from tests.support.workloads import TRACERS
 
@@ -34,14 +33,13 @@ def other_machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
 
 @pytest.mark.parametrize("tracer", TRACERS)
 def test_an_app(other_machine: Machine, tracer: str, tmp_path: Path) -> None:
-    unstripped = libraries(ARM64, stripped=False).values()
     guarded: list[str] = []
 
     def end(session: subprocess.Popen[str]) -> None:
         guarded.extend(guarded_modules(other_machine, APP))
         interrupt(session)
 
-    check_planted(report(other_machine, tmp_path, unstripped, APP, "--tracer", tracer, end=end))
+    check_planted(report(other_machine, tmp_path, APP, "--tracer", tracer, end=end))
     signs = other_machine.options.kernel == SIGNING
     assert ("libc.so.6" in guarded) == signs
     assert (SHIM in guarded) == (signs and tracer == "preload")

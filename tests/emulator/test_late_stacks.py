@@ -1,4 +1,4 @@
-"""Stacks longer than their slices, on a device: completed, and never by what is another call's."""
+"""On a device: stacks longer than their slices, and allocations inside allocations that have not returned."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulator.apps import FLAGS
-from tests.emulator.compiler import compiled, cross
-from tests.emulator.machine import Machine
+from tests.emulator.phone.apps import FLAGS
+from tests.emulator.phone.compiler import compiled
+from tests.emulator.phone.machine import Machine
 from tests.emulator.test_sessions import run
 from tests.support import late_stacks
 from tests.support.workloads import TRACERS
 
 pytestmark = pytest.mark.emulator
 
-REMOTE = "/data/local/tmp/late"
+REMOTE = "/data/local/tmp/stacks"
 ROUNDS = "20"
+COMPILER = ("aarch64-linux-gnu-gcc",)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def program(machine: Machine) -> Iterator[str]:
     flags = [*FLAGS, "-O2", "-fno-optimize-sibling-calls", "-pthread", "-pie"]
-    main = compiled("late_stacks", cross("aarch64-linux-gnu-gcc"), flags, [late_stacks.PROGRAM])
-    machine.shell(f"mkdir {REMOTE}")
-    assert machine.adb("push", main, f"{REMOTE}/{main.name}").returncode == 0
-    yield f"{REMOTE}/{main.name}"
-    machine.shell(f"rm -r {REMOTE}")
+    main = compiled("late_stacks", COMPILER, flags, [late_stacks.PROGRAM])
+    with machine.holding(REMOTE, main):
+        yield f"{REMOTE}/{main.name}"
 
 
 @pytest.mark.parametrize("tracer", TRACERS)
@@ -44,3 +43,21 @@ def test_the_parent_is_that_of_the_call(machine: Machine, program: str, tracer: 
             assert site["end"] != late_stacks.CUT and site["frames"][-1]["method"] != "late"
         elif site["end"] != late_stacks.CUT:
             late_stacks.check_marks(site)
+
+
+@pytest.fixture
+def nested(machine: Machine) -> Iterator[str]:
+    """On arm64 a return probe's trampoline stands in the frames of calls that have not returned."""
+    library = compiled("libnested.so", COMPILER, [*FLAGS, "-shared"], [late_stacks.ALLOCATOR])
+    flags = [*FLAGS, "-pie", f"-L{library.parent}", "-lnested", "-Wl,-rpath,$ORIGIN"]
+    main = compiled("program", COMPILER, flags, [late_stacks.NESTED])
+    with machine.holding(REMOTE, library, main):
+        yield f"{REMOTE}/{main.name}"
+
+
+def test_each_stack_of_nested_calls_is_the_program_s(machine: Machine, nested: str, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    allocator = ("-O", f"{REMOTE}/libnested.so", "--symbols-prefix", late_stacks.PREFIX)
+    done = run(machine, "--tracer", "bpf", *allocator, "--json", report, "--", nested)
+    assert done.returncode == 0, done.stderr
+    late_stacks.check_nested(json.loads(report.read_text()))

@@ -10,19 +10,24 @@ from typing import Any
 
 import pytest
 
-from tests.emulator.compiler import compiled, cross
-from tests.emulator.machine import Machine
+from tests.emulator.phone.compiler import compiled, cross
+from tests.emulator.phone.machine import Machine
 from tests.emulator.test_sessions import APP, check_clean, run
-from tests.host.session.test_reachability import KINDS, judged, kinds_of, program
+from tests.host.session.test_reachability import KINDS, judged_by_valgrind, kinds_of, program
 
 pytestmark = pytest.mark.emulator
 
-__all__ = ("judged", "program")  # fixtures
+__all__ = ("program",)  # a fixture
 SOURCE = Path(__file__).parents[1] / "support" / "programs" / "reachable_blocks.c"
 REMOTE = "/data/local/tmp/blocks"
 # A random word of 32 bits meets an address inside a lost block by chance, and makes it possibly lost: other processes decide.
 PROCESSES = {"arm64": 1, "arm32": 3}
 COMPILERS = {"arm64": "aarch64-linux-gnu-gcc", "arm32": "arm-linux-gnueabihf-gcc"}
+
+
+@pytest.fixture(scope="module")
+def judged(program: Path) -> Counter[tuple[str, int]]:
+    return judged_by_valgrind(program)
 
 
 def pushed(machine: Machine, arch: str) -> str:
@@ -50,40 +55,33 @@ def looked_at(machine: Machine, tmp_path: Path, *words: str) -> tuple[dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("tracer", "arch"),
-    [("bpf", "arm64"), pytest.param("preload", "arm64", marks=pytest.mark.proof), ("preload", "arm32")],
+    ("tracer", "arch", "ends"),
+    [
+        *(("bpf", "arm64", False), ("preload", "arm32", False), ("preload", "arm64", True)),
+        *(
+            pytest.param(*one, marks=pytest.mark.proof)
+            for one in (("preload", "arm64", False), ("bpf", "arm64", True), ("preload", "arm32", True))
+        ),
+    ],
 )
-def test_a_program_that_runs(
-    machine: Machine, judged: Counter[tuple[str, int]], tracer: str, arch: str, tmp_path: Path
+def test_a_program(
+    machine: Machine, program: Path, tracer: str, arch: str, ends: bool, tmp_path: Path
 ) -> None:
-    path = pushed(machine, arch)
-    words = ("--tracer", tracer, "--duration", "2s", "--", path, "600")
+    """It is held where its memory still is, or stopped while it runs."""
+    how = (
+        ("--", pushed(machine, arch), "0")
+        if ends
+        else ("--duration", "2s", "--", pushed(machine, arch), "600")
+    )
+    judged = judged_by_valgrind(program)
     assert {kind for kind, _ in judged} == KINDS
     for _ in range(PROCESSES[arch]):
         (tmp_path / "report.json").unlink(missing_ok=True)
-        report, out = looked_at(machine, tmp_path, *words)
+        report, out = looked_at(machine, tmp_path, "--tracer", tracer, *how)
         machine.root_shell(f"kill -9 {report['target']['pid']}")
         if kinds_of(report) == expected(judged, arch):
             break
     assert kinds_of(report) == expected(judged, arch)
-    assert re.search(r"2 threads stood still for \d+\.\d ms", out)
-    check_clean(machine, APP)
-
-
-@pytest.mark.parametrize(
-    ("tracer", "arch"),
-    [
-        pytest.param("bpf", "arm64", marks=pytest.mark.proof),
-        ("preload", "arm64"),
-        pytest.param("preload", "arm32", marks=pytest.mark.proof),
-    ],
-)
-def test_a_program_that_ends(
-    machine: Machine, judged: Counter[tuple[str, int]], tracer: str, arch: str, tmp_path: Path
-) -> None:
-    """It is held where its memory still is."""
-    path = pushed(machine, arch)
-    report, out = looked_at(machine, tmp_path, "--tracer", tracer, "--", path, "0")
-    assert kinds_of(report) == expected(judged, arch)
-    assert "the command was held at its end" in out
+    said = "the command was held at its end" if ends else r"2 threads stood still for \d+\.\d ms"
+    assert re.search(said, out), out
     check_clean(machine, APP)

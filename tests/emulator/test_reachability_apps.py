@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from memleak_android.host.tracers.android.wrap import wrap_script
-from tests.emulator.apps import ANDROID, APPS, App, abis
-from tests.emulator.boot import start
-from tests.emulator.compiler import compiled, cross
-from tests.emulator.debian import Unavailable
-from tests.emulator.machine import Machine, Options
+from tests.emulator.phone.apps import ANDROID, APPS, App, abis
+from tests.emulator.phone.boot import booted
+from tests.emulator.phone.compiler import compiled, cross
+from tests.emulator.phone.machine import Machine
 from tests.emulator.test_sessions import PROGRAM, check_clean, run
 from tests.host.session.test_reachability import kinds_of
 from tests.support.live_terminal import Terminal
@@ -24,15 +23,12 @@ from tests.support.live_terminal import Terminal
 pytestmark = pytest.mark.emulator
 
 APP64, APP32 = (next(app for app in APPS if app.package == f"com.example.leaky{bits}") for bits in ("", "32"))
-# By size, in tests/emulator/android/blocks_app.c.
+# By size, in tests/emulator/phone/android/blocks_app.c.
 KINDS = {
-    10007: "definitely_lost",
-    10009: "definitely_lost",
+    **dict.fromkeys((10007, 10009), "definitely_lost"),
     10037: "indirectly_lost",
     10039: "possibly_lost",
-    10061: "still_reachable",
-    10067: "still_reachable",
-    10069: "still_reachable",
+    **dict.fromkeys((10061, 10067, 10069), "still_reachable"),
 }
 
 
@@ -54,23 +50,23 @@ def begin(machine: Machine, app: App) -> int:
     return machine.wait_for_process(app.package)
 
 
-def started(options: Options) -> Machine:
-    try:
-        machine = start(options)
-    except Unavailable as error:
-        pytest.skip(str(error))
+def put_libraries(machine: Machine) -> None:
     for app in (APP64, APP32):
         if app.abi in abis():
             put_library(machine, app)
-    return machine
 
 
 @pytest.fixture(scope="module")
-def stock() -> Iterator[Machine]:
-    """A phone that gives no root."""
-    machine = started(Options(build="user"))
-    yield machine
-    machine.stop()
+def stock(stock: Machine) -> Machine:
+    put_libraries(stock)
+    return stock
+
+
+@pytest.fixture(scope="module")
+def rooted() -> Iterator[Machine]:
+    with booted() as machine:
+        put_libraries(machine)
+        yield machine
 
 
 def looked_at(machine: Machine, tmp_path: Path, app: App, *words: str | Path) -> tuple[dict[str, Any], str]:
@@ -89,13 +85,6 @@ def check_kinds(report: dict[str, Any], rounds: int = 2) -> None:
     assert {size: kind for size, kind in found} == KINDS, found
     assert len(found) == len(KINDS) and set(found.values()) == {max(found.values())}, found
     assert max(found.values()) >= rounds
-
-
-@pytest.fixture(scope="module")
-def rooted() -> Iterator[Machine]:
-    machine = started(Options())
-    yield machine
-    machine.stop()
 
 
 def test_an_app_that_loads_the_shim(stock: Machine, tmp_path: Path) -> None:
@@ -135,19 +124,18 @@ def test_an_app_from_its_start_by_its_own_script(stock: Machine, app: App, tmp_p
     check_kinds(report, rounds=1)
 
 
-@pytest.mark.parametrize("tracer", ["bpf", pytest.param("plt", marks=pytest.mark.proof)])
-def test_an_app_by_root(rooted: Machine, tracer: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("tracer", "by"),
+    [
+        *(("bpf", "--package"), ("plt", "--pid")),
+        *(pytest.param(*one, marks=pytest.mark.proof) for one in (("plt", "--package"), ("bpf", "--pid"))),
+    ],
+)
+def test_an_app_by_root(rooted: Machine, tracer: str, by: str, tmp_path: Path) -> None:
     pid = begin(rooted, APP64)
-    report, _ = looked_at(rooted, tmp_path, APP64, "--package", APP64.package, "--tracer", tracer)
+    named = {"--package": APP64.package, "--pid": str(pid)}[by]
+    report, _ = looked_at(rooted, tmp_path, APP64, by, named, "--tracer", tracer)
     assert report["target"]["tracer"] == tracer
-    check_kinds(report)
-    assert rooted.wait_for_process(APP64.package) == pid
-
-
-@pytest.mark.parametrize("tracer", [pytest.param("bpf", marks=pytest.mark.proof), "plt"])
-def test_an_app_by_its_process_id(rooted: Machine, tracer: str, tmp_path: Path) -> None:
-    pid = begin(rooted, APP64)
-    report, _ = looked_at(rooted, tmp_path, APP64, "--pid", str(pid), "--tracer", tracer)
     check_kinds(report)
     assert rooted.wait_for_process(APP64.package) == pid
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulator.machine import Machine
+from tests.emulator.phone.machine import Machine
 from tests.support.workloads import PROGRAM
 
 pytestmark = pytest.mark.emulator

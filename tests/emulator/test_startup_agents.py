@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.emulator.apps import ARM64, libraries
-from tests.emulator.boot import booted
-from tests.emulator.leftovers import check_nothing_left, traces
-from tests.emulator.machine import Machine, Options
+from tests.emulator.phone.boot import booted
+from tests.emulator.phone.leftovers import check_nothing_left, traces
+from tests.emulator.phone.machine import Machine, Options
 from tests.emulator.test_sessions import APP, check_clean, check_planted, interrupt, report, run, started
+from tests.support.attaching import until
 
 pytestmark = pytest.mark.emulator
 
@@ -35,7 +34,7 @@ def code_cache(machine: Machine) -> list[str]:
 def test_an_app_from_its_first_code_on(stock: Machine, tmp_path: Path) -> None:
     """Each planted leak exactly, by `auto`, and the app runs on unchanged."""
     before = code_cache(stock)
-    found = report(stock, tmp_path, libraries(ARM64, stripped=False).values(), APP)
+    found = report(stock, tmp_path, APP)
     assert (found["target"]["arch"], found["target"]["tracer"]) == ("arm64", "plt")
     check_planted(found)
     assert stock.shell(f"pidof {APP}")[1].strip()
@@ -73,10 +72,7 @@ def test_the_agent_is_gone_however_it_ends(stock: Machine, end: str, tmp_path: P
     assert process.returncode == ENDS[end], err
     stock.shell(f"am force-stop {APP}")
     check_nothing_left(stock, before)
-    deadline = time.monotonic() + 10
-    while code_cache(stock) != cache and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert code_cache(stock) == cache
+    assert until(lambda: code_cache(stock) == cache, 10)
 
 
 @pytest.mark.proof
@@ -91,7 +87,7 @@ def test_what_a_device_that_lost_its_power_kept_does_no_harm_and_goes(stock: Mac
         process.communicate(timeout=120)
     agents = f"{FOLDER}/startup_agents"
     stock.root_shell(
-        f"as_user 10123 sh -c 'mkdir {agents} && cp {FOLDER}/kept.so {agents}/{name}'; rm {FOLDER}/kept.so"
+        f"su.off 10123 sh -c 'mkdir {agents} && cp {FOLDER}/kept.so {agents}/{name}'; rm {FOLDER}/kept.so"
     )
     assert f"./startup_agents/{name}" in code_cache(stock)
     stock.shell(f"am force-stop {APP}; am start -n {APP}/.MainActivity")
