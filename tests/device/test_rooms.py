@@ -31,7 +31,7 @@ ROOMS = {
     "agent/process": "agent/protocol cfi",
     "agent/evidence": "agent/protocol",
     "agent/ptrace": "agent/process agent/protocol",
-    "agent/probes": "agent/process agent/protocol cfi",
+    "agent/probes": "agent/process agent/protocol agent/ptrace cfi",
     "agent/scan": "agent/process agent/protocol agent/ptrace",
     "agent/session": "agent/evidence agent/process agent/protocol agent/ptrace",
     "agent/inject": "agent/probes agent/process agent/protocol agent/ptrace preload/segment",
@@ -77,3 +77,28 @@ def test_no_files_include_each_other() -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(" -> ".join(str(path) for path in error.args[1]))
+
+
+# The files that open a path other than a literal, and what makes it safe.
+OPENERS = {
+    "agent/process/proc_file.c": "files of /proc/PID, which the kernel makes",
+    "agent/process/freezer.c": "the state of a control group, under its mount point",
+    "agent/probes/probed_file.c": "checked on the descriptor",
+    "agent/probes/tracefs.c": "under the mount point of tracefs",
+    "agent/inject/checks.c": "settings of the kernel",
+    "agent/inject/library.c": "checked on the descriptor; the shim, which the host names",
+}
+
+
+def test_only_these_files_open_a_path() -> None:
+    """A path that a target may choose is opened by probed_file.c or library.c, checked on the descriptor, and used by that."""
+    opening = re.compile(r"\b(?:f?open(?:at)?|creat)\((?!\s*\")")
+    found = {
+        str(file.relative_to(DEVICE))
+        for file in (DEVICE / "agent").rglob("*.c")
+        for line in file.read_text().splitlines()
+        if opening.search(line)
+    }
+    assert found - {"agent/session/spawn.c", "agent/inject/keeper.c", "agent/shim/session_word.c"} == set(
+        OPENERS
+    )

@@ -10,10 +10,9 @@ from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import EvidenceFlag
 from memleak_android.host.wire.payloads import MalformedBlock
 from tests.support.builders.blocks import evidence_record
-from tests.support.gcc import gcc
+from tests.support.gcc import DEVICE, sanitized
+from tests.support.workloads import PROGRAMS
 
-DEVICE = Path(__file__).parents[3] / "device"
-SANITIZED = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wall", "-Werror")
 CHANGES = 4000
 # Of ml_evidence and of what follows: what says how long something is, and where it stands.
 HEAD = (*range(4, 6), *range(56, 64))
@@ -55,10 +54,8 @@ def is_sound_to_the_host(record: bytes) -> bool:
 
 def test_no_record_passes_that_the_host_refuses(tmp_path: Path) -> None:
     """And none is read behind its end, whatever it says of itself."""
-    program = tmp_path / "evidence_bounds"
-    sources = [Path(__file__).parents[1] / "programs" / "evidence_bounds.c"]
-    sources += [DEVICE / "agent" / "evidence" / "bounds.c"]
-    gcc(*SANITIZED, "-I", DEVICE, "-o", program, *sources)
+    sources = PROGRAMS / "parts" / "evidence_bounds.c", DEVICE / "agent" / "evidence" / "bounds.c"
+    program = sanitized(tmp_path / "evidence_bounds", "address,undefined", *sources)
     random_ = random.Random(6)
     whole = whole_records()
     records = whole + [changed(random_.choice(whole), random_) for _ in range(CHANGES)]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.attached_session import contents_of, leak
+from tests.support.attached_session import contents_of, leak, loaded
 from tests.support.attaching import until
-from tests.support.inline_session import attach_inline, own_allocator_program, started
-from tests.support.oracles.uprobe_counters import UprobeCounters
+from tests.support.inline_session import attach_inline, own_allocator_program
+from tests.support.oracles.uprobe_counters import uprobe_counters
 
 pytestmark = pytest.mark.bpf
 
@@ -26,35 +26,32 @@ def program() -> Path:
 
 @pytest.fixture
 def process(program: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with started(program, "3") as running:
+    with loaded(3, program) as running:
         yield running
 
 
 @pytest.mark.parametrize("comes", ["before", "within"])
 @pytest.mark.parametrize("goes", ["within", "after"])
 def test_they_do_no_harm(comes: str, goes: str, process: subprocess.Popen[bytes], program: Path) -> None:
-    probes, counts = ExitStack(), {}
-    counters = UprobeCounters(program, FUNCTIONS)
+    probes, counters, counted = ExitStack(), uprobe_counters(program, FUNCTIONS), {}
     before = contents_of(process.pid)
+    counts = probes.enter_context(counters) if comes == "before" else None
 
     def meanwhile() -> None:
         leak(process)
-        if comes == "within":
-            probes.enter_context(counters)
+        now = counts or probes.enter_context(counters)
         leak(process)
-        counts.update(counters.counts())
-        assert until(lambda: counters.counts()["free"] > 0)
+        counted.update(now())
+        assert until(lambda: now()["free"] > 0)
         if goes == "within":
             probes.close()
         leak(process)
 
     with probes:
-        if comes == "before":
-            probes.enter_context(counters)
         found = attach_inline(process.pid, meanwhile)
         leak(process)
     assert (found.error, found.lost, found.sizes[5003]) == ("", 0, 3 * 23), found
-    assert counts["malloc"] >= 23
+    assert counted["malloc"] >= 23
     leak(process)
     assert contents_of(process.pid) == before
     assert process.poll() is None

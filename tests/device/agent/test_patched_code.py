@@ -5,14 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from memleak_android.host.elf.dynamic import ElfFile
+from memleak_android.host.machine.binaries import find_binary, local_arch
+from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.machine.local.process import LocalProcess
-from tests.support.attached_session import leak, workload, write_code
+from memleak_android.host.tracers.agent.session import AgentSession
+from memleak_android.host.tracers.agent.session_options import SessionOptions
+from memleak_android.host.tracers.probes.allocator import plan_probes, probe_lines
+from memleak_android.host.wire.blocks import BlockKind, Lost
+from memleak_android.host.wire.payloads import decode_status, decode_text
+from tests.support.attached_session import address_of, leak, started, workload, write_code
 from tests.support.inline_session import attach_inline
 from tests.support.snoop_runs import snoop
 from tests.support.workloads import PROGRAM, need
@@ -28,32 +35,20 @@ NAME = "pvalloc"  # of libc, unused
 
 
 @pytest.fixture
-def libc(tmp_path: Path) -> Path:
-    """A copy of its own: other tests probe the machine's in all processes."""
+def libc() -> Iterator[Path]:
+    """A copy of its own, for every user: other tests probe the machine's in all processes."""
     loaded = next(
         one.path for one in LocalProcess.open(os.getpid()).mappings() if one.path.endswith("/libc.so.6")
     )
-    return Path(shutil.copy(loaded, tmp_path))
+    with tempfile.TemporaryDirectory(prefix="memleak-patched-", dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(shutil.copy(loaded, folder))
 
 
 @pytest.fixture
 def process(libc: Path) -> Iterator[subprocess.Popen[bytes]]:
-    environment = os.environ | {"LD_LIBRARY_PATH": str(libc.parent)}
-    process = subprocess.Popen(
-        [workload(), "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-    )
-    try:
-        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    with started(workload(), "load", "1", env=os.environ | {"LD_LIBRARY_PATH": str(libc.parent)}) as process:
         yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def address_of(pid: int, name: str = NAME) -> int:
-    mappings = [one for one in LocalProcess.open(pid).mappings() if one.path.endswith("/libc.so.6")]
-    (symbol,) = (one for one in ElfFile(mappings[0].path).dynamic_functions({name}) if one.is_default)
-    return mappings[0].start + symbol.vaddr
 
 
 def measured(*words: object) -> subprocess.CompletedProcess[str]:
@@ -62,20 +57,21 @@ def measured(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--pid", "{pid}"),
-        pytest.param(("--all",), marks=pytest.mark.changes_all_code),
-        ("-O", "{libc}", "--follow", "--", "true"),
-    ],
-    ids=" ".join,
-)
-def test_the_heap_is_not_traced(words: tuple[str, ...], process: subprocess.Popen[bytes], libc: Path) -> None:
-    """With --follow or --all, probes go to every process: none may have a hook."""
-    address = address_of(process.pid)
+def code_of(pid: int) -> bytes:
+    """All of libc's code, as this process sees it."""
+    (mapping,) = (
+        one
+        for one in LocalProcess.open(pid).mappings()
+        if one.path.endswith("/libc.so.6") and one.is_executable
+    )
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        return os.pread(memory.fileno(), mapping.end - mapping.start, mapping.start)
+
+
+def test_the_heap_is_not_traced(process: subprocess.Popen[bytes]) -> None:
+    address = address_of(process.pid, "/libc.so.6", NAME)
     write_code(process.pid, address, JUMP)
-    done = measured(*(word.format(pid=process.pid, libc=libc) for word in words))
+    done = measured("--pid", process.pid)
     assert done.returncode not in (0, 1), done.stdout
     said = f"the code at {address:#x} of process {process.pid} differs from"
     assert said in done.stderr and "use --tracer plt" in done.stderr
@@ -83,8 +79,73 @@ def test_the_heap_is_not_traced(words: tuple[str, ...], process: subprocess.Pope
     assert process.poll() is None
 
 
+def test_a_hook_over_the_instruction_that_leaves_a_function(process: subprocess.Popen[bytes]) -> None:
+    """--pairs probes the ret of dup2(), which a hook may overwrite while the entry is as in the file."""
+    address = address_of(process.pid, "/libc.so.6", "dup2")
+    with open(f"/proc/{process.pid}/mem", "rb", buffering=0) as memory:
+        exit_at = address + os.pread(memory.fileno(), 40, address).index(b"\xc3")  # of its 33 bytes
+    write_code(process.pid, exit_at, JUMP)
+    done = measured("--pid", process.pid, "--pairs", "fd")
+    assert done.returncode not in (0, 1), done.stdout
+    assert f"the code at {exit_at:#x} of process {process.pid} differs from" in done.stderr
+    assert process.poll() is None
+
+
+@pytest.fixture
+def hooked(libc: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Another user's process, whose code a hook has changed."""
+    need("bpf")
+    with started(
+        workload(), "1", env=os.environ | {"LD_LIBRARY_PATH": str(libc.parent)}, user=65534
+    ) as hooked:
+        write_code(hooked.pid, address_of(hooked.pid, "/libc.so.6", NAME), JUMP)
+        yield hooked
+
+
+@pytest.mark.parametrize(
+    "scope", [("whole_machine 1",), ("arg sleep", "arg 100", "follow 1")], ids=["--all", "--follow"]
+)
+def test_a_session_of_every_process_leaves_it_out(
+    scope: tuple[str, ...], process: subprocess.Popen[bytes], hooked: subprocess.Popen[bytes], libc: Path
+) -> None:
+    """Another user's hook must not end the session, nor a probe of the session that user's process."""
+    untouched, before = code_of(process.pid), code_of(hooked.pid)
+    options = SessionOptions(every_process=True)
+    lines = [*options.lines(), *scope, *probe_lines(plan_probes(str(libc), options.allocator)[0])]
+    session = AgentSession("bpf", LocalChannel([str(find_binary("memleakd", local_arch())), "bpf"]), lines)
+    said, n_lost = list[str](), 0
+    for block in session.blocks():
+        if block.kind == BlockKind.LOG:
+            said.append(decode_text(block.payload))
+        elif block.kind == BlockKind.STATUS and not n_lost:
+            n_lost = int(decode_status(block.payload)["lost"][Lost.PROGRAMS]) + 1
+            assert code_of(process.pid) != untouched, "a probe in the process without a hook"
+            assert code_of(hooked.pid) == before, "no probe in the process with one"
+            leak(hooked)
+            session.stop()
+        assert block.kind != BlockKind.ERROR, block.payload
+    session.close()
+    assert f"process {hooked.pid} (attach_workload) is left out" in "".join(said)
+    assert n_lost == 1 + (len(scope) == 1)
+    assert code_of(hooked.pid) == before and code_of(process.pid) == untouched
+    leak(hooked)
+    leak(process)
+
+
+def test_snoop_with_children_leaves_a_process_out(
+    hooked: subprocess.Popen[bytes], libc: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = code_of(hooked.pid)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(libc.parent))
+    done = snoop("-f", f"libc.so.6:{NAME}", "--follow", command=["true"])
+    assert f"process {hooked.pid} (attach_workload) is left out" in done.err
+    assert "1 of 1 function" in done.err
+    assert code_of(hooked.pid) == before
+    leak(hooked)
+
+
 def test_a_hook_that_begins_with_the_functions_own_byte(process: subprocess.Popen[bytes]) -> None:
-    address = address_of(process.pid, "reallocarray")
+    address = address_of(process.pid, "/libc.so.6", "reallocarray")
     before = write_code(process.pid, address, MOVABS)
     assert before[0] == MOVABS[0], "this libc's function begins otherwise: nothing was put to the test"
     done = measured("--pid", process.pid)
@@ -102,14 +163,14 @@ def test_it_goes_on_beside_inline_hooks_of_ours(process: subprocess.Popen[bytes]
 
 
 def test_a_breakpoint_is_not_a_hook(process: subprocess.Popen[bytes]) -> None:
-    write_code(process.pid, address_of(process.pid), b"\xcc")
+    write_code(process.pid, address_of(process.pid, "/libc.so.6", NAME), b"\xcc")
     done = measured("--pid", process.pid)
     assert done.returncode == 0, done.stderr
     leak(process)
 
 
 def test_snoop_leaves_it_out(process: subprocess.Popen[bytes]) -> None:
-    write_code(process.pid, address_of(process.pid), JUMP)
+    write_code(process.pid, address_of(process.pid, "/libc.so.6", NAME), JUMP)
     functions = [word for name in (NAME, "getpid") for word in ("-f", f"libc.so.6:{name}")]
     done = snoop(*functions, "--pid", process.pid, "--duration", "1s")
     assert f"{NAME}: not probed in process" in done.err and "(a hook)" in done.err

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from memleak_android.host.elf.dynamic import FileIdentity
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.pairs.agent_lines import rule_line
+from memleak_android.host.tracers.agent.session_options import file_lines
 from memleak_android.host.tracers.probes.allocator import HEAP, HEAP_FUNCTIONS
 from memleak_android.host.wire.blocks import WIRE_VERSION, BlockKind, BlockParser, Reason
 from memleak_android.host.wire.payloads import decode_error
@@ -25,17 +29,23 @@ def elf_header(path: Path, machine: int, elf_class: int) -> Path:
     return path
 
 
-def refusal(argv: list[str], probed: Path) -> tuple[int, str]:
-    """Reason and text of the ERROR block of a session with one probe in this file."""
+def refusal(argv: list[str], probed: Path, *read: Path) -> tuple[int, str]:
+    """Reason and text of the ERROR block of a session with one probe in this file. read: whose offsets are said to be its."""
     number, rule = HEAP_FUNCTIONS[0].number, rule_line(HEAP_FUNCTIONS[0].number, 0, HEAP, HEAP.rules[0])
     probe = f"probe {number:x} 0 0 0 0 1000 {probed}"
-    lines = [f"wire {WIRE_VERSION}", "arg /bin/true", rule, probe, "start", ""]
+    files = [line for path in read for line in file_lines(str(probed), identity_of(path))]
+    lines = [f"wire {WIRE_VERSION}", "arg /bin/true", rule, *files, probe, "start", ""]
     done = subprocess.run(
         [*argv, "bpf"], input="\n".join(lines).encode(), capture_output=True, timeout=60, check=False
     )
     blocks = list(BlockParser().feed(done.stdout))
     assert [blocks[0].kind, blocks[-1].kind] == [BlockKind.HELLO, BlockKind.END], done.stderr
     return decode_error(next(block.payload for block in blocks if block.kind == BlockKind.ERROR))
+
+
+def identity_of(path: Path) -> FileIdentity:
+    with path.open("rb") as file:
+        return FileIdentity.of(file.fileno())
 
 
 def own_agent() -> list[str]:
@@ -54,6 +64,33 @@ def own_agent() -> list[str]:
 def test_code_that_takes_no_probes(tmp_path: Path, machine: int, elf_class: int, expected: str) -> None:
     path = elf_header(tmp_path / "libc.so", machine, elf_class)
     assert refusal(own_agent(), path) == (Reason.TARGET_ERROR, f"{path} {expected}")
+
+
+def test_no_probe_goes_into_a_file_that_took_the_place_of_the_one_read(tmp_path: Path) -> None:
+    """A target that swaps its library for a link to another program would have breakpoints planted in that."""
+    read, other, path = tmp_path / "read.so", tmp_path / "other", tmp_path / "libc.so"
+    elf_header(read, RISCV, CLASS_64)
+    shutil.copy2(read, other)
+    path.hardlink_to(read)
+    assert refusal(own_agent(), path, read)[1].startswith(f"{path} is code of another machine")
+    replaced = f"{path} is not the file that was read: it was replaced meanwhile (try again)"
+    assert refusal(own_agent(), path, read, other) == (Reason.TARGET_ERROR, replaced)
+    for take_the_place in (path.symlink_to, path.hardlink_to):
+        path.unlink()
+        take_the_place(other)
+        assert refusal(own_agent(), path, read) == (Reason.TARGET_ERROR, replaced)
+    path.unlink()
+    path.symlink_to(read)
+    read.write_bytes(read.read_bytes() + b"more")  # written in place: the same inode
+    assert refusal(own_agent(), path, other)[1] == replaced
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), os.mkdir])
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    path = tmp_path / "libc.so"
+    make(path)  # opening the FIFO would wait for a writer for ever
+    text = f"{path} is not a regular file (name the program's own file)"
+    assert refusal(own_agent(), path) == (Reason.TARGET_ERROR, text)
 
 
 def test_an_agent_without_programs_says_so(tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.gcc import gcc
+from tests.support.gcc import DEVICE, sanitized
+from tests.support.workloads import PROGRAMS
 
-HERE = Path(__file__).resolve().parents[1] / "programs"
-AGENT = HERE.parents[2] / "device" / "agent"
 PAGE, N_PAGES = 4096, 24
 END = 10**9
 MALLOC, MMAP, MUNMAP = 1, 32, 34
@@ -26,11 +25,13 @@ EVENT = np.dtype(
 
 @pytest.fixture(scope="module")
 def replay(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("ledger") / "replay"
-    sources = [HERE / "regions_replay.c", AGENT / "evidence" / "regions.c", AGENT / "shim" / "regions.c"]
-    flags = ["-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", f"-I{AGENT}", f"-I{AGENT.parent}"]
-    gcc(*flags, *sources, "-o", target)
-    return target
+    folder, agent = tmp_path_factory.mktemp("ledger"), DEVICE / "agent"
+    paths = [
+        PROGRAMS / "parts" / "regions_replay.c",
+        agent / "evidence" / "regions.c",
+        agent / "shim" / "regions.c",
+    ]
+    return sanitized(folder / "replay", "address,undefined", *paths)
 
 
 def random_calls(rng: np.random.Generator, n: int, n_pages: int = N_PAGES) -> np.ndarray:
@@ -71,12 +72,6 @@ def reading(begins_ns: int, *parts: np.ndarray) -> np.ndarray:
     record = np.zeros(1, EVENT)
     record["timestamp_ns"] = begins_ns
     return np.concatenate([record, *parts])
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_calls_in_their_order(replay: Path, seed: int) -> None:
-    calls = random_calls(np.random.default_rng(seed), 60)
-    assert replayed(replay, reading(END, calls)) == model(calls)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.attached_session import order
 from tests.support.containers import in_container, make_root, need_namespaces
 from tests.support.program_server import run_program
 from tests.support.workloads import PROGRAM, built, need
@@ -22,31 +23,19 @@ COUNT, SIZE = 200, 1000
 Between = Callable[[], None]
 
 
-class Holder:
-    """A program that allocates on request and ends with its input."""
-
-    def __init__(self, argv: Sequence[str | Path]) -> None:
-        self.process = subprocess.Popen(
-            list(map(str, argv)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def hold(self) -> None:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        assert self.process.stdout.readline() == "held\n"
-
-    def end(self) -> None:
-        self.process.communicate(timeout=60)
+Holder = subprocess.Popen[bytes]
 
 
 @contextlib.contextmanager
 def holder(argv: Sequence[str | Path]) -> Iterator[Holder]:
-    one = Holder(argv)
-    try:
-        yield one
-    finally:
-        one.end()
+    """A program that allocates on request and ends with its input."""
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        yield process
+        process.communicate(timeout=60)
+
+
+def hold(process: Holder) -> None:
+    assert order(process, b"\n") == b"held\n"
 
 
 def argv_of(count: int = COUNT, size: int = SIZE) -> list[str | Path]:
@@ -108,40 +97,44 @@ def named(report: dict[str, Any], pid: int, count: int) -> int:
     return objects
 
 
-def test_running_processes_are_reported_and_ended_ones_are_not(tmp_path: Path) -> None:
+def test_running_processes_are_reported_ended_ones_are_not_and_static_ones_are_named(tmp_path: Path) -> None:
+    static = built("holds_on_word", "-static", "-s")  # without an allocator that can be probed
     with holder(argv_of()) as first, holder(argv_of(2 * COUNT)) as second, contextlib.ExitStack() as later:
-        gone = Holder(argv_of())
-        late: list[Holder] = []
+        unseen = later.enter_context(holder([static, "1", "1"]))
+        hold(unseen)
+        late, gone = list[Holder](), list[Holder]()
 
         def between() -> None:
-            for one in (first, second, gone):
-                one.hold()
-            gone.end()
+            for one in (first, second, unseen):
+                hold(one)
+            with holder(argv_of()) as one:
+                hold(one)
+                gone.append(one)
             late.append(later.enter_context(holder(argv_of(COUNT, 2 * SIZE))))
-            late[0].hold()
+            hold(late[0])
 
         report = session(tmp_path, between)
         expected = ((first, COUNT, SIZE), (second, 2 * COUNT, SIZE), (late[0], COUNT, 2 * SIZE))
         for one, count, size in expected:
-            pid = one.process.pid
+            pid = one.pid
             row = of_pid(report, pid)
             assert (row["space"], row["objects"]) == (count * size, count)
-            assert row["name"] == built("holds_on_word").name[:15]
+            assert row["name"] == "holds_on_word"
             with_stack = named(report, pid, count)
             assert row["complete_space"] == with_stack * size
             assert row["top_site"] in ({site["id"] for site in report["sites"]} if with_stack else {""})
         pids = {row["pid"] for row in report["processes"]}
-        assert gone.process.pid not in pids
+        assert gone[0].pid not in pids
         assert report["target"]["pid"] == 0
+        notes = [note for note in report["notes"] if "cannot be measured" in note]
+        assert any(static.name in note for note in notes), report["notes"]
     recording = str(tmp_path / "out" / "recording.memleak")
     assert json.loads(report_of(recording, "--format", "json"))["processes"] == report["processes"]
-    chosen = json.loads(report_of(recording, "--format", "json", "--pid", str(second.process.pid)))
+    chosen = json.loads(report_of(recording, "--format", "json", "--pid", str(second.pid)))
     assert chosen["totals"]["inuse_space"] == 2 * COUNT * SIZE and "processes" not in chosen
-    assert sum(site["inuse_objects"] for site in chosen["sites"]) == named(
-        report, second.process.pid, 2 * COUNT
-    )
+    assert sum(site["inuse_objects"] for site in chosen["sites"]) == named(report, second.pid, 2 * COUNT)
     text = report_of(recording, "-T", "0")
-    assert all("in holds_on_word-" in text and f"(pid {one.process.pid})" in text for one, _, _ in expected)
+    assert all("in holds_on_word" in text and f"(pid {one.pid})" in text for one, _, _ in expected)
 
 
 def report_of(recording: str, *words: str) -> str:
@@ -156,15 +149,14 @@ def test_the_tables_take_more_processes_than_they_hold_at_once(tmp_path: Path) -
 
     def between() -> None:
         for _ in range(50):
-            one = Holder(argv_of(2000, 64))
-            one.hold()
-            one.end()
+            with holder(argv_of(2000, 64)) as one:
+                hold(one)
 
     report = session(tmp_path, between)
     assert report["totals"]["alloc_objects"] >= 50 * 2000
     assert "table_full" not in report["totals"]["lost"]
-    name = built("holds_on_word").name[:15]
-    assert [row for row in report["processes"] if row["name"] == name] == []
+    name = "holds_on_word"
+    assert [row for row in report.get("processes", []) if row["name"] == name] == []
     assert any("still held by programs when these ended" in note for note in report["notes"])
 
 
@@ -173,20 +165,11 @@ def test_a_container_with_a_c_library_of_its_own(tmp_path: Path) -> None:
     need_namespaces()
     root = make_root(tmp_path, "glibc", "holds_on_word", "holds")
     with holder(in_container(root, "/holds", str(COUNT), str(SIZE))) as one:
-        one.hold()  # it runs, in its namespaces
-        report = session(tmp_path, one.hold)
+        hold(one)  # it runs, in its namespaces
+        report = session(tmp_path, lambda: hold(one))
         rows = [row for row in report["processes"] if row["name"] == "holds"]
         assert [(row["space"], row["objects"]) for row in rows] == [(COUNT * SIZE, COUNT)]
         named(report, rows[0]["pid"], COUNT)
-
-
-def test_programs_without_an_allocator_to_probe_are_named(tmp_path: Path) -> None:
-    static = built("holds_on_word", "-static", "-s")
-    with holder([static, "1", "1"]) as one:
-        one.hold()
-        report = session(tmp_path, one.hold)
-    notes = [note for note in report["notes"] if "cannot be measured" in note]
-    assert any(static.name[:15] in note for note in notes), report["notes"]
 
 
 @pytest.mark.parametrize(

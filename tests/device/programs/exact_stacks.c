@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * exact_stacks ROUNDS: 16 call paths allocate in turn, from frames that hold addresses of code to which nothing will return
- * to, others each time, and at depths that differ. Twice ROUNDS rounds, with a pause between the two halves. The blocks
- * of the last round are kept.
+ * to, others each time, and at depths that differ. Twice ROUNDS rounds, with a pause between the two halves. All blocks
+ * are kept; those of path n have 1000 + n bytes.
  */
 #include <alloca.h>
 #include <stdint.h>
@@ -14,9 +14,6 @@
 
 static uint64_t state = 88172645463325252u;
 static void *volatile kept;
-static void *blocks[PATHS];
-
-static __attribute__((noinline)) void *even(unsigned path, int depth);
 
 static uint64_t draw(void)
 {
@@ -26,27 +23,22 @@ static uint64_t draw(void)
 	return state;
 }
 
-static __attribute__((noinline)) void *odd(unsigned path, int depth)
-{
-	volatile uintptr_t stale[6];
-	void *block;
+static __attribute__((noinline)) void *even(unsigned path, int depth, size_t bytes);
 
-	for (int i = 0; i < 6; i++)
-		stale[i] = (uintptr_t)even + draw() % 64;
-	block = !depth ? malloc(24) : path & 1 ? odd(path >> 1, depth - 1) : even(path >> 1, depth - 1);
-	return stale[0] ? block : NULL;
-}
-
-static __attribute__((noinline)) void *even(unsigned path, int depth)
-{
-	volatile uintptr_t stale[11];
-	void *block;
-
-	for (int i = 0; i < 11; i++)
-		stale[i] = (uintptr_t)odd + draw() % 64;
-	block = !depth ? malloc(24) : path & 1 ? odd(path >> 1, depth - 1) : even(path >> 1, depth - 1);
-	return stale[0] ? block : NULL;
-}
+#define STEP(name, words)                                                                               \
+	static __attribute__((noinline)) void *name(unsigned path, int depth, size_t bytes)             \
+	{                                                                                               \
+		volatile uintptr_t stale[words];                                                        \
+		void *block;                                                                            \
+												\
+		for (int i = 0; i < words; i++)                                                         \
+			stale[i] = (uintptr_t)even + draw() % 64;                                       \
+		block = !depth ? malloc(bytes) : (path & 1 ? odd : even)(path >> 1, depth - 1, bytes);  \
+		return stale[0] ? block : NULL;                                                         \
+	}
+static void *odd(unsigned path, int depth, size_t bytes);
+STEP(odd, 6)
+STEP(even, 11)
 
 /* The same path somewhere else on the stack, and out of a frame whose place follows from a word in it (GCC's realigned ones). */
 static __attribute__((noinline)) void allocate(unsigned path, size_t deeper)
@@ -57,8 +49,7 @@ static __attribute__((noinline)) void allocate(unsigned path, size_t deeper)
 	aligned[0] = 0;
 	memset(room, aligned[0], deeper);
 	kept = room;
-	free(blocks[path]);
-	blocks[path] = even(path, 12);
+	kept = even(path, 12, 1000 + path);
 }
 
 int main(int argc, char **argv)

@@ -10,10 +10,6 @@
 
 static void *volatile kept;
 
-/* Functions without a frame pointer leave their caller's in the register. */
-#ifdef FRAMELESS_LEAF
-__attribute__((optimize("omit-frame-pointer")))
-#endif
 __attribute__((noinline)) static void *leaf(size_t size)
 {
 	void *block = malloc(size);

@@ -66,15 +66,15 @@ ALONE static void parent_b(size_t size)
 	__asm__ volatile("");
 }
 
-static void *in_thread_a(void *size)
+static void by_parent(size_t size)
 {
-	parent_a((size_t)size);
-	return NULL;
+	(size / 1000 % 2 ? parent_a : parent_b)(size);
+	__asm__ volatile("");
 }
 
-static void *in_thread_b(void *size)
+static void *in_thread(void *size)
 {
-	parent_b((size_t)size);
+	by_parent((size_t)size);
 	return NULL;
 }
 
@@ -89,19 +89,18 @@ static void turn_threads(size_t a)
 {
 	pthread_t thread;
 
-	pthread_create(&thread, NULL, in_thread_a, (void *)a);
-	pthread_join(thread, NULL);
-	pthread_create(&thread, NULL, in_thread_b, (void *)(a + 1000));
-	pthread_join(thread, NULL);
+	for (size_t size = a; size <= a + 1000; size += 1000) {
+		pthread_create(&thread, NULL, in_thread, (void *)size);
+		pthread_join(thread, NULL);
+	}
 }
 
 static void turn_jumps(size_t a)
 {
 	jumps = 1;
-	if (!setjmp(out))
-		parent_a(a);
-	if (!setjmp(out))
-		parent_b(a + 1000);
+	for (volatile size_t size = a; size <= a + 1000; size += 1000)
+		if (!setjmp(out))
+			by_parent(size);
 	jumps = 0;
 }
 

@@ -1,102 +1,75 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The whole malloc family, for programs that bring their own: power-of-two classes, one lock. Compiled into the program with
- * hidden visibility no slot and no dynamic symbol leads to it. calloc() and realloc() use the others.
+ * The malloc family for programs that bring their own: slots of two sizes, taken and given back without a lock, so that a
+ * signal handler may call it at any moment; other blocks are mappings (-DPOOLS=0: all). Compiled into the program with hidden
+ * visibility no dynamic symbol leads to it. calloc() and realloc() use the others.
  */
-#define _GNU_SOURCE
-#include <errno.h>
-#include <sched.h>
-#include <stdatomic.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 
-/* slow_entries: others are called first. */
-#ifdef OWN_malloc
+#ifdef OWN_malloc /* slow_entries: others are called first */
 #define malloc own_malloc
 #define free own_free
 #endif
+#ifndef POOLS
+#define POOLS 2
+#endif
+#define SMALL 32768
+#define LARGE 4096
+#define HEAD 64 /* of a mapping: its size */
 
-#define CLASSES 40
-#define CHUNK_BYTES (4ul << 20)
+static char small[SMALL][64] __attribute__((aligned(64))), large[LARGE][8192] __attribute__((aligned(64)));
+static char small_taken[SMALL], large_taken[LARGE];
 
-struct head { /* before every block */
-	size_t size;
-	struct head *next;
-};
+static struct pool {
+	char *slots, *is_taken;
+	size_t slot_bytes;
+	unsigned count, next;
+} pools[] = { { small[0], small_taken, 64, SMALL, 0 }, { large[0], large_taken, 8192, LARGE, 0 } };
 
-static atomic_flag is_locked = ATOMIC_FLAG_INIT;
-static struct head *unused[CLASSES];
-static char *chunk;
-static size_t left;
-
-static void take(void)
+static struct pool *pool_of(void *block)
 {
-	while (atomic_flag_test_and_set(&is_locked))
-		sched_yield();
+	for (struct pool *pool = pools; pool < pools + POOLS; pool++)
+		if ((size_t)((char *)block - pool->slots) < pool->slot_bytes * pool->count)
+			return pool;
+	return NULL;
 }
 
-static int class_of(size_t size)
+static size_t *head_of(void *block)
 {
-	int class = 5;
-
-	while (class < CLASSES && (1ul << class) < size + sizeof(struct head))
-		class++;
-	return class;
-}
-
-static struct head *carve(size_t bytes)
-{
-	struct head *head;
-
-	if (bytes > left) {
-		size_t wanted = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
-		void *more = mmap(NULL, wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-		if (more == MAP_FAILED)
-			return NULL;
-		chunk = more;
-		left = wanted;
-	}
-	head = (struct head *)chunk;
-	chunk += bytes;
-	left -= bytes;
-	return head;
+	return (size_t *)((char *)block - HEAD);
 }
 
 void *malloc(size_t size)
 {
-	int class = class_of(size);
-	struct head *head = NULL;
+	size_t *head;
 
-	if (class < CLASSES) {
-		take();
-		head = unused[class];
-		if (head)
-			unused[class] = head->next;
-		else
-			head = carve(1ul << class);
-		atomic_flag_clear(&is_locked);
-	}
-	if (!head) {
-		errno = ENOMEM;
+	for (struct pool *pool = pools; pool < pools + POOLS; pool++)
+		for (unsigned tries = 0; size <= pool->slot_bytes && tries < pool->count; tries++) {
+			unsigned slot = __atomic_fetch_add(&pool->next, 1, __ATOMIC_RELAXED) % pool->count;
+
+			if (!__atomic_exchange_n(&pool->is_taken[slot], 1, __ATOMIC_ACQUIRE))
+				return pool->slots + slot * pool->slot_bytes;
+		}
+	head = mmap(NULL, size + HEAD, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (head == MAP_FAILED)
 		return NULL;
-	}
-	head->size = size;
-	return head + 1;
+	*head = size + HEAD;
+	return (char *)head + HEAD;
 }
 
 void free(void *block)
 {
-	struct head *head = (struct head *)block - 1;
-	int class;
+	struct pool *pool;
 
 	if (!block)
 		return;
-	class = class_of(head->size);
-	take();
-	head->next = unused[class];
-	unused[class] = head;
-	atomic_flag_clear(&is_locked);
+	pool = pool_of(block);
+	if (pool)
+		__atomic_store_n(&pool->is_taken[((char *)block - pool->slots) / pool->slot_bytes], 0, __ATOMIC_RELEASE);
+	else
+		munmap(head_of(block), *head_of(block));
 }
 
 void *calloc(size_t n, size_t size)
@@ -109,13 +82,15 @@ void *calloc(size_t n, size_t size)
 
 void *realloc(void *old, size_t size)
 {
-	void *new = malloc(size);
+	void *block = malloc(size);
 
-	if (!old || !new)
-		return new;
-	memcpy(new, old, ((struct head *)old)[-1].size < size ? ((struct head *)old)[-1].size : size);
-	free(old);
-	return new;
+	if (old && block) {
+		size_t bytes = pool_of(old) ? pool_of(old)->slot_bytes : *head_of(old) - HEAD;
+
+		memcpy(block, old, bytes < size ? bytes : size);
+		free(old);
+	}
+	return block;
 }
 
 /* Blocks are aligned to 16; more is not needed here. */

@@ -67,7 +67,6 @@ static void *work(void *unused)
 {
 	void *blocks[BLOCKS];
 
-	(void)unused;
 	churn();
 	for (int count = go ? 1 : BLOCKS;; count = BLOCKS) { /* one call site, so that a warm-up is of the same stack */
 		wait_for_all();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Programs that allocate in ways a recorder may get wrong. Sizes are prime, so that doubling or rounding shows. */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -136,7 +135,7 @@ static void allocate_in_handler(int number)
 		free(block);
 }
 
-/* Needs an allocator that may be interrupted anywhere: linked with signal_safe_allocator.c. */
+/* Needs an allocator that may be interrupted anywhere: linked with own_allocator.c. */
 static int signals(void)
 {
 	struct itimerspec often = { { 0, 20000 }, { 0, 20000 } };
@@ -224,51 +223,6 @@ static int forks(void)
 	return 0;
 }
 
-static int killed(void)
-{
-	for (int i = 0; i < 23; i++)
-		keep(malloc(1009));
-	kill(getpid(), SIGKILL);
-	return 1;
-}
-
-static int loads(const char *library)
-{
-	void *handle = dlopen(library, RTLD_NOW);
-	void *(*allocate)(size_t);
-
-	if (!handle)
-		return 1;
-	*(void **)&allocate = dlsym(handle, "library_allocate");
-	for (int i = 0; i < 3; i++)
-		keep(allocate(1021));
-	return 0;
-}
-
-static __attribute__((noinline)) void *call_through(void *(*allocate)(size_t), size_t size)
-{
-	void *block = allocate(size);
-
-	*(volatile char *)block = 1; /* so that it is a call and no jump */
-	return block;
-}
-
-/* Unannounced code, as a JIT compiler makes it: a copy of a function of ours. */
-static int makes_code(void)
-{
-	void *(*copy)(void *(*)(size_t), size_t);
-	char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	keep(malloc(23)); /* the maps are read before */
-	memcpy(page, (char *)call_through, 256);
-	if (mprotect(page, 4096, PROT_READ | PROT_EXEC))
-		return 1;
-	*(void **)&copy = page;
-	for (int i = 0; i < 3; i++)
-		keep(copy(malloc, 1049));
-	return 0;
-}
-
 static int many(int n, size_t size)
 {
 	for (int i = 0; i < n; i++)
@@ -278,34 +232,24 @@ static int many(int n, size_t size)
 
 int main(int argc, char **argv)
 {
+	static const struct {
+		const char *name;
+		int (*run)(void);
+	} ways[] = {
+		{ "families", families }, { "failures", failures }, { "threads", threads }, { "churn", churn },
+		{ "signals", signals },	  { "stacks", stacks },	    { "forks", forks },
+	};
 	const char *what = argc > 1 ? argv[1] : "";
 
-	if (!strcmp(what, "families"))
-		return families();
-	if (!strcmp(what, "failures"))
-		return failures();
-	if (!strcmp(what, "threads"))
-		return threads();
-	if (!strcmp(what, "churn"))
-		return churn();
-	if (!strcmp(what, "signals"))
-		return signals();
-	if (!strcmp(what, "stacks"))
-		return stacks();
-	if (!strcmp(what, "forks"))
-		return forks();
-	if (!strcmp(what, "killed"))
-		return killed();
-	if (!strcmp(what, "loads") && argc > 2)
-		return loads(argv[2]);
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
+		if (!strcmp(what, ways[i].name))
+			return ways[i].run();
 	if (!strcmp(what, "many") && argc > 3)
 		return many(atoi(argv[2]), (size_t)atoi(argv[3]));
 	if (!strcmp(what, "execs")) {
 		keep(malloc(4093));
 		execl("/proc/self/exe", argv[0], "many", "5", "1031", (char *)NULL);
 	}
-	if (!strcmp(what, "makes_code"))
-		return makes_code();
 	if (!strcmp(what, "environment"))
 		return !!getenv("MEMLEAK_SESSION") | (getenv("LD_PRELOAD") ? 2 : 0);
 	return 99;

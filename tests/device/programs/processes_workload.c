@@ -102,7 +102,6 @@ static int calls_exec(char *target)
 /* The child makes its first call, by which it joins, when this process has ended. */
 static int leaves_a_child(char *unused)
 {
-	(void)unused;
 	if (fork() == 0) {
 		usleep(300000);
 		keep(3, 1049);
@@ -124,7 +123,6 @@ static pid_t fork_child(size_t bytes)
 
 static int has_ten_children(char *unused)
 {
-	(void)unused;
 	for (int i = 0; i < 10; i++)
 		fork_child(1039);
 	return 0;
@@ -132,7 +130,6 @@ static int has_ten_children(char *unused)
 
 static int stays(char *unused)
 {
-	(void)unused;
 	sleep(STAY_S);
 	return 0;
 }
@@ -143,7 +140,6 @@ static int reuses_a_pid(char *unused)
 	pid_t first = fork_child(1031);
 	char text[16];
 
-	(void)unused;
 	for (int i = 0; i < TRIES; i++) {
 		int fd = open("/proc/sys/kernel/ns_last_pid", O_WRONLY);
 		int n = snprintf(text, sizeof(text), "%d", first - 1);
@@ -165,24 +161,6 @@ static int reuses_a_pid(char *unused)
 	return CANNOT;
 }
 
-static void *keep_many(void *unused)
-{
-	keep(10007, 24);
-	return unused;
-}
-
-static int numbers_many(char *unused)
-{
-	pthread_t threads[3];
-
-	(void)unused;
-	for (int i = 0; i < 3; i++)
-		pthread_create(&threads[i], NULL, keep_many, NULL);
-	for (int i = 0; i < 3; i++)
-		pthread_join(threads[i], NULL);
-	return 0;
-}
-
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -191,8 +169,8 @@ int main(int argc, char **argv)
 	} ways[] = {
 		{ "fails", fails_to_exec },    { "becomes", becomes },	 { "thread", becomes_by_thread },
 		{ "child", child_becomes },    { "lends", lends_memory }, { "reuse", reuses_a_pid },
-		{ "ten", has_ten_children },   { "stays", stays },	 { "numbers", numbers_many },
-		{ "calls", calls_exec },       { "leaves", leaves_a_child },
+		{ "ten", has_ten_children },   { "stays", stays },	 { "calls", calls_exec },
+		{ "leaves", leaves_a_child },
 	};
 
 	new_arguments = argv + 2;

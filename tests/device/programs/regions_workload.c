@@ -134,7 +134,6 @@ static void note(const char *region)
 
 static void *pass_on(void *argument)
 {
-	(void)argument;
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		char *mine = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, PRIVATE, -1, 0);
 		char *other;
@@ -174,7 +173,6 @@ static void handle(int number)
 {
 	void *region = mmap(NULL, 3 * PAGE, PROT_READ, PRIVATE, -1, 0);
 
-	(void)number;
 	CHECK(region != MAP_FAILED && !munmap(region, 3 * PAGE));
 	n_handled++;
 }

@@ -41,7 +41,6 @@ void *stray(unsigned long return_address);
 #else
 static void *stray(unsigned long return_address)
 {
-	(void)return_address;
 	exit(3);
 }
 #endif

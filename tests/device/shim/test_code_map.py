@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gcc import gcc
+from tests.support.gcc import DEVICE, sanitized
+from tests.support.workloads import PROGRAMS
 
-HERE = Path(__file__).resolve().parents[1] / "programs"
-PRELOAD = HERE.parents[2] / "device" / "preload"
 CODE = 0x7B_3456_7000
 UPROBES = "[uprobes]"  # kernel/events/uprobes.c: the last page of all
 
@@ -18,13 +17,9 @@ UPROBES = "[uprobes]"  # kernel/events/uprobes.c: the last page of all
 @pytest.fixture(scope="module")
 def code_map(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("code_map") / "code_map"
-    sources = [
-        HERE / "code_map_of_text.c",
-        *(PRELOAD / name for name in ("freestanding/bytes.c", "stacks/code_lines.c", "segment/thread.c")),
-    ]
-    flags = ["-std=gnu11", "-O1", "-g", "-fno-builtin", f"-I{PRELOAD}", f"-I{PRELOAD.parent}"]
-    gcc(*flags, *sources, "-o", program)
-    return program
+    parts = ("freestanding/bytes.c", "stacks/code_lines.c", "segment/thread.c")
+    sources = [PROGRAMS / "parts" / "code_map_of_text.c", *(DEVICE / "preload" / part for part in parts)]
+    return sanitized(program, "address,undefined", "-w", "-fno-builtin", *sources)
 
 
 def read(code_map: Path, *lines: tuple[int, int, str, str], addresses: list[int]) -> tuple[int, list[bool]]:

@@ -18,13 +18,11 @@ from memleak_android.host.stacks.stack_unwinder import arch_of
 from memleak_android.host.wire.blocks import EvidenceFlag
 from memleak_android.host.wire.frame_chains import SentChains
 from memleak_android.unwind.walk import frame_chain
-from tests.support.gcc import gcc
+from tests.support.gcc import DEVICE
 from tests.support.preload_session import run_preloaded
 from tests.support.program_server import run_program
-from tests.support.workloads import both_tracers, run
+from tests.support.workloads import PROGRAMS, both_tracers, built, run
 
-HERE = Path(__file__).resolve().parents[1] / "programs"
-DEVICE = HERE.parents[2] / "device"
 KEPT, OMITTED = "-fno-omit-frame-pointer", "-fomit-frame-pointer"
 MACHINES = [
     ("x86_64-linux-musl", "", ("-mno-red-zone",)),
@@ -53,7 +51,7 @@ def build(folder: Path, *target: str) -> None:
     compiler = [sys.executable, "-m", "ziglang", "cc", *target]
     flags = ["-O2", KEPT, "-mno-omit-leaf-frame-pointer", "-fno-optimize-sibling-calls", "-ffreestanding"]
     flags += ["-fno-sanitize=all", "-I", str(DEVICE), "-I", str(DEVICE / "preload")]
-    sources = [HERE / "frame_chain.c", DEVICE / "preload" / "stacks" / "frame_chain.c"]
+    sources = [PROGRAMS / "parts" / "frame_chain.c", DEVICE / "preload" / "stacks" / "frame_chain.c"]
     objects = []
     for number, source in enumerate(sources):
         objects.append(folder / f"{number}.o")
@@ -66,31 +64,15 @@ def build(folder: Path, *target: str) -> None:
     subprocess.run([*compiler, "-static", "-nostdlib", *objects, "-o", folder / "walk"], check=True)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
-    return tmp_path_factory.mktemp("frames")
-
-
-def program(folder: Path, *flags: str) -> Path:
-    target = folder / "".join(flags)
-    source = HERE / "frame_pointer_workload.c"
-    common = ["-O2", "-fno-optimize-sibling-calls", "-w", "-pthread"]
-    gcc(*common, *flags, source, "-o", target)
-    return target
-
-
-def agreement(tracer: str, folder: Path, *flags: str) -> dict[str, float]:
-    report = run(tracer, folder, "--", program(folder, *flags), options=["--unwind", "both"]).report
-    assert report["target"]["unwind"] == "both"
-    agreed: dict[str, float] = report["unwinding"]["fp_agreement"]
-    return agreed
+def program(*flags: str) -> Path:
+    return built(PROGRAMS / "frame_pointer_workload", *flags)
 
 
 @both_tracers
-def test_code_that_keeps_frame_pointers_agrees(tracer: str, folder: Path) -> None:
-    agreed = agreement(tracer, folder, KEPT)
+def test_code_that_keeps_frame_pointers_agrees(tracer: str, tmp_path: Path) -> None:
+    report = run(tracer, tmp_path, "--", program(KEPT), options=["--unwind", "both"]).report
+    assert report["target"]["unwind"] == "both"
+    agreed = report["unwinding"]["fp_agreement"]
     # All but the C library's own block for a thread: Debian builds it without frame pointers.
     assert agreed["stacks"] >= 20
     assert agreed["identical"] + agreed["start_missing"] >= agreed["stacks"] - 1
@@ -98,19 +80,8 @@ def test_code_that_keeps_frame_pointers_agrees(tracer: str, folder: Path) -> Non
     assert agreed["mean_common_prefix"] > agreed["mean_depth"] - 3
 
 
-def test_code_without_frame_pointers_is_reported(folder: Path) -> None:
-    agreed = agreement("preload", folder, OMITTED)
-    assert agreed["share"] == 0
-    assert agreed["mean_common_prefix"] < 2
-
-
-def test_a_leaf_without_a_frame_hides_its_caller(folder: Path) -> None:
-    agreed = agreement("preload", folder, KEPT, "-DFRAMELESS_LEAF")
-    assert agreed["caller_missing"] >= 20
-
-
-def test_by_frame_pointers_nothing_of_the_stack_is_sent(folder: Path) -> None:
-    session = run_preloaded([program(folder, KEPT)], unwind="fp")  # type: ignore[arg-type]
+def test_by_frame_pointers_nothing_of_the_stack_is_sent() -> None:
+    session = run_preloaded([program(KEPT)], unwind="fp")  # type: ignore[arg-type]
     rows = np.concatenate([batch.rows for batch in session.evidence])
     assert len(rows) and not rows["stack_bytes"].any()
     assert (rows["flags"] & np.uint16(EvidenceFlag.FRAME_CHAIN)).all()
@@ -118,10 +89,10 @@ def test_by_frame_pointers_nothing_of_the_stack_is_sent(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("tracer", ["preload", pytest.param("bpf", marks=pytest.mark.proof)])
-def test_sites_by_frame_pointers_are_those_by_cfi(tracer: str, folder: Path) -> None:
+def test_sites_by_frame_pointers_are_those_by_cfi(tracer: str, tmp_path: Path) -> None:
     found = []
     for way in ("cfi", "fp"):
-        done = run(tracer, folder, "--", program(folder, KEPT), options=["--unwind", way])
+        done = run(tracer, tmp_path, "--", program(KEPT), options=["--unwind", way])
         found.append({(functions(site), site["inuse_objects"]) for site in done.sites()})
         methods = {frame["method"] for site in done.sites() for frame in site["frames"][2:]}
     assert methods == {"fp"}
@@ -135,11 +106,11 @@ def functions(site: dict[str, list[dict[str, str]]]) -> tuple[str, ...]:
     return tuple(frame["vaddr"] for frame in site["frames"] if frame["function"] in own)
 
 
-def test_the_targets_walk_is_the_hosts(folder: Path, tmp_path: Path) -> None:
+def test_the_targets_walk_is_the_hosts(tmp_path: Path) -> None:
     recording = tmp_path / "a.memleak"
     options = ["--tracer", "preload", "--unwind", "both", "--every-stack", "--keep-stacks", "-o", recording]
     for flags in ((KEPT,), (OMITTED,)):
-        run_program(["record", *options, "--force", "--", program(folder, *flags)]).check_returncode()
+        run_program(["record", *options, "--force", "--", program(*flags)]).check_returncode()
         sent, walked = chains_of(recording)
         assert sent.is_sent.all()
         assert len(sent.counts) > 100
@@ -157,5 +128,5 @@ def chains_of(path: Path) -> tuple[SentChains, frame_chain.Chains]:
     space = spaces.index(references["pid"], references["timestamp_ns"])
     (samples,) = read_samples(references, space, recording.read_block, arch_of(capture.arch_number))
     recording.close()
-    masks = frame_chain.signature_masks(samples.batch.arch, spaces.spaces)
-    return samples.chains, frame_chain.walk(samples.batch, masks[samples.batch.space])
+    masks = np.array([space.signature_mask(samples.batch.arch) for space in spaces.spaces], np.uint64)
+    return samples.chains, frame_chain.ChainWalk(samples.batch, masks[samples.batch.space]).run()

@@ -10,10 +10,9 @@ import pytest
 
 HERE = Path(__file__).resolve().parents[1] / "programs"
 SHIM = HERE.parents[2] / "device" / "preload"
-MACHINES = [
-    ("", ()),
-    ("aarch64-linux-gnu-", ("qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu")),
-]
+ODD = HERE.parents[1] / "sessions" / "pairs" / "programs"
+NAMES = ("many", "double", "long_double", "large", "mixed", "vector", "variadic", "throw", "outer", "done")
+MACHINES = [("", ()), ("aarch64-linux-gnu-", ("qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu"))]
 
 
 @pytest.mark.parametrize(("prefix", "emulator"), MACHINES)
@@ -24,7 +23,10 @@ def test_calls_are_what_they_were(prefix: str, emulator: tuple[str, ...], level:
             pytest.skip(f"{program} is not installed")
     entries, program_ = tmp_path / "entries.o", tmp_path / "calls"
     run([f"{prefix}gcc", "-O2", "-c", "-I", SHIM.parent, "-o", entries, SHIM / "entries" / "pair_entries.c"])
-    run([f"{prefix}g++", level, "-o", program_, HERE / "pair_entries.cc", entries])
+    checks = tmp_path / "checks.o"
+    run([f"{prefix}g++", level, "-Dmain=odd_main", "-c", "-o", checks, ODD / "odd_main.cc"])
+    sources = [HERE / "pair_entries.cc", ODD / "odd_calls.cc", checks, entries]
+    run([f"{prefix}g++", level, "-o", program_, *sources, *(f"-Wl,--wrap=odd_{name}" for name in NAMES)])
     run([*emulator, program_])
 
 

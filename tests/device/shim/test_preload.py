@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
-import signal
 import subprocess
 from pathlib import Path
 
@@ -13,37 +10,33 @@ import numpy as np
 import pytest
 
 from memleak_android.host.machine.parse import parse_maps
-from memleak_android.host.wire.blocks import ProcessEvent
-from tests.support.gcc import gcc
-from tests.support.preload_session import PreloadSession, run_preloaded
+from memleak_android.host.wire.blocks import WIRE_VERSION, ProcessEvent
+from tests.support.attached_program import session_name, slot_library
+from tests.support.preload_session import (
+    PreloadSession,
+    await_process,
+    find_parts,
+    run_preloaded,
+    started_outside,
+)
+from tests.support.workloads import PROGRAMS, built, without_calls
 
-HERE = Path(__file__).resolve().parents[1] / "programs"
-PARTS = HERE.parents[2] / "device"
 MALLOC, CALLOC, REALLOC, REALLOCARRAY, POSIX_MEMALIGN, MEMALIGN, ALIGNED_ALLOC, VALLOC, PVALLOC = range(1, 10)
-PC = 16  # in the order of struct pt_regs
+ANY = set(range(1, 10))
+NO_WIPE = "28:22:18"  # madvise of x86_64, EINVAL, MADV_WIPEONFORK
 RING_FULL, TABLE_FULL, MISSED_FREE = 0, 2, 8
 
 
-def compiled(folder: Path, *sources: str, output: str, flags: tuple[str, ...] = ()) -> Path:
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
-    target = folder / output
-    argv = [
-        "gcc",
-        "-O2",
-        "-fomit-frame-pointer",
-        "-fno-builtin",
-        "-w",
-        "-pthread",
-        *(HERE / name for name in sources),
-    ]
-    subprocess.run([*argv, "-o", target, *flags, "-ldl"], check=True)
-    return target
+def workload(*flags: str | Path) -> Path:
+    return built(PROGRAMS / "preload_workload", "-fno-builtin", *flags)
 
 
-@pytest.fixture(scope="module")
-def workload(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("preload"), "preload_workload.c", output="workload")
+def ran(*words: str | Path, **options: int) -> PreloadSession:
+    return run_preloaded([workload(), *words], **options)
+
+
+def exit_code(session: PreloadSession) -> int:
+    return os.waitstatus_to_exitcode(int(session.end["status"]))
 
 
 def balanced(session: PreloadSession) -> None:
@@ -60,8 +53,8 @@ def attributed(session: PreloadSession) -> None:
     assert set(session.live["key"].tolist()) <= session.evidence_keys()
 
 
-def test_each_function_and_its_size(workload: Path) -> None:
-    session = run_preloaded([workload, "families"])
+def test_each_function_and_its_size() -> None:
+    session = ran("families")
     expected = {
         (101, MALLOC), (133, CALLOC), (137, REALLOC), (151, REALLOC), (201, REALLOCARRAY), (211, POSIX_MEMALIGN),
         (223, MEMALIGN), (256, ALIGNED_ALLOC), (307, VALLOC), (311, PVALLOC),
@@ -70,39 +63,35 @@ def test_each_function_and_its_size(workload: Path) -> None:
     assert sorted(zip(rows["size"].tolist(), rows["function"].tolist(), strict=True)) == sorted(expected)
     balanced(session)
     attributed(session)
-    assert os.waitstatus_to_exitcode(int(session.end["status"])) == 0
+    assert exit_code(session) == 0
 
 
-def test_calls_that_fail_change_nothing(workload: Path) -> None:
-    session = run_preloaded([workload, "failures"])
-    assert session.sizes() == {1009: 1}
-    balanced(session)
-    assert os.waitstatus_to_exitcode(int(session.end["status"])) == 0
-
-
-def test_threads_that_free_and_resize(workload: Path) -> None:
-    session = run_preloaded([workload, "threads"])
-    assert session.sizes()[1009] == 8 * 23
-    rest = session.live[
-        np.isin(session.live["function"], (MALLOC, REALLOC))
-    ]  # glibc callocs its thread vectors
-    assert set(rest["size"].tolist()) == {1009}
-    balanced(session)
-    attributed(session)
-
-
-def test_more_threads_than_slots(workload: Path) -> None:
-    session = run_preloaded([workload, "churn"])
-    assert session.sizes()[1013] == 3000
+@pytest.mark.parametrize(
+    ("way", "sizes", "others"),
+    [
+        ("failures", {1009: 1}, set()),  # calls that fail change nothing
+        ("threads", {1009: 8 * 23}, {CALLOC}),  # glibc callocs its thread vectors
+        ("churn", {1013: 3000}, ANY),  # more threads than slots
+        ("stacks", {521: 50, 523: 50}, ANY),  # stacks that belong to no thread
+        ("forks", {1013: 11, 1019: 1}, set()),  # a child that is not followed
+    ],
+)
+def test_what_stays(way: str, sizes: dict[int, int], others: set[int]) -> None:
+    """others: functions that may hold further blocks."""
+    session = ran(way)
+    assert {size: session.sizes()[size] for size in sizes} == sizes
+    rest = session.live[~np.isin(session.live["function"], list(others))]
+    assert set(rest["size"].tolist()) <= set(sizes)
     balanced(session)
     attributed(session)
+    assert exit_code(session) == 0
 
 
-def test_signal_handlers_that_allocate(tmp_path: Path) -> None:
+def test_signal_handlers_that_allocate() -> None:
     """Handlers interrupt the recorder itself anywhere: the books still balance to the block."""
-    allocator = compiled(tmp_path, "signal_safe_allocator.c", output="safe.so", flags=("-shared", "-fPIC"))
-    program = compiled(tmp_path, "preload_workload.c", output="handlers", flags=(str(allocator),))
-    session = run_preloaded([program, "signals"])
+    session = run_preloaded(
+        [workload(built(PROGRAMS / "own_allocator", "-shared", "-fPIC", "-fno-builtin")), "signals"]
+    )
     assert session.sizes()[509] >= 500
     status = session.status
     assert status["alloc_objects"] - status["free_objects"] == len(session.live)
@@ -110,23 +99,8 @@ def test_signal_handlers_that_allocate(tmp_path: Path) -> None:
     assert status["lost"][TABLE_FULL] == 0
 
 
-def test_stacks_that_belong_to_no_thread(workload: Path) -> None:
-    session = run_preloaded([workload, "stacks"])
-    assert session.sizes()[521] == 50
-    assert session.sizes()[523] == 50
-    balanced(session)
-    attributed(session)
-    assert os.waitstatus_to_exitcode(int(session.end["status"])) == 0
-
-
-def test_a_fork_leaves_the_parent_s_books_alone(workload: Path) -> None:
-    session = run_preloaded([workload, "forks"])
-    assert session.sizes() == {1013: 11, 1019: 1}
-    balanced(session)
-
-
-def test_a_fork_that_is_followed_keeps_its_own(workload: Path) -> None:
-    session = run_preloaded([workload, "forks"], follow=True)
+def test_a_fork_that_is_followed_keeps_its_own() -> None:
+    session = ran("forks", follow=True)
     by_pid = {pid: session.live[session.live["pid"] == pid] for pid in np.unique(session.live["pid"])}
     assert sorted(sorted(set(rows["size"].tolist())) for rows in by_pid.values()) == [[1013, 1019], [2029]]
     assert session.sizes()[2029] == 7
@@ -134,21 +108,12 @@ def test_a_fork_that_is_followed_keeps_its_own(workload: Path) -> None:
 
 
 @pytest.mark.parametrize("follow", [False, True])
-def test_forks_where_the_kernel_wipes_no_page(workload: Path, tmp_path: Path, follow: bool) -> None:
-    launcher = compiled(tmp_path, "refuse_wipe_on_fork.c", output="launcher")
-    session = run_preloaded([launcher, workload, "forks"], follow=follow)
+def test_forks_where_the_kernel_wipes_no_page(follow: bool) -> None:
+    session = run_preloaded([without_calls(), NO_WIPE, "--", workload(), "forks"], follow=follow)
     assert session.sizes() == {1013: 11, 1019: 1} | ({2029: 7} if follow else {})
     if not follow:
         balanced(session)
-    assert os.waitstatus_to_exitcode(int(session.end["status"])) == 0
-
-
-def test_sigkill_loses_nothing(workload: Path) -> None:
-    session = run_preloaded([workload, "killed"])
-    assert session.sizes() == {1009: 23}
-    assert os.waitstatus_to_exitcode(int(session.end["status"])) == -signal.SIGKILL
-    balanced(session)
-    attributed(session)
+    assert exit_code(session) == 0
 
 
 def code_of(maps_text: str) -> frozenset[int]:
@@ -156,8 +121,8 @@ def code_of(maps_text: str) -> frozenset[int]:
     return frozenset(m.start for m in parse_maps(maps_text) if m.is_executable)
 
 
-def test_exec_goes_on_in_the_new_program(workload: Path) -> None:
-    session = run_preloaded([workload, "execs"])
+def test_exec_goes_on_in_the_new_program() -> None:
+    session = ran("execs")
     assert session.sizes() == {1031: 5}
     assert [event for _, event in session.processes] == [
         ProcessEvent.START, ProcessEvent.EXEC, ProcessEvent.EXIT,
@@ -169,55 +134,23 @@ def test_exec_goes_on_in_the_new_program(workload: Path) -> None:
     assert old[1] not in {code for _, code in new}
 
 
-def test_the_target_finds_the_user_s_environment(workload: Path) -> None:
-    session = run_preloaded([workload, "environment"])
-    assert os.waitstatus_to_exitcode(int(session.end["status"])) == 0
+@pytest.mark.parametrize("preloads", [False, True])
+def test_the_target_finds_the_user_s_environment(preloads: bool) -> None:
+    environment = {"LD_PRELOAD": str(slot_library())} if preloads else None
+    session = run_preloaded([workload(), "environment"], environment)
+    assert exit_code(session) == (2 if preloads else 0)
 
 
-def test_the_user_s_own_preload_stays(workload: Path, tmp_path: Path) -> None:
-    library = compiled(tmp_path, "preload_library.c", output="library.so", flags=("-shared", "-fPIC"))
-    session = run_preloaded([workload, "environment"], {"LD_PRELOAD": str(library)})
-    assert os.waitstatus_to_exitcode(int(session.end["status"])) == 2
-
-
-def test_maps_are_sent_anew_after_dlopen(workload: Path, tmp_path: Path) -> None:
-    library = compiled(tmp_path, "preload_library.c", output="late.so", flags=("-shared", "-fPIC"))
-    session = run_preloaded([workload, "loads", library])
-    assert session.sizes()[1021] == 3
-    assert "late.so" not in session.maps[0].text
-    assert "late.so" in session.maps[-1].text
-    attributed(session)
-
-
-def test_maps_are_sent_anew_where_a_stack_leads_to_unknown_code(workload: Path) -> None:
-    """The linkers of Android and compilers within programs announce no code by allocating."""
-    session = run_preloaded([workload, "makes_code"])
-    assert session.sizes()[1049] == 3
-    called = [
-        (int(row["timestamp_ns"]), int(registers[PC]))
-        for batch in session.evidence
-        for row, registers in zip(batch.rows, batch.registers, strict=True)
-        if row["size"] == 1049
-    ]
-    assert called
-    for timestamp_ns, pc in called:
-        maps = max(
-            (one for one in session.maps if one.timestamp_ns <= timestamp_ns),
-            key=lambda one: one.timestamp_ns,
-        )
-        assert any(m.start <= pc < m.end and m.is_executable for m in parse_maps(maps.text))
-
-
-def test_a_full_table_is_counted(workload: Path) -> None:
-    session = run_preloaded([workload, "many", "100000", "31"], max_live=1000)
+def test_a_full_table_is_counted() -> None:
+    session = ran("many", "100000", "31", max_live=1000)
     assert 1000 <= len(session.live) <= 3000
     assert len(session.live) + session.status["lost"][TABLE_FULL] == 100000
 
 
 @pytest.mark.parametrize("size", [31, 997, 65536])
-def test_sampling_is_unbiased(workload: Path, size: int) -> None:
+def test_sampling_is_unbiased(size: int) -> None:
     n, mean = 100000, 8192
-    session = run_preloaded([workload, "many", str(n), str(size)], sample_bytes=mean)
+    session = ran("many", str(n), str(size), sample_bytes=mean)
     rows = session.live[session.live["size"] == size]
     probability = -np.expm1(-size / mean)
     error = np.sqrt((1 - probability) / (n * probability)) + 1e-9
@@ -226,100 +159,79 @@ def test_sampling_is_unbiased(workload: Path, size: int) -> None:
     assert session.status["untracked_frees"] == 0
 
 
-def test_a_static_program_is_refused(tmp_path: Path) -> None:
-    program = compiled(tmp_path, "preload_workload.c", output="static", flags=("-static",))
+def test_a_static_program_is_refused() -> None:
     with pytest.raises(AssertionError, match="never loaded the recorder"):
-        run_preloaded([program, "many", "1", "1"])
+        run_preloaded([workload("-static"), "many", "1", "1"])
 
 
-def test_a_file_size_limit_does_not_kill_the_target(workload: Path) -> None:
-    command = ["/bin/bash", "-c", f"ulimit -f 100; exec {workload} many 5 1031"]
-    session = run_preloaded(command)
-    assert os.waitstatus_to_exitcode(int(session.end["status"])) == 0
+@pytest.mark.parametrize(
+    "limit", ["-f 100", "-v 1500000", "-v 500000"]
+)  # address space for all blocks, and for few
+def test_a_limit_does_not_kill_the_target(limit: str) -> None:
+    session = run_preloaded(["/bin/bash", "-c", f"ulimit {limit}; exec {workload()} many 5 1031"])
+    assert exit_code(session) == 0
+    assert limit.startswith("-f") or session.sizes()[1031] == 5
 
 
-@pytest.mark.parametrize("kib", [1500000, 500000])  # the first is enough for all blocks
-def test_little_address_space_is_enough(workload: Path, kib: int) -> None:
-    session = run_preloaded(["/bin/bash", "-c", f"ulimit -v {kib}; exec {workload} many 5 1031"])
-    assert session.sizes()[1031] == 5
+# ---- processes started by another one, which find their session in the file beside the shim: wrap.PACKAGE of Android
 
 
-@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
-def test_table_keys_and_rings_under_many_threads(tmp_path: Path, sanitizer: str) -> None:
-    names = ("segment.c", "shadow.c", "table.c", "keys.c", "peak.c", "ring.c", "thread.c")
-    program = sanitized(
-        tmp_path, sanitizer, "table_stress.c", *(PARTS / "preload" / "segment" / name for name in names)
-    )
-    for chunks in ("0", "256"):
-        run_sanitized(program, chunks)
+@pytest.mark.parametrize(
+    ("words", "sizes"),
+    [(("many", "1000", "31"), {31: 1000}), (("environment",), {}), (("execs",), {1031: 5})],
+)
+def test_an_awaited_process_joins_by_the_file(
+    tmp_path: Path, words: tuple[str, ...], sizes: dict[int, int]
+) -> None:
+    """It finds the user's environment, and goes along by exec."""
+    name, running = session_name(), []
+    session = await_process(name, lambda: running.append(started_outside(tmp_path, name, workload(), *words)))
+    assert {size: session.sizes()[size] for size in sizes} == sizes
+    events = [ProcessEvent.START, *([ProcessEvent.EXEC] if words == ("execs",) else []), ProcessEvent.EXIT]
+    assert session.processes == [(running[0].pid, event) for event in events]
+    assert running[0].wait(30) == 0
 
 
-@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
-def test_rules_of_code_that_goes_away(tmp_path: Path, sanitizer: str) -> None:
-    parts = ("stacks/frame_resolve.c", "stacks/code_lines.c", "freestanding/bytes.c")
-    names = [PARTS / "preload" / name for name in parts]
-    program = sanitized(tmp_path, sanitizer, "resolve_stress.c", *names, *sorted((PARTS / "cfi").glob("*.c")))
-    with open("/proc/self/maps", encoding="utf-8") as maps:
-        libc = next(line.split()[-1] for line in maps if re.search(r"/libc\.so\.6$|/libc-2", line))
-    run_sanitized(program, libc)
-
-
-def sanitized(folder: Path, sanitizer: str, *sources: str | Path) -> Path:
-    if shutil.which("gcc") is None or shutil.which("setarch") is None:
-        pytest.skip("gcc or setarch is not installed")
-    flags = [
-        "-std=gnu11",
-        "-D_GNU_SOURCE",
-        "-O1",
-        "-g",
-        "-w",
-        f"-fsanitize={sanitizer}",
-        f"-I{PARTS}",
-        f"-I{PARTS / 'preload'}",
-        "-pthread",
-    ]
-    program = folder / "stress"
-    gcc(*flags, *(HERE / source for source in sources), "-o", program)
-    return program
-
-
-def run_sanitized(program: Path, argument: str) -> None:
-    run = subprocess.run(
-        ["setarch", "-R", program, argument], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert (run.returncode, run.stderr) == (0, ""), argument
-
-
-REAL = {
-    "jq": ["/usr/bin/jq", "-n", "[range(2000)|{a:., b:tostring}]|map(.b)|length"],
-    "sqlite3": [
-        "/usr/bin/sqlite3",
-        ":memory:",
-        "create table t(a,b); insert into t values(1,2); select * from t",
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no-nonce",
+        "name:0123",
+        "name:" + "z" * 32,
+        "name:" + "0" * 32,
+        "name:" + "1" * 31 + "z",
+        "x" * 500,
     ],
-    "python3": ["/usr/bin/python3", "-S", "-c", "import json; kept = json.loads('[1, {\"a\": [2.5]}]')"],
-}
+)
+def test_a_file_that_names_no_session_changes_nothing(tmp_path: Path, text: str) -> None:
+    assert started_outside(tmp_path, text, workload(), "many", "1000", "31").wait(30) == 0
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_in_use_at_exit_as_valgrind_counts_it(name: str) -> None:
-    if shutil.which("valgrind") is None:
-        pytest.skip("valgrind is not installed")
-    if not Path(REAL[name][0]).exists():
-        pytest.skip(f"{REAL[name][0]} is not installed")
-    environment = {"PYTHONHASHSEED": "0", "PYTHONMALLOC": "malloc", "PYTHONDONTWRITEBYTECODE": "1"}
-    judge = subprocess.run(
-        ["valgrind", "--run-libc-freeres=no", "--run-cxx-freeres=no", *REAL[name]],
-        env=os.environ | environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    in_use = re.search(r"in use at exit: ([\d,]+) bytes in ([\d,]+) blocks", judge.stderr)
-    assert in_use is not None
-    expected = [int(figure.replace(",", "")) for figure in in_use.groups()]
-    session = run_preloaded(REAL[name], environment)
-    assert [int(session.live["size"].sum()), len(session.live)] == expected
-    balanced(session)
-    attributed(session)
+def test_one_session_with_two_processes_ends_with_the_last(tmp_path: Path) -> None:
+    name = session_name()
+
+    def start_both() -> None:
+        for command in (("sh", "-c", "sleep 0.3"), (workload(), "many", "100", "37")):
+            started_outside(tmp_path, name, *command)
+
+    session = await_process(name, start_both)
+    assert session.sizes()[37] == 100
+    assert len({pid for pid, _ in session.processes}) == 2
+
+
+@pytest.mark.parametrize(
+    ("verb", "lines", "said"),
+    [
+        ("preload", (f"await {session_name()}",), "no process loaded the recorder"),
+        ("preload", (f"await {session_name()}", "arg true"), "more than one target"),
+        ("preload", ("await name",), "could not listen for the target: Invalid argument"),
+        ("bpf", (f"await {session_name()}",), "only the preload tracer"),
+    ],
+    ids=["unmet", "two targets", "no nonce", "bpf"],
+)
+def test_refusals(verb: str, lines: tuple[str, ...], said: str) -> None:
+    words = "".join(f"{line}\n" for line in (f"wire {WIRE_VERSION}", *lines, "start", "stop"))
+    agent = [find_parts()[0], verb]
+    done = subprocess.run(agent, input=words.encode(), capture_output=True, check=False)
+    assert done.returncode in (2, 5) and said in done.stdout.decode(errors="replace")

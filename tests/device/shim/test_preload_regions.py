@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from memleak_android.host.wire.blocks import Rows
-from tests.support.gcc import gcc
 from tests.support.preload_session import PreloadSession, run_preloaded
-from tests.support.workloads import functions, need, run
+from tests.support.workloads import PROGRAMS, built, functions, need, run
 
-HERE = Path(__file__).resolve().parents[1] / "programs"
 PAGE, BASE = 4096, 0x200000000000
 MMAP, MMAP64, MREMAP = 32, 33, 35
 LOST_REGIONS = 12
@@ -33,16 +31,8 @@ PARTS = [
 ]  # fmt: skip
 
 
-def compiled(folder: Path, name: str, *flags: str | Path) -> Path:
-    target = folder / Path(name).stem
-    options = ["-O2", "-g", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-fno-builtin", "-pthread"]
-    gcc(*options, HERE / name, "-o", target, *flags)
-    return target
-
-
-@pytest.fixture(scope="module")
-def workload(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("regions"), "regions_workload.c")
+def workload(*flags: str | Path) -> Path:
+    return built(PROGRAMS / "regions_workload", "-fno-builtin", *flags)
 
 
 def regions(session: PreloadSession) -> Rows:
@@ -68,8 +58,8 @@ def heap_is_apart(session: PreloadSession) -> None:
     assert not set(session.keys["key"].tolist()) & set(regions(session)["key"].tolist())
 
 
-def test_parts_of_every_kind(workload: Path) -> None:
-    session = run_preloaded([workload, "parts"], mmap=True)
+def test_parts_of_every_kind() -> None:
+    session = run_preloaded([workload(), "parts"], mmap=True)
     ended_well(session)
     rows = regions(session)
     assert in_pages(rows) == PARTS
@@ -79,27 +69,19 @@ def test_parts_of_every_kind(workload: Path) -> None:
     heap_is_apart(session)
 
 
-def test_nothing_without_the_option(workload: Path) -> None:
-    session = run_preloaded([workload, "parts"])
+def test_nothing_without_the_option() -> None:
+    session = run_preloaded([workload(), "parts"])
     ended_well(session)
     assert len(regions(session)) == 0
     assert len(session.evidence_keys()) <= len(session.keys)
 
 
-def test_the_same_as_the_bpf_tracer(workload: Path, tmp_path: Path) -> None:
+def test_the_same_as_the_bpf_tracer(tmp_path: Path) -> None:
     need("bpf")
     found = {}
     for tracer in ("bpf", "preload"):
-        (tmp_path / tracer).mkdir()
-        result = run(
-            tracer,
-            tmp_path / tracer,
-            "--",
-            workload,
-            "parts",
-            options=["--mmap", "--show-allocs"],
-            codes=[0, 6],
-        )
+        options = ["--mmap", "--show-allocs"]
+        result = run(tracer, tmp_path, "--", workload(), "parts", options=options, codes=[0, 6])
         found[tracer] = sorted(
             (block["address"], block["size"], *functions(site))
             for site in result.sites("mmap")
@@ -110,7 +92,7 @@ def test_the_same_as_the_bpf_tracer(workload: Path, tmp_path: Path) -> None:
 
 
 def test_large_file_interface_and_every_call(tmp_path: Path) -> None:
-    program = compiled(tmp_path, "regions_workload.c", "-D_FILE_OFFSET_BITS=64")
+    program = workload("-D_FILE_OFFSET_BITS=64")
     session = run_preloaded([program, "parts"], mmap=True)
     as_mmap64 = [(first, n, MMAP64 if function == MMAP else function) for first, n, function in PARTS]
     assert in_pages(regions(session)) == as_mmap64
@@ -119,9 +101,9 @@ def test_large_file_interface_and_every_call(tmp_path: Path) -> None:
         assert call in result.out
 
 
-def test_threads_that_unmap_each_other_s(workload: Path, tmp_path: Path) -> None:
+def test_threads_that_unmap_each_other_s(tmp_path: Path) -> None:
     """A range goes from thread to thread at once: one call out of order leaves or loses a row."""
-    session = run_preloaded([workload, "threads", tmp_path / "kept"], mmap=True)
+    session = run_preloaded([workload(), "threads", tmp_path / "kept"], mmap=True)
     ended_well(session)
     kept = sorted(int(line, 16) for line in (tmp_path / "kept").read_text().split())
     assert len(kept) >= 200
@@ -130,34 +112,27 @@ def test_threads_that_unmap_each_other_s(workload: Path, tmp_path: Path) -> None
     assert set(regions(session)["size"].tolist()) == {PAGE}
 
 
-def test_handlers_that_map(workload: Path) -> None:
-    """They interrupt the recorder at its ring, too: nothing is lost for that."""
-    session = run_preloaded([workload, "signals"], mmap=True)
+@pytest.mark.parametrize(("way", "rows"), [("signals", [(0, 7, MMAP)]), ("execs", PARTS)])
+def test_handlers_that_map_and_an_exec(way: str, rows: list[tuple[int, int, int]]) -> None:
+    """Handlers interrupt the recorder at its ring, too, and nothing is lost; an exec takes the mappings along."""
+    session = run_preloaded([workload(), way], mmap=True)
     ended_well(session)
-    assert not session.status["lost"].any()
-    assert in_pages(regions(session)) == [(0, 7, MMAP)]
+    assert way == "execs" or not session.status["lost"].any()
+    assert in_pages(regions(session)) == rows
 
 
-def test_a_fork_begins_with_an_empty_ledger(workload: Path) -> None:
-    alone = run_preloaded([workload, "forks"], mmap=True)
+def test_a_fork_begins_with_an_empty_ledger() -> None:
+    alone = run_preloaded([workload(), "forks"], mmap=True)
     ended_well(alone)
     assert in_pages(regions(alone)) == [(0, 4, MMAP)]
-    session = run_preloaded([workload, "forks"], mmap=True, follow=True)
+    session = run_preloaded([workload(), "forks"], mmap=True, follow=True)
     parent = regions(session)["pid"] == session.processes[0][0]
     assert in_pages(regions(session)[parent]) == [(0, 4, MMAP)]
     assert in_pages(regions(session)[~parent]) == [(50, 2, MMAP)]
 
 
-def test_an_exec_takes_the_mappings_along(workload: Path) -> None:
-    session = run_preloaded([workload, "execs"], mmap=True)
-    ended_well(session)
-    assert in_pages(regions(session)) == PARTS
-
-
-def test_what_an_allocator_maps_is_its_own(tmp_path: Path) -> None:
-    allocator = tmp_path / "allocator.so"
-    gcc("-O2", "-shared", "-fPIC", HERE / "mapping_allocator.c", "-o", allocator)
-    program = compiled(tmp_path, "regions_workload.c", allocator)
-    session = run_preloaded([program, "parts"], mmap=True)
+def test_what_an_allocator_maps_is_its_own() -> None:
+    allocator = built(PROGRAMS / "own_allocator", "-DPOOLS=0", "-shared", "-fPIC", "-fno-builtin")
+    session = run_preloaded([workload(allocator), "parts"], mmap=True)
     ended_well(session)
     assert in_pages(regions(session)) == PARTS

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gcc import gcc
-from tests.support.workloads import FLAGS, both_tracers, functions, run
+from tests.support.workloads import PROGRAMS, both_tracers, build, built, functions, run
 
-FOLDER = Path(__file__).resolve().parents[1] / "programs"
 BLOCKS = 400
 LIBRARIES = {  # (bytes of the frame, where the word stands, size of a block, who calls)
     "libone.so": (24, 8, 1013, "first_caller"),
@@ -25,10 +23,8 @@ def test_no_frame_of_the_library_that_is_gone(tracer: str, tmp_path: Path) -> No
     """A stack that was walked before is known again by its words: not by those of other code."""
     for name, (frame, word_at, size, _) in LIBRARIES.items():
         given = [f"-DFRAME={frame}", f"-DWORD_AT={word_at}", f"-DBYTES={size}"]
-        source = FOLDER / "same_address_library.c"
-        gcc(*FLAGS, *given, "-shared", "-fPIC", "-o", tmp_path / name, source)
-    program = tmp_path / "same_address"
-    gcc(*FLAGS, "-o", program, FOLDER / "same_address.c")
+        build(PROGRAMS / "same_address_library", tmp_path, *given, "-shared", "-fPIC", output=name)
+    program = built(PROGRAMS / "same_address")
     result = run(tracer, tmp_path, "--", program, *(tmp_path / name for name in LIBRARIES), str(BLOCKS))
     assert result.report["target"]["exit_status"] == 0, "they were not at the same address"
     held = Counter[tuple[str, ...]]()

@@ -6,33 +6,10 @@
  *   frame_rules mutate ARCH PATH N SEED   the same addresses N times, each time with other bytes of its CFI
  */
 #define _GNU_SOURCE
-#include <elf.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
-
-#include "agent/protocol/blocks.h"
+#include "agent_stubs.h"
+#include "elf_image.h"
 #include "agent/process/code_map.h"
 #include "agent/process/process_maps.h"
-
-/* process_maps.c can send maps too; nothing here asks for it. */
-int ml_blocks_writev(enum ml_block_kind kind, const struct iovec *parts, int n_parts)
-{
-	return (void)kind, (void)parts, n_parts;
-}
-
-ml_u64 ml_clock_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (ml_u64)now.tv_sec * 1000000000ull + (ml_u64)now.tv_nsec;
-}
 
 struct answer {
 	ml_s32 found; /* enum ml_cfi_found of the FDE */
@@ -41,67 +18,6 @@ struct answer {
 };
 
 static struct ml_remote_memory memory;
-
-static ml_u64 page_down(ml_u64 address)
-{
-	return address & ~4095ull;
-}
-
-static void fail(const char *what)
-{
-	perror(what);
-	exit(2);
-}
-
-/* ---- a file as a loader maps it ------------------------------------------------------------------ */
-
-struct image {
-	ml_u8 *base;  /* of the first page of the file */
-	ml_u64 first; /* its vaddr */
-	ml_u64 cfi, cfi_bytes; /* of .eh_frame_hdr and what follows it in its segment */
-};
-
-static const Elf64_Phdr *segments_of(const ml_u8 *file)
-{
-	return (const Elf64_Phdr *)(file + ((const Elf64_Ehdr *)file)->e_phoff);
-}
-
-static void load(struct image *image, const char *path)
-{
-	int fd = open(path, O_RDONLY);
-	struct stat status;
-	ml_u8 *file;
-	ml_u64 low = ~0ull, high = 0;
-	int n;
-
-	if (fd < 0 || fstat(fd, &status))
-		fail(path);
-	file = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-	if (file == MAP_FAILED)
-		fail(path);
-	n = ((const Elf64_Ehdr *)file)->e_phnum;
-	for (const Elf64_Phdr *s = segments_of(file); s < segments_of(file) + n; s++) {
-		if (s->p_type != PT_LOAD)
-			continue;
-		low = page_down(s->p_vaddr) < low ? page_down(s->p_vaddr) : low;
-		high = s->p_vaddr + s->p_memsz > high ? s->p_vaddr + s->p_memsz : high;
-	}
-	image->base = mmap(NULL, page_down(high - low + 4095), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (image->base == MAP_FAILED)
-		fail("mmap");
-	image->first = low;
-	for (const Elf64_Phdr *s = segments_of(file); s < segments_of(file) + n; s++) {
-		if (s->p_type == PT_LOAD)
-			memcpy(image->base + (s->p_vaddr - low), file + s->p_offset, s->p_filesz);
-		if (s->p_type == PT_GNU_EH_FRAME)
-			image->cfi = s->p_vaddr - low;
-	}
-	for (const Elf64_Phdr *s = segments_of(file); s < segments_of(file) + n; s++)
-		if (s->p_type == PT_LOAD && image->cfi - (s->p_vaddr - low) < s->p_filesz)
-			image->cfi_bytes = s->p_vaddr - low + s->p_filesz - image->cfi;
-	munmap(file, (size_t)status.st_size);
-	close(fd);
-}
 
 static struct answer ask(const struct ml_cfi_arch *arch, const struct image *image, ml_u64 return_vaddr)
 {
@@ -133,11 +49,10 @@ static ml_u64 *read_vaddrs(size_t *n)
 
 static void run_file(const struct ml_cfi_arch *arch, const char *path)
 {
-	struct image image = { 0 };
+	struct image image = load(path);
 	size_t n;
 	ml_u64 *vaddrs = read_vaddrs(&n);
 
-	load(&image, path);
 	for (size_t i = 0; i < n; i++) {
 		struct answer answer = ask(arch, &image, vaddrs[i]);
 
@@ -149,13 +64,12 @@ static void run_file(const struct ml_cfi_arch *arch, const char *path)
 /* Each round changes bytes of the header, of its table or of the entries that the addresses use, and puts them back. */
 static void run_mutations(const struct ml_cfi_arch *arch, const char *path, int n_rounds, unsigned int seed)
 {
-	struct image image = { 0 };
+	struct image image = load(path);
 	size_t n;
 	ml_u64 *vaddrs = read_vaddrs(&n);
 	ml_u8 *cfi, *saved, header[1024];
 	int kinds[8] = { 0 };
 
-	load(&image, path);
 	cfi = image.base + image.cfi;
 	saved = malloc(image.cfi_bytes);
 	if (!saved || !image.cfi_bytes)

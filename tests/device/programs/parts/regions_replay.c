@@ -41,7 +41,7 @@ int main(void)
 	}
 	failed += settle(&regions);
 	for (size_t i = 0; i < regions.ledger.count; i++)
-		printf("%llu %llu %llu\n", regions.ledger.rows[i].start, regions.ledger.rows[i].end,
+		printf("%lu %lu %lu\n", regions.ledger.rows[i].start, regions.ledger.rows[i].end,
 		       regions.ledger.rows[i].timestamp_ns);
 	ml_preload_regions_destroy(&regions);
 	return failed != 0;

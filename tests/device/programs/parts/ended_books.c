@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The books of ended processes when there is room for 64 stacks: what a process holds is never forgotten for others. */
-#include <stdarg.h>
-#include <stdio.h>
-
 #define ML_ENDED_KEYS_MAX 64u
-#include "../../../device/agent/shim/ended.c"
+#include "agent/shim/ended.c"
 
 /* A process of ten stacks, of which `held` keep a block. */
 static ml_u64 held, process;
@@ -77,6 +74,5 @@ int main(void)
 		ml_preload_ended_add(&ended, &target, &regions);
 	failed |= ended.n_keys != ML_ENDED_KEYS_MAX || ended.totals.lost[ML_LOST_KEYS_FULL] != 36;
 	ml_preload_ended_destroy(&ended);
-	printf("%d\n", failed);
 	return failed;
 }

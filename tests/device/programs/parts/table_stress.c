@@ -93,9 +93,9 @@ static int consume(struct ml_thread *thread)
 	return 0;
 }
 
-static int is_empty(const struct ml_layout *layout)
+static int is_empty(void)
 {
-	uint64_t slots = (uint64_t)ML_BUCKET_SLOTS << ml_layout_level_bits(layout, 0);
+	uint64_t slots = (uint64_t)ML_BUCKET_SLOTS << ml_view_level_bits(&view, 0);
 	int is_found = 0;
 
 	for (uint64_t i = 0; i < slots; i++)
@@ -136,17 +136,16 @@ static int fills_up(void)
 int main(int argc, char **argv)
 {
 	struct ml_settings settings = { .max_live = 100000, .n_threads = 2 * THREADS, .n_keys = 1024, .ring_bytes = 65536 };
-	struct ml_layout layout;
 	pthread_t ids[THREADS];
 	uint64_t n_rests;
 	intptr_t failed;
 	void *base;
 
 	settings.n_chunks = argc > 1 ? (unsigned)atoi(argv[1]) : 0;
-	failed = ml_layout_compute(&settings, &layout);
-	base = mmap(NULL, layout.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	failed = ml_view_set(&view, NULL, &settings);
+	base = mmap(NULL, view.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-	ml_view_set(&view, base, &settings, &layout);
+	ml_view_set(&view, base, &settings);
 	view.segment->n_levels_open = 1;
 	view.segment->n_keys_used = 1;
 	for (uintptr_t i = 0; i < THREADS; i++)
@@ -157,11 +156,11 @@ int main(int argc, char **argv)
 		pthread_join(ids[i], &result);
 		failed |= (intptr_t)result;
 	}
-	failed |= !is_empty(&layout);
+	failed |= !is_empty();
 	failed |= !fills_up();
 	n_rests = view.segment->n_rests_used;
 	failed |= !fills_up() || view.segment->n_rests_used != n_rests; /* what was taken out makes room again */
-	failed |= !is_empty(&layout);
+	failed |= !is_empty();
 	pthread_create(&ids[0], NULL, produce, &view.threads[1]);
 	failed |= consume(&view.threads[1]);
 	pthread_join(ids[0], NULL);

@@ -6,27 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
-#include "agent/protocol/blocks.h"
+#include "agent_stubs.h"
 #include "agent/probes/frames.h"
 #include "agent/process/process_maps.h"
 #include "cfi/remote_memory.h"
-
-/* process_maps.c can send maps too; nothing here asks for it. */
-int ml_blocks_writev(enum ml_block_kind kind, const struct iovec *parts, int n_parts)
-{
-	return (void)kind, (void)parts, n_parts;
-}
-
-ml_u64 ml_clock_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (ml_u64)now.tv_sec * 1000000000ull + (ml_u64)now.tv_nsec;
-}
 
 static struct ml_remote_memory memory;
 
@@ -164,9 +150,6 @@ static void examine(void)
 	ml_frames_destroy(frames);
 }
 
-#if defined(__x86_64__)
-#include <ucontext.h>
-
 static ml_u32 bytes_to_end_of_stack(ml_u64 sp)
 {
 	size_t bytes;
@@ -239,9 +222,3 @@ int main(void)
 	recurse(12);
 	return 0;
 }
-#else
-int main(void)
-{
-	return 2;
-}
-#endif

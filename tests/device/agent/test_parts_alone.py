@@ -1,0 +1,42 @@
+"""Parts of the agent in programs of their own, which write what does not hold."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.gcc import gcc
+
+HERE = Path(__file__).resolve().parents[1] / "programs" / "parts"
+DEVICE = HERE.parents[3] / "device"
+PROCESS = ["process/process_maps", "process/proc_file"]
+SANITIZED = ("-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined")
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "flags"),
+    [
+        # Mappings of the time that comes with them: else blocks of before a library's end are named in the next one.
+        ("maps_now", PROCESS, ()),
+        ("process_set", ["process/process_set"], SANITIZED),
+        ("process_names", ["process/thread_states", "process/proc_file"], SANITIZED),
+        ("trampolines", ["bpf/trampolines"], SANITIZED),
+        ("ended_books", [], SANITIZED),
+        # Peers of the socket, and the memory of those who joined, at random: a longer run has other seconds and seed.
+        ("handshakes", ["shim/handshakes", "shim/target", "protocol/abstract_socket"], SANITIZED),
+        (
+            "hostile_segment",
+            [*(f"shim/{part}" for part in ("target", "drain", "rows", "peak")), "evidence/bounds", *PROCESS],
+            SANITIZED,
+        ),
+    ],
+)
+def test_it_finds_nothing_wrong(name: str, parts: list[str], flags: tuple[str, ...], tmp_path: Path) -> None:
+    sources = [HERE / f"{name}.c", *(DEVICE / "agent" / f"{part}.c" for part in parts)]
+    folders = [f"-I{DEVICE / folder}" for folder in ("", "agent", "cfi")]
+    gcc("-std=gnu11", "-O1", "-g", "-pthread", *flags, *folders, *sources, "-o", tmp_path / name)
+    words = [tmp_path / name, *(sources[:2] if name == "maps_now" else ("10", "1"))]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=100)
+    assert done.stdout == ""
