@@ -8,10 +8,16 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.cli import run
-from tests.support.command_line import Finished, Unwind
+from tests.support.command_line import CommandLine, Finished, Unwind
 from tests.support.fakes.adb_server import connected, own_adb_server
 from tests.support.fakes.adbd import FakeDevice
 from tests.support.preload_session import find_parts
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> CommandLine:
+    """The program with the scripted agent."""
+    return CommandLine(tmp_path)
 
 
 @pytest.fixture

@@ -38,16 +38,8 @@ def folder(tmp_path: Path) -> Path:
     except TracerError as error:
         pytest.skip(str(error))
     (tmp_path / "native.c").write_text(LIBRARY)
-    words = [
-        need("gcc"),
-        "-g",
-        "-O1",
-        "-fPIC",
-        "-shared",
-        "-o",
-        tmp_path / "libnative.so",
-        tmp_path / "native.c",
-    ]
+    library = ["-o", tmp_path / "libnative.so", tmp_path / "native.c"]
+    words = [need("gcc"), "-g", "-O1", "-fPIC", "-shared", *library]
     subprocess.run(words, check=True)
     (tmp_path / "test_native.py").write_text(TESTS)
     return tmp_path

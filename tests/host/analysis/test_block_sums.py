@@ -52,6 +52,13 @@ def test_by_process_and_thread() -> None:
     assert [(thread.pid, thread.tid, thread.space) for thread in found.threads] == [(6, 9, 16), (5, 5, 8)]
 
 
+def test_a_process_that_holds_all_of_the_machines_blocks_is_named() -> None:
+    held, everything = held_blocks_of(live_rows({"size": 8, "pid": 5}), [1], 1.0), np.ones(1, bool)
+    none = np.empty(0, KEY_ROW)
+    found = sum_blocks(held, KEYS, none, 10**10, everything, everything, is_whole_machine=True)
+    assert found.by_process is not None and found.by_process.pid.tolist() == [5]
+
+
 def test_sampled_blocks_count_by_their_weight() -> None:
     found = sums({"size": 8, "sample_bytes": 64}, stacks=[0], weight=4.0)
     assert found.is_sampled and found.inuse == (32, 4) and found.shown.inuse_space.tolist() == [32, 0]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memleak_android.host.analysis.exec_coverage import unprobed_program
+from memleak_android.host.analysis.hook_coverage import unprobed_program
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.wire.blocks import Lost, ProcessEvent
 from memleak_android.host.wire.session import SessionInfo

@@ -16,50 +16,42 @@ from memleak_android.host.wire.blocks import HELD_ROW, Block, BlockKind, Reason,
 from memleak_android.host.wire.payloads import encode_text
 from tests.support.builders.analysed import profile_of
 from tests.support.builders.blocks import (
-    end,
+    SECOND,
     evidence,
     evidence_record,
-    hello,
     key_rows,
     live_rows,
-    maps,
+    short_recording,
     snapshot,
-    status,
-    write_recording,
 )
 
-MAPS = "00400000-00500000 r-xp 00000000 08:01 0 /nonexistent/program\n"
-SECOND = 10**9
 LEAK, CACHE = 7, 9
-LEAK_VADDR, CACHE_VADDR = 0x1000, 0x2000  # of pc 0x401000 and 0x402000
+LEAK_VADDR, CACHE_VADDR = 0x1000, 0x2000
 
 
 def row(number: int, key: int, size: int, at_s: int, sample_bytes: int = 0) -> dict[str, int]:
-    return {
-        "sequence": number,
-        "key": key,
-        "size": size,
-        "timestamp_ns": SECOND + at_s * SECOND,
-        "sample_bytes": sample_bytes,
-    }
+    timestamp_ns = SECOND + at_s * SECOND
+    names = ("sequence", "key", "size", "timestamp_ns", "sample_bytes")
+    return dict(zip(names, (number, key, size, timestamp_ns, sample_bytes), strict=True))
+
+
+def taken(seconds: int, *rows: dict[str, int], keys: dict[str, int] | None = None) -> list[Block]:
+    """A snapshot, half a second later."""
+    counters = key_rows(keys) if keys else None
+    at_ns = SECOND + seconds * SECOND + SECOND // 2
+    return snapshot(live_rows(*rows), counters, number=seconds, timestamp_ns=at_ns)
 
 
 def held_at(seconds: int, sample_bytes: int = 0) -> list[Block]:
-    """A leak of 1009 bytes a second, and a cache of two blocks that is always full. The session began at 1 s."""
+    """A leak of 1009 bytes a second, and a cache of two blocks that is always full."""
     leaked = [row(100 + i, LEAK, 1009, i, sample_bytes) for i in range(1, seconds + 1)]
     cached = [row(1000 + i, CACHE, 30_011, i) for i in (seconds - 1, seconds)]
-    return snapshot(
-        live_rows(*leaked, *cached), number=seconds, timestamp_ns=SECOND + seconds * SECOND + SECOND // 2
-    )
+    return taken(seconds, *leaked, *cached)
 
 
 def recording(path: Path, *snapshots: list[Block], reason: Reason = Reason.STOPPED) -> Path:
-    leak = evidence_record(sequence=101, key=LEAK, pc=0x401000)
-    cache = evidence_record(sequence=1, key=CACHE, pc=0x402000)
-    blocks = [hello(monotonic_ns=SECOND), maps(MAPS), evidence(leak, cache)]
-    return write_recording(
-        path, [*blocks, *(block for one in snapshots for block in one), status(), end(reason)]
-    )
+    blocks = [block for one in snapshots for block in one]
+    return short_recording(path, *blocks, vaddrs={LEAK: LEAK_VADDR, CACHE: CACHE_VADDR}, reason=reason)
 
 
 def trends(profile: Profile) -> dict[int, Trend]:
@@ -67,19 +59,15 @@ def trends(profile: Profile) -> dict[int, Trend]:
 
 
 def test_leak_grows_and_full_cache_is_steady(tmp_path: Path) -> None:
-    profile = profile_of(recording(tmp_path / "a", *map(held_at, range(2, 9))))
+    """As the raw recording says, the finished one does."""
+    profile = profile_of(recording(tmp_path / "a", *map(held_at, range(2, 9))), finished=tmp_path / "b")
+    assert profile_of(tmp_path / "b") == profile
     assert trends(profile) == {LEAK_VADDR: Trend.GROWS, CACHE_VADDR: Trend.STEADY}
     (leak,) = (site for site in profile.sites if site.frames[1].vaddr == LEAK_VADDR)
     assert leak.growth is not None and leak.growth.bytes_per_s == pytest.approx(1009)
     assert profile.growth is not None
     assert (profile.growth.from_ns, profile.growth.to_ns) == (2.5 * SECOND, 8.5 * SECOND)
     assert profile.growth.instants == 7
-
-
-def test_finished_recording_tells_the_same_growth(tmp_path: Path) -> None:
-    raw = profile_of(recording(tmp_path / "a", *map(held_at, range(2, 9))), finished=tmp_path / "b")
-    assert profile_of(tmp_path / "b") == raw
-    assert raw.growth is not None
 
 
 def test_few_snapshots_give_no_verdict(tmp_path: Path) -> None:
@@ -89,24 +77,20 @@ def test_few_snapshots_give_no_verdict(tmp_path: Path) -> None:
     assert profile_of(recording(tmp_path / "b", held_at(5))).growth is None
 
 
-def test_warm_up_is_left_out(tmp_path: Path) -> None:
-    path = recording(tmp_path / "a", *map(held_at, range(2, 12)))
-    span = profile_of(path, View(warmup_ns=5 * SECOND)).growth
-    assert span is not None and (span.from_ns, span.instants) == (5.5 * SECOND, 7)
-
-
-def test_tail_is_left_out(tmp_path: Path) -> None:
-    path = recording(tmp_path / "a", *map(held_at, range(2, 12)))
-    span = profile_of(path, View(cooldown_ns=3 * SECOND)).growth
-    assert span is not None and (span.from_ns, span.to_ns, span.instants) == (2.5 * SECOND, 8.5 * SECOND, 7)
+@pytest.mark.parametrize(
+    ("view", "from_s", "to_s"),
+    [(View(warmup_ns=5 * SECOND), 5.5, 11.5), (View(cooldown_ns=3 * SECOND), 2.5, 8.5)],
+    ids=["warm-up", "tail"],
+)
+def test_warm_up_and_tail_are_left_out(tmp_path: Path, view: View, from_s: float, to_s: float) -> None:
+    span = profile_of(recording(tmp_path / "a", *map(held_at, range(2, 12))), view).growth
+    assert span is not None and span.instants == 7
+    assert (span.from_ns, span.to_ns) == (from_s * SECOND, to_s * SECOND)
 
 
 def test_what_rises_in_the_tail_alone_grows_no_more_with_cooldown(tmp_path: Path) -> None:
     leaked = [row(100 + i, LEAK, 1009 if i < 8 else 1_000_000, i) for i in range(1, 12)]
-    snapshots = [
-        snapshot(live_rows(*(leaked[:1] if i < 7 else leaked[:i])), number=i, timestamp_ns=(i + 1) * SECOND)
-        for i in range(1, 12)
-    ]
+    snapshots = [taken(i, *(leaked[:1] if i < 7 else leaked[:i])) for i in range(1, 12)]
     path = recording(tmp_path / "a", *snapshots)
     assert trends(profile_of(path))[LEAK_VADDR] is Trend.GROWS
     assert trends(profile_of(path, View(cooldown_ns=5 * SECOND)))[LEAK_VADDR] is Trend.STEADY
@@ -128,21 +112,10 @@ def by_runs(path: Path, ends_s: list[int], *snapshots: list[Block], ends: object
 
 
 def test_growth_by_runs_does_not_mind_how_long_they_take(tmp_path: Path) -> None:
-    ends = [
-        2,
-        3,
-        4,
-        11,
-        12,
-    ]  # a block each second: by time it grows by as much in seven seconds as in all the others
-    blocks = [
-        snapshot(
-            live_rows(*(row(100 + i, LEAK, 1009, at) for i, at in enumerate(ends[: n + 1]))),
-            number=n,
-            timestamp_ns=SECOND + end * SECOND + SECOND // 2,
-        )
-        for n, end in enumerate([*ends, 13])  # the last one is the session's own
-    ]
+    """A block each second: by time it grows by as much in seven seconds as in all the others."""
+    ends = [2, 3, 4, 11, 12]
+    rows = [row(100 + i, LEAK, 1009, at) for i, at in enumerate(ends)]
+    blocks = [taken(end, *rows[: n + 1]) for n, end in enumerate([*ends, 13])]  # the last: the session's own
     profile = profile_of(by_runs(tmp_path / "a", ends, *blocks))
     ((growth, span),) = ((site.growth, profile.growth) for site in profile.sites)
     assert growth is not None and span is not None
@@ -236,22 +209,19 @@ def test_what_wanders_grows_only_where_its_blocks_stay(
         come = length if oldest_first else max(0, length - len(waiting))
         waiting = [] if oldest_first else waiting[:length]
         waiting += [(1000 * second + i, second) for i in range(come)]
-        rows = live_rows(*(row(number, LEAK, 1009, at) for number, at in waiting))
-        snapshots.append(snapshot(rows, number=second, timestamp_ns=SECOND + second * SECOND + SECOND // 2))
+        snapshots.append(taken(second, *(row(number, LEAK, 1009, at) for number, at in waiting)))
     assert trends(profile_of(recording(tmp_path / "a", *snapshots))) == {LEAK_VADDR: expected}
 
 
 def test_a_stack_keeps_what_it_held_under_an_earlier_key(tmp_path: Path) -> None:
     """The cache's blocks of the first three seconds have another key of the same stack, which nothing holds at the end."""
     early = 5
+    counters = {"key": early, "alloc_objects": 4, "alloc_bytes": 120_044}
     snapshots = [
-        snapshot(
-            live_rows(
-                *(row(10 * second + i, early if second < 5 else CACHE, 30_011, second) for i in range(2))
-            ),
-            key_rows({"key": early, "alloc_objects": 4, "alloc_bytes": 120_044}),
-            number=second,
-            timestamp_ns=SECOND + second * SECOND + SECOND // 2,
+        taken(
+            second,
+            *(row(10 * second + i, early if second < 5 else CACHE, 30_011, second) for i in range(2)),
+            keys=counters,
         )
         for second in range(2, 10)
     ]

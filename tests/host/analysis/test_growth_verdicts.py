@@ -96,16 +96,10 @@ def judged(draw: Draw, seconds: Floats) -> list[Growth]:
         (full_cache(0.6), {Trend.PLATEAU}),
         (random_keys, {Trend.PLATEAU}),
         (stops, {Trend.PLATEAU}),
-        (starts_late, {Trend.GROWS}),
-        (after_start_up, {Trend.GROWS}),
-        (requests(1), {Trend.GROWS}),
-        (requests(10, churn=2e3), {Trend.GROWS}),
-        (uneven_requests, {Trend.GROWS}),
-        (sampled, {Trend.GROWS}),
     ],
     ids=lambda one: getattr(one, "__qualname__", "") if callable(one) else "",
 )  # fmt: skip
-def test_trend(draw: Draw, expected: set[Trend], seconds: Floats) -> None:
+def test_what_is_given_back(draw: Draw, expected: set[Trend], seconds: Floats) -> None:
     found = [one.trend for one in judged(draw, seconds)]
     assert sum(one in expected for one in found) >= 0.9 * DRAWS, {one: found.count(one) for one in found}
 
@@ -123,9 +117,10 @@ def test_trend(draw: Draw, expected: set[Trend], seconds: Floats) -> None:
     ],
     ids=["starts late", "after start-up", "one a second", "beside churn", "uneven requests", "sampled"],
 )
-def test_interval_has_the_true_rate(draw: Draw, rate: float, seconds: Floats) -> None:
+def test_what_grows_and_the_true_rate_in_its_interval(draw: Draw, rate: float, seconds: Floats) -> None:
     """A random walk is not scatter: Sen's interval alone covers the rate in a third of the draws."""
     growing = [one for one in judged(draw, seconds) if one.trend is Trend.GROWS]
+    assert len(growing) >= 0.9 * DRAWS
     assert sum(one.low <= rate <= one.high for one in growing) >= 0.88 * len(growing)
 
 

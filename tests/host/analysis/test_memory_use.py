@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from dataclasses import replace
@@ -13,12 +12,11 @@ import pytest
 
 from memleak_android.host.analysis.memory_use import driver_bytes, parts_of_smaps, read_memory
 from memleak_android.host.profile.profile import MemoryUse
-from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.json import report as report_json
 from memleak_android.host.reports.text.memory import memory_line, memory_lines
 from memleak_android.host.wire.session import SessionFindings
 from tests.support.builders.profiles import profile
 from tests.support.workloads import both_tracers, built, run
+from tests.support.written import read_back
 
 
 def mapping(name: str, rss_kb: int, pss_kb: int, addresses: str = "7f00-7f10") -> str:
@@ -53,19 +51,15 @@ def test_part_of_a_mapping(name: str, part: str) -> None:
 
 
 def test_sums_and_hostile_lines() -> None:
-    text = (
-        mapping("[heap]", 3, 3) + mapping("[heap]", 5, 2) + "Rss: 9" * 9 + "\nRss: x kB\nRss: -5 kB\n\x1b\n"
-    )
+    hostile = "Rss: 9" * 9 + "\nRss: x kB\nRss: -5 kB\n\x1b\n"
+    text = mapping("[heap]", 3, 3) + mapping("[heap]", 5, 2) + hostile
     assert parts_of_smaps(text) == {"allocator": (8 * 1024, 5 * 1024)}
     assert parts_of_smaps("Rss:  5 kB\n") == {}
 
 
 def test_nameless_mappings_that_blocks_lie_in_are_the_allocators() -> None:
-    nameless = [
-        mapping("", kb, kb, addresses)
-        for kb, addresses in ((3, "1000-2000"), (5, "2000-3000"), (7, "5000-6000"))
-    ]
-    text = "".join([*nameless, mapping("/srv/x", 11, 11, "7000-8000")])
+    spans = ((3, "1000-2000"), (5, "2000-3000"), (7, "5000-6000"))
+    text = "".join(mapping("", kb, kb, span) for kb, span in spans) + mapping("/srv/x", 11, 11, "7000-8000")
 
     def resident(*addresses: int) -> dict[str, int]:
         parts = parts_of_smaps(text, np.array(addresses, np.uint64))
@@ -79,12 +73,10 @@ def test_nameless_mappings_that_blocks_lie_in_are_the_allocators() -> None:
 
 def test_sums_are_those_of_the_kernels_rollup() -> None:
     """Of ourselves, who go on living between the two readings."""
-    rollup = (
-        int(re.findall(r"^Rss: +(\d+) kB", Path("/proc/self/smaps_rollup").read_text(), re.MULTILINE)[0])
-        * 1024
-    )
+    rollup = Path("/proc/self/smaps_rollup").read_text()
+    (rss_kb,) = re.findall(r"^Rss: +(\d+) kB", rollup, re.MULTILINE)
     rss = sum(pair[0] for pair in parts_of_smaps(Path("/proc/self/smaps").read_text()).values())
-    assert rss == pytest.approx(rollup, rel=0.05)
+    assert rss == pytest.approx(int(rss_kb) * 1024, rel=0.05)
 
 
 MEMINFO = """Applications Memory Usage (in Kilobytes):
@@ -129,18 +121,10 @@ def test_session_and_back() -> None:
     assert len(read({"memory": GOOD, "memory_of_others": [GOOD] * 1000}, 10)) == 16
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        5,
-        {},
-        GOOD | {"pid": "x"},
-        GOOD | {"tracked": -1},
-        GOOD | {"tracked": 2**70},
-        GOOD | {"parts": [1]},
-    ],
-)
+WRONG = ({"pid": "x"}, {"tracked": -1}, {"tracked": 2**70}, {"parts": [1]})
+
+
+@pytest.mark.parametrize("value", [None, 5, {}, *(GOOD | wrong for wrong in WRONG)])
 def test_nonsense_is_nothing(value: object) -> None:
     assert read({"memory": value, "memory_of_others": value}, 0) == ()
 
@@ -155,9 +139,8 @@ def test_what_the_allocator_has_beside_the_blocks() -> None:
     (use,) = read({"memory": GOOD | {"by_block": True}}, 10)
     assert use == replace(USE, caches=2003 - 1009)
     assert memory_line(USE) == "of 2,006 resident bytes: 1,009 tracked, 3 files"
-    assert (
-        memory_line(use) == "of 2,006 resident bytes: 1,009 tracked, 994 the allocator's beside them, 3 files"
-    )
+    beside = "994 the allocator's beside them"
+    assert memory_line(use) == f"of 2,006 resident bytes: 1,009 tracked, {beside}, 3 files"
 
 
 @pytest.mark.parametrize("use", [USE, replace(USE, caches=994)], ids=["earlier recordings", "by block"])
@@ -168,20 +151,7 @@ def test_table_and_json(use: MemoryUse) -> None:
     assert lines[0].startswith("memory of pid 5 at 0:00")
     assert [line.split()[0] for line in lines[1:]] == ["2,003", "3", "2,006", "1,009", "994"]
     assert list(memory_lines(())) == []
-    stream = io.StringIO()
-    report_json.write(profile(memory=(use, other)), stream, ReportOptions())
-    again = report_json.read_report(stream.getvalue().encode(), "a")
-    assert again.memory == (use, other)
-
-
-@pytest.mark.proof
-@both_tracers
-def test_of_a_program(tracer: str, tmp_path: Path) -> None:
-    """Its base of 101 blocks is there at every look; whether the spike is depends on the moment."""
-    memory = run(tracer, tmp_path, "--", built("peak_and_churn")).report["memory"]
-    resident = {part["name"]: part["resident"] for part in memory["parts"]}
-    assert {"allocator", "files", "stacks"} <= set(resident)
-    assert memory["tracked"] >= 101 * 5003
+    assert read_back(profile(memory=(use, other))).memory == (use, other)
 
 
 @pytest.mark.proof
@@ -193,9 +163,8 @@ def test_beside_mallinfo(tracer: str, tmp_path: Path) -> None:
     memory = done.report["memory"]
     assert memory["tracked"] == pytest.approx(used, rel=0.05)  # and headers
     assert memory["caches"] == pytest.approx(system - memory["tracked"], rel=0.05)
-    assert memory["caches"] >= free - (
-        512 << 10
-    )  # what each arena has at its top may never have been touched
+    # what each arena has at its top may never have been touched
+    assert memory["caches"] >= free - (512 << 10)
     assert {part["name"]: part["resident"] for part in memory["parts"]}["anonymous"] < 2 << 20
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,28 +12,21 @@ from memleak_android.host.heap import high_water as peak
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.heap.key_history import KeySnapshot
 from memleak_android.host.profile.profile import PastSite, Profile
-from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.html.page_data import profile_data
-from memleak_android.host.reports.json import report as report_json
-from memleak_android.host.reports.text import report as text
 from memleak_android.host.reports.text.past import ages_text
 from memleak_android.host.wire.blocks import HELD_ROW, Block, Function
 from tests.support.builders.analysed import profile_of
 from tests.support.builders.blocks import (
-    end,
-    evidence,
-    evidence_record,
+    SECOND,
     hello,
     key_rows,
     live_rows,
-    maps,
+    short_recording,
     snapshot,
     status,
-    write_recording,
 )
+from tests.support.written import read_back, written_text
 
-MAPS = "00400000-00500000 r-xp 00000000 08:01 0 /nonexistent/program\n"
-SECOND = 10**9
 BASE, SPIKE, TEMPORARY = 7, 9, 11  # keys
 VADDR = {BASE: 0x1000, SPIKE: 0x2000, TEMPORARY: 0x3000}
 COUNTERS = (
@@ -56,35 +48,24 @@ QUIET, HIGH, END = at(2, *BASES), at(5, *BASES, *SPIKES), at(9, *BASES)
 
 
 def recording(path: Path, *snapshots: list[Block], highest: int = 0) -> Path:
-    records = [evidence_record(sequence=key, key=key, pc=0x400000 + vaddr) for key, vaddr in VADDR.items()]
-    statuses = [status(alloc_bytes=highest), status(alloc_objects=1_002, alloc_bytes=26_997)]
-    blocks = [hello(monotonic_ns=SECOND), maps(MAPS), evidence(*records), statuses[0]]
-    return write_recording(
-        path, [*blocks, *(block for one in snapshots for block in one), statuses[1], end()]
-    )
+    blocks = [status(alloc_bytes=highest), *(block for one in snapshots for block in one)]
+    counts = status(alloc_objects=1_002, alloc_bytes=26_997)
+    return short_recording(path, *blocks, vaddrs=VADDR, counts=counts)
 
 
 def shape(sites: tuple[PastSite, ...]) -> list[tuple[int, int, int | None]]:
     return [(site.frames[1].vaddr, site.space, site.objects) for site in sites]
 
 
-def test_sites_of_a_freed_peak(tmp_path: Path) -> None:
-    profile = profile_of(recording(tmp_path / "a", QUIET, HIGH, END))
-    assert profile.peak is not None
+def test_sites_of_a_freed_peak_and_of_temporary_allocations(tmp_path: Path) -> None:
+    path = recording(tmp_path / "a", QUIET, HIGH, END, highest=30_000)
+    profile = profile_of(path, finished=tmp_path / "b")
+    assert profile.peak is not None and profile.peak.level == 30_000
     assert (profile.peak.elapsed_ns, profile.peak.space) == (5 * SECOND, 2018 + 15_009)
     assert shape(profile.peak.sites) == [(0x2000, 15_009, None), (0x1000, 2018, None)]
     assert [site.frames[1].vaddr for site in profile.sites] == [0x1000]
-
-
-def test_sites_of_temporary_allocations(tmp_path: Path) -> None:
-    profile = profile_of(recording(tmp_path / "a", QUIET, HIGH, END))
     assert shape(profile.churn) == [(0x3000, 9_970, 997), (0x2000, 15_009, 3)]
-
-
-def test_finished_recording_tells_the_same(tmp_path: Path) -> None:
-    raw = profile_of(recording(tmp_path / "a", QUIET, HIGH, END, highest=30_000), finished=tmp_path / "b")
-    assert raw.peak is not None and raw.peak.level == 30_000
-    assert profile_of(tmp_path / "b") == raw
+    assert profile_of(tmp_path / "b") == profile
 
 
 def test_the_end_may_be_the_peak(tmp_path: Path) -> None:
@@ -149,9 +130,7 @@ def test_ages(tmp_path: Path) -> None:
 
 
 def lines(profile: Profile, sort: str) -> list[str]:
-    stream = io.StringIO()
-    text.write(profile, stream, ReportOptions(top=1, sort=sort))  # type: ignore[arg-type]
-    return stream.getvalue().splitlines()
+    return written_text("text", profile, top=1, sort=sort).splitlines()
 
 
 def test_text_json_and_page(tmp_path: Path) -> None:
@@ -166,9 +145,7 @@ def test_text_json_and_page(tmp_path: Path) -> None:
     assert shown[shown.index(f"temporary allocations: {given}") + 1].startswith(
         "  1. 9,970 bytes in 997 alloc"
     )
-    stream = io.StringIO()
-    report_json.write(profile, stream, ReportOptions())
-    again = report_json.read_report(stream.getvalue().encode(), "a")
+    again = read_back(profile)
     assert (again.peak, again.churn) == (profile.peak, profile.churn)
     assert [site.ages for site in again.sites] == [site.ages for site in profile.sites]
     page = profile_data(profile)

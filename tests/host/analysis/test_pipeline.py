@@ -19,6 +19,7 @@ from memleak_android.host.wire.blocks import Block, BlockKind, Function, KeyFlag
 from memleak_android.host.wire.payloads import Chunk, encode_chunk, encode_text
 from tests.support.builders.analysed import profile_of, read
 from tests.support.builders.blocks import (
+    MAPS,
     end,
     evidence,
     evidence_record,
@@ -28,12 +29,13 @@ from tests.support.builders.blocks import (
     mapping,
     maps,
     process,
+    short_recording,
     snapshot,
     status,
     write_recording,
 )
 
-MAPS = "00400000-00500000 r-xp 00000000 08:01 0 /nonexistent/program\n"
+ONE = evidence(evidence_record(sequence=1, key=7, pc=0x401000))  # of the stack that most blocks here have
 
 
 def blocks_of(path: Path) -> list[Block]:
@@ -46,8 +48,8 @@ def recorded(tmp_path: Path) -> object:
     """Writes blocks between HELLO, MAPS and STATUS, END, and makes their Profile."""
 
     def make(*blocks: Block, view: View | None = None, counts: Block | None = None) -> Profile:
-        whole = [hello(), maps(MAPS), *blocks, counts or status(alloc_objects=9, alloc_bytes=99), end()]
-        return profile_of(write_recording(tmp_path / "a.memleak", whole), view)
+        last = counts or status(alloc_objects=9, alloc_bytes=99)
+        return profile_of(short_recording(tmp_path / "a.memleak", *blocks, counts=last), view)
 
     return make
 
@@ -111,22 +113,16 @@ def test_two_stacks_under_one_key_are_separated_or_approximate(recorded) -> None
 
 
 def test_a_key_of_part_of_the_stack_is_approximate(recorded) -> None:
-    profile = recorded(
-        evidence(evidence_record(sequence=1, key=7, pc=0x401000)),
-        *snapshot(
-            live_rows({"sequence": 1, "key": 7}, {"sequence": 2, "key": 7}),
-            key_rows({"key": 7, "alloc_objects": 9, "flags": int(KeyFlag.PARTIAL)}),
-        ),
-    )
+    live = live_rows({"sequence": 1, "key": 7}, {"sequence": 2, "key": 7})
+    counters = key_rows({"key": 7, "alloc_objects": 9, "flags": int(KeyFlag.PARTIAL)})
+    profile = recorded(ONE, *snapshot(live, counters))
     assert shape(profile) == [(32, 2, True, [0x1000])]
     assert profile.sites[0].alloc_objects == 9
 
 
 def test_unattributed_blocks_are_counted_and_named_missing(recorded) -> None:
-    profile = recorded(
-        evidence(evidence_record(sequence=1, key=7, pc=0x401000)),
-        *snapshot(live_rows({"sequence": 1, "key": 7}, {"sequence": 2, "key": 8, "size": 5})),
-    )
+    live = live_rows({"sequence": 1, "key": 7}, {"sequence": 2, "key": 8, "size": 5})
+    profile = recorded(ONE, *snapshot(live))
     assert (profile.totals.inuse_space, profile.totals.inuse_objects) == (21, 2)
     assert (profile.totals.unattributed_space, profile.totals.unattributed_objects) == (5, 1)
     assert profile.verdict == Verdict.INCOMPLETE
@@ -153,10 +149,8 @@ def test_regions_are_sites_of_their_own_and_not_in_the_heaps_totals(recorded) ->
 
 
 def test_sampled_blocks_are_estimates_with_their_error(recorded) -> None:
-    profile = recorded(
-        evidence(evidence_record(sequence=1, key=7, pc=0x401000)),
-        *snapshot(live_rows({"sequence": 1, "key": 7, "size": 100, "sample_bytes": 4096})),
-    )
+    live = live_rows({"sequence": 1, "key": 7, "size": 100, "sample_bytes": 4096})
+    profile = recorded(ONE, *snapshot(live))
     p = 1 - np.exp(-100 / 4096)
     (site,) = profile.sites
     assert site.inuse_space == round(100 / p) == profile.totals.inuse_space
@@ -185,7 +179,7 @@ def test_block_of_a_key_is_named_in_the_library_of_its_own_time(recorded) -> Non
     """One library closed, another mapped at its address: equal addresses, so one key; evidence came only once."""
     profile = recorded(
         Block(BlockKind.MAPPINGS, mapping(0x400000, 0x500000, "/nonexistent/other", timestamp_ns=3 * 10**9)),
-        evidence(evidence_record(sequence=1, key=7, pc=0x401000)),
+        ONE,
         *snapshot(
             live_rows(
                 {"sequence": 2, "key": 7, "timestamp_ns": 25 * 10**8, "size": 10},
@@ -208,10 +202,9 @@ def test_text_of_maps_that_did_not_change_is_kept_once(tmp_path: Path) -> None:
 
 
 def test_only_the_last_whole_snapshot_counts(recorded, tmp_path: Path) -> None:
-    one = evidence(evidence_record(sequence=1, key=7, pc=0x401000))
     cut = encode_chunk(BlockKind.LIVE, Chunk(3, 7 * 10**9, False, live_rows({}, {}, {})))
     profile = recorded(
-        one,
+        ONE,
         *snapshot(live_rows({"key": 7}), number=1),
         *snapshot(live_rows({"key": 7}, {"key": 7}), number=2, timestamp_ns=6 * 10**9),
         cut,
@@ -226,28 +219,20 @@ def test_snapshot_in_many_chunks(recorded) -> None:
         encode_chunk(BlockKind.LIVE, Chunk(1, 5 * 10**9, at == 6, rows[at : at + 2])) for at in range(0, 8, 2)
     ]
     keys = encode_chunk(BlockKind.KEYS, Chunk(1, 5 * 10**9, True, key_rows()))
-    profile = recorded(evidence(evidence_record(sequence=1, key=7, pc=0x401000)), keys, *chunks)
+    profile = recorded(ONE, keys, *chunks)
     assert shape(profile) == [(112, 7, False, [0x1000])]
 
 
-OF_LAST_SNAPSHOT = "what is held is that of the last snapshot"
-
-
 def test_partial_first_snapshot_is_shown_as_such(tmp_path: Path) -> None:
-    rows = live_rows({"sequence": 1, "key": 7})
-    blocks = [
-        hello(),
-        maps(MAPS),
-        evidence(evidence_record(sequence=1, key=7, pc=0x401000)),
-        encode_chunk(BlockKind.LIVE, Chunk(1, 5 * 10**9, False, rows)),
-    ]
+    live = encode_chunk(BlockKind.LIVE, Chunk(1, 5 * 10**9, False, live_rows({"sequence": 1, "key": 7})))
+    blocks = [hello(), maps(MAPS), ONE, live]
     profile = profile_of(write_recording(tmp_path / "a.memleak", blocks))
     assert shape(profile) == [(16, 1, False, [0x1000])]
     assert profile.verdict == Verdict.INCOMPLETE
-    assert profile.notes[:2] == (
-        "the only snapshot of the live table is cut: more is held than shown",
-        f"the session did not end in order: {OF_LAST_SNAPSHOT}, 0.0 s before its last sign of life",
-    )
+    first, second = profile.notes[:2]
+    assert first == "the only snapshot of the live table is cut: more is held than shown"
+    held = "what is held is that of the last snapshot, 0.0 s before its last sign of life"
+    assert second == f"the session did not end in order: {held}"
 
 
 def test_finished_recording_gives_the_same_profile(tmp_path: Path) -> None:
@@ -284,21 +269,17 @@ def test_malformed_blocks_are_skipped_and_reported(recorded) -> None:
         Block(BlockKind.EVIDENCE, bytes(8)),
         Block(BlockKind.SESSION, b"[1, 2]  "),
         Block(77, b"whatever"),
-        evidence(evidence_record(sequence=1, key=7, pc=0x401000)),
+        ONE,
         *snapshot(live_rows({"sequence": 1, "key": 7})),
     )
     assert shape(profile) == [(16, 1, False, [0x1000])]
     assert profile.verdict == Verdict.INCOMPLETE
-    assert (
-        profile.notes[0]
-        == "2 blocks could not be used (malformed EVIDENCE block: record of 0 bytes at byte 0 of 8)"
-    )
+    note = "2 blocks could not be used (malformed EVIDENCE block: record of 0 bytes at byte 0 of 8)"
+    assert profile.notes[0] == note
 
 
 def test_address_without_mapping_ends_the_stack(recorded) -> None:
-    profile = recorded(
-        evidence(evidence_record(sequence=1, key=7, pc=0x900000)),
-        *snapshot(live_rows({"sequence": 1, "key": 7})),
-    )
+    stray = evidence(evidence_record(sequence=1, key=7, pc=0x900000))
+    profile = recorded(stray, *snapshot(live_rows({"sequence": 1, "key": 7})))
     (site,) = profile.sites
     assert (site.end, site.frames[1].module, site.frames[1].address) == ("NO_MAPPING", "", 0x900000)

@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from memleak_android.host.analysis.provenance import describe_device, read_provenance
+from memleak_android.host.analysis.provenance import read_provenance
 from memleak_android.host.machine.adb.app import parse_app
-from memleak_android.host.machine.local.machine import LocalMachine
-from memleak_android.host.profile.profile import Origin
-from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.json import report as report_json
 from memleak_android.host.wire.session import SessionOrigin
-from tests.support.builders.profiles import profile
 from tests.support.command_line import CommandLine
-
-WHOLE = Origin("Pixel 6", "14", 34, "arm64-v8a", "2.1-beta", 210, (("farm", "north"), ("seed", "7")))
-
-
-def test_this_machine_has_no_model() -> None:
-    assert describe_device(LocalMachine()) == {}
-
-
-def test_it_is_in_report_json_and_back() -> None:
-    whole = profile()
-    whole = replace(whole, target=replace(whole.target, origin=WHOLE))
-    text = io.StringIO()
-    report_json.write(whole, text, ReportOptions())
-    assert report_json.read_report(text.getvalue().encode(), "x").target.origin == WHOLE
 
 
 @pytest.mark.parametrize(

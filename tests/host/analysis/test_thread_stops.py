@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from memleak_android.host.analysis.thread_stops import thread_stops
+from memleak_android.host.analysis.pipeline import thread_stops
 from memleak_android.host.heap.capture import Capture
 from memleak_android.host.profile.profile import StopMoment, ThreadStop
-from memleak_android.host.tracers.inline.reservation import reserved
+from memleak_android.host.tracers.inline.target import reserved
 from memleak_android.host.wire.blocks import STOP, Block, BlockKind
 
 

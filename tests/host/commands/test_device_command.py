@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ import pytest
 from memleak_android.host.cli import run
 from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
+from tests.support.attaching import until
 from tests.support.command_line import FAKE_AGENT, Finished
 from tests.support.fakes.adb_server import connected
 from tests.support.fakes.adbd import FakeDevice, Faults
@@ -82,13 +81,6 @@ def program(environment: Path, capfd: pytest.CaptureFixture[str], monkeypatch: p
     return run_it
 
 
-def is_left(device: FakeDevice) -> bool:
-    deadline = time.monotonic() + 60
-    while os.listdir(device.temporary) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return bool(os.listdir(device.temporary))
-
-
 def test_no_device(program: Run) -> None:
     for words in (["devices"], ["-d", "--pid", 1], ["--package", "com.example.leaky"]):
         done = program(*words)
@@ -99,10 +91,8 @@ def test_no_device(program: Run) -> None:
 def test_several_devices_are_shown_with_the_flags(program: Run, plug: Plug) -> None:
     first, second = plug(), plug(state="offline")
     done = program("--package", "com.example.leaky")
-    assert (
-        done.code == 3
-        and done.error == "more than one device/emulator; name one by --serial ID, -d (USB) or -e (TCP)"
-    )
+    assert done.code == 3
+    assert done.error == "more than one device/emulator; name one by --serial ID, -d (USB) or -e (TCP)"
     lines = [line.split()[1:3] for line in done.err.splitlines()[:3]]
     assert lines[0] == ["SERIAL", "STATE"]
     rows = sorted([[first.serial, "device"], [second.serial, "offline"]])  # adb 36 has an order of its own
@@ -145,7 +135,7 @@ def test_several_devices_at_once(program: Run, plug: Plug, tmp_path: Path) -> No
     assert f"{gone.serial}: error: device {gone.serial}: adb: closed" in done.err
     assert not (tmp_path / "farm" / f"{gone.serial}.memleak").exists()
     assert "2 of 3 devices measured" in done.err and "fleet report" in done.err
-    assert not is_left(first) and not is_left(second)
+    assert not first.left() and not second.left()
 
 
 def test_several_serials(program: Run, plug: Plug, tmp_path: Path) -> None:
@@ -162,11 +152,6 @@ def test_several_serials(program: Run, plug: Plug, tmp_path: Path) -> None:
     assert other.error == "2 times --serial; several devices at once are measured by `record`"
     twice = program("record", *chosen[:2], *chosen[:2], "--pid", 1, "-o", tmp_path / "x")
     assert twice.code == 2 and twice.error.startswith("one device is named twice")
-
-
-def test_contradictory_flags(program: Run) -> None:
-    done = program("-d", "-e", "--pid", 1)
-    assert done.code == 2 and done.error.startswith("more than one of -s, -d and -e")
 
 
 def test_a_serial_that_a_shell_would_take_apart(program: Run, plug: Plug) -> None:
@@ -187,27 +172,13 @@ def test_the_serial_of_the_environment(program: Run, plug: Plug, monkeypatch: py
     assert done.code == 0 and device.commands
 
 
-@pytest.mark.parametrize(
-    ("tracer", "words", "error"),
-    [
-        (
-            "inline",
-            ("--", "true"),
-            "--tracer inline is for processes that run already; use --tracer bpf or preload",
-        ),
-        (
-            "plt",
-            ("--", "true"),
-            "--tracer plt is for processes that run already; use --tracer bpf or preload",
-        ),
-    ],
-)
-def test_a_tracer_that_reaches_no_devices(
-    program: Run, plug: Plug, tracer: str, words: tuple[object, ...], error: str
-) -> None:
-    device = plug()
-    done = program("-s", device.serial, "--tracer", tracer, *words)
-    assert done.code == 5 and done.error == error
+def test_words_that_are_refused(program: Run, plug: Plug) -> None:
+    both = program("-d", "-e", "--pid", 1)
+    assert both.code == 2 and both.error.startswith("more than one of -s, -d and -e")
+    for tracer in ("inline", "plt"):
+        done = program("-s", plug().serial, "--tracer", tracer, "--", "true")
+        error = f"--tracer {tracer} is for processes that run already; use --tracer bpf or preload"
+        assert done.code == 5 and done.error == error
 
 
 @pytest.mark.parametrize(
@@ -218,99 +189,54 @@ def test_doctor_says_how_a_command_is_measured(program: Run, plug: Plug, uid: in
     device = plug()
     device.add_program("id", f"echo {uid}")
     done = program("-s", device.serial, "doctor")
-    assert done.code == 0 and [
-        row.split(None, 2)[2] for row in done.out.splitlines() if row.startswith("-- CMD")
-    ] == [line]
+    (found,) = (row.split(None, 2)[2] for row in done.out.splitlines() if row.startswith("-- CMD"))
+    assert (done.code, found) == (0, line)
 
 
-def test_a_session_leaves_nothing(program: Run, plug: Plug) -> None:
-    device = plug()
+def measured(program: Run, device: FakeDevice, *words: object, **scenario: object) -> Finished:
     with blocked(["cat"]) as pid:
-        done = program("-s", device.serial, "--pid", pid, "--json", "-", scenario={"run": 0.1})
-    assert done.code == 0, done.err
-    report = json.loads(done.out)
-    assert report["totals"]["inuse_space"] == 60
-    assert report["target"]["serial"] == device.serial
-    assert not os.listdir(device.temporary)
+        return program("-s", device.serial, "--pid", pid, *words, scenario=scenario)
 
 
-def cut_when(device: FakeDevice, has_come: Callable[[], bool], delay_s: float = 0.0) -> threading.Thread:
-    """Pulls the cable some time after that."""
+@contextmanager
+def cut_when(device: FakeDevice, has_come: Callable[[], bool], delay_s: float = 0.0) -> Iterator[None]:
+    """Pulls the cable some time after that; in the end nothing is left on the device."""
 
     def pull() -> None:
-        deadline = time.monotonic() + 60
-        while not has_come() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(has_come)
         time.sleep(delay_s)
         device.cut()
 
     thread = threading.Thread(target=pull)
     thread.start()
-    return thread
+    yield
+    thread.join()
+    assert not device.left()
+
+
+def is_measuring(device: FakeDevice) -> bool:
+    return any("memleakd bpf" in line for line in list(device.commands))
 
 
 def test_a_connection_cut_after_a_snapshot_is_reported(program: Run, plug: Plug, tmp_path: Path) -> None:
     device, third = plug(), tmp_path / "third"
-    with blocked(["cat"]) as pid:
-        pulling = cut_when(device, third.exists)
-        scenario = {"snapshots_file": str(third)}
-        done = program("-s", device.serial, "--pid", pid, "--interval", "200ms", scenario=scenario)
-        pulling.join()
+    with cut_when(device, third.exists):
+        done = measured(program, device, "--interval", "200ms", snapshots_file=str(third))
     assert done.code == 6, done.err
     assert "60 bytes in 3 allocations" in done.out
     assert f"the connection to device {device.serial} was cut" in done.out
-    assert not is_left(device)
 
 
 def test_a_connection_cut_before_anything_came(program: Run, plug: Plug) -> None:
     device = plug()
-    with blocked(["cat"]) as pid:
-        pulling = cut_when(device, lambda: any("memleakd bpf" in line for line in list(device.commands)), 0.3)
-        done = program("-s", device.serial, "--pid", pid, scenario={"silent": True})
-        pulling.join()
+    with cut_when(device, lambda: is_measuring(device), 0.3):
+        done = measured(program, device, silent=True)
     assert done.code == 3
     assert done.error == f"the connection to device {device.serial} was cut; connect it again"
-    assert not is_left(device)
 
 
 def test_an_agent_that_dies_on_the_device(program: Run, plug: Plug) -> None:
     device = plug()
-    with blocked(["cat"]) as pid:
-        done = program("-s", device.serial, "--pid", pid, scenario={"die_after": "hello"})
+    done = measured(program, device, die_after="hello")
     assert (done.code, done.error) == (5, "the agent died: exit code 3; it said: out of memory")
     assert not os.listdir(device.temporary)
-
-
-def test_a_device_that_says_something_else(program: Run, plug: Plug) -> None:
-    device = plug()
-    with blocked(["cat"]) as pid:
-        done = program("-s", device.serial, "--pid", pid, scenario={"garbage": True})
-    assert done.code == 5 and done.error.startswith("the agent sent an invalid block")
-    assert not os.listdir(device.temporary)
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGKILL, -signal.SIGKILL)])
-def test_interrupted(environment: Path, plug: Plug, number: signal.Signals, code: int) -> None:
-    """Ctrl-C ends with a report; even SIGKILL leaves nothing on the device."""
-    device = plug()
-    words = ["-s", device.serial, "--pid"]
-    with (
-        blocked(["cat"]) as pid,
-        subprocess.Popen(
-            [sys.executable, "-m", "memleak_android.host", *words, str(pid)],
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process,
-    ):
-        deadline = time.monotonic() + 60
-        while (
-            not any("memleakd bpf" in line for line in list(device.commands)) and time.monotonic() < deadline
-        ):
-            time.sleep(0.01)
-        time.sleep(0.5)
-        process.send_signal(number)
-        out, _ = process.communicate(timeout=30)
-    assert process.returncode == code
-    assert ("60 bytes in 3 allocations" in out) == (number == signal.SIGINT)
-    assert not is_left(device)

@@ -6,13 +6,13 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memleak_android.host.machine.binaries import find_binary, local_arch
+from tests.support.attaching import until
 from tests.support.fakes.adbd import FakeDevice
 from tests.support.program_server import run_program
 from tests.support.workloads import PROGRAM, need
@@ -32,15 +32,17 @@ def measured(
     return done, json.loads(report.read_bytes()) if report.exists() else {}
 
 
-def no_root(device: FakeDevice) -> None:
+@pytest.fixture
+def shell(device: FakeDevice) -> FakeDevice:
+    """Without root."""
     device.add_program("id", "echo 2000")
+    return device
 
 
-def test_what_it_prints_and_reads(device: FakeDevice, tmp_path: Path) -> None:
-    no_root(device)
-    device.faults.late = "memleakd lend"
+def test_what_it_prints_and_reads(shell: FakeDevice, tmp_path: Path) -> None:
+    shell.faults.late = "memleakd lend"
     big = os.urandom(300_000)  # more than any buffer on the way
-    done, found = measured(device, tmp_path, "sh", "-c", SPEAKING, stdin=b"a word\n" + big)
+    done, found = measured(shell, tmp_path, "sh", "-c", SPEAKING, stdin=b"a word\n" + big)
     assert done.returncode == 0, done.stderr
     out, _, report = done.stdout.partition(b"target    sh -c")
     assert out == b"heard a word\n" + big, "all of it, and before the report"
@@ -48,28 +50,23 @@ def test_what_it_prints_and_reads(device: FakeDevice, tmp_path: Path) -> None:
     assert b"\ncomplaint\n" in b"\n" + done.stderr
     assert b"measuring by preload: no root\n" in done.stderr
     assert b"sh exited with status 3\n" in done.stderr
-    assert found["target"]["tracer"] == "preload" and found["totals"]["alloc_objects"] > 0
-    assert os.listdir(device.temporary) == []
+    assert found["target"]["tracer"] == "preload" and found["target"]["serial"] == shell.serial
+    assert found["totals"]["alloc_objects"] > 0
+    assert os.listdir(shell.temporary) == []
 
 
 @pytest.mark.proof
-def test_writes_after_the_measurement_fail(device: FakeDevice, tmp_path: Path) -> None:
-    no_root(device)
+def test_writes_after_the_measurement_fail(shell: FakeDevice, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     loop = f"trap '' PIPE; while echo on 2>{mark}; do sleep 0.05; done; echo broken >{mark}"
-    done, _ = measured(device, tmp_path, "sh", "-c", loop, options=("--duration", "300ms"))
+    done, _ = measured(shell, tmp_path, "sh", "-c", loop, options=("--duration", "300ms"))
     assert done.returncode == 0 and done.stdout.startswith(b"on\non\n")
     assert b"sh goes on running" in done.stderr
-    for _ in range(200):
-        if mark.read_text() == "broken\n":
-            break
-        subprocess.run(["sleep", "0.02"], check=True)
-    assert mark.read_text() == "broken\n"
+    assert until(lambda: mark.read_text() == "broken\n")
 
 
-def test_a_command_that_is_not_there(device: FakeDevice, tmp_path: Path) -> None:
-    no_root(device)
-    done, _ = measured(device, tmp_path, "/no/such program")
+def test_a_command_that_is_not_there(shell: FakeDevice, tmp_path: Path) -> None:
+    done, _ = measured(shell, tmp_path, "/no/such program")
     assert (done.returncode, done.stdout) == (4, b"")
     assert b"could not start /no/such program: No such file or directory" in done.stderr
 
@@ -92,17 +89,16 @@ def test_by_bpf(device: FakeDevice, tmp_path: Path, command: tuple[str, ...]) ->
 @pytest.mark.proof
 @pytest.mark.parametrize("is_open", [True, False])
 def test_a_program_that_was_deleted(
-    device: FakeDevice, tmp_path: Path, is_open: bool, monkeypatch: pytest.MonkeyPatch
+    shell: FakeDevice, tmp_path: Path, is_open: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without root it can only be read out of memory; where that is closed, too, the report names it."""
-    no_root(device)
-    program, agent = device.folder / "vanishing", tmp_path / "memleakd"
+    program, agent = shell.folder / "vanishing", tmp_path / "memleakd"
     shutil.copy(str(shutil.which("sleep")), program)
     refusal = "" if is_open else "[ $1 != image ] || { echo closed >&2; exit 4; }\n"
     agent.write_text(f'#!/bin/sh\n{refusal}exec {find_binary("memleakd", local_arch())} "$@"\n')
     monkeypatch.setenv("MEMLEAKD", str(agent))
     script = f"{program} 3 & until grep -q {program} /proc/$!/maps; do sleep 0.05; done; rm {program}; wait"
-    done, found = measured(device, tmp_path, "sh", "-c", script, options=("--follow", "--duration", "1500ms"))
+    done, found = measured(shell, tmp_path, "sh", "-c", script, options=("--follow", "--duration", "1500ms"))
     assert done.returncode == 0, done.stderr
     known = {module["build_id"] for module in found["symbols"] if module["module"].startswith(str(program))}
     notes = [note for note in found["notes"] if note.startswith(str(program))]
@@ -114,18 +110,14 @@ def test_a_program_that_was_deleted(
         assert note.endswith("(closed); stacks end there, and its functions have no names")
 
 
-def test_a_recording_that_was_cut_finds_its_modules(device: FakeDevice, tmp_path: Path) -> None:
+def test_a_recording_that_was_cut_finds_its_modules(shell: FakeDevice, tmp_path: Path) -> None:
     """This program is killed; the files of the device are out of reach by then."""
-    no_root(device)
-    program, recording = device.folder / "program", tmp_path / "cut.memleak"
+    program, recording = shell.folder / "program", tmp_path / "cut.memleak"
     shutil.copy(str(shutil.which("sleep")), program)
-    words = ["-s", device.serial, "-o", str(recording), "--", str(program), "20"]
+    words = ["-s", shell.serial, "-o", str(recording), "--", str(program), "20"]
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     with subprocess.Popen([*PROGRAM, "record", *words], env=environment, stderr=subprocess.PIPE) as process:
-        deadline = time.monotonic() + 30
-        while b'"build_id"' not in (recording.read_bytes() if recording.exists() else b""):
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.05)
+        assert until(lambda: recording.exists() and b'"build_id"' in recording.read_bytes())
         process.kill()
     program.unlink()
     done = run_program(["report", recording, "--format", "json"], env=environment)

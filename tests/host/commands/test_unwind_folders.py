@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.builders.cfi_assembler import advance, op
-from tests.support.builders.tiny_elf import CODE_VADDR, FUNCTION_BYTES, tiny_elf
+from tests.support.builders.small_library import CODE_VADDR, FUNCTION, filled
 from tests.support.command_line import Finished, Unwind
 
 BASE, STACK = 0x700000000000, 0x7FFF00001000
-INNER, OUTER = BASE + CODE_VADDR + 0x10, BASE + CODE_VADDR + FUNCTION_BYTES + 0x20
+INNER, OUTER = BASE + CODE_VADDR + 0x10, BASE + CODE_VADDR + FUNCTION + 0x20
 REGISTERS = f"rip: {INNER:x}\nrsp: {STACK:x}\nrbp: 0\n"
 MAPS = f"{BASE:x}-{BASE + 0x9000:x} r-xp 00000000 00:00 0   /data/app/libtiny.so\n"
 
@@ -24,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
     """Two frames: a function that pushed one word, and its caller, from which nothing returns."""
     folder = tmp_path / "case"
     folder.mkdir()
-    (folder / "libtiny.so").write_bytes(tiny_elf([[advance(1), op(0x0E, 16)], [op(0x07, 16)]]))
+    (folder / "libtiny.so").write_bytes(filled([[advance(1), op(0x0E, 16)], [op(0x07, 16)]]))
     (folder / "regs.txt").write_text(REGISTERS)
     (folder / "maps.txt").write_text(MAPS)
     (folder / "stack.data").write_bytes(struct.pack("<QQQ", STACK, 0x1234, OUTER))
@@ -34,6 +35,11 @@ def folder(tmp_path: Path) -> Path:
 def pcs(done: Finished) -> list[int]:
     assert done.code == 0, done.err
     return [int(frame["pc"], 16) for frame in json.loads(done.out)["frames"]]
+
+
+def refused(done: Finished, line: str) -> None:
+    assert (done.code, done.out) == (2, "")
+    assert len(done.err.splitlines()) == 1 and line in done.err
 
 
 def test_the_plain_folder(unwind: Unwind, folder: Path) -> None:
@@ -53,33 +59,59 @@ def test_the_plain_folder(unwind: Unwind, folder: Path) -> None:
     assert second["map_name"] == "/data/app/libtiny.so"
 
 
-def test_text_files_as_other_systems_write_them(unwind: Unwind, folder: Path) -> None:
+def as_other_systems_write_text(folder: Path) -> None:
     """CRLF, a byte order mark, blank lines, capitals, 0x."""
-    plain = unwind(folder, "--json").out
     text = REGISTERS.upper().replace(": ", " : 0x").replace("\n", "\r\n\r\n")
     (folder / "regs.txt").write_bytes(b"\xef\xbb\xbf" + text.encode())
     (folder / "maps.txt").write_bytes(("\r\n" + MAPS).replace("\n", "\r\n").encode())
-    assert unwind(folder, "--json").out == plain
 
 
-def test_a_map_that_ends_with_its_last_byte(unwind: Unwind, folder: Path) -> None:
-    plain = unwind(folder, "--json").out
+def with_a_map_that_ends_with_its_last_byte(folder: Path) -> None:
     (folder / "maps.txt").write_text(MAPS.replace(f"{BASE + 0x9000:x}", f"{BASE + 0x8FFF:x}"))
-    assert unwind(folder, "--json").out == plain
+
+
+def with_a_stack_in_pieces(folder: Path) -> None:
+    data = (folder / "stack.data").read_bytes()
+    (folder / "stack.data").unlink()
+    (folder / "stack1.data").write_bytes(data[:16])
+    (folder / "stack0.data").write_bytes(struct.pack("<Q", STACK + 8) + data[16:])
+
+
+def with_a_link_within(folder: Path) -> None:
+    (folder / "libtiny.so").rename(folder / "common.so")
+    (folder / "libtiny.so").symlink_to("common.so")
+
+
+def with_a_memory_file_that_a_loader_names(folder: Path) -> None:
+    """Such a file may begin with its address."""
+    (folder / "stack.data").rename(folder / "dump.bin")
+    (folder / "loader.json").write_text('{"loader": {"extra_memory": [{"file": "dump.bin"}]}}')
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        as_other_systems_write_text,
+        with_a_map_that_ends_with_its_last_byte,
+        with_a_stack_in_pieces,
+        with_a_link_within,
+        with_a_memory_file_that_a_loader_names,
+    ],
+)
+def test_the_same_folder_in_another_form(
+    unwind: Unwind, folder: Path, change: Callable[[Path], None]
+) -> None:
+    plain = unwind(folder, "--json").out
+    change(folder)
+    (folder.parent / "link").symlink_to(folder)  # a folder reached by a link is that folder
+    loader = folder / "loader.json"
+    options = ("--loader", str(loader)) if loader.exists() else ()
+    assert unwind(folder.parent / "link", "--json", *options).out == plain
 
 
 def test_a_file_that_was_deleted_while_it_was_mapped(unwind: Unwind, folder: Path) -> None:
     (folder / "maps.txt").write_text(MAPS.replace(".so", ".so (deleted)"))
     assert pcs(unwind(folder, "--json")) == [INNER, OUTER - 1]
-
-
-def test_a_stack_in_pieces(unwind: Unwind, folder: Path) -> None:
-    plain = unwind(folder, "--json").out
-    data = (folder / "stack.data").read_bytes()
-    (folder / "stack.data").unlink()
-    (folder / "stack1.data").write_bytes(data[:16])
-    (folder / "stack0.data").write_bytes(struct.pack("<Q", STACK + 8) + data[16:])
-    assert unwind(folder, "--json").out == plain
 
 
 @pytest.mark.parametrize("name", ["stack.data", "libtiny.so"])
@@ -99,22 +131,30 @@ def test_unknown_registers_are_named_and_not_used(unwind: Unwind, folder: Path) 
 
 
 @pytest.mark.parametrize(
-    ("registers", "options", "line"),
+    ("file", "content", "options", "line"),
     [
-        ("rsp: 1\n", (), "no rip, which x86_64 needs"),
-        (REGISTERS, ("--arch", "arm64"), "no pc, which arm64 needs"),
-        ("pc: 700000001010\nsp: 7fff00001000\n", ("--arch", "arm32"), "more than arm32 holds"),
-        ("rip: -1\n", (), "line 1 is not a register"),
-        ("rip: 10000000000000000\n", (), "line 1 is not a register"),
+        ("regs.txt", None, (), "regs.txt"),
+        ("regs.txt", "", (), "it names no register"),
+        ("regs.txt", "pc 12\n", (), "line 1 is not a register"),
+        ("regs.txt", "rip: -1\n", (), "line 1 is not a register"),
+        ("regs.txt", "rip: 10000000000000000\n", (), "line 1 is not a register"),
+        ("regs.txt", "zz: 2\n", (), "no architecture"),
+        ("regs.txt", "rsp: 1\n", (), "no rip, which x86_64 needs"),
+        ("regs.txt", REGISTERS, ("--arch", "arm64"), "no pc, which arm64 needs"),
+        ("regs.txt", "pc: 700000001010\nsp: 7fff00001000\n", ("--arch", "arm32"), "more than arm32 holds"),
+        ("maps.txt", None, (), "maps.txt"),
+        ("maps.txt", "1000-0 r-xp 0 00:00 0 a\n", (), "line 1 is not a mapping"),
+        ("maps.txt", "elephants\n", (), "line 1 is not a mapping"),
+        ("stack.data", "1234", (), "no start address"),
     ],
 )
-def test_registers_that_cannot_be_used(
-    unwind: Unwind, folder: Path, registers: str, options: tuple[str, ...], line: str
+def test_files_that_cannot_be_used(
+    unwind: Unwind, folder: Path, file: str, content: str | None, options: tuple[str, ...], line: str
 ) -> None:
-    (folder / "regs.txt").write_text(registers)
-    done = unwind(folder, *options)
-    assert done.code == 2 and done.out == ""
-    assert len(done.err.splitlines()) == 1 and line in done.err
+    (folder / file).unlink()
+    if content is not None:
+        (folder / file).write_text(content)
+    refused(unwind(folder, *options), line)
 
 
 def test_registers_of_32_bits_among_mappings_of_64(unwind: Unwind, folder: Path) -> None:
@@ -125,15 +165,8 @@ def test_registers_of_32_bits_among_mappings_of_64(unwind: Unwind, folder: Path)
     assert json.loads(unwind(folder, "--json").out)["arch"] == "arm64"
 
 
-def test_links_within_the_folder_are_files_and_those_that_lead_out_are_not(
-    unwind: Unwind, folder: Path
-) -> None:
-    plain = unwind(folder, "--json").out
-    (folder / "libtiny.so").rename(folder / "common.so")
-    (folder / "libtiny.so").symlink_to("common.so")
-    assert unwind(folder, "--json").out == plain
-    (folder / "common.so").rename(folder.parent / "common.so")
-    (folder / "libtiny.so").unlink()
+def test_a_link_that_leads_out_is_not_a_file(unwind: Unwind, folder: Path) -> None:
+    (folder / "libtiny.so").rename(folder.parent / "common.so")
     (folder / "libtiny.so").symlink_to("../common.so")
     done = unwind(folder, "--json")
     assert pcs(done) == [INNER]
@@ -157,14 +190,7 @@ def test_paths_outside_the_folder_are_not_read(unwind: Unwind, folder: Path, nam
             path.mkdir()
         else:
             path.symlink_to(path if kind == "loop" else "/dev/zero")
-    done = unwind(folder)
-    assert done.code == 2 and done.out == ""
-    assert len(done.err.splitlines()) == 1 and name in done.err
-
-
-def test_a_folder_reached_by_a_link_is_that_folder(unwind: Unwind, folder: Path) -> None:
-    (folder.parent / "link").symlink_to(folder)
-    assert unwind(folder.parent / "link", "--json").out == unwind(folder, "--json").out
+    refused(unwind(folder), name)
 
 
 def test_nothing_is_written_into_the_folder(unwind: Unwind, folder: Path) -> None:
@@ -176,12 +202,23 @@ def test_nothing_is_written_into_the_folder(unwind: Unwind, folder: Path) -> Non
 
 def test_a_dash_is_not_a_folder(unwind: Unwind, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    done = unwind(Path("-"))
-    assert done.code == 2 and len(done.err.splitlines()) == 1
+    refused(unwind(Path("-")), "")
 
 
-def test_memory_files_of_a_loader_may_begin_with_their_address(unwind: Unwind, folder: Path) -> None:
-    plain = unwind(folder, "--json").out
-    (folder / "stack.data").rename(folder / "dump.bin")
-    (folder / "loader.json").write_text('{"loader": {"extra_memory": [{"file": "dump.bin"}]}}')
-    assert unwind(folder, "--json", "--loader", str(folder / "loader.json")).out == plain
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--pac-mask", "much"),
+        ("--extra-memory", "stack.data"),
+        ("--extra-memory", "../../etc/passwd@0"),
+        ("--extra-map", "1-2"),
+        ("--extra-map", "2-1:r-x:0:a"),
+        ("--memory-file", "/etc/passwd"),
+        ("--loader", "maps.txt"),
+    ],
+)
+def test_bad_options_give_one_line(
+    unwind: Unwind, folder: Path, options: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    refused(unwind(folder, *options), "")

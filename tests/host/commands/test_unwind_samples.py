@@ -5,46 +5,14 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from memleak_android.host.cli import run
-from memleak_android.unwind import TraceBatch, unwind_batch
 from tests.support.builders import perf_data_writer as perf
-from tests.support.builders.perf_data_writer import Attribute, comm, mmap2, sample, stack_part, words
-from tests.support.command_line import Finished
-from tests.support.running_program import blocked
-from tests.support.stack_capture import capture, sample_batch
-
-KERNEL_CHAIN = words(2, (1 << 64) - 128, 0xFFFF_FFFF_8000_1234)
-ATTRIBUTE = Attribute(perf.SIMPLE | perf.CALLCHAIN, name="clock")
-
-
-class Recorded:
-    """One stack of a blocked program, its truth, and its bytes as a sample."""
-
-    def __init__(self) -> None:
-        with blocked(["/bin/bash", "-c", "f() { read x; }; f"]) as pid:
-            self.stack, self.space, modules = capture(pid)
-        batch = sample_batch([self.stack])
-        self.truth: TraceBatch = unwind_batch(batch, [self.space], modules)
-        self.maps = [
-            mmap2(7, m.start, m.end - m.start, m.file_offset, m.path or "//anon", 0, protection=5 if m.is_executable else 3, inode=m.inode)
-            for m in self.space.mappings
-        ]  # fmt: skip
-
-    def at(self, time: int, keep: int = 1 << 20, tid: int = 8) -> bytes:
-        registers = [0] * 24
-        for number, value in zip(perf.X86_64_PT_REGS, self.stack.registers, strict=True):
-            if number is not None:
-                registers[number] = value
-        known = [registers[n] for n in range(24) if perf.X86_64_MASK >> n & 1]
-        stack = self.stack.stack[: min(len(self.stack.stack) & ~7, keep, 32768)]
-        return sample(7, time, KERNEL_CHAIN + stack_part(known, stack), tid=tid)
-
-    @property
-    def lookups(self) -> list[int]:
-        return (self.truth.address - self.truth.is_return).tolist()
+from tests.support.builders.perf_data_writer import Attribute, comm, mmap2, sample
+from tests.support.builders.sampled_program import ATTRIBUTE, Recorded
+from tests.support.command_line import Finished, Unwind
 
 
 @pytest.fixture(scope="module")
@@ -52,21 +20,20 @@ def recorded() -> Recorded:
     return Recorded()
 
 
-class Unwind:
-    def __init__(self, capfd: pytest.CaptureFixture[str], folder: Path) -> None:
-        self._capfd = capfd
-        self.path = folder / "perf.data"
-
-    def __call__(self, content: bytes, *options: str) -> Finished:
-        self.path.write_bytes(content)
-        code = run(["unwind", str(self.path), *options])
-        out, err = self._capfd.readouterr()
-        return Finished(code, out, err)
-
-
 @pytest.fixture
-def unwind(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Unwind:
-    return Unwind(capfd, tmp_path)
+def unwind(unwind: Unwind, tmp_path: Path) -> Unwind:
+    """The content is that of a perf.data."""
+
+    def run_it(content: bytes, *options: str) -> Finished:
+        (tmp_path / "perf.data").write_bytes(content)
+        return unwind(tmp_path / "perf.data", *options)
+
+    return run_it
+
+
+def samples(done: Finished) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(done.out)["samples"]
+    return found
 
 
 def recording(one: Recorded, *samples: bytes, build_ids: dict[str, bytes] | None = None) -> bytes:
@@ -100,7 +67,7 @@ def test_text_is_laid_out_as_perf_does(unwind: Unwind, recorded: Recorded) -> No
 
 def test_a_cut_slice_is_marked_and_nothing_is_made_up(unwind: Unwind, recorded: Recorded) -> None:
     done = unwind(recording(recorded, recorded.at(1, keep=512)), "--json")
-    (one,) = json.loads(done.out)["samples"]
+    (one,) = samples(done)
     found = [int(frame["pc"], 16) for frame in one["frames"][1:]]
     assert one["end"] == "STACK_TRUNCATED"
     assert 0 < len(found) < len(recorded.lookups) and found == recorded.lookups[: len(found)]
@@ -113,23 +80,19 @@ def test_a_cut_stack_goes_on_by_another_sample_of_its_thread(unwind: Unwind, rec
     done = unwind(content, "--join", "--json")
     whole, joined, of_another = json.loads(done.out)["samples"]
     assert whole["end"] == joined["end"] == "ROOT" and of_another["end"] == "STACK_TRUNCATED"
-    assert [frame["pc"] for frame in joined["frames"]] == [frame["pc"] for frame in whole["frames"]]
-    assert [frame["function"] for frame in joined["frames"]] == [f["function"] for f in whole["frames"]]
+    for field in ("pc", "function"):
+        assert [frame[field] for frame in joined["frames"]] == [frame[field] for frame in whole["frames"]]
     seen = len(of_another["frames"])
-    assert [frame["method"] == "joined" for frame in joined["frames"]] == [
-        i >= seen for i in range(len(whole["frames"]))
-    ]
+    is_joined = [frame["method"] == "joined" for frame in joined["frames"]]
+    assert is_joined == [False] * seen + [True] * (len(whole["frames"]) - seen)
     assert "joined" not in [frame["method"] for frame in whole["frames"] + of_another["frames"]]
     assert done.err.startswith("memleak-android: 1 cut stacks go on by other samples of their threads")
-    (without,) = {one["end"] for one in json.loads(unwind(content, "--json").out)["samples"][1:]}
+    (without,) = {one["end"] for one in samples(unwind(content, "--json"))[1:]}
     assert without == "STACK_TRUNCATED"
-
-
-def test_text_says_from_where_on_a_stack_is_joined(unwind: Unwind, recorded: Recorded) -> None:
-    done = unwind(recording(recorded, recorded.at(1), recorded.at(2, keep=512)), "--join")
-    whole, joined = (part.splitlines()[1:] for part in done.out.rstrip("\n").split("\n\n"))
-    at = [line.strip() for line in joined].index("[joined]")
-    assert 1 < at < len(whole) and joined[:at] + joined[at + 1 :] == whole
+    parts = unwind(content, "--join").out.rstrip("\n").split("\n\n")
+    in_all, in_two = (part.splitlines()[1:] for part in parts[:2])
+    at = [line.strip() for line in in_two].index("[joined]")
+    assert 1 < at < len(in_all) and in_two[:at] + in_two[at + 1 :] == in_all
 
 
 def test_folded_counts_equal_stacks(unwind: Unwind, recorded: Recorded) -> None:
@@ -171,8 +134,8 @@ def test_files_come_from_symbols_folders(unwind: Unwind, recorded: Recorded, tmp
             mmap2(7, m.start, m.end - m.start, m.file_offset, path, 0, protection=5 if m.is_executable else 3)
         )
     content = recording(moved, moved.at(1))
-    (without,) = json.loads(unwind(content, "--json").out)["samples"]
-    (found,) = json.loads(unwind(content, "--json", "--symbols", str(files)).out)["samples"]
+    (without,) = samples(unwind(content, "--json"))
+    (found,) = samples(unwind(content, "--json", "--symbols", str(files)))
     assert without["end"] != "ROOT"
     assert [int(frame["pc"], 16) for frame in found["frames"][1:]] == recorded.lookups
 

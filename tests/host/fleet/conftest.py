@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,15 @@ import pytest
 pytest.importorskip("pyarrow", reason="the extra `fleet` is not installed")
 
 from tests.support.builders.fleet_recordings import record_shop, write_farm
+from tests.support.fakes.s3_server import s3_server
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A folder of its own: moto's buckets outlive its servers."""
+    with s3_server(monkeypatch) as client:
+        client.create_bucket(Bucket="farm")
+        yield f"s3://farm/{tmp_path.name}"
 
 
 @pytest.fixture(scope="session")

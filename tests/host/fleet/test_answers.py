@@ -26,18 +26,8 @@ OWN = ("fill_cache", "open_session", "show_banner", "parse_coupon", "align_for_a
 @pytest.fixture(scope="module")
 def answer(farm: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("answer")
-    words = [
-        "fleet",
-        "report",
-        farm,
-        "--dataset",
-        folder / "dataset",
-        "--format",
-        "json",
-        "-o",
-        folder / "fleet.json",
-        "-q",
-    ]
+    paths = ["--dataset", folder / "dataset", "-o", folder / "fleet.json"]
+    words = ["fleet", "report", farm, *paths, "--format", "json", "-q"]
     assert run(list(map(str, words))) == 0
     return msgspec.json.decode((folder / "fleet.json").read_bytes(), type=FLEET.form(FleetProfile).struct)
 

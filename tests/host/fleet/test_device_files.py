@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,6 @@ from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.symbols.build_cache import BuildCache, StoredOrigin
 from tests.support.builders.fleet_recordings import SOURCE
 from tests.support.fakes.adbd import FakeDevice
-from tests.support.fakes.s3_server import s3_server
 from tests.support.fleet_runs import FleetRun, fleet, parts
 from tests.support.gcc import gcc
 from tests.support.program_server import run_program
@@ -26,14 +25,6 @@ def device(device: FakeDevice) -> FakeDevice:
     """Without root."""
     device.add_program("id", "echo 2000")
     return device
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A folder of its own: moto's buckets outlive its servers."""
-    with s3_server(monkeypatch) as client:
-        client.create_bucket(Bucket="farm")
-        yield f"s3://farm/{tmp_path.name}"
 
 
 def record(device: FakeDevice, into: Path, machine: Path, *options: object) -> str:
@@ -63,7 +54,8 @@ def counted(run: FleetRun) -> dict[str, int]:
     return {name: row[name] for name in ("built", "reused", "fetched")}
 
 
-@pytest.mark.parametrize("kind", ["folder", pytest.param("store", marks=pytest.mark.proof)])
+@pytest.mark.proof
+@pytest.mark.parametrize("kind", ["folder", "store"])
 def test_another_machine_names_what_this_one_has_pulled(
     device: FakeDevice, tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -92,17 +84,8 @@ def test_a_worker_brings_what_its_machine_has_pulled(
 
 
 def test_a_store_that_says_no_costs_no_recording(device: FakeDevice, tmp_path: Path, store: str) -> None:
-    words = [
-        "record",
-        "-s",
-        device.serial,
-        "--cache",
-        "s3://theirs/x",
-        "-o",
-        tmp_path / "no.memleak",
-        "--",
-        "true",
-    ]
+    options = ["-s", device.serial, "--cache", "s3://theirs/x", "-o", tmp_path / "no.memleak"]
+    words = ["record", *options, "--", "true"]
     done = run_program(list(map(str, words)))
     assert done.returncode == 2 and "could not open a cache at s3://theirs/x: " in done.stderr
     assert not (tmp_path / "no.memleak").exists(), "refused before anything was measured"
@@ -116,7 +99,7 @@ class Refusing(StoredOrigin):
 
 
 def library() -> tuple[str, Path]:
-    from memleak_android.host.elf.sections import ElfSections
+    from memleak_android.unwind.elf_headers import ElfSections
 
     path = find_binary("libmemleak.so", local_arch())
     return ElfSections(memoryview(path.read_bytes())).build_id, path

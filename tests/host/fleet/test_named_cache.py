@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.builders.fleet_recordings import record_abandoned, write_copies
-from tests.support.fakes.s3_server import s3_server
 from tests.support.fleet_runs import FleetRun, command, fleet, parts
 
 COUNT = 6
@@ -22,13 +20,6 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("abandoned")
     write_copies(record_abandoned(folder), folder / "shelf", COUNT)
     return folder / "shelf"
-
-
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with s3_server(monkeypatch) as client:
-        client.create_bucket(Bucket="farm")
-        yield "s3://farm/cache"
 
 
 def uses(run: FleetRun) -> dict[str, tuple[int, int, int]]:
@@ -54,6 +45,7 @@ def test_workers_of_one_machine_build_once(shelf: Path, tmp_path: Path) -> None:
     assert uses(again)["unwind tables"] == (0, COUNT * built, 0)
 
 
+@pytest.mark.proof
 def test_another_machine_fetches_what_the_first_has_built(
     shelf: Path, tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

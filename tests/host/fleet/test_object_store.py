@@ -20,6 +20,7 @@ def bucket(farm: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield "s3://runs"
 
 
+@pytest.mark.proof
 def test_the_same_answer(bucket: str, farm: Path, tmp_path: Path) -> None:
     plain = fleet(tmp_path / "local", f"{farm}/0000[0-5].memleak").answer
     stored = fleet(f"{bucket}/dataset", f"{bucket}/night")

@@ -20,31 +20,11 @@ def references(*rows: tuple[int, int, int]) -> Rows:
     return result
 
 
-def test_own_evidence_wins_over_that_of_the_key() -> None:
-    evidence = references((1, 7, 100), (5, 7, 100))
-    found = heap.attribute(live_rows({"sequence": 5, "key": 7}), evidence, {})
-    assert found.evidence.tolist() == [1]
-    assert found.is_own.tolist() == [True]
-
-
-def test_nearest_earlier_evidence_of_the_key_else_the_next() -> None:
-    evidence = references((20, 7, 100), (10, 7, 100), (15, 8, 100))
-    live = live_rows(*({"sequence": s, "key": 7} for s in (5, 12, 19, 99)))
-    assert heap.attribute(live, evidence, {}).evidence.tolist() == [1, 1, 1, 0]
-
-
 def test_key_without_evidence_is_unattributed() -> None:
     found = heap.attribute(live_rows({"sequence": 5, "key": 9}), references((1, 7, 100)), {})
     assert found.evidence.tolist() == [heap.UNATTRIBUTED]
     assert heap.attribute(live_rows({}), references(), {}).evidence.tolist() == [heap.UNATTRIBUTED]
     assert heap.attribute(live_rows(), references((1, 7, 100)), {}).evidence.tolist() == []
-
-
-def test_same_key_in_another_process_is_another_key() -> None:
-    evidence = references((1, 7, 100))
-    assert heap.attribute(
-        live_rows({"sequence": 5, "key": 7, "pid": 200}), evidence, {}
-    ).evidence.tolist() == [heap.UNATTRIBUTED]
 
 
 def test_forked_process_inherits_keys_over_generations() -> None:

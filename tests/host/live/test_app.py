@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -11,19 +10,9 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Footer, Input, Static, Tree
 
+from memleak_android.host.live import messages
 from memleak_android.host.live.app import LiveApp, SiteTable
-from memleak_android.host.live.messages import (
-    Begin,
-    Close,
-    Head,
-    Mark,
-    Notice,
-    Save,
-    Scan,
-    Sites,
-    Stop,
-    ViewRequest,
-)
+from memleak_android.host.live.messages import Begin, Head, Mark, Sites, ViewRequest
 from memleak_android.host.live.screens import CallersScreen, OutputScreen, StackScreen, end_of_file
 from memleak_android.host.live.view import sites_message
 from tests.support.builders.profiles import DECODE, MALLOC, PARTIAL, SERVER, START, frame, profile, site
@@ -54,6 +43,18 @@ def drive(act: Act, size: tuple[int, int] = (140, 30)) -> list[ViewRequest]:
     return wanted
 
 
+def driven(*wanted: ViewRequest) -> Callable[[Act], Callable[[], None]]:
+    """A test that acts on the app over the model, which then has asked for this."""
+
+    def as_test(act: Act) -> Callable[[], None]:
+        def test() -> None:
+            assert drive(act) == list(wanted)
+
+        return test
+
+    return as_test
+
+
 def rows(app: LiveApp) -> list[list[str]]:
     table = app.screen_stack[0].query_one(SiteTable)
     return [[str(cell) for cell in table.get_row_at(i)] for i in range(table.row_count)]
@@ -63,124 +64,105 @@ def shown(app: LiveApp, selector: str) -> str:
     return str(app.screen.query_one(selector, Static).render())
 
 
-def test_head_and_table_show_the_message() -> None:
-    async def act(pilot: Pilot[None], app: LiveApp) -> None:
-        head = shown(app, "#head")
-        assert (
-            "./server --port 80  by bpf  1:01" in head
-            and "5,003 bytes in 17 blocks, resident 1,048,573" in head
-        )
-        assert "1,000,003 allocations, 997/s, 3 lost" in head
-        assert [row[0] for row in rows(app)] == ["23,207", "997", "11"]
-        assert rows(app)[0][-2:] == ["planted::innermost(unsigned long) (inlined)", "decode.cc:14"]
-        status = shown(app, "#status")
-        assert "3 of 4 stacks: 24,215 of 101,211 bytes; 207 without a stack" in status
-
-    assert drive(act) == []
+@driven()
+async def test_head_and_table_show_the_message(pilot: Pilot[None], app: LiveApp) -> None:
+    head = shown(app, "#head")
+    assert (
+        "./server --port 80  by bpf  1:01" in head and "5,003 bytes in 17 blocks, resident 1,048,573" in head
+    )
+    assert "1,000,003 allocations, 997/s, 3 lost" in head
+    assert [row[0] for row in rows(app)] == ["23,207", "997", "11"]
+    assert rows(app)[0][-2:] == ["planted::innermost(unsigned long) (inlined)", "decode.cc:14"]
+    status = shown(app, "#status")
+    assert "3 of 4 stacks: 24,215 of 101,211 bytes; 207 without a stack" in status
 
 
-def test_keys_and_the_mouse_sort() -> None:
-    async def act(pilot: Pilot[None], app: LiveApp) -> None:
-        await pilot.press("c")
-        assert [row[1] for row in rows(app)] == ["97", "23", "1"]
-        await pilot.press("c")
-        assert [row[1] for row in rows(app)] == ["1", "23", "97"]
-        await pilot.press("n")
-        assert rows(app)[0][-2] == "alpha[bold]red+0x0"
-        await pilot.click(SiteTable, offset=(5, 0))  # the first column's head
-        assert [row[0] for row in rows(app)] == ["23,207", "997", "11"]
-
-    drive(act)
+@driven()
+async def test_keys_and_the_mouse_sort(pilot: Pilot[None], app: LiveApp) -> None:
+    await pilot.press("c")
+    assert [row[1] for row in rows(app)] == ["97", "23", "1"]
+    await pilot.press("c")
+    assert [row[1] for row in rows(app)] == ["1", "23", "97"]
+    await pilot.press("n")
+    assert rows(app)[0][-2] == "alpha[bold]red+0x0"
+    await pilot.click(SiteTable, offset=(5, 0))  # the first column's head
+    assert [row[0] for row in rows(app)] == ["23,207", "997", "11"]
 
 
-def test_the_chosen_stack_stays_chosen_when_the_order_changes() -> None:
-    async def act(pilot: Pilot[None], app: LiveApp) -> None:
-        await pilot.press("down", "down")
-        larger = replace(SMALL, inuse_space=1 << 30)
-        app.take(sites_message(profile(sites=(DECODE, PARTIAL, larger)), 3))
-        await pilot.pause()
-        assert rows(app)[0][0] == "1,073,741,824" and app.query_one(SiteTable).cursor_row == 0
-
-    drive(act)
+@driven()
+async def test_the_chosen_stack_stays_chosen_when_the_order_changes(pilot: Pilot[None], app: LiveApp) -> None:
+    await pilot.press("down", "down")
+    larger = replace(SMALL, inuse_space=1 << 30)
+    app.take(sites_message(profile(sites=(DECODE, PARTIAL, larger)), 3))
+    await pilot.pause()
+    assert rows(app)[0][0] == "1,073,741,824" and app.query_one(SiteTable).cursor_row == 0
 
 
-def test_enter_opens_the_stack_as_plain_text() -> None:
-    async def act(pilot: Pilot[None], app: LiveApp) -> None:
-        await pilot.press("enter")
-        assert isinstance(app.screen, StackScreen)
-        lines = app.screen.shown.plain.splitlines()
-        assert lines[0] == "23,207 bytes in 23 allocations" and "the stack is whole" in lines
-        assert [line for line in lines if line.startswith("#")][1:3] == [
-            "#1 planted::innermost(unsigned long) (inlined)",
-            "#2 planted::decode(Packet const&)+0x1c",
-        ]
-        assert "   src/decode.cc:22  [server]  by eh_frame" in lines
-        await pilot.press("escape", "down", "enter")
-        assert "partial stack (STACK_TRUNCATED: the rest lies outside" in app.screen.shown.plain
-        await pilot.press("escape", "down", "enter")
-        assert "alpha[bold]red+0x0" in app.screen.shown.plain
-
-    drive(act)
+@driven()
+async def test_enter_opens_the_stack_as_plain_text(pilot: Pilot[None], app: LiveApp) -> None:
+    await pilot.press("enter")
+    assert isinstance(app.screen, StackScreen)
+    lines = app.screen.shown.plain.splitlines()
+    assert lines[0] == "23,207 bytes in 23 allocations" and "the stack is whole" in lines
+    assert [line for line in lines if line.startswith("#")][1:3] == [
+        "#1 planted::innermost(unsigned long) (inlined)",
+        "#2 planted::decode(Packet const&)+0x1c",
+    ]
+    assert "   src/decode.cc:22  [server]  by eh_frame" in lines
+    await pilot.press("escape", "down", "enter")
+    assert "partial stack (STACK_TRUNCATED: the rest lies outside" in app.screen.shown.plain
+    await pilot.press("escape", "down", "enter")
+    assert "alpha[bold]red+0x0" in app.screen.shown.plain
 
 
-def test_the_filter_narrows_and_escape_gives_all_back() -> None:
-    async def act(pilot: Pilot[None], app: LiveApp) -> None:
-        await pilot.press("slash", *"[bold]")
-        assert [row[0] for row in rows(app)] == ["11"] and "filter: [bold]" in shown(app, "#status")
-        await pilot.press("q", "q")  # letters are the filter's
-        assert rows(app) == []
-        await pilot.press("enter")  # nothing is chosen
-        assert len(app.screen_stack) == 1
-        await pilot.press("escape")
-        assert len(rows(app)) == 3 and app.query_one("#filter", Input).value == ""
-
-    assert drive(act) == []
+@driven()
+async def test_the_filter_narrows_and_escape_gives_all_back(pilot: Pilot[None], app: LiveApp) -> None:
+    await pilot.press("slash", *"[bold]")
+    assert [row[0] for row in rows(app)] == ["11"] and "filter: [bold]" in shown(app, "#status")
+    await pilot.press("q", "q")  # letters are the filter's
+    assert rows(app) == []
+    await pilot.press("enter")  # nothing is chosen
+    assert len(app.screen_stack) == 1
+    await pilot.press("escape")
+    assert len(rows(app)) == 3 and app.query_one("#filter", Input).value == ""
 
 
-def test_the_tree_of_callers_opens() -> None:
-    async def act(pilot: Pilot[None], app: LiveApp) -> None:
-        await pilot.press("t")
-        assert isinstance(app.screen, CallersScreen)
-        tree = app.screen.query_one(Tree)
-        assert str(tree.root.label) == "24,215 bytes in 121 blocks"
-        labels = [str(node.label) for node in tree.root.children]
-        assert labels[0] == " 96% 23,218  _start+0x21  server"
-        await pilot.press("escape")
-
-    drive(act)
+@driven()
+async def test_the_tree_of_callers_opens(pilot: Pilot[None], app: LiveApp) -> None:
+    await pilot.press("t")
+    assert isinstance(app.screen, CallersScreen)
+    tree = app.screen.query_one(Tree)
+    assert str(tree.root.label) == "24,215 bytes in 121 blocks"
+    labels = [str(node.label) for node in tree.root.children]
+    assert labels[0] == " 96% 23,218  _start+0x21  server"
+    await pilot.press("escape")
 
 
-def test_what_the_user_wants_is_asked_for() -> None:
-    async def act(pilot: Pilot[None], app: LiveApp) -> None:
-        await pilot.press("m", "ctrl+u", *"login", "enter", "s", "r")
-        await pilot.press("m", "escape")
-        await pilot.press("ctrl+c", "q")
-
-    assert drive(act) == [Mark("login"), Save(), Scan(), Stop(), Stop()]
+@driven(Mark("login"), messages.Save(), messages.Scan(), messages.Stop(), messages.Stop())
+async def test_what_the_user_wants_is_asked_for(pilot: Pilot[None], app: LiveApp) -> None:
+    await pilot.press("m", "ctrl+u", *"login", "enter", "s", "r")
+    await pilot.press("m", "escape")
+    await pilot.press("ctrl+c", "q")
 
 
-def test_what_cannot_be_had_is_not_offered() -> None:
-    async def act(pilot: Pilot[None], app: LiveApp) -> None:
-        app.take(Begin("pid 4711"))
-        app.refresh_bindings()
-        await pilot.press("r", "o")
-        assert len(app.screen_stack) == 1
-        offered = {binding.description for _, binding, *_ in app.screen.active_bindings.values()}
-        assert "tree" in offered and not {"reachability", "output"} & offered
-
-    assert drive(act) == []
+@driven()
+async def test_what_cannot_be_had_is_not_offered(pilot: Pilot[None], app: LiveApp) -> None:
+    app.take(Begin("pid 4711"))
+    app.refresh_bindings()
+    await pilot.press("r", "o")
+    assert len(app.screen_stack) == 1
+    offered = {binding.description for _, binding, *_ in app.screen.active_bindings.values()}
+    assert "tree" in offered and not {"reachability", "output"} & offered
 
 
-def test_notices_and_the_end() -> None:
-    async def act(pilot: Pilot[None], app: LiveApp) -> None:
-        app.take(Notice("mark [bold]x: 3", True))
-        await pilot.pause()
-        assert [note.message for note in app._notifications] == ["mark [bold]x: 3"]
-        app.take(Close())
-        await pilot.pause()
-        assert not app.is_running
-
-    drive(act)
+@driven()
+async def test_notices_and_the_end(pilot: Pilot[None], app: LiveApp) -> None:
+    app.take(messages.Notice("mark [bold]x: 3", True))
+    await pilot.pause()
+    assert [note.message for note in app._notifications] == ["mark [bold]x: 3"]
+    app.take(messages.Close())
+    await pilot.pause()
+    assert not app.is_running
 
 
 def test_before_anything_is_known() -> None:
@@ -207,22 +189,6 @@ def test_any_size(size: tuple[int, int]) -> None:
         assert len(table.columns) == 7
 
     drive(act, size)
-
-
-@pytest.mark.parametrize("no_colour", [False, True])
-def test_no_colour_where_it_is_not_wanted(no_colour: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    if no_colour:
-        monkeypatch.setenv("NO_COLOR", "1")
-
-    async def act(pilot: Pilot[None], app: LiveApp) -> None:
-        drawn = app.screen._compositor.render_full_update().render_segments(app.console)
-        codes = {int(code or 0) for one in re.findall(r"\x1b\[([\d;]*)m", drawn) for code in one.split(";")}
-        assert bool(codes & {*range(30, 39), *range(40, 49), *range(90, 108)}) != no_colour
-        assert not no_colour or 7 in codes  # the cursor is still seen, in reverse
-
-    drive(act)
 
 
 def test_the_output_is_shown_escaped(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from memleak_android.host.live.callers import callers
 from memleak_android.host.live.messages import Sites, encode
 from memleak_android.host.live.rows import COLUMNS, Order, columns_for, duration, ordered
+from memleak_android.host.live.screens import callers
 from memleak_android.host.live.view import (
     FRAMES_MAX,
     NAME_MAX,
@@ -39,15 +39,10 @@ GROWTH = Growth(Trend.GROWS, 1_000.0, 900.0, 1_100.0, 3_000_000_000, 9_001)
 def test_a_site_equals_the_reports() -> None:
     message = sites_message(profile(sites=(replace(DECODE, growth=GROWTH), PARTIAL, REGION)), 3)
     assert (message.space, message.objects, message.unattributed_space) == (101_211, 29, 207)
-    decode, partial, region = (
-        next(one for one in message.sites if one.id == site.id) for site in (DECODE, PARTIAL, REGION)
-    )
-    assert (decode.space, decode.objects, decode.rate, decode.growth) == (
-        23_207,
-        23,
-        60_000.0,
-        "60.00 ± 6.00 kB/min",
-    )
+    by_id = {one.id: one for one in message.sites}
+    decode, partial, region = (by_id[site.id] for site in (DECODE, PARTIAL, REGION))
+    assert (decode.space, decode.objects, decode.rate) == (23_207, 23, 60_000.0)
+    assert decode.growth == "60.00 ± 6.00 kB/min"
     assert decode.verdict == "grows" and not decode.end and region.kind == "mmap"
     assert [message.frames[n].function for n in decode.frames][:2] == [
         "malloc",
@@ -69,16 +64,14 @@ def test_the_kind_of_lost_blocks_is_the_worst() -> None:
     looked = LeakScan(42_000_000_000, {site_key(DECODE): kinds})
     message = sites_message(profile(sites=(replace(DECODE, growth=GROWTH), SMALL)), 2, looked)
     assert [one.verdict for one in message.sites] == ["definitely lost", ""]
-    assert (
-        "at 0:42 definitely lost 7 bytes in 1 allocation, still reachable 5 bytes" in message.sites[0].about
-    )
+    said = "at 0:42 definitely lost 7 bytes in 1 allocation, still reachable 5 bytes"
+    assert said in message.sites[0].about
 
 
 def test_sites_of_one_id_keep_their_own_kinds() -> None:
     """Two calls of one function have one id, and return to two addresses."""
-    other = replace(
-        DECODE, frames=(replace(DECODE.frames[0], address=DECODE.frames[0].address + 8), *DECODE.frames[1:])
-    )
+    first, *rest = DECODE.frames
+    other = replace(DECODE, frames=(replace(first, address=first.address + 8), *rest))
     lost, reachable = (LeakSum(kind, 8, 1) for kind in (LeakKind.DEFINITELY_LOST, LeakKind.STILL_REACHABLE))
     judged = profile(sites=(replace(DECODE, leaks=(lost,)), replace(other, leaks=(reachable,))))
     message = sites_message(profile(sites=(DECODE, other)), 2, LeakScan.of(judged))
@@ -96,10 +89,8 @@ def test_the_largest_the_most_and_the_fastest_are_sent() -> None:
 
 
 def test_names_are_bounded_and_printable() -> None:
-    hostile = replace(
-        frame(CODEC, "\x1b[2J[red]" + "x" * (1 << 20), source="\x9b1m.c:3"),
-        module="/tmp/\x1b]0;owned\x07[bold]lib.so",
-    )
+    bad = frame(CODEC, "\x1b[2J[red]" + "x" * (1 << 20), source="\x9b1m.c:3")
+    hostile = replace(bad, module="/tmp/\x1b]0;owned\x07[bold]lib.so")
     message = sites_message(profile(sites=(site("bad", 7, 1, MALLOC, hostile),)), 1)
     line = message.frames[message.sites[0].frames[1]]
     assert line.function.startswith("\\x1b[2J[red]xxx") and len(line.function) < NAME_MAX + 100
@@ -117,9 +108,8 @@ def test_a_message_is_bounded_however_many_frames_there_are() -> None:
 
 @pytest.fixture
 def sites() -> Sites:
-    fast = replace(
-        site("fa57", 5, 7, MALLOC, frame(SERVER, "Zoo", source="/src/[a].c:3"), *START), growth=GROWTH
-    )
+    zoo = frame(SERVER, "Zoo", source="/src/[a].c:3")
+    fast = replace(site("fa57", 5, 7, MALLOC, zoo, *START), growth=GROWTH)
     many = site("11", 11, 97, MALLOC, frame(SERVER, "alpha"), *START)
     return sites_message(profile(sites=(replace(DECODE, growth=None), fast, many)), 3)
 
@@ -157,16 +147,13 @@ def test_callers_hold_what_their_stacks_hold(sites: Sites) -> None:
     (start,) = root.largest_first
     assert sites.frames[start.frame].function == "_start+0x21" and start.space == root.space
     (libc,) = start.largest_first
-    assert [sites.frames[one.frame].function for one in libc.largest_first] == [
-        "main+0x47",
-        "alpha+0x0",
-        "Zoo+0x0",
+    assert [(sites.frames[one.frame].function, one.space) for one in libc.largest_first] == [
+        ("main+0x47", 23_207),
+        ("alpha+0x0", 11),
+        ("Zoo+0x0", 5),
     ]
-    assert [one.space for one in libc.largest_first] == [23_207, 11, 5]
     assert callers(sites, "zoo").space == 5
-
-
-def test_regions_are_not_callers() -> None:
+    # regions are not callers
     assert callers(sites_message(profile(sites=(REGION,)), 1)).space == 0
 
 
@@ -179,10 +166,5 @@ def test_columns_fit_the_width() -> None:
 
 
 def test_durations() -> None:
-    assert [duration(one) for one in (0.4, 59, 61, 3_723, 864_000)] == [
-        "0 s",
-        "59 s",
-        "1:01",
-        "1:02:03",
-        "240:00:00",
-    ]
+    shown = {0.4: "0 s", 59: "59 s", 61: "1:01", 3_723: "1:02:03", 864_000: "240:00:00"}
+    assert {seconds: duration(seconds) for seconds in shown} == shown

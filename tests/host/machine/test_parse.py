@@ -47,6 +47,13 @@ def test_malformed_mappings_are_left_out(line: str) -> None:
     assert parse_maps(f"{line}\n1000-2000 r--p 0 00:00 0\n") == [Mapping(0x1000, 0x2000, "r--p", 0, "")]
 
 
+@pytest.mark.parametrize("end", "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+def test_a_file_name_makes_no_mapping(end: str) -> None:
+    """The kernel escapes only line feeds."""
+    path = f"/tmp/a{end}1000-2000 r-xp 0 00:00 0 /usr/lib/libc.so"
+    assert parse_maps(f"4000-5000 r-xp 0 00:00 0 {path}\n") == [Mapping(0x4000, 0x5000, "r-xp", 0, path)]
+
+
 STATUS = """\
 Name:\tWeb Content: 2
 Umask:\t0022
@@ -72,3 +79,9 @@ def test_status() -> None:
 def test_no_status(text: str) -> None:
     with pytest.raises(ValueError, match="no /proc/PID/status"):
         parse_status(text)
+
+
+@pytest.mark.parametrize("name", ["a) Z", "Tgid:\t1", "x\fVmSize:\t1", "x\u2028VmSize:", "\xff", ""])
+def test_a_process_name_makes_no_field(name: str) -> None:
+    status = parse_status(STATUS.replace("VmSize", "Other").replace("Web Content: 2", name))
+    assert (status.name, status.state, status.tgid, status.has_memory) == (name, "S", 4711, False)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from memleak_android.host.perf_data.code_locations import KernelSymbols
 from memleak_android.host.perf_data.container import PerfData
-from memleak_android.host.perf_data.kernel_symbols import KernelSymbols
 from memleak_android.host.perf_data.sampled_stacks import KERNEL
 
 BUILD_ID = bytes(range(1, 21))

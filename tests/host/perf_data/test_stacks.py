@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,20 @@ def batches(reader: SampleReader) -> list[SampleBatch]:
 def slice_of(batch: SampleBatch, i: int) -> bytes:
     begin = int(batch.stack_offset[i])
     return batch.stack_bytes[begin : begin + int(batch.stack_length[i])].tobytes()
+
+
+def at(time: int, pid: int = 7) -> bytes:
+    return sample(pid, time, stack_part(X86, STACK))
+
+
+def code(
+    start: int, path: str, time: int, *, pid: int = 7, pages: int = 1, offset: int = 0, protection: int = 5
+) -> bytes:
+    return perf.mmap2(pid, start, pages * 0x1000, offset, path, time, protection=protection)
+
+
+def read_records(tmp_path: Path, *records: bytes) -> SampleReader:
+    return read(tmp_path, perf.seekable([SIMPLE], records))
 
 
 def everything(extra: int, branch_type: int, between: bytes) -> tuple[Attribute, bytes]:
@@ -75,14 +90,6 @@ def test_registers_and_stack_are_found_behind(tmp_path: Path, name: str) -> None
     assert not batch.known[1, batch.arch.slot("orig_rax")]
 
 
-def test_a_group_read_has_values_of_each_member(tmp_path: Path) -> None:
-    attribute, one = everything(*BETWEEN["group read"])
-    (batch,) = batches(
-        read(tmp_path, perf.seekable([dataclasses.replace(attribute, read_format=0b11111)], [one]))
-    )
-    assert slice_of(batch, 0) == STACK
-
-
 def test_only_the_filled_part_of_a_slice_counts(tmp_path: Path) -> None:
     one = sample(7, 5, stack_part(X86, STACK, filled=24))
     (batch,) = batches(read(tmp_path, perf.seekable([SIMPLE], [one])))
@@ -117,18 +124,12 @@ def test_a_sample_of_a_kernel_thread_has_no_batch(tmp_path: Path) -> None:
     assert batches(reader) == [] and len(reader.order) == 1
 
 
-FORMS = {
-    "seekable": perf.seekable,
-    "pipe": perf.piped,
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_several_events_are_separated(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize("write", [perf.seekable, perf.piped], ids=["seekable", "pipe"])
+def test_several_events_are_separated(tmp_path: Path, write: Callable[..., bytes]) -> None:
     plain = Attribute(perf.IDENTIFIER | perf.IP | perf.TID | perf.TIME, ids=(8, 9), name="plain")
     stacks = dataclasses.replace(SIMPLE, ids=(3,), name="stacks")
     records = [sample(7, 5, b"", identity=9), sample(7, 6, stack_part(X86, STACK), identity=3)]
-    reader = read(tmp_path, FORMS[form]([plain, stacks], records))
+    reader = read(tmp_path, write([plain, stacks], records))
     assert [reader.recording.events[i].name for i in reader.order.event.tolist()] == ["plain", "stacks"]
     (batch,) = batches(reader)
     assert slice_of(batch, 0) == STACK
@@ -144,7 +145,7 @@ def test_samples_that_do_not_say_their_event_are_refused(tmp_path: Path) -> None
 def test_packed_records_are_unpacked(tmp_path: Path, kind: int) -> None:
     """A record may go on in the next packed one; packed ones of the first kind have any length."""
     zstandard = pytest.importorskip("zstandard")
-    plain = b"".join(sample(7, time, stack_part(X86, STACK)) for time in range(40))
+    plain = b"".join(at(time) for time in range(40))
     stream = zstandard.ZstdCompressor().compressobj()
     packed = []
     for begin in range(0, len(plain), 1000):
@@ -153,12 +154,7 @@ def test_packed_records_are_unpacked(tmp_path: Path, kind: int) -> None:
             part = words(len(part)) + part + bytes(-len(part) % 8)
         packed.append(perf.record(kind, part))
     assert kind == 83 or any(len(one) % 8 for one in packed)
-    reader = read(
-        tmp_path,
-        perf.seekable(
-            [SIMPLE], [perf.comm(7, 7, "before", 0), *packed, sample(7, 99, stack_part(X86, STACK))]
-        ),
-    )
+    reader = read_records(tmp_path, perf.comm(7, 7, "before", 0), *packed, at(99))
     assert reader.recording.cut == 0
     assert reader.order.time_ns.tolist() == [*range(40), 99]
     assert all(slice_of(batch, i) == STACK for batch in batches(reader) for i in range(len(batch)))
@@ -167,104 +163,60 @@ def test_packed_records_are_unpacked(tmp_path: Path, kind: int) -> None:
 
 def test_a_trace_behind_a_record_is_passed_over(tmp_path: Path) -> None:
     aux = perf.record(71, words(24, 0, 0, 0) + words(0)) + b"\x09" * 24
-    reader = read(tmp_path, perf.seekable([SIMPLE], [aux, sample(7, 5, stack_part(X86, STACK))]))
+    reader = read_records(tmp_path, aux, at(5))
     assert len(reader.order) == 1 and reader.recording.cut == 0
 
 
-class TestSpaces:
-    """File mapped at 0x1000, by time."""
+def spaces(reader: SampleReader) -> list[int]:
+    """Of each sample, in order of time."""
+    return reader.processes.spaces_at(reader.order.pid, reader.order.rank).tolist()
 
-    def path_at(self, reader: SampleReader, sample_number: int, address: int = 0x1000) -> str:
-        space = reader.processes.spaces_at(reader.order.pid, reader.order.rank)[sample_number]
-        mapping = reader.processes.spaces[space].find(address)
-        return mapping.path if mapping is not None else ""
 
-    def read(self, tmp_path: Path, *records: bytes) -> SampleReader:
-        return read(tmp_path, perf.seekable([SIMPLE], records))
+def path_at(reader: SampleReader, sample_number: int, address: int = 0x1000) -> str:
+    mapping = reader.processes.spaces[spaces(reader)[sample_number]].find(address)
+    return mapping.path if mapping is not None else ""
 
-    def at(self, time: int, pid: int = 7) -> bytes:
-        return sample(pid, time, stack_part(X86, STACK))
 
-    def test_records_are_put_in_order_of_time(self, tmp_path: Path) -> None:
-        later, earlier = self.at(30), self.at(10)
-        reader = self.read(
-            tmp_path,
-            later,
-            perf.mmap2(7, 0x1000, 0x1000, 0, "/b", 20),
-            earlier,
-            perf.mmap2(7, 0x1000, 0x1000, 0, "/a", 5),
-        )
-        assert reader.order.time_ns.tolist() == [10, 30]
-        assert [self.path_at(reader, i) for i in (0, 1)] == ["/a", "/b"]
+def test_records_are_put_in_order_of_time(tmp_path: Path) -> None:
+    reader = read_records(tmp_path, at(30), code(0x1000, "/b", 20), at(10), code(0x1000, "/a", 5))
+    assert reader.order.time_ns.tolist() == [10, 30]
+    assert [path_at(reader, i) for i in (0, 1)] == ["/a", "/b"]
 
-    def test_a_mapping_over_nothing_opens_no_space(self, tmp_path: Path) -> None:
-        files = [perf.mmap2(7, 0x1000 * n, 0x1000, 0, f"/{n}", 10 * n) for n in range(1, 9)]
-        samples = [self.at(10 * n + 5) for n in range(1, 9)]
-        reader = self.read(tmp_path, *files, *samples)
-        spaces = reader.processes.spaces_at(reader.order.pid, reader.order.rank)
-        assert len(set(spaces.tolist())) == 1
-        assert self.path_at(reader, 0, 0x8000) == "/8"
 
-    def test_data_over_data_opens_no_space(self, tmp_path: Path) -> None:
-        data = [perf.mmap2(7, 0x1000, 0x1000, 0, f"/{n}", 10 * n, protection=3) for n in range(1, 9)]
-        samples = [self.at(10 * n + 5) for n in range(1, 9)]
-        reader = self.read(tmp_path, *data, *samples)
-        assert len(set(reader.processes.spaces_at(reader.order.pid, reader.order.rank).tolist())) == 1
+@pytest.mark.parametrize(
+    ("step", "protection"), [(0x1000, 5), (0, 3)], ids=["over nothing", "data over data"]
+)
+def test_a_mapping_that_replaces_no_code_opens_no_space(tmp_path: Path, step: int, protection: int) -> None:
+    files = [code(0x1000 + step * n, f"/{n}", 10 * n + 10, protection=protection) for n in range(8)]
+    reader = read_records(tmp_path, *files, *(at(10 * n + 15) for n in range(8)))
+    assert len(set(spaces(reader))) == 1
+    assert path_at(reader, 0, 0x1000 + 7 * step) == "/7"
 
-    def test_code_over_code_splits_it(self, tmp_path: Path) -> None:
-        reader = self.read(
-            tmp_path,
-            perf.mmap2(7, 0x1000, 0x3000, 0, "/a", 1),
-            self.at(2),
-            perf.mmap2(7, 0x2000, 0x1000, 0x5000, "/b", 3),
-            self.at(4),
-        )
-        assert [self.path_at(reader, 0, a) for a in (0x1000, 0x2000, 0x3000)] == ["/a", "/a", "/a"]
-        assert [self.path_at(reader, 1, a) for a in (0x1000, 0x2000, 0x3000)] == ["/a", "/b", "/a"]
-        space = reader.processes.spaces[
-            int(reader.processes.spaces_at(reader.order.pid, reader.order.rank)[1])
-        ]
-        behind = space.find(0x3000)
-        assert behind is not None and behind.file_offset == 0x2000
 
-    def test_exec_empties_and_fork_copies(self, tmp_path: Path) -> None:
-        reader = self.read(
-            tmp_path,
-            perf.mmap2(7, 0x1000, 0x1000, 0, "/a", 1),
-            perf.fork(8, 7, 2),
-            self.at(3, 8),
-            perf.mmap2(7, 0x1000, 0x1000, 0, "/later", 4),
-            self.at(5, 8),
-            perf.comm(8, 8, "new", 6, is_exec=True),
-            self.at(7, 8),
-            perf.mmap2(8, 0x1000, 0x1000, 0, "/c", 8),
-            perf.comm(8, 8, "renamed", 9),
-            perf.mmap2(8, 0x1000, 0x1000, 0, "/d", 10),
-            self.at(11, 8),
-        )
-        assert [self.path_at(reader, i) for i in range(4)] == ["/a", "/a", "/c", "/d"]
+def test_code_over_code_splits_it(tmp_path: Path) -> None:
+    over = code(0x2000, "/b", 3, offset=0x5000)
+    reader = read_records(tmp_path, code(0x1000, "/a", 1, pages=3), at(2), over, at(4))
+    assert [path_at(reader, 0, a) for a in (0x1000, 0x2000, 0x3000)] == ["/a", "/a", "/a"]
+    assert [path_at(reader, 1, a) for a in (0x1000, 0x2000, 0x3000)] == ["/a", "/b", "/a"]
+    behind = reader.processes.spaces[spaces(reader)[1]].find(0x3000)
+    assert behind is not None and behind.file_offset == 0x2000
 
-    def test_an_empty_image_shows_nothing(self, tmp_path: Path) -> None:
-        reader = self.read(
-            tmp_path,
-            perf.mmap2(7, 0x1000, 0x1000, 0, "/a", 1),
-            perf.comm(7, 7, "x", 2, is_exec=True),
-            self.at(3),
-        )
-        assert self.path_at(reader, 0) == ""
 
-    def test_a_thread_has_its_makers_name_until_it_takes_its_own(self, tmp_path: Path) -> None:
-        reader = self.read(
-            tmp_path,
-            perf.comm(7, 7, "main", 1),
-            perf.fork(7, 7, 2, tid=9, parent_tid=7),
-            self.at(3),
-            perf.comm(7, 9, "pool", 4),
-            self.at(5),
-        )
-        ranks = reader.order.rank.tolist()
-        assert [reader.processes.name_at(9, rank) for rank in ranks] == ["main", "pool"]
-        assert reader.processes.name_at(1234, 0) == ":1234"
+def test_exec_empties_and_fork_copies(tmp_path: Path) -> None:
+    before = [code(0x1000, "/a", 1), perf.fork(8, 7, 2), at(3, 8), code(0x1000, "/later", 4), at(5, 8)]
+    emptied = [perf.comm(8, 8, "new", 6, is_exec=True), at(7, 8), code(0x1000, "/c", 8, pid=8)]
+    renamed = [perf.comm(8, 8, "renamed", 9), code(0x1000, "/d", 10, pid=8), at(11, 8)]
+    reader = read_records(tmp_path, *before, *emptied, *renamed)
+    assert [path_at(reader, i) for i in range(4)] == ["/a", "/a", "/c", "/d"]
+    empty = read_records(tmp_path, code(0x1000, "/a", 1), perf.comm(7, 7, "x", 2, is_exec=True), at(3))
+    assert path_at(empty, 0) == ""
+
+
+def test_a_thread_has_its_makers_name_until_it_takes_its_own(tmp_path: Path) -> None:
+    started = [perf.comm(7, 7, "main", 1), perf.fork(7, 7, 2, tid=9, parent_tid=7), at(3)]
+    reader = read_records(tmp_path, *started, perf.comm(7, 9, "pool", 4), at(5))
+    assert [reader.processes.name_at(9, rank) for rank in reader.order.rank.tolist()] == ["main", "pool"]
+    assert reader.processes.name_at(1234, 0) == ":1234"
 
 
 def good_file() -> bytes:
@@ -295,16 +247,14 @@ def test_files_that_are_not_recordings_give_one_line(tmp_path: Path, content: by
 
 
 def test_a_cut_recording_gives_what_it_holds(tmp_path: Path) -> None:
-    content = perf.seekable([SIMPLE], [sample(7, time, stack_part(X86, STACK)) for time in range(5)])
+    content = perf.seekable([SIMPLE], [at(time) for time in range(5)])
     begin, size = struct.unpack_from("<QQ", content, 40)
     reader = read(tmp_path, content[: begin + size - 20])
     assert len(reader.order) == 4 and reader.recording.cut > 0
 
 
 def test_a_killed_recorder_left_no_size(tmp_path: Path) -> None:
-    content = bytearray(
-        perf.seekable([SIMPLE], [sample(7, time, stack_part(X86, STACK)) for time in range(5)])
-    )
+    content = bytearray(perf.seekable([SIMPLE], [at(time) for time in range(5)]))
     begin, size = struct.unpack_from("<QQ", content, 40)
     content[48:56] = words(0)
     reader = read(tmp_path, bytes(content[: begin + size]))
@@ -344,15 +294,14 @@ def test_forks_of_a_large_process_cost_a_bounded_amount(
 ) -> None:
     """Each child with mappings of its own needs a copy; those that only run need none."""
     monkeypatch.setattr("memleak_android.host.perf_data.processes._COPIED_MAX", 10_000)
-    large = [perf.mmap2(7, 0x2000 * n, 0x1000, 0, "/x", n) for n in range(500)]
+    large = [code(0x2000 * n, "/x", n) for n in range(500)]
     plain = [
         one for n in range(40) for one in (perf.fork(100 + n, 7, 900 + n), sample(100 + n, 900 + n, b""))
     ]
-    reader = read(tmp_path, perf.seekable([SIMPLE], [*large, *plain]))
-    assert len(set(reader.processes.spaces_at(reader.order.pid, reader.order.rank).tolist())) == 1
-    mapping = [perf.mmap2(100 + n, 0x1000, 0x1000, 0, "/y", 2000 + n) for n in range(40)]
+    assert len(set(spaces(read_records(tmp_path, *large, *plain)))) == 1
+    mapping = [code(0x1000, "/y", 2000 + n, pid=100 + n) for n in range(40)]
     with pytest.raises(RecordingError, match="too often"):
-        read(tmp_path, perf.seekable([SIMPLE], [*large, *plain, *mapping]))
+        read_records(tmp_path, *large, *plain, *mapping)
 
 
 def test_a_process_cannot_have_any_number_of_mappings(
@@ -360,15 +309,11 @@ def test_a_process_cannot_have_any_number_of_mappings(
 ) -> None:
     monkeypatch.setattr("memleak_android.host.perf_data.processes._MAPPINGS_MAX", 10)
     with pytest.raises(RecordingError, match="more than 10 mappings"):
-        read(
-            tmp_path,
-            perf.seekable([SIMPLE], [perf.mmap2(7, 0x2000 * n, 0x1000, 0, "/x", n) for n in range(11)]),
-        )
+        read_records(tmp_path, *(code(0x2000 * n, "/x", n) for n in range(11)))
 
 
 def test_an_image_that_no_sample_saw_is_not_kept(tmp_path: Path) -> None:
-    code = [perf.mmap2(7, 0x1000, 0x1000, 0, f"/{n}", n) for n in range(500)]
-    reader = read(tmp_path, perf.seekable([SIMPLE], [*code, sample(7, 1000, stack_part(X86, STACK))]))
-    reader.processes.spaces_at(reader.order.pid, reader.order.rank)
+    reader = read_records(tmp_path, *(code(0x1000, f"/{n}", n) for n in range(500)), at(1000))
+    spaces(reader)
     assert len(reader.processes.spaces) == 2
-    assert TestSpaces().path_at(reader, 0) == "/499"
+    assert path_at(reader, 0) == "/499"

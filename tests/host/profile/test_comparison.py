@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import fields, replace
 
@@ -10,8 +9,6 @@ from memleak_android.host.profile import comparison
 from memleak_android.host.profile.comparison import Change, compare, merged_sites
 from memleak_android.host.profile.profile import CallSite, Profile
 from memleak_android.host.profile.site_id import site_id
-from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.formats import COMPARISON_FORMATS
 from tests.support.builders.profiles import (
     CODEC,
     DECODE,
@@ -24,6 +21,7 @@ from tests.support.builders.profiles import (
     profile,
 )
 from tests.support.goldens import assert_golden
+from tests.support.written import difference
 
 
 def changes(old: Profile, new: Profile) -> list[tuple[str, Change, int, int]]:
@@ -41,12 +39,6 @@ def changed_profile() -> Profile:
     shrunk = replace(REGION, inuse_space=REGION.inuse_space - 4096)
     made = of(grown, POOL, shrunk, leak, PARTIAL)
     return replace(made, totals=replace(made.totals, inuse_space=99_194, inuse_objects=30))
-
-
-def written(name: str, old: Profile, new: Profile, **options: object) -> str:
-    stream = io.BytesIO()
-    COMPARISON_FORMATS[name].write(compare(old, new), stream, ReportOptions(**options))  # type: ignore[arg-type]
-    return stream.getvalue().decode()
 
 
 def test_a_profile_is_the_same_as_itself() -> None:
@@ -103,12 +95,8 @@ def test_sites_that_share_an_id_are_one() -> None:
 
 def test_estimates_within_their_error_are_the_same() -> None:
     old = replace(DECODE, inuse_space=100_000, stderr_space=3_000)
-    for space, count in (
-        (112_727, 0),
-        (112_729, 1),
-        (87_273, 0),
-        (87_271, 1),
-    ):  # 3 × √(3000² + 3000²) = 12,728
+    # 3 × √(3000² + 3000²) = 12,728
+    for space, count in ((112_727, 0), (112_729, 1), (87_273, 0), (87_271, 1)):
         new = replace(old, inuse_space=space)
         assert len(changes(of(old), of(new))) == count, space
     assert changes(of(), of(replace(old, stderr_space=33_334))) == []
@@ -128,18 +116,18 @@ def test_what_makes_them_hard_to_compare_is_said() -> None:
 
 
 def test_text() -> None:
-    assert_golden(written("text", profile(), changed_profile()), "diff.txt")
+    assert_golden(difference("text", profile(), changed_profile()), "diff.txt")
 
 
 def test_text_shows_as_many_as_are_asked_for() -> None:
-    output = written("text", profile(), changed_profile(), top=1)
+    output = difference("text", profile(), changed_profile(), top=1)
     assert output.count("id ") == 2
     assert output.count("… 1 more (-T 0 shows all)") == 2
-    assert written("text", profile(), changed_profile(), top=0).count("id ") == 4
+    assert difference("text", profile(), changed_profile(), top=0).count("id ") == 4
 
 
 def test_json() -> None:
-    made = json.loads(written("json", profile(), changed_profile()))
+    made = json.loads(difference("json", profile(), changed_profile()))
     assert made["schema"] == "memleak-android/diff/1"
     assert [(site["id"], site["change"], site["new"]["space"] - site["old"]["space"]) for site in made["sites"]] == [
         (one.id, one.change, one.space) for one in compare(profile(), changed_profile()).changes
@@ -149,7 +137,7 @@ def test_json() -> None:
 
 def test_names_cannot_steer_the_terminal() -> None:
     hostile = replace(frame(CODEC, "f"), function="\x1b]0;owned\x07" + "x" * 1_000_000)
-    output = written("text", of(), of(replace(DECODE, frames=(hostile,))))
+    output = difference("text", of(), of(replace(DECODE, frames=(hostile,))))
     assert "\x1b" not in output
     assert len(output) < 3_000
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,18 +10,23 @@ import pytest
 
 from memleak_android.host.cli import run
 from memleak_android.host.profile.gate import GateRules, LeakLimit, judge
-from memleak_android.host.profile.gate_result import SuppressionUse
+from memleak_android.host.profile.gate_result import Gate, SuppressionUse
 from memleak_android.host.profile.profile import CallSite, Profile, Verdict
-from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.json import report as report_json
 from memleak_android.host.reports.text.gate import WIDTH_MAX, failure_lines
 from tests.support.builders.profiles import CODEC, DECODE, PARTIAL, frame, profile
+from tests.support.written import written
 
 HELD, BLOCKS = 23_207 + 997 + 207, 23 + 1 + 3  # the user's sites and the blocks without a stack of profile()
 
 
 def complete() -> Profile:
     return profile(verdict=Verdict.OK)
+
+
+def gate_of(of: Profile, rules: GateRules) -> tuple[Verdict, Gate]:
+    judged = judge(of, rules)
+    assert judged.gate is not None
+    return judged.verdict, judged.gate
 
 
 @pytest.mark.parametrize(
@@ -35,11 +39,9 @@ def complete() -> Profile:
     ],
 )
 def test_limit_counts_what_the_program_holds(limit: LeakLimit, verdict: Verdict) -> None:
-    judged = judge(complete(), GateRules(limit))
-    assert judged.verdict is verdict
-    assert judged.gate is not None
-    assert (judged.gate.space, judged.gate.objects) == (HELD, BLOCKS)
-    assert judged.gate.culprits == (DECODE.id, PARTIAL.id)
+    found, gate = gate_of(complete(), GateRules(limit))
+    assert (found, gate.space, gate.objects) == (verdict, HELD, BLOCKS)
+    assert gate.culprits == (DECODE.id, PARTIAL.id)
 
 
 def test_an_incomplete_result_is_leaks_or_incomplete_never_ok() -> None:
@@ -67,33 +69,27 @@ def grown(by: int, site: CallSite = DECODE) -> Profile:
 def test_baseline_lets_only_growth_count() -> None:
     rules = GateRules(baseline=(complete(), "old.json"))
     assert judge(complete(), rules).verdict is Verdict.OK
-    judged = judge(grown(1_009), rules)
-    assert judged.gate is not None
-    assert (judged.verdict, judged.gate.space, judged.gate.culprits) == (Verdict.LEAKS, 1_009, (DECODE.id,))
+    verdict, gate = gate_of(grown(1_009), rules)
+    assert (verdict, gate.space, gate.culprits) == (Verdict.LEAKS, 1_009, (DECODE.id,))
     assert judge(grown(1_009), replace(rules, limit=LeakLimit(1_009))).verdict is Verdict.OK
     assert judge(grown(-1_009), rules).verdict is Verdict.OK
 
 
 def test_baseline_one_sites_loss_does_not_pay_for_anothers_growth() -> None:
-    other = replace(
-        grown(-5_000), sites=(*grown(-5_000).sites, replace(PARTIAL, id="new", stderr_space=None))
-    )
-    judged = judge(other, GateRules(baseline=(complete(), "old.json")))
-    assert judged.gate is not None
-    assert (judged.gate.space, judged.gate.culprits) == (997, ("new",))
+    shrunk, new = grown(-5_000), replace(PARTIAL, id="new", stderr_space=None)
+    other = replace(shrunk, sites=(*shrunk.sites, new))
+    _, gate = gate_of(other, GateRules(baseline=(complete(), "old.json")))
+    assert (gate.space, gate.culprits) == (997, ("new",))
 
 
 def test_baseline_within_the_error_of_estimates() -> None:
-    sampled = replace(complete(), sites=(replace(DECODE, stderr_space=1_000),))
-    more = replace(
-        sampled, sites=(replace(DECODE, stderr_space=1_000, inuse_space=DECODE.inuse_space + 4_000),)
-    )
+    estimate = replace(DECODE, stderr_space=1_000)
+    sampled = replace(complete(), sites=(estimate,))
+    more = replace(sampled, sites=(replace(estimate, inuse_space=DECODE.inuse_space + 4_000),))
     assert judge(more, GateRules(baseline=(sampled, "old"))).verdict is Verdict.OK
     # the runtime's blocks and regions may grow
-    assert (
-        judge(grown(10**6, complete().sites[0]), GateRules(baseline=(complete(), "old"))).verdict
-        is Verdict.OK
-    )
+    region = grown(10**6, complete().sites[0])
+    assert judge(region, GateRules(baseline=(complete(), "old"))).verdict is Verdict.OK
 
 
 def test_failure_text_is_short_whatever_leaks() -> None:
@@ -118,9 +114,7 @@ def test_failure_text_names_the_programs_own_function() -> None:
 
 
 def saved(path: Path, made: Profile) -> str:
-    stream = io.StringIO()
-    report_json.write(made, stream, ReportOptions())
-    path.write_text(stream.getvalue())
+    path.write_bytes(written("json", made))
     return str(path)
 
 
@@ -180,6 +174,5 @@ def test_gate_in_the_json_and_back(tmp_path: Path, capsys: pytest.CaptureFixture
     assert (made["gate"]["limit_space"], made["gate"]["limit_objects"]) == (5, 6)
     assert made["gate"]["suppressions"] == [{"template": "planted::", "space": 23_207, "objects": 23}]
     assert [site["suppressed_by"] for site in made["sites"] if "suppressed_by" in site] == ["planted::"]
-    judged = judge(complete(), GateRules(LeakLimit(5)))
-    again = judge(replace(judged, gate=judged.gate), GateRules(LeakLimit(10**9)))
+    again = judge(judge(complete(), GateRules(LeakLimit(5))), GateRules(LeakLimit(10**9)))
     assert again.verdict is Verdict.OK

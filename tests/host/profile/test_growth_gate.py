@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +10,11 @@ import pytest
 
 from memleak_android.host.cli import run
 from memleak_android.host.errors import UsageError
-from memleak_android.host.profile.gate import GateRules, LeakLimit, judge
-from memleak_android.host.profile.growth_gate import GrowthLimit
+from memleak_android.host.profile.gate import GateRules, GrowthLimit, LeakLimit, judge
 from memleak_android.host.profile.profile import CallSite, Growth, GrowthSpan, Profile, Trend, Verdict
-from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.export import junit, sarif
-from memleak_android.host.reports.json import report as report_json
 from memleak_android.host.reports.text.gate import failure_lines
 from tests.support.builders.profiles import DECODE, REGION, STDIO, profile, site
+from tests.support.written import written_text as written
 
 SPAN = GrowthSpan(10**9, 61 * 10**9, 23, 5)
 OTHER = replace(site("0", 7, 1, *DECODE.frames[2:]), id="00000000000000f2")
@@ -129,24 +125,16 @@ def test_what_is_said() -> None:
 
 def test_other_formats_name_what_grows_as_the_error() -> None:
     judged = judge(GROWING, limit(0))
-    text = io.StringIO()
-    sarif.write(judged, text, ReportOptions())
-    results = json.loads(text.getvalue())["runs"][0]["results"]
+    results = json.loads(written("sarif", judged))["runs"][0]["results"]
     assert [(one["level"], one["partialFingerprints"]["stackHash/v1"]) for one in results] == [
         ("error", DECODE.id)
     ]
-    text = io.StringIO()
-    junit.write(judged, text, ReportOptions())
-    assert (
-        'type="limit" message="1 stack grows by 120.00 ± 12.00 kB/min, limit 0.00 bytes/min"'
-        in text.getvalue()
-    )
+    line = 'type="limit" message="1 stack grows by 120.00 ± 12.00 kB/min, limit 0.00 bytes/min"'
+    assert line in written("junit", judged)
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = io.StringIO()
-    report_json.write(GROWING, made, ReportOptions())
-    (tmp_path / "old").write_text(made.getvalue())
+    (tmp_path / "old").write_text(written("json", GROWING))
     old = str(tmp_path / "old")
     assert run(["report", old, "--fail-on-growth", "120001/min"]) == 0
     assert run(["report", old, "--fail-on-growth", "8MB/h"]) == 0

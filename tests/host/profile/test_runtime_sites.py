@@ -58,14 +58,9 @@ int main() {
 def stacks_at_exit(program: Path, folder: Path) -> list[list[Frame]]:
     """Stacks of all blocks that valgrind finds outstanding."""
     output = folder / "leaks.xml"
-    options = "--leak-check=full --show-leak-kinds=all --num-callers=40 --run-libc-freeres=no --xml=yes"
-    command = [
-        need("valgrind"),
-        *options.split(),
-        "--run-cxx-freeres=no",
-        f"--xml-file={output}",
-        str(program),
-    ]
+    options = "--leak-check=full --show-leak-kinds=all --num-callers=40 --xml=yes"
+    options += f" --run-libc-freeres=no --run-cxx-freeres=no --xml-file={output}"
+    command = [need("valgrind"), *options.split(), str(program)]
     subprocess.run(command, capture_output=True, check=True, env={"PATH": "/usr/bin:/bin"})
     return [
         [frame_of(f) for f in error.find("stack") or ()] for error in ElementTree.parse(output).iter("error")
@@ -124,11 +119,8 @@ def dynamic_symbols(path: str) -> set[str]:
     return {line.split()[-1].split("@")[0] for line in listing.splitlines()}
 
 
-LIBC, LD, LIBSTDCXX = (
-    "/lib/x86_64-linux-gnu/libc.so.6",
-    "/lib64/ld-linux-x86-64.so.2",
-    "/usr/lib/libstdc++.so.6.0.30",
-)
+LIBC, LD = "/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"
+LIBSTDCXX = "/usr/lib/libstdc++.so.6.0.30"
 EXE = "/srv/app"
 BIONIC = "/apex/com.android.runtime/lib64/bionic/libc.so"
 
@@ -137,82 +129,57 @@ def stack(*frames: tuple[str, str]) -> list[Frame]:
     return [Frame(0x7000 + i, m, "", 16 * i, f, 0, False, "") for i, (f, m) in enumerate(frames)]
 
 
+def of(module: str, names: str) -> list[tuple[str, str]]:
+    return [(name, module) for name in names.split()]
+
+
+GCC_S = "/lib/libgcc_s.so.1"
+MAIN = ("main", EXE)
+BUFFER = "malloc _IO_file_doallocate"
 # Real stacks through a stripped libstdc++ and a stripped glibc.
 RUNTIME = {
     "emergency pool of a stripped libstdc++": stack(
         ("malloc", LIBC), ("", LIBSTDCXX), ("call_init", LD), ("_dl_init", LD), ("", LD)
     ),
-    "emergency pool in a static program": stack(
-        ("malloc", EXE), ("_GLOBAL__sub_I_eh_alloc.cc", EXE), ("main", EXE)
-    ),
-    "stdout of a static program": stack(("malloc", EXE), ("_IO_file_doallocate", EXE), ("puts", EXE)),
-    "locale in a stripped libc": stack(
-        ("malloc", LIBC), ("", LIBC), ("", LIBC), ("setlocale", LIBC), ("main", EXE)
-    ),
-    "time zone in a stripped libc": stack(
-        ("malloc", LIBC), ("strdup", LIBC), ("", LIBC), ("localtime", LIBC)
-    ),
+    "emergency pool in a static program": stack(*of(EXE, "malloc _GLOBAL__sub_I_eh_alloc.cc main")),
+    "stdout of a static program": stack(*of(EXE, f"{BUFFER} puts")),
+    "locale in a stripped libc": stack(("malloc", LIBC), ("", LIBC), ("", LIBC), ("setlocale", LIBC), MAIN),
+    "time zone in a stripped libc": stack(*of(LIBC, "malloc strdup"), ("", LIBC), ("localtime", LIBC)),
     "thread vector in a stripped ld.so": stack(
-        ("calloc", LIBC), ("", LD), ("_dl_allocate_tls", LD), ("pthread_create", LIBC), ("main", EXE)
+        ("calloc", LIBC), ("", LD), ("_dl_allocate_tls", LD), ("pthread_create", LIBC), MAIN
     ),
     "behind our own shim": stack(
-        ("malloc", "/tmp/libmemleak-preload.so"), ("_IO_file_doallocate", LIBC), ("puts", LIBC), ("main", EXE)
+        ("malloc", "/tmp/libmemleak-preload.so"), *of(LIBC, "_IO_file_doallocate puts"), MAIN
     ),
-    "stdin": stack(
-        ("malloc", LIBC),
-        ("_IO_file_doallocate", LIBC),
-        ("_IO_file_underflow", LIBC),
-        ("scanf", LIBC),
-        ("main", EXE),
-    ),
-    "a FILE that is read by fgets": stack(
-        ("malloc", LIBC),
-        ("_IO_file_doallocate", LIBC),
-        ("_IO_file_underflow", LIBC),
-        ("fgets", LIBC),
-        ("main", EXE),
-    ),
-    "the same in a static program": stack(
-        ("malloc", EXE),
-        ("_IO_file_doallocate", EXE),
-        ("_IO_new_file_underflow", EXE),
-        ("fgets", EXE),
-        ("main", EXE),
-    ),
-    "stdio of bionic": stack(("malloc", BIONIC), ("__smakebuf", BIONIC), ("puts", BIONIC), ("main", EXE)),
+    "stdin": stack(*of(LIBC, f"{BUFFER} _IO_file_underflow scanf"), MAIN),
+    "a FILE that is read by fgets": stack(*of(LIBC, f"{BUFFER} _IO_file_underflow fgets"), MAIN),
+    "the same in a static program": stack(*of(EXE, f"{BUFFER} _IO_new_file_underflow fgets main")),
+    "stdio of bionic": stack(*of(BIONIC, "malloc __smakebuf puts"), MAIN),
     "a FILE of jemalloc's start": stack(
-        ("malloc", BIONIC),
-        ("operator new[](unsigned long)", BIONIC),
-        ("__sfp", BIONIC),
-        ("fopen", BIONIC),
-        ("sysconf", BIONIC),
-        ("je_malloc", BIONIC),
-        ("", "/tmp/libmemleak.so"),
-        ("main", EXE),
+        *(("malloc", BIONIC), ("operator new[](unsigned long)", BIONIC)),
+        *(*of(BIONIC, "__sfp fopen sysconf je_malloc"), ("", "/tmp/libmemleak.so"), MAIN),
     ),
-    "environment": stack(("realloc", LIBC), ("__add_to_environ", LIBC), ("setenv", LIBC), ("main", EXE)),
-    "unwind tables": stack(
-        ("malloc", LIBC), ("", "/lib/libgcc_s.so.1"), ("_Unwind_Find_FDE", "/lib/libgcc_s.so.1")
-    ),
+    "environment": stack(*of(LIBC, "realloc __add_to_environ setenv"), MAIN),
+    "unwind tables": stack(("malloc", LIBC), ("", GCC_S), ("_Unwind_Find_FDE", GCC_S)),
 }
 
 CALL = Frame(0, "", "", 0, "calloc", 0, None, None, False, "registers")
 RUNTIME["the traced call as the pipeline puts it first"] = [CALL, *RUNTIME["unwind tables"][1:]]
 
 USER = {
-    "a FILE": stack(("malloc", LIBC), ("__fopen_internal", LIBC), ("main", EXE)),
-    "strdup": stack(("malloc", LIBC), ("strdup", LIBC), ("main", EXE)),
+    "a FILE": stack(*of(LIBC, "malloc __fopen_internal"), MAIN),
+    "strdup": stack(*of(LIBC, "malloc strdup"), MAIN),
     "a constructor of the user's library run by the loader": stack(
-        ("malloc", LIBC), ("init", "/srv/libapp.so"), ("call_init", LD), ("_dl_init", LD)
+        ("malloc", LIBC), ("init", "/srv/libapp.so"), *of(LD, "call_init _dl_init")
     ),
     "a string grown by libstdc++": stack(
-        ("malloc", LIBC), ("operator new(unsigned long)", LIBSTDCXX), ("", LIBSTDCXX), ("main", EXE)
+        ("malloc", LIBC), ("operator new(unsigned long)", LIBSTDCXX), ("", LIBSTDCXX), MAIN
     ),
     "the user's callback under a runtime function": stack(
-        ("malloc", LIBC), ("compare", EXE), ("setlocale", LIBC), ("main", EXE)
+        ("malloc", LIBC), ("compare", EXE), ("setlocale", LIBC), MAIN
     ),
     "a partial stack that ends in libc": stack(("malloc", LIBC), ("", LIBC)),
-    "the user's own function with a name of libc's": stack(("malloc", EXE), ("tzset", EXE), ("main", EXE)),
+    "the user's own function with a name of libc's": stack(*of(EXE, "malloc tzset main")),
     "nothing but the allocator": stack(("malloc", LIBC)),
     "no frames": [],
 }
@@ -229,6 +196,6 @@ def test_user(name: str) -> None:
 
 
 def test_many_stdio_buffers_of_one_stack_are_leaked_files() -> None:
-    frames = stack(("malloc", LIBC), ("_IO_file_doallocate", LIBC), ("fputs", LIBC), ("main", EXE))
+    frames = stack(*of(LIBC, f"{BUFFER} fputs"), MAIN)
     assert site_kind(frames, inuse_objects=1) == "runtime"
     assert site_kind(frames, inuse_objects=23) == "user"

@@ -6,15 +6,12 @@ import os
 import resource
 import signal
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from memleak_android.host.errors import OutputExistsError, RecordingError
 from memleak_android.host.recording.file import FILE_HEADER, Recording, RecordingWriter, write_finished
-from memleak_android.host.session.spool import open_spool, remove_leftovers, spool_root
 from memleak_android.host.wire.blocks import Block, BrokenStream
 from tests.support.builders import blocks as builders
 
@@ -130,30 +127,3 @@ def test_finished_recording_replaces_in_one_step(tmp_path: Path) -> None:
     write_finished(path, BLOCKS[:1])
     assert [block for _, block in Recording(path).blocks()] == BLOCKS[:1]
     assert os.listdir(tmp_path) == ["a.memleak"]
-
-
-def test_spool_is_private_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with open_spool() as spool:
-        (spool / "blocks").write_text("secret")
-        assert stat.S_IMODE(spool.stat().st_mode) == 0o700
-        assert stat.S_IMODE(spool.parent.stat().st_mode) == 0o700
-        remove_leftovers(spool_root())
-        assert spool.exists(), "the spool of a session that runs was taken for a leftover"
-    assert not spool.exists()
-
-
-def test_spool_of_a_killed_session_is_removed_at_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    program = (
-        "import os, signal\nfrom memleak_android.host.session.spool import open_spool\n"
-        "with open_spool() as spool:\n    (spool / 'blocks').write_text('secret')\n"
-        "    print(spool, flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    left = Path(killed.stdout.strip())
-    assert (left / "blocks").exists()
-    with open_spool():
-        assert not left.exists()

@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 
 from memleak_android.host.cli import run
+from memleak_android.host.errors import ExitCode
 from memleak_android.host.reports.formats import FORMATS
+from tests.support.builders.profiles import profile
 from tests.support.command_line import CommandLine
-
-
-@pytest.fixture
-def line(tmp_path: Path) -> CommandLine:
-    return CommandLine(tmp_path)
+from tests.support.written import written
 
 
 def test_the_same_report_packed(line: CommandLine) -> None:
@@ -33,11 +31,12 @@ def test_the_same_report_packed(line: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, form in FORMATS.items() if not form.is_binary])
-def test_every_text(line: CommandLine, name: str) -> None:
-    assert line.run("--tracer", "preload", "--json", "a.json", "--", "true").code == 0
-    for path in ("b", "b.gz"):
-        assert line.run("report", "a.json", "--format", name, "-o", path).code == 0
-    assert gzip.decompress((line.folder / "b.gz").read_bytes()) == (line.folder / "b").read_bytes()
+def test_every_text(tmp_path: Path, name: str) -> None:
+    report, plain, packed = (tmp_path / file for file in ("a.json", "b", "b.gz"))
+    report.write_bytes(written("json", profile()))
+    for path in (plain, packed):
+        assert run(["report", str(report), "--format", name, "-o", str(path)]) == ExitCode.INCOMPLETE
+    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes() != b""
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ import pytest
 
 from memleak_android.host.cli import run
 from memleak_android.host.console import printable
-from memleak_android.host.profile.comparison import compare
 from memleak_android.host.profile.gate import GateRules, LeakLimit, judge
 from memleak_android.host.profile.profile import Frame, ModuleSummary, ProcessSum, Profile, SymbolClass
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.export import github
-from memleak_android.host.reports.formats import COMPARISON_FORMATS, FORMATS
+from memleak_android.host.reports.formats import FORMATS
 from tests.support.builders.profiles import DECODE, MALLOC, profile
+from tests.support.written import difference, written
 
 # Of each kind one: ESC, C1's CSI, DEL, overrides and isolates of bidirectional text, marks, joiners, spaces of no width,
 # a tag of the supplementary planes, line and paragraph separator, a lone surrogate, a space that is none.
@@ -43,12 +43,6 @@ def hostile_profile() -> Profile:
     return replace(made, target=target, modules=modules, processes=processes)
 
 
-def written(name: str, of: Profile) -> bytes:
-    stream = io.BytesIO()
-    FORMATS[name].write(of, stream, ReportOptions(combined_only=True))
-    return stream.getvalue()
-
-
 def unprintable(text: str) -> set[str]:
     return {char for char in text if not char.isprintable()} - {"\n"}
 
@@ -65,7 +59,7 @@ def test_every_control_format_and_surrogate_is_escaped_and_nothing_that_is_read(
 @pytest.mark.parametrize("of", [hostile_profile(), judge(hostile_profile(), GateRules(LeakLimit(5)))])
 @pytest.mark.parametrize("name", TEXTS)
 def test_texts(name: str, of: Profile) -> None:
-    text = written(name, of).decode()
+    text = written(name, of, combined_only=True).decode()
     if name == "html":  # our own scripts and styles are not names
         text = text.partition('id="data"')[2].partition("</script>")[0]
         text = json.dumps(json.loads(text.partition(">")[2]), ensure_ascii=False)
@@ -75,7 +69,7 @@ def test_texts(name: str, of: Profile) -> None:
 
 @pytest.mark.parametrize("name", ["pprof", "perfetto"])
 def test_messages(name: str) -> None:
-    data = written(name, hostile_profile())
+    data = written(name, hostile_profile(), combined_only=True)
     data = gzip.decompress(data) if name == "pprof" else data
     assert f"free{ESCAPED}kcehc".encode() in data
     assert "\u202e".encode() not in data and b"\x1b\xc2\x9b" not in data
@@ -90,15 +84,13 @@ def test_annotations_and_summary() -> None:
 
 
 def test_differences() -> None:
-    stream = io.BytesIO()
-    difference = compare(profile(sites=()), hostile_profile())
-    COMPARISON_FORMATS["text"].write(difference, stream, ReportOptions())
-    assert not unprintable(stream.getvalue().decode()) and ESCAPED.encode() in stream.getvalue()
+    text = difference("text", profile(sites=()), hostile_profile())
+    assert not unprintable(text) and ESCAPED in text
 
 
 def test_json_keeps_names_as_they_are() -> None:
     """It is for programs. What UTF-8 has no way to hold is U+FFFD."""
-    report = json.loads(written("json", hostile_profile()))
+    report = json.loads(written("json", hostile_profile(), combined_only=True))
     kept = NAME.replace("\udc80", "\ufffd")
     assert [report["target"][name] for name in ("command", "serial")] == [kept, kept]
     assert report["sites"][0]["frames"][1]["function"] == kept

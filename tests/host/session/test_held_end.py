@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.attaching import until
 from tests.support.workloads import PROGRAM, both_tracers, built, need, run
 
 ENDS = {
@@ -28,7 +29,11 @@ ENDS = {
 @both_tracers
 @pytest.mark.parametrize("way", ENDS)
 def test_each_kind_of_end(tracer: str, way: str, tmp_path: Path) -> None:
-    done = run(tracer, tmp_path, "--", built("ways_to_end"), way, options=["--reachability"])
+    # On a busy machine the last thread outlives the first by more than a quarter of a second: BPF reports that.
+    may_outlive = (tracer, way) == ("bpf", "first-thread-ends")
+    codes = [0, 6] if may_outlive else [0]
+    done = run(tracer, tmp_path, "--", built("ways_to_end"), way, options=["--reachability"], codes=codes)
+    assert done.report["totals"]["lost"] == {} or "after its first thread exited" in done.err + done.out
     assert done.report["leaks"]["definitely_lost"] == {"objects": 1, "space": 4001}
     assert ENDS[way] in done.err
     assert "the command was held at its end for" in done.out
@@ -54,11 +59,6 @@ def _state(pid: int) -> dict[str, str]:
     return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
 
 
-def _wait_for(condition: str, pid: int) -> None:
-    while condition not in _state(pid)["State"]:
-        time.sleep(0.01)
-
-
 def _descendants(pid: int) -> Iterator[int]:
     with contextlib.suppress(FileNotFoundError):
         for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
@@ -81,15 +81,8 @@ def _started(
     """The measurement, its agent, and the command once it runs."""
     need(tracer)
     argv = [*PROGRAM, "--tracer", tracer, "--reachability", *options, "--", *map(str, command)]
-    process = subprocess.Popen(
-        argv,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    process = subprocess.Popen(argv, cwd=folder, text=True, start_new_session=True, **streams)
     while process.poll() is None:
         names = _running(process.pid)
         if Path(command[0]).name in names:
@@ -101,9 +94,7 @@ def _started(
 def test_a_stop_of_job_control_stays_one(tmp_path: Path) -> None:
     process, _, pid = _started("preload", tmp_path, built("ways_to_end"), "stops")
     with process:
-        while int(_state(pid)["TracerPid"]) == 0 or "S" in _state(pid)["State"]:
-            time.sleep(0.01)
-        _wait_for("t (", pid)
+        assert until(lambda: int(_state(pid)["TracerPid"]) != 0 and "t (" in _state(pid)["State"])
         time.sleep(0.5)  # in which a process that was let go would go on
         assert not (tmp_path / "went-on").exists()
         os.kill(pid, signal.SIGCONT)

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,7 @@ import pytest
 from memleak_android.host.analysis.growth_by_stack import times_of_marks
 from memleak_android.host.cli import run
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.session.marks import (
-    MARKS_MAX,
-    Marks,
-    open_marks,
-    running_sessions,
-    sessions_root,
-)
+from memleak_android.host.session.marks import MARKS_MAX, Marks, open_marks, running_sessions, sessions_root
 from memleak_android.host.wire.session import SessionInfo
 
 
@@ -30,16 +25,15 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ("long" * 30)))
 
 
-def bind(one: socket.socket, path: Path) -> None:
+def at(path: Path, act: Callable[[str], None]) -> None:
+    """By its folder's descriptor."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-    one.bind(f"/proc/self/fd/{folder}/{path.name}")
+    act(f"/proc/self/fd/{folder}/{path.name}")
     os.close(folder)
 
 
-def connect(one: socket.socket, path: Path) -> None:
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-    one.connect(f"/proc/self/fd/{folder}/{path.name}")
-    os.close(folder)
+def made() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def serve(marks: Marks, n: int) -> threading.Thread:
@@ -79,16 +73,16 @@ def test_no_session_and_another_one(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_several_sessions_want_a_choice(capsys: pytest.CaptureFixture[str]) -> None:
-    with open_marks(), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:
-        bind(other, sessions_root() / "1.socket")  # pid 1 runs
+    with open_marks(), made() as other:
+        at(sessions_root() / "1.socket", other.bind)  # pid 1 runs
         assert run(["mark", "page"]) == 2
     assert f"2 sessions run; --session 1 or {os.getpid()}" in capsys.readouterr().err
 
 
 def test_socket_of_a_dead_session_is_removed() -> None:
     sessions_root().mkdir(parents=True)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
-        bind(dead, sessions_root() / f"{2**22 + 1}.socket")  # beyond any process id
+    with made() as dead:
+        at(sessions_root() / f"{2**22 + 1}.socket", dead.bind)  # beyond any process id
     assert running_sessions() == {}
     assert list(sessions_root().iterdir()) == []
 
@@ -115,16 +109,16 @@ def test_a_cache_folder_that_cannot_be_used_costs_no_session(
 
 
 def test_names_are_bounded_and_need_not_be_utf8() -> None:
-    with open_marks() as marks, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as hostile:
+    with open_marks() as marks, made() as hostile:
         (path,) = running_sessions().values()
-        connect(hostile, path)
+        at(path, hostile.connect)
         hostile.send(b"\xff" * 5_000)
         assert marks.wants_snapshot()
         marks.snapshot_taken(5)
         assert len(marks.recorded[0][0]) == 200
         marks._set *= MARKS_MAX
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as one_more:
-            connect(one_more, path)
+        with made() as one_more:
+            at(path, one_more.connect)
             one_more.send(b"page")
             assert not marks.wants_snapshot()
             assert one_more.recv(9) == b""
@@ -142,7 +136,5 @@ def test_names_are_bounded_and_need_not_be_utf8() -> None:
     ],
 )
 def test_marks_that_growth_is_judged_by(recorded: object, expected: tuple[str, list[int]]) -> None:
-    assert (
-        times_of_marks(Capture(session=SessionInfo.decode(json.loads(json.dumps({"marks": recorded})))))
-        == expected
-    )
+    session = SessionInfo.decode(json.loads(json.dumps({"marks": recorded})))
+    assert times_of_marks(Capture(session=session)) == expected

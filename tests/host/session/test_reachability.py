@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -26,11 +27,7 @@ def program() -> Path:
     return built("reachable_blocks", "-O0")
 
 
-@pytest.fixture(scope="module")
-def judged(program: Path) -> Counter[tuple[str, int]]:
-    return judged_by_valgrind(program)
-
-
+@functools.cache
 def judged_by_valgrind(program: Path) -> Counter[tuple[str, int]]:
     """(kind, size) → blocks."""
     if shutil.which("valgrind") is None:
@@ -56,10 +53,11 @@ def kinds_of(report: dict[str, Any]) -> Counter[tuple[str, int]]:
 
 
 @both_tracers
-def test_as_valgrind_says(tracer: str, program: Path, judged: Counter[tuple[str, int]], tmp_path: Path):
+def test_as_valgrind_says(tracer: str, program: Path, tmp_path: Path):
     options = ["--duration", "300ms", "--reachability", "-T", "0", "-o", "results"]
     done = run(tracer, tmp_path, "--", program, "60", options=options)
     os.kill(done.report["target"]["pid"], signal.SIGKILL)
+    judged = judged_by_valgrind(program)
     assert {kind for kind, _ in judged} == KINDS
     assert kinds_of(done.report) == judged
     assert {kind: one["objects"] for kind, one in done.report["leaks"].items()} == {
@@ -87,10 +85,10 @@ def test_attached(program: Path, tmp_path: Path):
 
 
 @both_tracers
-def test_of_a_command_that_ends(tracer: str, program: Path, judged: Counter[tuple[str, int]], tmp_path: Path):
+def test_of_a_command_that_ends(tracer: str, program: Path, tmp_path: Path):
     """As by valgrind: nothing of it runs any more, its memory is still there."""
     done = run(tracer, tmp_path, "--", program, "0", options=["--reachability"])
-    assert kinds_of(done.report) == judged
+    assert kinds_of(done.report) == judged_by_valgrind(program)
 
 
 def test_what_the_shim_itself_holds_leads_nowhere(tmp_path: Path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from memleak_android.host.errors import DeviceError
@@ -27,11 +29,7 @@ def captured(*blocks: object) -> Capture:
 
 def read_pids(capture: Capture) -> list[int]:
     session = capture.session.fields
-    return (
-        [one["pid"] for one in [session["memory"], *session["memory_of_others"]]]
-        if "memory" in session
-        else []
-    )
+    return [one["pid"] for one in [session["memory"], *session["memory_of_others"]]]
 
 
 def test_the_target_is_the_first_as_soon_as_it_can_be_read() -> None:
@@ -55,26 +53,26 @@ def test_the_target_is_the_first_as_soon_as_it_can_be_read() -> None:
     assert read_pids(capture) == [TARGET, OTHER], "what there was of it"
 
 
-def test_drivers_are_asked_at_the_end() -> None:
-    capture = captured(end(Reason.STOPPED))
-    looks = SmapsReader(capture, ReadMemory(lambda pid: SMAPS, lambda pid: MEMINFO))
+def asked_reader(capture: Capture, ask: Callable[[int], bytes]) -> None:
+    looks = SmapsReader(capture, ReadMemory(lambda pid: SMAPS, ask))
     looks.snapshot_arrived()
     looks.ask_drivers()
+
+
+def test_drivers_are_asked_at_the_end() -> None:
+    capture = captured(end(Reason.STOPPED))
+    asked_reader(capture, lambda pid: MEMINFO)
     assert capture.session.fields["memory"]["parts"]["driver_graphics"] == (307 * 1024, 307 * 1024)
     assert not capture.remarks
 
 
 def test_ended_processes_are_not_read() -> None:
     capture, asked = captured(end(Reason.TARGET_EXIT)), list[int]()
-    looks = SmapsReader(capture, ReadMemory(lambda pid: SMAPS, lambda pid: bytes(asked.append(pid) or 0)))
-    looks.snapshot_arrived()
-    looks.ask_drivers()
+    asked_reader(capture, lambda pid: bytes(asked.append(pid) or 0))
     assert asked == []
 
 
-@pytest.mark.parametrize(
-    "error", [DeviceError("no answer within 15 s"), OSError("gone")], ids=["slow", "gone"]
-)
+@pytest.mark.parametrize("error", [DeviceError("no answer within 15 s"), OSError("gone")])
 def test_a_refusal_is_reported_once(error: Exception) -> None:
     capture, asked = captured(end(Reason.STOPPED)), list[int]()
 
@@ -82,9 +80,7 @@ def test_a_refusal_is_reported_once(error: Exception) -> None:
         asked.append(pid)
         raise error
 
-    looks = SmapsReader(capture, ReadMemory(lambda pid: SMAPS, refuse))
-    looks.snapshot_arrived()
-    looks.ask_drivers()
+    asked_reader(capture, refuse)
     assert len(asked) == len(capture.remarks) == 1
     assert capture.remarks[0].startswith("graphics memory of drivers is unknown: ")
     assert "driver_graphics" not in capture.session.fields["memory"]["parts"]

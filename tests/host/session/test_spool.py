@@ -12,6 +12,7 @@ import pytest
 
 from memleak_android.host.errors import UsageError
 from memleak_android.host.session.spool import open_spool
+from tests.support.builders.second_user import UID, needs_second_user
 
 
 @pytest.fixture
@@ -31,12 +32,14 @@ def test_home_of_another_user(no_cache: Path) -> None:
     assert not spool.exists()
 
 
-def test_a_folder_that_others_may_read_is_not_used(no_cache: Path) -> None:
+@needs_second_user
+def test_a_folder_that_another_user_has_made_stops_no_session(no_cache: Path) -> None:
     taken = no_cache / f"memleak-android-spool-{os.getuid()}"
     taken.mkdir()
-    taken.chmod(0o755)  # whatever the umask
-    with pytest.raises(UsageError, match="not a private folder"), open_spool():
-        pass
+    os.chown(taken, UID, UID)
+    with open_spool() as spool:
+        assert spool.parent == no_cache and spool.stat().st_mode & 0o777 == 0o700
+    assert os.listdir(no_cache) == [taken.name] and not os.listdir(taken)
 
 
 def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,3 +64,5 @@ def test_what_a_dead_session_left_goes_and_what_lives_stays(
         (living.parent / "no-folder").touch()
         with open_spool() as other:
             assert sorted(living.parent.iterdir()) == sorted([living, other, living.parent / "no-folder"])
+            assert {path.stat().st_mode & 0o777 for path in (living, other)} == {0o700}
+    assert list(living.parent.iterdir()) == [living.parent / "no-folder"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -36,10 +35,7 @@ def test_calls_of_a_process_on_a_device(device: FakeDevice, tmp_path: Path) -> N
                 assert said[-1], said
             target.stdin.write(b"x" * 23)
             target.stdin.close()
-            deadline = time.monotonic() + 60
-            while snoop.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.1)
-            assert snoop.returncode == 0, said
+            assert snoop.wait(60) == 0, said
     lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
     assert any("nothing: no such function in waits" in line for line in said)
     assert [one["arguments"] for one in lines if one["type"] == "entry"] == [

@@ -29,6 +29,20 @@ def path_at(made: AddressSpaces, pid: int, timestamp_ns: int, address: int) -> s
     return mapping.path if mapping else None
 
 
+def executed(pid: int, timestamp_ns: int) -> bytes:
+    return builders.process(ProcessEvent.EXEC, pid=pid, timestamp_ns=timestamp_ns)
+
+
+def forked(pid: int, parent: int, timestamp_ns: int) -> bytes:
+    return builders.process(ProcessEvent.FORK, pid=pid, parent=parent, timestamp_ns=timestamp_ns)
+
+
+def opened(
+    path: str, timestamp_ns: int, start: int = 0x7F0000000000, end: int = 0x7F0000010000, pid: int = 1
+) -> bytes:
+    return builders.mapping(start, end, path, pid=pid, timestamp_ns=timestamp_ns)
+
+
 def test_maps_hold_for_what_happened_before_they_were_read() -> None:
     made = spaces([Maps(1000, 1, MAIN)])
     assert path_at(made, 1, 10, 0x401000) == "/bin/main"
@@ -38,10 +52,7 @@ def test_maps_hold_for_what_happened_before_they_were_read() -> None:
 
 
 def test_library_replaced_by_another_at_its_address() -> None:
-    made = spaces(
-        [Maps(100, 1, MAIN + LIB)],
-        [builders.mapping(0x7F0000000000, 0x7F0000008000, "/lib/two.so", pid=1, timestamp_ns=500)],
-    )
+    made = spaces([Maps(100, 1, MAIN + LIB)], [opened("/lib/two.so", 500, end=0x7F0000008000)])
     assert path_at(made, 1, 499, 0x7F0000001000) == "/lib/one.so"
     assert path_at(made, 1, 500, 0x7F0000001000) == "/lib/two.so"
     assert path_at(made, 1, 500, 0x7F0000009000) == "/lib/one.so"  # the part that was not covered
@@ -57,8 +68,7 @@ def test_maps_hold_in_order_of_time_not_of_arrival() -> None:
 
 
 def test_maps_that_read_like_those_before_make_no_new_space() -> None:
-    record = builders.mapping(0x7F0000000000, 0x7F0000010000, "/lib/two.so", pid=1, timestamp_ns=350)
-    made = spaces([Maps(time, 1, LIB) for time in (100, 200, 300, 400, 500)], [record])
+    made = spaces([Maps(time, 1, LIB) for time in (100, 200, 300, 400, 500)], [opened("/lib/two.so", 350)])
     times = np.array([150, 250, 320, 360, 450, 550], np.uint64)
     found = made.index(np.full(6, 1, np.uint32), times)
     assert len(set(found[:3].tolist())) == len(set(found[4:].tolist())) == 1
@@ -66,10 +76,7 @@ def test_maps_that_read_like_those_before_make_no_new_space() -> None:
 
 
 def test_rest_behind_a_covered_part_keeps_its_file_offset() -> None:
-    made = spaces(
-        [Maps(100, 1, LIB)],
-        [builders.mapping(0x7F0000004000, 0x7F0000005000, "/lib/two.so", pid=1, timestamp_ns=500)],
-    )
+    made = spaces([Maps(100, 1, LIB)], [opened("/lib/two.so", 500, 0x7F0000004000, 0x7F0000005000)])
     (index,) = made.index(np.array([1], np.uint32), np.array([600], np.uint64))
     found = [(m.start, m.end, m.file_offset, m.path) for m in made.spaces[index].mappings]
     assert found == [
@@ -80,31 +87,26 @@ def test_rest_behind_a_covered_part_keeps_its_file_offset() -> None:
 
 
 def test_exec_ends_all_mappings_and_later_maps_hold_since_the_exec() -> None:
-    made = spaces(
-        [Maps(100, 1, MAIN), Maps(900, 1, MAIN.replace("main", "other"))],
-        processes=[builders.process(ProcessEvent.EXEC, pid=1, timestamp_ns=500)],
-    )
+    texts = [Maps(100, 1, MAIN), Maps(900, 1, MAIN.replace("main", "other"))]
+    made = spaces(texts, processes=[executed(1, 500)])
     assert path_at(made, 1, 499, 0x401000) == "/bin/main"
     assert path_at(made, 1, 500, 0x401000) == "/bin/other"
     assert path_at(made, 1, 1000, 0x401000) == "/bin/other"
 
 
 def test_exec_without_maps_since_knows_nothing() -> None:
-    made = spaces(
-        [Maps(100, 1, MAIN)], processes=[builders.process(ProcessEvent.EXEC, pid=1, timestamp_ns=500)]
-    )
-    assert path_at(made, 1, 600, 0x401000) is None
+    assert path_at(spaces([Maps(100, 1, MAIN)], processes=[executed(1, 500)]), 1, 600, 0x401000) is None
 
 
 def test_fork_continues_the_mappings_of_that_moment() -> None:
     made = spaces(
         [Maps(100, 1, MAIN + LIB)],
         [
-            builders.mapping(0x600000, 0x601000, "/lib/before.so", pid=1, timestamp_ns=400),
-            builders.mapping(0x700000, 0x701000, "/lib/after.so", pid=1, timestamp_ns=600),
-            builders.mapping(0x800000, 0x801000, "/lib/own.so", pid=2, timestamp_ns=700),
+            opened("/lib/before.so", 400, 0x600000, 0x601000),
+            opened("/lib/after.so", 600, 0x700000, 0x701000),
+            opened("/lib/own.so", 700, 0x800000, 0x801000, pid=2),
         ],
-        [builders.process(ProcessEvent.FORK, pid=2, parent=1, timestamp_ns=500)],
+        [forked(2, 1, 500)],
     )
     assert path_at(made, 2, 800, 0x401000) == "/bin/main"
     assert path_at(made, 2, 800, 0x600000) == "/lib/before.so"
@@ -115,14 +117,9 @@ def test_fork_continues_the_mappings_of_that_moment() -> None:
 
 
 def test_short_lived_child_that_execs() -> None:
-    made = spaces(
-        [Maps(100, 1, MAIN), Maps(520, 2, LIB)],
-        processes=[
-            builders.process(ProcessEvent.FORK, pid=2, parent=1, timestamp_ns=500),
-            builders.process(ProcessEvent.EXEC, pid=2, timestamp_ns=510),
-            builders.process(ProcessEvent.EXIT, pid=2, timestamp_ns=530),
-        ],
-    )
+    ended = builders.process(ProcessEvent.EXIT, pid=2, timestamp_ns=530)
+    events = [forked(2, 1, 500), executed(2, 510), ended]
+    made = spaces([Maps(100, 1, MAIN), Maps(520, 2, LIB)], processes=events)
     assert path_at(made, 2, 505, 0x401000) == "/bin/main"
     assert path_at(made, 2, 515, 0x401000) is None
     assert path_at(made, 2, 515, 0x7F0000001000) == "/lib/one.so"
@@ -130,18 +127,13 @@ def test_short_lived_child_that_execs() -> None:
 
 @pytest.mark.parametrize("parents", [[(2, 2)], [(2, 3), (3, 2)]])
 def test_forks_in_a_circle_end(parents: list[tuple[int, int]]) -> None:
-    rows = [builders.process(ProcessEvent.FORK, pid=p, parent=q, timestamp_ns=500) for p, q in parents]
-    assert path_at(spaces(processes=rows), 2, 600, 0x401000) is None
+    forks = [forked(*pair, 500) for pair in parents]
+    assert path_at(spaces(processes=forks), 2, 600, 0x401000) is None
 
 
 def test_one_space_per_epoch_that_is_asked_for() -> None:
-    made = spaces(
-        [Maps(100, 1, MAIN)],
-        [
-            builders.mapping(0x600000 + n * 0x1000, 0x601000 + n * 0x1000, "/x", pid=1, timestamp_ns=n)
-            for n in range(200, 400)
-        ],
-    )
+    records = [opened("/x", n, 0x600000 + n * 0x1000, 0x601000 + n * 0x1000) for n in range(200, 400)]
+    made = spaces([Maps(100, 1, MAIN)], records)
     found = made.index(np.array([1, 1, 1, 1], np.uint32), np.array([50, 1000, 250, 2000], np.uint64))
     assert found.tolist() == [0, 2, 1, 2]
     assert len(made.spaces) == 3
@@ -158,31 +150,17 @@ def images_at(made: AddressSpaces, pid: int, *timestamps_ns: int) -> list[int]:
 
 
 def test_image_changes_only_where_code_is_replaced() -> None:
-    made = spaces(
-        [
-            Maps(100, 1, MAIN + LIB),
-            Maps(250, 1, MAIN + LIB + "7f5000000000-7f5000001000 r-xp 0 08:01 9 /lib/late.so\n"),
-        ],
-        [
-            builders.mapping(0x600000, 0x601000, "/lib/more.so", pid=1, timestamp_ns=200),
-            builders.mapping(0x7F0000000000, 0x7F0000010000, "/lib/one.so", pid=1, timestamp_ns=300),
-            builders.mapping(0x7F0000004000, 0x7F0000005000, "/lib/two.so", pid=1, timestamp_ns=400),
-            builders.mapping(0x7F0000000000, 0x7F0000010000, "/lib/one.so", pid=1, timestamp_ns=500),
-        ],
-        [builders.process(ProcessEvent.EXEC, pid=1, timestamp_ns=600)],
-    )
-    assert images_at(made, 1, 50, 150, 200, 250, 300, 400, 450, 500, 600, 900) == [
-        0,
-        0,
-        0,
-        0,
-        0,
-        1,
-        1,
-        2,
-        3,
-        3,
+    late = "7f5000000000-7f5000001000 r-xp 0 08:01 9 /lib/late.so\n"
+    records = [
+        opened("/lib/more.so", 200, 0x600000, 0x601000),
+        opened("/lib/one.so", 300),
+        opened("/lib/two.so", 400, 0x7F0000004000, 0x7F0000005000),
+        opened("/lib/one.so", 500),
     ]
+    texts = [Maps(100, 1, MAIN + LIB), Maps(250, 1, MAIN + LIB + late)]
+    made = spaces(texts, records, [executed(1, 600)])
+    found = images_at(made, 1, 50, 150, 200, 250, 300, 400, 450, 500, 600, 900)
+    assert found == [*[0] * 5, 1, 1, 2, 3, 3]
     assert images_at(made, 7, 1, 2) == [0, 0]
 
 

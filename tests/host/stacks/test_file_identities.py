@@ -80,9 +80,3 @@ def test_rows_of_another_shape_are_left_out(row: object) -> None:
     capture = Capture()
     capture.add(payloads.encode_text(BlockKind.FILES, json.dumps([row, GOOD])), -1)
     assert [one.path for one in capture.files] == ["/x"]
-
-
-@pytest.mark.parametrize("build_id", ["", "../../etc", "*", "AB" * 20])
-def test_a_build_id_never_leads_out_of_the_folder(build_id: str, tmp_path: Path) -> None:
-    finder = files_of(tmp_path, FileIdentity("/x", "fe:05", 77, build_id))
-    assert finder.open(5, shown("/x")) is None

@@ -7,18 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host.heap.capture import Capture
-from memleak_android.host.recording.file import Recording
 from memleak_android.host.stacks.samples import read_samples
-from memleak_android.unwind.arch import arch_by_name
+from memleak_android.unwind.arch.x86_64 import ARCH
+from tests.support.builders.analysed import read
 from tests.support.builders.blocks import RSP, evidence, evidence_record, hello, write_recording
-
-
-def read(path: Path) -> tuple[Capture, Recording]:
-    capture, recording = Capture(), Recording(path)
-    for offset, block in recording.blocks():
-        capture.add(block, offset)
-    return capture, recording
 
 
 def test_trampolines_in_the_slice_are_undone(tmp_path: Path) -> None:
@@ -33,9 +25,7 @@ def test_trampolines_in_the_slice_are_undone(tmp_path: Path) -> None:
         fixups=[(sp + 8, 0x401234), (sp + 24, 0x405678), (sp - 8, 9), (sp + 28, 9)],
     )
     capture, recording = read(write_recording(tmp_path / "a.memleak", [hello(), evidence(record)]))
-    arch = arch_by_name("x86_64")
-    assert arch
-    (samples,) = read_samples(capture.evidence(), np.zeros(1, np.int32), recording.read_block, arch)
+    (samples,) = read_samples(capture.evidence(), np.zeros(1, np.int32), recording.read_block, ARCH)
     words = samples.batch.stack_bytes.view("<u8").tolist()
     assert words == [1, 0x401234, 3, 0x405678]
     assert samples.batch.registers[0, RSP] == sp
@@ -51,10 +41,8 @@ def test_samples_come_back_in_batches_with_their_own_rows(
     ]
     capture, recording = read(write_recording(tmp_path / "a.memleak", [hello(), *blocks]))
     references = capture.evidence()[[8, 0, 4, 5]]
-    arch = arch_by_name("x86_64")
-    assert arch
     found = {}
-    batches = list(read_samples(references, np.arange(4, dtype=np.int32), recording.read_block, arch))
+    batches = list(read_samples(references, np.arange(4, dtype=np.int32), recording.read_block, ARCH))
     assert len(batches) > 1
     for samples in batches:
         for i, index in enumerate(samples.indexes.tolist()):
@@ -77,10 +65,8 @@ def test_slices_whole_and_sparse(tmp_path: Path) -> None:
         evidence_record(sequence=4, sp=sp, stack=bytes(8), words={}),
     )
     capture, recording = read(write_recording(tmp_path / "a.memleak", [hello(), block]))
-    arch = arch_by_name("x86_64")
-    assert arch
     references = capture.evidence()[[3, 1, 2, 0]]
-    (samples,) = read_samples(references, np.zeros(4, np.int32), recording.read_block, arch)
+    (samples,) = read_samples(references, np.zeros(4, np.int32), recording.read_block, ARCH)
     found = {}
     for i, sequence in enumerate(samples.rows["sequence"].tolist()):
         at, size = samples.batch.stack_offset[i], samples.batch.stack_length[i]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import subprocess
 import threading
 import time
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import pytest
 from memleak_android.host.symbols import build_cache
 from memleak_android.host.symbols.build_cache import BuildCache, CacheUse, StoredOrigin
 from tests.support.fakes.debuginfod_server import Served, asked_for, server
-from tests.support.oracles.symbols import INLINING_PROGRAM, FileModule, compile_cxx, need, text_vaddrs
+from tests.support.oracles.symbols import FileModule, text_vaddrs
 
 WHOLE = bytes(range(256)) * 4096
 PROCESSES = 6
@@ -113,12 +112,10 @@ def test_what_one_machine_made_another_fetches(tmp_path: Path) -> None:
     ]
 
 
-def test_a_debug_file_is_asked_for_by_one_machine(tmp_path: Path) -> None:
+def test_a_debug_file_is_asked_for_by_one_machine(program: Path, stripped: Path, tmp_path: Path) -> None:
     """Its names and lines are those of every machine."""
-    whole, bare = compile_cxx(INLINING_PROGRAM, tmp_path / "whole"), tmp_path / "program"
-    subprocess.run([need("strip"), "-o", bare, whole], check=True)
-    module, vaddrs = FileModule.open(bare), np.array(text_vaddrs(whole)[::7], np.uint64)
-    with server(Served({asked_for(module.build_id): whole.read_bytes()})) as served:
+    module, vaddrs = FileModule.open(stripped), np.array(text_vaddrs(program)[::7], np.uint64)
+    with server(Served({asked_for(module.build_id): program.read_bytes()})) as served:
         environment = {"DEBUGINFOD_URLS": served.url}
         machines = [
             BuildCache(tmp_path / str(i), Store(tmp_path / "store"), tmp_path / str(i) / "debuginfo")

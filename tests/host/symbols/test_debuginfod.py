@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,37 +10,29 @@ from memleak_android.host.symbols import debuginfod
 from memleak_android.host.symbols.debug_files import Content, DebugFileSearch, open_elf
 from memleak_android.host.symbols.debuginfod import Debuginfod, debuginfod_of
 from tests.support.fakes.debuginfod_server import Served, asked_for, server
-from tests.support.oracles.symbols import INLINING_PROGRAM, compile_cxx, need
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_cxx(INLINING_PROGRAM, tmp_path_factory.mktemp("symbols") / "program")
 
 
 def client(tmp_path: Path, *urls: str) -> Debuginfod:
     return debuginfod_of({"DEBUGINFOD_URLS": " ".join(urls)}, tmp_path / "cache")
 
 
-def test_a_stripped_program_gets_its_lines(whole: Path, tmp_path: Path) -> None:
-    build_id = open_elf(whole).build_id
-    bare = tmp_path / "program"
-    subprocess.run([need("strip"), "-o", str(bare), str(whole)], check=True)
-    with server(Served({asked_for(build_id): whole.read_bytes()})) as served:
+def test_a_stripped_program_gets_its_lines(program: Path, stripped: Path, tmp_path: Path) -> None:
+    build_id, elf = open_elf(program).build_id, open_elf(stripped)
+    with server(Served({asked_for(build_id): program.read_bytes()})) as served:
         search = DebugFileSearch([], tmp_path / "none", client(tmp_path, f"{served.url}/"))
-        found = search.find(str(bare), build_id, open_elf(bare))
+        found = search.find(str(stripped), build_id, elf)
         again = DebugFileSearch([], tmp_path / "none", client(tmp_path, served.url))
-        assert again.find(str(bare), build_id, open_elf(bare))[0].content is Content.DEBUG_INFO
+        assert again.find(str(stripped), build_id, elf)[0].content is Content.DEBUG_INFO
     assert [one.content for one in found] == [Content.DEBUG_INFO, Content.DYNSYM]
     assert found[0].location and found[0].location.path == tmp_path / "cache" / build_id / "debuginfo"
     assert served.asked == [asked_for(build_id)]  # then the cache has it
     assert search.notes == []
 
 
-def test_files_with_lines_ask_no_server(whole: Path, tmp_path: Path) -> None:
+def test_files_with_lines_ask_no_server(program: Path, tmp_path: Path) -> None:
     with server(Served()) as served:
         search = DebugFileSearch([], tmp_path / "none", client(tmp_path, served.url))
-        search.find(str(whole), open_elf(whole).build_id, open_elf(whole))
+        search.find(str(program), open_elf(program).build_id, open_elf(program))
     assert served.asked == []
 
 
@@ -67,13 +58,13 @@ def test_what_no_server_has_is_not_asked_for_by_everyone(
         assert client(tmp_path, served.url).find("abcdef12")
 
 
-def test_another_files_debug_information_is_refused(whole: Path, tmp_path: Path) -> None:
+def test_another_files_debug_information_is_refused(program: Path, tmp_path: Path) -> None:
     wrong = "abcdef1234"
-    with server(Served({asked_for(wrong): whole.read_bytes()})) as served:
+    with server(Served({asked_for(wrong): program.read_bytes()})) as served:
         search = DebugFileSearch([], tmp_path / "none", client(tmp_path, served.url))
         assert search.find("/srv/program", wrong, None) == []
     assert search.notes == [
-        f"{tmp_path}/cache/{wrong}/debuginfo has build-id {open_elf(whole).build_id}, program has {wrong}; not used"
+        f"{tmp_path}/cache/{wrong}/debuginfo has build-id {open_elf(program).build_id}, program has {wrong}; not used"
     ]
 
 

@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from memleak_android.host.elf.sections import BadElf
 from memleak_android.host.symbols import symbol_locations
 from memleak_android.host.symbols.debug_files import Content, DebugFileSearch, open_elf
 from memleak_android.host.symbols.symbol_locations import SymbolLocation, build_ids
 from memleak_android.host.symbols.symbolizer import Symbolizer
-from tests.support.oracles.symbols import INLINING_PROGRAM, FileModule, compile_cxx, need, text_vaddrs
+from memleak_android.unwind.errors import BadElfError
+from tests.support.oracles.symbols import INLINING_PROGRAM, FileModule, compile_cxx, text_vaddrs
 
 MEMBERS = (
     "lib/x86_64/libapp.so",
     "BUNDLE-METADATA/com.android.tools.build.debugsymbols/x86_64/libapp.so.dbg",
     "x86_64/libapp.so.sym",
 )
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_cxx(INLINING_PROGRAM, tmp_path_factory.mktemp("symbols") / "libapp.so")
-
-
-@pytest.fixture(scope="module")
-def stripped(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("stripped") / "libapp.so"
-    subprocess.run([need("strip"), "-o", str(path), str(whole)], check=True)
-    return path
 
 
 def archive(path: Path, members: dict[str, bytes], packing: int = zipfile.ZIP_DEFLATED) -> Path:
@@ -43,34 +30,39 @@ def archive(path: Path, members: dict[str, bytes], packing: int = zipfile.ZIP_DE
     return path
 
 
-@pytest.mark.parametrize("packing", (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
-@pytest.mark.parametrize(("suffix", "member"), list(zip((".apk", ".aab", ".zip"), MEMBERS, strict=True)))
-def test_names_and_lines_out_of_an_archive(
-    suffix: str, member: str, packing: int, whole: Path, stripped: Path, tmp_path: Path
-) -> None:
-    members = {"AndroidManifest.xml": b"<x/>" * 100, "lib/": b"", member: whole.read_bytes()}
-    archive(tmp_path / f"app{suffix}", members, packing)
+def assert_named(stripped: Path, search: DebugFileSearch, whole: Path) -> None:
+    """By what the search finds the stripped file has the names and lines of the whole one."""
     vaddrs = np.array(text_vaddrs(whole)[:200], np.uint64)
-    search = DebugFileSearch([tmp_path])
     found = Symbolizer(search=search).resolve(FileModule.open(stripped), vaddrs)
     assert found == Symbolizer(search=DebugFileSearch([whole])).resolve(FileModule.open(whole), vaddrs)
     assert any(frame.line for chain in found for frame in chain)
+
+
+@pytest.mark.parametrize("packing", (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
+@pytest.mark.parametrize(("suffix", "member"), list(zip((".apk", ".aab", ".zip"), MEMBERS, strict=True)))
+def test_names_and_lines_out_of_an_archive(
+    suffix: str, member: str, packing: int, program: Path, stripped: Path, tmp_path: Path
+) -> None:
+    members = {"AndroidManifest.xml": b"<x/>" * 100, "lib/": b"", member: program.read_bytes()}
+    archive(tmp_path / f"app{suffix}", members, packing)
+    search = DebugFileSearch([tmp_path])
+    assert_named(stripped, search, program)
     assert search.notes == []
 
 
-def test_the_member_of_another_build_is_refused_and_named(whole: Path, tmp_path: Path) -> None:
+def test_the_member_of_another_build_is_refused_and_named(program: Path, tmp_path: Path) -> None:
     other = compile_cxx(
         INLINING_PROGRAM + "\nint one_more;\n", tmp_path / "other.so", "-Wl,--build-id=0xabcdef12"
     )
     app = archive(tmp_path / "app.apk", {MEMBERS[0]: other.read_bytes()})
     search = DebugFileSearch([app], system_dir=tmp_path / "none")
-    wanted = open_elf(whole).build_id
+    wanted = open_elf(program).build_id
     assert search.find("/data/app/libapp.so", wanted, None) == []
     assert search.notes == [f"{app}!/{MEMBERS[0]} has build-id abcdef12, libapp.so has {wanted}; not used"]
 
 
-def test_damaged_and_strange_archives_are_passed_over(whole: Path, tmp_path: Path) -> None:
-    good = archive(tmp_path / "good.apk", {MEMBERS[0]: whole.read_bytes()}).read_bytes()
+def test_damaged_and_strange_archives_are_passed_over(program: Path, tmp_path: Path) -> None:
+    good = archive(tmp_path / "good.apk", {MEMBERS[0]: program.read_bytes()}).read_bytes()
     (tmp_path / "empty.apk").write_bytes(b"")
     (tmp_path / "cut.apk").write_bytes(good[: len(good) // 2])
     (tmp_path / "text.zip").write_text("not an archive")
@@ -82,32 +74,34 @@ def test_damaged_and_strange_archives_are_passed_over(whole: Path, tmp_path: Pat
     encrypted[encrypted.rindex(b"PK\1\2") + 8] |= 1
     (tmp_path / "encrypted.apk").write_bytes(encrypted)
     search = DebugFileSearch([tmp_path])
-    (found,) = search.find("/data/app/libapp.so", open_elf(whole).build_id, None)
+    (found,) = search.find("/data/app/libapp.so", open_elf(program).build_id, None)
     assert found.location == SymbolLocation(tmp_path / "good.apk", MEMBERS[0])
     assert found.content is Content.DEBUG_INFO
     for name in ("cut", "damaged", "encrypted"):
-        with pytest.raises(BadElf):
+        with pytest.raises(BadElfError):
             SymbolLocation(tmp_path / f"{name}.apk", MEMBERS[0]).open()
 
 
 def test_a_member_beyond_the_limit_is_not_unpacked(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = archive(tmp_path / "app.apk", {MEMBERS[0]: whole.read_bytes()})
-    monkeypatch.setattr(symbol_locations, "MAX_READ_BYTES", whole.stat().st_size - 1)
-    with pytest.raises(BadElf, match=r"has [\d,]+ bytes"):
+    app = archive(tmp_path / "app.apk", {MEMBERS[0]: program.read_bytes()})
+    monkeypatch.setattr(symbol_locations, "MAX_READ_BYTES", program.stat().st_size - 1)
+    with pytest.raises(BadElfError, match=r"has [\d,]+ bytes"):
         SymbolLocation(app, MEMBERS[0]).open()
 
 
-def test_no_more_members_than_the_limit(tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    app = archive(tmp_path / "app.apk", {f"{i}/libapp.so": whole.read_bytes() for i in range(4)})
+def test_no_more_members_than_the_limit(
+    tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = archive(tmp_path / "app.apk", {f"{i}/libapp.so": program.read_bytes() for i in range(4)})
     assert len(list(build_ids(app))) == 4
     monkeypatch.setattr(symbol_locations, "MAX_MEMBERS", 3)
     assert len(list(build_ids(app))) == 3
 
 
-def test_names_out_of_an_apk_in_what_bundletool_makes(whole: Path, stripped: Path, tmp_path: Path) -> None:
-    apk = archive(tmp_path / "base-x86_64.apk", {MEMBERS[0]: whole.read_bytes()}).read_bytes()
+def test_names_out_of_an_apk_in_what_bundletool_makes(program: Path, stripped: Path, tmp_path: Path) -> None:
+    apk = archive(tmp_path / "base-x86_64.apk", {MEMBERS[0]: program.read_bytes()}).read_bytes()
     bundle = archive(
         tmp_path / "app.apks",
         {"toc.pb": b"x" * 99, "splits/damaged.apk": apk[:-200], "splits/base-x86_64.apk": apk},
@@ -118,20 +112,17 @@ def test_names_out_of_an_apk_in_what_bundletool_makes(whole: Path, stripped: Pat
     assert location == SymbolLocation(bundle, f"splits/base-x86_64.apk!/{MEMBERS[0]}")
     assert str(location) == f"{bundle}!/splits/base-x86_64.apk!/{MEMBERS[0]}"
     assert location.library == "libapp.so"
-    vaddrs = np.array(text_vaddrs(whole)[:200], np.uint64)
-    found = Symbolizer(search=DebugFileSearch([tmp_path])).resolve(FileModule.open(stripped), vaddrs)
-    assert found == Symbolizer(search=DebugFileSearch([whole])).resolve(FileModule.open(whole), vaddrs)
-    assert any(frame.line for chain in found for frame in chain)
+    assert_named(stripped, DebugFileSearch([tmp_path]), program)
 
 
-def test_an_apks_within_an_apks_is_not_looked_into(whole: Path, tmp_path: Path) -> None:
+def test_an_apks_within_an_apks_is_not_looked_into(program: Path, tmp_path: Path) -> None:
     """One level and no more: a file that holds itself ends."""
-    apk = archive(tmp_path / "inner.apk", {MEMBERS[0]: whole.read_bytes()}).read_bytes()
+    apk = archive(tmp_path / "inner.apk", {MEMBERS[0]: program.read_bytes()}).read_bytes()
     middle = archive(tmp_path / "middle.apk", {"inner.apk": apk}).read_bytes()
     assert not list(build_ids(archive(tmp_path / "outer.apks", {"middle.apk": middle})))
 
 
-def test_a_name_that_looks_like_a_member_of_a_member(whole: Path, tmp_path: Path) -> None:
-    odd = archive(tmp_path / "odd.zip", {"a.apk!/libapp.so": whole.read_bytes()})
+def test_a_name_that_looks_like_a_member_of_a_member(program: Path, tmp_path: Path) -> None:
+    odd = archive(tmp_path / "odd.zip", {"a.apk!/libapp.so": program.read_bytes()})
     ((location, build_id),) = build_ids(odd)
     assert location.open().build_id == build_id

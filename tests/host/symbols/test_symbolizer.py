@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.host.elf.sections import ElfSections
 from memleak_android.host.profile.profile import SymbolClass
 from memleak_android.host.symbols import line_table as symcache
 from memleak_android.host.symbols.debug_files import Content, DebugFileSearch, SymbolFile
 from memleak_android.host.symbols.symbolizer import ResolvedFrame, Symbolizer
+from memleak_android.unwind.elf_headers import ElfSections
 from tests.support.builders.symbol_elf import LOCAL, NOTYPE, ElfSymbol, write_elf
 from tests.support.oracles.symbols import (
     INLINING_PROGRAM,
@@ -27,11 +27,6 @@ from tests.support.oracles.symbols import (
 )
 
 LIBC = Path("/lib/x86_64-linux-gnu/libc.so.6")
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_cxx(INLINING_PROGRAM, tmp_path_factory.mktemp("symbols") / "program")
 
 
 @pytest.fixture(scope="module")
@@ -128,26 +123,9 @@ def test_libc_by_its_separate_debug_file(tmp_path: Path) -> None:
     assert_agree(ours, addr2line(debug, vaddrs), names=True, share=0.97)
 
 
-def test_names_of_a_stripped_program_come_from_the_symbols_folder(program: Path, tmp_path: Path) -> None:
-    stripped, symbols = tmp_path / "stripped", tmp_path / "symbols" / "deep" / "renamed"
-    symbols.parent.mkdir(parents=True)
-    symbols.write_bytes(program.read_bytes())
-    subprocess.run([need("strip"), "-o", stripped, program], check=True)
-    vaddr = nm_vaddr(program, "planted::outer(unsigned long)") + 1
-    module = FileModule.open(stripped)
-    without, with_folder = Symbolizer(), Symbolizer([tmp_path / "symbols"])
-    assert without.resolve(module, np.array([vaddr], np.uint64)) == [
-        (ResolvedFrame("", 0, None, None, False),)
-    ]
-    assert with_folder.resolve(module, np.array([vaddr], np.uint64)) == resolve(program, [vaddr])
-    assert with_folder.symbol_class(module) is SymbolClass.LINES
-    assert without.symbol_class(module) is not SymbolClass.LINES
-
-
-def test_a_file_of_another_build_is_refused_with_a_note(program: Path, tmp_path: Path) -> None:
-    stripped, folder = tmp_path / "program", tmp_path / "symbols"
+def test_a_file_of_another_build_is_refused_with_a_note(stripped: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "symbols"
     folder.mkdir()
-    subprocess.run([need("strip"), "-o", stripped, program], check=True)
     other = compile_cxx(INLINING_PROGRAM, folder / "program", "-DOTHER", "-O1")
     module = FileModule.open(stripped)
     symbolizer = Symbolizer([folder])
@@ -183,7 +161,7 @@ def test_gnu_debugdata_names_what_dynsym_does_not(program: Path, tmp_path: Path)
     ]
 
 
-def test_cache_is_used_and_a_damaged_one_made_anew(program: Path, tmp_path: Path) -> None:
+def test_cache_is_used_and_a_damaged_one_made_anew(program: Path, stripped: Path, tmp_path: Path) -> None:
     module = FileModule.open(program)
     vaddrs = np.array(text_vaddrs(program)[::7], np.uint64)
     first = Symbolizer(cache_dir=tmp_path).resolve(module, vaddrs)
@@ -194,8 +172,6 @@ def test_cache_is_used_and_a_damaged_one_made_anew(program: Path, tmp_path: Path
         cache.write_bytes(damaged)
         assert Symbolizer(cache_dir=tmp_path).resolve(module, vaddrs) == first
         assert cache.read_bytes() == good
-    stripped = tmp_path / "stripped"
-    subprocess.run([need("strip"), "-o", stripped, program], check=True)
     from_cache = Symbolizer(cache_dir=tmp_path).resolve(FileModule.open(stripped), vaddrs)
     assert [[f.line for f in c] for c in from_cache] == [[f.line for f in c] for c in first]
 
@@ -231,18 +207,25 @@ def test_damaged_files_cost_names_never_an_error(program: Path, tmp_path: Path) 
         assert all(len(chain) >= 1 for chain in Symbolizer().resolve(module, vaddrs))
 
 
-def test_debug_file_beside_special_files(program: Path, tmp_path: Path) -> None:
-    stripped, folder = tmp_path / "stripped", tmp_path / "symbols"
-    folder.mkdir()
+def test_names_of_a_stripped_program_come_from_the_symbols_folder(
+    program: Path, stripped: Path, tmp_path: Path
+) -> None:
+    """From a debug file deep in it, beside files that are none."""
+    folder = tmp_path / "symbols" / "deep"
+    folder.mkdir(parents=True)
     os.mkfifo(folder / "pipe")
     (folder / "loop").symlink_to(folder)
     (folder / "dead").symlink_to(tmp_path / "nowhere")
     (folder / "notes.txt").write_text("no ELF file")
     subprocess.run([need("objcopy"), "--only-keep-debug", program, folder / "some.debug"], check=True)
-    subprocess.run([need("strip"), "-o", stripped, program], check=True)
-    symbolizer = Symbolizer([folder, tmp_path / "absent"])
-    assert symbolizer.symbol_class(FileModule.open(stripped)) is SymbolClass.LINES
-    assert symbolizer.notes == (f"no folder or file {tmp_path / 'absent'} (--symbols)",)
+    vaddrs = np.array([nm_vaddr(program, "planted::outer(unsigned long)") + 1], np.uint64)
+    without, with_folder = Symbolizer(), Symbolizer([tmp_path / "symbols", tmp_path / "absent"])
+    module = FileModule.open(stripped)
+    assert without.resolve(module, vaddrs) == [(ResolvedFrame("", 0, None, None, False),)]
+    assert with_folder.resolve(module, vaddrs) == resolve(program, vaddrs.tolist())
+    assert with_folder.symbol_class(module) is SymbolClass.LINES
+    assert without.symbol_class(module) is not SymbolClass.LINES
+    assert with_folder.notes == (f"no folder or file {tmp_path / 'absent'} (--symbols)",)
 
 
 def test_two_files_of_one_path_without_build_ids(program: Path, tmp_path: Path) -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-import subprocess
-from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,136 +12,40 @@ from hypothesis import strategies as st
 from memleak_android.host.wire import blocks
 from memleak_android.host.wire.blocks import Block, BlockParser, BrokenStream, encode_block, read_blocks
 from tests.support.builders import blocks as builders
-from tests.support.oracles.symbols import need
+from tests.test_wire_document import HEADER, check, drawn
 
-HEADER = Path(__file__).parents[3] / "device" / "wire.h"
-PARTS = ("wire.h", "wire_high_water.h", "wire_hooks.h")
-TEXT = "".join(HEADER.with_name(name).read_text() for name in PARTS)
-
-STRUCTS = {
-    "ml_block": blocks.BLOCK,
-    "ml_hello": blocks.HELLO,
-    "ml_fixup": blocks.FIXUP,
-    "ml_evidence": blocks.EVIDENCE,
-    "ml_sparse_stack": blocks.SPARSE_STACK,
-    "ml_frame_chain": blocks.FRAME_CHAIN,
-    "ml_stack_above": blocks.STACK_ABOVE,
-    "ml_live": blocks.LIVE,
-    "ml_keys": blocks.KEYS,
-    "ml_high_water": blocks.HIGH_WATER,
-    "ml_status": blocks.STATUS,
-    "ml_maps": blocks.MAPS,
-    "ml_mapping": blocks.MAPPING,
-    "ml_process": blocks.PROCESS,
-    "ml_hooked": blocks.HOOKED,
-    "ml_stop": blocks.STOP,
-    "ml_exit_stop": blocks.EXIT_STOP,
-    "ml_scan": blocks.SCAN,
-    "ml_scanned": blocks.SCANNED,
-    "ml_event": blocks.EVENT,
-    "ml_error": blocks.ERROR,
-    "ml_end": blocks.END,
-    "ml_traces": blocks.TRACES,
-    "ml_sites": blocks.SITES,
-}
-
+TEXT = "".join(HEADER.with_name(name).read_text() for name in ("wire.h", "wire_hooks.h"))
 ENUMS = {
-    "ML_BLOCK_": blocks.BlockKind,
-    "ML_ARCH_": blocks.ArchNumber,
-    "ML_COLLECTOR_": blocks.Collector,
-    "ML_FN_": blocks.Function,
-    "ML_EVIDENCE_": blocks.EvidenceFlag,
-    "ML_HOOKED_": blocks.HookedFlag,
-    "ML_KEY_": blocks.KeyFlag,
-    "ML_LOST_": blocks.Lost,
-    "ML_PROCESS_": blocks.ProcessEvent,
-    "ML_REASON_": blocks.Reason,
-    "ML_SITE_": blocks.SiteFlag,
-    "ML_STOP_": blocks.StopMoment,
+    "ML_BLOCK_": blocks.BlockKind, "ML_ARCH_": blocks.ArchNumber, "ML_COLLECTOR_": blocks.Collector,
+    "ML_FN_": blocks.Function, "ML_EVIDENCE_": blocks.EvidenceFlag, "ML_HOOKED_": blocks.HookedFlag,
+    "ML_KEY_": blocks.KeyFlag, "ML_LOST_": blocks.Lost, "ML_PROCESS_": blocks.ProcessEvent,
+    "ML_REASON_": blocks.Reason, "ML_SITE_": blocks.SiteFlag, "ML_STOP_": blocks.StopMoment,
     "ML_STOPPED_": blocks.Stopped,
-}
-
-
-def run_c(tmp_path: Path, body: str) -> bytes:
-    source, program = tmp_path / "wire.c", tmp_path / "wire"
-    source.write_text(
-        f'#include <stddef.h>\n#include <stdio.h>\n#include "{HEADER}"\nint main(void) {{\n{body}\nreturn 0; }}\n'
-    )
-    subprocess.run([need("gcc"), "-Wall", "-Wextra", "-Werror", "-o", program, source], check=True)
-    return subprocess.run([program], check=True, capture_output=True).stdout
-
-
-def is_number(dtype: np.dtype[np.void], name: str) -> bool:
-    return dtype[name].kind in "ui" and dtype[name].shape == ()
+}  # fmt: skip
+CONSTANTS = (
+    "WIRE_VERSION BLOCK_MAGIC BLOCK_PAYLOAD_MAX FIXUPS STACK_BYTES_MAX ABOVE_BYTES_MAX ABOVE_WORDS_MAX"
+    " LOST_MAX NO_TRACE NO_MODULE"
+)
 
 
 def test_every_struct_and_field_of_the_header_is_mirrored() -> None:
+    """The mirror of ml_live is LIVE: with its fields in order, which lie where the header has them."""
     defined = {
         match[1]: re.findall(r"(\w+)(?:\[\w+\])?;", re.sub(r"/\*.*?\*/", "", match[2], flags=re.DOTALL))
         for match in re.finditer(r"^struct (ml_\w+) \{(.*?)^\};", TEXT, re.DOTALL | re.MULTILINE)
     }
-    assert defined == {name: list(dtype.names or ()) for name, dtype in STRUCTS.items()}
+    mirrors = {name: getattr(blocks, name.removeprefix("ml_").upper()) for name in defined}
+    assert len(defined) >= 24
+    assert defined == {name: list(dtype.names) for name, dtype in mirrors.items()}
+    assert all(dtype[field].byteorder != ">" for dtype in mirrors.values() for field in dtype.names)
+    check(drawn(mirrors))
 
 
-def test_sizes_and_offsets(tmp_path: Path) -> None:
-    lines = []
-    for name, dtype in STRUCTS.items():
-        lines.append(f'printf("{name} %zu\\n", sizeof(struct {name}));')
-        for field in dtype.names or ():
-            lines.append(
-                f'printf("{name}.{field} %zu %zu\\n", offsetof(struct {name}, {field}),'
-                f" sizeof(((struct {name} *)0)->{field}));"
-            )
-    expected = []
-    for name, dtype in STRUCTS.items():
-        expected.append(f"{name} {dtype.itemsize}")
-        for field, (of_field, offset) in ((f, dtype.fields[f][:2]) for f in dtype.names or ()):  # type: ignore[index]
-            expected.append(f"{name}.{field} {offset} {of_field.itemsize}")
-    assert run_c(tmp_path, "\n".join(lines)).decode().splitlines() == expected
-
-
-def test_numbers_of_enums(tmp_path: Path) -> None:
-    lines, expected = [], []
-    for prefix, enum in ENUMS.items():
-        for member in enum:
-            lines.append(f'printf("{prefix}{member.name} %d\\n", (int){prefix}{member.name});')
-            expected.append(f"{prefix}{member.name} {member.value}")
-    assert run_c(tmp_path, "\n".join(lines)).decode().splitlines() == expected
-    mirrored = {line.split()[0] for line in expected}
+def test_numbers_of_the_header() -> None:
+    numbers = {f"{prefix}{one.name}": one.value for prefix, enum in ENUMS.items() for one in enum}
     in_header = set(re.findall(r"^\s+(ML_[A-Z0-9_]+) = ", TEXT, re.MULTILINE))
-    assert in_header - mirrored == {"ML_FN_MAX", "ML_LOST_MAX"}
-
-
-def test_constants(tmp_path: Path) -> None:
-    names = {
-        "ML_WIRE_VERSION": blocks.WIRE_VERSION,
-        "ML_BLOCK_MAGIC": blocks.BLOCK_MAGIC,
-        "ML_BLOCK_PAYLOAD_MAX": blocks.BLOCK_PAYLOAD_MAX,
-        "ML_FIXUPS": blocks.FIXUPS,
-        "ML_STACK_BYTES_MAX": blocks.STACK_BYTES_MAX,
-        "ML_ABOVE_BYTES_MAX": blocks.ABOVE_BYTES_MAX,
-        "ML_ABOVE_WORDS_MAX": blocks.ABOVE_WORDS_MAX,
-        "ML_LOST_MAX": blocks.LOST_MAX,
-        "ML_NO_TRACE": blocks.NO_TRACE,
-        "ML_NO_MODULE": blocks.NO_MODULE,
-    }
-    body = "\n".join(f'printf("%llu\\n", (unsigned long long){name});' for name in names)
-    assert [int(line) for line in run_c(tmp_path, body).split()] == list(names.values())
-
-
-@pytest.mark.parametrize("name", STRUCTS)
-def test_patterned_structs_have_the_same_bytes(tmp_path: Path, name: str) -> None:
-    """Field n is 0xA1A2… + n·0x1010…: swapped fields and byte orders show at once."""
-    dtype = STRUCTS[name]
-    row = np.zeros(1, dtype)
-    lines = [f"struct {name} it = {{0}};"]
-    for n, field in enumerate(f for f in dtype.names or () if is_number(dtype, f)):
-        bits = 8 * dtype[field].itemsize
-        pattern = (0xA1A2A3A4A5A6A7A8 + n * 0x1010101010101010) % 2**bits
-        lines.append(f"it.{field} = ({'ml_s32' if dtype[field].kind == 'i' else 'ml_u64'}){pattern:#x}ull;")
-        row[field] = np.array(pattern, f"<u{bits // 8}").view(dtype[field])
-    lines.append("fwrite(&it, sizeof it, 1, stdout);")
-    assert run_c(tmp_path, "\n".join(lines)) == row.tobytes()
+    assert in_header - numbers.keys() == {"ML_FN_MAX", "ML_LOST_MAX"}
+    check(numbers=numbers | {f"ML_{name}": getattr(blocks, name) for name in CONSTANTS.split()})
 
 
 def test_literal_bytes_of_a_block() -> None:

@@ -3,52 +3,28 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from memleak_android.host.wire import calls as wire
-from tests.test_wire_document import assertions, compiles
+from tests.test_wire_document import DOCUMENT, ROOT, check, drawn
 
-ROOT = Path(__file__).resolve().parents[3]
-HEADER = ROOT / "device" / "wire_calls.h"
-TABLES = ROOT / "device" / "bpf" / "snoop" / "tables.h"
-DOCUMENT = ROOT / "docs" / "wire-protocol.md"
 MIRRORS = {
     "ml_calls": wire.CALLS, "ml_call": wire.CALL, "ml_call_capture": wire.CAPTURE, "ml_call_totals": wire.TOTALS,
     "ml_call_statistics": wire.STATISTICS, "ml_call_bucket": wire.BUCKET, "ml_probe_result": wire.PROBE_RESULT,
 }  # fmt: skip
 
 
-def compiled(checks: str) -> None:
-    tables = TABLES.read_text().replace('#include "wire_calls.h"', "")
-    done = compiles(f'#include "{HEADER}"\n{tables}\n{checks}\n')
-    assert done.returncode == 0, done.stderr
-
-
-def test_arrays_are_what_the_header_says() -> None:
-    drawn = {
-        name: (
-            dtype.itemsize,
-            [(dtype.fields[field][1], field, dtype[field].itemsize) for field in dtype.names],
-        )
-        for name, dtype in MIRRORS.items()
-        if dtype.fields is not None and dtype.names is not None
-    }
-    compiled(assertions(drawn))
-
-
-@pytest.mark.parametrize(
-    ("prefix", "values"),
-    [
+def test_mirrors_are_what_the_header_says() -> None:
+    enums = [
         ("ML_CALL_", wire.CallType), ("ML_PROBE_", wire.ProbeWay), ("ML_PROBE_", wire.ProbeKind),
         ("ML_SNOOP_", wire.CaptureKind), ("ML_SNOOP_", wire.Comparison),
-    ],
-)  # fmt: skip
-def test_numbers_are_the_headers(prefix: str, values: type[wire.CallType]) -> None:
-    compiled("\n".join(f'_Static_assert({prefix}{one.name} == {one.value}, "{one.name}");' for one in values))
-    compiled(f'_Static_assert(ML_CALL_BUCKETS == {wire.BUCKETS} && ML_CALL_RETURN == {wire.RETURN}, "");')
+    ]  # fmt: skip
+    numbers = {f"{prefix}{one.name}": int(one) for prefix, enum in enums for one in enum}
+    numbers |= {"ML_CALL_BUCKETS": wire.BUCKETS, "ML_CALL_RETURN": wire.RETURN}
+    tables = (ROOT / "device/bpf/snoop/tables.h").read_text().replace('#include "wire_calls.h"', "")
+    check(drawn(MIRRORS), numbers=numbers, behind=tables)
 
 
 def test_every_input_line_is_described() -> None:

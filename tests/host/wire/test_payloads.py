@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memleak_android.host.wire import frame_chains, payloads
+from memleak_android.host.wire import blocks, frame_chains, payloads
 from memleak_android.host.wire.blocks import EVIDENCE, LIVE_ROW, Block, BlockKind, EvidenceFlag, Function
 from memleak_android.host.wire.payloads import MalformedBlock
 from tests.support.builders import blocks as builders
@@ -48,20 +49,6 @@ def test_a_chain_stands_behind_what_there_is_of_the_stack() -> None:
     assert chains.addresses.tolist() == [0x401000, 0x402000, 0x403000]
 
 
-@pytest.mark.parametrize("count", [3, 257, 2**32 - 1])
-def test_a_chain_longer_than_its_record_is_refused(count: int) -> None:
-    record = bytearray(builders.evidence_record(sequence=1, stack=bytes(16), chain=[1, 2]))
-    record[-24:-20] = count.to_bytes(4, "little")
-    with pytest.raises(MalformedBlock, match="its frame records"):
-        payloads.decode_evidence(bytes(record))
-
-
-def test_a_chain_that_is_not_there_is_refused() -> None:
-    record = builders.evidence_record(sequence=1, stack=bytes(16), flags=EvidenceFlag.FRAME_CHAIN)
-    with pytest.raises(MalformedBlock, match="its frame records"):
-        payloads.decode_evidence(record)
-
-
 def test_unknown_registers_are_zero_whatever_was_sent() -> None:
     record = bytearray(builders.evidence_record(sequence=1, pc=0x401000))
     record[EVIDENCE.itemsize : EVIDENCE.itemsize + 8] = b"\xff" * 8
@@ -76,50 +63,53 @@ def test_empty_evidence_block() -> None:
     assert batch.registers.shape == (0, 0)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("record_bytes", 0),
-        ("record_bytes", 148),
-        ("record_bytes", 2**31),
-        ("record_bytes", 313),
-        ("stack_bytes", 2**32 - 1),
-        ("n_registers", 65),
-        ("n_registers", 22),
-        ("n_fixups", 5),
-    ],
-)
-def test_evidence_that_contradicts_itself(field: str, value: int) -> None:
-    record = bytearray(builders.evidence_record(sequence=1))
-    offset = EVIDENCE.fields[field][1]  # type: ignore[index]
-    size = EVIDENCE[field].itemsize
-    record[offset : offset + size] = value.to_bytes(size, "little")
-    with pytest.raises(MalformedBlock):
-        payloads.decode_evidence(bytes(record))
+SOUND = builders.evidence_record(sequence=1, stack=bytes(16), above=(32, {0: 1, 3: 4}))
 
 
-@pytest.mark.parametrize(
-    ("stack_bytes", "words", "claimed"),
-    [
-        (24, {3: 5}, None),  # beyond its slice
-        (65536, {0: 5}, None),  # longer than any
-        (20, {0: 5}, None),  # not in words
-        (24, {0: 5}, 2),  # more words than there are
-        (24, {0: 5}, 2**61),
-        (24, {0: 5}, 2**64 - 1),
-    ],
-)
-def test_words_of_a_slice_that_contradict_themselves(
-    stack_bytes: int, words: dict[int, int], claimed: int | None
-) -> None:
-    sound = builders.evidence_record(sequence=1, stack=bytes(64), words={7: 1, 0: 2})
-    record = bytearray(builders.evidence_record(sequence=2, stack=bytes(stack_bytes), words=words))
-    if claimed is not None:
-        at = EVIDENCE.itemsize + 8 * builders.X86_64_REGISTERS
-        record[at : at + 8] = claimed.to_bytes(8, "little")
-    with pytest.raises(MalformedBlock, match=f"at byte {len(sound)}: its words"):
-        payloads.decode_evidence(sound + bytes(record))
-    assert len(payloads.decode_evidence(sound)) == 1
+def record(stack_bytes: int, **fields: Any) -> bytes:
+    return builders.evidence_record(sequence=2, stack=bytes(stack_bytes), **fields)
+
+
+def patched(sound: bytes, at: int, size: int, value: int) -> bytes:
+    at %= len(sound)
+    return sound[:at] + value.to_bytes(size, "little") + sound[at + size :]
+
+
+def header(field: str, value: int) -> bytes:
+    return patched(record(0), EVIDENCE.fields[field][1], EVIDENCE[field].itemsize, value)  # type: ignore[index]
+
+
+def cut(sound: bytes, size: int) -> bytes:
+    return patched(sound, 0, 4, len(sound) - size)[:-size]
+
+
+WORDS_AT = EVIDENCE.itemsize + 8 * builders.X86_64_REGISTERS
+CONTRADICTIONS = [
+    ("", header("record_bytes", 0)), ("", header("record_bytes", 148)), ("", header("record_bytes", 2**31)),
+    ("", header("record_bytes", 313)), ("", header("stack_bytes", 2**32 - 1)), ("", header("n_registers", 65)),
+    ("", header("n_registers", 22)), ("", header("n_fixups", 5)),
+    # a chain longer than its record, and one that is not there
+    *((": its frame records", patched(record(16, chain=[1, 2]), -24, 4, count)) for count in (3, 257, 2**32 - 1)),
+    (": its frame records", record(16, flags=EvidenceFlag.FRAME_CHAIN)),
+    # words beyond their slice, of one longer than any, and of one not in words; more words than there are
+    (": its words", record(24, words={3: 5})), (": its words", record(65536, words={0: 5})),
+    (": its words", record(20, words={0: 5})),
+    *((": its words", patched(record(24, words={0: 5}), WORDS_AT, 8, n)) for n in (2, 2**61, 2**64 - 1)),
+    # words above: beyond their reach, not in words, farther than allowed, behind a slice that ends within a word
+    (": its words above", record(16, above=(32, {4: 1}))), (": its words above", record(16, above=(31, {0: 1}))),
+    (": its words above", record(16, above=(2**20 + 8, {0: 1}))), (": its words above", record(20, above=(32, {0: 1}))),
+    # words above that are not there, nor their number; behind a sparse slice
+    (": its words above", cut(record(16, above=(32, {0: 1, 1: 2})), 8)),
+    (": its words above", cut(record(16, above=(32, {})), 8)),
+    (": its words above", record(16, words={1: 5}, above=(32, {0: 1}))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reason", "contradicting"), CONTRADICTIONS)
+def test_a_record_that_contradicts_itself_is_refused(reason: str, contradicting: bytes) -> None:
+    assert len(payloads.decode_evidence(SOUND)) == 1
+    with pytest.raises(MalformedBlock, match=f"at byte {len(SOUND)}{reason}"):
+        payloads.decode_evidence(SOUND + contradicting)
 
 
 @given(st.binary(max_size=64).map(lambda b: b[: len(b) & ~7]), st.sampled_from(list(BlockKind)))
@@ -174,9 +164,9 @@ def test_mappings_with_paths_of_any_length_and_bytes() -> None:
 
 
 def test_traces_round_trip() -> None:
-    traces = np.zeros(2, payloads.TRACE_ROW)
+    traces = np.zeros(2, blocks.TRACE_ROW)
     traces["n_frames"], traces["function"] = [2, 1], Function.CALLOC
-    frames = np.zeros(3, payloads.FRAME_ROW)
+    frames = np.zeros(3, blocks.FRAME_ROW)
     frames["address"], frames["method"] = [7, 8, 9], 3
     chunk = payloads.decode_traces(
         payloads.encode_traces(payloads.TraceChunk(4, True, traces, frames)).payload
@@ -187,8 +177,8 @@ def test_traces_round_trip() -> None:
 
 
 def test_traces_with_more_frames_than_there_are() -> None:
-    traces = np.zeros(1, payloads.TRACE_ROW)
+    traces = np.zeros(1, blocks.TRACE_ROW)
     traces["n_frames"] = 2**32 - 1
-    block = payloads.encode_traces(payloads.TraceChunk(0, True, traces, np.zeros(1, payloads.FRAME_ROW)))
+    block = payloads.encode_traces(payloads.TraceChunk(0, True, traces, np.zeros(1, blocks.FRAME_ROW)))
     with pytest.raises(MalformedBlock):
         payloads.decode_traces(block.payload)

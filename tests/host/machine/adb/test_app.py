@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -20,8 +21,7 @@ from memleak_android.host.machine.adb.app import (
     running_processes,
     wait_for_process,
 )
-from memleak_android.host.machine.local.machine import LocalMachine
-from memleak_android.host.machine.target import Answer
+from tests.support.fakes.device_here import DeviceHere
 
 # `dumpsys package`, shortened: an overlay first, then the package, then the copy of it in the system image.
 DUMP_13 = """\
@@ -73,57 +73,21 @@ PS = """\
 """
 
 
-def app(**changes: object) -> App:
-    fields: dict[str, object] = {
-        "package": "com.example.app",
-        "user": 0,
-        "app_id": 10123,
-        "is_debuggable": True,
-        "is_profileable": False,
-        "abi": "arm64-v8a",
-        "paths": ("/data/app/base.apk",),
-        "run_as_refusal": "",
-    }
-    return App(**(fields | changes))  # type: ignore[arg-type]
-
-
-class Phone(LocalMachine):
-    """Answers by the first word of a command, or of the script behind sh -c."""
-
-    name = "device x"
-    has_root = False
-
-    def __init__(self, **answers: str) -> None:
-        self.answers = answers
-        self.asked: list[list[str]] = []
-
-    def run(self, argv: Sequence[str], **options: object) -> Answer:  # type: ignore[override]
-        self.asked.append(list(argv))
-        words = argv[2].split() if argv[0] == "sh" else argv
-        said = self.answers.get(words[0], "")
-        return Answer(0, said.replace("<MARK>", argv[-1]).encode(), b"")
+APP = App("com.example.app", 0, 10123, True, False, "arm64-v8a", ("/data/app/base.apk",), "")
+AS_USER_10 = replace(APP, user=10)
 
 
 def test_the_packages_own_section_counts() -> None:
     found = parse_app("com.example.app", 0, ["/data/app/base.apk"], DUMP_13, "uid=10123(u0_a123) gid=10123")
-    assert (found.app_id, found.abi, found.is_debuggable, found.is_profileable) == (
-        10123,
-        "arm64-v8a",
-        True,
-        True,
-    )
-    assert (found.uid, found.as_user.words, found.run_as_refusal) == (
-        10123,
-        ["run-as", "com.example.app"],
-        "",
-    )
+    assert found == replace(APP, is_profileable=True, version_code=1)
+    assert (found.uid, found.as_user.words) == (10123, ["run-as", "com.example.app"])
 
 
 def test_an_older_dump_of_another_user() -> None:
-    found = parse_app("com.example.app", 10, [], DUMP_9, "run-as: package not debuggable: com.example.app\n")
-    assert (found.app_id, found.uid, found.abi, found.is_debuggable) == (10123, 1010123, "", False)
-    assert found.run_as_refusal == "run-as: package not debuggable: com.example.app"
-    assert found.as_user.words == ["run-as", "com.example.app", "--user", "10"]
+    refusal = "run-as: package not debuggable: com.example.app"
+    found = parse_app("com.example.app", 10, [], DUMP_9, f"{refusal}\n")
+    assert found == replace(AS_USER_10, is_debuggable=False, abi="", paths=(), run_as_refusal=refusal)
+    assert found.uid == 1010123 and found.as_user.words == ["run-as", "com.example.app", "--user", "10"]
 
 
 @pytest.mark.parametrize(
@@ -135,21 +99,17 @@ def test_a_dump_that_tells_nothing(dump: str) -> None:
 
 
 def test_processes_are_taken_by_uid_and_name() -> None:
-    found = running_processes(Phone(ps=PS), app())
-    assert [(one.pid, one.name) for one in found] == [
-        (4711, "com.example.app"),
-        (4712, "com.example.app:remote"),
-        (4713, "org.other.name"),
-        (4714, "com.example.app:sandbox"),
-    ]
-    assert [one.pid for one in running_processes(Phone(ps=PS), app(user=10))] == [4716]
+    found = running_processes(DeviceHere(ps=PS), APP)
+    assert [one.pid for one in found] == [4711, 4712, 4713, 4714]
+    assert [one.name for one in found[1:3]] == ["com.example.app:remote", "org.other.name"]
+    assert [one.pid for one in running_processes(DeviceHere(ps=PS), AS_USER_10)] == [4716]
 
 
 def test_the_process_that_is_meant() -> None:
     processes = [one for one in parse_processes(PS) if one.uid in (10123, 99001)]
     for name, pid in ((None, 4711), (":remote", 4712), ("org.other.name", 4713), ("com.example.app", 4711)):
-        assert choose_process(app(), processes, name).pid == pid
-    assert choose_process(app(), processes[1:2], None).pid == 4712
+        assert choose_process(APP, processes, name).pid == pid
+    assert choose_process(APP, processes[1:2], None).pid == 4712
 
 
 @pytest.mark.parametrize(
@@ -157,24 +117,15 @@ def test_the_process_that_is_meant() -> None:
     [
         ((), None, "com.example.app is not running; start it, or use --launch or --wait"),
         (("com.example.app",), ":gone", "com.example.app has no process com.example.app:gone; it runs com.example.app (pid 0)"),
-        (
-            ("com.example.app:a", "com.example.app:b"),
-            None,
-            (
-                "the main process of com.example.app is not running;"
-                " use --process NAME: com.example.app:a (pid 0), com.example.app:b (pid 1)"
-            ),
-        ),
-        (
-            ("com.example.app",) * 2,
-            None,
-            "2 processes are called com.example.app: com.example.app (pid 0), com.example.app (pid 1); name one by --pid",
-        ),
+        (("com.example.app:a", "com.example.app:b"), None,
+         "the main process of com.example.app is not running; use --process NAME: com.example.app:a (pid 0), com.example.app:b (pid 1)"),
+        (("com.example.app",) * 2, None,
+         "2 processes are called com.example.app: com.example.app (pid 0), com.example.app (pid 1); name one by --pid"),
     ],
 )  # fmt: skip
 def test_no_process_is_guessed(processes: Sequence[str], name: str | None, line: str) -> None:
     with pytest.raises(TargetError) as caught:
-        choose_process(app(), [AppProcess(i, 10123, one) for i, one in enumerate(processes)], name)
+        choose_process(APP, [AppProcess(i, 10123, one) for i, one in enumerate(processes)], name)
     assert str(caught.value) == line
 
 
@@ -182,7 +133,7 @@ def test_no_process_is_guessed(processes: Sequence[str], name: str | None, line:
     "package", ["", "a;reboot", "$(id)", "a b", "com.example/../x", "a" * 300, "-p", "a\n", "1a"]
 )
 def test_malformed_package_names_are_never_sent(package: str) -> None:
-    phone = Phone()
+    phone = DeviceHere()
     with pytest.raises(UsageError, match="is not a package name"):
         find_app(phone, package)
     assert phone.asked == []
@@ -190,75 +141,61 @@ def test_malformed_package_names_are_never_sent(package: str) -> None:
 
 
 def test_a_package_that_is_not_installed() -> None:
-    with pytest.raises(TargetError) as caught:
-        find_app(
-            Phone(pm="<MARK>Unable to find package<MARK>run-as: unknown package<MARK>"), "com.example.app"
-        )
-    assert str(caught.value).startswith("com.example.app is not installed on device x; install it")
+    phone = DeviceHere(pm="<MARK>Unable to find package<MARK>run-as: unknown package<MARK>")
+    with pytest.raises(TargetError, match=r"^com.example.app is not installed on device x; install it"):
+        find_app(phone, "com.example.app")
 
 
 @pytest.mark.parametrize("said", ["", "package:/a.apk\n<MARK>", "<MARK>" * 9])
 def test_half_an_answer(said: str) -> None:
-    with pytest.raises(
-        DeviceError, match=r"device x did not answer about com.example.app: incomplete answer"
-    ):
-        find_app(Phone(pm=said), "com.example.app")
-
-
-def test_split_packages_and_carriage_returns() -> None:
-    said = (
-        "package:/data/app/x/base.apk\r\npackage:/data/app/x/split_config.arm64_v8a.apk\r\n<MARK>"
-        + DUMP_9
-        + "<MARK>uid=1<MARK>"
-    )
-    found = find_app(Phone(pm=said), "com.example.app")
-    assert found.paths == ("/data/app/x/base.apk", "/data/app/x/split_config.arm64_v8a.apk")
+    refusal = r"device x did not answer about com.example.app: incomplete answer"
+    with pytest.raises(DeviceError, match=refusal):
+        find_app(DeviceHere(pm=said), "com.example.app")
 
 
 @pytest.mark.parametrize(("user", "words"), [(0, ""), (10, "--user 10")])
-def test_run_as_names_other_users_only(user: int, words: str) -> None:
-    """The option is younger than run-as."""
-    phone = Phone(pm="package:/data/app/x/base.apk\n<MARK>" + DUMP_9 + "<MARK>uid=1<MARK>")
-    find_app(phone, "com.example.app", user)
+def test_split_packages_and_carriage_returns(user: int, words: str) -> None:
+    """run-as names other users only: its option is younger than run-as."""
+    paths = ("/data/app/x/base.apk", "/data/app/x/split_config.arm64_v8a.apk")
+    said = "".join(f"package:{path}\r\n" for path in paths) + f"<MARK>{DUMP_9}<MARK>uid=1<MARK>"
+    phone = DeviceHere(pm=said)
+    assert find_app(phone, "com.example.app", user).paths == paths
     assert phone.asked[0][4:7] == ["com.example.app", str(user), words]
 
 
-def test_an_app_is_started_by_its_launcher_activity() -> None:
-    phone = Phone(cmd="priority=0 preferredOrder=0\ncom.example.app/.Main\n", am="Starting: Intent { … }\n")
-    launch(phone, app())
+@pytest.mark.parametrize("app", [APP, AS_USER_10])
+def test_an_app_is_started_by_its_launcher_activity(app: App) -> None:
+    phone = DeviceHere(
+        cmd="priority=0 preferredOrder=0\ncom.example.app/.Main\n", am="Starting: Intent { … }\n"
+    )
+    launch(phone, app)
+    user = ["--user", str(app.user)]
+    assert phone.asked[0][4:6] == user
     assert phone.asked[1:] == [
-        ["am", "force-stop", "--user", "0", "com.example.app"],
-        ["am", "start", "--user", "0", "-n", "com.example.app/.Main"],
+        ["am", "force-stop", *user, "com.example.app"],
+        ["am", "start", *user, "-n", "com.example.app/.Main"],
     ]
 
 
 def test_an_app_that_cannot_be_started() -> None:
-    phone = Phone(
-        cmd="com.example.app/.Main; reboot", am="", monkey="** No activities found to run, monkey aborted."
-    )
+    said = "** No activities found to run, monkey aborted."
+    phone = DeviceHere(cmd="com.example.app/.Main; reboot", am="", monkey=said)
     with pytest.raises(TargetError, match=r"com.example.app could not be started: .* No activities found"):
-        launch(phone, app())
+        launch(phone, APP)
     assert phone.asked[-1][:3] == ["monkey", "-p", "com.example.app"]
 
 
-def test_an_app_of_another_user() -> None:
-    phone = Phone(cmd="com.example.app/.Main\n", am="Starting: Intent { … }\n")
-    launch(phone, app(user=10))
-    assert [words for words in phone.asked if words[words.index("--user") + 1] != "10"] == []
-    assert phone.asked[-1] == ["am", "start", "--user", "10", "-n", "com.example.app/.Main"]
-
-
 def test_what_starts_an_app_without_an_activity_knows_no_users() -> None:
-    phone = Phone(cmd="No activity found\n")
+    phone = DeviceHere(cmd="No activity found\n")
     with pytest.raises(TargetError, match=r"com\.example\.app of user 10 has no activity to start"):
-        launch(phone, app(user=10))
+        launch(phone, AS_USER_10)
     assert len(phone.asked) == 1, "and it is not ended for that"
 
 
 def test_waiting_ends() -> None:
     with pytest.raises(TargetError, match="is not running"):
-        wait_for_process(Phone(ps=""), app(), None, 0.0)
-    assert wait_for_process(Phone(ps=PS), app(), ":remote", None).pid == 4712
+        wait_for_process(DeviceHere(ps=""), APP, None, 0.0)
+    assert wait_for_process(DeviceHere(ps=PS), APP, ":remote", None).pid == 4712
 
 
 ZYGOTES = "320 0 zygote64\n321 0 zygote\n322 0 zygote64_other\n400 10200 zygote64\n"
@@ -273,9 +210,9 @@ ZYGOTES = "320 0 zygote64\n321 0 zygote\n322 0 zygote64_other\n400 10200 zygote6
     ],
 )
 def test_the_zygote_is_the_parent_where_there_is_one(processes: str, parent: str, pid: int) -> None:
-    assert find_zygote(Phone(ps=processes, grep=parent), app()).pid == pid
+    assert find_zygote(DeviceHere(ps=processes, grep=parent), APP).pid == pid
 
 
 def test_a_device_without_a_zygote() -> None:
     with pytest.raises(TargetError, match="device x has no zygote64 to start an app from"):
-        find_zygote(Phone(ps="400 10200 zygote64\n"), app())
+        find_zygote(DeviceHere(ps="400 10200 zygote64\n"), APP)

@@ -17,6 +17,7 @@ from memleak_android.host.errors import ConnectionCut, DeviceError
 from memleak_android.host.machine.adb.device import AdbDevice
 from memleak_android.host.machine.adb.server import DeviceRow, list_devices
 from memleak_android.host.machine.target import AppUser
+from tests.support.attaching import until
 from tests.support.fakes.adb_server import connected
 from tests.support.fakes.adbd import FakeDevice
 
@@ -42,14 +43,6 @@ def row_of(fake: FakeDevice) -> DeviceRow:
     return next(row for row in list_devices() if row.serial == fake.serial)
 
 
-def left(fake: FakeDevice) -> list[str]:
-    """Returns the files left in the device's temporary folder after at most a minute."""
-    deadline = time.monotonic() + 60
-    while os.listdir(fake.temporary) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return os.listdir(fake.temporary)
-
-
 def test_files_are_complete_and_executable_until_the_end(fake: FakeDevice, tool: Path) -> None:
     device = AdbDevice(row_of(fake))
     with device.deploy({"tool": tool, "lib.so": tool}) as deployment:
@@ -69,25 +62,18 @@ def test_a_pulled_cable_takes_it_away(fake: FakeDevice, tool: Path) -> None:
     deployment = AdbDevice(row_of(fake)).deploy({"tool": tool})
     assert os.listdir(fake.temporary)
     fake.cut()
-    assert left(fake) == []
+    assert fake.left() == []
     deployment.close()
 
 
 def test_a_cable_pulled_while_copying_takes_it_away(fake: FakeDevice, tool: Path) -> None:
     fake.add_program("chmod", f"touch {fake.folder}/copied; sleep 5")
-    pull = threading.Thread(target=lambda: wait_for(fake.folder / "copied") and fake.cut())
+    pull = threading.Thread(target=lambda: until((fake.folder / "copied").exists) and fake.cut())
     pull.start()
     with pytest.raises(ConnectionCut, match="was cut"):
         AdbDevice(row_of(fake)).deploy({"tool": tool})
     pull.join()
-    assert left(fake) == []
-
-
-def wait_for(path: Path) -> bool:
-    deadline = time.monotonic() + 60
-    while not path.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return path.exists()
+    assert fake.left() == []
 
 
 def test_the_death_of_this_program_takes_it_away(fake: FakeDevice, tool: Path) -> None:
@@ -103,29 +89,19 @@ def test_the_death_of_this_program_takes_it_away(fake: FakeDevice, tool: Path) -
         assert process.stdout and process.stdout.readline() == b"there\n"
         assert os.listdir(fake.temporary)
         process.send_signal(signal.SIGKILL)
-    assert left(fake) == []
+    assert fake.left() == []
 
 
 @pytest.mark.parametrize(
     ("program", "script", "message"),
     [
-        (
-            "chmod",
-            'echo "cat: write error: No space left on device" >&2; exit 1',
-            "tool could not be copied to {}: No space left on device; make room on the device",
-        ),
-        (
-            "mkdir",
-            "echo \"mkdir: 'x': Read-only file system\" >&2; exit 1",
-            "could not copy files into /data/local/tmp on {}: mkdir: 'x': Read-only file system; make room there",
-        ),
-        (
-            "mkdir",
-            "exit 1",
-            "could not copy files into /data/local/tmp on {}: exit code 1; make room there",
-        ),
+        ("chmod", 'echo "cat: write error: No space left on device" >&2; exit 1',
+         "tool could not be copied to {}: No space left on device; make room on the device"),
+        ("mkdir", "echo \"mkdir: 'x': Read-only file system\" >&2; exit 1",
+         "could not copy files into /data/local/tmp on {}: mkdir: 'x': Read-only file system; make room there"),
+        ("mkdir", "exit 1", "could not copy files into /data/local/tmp on {}: exit code 1; make room there"),
     ],
-)
+)  # fmt: skip
 def test_refusals(fake: FakeDevice, tool: Path, program: str, script: str, message: str) -> None:
     fake.add_program(program, script)
     with pytest.raises(DeviceError) as caught:
@@ -166,4 +142,4 @@ def test_a_device_that_never_gets_ready(
     with pytest.raises(DeviceError, match="it does not answer; make room there"):
         AdbDevice(row_of(fake)).deploy({"tool": tool})
     time.sleep(0.5)
-    assert left(fake) == []
+    assert fake.left() == []

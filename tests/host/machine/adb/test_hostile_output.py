@@ -12,9 +12,8 @@ from memleak_android.host.console import one_line
 from memleak_android.host.errors import MemleakError
 from memleak_android.host.machine.adb.app import check_package, parse_app, parse_processes
 from memleak_android.host.machine.adb.facts import parse_facts
-from memleak_android.host.machine.adb.program import parse_listed
-from memleak_android.host.machine.parse import decimal, parse_maps, parse_status
-from memleak_android.host.tracers.inline.reservation import reserved
+from memleak_android.host.machine.parse import decimal, parse_listed, parse_maps, parse_status
+from memleak_android.host.tracers.inline.target import reserved
 
 _ALL = 1 << 20  # characters
 _NUMBER_FIELDS = ("PID UID NAME\n{0} {0} com.example.app\n", "{0}-{0} r-xp {0} 00:00 {0} /x\n", "Tgid: {0}\n")

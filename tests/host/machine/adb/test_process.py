@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -16,18 +15,7 @@ from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.machine.local.process import LocalProcess
 from memleak_android.host.machine.target import Answer
-
-
-class Answering(LocalMachine):
-    """A device with given answers."""
-
-    name = "device x"
-
-    def __init__(self, answer: Answer) -> None:
-        self.answer = answer
-
-    def run(self, argv: object, **options: object) -> Answer:  # type: ignore[override]
-        return self.answer
+from tests.support.fakes.device_here import DeviceHere
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +39,8 @@ def test_objects_come_in_the_linkers_order_and_say_what_they_define(sleeping: in
     if os.geteuid():
         pytest.skip("needs root to read the process")
     agent = str(find_binary("memleakd", LocalMachine().arch))
-    objects = RemoteProcess.open(LocalMachine(), sleeping).objects(
-        agent, ("malloc", "mmap", "no_such_function")
-    )
+    names = ("malloc", "mmap", "no_such_function")
+    objects = RemoteProcess.open(LocalMachine(), sleeping).objects(agent, names)
     near = [one.path for one in LocalProcess.open(sleeping).loaded_objects()]
     assert [one.path for one in objects] == near
     (libc,) = (one for one in objects if one.name.startswith("libc.so"))
@@ -61,15 +48,11 @@ def test_objects_come_in_the_linkers_order_and_say_what_they_define(sleeping: in
     assert next(one for one in objects if "malloc" in one.defines) == libc
 
 
-def test_a_missing_process() -> None:
+def test_a_missing_process_and_one_that_has_ended() -> None:
     with pytest.raises(TargetError, match="there is no process 4194303 on this machine"):
         RemoteProcess.open(LocalMachine(), 4194303)
-
-
-def test_one_that_has_ended() -> None:
     with subprocess.Popen(["true"]) as process:
-        while b"\nState:\tZ" not in open(f"/proc/{process.pid}/status", "rb").read():  # noqa: SIM115
-            time.sleep(0.01)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         with pytest.raises(TargetError, match="has ended already"):
             RemoteProcess.open(LocalMachine(), process.pid)
 
@@ -77,4 +60,4 @@ def test_one_that_has_ended() -> None:
 @pytest.mark.parametrize("noise", [b"", b"\xff" * 1000, b"Name:\tx\n", b"\0" * 70000])
 def test_half_an_answer_is_an_error_of_the_device(noise: bytes) -> None:
     with pytest.raises(DeviceError, match="device x did not answer about process 7"):
-        RemoteProcess.open(Answering(Answer(0, noise, b"")), 7)
+        RemoteProcess.open(DeviceHere(sh=Answer(0, noise, b"")), 7)

@@ -5,30 +5,29 @@ from __future__ import annotations
 import os
 import shutil
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from memleak_android.host.errors import DeviceError, TargetError
 from memleak_android.host.machine.adb.modules import RemoteFiles
-from memleak_android.host.machine.adb.pulled_files import PulledFiles, forget_oldest, kept_copies
+from memleak_android.host.machine.adb.pulled_files import PulledFiles, kept_copies
 from memleak_android.host.machine.binaries import find_binary
 from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.machine.target import Answer, AppUser
 from memleak_android.host.stacks.modules import ModuleFiles, reopen
 from memleak_android.unwind.maps import Mapping
+from tests.support.fakes.device_here import DeviceHere
 
 LIBRARY = find_binary("libmemleak.so", LocalMachine().arch)
 
 
-class Counting(LocalMachine):
-    """This machine as a device: what was asked of it, and what it claims instead of the truth."""
+class Counting(DeviceHere):
+    """What was pulled, and what it claims instead of the truth. n_ending: so many files vanish before they are pulled."""
 
-    is_local = False
-    has_root = False
-
-    def __init__(self) -> None:
+    def __init__(self, **answers: Answer | str) -> None:
+        super().__init__(**answers)
+        self.n_ending = 0
         self.pulled: list[str] = []
         self.cut_to: int | None = None
         self.is_gone = False
@@ -37,6 +36,8 @@ class Counting(LocalMachine):
         if self.is_gone:
             raise DeviceError("adb: device offline")
         self.pulled.append(path)
+        if len(self.pulled) <= self.n_ending:
+            raise DeviceError(f"{path}: No such file or directory")
         into.write_bytes(Path(path).read_bytes()[: self.cut_to])
 
 
@@ -81,24 +82,12 @@ def test_a_file_without_a_build_id_goes_with_its_session(tmp_path: Path) -> None
     assert not copy.exists() and not (tmp_path / "kept").exists()
 
 
-def test_nothing_is_pulled_before_a_stack_needs_it(tmp_path: Path) -> None:
-    device = Counting()
-    files = ModuleFiles(RemoteFiles(device, PulledFiles(device, tmp_path)))
-    files.note(1, mapping_of(LIBRARY))
-    assert device.pulled == []
-
-
-def test_a_file_that_was_replaced_is_refused(tmp_path: Path) -> None:
-    device = Counting()
-    finder = RemoteFiles(device, PulledFiles(device, tmp_path))
-    assert finder.open(1, mapping_of(LIBRARY, inode=7)) is None
-    assert finder.refused == [f"{LIBRARY} could not be pulled: another file has replaced it"]
-
-
 def test_what_nothing_goes_on_without(tmp_path: Path) -> None:
     """A file that is not the one is the target's matter, a device that is gone is not."""
     device = Counting()
     finder = RemoteFiles(device, PulledFiles(device, tmp_path))
+    assert finder.open(1, mapping_of(LIBRARY, inode=7)) is None
+    assert finder.refused == [f"{LIBRARY} could not be pulled: another file has replaced it"]
     with pytest.raises(TargetError, match="another file has replaced it; run as root"):
         finder.needed(1, mapping_of(LIBRARY, inode=7), "run as root")
     device.is_gone = True
@@ -123,16 +112,8 @@ def test_a_path_that_vanishes_during_the_check(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_path_that_vanishes_before_the_pull(tmp_path: Path) -> None:
-    class Ending(Counting):
-        def pull(
-            self, path: str, into: Path, *, as_root: bool = False, run_as: AppUser | None = None
-        ) -> None:
-            self.pulled.append(path)
-            if len(self.pulled) == 1:
-                raise DeviceError(f"{path}: No such file or directory")
-            into.write_bytes(Path(path).read_bytes())
-
-    device = Ending()
+    device = Counting()
+    device.n_ending = 1
     files = RemoteFiles(device, PulledFiles(device, tmp_path))
     copy = files.copy(1, mapping_of(LIBRARY))
     assert copy is not None and copy.read_bytes() == LIBRARY.read_bytes()
@@ -152,11 +133,8 @@ def test_a_copy_that_came_short_is_not_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("facts", ["", "0 ", "9 5 5", "0 x 5", "0 5 5 5", "-1 5 5"])
 def test_a_device_that_answers_nonsense_has_no_such_file(facts: str, tmp_path: Path) -> None:
-    class Odd(Counting):
-        def run(self, argv: Sequence[str], **options: object) -> Answer:  # type: ignore[override]
-            return Answer(0, facts.encode() + argv[4].encode() + b"\x7fELF", b"")
-
-    assert PulledFiles(Odd(), tmp_path).find(["/a", "/b"]) is None
+    device = Counting(sh=f"{facts}<MARK>\x7fELF")
+    assert PulledFiles(device, tmp_path).find(["/a", "/b"]) is None
 
 
 def test_a_library_inside_an_archive(tmp_path: Path) -> None:
@@ -177,21 +155,11 @@ def test_a_library_inside_an_archive(tmp_path: Path) -> None:
     module = files.files[number]
     assert module.path == f"{archive}!/{name}"
     assert bytes(module.data) == LIBRARY.read_bytes()
-    text = next(s for s in module.module.segments if s.is_executable)  # type: ignore[union-attr]
+    text = next(s for s in module.module.loads if s.is_executable)  # type: ignore[union-attr]
     shown = mapping_of(archive, begin + text.file_offset)
     assert module.vaddr_of(shown, shown.start + 5) == text.vaddr + 5
     assert files.number(1, mapping_of(archive, archive.stat().st_size - 60)) != number
     pulled.close()
-
-
-def test_the_longest_unused_copies_go_first(tmp_path: Path) -> None:
-    for age, name in enumerate("abc"):
-        path = tmp_path / "ab" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(b"x" * 10)
-        os.utime(path, (1000 - age, 1000 - age))
-    forget_oldest(tmp_path, 25)
-    assert sorted(path.name for path in tmp_path.rglob("?")) == ["a", "b"]
 
 
 @pytest.mark.parametrize("build_id", ["", "../../etc", "AB" * 20, "a*", "ab/cd"])

@@ -13,30 +13,17 @@ import pytest
 from memleak_android.host.errors import DeviceError, TracerError
 from memleak_android.host.machine.adb.modules import RemoteFiles
 from memleak_android.host.machine.adb.pulled_files import PulledFiles
-from memleak_android.host.machine.adb.reading_agent import ProcessImages
+from memleak_android.host.machine.adb.reading_agent import ReadingAgent
 from memleak_android.host.machine.binaries import find_binary, local_arch
-from memleak_android.host.machine.local.machine import FilesInPlace, LocalMachine
+from memleak_android.host.machine.local.machine import FilesInPlace
 from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.machine.target import Answer, AppUser
 from memleak_android.unwind.cfi.module import Module
 from memleak_android.unwind.maps import Mapping
+from tests.support.fakes.device_here import DeviceHere
 from tests.support.running_program import blocked
 
 APP = AppUser("com.example.app", 10)
-
-
-class Phone(LocalMachine):
-    """This machine without root. asked: the programs that were run, and as whom."""
-
-    is_local = False
-    has_root = False
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, AppUser | None]] = []
-
-    def run(self, argv: Sequence[str], *, run_as: AppUser | None = None, **options: object) -> Answer:  # type: ignore[override]
-        self.asked.append((argv[1] if "memleakd" in argv[0] else argv[0], run_as))
-        return super().run(argv)
 
 
 @dataclass(frozen=True)
@@ -59,40 +46,42 @@ def running(tmp_path: Path) -> Iterator[Running]:
         yield Running(pid, code, original)
 
 
-def finder(phone: Phone, folder: Path, run_as: AppUser | None = APP) -> RemoteFiles:
+def finder(phone: DeviceHere, folder: Path, run_as: AppUser | None = APP) -> RemoteFiles:
     try:
         agent = find_binary("memleakd", local_arch())
     except TracerError as error:
         pytest.skip(str(error))
     files = RemoteFiles(phone, PulledFiles(phone, folder / "kept"))
     files.run_as = run_as
-    files.images = ProcessImages(phone, lambda user: FilesInPlace({"memleakd": agent}), run_as)
+    files.images = ReadingAgent(phone, lambda user: FilesInPlace({"memleakd": agent}), run_as)
     return files
 
 
 def test_a_deleted_program_unwinds_as_its_file_did(running: Running, tmp_path: Path) -> None:
-    phone = Phone()
+    phone = DeviceHere()
     files = finder(phone, tmp_path)
     copy = files.copy(running.pid, running.code)
     assert copy is not None and not files.refused
     found, original = Module.from_path(copy), Module.from_path(running.original)
     assert found.build_id == original.build_id != ""
-    text = next(one for one in original.segments if one.is_executable)
+    text = next(one for one in original.loads if one.is_executable)
     assert found.bytes_at(text.vaddr, text.file_bytes) == original.bytes_at(text.vaddr, text.file_bytes)
     vaddrs = range(text.vaddr, text.vaddr + text.file_bytes, 61)
     rows = [original.table.row_at(vaddr) for vaddr in vaddrs]
     assert sum(row is not None for row in rows) > 20
     assert [found.table.row_at(vaddr) for vaddr in vaddrs] == rows
-    assert phone.asked[-1] == ("image", APP), "as the app, who may look into its own processes"
+    assert (phone.asked[-1][1], phone.users[-1]) == ("image", APP), (
+        "as the app, who may look into its own processes"
+    )
 
 
 def test_what_the_app_alone_can_read_is_pulled_as_the_app(tmp_path: Path) -> None:
     """Code that it has downloaded into its own folder, which the shell may not enter."""
 
-    class Closed(Phone):
+    class Closed(DeviceHere):
         def run(self, argv: Sequence[str], *, run_as: AppUser | None = None, **options: object) -> Answer:  # type: ignore[override]
-            self.asked.append((argv[0], run_as))
-            return LocalMachine.run(self, argv) if run_as else Answer(1, b"", b"")
+            answer = super().run(argv, run_as=run_as)
+            return answer if run_as else Answer(1, b"", b"")
 
         def pull(self, path: str, into: Path, *, run_as: AppUser | None = None, **options: object) -> None:  # type: ignore[override]
             assert run_as == APP
@@ -103,30 +92,22 @@ def test_what_the_app_alone_can_read_is_pulled_as_the_app(tmp_path: Path) -> Non
     shown = Mapping(0x1000, 0x2000, "r-xp", 0, str(library), "08:01", library.stat().st_ino)
     copy = finder(phone, tmp_path).copy(1, shown)
     assert copy is not None and copy.read_bytes() == library.read_bytes()
-    assert [user for _, user in phone.asked] == [None, APP]
+    assert phone.users == [None, APP]
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"inode": 7}, "(the file is no longer mapped there)"),
-        ({"start": 0x1000, "end": 0x2000}, "(the file is no longer mapped there)"),
-    ],
-)
+@pytest.mark.parametrize("change", [{"inode": 7}, {"start": 0x1000, "end": 0x2000}])
 def test_what_is_mapped_there_now_is_not_taken_for_it(
-    running: Running, tmp_path: Path, change: dict[str, int], reason: str
+    running: Running, tmp_path: Path, change: dict[str, int]
 ) -> None:
-    files = finder(Phone(), tmp_path)
+    files = finder(DeviceHere(), tmp_path)
     code = replace(running.code, **change)  # type: ignore[arg-type]
     assert files.copy(running.pid, code) is None
-    (sentence,) = files.refused
-    assert sentence == (
-        f"{code.path} could not be pulled: it cannot be read there, nor the memory of process {running.pid} {reason}"
-    )
+    reason = f"nor the memory of process {running.pid} (the file is no longer mapped there)"
+    assert files.refused == [f"{code.path} could not be pulled: it cannot be read there, {reason}"]
 
 
 def test_a_process_that_is_gone(running: Running, tmp_path: Path) -> None:
-    files = finder(Phone(), tmp_path)
+    files = finder(DeviceHere(), tmp_path)
     assert files.copy(2**22 + 1, running.code) is None
     assert "the memory of process 4194305 cannot be read: No such file or directory" in files.refused[0]
 
@@ -135,8 +116,8 @@ def test_an_agent_that_cannot_be_brought_is_a_reason(running: Running, tmp_path:
     def bring(user: AppUser | None) -> FilesInPlace:
         raise DeviceError("device x: could not copy files into the folder of com.example.app: no room")
 
-    files = finder(Phone(), tmp_path)
-    files.images = ProcessImages(Phone(), bring, APP)
+    files = finder(DeviceHere(), tmp_path)
+    files.images = ReadingAgent(DeviceHere(), bring, APP)
     assert files.copy(running.pid, running.code) is None
     assert "(device x: could not copy files into the folder of com.example.app: no room)" in files.refused[0]
 

@@ -11,12 +11,14 @@ from collections.abc import Iterator
 import pytest
 
 from memleak_android.host.machine.adb import relayed_streams
+from memleak_android.host.machine.adb.channel import CLOSE_STDIN, EXIT, STDERR, STDOUT, packet
 from memleak_android.host.machine.adb.relayed_streams import RelayedStreams
-from memleak_android.host.machine.adb.shell_protocol import CLOSE_STDIN, EXIT, STDERR, STDOUT, packet
+
+Ends = tuple[socket.socket, RelayedStreams]
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[socket.socket, RelayedStreams]]:
+def ends() -> Iterator[Ends]:
     """The device's end of the connection, and what relays ours."""
     there, here = socket.socketpair()
     there.settimeout(100)
@@ -26,30 +28,21 @@ def ends() -> Iterator[tuple[socket.socket, RelayedStreams]]:
     relay.close()
 
 
-def test_both_streams_to_the_last_byte(
-    ends: tuple[socket.socket, RelayedStreams], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_both_streams_to_the_last_byte(ends: Ends, capfd: pytest.CaptureFixture[str]) -> None:
     there, relay = ends
-    for piece in (
-        packet(STDOUT, b"out"),
-        packet(STDERR, b"err"),
-        packet(STDOUT, b"put"),
-        packet(EXIT, b"\0"),
-    ):
-        for byte in piece:
-            there.sendall(bytes([byte]))
+    pieces = ((STDOUT, b"out"), (STDERR, b"err"), (STDOUT, b"put"), (EXIT, b"\0"))
+    for byte in b"".join(packet(*piece) for piece in pieces):
+        there.sendall(bytes([byte]))
     relay.drain()
     assert capfd.readouterr() == ("output", "err")
 
 
-def test_the_end_of_our_input_is_sent(ends: tuple[socket.socket, RelayedStreams]) -> None:
+def test_the_end_of_our_input_is_sent(ends: Ends) -> None:
     there, _ = ends
     assert there.recv(100) == packet(CLOSE_STDIN)
 
 
-def test_a_silent_program_is_not_waited_for(
-    ends: tuple[socket.socket, RelayedStreams], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_program_is_not_waited_for(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relayed_streams, "_SILENCE_S", 0.1)
     monkeypatch.setattr(relayed_streams, "_DRAINED_S", 10_000)
     begin = time.monotonic()
@@ -58,7 +51,7 @@ def test_a_silent_program_is_not_waited_for(
 
 
 def test_endless_output_is_not_waited_for(
-    ends: tuple[socket.socket, RelayedStreams],
+    ends: Ends,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -85,7 +78,7 @@ def test_endless_output_is_not_waited_for(
 
 
 def test_our_reader_going_away_breaks_the_programs_streams(
-    ends: tuple[socket.socket, RelayedStreams], monkeypatch: pytest.MonkeyPatch
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As `| head` does."""
     read, write = os.pipe()
@@ -99,9 +92,7 @@ def test_our_reader_going_away_breaks_the_programs_streams(
     os.close(write)
 
 
-def test_a_cut_connection_ends_it(
-    ends: tuple[socket.socket, RelayedStreams], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cut_connection_ends_it(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither silence nor patience ends it here."""
     monkeypatch.setattr(relayed_streams, "_SILENCE_S", 10_000)
     monkeypatch.setattr(relayed_streams, "_DRAINED_S", 10_000)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memleak_android.host.machine.adb.shell_protocol import (
+from memleak_android.host.machine.adb.channel import (
     EXIT,
     STDERR,
     STDOUT,

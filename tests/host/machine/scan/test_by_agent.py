@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from memleak_android.host.machine.scan.local import scan_memory
 from memleak_android.host.machine.scan.words import MemoryScan
 from memleak_android.host.wire.blocks import SCAN, Block, BlockKind
 from memleak_android.host.wire.payloads import MalformedBlock
-from tests.support.running_program import blocked
+from tests.support.running_program import blocked, wait_until_asleep
 from tests.support.workloads import built
 
 NO_BLOCKS = np.empty(0, np.uint64)
@@ -45,74 +46,60 @@ def words_into_heap(scan: MemoryScan) -> NDArray[np.void]:
     return np.rec.fromarrays([scan.source[chosen], scan.value[chosen]], names="source,value")
 
 
-def into_heap(scan: MemoryScan) -> set[tuple[int, int]]:
-    return set(words_into_heap(scan).tolist())
+def references(scan: MemoryScan) -> NDArray[np.void]:
+    return np.sort(words_into_heap(scan))
+
+
+@contextmanager
+def silent(*argv: str | Path, **environment: str) -> Iterator[int]:
+    """A program that has said what it had to, and waits: its pid."""
+    with subprocess.Popen(
+        argv, env=os.environ | environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        wait_until_asleep(process.pid)
+        yield process.pid
+        process.kill()
 
 
 def test_it_finds_what_the_host_itself_finds(agent: ReadingAgent) -> None:
-    with subprocess.Popen([built("reachable_blocks", "-O0"), "60"], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.read()  # it has closed it, and sleeps
-        time.sleep(0.3)
-        remote, local = (
-            by_agent.scan_by_agent(agent, process.pid, NO_BLOCKS),
-            scan_memory(process.pid, NO_BLOCKS),
-        )
-        status = Path(f"/proc/{process.pid}/status").read_text()
-        process.kill()
-    assert "TracerPid:\t0" in status
-    assert (
-        remote.allocator.tolist() == local.allocator.tolist() and remote.libc.tolist() == local.libc.tolist()
+    with silent(built("reachable_blocks", "-O0"), "60") as pid:
+        remote, local = by_agent.scan_by_agent(agent, pid, NO_BLOCKS), scan_memory(pid, NO_BLOCKS)
+        assert "TracerPid:\t0" in Path(f"/proc/{pid}/status").read_text()
+    assert (remote.allocator.tolist(), remote.libc.tolist()) == (
+        local.allocator.tolist(),
+        local.libc.tolist(),
     )
-    assert len(into_heap(local)) > 1000
-    assert into_heap(remote) == into_heap(local)
+    assert len(references(local)) > 1000
+    assert np.array_equal(references(remote), references(local))
     assert (remote.scanned_bytes, remote.n_threads) == (local.scanned_bytes, 2)
     assert remote.stopped_ns > 0
 
 
 def test_neither_looks_into_the_shims_own_memory(agent: ReadingAgent) -> None:
     shim = find_binary("libmemleak.so", LocalMachine().arch)
-    with subprocess.Popen(
-        [built("shim_refers", "-O0"), "60"],
-        stdout=subprocess.PIPE,
-        env=os.environ | {"LD_PRELOAD": str(shim)},
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.read()  # it has closed it, and sleeps
-        time.sleep(0.3)
-        both = by_agent.scan_by_agent(agent, process.pid, NO_BLOCKS), scan_memory(process.pid, NO_BLOCKS)
-        mappings = parse_maps(Path(f"/proc/{process.pid}/maps").read_text())
-        process.kill()
-    base = next(one.start for one in mappings if one.path == str(shim))
+    with silent(built("shim_refers", "-O0"), "60", LD_PRELOAD=str(shim)) as pid:
+        both = by_agent.scan_by_agent(agent, pid, NO_BLOCKS), scan_memory(pid, NO_BLOCKS)
+        mappings = [one for one in parse_maps(Path(f"/proc/{pid}/maps").read_text()) if one.path == str(shim)]
+    base, named_end = mappings[0].start, max(one.end for one in mappings)
     with shim.open("rb") as file:  # what follows .bss may be one mapping with it
         extent = max(one["p_vaddr"] + one["p_memsz"] for one in ELFFile(file).iter_segments("PT_LOAD"))
-    named_end = max(one.end for one in mappings if one.path == str(shim))
     assert base + extent - named_end > 1 << 20, "most of it has no name"
     for scan in both:
         assert not ((scan.source >= base) & (scan.source < base + extent)).any()
-    assert into_heap(both[0]) == into_heap(both[1])
+    assert np.array_equal(references(both[0]), references(both[1]))
     assert both[0].scanned_bytes == both[1].scanned_bytes
 
 
+@pytest.mark.proof
 def test_more_than_one_thread_of_the_agent_finds(agent: ReadingAgent) -> None:
     """Three million references in a row: more than fills what one of its threads takes of the room at once."""
     script = "import sys; a = bytearray(64); many = [a] * 3_000_000; print(flush=True); sys.stdin.read()"
-    with subprocess.Popen(
-        [sys.executable, "-c", script],
-        env=os.environ | {"PYTHONMALLOC": "malloc"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
-        assert process.stdin is not None and process.stdout is not None
-        process.stdout.readline()
-        remote, local = (
-            by_agent.scan_by_agent(agent, process.pid, NO_BLOCKS),
-            scan_memory(process.pid, NO_BLOCKS),
-        )
-        process.stdin.close()
-    references, expected = (np.sort(words_into_heap(one)) for one in (remote, local))
-    assert len(expected) > 3_000_000
-    assert np.array_equal(references, expected)
+    with silent(sys.executable, "-c", script, PYTHONMALLOC="malloc") as pid:
+        remote, local = by_agent.scan_by_agent(agent, pid, NO_BLOCKS), scan_memory(pid, NO_BLOCKS)
+    assert len(references(local)) > 3_000_000
+    assert np.array_equal(references(remote), references(local))
     assert remote.scanned_bytes == local.scanned_bytes
 
 
@@ -160,23 +147,17 @@ def test_a_scan_without_an_end_is_refused() -> None:
     reader = ScanReader(is_arm64=False)
     reader.add(Block(BlockKind.SCAN, np.zeros((), np.dtype(SCAN)).tobytes()[:-4] + b"\x08\0\0\0"))
     with pytest.raises(TargetError, match="broke off"):
-        reader.memory(None)
+        reader.scan(None, np.empty(0, np.uint64))
     with pytest.raises(MalformedBlock):
         reader.add(Block(BlockKind.SCAN, bytes(SCAN.itemsize)))
 
 
-def test_the_agent_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*arguments: object) -> MemoryScan:
-        raise AssertionError("the agent could have done it")
-
-    monkeypatch.setattr(by_agent, "scan_memory", never)
-    with blocked(["/bin/cat"]) as pid:
-        scan = by_agent.scan_local_memory(pid, NO_BLOCKS)
-    assert scan.n_threads == 1 and scan.scanned_bytes > 4096
-
-
-def test_an_agent_that_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_agent, "find_binary", lambda name, arch: Path("/bin/false"))
+@pytest.mark.parametrize("has_agent", [True, False])
+def test_the_agent_looks_where_it_can(monkeypatch: pytest.MonkeyPatch, has_agent: bool) -> None:
+    name, other = (
+        ("scan_memory", pytest.fail) if has_agent else ("find_binary", lambda *_: Path("/bin/false"))
+    )
+    monkeypatch.setattr(by_agent, name, other)
     with blocked(["/bin/cat"]) as pid:
         scan = by_agent.scan_local_memory(pid, NO_BLOCKS)
     assert scan.n_threads == 1 and scan.scanned_bytes > 4096

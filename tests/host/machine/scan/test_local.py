@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from memleak_android.host.errors import TargetError
-from memleak_android.host.machine.scan import stopped_threads
+from memleak_android.host.machine.scan import local
 from memleak_android.host.machine.scan.local import scan_memory
-from tests.support.running_program import blocked
+from tests.support.attaching import until
+from tests.support.running_program import blocked, wait_until_asleep
 from tests.support.workloads import built
 
 NO_BLOCKS = np.empty(0, np.uint64)
@@ -24,9 +25,7 @@ NO_BLOCKS = np.empty(0, np.uint64)
 def tracers(pid: int) -> set[str]:
     """Of its threads."""
     statuses = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status")]
-    return {
-        line.split()[1] for text in statuses for line in text.splitlines() if line.startswith("TracerPid")
-    }
+    return {match for text in statuses for match in re.findall(r"^TracerPid:\t(\d+)", text, re.MULTILINE)}
 
 
 def _command(pid: str) -> str:
@@ -37,11 +36,7 @@ def test_process_goes_on():
     with blocked(["/bin/cat"]) as pid:
         scan = scan_memory(pid, NO_BLOCKS)
         assert tracers(pid) == {"0"}
-        for _ in range(100):  # it wakes up from the stop, and goes to sleep again
-            if (state := Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]) == "S":
-                break
-            time.sleep(0.01)
-        assert state == "S"
+        wait_until_asleep(pid)  # it wakes up from the stop, and goes to sleep again
         assert scan.n_threads == 1
         heap = next(line for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "[heap]" in line)
         low, high = (int(word, 16) for word in heap.split()[0].split("-"))
@@ -55,10 +50,7 @@ def test_process_with_a_tracer_is_refused():
         pytest.skip("strace is not installed")
     with subprocess.Popen(["strace", "-o", os.devnull, "/bin/sleep", "60"]) as strace:
         children = Path(f"/proc/{strace.pid}/task/{strace.pid}/children")
-        for _ in range(500):
-            if children.read_text() and "/bin/sleep" in _command(children.read_text().split()[0]):
-                break
-            time.sleep(0.01)
+        assert until(lambda: any(_command(pid) == "/bin/sleep" for pid in children.read_text().split()))
         pid = int(children.read_text().split()[0])
         try:
             with pytest.raises(TargetError, match="could not be stopped: Operation not permitted"):
@@ -69,26 +61,17 @@ def test_process_with_a_tracer_is_refused():
 
 def test_thread_that_does_not_stop(monkeypatch: pytest.MonkeyPatch):
     """A thread that has not stopped on request is released when the requesting thread ends."""
-    monkeypatch.setattr(stopped_threads, "_DEADLINE_S", 0.2)
+    monkeypatch.setattr(local, "_DEADLINE_S", 0.2)
     with subprocess.Popen([built("vfork_waits")], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.read(1) == b"w"
             with pytest.raises(TargetError, match="did not stop within"):
                 scan_memory(process.pid, NO_BLOCKS)
-            deadline = time.monotonic() + 60  # Python has joined a thread before the kernel has
-            while tracers(process.pid) != {"0"} and time.monotonic() < deadline:
-                time.sleep(0.01)
-            assert tracers(process.pid) == {"0"}
+            # Python has joined a thread before the kernel has
+            assert until(lambda: tracers(process.pid) == {"0"})
         finally:
             child = Path(f"/proc/{process.pid}/task").glob("*/children")
             for pid in " ".join(path.read_text() for path in child).split():
                 os.kill(int(pid), signal.SIGKILL)
             process.kill()
-
-
-def test_ended_process():
-    with subprocess.Popen(["/bin/true"]) as process:
-        pass
-    with pytest.raises(TargetError, match=r"process \d+ ended before its memory could be scanned"):
-        scan_memory(process.pid, NO_BLOCKS)

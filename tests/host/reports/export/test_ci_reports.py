@@ -18,10 +18,9 @@ from memleak_android.host.profile.gate import GateRules, LeakLimit, judge
 from memleak_android.host.profile.profile import LeakKind, LeakSum, Profile, Verdict
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.export import github
-from memleak_android.host.reports.formats import FORMATS
-from memleak_android.host.reports.json import report as report_json
 from tests.support.builders.profiles import CODEC, DECODE, PARTIAL, empty_profile, frame, profile
 from tests.support.oracles.foreign_formats import npm_json
+from tests.support.written import written_text as written
 
 LEAKING = judge(profile(verdict=Verdict.OK), GateRules(LeakLimit(1000), ["libcodec.so"]))
 WITHIN = judge(profile(verdict=Verdict.OK), GateRules(LeakLimit(10**9)))
@@ -35,12 +34,6 @@ def hostile_profile() -> Profile:
     return judge(
         profile(sites=(replace(DECODE, frames=(HOSTILE,)),), notes=("\x1b[2J\n::",)), GateRules(LeakLimit(5))
     )
-
-
-def written(name: str, of: Profile, **options: Any) -> str:
-    stream = io.BytesIO()
-    FORMATS[name].write(of, stream, ReportOptions(**options))
-    return stream.getvalue().decode()
 
 
 def sarif_of(of: Profile, **options: Any) -> Any:
@@ -65,9 +58,8 @@ def test_sarif_results() -> None:
     assert suppressed["suppressions"][0]["justification"] == "leak:libcodec.so"
     location = leak["locations"][0]["physicalLocation"]
     assert (location["artifactLocation"]["uri"], location["region"]["startLine"]) == ("decode.cc", 14)
-    assert leak["message"]["text"].startswith(
-        "23,207 bytes in 23 allocations outstanding, allocated in planted::"
-    )
+    text = "23,207 bytes in 23 allocations outstanding, allocated in planted::"
+    assert leak["message"]["text"].startswith(text)
     assert [one["level"] for one in sarif_of(WITHIN)["results"]] == ["note", "note"]
     assert [one["level"] for one in sarif_of(profile())["results"]] == ["warning", "warning"]
 
@@ -138,16 +130,14 @@ def test_annotations_at_the_leaking_line() -> None:
 
 def test_no_annotation_where_nothing_failed() -> None:
     assert github_texts(WITHIN)[0] == ""
-    assert github_texts(profile())[0].startswith(
-        "::warning title=memleak-android is incomplete::blocks allocated"
-    )
+    warning = "::warning title=memleak-android is incomplete::blocks allocated"
+    assert github_texts(profile())[0].startswith(warning)
 
 
 def test_names_cannot_speak_to_the_runner_or_the_page() -> None:
     annotations, summary = github_texts(hostile_profile())
-    assert [line.count("::error") for line in annotations.splitlines()] == [
-        2
-    ]  # the command, and text within it
+    # the command, and text within it
+    assert [line.count("::error") for line in annotations.splitlines()] == [2]
     assert re.match(r"::error title=memory leak,file=a\\x00%2Cb%3Ac\\udcff\\ufffe\.cc,line=5::", annotations)
     assert "::%250A\\n" in annotations
     assert "\x1b" not in annotations + summary
@@ -160,9 +150,8 @@ def test_names_cannot_speak_to_the_runner_or_the_page() -> None:
 def test_in_a_github_action(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stream, summary = io.StringIO(), tmp_path / "summary.md"
-    report_json.write(profile(verdict=Verdict.OK), stream, ReportOptions())
-    (tmp_path / "report.json").write_text(stream.getvalue())
+    summary = tmp_path / "summary.md"
+    (tmp_path / "report.json").write_text(written("json", profile(verdict=Verdict.OK)))
     words = ["report", str(tmp_path / "report.json"), "--fail-on-leak", "0"]
     assert run(words) == 23
     assert "::error" not in capsys.readouterr().err

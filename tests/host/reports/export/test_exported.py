@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
-import io
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,23 +19,21 @@ from memleak_android.host.profile.profile import Block, CallSite, Profile
 from memleak_android.host.reports.base import NAME_MAX, ReportOptions
 from memleak_android.host.reports.export.exported import GIVEN_BACK, UNATTRIBUTED, heap_sites
 from memleak_android.host.reports.formats import FORMATS
-from tests.support.builders.profiles import DECODE, MALLOC, PARTIAL, SERVER, empty_profile, frame, profile
+from tests.support import npm_packages
+from tests.support.builders.profiles import (
+    DECODE,
+    MALLOC,
+    SERVER,
+    counted_profile,
+    empty_profile,
+    frame,
+    profile,
+)
+from tests.support.oracles import chromium
 from tests.support.oracles.foreign_formats import go_pprof, heaptrack_print, npm_json, public_pprof
+from tests.support.written import written
 
 SPACE, OBJECTS = 101_211, 29  # of profile()
-
-
-def written(name: str, of: Profile, **options: Any) -> bytes:
-    stream = io.BytesIO()
-    FORMATS[name].write(of, stream, ReportOptions(**options))
-    return stream.getvalue()
-
-
-def counted_profile() -> Profile:
-    """profile() by a route that counts every allocation of every site."""
-    known = replace(PARTIAL, alloc_space=1_994, alloc_objects=2)
-    made = profile()
-    return replace(made, sites=tuple(known if site is PARTIAL else site for site in made.sites))
 
 
 def with_blocks(of: Profile) -> Profile:
@@ -120,6 +119,27 @@ def test_speedscope_by_its_own_schema() -> None:
     made["profiles"][0]["unit"] = "blocks"
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(made, schema)
+
+
+def opened(folder: Path, content: bytes) -> str:
+    """The text of speedscope's page with the file loaded, as its own command line program hands files over."""
+    app = folder / "speedscope"
+    if not app.exists():
+        shutil.copytree(npm_packages.folder("speedscope@1.25.0") / "package" / "dist" / "release", app)
+    script = app / "file.js"
+    script.write_text(f"speedscope.loadFileFromBase64('file', '{base64.b64encode(content).decode()}')\n")
+    address = f"{(app / 'index.html').as_uri()}#localProfilePath={str(script).lstrip('/')}"
+    return chromium.dom(address, folder / "chromium")
+
+
+@pytest.mark.proof
+def test_speedscope_opens_it(tmp_path: Path) -> None:
+    content = written("speedscope", profile())
+    page = opened(tmp_path, content)
+    assert "outstanding bytes" in page
+    assert "1/2" in page
+    nothing = content.replace(b"outstanding bytes", b"another name")
+    assert "outstanding bytes" not in opened(tmp_path, nothing)
 
 
 @pytest.mark.parametrize("name", ["heaptrack.server.gz", "server.heaptrack"])

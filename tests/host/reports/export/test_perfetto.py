@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections import defaultdict
 from dataclasses import replace
 from typing import Any
@@ -10,12 +9,11 @@ from typing import Any
 import pytest
 
 from memleak_android.host.profile.profile import Profile
-from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.export import perfetto
 from memleak_android.host.reports.export.exported import GIVEN_BACK, UNATTRIBUTED
-from memleak_android.host.reports.export.perfetto_schema import MESSAGES
-from memleak_android.host.reports.formats import FORMATS
-from tests.support.builders.profiles import DECODE, PARTIAL, empty_profile, frame, profile
+from memleak_android.host.reports.export.perfetto import MESSAGES
+from tests.support.builders.profiles import DECODE, counted_profile, empty_profile, frame, profile
+from tests.support.written import written
 
 perfetto_trace_pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
 
@@ -23,17 +21,9 @@ SPACE, OBJECTS = 101_211, 29  # of profile()
 
 
 def trace_of(made: Profile) -> Any:
-    stream = io.BytesIO()
-    FORMATS["perfetto"].write(made, stream, ReportOptions())
     trace = perfetto_trace_pb2.Trace()
-    trace.ParseFromString(stream.getvalue())
+    trace.ParseFromString(written("perfetto", made))
     return trace
-
-
-def counted() -> Profile:
-    known = replace(PARTIAL, alloc_space=1_994, alloc_objects=2)
-    made = profile()
-    return replace(made, sites=tuple(known if site is PARTIAL else site for site in made.sites))
 
 
 def dumps(trace: Any) -> list[Any]:
@@ -68,7 +58,7 @@ def stacks(trace: Any) -> dict[tuple[str, ...], int]:
 
 
 def test_totals_of_a_route_that_counts() -> None:
-    trace = trace_of(counted())
+    trace = trace_of(counted_profile())
     assert outstanding(trace) == (SPACE, OBJECTS)
     (dump,) = dumps(trace)
     assert sum(sample.self_allocated for sample in dump.samples) == 1_000_003
@@ -103,9 +93,9 @@ def test_stacks_begin_at_the_root_and_have_their_modules() -> None:
 
 
 def test_many_sites_are_packets_that_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = trace_of(counted())
+    whole = trace_of(counted_profile())
     monkeypatch.setattr(perfetto, "SITES_PER_PACKET", 2)
-    trace = trace_of(counted())
+    trace = trace_of(counted_profile())
     packets = [packet.profile_packet for packet in trace.packet]
     assert len(packets) > 2 and [one.index for one in packets] == list(range(len(packets)))
     assert [one.continued for one in packets] == [True] * (len(packets) - 1) + [False]

@@ -6,7 +6,6 @@ import io
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from memleak_android.host.reports.formats import FLEET_FORMATS
 from memleak_android.host.reports.html import fleet_data as fleet_page_data
 from tests.support.builders.fleet_profiles import EVIL, fleet_profile, recording
 from tests.support.oracles import chromium
+from tests.support.written import data_of_page
 
 
 def written(of: FleetProfile, format_: str) -> str:
@@ -24,16 +24,9 @@ def written(of: FleetProfile, format_: str) -> str:
     return stream.getvalue().decode()
 
 
-def data_of(page: str) -> Any:
-    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    return json.loads(text)
-
-
 def test_sums_are_those_of_the_json() -> None:
-    page, report = (
-        data_of(written(fleet_profile(), "html")),
-        json.loads(written(fleet_profile(), "json")),
-    )
+    page = data_of_page(written(fleet_profile(), "html"))
+    report = json.loads(written(fleet_profile(), "json"))
     assert page["counted"] == report["counted"] == 3
     assert page["meanSpace"] == sum(site["mean_space"] for site in report["sites"])
     assert [(row["id"], row["mean"], row["ranks"]) for row in page["sites"]] == [
@@ -49,43 +42,41 @@ def test_sums_are_those_of_the_json() -> None:
 def test_losses_are_reported_by_cause() -> None:
     fleet = fleet_profile()
     assert fleet.lost() == {"table_full": (7, 2), "ring_full": (1, 1)}
-    page = data_of(written(fleet, "html"))
+    page = data_of_page(written(fleet, "html"))
     assert ["lost: table_full", "7 in 2 recordings"] in page["facts"]
     assert page["recordings"][1]["lost"] == {"table_full": 3, "ring_full": 1}
     assert "lost: 7 table_full in 2 recordings" in written(fleet, "text")
     report = json.loads(written(fleet, "json"))
-    assert [row["lost"] for row in report["recordings"][:3]] == [
-        {},
-        {"table_full": 3, "ring_full": 1},
-        {"table_full": 4},
-    ]
+    losses = [{}, {"table_full": 3, "ring_full": 1}, {"table_full": 4}]
+    assert [row["lost"] for row in report["recordings"][:3]] == losses
 
 
 def test_names_are_data_and_nothing_is_loaded() -> None:
     page = written(fleet_profile(), "html")
     assert EVIL not in page and "<img" not in page and "\x1b" not in page
-    assert data_of(page)["versions"][1][0] == EVIL.replace("\x1b", "\\x1b")
+    assert data_of_page(page)["versions"][1][0] == EVIL.replace("\x1b", "\\x1b")
     assert not re.findall(r"""(?:src|href)=["']""", page.replace("xlink:href", ""))
     assert "default-src 'none'" in page
 
 
-def test_damaged_recordings_are_listed_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_damaged_recordings_are_listed_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_page_data, "SITES_MAX", 2)
     monkeypatch.setattr(fleet_page_data, "RECORDINGS_MAX", 2)
     rows = (*map(recording, range(5)), recording(7, RecordingState.BROKEN, "cut"))
     fleet = fleet_profile(sites=5, recordings=rows)
-    data = data_of(written(fleet, "html"))
+    data = data_of_page(written(fleet, "html"))
     assert [row["state"] for row in data["recordings"]] == ["broken", "ok"] and data["recordingsInAll"] == 6
     assert len(data["sites"]) == 2 and data["sitesLeftOut"][0] == 3
     listed = sum(site["mean"] for site in data["sites"])
     assert data["meanSpace"] == pytest.approx(listed + data["sitesLeftOut"][1])
 
 
+def empty_fleet() -> FleetProfile:
+    return fleet_profile(sites=0, recordings=(), versions=(), changes=(), only_on=(), notes=(), cache=())
+
+
 def test_nothing_at_all() -> None:
-    empty = fleet_profile(sites=0, recordings=(), versions=(), changes=(), only_on=(), notes=(), cache=())
-    assert data_of(written(empty, "html"))["meanSpace"] == 0
+    assert data_of_page(written(empty_fleet(), "html"))["meanSpace"] == 0
 
 
 USE = """
@@ -113,17 +104,12 @@ def test_as_a_browser_shows_it(tmp_path: Path) -> None:
     assert texts["rows-sites"].startswith("1,5002 of 31,0002,0003,0002.5planted::open(int) ← main")
     assert texts["rows-changes"].startswith("+7501.0 → </script>") and "new" in texts["rows-changes"]
     assert "api level 33" in texts["rows-devices"] and texts["rows-recordings"].startswith("broken")
-    assert (texts["dots"], texts["opened"], texts["visible"], texts["unfound"]) == (
-        "3",
-        "2",
-        "view-devices",
-        "0",
-    )
+    shown = [texts[name] for name in ("dots", "opened", "visible", "unfound")]
+    assert shown == ["3", "2", "view-devices", "0"]
 
 
 @pytest.mark.proof
 def test_an_empty_page_opens(tmp_path: Path) -> None:
     path = tmp_path / "fleet.html"
-    empty = fleet_profile(sites=0, recordings=(), versions=(), changes=(), only_on=(), notes=(), cache=())
-    path.write_text(written(empty, "html"))
+    path.write_text(written(empty_fleet(), "html"))
     assert chromium.dump(path)["counted"] == "0"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from memleak_android.host.profile.comparison import compare
 from memleak_android.host.profile.profile import (
     CallSite,
     Growth,
@@ -21,10 +19,10 @@ from memleak_android.host.profile.profile import (
     ThreadSum,
     Trend,
 )
-from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.formats import COMPARISON_FORMATS, FORMATS
 from tests.support.builders.profiles import CODEC, DECODE, frame, profile
 from tests.support.oracles import chromium
+from tests.support.written import difference
+from tests.support.written import written as written_bytes
 
 pytestmark = pytest.mark.proof
 
@@ -35,10 +33,8 @@ def page(tmp_path: Path) -> Path:
 
 
 def written(folder: Path, of: Profile) -> Path:
-    stream = io.BytesIO()
-    FORMATS["html"].write(of, stream, ReportOptions())
     path = folder / "report.html"
-    path.write_bytes(stream.getvalue())
+    path.write_bytes(written_bytes("html", of))
     return path
 
 
@@ -89,15 +85,14 @@ def test_growth_is_a_column_that_sorts(tmp_path: Path) -> None:
     made = profile(sites=sites, growth=GrowthSpan(10**9, 23 * 10**9, 7, 5))
     script = """
       const heads = [...document.querySelectorAll('#view-sites th button')];
-      const column = heads.findIndex((one) => one.textContent === 'growth');
-      heads[column].click();
-      out('cells', [...document.querySelectorAll('#view-sites tbody tr')].map((row) => row.children[column].textContent).join('|'));
+      const growth = heads.findIndex((one) => one.textContent === 'growth');
+      heads[growth].click();
+      out('cells', [...document.querySelectorAll('#view-sites tbody tr')].map((row) => row.children[growth].textContent).join('|'));
       out('facts', document.body.textContent);
     """
     texts = chromium.dump(written(tmp_path, made), "growth", script)
-    assert (
-        texts["cells"] == "54.00 ± 0.00 kB/min since 0:01|30.00 ± 0.00 kB/min since 0:01|rose in one step|"
-    )  # the last row: without a stack
+    rates = "54.00 ± 0.00 kB/min since 0:01|30.00 ± 0.00 kB/min since 0:01"
+    assert texts["cells"] == f"{rates}|rose in one step|"  # the last row: without a stack
     assert "2 stacks grow by 84.00 ± 0.00 kB/min" in texts["facts"]
 
 
@@ -162,9 +157,7 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
 def test_a_comparison_is_coloured(tmp_path: Path) -> None:
     new = profile(sites=(replace(DECODE, inuse_space=46_414), *profile().sites[3:]))
     path = tmp_path / "diff.html"
-    stream = io.BytesIO()
-    COMPARISON_FORMATS["html"].write(compare(profile(), new), stream, ReportOptions())
-    path.write_bytes(stream.getvalue())
+    path.write_text(difference("html", profile(), new))
     script = """
       const grown = data.sites.find((site) => site.change === 'grown');
       out('grown', growthColour(grown.weights)); out('same', growthColour([5, 1, 5, 1]));

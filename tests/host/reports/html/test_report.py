@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memleak_android.host.profile.comparison import compare
-from memleak_android.host.profile.profile import LeakKind, LeakSum, Profile, ThreadSum
-from memleak_android.host.reports.base import ReportOptions
-from memleak_android.host.reports.formats import COMPARISON_FORMATS, FORMATS
-from memleak_android.host.reports.html.flame_tree import FOLDED, FlatTree, WeightedStack, flat_tree
+from memleak_android.host.profile.profile import LeakKind, LeakSum, ThreadSum
+from memleak_android.host.reports.html.flame_tree import FOLDED, WeightedStack, flat_tree
 from memleak_android.host.reports.html.report import SCRIPTS, json_in_script
 from tests.support.builders.profiles import CODEC, DECODE, PARTIAL, SERVER, empty_profile, frame, profile
+from tests.support.written import data_of_page, difference, written_text
 
 SPACE, OBJECTS = 101_211, 29  # of profile()
 
@@ -30,19 +28,11 @@ SHA256 = {
 }
 
 
-def page_of(of: Profile, **options: Any) -> str:
-    stream = io.BytesIO()
-    FORMATS["html"].write(of, stream, ReportOptions(**options))
-    return stream.getvalue().decode()
-
-
-def data_of(page: str) -> Any:
-    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    return json.loads(text)
+page_of = partial(written_text, "html")
 
 
 def test_sums_are_those_of_the_report() -> None:
-    data = data_of(page_of(profile(threads=(ThreadSum(1, 2, 3, 5),))))
+    data = data_of_page(page_of(profile(threads=(ThreadSum(1, 2, 3, 5),))))
     assert data["totals"] == [SPACE, OBJECTS]
     for tree in data["trees"].values():
         assert [column[0] for column in tree["weights"]] == [SPACE, OBJECTS]
@@ -55,14 +45,14 @@ def test_sums_are_those_of_the_report() -> None:
 def test_what_leads_to_the_blocks_is_said_of_each_stack_and_in_all() -> None:
     lost = (LeakSum(LeakKind.STILL_REACHABLE, 3, 1), LeakSum(LeakKind.DEFINITELY_LOST, 500, 2))
     text = "definitely lost 500 bytes in 2 allocations, still reachable 3 bytes in 1 allocation"
-    data = data_of(page_of(profile(sites=(replace(DECODE, leaks=lost),), leaks=lost)))
+    data = data_of_page(page_of(profile(sites=(replace(DECODE, leaks=lost),), leaks=lost)))
     assert [site["leaks"] for site in data["sites"] if "leaks" in site] == [text]
     assert ["reachability", text] in data["facts"]
-    assert not any("leaks" in site for site in data_of(page_of(profile()))["sites"])
+    assert not any("leaks" in site for site in data_of_page(page_of(profile()))["sites"])
 
 
 def test_both_directions() -> None:
-    data = data_of(page_of(profile(sites=(DECODE,))))
+    data = data_of_page(page_of(profile(sites=(DECODE,))))
 
     def names(direction: str) -> list[str]:
         return [data["labels"][label][0] for label in data["trees"][direction]["label"] if label != FOLDED]
@@ -98,7 +88,7 @@ def test_names_cannot_leave_the_data(name: str) -> None:
     assert page.count("<script") == plain.count("<script")
     assert page.count("</script") == plain.count("</script")
     assert len(page) < len(plain) + 12_000
-    data_of(page)
+    data_of_page(page)
     assert "\x1b" not in page
 
 
@@ -111,27 +101,20 @@ def test_json_in_script_is_the_same_json() -> None:
 
 def test_a_comparison_holds_both_results() -> None:
     new = profile(sites=(replace(DECODE, inuse_space=25_225), PARTIAL))
-    stream = io.BytesIO()
-    COMPARISON_FORMATS["html"].write(compare(profile(), new), stream, ReportOptions())
-    data = data_of(stream.getvalue().decode())
+    data = data_of_page(difference("html", profile(), new))
     assert data["isDiff"] is True
     assert data["totals"] == [25_225 + 997 + 207, 23 + 1 + 3, SPACE, OBJECTS]
     assert {site["id"]: site["change"] for site in data["sites"]}[DECODE.id] == "grown"
 
 
 def test_nothing_outstanding() -> None:
-    assert data_of(page_of(empty_profile()))["totals"] == [0, 0]
-
-
-def leaf_sums(tree: FlatTree) -> list[int]:
-    """Each weight of the root, from the leaves and what nodes hold beside their children."""
-    return [column[0] for column in tree.weights]
+    assert data_of_page(page_of(empty_profile()))["totals"] == [0, 0]
 
 
 def test_trees_fold_what_is_small_and_lose_nothing() -> None:
     stacks = [WeightedStack((i % 7, i % 101, i), (i * i, 1)) for i in range(2_000)]
     tree = flat_tree(stacks, 2, nodes_max=100)
-    assert leaf_sums(tree) == [sum(i * i for i in range(2_000)), 2_000]
+    assert [column[0] for column in tree.weights] == [sum(i * i for i in range(2_000)), 2_000]
     assert len(tree.parent) < 250
     assert FOLDED in tree.label[1:]
     for column in tree.weights:
@@ -161,7 +144,7 @@ def test_what_was_left_out_and_what_is_folded_are_one(monkeypatch: pytest.Monkey
 
 def test_a_stack_of_thousands_of_frames() -> None:
     deep = replace(DECODE, frames=tuple(frame(SERVER, f"f{i}") for i in range(5_000)))
-    data = data_of(page_of(profile(sites=(deep,))))
+    data = data_of_page(page_of(profile(sites=(deep,))))
     assert data["trees"]["inward"]["weights"][0].count(DECODE.inuse_space) == 5_000
 
 
@@ -174,4 +157,4 @@ def test_a_hundred_thousand_stacks_are_a_page_of_less_than_10_mb() -> None:
     made = profile(sites=tuple(site(i) for i in range(100_000)))
     page = page_of(made)
     assert len(page) < 10_000_000
-    assert data_of(page)["totals"][0] == sum(range(100_000)) + 207
+    assert data_of_page(page)["totals"][0] == sum(range(100_000)) + 207

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -20,7 +21,6 @@ from memleak_android.host.profile.profile import (
 )
 from memleak_android.host.reports.base import ReportOptions
 from memleak_android.host.reports.text import interval, messages
-from memleak_android.host.reports.text import report as text
 from memleak_android.unwind.trace import TraceEnd
 from tests.support.builders.profiles import (
     CODEC,
@@ -34,6 +34,7 @@ from tests.support.builders.profiles import (
     site,
 )
 from tests.support.goldens import assert_golden
+from tests.support.written import written_text
 
 
 @pytest.fixture(autouse=True)
@@ -45,10 +46,7 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-def text_of(of: Profile, **options: object) -> str:
-    stream = io.StringIO()
-    text.write(of, stream, ReportOptions(**options))  # type: ignore[arg-type]
-    return stream.getvalue()
+text_of = partial(written_text, "text")
 
 
 def interval_of(of: Profile, **options: object) -> str:
@@ -112,14 +110,6 @@ def test_colour_changes_nothing_but_colour() -> None:
 def test_combined_only_shows_no_single_allocation() -> None:
     assert "addr =" in text_of(profile(), show_allocs=True)
     assert text_of(profile(), show_allocs=True, combined_only=True) == text_of(profile())
-
-
-def test_names_cannot_steer_the_terminal() -> None:
-    hostile = replace(frame(CODEC, "f"), function="\x1b]0;owned\x07\nroot", file="a\x9b\udc80.c", line=1)
-    output = text_of(profile(sites=(site("1", 2, 1, hostile),), notes=("\x1b[2J",)))
-    assert r"\x1b]0;owned\x07\nroot+0x0  a\x9b\udc80.c:1 [libcodec.so]" in output
-    assert "\x1b" not in output
-    assert output.encode()
 
 
 def test_every_trace_end_has_a_reason() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.tracers.agent import channel_reader
 from memleak_android.host.tracers.agent.channel_reader import ChannelReader
 from memleak_android.host.tracers.agent.session import AgentSession
-from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
+from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.wire.blocks import BlockKind, Lost
 from memleak_android.host.wire.payloads import decode_status
 from tests.support.attaching import until
@@ -123,14 +122,12 @@ def _let_leak(channel: Counting, go: Path, n_stacks: int) -> None:
     wanted = channel.n_bytes + HUNDRED_BYTES
     with open(go, "wb", buffering=0) as step:
         for _ in range(n_stacks // 100):
-            deadline = time.monotonic() + WAIT_S
-            while channel.n_bytes < wanted and time.monotonic() < deadline:
-                time.sleep(0.002)
-            assert channel.n_bytes >= wanted
+            assert until(lambda: channel.n_bytes >= wanted)  # noqa: B023
             wanted = channel.n_bytes + HUNDRED_BYTES
             step.write(b"\n")
 
 
+@pytest.mark.proof
 def test_the_rings_are_read_while_the_session_is_busy(tmp_path: Path) -> None:
     """More than the shim's ring holds (8 MiB) comes while the session takes nothing. The program goes on when the reader
     has its last hundred stacks: only a reader that waits for the session would let the ring run full.
@@ -140,7 +137,7 @@ def test_the_rings_are_read_while_the_session_is_busy(tmp_path: Path) -> None:
     os.mkfifo(go)
     command = ("sh", "-c", f'exec "{built("many_stacks")}" {n_stacks} - < "{go}"')
     options = SessionOptions(command=command, every_stack=True, stack_bytes=4096)
-    lines = [*session_lines(options), f"shim {shim}"]
+    lines = [*options.lines(), f"shim {shim}"]
     channel = Counting([str(agent), "preload"])
     session = AgentSession("preload", channel, lines)
     status, sent = None, 0

@@ -9,22 +9,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from memleak_android.host.analysis.pipeline import View, make_profile
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.heap.capture import Capture
-from memleak_android.host.heap.survivors import find_survivors
-from memleak_android.host.recording.file import Recording, RecordingWriter
+from memleak_android.host.recording.file import RecordingWriter
 from memleak_android.host.session import session as session_module
 from memleak_android.host.session.progress import Progress
 from memleak_android.host.session.session import Schedule, Session
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles
-from memleak_android.host.stacks.stack_unwinder import StackUnwinder
-from memleak_android.host.symbols.symbolizer import Symbolizer
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.zygote import ZygoteSession
 from memleak_android.host.tracers.android.wrap import LaunchingSession
 from memleak_android.host.wire import payloads
 from memleak_android.host.wire.blocks import Block, BlockKind, Lost, ProcessEvent, encode_block
+from tests.support.builders.analysed import profile_of
 from tests.support.builders.blocks import (
     end,
     evidence,
@@ -74,12 +71,7 @@ class Scripted:
 
 def started() -> tuple[list[int], Callable[[], int]]:
     calls: list[int] = []
-
-    def start() -> int:
-        calls.append(4711)
-        return 4711
-
-    return calls, start
+    return calls, lambda: calls.append(4711) or 4711
 
 
 def test_the_process_is_forked_once_the_probes_are_placed_and_ends_the_session() -> None:
@@ -89,9 +81,7 @@ def test_the_process_is_forked_once_the_probes_are_placed_and_ends_the_session()
         status(), processes(ProcessEvent.EXIT, 4711), UNTIL_STOPPED, status(), status(), end(),
     )  # fmt: skip
     session = ZygoteSession(channel, ["wire 2"], start, lambda: None)
-    seen = []
-    for block in session.blocks():
-        seen.append((block.kind, len(calls), b"stop" in channel.sent))
+    seen = [(block.kind, len(calls), b"stop" in channel.sent) for block in session.blocks()]
     assert [(n, is_stopped) for kind, n, is_stopped in seen if kind == BlockKind.STATUS] == [
         (0, False), (1, False), (1, False), (1, True), (1, True),
     ]  # fmt: skip
@@ -99,51 +89,34 @@ def test_the_process_is_forked_once_the_probes_are_placed_and_ends_the_session()
     assert (session.target["pid"], session.target["only_pids"]) == (4711, [4711])
 
 
+def launched(*blocks: Block | bytes) -> Scripted:
+    """The channel of a session whose agent sends these blocks, of which none is missing."""
+    channel = Scripted(*blocks)
+    found = list(ZygoteSession(channel, [], started()[1], lambda: None).blocks())
+    assert len(found) == sum(isinstance(block, Block) for block in blocks)
+    return channel
+
+
 def test_a_process_that_ended_before_its_id_was_known() -> None:
-    _, start = started()
-    channel = Scripted(
-        hello(),
-        processes(ProcessEvent.FORK, 4711),
-        processes(ProcessEvent.EXIT, 4711),
-        status(),
-        UNTIL_STOPPED,
-        status(),
-        end(),
-    )
-    assert len(list(ZygoteSession(channel, [], start, lambda: None).blocks())) == 6
-    assert b"stop" in channel.sent
+    its = [processes(event, 4711) for event in (ProcessEvent.FORK, ProcessEvent.EXIT)]
+    assert b"stop" in launched(hello(), *its, status(), UNTIL_STOPPED, status(), end()).sent
 
 
-def test_a_line_before_the_fork_is_ignored() -> None:
-    """While the app is started blocks wait: the next STATUS may be older than the fork."""
-    _, start = started()
-    channel = Scripted(
-        hello(), status(), status(), status(), processes(ProcessEvent.FORK, 4711), status(), end()
-    )
-    assert len(list(ZygoteSession(channel, [], start, lambda: None).blocks())) == 7
+LATE = status(timestamp_ns=10**12)
 
 
-@pytest.mark.parametrize("rest", [lambda late, early: (late, end()), lambda late, early: (early, end())])
-def test_a_process_that_waited_in_a_pool_is_not_measured_from_the_middle(
-    rest: Callable[[Block, Block], tuple[Block, ...]],
-) -> None:
+@pytest.mark.parametrize("rest", [(LATE, end()), (status(), end())])
+def test_a_process_that_waited_in_a_pool_is_not_measured_from_the_middle(rest: tuple[Block, ...]) -> None:
     """Android's USAP pool: the zygote's child, but older than the probes."""
-    _, start = started()
-    late = status(timestamp_ns=10**12)
-    channel = Scripted(hello(), processes(ProcessEvent.FORK, 4710), status(), *rest(late, status()))
-    with pytest.raises(
-        TracerError, match=r"process 4711 was forked before the probes .*; switch the pool off"
-    ):
-        list(ZygoteSession(channel, [], start, lambda: None).blocks())
+    refusal = r"process 4711 was forked before the probes .*; switch the pool off"
+    with pytest.raises(TracerError, match=refusal):
+        launched(hello(), processes(ProcessEvent.FORK, 4710), status(), *rest, LATE, status())
 
 
-def test_a_fork_whose_record_was_lost_ends_nothing() -> None:
-    _, start = started()
-    late = status(lost={Lost.MAPPINGS: 1}, timestamp_ns=10**12)
-    assert (
-        len(list(ZygoteSession(Scripted(hello(), status(), late, end()), [], start, lambda: None).blocks()))
-        == 4
-    )
+def test_a_fork_of_which_nothing_is_known_ends_nothing() -> None:
+    """Its record was lost, or comes after the next STATUS: while the app is started blocks wait."""
+    launched(hello(), status(), status(lost={Lost.MAPPINGS: 1}, timestamp_ns=10**12), end())
+    launched(hello(), status(), status(), status(), processes(ProcessEvent.FORK, 4711), status(), end())
 
 
 def test_a_target_that_cannot_be_started_ends_the_session() -> None:
@@ -157,10 +130,9 @@ def test_a_target_that_cannot_be_started_ends_the_session() -> None:
 @pytest.mark.parametrize("kind", [ZygoteSession, LaunchingSession])
 def test_a_session_has_begun_when_its_target_is_there(kind: type[AgentSession]) -> None:
     """--duration counts from then on, however long the device takes to start an app."""
-    _, start = started()
     blocks = (hello(), status(), status(), processes(ProcessEvent.FORK, 4711), status(), end())
     more = (TracerError("absent"),) if kind is LaunchingSession else ()
-    session: AgentSession = kind(Scripted(*blocks), [], start, *more, lambda: None)
+    session: AgentSession = kind(Scripted(*blocks), [], started()[1], *more, lambda: None)
     begun = [session.has_begun for _ in session.blocks()]
     at = 2 if kind is ZygoteSession else 3  # its id is known; it has joined
     assert begun == [n >= at for n in range(len(blocks))]
@@ -206,30 +178,20 @@ def test_an_app_that_does_not_bring_the_shim() -> None:
 
 def test_only_the_processes_that_were_meant_count(tmp_path: Path) -> None:
     """A zygote is looked at, and forks others too."""
-    path = write_recording(
-        tmp_path / "a.memleak",
-        [
-            payloads.encode_text(BlockKind.SESSION, '{"only_pids": [7], "pid": 7}'),
-            hello(),
-            evidence(evidence_record(sequence=1, key=7, pid=7), evidence_record(sequence=2, key=8, pid=8)),
-            *snapshot(
-                live_rows(
-                    {"sequence": 1, "key": 7, "pid": 7, "size": 100}, {"sequence": 2, "key": 8, "pid": 8}
-                ),
-                key_rows(
-                    {"key": 7, "pid": 7, "alloc_objects": 50, "alloc_bytes": 5000},
-                    {"key": 8, "pid": 8, "alloc_objects": 9, "alloc_bytes": 900},
-                ),
-            ),
-            status(alloc_objects=59, alloc_bytes=5900, heap_bytes_of_target=4096),
-            end(),
-        ],
+    live = live_rows({"sequence": 1, "key": 7, "pid": 7, "size": 100}, {"sequence": 2, "key": 8, "pid": 8})
+    keys = key_rows(
+        {"key": 7, "pid": 7, "alloc_objects": 50, "alloc_bytes": 5000},
+        {"key": 8, "pid": 8, "alloc_objects": 9, "alloc_bytes": 900},
     )
-    capture, recording = Capture(), Recording(path)
-    for offset, block in recording.blocks():
-        capture.add(block, offset)
-    survivors = find_survivors(capture, StackUnwinder(recording.read_block, ModuleFiles(LocalFiles(False))))
-    recording.close()
-    totals = make_profile(capture, survivors, Symbolizer(), View()).totals
+    blocks = [
+        payloads.encode_text(BlockKind.SESSION, '{"only_pids": [7], "pid": 7}'),
+        hello(),
+        evidence(evidence_record(sequence=1, key=7, pid=7), evidence_record(sequence=2, key=8, pid=8)),
+        *snapshot(live, keys),
+        status(alloc_objects=59, alloc_bytes=5900, heap_bytes_of_target=4096),
+        end(),
+    ]
+    path = write_recording(tmp_path / "a.memleak", blocks)
+    totals = profile_of(path).totals
     assert (totals.inuse_space, totals.inuse_objects, totals.unattributed_objects) == (100, 1, 0)
     assert (totals.alloc_space, totals.alloc_objects, totals.heap_bytes_of_target) == (5000, 50, None)

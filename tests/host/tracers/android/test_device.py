@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,12 @@ from memleak_android.host.machine.local.machine import LocalMachine
 from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.android.device import DeviceTracers
 from memleak_android.host.tracers.local.kernel import KernelGroup
-
-
-class WithoutRoot(LocalMachine):
-    """A device without root."""
-
-    name = "device x"
-    has_root = False  # type: ignore[assignment]
+from tests.support.fakes.device_here import DeviceHere
+from tests.support.running_program import another_thread
 
 
 def test_a_device_without_root(tmp_path: Path) -> None:
-    tracers = DeviceTracers(WithoutRoot(), tmp_path)
+    tracers = DeviceTracers(DeviceHere(), tmp_path)
     with pytest.raises(TracerError, match="by root only, and device x has no way to root"):
         tracers.start("auto", SessionOptions(kernel=int(KernelGroup.SLAB)))
     tracers.close()
@@ -37,13 +31,5 @@ def test_a_kernel_thread_is_as_good_as_others() -> None:
 
 
 def test_a_thread_is_none() -> None:
-    begun, over = threading.Event(), threading.Event()
-    thread = threading.Thread(target=lambda: (begun.set(), over.wait()))
-    thread.start()
-    begun.wait()
-    try:
-        with pytest.raises(TargetError, match="is a thread of process"):
-            running_command(LocalMachine(), thread.native_id or 0)
-    finally:
-        over.set()
-        thread.join()
+    with another_thread() as thread, pytest.raises(TargetError, match="is a thread of process"):
+        running_command(LocalMachine(), thread)

@@ -11,17 +11,13 @@ import pytest
 from memleak_android.host.errors import TargetError, TracerError
 from memleak_android.host.machine.adb.app import App
 from memleak_android.host.machine.local.machine import LocalMachine
-from memleak_android.host.pairs.schema import read_pair_sets
-from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.android.route import Situation, choose_route, routes
 from memleak_android.host.tracers.android.wrap import app_arch, wrap_script
 from memleak_android.host.tracers.local.start import TracerName, instead_of_bpf
-from memleak_android.host.tracers.pairs.planning import SetsPlanner
 
 DEBUGGABLE = App("com.example.app", 0, 10123, True, False, "arm64-v8a", (), "")
-RELEASE = App(
-    "com.example.app", 0, 10123, False, True, "", (), "run-as: package not debuggable: com.example.app"
-)
+CLOSED = "run-as: package not debuggable: com.example.app"
+RELEASE = App("com.example.app", 0, 10123, False, True, "", (), CLOSED)
 
 
 def situation(
@@ -53,25 +49,18 @@ def situation(
         (situation(root=False, scriptless=True, api=30), "auto", "startup"),
         (situation(root=False, scriptless=True, api=29), "auto", "agent"),
         (situation(scriptless=True), "auto", "bpf"),
+        (situation(), "auto", "running bpf"),
+        (situation(bpf="no uprobes"), "auto", "running agent"),
+        (situation(root=False), "auto", "running agent"),
+        (situation(root=False, api=0), "auto", "running ptrace"),
+        (situation(None, root=False), "auto", "running ptrace"),
+        (situation(root=False, scriptless=True), "auto", "running agent"),
     ],
 )
 def test_the_best_open_route(found: Situation, name: TracerName, route: str) -> None:
-    assert choose_route(name, found, may_restart=True).name == route
-
-
-@pytest.mark.parametrize(
-    ("found", "name", "route"),
-    [
-        (situation(), "auto", "bpf"),
-        (situation(bpf="no uprobes"), "auto", "agent"),
-        (situation(root=False), "auto", "agent"),
-        (situation(root=False, api=0), "auto", "ptrace"),
-        (situation(None, root=False), "auto", "ptrace"),
-        (situation(root=False, scriptless=True), "auto", "agent"),
-    ],
-)
-def test_what_runs_already_is_not_started_anew(found: Situation, name: TracerName, route: str) -> None:
-    assert choose_route(name, found, may_restart=False).name == route
+    """What runs already is not started anew."""
+    is_running = route.startswith("running ")
+    assert choose_route(name, found, may_restart=not is_running).name == route.removeprefix("running ")
 
 
 @pytest.mark.parametrize(
@@ -135,22 +124,13 @@ def test_routes_without_pairs_are_reported(tracer: TracerName) -> None:
 
 
 def test_the_shim_instead_of_bpf_says_which_pairs_it_reaches() -> None:
-    pairs = SetsPlanner(read_pair_sets(("fd",)))
-    with_pairs = SessionOptions(command=("x",), pairs=pairs)
-    assert instead_of_bpf("", with_pairs) == ""
-    assert instead_of_bpf("no root", SessionOptions(command=("x",))) == "no root"
-    assert instead_of_bpf("no root", with_pairs).startswith("no root; of --pairs, the shim traces exported")
+    assert instead_of_bpf("", True) == ""
+    assert instead_of_bpf("no root", False) == "no root"
+    assert instead_of_bpf("no root", True).startswith("no root; of --pairs, the shim traces exported")
 
 
 def test_routes_are_listed_best_first() -> None:
-    assert [route.name for route in routes(situation())] == [
-        "bpf",
-        "wrap",
-        "run-as",
-        "startup",
-        "agent",
-        "ptrace",
-    ]
+    assert " ".join(route.name for route in routes(situation())) == "bpf wrap run-as startup agent ptrace"
 
 
 @pytest.mark.parametrize("folder", ["data", "user/10", ""])

@@ -1,22 +1,26 @@
-"""Which `bcc` is loaded, and what is said where it is missing."""
+"""Which `bcc` is loaded, and each refusal of --tracer bcc by a line that names the way out."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from memleak_android.host.errors import TracerError
+from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.tracers.bcc import debian_module
+from memleak_android.host.tracers.local.start import check_bcc
 
 APT = "apt-get install python3-bpfcc"
 
 
 @pytest.fixture(autouse=True)
 def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Removes the test's `bcc` module afterwards."""
-    monkeypatch.setitem(sys.modules, "bcc", None)  # type: ignore[arg-type]
+    """Without the test's `bcc` module before and afterwards."""
+    monkeypatch.setitem(sys.modules, "bcc", sys)
+    monkeypatch.delitem(sys.modules, "bcc")
 
 
 def module(folder: Path, text: str) -> Path:
@@ -26,44 +30,20 @@ def module(folder: Path, text: str) -> Path:
     return folder
 
 
-def lattice(folder: Path) -> Path:
-    """What `pip install bcc` brings."""
-    (folder / "bcc").mkdir()
-    (folder / "bcc" / "__init__.py").write_text("raise SystemExit('the wrong bcc was imported')")
-    (folder / "bcc-0.1.10.dist-info").mkdir()
-    (folder / "bcc-0.1.10.dist-info" / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: bcc\nVersion: 0.1.10\n"
-    )
-    return folder
-
-
 def test_missing_module_is_named_with_its_package(tmp_path: Path) -> None:
     with pytest.raises(TracerError) as caught:
         debian_module.load(tmp_path)
     assert str(caught.value) == f"Debian's bcc is not in {tmp_path}; {APT}"
 
 
-def test_the_other_bcc_is_named_and_never_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(lattice(tmp_path))
-    empty = tmp_path / "empty"
-    with pytest.raises(TracerError) as caught:
-        debian_module.load(empty)
-    assert str(caught.value) == (
-        f"Debian's bcc is not in {empty} (bcc 0.1.10 in this environment is another program and not used); {APT}"
-    )
-
-
 def test_debians_is_taken_where_both_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "site").mkdir()
-    monkeypatch.syspath_prepend(lattice(tmp_path / "site"))
+    """`pip install bcc` brings another program of that name."""
+    lattice = tmp_path / "site" / "bcc"
+    lattice.mkdir(parents=True)
+    (lattice / "__init__.py").write_text("raise SystemExit('the wrong bcc was imported')")
+    monkeypatch.syspath_prepend(tmp_path / "site")
     loaded = debian_module.load(module(tmp_path / "debian", "from bcc import libbcc\nclass BPF: pass"))
     assert loaded.BPF and Path(loaded.libbcc.__file__).parent == tmp_path / "debian" / "bcc"
-
-
-def test_a_module_without_bpf_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TracerError) as caught:
-        debian_module.load(module(tmp_path, "lattice = 1"))
-    assert str(caught.value) == f"{tmp_path}/bcc is another program of that name: it has no class BPF; {APT}"
 
 
 def test_a_module_without_its_library_is_reported(tmp_path: Path) -> None:
@@ -97,3 +77,19 @@ def test_missing_headers_are_reported_with_the_package(
         f"no kernel headers to compile with (neither /lib/modules/9.9-none/build nor {tmp_path}/kheaders);"
         " apt-get install linux-headers-9.9-none, or name a tree of headers by BCC_KERNEL_SOURCE"
     )
+
+
+@pytest.mark.parametrize(
+    ("option", "fields"),
+    [
+        ("--follow", {"follow": True}),
+        ("--mmap", {"mmap": True}),
+        ("--trace", {"events": True}),
+        ("--perf-events", {"perf_events": True}),
+        ("--unwind fp", {"unwind": "both"}),
+    ],
+)
+def test_options_of_other_tracers(option: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(TracerError) as caught:
+        check_bcc(SessionOptions(pid=1, **fields))
+    assert str(caught.value) == f"--tracer bcc has no {option}; use --tracer bpf with it"

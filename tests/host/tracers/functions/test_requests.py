@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,15 +32,24 @@ def test_requests(text: str, library: str, symbol: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("parse", "text", "line"),
     [
-        ("libc:", "'libc:' names no function; write LIB:FUNCTION, or FUNCTION of the program itself"),
-        ("app:+12", "'app:+12': +12 is not an offset in a file; write +0x and hexadecimal digits"),
+        (parse_request, "libc:", "'libc:' names no function; write LIB:FUNCTION, or FUNCTION of the program itself"),
+        (parse_request, "app:+12", "'app:+12': +12 is not an offset in a file; write +0x and hexadecimal digits"),
+        (parse_call_format, "int,float", "'float' is not a format; write int, i32, uint, hex, str, strN, bufN, fd or -"),
+        (parse_call_format, "int," * 6 + "int", "'int,int,int,int,int,int,int' has 7 arguments; the first 6 are read"),
+        (parse_call_format, "buf", "buf without a size; write bufN for N bytes, such as buf64"),
+        (parse_call_format, "buf2000", "'buf2000' reads too much; 991 bytes at most"),
+        (parse_call_format, "buf600,buf600", "'buf600,buf600' reads too much; 1008 bytes of a call at most"),
+        (parse_call_format, "str,str,str,str,str", "'str,str,str,str,str' reads memory of 5 values; name 4 at most"),
+        (parse_filter, "arg6>1", "'arg6>1': there is no arg6; arg0 to arg5 are read"),
+        (parse_filter, "size>1", "'size>1' is not a filter; write arg0>4096, or FUNCTION:arg0>4096; == != < <= > >= &"),
+        (parse_filter, f"arg0>{2**64}", f"'arg0>{2**64}': {2**64} has more than 64 bits"),
     ],
-)
-def test_bad_requests(text: str, line: str) -> None:
+)  # fmt: skip
+def test_what_is_not_understood(parse: Callable[[str], object], text: str, line: str) -> None:
     with pytest.raises(UsageError) as raised:
-        parse_request(text)
+        parse(text)
     assert str(raised.value) == line
 
 
@@ -51,23 +61,6 @@ def test_formats_say_what_is_to_be_read() -> None:
         (3, CaptureKind.PATH, 0),
         (6, CaptureKind.STRING, 10),
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("int,float", "'float' is not a format; write int, i32, uint, hex, str, strN, bufN, fd or -"),
-        ("int," * 6 + "int", "'int,int,int,int,int,int,int' has 7 arguments; the first 6 are read"),
-        ("buf", "buf without a size; write bufN for N bytes, such as buf64"),
-        ("buf2000", "'buf2000' reads too much; 991 bytes at most"),
-        ("buf600,buf600", "'buf600,buf600' reads too much; 1008 bytes of a call at most"),
-        ("str,str,str,str,str", "'str,str,str,str,str' reads memory of 5 values; name 4 at most"),
-    ],
-)
-def test_bad_formats(text: str, line: str) -> None:
-    with pytest.raises(UsageError) as raised:
-        parse_call_format(text)
-    assert str(raised.value) == line
 
 
 @pytest.mark.parametrize(
@@ -97,20 +90,6 @@ def test_filters() -> None:
     assert (made.functions, made.argument, made.comparison, made.value) == ("write*", 2, Comparison.GE, 256)
     assert parse_filter("arg1 < -1").comparison == Comparison.LT + Comparison.SIGNED
     assert parse_filter("arg1==-1").value == 2**64 - 1
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("arg6>1", "'arg6>1': there is no arg6; arg0 to arg5 are read"),
-        ("size>1", "'size>1' is not a filter; write arg0>4096, or FUNCTION:arg0>4096; == != < <= > >= &"),
-        (f"arg0>{2**64}", f"'arg0>{2**64}': {2**64} has more than 64 bits"),
-    ],
-)
-def test_bad_filters(text: str, line: str) -> None:
-    with pytest.raises(UsageError) as raised:
-        parse_filter(text)
-    assert str(raised.value) == line
 
 
 def test_group_files(tmp_path: Path) -> None:

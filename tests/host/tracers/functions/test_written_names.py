@@ -7,7 +7,7 @@ import pytest
 from memleak_android.host.symbols.debug_files import DebugFileSearch
 from memleak_android.host.symbols.demangle import demangle
 from memleak_android.host.tracers.functions.function_table import FunctionTable
-from memleak_android.host.tracers.functions.written_names import is_called, normal_name, written_names
+from memleak_android.host.tracers.functions.written_names import is_called, written_names
 from tests.support.snoop_runs import snooped_program
 
 
@@ -33,10 +33,6 @@ from tests.support.snoop_runs import snooped_program
 )  # fmt: skip
 def test_what_people_write(shown: str, names: list[str]) -> None:
     assert written_names(shown) == names
-
-
-def test_blanks_behind_commas_do_not_matter() -> None:
-    assert normal_name("scale<int, 3>") == normal_name("scale<int,3>")
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 import pytest
 
 from memleak_android.host.elf.dynamic import ElfFile, FunctionSymbol
-from memleak_android.host.elf.sections import EM_AARCH64, PF_X, PT_LOAD
 from memleak_android.host.tracers.inline.patch_plan import FunctionCode
 from memleak_android.host.tracers.probes.allocator import HEAP_FUNCTIONS
 from memleak_android.host.tracers.probes.arch import ARM64
 from memleak_android.host.tracers.probes.placement import jumps_from_outside
 from memleak_android.unwind.code.disassembly import Flow, decode_arm64
+from memleak_android.unwind.elf_headers import EM_AARCH64, PF_X, PT_LOAD
 from tests.support.foreign_libc import BIONIC
-from tests.support.straight_patch import plan_straight
+from tests.support.moved.code import plan_straight
 
 unicorn = pytest.importorskip("unicorn", reason="unicorn, which runs arm64 code, is not installed")
 from unicorn import arm64_const as arm64

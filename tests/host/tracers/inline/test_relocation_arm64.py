@@ -12,7 +12,7 @@ import pytest
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers.inline.relocation import Surroundings
 from memleak_android.unwind.code.disassembly import decode_arm64
-from tests.support import moved_arm64 as moved
+from tests.support.moved import arm64 as moved
 
 NOP = 0xD503201F
 PACIASP, BTI_C, BTI_JC = 0xD503233F, 0xD503245F, 0xD50324DF

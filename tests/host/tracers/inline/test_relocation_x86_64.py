@@ -12,7 +12,7 @@ import pytest
 
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.binaries import local_arch
-from tests.support import moved_x86_64 as moved
+from tests.support.moved import x86_64 as moved
 
 pytestmark = pytest.mark.skipif(local_arch() != "x86_64", reason="x86-64 code is run natively")
 

@@ -15,22 +15,15 @@ import pytest
 from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.errors import TargetError
 from memleak_android.host.machine.local.process import LoadedObject
-from memleak_android.host.tracers.agent.session_options import Probe, SessionOptions
+from memleak_android.host.tracers.agent.session_options import AllocatorChoice, Probe, SessionOptions
 from memleak_android.host.tracers.inline.heap import _functions
-from memleak_android.host.tracers.local.bpf import bpf_session_lines, plan_session
-from memleak_android.host.tracers.probes.allocator import (
-    FUNCTION_NUMBERS,
-    HEAP_FUNCTIONS,
-    REGION_FUNCTIONS,
-    find_allocator,
-    plan_probes,
-    plan_region_probes,
-    unprobed_functions,
-)
+from memleak_android.host.tracers.local.bpf import plan_session
+from memleak_android.host.tracers.probes import allocator
+from memleak_android.host.tracers.probes.allocator import FUNCTION_NUMBERS, find_allocator, plan_probes
 
 LIBC = "/lib/x86_64-linux-gnu/libc.so.6"
 DEVICE = Path(__file__).parents[4] / "device"
-OPTIONS = SessionOptions(pid=1)
+OPTIONS = AllocatorChoice()
 
 ALLOCATOR_C = """
 #include <stddef.h>
@@ -76,19 +69,26 @@ def gcc(folder: Path, output: str, *arguments: str) -> str:
 
 def library(folder: Path, output: str, prefix: str = "", *flags: str) -> str:
     macros = (f"-DP(name)={prefix}##name" if prefix else "-DP(name)=name", f'-DS(name)="{prefix}"#name')
-    return gcc(
-        folder, output, "-shared", "-fPIC", "-Wl,-soname," + output + ".7", *macros, *flags, "allocator.c"
-    )
+    soname = f"-Wl,-soname,{output}.7"
+    return gcc(folder, output, "-shared", "-fPIC", soname, *macros, *flags, "allocator.c")
 
 
 def functions(probes: list[Probe]) -> Counter[str]:
     return Counter(probe.function for probe in probes)
 
 
-def refusal(path: str, options: SessionOptions = OPTIONS) -> str:
+def refusal(path: str, options: AllocatorChoice = OPTIONS) -> str:
     with pytest.raises(TargetError) as caught:
         plan_probes(path, options)
     return str(caught.value)
+
+
+def of_machine(path: str, machine: int) -> str:
+    """The same file with another machine in its header."""
+    data = bytearray(Path(path).read_bytes())
+    data[18:20] = machine.to_bytes(2, "little")
+    Path(path).write_bytes(data)
+    return path
 
 
 def test_numbers_are_those_of_the_wire_format() -> None:
@@ -105,9 +105,8 @@ def test_tables_in_c_have_the_names_of_the_shipped_set() -> None:
     assert {name.lower(): text for name, text in re.findall(r"\[ML_FN_(\w+)\] = \"(\w+)\"", names)} == {
         name: name for name in FUNCTION_NUMBERS
     }
-    shim = re.findall(
-        r"^\tX\((\w+),", (DEVICE / "preload/entries/function_table.h").read_text(), re.MULTILINE
-    )
+    table = (DEVICE / "preload/entries/function_table.h").read_text()
+    shim = re.findall(r"^\tX\((\w+),", table, re.MULTILINE)
     assert [name for name in shim if not name.startswith(("exec", "fexec"))] == list(FUNCTION_NUMBERS)
 
 
@@ -118,7 +117,7 @@ def test_glibc() -> None:
     assert set(found.values()) == {1}
     assert {"malloc", "calloc", "realloc", "posix_memalign", "memalign", "free"} <= set(found)
     assert "aligned_alloc" not in found  # one address with memalign
-    assert not set(found) & {one.name for one in REGION_FUNCTIONS}
+    assert not set(found) & {one.name for one in allocator.REGION_FUNCTIONS}
     assert len(notes) == len(probes)
     for probe in probes:
         assert probe.text_low <= probe.function_offset <= probe.entry_offset < probe.text_high
@@ -127,10 +126,10 @@ def test_glibc() -> None:
 
 def test_regions_on_request() -> None:
     needs_libc()
-    probes, _ = plan_probes(LIBC, SessionOptions(pid=1, mmap=True))
+    probes, _ = plan_probes(LIBC, AllocatorChoice(mmap=True))
     assert {"mmap", "munmap", "mremap"} <= set(functions(probes))
     assert "mmap64" not in functions(probes)  # one address with mmap
-    only_regions, _ = plan_region_probes(LIBC)
+    only_regions, _ = allocator.plan_region_probes(LIBC)
     assert only_regions == [probe for probe in probes if FUNCTION_NUMBERS[probe.function] >= 32]
 
 
@@ -138,18 +137,14 @@ def test_aliases_and_forwarders_are_probed_once(folder: Path) -> None:
     probes, notes = plan_probes(library(folder, "plain.so"), OPTIONS)
     assert functions(probes) == Counter(["malloc", "calloc", "memalign", "free"])
     assert "cfree: not probed, it only jumps to a function that is" in notes
-
-
-def test_operators_of_the_allocator_itself(folder: Path) -> None:
     probes, _ = plan_probes(library(folder, "cplusplus.so", "", "-DCPLUSPLUS"), OPTIONS)
     # _Znwm does more than malloc, _ZdlPvm more than free; _ZdlPv is free
-    assert functions(probes)["malloc"] == 2
-    assert functions(probes)["free"] == 2
+    assert functions(probes)["malloc"] == functions(probes)["free"] == 2
 
 
 def test_prefix(folder: Path) -> None:
     path = library(folder, "prefixed.so", "je_")
-    probes, _ = plan_probes(path, SessionOptions(pid=1, symbols_prefix="je_"))
+    probes, _ = plan_probes(path, AllocatorChoice(symbols_prefix="je_"))
     assert functions(probes)["malloc"] == 1
     assert refusal(path) == (
         f"no function malloc found in {path}; name the object that holds the allocator with --object,"
@@ -160,22 +155,16 @@ def test_prefix(folder: Path) -> None:
 def test_objects_that_cannot_be_probed(folder: Path) -> None:
     assert refusal("/no/such/file") == "cannot open /no/such/file: No such file or directory"
     assert refusal(str(folder / "main.c")) == f"{folder}/main.c cannot be read as an ELF file: no ELF magic"
-    with_malloc_only = gcc(
-        folder, "half.so", "-shared", "-fPIC", "-Dfree=other", "-DS(n)=#n", "-DP(n)=n", "allocator.c"
-    )
-    assert refusal(with_malloc_only).startswith(f"no function free found in {with_malloc_only}; ")
+    half = library(folder, "half.so", "", "-Dfree=other")
+    assert refusal(half).startswith(f"no function free found in {half}; ")
+    small = gcc(folder, "small.so", "-m32", "-shared", "-nostdlib", "-fPIC", "empty.c")
+    assert refusal(small) == f"{small} is 32-bit, which cannot be traced; use a 64-bit build of it"
 
 
 @pytest.mark.parametrize(
     ("versions", "is_it"),
-    [
-        ("", True),
-        ("GLIBC_2.2.5 {};", True),
-        ("OTHER_1 {};", False),
-        ("OTHER_1 {}; GLIBC_2.2.5 {} OTHER_1;", True),
-    ],
-    ids=["none", "that of libc", "another", "both"],
-)
+    [("", True), ("GLIBC_2.2.5 {};", True), ("OTHER_1 {};", False), ("OTHER_1 {}; GLIBC_2.2.5 {} OTHER_1;", True)],
+)  # fmt: skip
 def test_the_allocator_is_the_one_with_the_version_that_is_asked_for(
     folder: Path, versions: str, is_it: bool
 ) -> None:
@@ -184,9 +173,8 @@ def test_the_allocator_is_the_one_with_the_version_that_is_asked_for(
     names = [word for word in versions.split() if word[0] in "GO" and ";" not in word]
     symvers = "".join(f'__asm__(".symver f{i}, malloc@{name}");' for i, name in enumerate(names))
     functions_ = "".join(f"void *f{i}(unsigned long n) {{ return 0; }}" for i in range(len(names)))
-    (folder / "versions.c").write_text(
-        f"{functions_}{symvers}" or "void *malloc(unsigned long n) { return 0; }"
-    )
+    source = f"{functions_}{symvers}" or "void *malloc(unsigned long n) { return 0; }"
+    (folder / "versions.c").write_text(source)
     (folder / "versions.map").write_text(versions)
     flags = ["-Wl,--version-script=versions.map"] if versions else []
     path = gcc(folder, f"versions{len(versions)}.so", "-shared", "-fPIC", *flags, "versions.c")
@@ -211,35 +199,19 @@ void free(void *p) {}
     path = gcc(folder, "partly.so", "-DNAME=valloc", "-Dmine=malloc", *words)
     probes, notes = plan_probes(path, OPTIONS)
     assert functions(probes) == {"malloc": 1, "free": 1}
-    assert unprobed_functions(notes) == [
+    assert allocator.unprobed_functions(notes) == [
         "valloc: not probed, its address is chosen at run time (ifunc): what it allocates is missing"
     ]
 
 
-def test_a_32_bit_object(folder: Path) -> None:
-    path = gcc(folder, "small.so", "-m32", "-shared", "-nostdlib", "-fPIC", "empty.c")
-    assert refusal(path) == f"{path} is 32-bit, which cannot be traced; use a 64-bit build of it"
-
-
 def test_another_machine(folder: Path) -> None:
-    path = Path(library(folder, "foreign.so"))
-    data = bytearray(path.read_bytes())
-    for machine, expected in (
-        (8, f"{path} is machine 8 code, which cannot be traced"),
-        (40, f"{path} is 32-bit arm code, where the kernel places no uprobes; use --tracer preload with it"),
-    ):
-        data[18:20] = machine.to_bytes(2, "little")
-        path.write_bytes(data)
-        assert refusal(str(path)) == expected
-
-
-def test_a_program_of_another_machine_on_this_one(folder: Path) -> None:
-    path = Path(library(folder, "other.so"))
-    data = bytearray(path.read_bytes())
-    data[18:20] = (183 if platform.machine() != "aarch64" else 62).to_bytes(2, "little")
-    path.write_bytes(data)
+    path = library(folder, "foreign.so")
+    assert refusal(of_machine(path, 8)) == f"{path} is machine 8 code, which cannot be traced"
+    arm = "32-bit arm code, where the kernel places no uprobes; use --tracer preload with it"
+    assert refusal(of_machine(path, 40)) == f"{path} is {arm}"
+    of_machine(path, 183 if platform.machine() != "aarch64" else 62)
     with pytest.raises(TargetError, match=r"is (arm64|x86_64) code, which cannot be traced here"):
-        plan_session(SessionOptions(pid=os.getpid(), object=str(path)))
+        plan_session(SessionOptions(pid=os.getpid(), object=path))
 
 
 def test_static_programs(folder: Path) -> None:
@@ -249,9 +221,8 @@ def test_static_programs(folder: Path) -> None:
     probes, _ = plan_probes(path, OPTIONS)
     assert {"malloc", "free"} <= set(functions(probes))
     subprocess.run(["strip", path], check=True)
-    with pytest.raises(TargetError) as caught:
+    with pytest.raises(TargetError, match=f"^no function malloc found in {path}; "):
         find_allocator([one], OPTIONS)
-    assert str(caught.value).startswith(f"no function malloc found in {path}; ")
 
 
 def test_the_first_object_in_search_order_is_the_allocator(folder: Path) -> None:
@@ -262,14 +233,12 @@ def test_the_first_object_in_search_order_is_the_allocator(folder: Path) -> None
     assert find_allocator(objects, OPTIONS) is objects[1]
     assert find_allocator(objects[::-1], OPTIONS) is objects[2]
     for name in ("libc.so.6", "libc", "/inside/libc.so.6"):
-        assert find_allocator(objects, SessionOptions(pid=1, object=name)) is objects[2]
-    assert find_allocator(objects, SessionOptions(pid=1, object="first.so.7")) is objects[1]
-    assert find_allocator(objects[:1], SessionOptions(pid=1, object=own)) == LoadedObject(own, own)
-    with pytest.raises(TargetError) as caught:
-        find_allocator(objects, SessionOptions(pid=1, object="libother"))
-    assert (
-        str(caught.value) == "no object named libother in the program; it has nothing.so, first.so, libc.so.6"
-    )
+        assert find_allocator(objects, AllocatorChoice(object=name)) is objects[2]
+    assert find_allocator(objects, AllocatorChoice(object="first.so.7")) is objects[1]
+    assert find_allocator(objects[:1], AllocatorChoice(object=own)) == LoadedObject(own, own)
+    has = "it has nothing.so, first.so, libc.so.6"
+    with pytest.raises(TargetError, match=f"^no object named libother in the program; {has}$"):
+        find_allocator(objects, AllocatorChoice(object="libother"))
     with pytest.raises(TargetError, match="no function malloc found in any of the program's 2 objects"):
         find_allocator([objects[0], objects[0]], OPTIONS)
 
@@ -286,22 +255,9 @@ def test_plan_of_a_command(folder: Path) -> None:
     paths = {probe.function: probe.path for probe in plan.probes}
     assert paths["malloc"] == own
     assert os.path.samefile(paths["mmap"], LIBC)
-    lines = bpf_session_lines(options, plan)
+    lines = [*options.bpf_lines(), *plan.lines()]
     assert lines[0] == "wire 2" and "arg an%20argument" in lines
-    malloc = plan.probes[0]
-    assert (
-        f"probe 1 {malloc.function_offset:x} {malloc.entry_offset:x} {malloc.return_offset:x}"
-        f" {malloc.text_low:x} {malloc.text_high:x} {own}"
-    ) in lines
+    one = plan.probes[0]
+    offsets = (one.function_offset, one.entry_offset, one.return_offset, one.text_low, one.text_high)
+    assert f"probe 1 {' '.join(f'{n:x}' for n in offsets)} {own}" in lines
     assert sum(line.startswith("probe ") for line in lines) == len(plan.probes)
-
-
-def test_plan_of_a_process() -> None:
-    needs_libc()
-    plan = plan_session(SessionOptions(pid=os.getpid()))
-    assert {probe.function for probe in plan.probes} >= {"malloc", "free"}
-
-
-def test_every_function_has_a_number_of_its_own() -> None:
-    table = HEAP_FUNCTIONS + REGION_FUNCTIONS
-    assert len({one.number for one in table}) == len({one.name for one in table}) == len(table)

@@ -8,13 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memleak_android.host.tracers.probes.arch import X86_64
-from memleak_android.host.tracers.probes.placement import (
-    SINGLE_STEPPED,
-    jumps_from_outside,
-    place_entry,
-)
-from memleak_android.host.tracers.probes.x86_64 import is_emulated
+from memleak_android.host.tracers.probes.arch import X86_64, is_emulated
+from memleak_android.host.tracers.probes.placement import SINGLE_STEPPED, jumps_from_outside, place_entry
 from memleak_android.unwind.code.disassembly import decode_x86_64
 
 ENDBR64 = "f30f1efa"
@@ -73,6 +68,7 @@ def test_what_the_kernel_emulates(code: str, expected: bool) -> None:
 
 MOVES = {
     "push first": (0, (PUSH_RBP, SUB_RSP, RET)),
+    "push first, whatever follows": (0, (PUSH_RBP, jmp(-3))),
     "endbr64, push": (4, (ENDBR64, PUSH_RBP, POP_RBP, RET)),
     "endbr64, push r12": (4, (ENDBR64, PUSH_R12, "415c", RET)),
     "glibc 2.36 free: test, je ret, push": (5, (TEST_RDI, je(3), PUSH_RBP, POP_RBP, RET, RET)),
@@ -124,11 +120,6 @@ def test_a_switch_keeps_the_probe_at_the_entry() -> None:
     assert place_entry(X86_64, code, RDI).offset == 0
 
 
-def test_an_emulated_entry_stays_whatever_follows() -> None:
-    placement = place_entry(X86_64, function(PUSH_RBP, jmp(-3)), RDI)
-    assert (placement.offset, placement.cost) == (0, X86_64.cheap)
-
-
 def test_only_the_arguments_asked_for_matter() -> None:
     code = function("4889c6", PUSH_RBP, RET)  # mov rsi, rax
     assert place_entry(X86_64, code, RDI).offset == 3
@@ -150,10 +141,8 @@ SKIPS = {
 def test_an_exit_with_an_effect_is_not_passed(name: str) -> None:
     code = function(TEST_RDI, je(3), PUSH_RBP, POP_RBP, RET, *SKIPS[name])
     placement = place_entry(X86_64, code, RDI, skip_no_op=True)
-    assert (placement.offset, placement.cost) == (
-        3,
-        X86_64.cheap,
-    )  # on the branch itself: every call comes there
+    # on the branch itself: every call comes there
+    assert (placement.offset, placement.cost) == (3, X86_64.cheap)
 
 
 def test_a_branch_out_of_the_function_is_not_passed() -> None:
@@ -181,15 +170,10 @@ def test_a_function_too_long_to_judge() -> None:
 @pytest.mark.parametrize(
     ("code", "at", "target"),
     [
-        ("eb{:02x}", 150, 204),
-        ("74{:02x}", 260, 203),
-        ("e2{:02x}", 260, 201),
-        ("e8{:08x}", 0, 204),
-        ("e9{:08x}", 900, 263),
-        ("0f85{:08x}", 5, 204),
-        ("0f8c{:08x}", 994, 204),
+        ("eb{:02x}", 150, 204), ("74{:02x}", 260, 203), ("e2{:02x}", 260, 201), ("e8{:08x}", 0, 204),
+        ("e9{:08x}", 900, 263), ("0f85{:08x}", 5, 204), ("0f8c{:08x}", 994, 204),
     ],
-)
+)  # fmt: skip
 def test_jumps_into_the_entry_are_found(code: str, at: int, target: int) -> None:
     text = bytearray(b"\xcc" * 1000)
     size = len(bytes.fromhex(code.format(0)))

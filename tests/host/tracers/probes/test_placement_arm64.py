@@ -8,31 +8,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memleak_android.host.tracers.probes.arch import ARM64
-from memleak_android.host.tracers.probes.arm64 import is_simulated
+from memleak_android.host.tracers.probes.arch import ARM64, is_simulated
 from memleak_android.host.tracers.probes.placement import SINGLE_STEPPED, jumps_from_outside, place_entry
 from memleak_android.unwind.code.disassembly import decode_arm64
 
-BTI_C = 0xD503245F
-PACIASP = 0xD503233F
-ADRP_X3 = 0x90000003  # adrp x3, #0
-ADRP_X0 = 0x90000000
+BTI_C, PACIASP, SVC, NOP, RET = 0xD503245F, 0xD503233F, 0xD4000001, 0xD503201F, 0xD65F03C0
+ADRP_X3, ADRP_X0 = 0x90000003, 0x90000000  # adrp x3, #0
 STP_FP_LR = 0xA9BE7BFD  # stp x29, x30, [sp, #-0x20]!
 STR_X1 = 0xF9000041  # str x1, [x2]
 LDR_X3 = 0xF9400003  # ldr x3, [x0]
-LDAR_X3 = 0xC8DFFC03
-LDARH_W3 = 0x48DFFC03
-LDAPR_X3 = 0xF8BFC003
-LDAPUR_X3 = 0xD9408003  # ldapur x3, [x0, #8]
-MOV_X19_X0 = 0xAA0003F3
-MOV_X3_X0 = 0xAA0003E3
+LDAR_X3, LDARH_W3, LDAPR_X3, LDAPUR_X3 = (
+    0xC8DFFC03,
+    0x48DFFC03,
+    0xF8BFC003,
+    0xD9408003,
+)  # of [x0], the last of [x0, #8]
+MOV_X19_X0, MOV_X3_X0 = 0xAA0003F3, 0xAA0003E3
 LDADD = 0xB8230041  # ldadd w3, w1, [x2]
-SVC = 0xD4000001
-NOP = 0xD503201F
-BR_X17 = 0xD61F0220
-BR_X3 = 0xD61F0060
+BR_X17, BR_X3 = 0xD61F0220, 0xD61F0060
 ADD_X3 = 0x8B000063  # add x3, x3, x0
-RET = 0xD65F03C0
 UNDECODABLE = 0xFFFFFFFF
 
 X0 = frozenset({"x0"})
