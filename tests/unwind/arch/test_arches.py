@@ -7,7 +7,6 @@ import re
 import struct
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import pytest
 
 from memleak_android.unwind import (
@@ -25,6 +24,7 @@ from memleak_android.unwind.arch.base import SignalFrame
 from memleak_android.unwind.memory import MemoryRegions
 from memleak_android.unwind.walk.plan import Planner
 from memleak_android.unwind.walk.step import StepFrame, unwind_sample
+from tests.support.stack_capture import CapturedStack, sample_batch
 
 CODE, STACK, OTHER_STACK = 0x10000, 0x7F000000, 0x7E000000
 STACK_BYTES = 2048
@@ -80,28 +80,18 @@ class Program:
         return bytes(image)
 
     def _samples(self) -> SampleBatch:
-        a, n = self.arch, len(self.arch.registers)
-        values = np.array([[random.Random(i).getrandbits(28) for i in range(n)]], np.uint64)
+        a = self.arch
+        values = [random.Random(i).getrandbits(28) for i in range(len(a.registers))]
         for name, value in self.registers.items():
-            values[0, a.slot(name)] = value
+            values[a.slot(name)] = value
         stacks = {STACK: bytearray(STACK_BYTES), OTHER_STACK: bytearray(STACK_BYTES)}
         for address, value in self.words.items():
             base = STACK if address >= STACK else OTHER_STACK
             at = address - base
             stacks[base][at : at + a.word_bytes] = value.to_bytes(a.word_bytes, "little")
-        zero = np.zeros(1, np.int64)
-        return SampleBatch(
-            a,
-            values,
-            np.ones((1, n), np.bool_),
-            np.array([STACK], np.uint64),
-            zero,
-            zero + STACK_BYTES,
-            np.frombuffer(bytes(stacks[STACK]), np.uint8),
-            np.zeros(1, np.int32),
-            np.zeros(1, np.bool_),
-            [MemoryRegions([(OTHER_STACK, memoryview(bytes(stacks[OTHER_STACK])))])],
-        )
+        samples = sample_batch([CapturedStack(tuple(values), STACK, bytes(stacks[STACK]))], a)
+        other = MemoryRegions([(OTHER_STACK, memoryview(bytes(stacks[OTHER_STACK])))])
+        return replace(samples, extra_memory=[other])
 
 
 @pytest.mark.parametrize("a", ARCHES, ids=lambda a: a.name)
@@ -144,9 +134,8 @@ def test_signal_frames_by_their_code(name: str, form: int, base: int, words: dic
         base = OTHER_STACK + 0x14 - sp
     values = {slot: 0x1000 + 8 * i for i, (slot, _) in enumerate(frame.saved)}
     values[a.pc], values[a.sp] = 0xABCDE0, OTHER_STACK + 0x40
-    program = Program(
-        a, frame.code, registers={a.registers[a.pc].name: CODE + 0x100, a.registers[a.sp].name: sp}
-    )
+    registers = {a.registers[a.pc].name: CODE + 0x100, a.registers[a.sp].name: sp}
+    program = Program(a, frame.code, registers=registers)
     program.words = {sp + base + offset: values[slot] for slot, offset in frame.saved}
     program.words |= {sp + offset: value for offset, value in words.items()}
     frames, end = program.run()
@@ -207,16 +196,23 @@ def test_a_signed_return_address_in_a_frame_record() -> None:
 
 def test_a_given_mask_is_the_one_that_is_used() -> None:
     a = arch("arm64")
-    space = AddressSpace(
-        [Mapping(CODE, CODE + 0x1000, "r-xp", 0, "/code"), Mapping(1 << 46, (1 << 46) + 4096, "r", 0, "")]
+    low, high = (
+        Mapping(CODE, CODE + 0x1000, "r-xp", 0, "/code"),
+        Mapping(1 << 46, (1 << 46) + 4096, "r", 0, ""),
     )
-    derived = Planner(a, [space], Program(a, b""))
-    assert derived.signature_mask(0) == 0x007F_8000_0000_0000
-    assert Planner(a, [space], Program(a, b""), signature_mask=0x7F << 40).signature_mask(0) == 0x7F << 40
-    low = AddressSpace(space.mappings[:1])
-    assert (
-        Planner(a, [low], Program(a, b"")).signature_mask(0) == 0x007F_FF80_0000_0000
-    )  # as NT_ARM_PAC_MASK: 39 bits
+    # of low addresses alone as NT_ARM_PAC_MASK has it: 39 bits
+    for mappings, mask in (([low, high], 0x007F_8000_0000_0000), ([low], 0x007F_FF80_0000_0000)):
+        assert Planner(a, [AddressSpace(mappings)], Program(a, b"")).signature_mask(0) == mask
+    given = Planner(a, [AddressSpace([low, high])], Program(a, b""), signature_mask=0x7F << 40)
+    assert given.signature_mask(0) == 0x7F << 40
+
+
+@pytest.mark.parametrize("bits", [39, 47, 52])
+def test_signatures_begin_where_the_last_mapping_ends(bits: int) -> None:
+    """The kernel's page for uprobes ends where user addresses do: it takes no bit more (xol_add_vma() of uprobes.c)."""
+    a = arch("arm64")
+    page = Mapping((1 << bits) - 4096, 1 << bits, "--xp", 0, "[uprobes]")
+    assert Planner(a, [AddressSpace([page])], Program(a, b"")).signature_mask(0) == (1 << 55) - (1 << bits)
 
 
 def test_a_signed_pc_is_where_it_leads() -> None:
@@ -256,9 +252,7 @@ def test_a_call_to_nowhere_came_from_the_link_register(pc: int) -> None:
 
 def test_a_link_register_that_leads_nowhere_is_not_believed() -> None:
     a = arch("arm64")
-    code = struct.pack(
-        "<II", 0xD503201F, 0xD65F03C0
-    )  # nop; ret: what stands behind a nop is no return address
+    code = struct.pack("<II", 0xD503201F, 0xD65F03C0)  # nop; ret: behind a nop is no return address
     program = Program(a, code, registers={"pc": 0, "sp": STACK, "lr": CODE + 0x104})
     assert program.run() == ([StepFrame(0, STACK, False, Method.REGISTERS)], TraceEnd.NO_MAPPING)
 
@@ -272,12 +266,3 @@ def test_a_call_to_nowhere_has_pushed_its_return_address(name: str) -> None:
     program.words = {STACK: CODE + 0x102}
     frames, _ = program.run()
     assert (frames[1].address, frames[1].sp) == (CODE + 0x102, STACK + a.word_bytes)
-
-
-def test_samples_without_further_memory_are_the_same() -> None:
-    a = arch("arm64")
-    program = Program(a, struct.pack("<I", 0xD65F03C0), registers={"pc": CODE + 0x100, "sp": STACK, "lr": 0})
-    samples = replace(program._samples(), extra_memory=None)
-    program.run()
-    space = AddressSpace([Mapping(CODE, CODE + 0x1000, "r-xp", 0, "/code")])
-    assert unwind_batch(samples, [space], program).address.tolist() == [CODE + 0x100]

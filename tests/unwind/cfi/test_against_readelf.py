@@ -20,14 +20,7 @@ from tests.support.npm_packages import native_modules
 
 NAMES = {
     "x86_64": [
-        "rax",
-        "rdx",
-        "rcx",
-        "rbx",
-        "rsi",
-        "rdi",
-        "rbp",
-        "rsp",
+        *["rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp"],
         *(f"r{n}" for n in range(8, 16)),
         "ra",
     ],
@@ -41,14 +34,8 @@ NAMES = {
 }
 FDE = re.compile(r"^[0-9a-f]+ [0-9a-f]+ [0-9a-f]+ FDE .*pc=([0-9a-f]+)\.\.([0-9a-f]+)")
 LIBRARIES = (
-    "libc6",
-    "libstdc++6",
-    "libssl3",
-    "libpython3.11-minimal",
-    "libglib2.0-0",
-    "git",
-    "libicu72",
-    "libboost-regex1.74.0",
+    *("libc6", "libstdc++6", "libssl3", "libpython3.11-minimal"),
+    *("libglib2.0-0", "git", "libicu72", "libboost-regex1.74.0"),
 )
 
 
@@ -65,12 +52,24 @@ def machines_own() -> list[Path]:
     return found
 
 
-def debian(architecture: str, *names: str) -> list[Path]:
-    """Every ELF file of 100 KB or more of these packages, by name or all."""
+def debian(architecture: str) -> list[Path]:
+    """Every ELF file of 100 KB or more of these packages."""
     folder = packages(architecture, *LIBRARIES)
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
-    chosen = [p for p in paths if p.stat().st_size > 100_000 and (not names or p.name.startswith(names))]
-    return [path for path in chosen if path.read_bytes()[:4] == b"\x7fELF"]
+    return [p for p in paths if p.stat().st_size > 100_000 and p.read_bytes()[:4] == b"\x7fELF"]
+
+
+def debug_files() -> list[Path]:
+    """arm32: distributed files have the exception index only (test_exidx.py), their CFI is in .debug_frame apart."""
+    folder = packages("armhf", "libc6-dbg", "libbinutils-dbg", "libctf0-dbg")
+    found = [path for path in folder.rglob("*.debug") if path.is_file() and not path.is_symlink()]
+    return sorted(found, key=lambda path: (-path.stat().st_size, path.name))[:44]
+
+
+def android_modules() -> list[Path]:
+    """Skia and a Rust library, by the NDK's clang."""
+    names = ("@napi-rs/canvas-android-arm64@1.0.11", "@css-inline/css-inline-android-arm64@0.20.1")
+    return native_modules(*names)
 
 
 def corpus(*names: str) -> list[Path]:
@@ -118,12 +117,11 @@ def as_readelf(row: UnwindRow, names: list[str]) -> dict[str, str]:
     return {name: text for name, text in shown.items() if text != "u"}
 
 
-def differences(path: Path) -> tuple[int, list[object]]:
-    """(rows of readelf's, those of ours that differ)."""
+def differences(module: Module, listed: Path) -> tuple[int, list[object]]:
+    """(rows that readelf lists of a file, those of ours that differ)."""
     if shutil.which("readelf") is None:
         pytest.skip("readelf is not installed (apt-get install binutils)")
-    wanted = list(readelf_rows(path))
-    module = Module.from_path(path)
+    wanted = list(readelf_rows(listed))
     table, names = module.table, NAMES[module.arch.name]
     ids = table.row_ids(np.array([vaddr for vaddr, _ in wanted], np.uint64))
     different: list[object] = []
@@ -135,24 +133,27 @@ def differences(path: Path) -> tuple[int, list[object]]:
     return len(wanted), different
 
 
+OF_BLUETOOTH_AND_ART = ("bluetooth_arm64__pc_2/libbluetooth.so", "photos_reset_arm64/libart.so")
+OF_ARM = ("offset_arm/libc.so", "jit_map_arm/libart.so", "jit_map_arm/jit_map0.so")
+
+
 @pytest.mark.parametrize(
-    ("files", "rows_min"),
+    ("files", "files_min", "rows_min"),
     [
-        (machines_own, 50_000),
-        pytest.param(
-            lambda: debian("arm64", "libc.so", "libstdc++", "libcrypto", "libssl", "ld-linux"),
-            30_000,
-            marks=pytest.mark.proof,
-        ),
-        (lambda: corpus("bluetooth_arm64__pc_2/libbluetooth.so", "photos_reset_arm64/libart.so"), 40_000),
-        (lambda: corpus("offset_arm/libc.so", "jit_map_arm/libart.so", "jit_map_arm/jit_map0.so"), 500),
+        pytest.param(machines_own, 1, 50_000, id="x86_64"),
+        pytest.param(lambda: corpus(*OF_BLUETOOTH_AND_ART), 2, 40_000, id="android_arm64"),
+        pytest.param(lambda: corpus(*OF_ARM), 3, 500, id="android_arm32"),
+        pytest.param(lambda: debian("amd64"), 30, 100_000, marks=pytest.mark.proof, id="debian_amd64"),
+        pytest.param(lambda: debian("arm64"), 30, 100_000, marks=pytest.mark.proof, id="debian_arm64"),
+        pytest.param(debug_files, 30, 20_000, marks=pytest.mark.proof, id="debian_armhf"),
+        pytest.param(android_modules, 2, 20_000, marks=pytest.mark.proof, id="ndk_arm64"),
     ],
-    ids=["x86_64", "arm64", "android_arm64", "android_arm32"],
 )
-def test_rows_equal_readelfs(files: Callable[[], list[Path]], rows_min: int) -> None:
-    total = 0
-    for path in files():
-        count, different = differences(path)
+def test_rows_equal_readelfs(files: Callable[[], list[Path]], files_min: int, rows_min: int) -> None:
+    paths, total = files(), 0
+    assert len(paths) >= files_min
+    for path in paths:
+        count, different = differences(Module.from_path(path), path)
         total += count
         assert not different[:5], f"{path.name}: {len(different)} of {count} rows differ"
     assert total > rows_min
@@ -161,53 +162,14 @@ def test_rows_equal_readelfs(files: Callable[[], list[Path]], rows_min: int) -> 
 @pytest.mark.proof
 def test_rows_of_mini_debuginfo_equal_readelfs(tmp_path: Path) -> None:
     """.debug_frame inside .gnu_debugdata, unpacked by xz for readelf's sake."""
-    if shutil.which("xz") is None or shutil.which("objcopy") is None:
-        pytest.skip("needs xz and objcopy (apt-get install xz-utils binutils)")
+    if shutil.which("xz") is None:
+        pytest.skip("needs xz (apt-get install xz-utils)")
     for path in corpus("gnu_debugdata_arm/libandroid_runtime.so", "photos_reset_arm64/boot.oat"):
         module = Module.from_path(path)
         inner = module.section(".gnu_debugdata")
         assert inner is not None
         (tmp_path / "inner.xz").write_bytes(module.section_bytes(inner))
         subprocess.run(["xz", "-dkf", tmp_path / "inner.xz"], check=True)
-        wanted = list(readelf_rows(tmp_path / "inner"))
-        ids = module.table.row_ids(np.array([vaddr for vaddr, _ in wanted], np.uint64)).tolist()
-        found = [module.table.rows[i] for i in ids]
-        names = NAMES[module.arch.name]
-        assert len(wanted) > 5000 and {row.method for row in found} == {Method.DEBUGDATA}
-        for (vaddr, columns), row in zip(wanted, found, strict=True):
-            want = {name: text for name, text in columns.items() if text != "u"}
-            assert as_readelf(row, names) == want, (path.name, hex(vaddr))
-
-
-def debug_files() -> list[Path]:
-    """arm32: distributed files have the exception index only (test_exidx.py), their CFI is in .debug_frame apart."""
-    folder = packages("armhf", "libc6-dbg", "libbinutils-dbg", "libctf0-dbg")
-    found = [path for path in folder.rglob("*.debug") if path.is_file() and not path.is_symlink()]
-    return sorted(found, key=lambda path: (-path.stat().st_size, path.name))[:44]
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize(
-    ("files", "rows_min"),
-    [(lambda: debian("amd64"), 100_000), (lambda: debian("arm64"), 100_000), (debug_files, 20_000)],
-    ids=["amd64", "arm64", "armhf"],
-)
-def test_rows_of_thirty_files_equal_readelfs(files: Callable[[], list[Path]], rows_min: int) -> None:
-    paths = files()
-    assert len(paths) >= 30
-    total = 0
-    for path in paths:
-        count, different = differences(path)
-        total += count
-        assert not different[:5], f"{path.name}: {len(different)} of {count} rows differ"
-    assert total > rows_min
-
-
-@pytest.mark.proof
-def test_rows_of_android_modules_equal_readelfs() -> None:
-    """Skia and a Rust library, by the NDK's clang."""
-    for path in native_modules(
-        "@napi-rs/canvas-android-arm64@1.0.11", "@css-inline/css-inline-android-arm64@0.20.1"
-    ):
-        count, different = differences(path)
+        count, different = differences(module, tmp_path / "inner")
         assert count > 5000 and not different[:5], f"{path.name}: {len(different)} of {count} rows differ"
+        assert {row.method for row in module.table.rows} == {Method.DEBUGDATA}

@@ -13,7 +13,7 @@ from memleak_android.unwind import Method
 from memleak_android.unwind.arch.arm64 import ARCH
 from memleak_android.unwind.cfi.rules import RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.code.epilogue import Dead, walk_to_return
-from tests.support.arm64_compiler import shared_library
+from tests.support.gcc import arm64_library
 
 PROGRAM = """
 int g(int, int); void h(char *);
@@ -49,7 +49,7 @@ def return_location(row: UnwindRow) -> tuple[int, int] | None:
     ids=["frame pointer", "without", "signed"],
 )
 def test_every_instruction_of_compiled_code(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    module = shared_library(tmp_path, PROGRAM, *flags)
+    module = arm64_library(tmp_path, PROGRAM, *flags)
     text = module.section(".text")
     assert text is not None
     n = found = 0
@@ -58,7 +58,7 @@ def test_every_instruction_of_compiled_code(tmp_path: Path, flags: tuple[str, ..
         if cfi is None:
             continue
         n += 1
-        row = walk_to_return(module.arch, module.bytes_at, vaddr, frozenset())
+        row = walk_to_return(module.arch, module.bytes_at, vaddr, frozenset().__contains__)
         if isinstance(row, Dead):
             continue
         found += 1
@@ -83,7 +83,7 @@ def walk(*words: int, start: int = 0) -> UnwindRow | Dead:
         at = vaddr - 0x1000
         return code[at : at + size] if 0 <= at < len(code) else b""
 
-    return walk_to_return(ARCH, read, 0x1000 + start, frozenset())
+    return walk_to_return(ARCH, read, 0x1000 + start, frozenset().__contains__)
 
 
 def test_plt_entry_has_its_return_address_in_x30() -> None:
@@ -106,6 +106,39 @@ def test_what_follows_a_call_that_does_not_return_is_another_function() -> None:
     # bl .; stp x29, x30, [sp, #-16]!; ldp x29, x30, [sp], #16; ret
     assert isinstance(walk(0x94000000, 0xA9BF7BFD, 0xA8C17BFD, 0xD65F03C0), Dead)
     assert isinstance(walk(0x94000000, 0xD65F03C0), Dead)
+
+
+LDP_X29_X30 = 0xA9407BFD  # ldp x29, x30, [sp]
+LDP_X19_X20 = 0xA94153F3  # ldp x19, x20, [sp, #16]
+ADD_SP_X12 = 0x8B2C63FF  # add sp, sp, x12
+RET = 0xD65F03C0
+
+
+@pytest.mark.parametrize(
+    ("constant", "size"),
+    [
+        ((0xD2846A0C,), 0x2350),  # mov x12, #0x2350
+        ((0xD28B000C, 0xF2A0002C), 0x15800),  # mov x12, #0x5800; movk x12, #1, lsl #16
+    ],
+)
+def test_an_arm64_frame_that_is_too_large_for_an_immediate(constant: tuple[int, ...], size: int) -> None:
+    """How GCC ends functions with more than 4 KiB of locals."""
+    row = walk(*constant, LDP_X29_X30, LDP_X19_X20, ADD_SP_X12, RET)
+    assert isinstance(row, UnwindRow) and row.cfa_offset == size
+    assert RegisterRule(LR, RuleKind.OFFSET, 8 - size) in row.rules
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        0xAA0103EC,  # mov x12, x1
+        0xF94003EC,  # ldr x12, [sp]
+        0xA94033F3,  # ldp x19, x12, [sp]
+        0x94000000,  # bl: a call may change it
+    ],
+)
+def test_a_constant_that_was_overwritten_is_not_believed(between: int) -> None:
+    assert isinstance(walk(0xD2846A0C, between, LDP_X29_X30, ADD_SP_X12, RET), Dead)
 
 
 def test_erased_code_says_nothing() -> None:

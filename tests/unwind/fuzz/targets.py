@@ -47,7 +47,7 @@ def elf(data: bytes) -> None:
     module.bias_of(mapping)
     module.functions(frozenset({b"exit"}))
     function_ranges(module)
-    names = FunctionNames(module.image.data)
+    names = FunctionNames(module)
     for vaddr in vaddrs.tolist():
         names.find(vaddr)
     soname(module)
@@ -135,7 +135,9 @@ def exidx(data: bytes) -> None:
     _rows(arch, lambda: [source])
 
 
-class _Machine:
+class Machine:
+    """Registers that hold addresses of the stack, memory that is a hash of its address."""
+
     word_bytes = 8
 
     def register(self, number: int) -> int:
@@ -149,14 +151,14 @@ def expression(data: bytes) -> None:
     """Evaluated, and folded to a register and a number."""
     fold(data, {16: 0x1234}, 8)
     fold(data, {}, 4)
-    value = evaluate(data, _Machine(), 0x1000)
+    value = evaluate(data, Machine(), 0x1000)
     assert 0 <= value < 1 << 64
 
 
 def xz(data: bytes) -> None:
     """.gnu_debugdata of a file that is well-formed otherwise."""
     image = ElfImage(memoryview(write_elf(_X86_64, [Part(".gnu_debugdata", data)])), "a.so")
-    inner = image.mini_debuginfo()
+    inner = image.mini_debuginfo
     if inner is not None:
         inner.debug_section("frame")
 
@@ -194,7 +196,7 @@ def _snapshot(files: dict[str, bytes]) -> None:
         for frame in frames:
             assert frame.rel_pc is not None
             if frame.named_by is not None:
-                FunctionNames(frame.named_by[0].image.data).find(frame.named_by[1])
+                FunctionNames(frame.named_by[0]).find(frame.named_by[1])
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

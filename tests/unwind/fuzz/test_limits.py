@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import re
 import struct
 import time
 import zlib
@@ -11,7 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from memleak_android.host.commands.unwind import unwind
 from memleak_android.host.symbols.names_in_file import FunctionNames
 from memleak_android.unwind import Mapping, Module, UnwindError
 from memleak_android.unwind.cfi.expression import evaluate
@@ -28,6 +31,7 @@ from tests.unwind.fuzz.elf_container import (
     section_offset,
     write_elf,
 )
+from tests.unwind.fuzz.targets import Machine
 
 X86_64 = seeds.X86_64
 
@@ -79,7 +83,7 @@ def test_a_thousand_note_segments_of_empty_notes() -> None:
 
 def test_a_build_id_of_4_gigabytes() -> None:
     note = struct.pack("<III", 4, 0xFFFFFFF0, 3) + b"GNU\0" + bytes(range(64))
-    assert image(Part(".note.gnu.build-id", note, SHT_NOTE, segment=PT_NOTE)).find_build_id() == ""
+    assert image(Part(".note.gnu.build-id", note, SHT_NOTE, segment=PT_NOTE)).build_id == ""
 
 
 @pytest.mark.parametrize(("field", "size"), [(56, 2), (60, 2), (54, 2), (58, 2), (62, 2), (32, 8), (40, 8)])
@@ -90,7 +94,7 @@ def test_headers_that_count_to_the_end_of_the_world(field: int, size: int, value
         try:
             module = Module.from_bytes(data)
             module.table.row_at(0x1000)
-            FunctionNames(module.image.data).find(0x400)
+            FunctionNames(module).find(0x400)
         except UnwindError as error:
             assert len(str(error).splitlines()) == 1
 
@@ -100,7 +104,7 @@ def test_hundreds_of_overlapping_segments() -> None:
     data = bytearray(write_elf(X86_64, [Part("", b"\xc3" * 64, segment=1) for _ in range(1000)]))
     for i in range(1001):
         struct.pack_into("<IIQQQQQQ", data, 64 + 56 * i, 1, 5, 0, 0, 0, len(data), len(data), 1)
-    assert len(Module.from_bytes(bytes(data)).segments) <= 64
+    assert len(Module.from_bytes(bytes(data)).loads) <= 64
 
 
 @pytest.mark.parametrize(
@@ -126,7 +130,7 @@ def test_a_symbol_table_of_2_to_the_40() -> None:
     )
     table = struct.unpack_from("<Q", data, 40)[0]
     struct.pack_into("<Q", data, table + 64 + 32, 1 << 40)
-    assert FunctionNames(memoryview(data)).find(0x1000) is None
+    assert FunctionNames(ElfImage(memoryview(data), "a.so")).find(0x1000) is None
     assert ElfImage(memoryview(data), "a.so").section(".symtab") is None
 
 
@@ -139,7 +143,7 @@ def test_names_that_unfold() -> None:
         table += struct.pack("<IBBHQQ", len(strings), 0x12, 0, 1, 0x1000 + 16 * i, 16)
         strings += name + b"\0"
     names = FunctionNames(
-        memoryview(write_elf(X86_64, [Part(".symtab", bytes(table), SHT_SYMTAB, link=2), Part(".strtab", bytes(strings), SHT_STRTAB)]))
+        image(Part(".symtab", bytes(table), SHT_SYMTAB, link=2), Part(".strtab", bytes(strings), SHT_STRTAB))
     )  # fmt: skip
     with within(5):
         found = [names.find(0x1000 + 16 * i) for i in range(100)]
@@ -147,17 +151,8 @@ def test_names_that_unfold() -> None:
 
 
 def test_a_long_expression_is_not_repeated_in_its_error() -> None:
-    class Nothing:
-        word_bytes = 8
-
-        def register(self, number: int) -> int:
-            return 0
-
-        def memory(self, address: int, size: int) -> int:
-            return 0
-
     with pytest.raises(UnwindError) as raised:
-        evaluate(b"\x96" * 100 + b"\x22" + bytes(1 << 16), Nothing())
+        evaluate(b"\x96" * 100 + b"\x22" + bytes(1 << 16), Machine())
     assert len(str(raised.value)) < 500
 
 
@@ -193,4 +188,19 @@ def test_maps_that_are_none(tmp_path: Path, maps: bytes) -> None:
 
 
 def test_an_xz_stream_of_many_small_ones() -> None:
-    assert image(Part(".gnu_debugdata", lzma.compress(b"x") * 10_000)).mini_debuginfo() is None
+    assert image(Part(".gnu_debugdata", lzma.compress(b"x") * 10_000)).mini_debuginfo is None
+
+
+def test_names_that_would_write_to_the_terminal(tmp_path: Path) -> None:
+    """A function's and a file's name that clear the screen, and one that begins a line of its own."""
+    symbols = bytes(24) + struct.pack("<IBBHQQ", 1, 0x12, 0, 1, 0, 0x2000)
+    parts = [
+        Part(".text", b"\xc3" * 0x1000, flags=6),
+        Part(".symtab", symbols, SHT_SYMTAB, link=3),
+        Part(".strtab", b"\0f\x1b[2J\r\nroot\0", SHT_STRTAB),
+    ]
+    (tmp_path / "a\x1b[2J\x9b").write_bytes(write_elf(X86_64, parts))
+    folder_with(tmp_path, b"40100000-40102000 r-xp 0 0:0 0 /a\x1b[2J\xc2\x9b\n")
+    result = CliRunner().invoke(unwind, [str(tmp_path)])
+    assert result.exit_code == 0 and "f\\x1b[2J" in result.output and "/a\\x1b[2J" in result.output
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", result.output)

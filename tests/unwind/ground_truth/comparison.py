@@ -45,27 +45,14 @@ def batch_of(run: Run) -> SampleBatch:
     extra_memory = None
     if found.beside_length.any():
         stack = memoryview(found.stack)  # type: ignore[arg-type]
+        beside = (found.beside_address, found.beside_offset, found.beside_length)
         extra_memory = [
             MemoryRegions([(address, stack[at : at + size])]) if size else None
-            for address, at, size in zip(
-                found.beside_address.tolist(),
-                found.beside_offset.tolist(),
-                found.beside_length.tolist(),
-                strict=True,
-            )
+            for address, at, size in zip(*(column.tolist() for column in beside), strict=True)
         ]
-    return SampleBatch(
-        arch,
-        found.registers,
-        np.ones(found.registers.shape, np.bool_),
-        found.registers[:, arch.sp],
-        found.stack_offset,
-        found.stack_length,
-        found.stack,
-        found.space,
-        np.zeros(len(found), np.bool_),
-        extra_memory,
-    )
+    known, at_return = np.ones(found.registers.shape, np.bool_), np.zeros(len(found), np.bool_)
+    stack_columns = (found.registers[:, arch.sp], found.stack_offset, found.stack_length, found.stack)
+    return SampleBatch(arch, found.registers, known, *stack_columns, found.space, at_return, extra_memory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 
-unicorn = pytest.importorskip(
-    "unicorn", reason="the CPU emulator unicorn is not installed (pip install unicorn)"
-)
+unicorn = pytest.importorskip("unicorn", reason="the emulator unicorn is not installed (pip install unicorn)")
 from unicorn import arm64_const as a64
 from unicorn import arm_const as a32
 
@@ -75,9 +73,8 @@ def new_engine(cpu: Cpu) -> Any:
     else:
         engine = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_ARM)
         engine.ctl_set_cpu_model(a32.UC_CPU_ARM_MAX)
-        engine.reg_write(
-            a32.UC_ARM_REG_CP_REG, (15, 0, 0, 1, 0, 0, 2, 0xF << 20)
-        )  # CPACR: coprocessors 10, 11
+        # CPACR: coprocessors 10, 11
+        engine.reg_write(a32.UC_ARM_REG_CP_REG, (15, 0, 0, 1, 0, 0, 2, 0xF << 20))
         engine.reg_write(a32.UC_ARM_REG_FPEXC, 1 << 30)
     return engine
 
@@ -117,9 +114,6 @@ def signal_frame(
         handler = {r[0]: signal, r[1]: at, r[2]: at + 128, cpu.registers[29]: at + len(body), cpu.sp: at}
         return at, body + record, handler
     context = bytes(12) + struct.pack("<17I", *values[:17]) + bytes(4 + 8 + 512)
-    if flags & _SIGINFO:
-        body = bytes(128 + 20) + context
-    else:
-        body = struct.pack("<I", 0x5AC3C35A) + bytes(16) + context
+    body = (bytes(128 + 20) if flags & _SIGINFO else struct.pack("<I16x", 0x5AC3C35A)) + context
     at = (sp - len(body)) & ~7
     return at, body, {r[0]: signal, r[1]: at, r[2]: at + 128, cpu.sp: at}

@@ -37,9 +37,8 @@ LAYOUTS = {
 class _Area:
     def __init__(self, start: int, size: int) -> None:
         self.start, self.end = start, start + size
-        self.bytes = mmap.mmap(
-            -1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000
-        )  # MAP_NORESERVE
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE
+        self.bytes = mmap.mmap(-1, size, flags=flags)
         self.host = ctypes.addressof(ctypes.c_char.from_buffer(self.bytes))
 
 
@@ -48,12 +47,9 @@ class GuestMemory:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
+        program = _Area(layout.program, layout.program_bytes)
         stack = _Area(layout.stack_top - layout.stack_bytes, layout.stack_bytes)
-        self.areas = (
-            _Area(layout.program, layout.program_bytes),
-            _Area(layout.mappings, layout.mappings_bytes),
-            stack,
-        )
+        self.areas = (program, _Area(layout.mappings, layout.mappings_bytes), stack)
         self.stack_low, self.stack_high = stack.start, stack.end
         self._next = layout.mappings
         self.program_break = 0

@@ -89,13 +89,8 @@ def start_stack(
     envp = [put(text.encode() + b"\0") for text in environment]
     address, size, number = program.headers
     values = {"PHDR": address, "PHENT": size, "PHNUM": number, "PAGESZ": PAGE, "ENTRY": program.entry}
-    values |= {
-        "BASE": interpreter.base if interpreter else 0,
-        "UID": 1000,
-        "EUID": 1000,
-        "GID": 1000,
-        "EGID": 1000,
-    }
+    values |= {"BASE": interpreter.base if interpreter else 0}
+    values |= dict.fromkeys(("UID", "EUID", "GID", "EGID"), 1000)
     values |= {"HWCAP": _HWCAP[memory.layout.word_bytes], "SECURE": 0, "RANDOM": random, "EXECFN": name}
     auxiliary = [x for key, value in values.items() for x in (_AT[key], value)]
     words = [len(argv), *argv, 0, *envp, 0, *auxiliary, 0, 0]

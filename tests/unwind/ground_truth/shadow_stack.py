@@ -16,15 +16,8 @@ from numpy.typing import NDArray
 _U64, _PTR = ctypes.c_uint64, ctypes.c_void_p
 _DEPTH_MAX, _REGIONS_MAX, _REGISTERS_MAX, _SEEN_BITS = 4096, 16, 40, 20
 _SOURCE = Path(__file__).with_name("shadow.c")
-_COLUMNS = (
-    "registers",
-    "stack_offset",
-    "stack_length",
-    "chain_offset",
-    "chain_length",
-    "space",
-    "is_first_visit",
-)
+_OFFSETS = ("stack_offset", "stack_length", "chain_offset", "chain_length")
+_COLUMNS = ("registers", *_OFFSETS, "space", "is_first_visit")
 _BESIDE = ("beside_address", "beside_offset", "beside_length")
 
 
@@ -34,16 +27,17 @@ class Region(ctypes.Structure):
     _fields_ = [("start", _U64), ("end", _U64), ("bytes", _PTR)]
 
 
+def _numbers(names: str) -> list[tuple[str, type[ctypes.c_uint64]]]:
+    return [(name, _U64) for name in names.split()]
+
+
 class _Call(ctypes.Structure):
-    _fields_ = [("back", _U64), ("sp", _U64), ("is_interruption", _U64)]
+    _fields_ = _numbers("back sp is_interruption")
 
 
 class _Samples(ctypes.Structure):
     _fields_ = [
-        *(
-            (name, _U64)
-            for name in ("capacity", "count", "stack_capacity", "stack_fill", "chain_capacity", "chain_fill")
-        ),
+        *_numbers("capacity count stack_capacity stack_fill chain_capacity chain_fill"),
         *((name, _PTR) for name in (*_COLUMNS, *_BESIDE, "stack", "chain")),
     ]
 
@@ -52,20 +46,12 @@ class ShadowStruct(ctypes.Structure):
     """struct shadow of shadow.c."""
 
     _fields_ = [
-        ("is_arm32", _U64),
-        ("regions_count", _U64),
-        ("registers_count", _U64),
+        *_numbers("is_arm32 regions_count registers_count"),
         ("regions", Region * _REGIONS_MAX),
         ("registers", ctypes.c_int32 * _REGISTERS_MAX),
-        *(
-            (name, _U64)
-            for name in ("sp_register", "lr_register", "stack_low", "stack_high", "other_low", "other_high")
-        ),
-        *(
-            (name, _U64)
-            for name in ("slice_max", "executed", "sample_at", "stop_at", "mean", "random", "first_visits")
-        ),
-        *((name, _U64) for name in ("space", "previous", "next", "depth", "lost")),
+        *_numbers("sp_register lr_register stack_low stack_high other_low other_high"),
+        *_numbers("slice_max executed sample_at stop_at mean random first_visits"),
+        *_numbers("space previous next depth lost"),
         ("calls", _Call * _DEPTH_MAX),
         ("out", _Samples),
         ("seen", _U64 * (1 << _SEEN_BITS)),
@@ -121,14 +107,7 @@ class Recorder:
         """Returns the records stored so far."""
         out, columns = self.struct.out, self._columns
         n = out.count
-        column_names = (
-            "stack_offset",
-            "stack_length",
-            "chain_offset",
-            "chain_length",
-            "beside_offset",
-            "beside_length",
-        )
+        column_names = (*_OFFSETS, *_BESIDE[1:])
         return Recorded(
             registers=columns["registers"][:n],
             stack=self._stack[: out.stack_fill],
@@ -144,7 +123,7 @@ class Recorder:
 def library() -> ctypes.CDLL:
     """shadow.c as a library; built below build/, again when the source is newer. Skips the test without gcc or unicorn."""
     unicorn = pytest.importorskip(
-        "unicorn", reason="the CPU emulator unicorn is not installed (pip install unicorn)"
+        "unicorn", reason="the emulator unicorn is not installed (pip install unicorn)"
     )
     folder = Path(__file__).resolve().parents[3] / "build" / "ground_truth"
     built = folder / "shadow.so"

@@ -8,7 +8,7 @@ import pytest
 
 from memleak_android.unwind import Method, TraceEnd
 from memleak_android.unwind.snapshot.folder import Snapshot, SnapshotFrame
-from tests.support.self_capture import (
+from tests.support.builders.self_capture import (
     APK_OFFSET,
     ARM32,
     ARM64,
@@ -41,6 +41,7 @@ KINDS: dict[str, tuple[tuple[str, ...], Change, Method]] = {
     "no section headers": (TABLES, drop_section_headers, Method.EH_FRAME),
     "debug_frame": (DEBUG_FRAME, keep, Method.DEBUG_FRAME),
     "compressed": (DEBUG_FRAME, compress("zlib"), Method.DEBUG_FRAME),
+    "compressed by zstd": (DEBUG_FRAME, compress("zstd"), Method.DEBUG_FRAME),
     "compressed, older form": (DEBUG_FRAME, compress("zlib-gnu"), Method.DEBUG_FRAME),
     "mini debug info": (DEBUG_FRAME, pack_debug_frame, Method.DEBUGDATA),
     "frame pointers only": ((*NO_TABLES, "-fno-omit-frame-pointer"), strip, Method.PROLOGUE),

@@ -1,47 +1,23 @@
-"""Captured stacks with the frames that another unwinder pins (snapshot folders), frame by frame."""
+"""Captured stacks by the batch, by the engine and one by one: frame by frame the same.
+
+The frames that another unwinder pins are compared in tests/host/commands/test_unwind.py.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from memleak_android.unwind.engine.library import library_path, load
-from memleak_android.unwind.snapshot.folder import Snapshot, SnapshotFrame
+from memleak_android.unwind.snapshot.folder import Snapshot
 from memleak_android.unwind.walk.batch import BatchUnwinder, unwind_batch
 from memleak_android.unwind.walk.plan import Planner
 from memleak_android.unwind.walk.step import unwind_sample
 from tests.support.corpus import CASES, case_folder, expectation, options_of
-
-
-def facts(frame: SnapshotFrame) -> dict[str, str]:
-    return {
-        "pc": hex(frame.lookup),
-        "sp": hex(frame.sp),
-        "rel_pc": hex(frame.rel_pc),
-        "map_name": frame.mapping.path if frame.mapping else "<unknown>",
-    }
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_frames_are_the_pinned_ones(name: str) -> None:
-    folder = case_folder(name)
-    expected = expectation(folder)
-    frames, _ = Snapshot(folder, options_of(expected)).unwind()
-    pinned = [
-        {k: f[k] for k in ("pc", "sp", "rel_pc", "map_name") if f[k] is not None} for f in expected["frames"]
-    ]
-    found = [facts(frame) for frame in frames]
-    assert [{k: f[k] for k in p} for f, p in zip(found, pinned, strict=False)] == pinned
-    assert len(found) == len(pinned)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_the_architecture_is_found(name: str) -> None:
-    folder = case_folder(name)
-    expected = expectation(folder)
-    assert Snapshot(folder, replace(options_of(expected), arch=None)).arch.name == expected["arch"]
+from tests.support.stack_capture import repeated
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -78,9 +54,12 @@ def test_frame_by_frame_a_shorter_slice_gives_a_prefix(name: str) -> None:
     snapshot = Snapshot(folder, options_of(expectation(folder)))
     samples = replace(snapshot.sample(), extra_memory=None)
     whole = unwind_batch(samples, [snapshot.space], snapshot).address.tolist()
-    for length in range(0, int(samples.stack_length[0]), 72):
-        cut = replace(samples, stack_length=np.array([length]))
-        part = unwind_batch(cut, [snapshot.space], snapshot).address.tolist()
+    lengths = np.arange(0, int(samples.stack_length[0]), 72)
+    cut = replace(repeated(samples, len(lengths)), stack_length=lengths)
+    traces = unwind_batch(cut, [snapshot.space], snapshot)
+    assert len(traces) == len(lengths)
+    for begin, end in pairwise(traces.offsets.tolist()):
+        part = traces.address[begin:end].tolist()
         assert part == whole[: len(part)] and len(part)
 
 
@@ -99,6 +78,6 @@ def test_common_stacks_need_no_slow_path(name: str, monkeypatch: pytest.MonkeyPa
     def refuse(*arguments: object) -> None:
         raise AssertionError("stepped one by one")
 
-    monkeypatch.setattr("memleak_android.unwind.walk.batch.ScalarUnwinder.unwind", refuse)
+    monkeypatch.setattr("memleak_android.unwind.walk.batch.unwind_one_by_one", refuse)
     traces = BatchUnwinder([snapshot.space], snapshot).unwind(samples)
     assert traces.address.tolist() == [frame.address for frame in frames]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memleak_android.unwind import AddressSpace, Mapping, TraceEnd, unwind_batch
+from memleak_android.unwind import AddressSpace, TraceEnd, unwind_batch
 from tests.support.running_program import blocked, eu_stack
 from tests.support.stack_capture import FileModules, assert_same_traces, capture, sample_batch
 
@@ -80,15 +80,6 @@ def test_truncated_slices_end_as_such_and_keep_a_prefix() -> None:
     assert_same_traces(samples, [space], modules)
 
 
-def test_max_frames() -> None:
-    with blocked(PROGRAMS["bash"]) as pid:
-        stack, space, modules = capture(pid)
-    samples = sample_batch([stack])
-    traces = unwind_batch(samples, [space], modules, max_frames=3)
-    assert len(traces.address) == 3 and traces.end[0] == TraceEnd.MAX_FRAMES
-    assert_same_traces(samples, [space], modules, max_frames=3)
-
-
 def test_spaces_are_kept_apart() -> None:
     """The same addresses in two address spaces, of which one has no mappings there."""
     with blocked(PROGRAMS["bash"]) as pid:
@@ -97,17 +88,6 @@ def test_spaces_are_kept_apart() -> None:
     traces = unwind_batch(sample_batch([stack, other, stack]), [space, AddressSpace([])], modules)
     assert traces.end.tolist() == [TraceEnd.ROOT, TraceEnd.NO_MAPPING, TraceEnd.ROOT]
     assert np.diff(traces.offsets)[1] == 1
-
-
-def test_code_without_a_file_is_kept_as_a_frame() -> None:
-    with blocked(PROGRAMS["bash"]) as pid:
-        stack, space, _ = capture(pid)
-    nameless = AddressSpace(
-        [Mapping(m.start, m.end, m.permissions, m.file_offset, "") for m in space.mappings]
-    )
-    traces = unwind_batch(sample_batch([stack]), [nameless], FileModules())
-    assert traces.end[0] == TraceEnd.NO_UNWIND_ROW
-    assert traces.address[0] == stack.registers[16]
 
 
 def test_empty_batch() -> None:

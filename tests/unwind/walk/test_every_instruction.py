@@ -61,11 +61,6 @@ def is_call(code: bytes) -> bool:
     return code[:1] == b"\xe8" or (code[:1] == b"\xff" and code[1] >> 3 & 7 == 2)
 
 
-def is_return(code: bytes) -> bool:
-    """Near returns: c3, c2, with prefix rep or bnd."""
-    return code.lstrip(b"\xf2\xf3")[:1] in (b"\xc3", b"\xc2")
-
-
 @dataclass(frozen=True)
 class Stepped:
     """truths: for each stack the return addresses then on it, innermost first."""

@@ -12,6 +12,7 @@ from memleak_android.unwind.arch.base import Arch
 from memleak_android.unwind.maps import AddressSpace, Mapping
 from memleak_android.unwind.trace import Method, SampleBatch, TraceEnd
 from memleak_android.unwind.walk import frame_chain
+from tests.support.stack_capture import CapturedStack, sample_batch
 
 BASE = 0x7000
 WORDS = 24
@@ -25,24 +26,14 @@ def arch_named(name: str) -> Arch:
 
 def samples(arch: Arch, stacks: list[list[int]], pointers: list[int], pcs: list[int]) -> SampleBatch:
     """Slices from BASE on; pointers: the register that leads to the first record."""
-    n = len(stacks)
-    registers = np.zeros((n, len(arch.registers)), np.uint64)
-    registers[:, arch.sp], registers[:, arch.pc] = BASE, pcs
-    slots = [arch.chain_slots[pc & 1] if arch.chain_slots else arch.fp for pc in pcs]
-    registers[np.arange(n), slots] = pointers
-    data = b"".join(np.array(stack, f"<u{arch.word_bytes}").tobytes() for stack in stacks)
-    length = np.array([len(stack) * arch.word_bytes for stack in stacks], np.int64)
-    return SampleBatch(
-        arch,
-        registers,
-        np.ones(registers.shape, bool),
-        np.full(n, BASE, np.uint64),
-        np.cumsum(length) - length,
-        length,
-        np.frombuffer(data, np.uint8),
-        np.zeros(n, np.int32),
-        np.ones(n, bool),
-    )
+    captured = []
+    for words, pointer, pc in zip(stacks, pointers, pcs, strict=True):
+        registers = [0] * len(arch.registers)
+        registers[arch.sp], registers[arch.pc] = BASE, pc
+        registers[arch.chain_slots[pc & 1] if arch.chain_slots else arch.fp] = pointer
+        data = np.array(words, f"<u{arch.word_bytes}").tobytes()
+        captured.append(CapturedStack(tuple(registers), BASE, data, at_return=True))
+    return sample_batch(captured, arch)
 
 
 def plain_walk(arch: Arch, stack: list[int], frame: int, pc: int, mask: int) -> tuple[list[int], TraceEnd]:
@@ -67,7 +58,7 @@ def plain_walk(arch: Arch, stack: list[int], frame: int, pc: int, mask: int) -> 
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @pytest.mark.parametrize("name", ["x86_64", "arm64", "arm32"])
 def test_any_slice_is_walked_as_a_plain_loop_does(name: str, data: st.DataObject) -> None:
     arch = arch_named(name)
@@ -78,9 +69,9 @@ def test_any_slice_is_walked_as_a_plain_loop_does(name: str, data: st.DataObject
     pointers = [data.draw(word) for _ in stacks]
     pcs = [data.draw(st.sampled_from([0x401000, 0x401001])) for _ in stacks]
     mask = 0x7FFF_FFFF_FFFF & (2 ** (8 * width) - 1)
-    chains = frame_chain.walk(
+    chains = frame_chain.ChainWalk(
         samples(arch, stacks, pointers, pcs), np.full(len(stacks), ~mask & 2**64 - 1, np.uint64)
-    )
+    ).run()
     bounds = np.cumsum([0, *chains.counts.tolist()])
     for i, (stack, pointer, pc) in enumerate(zip(stacks, pointers, pcs, strict=True)):
         walked = chains.addresses[bounds[i] : bounds[i + 1]].tolist()
@@ -91,7 +82,7 @@ def test_a_deep_chain_is_cut_at_the_limit() -> None:
     arch = arch_named("x86_64")
     depth = frame_chain.MAX_FRAMES + 5
     stack = [word for i in range(depth) for word in (BASE + 16 * (i + 1), 0x401000 + i)]
-    chains = frame_chain.walk(samples(arch, [stack], [BASE], [0x400000]), np.zeros(1, np.uint64))
+    chains = frame_chain.ChainWalk(samples(arch, [stack], [BASE], [0x400000]), np.zeros(1, np.uint64)).run()
     assert chains.counts.tolist() == [frame_chain.MAX_FRAMES]
     assert chains.end.tolist() == [TraceEnd.MAX_FRAMES]
     assert chains.sp.tolist()[:2] == [BASE + 16, BASE + 32]
@@ -100,9 +91,11 @@ def test_a_deep_chain_is_cut_at_the_limit() -> None:
 def test_signatures_are_taken_off() -> None:
     arch = arch_named("arm64")
     space = AddressSpace([Mapping(0x40_0000, 0x40_2000, "r-xp", 0, "/x")])
-    (mask,) = frame_chain.signature_masks(arch, [space]).tolist()
+    mask = space.signature_mask(arch)
     signed = 0x40_1000 | 0x5A << 48
-    chains = frame_chain.walk(samples(arch, [[0, signed]], [BASE], [0x40_0100]), np.full(1, mask, np.uint64))
+    chains = frame_chain.ChainWalk(
+        samples(arch, [[0, signed]], [BASE], [0x40_0100]), np.full(1, mask, np.uint64)
+    ).run()
     assert chains.addresses.tolist() == [0x40_1000]
     assert chains.end.tolist() == [TraceEnd.ROOT]
 
@@ -118,7 +111,7 @@ def test_a_trace_ends_before_data() -> None:
     ]
     batch = samples(arch, stacks, [BASE, BASE], [0x400100, 0x999])
     masks = np.zeros(2, np.uint64)
-    whole = frame_chain.traces_of(batch, frame_chain.walk(batch, masks), masks)
+    whole = frame_chain.traces_of(batch, frame_chain.ChainWalk(batch, masks).run(), masks)
     traces = frame_chain.within_code(whole, batch.space, [space])
     assert traces.address.tolist() == [0x400100, 0x401010, 0x999, 0x401010, 0x402000]
     assert traces.offsets.tolist() == [0, 2, 5]

@@ -59,45 +59,43 @@ def test_a_cut_chain_goes_on_as_another_of_its_thread() -> None:
     assert joined([CUT_C, WHOLE]) == [chain("y d c b a m"), WHOLE]
 
 
-def test_another_thread_tells_nothing() -> None:
-    assert joined([WHOLE, CUT_C], [1, 2]) == [WHOLE, CUT_C]
+ONE_COMMON = chain("y d z b", CUT, top=2)
+FIRST_ALONE: Chain = ([WHOLE[0][0]], CUT)
+STARTS_AT_B: Chain = (chain("x c b", top=2)[0], ROOT)
+# Chains that cannot come from one stack: each says that the other's caller is its own, at falling positions.
+CIRCLE: list[Chain] = [
+    ([(ord("z"), 0), (ord("a"), 16), (ord("b"), 32), (ord("a"), 16), (ord("b"), 32)], LOST),
+    ([(ord("y"), 0), (ord("a"), 16), (ord("b"), 32)], CUT),
+]
 
 
-def test_another_stack_pointer_tells_nothing() -> None:
-    assert joined([WHOLE, chain("y d c b", CUT, top=3)])[1][1] == CUT
+@pytest.mark.parametrize(
+    ("chains", "threads", "overlap"),
+    [
+        pytest.param([WHOLE, CUT_C], [1, 2], 2, id="another thread"),
+        pytest.param([WHOLE, chain("y d c b", CUT, top=3)], None, 2, id="another stack pointer"),
+        pytest.param([WHOLE, ONE_COMMON], None, 2, id="one frame in common"),
+        pytest.param([WHOLE, CUT_C], None, 3, id="two frames in common"),
+        # its innermost frame has the address and the stack position, but it was not left by a call there
+        pytest.param([chain("b a m"), chain("c b", CUT, top=2)], None, 1, id="an interrupted function"),
+        pytest.param([WHOLE, FIRST_ALONE, WHOLE, WHOLE], None, 2, id="the chain before in the batch"),
+        pytest.param([WHOLE, chain("x c b o m"), CUT_C], None, 2, id="samples that disagree"),
+        pytest.param([WHOLE, STARTS_AT_B, CUT_C], None, 2, id="a start and a caller"),
+        pytest.param(CIRCLE, None, 1, id="circle"),
+    ],
+)
+def test_nothing_is_joined(chains: list[Chain], threads: list[int] | None, overlap: int) -> None:
+    assert joined(chains, threads, overlap) == chains
 
 
-def test_fewer_frames_in_common_than_asked_for() -> None:
-    cut = chain("y d z b", CUT, top=2)
-    assert joined([WHOLE, cut]) == [WHOLE, cut]
-    assert joined([WHOLE, cut], overlap=1) == [WHOLE, chain("y d z b a m")]
-    assert joined([WHOLE, CUT_C], overlap=3) == [WHOLE, CUT_C]
-
-
-def test_an_interrupted_function_is_not_a_caller() -> None:
-    """The donor's innermost frame has the address and the stack position, but it was not left by a call there."""
-    assert joined([chain("b a m"), chain("c b", CUT, top=2)], overlap=1)[1][1] == CUT
-
-
-def test_the_chain_before_in_the_batch_is_not_in_common() -> None:
-    cut = ([WHOLE[0][0]], CUT)
-    assert joined([WHOLE, cut, WHOLE, WHOLE]) == [WHOLE, cut, WHOLE, WHOLE]
-
-
-def test_where_samples_disagree_nothing_is_joined() -> None:
-    other = chain("x c b o m")
-    assert joined([WHOLE, other, CUT_C]) == [WHOLE, other, CUT_C]
+def test_as_many_frames_in_common_as_asked_for() -> None:
+    assert joined([WHOLE, ONE_COMMON], overlap=1) == [WHOLE, chain("y d z b a m")]
 
 
 def test_up_to_where_samples_disagree() -> None:
     first, second = chain("x c b a m s"), chain("x c b a o s")
     cut = chain("y d c b", CUT, top=3)
     assert joined([first, second, cut])[2] == ([*cut[0], first[0][3]], CUT)
-
-
-def test_a_start_and_a_caller_disagree_too() -> None:
-    short = ([*chain("x c b", top=2)[0]], ROOT)
-    assert joined([WHOLE, short, CUT_C])[2] == CUT_C
 
 
 def test_other_ends_of_chains_are_not_evidence() -> None:
@@ -110,13 +108,6 @@ def test_over_several_others() -> None:
     """Each shows a part: y d c b [a m s], x b a m [s], w m s."""
     parts = [chain("y d c b", CUT, 3), chain("x c b a m", CUT, 1), chain("w a m s")]
     assert joined(parts) == [chain("y d c b a m s"), chain("x c b a m s"), parts[2]]
-
-
-def test_circles_end() -> None:
-    """Chains that cannot come from one stack: each says that the other's caller is its own, at falling positions."""
-    one = [(ord("z"), 0), (ord("a"), 16), (ord("b"), 32), (ord("a"), 16), (ord("b"), 32)], LOST
-    two = [(ord("y"), 0), (ord("a"), 16), (ord("b"), 32)], CUT
-    assert joined([one, two], overlap=1)[1] == two
 
 
 def test_nothing_to_join() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memleak_android.unwind import BatchUnwinder, SampleBatch
-from memleak_android.unwind.arch import arm64
+from memleak_android.unwind.arch import arm64, x86_64
 from memleak_android.unwind.cfi.rules import DEX_MARK, RegisterRule, RuleKind, UnwindRow
 from memleak_android.unwind.engine.library import HAS_DEX_PC, READS_CFA, library_path
 from memleak_android.unwind.snapshot.folder import Snapshot
@@ -16,18 +16,19 @@ from memleak_android.unwind.trace import Method
 from memleak_android.unwind.walk.plan import Planner, StepKind, StepPlan
 from memleak_android.unwind.walk.rule_lines import RuleLines
 from memleak_android.unwind.walk.step import unwind_sample
+from tests.support.builders.cfi_assembler import sleb
 from tests.support.corpus import case_folder, expectation, options_of
-from tests.support.stack_capture import assert_traces
+from tests.support.stack_capture import assert_traces, repeated
 
-SAMPLES = 300
+SAMPLES = 150
 
 
 def moved_about(samples: SampleBatch, pcs: list[int], seed: int) -> SampleBatch:
     """Copies with other pcs, stack pointers, link registers, frame pointers; some registers not captured."""
     random = np.random.default_rng(seed)
     arch = samples.arch
-    registers = np.repeat(samples.registers, SAMPLES, 0)
-    known = np.repeat(samples.known, SAMPLES, 0)
+    many = repeated(samples, SAMPLES)
+    registers, known = many.registers, many.known
     registers[:, arch.pc] = random.choice(np.array(pcs, np.uint64), SAMPLES)
     start, length = int(samples.stack_address[0]), int(samples.stack_length[0])
     for slot in (arch.sp, *arch.callee_saved):
@@ -39,18 +40,8 @@ def moved_about(samples: SampleBatch, pcs: list[int], seed: int) -> SampleBatch:
         registers[chosen, arch.link] = random.choice(np.array(pcs, np.uint64), int(chosen.sum()))
     known &= random.random(known.shape) < 0.95
     known[:, arch.sp] = True
-    every = np.zeros(SAMPLES, np.int64)
-    return SampleBatch(
-        arch,
-        registers,
-        known,
-        np.repeat(samples.stack_address, SAMPLES),
-        every,
-        every + random.integers(length // 2, length + 1, SAMPLES) // arch.word_bytes * arch.word_bytes,
-        samples.stack_bytes,
-        np.zeros(SAMPLES, np.int32),
-        random.random(SAMPLES) < 0.3,
-    )
+    kept = random.integers(length // 2, length + 1, SAMPLES) // arch.word_bytes * arch.word_bytes
+    return replace(many, stack_length=kept, at_return=random.random(SAMPLES) < 0.3)
 
 
 @pytest.mark.parametrize("frame_pointers", [True, False])
@@ -92,3 +83,12 @@ def test_lines_keep_their_values_when_they_grow() -> None:
         row = UnwindRow(31, size, b"", (), 30, False, Method.EH_FRAME)
         rules.line_of(StepPlan(StepKind.ROW, row))
     assert rules.lines[number] == line and rules.interpreters[number] == interpreter
+
+
+def test_a_dex_pc_further_than_any_number() -> None:
+    """DW_OP_breg3 of 2**69 behind 'DEX1': no line of the engine can hold it."""
+    rule = RegisterRule(0, RuleKind.VAL_EXPRESSION, 0, DEX_MARK + b"\x73" + sleb(-(1 << 69)))
+    row = UnwindRow(7, 8, b"", (rule, RegisterRule(16, RuleKind.OFFSET, -8)), 16, False, Method.EH_FRAME)
+    rules = RuleLines(x86_64.ARCH)
+    line = rules.line_of(StepPlan(StepKind.ROW, row))
+    assert rules.lines["kind"][line] == StepKind.SCALAR and not rules.interpreters["dex_offset"].any()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,13 +22,13 @@ from memleak_android.unwind import (
 )
 from memleak_android.unwind.arch.x86_64 import ARCH
 from tests.support.builders.cfi_assembler import block, offset, op, sleb
-from tests.support.builders.tiny_elf import (
+from tests.support.builders.small_library import (
     CODE_VADDR,
-    FUNCTION_BYTES,
+    FUNCTION,
     STOPPING,
     WITH_FRAME_POINTER,
     WITHOUT_FRAME_POINTER,
-    tiny_elf,
+    filled,
 )
 from tests.support.stack_capture import CapturedStack, FileModules, assert_same_traces, sample_batch
 
@@ -45,7 +46,7 @@ SPACE = AddressSpace(
 
 def code(function: int, at: int = 5) -> int:
     """An address in the n-th function: by default right behind its first call."""
-    return LOAD + CODE_VADDR + function * FUNCTION_BYTES + at
+    return LOAD + CODE_VADDR + function * FUNCTION + at
 
 
 def stack_of(words: Sequence[int], pc: int, **registers: int) -> CapturedStack:
@@ -60,7 +61,7 @@ def stack_of(words: Sequence[int], pc: int, **registers: int) -> CapturedStack:
 def unwind(
     programs: Sequence[Sequence[bytes] | None], *stacks: CapturedStack, instructions: bytes = STOPPING
 ) -> TraceBatch:
-    modules = FileModules({"/lib.so": tiny_elf(programs, code=instructions)})
+    modules = FileModules({"/lib.so": filled(programs, code=instructions)})
     samples = sample_batch(stacks)
     assert_same_traces(samples, [SPACE], modules)
     return unwind_batch(samples, [SPACE], modules)
@@ -96,7 +97,7 @@ def test_a_descending_stack_pointer_is_not_progress() -> None:
 
 
 def test_endless_frames_are_cut() -> None:
-    modules = FileModules({"/lib.so": tiny_elf([[]])})
+    modules = FileModules({"/lib.so": filled([[]])})
     samples = sample_batch([stack_of([code(0)] * 50, code(0))])
     traces = unwind_batch(samples, [SPACE], modules, max_frames=20)
     assert len(traces.address) == 20 and traces.end[0] == TraceEnd.MAX_FRAMES
@@ -118,10 +119,8 @@ def test_cfa_by_a_captured_register() -> None:
 
 def test_caller_saved_register_is_unknown_in_the_caller() -> None:
     stack = stack_of([code(1), 7, code(2)], code(0), r10=STACK + 16)
-    assert result(unwind([[], [op(0x0C, R10, 8)], ROOT], stack)) == (
-        [code(0), code(1)],
-        TraceEnd.STACK_TRUNCATED,
-    )
+    traces = unwind([[], [op(0x0C, R10, 8)], ROOT], stack)
+    assert result(traces) == ([code(0), code(1)], TraceEnd.STACK_TRUNCATED)
 
 
 def test_slot_below_the_stack_pointer_is_already_popped() -> None:
@@ -175,47 +174,40 @@ def test_at_return_looks_up_one_byte_before() -> None:
 
 
 def test_unaligned_frame_takes_the_scalar_path() -> None:
-    stack = CapturedStack(
-        stack_of([], code(0), rbp=STACK + 3).registers,
-        STACK,
-        b"abc" + struct.pack("<QQ", 7, code(1)) + bytes(5),
-    )
+    data = b"abc" + struct.pack("<QQ", 7, code(1)) + bytes(5)
+    stack = CapturedStack(stack_of([], code(0), rbp=STACK + 3).registers, STACK, data)
     assert result(unwind([[op(0x0C, RBP, 16)], ROOT], stack)) == ([code(0), code(1)], TraceEnd.ROOT)
 
 
-def test_frame_pointer_without_a_row() -> None:
-    stack = stack_of([7, STACK + 32, code(1, 5), 7, 0, 7], code(0, 8), rbp=STACK + 8)
-    traces = unwind([None, ROOT], stack, instructions=WITH_FRAME_POINTER)
-    assert result(traces) == ([code(0, 8), code(1)], TraceEnd.ROOT)
-    assert traces.method[1] == Method.FP
-
-
-def test_no_frame_pointer_is_taken_where_the_code_uses_none() -> None:
-    """It would be a caller's: that frame would be left out silently."""
-    stack = stack_of([7, STACK + 32, code(1, 5), 7, 0, 7], code(0, 8), rbp=STACK + 8)
-    traces = unwind([None, ROOT], stack, instructions=WITHOUT_FRAME_POINTER)
-    assert result(traces) == ([code(0, 8)], TraceEnd.NO_UNWIND_ROW)
-
-
-def test_chain_of_frame_pointers_that_ends_with_zeros_is_the_root() -> None:
-    stack = stack_of([7, STACK + 32, code(0, 8), 7, 0, 0], code(0, 8), rbp=STACK + 8)
-    traces = unwind([None], stack, instructions=WITH_FRAME_POINTER)
-    assert result(traces) == ([code(0, 8)] * 2, TraceEnd.ROOT)
+FRAMES = [7, STACK + 32, code(1, 5), 7, 0, 7]
 
 
 @pytest.mark.parametrize(
-    ("rbp", "words"),
+    ("instructions", "rbp", "words", "callers", "end"),
     [
-        (STACK - 16, [7, STACK + 32, code(1)]),  # below sp
-        (STACK + 4096, [7, STACK + 32, code(1)]),  # outside
-        (STACK + 9, [7, STACK + 32, code(1)]),  # not a word
-        (STACK + 8, [7, STACK + 32, STACK]),  # leads to no code
+        (WITH_FRAME_POINTER, STACK + 8, FRAMES, [code(1)], TraceEnd.ROOT),
+        (WITH_FRAME_POINTER, STACK + 8, [7, STACK + 32, code(0, 8), 7, 0, 0], [code(0, 8)], TraceEnd.ROOT),
+        # it would be a caller's: that frame would be left out silently
+        (WITHOUT_FRAME_POINTER, STACK + 8, FRAMES, [], TraceEnd.NO_UNWIND_ROW),
+        (WITH_FRAME_POINTER, STACK - 16, FRAMES, [], TraceEnd.NO_UNWIND_ROW),  # below sp
+        (WITH_FRAME_POINTER, STACK + 4096, FRAMES, [], TraceEnd.NO_UNWIND_ROW),  # outside
+        (WITH_FRAME_POINTER, STACK + 9, FRAMES, [], TraceEnd.NO_UNWIND_ROW),  # not a word
+        (
+            WITH_FRAME_POINTER,
+            STACK + 8,
+            [7, STACK + 32, STACK],
+            [],
+            TraceEnd.NO_UNWIND_ROW,
+        ),  # leads to no code
     ],
 )
-def test_frame_pointer_is_guarded(rbp: int, words: list[int]) -> None:
+def test_frame_pointer_without_a_row(
+    instructions: bytes, rbp: int, words: list[int], callers: list[int], end: TraceEnd
+) -> None:
     stack = stack_of(words, code(0, 8), rbp=rbp)
-    found = result(unwind([None, ROOT], stack, instructions=WITH_FRAME_POINTER))
-    assert found == ([code(0, 8)], TraceEnd.NO_UNWIND_ROW)
+    traces = unwind([None, ROOT], stack, instructions=instructions)
+    assert result(traces) == ([code(0, 8), *callers], end)
+    assert traces.method.tolist()[1:] == [Method.FP] * len(callers)
 
 
 def test_zero_frame_pointer_in_code_that_stops_is_the_root() -> None:
@@ -228,12 +220,11 @@ def with_known(samples: SampleBatch, *names: str) -> SampleBatch:
     known = np.zeros_like(samples.known)
     for name in names:
         known[:, ARCH.slot(name)] = True
-    fields = {name: getattr(samples, name) for name in samples.__dataclass_fields__}
-    return SampleBatch(**{**fields, "known": known})
+    return replace(samples, known=known)
 
 
 def test_registers_that_were_not_captured() -> None:
-    modules = FileModules({"/lib.so": tiny_elf([[op(0x0C, RBP, 16)], ROOT])})
+    modules = FileModules({"/lib.so": filled([[op(0x0C, RBP, 16)], ROOT])})
     samples = sample_batch([stack_of([7, code(1)], code(0), rbp=STACK)])
     for names, ends in (
         (("rip", "rsp", "rbp"), TraceEnd.ROOT),
@@ -278,10 +269,10 @@ STACKS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(PROGRAMS, STACKS, st.sampled_from([STOPPING, WITH_FRAME_POINTER]))
 def test_lockstep_equals_scalar_whatever_the_rules(
     programs: list[list[bytes] | None], stacks: list[CapturedStack], instructions: bytes
 ) -> None:
-    modules = FileModules({"/lib.so": tiny_elf(programs, code=instructions)})
+    modules = FileModules({"/lib.so": filled(programs, code=instructions)})
     assert_same_traces(sample_batch(stacks), [SPACE], modules, max_frames=24)
