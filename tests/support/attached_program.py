@@ -15,18 +15,18 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
 
-from tests.support.gcc import gcc
 from tests.support.preload_session import PreloadSession, await_process, find_parts
-from tests.support.workloads import FLAGS
+from tests.support.workloads import PROGRAMS, built
 
-SOURCE = Path(__file__).resolve().parents[1] / "device" / "programs" / "slot_workload.c"
 SLOT_TYPES = {1, 6, 7}  # R_X86_64_64, GLOB_DAT, JUMP_SLOT
 
 
-def compile_program(folder: Path, *flags: str, source: Path = SOURCE, name: str = "slot_workload") -> Path:
-    program = folder / name
-    gcc(*FLAGS, "-fno-builtin", "-w", source, "-o", program, *flags)
-    return program
+def slot_workload(*flags: str) -> Path:
+    return built(PROGRAMS / "slot_workload", "-fno-builtin", "-w", *flags)
+
+
+def slot_library() -> Path:
+    return built(PROGRAMS / "slot_library", "-fPIC", "-shared", "-w")
 
 
 @dataclass
@@ -88,7 +88,7 @@ class AttachedProgram:
 
 
 def session_name() -> str:
-    return f"memleak-test-{os.getpid()}-{secrets.token_hex(4)}:{secrets.randbits(64) | 1:016x}"
+    return f"memleak-test-{os.getpid()}-{secrets.token_hex(4)}:{secrets.token_hex(16)}"
 
 
 @cache

@@ -8,16 +8,19 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 
+from memleak_android.host.elf.dynamic import ElfFile
 from memleak_android.host.machine.local.channel import LocalChannel
+from memleak_android.host.machine.local.process import LocalProcess
 from memleak_android.host.tracers.agent.session import AgentSession
-from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
+from memleak_android.host.tracers.agent.session_options import SessionOptions
 from memleak_android.host.wire.blocks import BlockKind, Rows, Stopped
 from memleak_android.host.wire.payloads import (
     decode_chunk,
@@ -28,9 +31,8 @@ from memleak_android.host.wire.payloads import (
 )
 from tests.support.attaching import descendant
 from tests.support.containers import GLIBC, NAMESPACES, need_namespaces
-from tests.support.gcc import gcc
 from tests.support.preload_session import find_parts
-from tests.support.workloads import BUILT, FLAGS, ROOT
+from tests.support.workloads import ROOT, built
 
 _SOURCE = ROOT / "tests" / "device" / "programs" / "attach_workload.c"
 _INT3 = 0xCC
@@ -56,7 +58,7 @@ def start_agent(
     pid: int, hook: str = "plt", hook_lines: Sequence[str] = ()
 ) -> tuple[LocalChannel, AgentSession]:
     agent, shim = find_parts()
-    lines = session_lines(SessionOptions(pid=pid))
+    lines = SessionOptions(pid=pid).lines()
     lines += [f"shim {quote(os.fspath(shim), safe='/')}", f"hook {hook}", *hook_lines]
     channel = LocalChannel([str(agent), "preload"])
     return channel, AgentSession(hook, channel, lines)
@@ -93,31 +95,29 @@ def attach(
     return result
 
 
-def workload() -> Path:
+def workload(*flags: str) -> Path:
     """All slots are filled at its start: what changes in them later is ours."""
-    BUILT.mkdir(parents=True, exist_ok=True)
-    output, own = BUILT / "attach_workload", BUILT / f"attach_workload.{os.getpid()}"
-    gcc(*FLAGS, "-Wl,-z,now", "-o", own, _SOURCE)
-    own.rename(output)
-    return output
+    return built(_SOURCE, "-Wl,-z,now", *flags)
 
 
 @contextmanager
-def loaded(n_threads: int) -> Iterator[subprocess.Popen[bytes]]:
-    """The workload with so many busy threads, ready."""
-    process = subprocess.Popen([workload(), str(n_threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+def started(program: str | Path, *words: str | Path, **how: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that has said that it is ready. It does not outlive the block."""
+    with subprocess.Popen([program, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, **how) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+            yield process
+        finally:
+            process.kill()
 
 
-@contextmanager
-def contained(folder: Path, *, has_proc: bool = True) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """The workload in a root, a network and a PID namespace of its own, and its pid here."""
+def loaded(n_threads: int, program: Path | None = None) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """The workload, or what else was made of it, with so many busy threads, ready."""
+    return started(program or workload(), "load", str(n_threads))
+
+
+def workload_root(folder: Path) -> Path:
+    """A root with the workload and an empty /proc."""
     need_namespaces()
     root = folder / "root"
     for file in GLIBC:
@@ -125,24 +125,37 @@ def contained(folder: Path, *, has_proc: bool = True) -> Iterator[tuple[subproce
         shutil.copy(file, root / file.relative_to("/"))
     shutil.copy(workload(), root / "attach_workload")
     (root / "proc").mkdir()
+    return root
+
+
+@contextmanager
+def contained(folder: Path, *, has_proc: bool = True) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The workload in a root, a network and a PID namespace of its own, and its pid here."""
+    root = workload_root(folder)
     where = ["--net", f"--root={root}", *(["--mount-proc=/proc"] if has_proc else [])]
-    argv = [*NAMESPACES, *where, "/attach_workload", "2"]
-    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
+    with started(*NAMESPACES, *where, "/attach_workload", "load", "2") as process:
         yield process, descendant(process.pid, "attach_workload")
-    finally:
-        process.kill()
-        process.communicate()
+
+
+def order(process: subprocess.Popen[bytes], byte: bytes) -> bytes:
+    """The line with which the program answers a byte of its standard input."""
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(byte)
+    process.stdin.flush()
+    return process.stdout.readline()
 
 
 def leak(process: subprocess.Popen[bytes]) -> None:
     """23 blocks of 5003 bytes, which stay."""
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(b"l")
-    process.stdin.flush()
-    assert process.stdout.readline() == b"leaked\n"
+    assert order(process, b"l") == b"leaked\n"
+
+
+def address_of(pid: int, path: str, name: str) -> int:
+    """Of a function of the mapped file whose path ends so."""
+    first = next(one for one in LocalProcess.open(pid).mappings() if one.path.endswith(path))
+    elf = ElfFile(first.path)
+    (symbol,) = elf.static_functions({name}) or (s for s in elf.dynamic_functions({name}) if s.is_default)
+    return first.start + symbol.vaddr
 
 
 def write_code(pid: int, address: int, code: bytes) -> bytes:

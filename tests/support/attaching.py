@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,21 +40,26 @@ def waiting(
 
 
 def descendant(pid: int, name: str) -> int:
-    """`pid`, or the first of its descendants, whose command is `name`."""
-    if Path(f"/proc/{pid}/comm").read_text().strip() == name:
-        return pid
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        return descendant(int(child), name)
+    """`pid`, or one of its descendants, whose command is `name`."""
+    waiting = [pid]
+    for one in waiting:
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            if Path(f"/proc/{one}/comm").read_text().strip() == name:
+                return one
+            threads = Path(f"/proc/{one}/task").glob("*/children")
+            waiting += [int(child) for file in threads for child in file.read_text().split()]
     raise AssertionError(f"no {name}")
 
 
 @contextmanager
-def attached(pid: int, report: Path, *options: str | Path) -> Iterator[subprocess.Popen[str]]:
-    """`--tracer bpf --pid PID --json REPORT`, from when its probes are set; killed in the end."""
-    need("bpf")
-    words = ["--tracer", "bpf", "--pid", pid, "--interval", "100ms", "--json", report, *options]
+def attached(
+    pid: int, report: Path, *options: str | Path, tracer: str = "bpf", **how: Any
+) -> Iterator[subprocess.Popen[str]]:
+    """`--tracer TRACER --pid PID --json REPORT`, from when its probes are set; killed in the end."""
+    need(tracer)
+    words = ["--tracer", tracer, "--pid", pid, "--interval", "100ms", "--json", report, *options]
     process = subprocess.Popen(
-        [*PROGRAM, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*PROGRAM, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how
     )
     try:
         assert process.stdout is not None and process.stderr is not None
@@ -73,6 +78,12 @@ def result(process: subprocess.Popen[str], report: Path) -> dict[str, Any]:
     assert process.returncode == 0, err
     found: dict[str, Any] = json.loads(report.read_text())
     return found
+
+
+def children_of(pid: int) -> dict[int, str]:
+    """The children of all threads of a process, and their words."""
+    lists = " ".join(path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children"))
+    return {int(child): Path(f"/proc/{child}/cmdline").read_text(errors="replace") for child in lists.split()}
 
 
 def agents_of(pid: int) -> list[int]:
@@ -114,18 +125,13 @@ def until(holds: Callable[[], bool], patience_s: float = 100) -> bool:
 
 def until_unchanged(pid: int, patience_s: float = 100) -> dict[int, int]:
     """Returns the changes left in a process's code once it is quiet, or after the timeout."""
-    deadline = time.monotonic() + patience_s
-    while (found := changed_code(pid)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return found
+    until(lambda: not changed_code(pid), patience_s)
+    return changed_code(pid)
 
 
 def until_ended(pid: int, patience_s: float = 100) -> bool:
     """Whether a process ends within the patience; a zombie has ended."""
-    deadline = time.monotonic() + patience_s
-    while is_running(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not is_running(pid)
+    return until(lambda: not is_running(pid), patience_s)
 
 
 def interrupt(process: subprocess.Popen[Any]) -> None:

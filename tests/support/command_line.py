@@ -41,15 +41,13 @@ class CommandLine:
     def start(
         self, *words: object, scenario: dict[str, Any] | None = None, **how: Any
     ) -> subprocess.Popen[str]:
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | how
         return subprocess.Popen(
             [sys.executable, "-m", "memleak_android.host", *map(str, words)],
             cwd=self.folder,
             env=self.environment(scenario or {}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
             text=True,
-            **how,
+            **streams,
         )
 
     def run(self, *words: object, scenario: dict[str, Any] | None = None) -> Finished:

@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.command_line import Finished
 from tests.support.program_server import run_program
 
 
 @dataclass(frozen=True, slots=True)
-class FleetRun:
-    code: int
-    out: str
-    err: str
-
+class FleetRun(Finished):
     @property
     def answer(self) -> dict[str, Any]:
         return dict(json.loads(self.out))
@@ -27,7 +24,8 @@ class FleetRun:
 
 
 def command(dataset: object, *words: object) -> list[str]:
-    given = ("fleet", "report", "--dataset", dataset, "--format", "json", *words)
+    """One worker unless `words` say otherwise: each imports all that it needs."""
+    given = ("fleet", "report", "--dataset", dataset, "--format", "json", "--jobs", 1, *words)
     return [sys.executable, "-m", "memleak_android.host", *map(str, given)]
 
 

@@ -26,15 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BIONICS = ROOT.parent / "shared" / "bionic"  # Android 10's is test data of AOSP
 BIONIC = BIONICS / "android10-arm64"
 LINKERS = ("linker64", "linker")
-FLAGS = [
-    "-O2",
-    "-g",
-    "-fomit-frame-pointer",
-    "-fno-builtin",
-    "-fno-optimize-sibling-calls",
-    "-fno-sanitize=all",
-]
-FLAGS += ["-fno-unroll-loops", "-funwind-tables", "-Wall", "-Wextra", "-Werror"]
+FLAGS = ["-O2", "-g", "-fomit-frame-pointer", "-fno-builtin", "-fno-optimize-sibling-calls"]
+FLAGS += ["-fno-sanitize=all", "-fno-unroll-loops", "-funwind-tables", "-Wall", "-Wextra", "-Werror"]
 
 
 def exports(library: Path) -> set[str]:
@@ -42,11 +35,7 @@ def exports(library: Path) -> set[str]:
     with library.open("rb") as file:
         table = ELFFile(file).get_section_by_name(".dynsym")
         assert isinstance(table, SymbolTableSection)
-        return {
-            symbol.name
-            for symbol in table.iter_symbols()
-            if symbol.name and symbol["st_shndx"] != "SHN_UNDEF"
-        }
+        return {one.name for one in table.iter_symbols() if one.name and one["st_shndx"] != "SHN_UNDEF"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +73,8 @@ class ForeignLibc:
     def compiled_library(self, source: Path, folder: Path) -> Path:
         """`source`, which includes nothing, as library.so for a program that compiled() made in this folder."""
         words = [*self._flags(), "-fPIC", "-shared", "-nostdlib", "-fno-stack-protector"]
-        words += [
-            "-Wl,--allow-shlib-undefined,--hash-style=both",
-            *([folder / "libc.so"] if self.is_bionic else []),
-        ]
+        words += ["-Wl,--allow-shlib-undefined,--hash-style=both"]
+        words += [folder / "libc.so"] if self.is_bionic else []
         self._compile(*words, source, "-o", folder / "library.so")
         return folder / "library.so"
 
@@ -151,11 +138,8 @@ _ARM32 = ("arm32", "armeabi-v7a", "qemu-arm-static", "arm-linux-gnueabihf.2.36")
 
 def bionics(paths: str | None = None) -> tuple[ForeignLibc, ...]:
     """Those of MEMLEAK_BIONIC and those below BIONICS, by their folders' names; Android 10's where there is none, to be skipped."""
-    named = [
-        Path(word)
-        for word in (os.environ.get("MEMLEAK_BIONIC", "") if paths is None else paths).split(":")
-        if word
-    ]
+    words = os.environ.get("MEMLEAK_BIONIC", "") if paths is None else paths
+    named = [Path(word) for word in words.split(":") if word]
     folders = [folder for path in (*named, BIONICS) for folder in (path, *sorted(path.glob("*")))]
     found = {
         folder.name: ForeignLibc(
@@ -173,3 +157,7 @@ FOREIGN_LIBCS = (
     ForeignLibc("glibc-arm32", *_ARM32, Path("/usr/arm-linux-gnueabihf/lib/libc.so.6")),
     *bionics(),
 )
+each_libc = [
+    pytest.param(libc, id=libc.name, marks=[] if libc.is_bionic else pytest.mark.proof)
+    for libc in FOREIGN_LIBCS
+]

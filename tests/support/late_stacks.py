@@ -1,4 +1,4 @@
-"""Expected results of --extend-stacks for tests/device/programs/late_stacks.c."""
+"""What a report has to say of two programs of tests/device/programs: late_stacks.c with --extend-stacks, nested_program.c."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from tests.support.workloads import functions
 
-PROGRAM = Path(__file__).parent.parent / "device" / "programs" / "late_stacks.c"
+_FOLDER = Path(__file__).resolve().parents[1] / "device" / "programs"
+PROGRAM = _FOLDER / "late_stacks.c"
 OPTIONS = ("--stack-bytes", "4096", "--every-stack", "--show-allocs", "--extend-stacks")
 STANDING = 3000  # blocks of this size and above are of a thread that stood still after the call
 INNER = ["malloc", "take", "middle"]  # in the slice
@@ -45,3 +46,29 @@ def check_parents(sites: Iterable[Site]) -> None:
         assert functions(site)[: len(INNER) + 5] == [*INNER, *["again"] * 4, parent]
         seen.add(parent)
     assert seen == set(PARENTS.values())
+
+
+# ---- allocations inside allocations that have not returned ----
+
+ALLOCATOR, NESTED = _FOLDER / "nested_allocator.c", _FOLDER / "nested_program.c"
+PREFIX = "nested_"  # of the allocator's functions
+DEPTH, NESTED_ROUNDS = 12, 5  # of the program
+KEPT = 16  # ML_PENDING of device/bpf/session.h: calls of a thread that have not returned
+LEVEL = ["descend", "nested_malloc", "keep"]
+
+
+def check_nested(report: Mapping[str, Any]) -> None:
+    """Each stack is the program's, up to main, however many calls are pending in it."""
+    assert not any(report["totals"]["lost"].values())
+    check_nested_blocks(report, DEPTH)
+
+
+def check_nested_blocks(report: Mapping[str, Any], depth: int) -> None:
+    """Those of the outermost levels, and no others."""
+    assert report["totals"]["inuse_objects"] == depth * NESTED_ROUNDS
+    assert {site["end"] for site in report["sites"]} == {"ROOT"}
+    levels = {functions(site).index("main"): site for site in report["sites"]}
+    assert sorted(levels) == [2 + len(LEVEL) * level for level in range(depth)]
+    for level, site in enumerate(levels[at] for at in sorted(levels)):
+        assert functions(site)[: 2 + len(LEVEL) * level] == ["malloc", "keep", *LEVEL * level]
+        assert (site["inuse_space"], site["inuse_objects"]) == ((1000 + level) * NESTED_ROUNDS, NESTED_ROUNDS)

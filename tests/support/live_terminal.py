@@ -56,15 +56,19 @@ class Terminal:
     def modes(self) -> list[object]:
         return termios.tcgetattr(self._slave)
 
+    def assert_put_back(self) -> None:
+        assert self.raw.count(ALTERNATE_SCREEN) == self.raw.count(BACK) == 1
+        assert self.modes == self.modes_before
+
     def press(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
-    def wait_for(self, found: Callable[[str], bool], what: str = "", seconds: float = 120) -> str:
-        """The screen once it is as wanted; a failure shows what it was instead."""
+    def wait_for(self, found: Callable[[str], bool] | str, what: str = "", seconds: float = 120) -> str:
+        """The screen once it is as wanted, or shows this text; a failure shows what it was instead."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self._read(0.1)
-            if found(self.text):
+            if found in self.text if isinstance(found, str) else found(self.text):
                 return self.text
         raise AssertionError(f"{what or found}\n{self.text}")
 

@@ -15,15 +15,8 @@ def clang(folder: Path, depth: int) -> list[str]:
     program = next((name for name in CLANGS if shutil.which(name)), None)
     if program is None:
         raise LookupError("clang is not installed")
-    return [
-        program,
-        "-O2",
-        f"-DDEPTH={depth}",
-        "-c",
-        str(_FOLDER / "templates.cc"),
-        "-o",
-        str(folder / "templates.o"),
-    ]
+    source, output = str(_FOLDER / "templates.cc"), str(folder / "templates.o")
+    return [program, "-O2", f"-DDEPTH={depth}", "-c", source, "-o", output]
 
 
 def python(rounds: int) -> list[str]:
@@ -37,21 +30,10 @@ def record(path: Path, command: list[str], *, stack_bytes: int, frequency: int) 
     """Samples of the CPU clock with registers and stacks. Raises LookupError where perf cannot record."""
     if shutil.which("perf") is None:
         raise LookupError("perf is not installed (Debian: linux-perf)")
-    words = [
-        "perf",
-        "record",
-        "-q",
-        "--no-buildid-cache",  # the user's ~/.debug
-        "-e",
-        "cpu-clock",
-        "-F",
-        str(frequency),
-        "--call-graph",
-        f"dwarf,{stack_bytes}",
-    ]
+    words = ["perf", "record", "-q", "--no-buildid-cache"]  # the user's ~/.debug
+    words += ["-e", "cpu-clock", "-F", str(frequency), "--call-graph", f"dwarf,{stack_bytes}"]
     done = subprocess.run([*words, "-o", str(path), *command], check=False, capture_output=True, text=True)
     if done.returncode or not path.exists():
-        raise LookupError(
-            f"perf cannot record here: {(done.stderr.strip().splitlines() or ['it failed'])[-1]}"
-        )
+        reason = (done.stderr.strip().splitlines() or ["it failed"])[-1]
+        raise LookupError(f"perf cannot record here: {reason}")
     return path

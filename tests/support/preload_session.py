@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +18,8 @@ from memleak_android.host.errors import TracerError
 from memleak_android.host.machine.binaries import find_binary, local_arch
 from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.tracers.agent.session import AgentSession
-from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
+from memleak_android.host.tracers.agent.session_options import SessionOptions
+from memleak_android.host.tracers.local.bpf import plan_session
 from memleak_android.host.wire.blocks import BlockKind, Rows
 from memleak_android.host.wire.payloads import (
     EvidenceBatch,
@@ -68,10 +71,21 @@ def run_preloaded(
     """options: fields of SessionOptions."""
     agent, shim = find_parts()
     session_options = SessionOptions(command=tuple(map(str, command)), **options)  # type: ignore[arg-type]
-    lines = session_lines(session_options)
+    lines = session_options.lines()
     lines += [f"env {quote(f'{name}={value}')}" for name, value in (environment or {}).items()]
     lines.append(f"shim {quote(os.fspath(shim), safe='/')}")
     session = AgentSession("preload", LocalChannel([str(agent), "preload"]), lines)
+    try:
+        return _collect(session)
+    finally:
+        session.close()
+
+
+def run_by_bpf(command: Sequence[str | Path], **options: int) -> PreloadSession:
+    """The same by the BPF agent."""
+    session_options = SessionOptions(command=tuple(map(str, command)), **options)  # type: ignore[arg-type]
+    lines = [*session_options.bpf_lines(), *plan_session(session_options).lines()]
+    session = AgentSession("bpf", LocalChannel([str(find_parts()[0]), "bpf"]), lines)
     try:
         return _collect(session)
     finally:
@@ -82,12 +96,20 @@ def await_process(name_and_nonce: str, start: Callable[[], object], *, stops: bo
     """A session that starts nothing: `start` does, once the agent listens. It ends with the process, or, where it
     `stops`, once `start` returns."""
     agent, _ = find_parts()
-    lines = [*session_lines(SessionOptions(command=())), f"await {quote(name_and_nonce)}"]
+    lines = [*SessionOptions(command=()).lines(), f"await {quote(name_and_nonce)}"]
     session = AgentSession("preload", LocalChannel([str(agent), "preload"]), lines)
     try:
         return _collect(session, lambda: (start(), stops and session.stop()))
     finally:
         session.close()
+
+
+def started_outside(folder: Path, session: str, *command: str | Path) -> subprocess.Popen[bytes]:
+    """A program started with a copy of the shim as its LD_PRELOAD, and nothing else."""
+    if not (folder / "m.so").exists():
+        shutil.copyfile(find_parts()[1], folder / "m.so")
+    (folder / "m.so.session").write_text(f"{session}\n")
+    return subprocess.Popen(command, env={**os.environ, "LD_PRELOAD": str(folder / "m.so")})
 
 
 def _collect(session: AgentSession, at_first_status: Callable[[], object] = lambda: None) -> PreloadSession:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,19 @@ def blocked(argv: list[str]) -> Iterator[int]:
             yield process.pid
         finally:
             process.kill()
+
+
+@contextmanager
+def another_thread() -> Iterator[int]:
+    """The id of a thread of this process that waits."""
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    try:
+        yield thread.native_id or 0
+    finally:
+        over.set()
+        thread.join()
 
 
 def wait_until_asleep(pid: int, in_a_row: int = 20) -> None:

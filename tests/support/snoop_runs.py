@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support.program_server import run_program
-from tests.support.workloads import BUILT, need
+from tests.support.workloads import built, need
 
 SOURCES = Path(__file__).resolve().parents[1] / "sessions" / "snoop" / "programs"
-FLAGS = {
-    ".c": (
-        "gcc",
-        "-std=gnu11",
-        "-O2",
-        "-fomit-frame-pointer",
-        "-fno-optimize-sibling-calls",
-        "-g",
-        "-pthread",
-    ),
-    ".cc": ("g++", "-O2", "-fomit-frame-pointer", "-g"),
-}
 
 
-@functools.cache
 def snooped_program(name: str) -> Path:
-    """The workload of this file name, compiled once in a test process."""
-    source = SOURCES / name
-    compiler, *flags = FLAGS[source.suffix]
-    if shutil.which(compiler) is None:
-        pytest.skip(f"{compiler} is not installed")
-    BUILT.mkdir(parents=True, exist_ok=True)
-    program = Path(tempfile.mkdtemp(dir=BUILT)) / source.stem
-    subprocess.run([compiler, *flags, "-o", program, source], check=True, capture_output=True)
-    return program
+    """The workload of this file name, compiled once."""
+    return built(SOURCES / name)
 
 
 @dataclass(frozen=True, slots=True)

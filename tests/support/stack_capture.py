@@ -7,13 +7,14 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from memleak_android.unwind import (
     AddressSpace,
+    Arch,
     BadElfError,
     BatchUnwinder,
     Mapping,
@@ -22,8 +23,8 @@ from memleak_android.unwind import (
     TraceBatch,
     TraceEnd,
     UnsupportedArchError,
-    arch_by_name,
 )
+from memleak_android.unwind.arch.x86_64 import ARCH
 from memleak_android.unwind.engine.library import library_path
 from memleak_android.unwind.walk.plan import Planner
 from memleak_android.unwind.walk.step import StepFrame, unwind_sample
@@ -130,11 +131,8 @@ def capture(tid: int) -> tuple[CapturedStack, AddressSpace, FileModules]:
     return CapturedStack(registers, sp, stack), space, FileModules(images)
 
 
-def sample_batch(stacks: Sequence[CapturedStack], *, copies: int = 1) -> SampleBatch:
-    """SampleBatch of some captured stacks, each repeated."""
-    arch = arch_by_name("x86_64")
-    assert arch is not None
-    stacks = [s for s in stacks for _ in range(copies)]
+def sample_batch(stacks: Sequence[CapturedStack], arch: Arch = ARCH) -> SampleBatch:
+    """SampleBatch of some stacks, of which all registers are known."""
     padded = [s.stack + bytes(-len(s.stack) % 8) for s in stacks]
     lengths = np.array([len(s.stack) for s in stacks], np.int64)
     ends = np.cumsum([len(p) for p in padded])
@@ -150,6 +148,12 @@ def sample_batch(stacks: Sequence[CapturedStack], *, copies: int = 1) -> SampleB
         np.array([s.space for s in stacks], np.int32),
         np.array([s.at_return for s in stacks], np.bool_),
     )
+
+
+def repeated(samples: SampleBatch, n: int) -> SampleBatch:
+    """The same samples n times, of the same stack bytes."""
+    columns = ("registers", "known", "stack_address", "stack_offset", "stack_length", "space", "at_return")
+    return replace(samples, **{name: np.repeat(getattr(samples, name), n, 0) for name in columns})
 
 
 def traced_child(argv: Sequence[str]) -> int:

@@ -22,32 +22,58 @@ from tests.support.program_server import run_program
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "tests" / "support" / "programs"
+PROGRAMS = ROOT / "tests" / "device" / "programs"
 BUILT = ROOT / "build" / "workloads"
 FLAGS = ("-std=gnu11", "-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-g", "-pthread")
 PROGRAM = [sys.executable, "-m", "memleak_android.host"]
 TRACERS = ("bpf", "preload")
 
 
-def build(name: str, folder: Path, *extra: str, output: str = "", compiler: str = "gcc") -> Path:
-    """The workload `name`.c as a program (or what `extra` flags make of it) in `folder`."""
+def source_of(name: str | Path) -> tuple[Path, list[str]]:
+    """The file of a workload, named by its stem in programs/ or by its path, and what to define for its compilation.
+
+    A program that has no file of its own is a function of cases.c.
+    """
+    path = SOURCES / name
+    found = path if path.suffix else path.with_name(f"{path.name}.c")
+    return (found, []) if found.exists() else (SOURCES / "cases.c", [f"-D{name}=main"])
+
+
+def build(name: str | Path, folder: Path, *extra: str, output: str = "", compiler: str = "") -> Path:
+    """The workload as a program (or what `extra` flags make of it) in `folder`."""
+    source, define = source_of(name)
+    compiler = compiler or {".c": "gcc", ".cc": "g++"}[source.suffix]
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")
-    target = folder / (output or name)
-    argv: list[str | Path] = [compiler, *FLAGS, "-o", target, SOURCES / f"{name}.c", *extra]
+    target = folder / (output or Path(name).stem)
+    flags = FLAGS if source.suffix == ".c" else FLAGS[1:]
+    argv: list[str | Path] = [compiler, *flags, *define, "-o", target, source, *extra]
     subprocess.run(argv, check=True, capture_output=True, text=True)
     return target
 
 
 @functools.cache
-def built(name: str, *extra: str) -> Path:
-    """The workload `name`.c, compiled once; not for programs whose path matters."""
-    text = (SOURCES / f"{name}.c").read_bytes() + repr((FLAGS, extra)).encode()
-    BUILT.mkdir(parents=True, exist_ok=True)
-    target = BUILT / f"{name}-{hashlib.sha256(text).hexdigest()[:12]}"
+def built(name: str | Path, *extra: str) -> Path:
+    """The workload, compiled once; not for programs whose path matters."""
+    source = source_of(name)[0]
+    text = b"".join(path.read_bytes() for path in (source, *sorted(source.parent.glob("*.h"))))
+    text += repr((str(name), FLAGS, extra)).encode()
+    target = BUILT / hashlib.sha256(text).hexdigest()[:12] / Path(name).stem
     if not target.exists():
-        own = build(name, BUILT, *extra, output=f"{target.name}.{os.getpid()}")
-        own.rename(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        build(name, target.parent, *extra, output=f"{target.name}.{os.getpid()}").rename(target)
     return target
+
+
+def without_calls() -> Path:
+    """Runs a command without some system calls."""
+    return built(ROOT / "tests" / "sessions" / "bionic" / "without_calls")
+
+
+def plugin(folder: Path, which: str, size: int) -> Path:
+    """A library lib{which}.so whose leak() allocates so many bytes in leak_{which}()."""
+    words = ("-shared", "-fPIC", f"-DLEAK=leak_{which}", f"-DLEAK_BYTES={size}")
+    return build("plugin", folder, *words, output=f"lib{which}.so")
 
 
 @functools.cache

@@ -24,14 +24,19 @@ def read(path: Path) -> tuple[Capture, Recording]:
     return capture, recording
 
 
-def profile_of(path: Path, view: View | None = None, finished: Path | None = None) -> Profile:
-    """finished: where the finished recording is written, if at all."""
+def profile_of(
+    path: Path,
+    view: View | None = None,
+    finished: Path | None = None,
+    files: LocalFiles | None = None,
+) -> Profile:
+    """finished: where the finished recording is written, if at all. files: of the mappings."""
     capture, recording = read(path)
     with closing(recording):
         if capture.is_finished:
             survivors = recorded_survivors(capture, reopen)
         else:
-            unwinder = StackUnwinder(recording.read_block, ModuleFiles(LocalFiles(False)))
+            unwinder = StackUnwinder(recording.read_block, ModuleFiles(files or LocalFiles(False)))
             survivors = find_survivors(capture, unwinder, with_past=True)
     if finished:
         write_recording(finished, recording_blocks(capture, survivors))

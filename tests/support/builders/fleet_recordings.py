@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,10 @@ import pytest
 
 from memleak_android.host.recording.file import FILE_HEADER, Recording
 from memleak_android.host.wire.blocks import HELLO, NO_TRACE, STATUS, Block, BlockKind, Lost, encode_block
-from memleak_android.host.wire.payloads import Chunk, decode_chunk, decode_text, encode_chunk, encode_text
+from memleak_android.host.wire.payloads import decode_chunk, decode_text, encode_chunk, encode_text
 from tests.support.builders.growing_recording import wait_for_snapshot
 from tests.support.program_server import run_program
+from tests.support.workloads import PROGRAM, build
 
 SOURCE = Path(__file__).resolve().parents[1] / "programs" / "shop.c"
 VERSIONS = ("1.9", "1.10", "2.0-beta")  # as people count
@@ -40,8 +40,7 @@ def record_shop(folder: Path) -> dict[tuple[str, str], list[Path]]:
     for number, version in enumerate(VERSIONS, 1):
         program = folder / f"build{number}" / "shop"
         program.parent.mkdir(parents=True)
-        command = ["gcc", "-O2", "-g", "-fomit-frame-pointer", f"-DVERSION={number}", "-o", program, SOURCE]
-        subprocess.run(command, check=True, capture_output=True)
+        build("shop", program.parent, f"-DVERSION={number}")
         for abi, words in (("x86_64", []), ("arm64-v8a", ["arm"])):
             found[version, abi] = [
                 _record(folder / f"{number}-{abi}-{seed}.base", [program, seed, *words]) for seed in SEEDS
@@ -89,10 +88,7 @@ def _variant(
     for block in blocks:
         if block.kind in (BlockKind.LIVE, BlockKind.SITES):
             chunk = decode_chunk(block)
-            rows = chunk.rows[kept]
-            yield encode_chunk(
-                BlockKind(block.kind), Chunk(chunk.snapshot, chunk.timestamp_ns, chunk.last, rows)
-            )
+            yield encode_chunk(BlockKind(block.kind), replace(chunk, rows=chunk.rows[kept]))
         else:
             yield _with(block, asdict(origin))
 
@@ -103,15 +99,9 @@ def _write(path: Path, blocks: Iterator[Block]) -> None:
 
 def record_abandoned(folder: Path) -> Path:
     """A real recording whose session was killed once it held all: its stacks are still to be unwound."""
-    program, path = folder / "many_callers", folder / "abandoned.base"
-    command = ["gcc", "-O2", "-g", "-fomit-frame-pointer", "-o", program, SOURCE.with_name("many_callers.c")]
-    subprocess.run(command, check=True, capture_output=True)
-    words = ["record", "-q", "--tracer", "preload", "-o", path, "--", program]
-    session = subprocess.Popen(
-        [sys.executable, "-m", "memleak_android.host", *map(str, words)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+    program, path = build("many_callers", folder), folder / "abandoned.base"
+    words = [*PROGRAM, "record", "-q", "--tracer", "preload", "-o", path, "--", program]
+    session = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert session.stdout is not None
     try:
         assert session.stdout.readline() == b"ready\n"
@@ -139,30 +129,29 @@ def _with(block: Block, facts: Mapping[str, Any]) -> Block:
 
 def without_a_stack(path: Path, into: Path) -> None:
     """A copy whose first block has none."""
-    blocks = []
-    for block in _blocks(path):
-        if block.kind == BlockKind.SITES:
-            chunk = decode_chunk(block)
-            chunk.rows["trace"][:1] = NO_TRACE
-            blocks.append(encode_chunk(BlockKind.SITES, chunk))
-        else:
-            blocks.append(block)
-    _write(into, iter(blocks))
+
+    def changed(block: Block) -> Block:
+        if block.kind != BlockKind.SITES:
+            return block
+        chunk = decode_chunk(block)
+        chunk.rows["trace"][:1] = NO_TRACE
+        return encode_chunk(BlockKind.SITES, chunk)
+
+    _write(into, map(changed, _blocks(path)))
 
 
 def with_losses(path: Path, into: Path, losses: Mapping[Lost, int], realtime_s: int = 0) -> None:
     """A copy whose tracer has lost so much; realtime_s: what its clock said as it began, 0 = as it did."""
-    blocks = []
-    for block in _blocks(path):
+
+    def changed(block: Block) -> Block:
+        layout = {BlockKind.STATUS: STATUS, BlockKind.HELLO: HELLO}.get(BlockKind(block.kind))
+        if layout is None:
+            return block
+        row = np.frombuffer(block.payload, layout).copy()
         if block.kind == BlockKind.STATUS:
-            status = np.frombuffer(block.payload, STATUS).copy()
-            for cause, count in losses.items():
-                status["lost"][0, cause] = count
-            blocks.append(Block(BlockKind.STATUS, status.tobytes()))
-        elif block.kind == BlockKind.HELLO and realtime_s:
-            hello = np.frombuffer(block.payload, HELLO).copy()
-            hello["realtime_ns"] = realtime_s * 10**9
-            blocks.append(Block(BlockKind.HELLO, hello.tobytes()))
-        else:
-            blocks.append(block)
-    _write(into, iter(blocks))
+            row["lost"][0, list(losses)] = list(losses.values())
+        elif realtime_s:
+            row["realtime_ns"] = realtime_s * 10**9
+        return Block(block.kind, row.tobytes())
+
+    _write(into, map(changed, _blocks(path)))

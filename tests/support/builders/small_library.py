@@ -14,6 +14,7 @@ from tests.unwind.fuzz.elf_container import PT_GNU_EH_FRAME, WIDE, Part, section
 
 X86_64, ARM64, ARM32, I386 = 62, 183, 40, 3
 FUNCTION = 0x40  # bytes of each function
+CODE_VADDR = 64 + 2 * 56  # of .text in wide files without more segments: ELF header, two program headers
 BASE, STACK = 0x40000000, 0x7000000
 # CFI at a function's entry: CFA = sp + words pushed; location of the return address.
 ENTRY = {
@@ -22,6 +23,9 @@ ENTRY = {
     ARM64: Cie(op(0x0C, 31, 0), "zR", b"\x1b", data_align=-8, return_register=30),
     ARM32: Cie(op(0x0C, 13, 0), "zR", b"\x1b", data_align=-4, return_register=14),
 }
+STOPPING = b"\xe8\0\0\0\0\xf4\xf4\xf4"  # call; hlt; hlt; hlt
+WITH_FRAME_POINTER = b"\x8b\x45\xf8\x90\x90\x90\xff\xe0"  # mov eax,[rbp-8]; nop; nop; nop; jmp rax
+WITHOUT_FRAME_POINTER = b"\x90\x90\x90\x90\x90\x90\xff\xe0"  # nop …; jmp rax
 Program = Sequence[bytes] | None  # None: a function without CFI
 
 
@@ -57,6 +61,11 @@ def library(
         return [Part(".text", text, flags=6), Part(".eh_frame", frame), Part(".eh_frame_hdr", hdr, segment=PT_GNU_EH_FRAME), *more]  # fmt: skip
 
     return placed(machine, parts)
+
+
+def filled(programs: Sequence[Program], code: bytes = STOPPING) -> bytes:
+    """library() of x86_64 whose functions are 8 bytes of code again and again."""
+    return library(X86_64, programs, code=code * (FUNCTION // 8))
 
 
 def address(file: bytes, machine: int, function: int, at: int = 8) -> int:

@@ -11,6 +11,7 @@ import os
 import signal
 import struct
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -77,6 +78,13 @@ class FakeDevice:
     @property
     def temporary(self) -> Path:
         return self.folder / "data/local/tmp"
+
+    def left(self, patience_s: float = 60) -> list[str]:
+        """Files in `temporary`, none of them once all are gone within the patience."""
+        deadline = time.monotonic() + patience_s
+        while os.listdir(self.temporary) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return os.listdir(self.temporary)
 
     def add_program(self, name: str, script: str) -> None:
         program = self.folder / "bin" / name

@@ -18,7 +18,6 @@ Keys of a scenario, all optional:
   cut             the output stops in the middle of the final LIVE block
   garbage         bytes that are no block follow HELLO
   run             seconds until the target ends by itself (attached sessions only)
-  ignore_stop     goes on after `stop`
   stuck           from `stop` on: silent and deaf to everything but SIGKILL
   stop_file       made when `stop` comes
   snapshots_file  made when the third snapshot that was asked for is written
@@ -35,19 +34,8 @@ import time
 import urllib.parse
 import zlib
 
-HELLO, EVIDENCE, LIVE, KEYS, MAPS, PROCESS, EVENTS, STATUS, LOG, ERROR, END = (
-    1,
-    2,
-    3,
-    4,
-    5,
-    7,
-    8,
-    9,
-    10,
-    11,
-    12,
-)
+HELLO, EVIDENCE, LIVE, KEYS, MAPS = range(1, 6)
+PROCESS, EVENTS, STATUS, LOG, ERROR, END = range(7, 13)
 STOPPED, TARGET_EXIT, INPUT_CLOSED, TARGET_ERROR = 1, 2, 3, 4
 MAPS_TEXT = b"00400000-00500000 r-xp 00000000 08:01 0 /nonexistent/program\n"
 
@@ -112,10 +100,8 @@ def emit_status():
     lost = [0] * 16
     for cause, count in scenario.get("lost", {}).items():
         lost[int(cause)] = count
-    emit(
-        STATUS,
-        struct.pack("<9Q", now(), 2 * n, 2 * held, n, held, 0, n, 0, 10**6) + struct.pack("<16Q", *lost),
-    )
+    counts = (now(), 2 * n, 2 * held, n, held, 0, n, 0, 10**6)
+    emit(STATUS, struct.pack("<9Q16Q", *counts, *lost))
 
 
 def read_config():
@@ -179,7 +165,7 @@ def run(child, start):
         if "stop" in line and scenario.get("stuck"):
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             time.sleep(1000)
-        if "stop" in line and not scenario.get("ignore_stop"):
+        if "stop" in line:
             return STOPPED, -1, number
         if child and child.poll() is not None:
             code = child.returncode

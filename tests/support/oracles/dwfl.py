@@ -86,8 +86,8 @@ def _space(folder: Path, number: int, space: AddressSpace, modules: ModuleSource
     found: dict[tuple[int, int], bytes] = {}
     for mapping in space.mappings:
         module = modules.module(number, mapping) if mapping.is_executable else None
-        if module is not None and module.segments:
-            first = min(segment.vaddr for segment in module.segments)
+        if module is not None and module.loads:
+            first = min(segment.vaddr for segment in module.loads)
             address = (first & -_PAGE) - module.bias_of(mapping)
             path = str(_file_of(folder, module)).encode() + b"\0"
             entry = struct.pack("<QQ", address & (1 << 64) - 1, len(path)) + path + bytes(-len(path) % 8)
@@ -100,7 +100,7 @@ def _file_of(folder: Path, module: Module) -> Path:
     path = Path(module.path)
     if not path.is_file():
         path = folder / f"{module.path.strip('[]')}.so"
-        path.write_bytes(module.image.data)
+        path.write_bytes(module.data)
     return path
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from google.protobuf import text_format
 
-from memleak_android.host.reports.export.pprof_schema import profile_class
+from memleak_android.host.reports.export.pprof import profile_class
 from tests.support import npm_packages
 
 PPROF_PROTO = Path("/usr/share/gocode/src/github.com/google/pprof/proto/profile.proto")

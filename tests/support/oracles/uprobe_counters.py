@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import pytest
 
@@ -19,10 +17,12 @@ TRACEFS = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 
 
 @contextmanager
-def mounted_tracefs() -> Iterator[Path]:
+def _tracefs() -> Iterator[Path]:
     """In a folder of its own, where the machine has not mounted it. Skips, with the reason, where it may not be."""
-    folder = tempfile.mkdtemp()
-    try:
+    if found := [folder for folder in TRACEFS if (folder / "uprobe_events").exists()]:
+        yield found[0]
+        return
+    with tempfile.TemporaryDirectory() as folder:
         argv = ["mount", "-t", "tracefs", "nodev", folder]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -31,51 +31,32 @@ def mounted_tracefs() -> Iterator[Path]:
             yield Path(folder)
         finally:
             subprocess.run(["umount", folder], check=True)
-    finally:
-        os.rmdir(folder)  # which a mounted file system would refuse
 
 
-class UprobeCounters:
-    """Counts entries of functions of one file, in whatever process, while it is open."""
+@contextmanager
+def uprobe_counters(program: Path, names: Collection[str]) -> Iterator[Callable[[], dict[str, int]]]:
+    """Counts entries of functions of one file, in whatever process: hits by name, while it is open."""
+    group, elf = f"oracle{os.getpid()}", ElfFile(program)
+    symbols = elf.dynamic_functions(set(names)) or elf.static_functions(set(names))
+    with _tracefs() as tracefs:
 
-    def __init__(self, program: Path, names: Sequence[str]) -> None:
-        self._program = program
-        self._names = names
-        self._group = f"oracle{os.getpid()}"
-        self._mounts = ExitStack()
+        def write(line: str) -> None:
+            file = os.open(
+                tracefs / "uprobe_events", os.O_WRONLY | os.O_APPEND
+            )  # open("a") seeks, which it refuses
+            with os.fdopen(file, "wb") as events:
+                events.write(f"{line}\n".encode())
 
-    def __enter__(self) -> Self:
-        found = [folder for folder in TRACEFS if (folder / "uprobe_events").exists()]
-        self._tracefs = found[0] if found else self._mounts.enter_context(mounted_tracefs())
-        elf = ElfFile(self._program)
-        wanted = set(self._names)
-        for symbol in elf.dynamic_functions(wanted) or elf.static_functions(wanted):
-            offset = elf.file_offset(symbol.vaddr)
-            assert offset is not None
-            self._tell(f"p:{self._group}/{symbol.name} {self._program}:{offset:#x}")
-        (self._tracefs / "events" / self._group / "enable").write_text("1")
-        return self
+        def counts() -> dict[str, int]:
+            lines = (tracefs / "uprobe_profile").read_text().splitlines()
+            return {name: int(hits) for path, name, hits in map(str.split, lines) if path == str(program)}
 
-    def counts(self) -> dict[str, int]:
-        """Hits by name; asks while the probes are there."""
-        found = {}
-        for line in (self._tracefs / "uprobe_profile").read_text().splitlines():
-            path, name, hits = line.split()
-            if path == str(self._program):
-                found[name] = int(hits)
-        return found
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        (self._tracefs / "events" / self._group / "enable").write_text("0")
-        for name in self._names:
-            self._tell(f"-:{self._group}/{name}")
-        self._mounts.close()
-
-    def _tell(self, line: str) -> None:
-        events = os.open(self._tracefs / "uprobe_events", os.O_WRONLY | os.O_APPEND)
+        for symbol in symbols:
+            write(f"p:{group}/{symbol.name} {program}:{elf.file_offset(symbol.vaddr):#x}")
+        (tracefs / "events" / group / "enable").write_text("1")
         try:
-            os.write(events, f"{line}\n".encode())
+            yield counts
         finally:
-            os.close(events)
+            (tracefs / "events" / group / "enable").write_text("0")
+            for name in names:
+                write(f"-:{group}/{name}")

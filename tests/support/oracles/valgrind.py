@@ -57,11 +57,13 @@ def equal_environment(environment: Mapping[str, str], folder: Path) -> dict[str,
     return dict(line.split("=", 1) for line in run.stdout.split("\0") if line)
 
 
-def in_use_at_exit(argv: Sequence[str | Path], environment: Mapping[str, str], folder: Path) -> list[Record]:
-    """Every block that the program's last process holds when it ends. The program must succeed."""
+def in_use_at_exit(
+    argv: Sequence[str | Path], environment: Mapping[str, str], folder: Path, *more: str
+) -> list[Record]:
+    """Every block that the program's last process holds when it ends. The program must succeed. more: options."""
     with tempfile.TemporaryDirectory() as temporary:
         output = Path(temporary) / "valgrind.xml"
-        words = [_valgrind(), *WORDS, f"--xml-file={output}", *map(str, argv)]
+        words = [_valgrind(), *WORDS, *more, f"--xml-file={output}", *map(str, argv)]
         how: dict[str, Any] = {"env": dict(environment), "cwd": folder, "stdin": subprocess.DEVNULL}
         run = subprocess.run(words, **how, capture_output=True, timeout=600, check=False)
         assert run.returncode == 0, run.stderr

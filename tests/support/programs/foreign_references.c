@@ -8,6 +8,8 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "wipe.h"
+
 #define HIDDEN 0x5555000000000000u
 
 static uintptr_t hidden, tagged;
@@ -42,13 +44,6 @@ __attribute__((noinline)) static void make(void)
 	other.uc_stack.ss_size = 65536;
 	makecontext(&other, coroutine, 0);
 	swapcontext(&here, &other);
-}
-
-__attribute__((noinline)) static void wipe(void)
-{
-	volatile char stack[16384];
-
-	memset((char *)stack, 0, sizeof(stack));
 }
 
 int main(void)

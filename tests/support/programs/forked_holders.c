@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "wipe.h"
+
 static void **kept;
 
 __attribute__((noinline)) static void lose(size_t size)
@@ -17,13 +19,6 @@ __attribute__((noinline)) static void lose(size_t size)
 __attribute__((noinline)) static void keep(void **where, size_t size)
 {
 	*where = calloc(1, size);
-}
-
-__attribute__((noinline)) static void wipe(void)
-{
-	volatile char stack[16384];
-
-	memset((char *)stack, 0, sizeof(stack));
 }
 
 static int hold(const char *seconds)

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "wipe.h"
+
 struct node {
 	void *next, *other;
 };
@@ -63,13 +65,6 @@ __attribute__((noinline)) static void lose(void)
 	b->other = a;
 	((struct node *)b)[2].next = a;
 	free(b);
-}
-
-__attribute__((noinline)) static void wipe(void)
-{
-	volatile char stack[16384];
-
-	memset((char *)stack, 0, sizeof(stack));
 }
 
 static void *thread(void *unused)

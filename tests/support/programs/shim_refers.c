@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "wipe.h"
+
 enum { UNUSED_BYTES = 65536 };
 
 static void *global;
@@ -48,13 +50,6 @@ __attribute__((noinline)) static void plant(void)
 	words[0] = (uintptr_t)calloc(1, 1009);
 	words[1] = (uintptr_t)calloc(1, 1013) + 400;
 	global = calloc(1, 1019);
-}
-
-__attribute__((noinline)) static void wipe(void)
-{
-	volatile char stack[16384];
-
-	memset((char *)stack, 0, sizeof(stack));
 }
 
 int main(int argc, char **argv)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import random
 import re
 import struct
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from memleak_android.host.elf.sections import EM_AARCH64
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers.inline.patch_plan import FunctionCode, PatchPlan
 from memleak_android.host.tracers.inline.relocation import UNGUARDED, Surroundings
 from memleak_android.unwind.code.disassembly import Flow, decode_arm64
-from tests.support.straight_patch import plan_straight
+from memleak_android.unwind.elf_headers import EM_AARCH64
+from tests.support.moved.code import Tried, plan_straight
 
 unicorn = pytest.importorskip("unicorn", reason="unicorn, which runs arm64 code, is not installed")
 from unicorn import arm64_const as arm64
@@ -31,36 +30,18 @@ BRK = 0xD4200000
 _PROLOGUE_WORDS = 6
 _FUNCTION_BYTES = 64
 _STEPS_MAX = 300
-_READ_WRITE, _READ_EXECUTE = (
-    unicorn.UC_PROT_READ | unicorn.UC_PROT_WRITE,
-    unicorn.UC_PROT_READ | unicorn.UC_PROT_EXEC,
-)
+_READ_WRITE = unicorn.UC_PROT_READ | unicorn.UC_PROT_WRITE
+_READ_EXECUTE = unicorn.UC_PROT_READ | unicorn.UC_PROT_EXEC
 _BREAKPOINT = 7  # QEMU's EXCP_BKPT
 
-_GENERAL = [
-    *range(arm64.UC_ARM64_REG_X0, arm64.UC_ARM64_REG_X28 + 1),
-    arm64.UC_ARM64_REG_X29,
-    arm64.UC_ARM64_REG_X30,
-]
+_X0_TO_X28 = range(arm64.UC_ARM64_REG_X0, arm64.UC_ARM64_REG_X28 + 1)
+_GENERAL = [*_X0_TO_X28, arm64.UC_ARM64_REG_X29, arm64.UC_ARM64_REG_X30]
 _VECTORS = list(range(arm64.UC_ARM64_REG_Q0, arm64.UC_ARM64_REG_Q31 + 1))
 _SP, _NZCV, _PC = arm64.UC_ARM64_REG_SP, arm64.UC_ARM64_REG_NZCV, arm64.UC_ARM64_REG_PC
 # what would end or change the machine, and what is not the same twice
 _HARMFUL = re.compile(
     r"^(svc|hvc|smc|msr|mrs|sys|sysl|dc|ic|at|tlbi|wf[ei]|wf[ei]t|eret\w*|dcps\d|hlt|drps|cfp|dvp|cpp)\b"
 )
-
-
-@dataclass
-class Tried:
-    """improper: what moved code did otherwise because it wants something in x16 or x17 at its entry, which no function
-    may (AAPCS64 §6.1.1)."""
-
-    moved: int = 0
-    faults: int = 0
-    endless: int = 0
-    improper: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    differences: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -80,13 +61,9 @@ class Machine:
 
     def __init__(self) -> None:
         self.cpu = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM, arm64.UC_CPU_ARM64_MAX)
-        for address, size in (
-            (CODE, CODE_BYTES),
-            (DATA, DATA_BYTES),
-            (NEAR, _TRAMPOLINE_BYTES),
-            (FAR, _TRAMPOLINE_BYTES),
-        ):
-            self.cpu.mem_map(address, size, _READ_WRITE if address == DATA else _READ_EXECUTE)
+        self.cpu.mem_map(DATA, DATA_BYTES, _READ_WRITE)
+        for address, size in ((CODE, CODE_BYTES), (NEAR, _TRAMPOLINE_BYTES), (FAR, _TRAMPOLINE_BYTES)):
+            self.cpu.mem_map(address, size, _READ_EXECUTE)
         rng = random.Random(7)
         traps = struct.pack("<I", BRK) * 1024
         for page in range(0, CODE_BYTES, 8192):
@@ -145,7 +122,7 @@ def try_prologues(prologues: Iterable[list[int]], seed: int) -> Tried:
         try:
             plan = plan_moved(words, NEAR if i % 3 == 0 else FAR, surroundings)
         except TargetError as refusal:
-            tried.refused[_kind(refusal.message)] += 1
+            tried.refuse(refusal)
             continue
         tried.moved += 1
         _check_scratch(words, plan)
@@ -163,7 +140,6 @@ def _compare(machine: Machine, words: list[int], plan: PatchPlan, rng: random.Ra
     machine.write_code(plan.trampoline_address, plan.trampoline)
     after = machine.run(begins[1], seed)
     tried.faults += before.kind != _BREAKPOINT
-    tried.endless += before.kind == 0
     if not before.kind or not (reason := _difference(before, after, plan)):
         return
     if _wants_veneer_register(words, plan):
@@ -295,7 +271,3 @@ def _literal_or_address(rng: random.Random) -> int:
     if top in (0x10, 0x90):
         return top << 24 | rng.getrandbits(2) << 29 | rng.getrandbits(19) << 5 | rng.randrange(32)
     return top << 24 | (rng.randrange(-0x3FFF0, 0x3FFF0) & 0x7FFFF) << 5 | rng.randrange(32)
-
-
-def _kind(message: str) -> str:
-    return message.partition(": ")[2].rpartition("`")[2].strip(": ") or message

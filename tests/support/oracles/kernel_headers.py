@@ -11,7 +11,7 @@ from memleak_android.host.tracers.bcc import debian_module
 from tests.support.workloads import bpf_refusal
 
 SOURCES = Path("/usr/src")
-MERGED = Path(__file__).resolve().parents[2] / "build" / "kernel-headers"
+MERGED = Path(__file__).resolve().parents[3] / "build" / "kernel-headers"
 
 
 def bcc_environment() -> dict[str, str]:

@@ -7,18 +7,16 @@ import re
 import struct
 import subprocess
 import tempfile
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from memleak_android.host.elf.sections import EM_X86_64
 from memleak_android.host.errors import TargetError
 from memleak_android.host.tracers.inline.patch_plan import FunctionCode, PatchPlan
 from memleak_android.host.tracers.inline.x86_encoding import parse
 from memleak_android.unwind.code.disassembly import Flow, decode_x86_64
+from memleak_android.unwind.elf_headers import EM_X86_64
 from tests.support.gcc import gcc
-from tests.support.straight_patch import plan_straight
+from tests.support.moved.code import Tried, plan_straight
 
 FUNCTION = 0x200008000
 DATA, DATA_BYTES = 0x210000000, 0x4000
@@ -28,22 +26,8 @@ _IMAGE_BYTES = 256
 _FUNCTION_BYTES = 64
 _PROLOGUE_BYTES = 16
 _MODRM_OPCODES = (
-    "8b",
-    "89",
-    "8d",
-    "03",
-    "3b",
-    "85",
-    "63",
-    "0fb6",
-    "0f10",
-    "0f11",
-    "0f28",
-    "0fa3",
-    "0f44",
-    "38",
-    "ff",
-)
+    "8b", "89", "8d", "03", "3b", "85", "63", "0fb6", "0f10", "0f11", "0f28", "0fa3", "0f44", "38", "ff",
+)  # fmt: skip
 
 # to the runner itself; never the same twice
 _HARMFUL = re.compile(
@@ -51,20 +35,8 @@ _HARMFUL = re.compile(
 )
 
 
-@dataclass
-class Tried:
-    """Outcomes of the prologues: `refused` by the reason's last words. died: runs that the runner's handler did
-    not survive, compared by how they died."""
-
-    moved: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    differences: list[str] = field(default_factory=list)
-    faults: int = 0
-    died: int = 0
-
-
 def build_runner(folder: Path) -> Path:
-    source = Path(__file__).with_name("programs") / "run_moved.c"
+    source = Path(__file__).parents[1] / "programs" / "run_moved.c"
     program = folder / "run_moved"
     # a case may change where fs leads: the handler outlives that with no canary and no function yet to be bound
     flags = ("-O2", "-Wall", "-Wextra", "-Werror", "-fno-stack-protector", "-Wl,-z,now")
@@ -85,7 +57,7 @@ def try_prologues(runner: Path, prologues: Iterable[bytes], seed: int) -> Tried:
             try:
                 plan = plan_moved(prologue, FAR if i % 2 else NEAR)
             except TargetError as refusal:
-                tried.refused[_kind(refusal.message)] += 1
+                tried.refuse(refusal)
                 continue
             kept.append(prologue)
             process.stdin.write(_case(prologue, plan, rng))
@@ -191,7 +163,3 @@ def _case(prologue: bytes, plan: PatchPlan, rng: random.Random) -> bytes:
         FUNCTION, plan.trampoline_address, *begins, before, after, plan.trampoline.ljust(_IMAGE_BYTES, b"\xcc"),
         *registers, flags, rng.getrandbits(64),
     )  # fmt: skip
-
-
-def _kind(message: str) -> str:
-    return message.partition(": ")[2].rpartition("`")[2].strip(": ") or message

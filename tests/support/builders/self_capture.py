@@ -18,7 +18,7 @@ from memleak_android.unwind.maps import Mapping
 from memleak_android.unwind.snapshot.files import read_mappings
 from memleak_android.unwind.snapshot.folder import SnapshotFrame
 
-SOURCE = Path(__file__).with_name("programs") / "self_capture.c"
+SOURCE = Path(__file__).parents[1] / "programs" / "self_capture.c"
 APK_OFFSET = 0x5000
 _FLAGS = ("-O2", "-std=gnu17", "-fno-optimize-sibling-calls", "-w")
 Change = Callable[["Toolchain", Path], None]
