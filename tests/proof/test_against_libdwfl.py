@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from memleak_android.host.perf_data.files import RecordedFiles
-from memleak_android.host.perf_data.stacks import SampleReader, SampleUnwinder
+from memleak_android.host.perf_data.stacks import SampleReader
 from memleak_android.unwind import Method, SampleBatch, TraceBatch, TraceEnd
+from memleak_android.unwind.walk.batch import BatchUnwinder
 from tests.support.oracles import dwfl as dwfl_oracle
 from tests.support.perf_recordings import clang, python, record
 
@@ -38,7 +39,7 @@ class Recorded:
         self.reader = SampleReader(path)
         self.files = RecordedFiles(self.reader.recording, self.reader.processes)
         self.spaces = self.reader.processes.spaces
-        self.unwinder = SampleUnwinder(self.spaces, self.files)
+        self.unwinder = BatchUnwinder(self.spaces, self.files, frame_pointers=False)
         groups = [group for chunk in self.reader.chunks() for group in chunk.groups]
         self.batches = [group.batch for group in groups if group.batch is not None]
 
@@ -72,23 +73,12 @@ def compare(recorded: Recorded, batch: SampleBatch, folder: Path) -> np.ndarray:
     """Asserts equality; returns how the traces end."""
     traces = recorded.unwinder.unwind(batch)
     ours = dwfl_oracle.chains_of(traces)
-    theirs = dwfl_oracle.unwind_by_dwfl(
-        dwfl_oracle.build(folder),
-        folder,
-        [batch],
-        recorded.spaces,
-        recorded.files,
-        recorded.reader.recording.path,
-    )
+    program, path = dwfl_oracle.build(folder), recorded.reader.recording.path
+    theirs = dwfl_oracle.unwind_by_dwfl(program, folder, [batch], recorded.spaces, recorded.files, path)
     different = dwfl_oracle.differences(ours, theirs)
     for i in different[:20]:
-        print(
-            i,
-            TraceEnd(traces.end[i]).name,
-            list(map(hex, ours.of(i))),
-            list(map(hex, theirs.of(i))),
-            sep="\n  ",
-        )
+        chains = (list(map(hex, chains.of(i))) for chains in (ours, theirs))
+        print(i, TraceEnd(traces.end[i]).name, *chains, sep="\n  ")
     without_rules = [i for i in different if _ends_without_rules(traces, ours, theirs, i)]
     assert len(without_rules) <= max(1, len(batch) // 1000), (
         f"{len(without_rules)} of {len(batch)} by code only"

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import time
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from memleak_android.host.tracers.agent.session_options import SessionOptions, session_lines
-from tests.support.attached_program import AttachedProgram, compile_program, session_name, slots
-from tests.support.gcc import gcc
+from memleak_android.host.tracers.agent.session_options import SessionOptions
+from tests.support.attached_program import AttachedProgram, session_name, slot_library, slot_workload, slots
 from tests.support.preload_session import find_parts
-from tests.support.workloads import FLAGS
 
 pytestmark = pytest.mark.proof
-LIBRARY = Path(__file__).parents[1] / "device" / "programs" / "slot_library.c"
 SILENCE_S = 3  # SILENCE_NS of device/preload/recorder/recorder_session.c
 LOOK_S = 1  # LOOK_EVERY_NS
 
 
 def started_agent(name: str) -> subprocess.Popen[bytes]:
-    lines = [*session_lines(SessionOptions(command=())), f"await {quote(name)}", "start"]
+    lines = [*SessionOptions(command=()).lines(), f"await {quote(name)}", "start"]
     agent = subprocess.Popen([find_parts()[0], "preload"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     assert agent.stdin is not None
     agent.stdin.write("".join(f"{line}\n" for line in lines).encode())
@@ -38,13 +34,11 @@ def attach(program: AttachedProgram, name: str) -> None:
     raise AssertionError("the agent never listened")
 
 
-def test_a_killed_agent_is_noticed(tmp_path: Path) -> None:
-    library = tmp_path / "library.so"
-    gcc(*FLAGS, "-fPIC", "-shared", "-w", LIBRARY, "-o", library)
+def test_a_killed_agent_is_noticed() -> None:
     name = session_name()
     agent = started_agent(name)
     try:
-        with AttachedProgram(compile_program(tmp_path, "-Wl,-z,now")) as program:
+        with AttachedProgram(slot_workload("-Wl,-z,now")) as program:
             before = slots(program.process.pid)
             attach(program, name)
             program.do("leak 10 31")
@@ -56,7 +50,7 @@ def test_a_killed_agent_is_noticed(tmp_path: Path) -> None:
             while time.monotonic() < end:  # it is noticed by who allocates
                 program.do("leak 10 32")
                 time.sleep(0.1)
-            assert program.do(f"open {library}") == ["ok"]  # the next moment at which it is safe
+            assert program.do(f"open {slot_library()}") == ["ok"]  # the next moment at which it is safe
             after = slots(program.process.pid)
             assert {slot for slot in before if after[slot] != before[slot]} == set()
             assert program.do("leak 10 33", "call leak_here 34", "free") == ["ok"] * 3

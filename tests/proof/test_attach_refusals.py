@@ -24,7 +24,8 @@ os.execv(sys.executable, [sys.executable, sys.argv[2], str(count + 1), sys.argv[
 
 
 def test_a_thread_in_a_signal_handler_is_not_borrowed() -> None:
-    with running("handler") as (process, _):
+    with running("load") as (process, _):
+        print("h", end="", flush=True, file=process.stdin)
         wait_until_asleep(process.pid)
         begin = time.monotonic()
         refused = inject(process.pid, library(), "length_of", "x")

@@ -5,30 +5,22 @@ The first two share no code on the target. They must say the same of every site,
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import subprocess
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memleak_android.host.machine.binaries import find_binary
-from memleak_android.host.machine.local.process import LocalProcess
-from memleak_android.host.machine.parse import parse_maps
-from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.local.bpf import plan_session
-from tests.support.kernel_headers import bcc_environment
+from tests.support.attaching import attached, result, waiting
+from tests.support.oracles.kernel_headers import bcc_environment
 from tests.support.running_program import wait_until_asleep
-from tests.support.workloads import PROGRAM, Run, built, run
+from tests.support.workloads import Run, built, run
 
 pytestmark = [pytest.mark.proof, pytest.mark.compares_code]
 
-BREAKPOINT = 0xCC
 MEMLEAK = Path("/usr/sbin/memleak-bpfcc")
 # memleak of bcc 0.26, as it is, but for the argument of bpf_attach_uprobe() that its Python side leaves to chance.
 RUN_MEMLEAK = """
@@ -84,59 +76,15 @@ def test_both_of_ours_say_the_same_of_every_site(name: str, tmp_path: Path) -> N
     assert by_bcc.totals["unattributed_objects"] == 0
 
 
-@contextmanager
-def waiting() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(
-        [built("leaks_when_told")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as target:
-        assert target.stdout is not None and target.stdout.readline() == b"ready\n"
-        yield target
-        target.kill()
-
-
-def await_probes(pid: int, tool: subprocess.Popen[str], at_entry: bool = False) -> None:
-    """Until all have breakpoints that we place; memleak, which places fewer and at_entry, those of malloc and free."""
-    process = LocalProcess.open(pid)
-    for probe in plan_session(SessionOptions(pid=pid)).probes:
-        if not at_entry or probe.function in ("malloc", "free"):
-            offset = probe.function_offset if at_entry else probe.entry_offset
-            mapped = next(
-                one for one in parse_maps(Path(f"/proc/{process.pid}/maps").read_text())
-                if one.path == probe.path and one.file_offset <= offset < one.file_offset + one.end - one.start
-            )  # fmt: skip
-            address = mapped.start + offset - mapped.file_offset
-            deadline = time.monotonic() + 120
-            while byte_at(pid, address) != BREAKPOINT:
-                assert tool.poll() is None and time.monotonic() < deadline
-                time.sleep(0.05)
-
-
-def byte_at(pid: int, address: int) -> int:
-    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-        memory.seek(address)
-        return memory.read(1)[0]
-
-
 def test_bccs_own_memleak_says_the_same_in_all(tmp_path: Path) -> None:
     environment = bcc_environment()
     if not MEMLEAK.exists():
         pytest.skip("memleak-bpfcc is not installed (apt-get install bpfcc-tools)")
-    with waiting() as target:
-        argv = [
-            "/usr/bin/python3",
-            "-c",
-            RUN_MEMLEAK,
-            "-p",
-            str(target.pid),
-            "-o",
-            "0",
-            "-T",
-            "100",
-            "5",
-            "2",
-        ]
+    with waiting([built("leaks_when_told")], "leaks_when_told") as (target, pid):
+        argv = ["/usr/bin/python3", "-c", RUN_MEMLEAK, *f"-p {pid} -o 0 -T 100 5 2".split()]
         with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as tool:
-            await_probes(target.pid, tool, at_entry=True)
+            assert tool.stdout is not None
+            assert any("Top 100 stacks" in line for line in tool.stdout)  # its probes are set
             leak(target, 23)
             out = tool.communicate(timeout=120)[0].rpartition("Top 100 stacks")[2]
     found = [(int(size), int(count)) for size, count in re.findall(r"(\d+) bytes in (\d+) allocations", out)]
@@ -149,25 +97,21 @@ def leak(target: subprocess.Popen[bytes], times: int) -> None:
     target.stdin.flush()
 
 
-def attached(tracer: str, environment: dict[str, str], folder: Path) -> Run:
+def of_process(tracer: str, environment: dict[str, str], folder: Path) -> Run:
     """A session with a process that leaks 7 blocks during it."""
     report = folder / f"{tracer}.json"
-    with waiting() as target:
-        argv = [*PROGRAM, "--tracer", tracer, "--json", str(report), "--pid", str(target.pid)]
-        with subprocess.Popen(
-            argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as tool:
-            await_probes(target.pid, tool)
-            leak(target, 7)
-            wait_until_asleep(target.pid)
-            tool.send_signal(signal.SIGINT)
-            out = tool.communicate(timeout=120)[0]
-            assert tool.returncode == 0, out
-    return Run(tool.returncode, out, "", json.loads(report.read_text()))
+    with (
+        waiting([built("leaks_when_told")], "leaks_when_told") as (target, pid),
+        attached(pid, report, tracer=tracer, env=environment) as session,
+    ):
+        leak(target, 7)
+        wait_until_asleep(pid)
+        session.send_signal(signal.SIGINT)
+        return Run(0, "", "", result(session, report))
 
 
 def test_a_process_that_runs(tmp_path: Path) -> None:
     environment = bcc_environment()
-    by_bcc, by_bpf = (attached(tracer, environment, tmp_path) for tracer in ("bcc", "bpf"))
+    by_bcc, by_bpf = (of_process(tracer, environment, tmp_path) for tracer in ("bcc", "bpf"))
     assert by_bcc.amounts() == (7 * 1013, 7)
     assert sites_of(by_bcc) == sites_of(by_bpf)

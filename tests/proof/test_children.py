@@ -1,4 +1,4 @@
-"""Children that a target forks: measured on request, and not forgotten about where they are not."""
+"""Children that a command forks are measured on request, and else mentioned."""
 
 from __future__ import annotations
 

@@ -48,19 +48,6 @@ def test_attached_to_a_container(libc: str, tmp_path: Path) -> None:
     check_told(leaks_told(in_container(root, "/program"), tmp_path, 7), 7)
 
 
-@pytest.mark.proof
-@pytest.mark.parametrize("libc", ["musl", "glibc"])
-def test_attached_to_a_chroot(libc: str, tmp_path: Path) -> None:
-    root = make_root(tmp_path, libc, "leaks_when_told", "program")
-    check_told(leaks_told(["chroot", root, "/program"], tmp_path, 5), 5)
-
-
-def test_attached_to_other_namespaces_over_the_same_files(tmp_path: Path) -> None:
-    need_namespaces()
-    program = build("leaks_when_told", tmp_path, output="program")
-    check_told(leaks_told([*NAMESPACES, program], tmp_path, 11), 11)
-
-
 def test_two_containers_of_the_same_files(tmp_path: Path) -> None:
     """Uprobes are placed by inode: the neighbour runs into the same breakpoints, and is not counted."""
     need_namespaces()
@@ -89,14 +76,6 @@ def test_command_in_other_namespaces(tracer: str, tmp_path: Path) -> None:
     (site,) = (site for site in outcome.sites() if "link7" in functions(site))
     assert (site["inuse_space"], site["inuse_objects"], site["end"]) == (4007, 1, "ROOT")
     assert functions(site)[1:9] == [*DEEP, "main"]
-
-
-@both_tracers
-def test_command_in_other_namespaces_without_following(tracer: str, tmp_path: Path) -> None:
-    """`unshare --fork` is the command; the program is its child, and not asked for."""
-    need_namespaces()
-    outcome = run(tracer, tmp_path, "--", *NAMESPACES, built("deep_chain"))
-    assert not [site for site in outcome.sites() if "link7" in functions(site)]
 
 
 def test_shim_under_another_root_that_has_it(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tests.support.builders.growing_recording import wait_for_snapshot
 from tests.support.workloads import PROGRAM, both_tracers, build, functions, need
 
 LEAKS = 5
+CHAIN = ["inner", "middle", "outer", "main"]
 
 
 @contextmanager
@@ -41,6 +42,15 @@ def recording_session(tracer: str, folder: Path) -> Iterator[tuple[subprocess.Po
         session.communicate()
 
 
+def check_cuts(folder: Path) -> None:
+    """The recording cut shorter: never a stack that is wrong, never more than was held."""
+    whole = (folder / "a.memleak").read_bytes()
+    for tenth in range(5, 10):
+        (folder / "a.memleak").write_bytes(whole[: len(whole) * tenth // 10])
+        for site in reported(folder)["sites"]:
+            assert functions(site)[1:5] == CHAIN and site["inuse_objects"] <= LEAKS
+
+
 def reported(folder: Path) -> dict[str, Any]:
     argv = [sys.executable, "-m", "memleak_android.host", "report", "--format", "json", "a.memleak"]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
@@ -53,7 +63,7 @@ def check_report(folder: Path) -> None:
     report = reported(folder)
     (site,) = (site for site in report["sites"] if "outer" in functions(site))
     assert (site["inuse_space"], site["inuse_objects"], site["end"]) == (LEAKS * 1013, LEAKS, "ROOT")
-    assert functions(site)[1:5] == ["inner", "middle", "outer", "main"]
+    assert functions(site)[1:5] == CHAIN
     assert report["verdict"] == "incomplete"
     assert any("what is held is that of the last snapshot" in note for note in report["notes"])
 
@@ -68,6 +78,7 @@ def test_host_is_killed(tracer: str, tmp_path: Path) -> None:
         assert not until_ended(target, patience_s=0.3)
     check_report(tmp_path)
     assert until_ended(target)  # its standard input is closed now
+    check_cuts(tmp_path)
 
 
 @both_tracers

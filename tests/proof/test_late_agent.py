@@ -20,7 +20,7 @@ import pytest
 
 from memleak_android.host.machine.binaries import find_binary
 from tests.support.attaching import agents_of, descendant
-from tests.support.workloads import PROGRAM, Run, both_tracers, build, built, functions, need, run
+from tests.support.workloads import PROGRAM, Run, both_tracers, build, built, functions, need, plugin, run
 
 INCOMPLETE = 6
 DELAY_US = 600_000
@@ -40,11 +40,6 @@ def run_past_the_agent(folder: Path, script: str, *options: str) -> Run:
     return run("bpf", folder, "--", "sh", "-c", script, options=options, environment=environment)
 
 
-def plugin(folder: Path) -> Path:
-    sizes = ("-DLEAK=leak_late", "-DLEAK_BYTES=1013")
-    return build("plugin", folder, "-shared", "-fPIC", *sizes, output="liblate.so")
-
-
 def held_by(result: Run, function: str) -> Counter[tuple[str, str]]:
     """Blocks by module and end of the stacks that allocate in this function."""
     found = Counter[tuple[str, str]]()
@@ -55,7 +50,7 @@ def held_by(result: Run, function: str) -> Counter[tuple[str, str]]:
 
 
 def test_library_opened_before_the_end(tmp_path: Path) -> None:
-    library = plugin(tmp_path)
+    library = plugin(tmp_path, "late", 1013)
     script = f"{REST} exec {built('one_after_another')} {library} {library}"
     result = run_past_the_agent(tmp_path, script)
     assert held_by(result, "leak_late") == {("liblate.so", "ROOT"): 6}
@@ -72,7 +67,7 @@ def test_child_that_outlives_the_command(tmp_path: Path) -> None:
 @pytest.fixture(params=["opens a library", pytest.param("becomes another program", marks=pytest.mark.proof)])
 def without_first_thread(request: pytest.FixtureRequest, tmp_path: Path) -> list[str | Path]:
     """A command that allocates after its first thread has ended, while another goes on."""
-    library = plugin(tmp_path)
+    library = plugin(tmp_path, "late", 1013)
     is_exec = request.param == "becomes another program"
     return [
         built("first_thread_ends"),

@@ -7,24 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.workloads import Run, both_tracers, build, built, functions, run
+from tests.support.workloads import Run, both_tracers, build, built, functions, plugin, run
 
 THOUSAND = [pytest.mark.proof, pytest.mark.timeout(400)]
-
-
-def two_plugins(folder: Path) -> list[Path]:
-    return [
-        build(
-            "plugin",
-            folder,
-            "-shared",
-            "-fPIC",
-            f"-DLEAK=leak_{which}",
-            f"-DLEAK_BYTES={size}",
-            output=f"lib{which}.so",
-        )
-        for which, size in (("one", 1013), ("two", 1019))
-    ]
 
 
 def held_by_plugins(result: Run) -> Counter[tuple[str, str]]:
@@ -37,35 +22,25 @@ def held_by_plugins(result: Run) -> Counter[tuple[str, str]]:
 
 
 @both_tracers
-def test_one_library_after_another_at_the_same_address(tracer: str, tmp_path: Path) -> None:
-    result = run(tracer, tmp_path, "--", built("one_after_another"), *two_plugins(tmp_path))
+@pytest.mark.parametrize(
+    ("words", "leaks"),
+    [
+        (("one_after_another",), 3),  # at the same address
+        (("threads_in_plugins", "50"), 50 * 4 * 3),  # they come and go among busy threads
+    ],
+)
+def test_libraries(tracer: str, words: tuple[str, ...], leaks: int, tmp_path: Path) -> None:
+    plugins = [plugin(tmp_path, which, size) for which, size in (("one", 1013), ("two", 1019))]
+    result = run(tracer, tmp_path, "--", built(words[0]), *words[1:], *plugins)
     assert result.report["target"]["exit_status"] == 0, "they were not at the same address"
-    assert held_by_plugins(result) == {
-        ("leak_one", "libone.so"): 3 * 1013,
-        ("leak_two", "libtwo.so"): 3 * 1019,
-    }
-
-
-@both_tracers
-def test_libraries_come_and_go_among_busy_threads(tracer: str, tmp_path: Path) -> None:
-    result = run(tracer, tmp_path, "--", built("threads_in_plugins"), "50", *two_plugins(tmp_path))
-    assert result.report["target"]["exit_status"] == 0
-    leaks = 50 * 4 * 3
     assert held_by_plugins(result) == {
         ("leak_one", "libone.so"): leaks * 1013,
         ("leak_two", "libtwo.so"): leaks * 1019,
     }
 
 
-@pytest.mark.parametrize(
-    ("tracer", "processes"),
-    [
-        ("bpf", 50),
-        ("preload", 50),
-        pytest.param("bpf", 1000, marks=THOUSAND),
-        pytest.param("preload", 1000, marks=THOUSAND),
-    ],
-)
+@both_tracers
+@pytest.mark.parametrize("processes", [50, pytest.param(1000, marks=THOUSAND)])
 def test_processes_of_5_ms(tracer: str, processes: int, tmp_path: Path) -> None:
     program = build("many_processes", tmp_path)
     result = run(tracer, tmp_path, "--", program, str(processes), options=["--follow"], timeout_s=390)

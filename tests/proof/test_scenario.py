@@ -71,18 +71,8 @@ def test_growth_from_mark_to_mark(tracer: str, tmp_path: Path) -> None:
     for name in ("in", "out"):
         os.mkfifo(tmp_path / name)
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    words = [
-        "--tracer",
-        tracer,
-        "--json",
-        "report.json",
-        "-o",
-        "kept",
-        "--",
-        built("serves_requests"),
-        "in",
-        "out",
-    ]
+    command = (built("serves_requests"), "in", "out")
+    words = ["--tracer", tracer, "--json", "report.json", "-o", "kept", "--", *command]
     requests, answers = (os.open(tmp_path / name, os.O_RDWR) for name in ("in", "out"))
     with subprocess.Popen([*PROGRAM, *words], cwd=tmp_path, env=environment, text=True) as session:
         try:

@@ -28,16 +28,8 @@ def test_a_thousand_a_second_without_loss(tracer: str, tmp_path: Path) -> None:
 def test_two_hundred_thousand_a_second(tracer: str, tmp_path: Path) -> None:
     need(tracer)
     seconds, report = 60, tmp_path / "report.json"
-    argv: list[str | Path] = [
-        *PROGRAM,
-        "--tracer",
-        tracer,
-        "--json",
-        report,
-        "--",
-        built("steady_load"),
-        str(seconds),
-    ]
+    command: list[str | Path] = [built("steady_load"), str(seconds)]
+    argv = [*PROGRAM, "--tracer", tracer, "--json", report, "--", *command]
     process = subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         early = late = 0
