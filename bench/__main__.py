@@ -14,7 +14,6 @@ from typing import Any
 from bench import machine, programs
 from bench.agent import Installation
 from bench.figures import (
-    adaptive,
     attach,
     every_process,
     evidence,
@@ -123,12 +122,6 @@ def measure_report(request: Request) -> tuple[str, dict[str, Any]]:
     }
 
 
-def measure_adaptive(request: Request) -> tuple[str, dict[str, Any]]:
-    """Evidence of hot stacks only against evidence of all, CPU of target and agent in seconds."""
-    loads = adaptive.measure(request.rounds, request.here, FOLDER)
-    return adaptive.as_text(loads), adaptive.as_json(loads)
-
-
 def measure_attach(request: Request) -> tuple[str, dict[str, Any]]:
     """A running program attached to and left: how long it stands still."""
     program = programs.compile_c("heartbeats", FOLDER)
@@ -162,7 +155,6 @@ FIGURES: dict[str, Callable[[Request], tuple[str, dict[str, Any]]]] = {
     "arches": measure_arches,
     "snoop": measure_snoop,
     "report": measure_report,
-    "adaptive": measure_adaptive,
     "attach": measure_attach,
     "all": measure_all,
     "fleet": measure_fleet,

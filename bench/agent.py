@@ -17,7 +17,7 @@ from memleak_android.host.heap.capture import Capture
 from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.recording.file import RecordingWriter
 from memleak_android.host.tracers.agent.session import AgentSession
-from memleak_android.host.tracers.agent.session_options import Probe, SessionOptions, session_lines
+from memleak_android.host.tracers.agent.session_options import Probe, SessionOptions
 from memleak_android.host.tracers.local.bpf import plan_session
 from memleak_android.host.tracers.probes.allocator import probe_lines
 from memleak_android.host.wire.blocks import BlockKind, Lost
@@ -66,11 +66,11 @@ def bpf_lines(
             )
             for one in probes
         ]
-    return [*session_lines(options), *extra, *probe_lines(probes)], probes
+    return [*options.lines(), *extra, *probe_lines(probes)], probes
 
 
 def preload_lines(options: SessionOptions, shim: Path) -> list[str]:
-    return [*session_lines(options), f"shim {quote(str(shim), safe='/')}"]
+    return [*options.lines(), f"shim {quote(str(shim), safe='/')}"]
 
 
 def _consume(session: AgentSession, recording: Path, capture: Capture, on_status: Callable[[], None]) -> None:

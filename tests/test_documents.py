@@ -20,7 +20,8 @@ from memleak_android.host.reports.formats import FORMATS
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 WORDS_MAX = {"README.md": 600, "docs/architecture.md": 900, "CHANGELOG.md": 600}
-ALL_WORDS_MAX = 20_000
+ALL_WORDS_MAX = 20_000  # beside those of security
+OF_SECURITY = {"SECURITY.md", "docs/design/threats.md"}
 
 
 def of_document(document: Path) -> str:
@@ -143,4 +144,4 @@ def test_shown_output_is_printed(document: str, block: str, tmp_path: Path) -> N
 def test_documents_are_short() -> None:
     words = {of_document(document): len(document.read_text().split()) for document in DOCUMENTS}
     assert not {name: words[name] for name, most in WORDS_MAX.items() if words[name] > most}
-    assert sum(words.values()) <= ALL_WORDS_MAX
+    assert sum(n for name, n in words.items() if name not in OF_SECURITY) <= ALL_WORDS_MAX

@@ -7,18 +7,22 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADER = ROOT / "device" / "wire.h"
-PARTS = ("wire.h", "wire_high_water.h", "wire_hooks.h", "wire_calls.h")
+PARTS = ("wire.h", "wire_hooks.h", "wire_calls.h")
 TEXT = "".join(HEADER.with_name(name).read_text() for name in PARTS)
 DOCUMENT = ROOT / "docs" / "wire-protocol.md"
 WIDTHS = {"u16": 2, "u32": 4, "s32": 4, "u64": 8, "char": 1, "ml_fixup": 16}
 
 
-def drawings(text: str) -> dict[str, tuple[int, list[tuple[int, str, int]]]]:
-    """Name → its size and its fields as (offset, name, bytes)."""
+# Name → its size and its fields as (offset, name, bytes).
+Drawn = dict[str, tuple[int, list[tuple[int, str, int]]]]
+
+
+def drawings(text: str) -> Drawn:
     found = {}
     for name, size, body in re.findall(r"```text\nstruct (\w+), (\d+) bytes\n(.*?)```", text, re.DOTALL):
         fields = []
@@ -36,12 +40,12 @@ def drawings(text: str) -> dict[str, tuple[int, list[tuple[int, str, int]]]]:
     return found
 
 
-def assertions(drawn: dict[str, tuple[int, list[tuple[int, str, int]]]]) -> str:
+def assertions(structs: Drawn) -> str:
     lines = [
         "#include <stddef.h>",
         *(f'#include "{HEADER.with_name(name)}"' for name in ("wire.h", "wire_calls.h")),
     ]
-    for name, (size, fields) in drawn.items():
+    for name, (size, fields) in structs.items():
         lines.append(f'_Static_assert(sizeof(struct {name}) == {size}, "{name}");')
         for offset, field, width in fields:
             lines.append(f'_Static_assert(offsetof(struct {name}, {field}) == {offset}, "{name}.{field}");')
@@ -59,9 +63,24 @@ def compiles(source: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, input=source, text=True, capture_output=True, check=False)
 
 
-def test_drawings_are_what_the_header_says() -> None:
-    done = compiles(assertions(drawings(DOCUMENT.read_text())))
+def drawn(mirrors: dict[str, np.dtype[np.void]]) -> Drawn:
+    """NumPy's structures as the document's drawings are."""
+    return {
+        name: (dtype.itemsize, [(dtype.fields[f][1], f, dtype[f].itemsize) for f in dtype.names])
+        for name, dtype in mirrors.items()
+        if dtype.fields is not None and dtype.names is not None
+    }
+
+
+def check(structs: Drawn | None = None, *, numbers: dict[str, int] | None = None, behind: str = "") -> None:
+    """By a C compiler, against the headers. behind: more declarations."""
+    values = "".join(f'_Static_assert({name} == {n}, "{name}");\n' for name, n in (numbers or {}).items())
+    done = compiles(f"{assertions({})}{behind}\n{assertions(structs or {})}{values}")
     assert done.returncode == 0, done.stderr
+
+
+def test_drawings_are_what_the_header_says() -> None:
+    check(drawings(DOCUMENT.read_text()))
 
 
 def test_a_wrong_drawing_is_found() -> None:
@@ -70,9 +89,9 @@ def test_a_wrong_drawing_is_found() -> None:
 
 
 def test_every_structure_is_drawn_whole() -> None:
-    drawn = drawings(DOCUMENT.read_text())
-    assert set(drawn) == set(re.findall(r"^struct (\w+) \{", TEXT, re.MULTILINE))
-    for name, (size, fields) in drawn.items():
+    found = drawings(DOCUMENT.read_text())
+    assert set(found) == set(re.findall(r"^struct (\w+) \{", TEXT, re.MULTILINE))
+    for name, (size, fields) in found.items():
         assert sum(width for _, _, width in fields) == size, name
 
 

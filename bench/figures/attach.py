@@ -20,9 +20,9 @@ from memleak_android.host.machine.local.channel import LocalChannel
 from memleak_android.host.machine.local.process import LocalProcess
 from memleak_android.host.tracers.agent.session import AgentSession
 from memleak_android.host.tracers.agent.session_options import SessionOptions
-from memleak_android.host.tracers.inline.heap import plan_local
 from memleak_android.host.wire.blocks import STOP, BlockKind, Rows, StopMoment, Stopped
 from memleak_android.host.wire.payloads import decode_error, decode_stops
+from tests.support.inline_session import plan_local
 
 THREADS = 4
 PLT, INLINE, GDB, NOTHING = "--tracer plt", "--tracer inline", "gdb", "nothing"
@@ -74,7 +74,7 @@ def _session(pid: int, hook: str, here: Installation) -> Rows:
     options = SessionOptions(pid=pid)
     lines, stops = [*preload_lines(options, here.shim), f"hook {hook}"], []
     if hook == "inline":
-        planned = plan_local(LocalProcess.open(pid), options, here.agent, here.shim)
+        planned = plan_local(LocalProcess.open(pid), options.allocator, here.agent, here.shim)
         lines += planned.lines
         stops.append(planned.stops)
     session = AgentSession(hook, LocalChannel([str(here.agent), "preload"]), lines)

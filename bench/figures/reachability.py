@@ -28,8 +28,7 @@ from memleak_android.host.machine.adb.reading_agent import ReadingAgent
 from memleak_android.host.machine.local.machine import FilesInPlace, LocalMachine
 from memleak_android.host.machine.parse import parse_maps
 from memleak_android.host.machine.scan.by_agent import scan_by_agent
-from memleak_android.host.machine.scan.local import readable_ranges, scan_memory
-from memleak_android.host.machine.scan.stopped_threads import stopped_threads
+from memleak_android.host.machine.scan.local import readable_ranges, scan_memory, stopped_threads
 
 HERE, AGENT, KEPT, BUFFER, CORE = "this machine", "agent", "kept copy", "one buffer", "gdb's core file"
 MEGABYTES = (100, 1000)

@@ -14,7 +14,7 @@ from bench.figures.unwind_once import Samples, unwind
 from tests.support.oracles import dwfl as dwfl_oracle
 from tests.support.perf_recordings import clang, python, record
 
-UNWINDSTACK = "MEMLEAK_UNWINDSTACK"  # names tests/unwind/oracle/unwindstack_samples.cc, built (docs/contributing/benchmarks.md)
+UNWINDSTACK = "MEMLEAK_UNWINDSTACK"  # names bench/figures/unwindstack_samples.cc, built (docs/contributing/benchmarks.md)
 PASSES = 4  # the first is cold, the best of the others is warm
 OURS = ("compiled",)
 

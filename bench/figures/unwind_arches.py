@@ -74,7 +74,7 @@ def _passes(unwinder: BatchUnwinder, samples: SampleBatch) -> Iterator[float]:
 
 
 def _case(module: Module) -> tuple[SampleBatch, AddressSpace, _One]:
-    code = next(segment for segment in module.segments if segment.is_executable)
+    code = next(segment for segment in module.loads if segment.is_executable)
     begin = code.file_offset - code.file_offset % 4096
     end = _BASE + code.file_offset + code.file_bytes - begin
     space, files = AddressSpace([Mapping(_BASE, end, "r-xp", begin, module.path)]), _One(module)

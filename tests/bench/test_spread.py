@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from bench.spread import Spread, crossing, differences, ratios
 
 
@@ -20,15 +22,13 @@ def test_an_added_cost_below_the_noise_gives_infinity() -> None:
     assert ratios([5.0, 5.0], differences([10.0, 9.0], [10.0, 9.5])) == [math.inf, math.inf]
 
 
-def test_crossing_lies_between_the_points_around_it() -> None:
-    points = [(1000.0, 1.00), (10_000.0, 1.02), (100_000.0, 1.06)]
-    crossed = crossing(points, 1.03)
-    assert crossed is not None and math.isclose(crossed, 32_500.0)
-
-
-def test_crossing_is_at_the_first_point_when_that_exceeds() -> None:
-    assert crossing([(1000.0, 1.2), (2000.0, 1.1)], 1.03) == 1000.0
-
-
-def test_no_crossing() -> None:
-    assert crossing([(1000.0, 1.0), (2000.0, 1.03)], 1.03) is None
+@pytest.mark.parametrize(
+    ("points", "crossed"),
+    [
+        ([(1000.0, 1.00), (10_000.0, 1.02), (100_000.0, 1.06)], pytest.approx(32_500.0)),
+        ([(1000.0, 1.2), (2000.0, 1.1)], 1000.0),  # the first point exceeds
+        ([(1000.0, 1.0), (2000.0, 1.03)], None),
+    ],
+)
+def test_crossing(points: list[tuple[float, float]], crossed: object) -> None:
+    assert crossing(points, 1.03) == crossed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +11,8 @@ import pytest
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 
-from tests.support.gcc import gcc
+from tests.support.gcc import NDK_BUILD, gcc, ndk_build
 
-SCRIPT = Path(__file__).resolve().parents[2] / "ndk-build" / "drop_dynamic_tags.py"
 DT_SONAME, DT_FLAGS = 14, 30
 
 
@@ -32,7 +30,10 @@ def test_the_library_loads_without_them(tmp_path: Path) -> None:
     flags = ["-shared", "-fPIC", "-Wl,-z,now", "-Wl,-soname,liba.so"]
     gcc(*flags, "a.c", "-o", library, cwd=tmp_path)
     before, bytes_before = tags(library), library.stat().st_size
-    subprocess.run([sys.executable, SCRIPT, library, str(DT_SONAME), hex(DT_FLAGS)], check=True)
+    subprocess.run(
+        [sys.executable, NDK_BUILD / "drop_dynamic_tags.py", library, str(DT_SONAME), hex(DT_FLAGS)],
+        check=True,
+    )
     dropped = {"DT_SONAME", "DT_FLAGS"}
     assert dropped <= {name for name, _ in before}
     assert tags(library) == [entry for entry in before if entry[0] not in dropped]
@@ -42,9 +43,5 @@ def test_the_library_loads_without_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("image", [b"", b"!<arch>\n", b"\x7fELF\x01\x01" + bytes(60)])
 def test_what_it_does_not_know_is_refused(image: bytes) -> None:
-    spec = importlib.util.spec_from_file_location("drop_dynamic_tags", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     with pytest.raises(ValueError, match="not a little-endian 64-bit ELF file"):
-        module.drop(image, {DT_FLAGS})
+        ndk_build("drop_dynamic_tags").drop(image, {DT_FLAGS})

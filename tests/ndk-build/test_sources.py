@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
-import sys
 import tarfile
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.gcc import ndk_build
 
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"ndk_build_{name}", ROOT / "ndk-build" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-sources = load("sources")
+sources = ndk_build("sources")
 
 ONE_LINE = """\
 # deb http://old.example/debian bookworm main

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from tests.support.gcc import gcc
+from tests.support.gcc import gcc, ndk_build
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 static int table[] = { 2, 3, 5, 7 };
 int (*volatile choice)(int) = 0;
@@ -20,15 +17,7 @@ int main(void) { choice = pick; return choice(3) - 7; }
 """
 
 
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("strip_dwarf", ROOT / "ndk-build" / "strip_dwarf.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-strip_dwarf = load()
+strip_dwarf = ndk_build("strip_dwarf")
 
 
 def test_object_links_and_runs(tmp_path: Path) -> None:

@@ -11,15 +11,11 @@ import numpy as np
 import pytest
 
 from tests.support.attached_program import session_name
-from tests.support.foreign_libc import FOREIGN_LIBCS, ForeignLibc
+from tests.support.foreign_libc import ForeignLibc, each_libc
 from tests.support.preload_session import PreloadSession, await_process
 
 HERE = Path(__file__).parent
 LIBRARY = HERE.parents[1] / "device" / "programs" / "slot_library.c"
-PARAMETERS = [
-    pytest.param(libc, id=libc.name, marks=[] if libc.is_bionic else pytest.mark.proof)
-    for libc in FOREIGN_LIBCS
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +25,7 @@ class Attached:
     out: str
 
 
-@pytest.fixture(scope="module", params=PARAMETERS)
+@pytest.fixture(scope="module", params=each_libc)
 def attached(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attached]:
     libc: ForeignLibc = request.param
     libc.need()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.foreign_libc import FOREIGN_LIBCS, ForeignLibc
+from tests.support.foreign_libc import ForeignLibc, each_libc
 from tests.support.workloads import Run, functions, run
 
 WORKLOAD = Path(__file__).with_name("workload.c")
@@ -41,14 +41,7 @@ class Measured:
         return tuple(map(int, found.groups()))
 
 
-# The first program for an architecture takes zig its time: it makes that libc's start files.
-PARAMETERS = [
-    pytest.param(libc, id=libc.name, marks=[] if libc.is_bionic else pytest.mark.proof)
-    for libc in FOREIGN_LIBCS
-]
-
-
-@pytest.fixture(scope="module", params=PARAMETERS)
+@pytest.fixture(scope="module", params=each_libc)
 def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
     libc: ForeignLibc = request.param
     libc.need()

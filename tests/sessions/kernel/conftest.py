@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import select
@@ -14,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.gcc import gcc
-from tests.support.workloads import BUILT, FLAGS, PROGRAM, need
+from tests.support.workloads import PROGRAM, built, need
 
 WORKLOADS = Path(__file__).parent / "programs"
 Measure = Callable[..., dict[str, Any]]
@@ -23,23 +21,7 @@ Measure = Callable[..., dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def held() -> Path:
-    return _build("held")
-
-
-@pytest.fixture(scope="session")
-def outlive() -> Path:
-    return _build("outlive")
-
-
-def _build(name: str) -> Path:
-    source = WORKLOADS / f"{name}.c"
-    BUILT.mkdir(parents=True, exist_ok=True)
-    target = BUILT / f"{name}-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
-    if not target.exists():
-        own = target.with_name(f"{target.name}.{os.getpid()}")
-        gcc(*FLAGS, "-o", own, source)
-        own.rename(target)
-    return target
+    return built(WORKLOADS / "held")
 
 
 @pytest.fixture
@@ -53,15 +35,8 @@ def measured(held: Path, tmp_path: Path) -> Measure:
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
             target = [] if whole else ["--pid", str(program.pid)]
             # An interval print says that the session runs: then the program may begin.
-            tracer = [
-                *PROGRAM,
-                *(words or ("--kernel",)),
-                *target,
-                "--interval",
-                "1s",
-                "--json",
-                str(report_file),
-            ]
+            how = ("--interval", "1s", "--json", str(report_file))
+            tracer = [*PROGRAM, *(words or ("--kernel",)), *target, *how]
             with subprocess.Popen(
                 tracer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
             ) as session:

@@ -55,6 +55,11 @@ def test_pages_of_pipes_are_exact_with_both_stacks(measured: Measure, words: tup
     where = [frame["module"] for frame in top["frames"] if frame["method"] == "kernel"]
     assert set(where) == {"[kernel]"}
     assert names(top).index("fill_pipe") < names(top).index("hold") < names(top).index("main")
+    # what else a pipe is made of, each part from a place of its own
+    for function, maker in (("kmalloc", "alloc_pipe_info"), ("kmem_cache_alloc", "create_pipe_files")):
+        parts = [site for site in of_caller(report, function, "fill_pipe") if maker in kernel_part(site)]
+        counts = [site["inuse_objects"] for site in parts if "alloc_slab_obj_exts" not in names(site)]
+        assert len(counts) >= 2 and set(counts) == {200}, function
 
 
 def test_what_is_given_back_is_not_held(measured: Measure) -> None:

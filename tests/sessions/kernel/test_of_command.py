@@ -44,11 +44,11 @@ class Outlived:
 
 
 @pytest.fixture
-def outlived(outlive: Path, tmp_path: Path) -> Iterator[Callable[..., Outlived]]:
+def outlived(held: Path, tmp_path: Path) -> Iterator[Callable[..., Outlived]]:
     """outlived(*words, before=""): a session of the program behind a shell that does something else before."""
     need_kernel()
     report_file = tmp_path / "report.json"
-    own = shlex.join(map(str, (outlive, MESSAGES, OPEN, LEFT)))
+    own = shlex.join(map(str, (held, "outlive", MESSAGES, OPEN, LEFT)))
     queues: list[int] = []
     with ExitStack() as sessions:
 
@@ -115,6 +115,9 @@ def test_what_outlives_a_command_is_held_and_what_it_gave_back_is_not(
     messages = of_messages(report)
     assert found.messages == MESSAGES
     assert sum(site["inuse_objects"] for site in messages) == found.messages
+    assert {site["inuse_space"] / site["inuse_objects"] for site in messages} == {
+        2048
+    }  # 2000 behind a struct msg_msg of 48
     assert {one["pid"] for site in of_daemon for one in site["processes"]} == {found.daemon}
     assert {names(site).index("send_message") < names(site).index("main") for site in messages} == {True}
 

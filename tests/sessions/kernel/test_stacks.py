@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from memleak_android.host.stacks.kernel_image import KernelImage, module_path, read_functions, symbol_file
-from memleak_android.host.stacks.kernel_stacks import KernelStacks
+from memleak_android.host.stacks.kernel_stacks import (
+    KernelImage,
+    KernelStacks,
+    module_path,
+    read_functions,
+    symbol_file,
+)
 from memleak_android.host.stacks.modules import LocalFiles, ModuleFiles
 from memleak_android.host.stacks.samples import Samples
 from memleak_android.host.symbols.symbolizer import Symbolizer
@@ -88,16 +95,16 @@ def test_the_users_frames_follow_where_there_are_any() -> None:
             "--kernel --follow -- ls",
             "--kernel with --follow; drop it, a command's children are counted with it",
         ),
-        ("--percpu --tracer preload", "--percpu and --tracer exclude each other; use one of them"),
-        ("--kernel --pairs fd", "--kernel and --pairs exclude each other; use one of them"),
-        ("--kernel --unwind fp", "--kernel and --unwind exclude each other; use one of them"),
         (
             "--kernel --serial x -- ls",
             "--kernel and a command on a device; start it there and name it by --pid",
         ),
+        ("--percpu --tracer preload", "--percpu and --tracer exclude each other; use one of them"),
+        ("--kernel --pairs fd", "--kernel and --pairs exclude each other; use one of them"),
+        ("--kernel --unwind fp", "--kernel and --unwind exclude each other; use one of them"),
         ("--kernel --package x --launch", "--kernel and --launch exclude each other; use one of them"),
     ],
 )
-def test_what_does_not_go_together_is_one_line(words: str, error: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_what_does_not_go_together_is_one_line(words: str, error: str, tmp_path: Path) -> None:
     result = CommandLine(tmp_path).run(*words.split())
     assert (result.code, result.err) == (2, f"memleak-android: error: {error}\n")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Classic cases of memory held over time, each by a function of its own: what valgrind, heaptrack and their users know as
- * leaks, and what only looks like one. A round each 25 ms for argv[1] milliseconds, and then it waits; with a second argument
+ * leaks, and what only looks like one. A round each 25 ms for argv[1] milliseconds; with a second argument
  * argv[1] rounds without pauses. To be compiled without optimisation. tests/sessions/leaks/test_classic_cases.py says what is to be
  * found of each.
  */
@@ -222,7 +222,5 @@ int main(int argc, char **argv)
 		if (is_timed)
 			usleep(25000);
 	}
-	if (is_timed)
-		pause(); /* so that no block is on its way from one owner to the next when memory is looked at */
 	_exit(message && page ? 0 : 1);
 }

@@ -5,6 +5,7 @@ EXPECTED is the table. Valgrind's memcheck judges the second column, on the same
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -13,11 +14,11 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.gcc import gcc
+from tests.support.program_server import run_program
 from tests.support.workloads import both_tracers, functions, run
 
 HERE = Path(__file__).parent
@@ -46,6 +47,7 @@ EXPECTED: dict[str, tuple[str, set[str]] | None] = {
     "lost_in_initialisation": ("steady", {DEFINITELY}),
     "kept_in_initialisation": ("steady", {REACHABLE}),
 }
+BYTES_PER_ROUND = {"leak_per_request": 1009, "cache_without_bound": 96, "realloc_growth": 509}
 ROUNDS_JUDGED = 130  # by valgrind: the burst is over, the cache is full
 FLAGS = ("-O0", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread")
 
@@ -105,28 +107,24 @@ def test_blocks_of_each_kind_at_the_end(
     assert {at: blocks for at, blocks in found.items() if at[0]} == judged
 
 
-def measured(tracer: str, folder: Path, program: Path, runs_ms: int, *options: str) -> list[dict[str, Any]]:
-    """The sites of a measurement that ends while the program still lives; the largest of each case last."""
-    done = run(tracer, folder, "--", program, str(runs_ms), options=["--interval", "500ms", *options])
-    os.kill(done.report["target"]["pid"], signal.SIGKILL)
-    return sorted(done.report["sites"], key=lambda site: site["inuse_space"])
-
-
 @pytest.mark.proof
 @both_tracers
 def test_trend_of_each_case(tracer: str, program: Path, tmp_path: Path) -> None:
-    sites = measured(tracer, tmp_path, program, 600_000, "--duration", "9s", "--warmup", "500ms")
-    trends = {case_of(functions(site)): site["growth"]["trend"] for site in sites}
-    trends.pop("", None)
+    """Rates are in the proportions of the source, whatever time a round took; the recording says the same."""
+    view, out = ("--warmup", "500ms"), tmp_path / "out"
+    how = ["--duration", "9s", "--interval", "500ms", *view, "-o", out]
+    done = run(tracer, tmp_path, "--", program, "600000", options=how)
+    os.kill(done.report["target"]["pid"], signal.SIGKILL)
+    cases = {case_of(functions(site)): site for site in reversed(done.report["sites"])}  # the largest of each
+    cases.pop("", None)
+    trends = {case: site["growth"]["trend"] for case, site in cases.items()}
     assert trends == {case: of[0] for case, of in EXPECTED.items() if of is not None}
-
-
-@pytest.mark.proof
-@both_tracers
-def test_kind_of_each_case(tracer: str, program: Path, tmp_path: Path) -> None:
-    """The program has come to rest when its memory is looked at: no block is on its way to another owner."""
-    kinds: dict[str, set[str]] = {}
-    for site in measured(tracer, tmp_path, program, 4_000, "--duration", "8s", "--reachability"):
-        kinds.setdefault(case_of(functions(site)), set()).update(site.get("leaks", {}))
-    kinds.pop("", None)
-    assert kinds == {case: of[1] for case, of in EXPECTED.items() if of is not None}
+    rounds_per_s = cases["leak_per_request"]["growth_bytes_per_s"] / BYTES_PER_ROUND["leak_per_request"]
+    assert 10 < rounds_per_s <= 40
+    for case, expected in BYTES_PER_ROUND.items():
+        growth, found = cases[case]["growth"], cases[case]["growth_bytes_per_s"]
+        assert found == pytest.approx(expected * rounds_per_s, rel=0.1), case
+        assert growth["low"] <= found <= growth["high"]
+    again = run_program(["report", out / "recording.memleak", "--format", "json", *view])
+    read = {case_of(functions(site)): site for site in json.loads(again.stdout)["sites"]}
+    assert all(read[case]["growth"] == cases[case]["growth"] for case in BYTES_PER_ROUND)

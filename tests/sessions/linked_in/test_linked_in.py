@@ -28,12 +28,8 @@ HERE = Path(__file__).resolve().parent
 HEADER = HERE.parents[2] / "device" / "preload" / "include"
 SMALL, LARGE = (1009, 200), (40009, 30)  # bytes, blocks
 ONE_MIB = 1 << 20
-
-
-WAYS = [
-    "first",
-    "slots",
-]  # the program's own library, found before libc's functions; one that is loaded later
+# The program's own library, found before libc's functions; one that is loaded later.
+WAYS = ["first", "slots"]
 
 
 def build(source: Path, way: str, folder: Path) -> list[Path]:
@@ -108,10 +104,13 @@ def leaks(profile: Profile) -> dict[str, tuple[int, int]]:
     }
 
 
-def test_every_snapshot_is_whole_and_exact_while_other_threads_work(written: Path) -> None:
-    for n in range(20, SMALL[1] + 1, 20):
-        found = sizes(written / f"{n:03}.memleak")
-        assert (found[1009], found[40009], found[5003]) == (n, 0, 0)
+def test_every_snapshot_is_whole_and_exact(written: Path) -> None:
+    """While other threads work, in a signal handler, after the end, and of a second start."""
+    expected = {f"{n:03}": (n, 0) for n in range(20, SMALL[1] + 1, 20)} | {"again": (3, 0)}
+    expected |= dict.fromkeys(("handler", "stopped"), (SMALL[1], LARGE[1]))
+    for name, blocks in expected.items():
+        found = sizes(written / f"{name}.memleak")
+        assert (found[1009], found[40009], found[5003]) == (*blocks, 0), name
 
 
 def test_its_report_is_that_of_a_session(written: Path) -> None:
@@ -132,20 +131,6 @@ def test_where_slots_lead_to_us_the_report_says_what_is_not_seen(app: list[Path]
     notes = read_profile(written / "app.memleak", View()).notes
     by_slots = [note for note in notes if "through a slot" in note]
     assert bool(by_slots) == (len(app) == 2)
-
-
-def test_what_was_recorded_can_be_written_after_the_end(written: Path) -> None:
-    assert sizes(written / "stopped.memleak")[40009] == LARGE[1]
-
-
-def test_a_handler_may_write(written: Path) -> None:
-    found = sizes(written / "handler.memleak")
-    assert (found[1009], found[40009]) == (SMALL[1], LARGE[1])
-
-
-def test_it_can_be_begun_again(written: Path) -> None:
-    found = sizes(written / "again.memleak")
-    assert (found[1009], found[40009]) == (3, 0)
 
 
 def test_no_stack_bytes_and_private_permissions(written: Path) -> None:

@@ -1,3 +1,5 @@
+"""Programs with pairs of their own, and sessions that follow these."""
+
 from __future__ import annotations
 
 import shutil
@@ -6,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gcc import gcc
+from tests.support.workloads import Run, built, run
 
 WORKLOADS = Path(__file__).parent / "programs"
 FLAGS = ("-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-g", "-pthread")
+POOL = str(WORKLOADS / "pool.toml")
+TRACERS = (pytest.param("bpf", marks=pytest.mark.bpf), "preload")
 
 
 @pytest.fixture(scope="session")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pool() -> Path:
     """A program with a pool of its own, which keeps blocks, file descriptors and threads."""
-    program = tmp_path_factory.mktemp("pairs") / "pool"
-    gcc("-std=gnu11", *FLAGS, "-o", program, WORKLOADS / "pool.c")
-    return program
+    return built(WORKLOADS / "pool")
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +38,13 @@ def in_library(folder: Path, part: str, main: str, more: tuple[str, ...] = ()) -
     linked = [f"-L{folder}", f"-l{name}", "-Wl,-rpath,$ORIGIN", "-o", folder / name]
     subprocess.run([compiler, *FLAGS, WORKLOADS / main, *linked], check=True)
     return folder / name
+
+
+def traced(
+    tracer: str, folder: Path, sets: tuple[str, ...], *command: str | Path, codes: tuple[int, ...] = (0,)
+) -> Run:
+    """A session that follows these sets of pairs. The command's own exit code must be 0."""
+    pairs = [word for one in sets for word in ("--pairs", one)]
+    done = run(tracer, folder, "--", *command, options=["-q", *pairs], codes=codes)
+    assert done.report["target"]["exit_status"] == 0
+    return done

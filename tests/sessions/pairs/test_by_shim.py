@@ -5,33 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.sessions.pairs.conftest import WORKLOADS, in_library
+from tests.sessions.pairs.conftest import POOL, TRACERS, WORKLOADS, in_library, traced
 from tests.sessions.pairs.kept import check_kept
-from tests.support.program_server import run_program
-from tests.support.workloads import PROGRAM, need
+from tests.support.workloads import PROGRAM
 
 SECONDS = 120
-TRACERS = (pytest.param("bpf", marks=pytest.mark.bpf), "preload")
-
-
-def words(tracer: str, report_file: Path, *sets: str) -> list[str]:
-    pairs = (word for one in sets for word in ("--pairs", one))
-    return ["-q", "--tracer", tracer, *pairs, "--json", str(report_file)]
-
-
-def traced(tracer: str, folder: Path, sets: tuple[str, ...], program: Path) -> tuple[dict[str, Any], str]:
-    """The report, and what was said. The program's own exit code must be 0."""
-    need("bpf") if tracer == "bpf" else None
-    argv = [*words(tracer, folder / "report.json", *sets), "--", str(program)]
-    done = run_program(argv)
-    assert done.returncode == 0, done.stderr
-    assert "exited with status 0" in done.stderr
-    parsed: dict[str, Any] = json.loads((folder / "report.json").read_text())
-    return parsed, done.stderr
 
 
 @pytest.mark.parametrize("tracer", TRACERS)
@@ -39,12 +20,11 @@ def traced(tracer: str, folder: Path, sets: tuple[str, ...], program: Path) -> t
 def test_a_pool_in_a_library(
     tracer: str, heap: tuple[str, ...], pool_in_library: Path, tmp_path: Path
 ) -> None:
-    sets = (*heap, "fd", "pthread", str(WORKLOADS / "pool.toml"))
-    report, _ = traced(tracer, tmp_path, sets, pool_in_library)
+    report = traced(tracer, tmp_path, (*heap, "fd", "pthread", POOL), pool_in_library).report
     check_kept(report)
     assert report["target"]["tracer"] == tracer
-    assert not report["totals"]["lost"]
-    kinds = {site["kind"] for site in report["sites"]}
+    assert not report["totals"]["lost"] and report["verdict"] == "ok"
+    kinds = {site["kind"] for site in report["sites"]}  # of the heap only what the runtime holds
     assert kinds - {"runtime"} == {"pair:pool", "pair:fd", "pair:pthread"}
     assert bool(heap) or "runtime" not in kinds
 
@@ -52,12 +32,11 @@ def test_a_pool_in_a_library(
 def test_a_running_process(pool_in_library: Path, tmp_path: Path) -> None:
     gate, report = tmp_path / "go", tmp_path / "report.json"
     with subprocess.Popen([pool_in_library, gate]) as program:
-        argv = [
-            *PROGRAM,
-            *words("plt", report, "fd", "pthread", str(WORKLOADS / "pool.toml")),
-            *("--interval", "1s", "--pid", str(program.pid)),
-        ]
-        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as session:
+        sets = ("--pairs", "fd", "--pairs", "pthread", "--pairs", POOL, "--json", str(report))
+        how = ("-q", "--tracer", "plt", "--interval", "1s", "--pid", str(program.pid))
+        with subprocess.Popen(
+            [*PROGRAM, *how, *sets], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as session:
             assert session.stdout is not None and session.stderr is not None
             assert session.stdout.readline(), session.stderr.read()  # the slots are set
             gate.touch()
@@ -74,7 +53,7 @@ def test_odd_calls_are_what_they_were(tracer: str, tmp_path: Path) -> None:
     text = (WORKLOADS / "odd.toml").read_text()
     # the kernel's return probe is in the way of exceptions
     pairs.write_text(text.replace(' "odd_throw",', "") if tracer == "bpf" else text)
-    report, _ = traced(tracer, tmp_path, (str(pairs),), program)
+    report = traced(tracer, tmp_path, (str(pairs),), program).report
     found = {site["frames"][0]["function"]: site["inuse_objects"] for site in report["sites"]}
     assert found == {
         f"odd_{name}": 1
@@ -86,7 +65,7 @@ def test_odd_calls_are_what_they_were(tracer: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("tracer", TRACERS)
 def test_a_function_that_calls_itself(tracer: str, tmp_path: Path) -> None:
     program = in_library(tmp_path, "recursive.c", "recursive_main.c")
-    report, _ = traced(tracer, tmp_path, (str(WORKLOADS / "recursive.toml"),), program)
+    report = traced(tracer, tmp_path, (str(WORKLOADS / "recursive.toml"),), program).report
     assert sum(site["inuse_objects"] for site in report["sites"]) == 3
     assert report["totals"]["alloc_objects"] == 4
     assert not report["totals"]["lost"]
@@ -97,29 +76,22 @@ def test_a_function_of_two_versions(tracer: str, tmp_path: Path) -> None:
     """A slot goes by the name alone: with the shim calls of one version must not land in the other."""
     script = f"-Wl,--version-script,{WORKLOADS / 'versions.map'}"
     program = in_library(tmp_path, "versions.c", "versions_main.c", (script,))
-    report, said = traced(tracer, tmp_path, (str(WORKLOADS / "versions.toml"), "fd"), program)
-    found = sorted((site["inuse_space"], site["inuse_objects"]) for site in report["sites"])
+    done = traced(tracer, tmp_path, (str(WORKLOADS / "versions.toml"), "fd"), program)
+    found = sorted((site["inuse_space"], site["inuse_objects"]) for site in done.report["sites"])
     assert found == ([(500, 5), (800, 4)] if tracer == "bpf" else [])
-    assert ("take has several versions" in said) == (tracer == "preload")
+    assert ("take has several versions" in done.err) == (tracer == "preload")
 
 
 def test_calls_from_own_code_are_not_separated(pool_in_library: Path, tmp_path: Path) -> None:
     pairs = tmp_path / "own.toml"
-    text = (WORKLOADS / "pool.toml").read_text()
-    pairs.write_text(text.replace("[pool]", '[pool]\nnesting = "own code"', 1))
-    _, said = traced("preload", tmp_path, (str(pairs), "fd"), pool_in_library)
-    assert (
-        "pair pool: the shim does not see which calls come from a file's own code; use --tracer bpf" in said
-    )
+    pairs.write_text(Path(POOL).read_text().replace("[pool]", '[pool]\nnesting = "own code"', 1))
+    said = traced("preload", tmp_path, (str(pairs), "fd"), pool_in_library).err
+    reason = "pair pool: the shim does not see which calls come from a file's own code; use --tracer bpf"
+    assert reason in said
 
 
 def test_what_has_no_slot_is_named(pool: Path, tmp_path: Path) -> None:
-    argv = [*words("preload", tmp_path / "r", "fd", str(WORKLOADS / "pool.toml")), "--", str(pool)]
-    done = run_program(argv)
-    assert done.returncode == 0, done.stderr
+    said = traced("preload", tmp_path, ("fd", POOL), pool).err.replace(" (use", "; use")
     for name in ("pool_take", "pool_open", "pool_give"):
-        assert (
-            f"{name} is not exported, and the shim uses slots only; use --tracer bpf"
-            in done.stderr.replace(" (use", "; use")
-        )
-    assert "so the pair is skipped" in done.stderr
+        assert f"{name} is not exported, and the shim uses slots only; use --tracer bpf" in said
+    assert "so the pair is skipped" in said

@@ -8,15 +8,14 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.sessions.pairs.conftest import FLAGS, WORKLOADS
+from tests.sessions.pairs.conftest import FLAGS, POOL, WORKLOADS
 from tests.sessions.pairs.kept import check_kept, held
-from tests.support.attached_session import contents_of, layout_of
+from tests.support.attached_session import contents_of, layout_of, order, started
 from tests.support.gcc import gcc
 from tests.support.inline_session import PROBED, PROBED_S
 from tests.support.workloads import PROGRAM, ROOT, need
@@ -24,7 +23,6 @@ from tests.support.workloads import PROGRAM, ROOT, need
 pytestmark = pytest.mark.compares_code
 
 SECONDS = 120
-POOL = str(WORKLOADS / "pool.toml")
 
 
 def built(folder: Path, compiler: str, *words: str | Path) -> Path:
@@ -48,26 +46,6 @@ def hidden(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(tmp_path_factory.mktemp("hidden"), "g++", WORKLOADS / "patched.cc")
 
 
-@contextmanager
-def started(program: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    argv = [program, *words]
-    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def order(process: subprocess.Popen[str], byte: str = "k") -> str:
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(byte)
-    process.stdin.flush()
-    return process.stdout.readline()
-
-
 def started_once_unprobed(argv: Sequence[str]) -> subprocess.Popen[str]:
     """The session, which has printed something. Repeats it if another tracer's uprobes are in libc's code."""
     deadline = time.monotonic() + PROBED_S
@@ -82,7 +60,7 @@ def started_once_unprobed(argv: Sequence[str]) -> subprocess.Popen[str]:
 
 
 def measured(
-    process: subprocess.Popen[str],
+    process: subprocess.Popen[bytes],
     folder: Path,
     sets: Sequence[str],
     meanwhile: Callable[[], object],
@@ -112,16 +90,17 @@ def measured(
 def test_a_pool_that_is_hidden(tracer: str, heap: tuple[str, ...], pool: Path, tmp_path: Path) -> None:
     with started(pool) as process:
         sets = (*heap, "fd", "pthread", POOL)
-        report, _ = measured(process, tmp_path, sets, lambda: order(process), tracer)
+        report, _ = measured(process, tmp_path, sets, lambda: order(process, b"k"), tracer)
         check_kept(report)
-        assert order(process) == "done\n"
+        assert order(process, b"k") == b"done\n"
 
 
+@pytest.mark.proof
 def test_other_pairs_in_the_same_process(pool: Path, tmp_path: Path) -> None:
     """Moved code stays: what one session has left is none of the next one's, and is found again by its like."""
     with started(pool) as process:
         for sets in [(POOL, "fd", "pthread"), ("fd",), (POOL,), ("malloc", "fd"), (POOL, "fd", "pthread")]:
-            report, _ = measured(process, tmp_path, sets, lambda: order(process))
+            report, _ = measured(process, tmp_path, sets, lambda: order(process, b"k"))
             kinds = {site["kind"] for site in report["sites"]} - {"runtime"}
             assert kinds == {f"pair:{Path(one).stem}" for one in sets if one != "malloc"}
         check_kept(report)
@@ -142,15 +121,15 @@ def test_by_offset_where_there_are_no_names(pool: Path, tmp_path: Path) -> None:
         words = words.replace(f'"{name}"', f'"+{at[name] - shift:#x}"')
     pairs.write_text(words.replace('library = ["", "libpool.so"]', ""))
     with started(stripped) as process:
-        report, _ = measured(process, tmp_path, (str(pairs),), lambda: order(process))
+        report, _ = measured(process, tmp_path, (str(pairs),), lambda: order(process, b"k"))
     found = Counter({site["inuse_space"]: site["inuse_objects"] for site in report["sites"]})
     assert found == {30 * 1001: 30, 200: 1, 300: 1, 700: 1}
 
 
 def test_what_cannot_be_patched_is_named_and_the_rest_goes_on(hidden: Path, tmp_path: Path) -> None:
     with started(hidden) as process:
-        answers: list[str] = []
-        keep = lambda: answers.append(order(process))
+        answers: list[bytes] = []
+        keep = lambda: answers.append(order(process, b"k"))
         report, said = measured(process, tmp_path, (str(WORKLOADS / "patched.toml"),), keep)
     usable, _ = map(int, answers[0].split())
     assert "pair kept: own_pid cannot be patched: `syscall` is not known to move" in said
@@ -164,41 +143,40 @@ def test_beside_threads_that_never_pause(hidden: Path, tmp_path: Path) -> None:
     with started(hidden, "2") as process:
         for _ in range(2):
             report, _ = measured(
-                process, tmp_path, (str(WORKLOADS / "patched.toml"), "malloc"), lambda: order(process)
+                process, tmp_path, (str(WORKLOADS / "patched.toml"), "malloc"), lambda: order(process, b"k")
             )
             (site,) = (one for one in report["sites"] if one["inuse_space"] == 23 * 5003)
             assert (site["kind"], site["inuse_objects"]) == ("pair:store", 23)
 
 
-def test_registers_that_a_function_leaves_alone_stay(tmp_path: Path) -> None:
-    """Callers that see its code rely on more than the ABI says (GCC's -fipa-ra)."""
+@pytest.fixture
+def with_own_heap(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """kept_registers.c, running, and a pair of its two functions."""
     program, pairs = tmp_path / "kept", tmp_path / "own.toml"
-    source = ROOT / "tests" / "device" / "programs" / "kept_registers.c"
-    gcc("-O2", "-fvisibility=hidden", "-o", program, source)
+    gcc("-O2", "-fvisibility=hidden", "-o", program, ROOT / "tests/device/programs/kept_registers.c")
     pairs.write_text(
         '[own]\nacquire = {function = "malloc", size = "argument 1"}\nrelease = {function = "free"}\n'
     )
-    argv = [program]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "ready\n"
-        answers: list[str] = []
-        both = lambda: answers.extend((order(process, "m"), order(process, "b")))
-        report, _ = measured(process, tmp_path, (str(pairs),), both)
-        process.kill()
-    assert answers == ["kept\n", "kept\n"]
+    with started(program) as process:
+        yield process, str(pairs)
+
+
+def test_registers_that_a_function_leaves_alone_stay(
+    with_own_heap: tuple[subprocess.Popen[bytes], str], tmp_path: Path
+) -> None:
+    """Callers that see its code rely on more than the ABI says (GCC's -fipa-ra)."""
+    process, pairs = with_own_heap
+    answers: list[bytes] = []
+    both = lambda: answers.extend((order(process, b"m"), order(process, b"b")))
+    report, _ = measured(process, tmp_path, (pairs,), both)
+    assert answers == [b"kept\n", b"kept\n"]
     assert [(site["inuse_space"], site["inuse_objects"]) for site in report["sites"]] == [(48, 1)]
 
 
-def test_one_function_is_not_patched_twice(tmp_path: Path) -> None:
-    source, program = ROOT / "tests" / "device" / "programs" / "kept_registers.c", tmp_path / "kept"
-    gcc("-O2", "-fvisibility=hidden", "-o", program, source)
-    pairs = tmp_path / "own.toml"
-    pairs.write_text(
-        '[own]\nacquire = {function = "malloc", size = "argument 1"}\nrelease = {function = "free"}\n'
-    )
-    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "ready\n"
-        report, said = measured(process, tmp_path, (str(pairs), "malloc"), lambda: order(process, "m"))
-        process.kill()
+def test_one_function_is_not_patched_twice(
+    with_own_heap: tuple[subprocess.Popen[bytes], str], tmp_path: Path
+) -> None:
+    process, pairs = with_own_heap
+    report, said = measured(process, tmp_path, (pairs, "malloc"), lambda: order(process, b"m"))
     assert "pair own: malloc belongs to the heap, which has a hook there" in said
     assert held(report, "pair:own") == {}

@@ -2,59 +2,46 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from memleak_android.host.errors import UsageError
 from memleak_android.host.pairs.schema import read_pair_sets
-from tests.sessions.pairs.conftest import WORKLOADS, in_library
-from tests.sessions.pairs.test_by_shim import words
-from tests.support.program_server import run_program
-from tests.support.workloads import need
+from tests.sessions.pairs.conftest import WORKLOADS, in_library, traced
 
 PAIRS = str(WORKLOADS / "sized.toml")
 
 
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return in_library(tmp_path_factory.mktemp("sized"), "sized.c", "sized_main.c")
+
+
 @pytest.mark.parametrize("heap", [("malloc",), ()])
-def test_the_program_says_the_same(heap: tuple[str, ...], tmp_path: Path) -> None:
-    program, report_file = in_library(tmp_path, "sized.c", "sized_main.c"), tmp_path / "report.json"
-    argv = [*words("preload", report_file, PAIRS, *heap), "--", str(program)]
-    done = run_program(argv)
-    assert done.returncode == 0, done.stderr
-    (own,) = (line for line in done.stdout.splitlines() if line.startswith("own "))
+def test_the_program_says_the_same(heap: tuple[str, ...], program: Path, tmp_path: Path) -> None:
+    done = traced("preload", tmp_path, (PAIRS, *heap), program)
+    (own,) = (line for line in done.out.splitlines() if line.startswith("own "))
     kept, n_kept, cells, n_cells = map(int, own.split()[1:])
     assert kept % 8 == 0 and cells % 16 == 0
-    report = json.loads(report_file.read_text())
-    held = dict.fromkeys(("pair:heap", "pair:cell"), (0, 0))
-    for site in report["sites"]:
-        if site["kind"] in held:
-            n_bytes, n = held[site["kind"]]
-            held[site["kind"]] = n_bytes + site["inuse_space"], n + site["inuse_objects"]
-    assert held == {"pair:heap": (kept, n_kept), "pair:cell": (cells, n_cells)}
-    assert not report["totals"]["lost"]
+    assert done.amounts("pair:heap") == (kept, n_kept)
+    assert done.amounts("pair:cell") == (cells, n_cells)
+    assert not done.totals["lost"]
 
 
 @pytest.mark.bpf
-def test_bpf_cannot_ask(tmp_path: Path) -> None:
-    need("bpf")
-    program = in_library(tmp_path, "sized.c", "sized_main.c")
-    argv = [*words("bpf", tmp_path / "report.json", PAIRS, "fd"), "--", str(program)]
-    done = run_program(argv)
-    assert done.returncode == 0, done.stderr
-    assert "pair heap: keep: malloc_usable_size() would have to be called in the process" in done.stderr
-    assert "--tracer preload or plt" in done.stderr
+def test_bpf_cannot_ask(program: Path, tmp_path: Path) -> None:
+    said = traced("bpf", tmp_path, (PAIRS, "fd"), program).err
+    assert "pair heap: keep: malloc_usable_size() would have to be called in the process" in said
+    assert "--tracer preload or plt" in said
 
 
-def test_a_size_function_that_is_not_exported(tmp_path: Path) -> None:
-    program, pairs = in_library(tmp_path, "sized.c", "sized_main.c"), tmp_path / "other.toml"
-    pairs.write_text((WORKLOADS / "sized.toml").read_text().replace("cell_size(", "no_size("))
-    argv = [*words("preload", tmp_path / "report.json", str(pairs)), "--", str(program)]
-    done = run_program(argv)
-    assert done.returncode == 0, done.stderr
-    assert "pair cell: cell: no loaded file exports a function no_size for its sizes" in done.stderr
-    assert "pair cell: no function to acquire is left, so the pair is skipped" in done.stderr
+def test_a_size_function_that_is_not_exported(program: Path, tmp_path: Path) -> None:
+    pairs = tmp_path / "other.toml"
+    pairs.write_text(Path(PAIRS).read_text().replace("cell_size(", "no_size("))
+    said = traced("preload", tmp_path, (str(pairs),), program).err
+    assert "pair cell: cell: no loaded file exports a function no_size for its sizes" in said
+    assert "pair cell: no function to acquire is left, so the pair is skipped" in said
 
 
 @pytest.mark.parametrize("size", ["cell_size", "cell_size()", "cell_size(argument 1)", "(handle)"])

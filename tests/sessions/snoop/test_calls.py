@@ -80,7 +80,7 @@ def test_latency_is_the_programs_own_clock_and_the_probe(shapes: SnoopRun) -> No
     own = [int(line) for line in shapes.program_output.split()[:9]]
     excess = sorted(one["duration_ns"] - ns for one, ns in zip(shapes.of("stay", "exit"), own, strict=True))
     assert excess[0] >= 0
-    assert excess[4] < 10_000  # how near on a quiet machine: tests/sessions/snoop/test_oracles.py
+    assert excess[4] < 10_000
 
 
 def test_filters_rate_and_threads() -> None:

@@ -1,19 +1,7 @@
-// Functions that are awkward to stand in for: arguments in every place, results in every place, exceptions.
 #include <cstdarg>
 #include <stdexcept>
 
-struct Large {
-	long values[5];
-};
-struct Mixed {
-	double number;
-	long word;
-};
-struct Vector {
-	double x, y, z, w;
-};
-
-extern "C" {
+#include "odd_calls.h"
 
 long odd_many(long handle, long b, long c, long d, long e, long f, long g, long h, double i, double j, double k,
 	      double l, double m, double n, double o, double p, double q, long r)
@@ -75,6 +63,4 @@ long odd_outer(long handle)
 
 void odd_done(long)
 {
-}
-
 }

@@ -1,30 +1,7 @@
 // Checks each result: its exit code is the line of the first that is wrong.
 #include <stdexcept>
 
-struct Large {
-	long values[5];
-};
-struct Mixed {
-	double number;
-	long word;
-};
-struct Vector {
-	double x, y, z, w;
-};
-
-extern "C" {
-long odd_many(long, long, long, long, long, long, long, long, double, double, double, double, double, double, double,
-	      double, double, long);
-double odd_double(long, double);
-long double odd_long_double(long, long double);
-Large odd_large(long);
-Mixed odd_mixed(long);
-Vector odd_vector(long);
-long odd_variadic(long, int, ...);
-void odd_throw(long);
-long odd_outer(long);
-void odd_done(long);
-}
+#include "odd_calls.h"
 
 #define CHECK(what) \
 	if (!(what)) \
@@ -32,10 +9,14 @@ void odd_done(long);
 
 __attribute__((noinline)) static int catches(long handle)
 {
+	long one = 11, two = 22, three = 33; // in registers that the unwinder gives back
+
+	__asm__ volatile("" : "+r"(one), "+r"(two), "+r"(three));
 	try {
 		odd_throw(handle);
 	} catch (const std::runtime_error &) {
-		return 1;
+		__asm__ volatile("" : "+r"(one), "+r"(two), "+r"(three));
+		return one == 11 && two == 22 && three == 33;
 	}
 	return 0;
 }
@@ -50,7 +31,8 @@ int main()
 	CHECK(mixed.number == 502 && mixed.word == 3012);
 	odd_done(1004);
 	CHECK(odd_mixed(1004).word == 3012);
-	CHECK(odd_vector(1005).w == 1008);
+	Vector vector = odd_vector(1005);
+	CHECK(vector.x == 1005 && vector.y == 1006 && vector.z == 1007 && vector.w == 1008);
 	CHECK(odd_variadic(1006, 3, 1.0, 2.0, 4.0) == 1013);
 	CHECK(catches(1007));
 	CHECK(odd_outer(1008) == 1008);

@@ -1,4 +1,4 @@
-/* Blocks of an allocator called by its own names: -DTCMALLOC or -DMIMALLOC. */
+/* Blocks of an allocator called by its own names: -DTCMALLOC, -DMIMALLOC or -DJEMALLOC. */
 #include <stddef.h>
 
 #ifdef TCMALLOC
@@ -7,6 +7,9 @@ void *tc_new(size_t bytes);
 void *tc_newarray_aligned(size_t bytes, size_t alignment);
 void tc_delete_sized(void *block, size_t bytes);
 void tc_deletearray_aligned(void *block, size_t alignment);
+#elif defined(JEMALLOC)
+#define NAME(function) je_##function
+void *je_mallocx(size_t bytes, int flags);
 #else
 #define NAME(function) mi_##function
 void *mi_malloc_small(size_t bytes);
@@ -41,6 +44,8 @@ int main(void)
 	tc_delete_sized(tc_new(556), 556);
 	tc_newarray_aligned(666, 128);
 	tc_deletearray_aligned(tc_newarray_aligned(667, 128), 128);
+#elif defined(JEMALLOC)
+	je_mallocx(222, 0);
 #else
 	mi_malloc_small(55);
 	mi_new_n(5, 111);

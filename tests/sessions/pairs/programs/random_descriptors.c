@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -223,26 +224,58 @@ static void close_some(int fd)
 	}
 }
 
+/* What libc opens and closes for itself, or is handed. */
 static void by_libc(void)
 {
-	FILE *file = fopen("/dev/null", "r");
-	DIR *folder = opendir("/");
-	int fd = open("/dev/null", O_RDONLY);
+	FILE *file = freopen("/dev/zero", "r", fopen("/dev/null", "r"));
+	DIR *folder = opendir("/"), *handed = fdopendir(open("/", O_RDONLY | O_DIRECTORY));
 
-	OR_DIE(file && !fclose(file) && folder && !closedir(folder));
-	file = fdopen(fd, "r");
+	OR_DIE(file && !fclose(file) && folder && !closedir(folder) && handed && !closedir(handed));
+	file = fdopen(open("/dev/null", O_RDONLY), "r");
 	OR_DIE(file && !fclose(file));
+	file = tmpfile();
+	OR_DIE(file && !fclose(file));
+	if (!below(16)) {
+		file = popen("true", "r");
+		OR_DIE(file && !pclose(file));
+	}
 }
 
+/* It closes and opens in a table of its own, in its parent's memory or not. */
 static void in_child(int fd)
 {
-	pid_t child = below(2) ? vfork() : fork();
+	char *const words[] = { "true", NULL };
+	posix_spawn_file_actions_t actions;
+	int way = (int)below(3);
+	pid_t child;
 
-	if (!child) {
-		close(fd);
-		_exit(0);
+	if (way == 2) {
+		posix_spawn_file_actions_init(&actions);
+		posix_spawn_file_actions_adddup2(&actions, fd, 900);
+		OR_DIE(!posix_spawnp(&child, "true", &actions, NULL, words, environ));
+		posix_spawn_file_actions_destroy(&actions);
+	} else {
+		child = way ? vfork() : fork();
+		if (!child) {
+			dup2(fd, 900);
+			close(fd);
+			_exit(0);
+		}
 	}
 	OR_DIE(waitpid(child, NULL, 0) == child);
+}
+
+/* Calls that give no descriptor. */
+static void keep_all(int fd)
+{
+	sigset_t set;
+	int own;
+
+	OR_DIE(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL)) >= 0 && fcntl(fd, F_GETFD) >= 0);
+	sigemptyset(&set);
+	own = signalfd(-1, &set, 0);
+	sigaddset(&set, SIGUSR1);
+	OR_DIE(own >= 0 && signalfd(own, &set, 0) == own && !close(own));
 }
 
 static int n_open(void)
@@ -278,7 +311,7 @@ int main(int n_arguments, char **arguments)
 		int fd = some_open(), open = n_open();
 
 		if (fd < 0 || ((below(5) < 2 || open < 60) && open < OPEN_MAX)) {
-			switch (below(12)) {
+			switch (below(13)) {
 			case 0: open_two(); break;
 			case 1: accept_one((int)below(2) - 1); break;
 			case 2:
@@ -298,6 +331,7 @@ int main(int n_arguments, char **arguments)
 				if (fd >= 0)
 					duplicate(fd);
 				break;
+			case 7: keep_all(fd < 0 ? STDOUT_FILENO : fd); break;
 			default: open_any();
 			}
 		} else {
