@@ -64,7 +64,7 @@ def test_a_starter_that_ends_takes_its_machine_along(number: signal.Signals) -> 
 
 
 def test_a_machine_that_was_powered_off_can_be_stopped() -> None:
-    started = start(Options(), outlives_us=True)
+    started = start(Options(), number=OUT_OF_THE_WAY + 20, outlives_us=True)
     with pytest.raises(MachineFailed):  # it does not live to answer
         started.root_shell("echo o >/proc/sysrq-trigger; sleep 100", timeout_s=1)
     assert until(lambda: not runs(started.qemu_pid, f"memleak-{started.serial}"))
