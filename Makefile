@@ -7,6 +7,8 @@ PY      := $(VENV)/bin/python
 STAMPS  := build/stamps
 PIP     := $(PY) -m pip install -q --disable-pip-version-check --no-build-isolation
 DIST    := build/dist
+# Tests start hundreds of interpreters: where the environment forbids .pyc files, each would compile all modules again.
+PYTEST  := PYTHONDONTWRITEBYTECODE= $(PY) -m pytest
 # Whose device binaries are built: Android's names.
 ABIS    ?= x86_64
 proof emulator test-emulator wheel: ABIS := x86_64 arm64-v8a armeabi-v7a
@@ -26,13 +28,13 @@ demo: installed ## set everything up and find the leaks of a small leaky program
 # A worker that was killed ends the run with the name of its test: by loadscope, xdist waits for ever once it has started another.
 test: $(STAMPS)/dev installed ## the tests (under 10 minutes); says what it installs and what it skips
 	@$(PYTHON3) .ci/packages.py test
-	$(PY) -m pytest -m "not proof and not emulator" -n auto --maxprocesses=4 --dist loadscope --max-worker-restart=0
+	$(PYTEST) -m "not proof and not emulator" -n auto --maxprocesses=4 --dist loadscope --max-worker-restart=0
 
 test-all: test test-emulator proof fuzz ## all tests, the long ones too
 
 proof: $(STAMPS)/dev installed ## the long tests: what every issue had to show
 	@$(PYTHON3) .ci/packages.py test proof emulator
-	$(PY) -m pytest -m proof
+	$(PYTEST) -m proof
 
 FUZZ_SECONDS ?= 60
 fuzz: $(STAMPS)/dev installed ## coverage-guided fuzzing of the parsers, FUZZ_SECONDS for each; inputs stay in build/fuzz
@@ -47,7 +49,7 @@ emulator: $(STAMPS)/dev device ## start an arm64 machine that answers adb, and s
 
 test-emulator: $(STAMPS)/dev installed ## the tests over adb, in machines that they start themselves
 	@$(PYTHON3) .ci/packages.py emulator
-	$(PY) -m pytest -m "emulator and not proof" -n auto --maxprocesses=3 --dist loadfile --max-worker-restart=0
+	$(PYTEST) -m "emulator and not proof" -n auto --maxprocesses=3 --dist loadfile --max-worker-restart=0
 
 bench: $(STAMPS)/dev installed ## overhead, paired against other tools
 	@$(PYTHON3) .ci/packages.py bench
