@@ -26,9 +26,10 @@ demo: installed ## set everything up and find the leaks of a small leaky program
 	$(VENV)/bin/memleak-android demo
 
 # A worker that was killed ends the run with the name of its test: by loadscope, xdist waits for ever once it has started another.
-test: $(STAMPS)/dev installed ## the tests (under 10 minutes); says what it installs and what it skips
+# Four workers also on two processors: half of the time a test waits for its target.
+test: $(STAMPS)/dev installed ## the tests (about 6 minutes); says what it installs and what it skips
 	@$(PYTHON3) .ci/packages.py test
-	$(PYTEST) -m "not proof and not emulator" -n auto --maxprocesses=4 --dist loadscope --max-worker-restart=0
+	$(PYTEST) -m "not proof and not emulator" -n 4 --dist loadscope --max-worker-restart=0
 
 test-all: test test-emulator proof fuzz ## all tests, the long ones too
 
